@@ -1,0 +1,36 @@
+# make demo   the whole experiment at demo scale; the report's place is printed at the end
+# make test   style, types and tests
+# Both make the environment (.venv) first, if need be.
+PYTHON ?= python3
+VENV ?= .venv
+CORES ?= all
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test style environment clean
+
+demo: $(READY)
+	PATH="$(CURDIR)/$(BIN):$$PATH" snakemake --cores $(CORES) --config preset=demo
+
+test: style
+	PATH="$(CURDIR)/$(BIN):$$PATH" pytest -m "not gpu" $(PYTEST)
+
+style: $(READY)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/snakefmt --check Snakefile workflow
+	$(BIN)/mypy
+	PATH="$(CURDIR)/$(BIN):$$PATH" snakemake --lint
+
+environment: $(READY)
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Python 3.11 or newer is needed; name one with: make PYTHON=python3.12"; exit 1; }
+	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet --editable '.[test]'
+	touch $(READY)
+
+clean:
+	rm -rf $(VENV) results/demo .snakemake

@@ -1,0 +1,46 @@
+# The whole experiment: from CellxGene to the paper's tables and figures.
+#   snakemake --cores all                          the demo (offline, CPU, minutes)
+#   snakemake --cores all --config preset=small    real cells, one GPU
+#   snakemake --cores all mmd                      one target (workflow/rules/targets.smk)
+import os
+
+from snakemake.utils import min_version
+
+min_version("9.10")
+
+
+include: "workflow/rules/common.smk"
+
+
+localrules:
+    all,
+
+
+rule all:
+    default_target: True
+    input:
+        final_results(),
+
+
+include: "workflow/rules/corpus.smk"
+include: "workflow/rules/tokens.smk"
+include: "workflow/rules/training.smk"
+include: "workflow/rules/evaluation.smk"
+include: "workflow/rules/benchmarks.smk"
+include: "workflow/rules/paper.smk"
+include: "workflow/rules/targets.smk"
+
+
+report: "workflow/report/workflow.rst"
+
+
+onstart:
+    note_run(".snakemake", os.getpid())
+
+
+onsuccess:
+    print(f"The report lies at {RESULTS}/report.html")
+
+
+onerror:
+    print(f"A step failed; its last lines stand above, its log lies under {RESULTS}/logs")

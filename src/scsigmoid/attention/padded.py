@@ -1,0 +1,88 @@
+"""Sigmoid attention of padded sequences, the paper's layout."""
+
+import torch
+from torch import Tensor
+
+from scsigmoid.attention import ops
+from scsigmoid.attention.arguments import (
+    check_lengths,
+    check_tensors,
+    resolve_scale,
+    under_autocast,
+)
+from scsigmoid.attention.backends import choose_backend
+from scsigmoid.attention.sigmoid import per_sequence
+
+
+def _check_lengths(name: str, lengths: Tensor, like: Tensor, capacity: int, values: bool) -> None:
+    if lengths.shape != (like.shape[0],):
+        raise ValueError(f"{name}: must have shape ({like.shape[0]},), has {tuple(lengths.shape)}")
+    if lengths.dtype not in (torch.int32, torch.int64):
+        raise TypeError(f"{name}: must be int32 or int64, is {lengths.dtype}")
+    if lengths.device != like.device:
+        raise ValueError(f"{name}: lies on {lengths.device}, q on {like.device}")
+    if values and not torch.compiler.is_compiling():
+        check_lengths(name, lengths, capacity)
+
+
+def sigmoid_attention_padded(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    lengths_q: Tensor,
+    lengths_k: Tensor | None = None,
+    *,
+    scale: float | None = None,
+    bias: float | Tensor | None = None,
+    backend: str = "auto",
+    accurate: bool = False,
+    check: bool = False,
+) -> Tensor:
+    """Sigmoid attention of padded sequences: the interface of the paper's algorithms 1 to 3.
+
+    The padded batch is read as a packed one with gaps, by the same kernel: blocks of padding cost
+    nothing, padding is never read (it may hold NaN), and outputs and gradients there are exactly
+    zero.  Inputs are not copied where the first two dimensions can be viewed as one.
+
+    Args:
+        q: (sequences, length, heads, dim).
+        k, v: (sequences, key length, heads, dim).
+        lengths_q: (sequences,) int32 or int64, valid tokens of each sequence.
+        lengths_k: valid keys of each sequence; ``lengths_q`` by default.
+        scale, bias, backend, accurate, check: as in :func:`sigmoid_attention`.
+
+    Returns:
+        Shape and dtype of ``q``, contiguous.
+
+    Raises:
+        TypeError, ValueError, NotImplementedError, UserError: as :func:`sigmoid_attention`.
+    """
+    check_tensors(q, k, v, dimensions=4)
+    if lengths_k is None:
+        if k.shape[1] != q.shape[1]:
+            raise ValueError(f"k: length {k.shape[1]} where q has {q.shape[1]}; pass lengths_k")
+        lengths_k = lengths_q
+    values = check or q.device.type == "cpu"
+    _check_lengths("lengths_q", lengths_q, q, q.shape[1], values)
+    _check_lengths("lengths_k", lengths_k, q, k.shape[1], values)
+    backend = choose_backend("sigmoid", backend, q.device)
+    q, k, v = under_autocast(q, k, v)
+    sequences = torch.arange(q.shape[0], dtype=torch.int32, device=q.device)
+    starts_q, starts_k = sequences * q.shape[1], sequences * k.shape[1]
+    out = ops.sigmoid(
+        q.flatten(0, 1),
+        k.flatten(0, 1),
+        v.flatten(0, 1),
+        starts_q,
+        starts_q + lengths_q.to(torch.int32),
+        starts_k,
+        starts_k + lengths_k.to(torch.int32),
+        per_sequence(bias, q.shape[0], q),
+        q.shape[1],
+        k.shape[1],
+        resolve_scale(scale, q.shape[-1]),
+        backend,
+        accurate,
+        True,
+    )
+    return out.unflatten(0, (q.shape[0], q.shape[1]))

@@ -1,0 +1,124 @@
+"""Attention in plain torch: the oracle that every other backend is held against.
+
+Works on any device, in float32 or, for float64 inputs, in float64.  Loops over sequences, and over
+blocks of query rows, so that no buffer grows with the square of the length.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Kind = Literal["sigmoid", "softmax"]
+Span = tuple[int, int]
+
+#: Most elements of a block of the score matrix, over all heads.
+BLOCK_ELEMENTS = 1 << 24
+
+
+def spans(starts: Tensor, ends: Tensor) -> list[Span]:
+    """First and one-past-last token of each sequence."""
+    return list(zip(starts.tolist(), ends.tolist(), strict=True))
+
+
+def _precise(tensor: Tensor) -> Tensor:
+    return tensor if tensor.dtype == torch.float64 else tensor.float()
+
+
+def _blocks(rows: int, columns: int, heads: int) -> Iterator[Span]:
+    """Ranges of query rows whose scores fit into a block."""
+    step = max(1, BLOCK_ELEMENTS // max(1, columns * heads))
+    for first in range(0, rows, step):
+        yield first, min(first + step, rows)
+
+
+def _bias(bias: Tensor | None, sequence: int, keys: int) -> Tensor | float:
+    return -math.log(keys) if bias is None else bias[sequence]
+
+
+def _weights(kind: Kind, q: Tensor, k: Tensor, scale: float, bias: Tensor | float) -> Tensor:
+    """Attention weights (heads, rows, columns) of ``q`` (heads, rows, dim) on ``k``."""
+    scores = torch.matmul(q, k.mT).mul_(scale)
+    if kind == "softmax":
+        return torch.softmax(scores, dim=-1)
+    return scores.add_(bias).sigmoid_()
+
+
+def forward(
+    kind: Kind,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    spans_q: Sequence[Span],
+    spans_k: Sequence[Span],
+    bias: Tensor | None,
+    scale: float,
+) -> Tensor:
+    """Attention of packed sequences.
+
+    Args:
+        kind: ``sigmoid`` (section "Background on Sigmoid Attention") or ``softmax``.
+        q: (tokens, heads, dim).
+        k, v: (key tokens, heads, dim).
+        spans_q, spans_k: each sequence's first and one-past-last token in ``q`` and in ``k``.
+        bias: (sequences,), or None for -log(number of keys); unused by softmax.
+        scale: factor of the scores.
+
+    Returns:
+        Shape and dtype of ``q``; zero where no sequence lies, and where a sequence has no key.
+    """
+    out = torch.zeros(q.shape, dtype=q.dtype, device=q.device)
+    heads = q.shape[1]
+    for sequence, ((qa, qb), (ka, kb)) in enumerate(zip(spans_q, spans_k, strict=True)):
+        if qa == qb or ka == kb:
+            continue
+        keys, values = (_precise(x[ka:kb]).transpose(0, 1) for x in (k, v))
+        for first, last in _blocks(qb - qa, kb - ka, heads):
+            rows = slice(qa + first, qa + last)
+            queries = _precise(q[rows]).transpose(0, 1)
+            weights = _weights(kind, queries, keys, scale, _bias(bias, sequence, kb - ka))
+            out[rows] = torch.matmul(weights, values).transpose(0, 1).to(out.dtype)
+    return out
+
+
+def backward(
+    kind: Kind,
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    spans_q: Sequence[Span],
+    spans_k: Sequence[Span],
+    bias: Tensor | None,
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of ``q``, ``k`` and ``v``; ``grad`` is that of :func:`forward`'s result.
+
+    The weights are computed again, block by block, as in the paper's algorithms 2 and 3.
+    """
+    heads = q.shape[1]
+    precise = torch.float64 if q.dtype == torch.float64 else torch.float32
+    dq, dk, dv = (torch.zeros(x.shape, dtype=x.dtype, device=x.device) for x in (q, k, v))
+    for sequence, ((qa, qb), (ka, kb)) in enumerate(zip(spans_q, spans_k, strict=True)):
+        if qa == qb or ka == kb:
+            continue
+        keys, values = (_precise(x[ka:kb]).transpose(0, 1) for x in (k, v))
+        dkeys, dvalues = (torch.zeros(keys.shape, dtype=precise, device=q.device) for _ in range(2))
+        for first, last in _blocks(qb - qa, kb - ka, heads):
+            rows = slice(qa + first, qa + last)
+            queries, upstream = (_precise(x[rows]).transpose(0, 1) for x in (q, grad))
+            weights = _weights(kind, queries, keys, scale, _bias(bias, sequence, kb - ka))
+            dvalues += torch.matmul(weights.mT, upstream)
+            dweights = torch.matmul(upstream, values.mT)
+            if kind == "softmax":
+                dweights -= (dweights * weights).sum(dim=-1, keepdim=True)
+                dscores = dweights.mul_(weights)
+            else:
+                dscores = dweights.mul_(weights).mul_(1 - weights)
+            dq[rows] = torch.matmul(dscores, keys).mul_(scale).transpose(0, 1).to(dq.dtype)
+            dkeys += torch.matmul(dscores.mT, queries)
+        dk[ka:kb] = dkeys.mul_(scale).transpose(0, 1).to(dk.dtype)
+        dv[ka:kb] = dvalues.transpose(0, 1).to(dv.dtype)
+    return dq, dk, dv

@@ -1,0 +1,33 @@
+"""Softmax attention by torch's own kernels.
+
+On a GPU in half precision: ``torch.nn.attention.varlen`` (FlashAttention over packed sequences).
+Elsewhere: ``scaled_dot_product_attention``, one sequence after the other.
+"""
+
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+
+def sdpa_attention(
+    q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, max_seqlen: int, scale: float
+) -> Tensor:
+    """Softmax attention of packed sequences; arguments as :func:`softmax_attention`'s."""
+    if q.device.type == "cuda" and q.dtype in (torch.bfloat16, torch.float16):
+        from torch.nn.attention.varlen import varlen_attn
+
+        # The kernel fixes the factor at 1 / sqrt(dim) in some of the torch versions supported.
+        ratio = scale * q.shape[-1] ** 0.5
+        scaled = q if abs(ratio - 1.0) < 1e-6 else q * ratio
+        attended = varlen_attn(scaled, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen)
+        assert isinstance(attended, Tensor)
+        return attended
+    bounds = cu_seqlens.tolist()
+    outputs = []
+    for start, end in pairwise(bounds):
+        queries, keys, values = (x[start:end].transpose(0, 1)[None] for x in (q, k, v))
+        attended = scaled_dot_product_attention(queries, keys, values, scale=scale)
+        outputs.append(attended[0].transpose(0, 1))
+    return torch.cat(outputs) if outputs else q.new_zeros(q.shape)

@@ -1,0 +1,282 @@
+"""The command line: one subcommand a stage; the workflow's rules call it, and so can people.
+
+``--settings`` takes JSON: the settings that the stage depends on, keyed by their dotted names (see
+``scsigmoid.config.plan``).  A user's mistake ends in one line and exit code 1.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from scsigmoid import __version__
+from scsigmoid.config.schema import Config, Corpus, Dataset
+from scsigmoid.errors import UserError
+
+T = TypeVar("T")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one subcommand.
+
+    Returns:
+        The exit code: 0, or 1 after a user's mistake, or 130 after an interruption.
+    """
+    options = parser().parse_args(arguments)
+    try:
+        options.run(options)
+    except UserError as error:
+        return complain(str(error))
+    except OSError as error:
+        # Disk full, no permission, a folder where a file should be: the system's words say it.
+        if error.strerror is None:
+            raise
+        where = f"{error.filename}: " if error.filename else ""
+        return complain(f"{where}{error.strerror}")
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def complain(message: str) -> int:
+    """Print one line on standard error."""
+    print(f"scsigmoid: error: {' '.join(message.split())}", file=sys.stderr)
+    return 1
+
+
+def parser() -> argparse.ArgumentParser:
+    """All subcommands."""
+    top = argparse.ArgumentParser(
+        prog="scsigmoid",
+        description="Stages of the sigmoid-attention experiment; `snakemake` runs them all.",
+    )
+    top.add_argument("--version", action="version", version=f"scsigmoid {__version__}")
+    stages = top.add_subparsers(title="stages", metavar="STAGE", required=True)
+
+    def stage(name: str, run: Callable[[argparse.Namespace], None], summary: str) -> Adder:
+        sub = stages.add_parser(name, help=summary, description=summary)
+        sub.set_defaults(run=run)
+        return Adder(sub)
+
+    stage("configuration", configuration, "store the resolved configuration").settings().output()
+    stage("manifest", manifest, "list the corpus files and lock them").settings().output()
+    stage("fetch", fetch, "bring a part of the corpus, or an evaluation dataset, to disk").paths(
+        "manifest"
+    ).text("part", required=False).text("dataset", required=False).paths(
+        "facts", required=False
+    ).settings().output()
+    stage("statistics", statistics, "gather gene statistics").paths("cells").settings().output()
+    stage("vocabulary", vocabulary, "make vocabulary and medians").paths(
+        "statistics", many=True
+    ).settings().output()
+    stage("tokenize", tokenize, "turn cells into ranked gene tokens").paths("cells").paths(
+        "facts", required=False
+    ).paths("vocabulary").settings().output()
+    stage("lengths", lengths, "count cells at each sequence length").paths(
+        "tokens", many=True
+    ).output()
+    stage("train", train, "train one model, or go on from its last checkpoint").text(
+        "model"
+    ).paths("tokens", many=True).paths("vocabulary").settings().output().paths("journal")
+    stage("embed", embed, "embed cells with a trained model").text("model").paths(
+        "checkpoint"
+    ).paths("tokens").settings().output()
+    stage("validation-loss", validation_loss, "masked-gene loss on held-out cells").text(
+        "dataset"
+    ).text("model").paths("checkpoint").paths("tokens").settings().output().paths("cells")
+    stage("neighbours", neighbours, "PCA and neighbours of each representation").paths(
+        "embeddings", many=True
+    ).paths("cells").paths("facts").settings().output()
+    stage("silhouette", silhouette, "scIB silhouette of the cell types").text("dataset").paths(
+        "neighbours"
+    ).output()
+    stage("leiden", leiden, "scIB Leiden NMI and ARI").text("dataset").paths(
+        "neighbours"
+    ).settings().paths("nmi").paths("ari")
+    stage("mmd", mmd, "bootstrap MMD between cell types").text("dataset").paths(
+        "embeddings", many=True
+    ).settings().output()
+    stage("umap", umap, "UMAP coordinates of both models").paths(
+        "embeddings", many=True
+    ).settings().output(many=True)
+    stage("benchmark-kernel", benchmark_kernel, "time the attention kernels").settings().output(
+    ).paths("machine")
+    stage("benchmark-throughput", benchmark_throughput, "time training steps").settings().output(
+    ).paths("machine")
+    stage("table", table, "make one table").name().paths("configuration").output()
+    stage("figure", figure, "draw one figure").name().paths("configuration").output()
+    stage("claims", claims, "check the paper's claims").paths("configuration").output()
+    stage("report", report, "write the report page").paths("configuration").output()
+    return top
+
+
+class Adder:
+    """Adds arguments to a subcommand; each method returns the adder."""
+
+    def __init__(self, sub: argparse.ArgumentParser) -> None:
+        self.sub = sub
+
+    def name(self) -> "Adder":
+        self.sub.add_argument("name")
+        return self
+
+    def text(self, name: str, *, required: bool = True) -> "Adder":
+        self.sub.add_argument(f"--{name}", required=required, default="")
+        return self
+
+    def paths(self, name: str, *, required: bool = True, many: bool = False) -> "Adder":
+        self.sub.add_argument(
+            f"--{name}", required=required, type=Path, nargs="+" if many else None, metavar="PATH"
+        )
+        return self
+
+    def output(self, *, many: bool = False) -> "Adder":
+        return self.paths("output", many=many)
+
+    def settings(self) -> "Adder":
+        self.sub.add_argument("--settings", required=True, type=as_settings, metavar="JSON")
+        return self
+
+
+def as_settings(text: str) -> dict[str, Any]:
+    """Settings given as JSON."""
+    try:
+        values = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise argparse.ArgumentTypeError(f"not valid JSON: {error}") from None
+    if not isinstance(values, dict):
+        raise argparse.ArgumentTypeError("expected a JSON object")
+    return values
+
+
+def typed(kind: type[T], values: Any) -> T:
+    """Settings as their dataclass, nested ones included."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind).validate_python(values)
+
+
+def configuration(options: argparse.Namespace) -> None:
+    from scsigmoid.config.check import as_yaml
+    from scsigmoid.files import write_text
+
+    write_text(options.output, as_yaml(typed(Config, options.settings)))
+
+
+# --- corpus
+
+
+def manifest(options: argparse.Namespace) -> None:
+    from scsigmoid.corpus.manifest import build_manifest
+
+    settings = options.settings
+    datasets = {name: Dataset(**values) for name, values in settings["datasets"].items()}
+    build_manifest(typed(Corpus, settings["corpus"]), datasets, settings["seed"], options.output)
+
+
+def fetch(options: argparse.Namespace) -> None:
+    from scsigmoid.corpus.fetch import fetch_evaluation, fetch_part
+
+    corpus, seed = typed(Corpus, options.settings["corpus"]), options.settings["seed"]
+    if options.dataset:
+        fetch_evaluation(
+            options.manifest, options.dataset, corpus, seed, options.output, options.facts
+        )
+    else:
+        fetch_part(options.manifest, int(options.part), corpus, seed, options.output)
+
+
+# --- tokens
+
+
+def statistics(options: argparse.Namespace) -> None:
+    from scsigmoid.tokens.statistics import gather
+
+    gather(options.cells, options.settings["tokens.target_sum"], options.output)
+
+
+def vocabulary(options: argparse.Namespace) -> None:
+    from scsigmoid.tokens.vocabulary import build_vocabulary
+
+    build_vocabulary(options.statistics, options.settings["tokens.minimum_cells"], options.output)
+
+
+def tokenize(options: argparse.Namespace) -> None:
+    from scsigmoid.tokens.make import tokenize_evaluation, tokenize_part
+
+    settings = options.settings
+    how = (
+        options.vocabulary,
+        settings["tokens.target_sum"],
+        settings["maximum_length"],
+        settings["tokens.shard_cells"],
+        options.output,
+    )
+    if options.facts:
+        tokenize_evaluation(options.cells, options.facts, *how)
+    else:
+        tokenize_part(options.cells, *how)
+
+
+def lengths(options: argparse.Namespace) -> None:
+    from scsigmoid.tokens.lengths import write_length_counts
+
+    write_length_counts(options.tokens, options.output)
+
+
+def train(options: argparse.Namespace) -> None:
+    raise NotImplementedError
+
+
+def embed(options: argparse.Namespace) -> None:
+    raise NotImplementedError
+
+
+def validation_loss(options: argparse.Namespace) -> None:
+    raise NotImplementedError
+
+
+def neighbours(options: argparse.Namespace) -> None:
+    raise NotImplementedError
+
+
+def silhouette(options: argparse.Namespace) -> None:
+    raise NotImplementedError
+
+
+def leiden(options: argparse.Namespace) -> None:
+    raise NotImplementedError
+
+
+def mmd(options: argparse.Namespace) -> None:
+    raise NotImplementedError
+
+
+def umap(options: argparse.Namespace) -> None:
+    raise NotImplementedError
+
+
+def benchmark_kernel(options: argparse.Namespace) -> None:
+    raise NotImplementedError
+
+
+def benchmark_throughput(options: argparse.Namespace) -> None:
+    raise NotImplementedError
+
+
+def table(options: argparse.Namespace) -> None:
+    raise NotImplementedError
+
+
+def figure(options: argparse.Namespace) -> None:
+    raise NotImplementedError
+
+
+def claims(options: argparse.Namespace) -> None:
+    raise NotImplementedError
+
+
+def report(options: argparse.Namespace) -> None:
+    raise NotImplementedError

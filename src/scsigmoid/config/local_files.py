@@ -1,0 +1,79 @@
+"""The user's own files: globs expanded, dataset names chosen, contradictions refused."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from glob import glob
+from pathlib import Path
+
+from scsigmoid.config.schema import LocalFiles
+from scsigmoid.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalFile:
+    """One of the user's files.
+
+    Attributes:
+        path: absolute path.
+        label: column of ``obs`` with the cell type.
+        held_out: ``True`` (all cells), ``False`` (none), a fraction, or ``"column=value"``.
+        dataset: name of the evaluation dataset made of the held-out cells; empty where there are none.
+    """
+
+    path: Path
+    label: str
+    held_out: bool | float | str
+    dataset: str
+
+
+def expand(entries: Sequence[LocalFiles]) -> list[LocalFile]:
+    """Expand the entries of ``corpus.local`` to files, in the order given, globs sorted.
+
+    Raises:
+        UserError: for a path or glob that matches nothing, a file that is listed twice (above all
+            once for training and once held out), or a ``held_out`` that cannot be understood.
+    """
+    if not entries:
+        raise UserError("corpus.local: empty; list your h5ad files (files, label, held_out)")
+    found: dict[Path, LocalFile] = {}
+    for index, entry in enumerate(entries):
+        paths = sorted(Path(match) for match in glob(entry.files, recursive=True))
+        if not paths:
+            raise UserError(f"corpus.local.{index}.files: {entry.files}: no such file; correct the path")
+        check_held_out(f"corpus.local.{index}.held_out", entry.held_out)
+        for path in paths:
+            absolute = path.resolve()
+            if absolute in found:
+                other = found[absolute]
+                if bool(other.held_out) != bool(entry.held_out):
+                    raise UserError(
+                        f"{path}: held out and also listed for training; list it once"
+                    )
+                raise UserError(f"{path}: listed twice in corpus.local; list it once")
+            if entry.name and len(paths) > 1:
+                raise UserError(
+                    f"corpus.local.{index}.name: one name for {len(paths)} files; leave the name out"
+                )
+            dataset = slug(entry.name or path.stem) if entry.held_out else ""
+            found[absolute] = LocalFile(
+                path=absolute, label=entry.label, held_out=entry.held_out, dataset=dataset
+            )
+    return list(found.values())
+
+
+def check_held_out(key: str, value: bool | float | str) -> None:
+    """Refuse a ``held_out`` that is no boolean, fraction or ``column=value``."""
+    if isinstance(value, bool):
+        return
+    if isinstance(value, (int, float)):
+        if not 0 < value < 1:
+            raise UserError(f"{key}: expected a fraction between 0 and 1, found {value}")
+        return
+    if not re.fullmatch(r"[^=]+=.+", value):
+        raise UserError(f"{key}: expected true, false, a fraction or 'column=value', found {value!r}")
+
+
+def slug(text: str) -> str:
+    """A name of lower-case letters, digits and '_'."""
+    return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_") or "dataset"

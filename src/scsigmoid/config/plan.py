@@ -1,0 +1,201 @@
+"""What a configuration asks for: the files of each stage and the settings that each depends on.
+
+The workflow's rules read this; it holds no paths of the machine, only names below the results
+folder.
+"""
+
+import dataclasses
+from typing import Any
+
+from scsigmoid.config.check import model_training
+from scsigmoid.config.schema import Config
+from scsigmoid.errors import UserError
+
+# What titles and labels are made of.
+LABELS = ("preset", "corpus.source", "datasets", "models", "sizes", "architecture")
+SCIB_METRICS = ("silhouette_label", "leiden_nmi", "leiden_ari")
+KERNEL = ("benchmarks/kernel.csv", "benchmarks/kernel.json")
+THROUGHPUT = ("benchmarks/throughput.csv", "benchmarks/throughput.json")
+
+
+class Plan:
+    """The parts, datasets, models, tables and figures of one configuration."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.datasets = list(config.datasets)
+        self.parts = [f"{part:05d}" for part in range(config.corpus.parts)]
+        self.evaluated_models = [name for name, model in config.models.items() if not model.stress]
+        self.stress_models = [name for name, model in config.models.items() if model.stress]
+
+    def compared(self, metric: str) -> list[str]:
+        """The datasets that MMD or UMAP (``metric``) compares: Heart OFT, unless named otherwise."""
+        named = getattr(self.config.evaluation, metric).datasets
+        if named is not None:
+            return list(named)
+        return ["heart_oft"] if "heart_oft" in self.datasets else self.datasets
+
+    @property
+    def tables(self) -> list[str]:
+        """Names of the tables."""
+        return [
+            "model_architecture",
+            "hyperparameters",
+            "evaluation_datasets",
+            "validation_loss",
+            "scib",
+            *(f"mmd_{dataset}" for dataset in self.compared("mmd")),
+            "kernel_speed",
+            "training_cost",
+        ]
+
+    @property
+    def figures(self) -> list[str]:
+        """Names of the figures."""
+        return [
+            "sequence_lengths",
+            "tflops",
+            "latency",
+            "gpu_hours",
+            "loss",
+            "scib",
+            *(["stability"] if self.stress_models else []),
+            *(f"umap_{dataset}" for dataset in self.compared("umap")),
+        ]
+
+    def table_inputs(self, name: str) -> list[str]:
+        """Files below the results folder that a table is made from."""
+        if name.startswith("mmd_"):
+            return [f"metrics/mmd/{name.removeprefix('mmd_')}.csv"]
+        return {
+            "model_architecture": ["tokens/vocabulary.parquet"],
+            "hyperparameters": [],
+            "evaluation_datasets": self.dataset_facts(),
+            "validation_loss": self.validation_losses(),
+            "scib": self.scib_scores(),
+            "kernel_speed": list(KERNEL),
+            "training_cost": list(THROUGHPUT),
+        }[name]
+
+    def figure_inputs(self, name: str) -> list[str]:
+        """Files below the results folder that a figure is drawn from."""
+        if name.startswith("umap_"):
+            dataset = name.removeprefix("umap_")
+            return [
+                *(f"metrics/umap/{dataset}/{model}.parquet" for model in self.config.evaluation.pair),
+                f"corpus/evaluation/{dataset}.json",
+            ]
+        return {
+            "sequence_lengths": ["tokens/lengths.parquet", "corpus/manifest.csv"],
+            "tflops": list(KERNEL),
+            "latency": list(KERNEL),
+            "gpu_hours": list(THROUGHPUT),
+            "loss": [
+                *self.validation_losses(),
+                *(f"training/{model}/journal.csv" for model in self.evaluated_models),
+                "corpus/manifest.csv",
+            ],
+            "scib": self.scib_scores(),
+            "stability": [
+                *(f"training/{model}/journal.csv" for model in self.stress_models),
+                "corpus/manifest.csv",
+            ],
+        }[name]
+
+    def claim_inputs(self) -> list[str]:
+        """Files below the results folder that the claims are checked against."""
+        return [
+            *self.validation_losses(),
+            *self.scib_scores(),
+            *(f"metrics/mmd/{dataset}.csv" for dataset in self.compared("mmd")),
+            *(f"training/{model}/journal.csv" for model in self.config.models),
+            *self.dataset_facts(),
+            "corpus/manifest.csv",
+            "tokens/lengths.parquet",
+            "tokens/vocabulary.parquet",
+            *KERNEL,
+            *THROUGHPUT,
+        ]
+
+    def table_settings(self, name: str) -> list[str]:
+        """Settings that a table depends on, beyond its inputs."""
+        extra = {"hyperparameters": ["training", "seed"], "model_architecture": ["training", "seed"]}
+        if name == "validation_loss":
+            return [*LABELS, "evaluation.validation_loss"]
+        if name.startswith("mmd_"):
+            return [*LABELS, "evaluation.pair", "evaluation.mmd"]
+        if name == "scib":
+            return [*LABELS, "evaluation.pair", "evaluation.scib"]
+        return [*LABELS, *extra.get(name, [])]
+
+    def figure_settings(self, name: str) -> list[str]:
+        """Settings that a figure depends on, beyond its inputs."""
+        if name in ("scib",) or name.startswith("umap_"):
+            return [*LABELS, "figures", "evaluation.pair"]
+        return [*LABELS, "figures"]
+
+    def claim_settings(self) -> list[str]:
+        """Settings that the claims depend on, beyond their inputs."""
+        return [*LABELS, "corpus", "training", "evaluation.pair", "evaluation.mmd.estimator"]
+
+    def dataset_facts(self) -> list[str]:
+        """Facts of every evaluation dataset."""
+        return [f"corpus/evaluation/{dataset}.json" for dataset in self.datasets]
+
+    def validation_losses(self) -> list[str]:
+        """Validation losses: summaries, and the cells' own losses for paired differences."""
+        return [
+            f"metrics/validation_loss/{dataset}/{model}.{kind}"
+            for dataset in self.datasets
+            for model in self.evaluated_models
+            for kind in ("csv", "parquet")
+        ]
+
+    def scib_scores(self) -> list[str]:
+        """scIB scores."""
+        return [
+            f"metrics/{metric}/{dataset}.csv"
+            for metric in SCIB_METRICS
+            if metric in self.config.evaluation.scib.metrics
+            for dataset in self.datasets
+        ]
+
+    def settings(self, *keys: str) -> dict[str, Any]:
+        """The named settings, and nothing else, as plain values.
+
+        Args:
+            keys: dotted names of the configuration; ``models.<name>`` gives all that training this
+                model needs; ``maximum_length`` the most gene tokens that any model reads; none at
+                all the whole configuration.
+
+        Returns:
+            A mapping from each key, as given, to its value.
+        """
+        if not keys:
+            return dataclasses.asdict(self.config)
+        return {key: self.setting(key) for key in keys}
+
+    def setting(self, key: str) -> Any:
+        """The value of one dotted name."""
+        if key == "maximum_length":
+            # One place of the context is the [CLS] token's.
+            return max(model.context for model in self.config.models.values()) - 1
+        if key.startswith("models."):
+            name = key.removeprefix("models.")
+            model = self.config.models[name]
+            return {
+                "attention": model.attention,
+                "context": model.context,
+                "backend": model.backend,
+                "size": dataclasses.asdict(self.config.sizes[self.config.architecture.size]),
+                "architecture": dataclasses.asdict(self.config.architecture),
+                "training": dataclasses.asdict(model_training(self.config, name)),
+                "seed": self.config.seed,
+                "device": self.config.device,
+            }
+        value: Any = dataclasses.asdict(self.config)
+        for part in key.split("."):
+            if part not in value:
+                raise UserError(f"{key}: no such setting")
+            value = value[part]
+        return value

@@ -1,0 +1,389 @@
+"""Every setting of the experiment, with its type and meaning.
+
+Plain frozen dataclasses: no default is given here, ``config.yaml`` states every value once.  The
+paper's sections and tables are named where a value comes from them.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Attention = Literal["sigmoid", "softmax"]
+Backend = Literal["auto", "reference", "triton", "flex", "sdpa"]
+Device = Literal["auto", "cpu", "cuda"]
+Pooling = Literal["mean", "cls"]
+Metric = Literal["silhouette_label", "leiden_nmi", "leiden_ari"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalFiles:
+    """The user's own h5ad files (one entry of ``corpus.local``).
+
+    Attributes:
+        files: path or glob, relative to the working directory.
+        label: column of ``obs`` that holds the cell type.
+        held_out: cells kept out of training and used for evaluation: ``true`` (all), ``false``
+            (none), a fraction between 0 and 1 (a seeded choice of cells), or ``column=value``
+            (the cells whose ``obs`` column has that value).
+        name: name of the evaluation dataset; the file's stem where none is given.
+    """
+
+    files: str
+    label: str = "cell_type"
+    held_out: bool | float | str = False
+    name: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddedCorpus:
+    """Sizes of the corpus that ships with the project: 700 real blood cells and simulated cells.
+
+    Attributes:
+        training_cells: simulated training cells, spread over ``training_files`` files.
+        training_files: simulated training files.
+        evaluation_cells: cells of each of the six simulated evaluation datasets.
+        genes: genes of the simulated genome.
+        programmes: gene programmes; a cell type is a sparse mixture of them.
+        regulators: regulators of each gene (several act at once: section 1 of the paper).
+        median_length: median number of expressed genes per cell.
+        donors: donors per dataset.
+    """
+
+    training_cells: int
+    training_files: int
+    evaluation_cells: int
+    genes: int
+    programmes: int
+    regulators: int
+    median_length: int
+    donors: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Corpus:
+    """Where cells come from.
+
+    Attributes:
+        source: ``embedded`` (ships with the project, offline), ``local`` (own files) or
+            ``cellxgene`` (Discover).
+        parts: number of jobs that the training files are spread over.
+        snapshot: CELLxGENE's state as of this date (the paper: 2024-06-11).
+        organisms: organisms kept.
+        manifest: a lock file written by an earlier run; ``null`` asks the service.
+        api: address of the Discover curation API.
+        hosts: hosts that files may be downloaded from.
+        maximum_file_gb: training files above this size are left out; ``null`` keeps all.
+        maximum_cells: training files are chosen, by seed, until they hold this many cells; ``null``
+            keeps all.
+        local: the user's own files.
+        embedded: sizes of the embedded corpus.
+    """
+
+    source: Literal["embedded", "local", "cellxgene"]
+    parts: int
+    snapshot: str
+    organisms: list[str]
+    manifest: str | None
+    api: str
+    hosts: list[str]
+    maximum_file_gb: float | None
+    maximum_cells: int | None
+    local: list[LocalFiles]
+    embedded: EmbeddedCorpus
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dataset:
+    """An evaluation dataset (tab:eval_datasets).
+
+    Attributes:
+        title: name in tables and figures.
+        id: CELLxGENE id.
+        label: column of ``obs`` that holds the cell type.
+        description: one sentence.
+    """
+
+    title: str
+    id: str | None = None
+    label: str = "cell_type"
+    description: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tokens:
+    """How a cell becomes a sequence of gene tokens.
+
+    Attributes:
+        target_sum: counts of a cell are scaled to this total.
+        minimum_cells: a gene enters the vocabulary when this many training cells express it.
+        shard_cells: cells per file of the token store.
+    """
+
+    target_sum: float
+    minimum_cells: int
+    shard_cells: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """Dimensions of an encoder (tab:model_arch; the larger ones are inferred).
+
+    Attributes:
+        layers: transformer blocks.
+        hidden: width of the residual stream.
+        heads: attention heads; ``hidden / heads`` is the head dimension.
+        feed_forward: width of the feed-forward layer.
+    """
+
+    layers: int
+    hidden: int
+    heads: int
+    feed_forward: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Architecture:
+    """What all models share (tab:model_arch)."""
+
+    size: str
+    dropout: float
+    layer_norm_epsilon: float
+    initializer_range: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """How a model is trained (tab:model_arch, tab:performance_hyperparams).
+
+    Attributes:
+        steps: optimiser steps.
+        global_batch: cells per optimiser step, whatever the hardware.
+        micro_batch_tokens: tokens per forward pass at most; bounds the memory.
+        learning_rate: of AdamW, constant after the warm-up.
+        warmup_steps: steps of linear warm-up.
+        weight_decay: of AdamW.
+        betas: of AdamW.
+        epsilon: of AdamW.
+        clipping: largest L2 norm of the gradient; ``null`` for none.
+        mask_fraction: share of a cell's gene tokens that is masked.
+        mask_replacement: ``mask`` (all become [MASK]) or ``bert`` (80 % [MASK], 10 % random, 10 %
+            kept).
+        log_every: steps between rows of the journal.
+        checkpoint_every: steps between checkpoints.
+        keep_checkpoints: newest checkpoints kept.
+        threads: CPU threads; fixed, because sums depend on it.
+    """
+
+    steps: int
+    global_batch: int
+    micro_batch_tokens: int
+    learning_rate: float
+    warmup_steps: int
+    weight_decay: float
+    betas: list[float]
+    epsilon: float
+    clipping: float | None
+    mask_fraction: float
+    mask_replacement: Literal["mask", "bert"]
+    log_every: int
+    checkpoint_every: int
+    keep_checkpoints: int
+    threads: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """One trained model: an attention mechanism at a context length.
+
+    Attributes:
+        attention: ``sigmoid`` or ``softmax``.
+        context: longest sequence in tokens, the [CLS] token included.
+        stress: whether it belongs to the stress test; such models are not evaluated.
+        backend: attention backend; ``auto`` takes the fastest that the device supports.
+        training: settings of ``training`` that differ for this model.
+    """
+
+    attention: Attention
+    context: int
+    stress: bool = False
+    backend: Backend = "auto"
+    training: dict[str, float | int | str | None | list[float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Embeddings:
+    """How a cell's embedding is read from a model: mean over gene tokens, or the [CLS] token."""
+
+    pooling: Pooling
+    batch_tokens: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValidationLoss:
+    """Monte-Carlo validation loss (appendix, "Validation Loss")."""
+
+    trials: int
+    mask_fraction: float
+    confidence: float
+    batch_tokens: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scib:
+    """scIB bio-conservation metrics (appendix, "SCIB Biological Conservation Metrics")."""
+
+    metrics: list[Metric]
+    neighbours: int
+    variance: float
+    controls: list[Literal["random", "pca_log_counts"]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mmd:
+    """Bootstrap maximum mean discrepancy between cell types (appendix, "Maximum Mean Discrepancy").
+
+    Attributes:
+        datasets: evaluation datasets; ``null`` means Heart OFT, or every dataset where it is not
+            among them.
+        resamples: bootstrap resamples of each pair.
+        confidence: of the percentile interval.
+        estimator: ``unbiased`` or ``biased``: which one tables and claims print; both are computed.
+        minimum_cells: smaller cell types are left out, by name.
+        block_cells: rows of the kernel matrix computed at once.
+    """
+
+    datasets: list[str] | None
+    resamples: int
+    confidence: float
+    estimator: Literal["unbiased", "biased"]
+    minimum_cells: int
+    block_cells: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Umap:
+    """UMAP (appendix, "UMAP Visualization"); ``datasets`` as for the MMD."""
+
+    datasets: list[str] | None
+    neighbours: int
+    minimum_distance: float
+    variance: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """What is evaluated.
+
+    Attributes:
+        pair: the two models that scIB, MMD and UMAP compare: sigmoid first.
+    """
+
+    pair: list[str]
+    embeddings: Embeddings
+    validation_loss: ValidationLoss
+    scib: Scib
+    mmd: Mmd
+    umap: Umap
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelBenchmark:
+    """The kernel benchmark (section "Kernel Performance").
+
+    Attributes:
+        tokens: tokens per batch; ``tokens / length`` sequences.
+        hidden: heads times head dimension.
+        head_dimensions: head dimensions.
+        lengths: sequence lengths.
+        padding: shares of padding.
+        iterations: timed runs of each configuration.
+        warmup_ms: warm-up in milliseconds.
+        confidence: of the intervals.
+    """
+
+    tokens: int
+    hidden: int
+    head_dimensions: list[int]
+    lengths: list[int]
+    padding: list[float]
+    iterations: int
+    warmup_ms: int
+    confidence: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThroughputBenchmark:
+    """The training-throughput benchmark (section "Training Speed Performance").
+
+    Attributes:
+        sizes: names of ``sizes``.
+        contexts: context lengths.
+        cells_per_gpu: cells per step and GPU.
+        vocabulary: rows of the embedding.
+        steps: steps of each run.
+        read_every: steps between readings of the throughput.
+        projected_cells: cells that GPU-hours are projected to.
+        median_length: median of the log-normal distribution of lengths.
+        sigma_length: its sigma.
+        confidence: of the intervals.
+    """
+
+    sizes: list[str]
+    contexts: list[int]
+    cells_per_gpu: int
+    vocabulary: int
+    steps: int
+    read_every: int
+    projected_cells: float
+    median_length: int
+    sigma_length: float
+    confidence: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Benchmarks:
+    """Speed."""
+
+    kernel: KernelBenchmark
+    throughput: ThroughputBenchmark
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """How figures are drawn.
+
+    Attributes:
+        dpi: of the PNG files.
+        sigmoid_colour: colour of sigmoid attention.
+        softmax_colour: colour of softmax attention.
+    """
+
+    dpi: int
+    sigmoid_colour: str
+    softmax_colour: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """The whole experiment.
+
+    Attributes:
+        preset: which overlay of ``workflow/presets`` is in force.
+        results: folder of the results; ``null`` means ``results/<preset>``.
+        seed: the one seed that all others derive from (tab:model_arch: 42).
+        device: where models run; ``auto`` takes a GPU where there is one.
+    """
+
+    preset: str
+    results: str | None
+    seed: int
+    device: Device
+    corpus: Corpus
+    datasets: dict[str, Dataset]
+    tokens: Tokens
+    sizes: dict[str, Size]
+    architecture: Architecture
+    training: Training
+    models: dict[str, Model]
+    evaluation: Evaluation
+    benchmarks: Benchmarks
+    figures: Figures

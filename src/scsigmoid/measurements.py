@@ -1,0 +1,100 @@
+"""The one shape of every measured value that tables, figures and claims read.
+
+A measurement is one row of a tidy CSV file.  Floats are written with ``repr``, so that reading
+them back gives the same bits.
+"""
+
+import csv
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from scsigmoid.errors import UserError
+from scsigmoid.files import atomic_path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """One measured value.
+
+    Attributes:
+        dataset: evaluation dataset, e.g. ``heart_oft``.
+        group: what within the dataset, e.g. a pair of cell types; empty for the whole dataset.
+        model: model or control, e.g. ``sigmoid_4k``; for paired values ``sigmoid_4k - softmax_4k``.
+        attention: ``sigmoid``, ``softmax`` or empty.
+        context: context length in tokens; 0 where there is none.
+        metric: e.g. ``validation_loss``, ``silhouette_label``, ``mmd_unbiased``.
+        value: the point estimate.
+        low: lower end of the interval; NaN where none was made.
+        high: upper end of the interval; NaN where none was made.
+        n: number of cells (or readings) behind the value.
+        seed: seed of the random part; -1 where there is none.
+        simulated: whether the cells were simulated.
+        source: file that the value was computed from, relative to the results folder.
+    """
+
+    dataset: str
+    group: str = ""
+    model: str
+    attention: str = ""
+    context: int = 0
+    metric: str
+    value: float
+    low: float = float("nan")
+    high: float = float("nan")
+    n: int = 0
+    seed: int = -1
+    simulated: bool = False
+    source: str = ""
+
+
+COLUMNS = tuple(field.name for field in fields(Measurement))
+
+
+def write_measurements(path: str | Path, rows: Iterable[Measurement]) -> None:
+    """Write measurements as CSV, atomically, in the order given."""
+    with atomic_path(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as handle:
+        writer = csv.DictWriter(handle, fieldnames=COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        for row in rows:
+            values = asdict(row)
+            for name in ("value", "low", "high"):
+                values[name] = repr(float(values[name]))
+            values["simulated"] = "true" if row.simulated else "false"
+            writer.writerow(values)
+
+
+def read_measurements(path: str | Path) -> list[Measurement]:
+    """Read what :func:`write_measurements` wrote.
+
+    Raises:
+        UserError: if the file is missing or does not hold the columns.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise UserError(f"{path}: no such result file; run the target that makes it")
+    with path.open(newline="", encoding="utf-8") as handle:
+        reader = csv.DictReader(handle)
+        if tuple(reader.fieldnames or ()) != COLUMNS:
+            raise UserError(f"{path}: not a table of measurements; delete it and run again")
+        try:
+            return [
+                Measurement(
+                    dataset=row["dataset"],
+                    group=row["group"],
+                    model=row["model"],
+                    attention=row["attention"],
+                    context=int(row["context"]),
+                    metric=row["metric"],
+                    value=float(row["value"]),
+                    low=float(row["low"]),
+                    high=float(row["high"]),
+                    n=int(row["n"]),
+                    seed=int(row["seed"]),
+                    simulated=row["simulated"] == "true",
+                    source=row["source"],
+                )
+                for row in reader
+            ]
+        except (TypeError, ValueError) as error:
+            raise UserError(f"{path}: damaged ({error}); delete it and run again") from error

@@ -1,0 +1,1 @@
+"""The encoder, its masked-language-model objective and its size."""

@@ -1,0 +1,143 @@
+"""The paper's encoder over packed tokens (tab:model_arch).
+
+Pre-norm transformer blocks with GELU over learned token and rank-position embeddings, a final
+layer normalisation and an output layer of its own.  There is no padding anywhere: the tokens of
+all cells of a batch lie behind each other.  Sigmoid and softmax models have the same parameters;
+only the function between Q, K, V and O differs, and it draws no random numbers (there is no
+dropout of attention weights), so equal seeds give both arms the same weights and the same dropout.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from scsigmoid.attention import choose_backend, score_max, sigmoid_attention, softmax_attention
+from scsigmoid.attention.flex import document_mask
+from scsigmoid.model.sizes import EncoderSettings
+from scsigmoid.seeds import derive
+
+
+class Block(nn.Module):
+    """One pre-norm block: x + attention(norm(x)), then x + feed_forward(norm(x))."""
+
+    def __init__(self, settings: EncoderSettings) -> None:
+        super().__init__()
+        self.settings = settings
+        hidden, epsilon = settings.hidden, settings.layer_norm_epsilon
+        self.attention_norm = nn.LayerNorm(hidden, eps=epsilon)
+        self.qkv = nn.Linear(hidden, 3 * hidden)
+        self.projection = nn.Linear(hidden, hidden)
+        self.feed_forward_norm = nn.LayerNorm(hidden, eps=epsilon)
+        self.expansion = nn.Linear(hidden, settings.feed_forward)
+        self.contraction = nn.Linear(settings.feed_forward, hidden)
+        self.dropout = nn.Dropout(settings.dropout)
+
+    def heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """q, k and v (tokens, heads, dim) of the residual stream, as views of one projection."""
+        fused = self.qkv(self.attention_norm(x))
+        shape = (3, self.settings.heads, self.settings.head_dimension)
+        q, k, v = fused.unflatten(-1, shape).unbind(1)
+        return q, k, v
+
+    def forward(self, x: Tensor, cu_seqlens: Tensor, max_seqlen: int, mask: Any) -> Tensor:
+        q, k, v = self.heads(x)
+        backend = self.settings.backend
+        if self.settings.attention == "sigmoid":
+            attended = sigmoid_attention(q, k, v, cu_seqlens, max_seqlen, backend=backend)
+        else:
+            attended = softmax_attention(
+                q, k, v, cu_seqlens, max_seqlen, backend=backend, mask=mask
+            )
+        x = x + self.dropout(self.projection(attended.flatten(1)))
+        activated = functional.gelu(self.expansion(self.feed_forward_norm(x)))
+        return x + self.dropout(self.contraction(activated))
+
+
+class Encoder(nn.Module):
+    """The encoder with its masked-language-model head."""
+
+    def __init__(self, settings: EncoderSettings) -> None:
+        super().__init__()
+        self.settings = settings
+        self.token_embedding = nn.Embedding(settings.vocabulary_size, settings.hidden)
+        self.position_embedding = nn.Embedding(settings.context, settings.hidden)
+        self.dropout = nn.Dropout(settings.dropout)
+        self.blocks = nn.ModuleList(Block(settings) for _ in range(settings.layers))
+        self.final_norm = nn.LayerNorm(settings.hidden, eps=settings.layer_norm_epsilon)
+        self.output = nn.Linear(settings.hidden, settings.vocabulary_size)
+
+    @torch.no_grad()
+    def initialise(self, seed: int) -> "Encoder":
+        """Draw the initial weights: N(0, initializer_range), biases 0, normalisation gains 1.
+
+        Every parameter has a generator of its own, seeded by its name and drawn on the CPU.  So
+        the weights depend neither on the attention nor on the device, and models that differ in
+        the context length share all but their position embeddings.
+
+        Returns:
+            The encoder itself.
+        """
+        for name, parameter in self.named_parameters():
+            if name.endswith(".bias"):
+                parameter.zero_()
+            elif name.endswith("norm.weight"):
+                parameter.fill_(1.0)
+            else:
+                generator = torch.Generator().manual_seed(derive(seed, "initial weights", name))
+                values = torch.empty(parameter.shape).normal_(
+                    0.0, self.settings.initializer_range, generator=generator
+                )
+                parameter.copy_(values)
+        return self
+
+    def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        """Sum of token and position embeddings, (tokens, hidden)."""
+        return self.token_embedding(tokens) + self.position_embedding(positions)
+
+    def forward(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        cu_seqlens: Tensor,
+        max_seqlen: int,
+        masked: Tensor | None = None,
+    ) -> Tensor:
+        """Encode a packed batch of cells.
+
+        Args:
+            tokens: (tokens,) int64.
+            positions: (tokens,) int64, 0 to n - 1 within each cell of n tokens.
+            cu_seqlens: (cells + 1,) int32, cumulative lengths.
+            max_seqlen: length of the longest cell, or more.
+            masked: (masked,) int64, places in ``tokens`` whose gene is to be predicted.
+
+        Returns:
+            Logits (masked, vocabulary) at the masked places, or, without ``masked``, hidden states
+            (tokens, hidden) after the final normalisation.
+        """
+        x = self.dropout(self.embed(tokens, positions))
+        mask = None
+        if self.settings.attention == "softmax" and (
+            choose_backend("softmax", self.settings.backend, x.device) == "flex"
+        ):
+            mask = document_mask(cu_seqlens, tokens.shape[0])
+        for block in self.blocks:
+            x = block(x, cu_seqlens, max_seqlen, mask)
+        # The vocabulary is wide, so the output layer runs at the masked places alone.
+        if masked is not None:
+            return self.output(self.final_norm(x[masked]))
+        return self.final_norm(x)
+
+    @torch.no_grad()
+    def attention_score_max(self, tokens: Tensor, positions: Tensor, cu_seqlens: Tensor) -> Tensor:
+        """Largest |q . k / sqrt(dim)| in the first layer, without dropout: the stress test's gauge.
+
+        Returns:
+            A float32 scalar tensor.
+        """
+        first = self.blocks[0]
+        assert isinstance(first, Block)
+        q, k, _ = first.heads(self.embed(tokens, positions))
+        return score_max(q, k, cu_seqlens)

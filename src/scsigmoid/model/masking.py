@@ -1,0 +1,116 @@
+"""Which genes of a cell are masked.
+
+Every cell's mask comes from a counter-based generator, splitmix64 over (seed, cell, draw, gene), so
+it depends on the cell alone: not on the batch that the cell is in, its order, the device or the
+number of processes.  Both arms of a pair thereby see the same masks.
+"""
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from scsigmoid.errors import UserError
+
+Int64s = npt.NDArray[np.int64]
+UInt64s = npt.NDArray[np.uint64]
+
+
+class Masked(NamedTuple):
+    """A batch's masked tokens.
+
+    Attributes:
+        tokens: (tokens,) int64, the model's input.
+        places: (masked,) int64, places in ``tokens`` that are to be predicted, ascending.
+        targets: (masked,) int64, the genes there.
+    """
+
+    tokens: Int64s
+    places: Int64s
+    targets: Int64s
+
+
+def _mix(state: UInt64s) -> UInt64s:
+    """One step of splitmix64: a bijection of 64-bit words that scatters counters."""
+    state = state + np.uint64(0x9E3779B97F4A7C15)
+    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return state ^ (state >> np.uint64(31))
+
+
+def _word(value: int) -> UInt64s:
+    return np.array([value & 0xFFFFFFFFFFFFFFFF], dtype=np.uint64)
+
+
+def mask_tokens(
+    gene_ids: npt.NDArray[np.integer],
+    cells: npt.NDArray[np.integer],
+    cu_seqlens: npt.NDArray[np.integer],
+    *,
+    seed: int,
+    draw: int,
+    fraction: float,
+    replacement: Literal["mask", "bert"] | str,
+    mask_token: int,
+    vocabulary: tuple[int, int],
+) -> Masked:
+    """Mask genes of every cell of a packed batch.
+
+    Of a cell with g gene tokens, max(1, round(fraction * g)) distinct ones are masked, all choices
+    being equally likely.  Special tokens, wherever they stand, are neither masked nor counted.
+
+    Args:
+        gene_ids: (tokens,) tokens of all cells behind each other.
+        cells: (cells,) identity of each cell, e.g. its row in the store.
+        cu_seqlens: (cells + 1,) cumulative lengths.
+        seed: the run's seed for masks.
+        draw: which mask of the cell, e.g. the epoch or the trial.
+        fraction: share of gene tokens that is masked, above 0 and at most 1.
+        replacement: ``mask``: every masked gene becomes ``mask_token``; ``bert``: 80 % of them do,
+            10 % become a random gene, 10 % stay.
+        mask_token: the token that stands for a masked gene.
+        vocabulary: first gene token and one past the last; tokens outside are special.
+
+    Raises:
+        UserError: for an unknown ``replacement`` or a ``fraction`` out of range.
+        ValueError: if ``cu_seqlens`` does not match ``gene_ids`` and ``cells``.
+    """
+    if replacement not in ("mask", "bert"):
+        raise UserError(f"mask_replacement: {replacement!r} is unknown; use mask or bert")
+    if not 0.0 < fraction <= 1.0:
+        raise UserError(f"mask_fraction: must be above 0 and at most 1, is {fraction}")
+    lengths = np.diff(cu_seqlens)
+    if len(lengths) != len(cells) or cu_seqlens[0] != 0 or cu_seqlens[-1] != len(gene_ids):
+        raise ValueError(
+            f"cu_seqlens: does not describe {len(cells)} cells of {len(gene_ids)} tokens"
+        )
+    first, end = vocabulary
+    tokens = gene_ids.astype(np.int64)
+    owner = np.repeat(np.arange(len(cells)), lengths)
+    places = np.flatnonzero((tokens >= first) & (tokens < end))
+    owner = owner[places]
+    genes = np.bincount(owner, minlength=len(cells))
+    starts = np.cumsum(genes) - genes
+    # A gene's counter is its rank among the cell's genes, so a leading [CLS] changes nothing.
+    rank = (np.arange(len(places)) - starts[owner]).astype(np.uint64)
+
+    stream = _mix(_mix(_word(seed)) ^ _mix(cells.astype(np.int64).view(np.uint64)))
+    stream = _mix(stream ^ _mix(_word(draw) + np.uint64(1)))
+    keys = _mix(stream[owner] ^ _mix(rank))
+
+    # The cell's genes in the order of their keys; the first ones are masked.
+    order = np.lexsort((keys, owner))
+    wanted = np.minimum(genes, np.maximum(1, np.rint(fraction * genes).astype(np.int64)))
+    place_in_order = np.arange(len(places)) - starts[owner[order]]
+    chosen = np.sort(order[place_in_order < wanted[owner[order]]])
+
+    masked = places[chosen]
+    targets = tokens[masked]
+    if replacement == "mask":
+        tokens[masked] = mask_token
+        return Masked(tokens, masked, targets)
+    words = _mix(keys[chosen] ^ np.uint64(0xD1B54A32D192ED03))
+    share = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    random = first + (_mix(words) % np.uint64(end - first)).astype(np.int64)
+    tokens[masked] = np.where(share < 0.8, mask_token, np.where(share < 0.9, random, targets))
+    return Masked(tokens, masked, targets)

@@ -1,0 +1,84 @@
+"""The dimensions of an encoder."""
+
+from dataclasses import dataclass
+
+from scsigmoid.attention.backends import BACKENDS
+from scsigmoid.config.schema import Architecture, Size
+from scsigmoid.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderSettings:
+    """What determines an encoder (tab:model_arch).
+
+    Attributes:
+        attention: ``sigmoid`` or ``softmax``.
+        context: longest sequence in tokens, the [CLS] token included; rows of the position
+            embedding.
+        layers: transformer blocks.
+        hidden: width of the residual stream.
+        heads: attention heads; ``hidden / heads`` is the head dimension.
+        feed_forward: width of the feed-forward layer.
+        vocabulary_size: tokens, the special ones included.
+        dropout: share of activations dropped, after the embedding and after each half of a block.
+        layer_norm_epsilon: epsilon of the layer normalisations.
+        initializer_range: standard deviation of the initial weights.
+        backend: attention backend.
+    """
+
+    attention: str
+    context: int
+    layers: int
+    hidden: int
+    heads: int
+    feed_forward: int
+    vocabulary_size: int
+    dropout: float
+    layer_norm_epsilon: float
+    initializer_range: float
+    backend: str = "auto"
+
+    def __post_init__(self) -> None:
+        if self.attention not in BACKENDS:
+            raise UserError(
+                f"attention {self.attention!r}: unknown; use one of {', '.join(sorted(BACKENDS))}"
+            )
+        for name in ("context", "layers", "hidden", "heads", "feed_forward", "vocabulary_size"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name}: must be at least 1, is {getattr(self, name)}")
+        if self.hidden % self.heads:
+            raise UserError(
+                f"hidden: {self.hidden} does not divide into {self.heads} heads; change either"
+            )
+        if not 0.0 <= self.dropout < 1.0:
+            raise UserError(f"dropout: must be at least 0 and below 1, is {self.dropout}")
+
+    @property
+    def head_dimension(self) -> int:
+        """Width of one attention head."""
+        return self.hidden // self.heads
+
+    @classmethod
+    def of(
+        cls,
+        size: Size,
+        architecture: Architecture,
+        attention: str,
+        context: int,
+        vocabulary_size: int,
+        backend: str = "auto",
+    ) -> "EncoderSettings":
+        """Settings from the configuration's ``sizes`` entry and ``architecture`` section."""
+        return cls(
+            attention=attention,
+            context=context,
+            layers=size.layers,
+            hidden=size.hidden,
+            heads=size.heads,
+            feed_forward=size.feed_forward,
+            vocabulary_size=vocabulary_size,
+            dropout=architecture.dropout,
+            layer_norm_epsilon=architecture.layer_norm_epsilon,
+            initializer_range=architecture.initializer_range,
+            backend=backend,
+        )

@@ -1,0 +1,85 @@
+"""How models, contexts and kernels are called in tables and figures."""
+
+import re
+
+from scsigmoid.config.schema import Config
+
+ATTENTIONS = ("sigmoid", "softmax")
+METRICS = {
+    "silhouette_label": "Silhouette label",
+    "leiden_nmi": "Leiden NMI",
+    "leiden_ari": "Leiden ARI",
+    "bio_conservation": "Bio conservation",
+}
+CONTROLS = {"random": "Random embedding", "pca_log_counts": "PCA of log counts"}
+PROVIDERS = {
+    "triton": "Sigmoid, Triton (ours)",
+    "triton_sigmoid": "TritonSigmoid",
+    "flash_sigmoid": "FlashSigmoid",
+    "flash_attention_2": "FlashAttention-2",
+    "pytorch": "Softmax, PyTorch",
+    "pytorch_sigmoid": "Sigmoid, PyTorch",
+    "reference_sigmoid": "Sigmoid, reference",
+    "cudnn": "Softmax, cuDNN",
+    "flex": "Softmax, FlexAttention",
+    "sdpa": "Softmax, SDPA",
+    "varlen": "Softmax, varlen",
+}
+
+
+def nominal(name: str) -> str:
+    """The context that a model's name states, e.g. ``"4K"`` of ``sigmoid_4k``; else empty."""
+    found = re.search(r"_(\d+)k$", name)
+    return f"{found[1]}K" if found else ""
+
+
+def context_label(context: int) -> str:
+    """A context length, e.g. ``"4K"`` for 4,096 and ``"128"`` for 128."""
+    return f"{context // 1024}K" if context % 1024 == 0 else f"{context:,}"
+
+
+def short_label(config: Config, name: str) -> str:
+    """A model's short label, e.g. ``"Sigmoid 2K"``, whatever the context really is."""
+    model = config.models[name]
+    return f"{model.attention.capitalize()} {nominal(name) or context_label(model.context)}"
+
+
+def model_label(config: Config, name: str) -> str:
+    """A model's label; it names the tokens where a smaller scale shrank the context.
+
+    For example ``"Sigmoid 2K"``, and ``"Sigmoid 2K (128 tokens)"`` at demo scale.
+    """
+    return short_label(config, name) + shrunk(config, name)
+
+
+def shrunk(config: Config, name: str) -> str:
+    """``" (128 tokens)"`` where a model's context is not the one its name states; else empty."""
+    context = config.models[name].context
+    if nominal(name) in ("", context_label(context)):
+        return ""
+    return f" ({context:,} tokens)"
+
+
+def representation_label(config: Config, name: str) -> str:
+    """The label of a model or of a control."""
+    if name in CONTROLS:
+        return CONTROLS[name]
+    return model_label(config, name) if name in config.models else name
+
+
+def provider_label(name: str) -> str:
+    """The label of a kernel of the benchmark."""
+    return PROVIDERS.get(name, name)
+
+
+def pairs(config: Config) -> list[tuple[str, str]]:
+    """The (sigmoid, softmax) models of the same context that are no stress test, by context."""
+    found: dict[int, dict[str, str]] = {}
+    for name, model in config.models.items():
+        if not model.stress:
+            found.setdefault(model.context, {}).setdefault(model.attention, name)
+    return [
+        (arms["sigmoid"], arms["softmax"])
+        for _, arms in sorted(found.items())
+        if len(arms) == 2
+    ]

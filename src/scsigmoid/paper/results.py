@@ -1,0 +1,297 @@
+"""The result files of one run, read when they are asked for."""
+
+import csv
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from scsigmoid.config.schema import Config
+from scsigmoid.errors import UserError
+from scsigmoid.measurements import Measurement, read_measurements
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelTiming:
+    """A row of ``benchmarks/kernel.csv``; NaN where the note says why there is no time."""
+
+    attention: str
+    provider: str
+    layout: str
+    direction: str
+    head_dimension: int
+    heads: int
+    length: int
+    sequences: int
+    padding: float
+    dtype: str
+    device: str
+    milliseconds: float
+    milliseconds_low: float
+    milliseconds_high: float
+    tflops: float
+    tflops_low: float
+    tflops_high: float
+    iterations: int
+    note: str
+
+    @property
+    def shape(self) -> tuple[float, int, int, str]:
+        """Padding, head dimension, length and pass: what providers are compared on."""
+        return (self.padding, self.head_dimension, self.length, self.direction)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Throughput:
+    """A row of ``benchmarks/throughput.csv``; NaN where the note says why nothing was measured."""
+
+    size: str
+    parameters: int
+    context: int
+    attention: str
+    backend: str
+    layout: str
+    device: str
+    cells_per_step: int
+    steps_per_second: float
+    steps_per_second_low: float
+    steps_per_second_high: float
+    readings: int
+    cells_per_second: float
+    gpu_hours: float
+    gpu_hours_low: float
+    gpu_hours_high: float
+    projected_cells: float
+    note: str
+
+
+@dataclass(frozen=True)
+class Journal:
+    """A training journal: the header's facts and one array a column."""
+
+    header: dict[str, str]
+    columns: dict[str, np.ndarray]
+
+    def __getitem__(self, column: str) -> np.ndarray:
+        return self.columns[column]
+
+
+@dataclass(frozen=True)
+class Scatter:
+    """Points of a UMAP and their cell types."""
+
+    x: np.ndarray
+    y: np.ndarray
+    cell_type: np.ndarray
+
+
+class Results:
+    """The result files under one folder, made with one configuration.
+
+    Args:
+        folder: the results folder, e.g. ``results/demo``.
+        config: the configuration that the results were made with.
+    """
+
+    def __init__(self, folder: str | Path, config: Config) -> None:
+        self.folder = Path(folder)
+        self.config = config
+        self._read: dict[str, Any] = {}
+
+    def path(self, relative: str) -> Path:
+        """Path of a result file.
+
+        Raises:
+            UserError: if it is not there.
+        """
+        path = self.folder / relative
+        if not path.exists():
+            raise UserError(f"{path}: no such result file; run the target that makes it")
+        return path
+
+    def cached(self, relative: str, read: Callable[[Path], T]) -> T:
+        """Read a file once.
+
+        Raises:
+            UserError: if it is missing or damaged.
+        """
+        if relative not in self._read:
+            path = self.path(relative)
+            try:
+                self._read[relative] = read(path)
+            except (KeyError, ValueError, TypeError, OSError) as error:
+                raise UserError(f"{path}: damaged ({error}); delete it and run again") from error
+        found: T = self._read[relative]
+        return found
+
+    def measurements(self, relative: str) -> list[Measurement]:
+        """The measurements of a file below ``metrics/``."""
+        return self.cached(f"metrics/{relative}", read_measurements)
+
+    def validation_loss(self, dataset: str, model: str) -> Measurement:
+        """Mean validation loss of a model on a dataset, with its interval."""
+        name = f"validation_loss/{dataset}/{model}.csv"
+        for row in self.measurements(name):
+            if row.metric == "validation_loss" and row.model == model:
+                return row
+        raise UserError(f"{self.folder / 'metrics' / name}: no validation loss of {model}; delete it")
+
+    def cell_losses(self, dataset: str, model: str) -> tuple[np.ndarray, np.ndarray]:
+        """Cells (int64, ascending) and their validation losses (float64, nats)."""
+
+        def read(path: Path) -> tuple[np.ndarray, np.ndarray]:
+            table = parquet(path)
+            cells = table["cell"].astype(np.int64)
+            order = np.argsort(cells, kind="stable")
+            return cells[order], table["loss"].astype(np.float64)[order]
+
+        return self.cached(f"metrics/validation_loss/{dataset}/{model}.parquet", read)
+
+    def scores(self, metric: str, dataset: str) -> dict[str, Measurement]:
+        """A scIB metric of each representation (models and controls) of a dataset."""
+        return {row.model: row for row in self.measurements(f"{metric}/{dataset}.csv")}
+
+    def mmd(self, dataset: str) -> list[Measurement]:
+        """All rows of a dataset's MMD."""
+        return self.measurements(f"mmd/{dataset}.csv")
+
+    def umap(self, dataset: str, model: str) -> Scatter:
+        """UMAP coordinates of a model's embeddings."""
+
+        def read(path: Path) -> Scatter:
+            table = parquet(path)
+            return Scatter(table["x"], table["y"], table["cell_type"].astype(str))
+
+        return self.cached(f"metrics/umap/{dataset}/{model}.parquet", read)
+
+    def journal(self, model: str) -> Journal:
+        """The training journal of a model."""
+        return self.cached(f"training/{model}/journal.csv", read_journal)
+
+    @cached_property
+    def kernel(self) -> list[KernelTiming]:
+        """The kernel benchmark."""
+
+        def read(path: Path) -> list[KernelTiming]:
+            rows = ({**row, "direction": row["pass"]} for row in read_csv(path))
+            return [typed(KernelTiming, row) for row in rows]
+
+        return self.cached("benchmarks/kernel.csv", read)
+
+    @cached_property
+    def throughput(self) -> list[Throughput]:
+        """The training-throughput benchmark."""
+
+        def read(path: Path) -> list[Throughput]:
+            return [typed(Throughput, row) for row in read_csv(path)]
+
+        return self.cached("benchmarks/throughput.csv", read)
+
+    def machine(self, benchmark: str) -> dict[str, Any]:
+        """The machine of a benchmark, ``kernel`` or ``throughput``."""
+        return self.cached(f"benchmarks/{benchmark}.json", read_json)
+
+    @property
+    def manifest(self) -> list[dict[str, str]]:
+        """Rows of the corpus manifest."""
+        return self.cached("corpus/manifest.csv", read_csv)
+
+    def facts(self, dataset: str) -> dict[str, Any]:
+        """Facts of an evaluation dataset: cells, label, simulated or not."""
+        return self.cached(f"corpus/evaluation/{dataset}.json", read_json)
+
+    @property
+    def lengths(self) -> tuple[np.ndarray, np.ndarray]:
+        """Sequence lengths (ascending) and the number of training cells of each."""
+
+        def read(path: Path) -> tuple[np.ndarray, np.ndarray]:
+            table = parquet(path)
+            order = np.argsort(table["length"], kind="stable")
+            return table["length"][order].astype(np.int64), table["cells"][order].astype(np.int64)
+
+        return self.cached("tokens/lengths.parquet", read)
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Number of tokens, special ones included."""
+
+        def read(path: Path) -> int:
+            import pyarrow.parquet
+
+            return int(pyarrow.parquet.read_metadata(path).num_rows)
+
+        return self.cached("tokens/vocabulary.parquet", read)
+
+    @property
+    def training_data(self) -> str:
+        """What the training cells are: ``simulated``, ``real`` or ``simulated and real``."""
+        kinds = {row["simulated"] == "true" for row in self.manifest if row["role"] == "training"}
+        return {frozenset({True}): "simulated", frozenset({False}): "real"}.get(
+            frozenset(kinds), "simulated and real"
+        )
+
+    @property
+    def training_cells(self) -> int:
+        """Number of training cells."""
+        _, cells = self.lengths
+        return int(cells.sum())
+
+
+def parquet(path: Path) -> dict[str, np.ndarray]:
+    """A Parquet file as one array a column."""
+    import pyarrow.parquet
+
+    table = pyarrow.parquet.read_table(path)
+    return {name: table[name].to_numpy() for name in table.column_names}
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    """A CSV file with a header."""
+    with path.open(newline="", encoding="utf-8") as handle:
+        return list(csv.DictReader(handle))
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object."""
+    value = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(value, dict):
+        raise ValueError("not a JSON object")
+    return value
+
+
+def read_journal(path: Path) -> Journal:
+    """A training journal."""
+    with path.open(newline="", encoding="utf-8") as handle:
+        lines = handle.read().splitlines()
+    header = dict(line[2:].split(": ", 1) for line in lines if line.startswith("# "))
+    rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
+    if not rows:
+        raise ValueError("no rows")
+    columns = {name: np.array([number(row[name]) for row in rows]) for name in rows[0]}
+    return Journal(header, columns)
+
+
+def number(text: str) -> float:
+    """A float; NaN for an empty cell."""
+    return float(text) if text else math.nan
+
+
+def typed(kind: type[T], row: dict[str, str]) -> T:
+    """A dataclass from a CSV row; empty numbers become NaN, or 0 where integers are expected."""
+    values: dict[str, Any] = {}
+    for field in fields(kind):  # type: ignore[arg-type]
+        text = row[field.name]
+        if field.type is int:
+            values[field.name] = int(float(text)) if text else 0
+        elif field.type is float:
+            values[field.name] = number(text)
+        else:
+            values[field.name] = text
+    return kind(**values)

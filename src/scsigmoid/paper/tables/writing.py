@@ -1,0 +1,199 @@
+"""One table in three formats: CSV for machines, Markdown for people, LaTeX for papers."""
+
+import csv
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from scsigmoid.files import atomic_path, write_text
+
+LATEX = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    "−": r"$-$",
+    "β": r"$\beta$",
+    "ε": r"$\epsilon$",
+    "–": "--",
+}
+MATHS = {"±": r"\pm ", "×": r"\times ", "%": r"\%", "−": "-"}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What stands in one cell of a formatted table.
+
+    Attributes:
+        text: plain text.
+        bold: whether it is the best of its row.
+        maths: whether LaTeX sets it as a formula.
+    """
+
+    text: str
+    bold: bool = False
+    maths: bool = False
+
+    @property
+    def markdown(self) -> str:
+        """The cell in Markdown."""
+        text = markdown_escape(self.text)
+        return f"**{text}**" if self.bold and text else text
+
+    @property
+    def latex(self) -> str:
+        """The cell in LaTeX."""
+        if not self.maths:
+            return rf"\textbf{{{latex_escape(self.text)}}}" if self.bold else latex_escape(self.text)
+        formula = "".join(MATHS.get(letter, letter) for letter in self.text).replace(" [", r"\;[")
+        return rf"$\mathbf{{{formula}}}$" if self.bold else f"${formula}$"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A finished table.
+
+    Attributes:
+        caption: title sentence and explanations, plain text.
+        columns: names of the CSV's columns.
+        records: the CSV's rows, numbers in full precision.
+        header: head of the formatted table.
+        rows: the formatted table; a row of one cell is a line between two rules.
+        latex_columns: indices of the formatted columns that LaTeX gets; all where None.
+        notes: lines below the formatted table.
+        align: one of ``l``, ``r``, ``c`` for each formatted column.
+    """
+
+    caption: str
+    columns: Sequence[str]
+    records: Sequence[Sequence[object]]
+    header: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    align: str
+    latex_columns: Sequence[int] | None = None
+    notes: Sequence[str] = ()
+
+
+def write_table(table: Table, name: str, stem: str | Path) -> list[Path]:
+    """Write ``<stem>.csv``, ``<stem>.md`` and ``<stem>.tex``, each atomically.
+
+    Args:
+        table: the table.
+        name: its name; LaTeX's label.
+        stem: path without a suffix.
+
+    Returns:
+        The three paths.
+    """
+    stem = Path(stem)
+    paths = [stem.with_name(stem.name + suffix) for suffix in (".csv", ".md", ".tex")]
+    write_csv(table, paths[0])
+    write_text(paths[1], as_markdown(table))
+    write_text(paths[2], as_latex(table, name))
+    return paths
+
+
+def write_csv(table: Table, path: Path) -> None:
+    """Write the records; floats with ``repr``, so that reading them back gives the same bits."""
+    with atomic_path(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as handle:
+        writer = csv.writer(handle, lineterminator="\n")
+        writer.writerow(table.columns)
+        writer.writerows([plain(value) for value in record] for record in table.records)
+
+
+def plain(value: object) -> str:
+    """A value as a CSV cell; nothing for None and NaN."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return repr(float(value)) if isinstance(value, float) else str(value)
+
+
+def as_markdown(table: Table) -> str:
+    """The formatted table as Markdown: caption, pipe table, notes."""
+    rule = {"l": ":---", "r": "---:", "c": ":---:"}
+    lines = [
+        markdown_escape(table.caption),
+        "",
+        "| " + " | ".join(markdown_escape(text) for text in table.header) + " |",
+        "| " + " | ".join(rule[side] for side in table.align) + " |",
+    ]
+    for row in table.rows:
+        cells = [cell.markdown for cell in row] + [""] * (len(table.header) - len(row))
+        lines.append("| " + " | ".join(cells) + " |")
+    for note in table.notes:
+        lines += ["", markdown_escape(note)]
+    return "\n".join(lines) + "\n"
+
+
+def as_latex(table: Table, name: str) -> str:
+    """The formatted table as a LaTeX table environment, plain ``tabular`` with ``hline``."""
+    kept = range(len(table.header)) if table.latex_columns is None else table.latex_columns
+    first, _, rest = table.caption.partition(". ")
+    caption = rf"\textbf{{{latex_escape(first.rstrip('.'))}.}}"
+    words = " ".join([rest, *table.notes]).strip()
+    lines = [
+        r"\begin{table}[htbp]",
+        r"\centering",
+        rf"\caption{{{caption}{' ' + latex_escape(words) if words else ''}}}",
+        rf"\label{{tab:{name}}}",
+        r"\small",
+        rf"\begin{{tabular}}{{{''.join(table.align[index] for index in kept)}}}",
+        r"\hline",
+        " & ".join(rf"\textbf{{{latex_escape(table.header[index])}}}" for index in kept) + r" \\",
+        r"\hline",
+    ]
+    for row in table.rows:
+        if len(row) == 1:
+            lines += [r"\hline", rf"\multicolumn{{{len(kept)}}}{{l}}{{{row[0].latex}}} \\", r"\hline"]
+        else:
+            lines.append(" & ".join(row[index].latex for index in kept) + r" \\")
+    lines += [r"\hline", r"\end{tabular}", r"\end{table}"]
+    return "\n".join(lines) + "\n"
+
+
+def latex_escape(text: str) -> str:
+    """Text with LaTeX's special characters escaped."""
+    return "".join(LATEX.get(letter, letter) for letter in text)
+
+
+def markdown_escape(text: str) -> str:
+    """Text that Markdown shows as it stands."""
+    for letter in ("\\", "|", "*", "_", "`", "<", ">"):
+        text = text.replace(letter, "\\" + letter)
+    return " ".join(text.split())
+
+
+def fixed(value: float, digits: int) -> str:
+    """A number with a fixed number of digits; an en dash where there is none."""
+    return "–" if math.isnan(value) else f"{value:,.{digits}f}"
+
+
+def signed(value: float, digits: int) -> str:
+    """A number with its sign."""
+    return "–" if math.isnan(value) else f"{value:+,.{digits}f}".replace("-", "−")
+
+
+def interval(value: float, low: float, high: float, digits: int) -> str:
+    """``0.467 [0.461, 0.472]``, or the value alone where there is no interval."""
+    if math.isnan(value) or math.isnan(low) or math.isnan(high):
+        return fixed(value, digits)
+    return f"{fixed(value, digits)} [{fixed(low, digits)}, {fixed(high, digits)}]"
+
+
+def plus_minus(value: float, low: float, high: float, digits: int) -> str:
+    """``2.526 ± 0.001``, the half width of the interval."""
+    return f"{fixed(value, digits)} ± {fixed((high - low) / 2, digits)}"

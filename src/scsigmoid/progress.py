@@ -1,0 +1,39 @@
+"""Progress of long work: a bar on a terminal, plain lines in a log."""
+
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def log(message: str) -> None:
+    """Print one line of progress to standard error."""
+    print(message, file=sys.stderr, flush=True)
+
+
+def track(
+    items: Iterable[T], *, label: str, total: int | None = None, seconds: float = 10.0
+) -> Iterator[T]:
+    """Iterate over ``items``, showing progress.
+
+    Args:
+        items: what to iterate over.
+        label: what is being done, e.g. ``"tokenizing"``.
+        total: number of items where ``items`` has no length.
+        seconds: a log line is printed at most this often where there is no terminal.
+    """
+    if total is None:
+        total = len(items) if hasattr(items, "__len__") else None
+    if sys.stderr.isatty():
+        from tqdm import tqdm
+
+        yield from tqdm(items, desc=label, total=total, leave=False)
+        return
+    last = time.monotonic()
+    for done, item in enumerate(items, start=1):
+        yield item
+        if time.monotonic() - last >= seconds:
+            last = time.monotonic()
+            log(f"{label}: {done}" + (f" of {total}" if total else ""))

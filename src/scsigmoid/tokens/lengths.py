@@ -1,0 +1,37 @@
+"""How long sequences are: the numbers behind the sequence-length figure (Fig. 1)."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from scsigmoid.files import atomic_path
+from scsigmoid.tokens.store import TokenStore
+
+
+def length_counts(folders: Iterable[str | Path]) -> NDArray[np.int64]:
+    """Number of cells that express 0, 1, 2, ... genes of the vocabulary, before any cut.
+
+    Reads the stores' ``genes`` column alone.
+    """
+    total = np.zeros(0, dtype=np.int64)
+    for folder in folders:
+        genes = TokenStore.open(folder, verify=False).metadata(["genes"])["genes"]
+        counts = np.bincount(genes, minlength=len(total))
+        counts[: len(total)] += total
+        total = counts
+    return total
+
+
+def write_length_counts(folders: Iterable[str | Path], output: str | Path) -> None:
+    """Write ``length`` (int32) and ``cells`` (int64), for lengths that occur, as Parquet."""
+    counts = length_counts(folders)
+    lengths = np.flatnonzero(counts)
+    table = pa.table(
+        {"length": pa.array(lengths, type=pa.int32()), "cells": pa.array(counts[lengths])}
+    )
+    with atomic_path(output) as temporary:
+        pq.write_table(table, temporary)

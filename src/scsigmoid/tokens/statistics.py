@@ -1,0 +1,241 @@
+"""Gene statistics that merge: how many cells express a gene, and the median where it is expressed.
+
+The median is read from a histogram of x = count / cell total on a logarithmic grid (as in DDSketch,
+Masson et al. 2019): bin k holds RATIO^-(k+1) < x <= RATIO^-k.  Within a bin the values are taken as
+spread evenly over its logarithm, so that genes rarely share a median by accident, which would tie
+their ranks.  The exact value lies in the same bin, so the median is off by less than RATIO - 1 =
+0.5 % (and what double precision adds).  All that is stored are integers: merging is exact, and its
+order does not matter.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from scsigmoid.corpus.fetch import FILES
+from scsigmoid.corpus.h5ad import open_cells
+from scsigmoid.corpus.manifest import read_manifest
+from scsigmoid.errors import UserError
+from scsigmoid.files import atomic_path
+from scsigmoid.progress import track
+
+RATIO = 1.005
+BINS = 4608  # down to one transcript in 9 * 10^9
+
+SCHEMA = pa.schema(
+    [
+        ("gene_id", pa.string()),
+        ("name", pa.string()),
+        ("cells", pa.int64()),
+        ("bins", pa.list_(pa.int32())),
+        ("counts", pa.list_(pa.int64())),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class GeneStatistics:
+    """Statistics of genes over some cells.
+
+    Attributes:
+        genes: gene ids, sorted.
+        names: their symbols.
+        histogram: cells in each bin, genes x ``BINS``: a SciPy CSR matrix of int64.
+        n_cells: cells read.
+        target_sum: what the counts of a cell are scaled to in :meth:`medians`.
+    """
+
+    genes: list[str]
+    names: list[str]
+    histogram: Any
+    n_cells: int
+    target_sum: float
+
+    @property
+    def cells(self) -> NDArray[np.int64]:
+        """Number of cells that express each gene."""
+        return np.asarray(self.histogram.sum(axis=1), dtype=np.int64).ravel()
+
+    def medians(self) -> NDArray[np.float64]:
+        """Median of count / cell total * target sum over the cells that express each gene.
+
+        For an even number of cells: the mean of the two middle ones.  NaN for a gene that no cell
+        expresses.
+        """
+        counts = self.histogram.data
+        # Bins go from large values to small ones, so a cell's place is counted from the largest.
+        # Adding the cells of the genes before makes one search of the searches within each gene.
+        ends = np.cumsum(counts)
+        cells = self.cells
+        found = cells > 0
+        before = (np.cumsum(cells) - cells)[found]
+        middle = np.zeros(len(before))
+        for place in ((cells[found] - 1) // 2, cells[found] // 2):
+            entry = np.searchsorted(ends, before + place, side="right")
+            into = (before + place - (ends[entry] - counts[entry]) + 0.5) / counts[entry]
+            middle += RATIO ** -(self.histogram.indices[entry] + into) / 2
+        medians = np.full(len(self.genes), np.nan)
+        medians[found] = middle * self.target_sum
+        return medians
+
+
+def bin_of(share: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Bin of count / cell total, for values in (0, 1]."""
+    return np.minimum(np.floor(-np.log(share) / np.log(RATIO)), BINS - 1).astype(np.int64)
+
+
+def gather(part_folder: str | Path, target_sum: float, output: str | Path) -> None:
+    """Gather the statistics of the training cells of one part and write them.
+
+    Args:
+        part_folder: folder with h5ad files and ``files.csv``.
+        target_sum: what the counts of a cell are scaled to.
+        output: Arrow IPC file.
+    """
+    folder = Path(part_folder)
+    collected = [
+        file_statistics(folder / f"{row.file}.h5ad", row.held_out, target_sum)
+        for row in read_manifest(folder / FILES)
+    ]
+    write_statistics(merge(collected, target_sum), output)
+
+
+def file_statistics(path: Path, held_out: str, target_sum: float) -> GeneStatistics:
+    """Statistics of the training cells of one file."""
+    from scipy.sparse import csr_matrix
+
+    cells = open_cells(path, None, held_out, "training")
+    shape = (len(cells.genes), BINS)
+    histogram = csr_matrix(shape, dtype=np.int64)
+    for chunk in track(cells.chunks(), label=f"gene statistics of {path.name}"):
+        counts = chunk.counts
+        totals = counts.sum(axis=1, dtype=np.int64).A1
+        share = counts.data / np.repeat(totals, np.diff(counts.indptr))
+        ones = np.ones(len(share), dtype=np.int64)
+        histogram = histogram + csr_matrix((ones, (counts.indices, bin_of(share))), shape=shape)
+    order = np.argsort(np.array(cells.genes, dtype=object), kind="stable")
+    return GeneStatistics(
+        [cells.genes[index] for index in order],
+        [cells.names[index] for index in order],
+        histogram[order],
+        cells.n_cells,
+        target_sum,
+    )
+
+
+def merge(parts: Sequence[GeneStatistics], target_sum: float | None = None) -> GeneStatistics:
+    """Add statistics.  Exact, and independent of the order.
+
+    A gene that has several names gets the first in alphabetical order.
+
+    Args:
+        parts: what to add.
+        target_sum: needed where ``parts`` may be empty.
+
+    Raises:
+        UserError: if the parts were scaled differently.
+    """
+    from scipy.sparse import csr_matrix
+
+    sums = {part.target_sum for part in parts} | ({target_sum} if target_sum is not None else set())
+    if len(sums) != 1:
+        raise UserError("gene statistics: made with different tokens.target_sum; make them again")
+    names: dict[str, str] = {}
+    for part in parts:
+        for gene, name in zip(part.genes, part.names, strict=True):
+            names[gene] = min(names.get(gene, name), name)
+    genes = sorted(names)
+    position = {gene: index for index, gene in enumerate(genes)}
+    histogram = csr_matrix((len(genes), BINS), dtype=np.int64)
+    for part in parts:
+        rows = np.array([position[gene] for gene in part.genes], dtype=np.int64)
+        spread = csr_matrix(
+            (np.ones(len(rows), dtype=np.int64), (rows, np.arange(len(rows)))),
+            shape=(len(genes), len(rows)),
+        )
+        histogram = histogram + spread @ part.histogram
+    histogram.sort_indices()
+    return GeneStatistics(
+        genes,
+        [names[gene] for gene in genes],
+        histogram,
+        sum(part.n_cells for part in parts),
+        sums.pop(),
+    )
+
+
+def write_statistics(statistics: GeneStatistics, output: str | Path) -> None:
+    """Write statistics as an Arrow IPC file."""
+    histogram = statistics.histogram
+    offsets = pa.array(histogram.indptr, type=pa.int32())
+    table = pa.table(
+        [
+            pa.array(statistics.genes, type=pa.string()),
+            pa.array(statistics.names, type=pa.string()),
+            pa.array(statistics.cells, type=pa.int64()),
+            pa.ListArray.from_arrays(offsets, pa.array(histogram.indices, type=pa.int32())),
+            pa.ListArray.from_arrays(offsets, pa.array(histogram.data, type=pa.int64())),
+        ],
+        schema=SCHEMA.with_metadata(
+            {
+                "cells": str(statistics.n_cells),
+                "target_sum": repr(float(statistics.target_sum)),
+                "ratio": repr(RATIO),
+            }
+        ),
+    )
+    with atomic_path(output) as temporary, pa.OSFile(str(temporary), "wb") as sink:
+        with pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+
+
+def read_statistics(path: str | Path) -> GeneStatistics:
+    """Read what :func:`write_statistics` wrote.
+
+    Raises:
+        UserError: if the file is missing, damaged or was made with another grid.
+    """
+    from scipy.sparse import csr_matrix
+
+    try:
+        with pa.memory_map(str(path)) as source:
+            table = pa.ipc.open_file(source).read_all().combine_chunks()
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such gene statistics; make them first") from None
+    except (pa.ArrowInvalid, OSError):
+        raise UserError(f"{path}: damaged; delete it and run again") from None
+    metadata = table.schema.metadata or {}
+    if not table.schema.equals(SCHEMA) or metadata.get(b"ratio") != repr(RATIO).encode():
+        raise UserError(f"{path}: not gene statistics of this version; delete it and run again")
+    bins, counts = (column_of_lists(table[name]) for name in ("bins", "counts"))
+    histogram = csr_matrix(
+        (counts[1].astype(np.int64), bins[1].astype(np.int32), bins[0].astype(np.int64)),
+        shape=(table.num_rows, BINS),
+    )
+    return GeneStatistics(
+        table["gene_id"].to_pylist(),
+        table["name"].to_pylist(),
+        histogram,
+        int(metadata[b"cells"]),
+        float(metadata[b"target_sum"]),
+    )
+
+
+def column_of_lists(
+    chunks: pa.ChunkedArray,
+) -> tuple[NDArray[np.integer[Any]], NDArray[np.integer[Any]]]:
+    """Offsets and values of a list column."""
+    lists = chunks.combine_chunks()
+    if isinstance(lists, pa.ChunkedArray):  # an empty table has no chunk
+        return np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.int64)
+    return lists.offsets.to_numpy(), lists.values.to_numpy()
+
+
+def read_all(paths: Iterable[str | Path]) -> GeneStatistics:
+    """Read and add the statistics of several parts."""
+    return merge([read_statistics(path) for path in paths])

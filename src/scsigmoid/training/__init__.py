@@ -1,0 +1,1 @@
+"""Training: batches of cells, the optimiser, the loop, checkpoints and the journal."""

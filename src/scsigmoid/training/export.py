@@ -1,0 +1,98 @@
+"""Finished models: weights as safetensors, and in their header all that rebuilds the encoder."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from scsigmoid.errors import UserError
+from scsigmoid.files import atomic_path
+from scsigmoid.model.encoder import Encoder
+from scsigmoid.model.sizes import EncoderSettings
+from scsigmoid.training.run import TrainingRun
+
+KEY = "scsigmoid"
+
+
+def save_encoder(
+    encoder: Encoder, run: TrainingRun, vocabulary: str, step: int, path: str | Path
+) -> None:
+    """Write the weights, float32, with the metadata that :func:`load_encoder` gives back.
+
+    Args:
+        encoder: the trained encoder.
+        run: the run that made it.
+        vocabulary: the vocabulary's fingerprint.
+        step: steps taken.
+        path: the ``.safetensors`` file.
+    """
+    metadata = {
+        "model": run.model,
+        "attention": run.attention,
+        "context": run.context,
+        "size": asdict(run.size),
+        "dropout": run.architecture.dropout,
+        "layer_norm_epsilon": run.architecture.layer_norm_epsilon,
+        "initializer_range": run.architecture.initializer_range,
+        "vocabulary_size": encoder.settings.vocabulary_size,
+        "vocabulary": vocabulary,
+        "step": step,
+        "seed": run.seed,
+        "training": asdict(run.training),
+    }
+    weights = {
+        name: tensor.detach().to("cpu", torch.float32).contiguous()
+        for name, tensor in encoder.state_dict().items()
+    }
+    with atomic_path(path) as temporary:
+        save_file(weights, temporary, metadata={KEY: json.dumps(metadata, sort_keys=True)})
+
+
+def load_encoder(
+    path: str | Path, device: str | torch.device = "cpu", backend: str = "auto"
+) -> tuple[Encoder, dict[str, Any]]:
+    """Rebuild a trained encoder, in evaluation mode.
+
+    Args:
+        path: ``model.safetensors``.
+        device: where to put it.
+        backend: attention backend.
+
+    Returns:
+        The encoder and the metadata that was written with it: ``model``, ``attention``,
+        ``context``, ``size``, ``vocabulary`` (fingerprint), ``vocabulary_size``, ``step``,
+        ``seed``, ``training`` and the encoder's other settings.
+
+    Raises:
+        UserError: if the file is missing, damaged or holds something else.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise UserError(f"{path}: no such model; train it first")
+    try:
+        with safe_open(path, framework="pt") as handle:
+            metadata: dict[str, Any] = json.loads((handle.metadata() or {})[KEY])
+            weights = {name: handle.get_tensor(name) for name in handle.keys()}  # noqa: SIM118
+        encoder = Encoder(
+            EncoderSettings(
+                attention=metadata["attention"],
+                context=metadata["context"],
+                **metadata["size"],
+                vocabulary_size=metadata["vocabulary_size"],
+                dropout=metadata["dropout"],
+                layer_norm_epsilon=metadata["layer_norm_epsilon"],
+                initializer_range=metadata["initializer_range"],
+                backend=backend,
+            )
+        )
+        encoder.load_state_dict(weights)
+    except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:120]
+        raise UserError(
+            f"{path}: damaged, or not a model of this project ({reason}); train it again"
+        ) from error
+    return encoder.to(device).eval(), metadata

@@ -1,0 +1,128 @@
+"""The journal: what training measured, one row per logging step.
+
+A CSV file with ``# key: value`` lines in front.  The rows up to a checkpoint are part of that
+checkpoint, so a resumed run drops what came after it and measures it again.
+"""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from scsigmoid.errors import UserError
+from scsigmoid.files import write_text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One row.
+
+    Attributes:
+        step: optimiser step, counted from 1.
+        loss: mean cross-entropy over the masked genes of the step's global batch, in nats.
+        gradient_norm: L2 norm of the whole gradient before clipping.
+        learning_rate: of the step.
+        attention_score_max: largest |q . k / sqrt(dim)| of the first layer before the step, over
+            the step's first micro-batch.
+        cells_per_second: rate since the row before.
+        tokens_per_second: rate since the row before, [CLS] included.
+        seconds: time spent training since step 0, pauses between interrupted runs left out.
+        data_wait: share of the time since the row before that went into preparing batches.
+        peak_memory_gb: most memory used so far, in 10^9 bytes.
+    """
+
+    step: int
+    loss: float
+    gradient_norm: float
+    learning_rate: float
+    attention_score_max: float
+    cells_per_second: float
+    tokens_per_second: float
+    seconds: float
+    data_wait: float
+    peak_memory_gb: float
+
+
+COLUMNS = tuple(field.name for field in fields(Row))
+
+
+def as_csv(rows: Sequence[Row]) -> str:
+    """Rows as CSV lines without the names of the columns; floats keep every bit."""
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerows(asdict(row).values() for row in rows)
+    return buffer.getvalue()
+
+
+def from_csv(text: str) -> list[Row]:
+    """The inverse of :func:`as_csv`."""
+    return [
+        Row(step=int(step), **dict(zip(COLUMNS[1:], map(float, values), strict=True)))
+        for step, *values in csv.reader(io.StringIO(text))
+    ]
+
+
+class Journal:
+    """A journal being written.
+
+    Attributes:
+        rows: all rows so far.
+    """
+
+    def __init__(self, path: Path, header: Mapping[str, str], rows: Sequence[Row] = ()) -> None:
+        """Begin the file anew with the header and the rows of the run so far."""
+        self.path = path
+        self.header = dict(header)
+        self.rows = list(rows)
+        self.write()
+
+    def write(self) -> None:
+        """Write the whole file, atomically."""
+        lines = [f"# {key}: {' '.join(value.split())}\n" for key, value in self.header.items()]
+        write_text(self.path, "".join(lines) + ",".join(COLUMNS) + "\n" + as_csv(self.rows))
+
+    def append(self, row: Row) -> None:
+        """Add a row, for others to read at once."""
+        self.rows.append(row)
+        with self.path.open("a", encoding="utf-8", newline="\n") as handle:
+            handle.write(as_csv([row]))
+
+
+def read_journal(
+    path: str | Path,
+) -> tuple[dict[str, npt.NDArray[np.float64] | npt.NDArray[np.int64]], dict[str, str]]:
+    """Read a journal, also one that is still being written.
+
+    Returns:
+        The columns (``step`` int64, all others float64) and the header.
+
+    Raises:
+        UserError: if the file is missing or is not a journal.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise UserError(f"{path}: no such journal; train the model first")
+    header: dict[str, str] = {}
+    body: list[str] = []
+    for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
+        if line.startswith("# ") and not body:
+            key, _, value = line[2:].rstrip("\n").partition(": ")
+            header[key] = value
+        elif line.endswith("\n"):
+            body.append(line)
+    try:
+        if body[0].rstrip("\n") != ",".join(COLUMNS):
+            raise ValueError("other columns")
+        rows = from_csv("".join(body[1:]))
+    except (IndexError, ValueError) as error:
+        raise UserError(f"{path}: not a journal ({error}); train the model again") from None
+    columns = {
+        name: np.array(
+            [getattr(row, name) for row in rows], dtype=np.int64 if name == "step" else np.float64
+        )
+        for name in COLUMNS
+    }
+    return columns, header

@@ -1,0 +1,112 @@
+"""One optimiser step."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+
+from scsigmoid.config.schema import Training
+from scsigmoid.model.encoder import Encoder
+from scsigmoid.seeds import derive
+from scsigmoid.training.batches import Batch
+from scsigmoid.training.optimiser import learning_rate, make_optimiser
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What a step measured; the tensors are scalars on the device, so reading them waits for it.
+
+    Attributes:
+        loss: mean cross-entropy over the masked genes of the global batch.
+        gradient_norm: L2 norm of the whole gradient before clipping.
+        cells: cells of the global batch.
+        tokens: its tokens, [CLS] included.
+    """
+
+    loss: Tensor
+    gradient_norm: Tensor
+    cells: int
+    tokens: int
+
+
+def summed_loss(encoder: Encoder, batch: Batch) -> Tensor:
+    """Cross-entropy summed over a batch's masked genes, float32 scalar."""
+    logits = encoder(
+        batch.tokens, batch.positions, batch.cu_seqlens, batch.max_seqlen, batch.masked
+    )
+    return cross_entropy(logits.float(), batch.targets, reduction="sum")
+
+
+def autocast(device: torch.device) -> torch.autocast:
+    """bfloat16 mixed precision on a GPU (tab:model_arch), float32 on a CPU."""
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda")
+
+
+class Trainer:
+    """An encoder with its optimiser.
+
+    Attributes:
+        encoder: the model, on ``device``.
+        optimiser: AdamW; its state is part of a checkpoint.
+    """
+
+    def __init__(
+        self, encoder: Encoder, training: Training, seed: int, device: torch.device
+    ) -> None:
+        self.encoder = encoder.to(device).train()
+        self.optimiser = make_optimiser(encoder, training)
+        self.training = training
+        self.seed = seed
+        self.device = device
+        self._parameters = list(encoder.parameters())
+        self._loss: Callable[[Encoder, Batch], Tensor] = summed_loss
+        if device.type == "cuda":
+            # Lengths differ from batch to batch: one graph for all of them.
+            self._loss = torch.compile(summed_loss, dynamic=True)
+
+    def step(self, step: int, batches: Sequence[Batch]) -> StepResult:
+        """Take one optimiser step on a global batch.
+
+        The loss is the mean over all masked genes of the global batch, so that its gradient does
+        not depend on how the batch is divided.  A loss or norm that is not finite is returned like
+        any other, and the step is taken: divergence is a result.
+
+        Args:
+            step: counted from 1; sets the learning rate and the dropout.
+            batches: the global batch's micro-batches.
+        """
+        for group in self.optimiser.param_groups:
+            group["lr"] = learning_rate(step, self.training)
+        # Dropout depends on the step alone, so a resumed run repeats an uninterrupted one.
+        torch.manual_seed(derive(self.seed, "dropout", step))
+        self.optimiser.zero_grad(set_to_none=True)
+        masked = max(1, sum(len(batch.masked) for batch in batches))
+        loss = torch.zeros((), device=self.device)
+        for batch in batches:
+            with autocast(self.device):
+                part = self._loss(self.encoder, batch.to(self.device)) / masked
+            part.backward()
+            loss += part.detach()
+        gradients = [p.grad for p in self._parameters if p.grad is not None]
+        norm = get_total_norm(gradients)
+        if self.training.clipping is not None:
+            clip_grads_with_norm_(self._parameters, self.training.clipping, norm)
+        self.optimiser.step()
+        return StepResult(
+            loss=loss,
+            gradient_norm=norm,
+            cells=sum(len(batch.cells) for batch in batches),
+            tokens=sum(len(batch.tokens) for batch in batches),
+        )
+
+    def attention_score_max(self, batch: Batch) -> float:
+        """Largest attention score of the first layer over a batch, in training's precision."""
+        batch = batch.to(self.device)
+        with torch.no_grad(), autocast(self.device):
+            score = self.encoder.attention_score_max(
+                batch.tokens, batch.positions, batch.cu_seqlens
+            )
+        return float(score)

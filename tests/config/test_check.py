@@ -1,0 +1,198 @@
+"""The configuration: merging, types, and the words for what is wrong."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import yaml
+
+from scsigmoid.config.check import as_json, as_yaml, check, load, merge, model_training
+from scsigmoid.config.plan import Plan
+from scsigmoid.config.schema import Config
+from scsigmoid.errors import UserError
+
+ROOT = Path(__file__).parents[2]
+
+
+def loaded(**overrides: object) -> Config:
+    return load(ROOT / "config.yaml", ROOT / "workflow/presets", overrides)
+
+
+def test_the_paper_preset_states_the_papers_hyperparameters() -> None:
+    """Typed from tab:model_arch and tab:performance_hyperparams."""
+    config = loaded(preset="paper")
+    size = config.sizes[config.architecture.size]
+    assert (size.layers, size.hidden, size.heads, size.feed_forward) == (12, 768, 12, 3072)
+    assert size.hidden // size.heads == 64
+    assert config.architecture.dropout == 0.02
+    assert config.architecture.layer_norm_epsilon == 1e-5
+    assert config.architecture.initializer_range == 0.02
+    training = model_training(config, "sigmoid_4k")
+    assert (training.global_batch, training.learning_rate, training.weight_decay) == (256, 1e-4, 0.1)
+    assert (training.betas, training.epsilon, training.warmup_steps) == ([0.9, 0.999], 1e-8, 10_000)
+    assert (training.clipping, training.steps, training.mask_fraction) == (1.0, 515_000, 0.15)
+    assert config.seed == 42
+    stress = model_training(config, "softmax_8k")
+    assert (stress.clipping, stress.steps) == (None, 80_000)
+    assert {m.context for m in config.models.values()} == {2048, 4096, 8192}
+    assert len(config.datasets) == 6
+
+
+def test_arms_of_a_pair_differ_in_attention_alone() -> None:
+    for preset in ("demo", "small", "paper"):
+        plan = Plan(loaded(preset=preset))
+        for context in ("2k", "4k", "8k"):
+            one, two = (plan.settings(f"models.{arm}_{context}") for arm in ("sigmoid", "softmax"))
+            arms = [dict(*settings.values()) for settings in (one, two)]
+            assert [arm.pop("attention") for arm in arms] == ["sigmoid", "softmax"]
+            assert arms[0] == arms[1]
+
+
+def test_overlays_merge_key_by_key_and_lists_replace() -> None:
+    merged = merge({"a": {"b": 1, "c": [1, 2]}, "d": 3}, {"a": {"c": [5]}, "e": 4})
+    assert merged == {"a": {"b": 1, "c": [5]}, "d": 3, "e": 4}
+
+
+def test_null_removes_a_dataset() -> None:
+    assert "lung_acr" not in loaded(datasets={"lung_acr": None}).datasets
+
+
+def test_the_stored_configuration_reads_back_equal() -> None:
+    config = loaded(preset="small")
+    assert check(yaml.safe_load(as_yaml(config))) == config
+
+
+def test_numbers_given_as_text_on_the_command_line_are_numbers() -> None:
+    config = loaded(training={"steps": "12", "learning_rate": "1e-3"})
+    assert config.training.steps == 12
+    assert config.training.learning_rate == 1e-3
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ({"preset": "dmo"}, ["preset", "'dmo'", "'demo'"]),
+        ({"trainin": {}}, ["trainin", "'training'"]),
+        ({"training": {"stepz": 1}}, ["training.stepz", "'steps'"]),
+        ({"training": {"steps": "many"}}, ["training.steps", "integer", "'many'"]),
+        ({"training": {"steps": 0}}, ["training.steps", "at least 1"]),
+        ({"training": {"betas": [0.9]}}, ["training.betas", "two"]),
+        ({"training": 3}, ["training", "key: value"]),
+        ({"models": {"sigmoid_2k": {"attention": "sigmod"}}}, ["attention", "'sigmoid'"]),
+        ({"models": {"sigmoid_2k": {"context": 2}}}, ["context", "at least 8"]),
+        ({"models": {"softmax_2k": {"backend": "triton"}}}, ["backend", "softmax", "flex"]),
+        ({"models": {"sigmoid_8k": {"training": {"stps": 1}}}}, ["training.stps", "'steps'"]),
+        ({"models": {"Bad Name": {"attention": "sigmoid", "context": 64}}}, ["Bad Name"]),
+        ({"evaluation": {"scib": {"metrics": ["leiden_nm"]}}}, ["metrics", "'leiden_nmi'"]),
+        ({"evaluation": {"mmd": {"datasets": ["heart_of"]}}}, ["mmd.datasets", "'heart_oft'"]),
+        ({"evaluation": {"pair": ["sigmoid_4k", "softmax_2k"]}}, ["pair", "context"]),
+        ({"evaluation": {"pair": ["softmax_4k", "sigmoid_4k"]}}, ["pair", "sigmoid model"]),
+        ({"evaluation": {"pair": ["sigmoid_8k", "softmax_8k"]}}, ["pair", "stress"]),
+        ({"evaluation": {"validation_loss": {"mask_fraction": 1.5}}}, ["mask_fraction", "1.5"]),
+        ({"architecture": {"size": "170M"}}, ["architecture.size", "'160M'"]),
+        ({"sizes": {"demo": {"heads": 3}}}, ["sizes.demo", "multiple"]),
+        ({"benchmarks": {"kernel": {"lengths": [100]}}}, ["lengths", "100"]),
+        ({"corpus": {"parts": 0}}, ["corpus.parts", "at least 1"]),
+        ({"corpus": {"source": "local"}}, ["corpus.local", "empty"]),
+        ({"seed": None}, ["seed", "integer"]),
+    ],
+)
+def test_one_line_names_the_key_and_what_was_expected(
+    overrides: dict[str, object], words: list[str]
+) -> None:
+    with pytest.raises(UserError) as caught:
+        loaded(**overrides)
+    message = str(caught.value)
+    assert "\n" not in message
+    for word in words:
+        assert word in message
+
+
+def test_a_missing_or_broken_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot be read"):
+        load(tmp_path / "none.yaml", ROOT / "workflow/presets")
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("a: [1, 2\nb: }")
+    with pytest.raises(UserError, match=r"broken\.yaml: not valid YAML"):
+        load(broken, ROOT / "workflow/presets")
+    broken.write_text("- a list")
+    with pytest.raises(UserError, match="key: value"):
+        load(broken, ROOT / "workflow/presets")
+
+
+def test_a_missing_setting_is_named() -> None:
+    values = dataclasses.asdict(loaded())
+    del values["tokens"]["target_sum"]
+    with pytest.raises(UserError, match=r"tokens\.target_sum: missing"):
+        check(values)
+
+
+class TestLocalFiles:
+    """``corpus.source: local``."""
+
+    def local(self, *entries: dict[str, object]) -> Config:
+        return loaded(corpus={"source": "local", "local": list(entries)})
+
+    def test_held_out_cells_make_datasets(self, tmp_path: Path) -> None:
+        for name in ("a one.h5ad", "b.h5ad", "c.h5ad"):
+            (tmp_path / name).touch()
+        config = self.local(
+            {"files": str(tmp_path / "a*.h5ad"), "label": "kind", "held_out": 0.2},
+            {"files": str(tmp_path / "b.h5ad"), "held_out": True, "name": "Mine"},
+            {"files": str(tmp_path / "c.h5ad")},
+        )
+        assert list(config.datasets) == ["a_one", "mine"]
+        assert config.datasets["a_one"].label == "kind"
+        assert Plan(config).compared("mmd") == ["a_one", "mine"]
+
+    def test_contradictions_are_refused(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.h5ad"
+        path.touch()
+        entry = {"files": str(path)}
+        held = {**entry, "held_out": True}
+        for entries, words in [
+            ([held, entry], "held out and also listed for training"),
+            ([entry, entry], "listed twice"),
+            ([entry], "no cells are held out"),
+            ([held], "every cell is held out"),
+            ([{**entry, "held_out": 1.5}], "between 0 and 1"),
+            ([{**entry, "held_out": "split"}], "column=value"),
+            ([{"files": str(tmp_path / "*.h5")}], "no such file"),
+        ]:
+            with pytest.raises(UserError, match=words):
+                self.local(*entries)
+
+
+class TestPlan:
+    """What a job is told, and so what makes it run again."""
+
+    def test_a_metrics_settings_touch_that_metric_alone(self) -> None:
+        before, after = (
+            Plan(loaded(evaluation={"mmd": {"resamples": n}})) for n in (1000, 1001)
+        )
+        changed = [
+            name
+            for name in before.tables
+            if before.settings(*before.table_settings(name))
+            != after.settings(*after.table_settings(name))
+        ]
+        assert changed == ["mmd_heart_oft"]
+        for key in ("models.sigmoid_4k", "evaluation.embeddings", "evaluation.umap", "tokens"):
+            assert before.settings(key) == after.settings(key)
+
+    def test_settings_are_one_line_of_json(self) -> None:
+        text = as_json(Plan(loaded()).settings("evaluation.mmd", "seed"))
+        assert "\n" not in text
+        assert '"seed":42' in text
+
+    def test_every_table_and_figure_names_its_inputs(self) -> None:
+        for preset in ("demo", "small", "paper"):
+            plan = Plan(loaded(preset=preset))
+            for name in plan.tables:
+                assert isinstance(plan.table_inputs(name), list)
+            for name in plan.figures:
+                assert plan.figure_inputs(name)
+
+    def test_an_unknown_setting_is_named(self) -> None:
+        with pytest.raises(UserError, match="no such setting"):
+            Plan(loaded()).settings("evaluation.mdm")

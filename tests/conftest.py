@@ -1,0 +1,22 @@
+"""Shared by all tests."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+# One thread, as in the workflow's jobs: sums depend on it.
+for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """Folder of real h5ad files, named by ``SCSIGMOID_REAL_DATA``."""
+    folder = os.environ.get("SCSIGMOID_REAL_DATA")
+    if not folder:
+        pytest.skip("SCSIGMOID_REAL_DATA is not set: no real cells to test on")
+    path = Path(folder)
+    if not path.is_dir():
+        pytest.fail(f"SCSIGMOID_REAL_DATA: {folder} is not a folder")
+    return path

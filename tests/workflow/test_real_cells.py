@@ -1,0 +1,57 @@
+"""The whole workflow on real cells: blood cell types and lung cancer cell lines."""
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open() as handle:
+        return list(csv.DictReader(handle))
+
+
+def test_local_files_from_cells_to_tables(
+    real_data: Path, make_project: Callable[..., Any], tiny: dict[str, Any]
+) -> None:
+    """Tables are complete, and training separates the cell types better than chance does."""
+    project = make_project(
+        {
+            "results": "results/demo",
+            "corpus": {
+                "source": "local",
+                "parts": 2,
+                "local": [
+                    {"files": str(real_data / "pbmc_facs.h5ad"), "held_out": 0.06},
+                    {"files": str(real_data / "lung_cell_lines.h5ad"), "held_out": 0.1},
+                ],
+            },
+            "tokens": {"minimum_cells": 20},
+            "training": {"steps": 150, "checkpoint_every": 100},
+            "models": {
+                "sigmoid_2k": None,
+                "softmax_2k": None,
+                "sigmoid_8k": None,
+                "softmax_8k": None,
+            },
+            "evaluation": tiny["evaluation"],
+            "benchmarks": tiny["benchmarks"],
+        }
+    )
+    run = project.run()
+    assert run.returncode == 0, run.stdout + run.stderr
+    results = project.folder / "results" / "demo"
+    datasets = {"pbmc_facs": 10, "lung_cell_lines": 5}
+    for dataset in datasets:
+        scores = {
+            row["model"]: float(row["value"])
+            for row in rows(results / f"metrics/leiden_nmi/{dataset}.csv")
+        }
+        for model in ("sigmoid_4k", "softmax_4k"):
+            assert scores[model] > scores["random"] + 0.1, (dataset, scores)
+            loss = rows(results / f"metrics/validation_loss/{dataset}/{model}.csv")
+            assert {row["simulated"] for row in loss} == {"false"}
+            assert int(loss[0]["n"]) > 0
+        assert len(rows(results / f"tables/mmd_{dataset}.csv")) > 0
+        assert (results / f"figures/umap_{dataset}.png").stat().st_size > 10_000
+    assert "simulated" not in (results / "tables" / "validation_loss.md").read_text().lower()

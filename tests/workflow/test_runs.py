@@ -1,0 +1,133 @@
+"""The workflow as a whole: complete, idle when done, minimal when changed, exact after a kill."""
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+# Tables of timings are measured anew by every run; all others are a function of the configuration.
+TIMINGS = ("tables/kernel_speed", "tables/training_cost")
+COMPARED = ("tables/*", "metrics/**/*.csv", "metrics/**/*.parquet", "training/*/model.safetensors")
+
+
+def science(project: Any) -> dict[str, bytes]:
+    files = project.files(*COMPARED)
+    return {name: data for name, data in files.items() if not name.startswith(TIMINGS)}
+
+
+def planned(project: Any, *arguments: str) -> set[str]:
+    """Rules that a dry run would run."""
+    run = project.run("-n", *arguments)
+    assert run.returncode == 0, run.stdout + run.stderr
+    rules = set()
+    for line in run.stdout.splitlines():
+        fields = line.split()
+        if len(fields) == 2 and fields[1].isdigit() and fields[0] != "total":
+            rules.add(fields[0])
+    return rules
+
+
+def test_every_table_and_figure_is_there(finished: Any) -> None:
+    results = finished.folder / "results" / "demo"
+    for folder, suffixes in {"tables": ("csv", "md", "tex"), "figures": ("png", "pdf")}.items():
+        for suffix in suffixes:
+            assert len(list((results / folder).glob(f"*.{suffix}"))) == 8
+    with (results / "tables" / "mmd_heart_oft.csv").open() as handle:
+        assert len(list(csv.DictReader(handle))) >= 28
+    report = (results / "report.html").read_text()
+    assert "simulated" in report
+    assert yaml.safe_load((results / "config.yaml").read_text())["training"]["steps"] == 12
+
+
+def test_a_second_run_finds_nothing_to_do(finished: Any) -> None:
+    run = finished.run()
+    assert run.returncode == 0
+    assert "Nothing to be done" in run.stdout + run.stderr
+    assert "results/demo/report.html" in run.stdout + run.stderr
+
+
+def test_a_metrics_setting_reruns_that_metric_alone(finished: Any, tiny: dict[str, Any]) -> None:
+    tiny["evaluation"]["mmd"]["resamples"] = 60
+    finished.configure(tiny)
+    try:
+        rules = planned(finished)
+    finally:
+        tiny["evaluation"]["mmd"]["resamples"] = 50
+        finished.configure(tiny)
+    assert "mmd_of_dataset" in rules
+    assert rules <= {"mmd_of_dataset", "table", "claims", "report_page", "configuration", "all"}
+
+
+def test_a_plot_setting_redraws_figures_alone(finished: Any, tiny: dict[str, Any]) -> None:
+    finished.configure({**tiny, "figures": {"dpi": 90}})
+    try:
+        rules = planned(finished)
+    finally:
+        finished.configure(tiny)
+    assert "figure" in rules
+    assert rules <= {"figure", "report_page", "configuration", "all"}
+
+
+def test_one_table_runs_alone(finished: Any) -> None:
+    (finished.folder / "results/demo/tables/mmd_heart_oft.csv").unlink()
+    assert planned(finished, "results/demo/tables/mmd_heart_oft.csv") == {"table"}
+    run = finished.run("mmd")
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_presets_do_not_share_results(finished: Any) -> None:
+    run = finished.run("-n", "--config", "preset=paper", "corpus={source: embedded}")
+    assert "results/paper/" in run.stdout + run.stderr
+    assert "results/demo/" not in run.stdout + run.stderr
+
+
+def test_killed_runs_end_in_the_same_tables(
+    finished: Any, make_project: Callable[..., Any], tiny: dict[str, Any]
+) -> None:
+    project = make_project(tiny)
+    project.run_and_kill("results/demo/tokens/vocabulary.parquet")
+    project.run_and_kill("results/demo/training/*/checkpoints/**/step-*")
+    project.run_and_kill("results/demo/metrics/validation_loss/*/*.csv")
+    run = project.run()
+    assert run.returncode == 0, run.stdout + run.stderr
+    expected, found = science(finished), science(project)
+    assert expected.keys() == found.keys()
+    assert [name for name in expected if expected[name] != found[name]] == []
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ({"preset": "dmo"}, "did you mean 'demo'"),
+        ({"evaluation": {"scib": {"metrics": ["silhouete_label"]}}}, "'silhouette_label'"),
+        ({"corpus": {"source": "local", "local": [{"files": "none.h5ad"}]}}, "no such file"),
+    ],
+)
+def test_a_wrong_configuration_stops_before_any_work(
+    make_project: Callable[..., Any], overrides: dict[str, Any], words: str
+) -> None:
+    project = make_project(overrides)
+    run = project.run()
+    assert run.returncode != 0
+    lines = [line for line in run.stderr.splitlines() if line.strip()]
+    assert len(lines) == 1, run.stderr
+    assert words in lines[0]
+    assert not (project.folder / "results").exists()
+
+
+def test_a_failing_job_shows_its_one_line(
+    make_project: Callable[..., Any], tmp_path: Path
+) -> None:
+    bad = tmp_path / "bad.h5ad"
+    bad.write_bytes(b"not an h5ad file")
+    project = make_project(
+        {"corpus": {"source": "local", "local": [{"files": str(bad), "held_out": 0.5}]}}
+    )
+    run = project.run("corpus")
+    assert run.returncode != 0
+    output = run.stdout + run.stderr
+    assert f"scsigmoid: error: {bad}" in output
+    assert "Traceback" not in output

@@ -1,0 +1,43 @@
+# Speed: the attention kernel alone, and training steps.
+
+
+rule benchmark_kernel:
+    output:
+        table=f"{RESULTS}/benchmarks/kernel.csv",
+        machine=f"{RESULTS}/benchmarks/kernel.json",
+    log:
+        f"{RESULTS}/logs/benchmark_kernel.log",
+    priority: 10
+    conda:
+        ENVIRONMENT
+    resources:
+        gpu=accelerators,
+        mem_mb=4000,
+        alone=1,
+    params:
+        settings=settings("benchmarks.kernel", "device"),
+    shell:
+        "python -m scsigmoid benchmark-kernel --settings {params.settings:q}"
+        " --output {output.table:q} --machine {output.machine:q} 2> {log:q}"
+
+
+rule benchmark_throughput:
+    output:
+        table=f"{RESULTS}/benchmarks/throughput.csv",
+        machine=f"{RESULTS}/benchmarks/throughput.json",
+    log:
+        f"{RESULTS}/logs/benchmark_throughput.log",
+    priority: 10
+    conda:
+        ENVIRONMENT
+    resources:
+        gpu=accelerators,
+        mem_mb=4000,
+        alone=1,
+    params:
+        settings=settings(
+            "benchmarks.throughput", "sizes", "architecture", "training", "seed", "device"
+        ),
+    shell:
+        "python -m scsigmoid benchmark-throughput --settings {params.settings:q}"
+        " --output {output.table:q} --machine {output.machine:q} 2> {log:q}"

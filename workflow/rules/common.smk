@@ -1,0 +1,92 @@
+"""The checked configuration and what the rules derive from it."""
+
+import shlex
+import sys
+from pathlib import Path
+
+BASE = Path(workflow.basedir)
+SOURCE = str(BASE / "src")
+sys.path.insert(0, SOURCE)
+# Jobs import the package from here, whichever environment they run in; without conda or containers
+# they run in the environment that Snakemake itself runs in.
+SEARCH = f"export PYTHONPATH={shlex.quote(SOURCE)}; "
+if not workflow.deployment_settings.deployment_method:
+    SEARCH += f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH; "
+shell.prefix(SEARCH)
+
+from scsigmoid.config import check, local_files, plan
+from scsigmoid.errors import UserError
+from scsigmoid.stale_lock import clear_stale_lock, note_run
+
+if workflow.is_main_process and clear_stale_lock(".snakemake"):
+    print("An earlier run was killed; its lock is removed.", file=sys.stderr)
+
+try:
+    CONFIG = check.load(BASE / "config.yaml", BASE / "workflow/presets", config)
+except UserError as error:
+    print(f"scsigmoid: {error}", file=sys.stderr)
+    sys.exit(1)
+
+RESULTS = CONFIG.results or f"results/{CONFIG.preset}"
+PLAN = plan.Plan(CONFIG)
+ENVIRONMENT = str(BASE / "envs/scsigmoid.yaml")
+
+
+wildcard_constraints:
+    part=r"\d{5}",
+    dataset="|".join(PLAN.datasets),
+    model="|".join([*CONFIG.models, "random", "pca_log_counts"]),
+
+
+def settings(*keys):
+    """The named settings as JSON: what a job gets, and all that can make it run again."""
+    return check.as_json(PLAN.settings(*keys))
+
+
+def result(pattern, **lists):
+    """Paths under the results folder, the product of the lists filled in."""
+    return expand(f"{RESULTS}/{pattern}", **lists)
+
+
+def final_results():
+    """Everything that a full run leaves for people."""
+    return [
+        f"{RESULTS}/report.html",
+        f"{RESULTS}/claims.csv",
+        *result("tables/{name}.csv", name=PLAN.tables),
+        *result("figures/{name}.png", name=PLAN.figures),
+    ]
+
+
+def user_files(wildcards):
+    """The user's own h5ad files: a changed file makes a new manifest."""
+    if CONFIG.corpus.source == "local":
+        return [str(file.path) for file in local_files.expand(CONFIG.corpus.local)]
+    if CONFIG.corpus.manifest:
+        return [CONFIG.corpus.manifest]
+    return []
+
+
+def table_inputs(wildcards):
+    return result("{path}", path=PLAN.table_inputs(wildcards.name))
+
+
+def figure_inputs(wildcards):
+    return result("{path}", path=PLAN.figure_inputs(wildcards.name))
+
+
+def table_settings(wildcards):
+    return settings(*PLAN.table_settings(wildcards.name))
+
+
+def figure_settings(wildcards):
+    return settings(*PLAN.figure_settings(wildcards.name))
+
+
+def training_settings(wildcards):
+    return settings(f"models.{wildcards.model}")
+
+
+def accelerators(wildcards):
+    """GPUs that a job of a model asks for."""
+    return 0 if CONFIG.device == "cpu" else 1

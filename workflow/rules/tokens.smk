@@ -1,0 +1,88 @@
+# Tokens: gene statistics, vocabulary and medians, ranked gene tokens.
+
+
+rule gene_statistics:
+    input:
+        f"{RESULTS}/corpus/training/part-{{part}}",
+    output:
+        f"{RESULTS}/tokens/statistics/part-{{part}}.arrow",
+    log:
+        f"{RESULTS}/logs/gene_statistics/{{part}}.log",
+    conda:
+        ENVIRONMENT
+    resources:
+        mem_mb=2000,
+    params:
+        settings=settings("tokens.target_sum"),
+    shell:
+        "python -m scsigmoid statistics --cells {input:q} --settings {params.settings:q}"
+        " --output {output:q} 2> {log:q}"
+
+
+rule vocabulary:
+    input:
+        result("tokens/statistics/part-{part}.arrow", part=PLAN.parts),
+    output:
+        f"{RESULTS}/tokens/vocabulary.parquet",
+    log:
+        f"{RESULTS}/logs/vocabulary.log",
+    conda:
+        ENVIRONMENT
+    params:
+        settings=settings("tokens.minimum_cells"),
+    shell:
+        "python -m scsigmoid vocabulary --statistics {input:q} --settings {params.settings:q}"
+        " --output {output:q} 2> {log:q}"
+
+
+rule training_tokens:
+    input:
+        cells=f"{RESULTS}/corpus/training/part-{{part}}",
+        vocabulary=f"{RESULTS}/tokens/vocabulary.parquet",
+    output:
+        directory(f"{RESULTS}/tokens/training/part-{{part}}"),
+    log:
+        f"{RESULTS}/logs/training_tokens/{{part}}.log",
+    conda:
+        ENVIRONMENT
+    resources:
+        mem_mb=2000,
+    params:
+        settings=settings("tokens.target_sum", "tokens.shard_cells", "maximum_length"),
+    shell:
+        "python -m scsigmoid tokenize --cells {input.cells:q} --vocabulary {input.vocabulary:q}"
+        " --settings {params.settings:q} --output {output:q} 2> {log:q}"
+
+
+rule evaluation_tokens:
+    input:
+        cells=f"{RESULTS}/corpus/evaluation/{{dataset}}.h5ad",
+        facts=f"{RESULTS}/corpus/evaluation/{{dataset}}.json",
+        vocabulary=f"{RESULTS}/tokens/vocabulary.parquet",
+    output:
+        directory(f"{RESULTS}/tokens/evaluation/{{dataset}}"),
+    log:
+        f"{RESULTS}/logs/evaluation_tokens/{{dataset}}.log",
+    conda:
+        ENVIRONMENT
+    resources:
+        mem_mb=2000,
+    params:
+        settings=settings("tokens.target_sum", "tokens.shard_cells", "maximum_length"),
+    shell:
+        "python -m scsigmoid tokenize --cells {input.cells:q} --facts {input.facts:q}"
+        " --vocabulary {input.vocabulary:q} --settings {params.settings:q}"
+        " --output {output:q} 2> {log:q}"
+
+
+rule sequence_lengths:
+    input:
+        result("tokens/training/part-{part}", part=PLAN.parts),
+    output:
+        f"{RESULTS}/tokens/lengths.parquet",
+    log:
+        f"{RESULTS}/logs/sequence_lengths.log",
+    conda:
+        ENVIRONMENT
+    shell:
+        "python -m scsigmoid lengths --tokens {input:q} --output {output:q} 2> {log:q}"
