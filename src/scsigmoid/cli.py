@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from scsigmoid import __version__
-from scsigmoid.config.schema import Config, Corpus, Dataset
+from scsigmoid.config.schema import Architecture, Config, Corpus, Dataset, Size, Training
 from scsigmoid.errors import UserError
 
 T = TypeVar("T")
@@ -79,7 +79,7 @@ def parser() -> argparse.ArgumentParser:
     ).output()
     stage("train", train, "train one model, or go on from its last checkpoint").text(
         "model"
-    ).paths("tokens", many=True).paths("vocabulary").settings().output().paths("journal")
+    ).paths("tokens", many=True).paths("vocabulary").settings().output()
     stage("embed", embed, "embed cells with a trained model").text("model").paths(
         "checkpoint"
     ).paths("tokens").settings().output()
@@ -226,8 +226,23 @@ def lengths(options: argparse.Namespace) -> None:
     write_length_counts(options.tokens, options.output)
 
 
+# --- training
+
+
 def train(options: argparse.Namespace) -> None:
-    raise NotImplementedError
+    from scsigmoid.training.loop import train as run_training
+    from scsigmoid.training.run import TrainingRun
+
+    # Built without pydantic, which a bare GPU image may lack; the workflow has checked the types.
+    settings = dict(options.settings[f"models.{options.model}"])
+    run = TrainingRun(
+        model=options.model,
+        size=Size(**settings.pop("size")),
+        architecture=Architecture(**settings.pop("architecture")),
+        training=Training(**settings.pop("training")),
+        **settings,
+    )
+    run_training(run, options.tokens, options.vocabulary, options.output)
 
 
 def embed(options: argparse.Namespace) -> None:

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).parents[2]
-PARTS = ("Snakefile", "config.yaml", "workflow", "envs", "src")
+PARTS = ("Snakefile", "config.yaml", "profiles", "workflow", "envs", "src")
 
 # Two datasets and a few steps: the same code and the same targets as the demo.
 TINY: dict[str, Any] = {

@@ -58,13 +58,19 @@ def _bias(BIAS, sequence, keys, HAS_BIAS: tl.constexpr):
 
 
 @triton.jit
-def _tile(POINTER, first, row_stride, head, head_stride, rows, columns):
-    """Pointers to ``rows`` x ``columns`` of one head, ``rows`` counted from token ``first``.
+def _corner(POINTER, first, row_stride, head, head_stride):
+    """Pointer to one head of token ``first``.
 
-    The first token's offset needs 64 bits: a batch may hold more than 2^31 elements.
+    Its offset needs 64 bits: a batch may hold more than 2^31 elements.  Offsets inside a tile do
+    not, and a tile's addresses are one pointer and 32-bit offsets, which saves registers.
     """
-    corner = POINTER + first.to(tl.int64) * row_stride + head.to(tl.int64) * head_stride
-    return corner + rows[:, None] * row_stride + columns[None, :]
+    return POINTER + first.to(tl.int64) * row_stride + head.to(tl.int64) * head_stride
+
+
+@triton.jit
+def _offsets(rows, row_stride, columns):
+    """Offsets of a tile's elements from its corner."""
+    return rows[:, None] * row_stride + columns[None, :]
 
 
 @triton.jit
@@ -145,24 +151,28 @@ def forward_kernel(
     columns = tl.arange(0, BLOCK_D)
     rows_q = tl.arange(0, BLOCK_Q)
     rows_k = tl.arange(0, BLOCK_K)
-    at_q = _tile(Q, first, q_row, head, q_head, rows_q, columns)
-    q = _load(at_q, rows_q, left, columns, D, True, WIDE)
-    at_k = _tile(K, start_k, k_row, head, k_head, rows_k, columns)
-    at_v = _tile(V, start_k, v_row, head, v_head, rows_k, columns)
+    at_q = _corner(Q, first, q_row, head, q_head)
+    q_tile = _offsets(rows_q, q_row, columns)
+    q = _load(at_q + q_tile, rows_q, left, columns, D, True, WIDE)
+    at_k = _corner(K, start_k, k_row, head, k_head)
+    k_tile = _offsets(rows_k, k_row, columns)
+    at_v = _corner(V, start_k, v_row, head, v_head)
+    v_tile = _offsets(rows_k, v_row, columns)
     out = tl.zeros([BLOCK_Q, BLOCK_D], tl.float32)
     whole = (keys // BLOCK_K) * BLOCK_K
     for _ in tl.range(0, whole, BLOCK_K, num_stages=STAGES):
-        k = _load(at_k, rows_k, keys, columns, D, False, WIDE)
-        v = _load(at_v, rows_k, keys, columns, D, False, WIDE)
+        k = _load(at_k + k_tile, rows_k, keys, columns, D, False, WIDE)
+        v = _load(at_v + v_tile, rows_k, keys, columns, D, False, WIDE)
         out = _forward_step(out, q, k, v, factor, summand, EXACT, PRECISION)
         at_k += BLOCK_K * k_row
         at_v += BLOCK_K * v_row
     if whole < keys:
-        k = _load(at_k, rows_k, keys - whole, columns, D, True, WIDE)
-        v = _load(at_v, rows_k, keys - whole, columns, D, True, WIDE)
+        k = _load(at_k + k_tile, rows_k, keys - whole, columns, D, True, WIDE)
+        v = _load(at_v + v_tile, rows_k, keys - whole, columns, D, True, WIDE)
         out = _forward_step(out, q, k, v, factor, summand, EXACT, PRECISION)
-    at_out = _tile(OUT, first, out_row, head, out_head, rows_q, columns)
-    _store(at_out, out, rows_q, left, columns, D)
+    at_out = _corner(OUT, first, out_row, head, out_head)
+    out_tile = _offsets(rows_q, out_row, columns)
+    _store(at_out + out_tile, out, rows_q, left, columns, D)
 
 
 @triton.jit
@@ -225,26 +235,31 @@ def dq_kernel(
     columns = tl.arange(0, BLOCK_D)
     rows_q = tl.arange(0, BLOCK_Q)
     rows_k = tl.arange(0, BLOCK_K)
-    at_q = _tile(Q, first, q_row, head, q_head, rows_q, columns)
-    at_grad = _tile(GRAD, first, grad_row, head, grad_head, rows_q, columns)
-    q = _load(at_q, rows_q, left, columns, D, True, WIDE)
-    grad = _load(at_grad, rows_q, left, columns, D, True, WIDE)
-    at_k = _tile(K, start_k, k_row, head, k_head, rows_k, columns)
-    at_v = _tile(V, start_k, v_row, head, v_head, rows_k, columns)
+    at_q = _corner(Q, first, q_row, head, q_head)
+    q_tile = _offsets(rows_q, q_row, columns)
+    at_grad = _corner(GRAD, first, grad_row, head, grad_head)
+    grad_tile = _offsets(rows_q, grad_row, columns)
+    q = _load(at_q + q_tile, rows_q, left, columns, D, True, WIDE)
+    grad = _load(at_grad + grad_tile, rows_q, left, columns, D, True, WIDE)
+    at_k = _corner(K, start_k, k_row, head, k_head)
+    k_tile = _offsets(rows_k, k_row, columns)
+    at_v = _corner(V, start_k, v_row, head, v_head)
+    v_tile = _offsets(rows_k, v_row, columns)
     dq = tl.zeros([BLOCK_Q, BLOCK_D], tl.float32)
     whole = (keys // BLOCK_K) * BLOCK_K
     for _ in tl.range(0, whole, BLOCK_K, num_stages=STAGES):
-        k = _load(at_k, rows_k, keys, columns, D, False, WIDE)
-        v = _load(at_v, rows_k, keys, columns, D, False, WIDE)
+        k = _load(at_k + k_tile, rows_k, keys, columns, D, False, WIDE)
+        v = _load(at_v + v_tile, rows_k, keys, columns, D, False, WIDE)
         dq = _dq_step(dq, q, grad, k, v, factor, summand, EXACT, PRECISION)
         at_k += BLOCK_K * k_row
         at_v += BLOCK_K * v_row
     if whole < keys:
-        k = _load(at_k, rows_k, keys - whole, columns, D, True, WIDE)
-        v = _load(at_v, rows_k, keys - whole, columns, D, True, WIDE)
+        k = _load(at_k + k_tile, rows_k, keys - whole, columns, D, True, WIDE)
+        v = _load(at_v + v_tile, rows_k, keys - whole, columns, D, True, WIDE)
         dq = _dq_step(dq, q, grad, k, v, factor, summand, EXACT, PRECISION)
-    at_dq = _tile(DQ, first, dq_row, head, dq_head, rows_q, columns)
-    _store(at_dq, dq * scale, rows_q, left, columns, D)
+    at_dq = _corner(DQ, first, dq_row, head, dq_head)
+    dq_tile = _offsets(rows_q, dq_row, columns)
+    _store(at_dq + dq_tile, dq * scale, rows_q, left, columns, D)
 
 
 @triton.jit
@@ -314,26 +329,32 @@ def dkdv_kernel(
     columns = tl.arange(0, BLOCK_D)
     rows_k = tl.arange(0, BLOCK_K)
     rows_q = tl.arange(0, BLOCK_Q)
-    at_k = _tile(K, first, k_row, head, k_head, rows_k, columns)
-    at_v = _tile(V, first, v_row, head, v_head, rows_k, columns)
-    k = _load(at_k, rows_k, left, columns, D, True, WIDE)
-    v = _load(at_v, rows_k, left, columns, D, True, WIDE)
-    at_q = _tile(Q, start_q, q_row, head, q_head, rows_q, columns)
-    at_grad = _tile(GRAD, start_q, grad_row, head, grad_head, rows_q, columns)
+    at_k = _corner(K, first, k_row, head, k_head)
+    k_tile = _offsets(rows_k, k_row, columns)
+    at_v = _corner(V, first, v_row, head, v_head)
+    v_tile = _offsets(rows_k, v_row, columns)
+    k = _load(at_k + k_tile, rows_k, left, columns, D, True, WIDE)
+    v = _load(at_v + v_tile, rows_k, left, columns, D, True, WIDE)
+    at_q = _corner(Q, start_q, q_row, head, q_head)
+    q_tile = _offsets(rows_q, q_row, columns)
+    at_grad = _corner(GRAD, start_q, grad_row, head, grad_head)
+    grad_tile = _offsets(rows_q, grad_row, columns)
     dk = tl.zeros([BLOCK_K, BLOCK_D], tl.float32)
     dv = tl.zeros([BLOCK_K, BLOCK_D], tl.float32)
     whole = (queries // BLOCK_Q) * BLOCK_Q
     for _ in tl.range(0, whole, BLOCK_Q, num_stages=STAGES):
-        q = _load(at_q, rows_q, queries, columns, D, False, WIDE)
-        grad = _load(at_grad, rows_q, queries, columns, D, False, WIDE)
+        q = _load(at_q + q_tile, rows_q, queries, columns, D, False, WIDE)
+        grad = _load(at_grad + grad_tile, rows_q, queries, columns, D, False, WIDE)
         dk, dv = _dkdv_step(dk, dv, q, grad, k, v, factor, summand, EXACT, PRECISION)
         at_q += BLOCK_Q * q_row
         at_grad += BLOCK_Q * grad_row
     if whole < queries:
-        q = _load(at_q, rows_q, queries - whole, columns, D, True, WIDE)
-        grad = _load(at_grad, rows_q, queries - whole, columns, D, True, WIDE)
+        q = _load(at_q + q_tile, rows_q, queries - whole, columns, D, True, WIDE)
+        grad = _load(at_grad + grad_tile, rows_q, queries - whole, columns, D, True, WIDE)
         dk, dv = _dkdv_step(dk, dv, q, grad, k, v, factor, summand, EXACT, PRECISION)
-    at_dk = _tile(DK, first, dk_row, head, dk_head, rows_k, columns)
-    at_dv = _tile(DV, first, dv_row, head, dv_head, rows_k, columns)
-    _store(at_dk, dk * scale, rows_k, left, columns, D)
-    _store(at_dv, dv, rows_k, left, columns, D)
+    at_dk = _corner(DK, first, dk_row, head, dk_head)
+    dk_tile = _offsets(rows_k, dk_row, columns)
+    at_dv = _corner(DV, first, dv_row, head, dv_head)
+    dv_tile = _offsets(rows_k, dv_row, columns)
+    _store(at_dk + dk_tile, dk * scale, rows_k, left, columns, D)
+    _store(at_dv + dv_tile, dv, rows_k, left, columns, D)

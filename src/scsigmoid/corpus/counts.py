@@ -89,8 +89,7 @@ class Matrix:
     def _integers(self, block: Any, start: int) -> NDArray[np.int32]:
         values = block.data
         rounded = np.rint(values)
-        # written so that NaN is refused too
-        wrong = ~((np.abs(values - rounded) <= TOLERANCE) & (rounded >= 0) & (rounded < 2**31))
+        wrong = ~(integral(values) & (rounded >= 0) & (rounded < 2**31))
         if wrong.any():
             index = int(np.argmax(wrong))
             row = start + int(np.searchsorted(block.indptr, index, side="right")) - 1
@@ -100,6 +99,12 @@ class Matrix:
                 "store the raw integer counts in raw.X"
             )
         return rounded.astype(np.int32)
+
+
+def integral(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which values are integers, up to the tolerance; NaN and infinity are not."""
+    with np.errstate(invalid="ignore"):
+        return np.abs(values - np.rint(values)) <= TOLERANCE
 
 
 def find_counts(file: Any, path: Path) -> str:
@@ -118,8 +123,8 @@ def find_counts(file: Any, path: Path) -> str:
             continue
         matrix = Matrix(file[name], path, name.replace("/", "."))
         values = matrix.sample()
-        whole = (np.abs(values - np.rint(values)) <= TOLERANCE) & np.isfinite(values)
-        if whole.mean() >= 0.5 if len(values) else True:
+        whole = integral(values)
+        if 2 * whole.sum() >= len(values):
             return name
         seen.append(f"{matrix.name} holds values such as {values[np.argmin(whole)]:.4g}")
     raise UserError(

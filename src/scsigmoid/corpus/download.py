@@ -6,15 +6,17 @@ Dataset versions never change at CELLxGENE, so the two halves fit.
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urljoin, urlparse
 
 from scsigmoid.errors import UserError
 from scsigmoid.files import sha256
 from scsigmoid.progress import log
+
+T = TypeVar("T")
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 ATTEMPTS = 6
@@ -64,15 +66,12 @@ def download(
     destination = Path(destination)
     partial = Path(partial or destination.with_name(destination.name + ".partial"))
     partial.parent.mkdir(parents=True, exist_ok=True)
-    for attempt in attempts(url):
-        with attempt:
-            continue_download(url, partial, hosts, size)
-            break
+    retried(url, lambda: continue_download(url, partial, hosts, size))
     if digest and sha256(partial) != digest:
         partial.unlink()
         raise UserError(
-            f"{url}: its SHA-256 is not the manifest's; the file changed or was damaged: run again, "
-            "or make the manifest again"
+            f"{url}: its SHA-256 is not the manifest's; the file changed or was damaged: "
+            "run again, or make the manifest again"
         )
     with partial.open("rb") as handle:
         os.fsync(handle.fileno())
@@ -85,8 +84,9 @@ def fetch_json(url: str, hosts: Sequence[str]) -> Any:
     Raises:
         UserError: if the host is not allowed or the document could not be had.
     """
-    for attempt in attempts(url):
-        with attempt, opened(url, hosts) as response:
+
+    def ask() -> Any:
+        with opened(url, hosts) as response:
             if response.status_code in GONE:
                 return None
             check_status(url, response)
@@ -94,7 +94,8 @@ def fetch_json(url: str, hosts: Sequence[str]) -> Any:
                 return response.json()
             except ValueError:
                 raise Transient("its answer is not JSON") from None
-    raise AssertionError("attempts either succeed or raise")
+
+    return retried(url, ask)
 
 
 def continue_download(url: str, partial: Path, hosts: Sequence[str], size: int | None) -> None:
@@ -203,30 +204,22 @@ def check_host(url: str, hosts: Sequence[str]) -> None:
         raise UserError(f"{url}: expected an https address")
 
 
-def attempts(url: str) -> Iterator[Any]:
-    """Attempts with pauses between them that double: ``for attempt in ...: with attempt: ...``.
+def retried(url: str, action: Callable[[], T]) -> T:
+    """Do something until it works, with pauses that double.
 
     Raises:
-        UserError: after the last one.
+        UserError: after the last attempt.
     """
     for number in range(1, ATTEMPTS + 1):
-        pauses: list[Transient] = []
-
-        @contextmanager
-        def attempt(pauses: list[Transient] = pauses) -> Iterator[None]:
-            try:
-                yield
-            except Transient as error:
-                pauses.append(error)
-
-        yield attempt()
-        failed = pauses[0]
-        if number == ATTEMPTS:
-            raise UserError(
-                f"{url}: {failed} ({ATTEMPTS} attempts); check the network and run again"
-            ) from failed
-        pause = min(
-            failed.pause if failed.pause is not None else 2.0 ** (number - 1), LONGEST_PAUSE
-        )
-        log(f"{url}: {failed}; again in {pause:g} s")
-        time.sleep(pause)
+        try:
+            return action()
+        except Transient as error:
+            failed = error
+        if number < ATTEMPTS:
+            asked = failed.pause if failed.pause is not None else 2.0 ** (number - 1)
+            pause = min(asked, LONGEST_PAUSE)
+            log(f"{url}: {failed}; again in {pause:g} s")
+            time.sleep(pause)
+    raise UserError(
+        f"{url}: {failed} ({ATTEMPTS} attempts); check the network and run again"
+    ) from failed

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from scsigmoid.config.schema import Dataset, EmbeddedCorpus
 from scsigmoid.corpus import real_cells
+from scsigmoid.corpus.cell_types import DATASETS
 from scsigmoid.corpus.layout import write_cells
-from scsigmoid.corpus.simulate import DATASETS, simulate
+from scsigmoid.corpus.simulate import simulate
 from scsigmoid.errors import UserError
 
 REAL = "pbmc68k"

@@ -9,12 +9,10 @@ from scsigmoid.config.schema import Corpus
 from scsigmoid.corpus import embedded
 from scsigmoid.corpus.download import download
 from scsigmoid.corpus.h5ad import Cells, open_cells
-from scsigmoid.corpus.manifest import ManifestRow, read_manifest, write_manifest
+from scsigmoid.corpus.rows import FILES, ManifestRow, read_manifest, write_manifest
 from scsigmoid.corpus.subset import copy_cells
 from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_folder, atomic_path, sha256, write_json
-
-FILES = "files.csv"
 
 
 def fetch_part(
@@ -144,8 +142,8 @@ def check_labels(cells: Cells) -> None:
     kinds = sorted(set(cells.labels().tolist()))
     if len(kinds) < 2:
         raise UserError(
-            f"{cells.path}: all {cells.n_cells} evaluated cells have the {cells.label} {kinds[0]!r}; "
-            "evaluation needs at least two cell types"
+            f"{cells.path}: all {cells.n_cells} evaluated cells have the {cells.label} "
+            f"{kinds[0]!r}; evaluation needs at least two cell types"
         )
 
 

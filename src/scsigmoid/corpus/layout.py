@@ -60,7 +60,7 @@ def write_cells(path: str | Path, table: CellTable) -> None:
     obs = pd.DataFrame({**columns, "is_primary_data": True}, index=cells)
     var = pd.DataFrame(
         {
-            "feature_name": pd.Categorical(table.names, categories=sorted(set(table.names))),
+            "feature_name": pd.Categorical(list(table.names), categories=sorted(set(table.names))),
             "feature_biotype": pd.Categorical(["gene"] * len(table.genes)),
             "feature_reference": pd.Categorical(
                 [HUMAN["organism_ontology_term_id"]] * len(table.genes)

@@ -4,9 +4,8 @@ It is the lock of the corpus: made once from the configuration, committed or giv
 (``corpus.manifest``), and read by every later job.
 """
 
-import csv
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from scsigmoid.config.local_files import expand, slug
@@ -14,57 +13,11 @@ from scsigmoid.config.schema import Corpus, Dataset
 from scsigmoid.corpus import discover, embedded
 from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.corpus.held_out import as_text
+from scsigmoid.corpus.rows import ManifestRow, read_manifest, write_manifest
 from scsigmoid.errors import UserError
-from scsigmoid.files import atomic_path, sha256
+from scsigmoid.files import sha256
 
-
-@dataclass(frozen=True, kw_only=True)
-class ManifestRow:
-    """One file, in one role.  All values are text; empty where one does not apply.
-
-    A local file of which some cells are held out has two rows.
-
-    Attributes:
-        file: name of the file in the results, without suffix; unique.
-        role: ``training`` or ``evaluation``.
-        dataset: evaluation dataset; empty for training files.
-        part: number of the job that reads a training file; empty for evaluation files.
-        source: ``embedded``, ``local`` or ``cellxgene``.
-        location: recipe of the embedded corpus, absolute path or URL.
-        simulated: ``true`` or ``false``.
-        title: title of the dataset.
-        organism: organisms, joined by ``" || "``.
-        label: column of ``obs`` with the cell type.
-        held_out: which cells are held out (:mod:`scsigmoid.corpus.held_out`); a training row means
-            the other cells.
-        cells: number of cells in this role.
-        bytes: size of the file.
-        sha256: of the file's bytes.
-        dataset_id: CELLxGENE id.
-        dataset_version_id: CELLxGENE id.
-        collection_id: CELLxGENE id.
-    """
-
-    file: str
-    role: str
-    dataset: str = ""
-    part: str = ""
-    source: str
-    location: str
-    simulated: str = "false"
-    title: str = ""
-    organism: str = ""
-    label: str = "cell_type"
-    held_out: str = ""
-    cells: str = ""
-    bytes: str = ""
-    sha256: str = ""
-    dataset_id: str = ""
-    dataset_version_id: str = ""
-    collection_id: str = ""
-
-
-COLUMNS = tuple(field.name for field in fields(ManifestRow))
+__all__ = ["ManifestRow", "build_manifest", "read_manifest", "write_manifest"]
 
 
 def build_manifest(
@@ -92,38 +45,11 @@ def build_manifest(
     write_manifest(output, dealt(rows, corpus.parts))
 
 
-def read_manifest(path: str | Path) -> list[ManifestRow]:
-    """Read a manifest.
-
-    Raises:
-        UserError: if the file is missing or is no manifest.
-    """
-    path = Path(path)
-    if not path.is_file():
-        raise UserError(f"{path}: no such manifest; correct the path or make it again")
-    with path.open(newline="", encoding="utf-8") as handle:
-        reader = csv.DictReader(handle)
-        try:
-            if tuple(reader.fieldnames or ()) != COLUMNS:
-                raise UserError(f"{path}: not a manifest; its columns must be {', '.join(COLUMNS)}")
-            return [ManifestRow(**row) for row in reader]
-        except (TypeError, UnicodeDecodeError, csv.Error):
-            raise UserError(f"{path}: damaged manifest; make it again") from None
-
-
-def write_manifest(path: str | Path, rows: Iterable[ManifestRow]) -> None:
-    """Write manifest rows as CSV, atomically."""
-    with (
-        atomic_path(path) as temporary,
-        temporary.open("w", newline="", encoding="utf-8") as handle,
-    ):
-        writer = csv.DictWriter(handle, fieldnames=COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(asdict(row) for row in rows)
-
-
 def embedded_rows(corpus: Corpus, datasets: Mapping[str, Dataset]) -> list[ManifestRow]:
     """Rows of the embedded corpus; sizes and hashes are known once the files are made."""
+    for key, value in asdict(corpus.embedded).items():
+        if value < 1:
+            raise UserError(f"corpus.embedded.{key}: expected at least 1, found {value}")
     training = [("", recipe) for recipe in embedded.training_recipes(corpus.embedded)]
     evaluation = [
         (name, embedded.evaluation_recipe(name, dataset, corpus.embedded))

@@ -1,9 +1,10 @@
-"""Copies the held-out cells of a user's file, so that what is evaluated lies in a file of its own."""
+"""Copies the held-out cells of a user's file to a file of their own."""
 
 from pathlib import Path
 
-from scsigmoid.corpus.h5ad import Cells, opened
+from scsigmoid.corpus.h5ad import Cells
 from scsigmoid.corpus.layout import SCHEMA
+from scsigmoid.corpus.storage import opened
 
 
 def copy_cells(cells: Cells, path: Path, title: str) -> None:

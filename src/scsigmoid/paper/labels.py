@@ -79,7 +79,5 @@ def pairs(config: Config) -> list[tuple[str, str]]:
         if not model.stress:
             found.setdefault(model.context, {}).setdefault(model.attention, name)
     return [
-        (arms["sigmoid"], arms["softmax"])
-        for _, arms in sorted(found.items())
-        if len(arms) == 2
+        (arms["sigmoid"], arms["softmax"]) for _, arms in sorted(found.items()) if len(arms) == 2
     ]

@@ -81,9 +81,11 @@ def expand(entry: dict[str, Any], data: dict[str, Any]) -> Iterator[Claim]:
             key: value.format(**item) if isinstance(value, str) else value
             for key, value in entry.items()
         }
-        named = {key: item[key] for key in ("value", "models", "datasets", "decimals") if key in item}
+        named = {
+            key: item[key] for key in ("value", "models", "datasets", "decimals") if key in item
+        }
         of = {key: item[key] for key in item.get("give", ())}
-        yield as_claim({**own, "of": of, **named}, data)
+        yield as_claim(own | {"of": of} | named, data)
 
 
 def as_claim(values: dict[str, Any], data: dict[str, Any]) -> Claim:

@@ -14,6 +14,7 @@ import numpy as np
 from scsigmoid.config.schema import Config
 from scsigmoid.errors import UserError
 from scsigmoid.measurements import Measurement, read_measurements
+from scsigmoid.training.journal import read_journal
 
 T = TypeVar("T")
 
@@ -141,7 +142,9 @@ class Results:
         for row in self.measurements(name):
             if row.metric == "validation_loss" and row.model == model:
                 return row
-        raise UserError(f"{self.folder / 'metrics' / name}: no validation loss of {model}; delete it")
+        raise UserError(
+            f"{self.folder / 'metrics' / name}: no validation loss of {model}; delete it"
+        )
 
     def cell_losses(self, dataset: str, model: str) -> tuple[np.ndarray, np.ndarray]:
         """Cells (int64, ascending) and their validation losses (float64, nats)."""
@@ -173,7 +176,7 @@ class Results:
 
     def journal(self, model: str) -> Journal:
         """The training journal of a model."""
-        return self.cached(f"training/{model}/journal.csv", read_journal)
+        return self.cached(f"training/{model}/journal.csv", read_rows)
 
     @cached_property
     def kernel(self) -> list[KernelTiming]:
@@ -266,15 +269,11 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def read_journal(path: Path) -> Journal:
-    """A training journal."""
-    with path.open(newline="", encoding="utf-8") as handle:
-        lines = handle.read().splitlines()
-    header = dict(line[2:].split(": ", 1) for line in lines if line.startswith("# "))
-    rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
-    if not rows:
+def read_rows(path: Path) -> Journal:
+    """A training journal with at least one row."""
+    columns, header = read_journal(path)
+    if not len(columns["step"]):
         raise ValueError("no rows")
-    columns = {name: np.array([number(row[name]) for row in rows]) for name in rows[0]}
     return Journal(header, columns)
 
 

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from scsigmoid.corpus.fetch import FILES
 from scsigmoid.corpus.h5ad import Cells, open_cells
-from scsigmoid.corpus.manifest import read_manifest
+from scsigmoid.corpus.rows import FILES, read_manifest
 from scsigmoid.errors import UserError
 from scsigmoid.progress import track
 from scsigmoid.tokens.ranks import rank_tokens

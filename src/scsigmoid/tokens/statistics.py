@@ -17,9 +17,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from scsigmoid.corpus.fetch import FILES
 from scsigmoid.corpus.h5ad import open_cells
-from scsigmoid.corpus.manifest import read_manifest
+from scsigmoid.corpus.rows import FILES, read_manifest
 from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_path
 from scsigmoid.progress import track
@@ -189,9 +188,8 @@ def write_statistics(statistics: GeneStatistics, output: str | Path) -> None:
             }
         ),
     )
-    with atomic_path(output) as temporary, pa.OSFile(str(temporary), "wb") as sink:
-        with pa.ipc.new_file(sink, table.schema) as writer:
-            writer.write_table(table)
+    with atomic_path(output) as temporary, pa.ipc.new_file(str(temporary), table.schema) as writer:
+        writer.write_table(table)
 
 
 def read_statistics(path: str | Path) -> GeneStatistics:

@@ -133,7 +133,8 @@ def build_vocabulary(
     kept = np.flatnonzero(merged.cells >= max(1, minimum_cells))
     if not len(kept):
         raise UserError(
-            f"tokens.minimum_cells: no gene is expressed in {minimum_cells} training cells; lower it"
+            f"tokens.minimum_cells: no gene is expressed in {minimum_cells} training cells; "
+            "lower it"
         )
     zeros = np.zeros(len(SPECIAL), dtype=np.int64)
     Vocabulary(

@@ -5,7 +5,7 @@ pair, and any division of the work, see the same cells in the same order with th
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -76,13 +76,11 @@ class Batch:
 
     def to(self, device: torch.device) -> "Batch":
         """The batch on another device."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return Batch(
-            **{
-                name: value.to(device, non_blocking=True) if isinstance(value, Tensor) else value
-                for name, value in values.items()
-            }
-        )
+        moved = {
+            name: value.to(device, non_blocking=True) if isinstance(value, Tensor) else value
+            for name, value in vars(self).items()
+        }
+        return Batch(**moved)
 
 
 def pack(store: Cells, indices: Int64s, context: int, masking: Masking | None = None) -> Batch:

@@ -9,6 +9,7 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -91,9 +92,7 @@ class Journal:
             handle.write(as_csv([row]))
 
 
-def read_journal(
-    path: str | Path,
-) -> tuple[dict[str, npt.NDArray[np.float64] | npt.NDArray[np.int64]], dict[str, str]]:
+def read_journal(path: str | Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, str]]:
     """Read a journal, also one that is still being written.
 
     Returns:

@@ -6,6 +6,7 @@ import platform
 import signal
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 
@@ -66,23 +67,20 @@ def train(run: TrainingRun, stores: Sequence[Path], vocabulary: Path, output: Pa
     checkpoints = Checkpoints(output / CHECKPOINTS, run.training.keep_checkpoints)
     identity = run.identity(known.fingerprint, data)
     checkpoint = checkpoints.resume(identity, run.training.steps)
+    step, seconds, rows = 0, 0.0, ""
     if checkpoint is not None:
+        step, seconds, rows = checkpoint.step, checkpoint.seconds, checkpoint.journal
         encoder.load_state_dict(checkpoint.model)
         trainer.optimiser.load_state_dict(checkpoint.optimiser)
-        log(f"{run.model}: going on from the checkpoint after step {checkpoint.step}")
+        del checkpoint  # three times the size of the model
+        log(f"{run.model}: going on from the checkpoint after step {step}")
+    machine = {"device": device_name(device), "backend": backend}
     journal = Journal(
-        output / JOURNAL,
-        {
-            **versions(),
-            "device": device_name(device),
-            "backend": backend,
-            **described(run, encoder),
-        },
-        from_csv(checkpoint.journal) if checkpoint is not None else (),
+        output / JOURNAL, {**versions(), **machine, **described(run, encoder)}, from_csv(rows)
     )
     batches = GlobalBatches(store, run.context, run.training, run.seed, known.size)
     try:
-        loop(run, trainer, batches, checkpoints, journal, identity, checkpoint)
+        loop(run, trainer, batches, checkpoints, journal, identity, step, seconds)
     except torch.OutOfMemoryError:
         budget = run.training.micro_batch_tokens
         raise UserError(
@@ -100,13 +98,12 @@ def loop(
     checkpoints: Checkpoints,
     journal: Journal,
     identity: dict[str, str],
-    checkpoint: Checkpoint | None,
+    first: int,
+    seconds: float,
 ) -> None:
-    """Take the remaining steps."""
+    """Take the steps after step ``first``, which ``seconds`` of training led to."""
     training = run.training
-    first = checkpoint.step if checkpoint is not None else 0
-    meter = Meter(trainer.device, checkpoint.seconds if checkpoint is not None else 0.0)
-    display = Display(run.model, first, training.steps)
+    meter = Meter(trainer.device, seconds)
 
     def save(step: int) -> None:
         checkpoints.save(
@@ -121,7 +118,10 @@ def loop(
             )
         )
 
-    with stop_requests() as request:
+    with (
+        stop_requests() as request,
+        closing(Display(run.model, first, training.steps)) as display,
+    ):
         for step in range(first + 1, training.steps + 1):
             begin = time.perf_counter()
             micro_batches = batches[step]
@@ -140,11 +140,9 @@ def loop(
             if last or request.signal or step % training.checkpoint_every == 0:
                 save(step)
             if request.signal and not last:
-                display.close()
                 name = signal.Signals(request.signal).name
                 log(f"{run.model}: stopped by {name} after step {step}; run again to go on")
                 raise SystemExit(128 + request.signal)
-    display.close()
 
 
 class Meter:

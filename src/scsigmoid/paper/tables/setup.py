@@ -2,13 +2,14 @@
 tab:eval_datasets."""
 
 import math
+from collections.abc import Mapping
 
 from scsigmoid.config.check import model_training
 from scsigmoid.config.schema import Training
 from scsigmoid.paper.labels import model_label
 from scsigmoid.paper.reported import reported
 from scsigmoid.paper.results import Results
-from scsigmoid.paper.tables.writing import Cell, Table
+from scsigmoid.paper.tables.writing import DASH, Cell, Table
 
 
 def model_architecture(results: Results) -> Table:
@@ -82,37 +83,56 @@ def paper_architecture() -> dict[str, str]:
 
 
 def parameters(results: Results) -> int:
-    """Parameters of the configured encoder with the vocabulary found.
+    """Parameters of the configured encoder with the vocabulary found, at the longest context."""
+    from scsigmoid.model.parameters import count_parameters
+    from scsigmoid.model.sizes import EncoderSettings
 
-    Two vocabulary matrices (untied), learned positions up to the longest context compared, and the
-    output layer's bias; per block the four attention matrices, the feed-forward layers, and their
-    biases and normalisations.
-    """
     config = results.config
-    size = config.sizes[config.architecture.size]
-    hidden, wide = size.hidden, size.feed_forward
-    context = max(model.context for model in config.models.values() if not model.stress)
-    block = 4 * hidden * (hidden + 1) + 2 * hidden * wide + wide + hidden + 4 * hidden
-    vocabulary = results.vocabulary_size * (2 * hidden + 1)
-    return vocabulary + context * hidden + size.layers * block + 2 * hidden
+    settings = EncoderSettings.of(
+        config.sizes[config.architecture.size],
+        config.architecture,
+        "sigmoid",
+        max(model.context for model in config.models.values() if not model.stress),
+        results.vocabulary_size,
+    )
+    return count_parameters(settings).total
 
 
 def hyperparameters(results: Results) -> Table:
     """tab:performance_hyperparams: what differs between the models, stress test included."""
     config, paper = results.config, reported()["models"]
     columns = (
-        "model", "attention", "context", "clipping", "steps", "global_batch", "learning_rate",
-        "warmup_steps", "stress", "paper_context", "paper_clipping", "paper_steps",
-    )  # fmt: skip
+        "model",
+        "attention",
+        "context",
+        "clipping",
+        "steps",
+        "global_batch",
+        "learning_rate",
+        "warmup_steps",
+        "stress",
+        "paper_context",
+        "paper_clipping",
+        "paper_steps",
+    )
     records, rows = [], []
     for name, model in config.models.items():
         training, theirs = model_training(config, name), paper.get(name, {})
         records.append(
             (
-                name, model.attention, model.context, training.clipping or "none", training.steps,
-                training.global_batch, training.learning_rate, training.warmup_steps, model.stress,
-                theirs.get("context"), clipping(theirs) if theirs else None, theirs.get("steps"),
-            )  # fmt: skip
+                name,
+                model.attention,
+                model.context,
+                training.clipping or "none",
+                training.steps,
+                training.global_batch,
+                training.learning_rate,
+                training.warmup_steps,
+                model.stress,
+                theirs.get("context"),
+                clipping(theirs) if theirs else None,
+                theirs.get("steps"),
+            )
         )
         rows.append(
             [
@@ -126,20 +146,26 @@ def hyperparameters(results: Results) -> Table:
             ]
         )
     return Table(
-        caption="Hyperparameters of each model. The two arms of a pair differ in the attention alone.",
+        caption="Hyperparameters of each model. "
+        "The two arms of a pair differ in the attention alone.",
         columns=columns,
         records=records,
         header=(
-            "Model", "Context length", "Gradient clipping", "Duration", "Cells seen", "Learning rate",
+            "Model",
+            "Context length",
+            "Gradient clipping",
+            "Duration",
+            "Cells seen",
+            "Learning rate",
             "Paper",
-        ),  # fmt: skip
+        ),
         rows=rows,
         align="lllrrll",
         latex_columns=(0, 1, 2, 3, 4, 5),
     )
 
 
-def clipping(theirs: dict[str, float | None]) -> object:
+def clipping(theirs: Mapping[str, float | None]) -> object:
     """The paper's clipping; ``none`` without."""
     return theirs["clipping"] or "none"
 
@@ -152,7 +178,7 @@ def clipping_text(training: Training) -> str:
 def paper_text(theirs: dict[str, float]) -> str:
     """The paper's context, clipping and duration in one cell."""
     if not theirs:
-        return "–"
+        return DASH
     return f"{theirs['context']:,} tokens, clipping {clipping(theirs)}, {theirs['steps']:,} steps"
 
 
@@ -160,40 +186,55 @@ def evaluation_datasets(results: Results) -> Table:
     """tab:eval_datasets, with the cells found beside the paper's."""
     config, paper = results.config, reported()["datasets"]
     columns = (
-        "dataset", "title", "cells", "paper_cells", "genes", "simulated", "label", "description",
-    )  # fmt: skip
+        "dataset",
+        "title",
+        "cells",
+        "paper_cells",
+        "genes",
+        "simulated",
+        "label",
+        "description",
+    )
     records, rows = [], []
     for name, dataset in config.datasets.items():
         facts, theirs = results.facts(name), paper.get(name, {}).get("cells")
         simulated = bool(facts["simulated"])
         records.append(
             (
-                name, dataset.title, int(facts["cells"]), theirs, int(facts["genes"]), simulated,
-                facts["label"], dataset.description,
-            )  # fmt: skip
+                name,
+                dataset.title,
+                int(facts["cells"]),
+                theirs,
+                int(facts["genes"]),
+                simulated,
+                facts["label"],
+                dataset.description,
+            )
         )
         kind = " (simulated)" if simulated else ""
         rows.append(
             [
                 Cell(dataset.title + kind),
                 Cell(f"{int(facts['cells']):,}"),
-                Cell("–" if theirs is None else f"{theirs:,}"),
+                Cell(DASH if theirs is None else f"{theirs:,}"),
                 Cell(dataset.description),
             ]
         )
+    note = "Simulated cells bear the name and the description of a real dataset."
     return Table(
         caption="Evaluation datasets. Cells found here beside the paper's number; no model saw them "
         "in training.",
+        notes=[note] if any(results.facts(name)["simulated"] for name in config.datasets) else (),
         columns=columns,
         records=records,
-        header=("Short name", "Cells", "Cells in the paper", "Description of the paper's dataset"),
+        header=("Short name", "Cells", "Cells in the paper", "Description"),
         rows=rows,
         align="lrrl",
     )
 
 
 def compact(value: float) -> str:
-    """A setting as people write it: ``0.02``, ``1e-05`` as ``1 × 10^-5`` would be in print."""
+    """A setting as people write it: ``0.02``, ``1e-5``."""
     if value != 0 and abs(value) < 1e-2:
         exponent = math.floor(math.log10(abs(value)))
         mantissa = value / 10**exponent

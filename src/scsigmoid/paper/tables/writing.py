@@ -8,6 +8,7 @@ from pathlib import Path
 
 from scsigmoid.files import atomic_path, write_text
 
+DASH, MINUS, TIMES = "\N{EN DASH}", "\N{MINUS SIGN}", "\N{MULTIPLICATION SIGN}"
 LATEX = {
     "\\": r"\textbackslash{}",
     "&": r"\&",
@@ -23,13 +24,13 @@ LATEX = {
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
     "±": r"$\pm$",
-    "×": r"$\times$",
-    "−": r"$-$",
+    TIMES: r"$\times$",
+    MINUS: r"$-$",
     "β": r"$\beta$",
     "ε": r"$\epsilon$",
-    "–": "--",
+    DASH: "--",
 }
-MATHS = {"±": r"\pm ", "×": r"\times ", "%": r"\%", "−": "-"}
+MATHS = {"±": r"\pm ", TIMES: r"\times ", "%": r"\%", MINUS: "-"}
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,9 @@ class Cell:
     def latex(self) -> str:
         """The cell in LaTeX."""
         if not self.maths:
-            return rf"\textbf{{{latex_escape(self.text)}}}" if self.bold else latex_escape(self.text)
+            return (
+                rf"\textbf{{{latex_escape(self.text)}}}" if self.bold else latex_escape(self.text)
+            )
         formula = "".join(MATHS.get(letter, letter) for letter in self.text).replace(" [", r"\;[")
         return rf"$\mathbf{{{formula}}}$" if self.bold else f"${formula}$"
 
@@ -107,7 +110,10 @@ def write_table(table: Table, name: str, stem: str | Path) -> list[Path]:
 
 def write_csv(table: Table, path: Path) -> None:
     """Write the records; floats with ``repr``, so that reading them back gives the same bits."""
-    with atomic_path(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as handle:
+    with (
+        atomic_path(path) as temporary,
+        temporary.open("w", newline="", encoding="utf-8") as handle,
+    ):
         writer = csv.writer(handle, lineterminator="\n")
         writer.writerow(table.columns)
         writer.writerows([plain(value) for value in record] for record in table.records)
@@ -158,7 +164,11 @@ def as_latex(table: Table, name: str) -> str:
     ]
     for row in table.rows:
         if len(row) == 1:
-            lines += [r"\hline", rf"\multicolumn{{{len(kept)}}}{{l}}{{{row[0].latex}}} \\", r"\hline"]
+            lines += [
+                r"\hline",
+                rf"\multicolumn{{{len(kept)}}}{{l}}{{{row[0].latex}}} \\",
+                r"\hline",
+            ]
         else:
             lines.append(" & ".join(row[index].latex for index in kept) + r" \\")
     lines += [r"\hline", r"\end{tabular}", r"\end{table}"]
@@ -179,12 +189,12 @@ def markdown_escape(text: str) -> str:
 
 def fixed(value: float, digits: int) -> str:
     """A number with a fixed number of digits; an en dash where there is none."""
-    return "–" if math.isnan(value) else f"{value:,.{digits}f}"
+    return DASH if math.isnan(value) else f"{value:,.{digits}f}"
 
 
 def signed(value: float, digits: int) -> str:
     """A number with its sign."""
-    return "–" if math.isnan(value) else f"{value:+,.{digits}f}".replace("-", "−")
+    return DASH if math.isnan(value) else f"{value:+,.{digits}f}".replace("-", MINUS)
 
 
 def interval(value: float, low: float, high: float, digits: int) -> str:

@@ -1,0 +1,217 @@
+"""PCA coordinates and nearest neighbours of every representation of a dataset.
+
+Representations are the embeddings of the compared models and the controls, which tell what a score
+means: ``random`` (independent normal values of the embedding's shape: no structure at all) and
+``pca_log_counts`` (the usual analysis without a model).  scIB metrics read the result.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scsigmoid.corpus.h5ad import open_cells
+from scsigmoid.errors import UserError
+from scsigmoid.evaluation.embeddings import Embedding, read_arms
+from scsigmoid.evaluation.pca import principal_components
+from scsigmoid.files import atomic_folder
+from scsigmoid.seeds import derive
+
+TARGET_SUM = 10_000
+# The control follows the usual single-cell analysis, which also bounds its memory.
+VARIABLE_GENES = 2_000
+COMPONENTS = 50
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """One representation of a dataset.
+
+    Attributes:
+        coordinates: cells x components, float32.
+        indices: cells x k, int32: the nearest cells, each cell itself first, then ascending.
+        distances: cells x k, float32, Euclidean, the first 0.
+        labels: cell type of each cell.
+        metadata: ``model`` (or the control's name), ``attention``, ``context``, ``simulated``,
+            ``source`` (file name of the embedding, or of the dataset) and ``position`` (order
+            among the representations).
+    """
+
+    coordinates: NDArray[np.float32]
+    indices: NDArray[np.int32]
+    distances: NDArray[np.float32]
+    labels: NDArray[np.str_]
+    metadata: dict[str, Any]
+
+
+def neighbours_of_dataset(
+    embeddings: Mapping[str, Path],
+    cells: Path,
+    label: str,
+    *,
+    neighbours: int,
+    variance: float,
+    controls: Sequence[str],
+    seed: int,
+    output: Path,
+) -> None:
+    """Find the neighbours of every representation of a dataset.
+
+    Args:
+        embeddings: model name to embedding file; the same cells in the same order.
+        cells: the dataset's h5ad file; its stem is the dataset's name.
+        label: column of ``obs`` with the cell type.
+        neighbours: neighbours of a cell, itself included (the paper: 15).
+        variance: share of the variance that the PCA keeps (the paper: 0.95).
+        controls: ``random`` and ``pca_log_counts``.
+        seed: the configuration's seed.
+        output: folder that gets one ``<representation>.npz`` each.
+
+    Raises:
+        UserError: if the embeddings do not match each other, or hold too few cells.
+    """
+    arms = read_arms(embeddings)
+    with atomic_folder(output) as folder:
+        for name, values, metadata in representations(arms, cells, label, controls, seed):
+            coordinates = principal_components(values, variance, f"{metadata['source']}")
+            indices, distances = nearest(coordinates, neighbours, metadata["source"])
+            np.savez(
+                folder / f"{name}.npz",
+                coordinates=coordinates,
+                indices=indices,
+                distances=distances,
+                labels=next(iter(arms.values())).labels,
+                metadata=np.array(json.dumps(metadata, sort_keys=True)),
+            )
+
+
+def representations(
+    arms: Mapping[str, Embedding], cells: Path, label: str, controls: Sequence[str], seed: int
+) -> Iterator[tuple[str, NDArray[np.floating], dict[str, Any]]]:
+    """Name, values (cells x dimensions) and metadata of each: the models, then the controls."""
+    first = next(iter(arms.values()))
+    for position, (name, arm) in enumerate(arms.items()):
+        metadata = {key: arm.metadata[key] for key in ("attention", "context", "simulated")}
+        yield name, arm.values, {
+            **metadata, "model": name, "position": position, "source": str(arm.path)
+        }
+    for position, name in enumerate(controls, start=len(arms)):
+        if name == "random":
+            generator = np.random.default_rng(derive(seed, "random embedding", cells.stem))
+            values = generator.standard_normal(first.values.shape)
+        elif name == "pca_log_counts":
+            values = log_count_components(cells, label, first.cells)
+        else:
+            raise UserError(
+                f"evaluation.scib.controls: {name!r} is unknown; use random or pca_log_counts"
+            )
+        yield name, values, {
+            "model": name,
+            "attention": "",
+            "context": 0,
+            "simulated": first.metadata["simulated"],
+            "position": position,
+            "source": str(cells),
+        }
+
+
+def log_count_components(
+    path: Path, label: str, rows: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """The control ``pca_log_counts``: principal components of log(1 + counts per 10,000).
+
+    The first 50 components (or as many as there are) of the 2,000 genes of greatest variance.
+    Counts are read twice, in chunks, so that memory holds those genes alone.
+
+    Args:
+        path: the dataset's h5ad file.
+        label: column of ``obs`` with the cell type.
+        rows: rows of the cells, in the order wanted.
+    """
+    from sklearn.decomposition import PCA
+
+    source = open_cells(path, label)
+    absent = rows[~np.isin(rows, source.rows)]
+    if len(absent):
+        raise UserError(
+            f"{path}: has no row {absent[0]}, which the embeddings hold; embed the dataset again"
+        )
+    sums = np.zeros((2, len(source.genes)))
+    for chunk in source.chunks():
+        values = log_normalised(chunk.counts)
+        sums += [np.asarray(part.sum(axis=0)).ravel() for part in (values, values.multiply(values))]
+    mean, square = sums / source.n_cells
+    # a stable sort, so that equal variances keep the file's order of genes
+    order = np.argsort(mean**2 - square, kind="stable")
+    genes = np.sort(order[:VARIABLE_GENES])
+    dense = np.concatenate(
+        [log_normalised(chunk.counts)[:, genes].toarray() for chunk in source.chunks()]
+    )[np.searchsorted(source.rows, rows)]
+    # the eigenvectors of the genes' covariance: exact, draws nothing, little memory
+    pca = PCA(min(COMPONENTS, *dense.shape), svd_solver="covariance_eigh")
+    return pca.fit_transform(dense.astype(np.float64))
+
+
+def log_normalised(counts: Any) -> Any:
+    """log(1 + counts per 10,000), as a float64 CSR matrix."""
+    values = counts.astype(np.float64)
+    totals = np.asarray(values.sum(axis=1)).ravel()
+    values.data *= np.repeat(TARGET_SUM / totals, np.diff(values.indptr))
+    return values.log1p()
+
+
+def nearest(
+    coordinates: NDArray[np.float32], neighbours: int, source: str
+) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """Exact nearest neighbours, each cell itself first: indices and distances, cells x k.
+
+    Raises:
+        UserError: for fewer than ``neighbours`` + 1 cells.
+    """
+    from sklearn.neighbors import NearestNeighbors
+
+    count = len(coordinates)
+    if count < neighbours + 1:
+        raise UserError(
+            f"{source}: {count} cells are too few for {neighbours} neighbours; lower "
+            "evaluation.scib.neighbours or leave the dataset out"
+        )
+    # Without argument, kneighbors leaves each cell out of its own neighbours, also where another
+    # cell has the same coordinates.  scIB wants the cell itself first.
+    search = NearestNeighbors(n_neighbors=neighbours - 1, algorithm="brute")
+    distances, indices = search.fit(coordinates.astype(np.float64)).kneighbors()
+    return (
+        np.column_stack([np.arange(count), indices]).astype(np.int32),
+        np.column_stack([np.zeros(count), distances]).astype(np.float32),
+    )
+
+
+def read_neighbours(folder: Path) -> list[Neighbours]:
+    """Read every representation of a dataset: the models, then the controls.
+
+    Raises:
+        UserError: if the folder is missing or a file is damaged.
+    """
+    paths = sorted(folder.glob("*.npz"))
+    if not paths:
+        raise UserError(f"{folder}: holds no neighbours; run the target that makes them")
+    found = []
+    for path in paths:
+        try:
+            with np.load(path) as arrays:
+                found.append(
+                    Neighbours(
+                        arrays["coordinates"],
+                        arrays["indices"],
+                        arrays["distances"],
+                        arrays["labels"],
+                        json.loads(str(arrays["metadata"])),
+                    )
+                )
+        except Exception as error:  # a damaged archive raises errors of many kinds
+            raise UserError(f"{path}: damaged; delete it and run again") from error
+    return sorted(found, key=lambda one: one.metadata["position"])

@@ -1,0 +1,151 @@
+"""Monte-Carlo validation loss (appendix, "Validation Loss").
+
+In each of T trials a share of every cell's gene tokens becomes [MASK]; a cell's loss is the mean
+over its trials of the mean cross-entropy at its masked places.  The masks depend on the cell, the
+trial and the genes within the context alone, so both arms of a pair see the same ones.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn.functional import cross_entropy
+
+from scsigmoid.config.schema import ValidationLoss
+from scsigmoid.evaluation.embeddings import batches, open_tokens
+from scsigmoid.evaluation.sources import source_of
+from scsigmoid.files import atomic_path
+from scsigmoid.measurements import Measurement, write_measurements
+from scsigmoid.model.encoder import Encoder
+from scsigmoid.seeds import derive
+from scsigmoid.tokens.store import TokenStore
+from scsigmoid.training.batches import Masking, pack_genes
+from scsigmoid.training.devices import resolve_device
+from scsigmoid.training.export import load_encoder
+from scsigmoid.training.step import autocast
+
+
+def validation_loss(
+    checkpoint: Path,
+    store: Path,
+    dataset: str,
+    model: str,
+    settings: ValidationLoss,
+    seed: int,
+    device: str,
+    output_csv: Path,
+    output_parquet: Path,
+) -> None:
+    """Measure a model's validation loss on a dataset.
+
+    Args:
+        checkpoint: the model's ``model.safetensors``.
+        store: token store of the dataset.
+        dataset: the dataset's name.
+        model: the model's name.
+        settings: trials, masked share, confidence of the interval, tokens per forward pass.
+        seed: the configuration's seed.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        output_csv: the mean over cells, in nats, with the interval of :func:`mean_interval`.
+        output_parquet: one row a cell: ``cell`` (int64, row in the dataset's file), ``loss``
+            (float64, nats).
+
+    Raises:
+        UserError: if the model and the tokens do not belong together.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    place = resolve_device(device)
+    encoder, facts = load_encoder(checkpoint, place)
+    tokens = open_tokens(store, facts["vocabulary"])
+    losses = cell_losses(encoder, tokens, settings, mask_seed(seed, dataset))
+    mean, low, high = mean_interval(losses, settings.confidence)
+    with atomic_path(output_parquet) as temporary:
+        cells = tokens.metadata(["cell"])["cell"]
+        pq.write_table(pa.table({"cell": cells, "loss": losses}), temporary)
+    write_measurements(
+        output_csv,
+        [
+            Measurement(
+                dataset=dataset,
+                model=model,
+                attention=facts["attention"],
+                context=facts["context"],
+                metric="validation_loss",
+                value=mean,
+                low=low,
+                high=high,
+                n=len(losses),
+                seed=seed,
+                simulated=tokens.simulated,
+                source=source_of(output_csv, output_parquet),
+            )
+        ],
+    )
+
+
+def mask_seed(seed: int, dataset: str) -> int:
+    """Seed of the masks: the same for all models."""
+    return derive(seed, "validation_loss", dataset)
+
+
+def cell_losses(
+    encoder: Encoder, tokens: TokenStore, settings: ValidationLoss, seed: int
+) -> NDArray[np.float64]:
+    """Validation loss of each cell, (cells,), in nats.
+
+    Args:
+        encoder: in evaluation mode, on its device.
+        tokens: the cells.
+        settings: trials, masked share and tokens per forward pass.
+        seed: of the masks.
+    """
+    context = encoder.settings.context
+    place = next(encoder.parameters()).device
+    identity = tokens.metadata(["cell"])["cell"]
+    losses = np.empty(len(tokens))
+    for rows in batches(tokens, context, settings.batch_tokens, "validation loss"):
+        genes, cu_seqlens = tokens.cells(np.arange(rows.start, rows.stop), context - 1)
+        total = torch.zeros(rows.stop - rows.start, dtype=torch.float64, device=place)
+        for trial in range(settings.trials):
+            masking = Masking(
+                seed=seed,
+                draw=trial,
+                fraction=settings.mask_fraction,
+                replacement="mask",
+                vocabulary_size=encoder.settings.vocabulary_size,
+            )
+            batch = pack_genes(genes, np.diff(cu_seqlens), identity[rows], masking).to(place)
+            with torch.inference_mode(), autocast(place):
+                # only masked places pass the output layer
+                logits = encoder(
+                    batch.tokens, batch.positions, batch.cu_seqlens, batch.max_seqlen, batch.masked
+                )
+                places = cross_entropy(logits.float(), batch.targets, reduction="none")
+            owner = torch.searchsorted(batch.cu_seqlens, batch.masked, right=True) - 1
+            masked = torch.bincount(owner, minlength=len(total))
+            total += torch.zeros_like(total).index_add_(0, owner, places.double()) / masked
+        losses[rows] = (total / settings.trials).cpu().numpy()
+    return losses
+
+
+def mean_interval(
+    values: NDArray[np.float64], confidence: float
+) -> tuple[float, float, float]:
+    """Mean and its two-sided t interval: mean +- t(n - 1) * s / sqrt(n).
+
+    The interval is that of the mean over cells, the trials of each held fixed.
+
+    Returns:
+        Mean, lower and upper end; the ends are NaN for fewer than two values.
+    """
+    from scipy.special import stdtrit
+
+    mean = float(values.mean())
+    if len(values) < 2:
+        return mean, float("nan"), float("nan")
+    error = values.std(ddof=1) / np.sqrt(len(values))
+    half = float(stdtrit(len(values) - 1, (1 + confidence) / 2) * error)
+    return mean, mean - half, mean + half

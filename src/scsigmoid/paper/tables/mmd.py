@@ -1,0 +1,231 @@
+"""Pairwise MMD between cell types (tab:mmd_heart_oft)."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scsigmoid.measurements import Measurement
+from scsigmoid.paper.labels import model_label
+from scsigmoid.paper.reported import reported
+from scsigmoid.paper.results import Results
+from scsigmoid.paper.tables.writing import DASH, Cell, Table, fixed, interval
+
+NAN = float("nan")
+MEANS = {"ratio_of_means": "ratio of the means", "mean_of_ratios": "mean of the pairs' ratios"}
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The MMD of one pair of cell types in both models, with the paired ratio and difference."""
+
+    name: str
+    sigmoid: Measurement
+    softmax: Measurement
+    ratio: Measurement | None
+    difference: Measurement | None
+
+
+def pair_rows(results: Results, dataset: str) -> list[Pair]:
+    """Every pair of cell types, in the order of the file, by the configured estimator."""
+    config = results.config
+    metric = f"mmd_{config.evaluation.mmd.estimator}"
+    sigmoid, softmax = config.evaluation.pair
+    found: dict[str, dict[str, Measurement]] = {}
+    for row in results.mmd(dataset):
+        if " vs " not in row.group:
+            continue
+        if row.metric == metric and row.model in (sigmoid, softmax):
+            found.setdefault(row.group, {})[row.model] = row
+        elif row.metric in (f"{metric}_ratio", f"{metric}_difference"):
+            found.setdefault(row.group, {})[row.metric.removeprefix(f"{metric}_")] = row
+    return [
+        Pair(name, rows[sigmoid], rows[softmax], rows.get("ratio"), rows.get("difference"))
+        for name, rows in found.items()
+        if sigmoid in rows and softmax in rows
+    ]
+
+
+def left_out(results: Results, dataset: str) -> dict[str, int]:
+    """Cell types with too few cells, and how many they have."""
+    rows = results.mmd(dataset)
+    return {row.group: int(row.value) for row in rows if row.metric == "mmd_left_out"}
+
+
+def mean_ratio(results: Results, dataset: str, mean: str) -> Measurement | None:
+    """Sigmoid's MMD over softmax's, averaged over the pairs.
+
+    Args:
+        results: the result files.
+        dataset: evaluation dataset.
+        mean: ``ratio_of_means`` (of the columns' means, the paper's 25.0 %) or ``mean_of_ratios``.
+    """
+    estimator = results.config.evaluation.mmd.estimator
+    for row in results.mmd(dataset):
+        if not row.group and estimator in row.metric and row.metric.endswith(mean):
+            return row
+    return None
+
+
+def paper_pair(dataset: str, name: str) -> dict[str, Sequence[float]]:
+    """The paper's row of a pair, in either order; empty where it has none."""
+    types = {part.strip().lower() for part in name.split(" vs ")}
+    for row in reported()["mmd"].get(dataset, ()):
+        if {part.lower() for part in row["pair"].split(" vs ")} == types:
+            return {"sigmoid": row["sigmoid"], "softmax": row["softmax"]}
+    return {}
+
+
+def mmd(results: Results, dataset: str) -> Table:
+    """The MMD of every pair of cell types in both models."""
+    config = results.config
+    pair = config.evaluation.pair
+    settings = config.evaluation.mmd
+    found = pair_rows(results, dataset)
+    beside = any(paper_pair(dataset, row.name) for row in found)
+    simulated = any(row.sigmoid.simulated for row in found)
+    rows = [pair_cells(dataset, row, beside) for row in found]
+    title = config.datasets[dataset].title + (", simulated cells" if simulated else "")
+    paper_columns = ("Sigmoid in the paper", "Softmax in the paper") if beside else ()
+    confidence = f"{settings.confidence * 100:g} %"
+    return Table(
+        caption=f"Pairwise MMD for {title}. MMD with its {confidence} bootstrap interval from "
+        f"{settings.resamples:,} resamples ({settings.estimator} estimator); the higher of each "
+        "in bold. The ratio is sigmoid over softmax, with the resamples shared.",
+        columns=(
+            "pair",
+            "sigmoid",
+            "sigmoid_low",
+            "sigmoid_high",
+            "softmax",
+            "softmax_low",
+            "softmax_high",
+            "ratio",
+            "ratio_low",
+            "ratio_high",
+            "difference",
+            "difference_low",
+            "difference_high",
+            "best",
+            "cells",
+            "simulated",
+            "paper_sigmoid",
+            "paper_sigmoid_low",
+            "paper_sigmoid_high",
+            "paper_softmax",
+            "paper_softmax_low",
+            "paper_softmax_high",
+        ),
+        records=[pair_record(dataset, row, pair) for row in found]
+        + summary_records(results, dataset),
+        header=(
+            "Cell type pair",
+            *(model_label(config, name) for name in pair),
+            "Ratio",
+            *paper_columns,
+        ),
+        rows=rows,
+        align="l" + "c" * (3 + len(paper_columns)),
+        latex_columns=(0, 1, 2, 3),
+        notes=notes(results, dataset, found),
+    )
+
+
+def pair_cells(dataset: str, row: Pair, beside: bool) -> list[Cell]:
+    """A formatted row."""
+    sigmoid, softmax = row.sigmoid, row.softmax
+    cells = [
+        Cell(row.name),
+        Cell(text(sigmoid), bold=sigmoid.value > softmax.value, maths=True),
+        Cell(text(softmax), bold=softmax.value > sigmoid.value, maths=True),
+        Cell(text(row.ratio), maths=row.ratio is not None),
+    ]
+    if beside:
+        paper = paper_pair(dataset, row.name)
+        for arm in ("sigmoid", "softmax"):
+            value, low, high = paper.get(arm, (NAN, NAN, NAN))
+            cells.append(Cell(interval(value, low, high, 3)))
+    return cells
+
+
+def text(row: Measurement | None) -> str:
+    """A value with its interval."""
+    return DASH if row is None else interval(row.value, row.low, row.high, 3)
+
+
+def ends(row: Measurement | None) -> tuple[float, float, float]:
+    """Value, low, high; NaN where there is none."""
+    return (NAN, NAN, NAN) if row is None else (row.value, row.low, row.high)
+
+
+def pair_record(dataset: str, row: Pair, pair: Sequence[str]) -> tuple[object, ...]:
+    """A CSV row."""
+    paper = paper_pair(dataset, row.name)
+    best = pair[0] if row.sigmoid.value > row.softmax.value else pair[1]
+    return (
+        row.name,
+        *ends(row.sigmoid),
+        *ends(row.softmax),
+        *ends(row.ratio),
+        *ends(row.difference),
+        best,
+        row.sigmoid.n,
+        row.sigmoid.simulated,
+        *(paper.get("sigmoid") or (NAN,) * 3),
+        *(paper.get("softmax") or (NAN,) * 3),
+    )
+
+
+def summary_records(results: Results, dataset: str) -> list[tuple[object, ...]]:
+    """CSV rows of the two means of the ratio."""
+    records = []
+    for mean in MEANS:
+        row = mean_ratio(results, dataset, mean)
+        if row is not None:
+            records.append((mean, *[NAN] * 6, *ends(row), *[NAN] * 3, None, row.n, row.simulated))
+    return [record + (NAN,) * 6 for record in records]
+
+
+def notes(results: Results, dataset: str, found: Sequence[Pair]) -> list[str]:
+    """How many pairs sigmoid wins, the mean improvement in both definitions, who is left out."""
+    if not found:
+        return ["No pair of cell types has enough cells."]
+    wins = sum(row.sigmoid.value > row.softmax.value for row in found)
+    lines = [f"Sigmoid has the higher MMD on {wins} of {len(found)} pairs."]
+    for mean, name in MEANS.items():
+        row = mean_ratio(results, dataset, mean)
+        if row is not None and not math.isnan(row.value):
+            lines.append(f"Mean improvement as the {name}: {improvement(row)}.")
+    paper = paper_improvements(dataset)
+    if paper:
+        lines.append(
+            f"In the paper's table it is {fixed(paper['ratio_of_means'], 1)} % as the ratio of the "
+            f"means and {fixed(paper['mean_of_ratios'], 1)} % as the mean of the pairs' ratios."
+        )
+    small = left_out(results, dataset)
+    if small:
+        named = ", ".join(f"{name} ({cells})" for name, cells in small.items())
+        least = results.config.evaluation.mmd.minimum_cells
+        lines.append(f"Left out for having fewer than {least} cells: {named}.")
+    return lines
+
+
+def improvement(row: Measurement) -> str:
+    """A ratio as percent above 1, with its interval."""
+    value, low, high = ((end - 1) * 100 for end in ends(row))
+    if math.isnan(low):
+        return f"{value:+.1f} %"
+    return f"{value:+.1f} % [{low:+.1f}, {high:+.1f}]"
+
+
+def paper_improvements(dataset: str) -> dict[str, float]:
+    """Both mean improvements of the paper's own table, in percent; empty where it has none."""
+    rows = reported()["mmd"].get(dataset, ())
+    if not rows:
+        return {}
+    sigmoid = [row["sigmoid"][0] for row in rows]
+    softmax = [row["softmax"][0] for row in rows]
+    ratios = [first / second for first, second in zip(sigmoid, softmax, strict=True)]
+    return {
+        "ratio_of_means": (sum(sigmoid) / sum(softmax) - 1) * 100,
+        "mean_of_ratios": (sum(ratios) / len(ratios) - 1) * 100,
+    }

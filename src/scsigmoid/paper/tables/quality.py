@@ -1,0 +1,235 @@
+"""Validation loss (tab:validation_loss_detailed) and the scIB scores behind fig:scib."""
+
+from collections.abc import Mapping, Sequence
+
+from scsigmoid.measurements import Measurement
+from scsigmoid.paper.labels import METRICS, model_label, pairs, representation_label, short_label
+from scsigmoid.paper.reported import reported
+from scsigmoid.paper.results import Results
+from scsigmoid.paper.statistics import paired_difference
+from scsigmoid.paper.tables.writing import (
+    DASH,
+    MINUS,
+    Cell,
+    Table,
+    fixed,
+    interval,
+    plus_minus,
+    signed,
+)
+
+BIO_CONSERVATION = "bio_conservation"
+
+
+def validation_loss(results: Results) -> Table:
+    """tab:validation_loss_detailed, with the paired difference of each pair of models."""
+    config = results.config
+    models = [name for name, model in config.models.items() if not model.stress]
+    compared = pairs(config)
+    columns = (
+        "dataset",
+        "title",
+        "model",
+        "mean",
+        "low",
+        "high",
+        "cells",
+        "best",
+        "simulated",
+        "paper_mean",
+        "paper_half_width",
+    )
+    records: list[Sequence[object]] = []
+    rows = []
+    for dataset, entry in config.datasets.items():
+        losses = {model: results.validation_loss(dataset, model) for model in models}
+        best = min(losses, key=lambda model: losses[model].value)
+        paper = reported()["validation_loss"].get(dataset, {})
+        for model, loss in losses.items():
+            theirs = paper.get(model, (None, None))
+            records.append(
+                (
+                    dataset,
+                    entry.title,
+                    model,
+                    loss.value,
+                    loss.low,
+                    loss.high,
+                    loss.n,
+                    model == best,
+                    loss.simulated,
+                    *theirs,
+                )
+            )
+        differences = []
+        for first, second in compared:
+            difference = paired_difference(results, dataset, first, second)
+            theirs = paper_difference(paper, first, second)
+            records.append(
+                (
+                    dataset,
+                    entry.title,
+                    f"{first} - {second}",
+                    difference.value,
+                    difference.low,
+                    difference.high,
+                    difference.n,
+                    None,
+                    losses[first].simulated,
+                    theirs,
+                    None,
+                )
+            )
+            text = signed(difference.value, 3)
+            differences.append(f"{text} ± {fixed((difference.high - difference.low) / 2, 3)}")
+        simulated = losses[best].simulated
+        rows.append(
+            [
+                Cell(entry.title + (" (simulated)" if simulated else "")),
+                *(
+                    Cell(
+                        plus_minus(loss.value, loss.low, loss.high, 3),
+                        bold=model == best,
+                        maths=True,
+                    )
+                    for model, loss in losses.items()
+                ),
+                *(Cell(text, maths=True) for text in differences),
+            ]
+        )
+        if paper:
+            rows.append(
+                [
+                    Cell("in the paper"),
+                    *(
+                        Cell(
+                            f"{paper[model][0]:.3f} ± {paper[model][1]:.3f}"
+                            if model in paper
+                            else ""
+                        )
+                        for model in models
+                    ),
+                    *(Cell(paper_difference_text(paper, *pair)) for pair in compared),
+                ]
+            )
+    confidence = f"{config.evaluation.validation_loss.confidence * 100:g} %"
+    trials = config.evaluation.validation_loss.trials
+    return Table(
+        caption=f"Detailed validation loss. Mean ± {confidence} interval over the cells, in nats "
+        f"per masked gene, from {trials} masking trials per cell; the best of each dataset in bold. "
+        "Differences are paired by cell: below 0 sigmoid is better.",
+        columns=columns,
+        records=records,
+        header=(
+            "Dataset",
+            *(model_label(config, model) for model in models),
+            *(
+                f"{short_label(config, first)} {MINUS} {short_label(config, second)}"
+                for first, second in compared
+            ),
+        ),
+        rows=rows,
+        align="l" + "c" * (len(models) + len(compared)),
+    )
+
+
+def paper_difference(paper: Mapping[str, Sequence[float]], first: str, second: str) -> float | None:
+    """The paper's difference of two models, from its rounded means; None where it has none."""
+    if first not in paper or second not in paper:
+        return None
+    return round(paper[first][0] - paper[second][0], 6)
+
+
+def paper_difference_text(paper: Mapping[str, Sequence[float]], first: str, second: str) -> str:
+    """The paper's difference with its sign; empty where it has none."""
+    difference = paper_difference(paper, first, second)
+    return "" if difference is None else signed(difference, 3)
+
+
+def bio_conservation(results: Results, dataset: str) -> dict[str, Measurement]:
+    """The mean of the configured scIB metrics for each representation of a dataset."""
+    metrics = results.config.evaluation.scib.metrics
+    scores = [results.scores(metric, dataset) for metric in metrics]
+    means = {}
+    for model, row in scores[0].items():
+        if all(model in of_metric for of_metric in scores):
+            means[model] = Measurement(
+                dataset=dataset,
+                model=model,
+                metric=BIO_CONSERVATION,
+                value=sum(of_metric[model].value for of_metric in scores) / len(scores),
+                n=row.n,
+                simulated=row.simulated,
+            )
+    return means
+
+
+def all_scores(results: Results, dataset: str) -> dict[str, dict[str, Measurement]]:
+    """Every scIB metric, their mean last, of every representation of a dataset."""
+    metrics = results.config.evaluation.scib.metrics
+    return {
+        **{metric: results.scores(metric, dataset) for metric in metrics},
+        BIO_CONSERVATION: bio_conservation(results, dataset),
+    }
+
+
+def scib(results: Results) -> Table:
+    """The scIB scores of both models and the controls on every dataset."""
+    config = results.config
+    names = [*config.evaluation.pair, *config.evaluation.scib.controls]
+    records: list[Sequence[object]] = []
+    rows = []
+    metrics: list[str] = []
+    for dataset, entry in config.datasets.items():
+        scores = all_scores(results, dataset)
+        metrics = list(scores)
+        simulated = any(row.simulated for row in scores[BIO_CONSERVATION].values())
+        rows.append([Cell(entry.title + (" (simulated)" if simulated else ""))])
+        for name in names:
+            cells = []
+            for metric, of_metric in scores.items():
+                score = of_metric.get(name)
+                if score is None:
+                    cells.append(Cell(DASH))
+                    continue
+                best = score.value == max(
+                    of_metric[model].value for model in config.evaluation.pair if model in of_metric
+                )
+                best = best and name in config.evaluation.pair
+                records.append(
+                    (
+                        dataset,
+                        entry.title,
+                        name,
+                        metric,
+                        score.value,
+                        score.low,
+                        score.high,
+                        score.n,
+                        best,
+                        score.simulated,
+                    )
+                )
+                cells.append(Cell(interval(score.value, score.low, score.high, 3), bold=best))
+            rows.append([Cell(representation_label(config, name)), *cells])
+    return Table(
+        caption="scIB biological conservation. Silhouette is rescaled to 0 to 1; the aggregate is "
+        "the mean of the metrics. The better of the two models in bold; the controls say what a score "
+        "means.",
+        columns=(
+            "dataset",
+            "title",
+            "model",
+            "metric",
+            "value",
+            "low",
+            "high",
+            "cells",
+            "best",
+            "simulated",
+        ),
+        records=records,
+        header=("Representation", *(METRICS.get(metric, metric) for metric in metrics)),
+        rows=rows,
+        align="l" + "c" * len(metrics),
+    )

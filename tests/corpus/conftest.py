@@ -1,0 +1,47 @@
+"""Small h5ad files, as users bring them."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anndata
+import numpy as np
+import pandas as pd
+import pytest
+
+WriteH5ad = Callable[..., Path]
+
+
+@pytest.fixture
+def counts() -> np.ndarray:
+    """Counts of 30 cells and 12 genes; every cell expresses the first gene."""
+    values = np.random.default_rng(0).poisson(0.8, (30, 12))
+    values[:, 0] += 1
+    return values
+
+
+@pytest.fixture
+def write_h5ad(tmp_path: Path) -> WriteH5ad:
+    """Write an h5ad file: ``write_h5ad(x, raw=None, genes=None, obs=None, name="cells")``."""
+
+    def write(
+        x: Any,
+        raw: Any = None,
+        genes: list[str] | None = None,
+        obs: dict[str, Any] | None = None,
+        name: str = "cells",
+    ) -> Path:
+        genes = genes or [f"ENSG{index:011d}" for index in range(x.shape[1])]
+        kinds = ["T cell", "B cell", "NK cell"]
+        frame = pd.DataFrame(
+            obs if obs is not None else {"cell_type": [kinds[i % 3] for i in range(x.shape[0])]},
+            index=[f"cell{i}" for i in range(x.shape[0])],
+        )
+        adata = anndata.AnnData(X=x, obs=frame, var=pd.DataFrame(index=genes))
+        if raw is not None:
+            adata.raw = anndata.AnnData(X=raw, obs=frame, var=pd.DataFrame(index=genes))
+        path = tmp_path / f"{name}.h5ad"
+        adata.write_h5ad(path)
+        return path
+
+    return write

@@ -1,0 +1,173 @@
+"""The embedded corpus: recovered counts, the generative model, the CELLxGENE layout."""
+
+import dataclasses
+
+import anndata
+import numpy as np
+import pytest
+from scsigmoid.config.check import load
+from scsigmoid.config.schema import EmbeddedCorpus
+from scsigmoid.corpus import embedded
+from scsigmoid.corpus.cell_types import DATASETS, FACETS
+from scsigmoid.corpus.h5ad import open_cells
+from scsigmoid.corpus.real_cells import real_cells, real_genes, recovered_counts
+from scsigmoid.corpus.simulate import make_genome, regulate, simulate, spread, type_activity
+from scsigmoid.errors import UserError
+from scsigmoid.files import sha256
+
+
+@pytest.fixture(scope="module")
+def sizes() -> EmbeddedCorpus:
+    return load().corpus.embedded
+
+
+def test_counts_are_recovered_from_rounded_logs():
+    generator = np.random.default_rng(1)
+    counts = generator.poisson(1.5, (40, 50)) * generator.integers(1, 40, (40, 50))
+    totals = counts.sum(axis=1) + generator.integers(1000, 8000, 40).astype(float)
+    stored = np.round(np.log1p(counts / totals[:, None] * 1e4), 3).astype(np.float32)
+    np.testing.assert_array_equal(recovered_counts(stored, totals), counts)
+    with pytest.raises(UserError, match="its values are not the ones expected"):
+        recovered_counts(stored * 1.1, totals)
+
+
+def test_real_cells_are_split_by_cell():
+    training, held_out = (real_cells(42, held_out=flag) for flag in (False, True))
+    assert training.counts.shape == (490, 760)
+    assert held_out.counts.shape == (210, 760)
+    both = np.concatenate([training.counts, held_out.counts])
+    assert len(np.unique(both, axis=0)) == 700
+    # the smallest non-zero value of a cell is a count of one in all but a few cells
+    assert np.mean([row[row > 0].min() == 1 for row in both]) == 1
+    assert not training.simulated
+    assert set(held_out.obs["cell_type"]) <= set(training.obs["cell_type"])
+    assert real_cells(7, held_out=True).counts.tolist() != held_out.counts.tolist()
+
+
+def test_gene_table():
+    rows = real_genes()
+    assert len(rows) == len({gene for _, gene, _ in rows}) == 760
+    assert all(len(gene) == 15 and gene.startswith("ENSG0") for _, gene, _ in rows)
+    by_symbol = {symbol: (gene, name) for symbol, gene, name in rows}
+    assert by_symbol["CD3D"] == ("ENSG00000167286", "CD3D")
+    assert by_symbol["IGJ"] == ("ENSG00000132465", "JCHAIN")
+
+
+def test_gene_table_agrees_with_gencode(real_data):
+    import csv
+    import gzip
+
+    with gzip.open(real_data / "gencode_genes.csv.gz", "rt") as handle:
+        names = {row[0]: row[1] for row in csv.reader(handle)}
+    assert all(names[gene] == name for _, gene, name in real_genes())
+
+
+def test_layout_and_same_bytes(tmp_path, sizes):
+    for name in ("heart_oft", "pbmc68k"):
+        paths = [tmp_path / f"{name}{i}.h5ad" for i in range(2)]
+        for path in paths:
+            embedded.write_recipe(name, sizes, 42, path)
+        assert sha256(paths[0]) == sha256(paths[1])
+        adata = anndata.read_h5ad(paths[0])
+        counts = adata.raw.X.toarray()
+        assert np.array_equal(counts, np.rint(counts))
+        assert (counts.sum(axis=1) > 0).all()
+        normalised = np.log1p(counts / counts.sum(axis=1, keepdims=True) * 1e4)
+        np.testing.assert_allclose(adata.X.toarray(), normalised, rtol=1e-5)
+        assert {
+            "assay", "cell_type", "donor_id", "tissue", "disease", "organism", "is_primary_data"
+        } <= set(adata.obs)  # fmt: skip
+        assert {"feature_name", "feature_biotype", "feature_is_filtered"} <= set(adata.var)
+        assert adata.uns["scsigmoid"]["simulated"] == (name == "heart_oft")
+        cells = open_cells(paths[0], "cell_type")
+        np.testing.assert_array_equal(next(cells.chunks()).counts.toarray(), counts)
+    embedded.write_recipe("heart_oft", sizes, 43, tmp_path / "other.h5ad")
+    assert sha256(tmp_path / "other.h5ad") != sha256(tmp_path / "heart_oft0.h5ad")
+
+
+def test_lengths_are_jagged_as_in_fig_1(sizes):
+    table = simulate("many", 4000, dict.fromkeys(FACETS, "tissue"), sizes, 42)
+    lengths = (table.counts > 0).sum(axis=1)
+    assert abs(np.median(lengths) / sizes.median_length - 1) < 0.08
+    assert abs(np.log(lengths).std() - 0.65) < 0.06
+    assert abs((lengths > 128).mean() - 0.43) < 0.04
+    assert (lengths <= 384).mean() > 0.94
+    assert lengths.max() <= sizes.genes
+
+
+def test_every_gene_has_several_regulators_that_add(sizes):
+    genome = make_genome(sizes, 42)
+    assert ((genome.weights > 0).sum(axis=1) == sizes.regulators).all()
+    assert len(set(genome.genes)) == sizes.genes
+    assert genome.genes[760:762] == ["ENSG90000000000", "ENSG90000000001"]
+    gene = 5
+    bound = np.flatnonzero(genome.weights[gene])
+    together, alone = np.zeros(sizes.programmes), np.eye(sizes.programmes)[bound]
+    together[bound] = 1
+    rest = regulate(genome, np.zeros((1, sizes.programmes)))[0, gene]
+    assert np.isclose(
+        regulate(genome, together[None])[0, gene] - rest,
+        (regulate(genome, alone)[:, gene] - rest).sum(),
+    )
+
+
+def test_related_types_are_more_alike(sizes):
+    names = DATASETS["heart_oft"].cell_types
+    activity = np.stack([type_activity(name, sizes.programmes, 42) for name in names])
+    likeness = np.corrcoef(activity)
+    index = {name: i for i, name in enumerate(names)}
+    related = [("Endothelial", "Adult endothelial"), ("Immune", "Adult immune")]
+    pairs = [likeness[index[a], index[b]] for a, b in related]
+    assert np.mean(pairs) > likeness[np.triu_indices(8, 1)].mean()
+
+
+def test_simulated_types_can_be_told_apart_but_overlap(sizes):
+    from sklearn.decomposition import PCA
+    from sklearn.model_selection import cross_val_score
+    from sklearn.neighbors import KNeighborsClassifier
+
+    tissues = dict.fromkeys(DATASETS["heart_oft"].cell_types, "heart")
+    table = simulate("heart_oft", 240, tissues, sizes, 42)
+    shares = table.counts / table.counts.sum(axis=1, keepdims=True)
+    points = PCA(20, random_state=0).fit_transform(np.log1p(shares * 1000))
+    accuracy = cross_val_score(KNeighborsClassifier(10), points, table.obs["cell_type"], cv=3).mean()
+    assert 0.7 < accuracy < 0.99
+
+
+def test_datasets(sizes):
+    assert len(DATASETS["heart_oft"].cell_types) == 8  # 28 pairs
+    table = simulate(
+        "heart_oft", 240, dict.fromkeys(DATASETS["heart_oft"].cell_types, "heart"), sizes, 42
+    )
+    assert min(np.unique(table.obs["cell_type"], return_counts=True)[1]) >= 15
+    assert set(DATASETS) == set(load().datasets) - {"pbmc68k"}
+    trained = {cell for dataset in DATASETS.values() for cell in dataset.cell_types}
+    assert trained == set(FACETS)
+
+
+def test_training_files_hold_all_types_and_other_donors(tmp_path, sizes):
+    small = dataclasses.replace(sizes, training_cells=400)
+    for recipe in embedded.training_recipes(small)[:2]:
+        embedded.write_recipe(recipe.name, small, 42, tmp_path / f"{recipe.name}.h5ad")
+    first, second = (
+        open_cells(tmp_path / f"simulated_training_0{i}.h5ad", "cell_type") for i in range(2)
+    )
+    assert first.n_cells == second.n_cells == 200
+    assert set(first.labels()) == set(FACETS)
+    donors = [set(cells.obs(["donor_id"])["donor_id"]) for cells in (first, second)]
+    assert len(donors[0]) == sizes.donors
+    assert not donors[0] & donors[1]
+
+
+def test_unknown_names(tmp_path, sizes):
+    dataset = load().datasets["heart_oft"]
+    with pytest.raises(UserError, match=r"datasets\.kidney: the embedded corpus has no such"):
+        embedded.evaluation_recipe("kidney", dataset, sizes)
+    with pytest.raises(UserError, match="the embedded corpus has no such file"):
+        embedded.write_recipe("kidney", sizes, 42, tmp_path / "kidney.h5ad")
+
+
+def test_spread():
+    dealt = spread(240, np.linspace(1, 0.5, 8))
+    assert np.bincount(dealt).sum() == 240
+    assert np.abs(np.bincount(dealt) / 240 - np.linspace(1, 0.5, 8) / 6).max() < 0.005

@@ -1,0 +1,216 @@
+"""The reader against dense arrays, for every storage, and its messages."""
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scsigmoid.corpus.h5ad import open_cells
+from scsigmoid.errors import UserError
+
+STORAGES = {
+    "dense": lambda values: values.astype(np.float32),
+    "csr": lambda values: sp.csr_matrix(values.astype(np.float32)),
+    "csc": lambda values: sp.csc_matrix(values.astype(np.float32)),
+    "int": lambda values: sp.csr_matrix(values.astype(np.int64)),
+}
+
+
+def dense(cells, rows=7):
+    return np.concatenate([chunk.counts.toarray() for chunk in cells.chunks(rows)])
+
+
+def log_normalised(counts):
+    return np.log1p(counts / counts.sum(axis=1, keepdims=True) * 1e4).astype(np.float32)
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+@pytest.mark.parametrize("in_raw", [True, False])
+def test_counts_are_found_and_read(storage, in_raw, counts, write_h5ad):
+    stored = STORAGES[storage](counts)
+    path = write_h5ad(log_normalised(counts), raw=stored) if in_raw else write_h5ad(stored)
+    cells = open_cells(path, "cell_type")
+    np.testing.assert_array_equal(dense(cells), counts)
+    assert cells.n_cells == 30
+    assert cells.genes[1] == "ENSG00000000001"
+    assert cells.names == cells.genes
+    assert cells.labels()[:3].tolist() == ["T cell", "B cell", "NK cell"]
+
+
+def test_counts_in_x_when_raw_is_normalised(counts, write_h5ad):
+    path = write_h5ad(counts.astype(np.float32), raw=log_normalised(counts))
+    np.testing.assert_array_equal(dense(open_cells(path)), counts)
+
+
+def test_chunks_have_rows_and_no_stored_zeros(counts, write_h5ad):
+    matrix = sp.csr_matrix(counts.astype(np.float32))
+    matrix.data[5] = 0
+    chunks = list(open_cells(write_h5ad(matrix)).chunks(8))
+    assert [len(chunk.cells) for chunk in chunks] == [8, 8, 8, 6]
+    assert np.concatenate([chunk.cells for chunk in chunks]).tolist() == list(range(30))
+    assert all((chunk.counts.data > 0).all() for chunk in chunks)
+    assert all(chunk.counts.dtype == np.int32 for chunk in chunks)
+    assert sum(chunk.counts.nnz for chunk in chunks) == (matrix.toarray() > 0).sum()
+
+
+def test_almost_integers_are_rounded(counts, write_h5ad):
+    path = write_h5ad(counts.astype(np.float64) * (1 + 1e-9))
+    np.testing.assert_array_equal(dense(open_cells(path)), counts)
+
+
+def test_genes_are_cleaned(counts, write_h5ad):
+    genes = [f"ENSG{index:011d}" for index in range(12)]
+    genes[3], genes[7], genes[11] = "ENSG00000000003.14", "ENSG00000000003", "ERCC-00002"
+    path = write_h5ad(sp.csr_matrix(counts.astype(np.float32)), genes=genes)
+    cells = open_cells(path)
+    expected = np.delete(counts, [7, 11], axis=1)
+    expected[:, 3] += counts[:, 7]
+    np.testing.assert_array_equal(dense(cells), expected)
+    assert cells.genes == [gene.split(".")[0] for i, gene in enumerate(genes) if i not in (7, 11)]
+
+
+def test_parts_are_disjoint_and_complete(counts, write_h5ad):
+    path = write_h5ad(counts.astype(np.float32))
+    for held_out in ("fraction=0.2 seed=1", "cell_type=B cell", "all", ""):
+        parts = []
+        for part in ("training", "evaluation"):
+            try:
+                cells = open_cells(path, None, held_out, part)
+                np.testing.assert_array_equal(dense(cells), counts[cells.rows])
+                parts.append(cells.rows)
+            except UserError as error:
+                assert f"leaves no cell for {part}" in str(error)  # noqa: PT017
+        assert sorted(np.concatenate(parts).tolist()) == list(range(30))
+    held = open_cells(path, "cell_type", "cell_type=B cell", "evaluation")
+    assert set(held.labels()) == {"B cell"}
+    seeds = [open_cells(path, None, f"fraction=0.2 seed={s}", "evaluation").rows for s in (1, 1, 2)]
+    assert len(seeds[0]) == 6
+    assert seeds[0].tolist() == seeds[1].tolist() != seeds[2].tolist()
+
+
+def test_absent_values_in_obs(counts, write_h5ad):
+    obs = {
+        "cell_type": ["B cell", None] * 15,
+        "flag": [True, False] * 15,
+        "number": [1.0, np.nan] * 15,
+    }
+    cells = open_cells(write_h5ad(counts.astype(np.float32), obs=obs), "cell_type")
+    assert cells.labels()[:2].tolist() == ["B cell", "unknown"]
+    read = cells.obs(["flag", "number", "nowhere"])
+    assert [read[name][1] for name in read] == ["False", "", ""]
+
+
+def broken(path: Path, keep: float) -> Path:
+    data = path.read_bytes()
+    path.write_bytes(data[: int(len(data) * keep)])
+    return path
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(UserError, match=r"none\.h5ad: no such file"):
+        open_cells(tmp_path / "none.h5ad")
+
+
+def test_folder(tmp_path):
+    with pytest.raises(UserError, match="a folder, not an h5ad"):
+        open_cells(tmp_path)
+
+
+def test_not_an_h5ad(tmp_path):
+    (tmp_path / "text.h5ad").write_text("cells")
+    with pytest.raises(UserError, match=r"text\.h5ad: not an h5ad file"):
+        open_cells(tmp_path / "text.h5ad")
+    with h5py.File(tmp_path / "other.h5ad", "w") as file:
+        file["data"] = [1, 2]
+    with pytest.raises(UserError, match=r"other\.h5ad: not an h5ad file \(X, obs, var missing\)"):
+        open_cells(tmp_path / "other.h5ad")
+
+
+@pytest.mark.parametrize("keep", [0.02, 0.5, 0.95])
+def test_truncated(keep, counts, write_h5ad):
+    path = broken(write_h5ad(counts.astype(np.float32)), keep)
+    with pytest.raises(UserError, match=r"cells\.h5ad: (truncated|damaged); copy or download"):
+        list(open_cells(path).chunks())
+
+
+def test_damaged_inside(counts, write_h5ad, tmp_path):
+    import anndata
+
+    path = write_h5ad(sp.csr_matrix(counts.astype(np.float32)))
+    anndata.read_h5ad(path).write_h5ad(path, compression="gzip")
+    with h5py.File(path) as file:
+        chunk = file["X/data"].id.get_chunk_info(0)
+    data = bytearray(path.read_bytes())
+    data[chunk.byte_offset : chunk.byte_offset + chunk.size] = bytes(chunk.size)
+    path.write_bytes(data)
+    with pytest.raises(UserError, match="damaged; copy or download"):
+        list(open_cells(path).chunks())
+
+
+def test_no_raw_counts(counts, write_h5ad):
+    normalised = log_normalised(counts)
+    path = write_h5ad(normalised, raw=sp.csr_matrix(normalised))
+    with pytest.raises(UserError, match=r"no raw counts anywhere \(raw\.X holds .*, X holds "):
+        open_cells(path)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [(2.5, r"no integer \(2\.5 in row 21\)"), (-1, r"negative count \(-1 in row 21\)"), (np.nan, "no integer")],
+)
+def test_wrong_counts(value, message, counts, write_h5ad):
+    values = counts.astype(np.float32)
+    values[21, 4] = value
+    with pytest.raises(UserError, match=message):
+        list(open_cells(write_h5ad(values)).chunks(8))
+
+
+def test_label_column_missing(counts, write_h5ad):
+    path = write_h5ad(counts.astype(np.float32), obs={"celltype": ["a"] * 30, "batch": ["b"] * 30})
+    with pytest.raises(UserError, match="no column 'cell_type'.*nearest columns: 'celltype'"):
+        open_cells(path, "cell_type")
+
+
+def test_held_out_column_or_value_missing(counts, write_h5ad):
+    path = write_h5ad(counts.astype(np.float32))
+    with pytest.raises(UserError, match="no column 'donor' for the held-out cells"):
+        open_cells(path, None, "donor=A", "training")
+    with pytest.raises(UserError, match="no cell has cell_type 'T'; its values: B cell, NK cell"):
+        open_cells(path, None, "cell_type=T", "training")
+
+
+def test_cells_without_genes_are_counted(counts, write_h5ad):
+    counts[[4, 29]] = 0
+    with pytest.raises(UserError, match=r"2 of 30 cells express no gene \(the first is row 4\)"):
+        list(open_cells(write_h5ad(counts.astype(np.float32))).chunks(8))
+
+
+def test_empty(counts, write_h5ad):
+    with pytest.raises(UserError, match="holds no cells"):
+        open_cells(write_h5ad(counts[:0].astype(np.float32)))
+    with pytest.raises(UserError, match="holds no genes"):
+        open_cells(write_h5ad(counts[:, :0].astype(np.float32)))
+
+
+@pytest.mark.parametrize(
+    ("file", "cells", "genes"),
+    [("pbmc_facs", 3874, 16791), ("lung_cell_lines", 1408, 28517), ("cellxgene_schema_sample", 500, 2000)],
+)
+def test_real_files(file, cells, genes, real_data):
+    import anndata
+
+    path = real_data / f"{file}.h5ad"
+    opened = open_cells(path)
+    adata = anndata.read_h5ad(path)
+    matrix = (adata.raw if adata.raw is not None else adata).to_adata() if adata.raw else adata
+    spiked = matrix.var_names.str.startswith("ERCC-")
+    assert matrix.shape == (cells, genes)
+    assert opened.n_cells == cells
+    assert opened.genes == matrix.var_names[~spiked].tolist()
+    total = 0
+    for chunk in opened.chunks(500):
+        expected = sp.csr_matrix(matrix.X[chunk.cells])[:, ~spiked]
+        assert (chunk.counts != expected).nnz == 0
+        total += chunk.counts.sum()
+    assert total == matrix.X[:, ~spiked].sum(dtype=np.float64)

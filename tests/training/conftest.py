@@ -1,0 +1,108 @@
+"""A small vocabulary and token store, written through the project's own writers."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from scsigmoid.config.schema import Architecture, Size, Training
+from scsigmoid.tokens.store import store_schema, write_store
+from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
+from scsigmoid.training.run import TrainingRun
+
+GENES = 60
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Paths that ``train`` takes."""
+
+    stores: list[Path]
+    vocabulary: Path
+
+
+def write_corpus(folder: Path, cells: int = 30, longest: int = 31, seed: int = 0) -> Corpus:
+    """Two parts of random cells; a gene occurs once per cell."""
+    generator = np.random.default_rng(seed)
+    names = (*SPECIAL, *(f"ENSG{gene:011d}" for gene in range(GENES)))
+    size = len(names)
+    vocabulary = Vocabulary(names, names, np.full(size, cells), np.ones(size))
+    vocabulary.write(folder / "vocabulary.parquet")
+    schema = store_schema(size)
+    stores = []
+    for part in range(2):
+        ids = [
+            (len(SPECIAL) + generator.permutation(GENES)[: generator.integers(4, longest + 1)])
+            for _ in range(cells // 2)
+        ]
+        lengths = [len(cell) for cell in ids]
+        texts = {name: [""] * len(ids) for name in ("cell_type", "donor", "tissue", "assay")}
+        batch = pa.RecordBatch.from_pydict(
+            {
+                "input_ids": ids,
+                "length": lengths,
+                "genes": lengths,
+                "cell": list(range(len(ids))),
+                "file": ["simulated"] * len(ids),
+                **texts,
+                "is_primary": [True] * len(ids),
+            },
+            schema=schema,
+        )
+        stores.append(folder / f"part-{part:05d}")
+        write_store(
+            stores[-1],
+            [batch],
+            vocabulary=vocabulary.fingerprint,
+            vocabulary_size=size,
+            maximum_length=longest,
+            shard_cells=10,
+            simulated=True,
+            label="cell_type",
+        )
+    return Corpus(stores, folder / "vocabulary.parquet")
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Corpus:
+    return write_corpus(tmp_path / "corpus")
+
+
+@pytest.fixture
+def training() -> Training:
+    return Training(
+        steps=20,
+        global_batch=8,
+        micro_batch_tokens=64,
+        learning_rate=1e-2,
+        warmup_steps=5,
+        weight_decay=0.1,
+        betas=[0.9, 0.999],
+        epsilon=1e-8,
+        clipping=1.0,
+        mask_fraction=0.15,
+        mask_replacement="mask",
+        log_every=3,
+        checkpoint_every=4,
+        keep_checkpoints=2,
+        threads=1,
+    )
+
+
+@pytest.fixture
+def run(training: Training) -> TrainingRun:
+    return TrainingRun(
+        model="sigmoid_2k",
+        attention="sigmoid",
+        context=24,
+        backend="auto",
+        size=Size(layers=1, hidden=16, heads=2, feed_forward=32),
+        architecture=Architecture(
+            size="tiny", dropout=0.1, layer_norm_epsilon=1e-5, initializer_range=0.02
+        ),
+        training=training,
+        seed=42,
+        device="cpu",
+    )
