@@ -9,11 +9,27 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from scsigmoid import __version__
-from scsigmoid.config.schema import Architecture, Config, Corpus, Dataset, Size, Training
+from scsigmoid.config.schema import (
+    Architecture,
+    Config,
+    Corpus,
+    Dataset,
+    Embeddings,
+    KernelBenchmark,
+    Mmd,
+    Size,
+    ThroughputBenchmark,
+    Training,
+    Umap,
+    ValidationLoss,
+)
 from scsigmoid.errors import UserError
+
+if TYPE_CHECKING:
+    from scsigmoid.paper.results import Results
 
 T = TypeVar("T")
 
@@ -77,9 +93,9 @@ def parser() -> argparse.ArgumentParser:
     stage("lengths", lengths, "count cells at each sequence length").paths(
         "tokens", many=True
     ).output()
-    stage("train", train, "train one model, or go on from its last checkpoint").text(
-        "model"
-    ).paths("tokens", many=True).paths("vocabulary").settings().output()
+    stage("train", train, "train one model, or go on from its last checkpoint").text("model").paths(
+        "tokens", many=True
+    ).paths("vocabulary").settings().output()
     stage("embed", embed, "embed cells with a trained model").text("model").paths(
         "checkpoint"
     ).paths("tokens").settings().output()
@@ -88,7 +104,7 @@ def parser() -> argparse.ArgumentParser:
     ).text("model").paths("checkpoint").paths("tokens").settings().output().paths("cells")
     stage("neighbours", neighbours, "PCA and neighbours of each representation").paths(
         "embeddings", many=True
-    ).paths("cells").paths("facts").settings().output()
+    ).paths("cells").settings().output()
     stage("silhouette", silhouette, "scIB silhouette of the cell types").text("dataset").paths(
         "neighbours"
     ).output()
@@ -101,10 +117,12 @@ def parser() -> argparse.ArgumentParser:
     stage("umap", umap, "UMAP coordinates of both models").paths(
         "embeddings", many=True
     ).settings().output(many=True)
-    stage("benchmark-kernel", benchmark_kernel, "time the attention kernels").settings().output(
-    ).paths("machine")
-    stage("benchmark-throughput", benchmark_throughput, "time training steps").settings().output(
-    ).paths("machine")
+    stage(
+        "benchmark-kernel", benchmark_kernel, "time the attention kernels"
+    ).settings().output().paths("machine")
+    stage(
+        "benchmark-throughput", benchmark_throughput, "time training steps"
+    ).settings().output().paths("machine")
     stage("table", table, "make one table").name().paths("configuration").output()
     stage("figure", figure, "draw one figure").name().paths("configuration").output()
     stage("claims", claims, "check the paper's claims").paths("configuration").output()
@@ -245,53 +263,157 @@ def train(options: argparse.Namespace) -> None:
     run_training(run, options.tokens, options.vocabulary, options.output)
 
 
+# --- evaluation
+
+
 def embed(options: argparse.Namespace) -> None:
-    raise NotImplementedError
+    from scsigmoid.evaluation.embeddings import embed as embed_cells
+
+    settings = Embeddings(**options.settings["evaluation.embeddings"])
+    embed_cells(
+        options.checkpoint,
+        options.tokens,
+        options.model,
+        settings,
+        options.settings["device"],
+        options.output,
+    )
 
 
 def validation_loss(options: argparse.Namespace) -> None:
-    raise NotImplementedError
+    from scsigmoid.evaluation.validation_loss import validation_loss as measure
+
+    measure(
+        options.checkpoint,
+        options.tokens,
+        options.dataset,
+        options.model,
+        ValidationLoss(**options.settings["evaluation.validation_loss"]),
+        options.settings["seed"],
+        options.settings["device"],
+        options.output,
+        options.cells,
+    )
 
 
 def neighbours(options: argparse.Namespace) -> None:
-    raise NotImplementedError
+    from scsigmoid.evaluation.neighbours import neighbours_of_dataset
+
+    settings = options.settings
+    neighbours_of_dataset(
+        by_model(options.embeddings),
+        options.cells,
+        neighbours=settings["evaluation.scib.neighbours"],
+        variance=settings["evaluation.scib.variance"],
+        controls=settings["evaluation.scib.controls"],
+        seed=settings["seed"],
+        output=options.output,
+    )
 
 
 def silhouette(options: argparse.Namespace) -> None:
-    raise NotImplementedError
+    from scsigmoid.evaluation.scib import silhouette as measure
+
+    measure(options.neighbours, options.dataset, options.output)
 
 
 def leiden(options: argparse.Namespace) -> None:
-    raise NotImplementedError
+    from scsigmoid.evaluation.scib import leiden as measure
+
+    measure(options.neighbours, options.dataset, options.settings["seed"], options.nmi, options.ari)
 
 
 def mmd(options: argparse.Namespace) -> None:
-    raise NotImplementedError
+    from scsigmoid.evaluation.mmd import mmd_dataset
+
+    settings = options.settings
+    mmd_dataset(
+        by_model(options.embeddings),
+        options.dataset,
+        Mmd(**settings["evaluation.mmd"]),
+        settings["seed"],
+        options.output,
+    )
 
 
 def umap(options: argparse.Namespace) -> None:
-    raise NotImplementedError
+    from scsigmoid.evaluation.umap import umap_dataset
+
+    settings = options.settings
+    umap_dataset(
+        by_model(options.embeddings),
+        Umap(**settings["evaluation.umap"]),
+        settings["seed"],
+        by_model(options.output),
+    )
+
+
+def by_model(paths: Sequence[Path]) -> dict[str, Path]:
+    """Files named after models, by model."""
+    return {path.stem: path for path in paths}
+
+
+# --- benchmarks
 
 
 def benchmark_kernel(options: argparse.Namespace) -> None:
-    raise NotImplementedError
+    from scsigmoid.benchmarks.kernel import run_kernel_benchmark
+
+    settings = KernelBenchmark(**options.settings["benchmarks.kernel"])
+    run_kernel_benchmark(settings, options.settings["device"], options.output, options.machine)
 
 
 def benchmark_throughput(options: argparse.Namespace) -> None:
-    raise NotImplementedError
+    from scsigmoid.benchmarks.throughput import run_throughput_benchmark
+
+    settings = options.settings
+    run_throughput_benchmark(
+        ThroughputBenchmark(**settings["benchmarks.throughput"]),
+        {name: Size(**values) for name, values in settings["sizes"].items()},
+        Architecture(**settings["architecture"]),
+        Training(**settings["training"]),
+        settings["seed"],
+        settings["device"],
+        options.output,
+        options.machine,
+    )
+
+
+# --- paper
+
+
+def results_of(configuration: Path) -> "Results":
+    """The results folder that a stored configuration lies in."""
+    from scsigmoid.config.check import check, read_yaml
+    from scsigmoid.paper.results import Results
+
+    return Results(configuration.parent, check(read_yaml(configuration)))
 
 
 def table(options: argparse.Namespace) -> None:
-    raise NotImplementedError
+    from scsigmoid.paper.tables import make_table
+
+    make_table(options.name, results_of(options.configuration), options.output.with_suffix(""))
 
 
 def figure(options: argparse.Namespace) -> None:
-    raise NotImplementedError
+    from scsigmoid.paper.figures import make_figure
+
+    make_figure(
+        options.name,
+        results_of(options.configuration),
+        options.output,
+        options.output.with_suffix(".pdf"),
+    )
 
 
 def claims(options: argparse.Namespace) -> None:
-    raise NotImplementedError
+    from scsigmoid.paper.claims import make_claims
+
+    make_claims(results_of(options.configuration), options.output)
 
 
 def report(options: argparse.Namespace) -> None:
-    raise NotImplementedError
+    from scsigmoid.paper.report import make_report
+
+    make_report(results_of(options.configuration), options.output)

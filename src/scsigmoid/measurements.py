@@ -53,7 +53,10 @@ COLUMNS = tuple(field.name for field in fields(Measurement))
 
 def write_measurements(path: str | Path, rows: Iterable[Measurement]) -> None:
     """Write measurements as CSV, atomically, in the order given."""
-    with atomic_path(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as handle:
+    with (
+        atomic_path(path) as temporary,
+        temporary.open("w", newline="", encoding="utf-8") as handle,
+    ):
         writer = csv.DictWriter(handle, fieldnames=COLUMNS, lineterminator="\n")
         writer.writeheader()
         for row in rows:

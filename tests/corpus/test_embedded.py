@@ -5,6 +5,7 @@ import dataclasses
 import anndata
 import numpy as np
 import pytest
+
 from scsigmoid.config.check import load
 from scsigmoid.config.schema import EmbeddedCorpus
 from scsigmoid.corpus import embedded
@@ -130,7 +131,9 @@ def test_simulated_types_can_be_told_apart_but_overlap(sizes):
     table = simulate("heart_oft", 240, tissues, sizes, 42)
     shares = table.counts / table.counts.sum(axis=1, keepdims=True)
     points = PCA(20, random_state=0).fit_transform(np.log1p(shares * 1000))
-    accuracy = cross_val_score(KNeighborsClassifier(10), points, table.obs["cell_type"], cv=3).mean()
+    accuracy = cross_val_score(
+        KNeighborsClassifier(10), points, table.obs["cell_type"], cv=3
+    ).mean()
     assert 0.7 < accuracy < 0.99
 
 

@@ -6,6 +6,7 @@ import h5py
 import numpy as np
 import pytest
 import scipy.sparse as sp
+
 from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.errors import UserError
 
@@ -157,7 +158,11 @@ def test_no_raw_counts(counts, write_h5ad):
 
 @pytest.mark.parametrize(
     ("value", "message"),
-    [(2.5, r"no integer \(2\.5 in row 21\)"), (-1, r"negative count \(-1 in row 21\)"), (np.nan, "no integer")],
+    [
+        (2.5, r"no integer \(2\.5 in row 21\)"),
+        (-1, r"negative count \(-1 in row 21\)"),
+        (np.nan, "no integer"),
+    ],
 )
 def test_wrong_counts(value, message, counts, write_h5ad):
     values = counts.astype(np.float32)
@@ -168,7 +173,7 @@ def test_wrong_counts(value, message, counts, write_h5ad):
 
 def test_label_column_missing(counts, write_h5ad):
     path = write_h5ad(counts.astype(np.float32), obs={"celltype": ["a"] * 30, "batch": ["b"] * 30})
-    with pytest.raises(UserError, match="no column 'cell_type'.*nearest columns: 'celltype'"):
+    with pytest.raises(UserError, match=r"no column 'cell_type'.*nearest columns: 'celltype'"):
         open_cells(path, "cell_type")
 
 
@@ -195,7 +200,11 @@ def test_empty(counts, write_h5ad):
 
 @pytest.mark.parametrize(
     ("file", "cells", "genes"),
-    [("pbmc_facs", 3874, 16791), ("lung_cell_lines", 1408, 28517), ("cellxgene_schema_sample", 500, 2000)],
+    [
+        ("pbmc_facs", 3874, 16791),
+        ("lung_cell_lines", 1408, 28517),
+        ("cellxgene_schema_sample", 500, 2000),
+    ],
 )
 def test_real_files(file, cells, genes, real_data):
     import anndata

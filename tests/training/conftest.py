@@ -1,5 +1,6 @@
 """A small vocabulary and token store, written through the project's own writers."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,6 +64,11 @@ def write_corpus(folder: Path, cells: int = 30, longest: int = 31, seed: int = 0
             label="cell_type",
         )
     return Corpus(stores, folder / "vocabulary.parquet")
+
+
+@pytest.fixture(name="write_corpus")
+def writer() -> Callable[..., Corpus]:
+    return write_corpus
 
 
 @pytest.fixture

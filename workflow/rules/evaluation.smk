@@ -47,7 +47,6 @@ rule neighbours:
     input:
         embeddings=result("embeddings/{{dataset}}/{model}.h5ad", model=CONFIG.evaluation.pair),
         cells=f"{RESULTS}/corpus/evaluation/{{dataset}}.h5ad",
-        facts=f"{RESULTS}/corpus/evaluation/{{dataset}}.json",
     output:
         directory(f"{RESULTS}/neighbours/{{dataset}}"),
     log:
@@ -66,7 +65,7 @@ rule neighbours:
         ),
     shell:
         "python -m scsigmoid neighbours --embeddings {input.embeddings:q} --cells {input.cells:q}"
-        " --facts {input.facts:q} --settings {params.settings:q} --output {output:q} 2> {log:q}"
+        " --settings {params.settings:q} --output {output:q} 2> {log:q}"
 
 
 rule silhouette:

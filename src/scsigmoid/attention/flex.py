@@ -1,17 +1,17 @@
 """Softmax attention by FlexAttention with a document mask: the paper's softmax baseline."""
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 #: Rows and columns of a block of the mask, FlexAttention's default.
 BLOCK = 128
 
 
-def document_mask(cu_seqlens: Tensor, tokens: int) -> Any:
+def document_mask(cu_seqlens: Tensor, tokens: int) -> BlockMask:
     """FlexAttention's block mask for packed sequences: tokens see their own sequence only.
 
     Built from the first and the last sequence of each block instead of from all pairs of tokens,
@@ -23,10 +23,8 @@ def document_mask(cu_seqlens: Tensor, tokens: int) -> Any:
         tokens: number of tokens.
 
     Returns:
-        A ``torch.nn.attention.flex_attention.BlockMask``.
+        The mask of one head, the same for all.
     """
-    from torch.nn.attention.flex_attention import BlockMask
-
     device = cu_seqlens.device
     index = torch.arange(tokens, dtype=torch.int32, device=device)
     document = torch.searchsorted(cu_seqlens[1:], index, right=True, out_int32=True)
@@ -56,14 +54,12 @@ def document_mask(cu_seqlens: Tensor, tokens: int) -> Any:
 
 
 @functools.cache
-def _compiled() -> Callable[..., Tensor]:
-    from torch.nn.attention.flex_attention import flex_attention
-
+def _compiled() -> Any:
     return torch.compile(flex_attention, dynamic=True)
 
 
 def flex_attention_packed(
-    q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, scale: float, mask: Any = None
+    q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, scale: float, mask: BlockMask | None = None
 ) -> Tensor:
     """Softmax attention of packed sequences; makes the :func:`document_mask` if it is not given."""
     if q.shape[0] == 0:
@@ -71,4 +67,6 @@ def flex_attention_packed(
     if mask is None:
         mask = document_mask(cu_seqlens, q.shape[0])
     rows = [x.transpose(0, 1)[None] for x in (q, k, v)]
-    return _compiled()(*rows, block_mask=mask, scale=scale)[0].transpose(0, 1)
+    # Inside a compiled region the kernel is made by that compilation.
+    attend: Any = flex_attention if torch.compiler.is_compiling() else _compiled()
+    return attend(*rows, block_mask=mask, scale=scale)[0].transpose(0, 1)

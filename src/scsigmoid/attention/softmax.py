@@ -1,9 +1,8 @@
 """Softmax attention of packed sequences: the baseline's entry point."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask
 
 from scsigmoid.attention import ops
 from scsigmoid.attention.arguments import (
@@ -28,7 +27,7 @@ def softmax_attention(
     *,
     scale: float | None = None,
     backend: str = "auto",
-    mask: Any = None,
+    mask: BlockMask | None = None,
     check: bool = False,
 ) -> Tensor:
     """Softmax attention, O = softmax(Q K^T * scale) V, of packed sequences.

@@ -1,8 +1,8 @@
 """Block sizes of the Triton kernels, by head dimension, type and kind of GPU.
 
 A small curated table instead of autotuning: the same on every machine, and nothing to wait for.
-The choices for bfloat16 at head dimensions 64 and 128 were the best of those measured on an H200;
-the others are made to fit without spilling registers.
+The choices for half precision at head dimensions 64 and 128 are the best measured on an H200 for
+plain Triton; the others are made to fit into registers and shared memory.
 """
 
 from dataclasses import dataclass
@@ -28,10 +28,9 @@ class Configuration:
     stages: int
 
 
-#: Shared memory of a program on GPUs that have little of it (Ada, GA10x, consumer Blackwell), in
-#: bytes; A100, H100, H200 and B200 have 163 KiB or more.
+#: Shared memory of a program in bytes: Ada and other GPUs with little of it; Hopper and Blackwell.
 SMALL_SHARED_MEMORY = 101_376
-LARGE_SHARED_MEMORY = 166_912
+LARGE_SHARED_MEMORY = 232_448
 
 #: Blocks are tiny in Triton's interpreter, so that small tests have whole, last and empty ones.
 INTERPRETED = Configuration(16, 16, 4, 1)
@@ -51,17 +50,18 @@ _HALF: dict[tuple[Kernel, int], Configuration] = {
     ("dkdv", 128): Configuration(64, 64, 4, 2),
 }
 
+# Without matrix units that read shared memory themselves, operands take registers as well.
+_HALF_FROM_REGISTERS: dict[tuple[Kernel, int], Configuration] = {
+    **_HALF,
+    ("forward", 64): Configuration(64, 64, 4, 3),
+    ("dkdv", 128): Configuration(64, 64, 8, 2),
+}
+
 # float32 runs without tensor cores, for exactness; small blocks keep it in registers.
 _SINGLE: dict[tuple[Kernel, int], Configuration] = {
     (kernel, width): Configuration(32, 32, 4, 2 if width < 128 else 1)
     for kernel in ("forward", "dq", "dkdv")
     for width in (16, 32, 64, 128)
-}
-
-_HALF_SMALL: dict[tuple[Kernel, int], Configuration] = {
-    ("forward", 128): Configuration(64, 64, 4, 2),
-    ("dq", 128): Configuration(64, 32, 4, 2),
-    ("dkdv", 128): Configuration(32, 64, 4, 2),
 }
 
 
@@ -71,7 +71,7 @@ def block_width(dimension: int) -> int:
 
 
 def configuration(
-    kernel: Kernel, dimension: int, itemsize: int, shared_memory: int
+    kernel: Kernel, dimension: int, itemsize: int, capability: tuple[int, int]
 ) -> Configuration:
     """The configuration of a kernel.
 
@@ -79,11 +79,10 @@ def configuration(
         kernel: ``forward``, ``dq`` or ``dkdv``.
         dimension: head dimension, up to 128.
         itemsize: bytes of an element.
-        shared_memory: bytes that a program can have on the GPU.
+        capability: the GPU's compute capability.
     """
     key = (kernel, block_width(dimension))
     if itemsize == 4:
         return _SINGLE[key]
-    if shared_memory < LARGE_SHARED_MEMORY and key in _HALF_SMALL:
-        return _HALF_SMALL[key]
-    return _HALF[key]
+    # Hopper and data-centre Blackwell; consumer Blackwell (12) has Ampere's matrix units.
+    return _HALF[key] if capability[0] in (9, 10) else _HALF_FROM_REGISTERS[key]

@@ -10,8 +10,6 @@ from torch import Tensor
 from scsigmoid.attention.backends import interpreting
 from scsigmoid.attention.triton_configurations import (
     INTERPRETED,
-    LARGE_SHARED_MEMORY,
-    SMALL_SHARED_MEMORY,
     Configuration,
     Kernel,
     block_width,
@@ -23,17 +21,14 @@ WIDEST = 128
 
 
 @functools.cache
-def _shared_memory(device: torch.device) -> int:
-    """Shared memory of a program, as the configurations distinguish it."""
-    capability = torch.cuda.get_device_capability(device)
-    small = capability in ((8, 6), (8, 7), (8, 9)) or capability[0] >= 12
-    return SMALL_SHARED_MEMORY if small else LARGE_SHARED_MEMORY
+def _capability(device: torch.device) -> tuple[int, int]:
+    return torch.cuda.get_device_capability(device)
 
 
 def _configuration(kernel: Kernel, q: Tensor) -> Configuration:
     if interpreting():
         return INTERPRETED
-    return configuration(kernel, q.shape[-1], q.element_size(), _shared_memory(q.device))
+    return configuration(kernel, q.shape[-1], q.element_size(), _capability(q.device))
 
 
 def constants(

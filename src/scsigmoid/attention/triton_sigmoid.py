@@ -160,16 +160,18 @@ def forward_kernel(
     v_tile = _offsets(rows_k, v_row, columns)
     out = tl.zeros([BLOCK_Q, BLOCK_D], tl.float32)
     whole = (keys // BLOCK_K) * BLOCK_K
+    if whole < keys:
+        tail_v = _corner(V, start_k + whole, v_row, head, v_head)
+        tail_k = _corner(K, start_k + whole, k_row, head, k_head)
+        k = _load(tail_k + k_tile, rows_k, keys - whole, columns, D, True, WIDE)
+        v = _load(tail_v + v_tile, rows_k, keys - whole, columns, D, True, WIDE)
+        out = _forward_step(out, q, k, v, factor, summand, EXACT, PRECISION)
     for _ in tl.range(0, whole, BLOCK_K, num_stages=STAGES):
         k = _load(at_k + k_tile, rows_k, keys, columns, D, False, WIDE)
         v = _load(at_v + v_tile, rows_k, keys, columns, D, False, WIDE)
         out = _forward_step(out, q, k, v, factor, summand, EXACT, PRECISION)
         at_k += BLOCK_K * k_row
         at_v += BLOCK_K * v_row
-    if whole < keys:
-        k = _load(at_k + k_tile, rows_k, keys - whole, columns, D, True, WIDE)
-        v = _load(at_v + v_tile, rows_k, keys - whole, columns, D, True, WIDE)
-        out = _forward_step(out, q, k, v, factor, summand, EXACT, PRECISION)
     at_out = _corner(OUT, first, out_row, head, out_head)
     out_tile = _offsets(rows_q, out_row, columns)
     _store(at_out + out_tile, out, rows_q, left, columns, D)
@@ -247,16 +249,18 @@ def dq_kernel(
     v_tile = _offsets(rows_k, v_row, columns)
     dq = tl.zeros([BLOCK_Q, BLOCK_D], tl.float32)
     whole = (keys // BLOCK_K) * BLOCK_K
+    if whole < keys:
+        tail_v = _corner(V, start_k + whole, v_row, head, v_head)
+        tail_k = _corner(K, start_k + whole, k_row, head, k_head)
+        k = _load(tail_k + k_tile, rows_k, keys - whole, columns, D, True, WIDE)
+        v = _load(tail_v + v_tile, rows_k, keys - whole, columns, D, True, WIDE)
+        dq = _dq_step(dq, q, grad, k, v, factor, summand, EXACT, PRECISION)
     for _ in tl.range(0, whole, BLOCK_K, num_stages=STAGES):
         k = _load(at_k + k_tile, rows_k, keys, columns, D, False, WIDE)
         v = _load(at_v + v_tile, rows_k, keys, columns, D, False, WIDE)
         dq = _dq_step(dq, q, grad, k, v, factor, summand, EXACT, PRECISION)
         at_k += BLOCK_K * k_row
         at_v += BLOCK_K * v_row
-    if whole < keys:
-        k = _load(at_k + k_tile, rows_k, keys - whole, columns, D, True, WIDE)
-        v = _load(at_v + v_tile, rows_k, keys - whole, columns, D, True, WIDE)
-        dq = _dq_step(dq, q, grad, k, v, factor, summand, EXACT, PRECISION)
     at_dq = _corner(DQ, first, dq_row, head, dq_head)
     dq_tile = _offsets(rows_q, dq_row, columns)
     _store(at_dq + dq_tile, dq * scale, rows_q, left, columns, D)
@@ -342,16 +346,18 @@ def dkdv_kernel(
     dk = tl.zeros([BLOCK_K, BLOCK_D], tl.float32)
     dv = tl.zeros([BLOCK_K, BLOCK_D], tl.float32)
     whole = (queries // BLOCK_Q) * BLOCK_Q
+    if whole < queries:
+        tail_grad = _corner(GRAD, start_q + whole, grad_row, head, grad_head)
+        tail_q = _corner(Q, start_q + whole, q_row, head, q_head)
+        q = _load(tail_q + q_tile, rows_q, queries - whole, columns, D, True, WIDE)
+        grad = _load(tail_grad + grad_tile, rows_q, queries - whole, columns, D, True, WIDE)
+        dk, dv = _dkdv_step(dk, dv, q, grad, k, v, factor, summand, EXACT, PRECISION)
     for _ in tl.range(0, whole, BLOCK_Q, num_stages=STAGES):
         q = _load(at_q + q_tile, rows_q, queries, columns, D, False, WIDE)
         grad = _load(at_grad + grad_tile, rows_q, queries, columns, D, False, WIDE)
         dk, dv = _dkdv_step(dk, dv, q, grad, k, v, factor, summand, EXACT, PRECISION)
         at_q += BLOCK_Q * q_row
         at_grad += BLOCK_Q * grad_row
-    if whole < queries:
-        q = _load(at_q + q_tile, rows_q, queries - whole, columns, D, True, WIDE)
-        grad = _load(at_grad + grad_tile, rows_q, queries - whole, columns, D, True, WIDE)
-        dk, dv = _dkdv_step(dk, dv, q, grad, k, v, factor, summand, EXACT, PRECISION)
     at_dk = _corner(DK, first, dk_row, head, dk_head)
     dk_tile = _offsets(rows_k, dk_row, columns)
     at_dv = _corner(DV, first, dv_row, head, dv_head)

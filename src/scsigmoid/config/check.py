@@ -83,7 +83,9 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
         text = Path(path).read_text(encoding="utf-8")
         values = yaml.safe_load(text)
     except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); give an existing file") from None
+        raise UserError(
+            f"{path}: cannot be read ({error.strerror}); give an existing file"
+        ) from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         where = getattr(error, "problem_mark", None)
         line = f" near line {where.line + 1}" if where else ""
@@ -130,7 +132,9 @@ def check_keys(value: Any, kind: Any, path: str) -> None:
             check_keys(item, typing.get_args(kind)[0], f"{path}{index}.")
     elif dataclasses.is_dataclass(kind) and isinstance(kind, type):
         if not isinstance(value, Mapping):
-            raise UserError(f"{path.rstrip('.')}: expected settings as 'key: value', found {value!r}")
+            raise UserError(
+                f"{path.rstrip('.')}: expected settings as 'key: value', found {value!r}"
+            )
         hints = typing.get_type_hints(kind)
         for key in value:
             if key not in hints:
@@ -233,7 +237,9 @@ def check_models(config: Config) -> None:
             )
         for key in model.training:
             if key not in names:
-                raise UserError(f"models.{name}.training.{key}: unknown setting{nearest(key, names)}")
+                raise UserError(
+                    f"models.{name}.training.{key}: unknown setting{nearest(key, names)}"
+                )
         training = model_training(config, name)
         if training.micro_batch_tokens < model.context:
             raise UserError(
@@ -255,7 +261,9 @@ def check_evaluation(config: Config) -> None:
         raise UserError("evaluation.pair: expected two models, sigmoid first")
     for name in pair:
         if name not in config.models:
-            raise UserError(f"evaluation.pair: unknown model {name!r}{nearest(name, config.models)}")
+            raise UserError(
+                f"evaluation.pair: unknown model {name!r}{nearest(name, config.models)}"
+            )
         if config.models[name].stress:
             raise UserError(f"evaluation.pair: {name!r} is a stress-test model; take another")
     arms = [config.models[name] for name in pair]

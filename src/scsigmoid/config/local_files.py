@@ -40,16 +40,16 @@ def expand(entries: Sequence[LocalFiles]) -> list[LocalFile]:
     for index, entry in enumerate(entries):
         paths = sorted(Path(match) for match in glob(entry.files, recursive=True))
         if not paths:
-            raise UserError(f"corpus.local.{index}.files: {entry.files}: no such file; correct the path")
+            raise UserError(
+                f"corpus.local.{index}.files: {entry.files}: no such file; correct the path"
+            )
         check_held_out(f"corpus.local.{index}.held_out", entry.held_out)
         for path in paths:
             absolute = path.resolve()
             if absolute in found:
                 other = found[absolute]
                 if bool(other.held_out) != bool(entry.held_out):
-                    raise UserError(
-                        f"{path}: held out and also listed for training; list it once"
-                    )
+                    raise UserError(f"{path}: held out and also listed for training; list it once")
                 raise UserError(f"{path}: listed twice in corpus.local; list it once")
             if entry.name and len(paths) > 1:
                 raise UserError(
@@ -71,7 +71,9 @@ def check_held_out(key: str, value: bool | float | str) -> None:
             raise UserError(f"{key}: expected a fraction between 0 and 1, found {value}")
         return
     if not re.fullmatch(r"[^=]+=.+", value):
-        raise UserError(f"{key}: expected true, false, a fraction or 'column=value', found {value!r}")
+        raise UserError(
+            f"{key}: expected true, false, a fraction or 'column=value', found {value!r}"
+        )
 
 
 def slug(text: str) -> str:

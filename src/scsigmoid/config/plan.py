@@ -82,7 +82,10 @@ class Plan:
         if name.startswith("umap_"):
             dataset = name.removeprefix("umap_")
             return [
-                *(f"metrics/umap/{dataset}/{model}.parquet" for model in self.config.evaluation.pair),
+                *(
+                    f"metrics/umap/{dataset}/{model}.parquet"
+                    for model in self.config.evaluation.pair
+                ),
                 f"corpus/evaluation/{dataset}.json",
             ]
         return {
@@ -119,7 +122,10 @@ class Plan:
 
     def table_settings(self, name: str) -> list[str]:
         """Settings that a table depends on, beyond its inputs."""
-        extra = {"hyperparameters": ["training", "seed"], "model_architecture": ["training", "seed"]}
+        extra = {
+            "hyperparameters": ["training", "seed"],
+            "model_architecture": ["training", "seed"],
+        }
         if name == "validation_loss":
             return [*LABELS, "evaluation.validation_loss"]
         if name.startswith("mmd_"):

@@ -23,7 +23,7 @@ ATTEMPTS = 6
 TIMEOUT = 60.0  # seconds without a byte
 LONGEST_PAUSE = 60.0
 REDIRECTS = 5
-BLOCK = 1 << 20
+BLOCK = 1 << 16  # what a broken connection loses at most
 GONE = {403: "may not be read", 404: "not found", 410: "withdrawn"}
 
 

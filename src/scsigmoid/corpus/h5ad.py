@@ -130,6 +130,8 @@ def open_cells(
             without the label column, and for a choice that leaves no cell.
     """
     path = Path(path)
+    if path.is_symlink():  # so that messages name the user's own file
+        path = path.resolve()
     with opened(path) as file:
         check_layout(file, path)
         obs = file["obs"]

@@ -30,6 +30,8 @@ from scsigmoid.corpus.layout import CellTable, constant
 from scsigmoid.corpus.real_cells import real_genes
 from scsigmoid.seeds import derive
 
+# Chosen so that cell types can be told apart, but overlap: nearest neighbours among the first
+# principal components name the type of seven to nine cells in ten.
 SIGMA_LENGTH = 0.65
 LONGEST_SHARE = 0.8  # of the genome, in the longest cells
 SHORTEST = 10
@@ -39,10 +41,11 @@ DONOR_SHIFT = 0.15
 ACTIVITY_NOISE = 0.4
 BACKGROUND = 0.15
 PROGRAMMES_OF_A_FACET = 2
-FACET_ACTIVITY = 1.5
-TYPE_ACTIVITY = 0.9
+FACET_ACTIVITY = 1.2
+TYPE_ACTIVITY = 0.7
 BASE_SPREAD = 1.2
 ENHANCER_SHAPE, ENHANCER_SCALE = 2.0, 0.8
+DRIVE = 3.0
 
 
 @dataclass(frozen=True)
@@ -73,20 +76,27 @@ def make_genome(sizes: EmbeddedCorpus, seed: int) -> Genome:
     regulators = min(sizes.regulators, sizes.programmes)
     bound = generator.random(weights.shape).argsort(axis=1)[:, :regulators]
     strength = generator.gamma(ENHANCER_SHAPE, ENHANCER_SCALE, bound.shape)
-    np.put_along_axis(weights, bound, strength * 3.0 / regulators, axis=1)
+    # the drive of a gene stays alike, however many regulators share in it
+    np.put_along_axis(weights, bound, strength * DRIVE / regulators, axis=1)
     return Genome(list(genes), list(names), base, weights)
 
 
 def type_activity(cell_type: str, programmes: int, seed: int) -> NDArray[np.float64]:
-    """Regulator activities of a cell type, (programmes,): the sum of its facets and its own."""
+    """Regulator activities of a cell type, (programmes,): the sum of its facets and its own.
+
+    Facets get their programmes by turns, so that none are alike before all programmes are used;
+    what is a type's own is drawn freely.
+    """
+    order = np.random.default_rng(derive(seed, "simulated", "programmes")).permutation(programmes)
+    facets = list(dict.fromkeys(facet for names in FACETS.values() for facet in names))
     activity = np.zeros(programmes)
-    for facet, strength in [
-        *((name, FACET_ACTIVITY) for name in FACETS[cell_type]),
-        (f"type {cell_type}", TYPE_ACTIVITY),
-    ]:
-        generator = np.random.default_rng(derive(seed, "simulated", "facet", facet))
-        chosen = generator.permutation(programmes)[:PROGRAMMES_OF_A_FACET]
-        activity[chosen] += strength * generator.gamma(8.0, 1 / 8.0, len(chosen))
+    for facet in FACETS[cell_type]:
+        first = PROGRAMMES_OF_A_FACET * facets.index(facet)
+        turns = np.arange(first, first + PROGRAMMES_OF_A_FACET) % programmes
+        np.add.at(activity, order[turns], FACET_ACTIVITY)
+    generator = np.random.default_rng(derive(seed, "simulated", "type", cell_type))
+    own = generator.permutation(programmes)[:PROGRAMMES_OF_A_FACET]
+    activity[own] += TYPE_ACTIVITY
     return activity
 
 

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.errors import UserError
-from scsigmoid.evaluation.embeddings import Embedding, read_arms
+from scsigmoid.evaluation.embedding_files import Embedding, read_arms
 from scsigmoid.evaluation.pca import principal_components
+from scsigmoid.evaluation.sources import source_of
 from scsigmoid.files import atomic_folder
 from scsigmoid.seeds import derive
 
@@ -37,8 +38,8 @@ class Neighbours:
         distances: cells x k, float32, Euclidean, the first 0.
         labels: cell type of each cell.
         metadata: ``model`` (or the control's name), ``attention``, ``context``, ``simulated``,
-            ``source`` (file name of the embedding, or of the dataset) and ``position`` (order
-            among the representations).
+            ``source`` (the embedding's file, or the dataset's) and ``position`` (order among the
+            representations).
     """
 
     coordinates: NDArray[np.float32]
@@ -51,7 +52,6 @@ class Neighbours:
 def neighbours_of_dataset(
     embeddings: Mapping[str, Path],
     cells: Path,
-    label: str,
     *,
     neighbours: int,
     variance: float,
@@ -64,7 +64,6 @@ def neighbours_of_dataset(
     Args:
         embeddings: model name to embedding file; the same cells in the same order.
         cells: the dataset's h5ad file; its stem is the dataset's name.
-        label: column of ``obs`` with the cell type.
         neighbours: neighbours of a cell, itself included (the paper: 15).
         variance: share of the variance that the PCA keeps (the paper: 0.95).
         controls: ``random`` and ``pca_log_counts``.
@@ -76,9 +75,11 @@ def neighbours_of_dataset(
     """
     arms = read_arms(embeddings)
     with atomic_folder(output) as folder:
-        for name, values, metadata in representations(arms, cells, label, controls, seed):
-            coordinates = principal_components(values, variance, f"{metadata['source']}")
-            indices, distances = nearest(coordinates, neighbours, metadata["source"])
+        for name, values, metadata in representations(arms, cells, controls, seed):
+            source = str(arms[name].path if name in arms else cells)
+            coordinates = principal_components(values, variance, source)
+            indices, distances = nearest(coordinates, neighbours, source)
+            metadata["source"] = source_of(output, Path(source))
             np.savez(
                 folder / f"{name}.npz",
                 coordinates=coordinates,
@@ -90,38 +91,37 @@ def neighbours_of_dataset(
 
 
 def representations(
-    arms: Mapping[str, Embedding], cells: Path, label: str, controls: Sequence[str], seed: int
+    arms: Mapping[str, Embedding], cells: Path, controls: Sequence[str], seed: int
 ) -> Iterator[tuple[str, NDArray[np.floating], dict[str, Any]]]:
     """Name, values (cells x dimensions) and metadata of each: the models, then the controls."""
     first = next(iter(arms.values()))
     for position, (name, arm) in enumerate(arms.items()):
         metadata = {key: arm.metadata[key] for key in ("attention", "context", "simulated")}
-        yield name, arm.values, {
-            **metadata, "model": name, "position": position, "source": str(arm.path)
-        }
+        yield name, arm.values, {**metadata, "model": name, "position": position}
     for position, name in enumerate(controls, start=len(arms)):
         if name == "random":
             generator = np.random.default_rng(derive(seed, "random embedding", cells.stem))
             values = generator.standard_normal(first.values.shape)
         elif name == "pca_log_counts":
-            values = log_count_components(cells, label, first.cells)
+            values = log_count_components(cells, first.cells)
         else:
             raise UserError(
                 f"evaluation.scib.controls: {name!r} is unknown; use random or pca_log_counts"
             )
-        yield name, values, {
-            "model": name,
-            "attention": "",
-            "context": 0,
-            "simulated": first.metadata["simulated"],
-            "position": position,
-            "source": str(cells),
-        }
+        yield (
+            name,
+            values,
+            {
+                "model": name,
+                "attention": "",
+                "context": 0,
+                "simulated": first.metadata["simulated"],
+                "position": position,
+            },
+        )
 
 
-def log_count_components(
-    path: Path, label: str, rows: NDArray[np.int64]
-) -> NDArray[np.float64]:
+def log_count_components(path: Path, rows: NDArray[np.int64]) -> NDArray[np.float64]:
     """The control ``pca_log_counts``: principal components of log(1 + counts per 10,000).
 
     The first 50 components (or as many as there are) of the 2,000 genes of greatest variance.
@@ -129,12 +129,11 @@ def log_count_components(
 
     Args:
         path: the dataset's h5ad file.
-        label: column of ``obs`` with the cell type.
         rows: rows of the cells, in the order wanted.
     """
     from sklearn.decomposition import PCA
 
-    source = open_cells(path, label)
+    source = open_cells(path)
     absent = rows[~np.isin(rows, source.rows)]
     if len(absent):
         raise UserError(

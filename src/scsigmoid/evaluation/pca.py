@@ -3,6 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from scsigmoid.errors import UserError
+
 
 def principal_components(
     values: NDArray[np.floating], variance: float, name: str = "embedding"
@@ -22,8 +24,6 @@ def principal_components(
         UserError: if the values do not vary.
     """
     from sklearn.decomposition import PCA
-
-    from scsigmoid.errors import UserError
 
     values = np.asarray(values, dtype=np.float64)
     if len(values) < 2 or not (values != values[0]).any():

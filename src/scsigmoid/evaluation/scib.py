@@ -12,7 +12,6 @@ import numpy as np
 
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.neighbours import Neighbours, read_neighbours
-from scsigmoid.evaluation.sources import source_of
 from scsigmoid.measurements import Measurement, write_measurements
 from scsigmoid.progress import log
 from scsigmoid.seeds import derive
@@ -39,7 +38,7 @@ def silhouette(neighbours: Path, dataset: str, output: Path) -> None:
     names, counts = np.unique(found[0].labels, return_counts=True)
     if (counts == 1).any():
         raise UserError(
-            f"{neighbours}: cell type {names[counts == 1][0]!r} has one cell, which has no "
+            f"{neighbours}: cell type '{names[counts == 1][0]}' has one cell, which has no "
             "silhouette; leave it out of the dataset or merge the type with another"
         )
     from scib_metrics import silhouette_label
@@ -47,14 +46,12 @@ def silhouette(neighbours: Path, dataset: str, output: Path) -> None:
     rows = []
     for one in found:
         score = float(silhouette_label(one.coordinates, one.labels, rescale=True))
-        rows.append(row(dataset, one, "silhouette_label", score, output))
+        rows.append(row(dataset, one, "silhouette_label", score))
         log(f"{dataset} {one.metadata['model']}: silhouette_label {score:.4f}")
     write_measurements(output, rows)
 
 
-def leiden(
-    neighbours: Path, dataset: str, seed: int, output_nmi: Path, output_ari: Path
-) -> None:
+def leiden(neighbours: Path, dataset: str, seed: int, output_nmi: Path, output_ari: Path) -> None:
     """Leiden NMI and ARI: how well clusters of the neighbour graph agree with the cell types.
 
     Of ten resolutions from 0.2 to 2, that of the highest NMI counts, as in scIB.
@@ -82,9 +79,9 @@ def leiden(
             optimize_resolution=True,
             seed=derive(seed, "leiden", dataset),
         )
-        for name, output in outputs.items():
+        for name in outputs:
             metric = f"leiden_{name}"
-            rows[name].append(row(dataset, one, metric, float(scores[name]), output, seed))
+            rows[name].append(row(dataset, one, metric, float(scores[name]), seed))
         log(f"{dataset} {one.metadata['model']}: NMI {scores['nmi']:.4f}, ARI {scores['ari']:.4f}")
     for name, output in outputs.items():
         write_measurements(output, rows[name])
@@ -95,15 +92,13 @@ def checked(neighbours: Path) -> list[Neighbours]:
     found = read_neighbours(neighbours)
     if len(set(found[0].labels.tolist())) < 2:
         raise UserError(
-            f"{neighbours}: all cells are of type {found[0].labels[0]!r}, so there is nothing to "
+            f"{neighbours}: all cells are of type '{found[0].labels[0]}', so there is nothing to "
             "tell apart; choose another label column or leave the dataset out"
         )
     return found
 
 
-def row(
-    dataset: str, one: Neighbours, metric: str, value: float, output: Path, seed: int = -1
-) -> Measurement:
+def row(dataset: str, one: Neighbours, metric: str, value: float, seed: int = -1) -> Measurement:
     """The measurement of one representation."""
     return Measurement(
         dataset=dataset,
@@ -115,7 +110,7 @@ def row(
         n=len(one.labels),
         seed=seed,
         simulated=one.metadata["simulated"],
-        source=source_of(output, Path(one.metadata["source"])),
+        source=one.metadata["source"],
     )
 
 

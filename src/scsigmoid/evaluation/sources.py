@@ -1,18 +1,13 @@
 """How result files name the files that they were computed from."""
 
+import os
 from pathlib import Path
 
 
 def source_of(output: Path, *inputs: Path) -> str:
-    """Paths of ``inputs`` relative to the results folder of ``output``, separated by spaces.
-
-    The results folder is the one that holds ``metrics``; outside such a folder, names alone are
-    given, so that no path of the machine enters a result.
+    """Paths of ``inputs``, separated by spaces, relative to the folder that holds them and
+    ``output``: the results folder, for files of different stages.
     """
-    output = output.absolute()
-    root = next((parent.parent for parent in output.parents if parent.name == "metrics"), None)
-    names = []
-    for path in map(Path.absolute, inputs):
-        inside = root is not None and path.is_relative_to(root)
-        names.append(path.relative_to(root).as_posix() if root and inside else path.name)
-    return " ".join(names)
+    paths = [path.absolute() for path in inputs]
+    root = os.path.commonpath([output.absolute().parent, *(path.parent for path in paths)])
+    return " ".join(path.relative_to(root).as_posix() for path in paths)

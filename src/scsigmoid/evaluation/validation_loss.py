@@ -5,7 +5,9 @@ over its trials of the mean cross-entropy at its masked places.  The masks depen
 trial and the genes within the context alone, so both arms of a pair see the same ones.
 """
 
+import math
 from pathlib import Path
+from statistics import NormalDist
 
 import numpy as np
 import torch
@@ -80,7 +82,7 @@ def validation_loss(
                 n=len(losses),
                 seed=seed,
                 simulated=tokens.simulated,
-                source=source_of(output_csv, output_parquet),
+                source=source_of(output_csv, checkpoint, store),
             )
         ],
     )
@@ -131,21 +133,18 @@ def cell_losses(
     return losses
 
 
-def mean_interval(
-    values: NDArray[np.float64], confidence: float
-) -> tuple[float, float, float]:
-    """Mean and its two-sided t interval: mean +- t(n - 1) * s / sqrt(n).
+def mean_interval(values: NDArray[np.float64], confidence: float) -> tuple[float, float, float]:
+    """Mean and its two-sided normal interval: mean +- z * s / sqrt(n), over cells.
 
-    The interval is that of the mean over cells, the trials of each held fixed.
+    The masks of the trials are held fixed; the interval says how much the mean would vary with
+    other cells.
 
     Returns:
         Mean, lower and upper end; the ends are NaN for fewer than two values.
     """
-    from scipy.special import stdtrit
-
     mean = float(values.mean())
     if len(values) < 2:
-        return mean, float("nan"), float("nan")
-    error = values.std(ddof=1) / np.sqrt(len(values))
-    half = float(stdtrit(len(values) - 1, (1 + confidence) / 2) * error)
+        return mean, math.nan, math.nan
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    half = z * float(values.std(ddof=1)) / math.sqrt(len(values))
     return mean, mean - half, mean + half

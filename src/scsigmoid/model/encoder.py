@@ -7,11 +7,10 @@ only the function between Q, K, V and O differs, and it draws no random numbers 
 dropout of attention weights), so equal seeds give both arms the same weights and the same dropout.
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.attention.flex_attention import BlockMask
 
 from scsigmoid.attention import choose_backend, score_max, sigmoid_attention, softmax_attention
 from scsigmoid.attention.flex import document_mask
@@ -41,7 +40,9 @@ class Block(nn.Module):
         q, k, v = fused.unflatten(-1, shape).unbind(1)
         return q, k, v
 
-    def forward(self, x: Tensor, cu_seqlens: Tensor, max_seqlen: int, mask: Any) -> Tensor:
+    def forward(
+        self, x: Tensor, cu_seqlens: Tensor, max_seqlen: int, mask: BlockMask | None
+    ) -> Tensor:
         q, k, v = self.heads(x)
         backend = self.settings.backend
         if self.settings.attention == "sigmoid":

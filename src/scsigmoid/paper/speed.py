@@ -1,9 +1,13 @@
 """Comparisons within the benchmarks that tables, figures and claims share."""
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from scsigmoid.paper.labels import context_label, provider_label
+from scsigmoid.paper.reported import reported
 from scsigmoid.paper.results import KernelTiming, Results, Throughput
 
 OURS = "triton"
@@ -91,5 +95,55 @@ def costs(results: Results) -> list[Cost]:
 
 
 def notes(rows: Sequence[KernelTiming] | Sequence[Throughput]) -> list[str]:
-    """The different notes of a benchmark's rows, each once, in the order of the file."""
-    return list(dict.fromkeys(row.note for row in rows if row.note))
+    """The notes of a benchmark's rows, each once; what has no time is named with its note."""
+    said: dict[str, list[str]] = {}
+    for row in rows:
+        timed = row.milliseconds > 0 if isinstance(row, KernelTiming) else row.gpu_hours > 0
+        names = said.setdefault(row.note, [])
+        if not timed:
+            name = (
+                provider_label(row.provider)
+                if isinstance(row, KernelTiming)
+                else f"{row.size} at {context_label(row.context)}"
+            )
+            if name not in names:
+                names.append(name)
+    return [
+        f"Not timed ({note}): {'; '.join(names)}." if names else sentence(note)
+        for note, names in said.items()
+        if note or names
+    ]
+
+
+def sentence(text: str) -> str:
+    """Text that ends with a full stop."""
+    return text if text.endswith(".") else f"{text}."
+
+
+def device_words(machine: dict[str, Any]) -> str:
+    """What a benchmark ran on: the GPU's name, or the CPU's."""
+    device = str(machine.get("device") or "unknown device")
+    if device == "cpu":
+        return f"CPU ({machine['cpu']})" if machine.get("cpu") else "CPU"
+    return device
+
+
+def named_context(results: Results, context: int) -> int | None:
+    """The context of the throughput benchmark that stands for one of the paper's.
+
+    Itself where it was measured; at smaller scales the one of the same rank, where there are as
+    many; else None.
+    """
+    ours = sorted(results.config.benchmarks.throughput.contexts)
+    paper = sorted({row["context"] for row in reported()["gpu_hours"]})
+    if context in ours:
+        return context
+    if len(ours) == len(paper) and context in paper:
+        return ours[paper.index(context)]
+    return None
+
+
+def named_size(name: str) -> float:
+    """Parameters that a size's name states, e.g. 1.4e9 for ``1.4B``; NaN where it states none."""
+    found = re.fullmatch(r"([\d.]+)([MB])", name)
+    return float(found[1]) * {"M": 1e6, "B": 1e9}[found[2]] if found else math.nan

@@ -8,10 +8,14 @@ from scsigmoid.measurements import Measurement
 from scsigmoid.paper.labels import model_label
 from scsigmoid.paper.reported import reported
 from scsigmoid.paper.results import Results
-from scsigmoid.paper.tables.writing import DASH, Cell, Table, fixed, interval
+from scsigmoid.paper.tables.writing import DASH, Cell, Table, fixed, interval, signed
 
 NAN = float("nan")
-MEANS = {"ratio_of_means": "ratio of the means", "mean_of_ratios": "mean of the pairs' ratios"}
+# Name of the mean: the end of its metric, and the words for it.
+MEANS = {
+    "ratio_of_means": ("mean_ratio_of_means", "ratio of the means"),
+    "mean_of_ratios": ("mean_of_ratios", "mean of the pairs' ratios"),
+}
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ def mean_ratio(results: Results, dataset: str, mean: str) -> Measurement | None:
     """
     estimator = results.config.evaluation.mmd.estimator
     for row in results.mmd(dataset):
-        if not row.group and estimator in row.metric and row.metric.endswith(mean):
+        if row.metric == f"mmd_{estimator}_{MEANS[mean][0]}":
             return row
     return None
 
@@ -90,7 +94,7 @@ def mmd(results: Results, dataset: str) -> Table:
     return Table(
         caption=f"Pairwise MMD for {title}. MMD with its {confidence} bootstrap interval from "
         f"{settings.resamples:,} resamples ({settings.estimator} estimator); the higher of each "
-        "in bold. The ratio is sigmoid over softmax, with the resamples shared.",
+        "pair in bold. The ratio is sigmoid over softmax, with the resamples shared.",
         columns=(
             "pair",
             "sigmoid",
@@ -191,9 +195,9 @@ def notes(results: Results, dataset: str, found: Sequence[Pair]) -> list[str]:
         return ["No pair of cell types has enough cells."]
     wins = sum(row.sigmoid.value > row.softmax.value for row in found)
     lines = [f"Sigmoid has the higher MMD on {wins} of {len(found)} pairs."]
-    for mean, name in MEANS.items():
+    for mean, (_, name) in MEANS.items():
         row = mean_ratio(results, dataset, mean)
-        if row is not None and not math.isnan(row.value):
+        if row is not None:
             lines.append(f"Mean improvement as the {name}: {improvement(row)}.")
     paper = paper_improvements(dataset)
     if paper:
@@ -211,10 +215,11 @@ def notes(results: Results, dataset: str, found: Sequence[Pair]) -> list[str]:
 
 def improvement(row: Measurement) -> str:
     """A ratio as percent above 1, with its interval."""
+    if not math.isfinite(row.value):
+        return "not finite, because softmax's MMD is 0 for some pair"
     value, low, high = ((end - 1) * 100 for end in ends(row))
-    if math.isnan(low):
-        return f"{value:+.1f} %"
-    return f"{value:+.1f} % [{low:+.1f}, {high:+.1f}]"
+    words = f"{signed(value, 1)} %"
+    return words if math.isnan(low) else f"{words} [{signed(low, 1)}, {signed(high, 1)}]"
 
 
 def paper_improvements(dataset: str) -> dict[str, float]:

@@ -116,8 +116,8 @@ def validation_loss(results: Results) -> Table:
     trials = config.evaluation.validation_loss.trials
     return Table(
         caption=f"Detailed validation loss. Mean ± {confidence} interval over the cells, in nats "
-        f"per masked gene, from {trials} masking trials per cell; the best of each dataset in bold. "
-        "Differences are paired by cell: below 0 sigmoid is better.",
+        f"per masked gene, from {trials} masking trials per cell; the best of each dataset in "
+        "bold. Differences are paired by cell: below 0 sigmoid is better.",
         columns=columns,
         records=records,
         header=(
@@ -146,31 +146,15 @@ def paper_difference_text(paper: Mapping[str, Sequence[float]], first: str, seco
     return "" if difference is None else signed(difference, 3)
 
 
-def bio_conservation(results: Results, dataset: str) -> dict[str, Measurement]:
-    """The mean of the configured scIB metrics for each representation of a dataset."""
-    metrics = results.config.evaluation.scib.metrics
-    scores = [results.scores(metric, dataset) for metric in metrics]
-    means = {}
-    for model, row in scores[0].items():
-        if all(model in of_metric for of_metric in scores):
-            means[model] = Measurement(
-                dataset=dataset,
-                model=model,
-                metric=BIO_CONSERVATION,
-                value=sum(of_metric[model].value for of_metric in scores) / len(scores),
-                n=row.n,
-                simulated=row.simulated,
-            )
-    return means
-
-
 def all_scores(results: Results, dataset: str) -> dict[str, dict[str, Measurement]]:
     """Every scIB metric, their mean last, of every representation of a dataset."""
+    from scsigmoid.evaluation.scib import aggregate
+
     metrics = results.config.evaluation.scib.metrics
-    return {
-        **{metric: results.scores(metric, dataset) for metric in metrics},
-        BIO_CONSERVATION: bio_conservation(results, dataset),
-    }
+    scores = {str(metric): results.scores(metric, dataset) for metric in metrics}
+    rows = [row for of_metric in scores.values() for row in of_metric.values()]
+    means = {row.model: row for row in aggregate(rows, metrics)}
+    return {**scores, BIO_CONSERVATION: means}
 
 
 def scib(results: Results) -> Table:
@@ -214,8 +198,8 @@ def scib(results: Results) -> Table:
             rows.append([Cell(representation_label(config, name)), *cells])
     return Table(
         caption="scIB biological conservation. Silhouette is rescaled to 0 to 1; the aggregate is "
-        "the mean of the metrics. The better of the two models in bold; the controls say what a score "
-        "means.",
+        "the mean of the metrics. The better of the two models in bold; the controls say what a "
+        "score means.",
         columns=(
             "dataset",
             "title",

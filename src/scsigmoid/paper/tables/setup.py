@@ -222,8 +222,8 @@ def evaluation_datasets(results: Results) -> Table:
         )
     note = "Simulated cells bear the name and the description of a real dataset."
     return Table(
-        caption="Evaluation datasets. Cells found here beside the paper's number; no model saw them "
-        "in training.",
+        caption="Evaluation datasets. Cells found here beside the paper's number; no model "
+        "saw them in training.",
         notes=[note] if any(results.facts(name)["simulated"] for name in config.datasets) else (),
         columns=columns,
         records=records,

@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from scsigmoid.paper.labels import context_label, provider_label
 from scsigmoid.paper.reported import reported
 from scsigmoid.paper.results import KernelTiming, Results
-from scsigmoid.paper.speed import STANDARD, costs, mean_tflops, notes, series, speed_ups
+from scsigmoid.paper.speed import (
+    STANDARD,
+    costs,
+    device_words,
+    mean_tflops,
+    notes,
+    series,
+    speed_ups,
+)
 from scsigmoid.paper.tables.writing import DASH, TIMES, Cell, Table, fixed, interval
 
 PASSES = ("forward", "backward")
@@ -28,12 +36,12 @@ def kernel_speed(results: Results) -> Table:
             rows.append(speed_up_row(found, padding, direction))
     rows.append([Cell("Decrease of the mean TFLOPS by padding")])
     rows += [padding_row(found, direction) for direction in PASSES]
-    machine = results.machine("kernel").get("device", "unknown device")
+    machine = device_words(results.machine("kernel"))
     confidence = results.config.benchmarks.kernel.confidence * 100
     return Table(
         caption=f"Speed of the attention kernels on {machine}. TFLOPS of each shape (higher is "
-        "better), the fastest in bold, and the mean speed-up over standard PyTorch attention with its "
-        f"range. The CSV has the times and their {confidence:g} % intervals.",
+        "better), the fastest in bold, and the mean speed-up over standard PyTorch attention with "
+        f"its range. The CSV has the times and their {confidence:g} % intervals.",
         columns=(
             "attention",
             "provider",
@@ -80,7 +88,7 @@ def shape_row(
         at_shape = [timing.tflops for timing in timings if timing.shape == shape]
         values.append(at_shape[0] if at_shape else math.nan)
     best = max((value for value in values if not math.isnan(value)), default=math.nan)
-    digits = 1 if best >= 10 else 4
+    digits = significant(best)
     return [
         Cell(f"{shape[1]} {TIMES} {shape[2]:,}"),
         *(Cell(fixed(value, digits), bold=value == best) for value in values),
@@ -177,7 +185,7 @@ def training_cost(results: Results) -> Table:
                             arm.gpu_hours,
                             arm.gpu_hours_low,
                             arm.gpu_hours_high,
-                            digits(arm.gpu_hours),
+                            significant(arm.gpu_hours),
                         ),
                         bold=arm is best,
                     )
@@ -190,7 +198,7 @@ def training_cost(results: Results) -> Table:
         )
     cells = results.config.benchmarks.throughput.projected_cells
     confidence = f"{results.config.benchmarks.throughput.confidence * 100:g} %"
-    machine = results.machine("throughput").get("device", "unknown device")
+    machine = device_words(results.machine("throughput"))
     return Table(
         caption=f"Training cost on {machine}. Hours of one device for {cells / 1e6:,.1f} million "
         f"cells, projected from the measured throughput, with {confidence} intervals; the lower in "
@@ -249,6 +257,6 @@ def training_cost(results: Results) -> Table:
     )
 
 
-def digits(value: float) -> int:
-    """Digits after the point that leave three or four significant ones."""
-    return max(0, 3 - math.floor(math.log10(value))) if value < 1000 else 0
+def significant(value: float) -> int:
+    """Digits after the point that leave at least three significant ones."""
+    return max(0, 2 - math.floor(math.log10(value))) if value > 0 else 0

@@ -9,6 +9,7 @@ from pathlib import Path
 from scsigmoid.files import atomic_path, write_text
 
 DASH, MINUS, TIMES = "\N{EN DASH}", "\N{MINUS SIGN}", "\N{MULTIPLICATION SIGN}"
+INFINITY = "\N{INFINITY}"
 LATEX = {
     "\\": r"\textbackslash{}",
     "&": r"\&",
@@ -26,11 +27,12 @@ LATEX = {
     "±": r"$\pm$",
     TIMES: r"$\times$",
     MINUS: r"$-$",
+    INFINITY: r"$\infty$",
     "β": r"$\beta$",
     "ε": r"$\epsilon$",
     DASH: "--",
 }
-MATHS = {"±": r"\pm ", TIMES: r"\times ", "%": r"\%", MINUS: "-"}
+MATHS = {"±": r"\pm ", TIMES: r"\times ", "%": r"\%", MINUS: "-", INFINITY: r"\infty "}
 
 
 @dataclass(frozen=True)
@@ -164,11 +166,8 @@ def as_latex(table: Table, name: str) -> str:
     ]
     for row in table.rows:
         if len(row) == 1:
-            lines += [
-                r"\hline",
-                rf"\multicolumn{{{len(kept)}}}{{l}}{{{row[0].latex}}} \\",
-                r"\hline",
-            ]
+            whole = rf"\multicolumn{{{len(kept)}}}{{l}}{{{row[0].latex}}} \\"
+            lines += [whole, r"\hline"] if lines[-1] == r"\hline" else [r"\hline", whole, r"\hline"]
         else:
             lines.append(" & ".join(row[index].latex for index in kept) + r" \\")
     lines += [r"\hline", r"\end{tabular}", r"\end{table}"]
@@ -189,17 +188,21 @@ def markdown_escape(text: str) -> str:
 
 def fixed(value: float, digits: int) -> str:
     """A number with a fixed number of digits; an en dash where there is none."""
+    if math.isinf(value):
+        return INFINITY if value > 0 else MINUS + INFINITY
     return DASH if math.isnan(value) else f"{value:,.{digits}f}"
 
 
 def signed(value: float, digits: int) -> str:
     """A number with its sign."""
-    return DASH if math.isnan(value) else f"{value:+,.{digits}f}".replace("-", MINUS)
+    if not math.isfinite(value):
+        return fixed(value, digits)
+    return f"{value:+,.{digits}f}".replace("-", MINUS)
 
 
 def interval(value: float, low: float, high: float, digits: int) -> str:
     """``0.467 [0.461, 0.472]``, or the value alone where there is no interval."""
-    if math.isnan(value) or math.isnan(low) or math.isnan(high):
+    if any(map(math.isnan, (value, low, high))):
         return fixed(value, digits)
     return f"{fixed(value, digits)} [{fixed(low, digits)}, {fixed(high, digits)}]"
 

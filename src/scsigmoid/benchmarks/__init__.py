@@ -1,0 +1,1 @@
+"""Speed: the attention kernels alone, and whole training steps."""

@@ -1,0 +1,65 @@
+"""What a benchmark ran on."""
+
+import os
+import platform
+import shutil
+import subprocess
+from pathlib import Path
+
+import torch
+
+from scsigmoid.training.devices import device_name
+
+
+def machine_facts(device: torch.device, command: str) -> dict[str, str]:
+    """The machine in words; empty strings stand for what it does not have.
+
+    Args:
+        device: what the benchmark ran on.
+        command: the command that ran it.
+    """
+    gpu = device.type == "cuda"
+    capability = torch.cuda.get_device_capability(device) if gpu else ()
+    return {
+        "device": device_name(device),
+        "capability": ".".join(map(str, capability)),
+        "cpu": cpu_name(),
+        "cpu_cores": str(os.cpu_count() or ""),
+        "threads": str(torch.get_num_threads()),
+        "torch": torch.__version__,
+        "triton": triton_version(),
+        "cuda": str(torch.version.cuda or ""),
+        "driver": driver_version() if gpu else "",
+        "python": platform.python_version(),
+        "command": command,
+    }
+
+
+def triton_version() -> str:
+    """Triton's version; empty where it is not installed."""
+    try:
+        import triton
+    except ImportError:
+        return ""
+    return str(triton.__version__)
+
+
+def cpu_name() -> str:
+    """The CPU's model, as Linux or the platform names it."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def driver_version() -> str:
+    """The NVIDIA driver's version, from ``nvidia-smi``; empty where that is not to be had."""
+    command = shutil.which("nvidia-smi")
+    if command is None:
+        return ""
+    query = [command, "--query-gpu=driver_version", "--format=csv,noheader"]
+    found = subprocess.run(query, capture_output=True, text=True, check=False, timeout=60)
+    return found.stdout.split("\n")[0].strip() if found.returncode == 0 else ""

@@ -1,0 +1,228 @@
+"""The training-throughput benchmark (section "Training Speed Performance").
+
+The training step of this project on cells of simulated lengths: sizes x contexts x attention.  The
+cells of a step are drawn from the seed, the context and the step alone, so both arms meet the same
+ones.
+"""
+
+import gc
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from scsigmoid.attention import choose_backend
+from scsigmoid.benchmarks.intervals import mean_interval
+from scsigmoid.benchmarks.machine import machine_facts
+from scsigmoid.benchmarks.rows import write_rows
+from scsigmoid.config.schema import Architecture, Size, ThroughputBenchmark, Training
+from scsigmoid.files import write_json
+from scsigmoid.model.encoder import Encoder
+from scsigmoid.model.parameters import count_parameters
+from scsigmoid.model.sizes import EncoderSettings
+from scsigmoid.progress import track
+from scsigmoid.seeds import derive
+from scsigmoid.tokens.vocabulary import SPECIAL
+from scsigmoid.training.batches import Batch, Masking, pack_genes
+from scsigmoid.training.devices import device_name, resolve_device, synchronise
+from scsigmoid.training.step import Trainer
+
+ATTENTIONS = ("sigmoid", "softmax")
+CPU_NOTE = "CPU, tiny shapes: hours of this CPU, not GPU-hours; not comparable with the paper"
+# Steps before the first reading: compilation, the allocator and the clocks settle.
+WARM_STEPS = {"cuda": 10, "cpu": 2}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThroughputRow:
+    """A row of ``throughput.csv``.
+
+    Attributes:
+        cells_per_step: cells of one step of one device.
+        steps_per_second: mean over the readings, with its interval; NaN where ``note`` says why.
+        gpu_hours: hours that one device needs for ``projected_cells`` at that rate.
+    """
+
+    size: str
+    parameters: int
+    context: int
+    attention: str
+    backend: str
+    layout: str
+    device: str
+    cells_per_step: int
+    steps_per_second: float
+    steps_per_second_low: float
+    steps_per_second_high: float
+    readings: int
+    cells_per_second: float
+    gpu_hours: float
+    gpu_hours_low: float
+    gpu_hours_high: float
+    projected_cells: float
+    note: str
+
+
+def run_throughput_benchmark(
+    settings: ThroughputBenchmark,
+    sizes: dict[str, Size],
+    architecture: Architecture,
+    training: Training,
+    seed: int,
+    device: str,
+    output_csv: str | Path,
+    output_json: str | Path,
+) -> None:
+    """Time training steps and project them to a corpus.
+
+    What does not fit in memory gets a row whose note says so.
+
+    Args:
+        settings: what is timed, and how long.
+        sizes: the encoders by name, at least those of ``settings.sizes``.
+        architecture: what all encoders share.
+        training: the optimiser's settings and the masking.
+        seed: of weights, lengths, cells and masks.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        output_csv: one row per size, context and attention.
+        output_json: facts of the machine.
+
+    Raises:
+        UserError: if a GPU is asked for and there is none.
+    """
+    torch.set_num_threads(training.threads)
+    place = resolve_device(device)
+    encoders = [
+        (
+            name,
+            EncoderSettings.of(
+                sizes[name], architecture, attention, context, settings.vocabulary, "auto"
+            ),
+        )
+        for name in settings.sizes
+        for context in settings.contexts
+        for attention in ATTENTIONS
+    ]
+    rows = []
+    for name, encoder in track(encoders, label="training throughput"):
+        try:
+            readings = steps_per_second(encoder, settings, training, seed, place)
+            note = CPU_NOTE if place.type == "cpu" else ""
+        except RuntimeError as error:
+            if not out_of_memory(error):
+                raise
+            readings, note = [], "does not fit in memory"
+        rows.append(row_of(name, encoder, settings, place, readings, note))
+        # The next model needs the memory, and a compiled step of its own.
+        gc.collect()
+        if place.type == "cuda":
+            torch.cuda.empty_cache()
+            torch.compiler.reset()
+    write_rows(output_csv, ThroughputRow, rows)
+    write_json(output_json, machine_facts(place, "scsigmoid benchmark-throughput"))
+
+
+def steps_per_second(
+    encoder: EncoderSettings,
+    settings: ThroughputBenchmark,
+    training: Training,
+    seed: int,
+    device: torch.device,
+) -> list[float]:
+    """Readings of the rate: one per ``read_every`` steps.
+
+    The batches of a reading are made before it: the benchmark times training, not the preparation
+    of data.
+    """
+    model = Encoder(encoder).initialise(derive(seed, "weights"))
+    trainer = Trainer(model, training, seed, device)
+    batches = simulated_batches(settings, encoder.context, training, seed)
+    step = 0
+
+    def take(count: int) -> float:
+        nonlocal step
+        prepared = [next(batches) for _ in range(count)]
+        synchronise(device)
+        begin = time.perf_counter()
+        for batch in prepared:
+            step += 1
+            trainer.step(step, [batch])
+        synchronise(device)
+        return count / (time.perf_counter() - begin)
+
+    take(WARM_STEPS[device.type])
+    return [take(settings.read_every) for _ in range(max(1, settings.steps // settings.read_every))]
+
+
+def simulated_batches(
+    settings: ThroughputBenchmark, context: int, training: Training, seed: int
+) -> Iterator[Batch]:
+    """Endless batches of random genes with log-normal lengths, cut at the context."""
+    generator = np.random.default_rng(derive(seed, "throughput", context))
+    step = 0
+    while True:
+        step += 1
+        drawn = generator.lognormal(
+            math.log(settings.median_length), settings.sigma_length, settings.cells_per_gpu
+        )
+        lengths = np.clip(np.rint(drawn), 1, context - 1).astype(np.int64)
+        genes = generator.integers(len(SPECIAL), settings.vocabulary, lengths.sum())
+        masking = Masking(
+            seed=derive(seed, "masks"),
+            draw=step,
+            fraction=training.mask_fraction,
+            replacement=training.mask_replacement,
+            vocabulary_size=settings.vocabulary,
+        )
+        yield pack_genes(genes, lengths, np.arange(settings.cells_per_gpu), masking)
+
+
+def row_of(
+    size: str,
+    encoder: EncoderSettings,
+    settings: ThroughputBenchmark,
+    device: torch.device,
+    readings: Sequence[float],
+    note: str,
+) -> ThroughputRow:
+    """The row of one configuration."""
+    value = low = high = math.nan
+    if readings:
+        value, low, high = mean_interval(readings, settings.confidence)
+    cells = settings.cells_per_gpu
+    return ThroughputRow(
+        size=size,
+        parameters=count_parameters(encoder).total,
+        context=encoder.context,
+        attention=encoder.attention,
+        backend=choose_backend(encoder.attention, encoder.backend, device),
+        layout="packed",
+        device=device_name(device),
+        cells_per_step=cells,
+        steps_per_second=value,
+        steps_per_second_low=low,
+        steps_per_second_high=high,
+        readings=len(readings),
+        cells_per_second=value * cells,
+        gpu_hours=hours(settings.projected_cells, value * cells),
+        gpu_hours_low=hours(settings.projected_cells, high * cells),
+        gpu_hours_high=hours(settings.projected_cells, low * cells),
+        projected_cells=settings.projected_cells,
+        note=note,
+    )
+
+
+def hours(cells: float, cells_per_second: float) -> float:
+    """Hours for so many cells.  An interval that reaches a rate of zero has no upper end: inf."""
+    if cells_per_second <= 0:
+        return math.inf
+    return cells / cells_per_second / 3600
+
+
+def out_of_memory(error: RuntimeError) -> bool:
+    """Whether an error means that a model does not fit; the CPU's allocator says so in words."""
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)

@@ -1,0 +1,128 @@
+"""Embeddings on disk: written and read as AnnData, and matched between models.
+
+Apart from the inference of :mod:`~.embeddings`, so that the metrics start without torch.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scsigmoid.errors import UserError
+from scsigmoid.files import atomic_path
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """The embedding of a dataset by one model.
+
+    Attributes:
+        path: where it was read from.
+        values: cells x hidden, float32, finite.
+        labels: cell type of each cell.
+        cells: row of each cell in the dataset's h5ad file, int64.
+        metadata: ``model``, ``attention``, ``context``, ``pooling``, ``checkpoint``,
+            ``vocabulary`` and ``simulated``.
+    """
+
+    path: Path
+    values: NDArray[np.float32]
+    labels: NDArray[np.str_]
+    cells: NDArray[np.int64]
+    metadata: dict[str, Any]
+
+
+def check_finite(values: NDArray[np.float32], subject: str) -> None:
+    """Refuse NaN and infinity, with the number of cells and the first of them."""
+    broken = np.flatnonzero(~np.isfinite(values).all(axis=1))
+    if len(broken):
+        raise UserError(
+            f"{subject} {len(broken)} of {len(values)} cells as NaN or infinity (the first is "
+            f"number {broken[0]}); the model diverged: check its journal and train it again"
+        )
+
+
+def write_embedding(
+    output: Path,
+    values: NDArray[np.float32],
+    labels: NDArray[Any],
+    cells: NDArray[np.int64],
+    metadata: Mapping[str, Any],
+) -> None:
+    """Write an embedding as AnnData; the same bytes for the same values."""
+    import anndata
+    import pandas as pd
+
+    adata = anndata.AnnData(
+        obs=pd.DataFrame(
+            {"cell_type": pd.Categorical(labels.astype(str))}, index=pd.Index(cells.astype(str))
+        ),
+        obsm={f"X_{metadata['model']}": values},
+        uns={"scsigmoid": dict(metadata)},
+    )
+    with atomic_path(output) as temporary:
+        adata.write_h5ad(temporary)
+
+
+def read_embedding(path: Path) -> Embedding:
+    """Read what :func:`write_embedding` wrote.
+
+    Raises:
+        UserError: if the file is missing or holds something else, or values are not finite.
+    """
+    import anndata
+
+    if not path.is_file():
+        raise UserError(f"{path}: no such embedding; run the target that makes it")
+    try:
+        adata = anndata.read_h5ad(path)
+        # anndata reads scalars as NumPy's
+        metadata = {
+            key: value.item() if isinstance(value, np.generic) else value
+            for key, value in adata.uns["scsigmoid"].items()
+        }
+        values = np.asarray(adata.obsm[f"X_{metadata['model']}"], dtype=np.float32)
+        labels = adata.obs["cell_type"].to_numpy().astype(str)
+        cells = adata.obs_names.to_numpy().astype(np.int64)
+    except (OSError, KeyError, ValueError, TypeError) as error:
+        raise UserError(
+            f"{path}: damaged, or not an embedding of this project; delete it and run again"
+        ) from error
+    check_finite(values, f"{path}: holds")
+    return Embedding(path, values, labels, cells, metadata)
+
+
+def read_arms(paths: Mapping[str, Path]) -> dict[str, Embedding]:
+    """Read the embeddings of one dataset by several models, of the same cells in the same order.
+
+    Args:
+        paths: model name to file.
+
+    Raises:
+        UserError: if the cells or their types differ between models, or a cell type is missing
+            from one.
+    """
+    arms = {name: read_embedding(path) for name, path in paths.items()}
+    first, *others = arms.values()
+    for other in others:
+        missing = sorted({*first.labels.tolist()} ^ {*other.labels.tolist()})
+        if missing:
+            lacking = first if missing[0] in other.labels else other
+            raise UserError(
+                f"{lacking.path}: has no cell of type {missing[0]!r}, which the other model has; "
+                "embed the same cells with both models"
+            )
+        if not np.array_equal(first.cells, other.cells):
+            raise UserError(
+                f"{other.path}: holds other cells than {first.path} ({len(other.cells)} and "
+                f"{len(first.cells)} cells); embed the same cells with both models"
+            )
+        if not np.array_equal(first.labels, other.labels):
+            raise UserError(
+                f"{other.path}: has other cell types than {first.path} for the same cells; embed "
+                "them again"
+            )
+    return arms

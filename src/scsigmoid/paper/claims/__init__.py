@@ -1,0 +1,151 @@
+"""Every quantitative claim of the paper, with our value and a verdict computed from it.
+
+A claim's requirements are checked first; where one does not hold the verdict is "not testable at
+this scale", with the reasons, and our value stands beside it all the same.  Otherwise the claim's
+rule compares our value, or its interval, with the paper's.
+"""
+
+import csv
+import math
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from scsigmoid.errors import UserError
+from scsigmoid.files import atomic_path
+from scsigmoid.paper.claims import arithmetic, quality, speed, stability, theory
+from scsigmoid.paper.claims.estimate import Estimate, Measure
+from scsigmoid.paper.claims.requirements import REQUIREMENTS
+from scsigmoid.paper.claims.rules import RULES
+from scsigmoid.paper.reported import Claim, reported
+from scsigmoid.paper.results import Results
+from scsigmoid.paper.tables.writing import plain
+
+REPRODUCED = "reproduced"
+NOT_REPRODUCED = "not reproduced"
+NOT_TESTABLE = "not testable at this scale"
+VERDICTS = (REPRODUCED, NOT_REPRODUCED, NOT_TESTABLE)
+MEASURES: dict[str, Measure] = {
+    **quality.MEASURES,
+    **stability.MEASURES,
+    **speed.MEASURES,
+    **theory.MEASURES,
+    **arithmetic.MEASURES,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """A row of ``claims.csv``.
+
+    Attributes:
+        id: unique name of the claim.
+        group: what it is about.
+        statement: the claim in our words.
+        location: labels of the paper's source where it stands.
+        paper_value: the paper's value; of a range the two ends.
+        unit: of all values.
+        our_value: our value; empty where there is none.
+        low: lower end of its interval or range.
+        high: upper end.
+        rule: how the values were compared.
+        verdict: one of :data:`VERDICTS`.
+        reason: why.
+        evidence: files below the results folder, or sources of this project.
+    """
+
+    id: str
+    group: str
+    statement: str
+    location: str
+    paper_value: str
+    unit: str
+    our_value: float
+    low: float
+    high: float
+    rule: str
+    verdict: str
+    reason: str
+    evidence: str
+
+
+COLUMNS = tuple(field.name for field in fields(Judged))
+
+
+def judge(results: Results, claim: Claim) -> Judged:
+    """Compute our value of a claim and its verdict."""
+    estimate = MEASURES[claim.measure](results, claim)
+    verdict, reason = decide(results, claim, estimate)
+    value = claim.value
+    return Judged(
+        id=claim.id,
+        group=claim.group,
+        statement=claim.statement,
+        location=claim.location,
+        paper_value=f"{value[0]:g} to {value[1]:g}" if isinstance(value, tuple) else plain(value),
+        unit=claim.unit,
+        our_value=float(estimate.value),
+        low=float(estimate.low),
+        high=float(estimate.high),
+        rule=claim.rule,
+        verdict=verdict,
+        reason=reason,
+        evidence="; ".join(estimate.evidence),
+    )
+
+
+def decide(results: Results, claim: Claim, estimate: Estimate) -> tuple[str, str]:
+    """Verdict and reason."""
+    unmet = [REQUIREMENTS[name](results, claim) for name in claim.requires]
+    unmet = [reason for reason in [*unmet, estimate.missing] if reason]
+    if unmet:
+        return NOT_TESTABLE, sentence("; ".join(dict.fromkeys("; ".join(unmet).split("; "))))
+    if estimate.refuted:
+        return NOT_REPRODUCED, sentence(estimate.note)
+    if math.isnan(estimate.value):
+        return NOT_TESTABLE, sentence(f"no value; {estimate.note}".rstrip("; "))
+    met, words = RULES[claim.rule](claim, estimate)
+    reason = f"{words}; {estimate.note}" if estimate.note else words
+    return (REPRODUCED if met else NOT_REPRODUCED), sentence(reason)
+
+
+def sentence(text: str) -> str:
+    """Text with a capital letter and a full stop."""
+    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
+
+
+def judge_all(results: Results) -> list[Judged]:
+    """Every claim of the paper, in the order of ``reported.yaml``."""
+    return [judge(results, claim) for claim in reported().claims]
+
+
+def make_claims(results: Results, output: str | Path) -> None:
+    """Check every claim and write ``claims.csv``.
+
+    Args:
+        results: the result files.
+        output: path of the CSV.
+
+    Raises:
+        UserError: if a result file is missing or damaged.
+    """
+    rows = judge_all(results)
+    with atomic_path(output) as part, part.open("w", newline="", encoding="utf-8") as handle:
+        writer = csv.writer(handle, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        writer.writerows([plain(getattr(row, name)) for name in COLUMNS] for row in rows)
+
+
+def read_claims(path: str | Path) -> list[dict[str, str]]:
+    """Read what :func:`make_claims` wrote.
+
+    Raises:
+        UserError: if the file is missing or is not such a table.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise UserError(f"{path}: no such result file; run the target that makes it")
+    with path.open(newline="", encoding="utf-8") as handle:
+        reader = csv.DictReader(handle)
+        if tuple(reader.fieldnames or ()) != COLUMNS:
+            raise UserError(f"{path}: not a table of claims; delete it and run again")
+        return list(reader)

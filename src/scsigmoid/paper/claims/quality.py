@@ -1,0 +1,273 @@
+"""Measures of what models were trained on and how good they are (section 5)."""
+
+from scsigmoid.measurements import Measurement
+from scsigmoid.paper.claims.estimate import Estimate, Measure, absent
+from scsigmoid.paper.labels import pairs
+from scsigmoid.paper.reported import Claim
+from scsigmoid.paper.results import Results
+from scsigmoid.paper.statistics import Interval, mean_interval, paired_difference
+from scsigmoid.paper.tables.mmd import Pair, improvement, mean_ratio, pair_rows
+from scsigmoid.paper.tables.quality import all_scores
+from scsigmoid.paper.tables.setup import parameters as count
+
+LENGTHS = "tokens/lengths.parquet"
+
+
+def corpus_cells(results: Results, _: Claim) -> Estimate:
+    """Number of training cells."""
+    return Estimate(value=results.training_cells, evidence=(LENGTHS,))
+
+
+def truncated_share(results: Results, claim: Claim) -> Estimate:
+    """Percent of the training cells with more genes than a context holds."""
+    lengths, cells = results.lengths
+    share = cells[lengths >= claim.of["context"]].sum() / cells.sum()
+    return Estimate(value=float(share) * 100, evidence=(LENGTHS, "figures/sequence_lengths.png"))
+
+
+def shortest_cell(results: Results, _: Claim) -> Estimate:
+    """Fewest genes of a training cell."""
+    return Estimate(value=float(results.lengths[0][0]), evidence=(LENGTHS,))
+
+
+def longest_cell(results: Results, _: Claim) -> Estimate:
+    """Most genes of a training cell."""
+    return Estimate(value=float(results.lengths[0][-1]), evidence=(LENGTHS,))
+
+
+def dataset_cells(results: Results, claim: Claim) -> Estimate:
+    """Number of cells of an evaluation dataset."""
+    dataset = claim.of["dataset"]
+    if dataset not in results.config.datasets:
+        return absent("not among the datasets")
+    cells = float(results.facts(dataset)["cells"])
+    return Estimate(value=cells, evidence=("tables/evaluation_datasets.csv",))
+
+
+def parameters(results: Results, _: Claim) -> Estimate:
+    """Parameters of the configured encoder."""
+    evidence = ("tables/model_architecture.csv", "tokens/vocabulary.parquet")
+    return Estimate(value=float(count(results)), evidence=evidence)
+
+
+def present(results: Results, claim: Claim) -> list[str]:
+    """The claim's datasets that were evaluated."""
+    return [name for name in claim.datasets if name in results.config.datasets]
+
+
+def lacking(results: Results, claim: Claim) -> str:
+    """Why nothing can be computed: a model or every dataset is not there."""
+    for name in claim.models:
+        if name not in results.config.models:
+            return f"there is no model {name}"
+    if claim.datasets and not present(results, claim):
+        return "none of the datasets was evaluated"
+    return ""
+
+
+def wins(differences: list[Interval], evidence: tuple[str, ...]) -> Estimate:
+    """How many differences are below 0; ``low`` counts those whose interval is, ``high`` those
+    whose interval is not above 0."""
+    return Estimate(
+        value=sum(found.value < 0 for found in differences),
+        low=sum(found.high < 0 for found in differences),
+        high=sum(not found.low > 0 for found in differences),
+        evidence=evidence,
+        note=f"counted over {len(differences)} comparisons",
+    )
+
+
+def validation_loss_wins(results: Results, claim: Claim) -> Estimate:
+    """In how many datasets and contexts sigmoid has the lower validation loss, paired by cell."""
+    if reason := lacking(results, claim):
+        return absent(reason)
+    compared = [pair for pair in pairs(results.config) if set(pair) <= set(claim.models)]
+    differences = [
+        paired_difference(results, dataset, sigmoid, softmax)
+        for dataset in present(results, claim)
+        for sigmoid, softmax in compared
+    ]
+    return wins(differences, ("tables/validation_loss.csv",))
+
+
+def longer_context_wins(results: Results, claim: Claim) -> Estimate:
+    """In how many datasets and attentions the longer context has the lower loss, paired by cell."""
+    if reason := lacking(results, claim):
+        return absent(reason)
+    (short_sigmoid, short_softmax), (long_sigmoid, long_softmax) = pairs(results.config)[:2]
+    differences = [
+        paired_difference(results, dataset, long, short)
+        for dataset in present(results, claim)
+        for long, short in ((long_sigmoid, short_sigmoid), (long_softmax, short_softmax))
+    ]
+    return wins(differences, ("tables/validation_loss.csv",))
+
+
+def best_model_wins(results: Results, claim: Claim) -> Estimate:
+    """On how many datasets a model has the lowest validation loss of all, paired by cell."""
+    if reason := lacking(results, claim):
+        return absent(reason)
+    best = claim.of["model"]
+    hardest = []
+    for dataset in present(results, claim):
+        others = [
+            paired_difference(results, dataset, best, model)
+            for model in claim.models
+            if model != best
+        ]
+        hardest.append(max(others, key=lambda found: found.high))
+    return wins(hardest, ("tables/validation_loss.csv",))
+
+
+def final_training_loss_lead(results: Results, claim: Claim) -> Estimate:
+    """Training loss of a model minus the lowest of the others, over the last tenth of the steps."""
+    if reason := lacking(results, claim):
+        return absent(reason)
+    losses = {name: results.journal(name)["loss"] for name in claim.models}
+    rows = max(2, min(len(values) for values in losses.values()) // 10)
+    last = {name: values[-rows:] for name, values in losses.items()}
+    own = last.pop(claim.of["model"])
+    other = min(last, key=lambda name: float(last[name].mean()))
+    found = mean_interval(own - last[other], 0.95)
+    return Estimate(
+        value=found.value,
+        low=found.low,
+        high=found.high,
+        evidence=tuple(f"training/{name}/journal.csv" for name in (claim.of["model"], other)),
+        note=f"next best is {other}; {rows} logged steps",
+    )
+
+
+def validation_loss(results: Results, claim: Claim) -> Estimate:
+    """Validation loss of one model on one dataset."""
+    if reason := lacking(results, claim):
+        return absent(reason)
+    dataset, model = claim.of["dataset"], claim.of["model"]
+    row = results.validation_loss(dataset, model)
+    evidence = (f"metrics/validation_loss/{dataset}/{model}.csv",)
+    return Estimate(value=row.value, low=row.low, high=row.high, evidence=evidence)
+
+
+def validation_difference(results: Results, claim: Claim) -> Estimate:
+    """Validation loss of the first model minus that of the second, paired by cell."""
+    if reason := lacking(results, claim):
+        return absent(reason)
+    found = paired_difference(results, claim.of["dataset"], claim.of["first"], claim.of["second"])
+    evidence = ("tables/validation_loss.csv",)
+    return Estimate(value=found.value, low=found.low, high=found.high, evidence=evidence)
+
+
+def scib_wins(results: Results, claim: Claim) -> Estimate:
+    """On how many datasets sigmoid has the higher score; the scores have no interval."""
+    if reason := lacking(results, claim):
+        return absent(reason)
+    sigmoid, softmax = results.config.evaluation.pair
+    metric = claim.of["metric"]
+    won = 0
+    for dataset in present(results, claim):
+        scores = all_scores(results, dataset)
+        if metric not in scores:
+            return absent(f"{metric} is not among evaluation.scib.metrics")
+        won += scores[metric][sigmoid].value > scores[metric][softmax].value
+    note = f"counted over {len(present(results, claim))} datasets"
+    return Estimate(value=won, evidence=("tables/scib.csv",), note=note)
+
+
+def mmd_of(results: Results, claim: Claim) -> tuple[str, list[Pair], str]:
+    """The claim's dataset, its pairs, and why they cannot be had."""
+    dataset = claim.datasets[0]
+    reason = lacking(results, claim)
+    if not reason and not (results.folder / f"metrics/mmd/{dataset}.csv").exists():
+        reason = f"{dataset} is not among evaluation.mmd.datasets"
+    if reason:
+        return dataset, [], reason
+    found = pair_rows(results, dataset)
+    return dataset, found, "" if found else "no pair of cell types was measured"
+
+
+def mmd_improvement(results: Results, claim: Claim) -> Estimate:
+    """Percent by which sigmoid's MMD is higher, averaged as the claim says."""
+    dataset, _, reason = mmd_of(results, claim)
+    row = None if reason else mean_ratio(results, dataset, claim.of["mean"])
+    if row is None:
+        return absent(reason or "the mean ratio was not measured")
+    other = mean_ratio(results, dataset, "mean_of_ratios")
+    value, low, high = ((end - 1) * 100 for end in (row.value, row.low, row.high))
+    return Estimate(
+        value=value,
+        low=low,
+        high=high,
+        evidence=(f"tables/mmd_{dataset}.csv",),
+        note=f"ratio of the means; mean of the pairs' ratios {percent(other)}",
+    )
+
+
+def percent(row: Measurement | None) -> str:
+    """A ratio as percent above 1."""
+    return "unknown" if row is None else improvement(row)
+
+
+def mmd_wins(results: Results, claim: Claim) -> Estimate:
+    """On how many pairs of cell types sigmoid has the higher MMD."""
+    dataset, found, reason = mmd_of(results, claim)
+    if reason:
+        return absent(reason)
+    ratios = [row.ratio for row in found if row.ratio is not None]
+    return Estimate(
+        value=sum(row.sigmoid.value > row.softmax.value for row in found),
+        low=sum(ratio.low > 1 for ratio in ratios),
+        high=sum(not ratio.high < 1 for ratio in ratios),
+        evidence=(f"tables/mmd_{dataset}.csv",),
+        note=f"counted over {len(found)} pairs",
+    )
+
+
+def mmd_pairs(results: Results, claim: Claim) -> Estimate:
+    """Number of pairs of cell types."""
+    dataset, found, reason = mmd_of(results, claim)
+    if reason:
+        return absent(reason)
+    return Estimate(value=len(found), evidence=(f"tables/mmd_{dataset}.csv",))
+
+
+def mmd_ratio(results: Results, claim: Claim) -> Estimate:
+    """Sigmoid's MMD over softmax's for one pair of cell types, with its paired interval."""
+    dataset, found, reason = mmd_of(results, claim)
+    if reason:
+        return absent(reason)
+    types = {part.lower() for part in claim.of["pair"].split(" vs ")}
+    for row in found:
+        if {part.lower() for part in row.name.split(" vs ")} == types:
+            if row.ratio is None:
+                return absent("this pair has no paired ratio")
+            return Estimate(
+                value=row.ratio.value,
+                low=row.ratio.low,
+                high=row.ratio.high,
+                evidence=(f"tables/mmd_{dataset}.csv",),
+            )
+    return absent("this pair of cell types was not measured")
+
+
+MEASURES: dict[str, Measure] = {
+    function.__name__: function
+    for function in (
+        corpus_cells,
+        truncated_share,
+        shortest_cell,
+        longest_cell,
+        dataset_cells,
+        parameters,
+        validation_loss_wins,
+        longer_context_wins,
+        best_model_wins,
+        final_training_loss_lead,
+        validation_loss,
+        validation_difference,
+        scib_wins,
+        mmd_improvement,
+        mmd_wins,
+        mmd_pairs,
+        mmd_ratio,
+    )
+}

@@ -1,0 +1,175 @@
+"""Measures of the stress test (section "Training Stability"), from the journals."""
+
+import functools
+from collections.abc import Callable
+
+import numpy as np
+
+from scsigmoid.paper.claims.estimate import Estimate, Measure, absent
+from scsigmoid.paper.reported import Claim
+from scsigmoid.paper.results import Journal, Results
+from scsigmoid.paper.smoothing import moving_median
+
+#: A run has diverged when its loss, having fallen, loses this share of the fall and stays there.
+LOST = 0.5
+
+
+def divergence(journal: Journal) -> int | None:
+    """Index of the row from which the smoothed loss stays lost; None for a run that converges.
+
+    Lost means above the lowest smoothed loss by more than half of the fall from the start, or not
+    finite.
+    """
+    loss = moving_median(journal["loss"])
+    lowest = int(np.argmin(loss))
+    lost = loss > loss[lowest] + LOST * (loss[0] - loss[lowest])
+    lost[: lowest + 1] = False
+    if not lost[-1]:
+        return None
+    kept = np.flatnonzero(~lost)
+    return int(kept[-1]) + 1
+
+
+def of_journal(measure: Callable[[Journal], Estimate]) -> Measure:
+    """A measure of the claim's one model, with its journal as evidence."""
+
+    @functools.wraps(measure)
+    def measured(results: Results, claim: Claim) -> Estimate:
+        (model,) = claim.models
+        if model not in results.config.models:
+            return absent(f"there is no model {model}")
+        found = measure(results.journal(model))
+        return Estimate(
+            value=found.value,
+            low=found.low,
+            high=found.high,
+            evidence=(f"training/{model}/journal.csv", "figures/stability.png"),
+            note=found.note,
+            missing=found.missing,
+            refuted=found.refuted,
+        )
+
+    return measured
+
+
+@of_journal
+def diverges(journal: Journal) -> Estimate:
+    """1 where the run diverges, 0 where it does not."""
+    found = divergence(journal)
+    note = "" if found is None else f"from step {int(journal['step'][found]):,}"
+    return Estimate(value=float(found is not None), note=note)
+
+
+@of_journal
+def divergence_step(journal: Journal) -> Estimate:
+    """The step at which the run diverges."""
+    found = divergence(journal)
+    if found is None:
+        return Estimate(refuted=True, note="the run does not diverge")
+    return Estimate(value=float(journal["step"][found]))
+
+
+@of_journal
+def lowest_loss(journal: Journal) -> Estimate:
+    """Lowest smoothed loss."""
+    return Estimate(value=float(moving_median(journal["loss"]).min()))
+
+
+@of_journal
+def loss_after_divergence(journal: Journal) -> Estimate:
+    """Median loss after the divergence; infinite where it is not finite."""
+    found = divergence(journal)
+    if found is None:
+        return Estimate(refuted=True, note="the run does not diverge")
+    return Estimate(value=float(np.median(whole(journal["loss"][found:]))))
+
+
+@of_journal
+def gradient_peak(journal: Journal) -> Estimate:
+    """Largest gradient norm; infinite where one is not finite."""
+    return Estimate(value=float(whole(journal["gradient_norm"]).max()))
+
+
+@of_journal
+def gradient_orders(journal: Journal) -> Estimate:
+    """Powers of ten from the median gradient norm before the divergence to the peak after it."""
+    found = divergence(journal)
+    if found is None:
+        return Estimate(refuted=True, note="the run does not diverge")
+    norm = whole(journal["gradient_norm"])
+    # The explosion may show in the gradients some rows before it shows in the loss.
+    return Estimate(value=float(np.log10(norm.max() / np.median(norm[:found]))))
+
+
+@of_journal
+def score_peak(journal: Journal) -> Estimate:
+    """Largest attention score of layer 0; infinite where one is not finite."""
+    return Estimate(value=float(whole(journal["attention_score_max"]).max()))
+
+
+@of_journal
+def final_loss(journal: Journal) -> Estimate:
+    """Smoothed loss at the end."""
+    return Estimate(value=float(moving_median(journal["loss"])[-1]))
+
+
+@of_journal
+def largest_rise(journal: Journal) -> Estimate:
+    """How far the smoothed loss ever rises above what it was before."""
+    loss = moving_median(journal["loss"])
+    return Estimate(value=float((loss - np.minimum.accumulate(loss)).max()))
+
+
+@of_journal
+def gradient_range(journal: Journal) -> Estimate:
+    """Median gradient norm, with the smallest and the largest."""
+    return ranged(journal["gradient_norm"])
+
+
+@of_journal
+def gradient_trend(journal: Journal) -> Estimate:
+    """Powers of ten from the first to the last quarter's median gradient norm."""
+    norm = whole(journal["gradient_norm"])
+    quarter = max(1, len(norm) // 4)
+    return Estimate(value=float(np.log10(np.median(norm[-quarter:]) / np.median(norm[:quarter]))))
+
+
+@of_journal
+def score_range(journal: Journal) -> Estimate:
+    """Median of the largest score of layer 0, with the smallest and the largest."""
+    return ranged(journal["attention_score_max"])
+
+
+def ranged(values: np.ndarray) -> Estimate:
+    """Median, minimum and maximum."""
+    values = whole(values)
+    return Estimate(
+        value=float(np.median(values)),
+        low=float(values.min()),
+        high=float(values.max()),
+        note="median, smallest and largest",
+    )
+
+
+def whole(values: np.ndarray) -> np.ndarray:
+    """Values with infinity in place of what is not finite."""
+    return np.where(np.isfinite(values), values, np.inf)
+
+
+MEASURES: dict[str, Measure] = {
+    function.__name__: function
+    for function in (
+        diverges,
+        divergence_step,
+        lowest_loss,
+        loss_after_divergence,
+        gradient_peak,
+        gradient_orders,
+        score_peak,
+        final_loss,
+        largest_rise,
+        gradient_range,
+        gradient_trend,
+        score_range,
+    )
+}

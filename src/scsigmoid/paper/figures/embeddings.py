@@ -1,0 +1,117 @@
+"""Embeddings: scIB scores (fig:scib) and UMAP (fig:umap_mmd)."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from scsigmoid.paper.figures.style import (
+    DOUBLE,
+    MUTED,
+    PALETTE,
+    evaluated_on,
+    new_figure,
+    remark,
+    starred,
+)
+from scsigmoid.paper.labels import METRICS, model_label
+from scsigmoid.paper.results import Results
+from scsigmoid.paper.tables.quality import all_scores
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MARKERS = "osD^vp<>*"
+#: At most so many points of a panel are drawn; more only make the PDF large.
+POINTS = 100_000
+
+
+def scib(results: Results) -> "Figure":
+    """Scatter of sigmoid (y) over softmax (x), one panel a metric, one mark a dataset."""
+    config = results.config
+    sigmoid, softmax = config.evaluation.pair
+    scores = {dataset: all_scores(results, dataset) for dataset in config.datasets}
+    metrics = list(next(iter(scores.values())))
+    kinds = {found[metrics[0]][sigmoid].simulated for found in scores.values()}
+    figure = new_figure(DOUBLE, 2.8)
+    grid = figure.subplots(1, len(metrics), squeeze=False)[0]
+    for axes, metric in zip(grid, metrics, strict=True):
+        points = {
+            dataset: (found[metric][softmax].value, found[metric][sigmoid].value)
+            for dataset, found in scores.items()
+        }
+        for index, (dataset, (x, y)) in enumerate(points.items()):
+            simulated = scores[dataset][metric][sigmoid].simulated
+            axes.plot(
+                x,
+                y,
+                MARKERS[index % len(MARKERS)],
+                color=PALETTE[index % len(PALETTE)],
+                markersize=5,
+                markeredgecolor="white",
+                markeredgewidth=0.4,
+                label=starred(config.datasets[dataset].title, simulated, kinds),
+            )
+        values = np.array(list(points.values())).ravel()
+        room = max(0.02, 0.12 * float(np.ptp(values)))
+        limits = (float(values.min()) - room, float(values.max()) + room)
+        axes.plot(limits, limits, color=MUTED, linewidth=0.8, linestyle="--", zorder=0)
+        axes.set_xlim(limits)
+        axes.set_ylim(limits)
+        axes.set_aspect("equal")
+        axes.locator_params(nbins=4)
+        wins = sum(y > x for x, y in points.values())
+        axes.set_title(METRICS.get(metric, metric))
+        axes.set_xlabel(f"Softmax\n(sigmoid higher: {wins} of {len(points)})")
+    grid[0].set_ylabel("Sigmoid")
+    handles, labels = grid[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=min(len(labels), 4))
+    remark(
+        figure,
+        f"{model_label(config, sigmoid)} against {model_label(config, softmax)}; above "
+        "the diagonal sigmoid is better.",
+        evaluated_on(kinds),
+    )
+    return figure
+
+
+def umap(results: Results, dataset: str) -> "Figure":
+    """UMAP of both models' embeddings, softmax left, sigmoid right, the same colours."""
+    config = results.config
+    sigmoid, softmax = config.evaluation.pair
+    points = {name: results.umap(dataset, name) for name in (softmax, sigmoid)}
+    types = sorted({kind for found in points.values() for kind in found.cell_type})
+    rows = -(-len(types) // 4)
+    figure = new_figure(DOUBLE, 3.45 + 0.14 * rows)
+    grid = figure.subplots(1, 2)
+    for axes, (name, found) in zip(grid, points.items(), strict=True):
+        chosen = np.linspace(0, len(found.x) - 1, min(len(found.x), POINTS)).astype(int)
+        size = float(np.clip(6000 / len(chosen), 0.3, 14))
+        for index, kind in enumerate(types):
+            at = chosen[found.cell_type[chosen] == kind]
+            axes.scatter(
+                found.x[at],
+                found.y[at],
+                s=size,
+                color=PALETTE[index % len(PALETTE)],
+                marker=MARKERS[index // len(PALETTE) % len(MARKERS)],
+                linewidths=0,
+                alpha=0.85,
+                label=kind,
+                rasterized=True,
+            )
+        axes.set_title(model_label(config, name))
+        axes.set_xlabel("UMAP 1")
+        axes.set_xticks([])
+        axes.set_yticks([])
+        axes.set_aspect("equal", adjustable="datalim")
+    grid[0].set_ylabel("UMAP 2")
+    handles, labels = grid[0].get_legend_handles_labels()
+    legend = figure.legend(handles, labels, loc="outside upper center", ncols=min(len(types), 4))
+    for handle in legend.legend_handles:
+        if handle is not None and hasattr(handle, "set_sizes"):
+            handle.set_sizes([22])
+            handle.set_alpha(1.0)
+    title = config.datasets[dataset].title
+    simulated = ", simulated" if results.facts(dataset)["simulated"] else ""
+    remark(figure, f"{title}: {len(points[sigmoid].x):,} cells{simulated}.")
+    return figure

@@ -1,0 +1,246 @@
+"""Speed: kernels (fig:tflops, fig:latency_supp) and training (fig:throughput)."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from scsigmoid.paper.figures.lengths import thousands
+from scsigmoid.paper.figures.style import DOUBLE, colours, gridded, logarithmic, new_figure, remark
+from scsigmoid.paper.labels import ATTENTIONS, context_label, provider_label
+from scsigmoid.paper.results import KernelTiming, Results
+from scsigmoid.paper.speed import OURS, Cost, costs, device_words, named_size, notes, series
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+PASSES = ("forward", "backward")
+# Blues are sigmoid attention, warm colours softmax: shade and marker tell providers apart.
+SHADES = {
+    "sigmoid": ("#0072B2", "#56B4E9", "#00476f", "#9fd3f2", "#3b8ea5"),
+    "softmax": ("#D55E00", "#E69F00", "#8c3b00", "#CC79A7", "#b8a000", "#7a4a6a"),
+}
+MARKERS = "osD^vp<>*"
+Panels = dict[tuple[float, int, str], "Axes"]
+
+
+def looks(
+    found: dict[tuple[str, str], list[KernelTiming]],
+) -> dict[tuple[str, str], dict[str, str]]:
+    """Colour, marker and label of each series; ours first among the sigmoid kernels."""
+    used = {"sigmoid": 0, "softmax": 0}
+    look: dict[tuple[str, str], dict[str, str]] = {}
+    for key in ordered(found):
+        attention = found[key][0].attention
+        several = sum(provider == key[0] for provider, _ in found) > 1
+        shades = SHADES[attention]
+        look[key] = {
+            "color": shades[used[attention] % len(shades)],
+            "marker": MARKERS[len(look) % len(MARKERS)],
+            "label": provider_label(key[0]) + (f", {key[1]}" if several else ""),
+        }
+        used[attention] += 1
+    return look
+
+
+def ordered(found: dict[tuple[str, str], list[KernelTiming]]) -> list[tuple[str, str]]:
+    """Ours first, then the sigmoid kernels, then softmax, each in the order of the file."""
+    return sorted(found, key=lambda key: (key[0] != OURS, found[key][0].attention))
+
+
+def panels(results: Results, figure: "Figure") -> Panels:
+    """Rows: padding, then head dimension; columns: forward, backward (as in the paper)."""
+    timings = [timing for rows in series(results).values() for timing in rows]
+    levels = sorted({timing.padding for timing in timings})
+    dimensions = sorted({timing.head_dimension for timing in timings})
+    rows = [(padding, dimension) for padding in levels for dimension in dimensions]
+    grid = figure.subplots(len(rows), 2, squeeze=False, sharex=True)
+    found: Panels = {}
+    for row, (padding, dimension) in enumerate(rows):
+        for column, direction in enumerate(PASSES):
+            axes = grid[row][column]
+            axes.set_title(
+                f"{direction.capitalize()}, head dimension {dimension}, {padding * 100:g} % padding"
+            )
+            gridded(axes)
+            found[padding, dimension, direction] = axes
+    for axes in grid[-1]:
+        axes.set_xlabel("Sequence length (tokens)")
+    return found
+
+
+def timings_of(
+    rows: Sequence[KernelTiming], padding: float, dimension: int, direction: str
+) -> list[KernelTiming]:
+    """The timings of one panel, by length."""
+    chosen = [
+        row
+        for row in rows
+        if (row.padding, row.head_dimension, row.direction) == (padding, dimension, direction)
+    ]
+    return sorted(chosen, key=lambda row: row.length)
+
+
+def tflops(results: Results) -> "Figure":
+    """Bars of TFLOPS with their intervals, one panel a head dimension, padding and pass."""
+    found = series(results)
+    look = looks(found)
+    lengths = sorted({timing.length for rows in found.values() for timing in rows})
+    figure = new_figure(DOUBLE, 7.6)
+    width = 0.84 / max(len(look), 1)
+    grid = panels(results, figure)
+    for (padding, dimension, direction), axes in grid.items():
+        for index, (key, style) in enumerate(look.items()):
+            rows = timings_of(found[key], padding, dimension, direction)
+            values = np.array([row.tflops for row in rows])
+            lows = np.array([row.tflops_low for row in rows])
+            highs = np.array([row.tflops_high for row in rows])
+            places = np.array([lengths.index(row.length) for row in rows], dtype=float)
+            axes.bar(
+                places + (index - (len(look) - 1) / 2) * width,
+                values,
+                width * 0.92,
+                yerr=np.abs([values - lows, highs - values]),
+                color=style["color"],
+                label=style["label"],
+                error_kw={"elinewidth": 0.6, "ecolor": "#222222"},
+            )
+        axes.set_xticks(range(len(lengths)), [context_label(length) for length in lengths])
+        if direction == PASSES[0]:
+            axes.set_ylabel("TFLOPS")
+    legend(figure, grid)
+    remark(figure, benchmark_note(results), interval_note(results, "Bars"))
+    return figure
+
+
+def latency(results: Results) -> "Figure":
+    """Lines of milliseconds with shaded intervals, one panel a head dimension, padding and pass."""
+    found = series(results)
+    look = looks(found)
+    lengths = sorted({timing.length for rows in found.values() for timing in rows})
+    figure = new_figure(DOUBLE, 7.6)
+    grid = panels(results, figure)
+    for (padding, dimension, direction), axes in grid.items():
+        for key, style in look.items():
+            rows = timings_of(found[key], padding, dimension, direction)
+            places = [row.length for row in rows]
+            axes.fill_between(
+                places,
+                [row.milliseconds_low for row in rows],
+                [row.milliseconds_high for row in rows],
+                color=style["color"],
+                alpha=0.25,
+                linewidth=0,
+            )
+            axes.plot(
+                places,
+                [row.milliseconds for row in rows],
+                color=style["color"],
+                marker=style["marker"],
+                markersize=3.2,
+                label=style["label"],
+            )
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(lengths, [context_label(length) for length in lengths])
+        axes.xaxis.minorticks_off()
+        logarithmic(axes)
+        if direction == PASSES[0]:
+            axes.set_ylabel("Milliseconds")
+    legend(figure, grid)
+    remark(figure, benchmark_note(results), interval_note(results, "Shaded"))
+    return figure
+
+
+def legend(figure: "Figure", grid: Panels) -> None:
+    """One legend above all panels."""
+    handles, labels = next(iter(grid.values())).get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=min(len(labels), 4))
+
+
+def interval_note(results: Results, mark: str) -> str:
+    """What the error bars or shaded regions are."""
+    confidence = results.config.benchmarks.kernel.confidence * 100
+    subject = "Error bars" if mark == "Bars" else "Shaded regions"
+    return f"{subject}: {confidence:g} % intervals."
+
+
+def benchmark_note(results: Results) -> str:
+    """Device and the rows' notes."""
+    device = device_words(results.machine("kernel"))
+    kernel = results.config.benchmarks.kernel
+    lines = [f"{device}; {kernel.tokens:,} tokens per batch, hidden size {kernel.hidden:,}."]
+    return " ".join([*lines, *notes(results.kernel)])
+
+
+def gpu_hours(results: Results) -> "Figure":
+    """Bars of hours, one panel a context, one pair a size, with what sigmoid saves above it."""
+    found = costs(results)
+    contexts = list(dict.fromkeys(cost.context for cost in found))
+    figure = new_figure(DOUBLE, 2.7)
+    grid = figure.subplots(1, max(len(contexts), 1), squeeze=False)[0]
+    for axes, context in zip(grid, contexts, strict=False):
+        draw_costs(axes, [cost for cost in found if cost.context == context], colours(results))
+        axes.set_title(f"Context {context_label(context)}")
+    unit = "GPU-hours" if any(cost.sigmoid.device != "cpu" for cost in found) else "Hours"
+    cells = results.config.benchmarks.throughput.projected_cells / 1e6
+    grid[0].set_ylabel(f"{unit} for {cells:,.1f}M cells")
+    handles, labels = grid[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper right", ncols=2)
+    device = device_words(results.machine("throughput"))
+    confidence = results.config.benchmarks.throughput.confidence * 100
+    remark(
+        figure,
+        f"{device}. Above each pair: hours that sigmoid saves. Error bars: {confidence:g} % "
+        "intervals.",
+        shrunk_sizes(found),
+        *notes(results.throughput),
+    )
+    return figure
+
+
+def shrunk_sizes(found: Sequence[Cost]) -> str:
+    """That the models are smaller than their names say; empty where they are not."""
+    counts = [cost.sigmoid.parameters for cost in found]
+    if all(abs(cost.sigmoid.parameters / named_size(cost.size) - 1) < 0.15 for cost in found):
+        return ""
+    return (
+        f"Sizes bear the paper's names; these models have {min(counts) / 1e6:.2g}M to "
+        f"{max(counts) / 1e6:.2g}M parameters."
+    )
+
+
+def draw_costs(axes: "Axes", found: Sequence[Cost], colour: dict[str, str]) -> None:
+    """One context's pairs of bars."""
+    gridded(axes)
+    for offset, attention in ((-0.2, "sigmoid"), (0.2, "softmax")):
+        rows = [getattr(cost, attention) for cost in found]
+        values = np.array([row.gpu_hours for row in rows])
+        lows = np.array([row.gpu_hours_low for row in rows])
+        highs = np.array([row.gpu_hours_high for row in rows])
+        axes.bar(
+            np.arange(len(rows)) + offset,
+            values,
+            0.38,
+            yerr=np.abs(np.nan_to_num([values - lows, highs - values], posinf=0.0)),
+            color=colour[attention],
+            label=attention.capitalize(),
+            error_kw={"elinewidth": 0.7, "capsize": 1.5, "ecolor": "#222222"},
+        )
+    for place, cost in enumerate(found):
+        arms = [getattr(cost, arm) for arm in ATTENTIONS]
+        reach = [value for arm in arms for value in (arm.gpu_hours, arm.gpu_hours_high)]
+        top = max(value for value in reach if np.isfinite(value))
+        axes.annotate(
+            f"{cost.saved:+.1f} %".replace("-", "\N{MINUS SIGN}"),
+            (place, top),
+            xytext=(0, 2),
+            textcoords="offset points",
+            ha="center",
+            fontsize=7,
+        )
+    axes.margins(y=0.12)
+    axes.set_ylim(bottom=0)
+    axes.set_xticks(range(len(found)), [cost.size for cost in found])
+    axes.set_xlabel("Model size")
+    axes.yaxis.set_major_formatter(thousands)

@@ -1,0 +1,149 @@
+"""The look that all figures share, and how they are saved."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scsigmoid.files import atomic_path
+from scsigmoid.paper.results import Results
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+#: Widths of a printed page in inches: one column, both columns.
+SINGLE, DOUBLE = 3.35, 6.9
+INK, MUTED, RULE = "#222222", "#666666", "#d0d0d0"
+#: Colours that colour-blind readers can tell apart (Okabe and Ito), for categories.
+PALETTE = (
+    "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#B8A900", "#444444",
+)  # fmt: skip
+STYLE: Any = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 7.5,
+    "axes.titlesize": 8,
+    "axes.labelsize": 7.5,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 7,
+    "legend.frameon": False,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "axes.linewidth": 0.6,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "xtick.minor.width": 0.4,
+    "ytick.minor.width": 0.4,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlelocation": "left",
+    "lines.linewidth": 1.2,
+    "grid.color": RULE,
+    "grid.linewidth": 0.5,
+    "axes.axisbelow": True,
+    # TrueType, so that journals and editors can read the text.
+    "pdf.fonttype": 42,
+    "ps.fonttype": 42,
+    "svg.hashsalt": "scsigmoid",
+}
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Draw without a display, in the project's style."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    with mpl.rc_context({**mpl.rcParamsDefault, "backend": "agg", **STYLE}):
+        yield
+
+
+def new_figure(width: float, height: float) -> "Figure":
+    """A figure of a printed size in inches, whose parts never overlap."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def save(figure: "Figure", results: Results, png: str | Path, pdf: str | Path) -> None:
+    """Write both formats, without dates, so that the same figure has the same bytes."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    FigureCanvasAgg(figure)
+    dpi = results.config.figures.dpi
+    with atomic_path(png) as temporary:
+        figure.savefig(temporary, format="png", dpi=dpi, metadata={"Software": None})
+    with atomic_path(pdf) as temporary:
+        dates = {"CreationDate": None, "ModDate": None, "Producer": None, "Creator": None}
+        figure.savefig(temporary, format="pdf", dpi=dpi, metadata=dates)
+
+
+def remark(figure: "Figure", *texts: str) -> None:
+    """Small print below the figure: what a reader must know of the data."""
+    import textwrap
+
+    words = " ".join(text for text in texts if text)
+    if not words:
+        return
+    width, height = figure.get_size_inches()
+    lines = textwrap.wrap(words, int(width * 19))
+    share = (0.09 + 0.125 * len(lines)) / height
+    engine = figure.get_layout_engine()
+    assert engine is not None
+    engine.set(rect=(0, share, 1, 1 - share))  # type: ignore[call-arg]
+    figure.text(
+        0.008,
+        0.03 / height,
+        "\n".join(lines),
+        fontsize=7,
+        color=MUTED,
+        va="bottom",
+        linespacing=1.2,
+    )
+
+
+def colours(results: Results) -> dict[str, str]:
+    """The colour of each attention."""
+    figures = results.config.figures
+    return {"sigmoid": figures.sigmoid_colour, "softmax": figures.softmax_colour}
+
+
+def gridded(axes: "Axes", axis: str = "y") -> None:
+    """Faint lines behind the data."""
+    axes.grid(axis=axis, which="major")  # type: ignore[arg-type]
+
+
+def logarithmic(axes: "Axes") -> None:
+    """A logarithmic y axis with a few plain labels, whether it spans a part of a decade or ten."""
+    from matplotlib.ticker import FuncFormatter, LogFormatterMathtext, LogLocator
+
+    axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    narrow = high / low < 1e3
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if narrow else (1,), numticks=9))
+    plain = FuncFormatter(lambda value, _: f"{value:g}")
+    axes.yaxis.set_major_formatter(plain if narrow else LogFormatterMathtext())
+    axes.yaxis.minorticks_off()
+
+
+def trained_on(results: Results) -> str:
+    """What the training cells were, for the small print; empty for real cells."""
+    kind = results.training_data
+    return "" if kind == "real" else f"Trained on {kind} cells."
+
+
+def evaluated_on(kinds: set[bool]) -> str:
+    """What the evaluated cells were, for the small print; empty for real cells."""
+    if kinds == {True}:
+        return "Evaluated on simulated cells."
+    return "Datasets marked * hold simulated cells." if True in kinds else ""
+
+
+def starred(title: str, simulated: bool, kinds: set[bool]) -> str:
+    """A dataset's title, marked where simulated and real ones stand side by side."""
+    return f"{title} *" if simulated and len(kinds) > 1 else title

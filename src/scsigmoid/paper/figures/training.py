@@ -1,0 +1,189 @@
+"""Training and validation loss (fig:training_validation_loss), stability (fig:stability)."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from scsigmoid.paper.figures.lengths import thousands
+from scsigmoid.paper.figures.style import (
+    DOUBLE,
+    INK,
+    colours,
+    evaluated_on,
+    gridded,
+    logarithmic,
+    new_figure,
+    remark,
+    starred,
+    trained_on,
+)
+from scsigmoid.paper.labels import context_label, model_label, nominal, short_label, shrunk
+from scsigmoid.paper.results import Results
+from scsigmoid.paper.smoothing import moving_mean
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MARKERS = "osD^"
+LINES = ("--", "-", ":", "-.")
+
+
+def loss(results: Results) -> "Figure":
+    """Left: training loss of all models.  Right: validation loss, one small panel a dataset.
+
+    Circles are the shortest context, squares the next; blue is sigmoid, vermilion softmax.
+    """
+    config = results.config
+    models = [name for name, model in config.models.items() if not model.stress]
+    contexts = sorted({config.models[name].context for name in models})
+    datasets = list(config.datasets)
+    columns = max(1, -(-len(datasets) // 2)) if len(datasets) > 3 else 1
+    rows = -(-len(datasets) // columns)
+    figure = new_figure(DOUBLE, 3.5)
+    left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(2.1, 0.95 * columns + 0.6))[
+        0
+    ]
+    draw_training(left.add_subplot(), results, models, contexts)
+
+    grid = right.subplots(rows, columns, squeeze=False, sharex=True)
+    kinds = {results.validation_loss(dataset, models[0]).simulated for dataset in datasets}
+    for axes, dataset in zip(grid.flat, datasets, strict=False):
+        draw_validation(axes, results, dataset, models, contexts)
+        simulated = results.validation_loss(dataset, models[0]).simulated
+        axes.set_title(starred(config.datasets[dataset].title, simulated, kinds), fontsize=7.2)
+    for axes in list(grid.flat)[len(datasets) :]:
+        axes.set_visible(False)
+    for column in range(columns):
+        lowest = max(row for row in range(rows) if row * columns + column < len(datasets))
+        grid[lowest][column].tick_params(labelbottom=True)
+    right.supylabel("Validation loss (nats per masked gene)", fontsize=7.5)
+    handles, labels = left.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=4)
+    confidence = config.evaluation.validation_loss.confidence * 100
+    remark(
+        figure,
+        f"Bars: {confidence:g} % intervals over the cells.",
+        trained_on(results),
+        evaluated_on(kinds),
+    )
+    return figure
+
+
+def draw_training(axes: "Axes", results: Results, models: list[str], contexts: list[int]) -> None:
+    """Training loss, faint as logged and strong as a moving mean."""
+    colour = colours(results)
+    for name in models:
+        model = results.config.models[name]
+        journal = results.journal(name)
+        index = contexts.index(model.context)
+        axes.plot(
+            journal["step"],
+            journal["loss"],
+            color=colour[model.attention],
+            alpha=0.18,
+            linewidth=0.6,
+        )
+        axes.plot(
+            journal["step"],
+            moving_mean(journal["loss"]),
+            color=colour[model.attention],
+            linestyle=LINES[index % len(LINES)],
+            marker=MARKERS[index % len(MARKERS)],
+            markersize=3.2,
+            markevery=(0.06 + 0.05 * index, 0.22),
+            label=model_label(results.config, name),
+        )
+    gridded(axes)
+    axes.set_xlabel("Step")
+    axes.set_ylabel("Training loss (nats per masked gene)")
+    axes.xaxis.set_major_formatter(thousands)
+
+
+def draw_validation(
+    axes: "Axes", results: Results, dataset: str, models: list[str], contexts: list[int]
+) -> None:
+    """One dataset: loss by context, one marker a model."""
+    colour = colours(results)
+    for name in models:
+        model = results.config.models[name]
+        row = results.validation_loss(dataset, name)
+        index = contexts.index(model.context)
+        axes.errorbar(
+            index + (-0.13 if model.attention == "sigmoid" else 0.13),
+            row.value,
+            yerr=np.abs([[row.value - row.low], [row.high - row.value]]),
+            color=colour[model.attention],
+            marker=MARKERS[index % len(MARKERS)],
+            markersize=4.2,
+            elinewidth=0.8,
+        )
+    gridded(axes)
+    names = {results.config.models[name].context: nominal(name) for name in models}
+    labels = [names[context] or context_label(context) for context in contexts]
+    axes.set_xticks(range(len(contexts)), labels)
+    axes.set_xlim(-0.5, len(contexts) - 0.5)
+    axes.margins(y=0.12)
+    # Steps of 1, 2 or 5, so that the labels are exact.
+    axes.locator_params(axis="y", nbins=5, steps=[1, 2, 5, 10])
+
+
+def stability(results: Results) -> "Figure":
+    """The stress test: loss, gradient norm (log) and largest score of layer 0 (log)."""
+    config = results.config
+    models = [name for name, model in config.models.items() if model.stress]
+    figure = new_figure(DOUBLE, 2.6)
+    grid = figure.subplots(1, 3)
+    colour = colours(results)
+    panels = (
+        ("loss", "Training loss (nats)", "linear"),
+        ("gradient_norm", "Gradient norm (L2)", "log"),
+        ("attention_score_max", "Largest |score|, layer 0", "log"),
+    )
+    for axes, (column, label, scale) in zip(grid, panels, strict=True):
+        for name in models:
+            journal = results.journal(name)
+            steps, values = journal["step"], journal[column]
+            finite = np.isfinite(values) & (values > 0 if scale == "log" else True)
+            attention = config.models[name].attention
+            axes.plot(
+                steps[finite],
+                values[finite],
+                color=colour[attention],
+                linewidth=1.0,
+                linestyle="-" if attention == "sigmoid" else (0, (5, 1)),
+                label=short_label(config, name) + shrunk(config, name),
+            )
+            lost = steps[~np.isfinite(values)]
+            if len(lost):
+                # Beyond numbers: a cross on the upper edge at the first such step.
+                axes.plot(
+                    lost[0],
+                    1.0,
+                    marker="x",
+                    color=INK,
+                    markersize=6,
+                    clip_on=False,
+                    transform=axes.get_xaxis_transform(),
+                )
+        if scale == "log":
+            logarithmic(axes)
+        axes.set_title(label)
+        axes.set_xlabel("Step")
+        axes.xaxis.set_major_formatter(thousands)
+        axes.locator_params(axis="x", nbins=4)
+        gridded(axes)
+    handles, labels = grid[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=2)
+    lost_any = any(
+        not np.isfinite(results.journal(name)[column]).all()
+        for name in models
+        for column, _, _ in panels
+    )
+    remark(
+        figure,
+        "No gradient clipping.",
+        "Cross: the first value that is not finite." if lost_any else "",
+        trained_on(results),
+    )
+    return figure

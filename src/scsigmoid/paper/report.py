@@ -1,0 +1,269 @@
+"""The report: one self-contained HTML page with claims, figures, tables and how they were made."""
+
+import base64
+import re
+from collections import Counter
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from scsigmoid.config.check import as_yaml
+from scsigmoid.config.plan import Plan
+from scsigmoid.files import write_text
+from scsigmoid.paper.captions import caption
+from scsigmoid.paper.claims import NOT_TESTABLE, VERDICTS, read_claims
+from scsigmoid.paper.claims.rules import number
+from scsigmoid.paper.labels import model_label
+from scsigmoid.paper.reported import reported
+from scsigmoid.paper.results import Results
+
+GROUPS = {
+    "quality": "Quality of the models",
+    "stability": "Training stability",
+    "kernel": "The attention kernel",
+    "training cost": "Training cost",
+    "data": "Data and models",
+    "theory": "Theory, checked numerically",
+    "paper's arithmetic": "The paper's own arithmetic",
+}
+TITLES = {
+    "sequence_lengths": "Sequence lengths",
+    "tflops": "Speed of the attention kernels",
+    "latency": "Latency of the attention kernels",
+    "gpu_hours": "Cost of training",
+    "loss": "Training and validation loss",
+    "scib": "Biological conservation",
+    "stability": "Training stability",
+    "model_architecture": "Model architecture",
+    "hyperparameters": "Hyperparameters",
+    "evaluation_datasets": "Evaluation datasets",
+    "validation_loss": "Validation loss",
+    "kernel_speed": "Kernel speed",
+    "training_cost": "Training cost",
+}
+#: Tables with more rows than this start folded.
+LONG = 16
+
+
+@dataclass(frozen=True)
+class PageTable:
+    """A table read from Markdown.
+
+    Attributes:
+        caption: the line above it.
+        header: head of the columns.
+        align: CSS class of each column.
+        rows: cells as (text, bold); a row of one cell spans all columns.
+        notes: lines below.
+    """
+
+    caption: str
+    header: list[str]
+    align: list[str]
+    rows: list[list[tuple[str, bool]]]
+    notes: list[str]
+
+
+def make_report(results: Results, output: str | Path) -> None:
+    """Write the report page.
+
+    Reads ``claims.csv``, the tables (Markdown) and the figures (PNG), and says from the training
+    journals and the benchmarks what they were made with.
+
+    Args:
+        results: the result files, tables, figures and claims among them.
+        output: path of the HTML file, in the results folder: its links to files are relative.
+
+    Raises:
+        UserError: if one of them is missing.
+    """
+    from jinja2 import Environment
+
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    text = files("scsigmoid.paper").joinpath("report.html").read_text(encoding="utf-8")
+    write_text(output, environment.from_string(text).render(content(results)))
+
+
+def content(results: Results) -> dict[str, Any]:
+    """All that the template shows."""
+    plan = Plan(results.config)
+    claims = read_claims(results.path("claims.csv"))
+    return {
+        "paper": reported()["source"],
+        "facts": facts(results),
+        "simulated": simulated(results),
+        "verdicts": {name: sum(row["verdict"] == name for row in claims) for name in VERDICTS},
+        "total": len(claims),
+        "groups": [group(name, title, claims) for name, title in GROUPS.items()],
+        "figures": [figure(results, name) for name in plan.figures],
+        "tables": [table(results, name) for name in plan.tables],
+        "versions": versions(results),
+        "configuration": as_yaml(results.config),
+        "files": ["claims.csv", "config.yaml"],
+    }
+
+
+def facts(results: Results) -> dict[str, str]:
+    """What was run, in a few words each."""
+    config = results.config
+    size = config.sizes[config.architecture.size]
+    compared = [name for name in config.evaluation.pair if name in config.models]
+    journal = results.journal(compared[0])
+    return {
+        "Preset": config.preset,
+        "Corpus": f"{results.training_cells:,} training cells, {results.training_data} "
+        f"(source: {config.corpus.source})",
+        "Evaluation": f"{len(config.datasets)} datasets, "
+        f"{sum(int(results.facts(name)['cells']) for name in config.datasets):,} cells",
+        "Models": f"{len(config.models)} models of {size.layers} layers, width {size.hidden}; "
+        f"compared: {' and '.join(model_label(config, name) for name in compared)}",
+        "Training": f"{int(journal['step'][-1]):,} steps of {config.training.global_batch:,} cells",
+        "Device": journal.header.get("device", "unknown"),
+        "Seed": str(config.seed),
+    }
+
+
+def simulated(results: Results) -> list[str]:
+    """Sentences on what is simulated; none where nothing is."""
+    config = results.config
+    sentences = []
+    if results.training_data != "real":
+        share = "The" if results.training_data == "simulated" else "Some of the"
+        sentences.append(f"{share} training cells are simulated.")
+    titles = [
+        entry.title for name, entry in config.datasets.items() if results.facts(name)["simulated"]
+    ]
+    if titles:
+        several = f"{', '.join(titles[:-1])} and {titles[-1]} hold" if titles[1:] else titles[0]
+        verb = "" if titles[1:] else " holds"
+        sentences.append(
+            f"{several}{verb} simulated cells under the names of real datasets: their numbers show "
+            "that the workflow runs, and say nothing about biology."
+        )
+    return sentences
+
+
+def group(name: str, title: str, claims: list[dict[str, str]]) -> dict[str, Any]:
+    """The claims of one group; what keeps most untestable ones from a verdict is said once."""
+    rows = [row for row in claims if row["group"] == name]
+    untested = [reasons(row) for row in rows if row["verdict"] == NOT_TESTABLE]
+    named = Counter(part for parts in untested for part in parts)
+    shared = [part for part, times in named.items() if times > max(1, len(untested) / 2)]
+    return {
+        "title": title,
+        "counts": {verdict: sum(row["verdict"] == verdict for row in rows) for verdict in VERDICTS},
+        "shared": shared,
+        "open": any(row["verdict"] != NOT_TESTABLE for row in rows),
+        "rows": [shown(row, shared) for row in rows],
+    }
+
+
+def reasons(row: dict[str, str]) -> list[str]:
+    """The parts of a reason, without regard to their place in the sentence."""
+    parts = row["reason"].rstrip(".").split("; ")
+    return [part[:1].upper() + part[1:] for part in parts]
+
+
+def shown(row: dict[str, str], shared: list[str]) -> dict[str, Any]:
+    """A claim as the page shows it."""
+    rest = row["reason"]
+    if row["verdict"] == NOT_TESTABLE and shared and set(shared) <= set(reasons(row)):
+        own = [part for part in reasons(row) if part not in shared]
+        rest = "; ".join(["As above", *own]) + "."
+    low, high = readable(row["low"]), readable(row["high"])
+    return {
+        **row,
+        "paper_value": readable(row["paper_value"]),
+        "our_value": readable(row["our_value"]),
+        "interval": f"[{low}, {high}]" if low and high else "",
+        "reason": rest,
+        "mark": {VERDICTS[0]: "yes", VERDICTS[1]: "no"}.get(row["verdict"], "open"),
+        "links": [
+            (name, not name.startswith("src/")) for name in row["evidence"].split("; ") if name
+        ],
+    }
+
+
+def readable(text: str) -> str:
+    """A number with four significant digits; other text as it stands."""
+    try:
+        return number(float(text))
+    except ValueError:
+        return text
+
+
+def figure(results: Results, name: str) -> dict[str, str]:
+    """A figure with its picture as a data address."""
+    data = results.path(f"figures/{name}.png").read_bytes()
+    return {
+        "name": name,
+        "title": title(results, name),
+        "caption": caption("figures", name),
+        "source": f"data:image/png;base64,{base64.b64encode(data).decode()}",
+    }
+
+
+def table(results: Results, name: str) -> dict[str, Any]:
+    """A table, and whether it starts folded."""
+    found = read_markdown(results.path(f"tables/{name}.md"))
+    return {
+        "name": name,
+        "title": title(results, name),
+        "table": found,
+        "long": len(found.rows) > LONG,
+    }
+
+
+def title(results: Results, name: str) -> str:
+    """Heading of a figure or table."""
+    for prefix, words in (("mmd_", "MMD between cell types"), ("umap_", "UMAP")):
+        dataset = name.removeprefix(prefix)
+        if name.startswith(prefix) and dataset in results.config.datasets:
+            return f"{words}: {results.config.datasets[dataset].title}"
+    return TITLES.get(name, name)
+
+
+def read_markdown(path: Path) -> PageTable:
+    """Read a table that :func:`scsigmoid.paper.tables.make_table` wrote."""
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line]
+    piped = [line for line in lines if line.startswith("|")]
+    side = {":---": "left", "---:": "right", ":---:": "middle"}
+    rows = []
+    for line in piped[2:]:
+        cells = [read_cell(cell) for cell in split(line)]
+        rows.append(cells[:1] if not any(text for text, _ in cells[1:]) else cells)
+    return PageTable(
+        caption=unescape(lines[0]),
+        header=[unescape(cell) for cell in split(piped[0])],
+        align=[side[cell] for cell in split(piped[1])],
+        rows=rows,
+        notes=[unescape(line) for line in lines[1:] if not line.startswith("|")],
+    )
+
+
+def split(line: str) -> list[str]:
+    """The cells of a line, as written."""
+    return [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+
+
+def read_cell(cell: str) -> tuple[str, bool]:
+    """Text of a cell and whether it is bold."""
+    bold = len(cell) > 4 and cell.startswith("**") and cell.endswith("**")
+    return unescape(cell[2:-2] if bold else cell), bold
+
+
+def unescape(text: str) -> str:
+    """Markdown's escapes undone."""
+    return re.sub(r"\\([\\|*_`<>])", r"\1", text)
+
+
+def versions(results: Results) -> dict[str, dict[str, str]]:
+    """What training and the benchmarks ran on, from their own files."""
+    journal = results.journal(results.config.evaluation.pair[0])
+    named = ("scsigmoid", "python", "torch", "cuda", "numpy", "device", "backend")
+    found = {"Training": {key: journal.header[key] for key in named if key in journal.header}}
+    for benchmark in ("kernel", "throughput"):
+        machine = {key: str(value) for key, value in results.machine(benchmark).items() if value}
+        found[f"{benchmark.capitalize()} benchmark"] = machine
+    return found

@@ -1,0 +1,173 @@
+"""The Triton kernels in Triton's interpreter, on the CPU.
+
+Run by ``test_triton_interpreter.py`` in a process of its own, because whether Triton interprets is
+settled when the kernels are imported.  Blocks are 16 x 16 there.
+"""
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from oracle import cumulative, gradients, relative_error
+
+from scsigmoid.attention import sigmoid_attention, sigmoid_attention_padded, triton_launch
+
+TOLERANCE = {torch.float32: 2e-6, torch.float16: 2e-3}
+
+
+def random(*shape, dtype=torch.float32, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def compare(tensors, lengths, lengths_k=None, tolerance=None, bias=None, **options):
+    q, k, v, upstream = tensors
+    leaves = [x.detach().requires_grad_() for x in (q, k, v)]
+    keywords = {}
+    if lengths_k is not None:
+        keywords = {"cu_seqlens_k": cumulative(lengths_k), "max_seqlen_k": max(lengths_k)}
+    out = sigmoid_attention(
+        *leaves,
+        cumulative(lengths),
+        max(lengths),
+        backend="triton",
+        bias=bias,
+        **keywords,
+        **options,
+    )
+    got = [out, *torch.autograd.grad(out, leaves, upstream)]
+    given_bias = [bias] * len(lengths) if isinstance(bias, float) else bias
+    wanted = gradients(*tensors, lengths, lengths_k, bias=given_bias, **options)
+    for name, value, expected in zip(("out", "dq", "dk", "dv"), got, wanted, strict=True):
+        assert value.dtype == q.dtype
+        assert value.isfinite().all()
+        assert relative_error(value, expected) < (tolerance or TOLERANCE[q.dtype]), name
+
+
+@pytest.fixture(autouse=True)
+def poisoned(monkeypatch):
+    """Fresh memory holds NaN, so an element that no program writes shows."""
+
+    def empty(*arguments, **options):
+        return torch.full(*arguments, float("nan"), **options)
+
+    class Torch:
+        def __getattr__(self, name):
+            return empty if name == "empty" else getattr(torch, name)
+
+    monkeypatch.setattr(triton_launch, "torch", Torch())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("dimension", [16, 32, 64, 96, 128])
+def test_jagged_lengths(dtype, dimension):
+    lengths = [5, 0, 33, 1, 16]
+    tensors = [random(sum(lengths), 2, dimension, dtype=dtype, seed=s) for s in range(4)]
+    compare(tensors, lengths)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_queries_and_keys_of_different_lengths(dtype):
+    lengths, lengths_k = [5, 0, 33, 1, 16, 20], [7, 3, 0, 40, 16, 32]
+    counts = (sum(lengths), sum(lengths_k), sum(lengths_k), sum(lengths))
+    compare([random(n, 2, 24, dtype=dtype, seed=n) for n in counts], lengths, lengths_k)
+
+
+@pytest.mark.parametrize("bias", [None, -2.5, 0.0, "each"])
+def test_bias_and_scale(bias):
+    lengths = [18, 3, 1]
+    each = torch.tensor([-4.0, 0.5, 2.0])
+    tensors = [random(22, 1, 16, seed=s) for s in range(4)]
+    compare(tensors, lengths, bias=each if bias == "each" else bias, scale=0.8)
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(
+    pairs=st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), min_size=1, max_size=4),
+    heads=st.integers(1, 3),
+    dimension=st.sampled_from([8, 16, 40]),
+    seed=st.integers(0, 1000),
+)
+def test_random_shapes(pairs, heads, dimension, seed):
+    lengths, lengths_k = ([pair[side] for pair in pairs] for side in (0, 1))
+    counts = (sum(lengths), sum(lengths_k), sum(lengths_k), sum(lengths))
+    tensors = [random(n, heads, dimension, seed=seed + s) for s, n in enumerate(counts)]
+    compare(tensors, lengths, lengths_k)
+
+
+def test_slices_of_a_fused_projection_are_not_copied(monkeypatch):
+    fused = random(22, 3, 2, 16)
+    monkeypatch.setattr(torch.Tensor, "contiguous", lambda self: pytest.fail("copied"))
+    compare([*fused.unbind(1), random(22, 2, 16, seed=9)], [18, 3, 1])
+
+
+def test_upstream_gradient_of_a_sum():
+    # Its strides are all zero: the one case that needs a copy.
+    leaves = [random(22, 2, 16, seed=s).requires_grad_() for s in range(3)]
+    out = sigmoid_attention(*leaves, cumulative([22]), 22, backend="triton")
+    got = torch.autograd.grad(out.sum(), leaves)
+    wanted = gradients(*leaves, torch.ones(22, 2, 16), [22])[1:]
+    for value, expected in zip(got, wanted, strict=True):
+        assert relative_error(value, expected) < 2e-6
+
+
+@pytest.mark.parametrize("lengths_k", [None, [9, 30, 0, 17]])
+def test_padded(lengths_k):
+    lengths = [3, 0, 33, 16]
+    counts = lengths if lengths_k is None else lengths_k
+    length, length_k = 35, 35 if lengths_k is None else 31
+    q, upstream = (random(4, length, 2, 16, seed=s) for s in (0, 1))
+    k, v = (random(4, length_k, 2, 16, seed=s) for s in (2, 3))
+    valid = torch.arange(length)[None, :] < torch.tensor(lengths)[:, None]
+    valid_k = torch.arange(length_k)[None, :] < torch.tensor(counts)[:, None]
+    wanted = gradients(q[valid], k[valid_k], v[valid_k], upstream[valid], lengths, counts)
+    for x in (q, upstream):
+        x[~valid] = float("nan")
+    for x in (k, v):
+        x[~valid_k] = float("nan")
+    leaves = [x.requires_grad_() for x in (q, k, v)]
+    out = sigmoid_attention_padded(
+        *leaves,
+        torch.tensor(lengths),
+        None if lengths_k is None else torch.tensor(lengths_k),
+        backend="triton",
+    )
+    got = [out, *torch.autograd.grad(out, leaves, upstream)]
+    places = (valid, valid, valid_k, valid_k)
+    for value, expected, place in zip(got, wanted, places, strict=True):
+        assert relative_error(value[place], expected) < 2e-6
+        assert (value[~place] == 0).all()
+
+
+def test_other_sequences_are_never_read():
+    lengths = [18, 20, 7]
+    tensors = [random(45, 1, 16, seed=s) for s in range(4)]
+    for x in tensors:
+        x[:18] = x[38:] = float("nan")
+    leaves = [x.requires_grad_() for x in tensors[:3]]
+    out = sigmoid_attention(*leaves, cumulative(lengths), 20, backend="triton")
+    got = [out, *torch.autograd.grad(out, leaves, tensors[3])]
+    wanted = gradients(*(x[18:38] for x in tensors), [20])
+    for value, expected in zip(got, wanted, strict=True):
+        assert relative_error(value[18:38], expected) < 2e-6
+
+
+def test_large_scores_stay_finite():
+    tensors = [random(20, 1, 16, seed=s) for s in range(4)]
+    compare([tensors[0] * 200, *tensors[1:]], [20], tolerance=1e-5)
+
+
+def test_nothing_at_all():
+    nothing = [torch.zeros(0, 2, 16, requires_grad=True) for _ in range(3)]
+    for lengths in ([], [0, 0]):
+        out = sigmoid_attention(*nothing, cumulative(lengths), 0, backend="triton")
+        assert out.shape == (0, 2, 16)
+        torch.autograd.grad(out.sum(), nothing)
+
+
+def test_unsupported_inputs():
+    with pytest.raises(ValueError, match="head dimension 160 is above 128"):
+        sigmoid_attention(*[torch.zeros(4, 1, 160)] * 3, cumulative([4]), 4, backend="triton")
+    with pytest.raises(TypeError, match="no float64"):
+        sigmoid_attention(
+            *[torch.zeros(4, 1, 16).double()] * 3, cumulative([4]), 4, backend="triton"
+        )

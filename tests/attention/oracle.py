@@ -1,0 +1,48 @@
+"""Attention as the formula says, in float64, one sequence and one head at a time."""
+
+import math
+
+import torch
+
+
+def attention(q, k, v, lengths_q, lengths_k=None, *, kind="sigmoid", scale=None, bias=None):
+    """Packed q, k, v (tokens, heads, dim) of any type; returns float64 and keeps the graph."""
+    lengths_k = lengths_q if lengths_k is None else lengths_k
+    scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    outputs, row, column = [], 0, 0
+    for sequence, (n_q, n_k) in enumerate(zip(lengths_q, lengths_k, strict=True)):
+        heads = []
+        for head in range(q.shape[1]):
+            queries = q[row : row + n_q, head].double()
+            keys = k[column : column + n_k, head].double()
+            values = v[column : column + n_k, head].double()
+            scores = queries @ keys.T * scale
+            if n_k == 0:
+                weights = scores
+            elif kind == "softmax":
+                exponentials = torch.exp(scores - scores.amax(dim=1, keepdim=True))
+                weights = exponentials / exponentials.sum(dim=1, keepdim=True)
+            else:
+                b = -math.log(n_k) if bias is None else float(bias[sequence])
+                weights = 1 / (1 + torch.exp(-(scores + b)))
+            heads.append(weights @ values)
+        outputs.append(torch.stack(heads, dim=1))
+        row, column = row + n_q, column + n_k
+    return torch.cat(outputs)
+
+
+def gradients(q, k, v, upstream, lengths_q, lengths_k=None, **options):
+    """Result and gradients of q, k, v in float64, by autograd through the formula."""
+    inputs = [x.detach().double().requires_grad_() for x in (q, k, v)]
+    out = attention(*inputs, lengths_q, lengths_k, **options)
+    return [out.detach(), *torch.autograd.grad(out, inputs, upstream.double())]
+
+
+def cumulative(lengths, device="cpu"):
+    """Cumulative lengths as int32."""
+    return torch.tensor([0, *lengths], device=device).cumsum(0).to(torch.int32)
+
+
+def relative_error(value, expected):
+    """Norm of the difference over the norm of what is expected."""
+    return ((value.double() - expected).norm() / expected.norm().clamp_min(1e-30)).item()

@@ -1,0 +1,166 @@
+"""What the entry points accept, refuse and promise to torch.compile."""
+
+import pytest
+import torch
+from oracle import cumulative, gradients, relative_error
+
+from scsigmoid.attention import (
+    choose_backend,
+    ops,
+    sigmoid_attention,
+    sigmoid_attention_padded,
+    softmax_attention,
+)
+from scsigmoid.errors import UserError
+
+
+def packed(tokens=6, heads=2, dim=8, dtype=torch.float32):
+    generator = torch.Generator().manual_seed(1)
+    return [torch.randn(tokens, heads, dim, generator=generator).to(dtype) for _ in range(3)]
+
+
+def refuse(message, error=ValueError, function=sigmoid_attention, **changes):
+    q, k, v = packed()
+    arguments = {"q": q, "k": k, "v": v, "cu_seqlens": cumulative([4, 2]), "max_seqlen": 4}
+    with pytest.raises(error, match=message):
+        function(**{**arguments, **changes})
+
+
+@pytest.mark.parametrize("function", [sigmoid_attention, softmax_attention])
+def test_refused_by_both(function):
+    q, k, _ = packed()
+    refuse("q: must have shape", function=function, q=q[0])
+    refuse("k: dtype torch.float16 differs", TypeError, function, k=k.half())
+    refuse("q: dtype torch.int64", TypeError, function, q=q.long())
+    refuse("k: heads and dim", function=function, k=k[:, :1])
+    refuse("v: shape", function=function, v=packed(5)[2])
+    refuse("k: 5 tokens where q has 6", function=function, k=packed(5)[1], v=packed(5)[2])
+    refuse("cu_seqlens: must be int32", TypeError, function, cu_seqlens=torch.tensor([0, 6]))
+    refuse("cu_seqlens: must have shape", function=function, cu_seqlens=torch.zeros(2, 2).int())
+    refuse("cu_seqlens: must begin with 0", function=function, cu_seqlens=cumulative([5])[1:])
+    refuse(
+        "must not decrease, does at sequence 1",
+        function=function,
+        cu_seqlens=cumulative([4, -1, 3]),
+    )
+    refuse(
+        "must end with the number of tokens, 6, not 5",
+        function=function,
+        cu_seqlens=cumulative([5]),
+    )
+    refuse("a sequence has 4 tokens, more than", function=function, max_seqlen=3)
+    refuse("max_seqlen: must not be negative", function=function, max_seqlen=-1)
+    refuse("'cuda'|needs a CUDA GPU|not one for", UserError, function, backend="triton")
+    refuse("backend 'quick': not one for", UserError, function, backend="quick")
+
+
+def test_refused_by_sigmoid():
+    refuse("max_seqlen_k: given without", max_seqlen_k=3)
+    refuse("max_seqlen_k: must be given", cu_seqlens_k=cumulative([4, 2]))
+    refuse("cu_seqlens_k: 1 sequences", cu_seqlens_k=cumulative([6]), max_seqlen_k=6)
+    refuse("bias: must be a number or have shape", bias=torch.zeros(3))
+    refuse("bias: its gradient", NotImplementedError, bias=torch.zeros(2, requires_grad=True))
+
+
+def test_refused_by_padded():
+    q, k, v = (x[None] for x in packed())
+    with pytest.raises(ValueError, match="lengths_q: must lie between 0 and 6, has 7"):
+        sigmoid_attention_padded(q, k, v, torch.tensor([7]))
+    with pytest.raises(ValueError, match="lengths_q: must have shape"):
+        sigmoid_attention_padded(q, k, v, torch.tensor([1, 2]))
+    with pytest.raises(TypeError, match="lengths_q: must be int32"):
+        sigmoid_attention_padded(q, k, v, torch.tensor([1.0]))
+    with pytest.raises(ValueError, match="k: length 5 where q has 6; pass lengths_k"):
+        sigmoid_attention_padded(q, k[:, :5], v[:, :5], torch.tensor([1]))
+    with pytest.raises(ValueError, match="k: 2 sequences"):
+        sigmoid_attention_padded(q, k.repeat(2, 1, 1, 1), v.repeat(2, 1, 1, 1), torch.tensor([1]))
+    with pytest.raises(ValueError, match=r"q: must have shape \(sequences, length"):
+        sigmoid_attention_padded(q[0], k, v, torch.tensor([1]))
+
+
+def test_choice_of_backend(capsys):
+    cpu = torch.device("cpu")
+    assert choose_backend("sigmoid", "auto", cpu) == "reference"
+    assert choose_backend("softmax", "auto", cpu) == "sdpa"
+    choose_backend("sigmoid", "auto", cpu)
+    assert capsys.readouterr().err.count("sigmoid attention") <= 1
+    with pytest.raises(UserError, match="take 'reference' or 'auto'"):
+        choose_backend("sigmoid", "triton", cpu)
+    with pytest.raises(UserError, match="take 'sdpa' or 'auto'"):
+        choose_backend("softmax", "flex", cpu)
+    with pytest.raises(UserError, match="use one of sigmoid, softmax"):
+        choose_backend("linear", "auto", cpu)
+
+
+def test_padded_is_packed_with_gaps():
+    lengths = torch.tensor([3, 0, 7, 5])
+    generator = torch.Generator().manual_seed(3)
+    q, k, v, upstream = (
+        torch.randn(4, 7, 2, 8, generator=generator, dtype=torch.float64) for _ in range(4)
+    )
+    valid = torch.arange(7)[None, :] < lengths[:, None]
+    wanted = gradients(*(x[valid] for x in (q, k, v, upstream)), lengths.tolist())
+    padded = []
+    for x in (q, k, v, upstream):
+        x[~valid] = float("nan")
+        padded.append(x.requires_grad_())
+    out = sigmoid_attention_padded(*padded[:3], lengths, backend="reference")
+    got = [out, *torch.autograd.grad(out, padded[:3], padded[3])]
+    for value, expected in zip(got, wanted, strict=True):
+        assert relative_error(value[valid], expected) < 1e-14
+        assert (value[~valid] == 0).all()
+
+
+def test_slices_of_a_fused_projection():
+    fused = torch.randn(6, 3, 2, 8, dtype=torch.float64, requires_grad=True)
+    q, k, v = fused.unbind(1)
+    out = sigmoid_attention(q, k, v, cumulative([4, 2]), 4, backend="reference")
+    upstream = torch.randn_like(out)
+    (grad,) = torch.autograd.grad(out, fused, upstream)
+    wanted = gradients(*fused.detach().unbind(1), upstream, [4, 2])
+    assert relative_error(out, wanted[0]) < 1e-14
+    assert relative_error(grad, torch.stack(wanted[1:], dim=1)) < 1e-14
+
+
+def test_autocast_casts_as_for_a_product():
+    with torch.autocast("cpu", torch.bfloat16):
+        out = sigmoid_attention(*packed(), cumulative([4, 2]), 4, bias=torch.zeros(2))
+    assert out.dtype == torch.bfloat16
+
+
+def test_operators_are_well_formed():
+    q, k, v = (x.requires_grad_() for x in packed())
+    bounds = cumulative([4, 2])[:-1], cumulative([4, 2])[1:]
+    sigmoid = (q, k, v, *bounds, *bounds, None, 4, 4, 0.3, "reference", False, False)
+    torch.library.opcheck(ops.sigmoid, sigmoid)
+    torch.library.opcheck(ops.sigmoid, (*sigmoid[:7], torch.zeros(2), *sigmoid[8:]))
+    torch.library.opcheck(ops.softmax, (q, k, v, *bounds, 0.3))
+
+
+@pytest.mark.parametrize("function", [sigmoid_attention, softmax_attention])
+def test_second_derivative_is_refused(function):
+    q, k, v = (x.requires_grad_() for x in packed())
+    out = function(q, k, v, cumulative([6]), 6, backend="reference")
+    (grad,) = torch.autograd.grad(out.sum(), q, create_graph=True)
+    with pytest.raises(NotImplementedError, match="second derivative of attention"):
+        grad.sum().backward()
+
+
+@pytest.mark.parametrize("function", [sigmoid_attention, softmax_attention])
+def test_compiles_once_for_all_lengths(function):
+    from torch._dynamo.testing import CompileCounter
+
+    counter = CompileCounter()
+
+    def loss(q, k, v, cu_seqlens, longest):
+        return function(q, k, v, cu_seqlens, longest, backend="reference").square().sum()
+
+    compiled = torch.compile(loss, backend=counter, fullgraph=True, dynamic=True)
+    for lengths in ([4, 2], [3, 9, 5], [7], [2, 2, 2, 11]):
+        q, k, v = (x.requires_grad_() for x in packed(sum(lengths)))
+        arguments = cumulative(lengths), max(lengths)
+        got = torch.autograd.grad(compiled(q, k, v, *arguments), (q, k, v))
+        wanted = torch.autograd.grad(loss(q, k, v, *arguments), (q, k, v))
+        for one, other in zip(got, wanted, strict=True):
+            torch.testing.assert_close(one, other)
+    assert counter.frame_count == 1

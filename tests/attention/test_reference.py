@@ -1,0 +1,144 @@
+"""The reference and torch's softmax against the formula in float64."""
+
+import pytest
+import torch
+from oracle import attention, cumulative, gradients, relative_error
+
+from scsigmoid.attention import reference, score_max, sigmoid_attention, softmax_attention
+from scsigmoid.attention.flex import BLOCK, document_mask, flex_attention_packed
+
+LENGTHS = [5, 0, 33, 1, 16]
+
+
+def inputs(dtype, tokens, key_tokens=None, heads=2, dimension=8, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    key_tokens = tokens if key_tokens is None else key_tokens
+    return [
+        torch.randn(n, heads, dimension, generator=generator).to(dtype).requires_grad_(needed)
+        for n, needed in ((tokens, True), (key_tokens, True), (key_tokens, True), (tokens, False))
+    ]
+
+
+def outcome(function, q, k, v, upstream, *arguments, **options):
+    out = function(q, k, v, *arguments, **options)
+    return [out, *torch.autograd.grad(out, (q, k, v), upstream)]
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-14), (torch.float32, 1e-6)])
+@pytest.mark.parametrize("bias", [None, -1.5, "each"])
+def test_sigmoid(dtype, tolerance, bias):
+    tensors = inputs(dtype, sum(LENGTHS))
+    each = torch.linspace(-3, 1, len(LENGTHS))
+    given = each if bias == "each" else bias
+    expected = each if bias == "each" else None if bias is None else [bias] * len(LENGTHS)
+    got = outcome(
+        sigmoid_attention, *tensors, cumulative(LENGTHS), 33, backend="reference", bias=given
+    )
+    for value, wanted in zip(got, gradients(*tensors, LENGTHS, bias=expected), strict=True):
+        assert value.dtype == dtype
+        assert relative_error(value, wanted) < tolerance
+
+
+def test_queries_and_keys_of_different_lengths():
+    keys = [7, 3, 0, 40, 16]
+    tensors = inputs(torch.float64, sum(LENGTHS), sum(keys))
+    got = outcome(
+        sigmoid_attention,
+        *tensors,
+        cumulative(LENGTHS),
+        33,
+        cu_seqlens_k=cumulative(keys),
+        max_seqlen_k=40,
+        scale=0.7,
+        backend="reference",
+    )
+    for value, wanted in zip(got, gradients(*tensors, LENGTHS, keys, scale=0.7), strict=True):
+        assert relative_error(value, wanted) < 1e-14
+    # The third sequence has queries but no keys.
+    assert (got[0][5:38] == 0).all()
+
+
+@pytest.mark.parametrize("backend", ["reference", "sdpa", "auto"])
+@pytest.mark.parametrize("scale", [None, 0.4])
+def test_softmax(backend, scale):
+    tensors = inputs(torch.float32, sum(LENGTHS))
+    got = outcome(
+        softmax_attention, *tensors, cumulative(LENGTHS), 33, backend=backend, scale=scale
+    )
+    wanted = gradients(*tensors, LENGTHS, kind="softmax", scale=scale)
+    for value, expected in zip(got, wanted, strict=True):
+        assert relative_error(value, expected) < 2e-6
+
+
+@pytest.mark.parametrize("kind", ["sigmoid", "softmax"])
+def test_blocks_of_rows_do_not_change_the_result(kind, monkeypatch):
+    q, k, v, upstream = (x.detach() for x in inputs(torch.float64, 33))
+    arguments = (q, k, v, [(0, 33)], [(0, 33)], None, 0.3)
+    whole = reference.forward(kind, *arguments), *reference.backward(kind, upstream, *arguments)
+    monkeypatch.setattr(reference, "BLOCK_ELEMENTS", 33 * 2 * 4)
+    parts = reference.forward(kind, *arguments), *reference.backward(kind, upstream, *arguments)
+    for one, other in zip(whole, parts, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-13, atol=1e-15)
+
+
+def test_a_sequence_does_not_depend_on_the_others():
+    q, k, v, _ = inputs(torch.float32, sum(LENGTHS))
+    packed = sigmoid_attention(q, k, v, cumulative(LENGTHS), 33, backend="reference")
+    alone = sigmoid_attention(q[5:38], k[5:38], v[5:38], cumulative([33]), 33, backend="reference")
+    assert torch.equal(packed[5:38], alone)
+
+
+def test_large_scores_stay_finite():
+    q, k, v, upstream = inputs(torch.float32, 8)
+    tensors = [(q * 1e4).detach().requires_grad_(), k, v, upstream]
+    for value in outcome(sigmoid_attention, *tensors, cumulative([8]), 8, backend="reference"):
+        assert value.isfinite().all()
+
+
+def test_score_max():
+    lengths = [4, 0, 9, 1]
+    q, k, _, _ = (x.detach() for x in inputs(torch.float32, sum(lengths)))
+    start, largest = 0, 0.0
+    for length in lengths:
+        for head in range(2):
+            rows = slice(start, start + length)
+            scores = q[rows, head].double() @ k[rows, head].double().T * 0.25
+            if length:
+                largest = max(largest, scores.abs().max().item())
+        start += length
+    assert score_max(q, k, cumulative(lengths), 0.25).item() == pytest.approx(largest, rel=1e-6)
+    assert score_max(q[:0], k[:0], cumulative([0])).item() == 0.0
+    q[5, 0, 0] = float("nan")
+    assert score_max(q, k, cumulative(lengths)).isnan()
+
+
+@pytest.mark.parametrize("lengths", [[300], [5, 0, 250, 1, 128], [128, 128], [100, 28, 384]])
+def test_document_mask_is_that_of_all_pairs(lengths):
+    tokens = sum(lengths)
+    document = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
+    pairs = document[:, None] == document[None, :]
+    blocks = -(-tokens // BLOCK)
+    full = torch.zeros(blocks * BLOCK, blocks * BLOCK, dtype=torch.bool)
+    full[:tokens, :tokens] = pairs
+    tiles = full.unflatten(0, (blocks, BLOCK)).unflatten(2, (blocks, BLOCK))
+    some, every = tiles.any(dim=3).any(dim=1), tiles.all(dim=3).all(dim=1)
+    mask = document_mask(cumulative(lengths), tokens)
+
+    def visited(counts, indices):
+        seen = torch.zeros(blocks, blocks, dtype=torch.bool)
+        for row in range(blocks):
+            seen[row, indices[0, 0, row, : counts[0, 0, row]].long()] = True
+        return seen
+
+    assert torch.equal(visited(mask.full_kv_num_blocks, mask.full_kv_indices), every)
+    assert torch.equal(visited(mask.kv_num_blocks, mask.kv_indices), some & ~every)
+
+
+def test_flex_under_torch_compile():
+    compiled = torch.compile(
+        flex_attention_packed, fullgraph=True, dynamic=True, backend="aot_eager"
+    )
+    for lengths in ([300, 5, 0, 140], [64, 64, 300]):
+        q, k, v, _ = (x.detach() for x in inputs(torch.float32, sum(lengths)))
+        wanted = attention(q, k, v, lengths, kind="softmax", scale=0.3)
+        assert relative_error(compiled(q, k, v, cumulative(lengths), 0.3), wanted) < 2e-6

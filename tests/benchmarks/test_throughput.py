@@ -1,0 +1,149 @@
+"""The throughput benchmark on the CPU, and its projection by hand."""
+
+import csv
+import math
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from scsigmoid.benchmarks import throughput
+from scsigmoid.benchmarks.throughput import run_throughput_benchmark, simulated_batches
+from scsigmoid.config.schema import Architecture, Size, ThroughputBenchmark, Training
+from scsigmoid.model.encoder import Encoder
+from scsigmoid.model.sizes import EncoderSettings
+
+COLUMNS = (
+    "size,parameters,context,attention,backend,layout,device,cells_per_step,steps_per_second,"
+    "steps_per_second_low,steps_per_second_high,readings,cells_per_second,gpu_hours,"
+    "gpu_hours_low,gpu_hours_high,projected_cells,note"
+)
+SETTINGS = ThroughputBenchmark(
+    sizes=["small", "large"],
+    contexts=[16, 32],
+    cells_per_gpu=2,
+    vocabulary=50,
+    steps=4,
+    read_every=2,
+    projected_cells=131.6e6,
+    median_length=20,
+    sigma_length=0.65,
+    confidence=0.95,
+)
+SIZES = {
+    "small": Size(layers=1, hidden=8, heads=1, feed_forward=16),
+    "large": Size(layers=1, hidden=16, heads=2, feed_forward=32),
+    "unused": Size(layers=1, hidden=16, heads=2, feed_forward=32),
+}
+ARCHITECTURE = Architecture(
+    size="small", dropout=0.02, layer_norm_epsilon=1e-5, initializer_range=0.02
+)
+TRAINING = Training(
+    steps=10,
+    global_batch=256,
+    micro_batch_tokens=64,
+    learning_rate=1e-4,
+    warmup_steps=10,
+    weight_decay=0.1,
+    betas=[0.9, 0.999],
+    epsilon=1e-8,
+    clipping=1.0,
+    mask_fraction=0.15,
+    mask_replacement="mask",
+    log_every=1,
+    checkpoint_every=1,
+    keep_checkpoints=1,
+    threads=1,
+)
+
+
+def benchmark(folder: Path) -> list[dict[str, str]]:
+    run_throughput_benchmark(
+        SETTINGS, SIZES, ARCHITECTURE, TRAINING, 42, "cpu", folder / "t.csv", folder / "t.json"
+    )
+    with (folder / "t.csv").open(newline="") as handle:
+        return list(csv.DictReader(handle))
+
+
+def test_every_configuration_has_a_row(tmp_path: Path):
+    rows = benchmark(tmp_path)
+    assert ",".join(rows[0]) == COLUMNS
+    keys = [(row["size"], row["context"], row["attention"]) for row in rows]
+    assert keys == [
+        (size, context, attention)
+        for size in ("small", "large")
+        for context in ("16", "32")
+        for attention in ("sigmoid", "softmax")
+    ]
+    encoder = EncoderSettings.of(SIZES["large"], ARCHITECTURE, "sigmoid", 32, 50)
+    parameters = sum(parameter.numel() for parameter in Encoder(encoder).parameters())
+    assert rows[-1]["parameters"] == str(parameters)
+    for row in rows:
+        assert row["readings"] == "2"
+        assert row["note"] == throughput.CPU_NOTE
+        assert row["layout"] == "packed"
+        assert float(row["steps_per_second"]) > 0
+
+
+def test_projection_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(throughput, "steps_per_second", lambda *_: [20.0, 22.0, 24.0])
+    row = benchmark(tmp_path)[0]
+    # mean 22, standard deviation 2, t(0.975, 2) = 4.302652729911275
+    half = 4.302652729911275 * 2 / math.sqrt(3)
+    assert float(row["steps_per_second"]) == 22.0
+    assert float(row["steps_per_second_low"]) == pytest.approx(22 - half)
+    assert float(row["cells_per_second"]) == 44.0
+    assert float(row["gpu_hours"]) == pytest.approx(131.6e6 / 44 / 3600)
+    assert float(row["gpu_hours_low"]) == pytest.approx(131.6e6 / (2 * (22 + half)) / 3600)
+    assert float(row["gpu_hours_high"]) == pytest.approx(131.6e6 / (2 * (22 - half)) / 3600)
+
+
+def test_what_does_not_fit_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    measure = throughput.steps_per_second
+
+    def limited(encoder: EncoderSettings, *rest: object) -> list[float]:
+        if encoder.hidden == 16:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return measure(encoder, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(throughput, "steps_per_second", limited)
+    rows = benchmark(tmp_path)
+    assert {row["note"] for row in rows if row["size"] == "large"} == {"does not fit in memory"}
+    assert {row["gpu_hours"] for row in rows if row["size"] == "large"} == {"nan"}
+    assert all(float(row["gpu_hours"]) > 0 for row in rows if row["size"] == "small")
+
+
+def test_other_errors_are_not_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def broken(*_: object) -> list[float]:
+        raise RuntimeError("shape mismatch")
+
+    monkeypatch.setattr(throughput, "steps_per_second", broken)
+    with pytest.raises(RuntimeError, match="shape mismatch"):
+        benchmark(tmp_path)
+
+
+def test_lengths_are_log_normal_and_cut():
+    settings = ThroughputBenchmark(
+        **{**asdict(SETTINGS), "cells_per_gpu": 1000, "median_length": 1830, "vocabulary": 44000}
+    )
+    batch = next(simulated_batches(settings, 4096, TRAINING, 42))
+    lengths = np.diff(batch.cu_seqlens.numpy())
+    assert lengths.max() == 4096
+    assert np.median(lengths - 1) == pytest.approx(1830, rel=0.06)
+    # The paper's distribution: 43 % of cells are longer than 2,048.
+    assert (lengths > 2048).mean() == pytest.approx(0.43, abs=0.04)
+    assert len(batch.masked) == pytest.approx(0.15 * (lengths - 1).sum(), rel=0.01)
+
+
+def test_both_arms_meet_the_same_cells():
+    one, other = (simulated_batches(SETTINGS, 32, TRAINING, 42) for _ in range(2))
+    for _ in range(3):
+        assert torch.equal(next(one).tokens, next(other).tokens)
+    assert not torch.equal(next(one).tokens, next(one).tokens)
+
+
+def test_a_rate_of_zero_has_no_hours():
+    assert throughput.hours(10.0, 0.0) == math.inf
+    assert math.isnan(throughput.hours(10.0, math.nan))

@@ -1,0 +1,149 @@
+"""A small token store, an untrained model for it, and embeddings with known values."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from scsigmoid.config.schema import Architecture, Size, Training
+from scsigmoid.evaluation.embedding_files import write_embedding
+from scsigmoid.model.encoder import Encoder
+from scsigmoid.tokens.store import store_schema, write_store
+from scsigmoid.training.export import save_encoder
+from scsigmoid.training.run import TrainingRun
+
+VOCABULARY = "f" * 64
+VOCABULARY_SIZE = 40
+CONTEXT = 16
+# one gene; just below, at and above the context (with [CLS]); and others
+LENGTHS = [1, 7, 14, 15, 16, 30, 3, 10, 10, 2, 25, 5]
+
+TRAINING = Training(
+    steps=1,
+    global_batch=1,
+    micro_batch_tokens=64,
+    learning_rate=0.0,
+    warmup_steps=0,
+    weight_decay=0.0,
+    betas=[0.9, 0.999],
+    epsilon=1e-8,
+    clipping=None,
+    mask_fraction=0.15,
+    mask_replacement="mask",
+    log_every=1,
+    checkpoint_every=1,
+    keep_checkpoints=1,
+    threads=1,
+)
+
+
+def write_tokens(path: Path, lengths=tuple(LENGTHS), vocabulary=VOCABULARY, cells=None) -> Path:
+    random = np.random.default_rng(0)
+    count = len(lengths)
+    genes = [random.permutation(np.arange(4, VOCABULARY_SIZE))[:length] for length in lengths]
+    columns = {
+        "input_ids": genes,
+        "length": lengths,
+        "genes": lengths,
+        "cell": cells if cells is not None else np.arange(count) * 3,
+        "file": ["file"] * count,
+        "cell_type": [f"type {i % 3}" for i in range(count)],
+        "donor": [""] * count,
+        "tissue": [""] * count,
+        "assay": [""] * count,
+        "is_primary": [True] * count,
+    }
+    schema = store_schema(VOCABULARY_SIZE)
+    batch = pa.record_batch(
+        [pa.array(list(columns[field.name]), field.type) for field in schema], schema=schema
+    )
+    write_store(
+        path,
+        [batch],
+        vocabulary=vocabulary,
+        vocabulary_size=VOCABULARY_SIZE,
+        maximum_length=30,
+        shard_cells=5,
+        simulated=True,
+        label="cell_type",
+    )
+    return path
+
+
+@pytest.fixture
+def make_store(tmp_path: Path):
+    """Writes a token store."""
+    return lambda **changes: write_tokens(tmp_path / "results/tokens/evaluation/toy", **changes)
+
+
+@pytest.fixture
+def store(make_store) -> Path:
+    return make_store()
+
+
+@pytest.fixture(params=["sigmoid", "softmax"])
+def checkpoint(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    run = TrainingRun(
+        model=f"{request.param}_toy",
+        attention=request.param,
+        context=CONTEXT,
+        backend="reference" if request.param == "sigmoid" else "auto",
+        size=Size(layers=2, hidden=16, heads=2, feed_forward=32),
+        architecture=Architecture(
+            size="toy", dropout=0.1, layer_norm_epsilon=1e-5, initializer_range=0.5
+        ),
+        training=TRAINING,
+        seed=1,
+        device="cpu",
+    )
+    encoder = Encoder(run.encoder_settings(VOCABULARY_SIZE)).initialise(run.seed)
+    path = tmp_path / "results" / "training" / run.model / "model.safetensors"
+    path.parent.mkdir(parents=True)
+    save_encoder(encoder, run, VOCABULARY, 0, path)
+    return path
+
+
+@pytest.fixture
+def write_arm(tmp_path: Path):
+    """Writes an embedding with given values, below a results folder."""
+
+    def write(model: str, values, labels, cells=None, dataset: str = "toy") -> Path:
+        path = tmp_path / "results" / "embeddings" / dataset / f"{model}.h5ad"
+        write_embedding(
+            path,
+            np.asarray(values, dtype=np.float32),
+            np.asarray(labels),
+            np.arange(len(labels)) if cells is None else np.asarray(cells),
+            {
+                "model": model,
+                "attention": model.split("_")[0],
+                "context": 256,
+                "pooling": "mean",
+                "checkpoint": "c" * 64,
+                "vocabulary": VOCABULARY,
+                "simulated": True,
+            },
+        )
+        return path
+
+    return write
+
+
+@pytest.fixture
+def write_pair(write_arm):
+    """Writes both arms: cell types with means of their own, further apart in the sigmoid arm."""
+
+    def write(counts: dict[str, int], hidden: int = 6, seed: int = 0) -> dict[str, Path]:
+        random = np.random.default_rng(seed)
+        labels = np.repeat(list(counts), list(counts.values()))
+        centres = {name: random.normal(size=hidden) for name in counts}
+        noise = random.normal(size=(len(labels), hidden))
+        centre = np.stack([centres[label] for label in labels])
+        order = random.permutation(len(labels))
+        return {
+            model: write_arm(model, (noise + scale * centre)[order], labels[order])
+            for model, scale in (("sigmoid_4k", 1.0), ("softmax_4k", 0.6))
+        }
+
+    return write

@@ -1,0 +1,142 @@
+"""Embeddings against one forward pass per cell, and what is refused."""
+
+import anndata
+import numpy as np
+import pytest
+import torch
+
+from scsigmoid.config.schema import Embeddings
+from scsigmoid.errors import UserError
+from scsigmoid.evaluation.embedding_files import read_arms, read_embedding
+from scsigmoid.evaluation.embeddings import embed
+from scsigmoid.files import sha256
+from scsigmoid.tokens.store import TokenStore
+from scsigmoid.training.export import load_encoder
+
+
+def one_by_one(checkpoint, store, pooling):
+    """Embeds every cell in a forward pass of its own."""
+    encoder, facts = load_encoder(checkpoint)
+    tokens = TokenStore.open(store)
+    rows = []
+    for row in range(len(tokens)):
+        genes = tokens.cells([row], facts["context"] - 1).tokens.astype(np.int64)
+        sequence = torch.from_numpy(np.concatenate([[2], genes]))
+        ends = torch.tensor([0, len(sequence)], dtype=torch.int32)
+        with torch.no_grad():
+            hidden = encoder(sequence, torch.arange(len(sequence)), ends, len(sequence))
+        rows.append(hidden[1:].double().mean(0) if pooling == "mean" else hidden[0].double())
+    return torch.stack(rows).numpy()
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+@pytest.mark.parametrize("batch_tokens", [16, 50, 10_000])
+def test_a_batch_gives_what_each_cell_alone_gives(
+    checkpoint, store, tmp_path, pooling, batch_tokens
+):
+    output = tmp_path / "toy.h5ad"
+    settings = Embeddings(pooling=pooling, batch_tokens=batch_tokens)
+    embed(checkpoint, store, "toy", settings, "cpu", output)
+    found = read_embedding(output)
+    np.testing.assert_allclose(found.values, one_by_one(checkpoint, store, pooling), atol=2e-5)
+    assert found.values.dtype == np.float32
+
+
+def test_the_file_says_what_it_is_and_has_the_same_bytes_again(checkpoint, store, tmp_path):
+    outputs = [tmp_path / "first.h5ad", tmp_path / "second.h5ad"]
+    for output in outputs:
+        embed(checkpoint, store, "toy", Embeddings(pooling="mean", batch_tokens=40), "cpu", output)
+    assert outputs[0].read_bytes() == outputs[1].read_bytes()
+    adata = anndata.read_h5ad(outputs[0])
+    assert adata.obsm["X_toy"].shape == (12, 16)
+    assert adata.obs_names[:3].tolist() == ["0", "3", "6"]
+    assert adata.obs["cell_type"].tolist()[:4] == ["type 0", "type 1", "type 2", "type 0"]
+    assert dict(adata.uns["scsigmoid"]) == {
+        "model": "toy",
+        "attention": checkpoint.parent.name.split("_")[0],
+        "context": 16,
+        "pooling": "mean",
+        "checkpoint": sha256(checkpoint),
+        "vocabulary": "f" * 64,
+        "simulated": True,
+    }
+    metadata = read_embedding(outputs[0]).metadata
+    assert [type(metadata[key]) for key in ("context", "simulated")] == [int, bool]
+
+
+def test_tokens_of_another_vocabulary_are_refused(checkpoint, make_store, tmp_path):
+    store = make_store(vocabulary="e" * 64)
+    with pytest.raises(UserError, match="another vocabulary"):
+        embed(
+            checkpoint, store, "toy", Embeddings(pooling="mean", batch_tokens=40), "cpu",
+            tmp_path / "toy.h5ad",
+        )  # fmt: skip
+
+
+def test_a_cell_without_genes_is_refused(checkpoint, make_store, tmp_path):
+    store = make_store(lengths=(3, 0, 4))
+    output = tmp_path / "toy.h5ad"
+    with pytest.raises(UserError, match="1 of 3 cells have no gene of the vocabulary"):
+        embed(checkpoint, store, "toy", Embeddings(pooling="mean", batch_tokens=40), "cpu", output)
+    assert not output.exists()
+
+
+def test_a_diverged_model_is_refused(checkpoint, store, tmp_path, monkeypatch):
+    encoder, facts = load_encoder(checkpoint)
+    torch.nn.init.constant_(encoder.final_norm.bias, float("nan"))
+    monkeypatch.setattr("scsigmoid.evaluation.embeddings.load_encoder", lambda *_: (encoder, facts))
+    output = tmp_path / "toy.h5ad"
+    with pytest.raises(UserError, match=r"12 of 12 cells as NaN or infinity .* diverged"):
+        embed(checkpoint, store, "toy", Embeddings(pooling="mean", batch_tokens=40), "cpu", output)
+    assert not output.exists()
+
+
+def test_nan_in_a_file_is_refused(write_arm):
+    values = np.ones((4, 2))
+    values[2, 1] = np.nan
+    path = write_arm("sigmoid_4k", values, list("aabb"))
+    with pytest.raises(UserError, match=r"sigmoid_4k\.h5ad: holds 1 of 4 cells .* number 2\)"):
+        read_embedding(path)
+
+
+def test_a_missing_and_a_foreign_file_are_refused(tmp_path):
+    with pytest.raises(UserError, match="no such embedding"):
+        read_embedding(tmp_path / "absent.h5ad")
+    broken = tmp_path / "broken.h5ad"
+    broken.write_bytes(b"not HDF5")
+    with pytest.raises(UserError, match="damaged"):
+        read_embedding(broken)
+    foreign = tmp_path / "foreign.h5ad"
+    anndata.AnnData(np.ones((2, 2), dtype=np.float32)).write_h5ad(foreign)
+    with pytest.raises(UserError, match="not an embedding"):
+        read_embedding(foreign)
+
+
+def test_arms_must_hold_the_same_cells(write_arm):
+    labels = list("aabbc")
+    values = np.arange(10.0).reshape(5, 2)
+    first = write_arm("sigmoid_4k", values, labels)
+
+    def arms(*second):
+        return read_arms({"sigmoid_4k": first, "softmax_4k": write_arm("softmax_4k", *second)})
+
+    assert arms(values, labels)["softmax_4k"].metadata["model"] == "softmax_4k"
+    with pytest.raises(UserError, match=r"softmax_4k\.h5ad: has no cell of type 'c'"):
+        arms(values[:4], labels[:4])
+    with pytest.raises(UserError, match=r"sigmoid_4k\.h5ad: has no cell of type 'd'"):
+        arms(values, list("abbcd"))
+    with pytest.raises(UserError, match=r"holds other cells .* \(5 and 5 cells\)"):
+        arms(values, labels, [0, 1, 2, 3, 5])
+    with pytest.raises(UserError, match=r"holds other cells .* \(4 and 5 cells\)"):
+        arms(values[1:], labels[1:])
+    with pytest.raises(UserError, match="other cell types"):
+        arms(values, list("abbac"))
+
+
+def test_missing_inputs_are_named(checkpoint, store, tmp_path):
+    settings = Embeddings(pooling="mean", batch_tokens=40)
+    absent, output = tmp_path / "absent", tmp_path / "toy.h5ad"
+    with pytest.raises(UserError, match="absent: no such model"):
+        embed(absent, store, "toy", settings, "cpu", output)
+    with pytest.raises(UserError, match="absent: not a token store"):
+        embed(checkpoint, absent, "toy", settings, "cpu", output)

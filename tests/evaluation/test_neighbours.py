@@ -1,0 +1,156 @@
+"""PCA and neighbours against plain linear algebra and full distance matrices."""
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import cdist
+
+from scsigmoid.corpus.layout import CellTable, write_cells
+from scsigmoid.errors import UserError
+from scsigmoid.evaluation.neighbours import (
+    log_count_components,
+    nearest,
+    neighbours_of_dataset,
+    read_neighbours,
+)
+from scsigmoid.evaluation.pca import principal_components
+
+
+@pytest.fixture
+def dataset(tmp_path):
+    """Counts of 40 cells x 30 genes, as the corpus stage writes them."""
+    counts = np.random.default_rng(3).poisson(3, size=(40, 30)) + 1
+    path = tmp_path / "results" / "corpus" / "evaluation" / "toy.h5ad"
+    genes = [f"ENSG{number:011d}" for number in range(30)]
+    obs = {"cell_type": ["a"] * 20 + ["b"] * 20}
+    write_cells(path, CellTable(counts, genes, genes, obs, "toy", True))
+    return path, counts
+
+
+def distances_between(values):
+    return cdist(values, values)
+
+
+def run(paths, cells, tmp_path, **changes):
+    arguments = {"neighbours": 5, "variance": 0.95, "controls": ["random", "pca_log_counts"]}
+    output = tmp_path / "results" / "neighbours" / changes.pop("name", "toy")
+    neighbours_of_dataset(paths, cells, seed=42, output=output, **{**arguments, **changes})
+    return read_neighbours(output)
+
+
+def test_pca_keeps_the_variance_and_no_component_more():
+    random = np.random.default_rng(0)
+    values = (random.normal(size=(200, 12)) * np.linspace(5, 0.1, 12)).astype(np.float32)
+    found = principal_components(values, 0.95)
+    centred = values.astype(float) - values.mean(0, dtype=float)
+    spectrum = np.linalg.eigvalsh(centred.T @ centred)[::-1]
+    shares = np.cumsum(spectrum) / spectrum.sum()
+    count = int(np.argmax(shares >= 0.95)) + 1
+    assert found.shape == (200, count)
+    assert found.var(0).sum() / values.var(0).sum() == pytest.approx(shares[count - 1], abs=1e-5)
+    # PCA turns the cells, and drops what the components leave
+    full = principal_components(values, 1 - 1e-12)
+    np.testing.assert_allclose(distances_between(full), distances_between(values), atol=1e-4)
+
+
+def test_pca_refuses_a_collapsed_embedding():
+    with pytest.raises(UserError, match="x: all 5 cells have the same values"):
+        principal_components(np.ones((5, 3)), 0.95, "x")
+
+
+def test_nearest_equals_a_sort_of_all_distances():
+    values = np.random.default_rng(1).normal(size=(60, 8)).astype(np.float32)
+    indices, distances = nearest(values, 7, "x")
+    full = distances_between(values.astype(float))
+    np.testing.assert_array_equal(indices, np.argsort(full, axis=1)[:, :7])
+    np.testing.assert_allclose(distances, np.sort(full, axis=1)[:, :7], atol=1e-6)
+
+
+def test_a_cell_is_its_own_first_neighbour_even_among_copies():
+    values = np.zeros((6, 2), dtype=np.float32)
+    values[4:] = [[1, 0], [0, 2]]
+    indices, distances = nearest(values, 3, "x")
+    assert indices[:, 0].tolist() == list(range(6))
+    assert (distances[:4] == 0).all()
+    assert all(len(set(row)) == 3 for row in indices.tolist())
+
+
+def test_too_few_cells_are_refused():
+    with pytest.raises(UserError, match="x: 15 cells are too few for 15 neighbours"):
+        nearest(np.random.default_rng(0).normal(size=(15, 2)).astype(np.float32), 15, "x")
+    nearest(np.random.default_rng(0).normal(size=(16, 2)).astype(np.float32), 15, "x")
+
+
+def test_log_counts_control(dataset):
+    path, counts = dataset
+    rows = np.arange(40)[::-1][:35]
+    found = log_count_components(path, rows)
+    expected = np.log1p(counts / counts.sum(1, keepdims=True) * 10_000)[rows]
+    # all genes and all components are kept here, so distances are those of the values
+    assert found.shape == (35, 30)
+    np.testing.assert_allclose(distances_between(found), distances_between(expected), atol=1e-8)
+
+
+def test_log_counts_control_takes_the_most_variable_genes(dataset, monkeypatch):
+    path, counts = dataset
+    monkeypatch.setattr("scsigmoid.evaluation.neighbours.VARIABLE_GENES", 6)
+    values = np.log1p(counts / counts.sum(1, keepdims=True) * 10_000)
+    genes = np.argsort(values.var(0))[-6:]
+    found = log_count_components(path, np.arange(40))
+    expected = distances_between(values[:, genes])
+    np.testing.assert_allclose(distances_between(found), expected, atol=1e-8)
+
+
+def test_all_representations_in_order(write_pair, dataset, tmp_path):
+    paths = write_pair({"a": 20, "b": 20})
+    found = run(paths, dataset[0], tmp_path)
+    names = ["sigmoid_4k", "softmax_4k", "random", "pca_log_counts"]
+    assert [one.metadata["model"] for one in found] == names
+    assert found[0].metadata == {
+        "model": "sigmoid_4k",
+        "attention": "sigmoid",
+        "context": 256,
+        "simulated": True,
+        "position": 0,
+        "source": "embeddings/toy/sigmoid_4k.h5ad",
+    }
+    assert found[3].metadata["source"] == "corpus/evaluation/toy.h5ad"
+    for one in found:
+        assert one.indices.shape == one.distances.shape == (40, 5)
+        assert (one.indices.dtype, one.distances.dtype) == (np.int32, np.float32)
+        assert sorted(one.labels) == ["a"] * 20 + ["b"] * 20
+
+
+def test_the_same_bytes_again(write_pair, dataset, tmp_path):
+    paths = write_pair({"a": 20, "b": 20})
+    run(paths, dataset[0], tmp_path, name="first")
+    run(paths, dataset[0], tmp_path, name="second")
+    first, second = (
+        {
+            path.name: path.read_bytes()
+            for path in (tmp_path / "results/neighbours" / name).iterdir()
+        }
+        for name in ("first", "second")
+    )
+    assert len(first) == 4
+    assert first == second
+
+
+def test_refusals(write_arm, write_pair, dataset, tmp_path):
+    paths = write_pair({"a": 20, "b": 20})
+    with pytest.raises(UserError, match="'umap' is unknown; use random or pca_log_counts"):
+        run(paths, dataset[0], tmp_path, controls=["umap"])
+    with pytest.raises(UserError, match="40 cells are too few for 40 neighbours"):
+        run(paths, dataset[0], tmp_path, neighbours=40)
+    with pytest.raises(UserError, match="no such file"):
+        run(paths, tmp_path / "absent.h5ad", tmp_path)
+    assert not (tmp_path / "results" / "neighbours" / "toy").exists()
+    more = write_pair({"a": 21, "b": 20})
+    with pytest.raises(UserError, match=r"toy\.h5ad: has no row 40"):
+        run(more, dataset[0], tmp_path)
+    with pytest.raises(UserError, match="holds no neighbours"):
+        read_neighbours(tmp_path)
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "random.npz").write_bytes(b"no archive")
+    with pytest.raises(UserError, match=r"random\.npz: damaged"):
+        read_neighbours(broken)

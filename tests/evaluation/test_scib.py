@@ -1,0 +1,131 @@
+"""scIB metrics against scikit-learn, and the clustering against igraph's own."""
+
+import random
+
+import igraph
+import numpy as np
+import pytest
+from sklearn.metrics import (
+    adjusted_rand_score,
+    normalized_mutual_info_score,
+    silhouette_score,
+)
+from umap.umap_ import fuzzy_simplicial_set
+
+from scsigmoid.errors import UserError
+from scsigmoid.evaluation.neighbours import neighbours_of_dataset, read_neighbours
+from scsigmoid.evaluation.scib import aggregate, leiden, silhouette
+from scsigmoid.measurements import Measurement, read_measurements
+from scsigmoid.seeds import derive
+
+
+@pytest.fixture
+def folder(write_pair, tmp_path):
+    """Neighbours of both arms and a random embedding: 90 cells of three types."""
+    output = tmp_path / "results" / "neighbours" / "toy"
+    neighbours_of_dataset(
+        write_pair({"a": 40, "b": 30, "c": 20}),
+        tmp_path / "toy.h5ad",
+        neighbours=15,
+        variance=0.95,
+        controls=["random"],
+        seed=42,
+        output=output,
+    )
+    return output
+
+
+def change_labels(folder, labels):
+    for path in folder.glob("*.npz"):
+        with np.load(path) as arrays:
+            values = dict(arrays)
+        np.savez(path, **{**values, "labels": np.array(labels)})
+
+
+def test_silhouette_equals_scikit_learn(folder, tmp_path):
+    output = tmp_path / "silhouette.csv"
+    silhouette(folder, "toy", output)
+    rows = read_measurements(output)
+    assert [row.model for row in rows] == ["sigmoid_4k", "softmax_4k", "random"]
+    for row, one in zip(rows, read_neighbours(folder), strict=True):
+        expected = (silhouette_score(one.coordinates.astype(float), one.labels) + 1) / 2
+        assert row.value == pytest.approx(expected, abs=1e-5)
+        assert (row.metric, row.n, row.seed) == ("silhouette_label", 90, -1)
+    assert rows[0].value > rows[1].value > rows[2].value
+    assert (rows[0].attention, rows[0].context, rows[2].attention) == ("sigmoid", 256, "")
+    assert rows[0].source == "embeddings/toy/sigmoid_4k.h5ad"
+
+
+def test_leiden_equals_igraph_and_scikit_learn(folder, tmp_path):
+    nmi, ari = tmp_path / "nmi.csv", tmp_path / "ari.csv"
+    leiden(folder, "toy", 42, nmi, ari)
+    found = list(zip(read_measurements(nmi), read_measurements(ari), strict=True))
+    for (row_nmi, row_ari), one in zip(found, read_neighbours(folder), strict=True):
+        weights = fuzzy_simplicial_set(
+            np.zeros((90, 1)), n_neighbors=15, random_state=None, metric=None,
+            knn_indices=one.indices, knn_dists=one.distances,
+        )[0].tocoo()  # fmt: skip
+        graph = igraph.Graph(zip(weights.row, weights.col, strict=True), n=90, directed=True)
+        graph.es["weight"] = weights.data
+        graph.to_undirected(mode="each")
+        best = (-1.0, 0.0)
+        for resolution in np.arange(1, 11) / 5:
+            igraph.set_random_number_generator(random.Random(derive(42, "leiden", "toy")))
+            clusters = graph.community_leiden(
+                "modularity", weights="weight", resolution=resolution
+            ).membership
+            score = normalized_mutual_info_score(one.labels, clusters)
+            if score > best[0]:
+                best = (score, adjusted_rand_score(one.labels, clusters))
+        assert row_nmi.value == pytest.approx(best[0], abs=1e-9)
+        assert row_ari.value == pytest.approx(best[1], abs=1e-9)
+        assert (row_nmi.metric, row_ari.metric) == ("leiden_nmi", "leiden_ari")
+        assert row_nmi.seed == 42
+
+
+def test_the_same_bytes_again(folder, tmp_path):
+    for name in ("first", "second"):
+        silhouette(folder, "toy", tmp_path / f"{name}.csv")
+        leiden(folder, "toy", 42, tmp_path / f"{name}_nmi.csv", tmp_path / f"{name}_ari.csv")
+    for kind in ("", "_nmi", "_ari"):
+        first, second = (tmp_path / f"{name}{kind}.csv" for name in ("first", "second"))
+        assert first.read_bytes() == second.read_bytes()
+
+
+def test_a_type_with_one_cell_stops_the_silhouette_alone(folder, tmp_path):
+    change_labels(folder, ["a"] * 45 + ["b"] * 44 + ["lonely"])
+    output = tmp_path / "silhouette.csv"
+    with pytest.raises(UserError, match="'lonely' has one cell"):
+        silhouette(folder, "toy", output)
+    assert not output.exists()
+    leiden(folder, "toy", 42, tmp_path / "nmi.csv", tmp_path / "ari.csv")
+
+
+def test_a_single_type_is_refused(folder, tmp_path):
+    change_labels(folder, ["a"] * 90)
+    with pytest.raises(UserError, match="all cells are of type 'a'"):
+        silhouette(folder, "toy", tmp_path / "silhouette.csv")
+    with pytest.raises(UserError, match="all cells are of type 'a'"):
+        leiden(folder, "toy", 42, tmp_path / "nmi.csv", tmp_path / "ari.csv")
+
+
+def test_missing_neighbours_are_refused(tmp_path):
+    with pytest.raises(UserError, match="holds no neighbours"):
+        silhouette(tmp_path / "absent", "toy", tmp_path / "silhouette.csv")
+
+
+def test_aggregate_is_the_mean_of_the_three():
+    def score(metric, value, model="sigmoid_4k"):
+        return Measurement(dataset="toy", model=model, metric=metric, value=value, n=90, seed=42)
+
+    rows = [
+        score("silhouette_label", 0.5),
+        score("leiden_nmi", 0.6),
+        score("leiden_ari", 0.1),
+        score("leiden_nmi", 0.9, "random"),
+    ]
+    (mean,) = aggregate(rows)
+    assert mean.value == pytest.approx(0.4)
+    assert (mean.model, mean.metric, mean.n) == ("sigmoid_4k", "bio_conservation", 90)
+    (partial,) = aggregate(rows[3:], ["leiden_nmi"])
+    assert partial.value == 0.9

@@ -1,0 +1,58 @@
+"""UMAP: the same bytes in two processes, clusters kept, refusals."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from sklearn.metrics import silhouette_score
+
+from scsigmoid.config.schema import Umap
+from scsigmoid.errors import UserError
+from scsigmoid.evaluation.umap import umap_dataset
+
+SETTINGS = Umap(datasets=None, neighbours=15, minimum_distance=0.5, variance=0.95)
+SCRIPT = """
+import json, sys
+from pathlib import Path
+from scsigmoid.config.schema import Umap
+from scsigmoid.evaluation.umap import umap_dataset
+paths, settings, outputs = map(json.loads, sys.argv[1:])
+as_paths = lambda values: {name: Path(value) for name, value in values.items()}
+umap_dataset(as_paths(paths), Umap(**settings), 42, as_paths(outputs))
+"""
+
+
+def test_two_processes_write_the_same_bytes(write_pair, tmp_path):
+    paths = write_pair({"a": 30, "b": 30, "c": 30})
+    folders = [{model: tmp_path / run / f"{model}.parquet" for model in paths} for run in "ab"]
+    umap_dataset(paths, SETTINGS, 42, folders[0])
+    as_text = [{name: str(path) for name, path in group.items()} for group in (paths, folders[1])]
+    arguments = [json.dumps(value) for value in (as_text[0], vars(SETTINGS), as_text[1])]
+    # another hash seed, as every process has
+    environment = {**os.environ, "PYTHONHASHSEED": "1"}
+    subprocess.run([sys.executable, "-c", SCRIPT, *arguments], env=environment, check=True)
+    for model in paths:
+        first, second = (folder[model] for folder in folders)
+        assert first.read_bytes() == second.read_bytes()
+        table = pq.read_table(first)
+        assert table.column_names == ["x", "y", "cell_type"]
+        assert [str(kind) for kind in table.schema.types] == ["float", "float", "string"]
+        points = np.column_stack([table["x"], table["y"]])
+        assert np.isfinite(points).all()
+        assert points.shape == (90, 2)
+        if model == "sigmoid_4k":
+            assert silhouette_score(points, table["cell_type"].to_pylist()) > 0.2
+
+
+def test_refusals(write_pair, tmp_path):
+    paths = write_pair({"a": 8, "b": 7})
+    outputs = {model: tmp_path / f"{model}.parquet" for model in paths}
+    with pytest.raises(UserError, match=r"sigmoid_4k\.h5ad: 15 cells are too few for 15"):
+        umap_dataset(paths, SETTINGS, 42, outputs)
+    with pytest.raises(UserError, match="no such embedding"):
+        umap_dataset({"sigmoid_4k": tmp_path / "absent.h5ad"}, SETTINGS, 42, outputs)
+    assert not list(tmp_path.glob("*.parquet"))

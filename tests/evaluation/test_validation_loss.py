@@ -1,0 +1,110 @@
+"""Validation loss against one cell, one trial and one place at a time."""
+
+import math
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from scipy import stats
+
+from scsigmoid.config.schema import ValidationLoss
+from scsigmoid.evaluation.validation_loss import mask_seed, mean_interval, validation_loss
+from scsigmoid.measurements import read_measurements
+from scsigmoid.model.masking import mask_tokens
+from scsigmoid.tokens.store import TokenStore
+from scsigmoid.training.export import load_encoder
+
+SETTINGS = ValidationLoss(trials=3, mask_fraction=0.3, confidence=0.95, batch_tokens=40)
+
+
+def run(checkpoint, store, folder, settings=SETTINGS, model="sigmoid_toy", seed=42):
+    csv, parquet = folder / f"{model}.csv", folder / f"{model}.parquet"
+    validation_loss(checkpoint, store, "toy", model, settings, seed, "cpu", csv, parquet)
+    (row,) = read_measurements(csv)
+    return row, pq.read_table(parquet)
+
+
+def brute_force(checkpoint, store, seed):
+    """Softmax over the whole vocabulary, written out, for every masked place in turn."""
+    encoder, facts = load_encoder(checkpoint)
+    encoder = encoder.double()
+    tokens = TokenStore.open(store)
+    losses = []
+    for row, cell in enumerate(tokens.metadata(["cell"])["cell"]):
+        genes = tokens.cells([row], facts["context"] - 1).tokens
+        sequence = np.concatenate([[2], genes.astype(np.int64)])
+        trials = []
+        for trial in range(SETTINGS.trials):
+            masked = mask_tokens(
+                sequence, np.array([cell]), np.array([0, len(sequence)]), seed=seed, draw=trial,
+                fraction=SETTINGS.mask_fraction, replacement="mask", mask_token=1,
+                vocabulary=(4, 40),
+            )  # fmt: skip
+            with torch.no_grad():
+                hidden = encoder(
+                    torch.from_numpy(masked.tokens), torch.arange(len(sequence)),
+                    torch.tensor([0, len(sequence)], dtype=torch.int32), len(sequence),
+                )  # fmt: skip
+                logits = encoder.output(hidden).numpy()
+            loss = 0.0
+            for place, target in zip(masked.places, masked.targets, strict=True):
+                scores = logits[place]
+                loss -= (
+                    scores[target] - scores.max() - math.log(np.exp(scores - scores.max()).sum())
+                )
+            trials.append(loss / len(masked.places))
+        losses.append(sum(trials) / len(trials))
+    return np.array(losses)
+
+
+def test_equals_a_loop_over_cells_trials_and_places(checkpoint, store, tmp_path):
+    row, table = run(checkpoint, store, tmp_path)
+    expected = brute_force(checkpoint, store, mask_seed(42, "toy"))
+    assert table["cell"].to_pylist() == list(range(0, 36, 3))
+    np.testing.assert_allclose(table["loss"].to_numpy(), expected, rtol=2e-5)
+    assert row.value == pytest.approx(expected.mean(), rel=1e-5)
+    assert (row.metric, row.n, row.seed, row.context) == ("validation_loss", 12, 42, 16)
+    assert row.attention == checkpoint.parent.name.split("_")[0]
+    assert row.simulated
+
+
+def test_does_not_depend_on_the_batches_and_repeats_to_the_byte(checkpoint, store, tmp_path):
+    run(checkpoint, store, tmp_path / "a")
+    run(checkpoint, store, tmp_path / "b")
+    for name in ("sigmoid_toy.csv", "sigmoid_toy.parquet"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    whole = ValidationLoss(trials=3, mask_fraction=0.3, confidence=0.95, batch_tokens=10_000)
+    _, table = run(checkpoint, store, tmp_path / "c", whole)
+    _, first = run(checkpoint, store, tmp_path / "a")
+    np.testing.assert_allclose(table["loss"].to_numpy(), first["loss"].to_numpy(), rtol=2e-5)
+
+
+def test_a_cell_keeps_its_masks_among_other_cells(checkpoint, make_store, tmp_path):
+    # the first cells of a longer store have the same tokens and identities
+    _, many = run(checkpoint, make_store(lengths=(6, 9, 12, 20)), tmp_path / "many")
+    _, few = run(checkpoint, make_store(lengths=(6, 9)), tmp_path / "few")
+    np.testing.assert_allclose(many["loss"].to_numpy()[:2], few["loss"].to_numpy(), rtol=2e-5)
+
+
+def test_masks_depend_on_the_seed_and_the_dataset_not_on_the_model():
+    assert mask_seed(42, "toy") == mask_seed(42, "toy")
+    assert len({mask_seed(42, "toy"), mask_seed(43, "toy"), mask_seed(42, "other")}) == 3
+
+
+def test_source_is_relative_to_the_results(checkpoint, store, tmp_path):
+    folder = tmp_path / "results" / "metrics" / "validation_loss" / "toy"
+    row, _ = run(checkpoint, store, folder)
+    model = checkpoint.parent.name
+    assert row.source == f"training/{model}/model.safetensors tokens/evaluation/toy"
+
+
+def test_interval_of_the_mean():
+    values = np.random.default_rng(0).normal(3, 2, 500)
+    mean, low, high = mean_interval(values, 0.95)
+    expected = stats.norm.interval(0.95, values.mean(), stats.sem(values))
+    assert (low, high) == pytest.approx(expected, rel=1e-12)
+    assert mean == pytest.approx(values.mean())
+    one = mean_interval(np.array([1.5]), 0.95)
+    assert one[0] == 1.5
+    assert all(map(math.isnan, one[1:]))

@@ -1,0 +1,225 @@
+"""The encoder: packed batches, its two arms, its objective."""
+
+import math
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+import torch
+from torch.nn import functional
+
+from scsigmoid.config.schema import Architecture, Size
+from scsigmoid.errors import UserError
+from scsigmoid.model.encoder import Encoder
+from scsigmoid.model.sizes import EncoderSettings
+
+SETTINGS = EncoderSettings(
+    attention="sigmoid",
+    context=32,
+    layers=2,
+    hidden=16,
+    heads=2,
+    feed_forward=32,
+    vocabulary_size=50,
+    dropout=0.1,
+    layer_norm_epsilon=1e-5,
+    initializer_range=0.02,
+    backend="reference",
+)
+LENGTHS = [5, 32, 1, 17]
+ARMS = ("sigmoid", "softmax")
+
+
+def encoder(attention="sigmoid", seed=1, **changes):
+    return Encoder(replace(SETTINGS, attention=attention, **changes)).initialise(seed)
+
+
+def batch(lengths=LENGTHS, seed=0, vocabulary=50):
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(4, vocabulary, (sum(lengths),), generator=generator)
+    positions = torch.cat([torch.arange(n) for n in lengths])
+    bounds = torch.tensor([0, *lengths]).cumsum(0).to(torch.int32)
+    return tokens, positions, bounds, max(lengths)
+
+
+def written_out(model, tokens):
+    """One cell's hidden states, each step spelled out from the weights."""
+    weights, n = model.state_dict(), len(tokens)
+
+    def linear(x, name):
+        return x @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
+
+    def norm(x, name):
+        mean, variance = x.mean(-1, keepdim=True), x.var(-1, keepdim=True, unbiased=False)
+        normal = (x - mean) / torch.sqrt(variance + 1e-5)
+        return normal * weights[f"{name}.weight"] + weights[f"{name}.bias"]
+
+    x = weights["token_embedding.weight"][tokens] + weights["position_embedding.weight"][:n]
+    for layer in range(2):
+        block = f"blocks.{layer}"
+        q, k, v = linear(norm(x, f"{block}.attention_norm"), f"{block}.qkv").split(16, dim=-1)
+        heads = []
+        for head in range(2):
+            of = slice(8 * head, 8 * head + 8)
+            scores = q[:, of] @ k[:, of].T / math.sqrt(8)
+            if model.settings.attention == "sigmoid":
+                attended = 1 / (1 + n * torch.exp(-scores))
+            else:
+                attended = torch.softmax(scores, dim=-1)
+            heads.append(attended @ v[:, of])
+        x = x + linear(torch.cat(heads, dim=-1), f"{block}.projection")
+        wide = linear(norm(x, f"{block}.feed_forward_norm"), f"{block}.expansion")
+        wide = wide * 0.5 * (1 + torch.erf(wide / math.sqrt(2)))
+        x = x + linear(wide, f"{block}.contraction")
+    return norm(x, "final_norm")
+
+
+@pytest.mark.parametrize("attention", ARMS)
+def test_packed_batch_is_each_cell_alone(attention):
+    # Weights ten times the usual make attention matter.
+    model = encoder(attention, initializer_range=0.2).double().eval()
+    tokens, *rest = batch()
+    hidden = model(tokens, *rest)
+    bounds = rest[1].tolist()
+    for start, end in pairwise(bounds):
+        torch.testing.assert_close(
+            hidden[start:end], written_out(model, tokens[start:end]), rtol=1e-11, atol=1e-11
+        )
+
+
+@pytest.mark.parametrize("attention", ARMS)
+def test_logits_at_masked_places(attention):
+    model = encoder(attention).eval()
+    arguments = batch()
+    masked = torch.tensor([0, 7, 40, 54])
+    logits = model(*arguments, masked)
+    assert logits.shape == (4, 50)
+    hidden = model(*arguments)
+    torch.testing.assert_close(logits, model.output(hidden[masked]), rtol=1e-5, atol=1e-6)
+    assert model.output.weight is not model.token_embedding.weight
+
+
+def test_both_arms_begin_alike():
+    sigmoid, softmax = encoder("sigmoid").state_dict(), encoder("softmax").state_dict()
+    assert list(sigmoid) == list(softmax)
+    assert all(torch.equal(sigmoid[name], softmax[name]) for name in sigmoid)
+    other = encoder("sigmoid", seed=2).state_dict()
+    assert not torch.equal(sigmoid["output.weight"], other["output.weight"])
+
+
+def test_contexts_share_all_but_positions():
+    short, long = encoder(context=16).state_dict(), encoder().state_dict()
+    differing = {name for name in short if not torch.equal(short[name], long[name])}
+    assert differing == {"position_embedding.weight"}
+
+
+def test_initial_weights():
+    model = encoder(vocabulary_size=5000)
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):
+            assert (parameter == 0).all()
+        elif "norm" in name:
+            assert (parameter == 1).all()
+    weights = model.output.weight
+    assert abs(weights.std().item() - 0.02) < 2e-4
+    assert abs(weights.mean().item()) < 2e-4
+
+
+def test_dropout_repeats_with_the_seed_and_draws_alike_in_both_arms():
+    states = []
+    for attention in ARMS:
+        model = encoder(attention).train()
+        outputs = []
+        for _ in range(2):
+            torch.manual_seed(5)
+            outputs.append(model(*batch()))
+            states.append(torch.get_rng_state())
+        assert torch.equal(*outputs)
+        assert not torch.equal(outputs[0], model(*batch()))
+    assert all(torch.equal(states[0], state) for state in states)
+
+
+@pytest.mark.parametrize("attention", ARMS)
+def test_loss_before_training_is_that_of_guessing(attention):
+    arguments = batch([64] * 8, vocabulary=1000)
+    model = encoder(attention, vocabulary_size=1000, hidden=64, context=64).eval()
+    masked = torch.arange(0, 512, 7)
+    targets = torch.randint(4, 1000, masked.shape, generator=torch.Generator().manual_seed(2))
+    loss = functional.cross_entropy(model(*arguments, masked), targets)
+    assert abs(loss.item() - math.log(1000)) < 0.1
+
+
+@pytest.mark.parametrize("attention", ARMS)
+def test_gradients(attention):
+    model = encoder(attention, initializer_range=0.2).double().eval()
+    arguments = batch([3, 6])
+    masked, targets = torch.tensor([1, 4, 8]), torch.tensor([7, 8, 9])
+
+    def loss():
+        return functional.cross_entropy(model(*arguments, masked), targets)
+
+    loss().backward()
+    for name in ("blocks.0.qkv.weight", "blocks.1.contraction.weight", "token_embedding.weight"):
+        parameter = model.get_parameter(name)
+        place = parameter.grad.abs().argmax()
+        flat = parameter.data.view(-1)
+        value, step, sides = flat[place].item(), 1e-5, []
+        for side in (step, -step):
+            flat[place] = value + side
+            sides.append(loss().item())
+        flat[place] = value
+        slope = (sides[0] - sides[1]) / (2 * step)
+        assert slope == pytest.approx(parameter.grad.view(-1)[place].item(), rel=1e-6)
+
+
+def test_attention_score_max():
+    model = encoder(initializer_range=0.5).eval()
+    tokens, positions, bounds, _ = batch()
+    x = model.token_embedding(tokens) + model.position_embedding(positions)
+    q, k, _ = model.blocks[0].qkv(model.blocks[0].attention_norm(x)).split(16, dim=-1)
+    largest, ends = 0.0, bounds.tolist()
+    for start, end in pairwise(ends):
+        for head in range(2):
+            of = slice(8 * head, 8 * head + 8)
+            scores = q[start:end, of] @ k[start:end, of].T / math.sqrt(8)
+            largest = max(largest, scores.abs().max().item())
+    found = model.attention_score_max(tokens, positions, bounds)
+    assert found.item() == pytest.approx(largest, rel=1e-5)
+    assert not found.requires_grad
+
+
+@pytest.mark.parametrize("attention", ARMS)
+def test_compiles_once_for_all_batches(attention):
+    from torch._dynamo.testing import CompileCounter
+
+    counter = CompileCounter()
+    model = encoder(attention).eval()
+    compiled = torch.compile(model, backend=counter, fullgraph=True, dynamic=True)
+    for lengths in ([5, 32, 3], [4, 4], [9, 8, 7, 6], [30]):
+        arguments = batch(lengths)
+        masked = torch.arange(0, sum(lengths), 3)
+        torch.testing.assert_close(compiled(*arguments, masked), model(*arguments, masked))
+    assert counter.frame_count == 1
+
+
+def test_settings_from_the_configuration():
+    size = Size(layers=12, hidden=768, heads=12, feed_forward=3072)
+    architecture = Architecture(
+        size="160M", dropout=0.02, layer_norm_epsilon=1e-5, initializer_range=0.02
+    )
+    settings = EncoderSettings.of(size, architecture, "softmax", 4096, 44000)
+    assert (settings.head_dimension, settings.backend, settings.dropout) == (64, "auto", 0.02)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"attention": "linear"}, "attention 'linear': unknown"),
+        ({"heads": 3}, "hidden: 16 does not divide into 3 heads"),
+        ({"layers": 0}, "layers: must be at least 1"),
+        ({"dropout": 1.0}, "dropout: must be at least 0"),
+    ],
+)
+def test_impossible_settings(change, message):
+    with pytest.raises(UserError, match=message):
+        replace(SETTINGS, **change)

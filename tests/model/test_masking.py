@@ -1,0 +1,147 @@
+"""Masks: how many, which, where, and that they depend on the cell alone."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from scsigmoid.errors import UserError
+from scsigmoid.model.masking import mask_tokens
+
+MASK, CLS, FIRST, END = 1, 2, 4, 504
+LENGTHS = [1, 2, 3, 7, 100, 0, 33]
+
+
+def batch(lengths, *, cls=False, seed=0):
+    generator = np.random.default_rng(seed)
+    parts = []
+    for length in lengths:
+        genes = generator.choice(np.arange(FIRST, END), size=length, replace=False)
+        parts.append(np.concatenate([[CLS], genes]) if cls else genes)
+    bounds = np.cumsum([0, *map(len, parts)])
+    return np.concatenate(parts).astype(np.uint16), bounds
+
+
+def mask(tokens, cells, bounds, **changes):
+    options = {
+        "seed": 42,
+        "draw": 0,
+        "fraction": 0.15,
+        "replacement": "mask",
+        "mask_token": MASK,
+        "vocabulary": (FIRST, END),
+    }
+    return mask_tokens(tokens, np.asarray(cells), bounds, **{**options, **changes})
+
+
+def by_cell(result, bounds):
+    """Masked places of each cell, counted from the cell's beginning."""
+    owner = np.searchsorted(bounds, result.places, side="right") - 1
+    return [
+        (result.places[owner == cell] - bounds[cell]).tolist() for cell in range(len(bounds) - 1)
+    ]
+
+
+@pytest.mark.parametrize("fraction", [0.15, 0.5, 1.0])
+def test_number_and_replacement(fraction):
+    tokens, bounds = batch(LENGTHS)
+    result = mask(tokens, np.arange(len(LENGTHS)), bounds, fraction=fraction)
+    counts = [len(places) for places in by_cell(result, bounds)]
+    assert counts == [max(1, round(fraction * n)) if n else 0 for n in LENGTHS]
+    assert (np.diff(result.places) > 0).all()
+    assert (result.targets == tokens[result.places]).all()
+    assert (result.tokens[result.places] == MASK).all()
+    kept = np.ones(len(tokens), bool)
+    kept[result.places] = False
+    assert (result.tokens[kept] == tokens[kept]).all()
+    assert result.tokens.dtype == result.places.dtype == result.targets.dtype == np.int64
+
+
+def test_special_tokens_are_neither_masked_nor_counted():
+    plain, bounds = batch(LENGTHS)
+    special, special_bounds = batch(LENGTHS, cls=True)
+    cells = np.arange(len(LENGTHS)) + 10
+    without = by_cell(mask(plain, cells, bounds), bounds)
+    result = mask(special, cells, special_bounds)
+    assert (result.targets >= FIRST).all()
+    # A leading [CLS] moves the places by one and changes nothing else.
+    within = by_cell(result, special_bounds)
+    assert within == [[place + 1 for place in places] for places in without]
+
+
+def test_a_cell_alone_and_in_any_batch_has_one_mask():
+    tokens, bounds = batch(LENGTHS)
+    cells = np.array([5, 900, 2**40, 7, 8, 9, 10])
+    together = by_cell(mask(tokens, cells, bounds), bounds)
+    for index in range(len(LENGTHS)):
+        part = tokens[bounds[index] : bounds[index + 1]]
+        own = np.array([0, len(part)])
+        assert by_cell(mask(part, cells[[index]], own), own) == [together[index]]
+
+
+@pytest.mark.parametrize("change", [{"seed": 43}, {"draw": 1}])
+def test_seed_and_draw_change_the_mask(change):
+    tokens, bounds = batch([200, 200])
+    one, other = mask(tokens, [0, 1], bounds), mask(tokens, [0, 1], bounds, **change)
+    assert not np.array_equal(one.places, other.places)
+    places = by_cell(one, bounds)
+    assert places[0] != places[1]
+
+
+def test_every_pair_of_places_is_equally_likely():
+    # 2 of 5 genes: 10 pairs; chi-squared with 9 degrees of freedom stays below 33.7 in 99.99 %.
+    draws = 4000
+    tokens, bounds = batch([5] * draws)
+    result = mask(tokens, np.arange(draws), bounds, fraction=0.4)
+    pairs = Counter(map(tuple, by_cell(result, bounds)))
+    assert len(pairs) == 10
+    expected = draws / 10
+    assert sum((count - expected) ** 2 / expected for count in pairs.values()) < 33.7
+
+
+def test_bert_replacement():
+    tokens, bounds = batch([400] * 100)
+    masked = mask(tokens, np.arange(100), bounds)
+    result = mask(tokens, np.arange(100), bounds, replacement="bert")
+    assert np.array_equal(result.places, masked.places)
+    inputs = result.tokens[result.places]
+    share = {
+        "mask": (inputs == MASK).mean(),
+        "kept": (inputs == result.targets).mean(),
+        "random": ((inputs != MASK) & (inputs != result.targets)).mean(),
+    }
+    # 6,000 places: five standard deviations are 0.026 and 0.019.
+    assert abs(share["mask"] - 0.8) < 0.026
+    assert abs(share["kept"] - 0.1) < 0.020
+    assert abs(share["random"] - 0.1) < 0.020
+    genes = inputs[inputs != MASK]
+    assert ((genes >= FIRST) & (genes < END)).all()
+
+
+def splitmix(state):
+    """One step of splitmix64 in Python's integers (Steele, Lea and Flood 2014)."""
+    bits = 2**64 - 1
+    state = (state + 0x9E3779B97F4A7C15) & bits
+    state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & bits
+    state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & bits
+    return state ^ (state >> 31)
+
+
+@pytest.mark.parametrize(("seed", "cell", "draw"), [(42, 0, 0), (7, 123456789, 14), (2**63, 3, 1)])
+def test_places_are_those_of_the_smallest_keys(seed, cell, draw):
+    tokens, bounds = batch([20])
+    stream = splitmix(splitmix(splitmix(seed) ^ splitmix(cell)) ^ splitmix(draw + 1))
+    keys = [splitmix(stream ^ splitmix(gene)) for gene in range(20)]
+    expected = sorted(sorted(range(20), key=keys.__getitem__)[:3])
+    assert by_cell(mask(tokens, [cell], bounds, seed=seed, draw=draw), bounds) == [expected]
+
+
+def test_refused():
+    tokens, bounds = batch([5, 5])
+    with pytest.raises(UserError, match="mask_replacement: 'drop' is unknown; use mask or bert"):
+        mask(tokens, [0, 1], bounds, replacement="drop")
+    for fraction in (0.0, 1.5):
+        with pytest.raises(UserError, match="mask_fraction: must be above 0"):
+            mask(tokens, [0, 1], bounds, fraction=fraction)
+    with pytest.raises(ValueError, match="does not describe 1 cells"):
+        mask(tokens, [0], bounds)

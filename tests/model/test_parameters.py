@@ -1,0 +1,78 @@
+"""Sizes and counted arithmetic."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from scsigmoid.model.encoder import Encoder
+from scsigmoid.model.parameters import count_flops, count_parameters
+from scsigmoid.model.sizes import EncoderSettings
+
+PAPER = EncoderSettings(
+    attention="sigmoid",
+    context=4096,
+    layers=12,
+    hidden=768,
+    heads=12,
+    feed_forward=3072,
+    vocabulary_size=44000,
+    dropout=0.02,
+    layer_norm_epsilon=1e-5,
+    initializer_range=0.02,
+)
+TINY = replace(PAPER, context=20, layers=3, hidden=16, heads=2, feed_forward=40, vocabulary_size=70)
+
+
+def test_the_paper_s_160m():
+    count = count_parameters(PAPER)
+    assert count.token_embedding == 33_792_000  # 44,000 x 768
+    assert count.position_embedding == 3_145_728  # 4,096 x 768
+    # a block: norms 3,072; qkv 1,771,776; projection 590,592; feed-forward 4,722,432
+    assert count.blocks == 12 * 7_087_872
+    assert count.output == 33_836_000
+    assert count.total == 155_829_728
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [((24, 1024, 16, 4096), 400e6), ((24, 1280, 20, 5120), 595e6), ((24, 2048, 32, 8192), 1405e6)],
+)
+def test_larger_sizes(size, expected):
+    layers, hidden, heads, wide = size
+    settings = replace(PAPER, layers=layers, hidden=hidden, heads=heads, feed_forward=wide)
+    assert count_parameters(settings).total == pytest.approx(expected, rel=0.03)
+
+
+def test_count_is_that_of_the_module():
+    model = Encoder(TINY)
+    count = count_parameters(TINY)
+
+    def of(module: nn.Module) -> int:
+        return sum(parameter.numel() for parameter in module.parameters())
+
+    assert count.total == of(model)
+    assert count.blocks == of(model.blocks)
+    assert count.output == of(model.output)
+
+
+def test_flops_of_the_linear_layers_are_what_torch_counts():
+    model = Encoder(replace(TINY, backend="reference"))
+    lengths, masked = [5, 9], torch.tensor([0, 3, 7])
+    arguments = (
+        torch.arange(14),
+        torch.cat([torch.arange(n) for n in lengths]),
+        torch.tensor([0, 5, 14], dtype=torch.int32),
+        9,
+        masked,
+    )
+    with FlopCounterMode(display=False) as counter:
+        model(*arguments).sum().backward()
+    attention = 14 * 3 * 16 * (5**2 + 9**2)
+    output = 6 * 16 * 70 * 3
+    linear = 6 * 3 * (4 * 16**2 + 2 * 16 * 40) * 14
+    assert count_flops(TINY, lengths, 3) == linear + attention + output
+    # The custom operator's products are invisible to torch; everything else agrees.
+    assert count_flops(TINY, lengths, 3) - attention == counter.get_total_flops()

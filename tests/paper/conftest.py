@@ -1,0 +1,477 @@
+"""A small results folder with made-up numbers, in the formats of the stages before the paper."""
+
+import csv
+import itertools
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from scsigmoid.config.check import load, model_training
+from scsigmoid.config.schema import Config
+from scsigmoid.measurements import Measurement, write_measurements
+from scsigmoid.paper.reported import reported
+from scsigmoid.paper.results import Results
+from scsigmoid.training.journal import COLUMNS
+
+ROOT = Path(__file__).parents[2]
+TYPES = (
+    "Mesenchymal",
+    "Cardiac",
+    "Endothelial",
+    "Immune",
+    "Neural",
+    "Adult endothelial",
+    "Adult valve interstitial",
+    "Adult immune",
+)
+CELLS = 160
+CONTROLS = ("random", "pca_log_counts")
+# What each model's made-up loss is above the dataset's own.
+LOSS = {"sigmoid_2k": 0.30, "softmax_2k": 0.33, "sigmoid_4k": 0.10, "softmax_4k": 0.14}
+
+
+@pytest.fixture(scope="session")
+def config() -> Config:
+    """The demo's configuration with fewer datasets."""
+    overrides = {
+        "datasets": {"indonesian_pbmc": None, "lung_acr": None, "healthy_colon": None},
+    }
+    return load(ROOT / "config.yaml", ROOT / "workflow/presets", {"preset": "demo"} | overrides)
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory, config: Config) -> Path:
+    """The fabricated results folder; read-only by agreement."""
+    folder = tmp_path_factory.mktemp("results")
+    fabricate(folder, config)
+    return folder
+
+
+@pytest.fixture
+def results(folder: Path, config: Config) -> Results:
+    """The fabricated results."""
+    return Results(folder, config)
+
+
+@pytest.fixture
+def copied(folder: Path, tmp_path: Path) -> Callable[[], Path]:
+    """Makes a copy of the results folder that a test may change."""
+
+    def copy() -> Path:
+        shutil.copytree(folder, tmp_path / "results")
+        return tmp_path / "results"
+
+    return copy
+
+
+def fabricate(folder: Path, config: Config, *, simulated: bool = True) -> None:
+    """Write every file that the paper's stage reads."""
+    random = np.random.default_rng(1)
+    write_corpus(folder, config, simulated)
+    write_lengths(folder, random)
+    for dataset in config.datasets:
+        write_losses(folder, dataset, simulated, random)
+        write_scores(folder, config, dataset, simulated, random)
+        write_mmd(folder, config, dataset, simulated, random)
+        write_umap(folder, config, dataset, random)
+    for model in config.models:
+        write_journal(folder, config, model, random)
+    write_kernel(folder, config, random)
+    write_throughput(folder, config, random)
+
+
+def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Write a CSV file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="", encoding="utf-8") as handle:
+        writer = csv.DictWriter(handle, fieldnames=list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def write_json(path: Path, value: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value))
+
+
+def write_parquet(path: Path, columns: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), path)
+
+
+def write_corpus(folder: Path, config: Config, simulated: bool) -> None:
+    names = (
+        "file",
+        "role",
+        "dataset",
+        "part",
+        "source",
+        "location",
+        "simulated",
+        "title",
+        "organism",
+        "label",
+        "held_out",
+        "cells",
+        "bytes",
+        "sha256",
+        "dataset_id",
+        "dataset_version_id",
+        "collection_id",
+    )
+    flag = "true" if simulated else "false"
+    row = dict.fromkeys(names, "") | {"source": config.corpus.source, "simulated": flag}
+    rows = [row | {"file": f"train_{i}", "role": "training", "cells": "1500"} for i in range(2)]
+    for dataset, entry in config.datasets.items():
+        real = dataset == "pbmc68k" or not simulated
+        rows.append(
+            row | {"file": dataset, "role": "evaluation", "dataset": dataset, "title": entry.title}
+        )
+        write_json(
+            folder / f"corpus/evaluation/{dataset}.json",
+            {
+                "file": dataset,
+                "simulated": not real,
+                "label": "cell_type",
+                "title": entry.title,
+                "cells": CELLS,
+                "genes": 1200,
+                "sha256": "0",
+                "location": dataset,
+            },
+        )
+    write_rows(folder / "corpus/manifest.csv", rows)
+
+
+def write_lengths(folder: Path, random: np.random.Generator) -> None:
+    drawn = np.clip(random.lognormal(np.log(115), 0.65, 3000), 8, 1100).astype(np.int32)
+    lengths, cells = np.unique(drawn, return_counts=True)
+    write_parquet(folder / "tokens/lengths.parquet", {"length": lengths, "cells": cells})
+    write_parquet(folder / "tokens/vocabulary.parquet", {"token": np.arange(1204)})
+
+
+def dataset_seed(dataset: str) -> float:
+    """A number between 0 and 1 that depends on the name."""
+    return (sum(map(ord, dataset)) % 17) / 17
+
+
+def write_losses(folder: Path, dataset: str, simulated: bool, random: np.random.Generator) -> None:
+    common = 4.0 + dataset_seed(dataset) + random.normal(0, 0.3, CELLS)
+    for model, extra in LOSS.items():
+        losses = common + extra + random.normal(0, 0.05, CELLS)
+        half = 1.959964 * losses.std(ddof=1) / np.sqrt(CELLS)
+        stem = folder / f"metrics/validation_loss/{dataset}/{model}"
+        write_parquet(stem.with_suffix(".parquet"), {"cell": np.arange(CELLS), "loss": losses})
+        write_measurements(
+            stem.with_suffix(".csv"),
+            [
+                Measurement(
+                    dataset=dataset,
+                    model=model,
+                    metric="validation_loss",
+                    value=losses.mean(),
+                    low=losses.mean() - half,
+                    high=losses.mean() + half,
+                    n=CELLS,
+                    simulated=simulated and dataset != "pbmc68k",
+                )
+            ],
+        )
+
+
+def write_scores(
+    folder: Path, config: Config, dataset: str, simulated: bool, random: np.random.Generator
+) -> None:
+    for metric in config.evaluation.scib.metrics:
+        base = 0.45 + 0.3 * dataset_seed(dataset + metric)
+        values = {
+            "sigmoid_4k": base + random.uniform(0.0, 0.06),
+            "softmax_4k": base,
+            "random": 0.02,
+            "pca_log_counts": base + 0.1,
+        }
+        write_measurements(
+            folder / f"metrics/{metric}/{dataset}.csv",
+            [
+                Measurement(
+                    dataset=dataset,
+                    model=model,
+                    metric=metric,
+                    value=value,
+                    n=CELLS,
+                    simulated=simulated and dataset != "pbmc68k",
+                )
+                for model, value in values.items()
+            ],
+        )
+
+
+def write_mmd(
+    folder: Path, config: Config, dataset: str, simulated: bool, random: np.random.Generator
+) -> None:
+    sigmoid, softmax = config.evaluation.pair
+    rows, means = [], []
+    for first, second in itertools.combinations(TYPES, 2):
+        group, base = f"{first} vs {second}", random.uniform(0.2, 0.6)
+        ratio = random.uniform(0.98, 1.4)
+        means.append((base * ratio, base))
+        common = {"dataset": dataset, "group": group, "n": 40, "simulated": simulated}
+        for model, value in ((sigmoid, base * ratio), (softmax, base)):
+            for estimator, shift in (("unbiased", 0.0), ("biased", 0.02)):
+                rows.append(
+                    Measurement(
+                        **common,
+                        model=model,
+                        metric=f"mmd_{estimator}",
+                        value=value + shift,
+                        low=value + shift - 0.03,
+                        high=value + shift + 0.03,
+                    )
+                )
+        rows.append(
+            Measurement(
+                **common,
+                model=f"{sigmoid} / {softmax}",
+                metric="mmd_unbiased_ratio",
+                value=ratio,
+                low=ratio - 0.05,
+                high=ratio + 0.05,
+            )
+        )
+        rows.append(
+            Measurement(
+                **common,
+                model=f"{sigmoid} - {softmax}",
+                metric="mmd_unbiased_difference",
+                value=base * (ratio - 1),
+                low=base * (ratio - 1) - 0.02,
+                high=base * (ratio - 1) + 0.02,
+            )
+        )
+    ours, theirs = map(np.array, zip(*means, strict=True))
+    for name, value in (
+        ("mean_ratio_of_means", ours.mean() / theirs.mean()),
+        ("mean_of_ratios", (ours / theirs).mean()),
+    ):
+        rows.append(
+            Measurement(
+                dataset=dataset,
+                model=f"{sigmoid} / {softmax}",
+                metric=f"mmd_unbiased_{name}",
+                value=value,
+                low=value - 0.02,
+                high=value + 0.02,
+                n=len(means),
+                simulated=simulated,
+            )
+        )
+    rows.append(
+        Measurement(
+            dataset=dataset,
+            group="Mast",
+            model="",
+            metric="mmd_left_out",
+            value=7,
+            n=7,
+            simulated=simulated,
+        )
+    )
+    write_measurements(folder / f"metrics/mmd/{dataset}.csv", rows)
+
+
+def write_umap(folder: Path, config: Config, dataset: str, random: np.random.Generator) -> None:
+    types = np.repeat(TYPES, CELLS // len(TYPES))
+    for model in config.evaluation.pair:
+        centres = random.normal(0, 5, (len(TYPES), 2))
+        points = centres[np.repeat(np.arange(len(TYPES)), CELLS // len(TYPES))]
+        points = points + random.normal(0, 1, points.shape)
+        write_parquet(
+            folder / f"metrics/umap/{dataset}/{model}.parquet",
+            {
+                "x": points[:, 0].astype(np.float32),
+                "y": points[:, 1].astype(np.float32),
+                "cell_type": types,
+            },
+        )
+
+
+def write_journal(folder: Path, config: Config, model: str, random: np.random.Generator) -> None:
+    """A loss that falls; the stress test's softmax explodes at two thirds."""
+    last = model_training(config, model).steps
+    steps = np.unique(np.linspace(1, last, 60).astype(int))
+    time = steps / last
+    loss = 4.5 + 2.5 * np.exp(-5 * time) + LOSS.get(model, 0.2)
+    loss += random.normal(0, 0.03, len(steps))
+    gradient = 1 + 3 * np.exp(-6 * time) + random.uniform(0, 0.2, len(steps))
+    score = 1 + 2 * time + random.uniform(0, 0.1, len(steps))
+    if model == "softmax_8k":
+        late = time > 0.66
+        loss[late] = 7.5 + random.normal(0, 0.1, late.sum())
+        gradient[late] *= 10 ** random.uniform(3, 5, late.sum())
+        score[late] *= 10 ** random.uniform(4, 7, late.sum())
+        loss[-1] = np.inf
+    columns = {
+        "step": steps,
+        "loss": loss,
+        "gradient_norm": gradient,
+        "attention_score_max": score,
+    }
+    write_journal_rows(folder / f"training/{model}/journal.csv", columns)
+
+
+def write_journal_rows(path: Path, columns: dict[str, Any]) -> None:
+    """A journal of some columns; the others are 0."""
+    rows = np.zeros((len(columns["step"]), len(COLUMNS)))
+    for name, values in columns.items():
+        rows[:, COLUMNS.index(name)] = values
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = ["# device: cpu", "# torch: 2.13.0", ",".join(COLUMNS)]
+    lines += [",".join([str(int(row[0])), *map(repr, map(float, row[1:]))]) for row in rows]
+    path.write_text("\n".join(lines) + "\n")
+
+
+def write_kernel(folder: Path, config: Config, random: np.random.Generator) -> None:
+    settings = config.benchmarks.kernel
+    speeds = {
+        ("sigmoid", "triton", "packed"): 4.0,
+        ("sigmoid", "triton", "padded"): 3.6,
+        ("sigmoid", "pytorch_sigmoid", "padded"): 0.8,
+        ("softmax", "pytorch", "padded"): 1.0,
+        ("softmax", "flash_attention_2", "padded"): 3.0,
+        ("softmax", "flex", "packed"): 2.5,
+    }
+    rows = []
+    shapes = itertools.product(
+        settings.padding, settings.head_dimensions, settings.lengths, ("forward", "backward")
+    )
+    for padding, dimension, length, direction in shapes:
+        for (attention, provider, layout), speed in speeds.items():
+            flops = 4 * settings.hidden * settings.tokens * length * (1 - padding)
+            flops *= 2.5 if direction == "backward" else 1
+            rate = speed * 1e8 * (1 if direction == "forward" else 0.6) * (length / 64) ** 0.3
+            rate *= random.uniform(0.97, 1.03) * (0.9 if padding and provider != "triton" else 1)
+            milliseconds = flops / rate * 1e3
+            rows.append(
+                {
+                    "attention": attention,
+                    "provider": provider,
+                    "layout": layout,
+                    "pass": direction,
+                    "head_dimension": dimension,
+                    "heads": settings.hidden // dimension,
+                    "length": length,
+                    "sequences": settings.tokens // length,
+                    "padding": padding,
+                    "dtype": "float32",
+                    "device": "cpu",
+                    "milliseconds": milliseconds,
+                    "milliseconds_low": milliseconds * 0.96,
+                    "milliseconds_high": milliseconds * 1.04,
+                    "tflops": rate / 1e12,
+                    "tflops_low": rate / 1.04e12,
+                    "tflops_high": rate / 0.96e12,
+                    "iterations": 10,
+                    "note": "CPU, tiny shapes: not comparable with the paper",
+                }
+            )
+        rows.append(
+            rows[-1]
+            | dict.fromkeys(
+                [
+                    "milliseconds",
+                    "milliseconds_low",
+                    "milliseconds_high",
+                    "tflops",
+                    "tflops_low",
+                    "tflops_high",
+                ],
+                "",
+            )
+            | {
+                "provider": "flash_sigmoid",
+                "attention": "sigmoid",
+                "iterations": 0,
+                "note": "flash_sigmoid is not installed",
+            }
+        )
+    write_rows(folder / "benchmarks/kernel.csv", rows)
+    machine = {
+        "device": "cpu",
+        "cpu": "Made-up CPU",
+        "capability": "",
+        "torch": "2.13.0",
+        "triton": "3.7.1",
+    }
+    write_json(folder / "benchmarks/kernel.json", machine)
+    write_json(folder / "benchmarks/throughput.json", machine)
+
+
+def write_throughput(folder: Path, config: Config, random: np.random.Generator) -> None:
+    settings = config.benchmarks.throughput
+    rows = []
+    for (index, size), context in itertools.product(enumerate(settings.sizes), settings.contexts):
+        for attention in ("sigmoid", "softmax"):
+            rate = 900 / (index + 1) / context**0.5 * (1.06 if attention == "sigmoid" else 1.0)
+            rate *= random.uniform(0.99, 1.01)
+            hours = settings.projected_cells / rate / 3600
+            rows.append(
+                {
+                    "size": size,
+                    "parameters": parameters(config, size, index),
+                    "context": context,
+                    "attention": attention,
+                    "backend": "reference",
+                    "layout": "packed",
+                    "device": "cpu",
+                    "cells_per_step": 2,
+                    "steps_per_second": rate / 2,
+                    "steps_per_second_low": rate / 2 * 0.97,
+                    "steps_per_second_high": rate / 2 * 1.03,
+                    "readings": 6,
+                    "cells_per_second": rate,
+                    "gpu_hours": hours,
+                    "gpu_hours_low": hours / 1.03,
+                    "gpu_hours_high": hours / 0.97,
+                    "projected_cells": settings.projected_cells,
+                    "note": "CPU-hours of one tiny model: not comparable with the paper",
+                }
+            )
+    write_rows(folder / "benchmarks/throughput.csv", rows)
+
+
+def parameters(config: Config, size: str, index: int) -> int:
+    """As many as the name says at the paper's scale, few elsewhere."""
+    if config.preset == "paper":
+        return int(float(size[:-1]) * {"M": 1e6, "B": 1e9}[size[-1]])
+    return 50_000 * (index + 1) ** 2
+
+
+@pytest.fixture(scope="session")
+def paper_config() -> Config:
+    """The paper's own configuration."""
+    return load(ROOT / "config.yaml", ROOT / "workflow/presets", {"preset": "paper"})
+
+
+@pytest.fixture
+def paper_results(tmp_path: Path, paper_config: Config) -> Results:
+    """Made-up results that meet all of the paper's conditions; a test may change the files."""
+    folder = tmp_path / "paper"
+    fabricate(folder, paper_config, simulated=False)
+    lengths = np.arange(200, 16_000, 100, dtype=np.int32)
+    cells = np.full(len(lengths), 131_600_000 // len(lengths))
+    write_parquet(folder / "tokens/lengths.parquet", {"length": lengths, "cells": cells})
+    write_parquet(folder / "tokens/vocabulary.parquet", {"token": np.arange(44_000)})
+    for name, row in reported()["datasets"].items():
+        path = folder / f"corpus/evaluation/{name}.json"
+        write_json(path, json.loads(path.read_text()) | {"cells": row["cells"]})
+    machine = {"device": "NVIDIA H100 80GB HBM3", "capability": "9.0"}
+    write_json(folder / "benchmarks/kernel.json", machine)
+    write_json(folder / "benchmarks/throughput.json", machine)
+    return Results(folder, paper_config)

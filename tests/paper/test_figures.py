@@ -1,0 +1,121 @@
+"""Figures: complete, legible, unclipped, the same bytes every time."""
+
+import itertools
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure, SubFigure
+from matplotlib.text import Text
+from PIL import Image
+
+from scsigmoid.config.plan import Plan
+from scsigmoid.errors import UserError
+from scsigmoid.paper.figures import draw, make_figure, style
+from scsigmoid.paper.figures.lengths import covered, thresholds
+from scsigmoid.paper.results import Results
+
+NAMES = (
+    "sequence_lengths", "tflops", "latency", "gpu_hours", "loss", "scib", "stability",
+    "umap_heart_oft",
+)  # fmt: skip
+
+
+def test_the_names_are_the_planned_ones(results: Results) -> None:
+    assert set(NAMES) == set(Plan(results.config).figures)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_figure_from_its_declared_inputs_alone(name: str, results: Results, tmp_path: Path) -> None:
+    for file in Plan(results.config).figure_inputs(name):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(results.folder / file, tmp_path / file)
+    png, pdf = tmp_path / "a.png", tmp_path / "a.pdf"
+    written = []
+    for _ in range(2):
+        make_figure(name, Results(tmp_path, results.config), png, pdf)
+        written.append((png.read_bytes(), pdf.read_bytes()))
+    assert written[0] == written[1]
+    with Image.open(png) as image:
+        width = image.size[0] / results.config.figures.dpi
+        pixels = np.asarray(image.convert("L"))
+    assert width in (pytest.approx(style.SINGLE, abs=0.02), pytest.approx(style.DOUBLE, abs=0.02))
+    assert (pixels < 250).mean() > 0.02
+    content = written[0][1]
+    assert content.startswith(b"%PDF")
+    assert b"CreationDate" not in content
+    assert b"/FontFile2" in content
+    assert b"/Type3" not in content
+
+
+@pytest.mark.parametrize("scale", ["demo", "paper"])
+@pytest.mark.parametrize("name", NAMES)
+def test_text_is_legible_unclipped_and_apart(
+    name: str, scale: str, request: pytest.FixtureRequest
+) -> None:
+    results = request.getfixturevalue("results" if scale == "demo" else "paper_results")
+    with style.styled():
+        figure = draw(name, results)
+        canvas = FigureCanvasAgg(figure)
+        canvas.draw()
+        boxes = []
+        for text in visible_texts(figure):
+            assert text.get_fontsize() >= 7, text.get_text()
+            boxes.append((text.get_text(), text.get_window_extent(canvas.get_renderer())))
+    bounds = figure.bbox
+    for words, box in boxes:
+        assert bounds.x0 - 1 <= box.x0 <= box.x1 <= bounds.x1 + 1, words
+        assert bounds.y0 - 1 <= box.y0 <= box.y1 <= bounds.y1 + 1, words
+    for (words, box), (others, other) in itertools.combinations(boxes, 2):
+        # Half a point of air may be missing between the boxes, which are wider than the letters.
+        across = min(box.x1, other.x1) - max(box.x0, other.x0)
+        down = min(box.y1, other.y1) - max(box.y0, other.y0)
+        assert across < 1.5 or down < 1.5, f"{words!r} and {others!r} overlap"
+
+
+def visible_texts(figure: Figure) -> list[Text]:
+    """Every text that is drawn; of tick labels those within their axis."""
+    texts = list(figure.texts)
+    for part in figure.findobj(SubFigure):
+        texts += part.texts
+    for legend in figure.legends:
+        texts += legend.get_texts()
+    for axes in figure.findobj(Axes):
+        if not axes.get_visible():
+            continue
+        texts += [*axes.texts, axes.title, axes._left_title, axes.xaxis.label, axes.yaxis.label]
+        for axis in (axes.xaxis, axes.yaxis):
+            if axis.get_visible():
+                for tick in axis._update_ticks():
+                    texts += [tick.label1, tick.label2]
+    return [text for text in texts if text.get_visible() and text.get_text().strip()]
+
+
+@pytest.mark.parametrize("name", ["sequence_lengths", "stability", "loss", "umap_heart_oft"])
+def test_simulated_cells_are_said_to_be(name: str, results: Results) -> None:
+    with style.styled():
+        words = " ".join(text.get_text() for text in draw(name, results).texts)
+    assert "simulated" in words
+
+
+def test_marks_of_the_length_figure(results: Results, paper_results: Results) -> None:
+    assert thresholds(results) == [128, 256, 384, 768]
+    assert thresholds(paper_results) == [2048, 4096, 8192, 16384]
+    lengths, cells = np.array([1, 127, 128, 500]), np.array([1, 2, 3, 4])
+    # 127 genes and [CLS] fit into 128 tokens; 128 genes do not.
+    assert covered(lengths, cells, 128) == pytest.approx(0.3)
+
+
+def test_unknown_names(results: Results) -> None:
+    with pytest.raises(UserError, match="did you mean 'latency'"):
+        draw("latencies", results)
+    with pytest.raises(UserError, match="unknown dataset"):
+        draw("umap_x", results)
+
+
+def test_a_missing_input_is_named(results: Results, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"lengths\.parquet: no such result file"):
+        draw("sequence_lengths", Results(tmp_path, results.config))

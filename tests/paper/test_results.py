@@ -1,0 +1,73 @@
+"""Reading result files: types, order, and the words for what is missing or damaged."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scsigmoid.config.schema import Config
+from scsigmoid.errors import UserError
+from scsigmoid.paper.results import Results
+
+
+def test_values_come_back(results: Results) -> None:
+    assert results.facts("heart_oft")["cells"] == 160
+    assert results.validation_loss("heart_oft", "sigmoid_2k").n == 160
+    cells, losses = results.cell_losses("heart_oft", "sigmoid_2k")
+    assert cells.tolist() == list(range(160))
+    assert losses.mean() == pytest.approx(results.validation_loss("heart_oft", "sigmoid_2k").value)
+    assert results.journal("sigmoid_4k")["step"][-1] == 200
+    assert results.vocabulary_size == 1204
+    assert results.training_cells == 3000
+    assert results.training_data == "simulated"
+
+
+def test_empty_numbers_are_nan(results: Results) -> None:
+    row = next(row for row in results.kernel if row.provider == "flash_sigmoid")
+    assert math.isnan(row.tflops)
+    assert row.note == "flash_sigmoid is not installed"
+    assert row.direction == "forward"
+
+
+def test_cells_are_sorted(copied: Callable[[], Path], config: Config) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    folder = copied()
+    path = folder / "metrics/validation_loss/heart_oft/sigmoid_2k.parquet"
+    pq.write_table(pa.table({"cell": [3, 1, 2], "loss": [0.3, 0.1, 0.2]}), path)
+    cells, losses = Results(folder, config).cell_losses("heart_oft", "sigmoid_2k")
+    assert cells.tolist() == [1, 2, 3]
+    assert np.allclose(losses, [0.1, 0.2, 0.3])
+
+
+@pytest.mark.parametrize(
+    ("file", "read"),
+    [
+        ("corpus/evaluation/heart_oft.json", lambda r: r.facts("heart_oft")),
+        ("tokens/lengths.parquet", lambda r: r.lengths),
+        ("tokens/vocabulary.parquet", lambda r: r.vocabulary_size),
+        ("benchmarks/kernel.csv", lambda r: r.kernel),
+        ("benchmarks/throughput.csv", lambda r: r.throughput),
+        ("benchmarks/kernel.json", lambda r: r.machine("kernel")),
+        ("training/sigmoid_4k/journal.csv", lambda r: r.journal("sigmoid_4k")),
+        ("metrics/mmd/heart_oft.csv", lambda r: r.mmd("heart_oft")),
+        (
+            "metrics/umap/heart_oft/sigmoid_4k.parquet",
+            lambda r: r.umap("heart_oft", "sigmoid_4k"),
+        ),
+    ],
+)
+def test_missing_and_damaged_files_are_named(
+    copied: Callable[[], Path], config: Config, file: str, read: Callable[[Results], object]
+) -> None:
+    folder = copied()
+    (folder / file).write_text("nonsense\n1\n")
+    with pytest.raises(UserError, match=file.rpartition("/")[2]) as damaged:
+        read(Results(folder, config))
+    (folder / file).unlink()
+    with pytest.raises(UserError, match="no such") as missing:
+        read(Results(folder, config))
+    assert all("\n" not in str(error.value) for error in (damaged, missing))

@@ -1,0 +1,217 @@
+"""Tables: values by hand, bold winners, three formats that agree."""
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scsigmoid.config.plan import Plan
+from scsigmoid.config.schema import Config
+from scsigmoid.errors import UserError
+from scsigmoid.paper.results import Results
+from scsigmoid.paper.tables import make_table, table
+from scsigmoid.paper.tables.setup import compact, rounded_count
+from scsigmoid.paper.tables.writing import (
+    Cell,
+    Table,
+    as_latex,
+    as_markdown,
+    interval,
+    latex_escape,
+    plus_minus,
+    signed,
+)
+
+
+def records(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as handle:
+        return list(csv.DictReader(handle))
+
+
+def made(name: str, results: Results, tmp_path: Path) -> tuple[list[dict[str, str]], str, str]:
+    paths = make_table(name, results, tmp_path / name)
+    assert [path.suffix for path in paths] == [".csv", ".md", ".tex"]
+    return records(paths[0]), paths[1].read_text(), paths[2].read_text()
+
+
+def test_every_planned_table_is_made_and_reproducible(results: Results, tmp_path: Path) -> None:
+    for name in Plan(results.config).tables:
+        first = [path.read_bytes() for path in make_table(name, results, tmp_path / name)]
+        again = Results(results.folder, results.config)
+        assert first == [path.read_bytes() for path in make_table(name, again, tmp_path / name)]
+        assert first[2].count(b"{") == first[2].count(b"}")
+
+
+def test_tables_read_nothing_but_their_declared_inputs(results: Results, tmp_path: Path) -> None:
+    import shutil
+
+    plan = Plan(results.config)
+    for name in plan.tables:
+        alone = tmp_path / name
+        for file in plan.table_inputs(name):
+            (alone / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(results.folder / file, alone / file)
+        make_table(name, Results(alone, results.config), alone / "tables" / name)
+
+
+def test_validation_loss_by_hand(results: Results, tmp_path: Path) -> None:
+    rows, markdown, latex = made("validation_loss", results, tmp_path)
+    heart = {row["model"]: row for row in rows if row["dataset"] == "heart_oft"}
+    _, sigmoid = results.cell_losses("heart_oft", "sigmoid_4k")
+    _, softmax = results.cell_losses("heart_oft", "softmax_4k")
+    assert (
+        float(heart["sigmoid_4k"]["mean"])
+        == results.validation_loss("heart_oft", "sigmoid_4k").value
+    )
+    difference = heart["sigmoid_4k - softmax_4k"]
+    paired = sigmoid - softmax
+    half = 1.959963984540054 * paired.std(ddof=1) / np.sqrt(len(paired))
+    assert float(difference["mean"]) == pytest.approx(paired.mean())
+    assert float(difference["low"]) == pytest.approx(paired.mean() - half)
+    assert float(difference["high"]) == pytest.approx(paired.mean() + half)
+    assert float(difference["paper_mean"]) == pytest.approx(2.615 - 2.631)
+    assert float(heart["softmax_2k"]["paper_mean"]) == 3.017
+    losses = {name: float(row["mean"]) for name, row in heart.items() if " - " not in name}
+    (best,) = [name for name, row in heart.items() if row["best"] == "true"]
+    assert best == min(losses, key=lambda name: losses[name]) == "sigmoid_4k"
+    assert f"**{losses[best]:.3f} ± " in markdown
+    assert rf"$\mathbf{{{losses[best]:.3f} \pm " in latex
+    assert markdown.count("**") == 2 * len(results.config.datasets)
+    assert "Heart OFT (simulated)" in markdown
+    assert "PBMC 68k (simulated)" not in markdown
+    assert "Sigmoid 2K (128 tokens)" in markdown
+
+
+def test_different_cells_are_refused(copied: Callable[[], Path], config: Config) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    folder = copied()
+    path = folder / "metrics/validation_loss/heart_oft/softmax_2k.parquet"
+    pq.write_table(pa.table({"cell": [1, 2], "loss": [1.0, 2.0]}), path)
+    with pytest.raises(UserError, match=r"heart_oft: sigmoid_2k and softmax_2k .* different cells"):
+        table("validation_loss", Results(folder, config))
+
+
+def test_mmd_by_hand(results: Results, tmp_path: Path) -> None:
+    rows, markdown, _ = made("mmd_heart_oft", results, tmp_path)
+    pairs = [row for row in rows if " vs " in row["pair"]]
+    assert len(pairs) == 28
+    wins = 0
+    for row in pairs:
+        winner = "sigmoid_4k" if float(row["sigmoid"]) > float(row["softmax"]) else "softmax_4k"
+        assert row["best"] == winner
+        wins += winner == "sigmoid_4k"
+        shown = row["sigmoid"] if winner == "sigmoid_4k" else row["softmax"]
+        assert f"**{float(shown):.3f} [" in markdown
+    assert pairs[0]["paper_sigmoid"] == "0.467"
+    assert pairs[0]["paper_softmax_high"] == "0.385"
+    ours = np.array([float(row["sigmoid"]) for row in pairs])
+    theirs = np.array([float(row["softmax"]) for row in pairs])
+    means = {row["pair"]: float(row["ratio"]) for row in rows if " vs " not in row["pair"]}
+    assert means["ratio_of_means"] == pytest.approx(ours.mean() / theirs.mean())
+    assert means["mean_of_ratios"] == pytest.approx((ours / theirs).mean())
+    assert f"higher MMD on {wins} of 28 pairs" in markdown
+    assert "25.0 % as the ratio of the means and 27.3 %" in markdown
+    assert "Mast (7)" in markdown
+    assert "simulated" in markdown.splitlines()[0]
+
+
+def test_scib_aggregate_and_winner(results: Results, tmp_path: Path) -> None:
+    rows, _, _ = made("scib", results, tmp_path)
+    of = {
+        (row["model"], row["metric"]): float(row["value"])
+        for row in rows
+        if row["dataset"] == "heart_oft"
+    }
+    metrics = ("silhouette_label", "leiden_nmi", "leiden_ari")
+    for model in ("sigmoid_4k", "softmax_4k", "random", "pca_log_counts"):
+        mean = np.mean([of[model, metric] for metric in metrics])
+        assert of[model, "bio_conservation"] == pytest.approx(mean)
+    best = {row["model"] for row in rows if row["best"] == "true"}
+    assert best <= {"sigmoid_4k", "softmax_4k"}
+
+
+def test_kernel_speed_by_hand(results: Results, tmp_path: Path) -> None:
+    rows, markdown, _ = made("kernel_speed", results, tmp_path)
+    shape = {"head_dimension": "64", "length": "128", "padding": "0.0", "pass": "forward"}
+    at = {
+        (row["provider"], row["layout"]): row
+        for row in rows
+        if all(row[key] == value for key, value in shape.items())
+    }
+    ours, standard = at["triton", "packed"], at["pytorch", "padded"]
+    assert float(ours["speed_up_over_pytorch"]) == pytest.approx(
+        float(standard["milliseconds"]) / float(ours["milliseconds"])
+    )
+    assert "Not timed (flash\\_sigmoid is not installed): FlashSigmoid." in markdown
+    assert "not comparable with the paper" in markdown
+
+
+def test_training_cost_by_hand(results: Results, tmp_path: Path) -> None:
+    rows, markdown, _ = made("training_cost", results, tmp_path)
+    first = [row for row in rows if row["size"] == "160M" and row["context"] == "128"]
+    hours = {row["attention"]: float(row["gpu_hours"]) for row in first}
+    saved = (1 - hours["sigmoid"] / hours["softmax"]) * 100
+    assert f"{saved:.1f} [" in markdown
+
+
+def test_datasets_beside_the_papers(results: Results, tmp_path: Path) -> None:
+    rows, markdown, _ = made("evaluation_datasets", results, tmp_path)
+    heart = next(row for row in rows if row["dataset"] == "heart_oft")
+    assert (heart["cells"], heart["paper_cells"], heart["simulated"]) == ("160", "30125", "true")
+    assert "| Heart OFT (simulated) | 160 | 30,125 |" in markdown
+
+
+def test_parameters_of_the_papers_size(paper_results: Results, tmp_path: Path) -> None:
+    rows, _, _ = made("model_architecture", paper_results, tmp_path)
+    of = {row["parameter"]: row for row in rows}
+    assert of["Model size"]["value"] == "156M parameters"
+    agree = [name for name, row in of.items() if row["value"] == row["paper"]]
+    assert {"Number of layers", "Head dimension", "Dropout", "Optimizer"} <= set(agree)
+
+
+def test_unknown_names(results: Results) -> None:
+    with pytest.raises(UserError, match="did you mean 'scib'"):
+        table("scibb", results)
+    with pytest.raises(UserError, match="unknown dataset 'heart'"):
+        table("mmd_heart", results)
+
+
+def test_latex_is_escaped() -> None:
+    assert latex_escape(r"50 % of A_1 & {x} $ # \ ~ ^") == (
+        r"50 \% of A\_1 \& \{x\} \$ \# \textbackslash{} \textasciitilde{} \textasciicircum{}"
+    )
+    content = Table(
+        caption="A & B. With 95 % of_it.",
+        columns=("a",),
+        records=[(1.0,)],
+        header=("H_1", "H|2"),
+        rows=[[Cell("x_y"), Cell("1 ± 2 %", bold=True, maths=True)], [Cell("whole line")]],
+        align="lr",
+    )
+    latex = as_latex(content, "name")
+    assert r"\textbf{A \& B.} With 95 \% of\_it." in latex
+    assert r"x\_y & $\mathbf{1 \pm  2 \%}$ \\" in latex
+    assert r"\multicolumn{2}{l}{whole line}" in latex
+    markdown = as_markdown(content)
+    assert r"| H\_1 | H\|2 |" in markdown
+    assert r"| x\_y | **1 ± 2 %** |" in markdown
+
+
+def test_numbers_as_people_write_them() -> None:
+    assert interval(0.4672, 0.4612, 0.4719, 3) == "0.467 [0.461, 0.472]"
+    assert interval(0.4672, float("nan"), 1.0, 2) == "0.47"
+    assert interval(1.0, 0.5, float("inf"), 1) == "1.0 [0.5, \N{INFINITY}]"
+    assert plus_minus(2.5261, 2.5251, 2.5271, 3) == "2.526 ± 0.001"
+    assert signed(-0.0031, 3) == "\N{MINUS SIGN}0.003"
+    assert signed(float("nan"), 3) == "\N{EN DASH}"
+    assert (compact(1e-5), compact(2e-3), compact(0.02), compact(0.0)) == (
+        "1e-5",
+        "2e-3",
+        "0.02",
+        "0",
+    )
+    assert (rounded_count(155.8e6), rounded_count(0.27e6)) == ("156M", "0.27M")

@@ -1,0 +1,72 @@
+"""Rank tokens against the definition, written as a plain loop."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from scsigmoid.tokens.ranks import rank_tokens
+
+
+def by_definition(counts, tokens, medians, target_sum, maximum_length):
+    """Tokens of one cell after another, in plain Python floats."""
+    cells = []
+    for row in counts:
+        total = float(sum(row))
+        pairs = [
+            (-(float(count) / total * target_sum / float(medians[token])), int(token))
+            for count, token in zip(row, tokens, strict=True)
+            if count > 0 and token >= 0
+        ]
+        cells.append([token for _, token in sorted(pairs)])
+    return [cell[:maximum_length] for cell in cells], [len(cell) for cell in cells]
+
+
+def split(ranked):
+    return [
+        ranked.tokens[a:b].tolist()
+        for a, b in zip(ranked.offsets[:-1], ranked.offsets[1:], strict=True)
+    ]
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+@pytest.mark.parametrize("medians", ["distinct", "equal", "two"])
+@pytest.mark.parametrize("maximum_length", [5, 1000])
+def test_equals_the_definition(shuffled, medians, maximum_length, draw):
+    counts = draw(3, 80, 60)
+    tokens = np.arange(4, 64)
+    tokens[::7] = -1
+    if shuffled:
+        tokens = np.random.default_rng(0).permutation(tokens)
+    values = {
+        "distinct": np.random.default_rng(1).lognormal(2, 1, 64),
+        "equal": np.ones(64),
+        "two": np.where(np.arange(64) % 2, 3.0, 7.0),
+    }[medians]
+    expected, genes = by_definition(counts, tokens, values, 1e4, maximum_length)
+    ranked = rank_tokens(sp.csr_matrix(counts), tokens, values, 1e4, maximum_length)
+    assert split(ranked) == expected
+    assert ranked.genes.tolist() == genes
+
+
+def test_wide_vocabulary(draw):
+    counts = draw(3, 10, 40)
+    tokens = np.random.default_rng(0).permutation(100_000)[:40]
+    medians = np.ones(100_000)
+    expected, _ = by_definition(counts, tokens, medians, 1e4, 99)
+    assert split(rank_tokens(sp.csr_matrix(counts), tokens, medians, 1e4, 99)) == expected
+
+
+def test_by_hand():
+    # totals 10 and 4; the second gene is outside the vocabulary but counts towards the total
+    counts = sp.csr_matrix(np.array([[2, 5, 3, 0], [0, 4, 0, 0]]))
+    ranked = rank_tokens(
+        counts, np.array([4, -1, 5, 6]), np.array([1, 1, 1, 1, 10.0, 20.0, 1.0]), 100, 9
+    )
+    # gene 0: 20 / 10 = 2; gene 2: 30 / 20 = 1.5
+    assert split(ranked) == [[4, 5], []]
+    assert ranked.genes.tolist() == [2, 0]
+
+
+def test_too_many_cells():
+    with pytest.raises(ValueError, match="at most 65536"):
+        rank_tokens(sp.csr_matrix((65537, 3), dtype=np.int32), np.arange(3), np.ones(3), 1e4, 9)

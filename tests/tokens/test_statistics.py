@@ -1,0 +1,159 @@
+"""Gene statistics against exact medians, and their merging."""
+
+import itertools
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scsigmoid.errors import UserError
+from scsigmoid.files import sha256
+from scsigmoid.tokens.statistics import (
+    BINS,
+    RATIO,
+    GeneStatistics,
+    bin_of,
+    gather,
+    merge,
+    read_statistics,
+    write_statistics,
+)
+
+BOUND = RATIO - 1 + 1e-9
+
+
+def exact_medians(counts: np.ndarray, target_sum: float) -> np.ndarray:
+    scaled = counts / counts.sum(axis=1, keepdims=True) * target_sum
+    return np.array(
+        [np.median(column[column > 0]) if (column > 0).any() else np.nan for column in scaled.T]
+    )
+
+
+def gathered(folder, tmp_path, target_sum=1e4) -> GeneStatistics:
+    gather(folder, target_sum, tmp_path / f"{folder.name}.arrow")
+    return read_statistics(tmp_path / f"{folder.name}.arrow")
+
+
+@pytest.mark.parametrize("cells", [1, 2, 3, 50, 501])
+def test_medians_are_within_the_bound(cells, draw, write_part, tmp_path):
+    counts = draw(cells, cells, 60)
+    statistics = gathered(write_part("part", [counts]), tmp_path)
+    exact = exact_medians(counts, 1e4)
+    found = statistics.medians()
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(exact))
+    kept = ~np.isnan(exact)
+    assert (np.abs(found / exact - 1)[kept]).max() <= BOUND
+    assert statistics.n_cells == cells
+    np.testing.assert_array_equal(statistics.cells, (counts > 0).sum(axis=0))
+
+
+def test_bins_hold_the_values_they_say():
+    share = np.random.default_rng(0).uniform(0, 1, 10_000) ** 8
+    bins = bin_of(np.maximum(share, 1e-9))
+    assert bins.max() < BINS - 1
+    assert (share <= RATIO**-bins * (1 + 1e-12)).all()
+    assert (share >= RATIO ** -(bins + 1) * (1 - 1e-12))[share > 1e-9].all()
+    assert bin_of(np.array([1.0, 1e-30])).tolist() == [0, BINS - 1]
+
+
+def test_files_and_parts_add_up(draw, write_part, tmp_path):
+    counts = [draw(seed, 40, 30) for seed in range(4)]
+    one = gathered(write_part("one", [np.concatenate(counts)]), tmp_path)
+    parts = [
+        gathered(write_part("a", counts[:1]), tmp_path),
+        gathered(write_part("b", counts[1:]), tmp_path),
+        gathered(write_part("none", []), tmp_path),
+    ]
+    for order in itertools.permutations(parts):
+        write_statistics(merge(order), tmp_path / "merged.arrow")
+        write_statistics(one, tmp_path / "expected.arrow")
+        assert sha256(tmp_path / "merged.arrow") == sha256(tmp_path / "expected.arrow")
+
+
+@st.composite
+def some_statistics(draw_value: st.DrawFn) -> GeneStatistics:
+    genes = sorted(draw_value(st.sets(st.sampled_from("abcdefgh"), max_size=6)))
+    entries = draw_value(
+        st.lists(
+            st.tuples(
+                st.integers(0, max(len(genes) - 1, 0)),
+                st.integers(0, BINS - 1),
+                st.integers(1, 2**40),
+            ),
+            max_size=12 if genes else 0,
+        )
+    )
+    rows, bins, counts = (
+        (list(column) for column in zip(*entries, strict=True)) if entries else ([], [], [])
+    )
+    histogram = sp.csr_matrix(
+        (np.array(counts, dtype=np.int64), (rows, bins)), shape=(len(genes), BINS)
+    )
+    names = [draw_value(st.sampled_from([gene, gene.upper()])) for gene in genes]
+    return GeneStatistics(genes, names, histogram, draw_value(st.integers(0, 99)), 1e4)
+
+
+def same(a: GeneStatistics, b: GeneStatistics) -> bool:
+    return (
+        (a.genes, a.names, a.n_cells) == (b.genes, b.names, b.n_cells)
+        and (a.histogram != b.histogram).nnz == 0
+        and a.medians().tobytes() == b.medians().tobytes()
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(some_statistics(), min_size=2, max_size=4), st.randoms())
+def test_merge_is_associative_and_order_free(parts, random):
+    whole = merge(parts)
+    shuffled = random.sample(parts, len(parts))
+    assert same(whole, merge(shuffled))
+    assert same(whole, merge([merge(shuffled[:1]), merge(shuffled[1:])]))
+
+
+def test_training_cells_alone_are_counted(draw, write_part, tmp_path):
+    counts = draw(3, 20, 15)
+    statistics = gathered(write_part("part", [counts], held_out="cell_type=a"), tmp_path)
+    assert statistics.n_cells == 10
+    np.testing.assert_array_equal(statistics.cells, (counts[1::2] > 0).sum(axis=0))
+
+
+def test_different_target_sums_do_not_merge(draw, write_part, tmp_path):
+    folder = write_part("part", [draw(0, 5, 5)])
+    parts = [gathered(folder, tmp_path, target) for target in (1e4, 1e3)]
+    np.testing.assert_allclose(parts[0].medians(), parts[1].medians() * 10)
+    with pytest.raises(UserError, match=r"different tokens\.target_sum"):
+        merge(parts)
+
+
+def test_read_errors(tmp_path):
+    with pytest.raises(UserError, match="no such gene statistics"):
+        read_statistics(tmp_path / "none.arrow")
+    (tmp_path / "bad.arrow").write_bytes(b"x" * 100)
+    with pytest.raises(UserError, match="damaged"):
+        read_statistics(tmp_path / "bad.arrow")
+
+
+def test_real_medians(real_data, tmp_path, write_part):
+    import anndata
+
+    adata = anndata.read_h5ad(real_data / "pbmc_facs.h5ad")
+    folder = write_part("part", [np.ones((1, 1))], held_out="split=test")
+    (folder / "file0.h5ad").unlink()
+    (folder / "file0.h5ad").symlink_to(real_data / "pbmc_facs.h5ad")
+    training = (adata.obs["split"] != "test").to_numpy()
+    if training.all():
+        pytest.fail("pbmc_facs.h5ad: no cells with split == 'test'")
+    statistics = gathered(folder, tmp_path)
+    counts = adata.raw.X[training].tocsc().astype(np.float64)
+    totals = np.asarray(counts.sum(axis=1)).ravel()
+    genes = adata.raw.var_names.tolist()
+    found = dict(zip(statistics.genes, statistics.medians(), strict=True))
+    for index in range(0, len(genes), 40):
+        column = slice(counts.indptr[index], counts.indptr[index + 1])
+        values = counts.data[column] / totals[counts.indices[column]] * 1e4
+        if len(values):
+            assert abs(found[genes[index]] / np.median(values) - 1) <= BOUND
+        else:
+            assert np.isnan(found[genes[index]])

@@ -1,0 +1,151 @@
+"""The token store: readable by others, shards bounded, damage named."""
+
+import subprocess
+import sys
+
+import datasets
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from scsigmoid.errors import UserError
+from scsigmoid.files import sha256
+from scsigmoid.tokens.store import TokenStore, store_schema, write_store
+
+
+def batch(first: int, lengths: list[int], vocabulary_size: int) -> pa.RecordBatch:
+    """Cells ``first``, ``first + 1``, ... whose tokens tell which cell they are of."""
+    cells = range(first, first + len(lengths))
+    tokens = [
+        [(cell * 100 + i) % vocabulary_size for i in range(n)]
+        for cell, n in zip(cells, lengths, strict=True)
+    ]
+    names = [f"t{cell % 3}" for cell in cells]
+    return pa.record_batch(
+        [tokens, lengths, [n + 1 for n in lengths], list(cells), ["f"] * len(lengths), names]
+        + [[""] * len(lengths)] * 3
+        + [[cell % 2 == 0 for cell in cells]],
+        schema=store_schema(vocabulary_size),
+    )
+
+
+def write(folder, sizes=(5, 1, 7), vocabulary_size=5000, shard_cells=4, vocabulary="abc", first=0):
+    generator = np.random.default_rng(first)
+    batches = []
+    for size in sizes:
+        batches.append(batch(first, generator.integers(1, 9, size).tolist(), vocabulary_size))
+        first += size
+    write_store(
+        folder,
+        iter(batches),
+        vocabulary=vocabulary,
+        vocabulary_size=vocabulary_size,
+        maximum_length=8,
+        shard_cells=shard_cells,
+        simulated=False,
+        label="cell_type",
+    )
+    return pa.Table.from_batches(batches, store_schema(vocabulary_size))
+
+
+@pytest.mark.parametrize(("size", "dtype"), [(65535, np.uint16), (65536, np.uint32)])
+def test_cells(size, dtype, tmp_path):
+    table = write(tmp_path / "store", vocabulary_size=size)
+    expected = table["input_ids"].to_pylist()
+    store = TokenStore.open(tmp_path / "store", "abc")
+    assert len(store) == 13
+    assert store.lengths.dtype == np.int32
+    assert store.lengths.tolist() == [len(cell) for cell in expected]
+    rows = [12, 0, 7, 7, 4]
+    for cut in (3, 100):
+        tokens, cu_seqlens = store.cells(rows, cut)
+        assert tokens.dtype == dtype
+        assert cu_seqlens.dtype == np.int32
+        assert np.split(tokens, cu_seqlens[1:-1])[0].tolist() == expected[12][:cut]
+        assert tokens.tolist() == [token for row in rows for token in expected[row][:cut]]
+        assert np.diff(cu_seqlens).tolist() == [min(cut, len(expected[row])) for row in rows]
+    empty = store.cells([], 3)
+    assert (empty.tokens.dtype, empty.cu_seqlens.tolist()) == (dtype, [0])
+    metadata = store.metadata(["cell", "cell_type", "is_primary"])
+    assert metadata["cell"].tolist() == list(range(13))
+    assert metadata["cell_type"].tolist() == table["cell_type"].to_pylist()
+    assert metadata["is_primary"].dtype == bool
+
+
+def test_shards_are_bounded_and_readable_by_others(tmp_path):
+    table = write(tmp_path / "store")
+    shards = sorted((tmp_path / "store").glob("*.arrow"))
+    assert [path.name for path in shards] == [f"shard-{i:05d}.arrow" for i in range(4)]
+    read = [pa.ipc.open_stream(pa.memory_map(str(path))).read_all() for path in shards]
+    assert [part.num_rows for part in read] == [4, 4, 4, 1]
+    assert pa.concat_tables(read).to_pylist() == table.to_pylist()
+    loaded = datasets.concatenate_datasets(
+        [datasets.Dataset.from_file(str(path)) for path in shards]
+    )
+    assert loaded["input_ids"][:] == table["input_ids"].to_pylist()
+    assert loaded["length"][:] == table["length"].to_pylist()
+
+
+def test_several_stores_are_one(tmp_path):
+    tables = [
+        write(tmp_path / "a"),
+        write(tmp_path / "none", sizes=()),
+        write(tmp_path / "b", sizes=(3,), first=13),
+    ]
+    store = TokenStore.open([tmp_path / name for name in ("a", "none", "b")])
+    expected = [cell for table in tables for cell in table["input_ids"].to_pylist()]
+    assert len(store) == 16
+    assert store.cells(range(16), 99).tokens.tolist() == [t for cell in expected for t in cell]
+    assert store.metadata(["cell"])["cell"].tolist() == list(range(16))
+    assert len(TokenStore.open(tmp_path / "none")) == 0
+
+
+def test_same_bytes(tmp_path):
+    for name in ("a", "b"):
+        write(tmp_path / name)
+    for path in (tmp_path / "a").iterdir():
+        assert sha256(path) == sha256(tmp_path / "b" / path.name)
+
+
+def test_wrong_vocabulary(tmp_path):
+    write(tmp_path / "a")
+    write(tmp_path / "b", vocabulary="def")
+    with pytest.raises(UserError, match=r"a: made with another vocabulary \(abc instead of xyz\)"):
+        TokenStore.open(tmp_path / "a", "xyz")
+    with pytest.raises(UserError, match="b: made with another vocabulary"):
+        TokenStore.open([tmp_path / "a", tmp_path / "b"])
+
+
+def test_damage_is_named(tmp_path):
+    write(tmp_path / "store")
+    shard = tmp_path / "store" / "shard-00001.arrow"
+    good = shard.read_bytes()
+    other = (tmp_path / "store" / "shard-00003.arrow").read_bytes()
+    flipped = good[:-40] + bytes([good[-40] ^ 1]) + good[-39:]
+    for bad in (b"", good[:100], good[: len(good) // 2], flipped, other, b"x" * 500):
+        shard.write_bytes(bad)
+        with pytest.raises(UserError, match=r"shard-00001\.arrow: this shard .* is damaged"):
+            TokenStore.open(tmp_path / "store")
+    for bad in (b"", good[:100], other, b"x" * 500):
+        shard.write_bytes(bad)
+        with pytest.raises(UserError, match=r"shard-00001\.arrow: this shard .* is damaged"):
+            TokenStore.open(tmp_path / "store", verify=False)
+    shard.unlink()
+    with pytest.raises(UserError, match=r"shard-00001\.arrow: this shard .* is missing"):
+        TokenStore.open(tmp_path / "store")
+    (tmp_path / "store" / "index.json").write_text("{")
+    with pytest.raises(UserError, match=r"index\.json: damaged"):
+        TokenStore.open(tmp_path / "store")
+    with pytest.raises(UserError, match="not a token store"):
+        TokenStore.open(tmp_path)
+
+
+def test_imports_little():
+    code = (
+        "import sys; import scsigmoid.tokens.store; "
+        "print([m for m in ('anndata', 'scanpy', 'pandas', 'scipy', 'h5py') if m in sys.modules])"
+    )
+    output = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert output.stdout.strip() == "[]"

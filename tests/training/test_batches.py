@@ -1,0 +1,109 @@
+"""Batches against hand-made expectations."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from scsigmoid.config.schema import Training
+from scsigmoid.tokens.store import TokenStore
+from scsigmoid.tokens.vocabulary import CLS, MASK, SPECIAL
+from scsigmoid.training.batches import (
+    CellOrder,
+    GlobalBatches,
+    Masking,
+    pack,
+    pack_genes,
+    split_by_tokens,
+)
+
+
+def test_pack_genes_puts_cls_in_front_of_every_cell():
+    batch = pack_genes(
+        np.array([7, 8, 9, 5], dtype=np.uint16), np.array([3, 0, 1]), np.array([4, 2, 9])
+    )
+    assert batch.tokens.tolist() == [CLS, 7, 8, 9, CLS, CLS, 5]
+    assert batch.positions.tolist() == [0, 1, 2, 3, 0, 0, 1]
+    assert batch.cu_seqlens.tolist() == [0, 4, 5, 7]
+    assert batch.cells.tolist() == [4, 2, 9]
+    assert batch.max_seqlen == 4
+    assert len(batch.masked) == len(batch.targets) == 0
+    assert batch.cu_seqlens.dtype == torch.int32
+    assert {x.dtype for x in (batch.tokens, batch.positions, batch.cells)} == {torch.int64}
+
+
+def test_pack_cuts_at_the_context_with_cls_counted(corpus: Any):
+    store = TokenStore.open(corpus.stores)
+    rows = np.array([20, 3, 3])
+    batch = pack(store, rows, context=6)
+    expected = []
+    for row in rows:
+        expected += [CLS, *store.cells([row], 5).tokens.tolist()]
+    assert batch.tokens.tolist() == expected
+    assert batch.max_seqlen <= 6
+
+
+def test_masking_leaves_cls_alone_and_keeps_the_targets():
+    genes = np.arange(len(SPECIAL), len(SPECIAL) + 40)
+    lengths = np.array([10, 30])
+    masking = Masking(
+        seed=1, draw=2, fraction=0.15, replacement="mask", vocabulary_size=len(SPECIAL) + 40
+    )
+    plain = pack_genes(genes, lengths, np.array([0, 1]))
+    masked = pack_genes(genes, lengths, np.array([0, 1]), masking)
+    # max(1, round(0.15 n)): 2 of 10 (1.5 rounds to even) and 4 of 30 (4.5 rounds to even)
+    assert len(masked.masked) == 2 + 4
+    assert (masked.tokens[masked.masked] == MASK).all()
+    assert torch.equal(masked.targets, plain.tokens[masked.masked])
+    assert not (masked.targets == CLS).any()
+    restored = masked.tokens.clone()
+    restored[masked.masked] = masked.targets
+    assert torch.equal(restored, plain.tokens)
+
+
+def test_every_epoch_sees_every_cell_once():
+    order = CellOrder(10, seed=3)
+    sequence = np.concatenate([order.batch(index, 4) for index in range(5)])
+    assert sorted(sequence[:10]) == sorted(sequence[10:]) == list(range(10))
+    assert sequence[:10].tolist() != sequence[10:].tolist()
+    # Any batch can be asked for alone: that is what resuming does.
+    assert CellOrder(10, seed=3).batch(2, 4).tolist() == sequence[8:12].tolist()
+    assert CellOrder(10, seed=4).batch(0, 10).tolist() != sequence[:10].tolist()
+
+
+def test_a_batch_may_be_larger_than_the_corpus():
+    batch = CellOrder(3, seed=0).batch(1, 7)
+    assert len(batch) == 7
+    assert np.bincount(batch).min() >= 2
+
+
+def test_split_by_tokens_keeps_order_and_budget():
+    lengths = np.array([5, 5, 5, 11, 2, 3, 5])
+    parts = split_by_tokens(lengths, 10)
+    assert [lengths[part].tolist() for part in parts] == [[5, 5], [5], [11], [2, 3, 5]]
+
+
+def test_micro_batches_do_not_change_what_is_masked(corpus: Any, training: Training):
+    store = TokenStore.open(corpus.stores)
+
+    def tokens(budget: int) -> tuple[int, list[int], list[int]]:
+        settings = replace(training, micro_batch_tokens=budget)
+        batches = GlobalBatches(store, 24, settings, 42, store.vocabulary_size)[7]
+        assert all(len(batch.tokens) <= budget for batch in batches)
+        flat = [token for batch in batches for token in batch.tokens.tolist()]
+        return len(batches), flat, [t for batch in batches for t in batch.targets.tolist()]
+
+    whole, small = tokens(100_000), tokens(40)
+    assert whole[0] == 1
+    assert small[0] > 2
+    assert whole[1:] == small[1:]
+
+
+def test_the_longer_context_sees_the_same_cells(corpus: Any, training: Training):
+    store = TokenStore.open(corpus.stores)
+    short, long = (
+        GlobalBatches(store, context, training, 42, store.vocabulary_size)[3] for context in (8, 32)
+    )
+    cells = [[c for batch in batches for c in batch.cells.tolist()] for batches in (short, long)]
+    assert cells[0] == cells[1]

@@ -1,0 +1,60 @@
+"""Finished models: round trip, equal bytes, damage."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from scsigmoid.errors import UserError
+from scsigmoid.model.encoder import Encoder
+from scsigmoid.training.export import load_encoder, save_encoder
+from scsigmoid.training.run import TrainingRun
+
+
+@pytest.fixture
+def model(tmp_path: Path, run: TrainingRun) -> Path:
+    encoder = Encoder(run.encoder_settings(64)).initialise(1)
+    path = tmp_path / "model.safetensors"
+    save_encoder(encoder, run, "f" * 64, 20, path)
+    return path
+
+
+def test_round_trip(model: Path, run: TrainingRun):
+    encoder, metadata = load_encoder(model)
+    expected = Encoder(run.encoder_settings(64)).initialise(1)
+    assert encoder.settings == expected.settings
+    assert not encoder.training
+    for (name, mine), (_, other) in zip(
+        encoder.named_parameters(), expected.named_parameters(), strict=True
+    ):
+        assert torch.equal(mine, other), name
+    assert metadata["size"] == {"layers": 1, "hidden": 16, "heads": 2, "feed_forward": 32}
+    assert (metadata["vocabulary"], metadata["step"], metadata["seed"]) == ("f" * 64, 20, 42)
+    assert metadata["training"]["learning_rate"] == 1e-2
+    assert (metadata["model"], metadata["attention"]) == ("sigmoid_2k", "sigmoid")
+
+
+def test_equal_models_are_equal_files(model: Path, tmp_path: Path, run: TrainingRun):
+    again = tmp_path / "again.safetensors"
+    save_encoder(Encoder(run.encoder_settings(64)).initialise(1), run, "f" * 64, 20, again)
+    assert again.read_bytes() == model.read_bytes()
+
+
+def test_the_backend_is_the_readers_choice(model: Path):
+    assert load_encoder(model, backend="reference")[0].settings.backend == "reference"
+
+
+def test_damage_is_worded(model: Path, tmp_path: Path):
+    content = model.read_bytes()
+    broken = tmp_path / "broken.safetensors"
+    for bad in (
+        content[:-100],
+        b"",
+        b"not a model" * 10,
+        content.replace(b"scsigmoid", b"anything_"),
+    ):
+        broken.write_bytes(bad)
+        with pytest.raises(UserError, match=r"broken\.safetensors: damaged, or not a model"):
+            load_encoder(broken)
+    with pytest.raises(UserError, match="train it first"):
+        load_encoder(tmp_path / "none.safetensors")

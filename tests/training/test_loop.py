@@ -1,0 +1,232 @@
+"""Whole runs: reproducible, resumable, stoppable, and clear about mistakes."""
+
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from scsigmoid.errors import UserError
+from scsigmoid.training import loop
+from scsigmoid.training.export import load_encoder
+from scsigmoid.training.journal import read_journal
+from scsigmoid.training.loop import train
+from scsigmoid.training.run import TrainingRun
+
+# What a journal holds that does not depend on the clock.
+EXACT = ("step", "loss", "gradient_norm", "learning_rate", "attention_score_max")
+
+# Trains in a process of its own, slowly enough to be interrupted.
+CHILD = """
+import json, sys, time
+from pathlib import Path
+from pydantic import TypeAdapter
+from scsigmoid.training import loop, step
+from scsigmoid.training.run import TrainingRun
+
+run = TypeAdapter(TrainingRun).validate_json(sys.argv[1])
+take = step.Trainer.step
+def slowly(self, number, batches):
+    time.sleep(0.05)
+    print(number, flush=True)
+    return take(self, number, batches)
+step.Trainer.step = slowly
+loop.train(run, [Path(p) for p in sys.argv[4:]], Path(sys.argv[3]), Path(sys.argv[2]))
+"""
+
+
+def start(run: TrainingRun, corpus: Any, output: Path) -> subprocess.Popen[str]:
+    from scsigmoid.config.check import as_json
+
+    return subprocess.Popen(
+        [sys.executable, "-c", CHILD, as_json(run), output, corpus.vocabulary, *corpus.stores],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_for(child: subprocess.Popen[str], step: int) -> None:
+    assert child.stdout is not None
+    for line in child.stdout:
+        if int(line) >= step:
+            return
+    pytest.fail(f"the run ended before step {step}")
+
+
+def same(one: Path, other: Path) -> None:
+    """Equal weights, byte for byte, and equal measurements."""
+    assert (one / "model.safetensors").read_bytes() == (other / "model.safetensors").read_bytes()
+    (columns, _), (others, _) = (read_journal(folder / "journal.csv") for folder in (one, other))
+    for name in EXACT:
+        np.testing.assert_array_equal(columns[name], others[name], err_msg=name)
+
+
+@pytest.fixture
+def whole(run: TrainingRun, corpus: Any, tmp_path: Path) -> Path:
+    """The output of an uninterrupted run."""
+    train(run, corpus.stores, corpus.vocabulary, tmp_path / "whole")
+    return tmp_path / "whole"
+
+
+def test_files_of_a_run(whole: Path, run: TrainingRun):
+    columns, header = read_journal(whole / "journal.csv")
+    assert columns["step"].tolist() == [1, 3, 6, 9, 12, 15, 18, 20]
+    assert columns["learning_rate"].tolist()[:3] == pytest.approx([2e-3, 6e-3, 1e-2])
+    assert (header["device"], header["backend"], header["seed"]) == ("cpu", "reference", "42")
+    # 64 genes to guess from, before anything is learnt
+    assert columns["loss"][0] == pytest.approx(np.log(64), abs=0.1)
+    assert (columns["data_wait"] < 1).all()
+    encoder, metadata = load_encoder(whole / "model.safetensors")
+    assert metadata["step"] == 20
+    assert encoder.settings.attention == "sigmoid"
+    assert [p.name for p in sorted(whole.glob("checkpoints/*.pt"))] == [
+        "step-00000016.pt",
+        "step-00000020.pt",
+    ]
+
+
+def test_a_second_run_is_equal_to_the_bit(
+    whole: Path, run: TrainingRun, corpus: Any, tmp_path: Path
+):
+    train(run, corpus.stores, corpus.vocabulary, tmp_path / "again")
+    same(whole, tmp_path / "again")
+
+
+def test_both_arms_start_from_the_same_loss(
+    whole: Path, run: TrainingRun, corpus: Any, tmp_path: Path
+):
+    train(
+        replace(run, attention="softmax", training=replace(run.training, steps=1)),
+        corpus.stores,
+        corpus.vocabulary,
+        tmp_path / "softmax",
+    )
+    losses = [
+        read_journal(folder / "journal.csv")[0]["loss"][0]
+        for folder in (whole, tmp_path / "softmax")
+    ]
+    # Not equal: the attention differs.  Close: weights, cells, masks and dropout do not.
+    assert losses[0] == pytest.approx(losses[1], abs=1e-3)
+    assert losses[0] != losses[1]
+
+
+@pytest.mark.parametrize("kill_at", [3, 11])
+def test_killed_and_run_again_is_equal_to_the_bit(
+    whole: Path, run: TrainingRun, corpus: Any, tmp_path: Path, kill_at: int
+):
+    output = tmp_path / "killed"
+    child = start(run, corpus, output)
+    wait_for(child, kill_at)
+    child.kill()
+    assert child.wait() == -signal.SIGKILL
+    assert not (output / "model.safetensors").exists()
+    # Snakemake removes the declared outputs of a failed job.
+    (output / "journal.csv").unlink()
+    train(run, corpus.stores, corpus.vocabulary, output)
+    same(whole, output)
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)], ids=["term", "int"]
+)
+def test_a_signal_leaves_a_checkpoint_after_the_step(
+    whole: Path, run: TrainingRun, corpus: Any, tmp_path: Path, number: int, code: int
+):
+    output = tmp_path / "stopped"
+    child = start(run, corpus, output)
+    wait_for(child, 6)
+    child.send_signal(number)
+    _, errors = child.communicate()
+    assert child.returncode == code
+    name = signal.Signals(number).name
+    assert f"sigmoid_2k: stopped by {name} after step " in errors
+    step = int(errors.split("after step ")[1].split(";")[0])
+    assert (output / f"checkpoints/step-{step:08d}.pt").is_file()
+    train(run, corpus.stores, corpus.vocabulary, output)
+    same(whole, output)
+
+
+def test_rows_after_the_checkpoint_are_measured_again(whole: Path, run: TrainingRun, corpus: Any):
+    before = read_journal(whole / "journal.csv")[0]["loss"]
+    (whole / "checkpoints/step-00000020.pt").write_bytes(b"damaged")
+    train(run, corpus.stores, corpus.vocabulary, whole)
+    columns, _ = read_journal(whole / "journal.csv")
+    assert columns["step"].tolist() == [1, 3, 6, 9, 12, 15, 18, 20]
+    np.testing.assert_array_equal(columns["loss"], before)
+
+
+def test_more_steps_go_on_from_a_finished_run(
+    whole: Path, run: TrainingRun, corpus: Any, tmp_path: Path
+):
+    longer = replace(run, training=replace(run.training, steps=24))
+    train(longer, corpus.stores, corpus.vocabulary, whole)
+    train(longer, corpus.stores, corpus.vocabulary, tmp_path / "fresh")
+    models = [load_encoder(f / "model.safetensors")[0] for f in (whole, tmp_path / "fresh")]
+    for mine, other in zip(models[0].parameters(), models[1].parameters(), strict=True):
+        assert torch.equal(mine, other)
+
+
+def test_an_unfinished_run_of_other_settings_is_refused(
+    run: TrainingRun, corpus: Any, tmp_path: Path
+):
+    output = tmp_path / "run"
+    child = start(run, corpus, output)
+    wait_for(child, 10)
+    child.kill()
+    child.wait()
+    other = replace(run, training=replace(run.training, learning_rate=2e-2, mask_fraction=0.3))
+    with pytest.raises(UserError) as caught:
+        train(other, corpus.stores, corpus.vocabulary, output)
+    assert "training.learning_rate (0.01 there, 0.02 now)" in str(caught.value)
+    assert "training.mask_fraction (0.15 there, 0.3 now)" in str(caught.value)
+    # How the work is divided may change.
+    smaller = replace(run, training=replace(run.training, micro_batch_tokens=32, threads=1))
+    train(smaller, corpus.stores, corpus.vocabulary, output)
+
+
+def test_divergence_is_logged_and_training_goes_on(run: TrainingRun, corpus: Any, tmp_path: Path):
+    wild = replace(run.training, learning_rate=1e30, clipping=None, warmup_steps=0)
+    train(replace(run, training=wild), corpus.stores, corpus.vocabulary, tmp_path / "wild")
+    columns, _ = read_journal(tmp_path / "wild/journal.csv")
+    assert columns["step"][-1] == 20
+    assert not np.isfinite(columns["loss"][-1])
+    assert not np.isfinite(columns["gradient_norm"][-1])
+
+
+def test_too_short_a_cut_is_refused(run: TrainingRun, corpus: Any, tmp_path: Path):
+    with pytest.raises(UserError, match="cut at 31 genes, too short for context 64"):
+        train(replace(run, context=64), corpus.stores, corpus.vocabulary, tmp_path / "out")
+
+
+def test_another_vocabulary_is_refused(
+    run: TrainingRun, corpus: Any, tmp_path: Path, write_corpus: Any
+):
+    other = write_corpus(tmp_path / "other", cells=28)
+    with pytest.raises(UserError, match="another vocabulary"):
+        train(run, corpus.stores, other.vocabulary, tmp_path / "out")
+
+
+def test_a_gpu_backend_without_a_gpu_is_refused(run: TrainingRun, corpus: Any, tmp_path: Path):
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    with pytest.raises(UserError, match="triton"):
+        train(replace(run, backend="triton"), corpus.stores, corpus.vocabulary, tmp_path / "out")
+    with pytest.raises(UserError, match="cuda"):
+        train(replace(run, device="cuda"), corpus.stores, corpus.vocabulary, tmp_path / "out")
+
+
+def test_too_little_gpu_memory_is_worded(
+    run: TrainingRun, corpus: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(loop.Trainer, "step", full)
+    with pytest.raises(UserError, match=r"micro_batch_tokens: 64 tokens do not fit .* to 32"):
+        train(run, corpus.stores, corpus.vocabulary, tmp_path / "out")

@@ -1,0 +1,115 @@
+"""A step against plain torch on the whole batch."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from scsigmoid.model.encoder import Encoder
+from scsigmoid.tokens.store import TokenStore
+from scsigmoid.training.batches import GlobalBatches
+from scsigmoid.training.run import TrainingRun
+from scsigmoid.training.step import Trainer, summed_loss
+
+
+def make(run: TrainingRun, corpus: Any, **training: object) -> tuple[Trainer, GlobalBatches]:
+    """A trainer without dropout and its batches."""
+    run = replace(
+        run,
+        architecture=replace(run.architecture, dropout=0.0),
+        training=replace(run.training, **training),  # type: ignore[arg-type]
+    )
+    store = TokenStore.open(corpus.stores)
+    encoder = Encoder(run.encoder_settings(store.vocabulary_size)).initialise(1)
+    trainer = Trainer(encoder, run.training, 42, torch.device("cpu"))
+    return trainer, GlobalBatches(store, run.context, run.training, 42, store.vocabulary_size)
+
+
+@pytest.mark.parametrize("attention", ["sigmoid", "softmax"])
+def test_micro_batches_have_the_gradient_of_the_whole_batch(
+    run: TrainingRun, corpus: Any, attention: str
+):
+    run = replace(run, attention=attention)
+    trainer, batches = make(run, corpus, clipping=None, micro_batch_tokens=32)
+    result = trainer.step(1, batches[1])
+    assert len(batches[1]) > 3
+
+    whole_trainer, whole_batches = make(run, corpus, micro_batch_tokens=10**6)
+    (batch,) = whole_batches[1]
+    encoder = whole_trainer.encoder
+    logits = encoder(
+        batch.tokens, batch.positions, batch.cu_seqlens, batch.max_seqlen, batch.masked
+    )
+    loss = cross_entropy(logits, batch.targets)
+    loss.backward()
+
+    torch.testing.assert_close(result.loss, loss.detach())
+    total = 0.0
+    for (name, mine), (_, whole) in zip(
+        trainer.encoder.named_parameters(), encoder.named_parameters(), strict=True
+    ):
+        torch.testing.assert_close(mine.grad, whole.grad, msg=name)
+        total += float(whole.grad.double().square().sum()) if whole.grad is not None else 0.0
+    assert float(result.gradient_norm) == pytest.approx(total**0.5, rel=1e-5)
+    assert result.cells == run.training.global_batch
+    assert result.tokens == len(batch.tokens)
+
+
+def test_clipping_scales_the_gradient_but_not_the_norm_reported(run: TrainingRun, corpus: Any):
+    free, batches = make(run, corpus, clipping=None)
+    clipped, _ = make(run, corpus, clipping=0.01)
+    norm = free.step(1, batches[1]).gradient_norm
+    assert norm > 0.01
+    torch.testing.assert_close(clipped.step(1, batches[1]).gradient_norm, norm)
+    for mine, other in zip(clipped.encoder.parameters(), free.encoder.parameters(), strict=True):
+        assert mine.grad is not None
+        assert other.grad is not None
+        torch.testing.assert_close(mine.grad, other.grad * 0.01 / norm, rtol=1e-3, atol=1e-9)
+
+
+def test_a_loss_that_is_not_finite_is_returned_and_the_step_taken(run: TrainingRun, corpus: Any):
+    trainer, batches = make(run, corpus, clipping=None)
+    with torch.no_grad():
+        trainer.encoder.output.bias.fill_(float("inf"))
+    assert torch.isnan(trainer.step(1, batches[1]).loss)
+    assert torch.isnan(trainer.step(2, batches[2]).gradient_norm)
+
+
+def test_both_arms_draw_the_same_dropout(run: TrainingRun, corpus: Any):
+    """With attention switched off, sigmoid and softmax models are one: so are their losses."""
+    losses = []
+    for attention in ("sigmoid", "softmax"):
+        store = TokenStore.open(corpus.stores)
+        arm = replace(run, attention=attention)
+        encoder = Encoder(arm.encoder_settings(store.vocabulary_size)).initialise(1)
+        with torch.no_grad():
+            for block in encoder.blocks:
+                block.projection.weight.zero_()
+        trainer = Trainer(encoder, run.training, 42, torch.device("cpu"))
+        batches = GlobalBatches(store, run.context, run.training, 42, store.vocabulary_size)
+        losses.append(trainer.step(1, batches[1]).loss)
+    assert torch.equal(*losses)
+    assert not torch.equal(losses[0], trainer.step(1, batches[1]).loss)
+
+
+def test_one_compiled_graph_serves_all_lengths(run: TrainingRun, corpus: Any):
+    """Lengths and masked genes differ from batch to batch; recompiling would cost minutes."""
+    from torch._dynamo.utils import counters
+
+    torch.compiler.reset()
+    counters.clear()
+    trainer, batches = make(run, corpus, micro_batch_tokens=100)
+    compiled = torch.compile(summed_loss, dynamic=True, fullgraph=True, backend="aot_eager")
+    seen = [batch for step in range(1, 9) for batch in batches[step]]
+    several = [batch for batch in seen if len(batch.cells) > 1]
+    assert len({len(batch.tokens) for batch in several}) > 3
+    for batch in several:
+        expected = summed_loss(trainer.encoder, batch).detach()
+        torch.testing.assert_close(compiled(trainer.encoder, batch).detach(), expected)
+    assert counters["stats"]["unique_graphs"] == 1
+    # The compiler takes a size of 1 for a constant, so a single cell gets the one other graph.
+    for batch in seen:
+        compiled(trainer.encoder, batch)
+    assert counters["stats"]["unique_graphs"] <= 2
