@@ -6,6 +6,7 @@
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -311,13 +312,23 @@ def neighbours(options: argparse.Namespace) -> None:
     )
 
 
+def without_compilation() -> None:
+    """Keep numba from compiling: scib_metrics imports libraries that compile when imported.
+
+    Nothing that is compiled runs in these stages; it would cost ten seconds a job.
+    """
+    os.environ["NUMBA_DISABLE_JIT"] = "1"
+
+
 def silhouette(options: argparse.Namespace) -> None:
+    without_compilation()
     from scsigmoid.evaluation.scib import silhouette as measure
 
     measure(options.neighbours, options.dataset, options.output)
 
 
 def leiden(options: argparse.Namespace) -> None:
+    without_compilation()
     from scsigmoid.evaluation.scib import leiden as measure
 
     measure(options.neighbours, options.dataset, options.settings["seed"], options.nmi, options.ari)
@@ -330,7 +341,7 @@ def mmd(options: argparse.Namespace) -> None:
     mmd_dataset(
         by_model(options.embeddings),
         options.dataset,
-        Mmd(**settings["evaluation.mmd"]),
+        Mmd(**settings["mmd"]),
         settings["seed"],
         options.output,
     )
@@ -342,7 +353,7 @@ def umap(options: argparse.Namespace) -> None:
     settings = options.settings
     umap_dataset(
         by_model(options.embeddings),
-        Umap(**settings["evaluation.umap"]),
+        Umap(**settings["umap"]),
         settings["seed"],
         by_model(options.output),
     )

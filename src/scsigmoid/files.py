@@ -32,7 +32,7 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_folder(path: str | Path) -> Iterator[Path]:
-    """Yield an empty temporary folder that replaces the folder ``path`` when the block ends well."""
+    """Yield an empty temporary folder that replaces ``path`` when the block ends well."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -24,8 +24,8 @@ def track(
         total: number of items where ``items`` has no length.
         seconds: a log line is printed at most this often where there is no terminal.
     """
-    if total is None:
-        total = len(items) if hasattr(items, "__len__") else None
+    if total is None and isinstance(items, Sized):
+        total = len(items)
     if sys.stderr.isatty():
         from tqdm import tqdm
 

@@ -28,7 +28,11 @@ def test_the_paper_preset_states_the_papers_hyperparameters() -> None:
     assert config.architecture.layer_norm_epsilon == 1e-5
     assert config.architecture.initializer_range == 0.02
     training = model_training(config, "sigmoid_4k")
-    assert (training.global_batch, training.learning_rate, training.weight_decay) == (256, 1e-4, 0.1)
+    assert (training.global_batch, training.learning_rate, training.weight_decay) == (
+        256,
+        1e-4,
+        0.1,
+    )
     assert (training.betas, training.epsilon, training.warmup_steps) == ([0.9, 0.999], 1e-8, 10_000)
     assert (training.clipping, training.steps, training.mask_fraction) == (1.0, 515_000, 0.15)
     assert config.seed == 42
@@ -167,9 +171,7 @@ class TestPlan:
     """What a job is told, and so what makes it run again."""
 
     def test_a_metrics_settings_touch_that_metric_alone(self) -> None:
-        before, after = (
-            Plan(loaded(evaluation={"mmd": {"resamples": n}})) for n in (1000, 1001)
-        )
+        before, after = (Plan(loaded(evaluation={"mmd": {"resamples": n}})) for n in (1000, 1001))
         changed = [
             name
             for name in before.tables

@@ -118,9 +118,7 @@ def test_a_wrong_configuration_stops_before_any_work(
     assert not (project.folder / "results").exists()
 
 
-def test_a_failing_job_shows_its_one_line(
-    make_project: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_failing_job_shows_its_one_line(make_project: Callable[..., Any], tmp_path: Path) -> None:
     bad = tmp_path / "bad.h5ad"
     bad.write_bytes(b"not an h5ad file")
     project = make_project(

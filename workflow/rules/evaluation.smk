@@ -116,7 +116,7 @@ rule mmd_of_dataset:
     resources:
         mem_mb=3000,
     params:
-        settings=settings("evaluation.mmd", "seed"),
+        settings=settings("mmd", "seed"),
     shell:
         "python -m scsigmoid mmd --dataset {wildcards.dataset} --embeddings {input:q}"
         " --settings {params.settings:q} --output {output:q} 2> {log:q}"
@@ -134,7 +134,7 @@ rule umap_of_dataset:
     resources:
         mem_mb=3000,
     params:
-        settings=settings("evaluation.umap", "seed"),
+        settings=settings("umap", "seed"),
     shell:
         "python -m scsigmoid umap --embeddings {input:q} --settings {params.settings:q}"
         " --output {output:q} 2> {log:q}"

@@ -167,7 +167,7 @@ def with_local_datasets(config: Config) -> Config:
     files = expand(config.corpus.local)
     if not any(file.dataset for file in files):
         raise UserError(
-            "corpus.local: no cells are held out for evaluation; set held_out for at least one entry"
+            "corpus.local: no cells are held out for evaluation; set held_out for one entry"
         )
     if all(file.held_out is True for file in files):
         raise UserError(

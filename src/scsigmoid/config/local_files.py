@@ -18,7 +18,7 @@ class LocalFile:
         path: absolute path.
         label: column of ``obs`` with the cell type.
         held_out: ``True`` (all cells), ``False`` (none), a fraction, or ``"column=value"``.
-        dataset: name of the evaluation dataset made of the held-out cells; empty where there are none.
+        dataset: name of the evaluation dataset of the held-out cells; empty without such.
     """
 
     path: Path
@@ -53,7 +53,7 @@ def expand(entries: Sequence[LocalFiles]) -> list[LocalFile]:
                 raise UserError(f"{path}: listed twice in corpus.local; list it once")
             if entry.name and len(paths) > 1:
                 raise UserError(
-                    f"corpus.local.{index}.name: one name for {len(paths)} files; leave the name out"
+                    f"corpus.local.{index}.name: one name for {len(paths)} files; leave it out"
                 )
             dataset = slug(entry.name or path.stem) if entry.held_out else ""
             found[absolute] = LocalFile(

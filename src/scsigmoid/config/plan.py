@@ -29,7 +29,7 @@ class Plan:
         self.stress_models = [name for name, model in config.models.items() if model.stress]
 
     def compared(self, metric: str) -> list[str]:
-        """The datasets that MMD or UMAP (``metric``) compares: Heart OFT, unless named otherwise."""
+        """The datasets that ``mmd`` or ``umap`` compares: Heart OFT, unless named otherwise."""
         named = getattr(self.config.evaluation, metric).datasets
         if named is not None:
             return list(named)
@@ -171,8 +171,8 @@ class Plan:
 
         Args:
             keys: dotted names of the configuration; ``models.<name>`` gives all that training this
-                model needs; ``maximum_length`` the most gene tokens that any model reads; none at
-                all the whole configuration.
+                model needs; ``maximum_length`` the most gene tokens that any model reads; ``mmd``
+                and ``umap`` what these are computed with; none at all the whole configuration.
 
         Returns:
             A mapping from each key, as given, to its value.
@@ -186,6 +186,10 @@ class Plan:
         if key == "maximum_length":
             # One place of the context is the [CLS] token's.
             return max(model.context for model in self.config.models.values()) - 1
+        if key in ("mmd", "umap"):
+            # Which datasets are compared and which estimator is printed changes no computation.
+            chosen = dataclasses.asdict(getattr(self.config.evaluation, key))
+            return chosen | {"datasets": None} | ({"estimator": "unbiased"} if key == "mmd" else {})
         if key.startswith("models."):
             name = key.removeprefix("models.")
             model = self.config.models[name]

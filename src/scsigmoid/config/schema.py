@@ -206,7 +206,7 @@ class Model:
     context: int
     stress: bool = False
     backend: Backend = "auto"
-    training: dict[str, float | int | str | None | list[float]] = field(default_factory=dict)
+    training: dict[str, float | int | str | list[float] | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
