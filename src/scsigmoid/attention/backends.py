@@ -11,7 +11,7 @@ from scsigmoid.progress import log
 #: Names of the backends of each attention, fastest on a GPU first.
 BACKENDS: dict[str, tuple[str, ...]] = {
     "sigmoid": ("triton", "reference"),
-    "softmax": ("flex", "sdpa", "reference"),
+    "softmax": ("sdpa", "flex", "reference"),
 }
 
 #: ``tanh.approx`` and asynchronous copies need Ampere; so does bfloat16.
@@ -29,14 +29,14 @@ def interpreting() -> bool:
 
 def _obstacle(attention: str, backend: str, device: torch.device) -> str | None:
     """What keeps a backend from running on a device, with the remedy; None if nothing does."""
-    if backend in ("reference", "sdpa"):
+    if backend == "reference" or (backend == "sdpa" and device.type != "cuda"):
         return None
     if backend == "triton":
         if importlib.util.find_spec("triton") is None:
             return "triton is not installed; install triton or take 'reference'"
         if device.type == "cpu" and interpreting():
             return None
-    fallback = BACKENDS[attention][1]
+    fallback = "sdpa" if backend == "flex" else "reference"
     if device.type != "cuda":
         return f"it needs a CUDA GPU and the device is {device.type!r}; take {fallback!r} or 'auto'"
     if not torch.cuda.is_available():
@@ -45,7 +45,7 @@ def _obstacle(attention: str, backend: str, device: torch.device) -> str | None:
     if capability < OLDEST_CAPABILITY:
         return (
             f"it needs compute capability {OLDEST_CAPABILITY[0]}.{OLDEST_CAPABILITY[1]} and this "
-            f"GPU has {capability[0]}.{capability[1]}; take {fallback!r} or 'auto'"
+            f"GPU has {capability[0]}.{capability[1]}; take 'reference' or 'auto'"
         )
     return None
 
@@ -57,7 +57,7 @@ def _automatic(attention: str, device: torch.device) -> tuple[str, str]:
         obstacle = _obstacle(attention, fastest, device)
         if obstacle is None:
             return fastest, f"fastest on {torch.cuda.get_device_name(device)}"
-        return BACKENDS[attention][1], f"{fastest}: {obstacle.split(';')[0]}"
+        return "reference", f"{fastest}: {obstacle.split(';')[0]}"
     if attention == "softmax":
         return "sdpa", f"fastest on {device.type}"
     return "reference", f"no GPU: the device is {device.type!r}"
@@ -85,12 +85,12 @@ def _choose(attention: str, requested: str, device: torch.device) -> str:
     return requested
 
 
-@torch.compiler.assume_constant_result
 def choose_backend(attention: str, requested: str, device: torch.device) -> str:
     """Choose the implementation, and log the choice the first time it is made.
 
     ``auto`` is for sigmoid attention ``triton`` on a CUDA GPU of capability 8.0 or more and
-    ``reference`` elsewhere; for softmax attention ``flex`` on such a GPU and ``sdpa`` elsewhere.
+    ``reference`` elsewhere; for softmax attention ``sdpa``, except on an older GPU, where it is
+    ``reference``.
 
     Args:
         attention: ``sigmoid`` or ``softmax``.
@@ -101,3 +101,8 @@ def choose_backend(attention: str, requested: str, device: torch.device) -> str:
         UserError: if the backend is unknown, or the device cannot run it; names what is missing.
     """
     return _choose(attention, requested, device)
+
+
+# What torch.compiler.assume_constant_result does; calling that would load the whole compiler, a
+# second for every run that compiles nothing.
+choose_backend._dynamo_marked_constant = True  # type: ignore[attr-defined]

@@ -1,29 +1,36 @@
-"""Softmax attention by FlexAttention with a document mask: the paper's softmax baseline."""
+"""Softmax attention by FlexAttention with a document mask: the paper's softmax baseline.
+
+FlexAttention is imported where it is used: it loads the whole of torch's compiler, which takes a
+second that a run on the CPU need not spend.
+"""
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.nn.attention.flex_attention import BlockMask, flex_attention
+
+if TYPE_CHECKING:
+    from torch.nn.attention.flex_attention import BlockMask
 
 #: Rows and columns of a block of the mask, FlexAttention's default.
 BLOCK = 128
 
 
-def document_mask(cu_seqlens: Tensor, tokens: int) -> BlockMask:
-    """FlexAttention's block mask for packed sequences: tokens see their own sequence only.
+# An operator of its own, because torch 2.11 cannot compile this for a number of tokens that varies.
+@torch.library.custom_op("scsigmoid::document_blocks", mutates_args=())
+def document_blocks(
+    cu_seqlens: Tensor, tokens: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """What the document mask consists of; B stands for tokens / 128, rounded up.
 
     Built from the first and the last sequence of each block instead of from all pairs of tokens,
-    so it costs (tokens / 128)^2 steps and does not wait for the device.  A training step builds it
-    once and passes it to every layer.
-
-    Args:
-        cu_seqlens: (sequences + 1,) int32.
-        tokens: number of tokens.
+    so it costs B^2 steps and does not wait for the device.
 
     Returns:
-        The mask of one head, the same for all.
+        Each token's sequence, (tokens,); then of each row of blocks the number of blocks that are
+        visited in part, (1, 1, B), and these blocks followed by the others, (1, 1, B, B); then the
+        same of blocks that are visited as a whole.  All int32.
     """
     device = cu_seqlens.device
     index = torch.arange(tokens, dtype=torch.int32, device=device)
@@ -41,29 +48,65 @@ def document_mask(cu_seqlens: Tensor, tokens: int) -> BlockMask:
         order = torch.argsort(chosen.to(torch.int8), dim=-1, descending=True, stable=True)
         return chosen.sum(-1, dtype=torch.int32)[None, None], order.to(torch.int32)[None, None]
 
+    return (document, *indices(touching & ~whole), *indices(whole))
+
+
+@document_blocks.register_fake
+def _(cu_seqlens: Tensor, tokens: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    blocks = (tokens + BLOCK - 1) // BLOCK
+
+    def empty(*shape: int) -> Tensor:
+        return torch.empty(shape, dtype=torch.int32, device=cu_seqlens.device)
+
+    square, row = (1, 1, blocks, blocks), (1, 1, blocks)
+    return empty(tokens), empty(*row), empty(*square), empty(*row), empty(*square)
+
+
+def document_mask(cu_seqlens: Tensor, tokens: int) -> "BlockMask":
+    """FlexAttention's block mask for packed sequences: tokens see their own sequence only.
+
+    A training step builds it once and passes it to every layer.
+
+    Args:
+        cu_seqlens: (sequences + 1,) int32.
+        tokens: number of tokens.
+
+    Returns:
+        The mask of one head, the same for all.
+    """
+    from torch.nn.attention.flex_attention import BlockMask
+
+    document, *blocks = document_blocks(cu_seqlens, tokens)
+
     def same_document(batch: Tensor, head: Tensor, row: Tensor, column: Tensor) -> Tensor:
         return document[row] == document[column]
 
-    return BlockMask.from_kv_blocks(
-        *indices(touching & ~whole),
-        *indices(whole),
-        BLOCK_SIZE=BLOCK,
-        mask_mod=same_document,
-        seq_lengths=(tokens, tokens),
+    # The mask is symmetric: what a row of blocks visits is also what visits a column of them.
+    return BlockMask(
+        (tokens, tokens), *blocks, *blocks, BLOCK_SIZE=(BLOCK, BLOCK), mask_mod=same_document
     )
 
 
 @functools.cache
 def _compiled() -> Any:
+    from torch.nn.attention.flex_attention import flex_attention
+
     return torch.compile(flex_attention, dynamic=True)
 
 
 def flex_attention_packed(
-    q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, scale: float, mask: BlockMask | None = None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_seqlens: Tensor,
+    scale: float,
+    mask: "BlockMask | None" = None,
 ) -> Tensor:
     """Softmax attention of packed sequences; makes the :func:`document_mask` if it is not given."""
     if q.shape[0] == 0:
         return q.new_zeros(q.shape)
+    from torch.nn.attention.flex_attention import flex_attention
+
     if mask is None:
         mask = document_mask(cu_seqlens, q.shape[0])
     rows = [x.transpose(0, 1)[None] for x in (q, k, v)]

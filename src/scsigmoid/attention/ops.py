@@ -20,8 +20,16 @@ def _refuse(ctx: object, *grads: Tensor) -> tuple[None, ...]:
     raise NotImplementedError(_SECOND_DERIVATIVE)
 
 
-@torch.library.custom_op("scsigmoid::sigmoid_attention", mutates_args=())
-def sigmoid(
+def bypassed(q: Tensor) -> bool:
+    """Whether attention can be computed without its operator: on the CPU, without gradients.
+
+    Calling any operator of one's own loads torch's compiler, which takes a second that an
+    evaluation on the CPU need not spend.
+    """
+    return not (q.device.type != "cpu" or torch.is_grad_enabled() or torch.compiler.is_compiling())
+
+
+def compute_sigmoid(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -52,6 +60,9 @@ def sigmoid(
     return triton_launch.forward(
         q, k, v, starts_q, ends_q, starts_k, ends_k, bias, longest_q, scale, accurate, gaps
     )
+
+
+sigmoid = torch.library.custom_op("scsigmoid::sigmoid_attention", mutates_args=())(compute_sigmoid)
 
 
 @sigmoid.register_fake
@@ -123,11 +134,17 @@ sigmoid.register_autograd(_sigmoid_gradients, setup_context=_save_sigmoid)
 sigmoid_backward.register_autograd(_refuse)
 
 
-@torch.library.custom_op("scsigmoid::packed_softmax_attention", mutates_args=())
-def softmax(q: Tensor, k: Tensor, v: Tensor, starts: Tensor, ends: Tensor, scale: float) -> Tensor:
+def compute_softmax(
+    q: Tensor, k: Tensor, v: Tensor, starts: Tensor, ends: Tensor, scale: float
+) -> Tensor:
     """Softmax attention of packed sequences, plain torch."""
     spans = reference.spans(starts, ends)
     return reference.forward("softmax", q, k, v, spans, spans, None, scale)
+
+
+softmax = torch.library.custom_op("scsigmoid::packed_softmax_attention", mutates_args=())(
+    compute_softmax
+)
 
 
 @softmax.register_fake

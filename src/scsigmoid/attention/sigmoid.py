@@ -103,7 +103,8 @@ def sigmoid_attention(
         check_cumulative("cu_seqlens_k", cu_seqlens_k, k.shape[0], max_seqlen_k)
     backend = choose_backend("sigmoid", backend, q.device)
     q, k, v = under_autocast(q, k, v)
-    return ops.sigmoid(
+    attend = ops.compute_sigmoid if ops.bypassed(q) else ops.sigmoid
+    return attend(
         q,
         k,
         v,

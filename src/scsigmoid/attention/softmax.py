@@ -1,8 +1,9 @@
 """Softmax attention of packed sequences: the baseline's entry point."""
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
-from torch.nn.attention.flex_attention import BlockMask
 
 from scsigmoid.attention import ops
 from scsigmoid.attention.arguments import (
@@ -17,6 +18,9 @@ from scsigmoid.attention.backends import choose_backend
 from scsigmoid.attention.flex import flex_attention_packed
 from scsigmoid.attention.sdpa import sdpa_attention
 
+if TYPE_CHECKING:
+    from torch.nn.attention.flex_attention import BlockMask
+
 
 def softmax_attention(
     q: Tensor,
@@ -27,7 +31,7 @@ def softmax_attention(
     *,
     scale: float | None = None,
     backend: str = "auto",
-    mask: BlockMask | None = None,
+    mask: "BlockMask | None" = None,
     check: bool = False,
 ) -> Tensor:
     """Softmax attention, O = softmax(Q K^T * scale) V, of packed sequences.
@@ -39,7 +43,7 @@ def softmax_attention(
         cu_seqlens: (sequences + 1,) int32, cumulative lengths from 0 to ``tokens``.
         max_seqlen: length of the longest sequence, or more.
         scale: factor of the scores; 1 / sqrt(dim) by default.
-        backend: ``auto``, ``flex``, ``sdpa`` or ``reference``.
+        backend: ``auto``, ``sdpa``, ``flex`` or ``reference``.
         mask: for ``flex``, the batch's :func:`scsigmoid.attention.flex.document_mask` if the caller
             made it already; other backends ignore it.
         check: as in :func:`scsigmoid.attention.sigmoid_attention`.
@@ -65,4 +69,5 @@ def softmax_attention(
         return flex_attention_packed(q, k, v, cu_seqlens, factor, mask)
     if backend == "sdpa":
         return sdpa_attention(q, k, v, cu_seqlens, max_seqlen, factor)
-    return ops.softmax(q, k, v, cu_seqlens[:-1], cu_seqlens[1:], factor)
+    attend = ops.compute_softmax if ops.bypassed(q) else ops.softmax
+    return attend(q, k, v, cu_seqlens[:-1], cu_seqlens[1:], factor)

@@ -7,15 +7,19 @@ only the function between Q, K, V and O differs, and it draws no random numbers 
 dropout of attention weights), so equal seeds give both arms the same weights and the same dropout.
 """
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.attention.flex_attention import BlockMask
 
 from scsigmoid.attention import choose_backend, score_max, sigmoid_attention, softmax_attention
 from scsigmoid.attention.flex import document_mask
 from scsigmoid.model.sizes import EncoderSettings
 from scsigmoid.seeds import derive
+
+if TYPE_CHECKING:
+    from torch.nn.attention.flex_attention import BlockMask
 
 
 class Block(nn.Module):
@@ -41,7 +45,7 @@ class Block(nn.Module):
         return q, k, v
 
     def forward(
-        self, x: Tensor, cu_seqlens: Tensor, max_seqlen: int, mask: BlockMask | None
+        self, x: Tensor, cu_seqlens: Tensor, max_seqlen: int, mask: "BlockMask | None"
     ) -> Tensor:
         q, k, v = self.heads(x)
         backend = self.settings.backend

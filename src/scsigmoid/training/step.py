@@ -1,11 +1,11 @@
 """One optimiser step."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, pad
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from scsigmoid.config.schema import Training
@@ -13,6 +13,10 @@ from scsigmoid.model.encoder import Encoder
 from scsigmoid.seeds import derive
 from scsigmoid.training.batches import Batch
 from scsigmoid.training.optimiser import learning_rate, make_optimiser
+
+
+#: The target that ``cross_entropy`` ignores by default.
+IGNORED = -100
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,24 @@ def summed_loss(encoder: Encoder, batch: Batch) -> Tensor:
     return cross_entropy(logits.float(), batch.targets, reduction="sum")
 
 
+def with_two_of_each(batch: Batch) -> Batch:
+    """The batch with at least two sequences and two masked places, for the same loss.
+
+    ``torch.compile`` makes a graph of its own for a size of 0 or 1.  An empty last sequence and
+    targets that :func:`torch.nn.functional.cross_entropy` ignores keep such a batch, a single long
+    cell for example, in the graph of all others.
+    """
+    missing = max(0, 2 - len(batch.masked))
+    return replace(
+        batch,
+        cu_seqlens=pad(
+            batch.cu_seqlens, (0, max(0, 3 - len(batch.cu_seqlens))), value=len(batch.tokens)
+        ),
+        masked=pad(batch.masked, (0, missing)),
+        targets=pad(batch.targets, (0, missing), value=IGNORED),
+    )
+
+
 def autocast(device: torch.device) -> torch.autocast:
     """bfloat16 mixed precision on a GPU (tab:model_arch), float32 on a CPU."""
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda")
@@ -64,8 +86,16 @@ class Trainer:
         self._parameters = list(encoder.parameters())
         self._loss: Callable[[Encoder, Batch], Tensor] = summed_loss
         if device.type == "cuda":
-            # Lengths differ from batch to batch: one graph for all of them.
-            self._loss = torch.compile(summed_loss, dynamic=True)
+            self.compile()
+
+    def compile(self, backend: str = "inductor") -> None:
+        """Compile the loss: one graph for all batches, however long their cells are.
+
+        Args:
+            backend: of ``torch.compile``.
+        """
+        compiled = torch.compile(summed_loss, dynamic=True, backend=backend)
+        self._loss = lambda encoder, batch: compiled(encoder, with_two_of_each(batch))
 
     def step(self, step: int, batches: Sequence[Batch]) -> StepResult:
         """Take one optimiser step on a global batch.
