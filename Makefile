@@ -11,9 +11,10 @@ READY := $(VENV)/.ready
 
 demo: $(READY)
 	PATH="$(CURDIR)/$(BIN):$$PATH" snakemake --cores $(CORES) --config preset=demo
+	@echo "Open $(CURDIR)/results/demo/report.html"
 
 test: style
-	PATH="$(CURDIR)/$(BIN):$$PATH" pytest -m "not gpu" $(PYTEST)
+	PATH="$(CURDIR)/$(BIN):$$PATH" pytest -m "not gpu" -n 2 --dist loadfile $(PYTEST)
 
 style: $(READY)
 	$(BIN)/ruff check

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from scsigmoid import __version__
 from scsigmoid.config.schema import (
     Architecture,
-    Config,
     Corpus,
     Dataset,
     Embeddings,
@@ -77,7 +76,6 @@ def parser() -> argparse.ArgumentParser:
         sub.set_defaults(run=run)
         return Adder(sub)
 
-    stage("configuration", configuration, "store the resolved configuration").settings().output()
     stage("manifest", manifest, "list the corpus files and lock them").settings().output()
     stage("fetch", fetch, "bring a part of the corpus, or an evaluation dataset, to disk").paths(
         "manifest"
@@ -175,13 +173,6 @@ def typed(kind: type[T], values: Any) -> T:
     from pydantic import TypeAdapter
 
     return TypeAdapter(kind).validate_python(values)
-
-
-def configuration(options: argparse.Namespace) -> None:
-    from scsigmoid.config.check import as_yaml
-    from scsigmoid.files import write_text
-
-    write_text(options.output, as_yaml(typed(Config, options.settings)))
 
 
 # --- corpus

@@ -68,8 +68,8 @@ def test_embedded(config, tmp_path):
         "simulated": True,
         "label": "cell_type",
         "title": "Heart OFT",
-        "cells": 240,
-        "genes": 1200,
+        "cells": corpus.embedded.evaluation_cells,
+        "genes": corpus.embedded.genes,
         "sha256": sha256(tmp_path / "heart_oft.h5ad"),
         "location": "heart_oft",
     }

@@ -48,7 +48,13 @@ def test_our_values_stand_beside_untestable_claims(results: Results) -> None:
     row = verdict(results, "validation_loss_heart_oft_sigmoid_4k")
     assert row.our_value == results.validation_loss("heart_oft", "sigmoid_4k").value
     assert row.paper_value == "2.615"
-    for reason in ("3,000 simulated cells", "2 layers", "256 tokens", "200 steps", "is simulated"):
+    for reason in (
+        "simulated cells",
+        "2 layers",
+        "256 tokens",
+        f"{results.config.training.steps} steps",
+        "is simulated",
+    ):
         assert reason in row.reason
     missing = verdict(results, "validation_loss_lung_acr_sigmoid_4k")
     assert math.isnan(missing.our_value)

@@ -18,7 +18,7 @@ def test_values_come_back(results: Results) -> None:
     cells, losses = results.cell_losses("heart_oft", "sigmoid_2k")
     assert cells.tolist() == list(range(160))
     assert losses.mean() == pytest.approx(results.validation_loss("heart_oft", "sigmoid_2k").value)
-    assert results.journal("sigmoid_4k")["step"][-1] == 200
+    assert results.journal("sigmoid_4k")["step"][-1] == results.config.training.steps
     assert results.vocabulary_size == 1204
     assert results.training_cells == 3000
     assert results.training_data == "simulated"

@@ -21,7 +21,7 @@ PARTS = ("Snakefile", "config.yaml", "profiles", "workflow", "envs", "src")
 TINY: dict[str, Any] = {
     "corpus": {
         "parts": 2,
-        "embedded": {"training_cells": 300, "evaluation_cells": 96, "genes": 900},
+        "embedded": {"training_cells": 300, "evaluation_cells": 128, "genes": 900},
     },
     "datasets": {
         "adolescent_brain": None,
@@ -35,7 +35,7 @@ TINY: dict[str, Any] = {
         "sigmoid_8k": {"training": {"steps": 8}},
         "softmax_8k": {"training": {"steps": 8}},
     },
-    "evaluation": {"validation_loss": {"trials": 2}, "mmd": {"resamples": 50}},
+    "evaluation": {"validation_loss": {"trials": 2}, "mmd": {"resamples": 50, "minimum_cells": 4}},
     "benchmarks": {
         "kernel": {"tokens": 128, "lengths": [64, 128], "iterations": 3, "warmup_ms": 1},
         "throughput": {"sizes": ["160M"], "contexts": [128], "steps": 2},
@@ -65,7 +65,6 @@ class Project:
     def command(self, *arguments: str) -> list[str]:
         return [
             *(sys.executable, "-m", "snakemake", "--cores", "2", "--configfile", "tiny.yaml"),
-            *("--quiet", "rules"),
             *arguments,
         ]
 

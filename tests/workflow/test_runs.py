@@ -46,7 +46,6 @@ def test_a_second_run_finds_nothing_to_do(finished: Any) -> None:
     run = finished.run()
     assert run.returncode == 0
     assert "Nothing to be done" in run.stdout + run.stderr
-    assert "results/demo/report.html" in run.stdout + run.stderr
 
 
 def test_a_metrics_setting_reruns_that_metric_alone(finished: Any, tiny: dict[str, Any]) -> None:
@@ -58,7 +57,7 @@ def test_a_metrics_setting_reruns_that_metric_alone(finished: Any, tiny: dict[st
         tiny["evaluation"]["mmd"]["resamples"] = 50
         finished.configure(tiny)
     assert "mmd_of_dataset" in rules
-    assert rules <= {"mmd_of_dataset", "table", "claims", "report_page", "configuration", "all"}
+    assert rules <= {"mmd_of_dataset", "table", "claims", "report_page", "all"}
 
 
 def test_a_plot_setting_redraws_figures_alone(finished: Any, tiny: dict[str, Any]) -> None:
@@ -68,7 +67,7 @@ def test_a_plot_setting_redraws_figures_alone(finished: Any, tiny: dict[str, Any
     finally:
         finished.configure(tiny)
     assert "figure" in rules
-    assert rules <= {"figure", "report_page", "configuration", "all"}
+    assert rules <= {"figure", "report_page", "all"}
 
 
 def test_one_table_runs_alone(finished: Any) -> None:
@@ -76,12 +75,13 @@ def test_one_table_runs_alone(finished: Any) -> None:
     assert planned(finished, "results/demo/tables/mmd_heart_oft.csv") == {"table"}
     run = finished.run("mmd")
     assert run.returncode == 0, run.stdout + run.stderr
+    assert (finished.folder / "results/demo/tables/mmd_heart_oft.csv").is_file()
 
 
 def test_presets_do_not_share_results(finished: Any) -> None:
-    run = finished.run("-n", "--config", "preset=paper", "corpus={source: embedded}")
-    assert "results/paper/" in run.stdout + run.stderr
-    assert "results/demo/" not in run.stdout + run.stderr
+    run = finished.run("--summary", "--config", "preset=paper", "corpus={source: embedded}")
+    assert "results/paper/" in run.stdout
+    assert "results/demo/" not in run.stdout
 
 
 def test_killed_runs_end_in_the_same_tables(
@@ -112,7 +112,8 @@ def test_a_wrong_configuration_stops_before_any_work(
     project = make_project(overrides)
     run = project.run()
     assert run.returncode != 0
-    lines = [line for line in run.stderr.splitlines() if line.strip()]
+    # Snakemake itself says first which profile it uses.
+    lines = [line for line in run.stderr.splitlines() if not line.startswith("Using workflow")]
     assert len(lines) == 1, run.stderr
     assert words in lines[0]
     assert not (project.folder / "results").exists()

@@ -16,6 +16,7 @@ shell.prefix(SEARCH)
 
 from scsigmoid.config import check, local_files, plan
 from scsigmoid.errors import UserError
+from scsigmoid.files import write_text
 from scsigmoid.stale_lock import clear_stale_lock, note_run
 
 if workflow.is_main_process and clear_stale_lock(".snakemake"):
@@ -28,6 +29,7 @@ except UserError as error:
     sys.exit(1)
 
 RESULTS = CONFIG.results or f"results/{CONFIG.preset}"
+STORED = f"{RESULTS}/config.yaml"
 PLAN = plan.Plan(CONFIG)
 ENVIRONMENT = str(BASE / "envs/scsigmoid.yaml")
 

@@ -1,25 +1,11 @@
 # The paper: tables, figures, claims, report.
 
 
-rule configuration:
-    output:
-        f"{RESULTS}/config.yaml",
-    log:
-        f"{RESULTS}/logs/configuration.log",
-    conda:
-        ENVIRONMENT
-    params:
-        settings=settings(),
-    shell:
-        "python -m scsigmoid configuration --settings {params.settings:q} --output {output:q} 2> {log:q}"
-
-
-# Tables and figures read the stored configuration for titles and labels; what may make them run
-# again is their inputs and the settings named in `params`, hence `ancient`.
+# These jobs read titles and labels from the stored configuration, which a run writes as it starts.
+# What makes them run again is their inputs and the settings in `params`.
 rule table:
     input:
-        results=table_inputs,
-        configuration=ancient(f"{RESULTS}/config.yaml"),
+        table_inputs,
     output:
         csv=report(
             f"{RESULTS}/tables/{{name}}.csv",
@@ -35,14 +21,14 @@ rule table:
         ENVIRONMENT
     params:
         settings=table_settings,
+        configuration=STORED,
     shell:
-        "python -m scsigmoid table {wildcards.name} --configuration {input.configuration:q} --output {output.csv:q} 2> {log:q}"
+        "python -m scsigmoid table {wildcards.name} --configuration {params.configuration:q} --output {output.csv:q} 2> {log:q}"
 
 
 rule figure:
     input:
-        results=figure_inputs,
-        configuration=ancient(f"{RESULTS}/config.yaml"),
+        figure_inputs,
     output:
         png=report(
             f"{RESULTS}/figures/{{name}}.png",
@@ -57,15 +43,15 @@ rule figure:
         ENVIRONMENT
     params:
         settings=figure_settings,
+        configuration=STORED,
     shell:
-        "python -m scsigmoid figure {wildcards.name} --configuration {input.configuration:q} --output {output.png:q}"
+        "python -m scsigmoid figure {wildcards.name} --configuration {params.configuration:q} --output {output.png:q}"
         " 2> {log:q}"
 
 
 rule claims:
     input:
-        results=result("{path}", path=PLAN.claim_inputs()),
-        configuration=ancient(f"{RESULTS}/config.yaml"),
+        result("{path}", path=PLAN.claim_inputs()),
     output:
         report(f"{RESULTS}/claims.csv", caption="../report/claims.rst", category="Claims"),
     log:
@@ -74,8 +60,9 @@ rule claims:
         ENVIRONMENT
     params:
         settings=settings(*PLAN.claim_settings()),
+        configuration=STORED,
     shell:
-        "python -m scsigmoid claims --configuration {input.configuration:q} --output {output:q} 2> {log:q}"
+        "python -m scsigmoid claims --configuration {params.configuration:q} --output {output:q} 2> {log:q}"
 
 
 rule report_page:
@@ -83,12 +70,14 @@ rule report_page:
         tables=result("tables/{name}.csv", name=PLAN.tables),
         figures=result("figures/{name}.png", name=PLAN.figures),
         claims=f"{RESULTS}/claims.csv",
-        configuration=f"{RESULTS}/config.yaml",
     output:
         f"{RESULTS}/report.html",
     log:
         f"{RESULTS}/logs/report.log",
     conda:
         ENVIRONMENT
+    params:
+        settings=settings(),
+        configuration=STORED,
     shell:
-        "python -m scsigmoid report --configuration {input.configuration:q} --output {output:q} 2> {log:q}"
+        "python -m scsigmoid report --configuration {params.configuration:q} --output {output:q} 2> {log:q}"

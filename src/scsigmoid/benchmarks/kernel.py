@@ -15,13 +15,14 @@ import torch
 from torch import Tensor
 
 from scsigmoid.benchmarks.cases import Case, Inputs, cases, relative_error
+from scsigmoid.benchmarks.compiling import compile_ahead
 from scsigmoid.benchmarks.intervals import median_interval
 from scsigmoid.benchmarks.machine import machine_facts
 from scsigmoid.benchmarks.providers import PROVIDERS, Kernel, Provider, Unavailable
 from scsigmoid.benchmarks.rows import write_rows
 from scsigmoid.config.schema import KernelBenchmark
 from scsigmoid.files import write_json
-from scsigmoid.progress import track
+from scsigmoid.progress import log, track
 from scsigmoid.training.devices import device_name, resolve_device, synchronise
 
 CPU_NOTE = "CPU, reference attention, tiny shapes: not comparable with the paper"
@@ -98,11 +99,14 @@ def run_kernel_benchmark(
     if place.type == "cpu":
         torch.set_num_threads(1)
     rows: list[KernelRow] = []
-    for case in track(list(cases(settings)), label="kernel shapes"):
+    shapes = list(cases(settings))
+    if place.type == "cuda":
+        # A kernel may be compiled for every shape; by default the compiler gives up after a few.
+        torch._dynamo.config.recompile_limit = max(8, 4 * len(shapes))
+        log(f"compiling kernels for {len(shapes)} shapes")
+        compile_ahead(shapes, place, torch.bfloat16)
+    for case in track(shapes, label="kernel shapes"):
         rows += run_case(case, settings, place)
-        if place.type == "cuda":
-            # Every shape is compiled for itself; the compiler gives up after a few of them.
-            torch.compiler.reset()
     write_rows(output_csv, KernelRow, rows)
     write_json(output_json, machine_facts(place, "scsigmoid benchmark-kernel"))
 
@@ -227,8 +231,10 @@ def warm_up(candidate: Candidate, milliseconds: float, device: torch.device) -> 
 def measure(candidates: Sequence[Candidate], iterations: int, device: torch.device) -> None:
     """Time the kernels in turns; fills their ``times``."""
     once = once_on_gpu if device.type == "cuda" else once_on_cpu
-    for _ in range(iterations):
+    for turn in range(iterations):
         for candidate in candidates:
+            if device.type == "cuda" and turn % candidate.provider.turns:
+                continue
             for direction, milliseconds in zip(DIRECTIONS, once(candidate), strict=True):
                 candidate.times[direction].append(milliseconds)
 

@@ -2,7 +2,7 @@
 
 import importlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +11,12 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from scsigmoid.attention import sigmoid_attention, sigmoid_attention_padded, softmax_attention
-from scsigmoid.benchmarks.cases import Inputs
+from scsigmoid.benchmarks.cases import Case, Inputs
 
 Kernel = Callable[[Tensor, Tensor, Tensor], Tensor]
+# On a GPU a kernel that keeps the n x n matrix takes ten times as long as the others, so it is timed
+# in every tenth turn alone; the number of its readings is in the table.
+SLOW = 10
 
 
 class Unavailable(Exception):
@@ -31,6 +34,8 @@ class Provider:
         prepare: makes the kernel for a shape, with all that does not belong into the timing; raises
             :class:`Unavailable` if it cannot.
         devices: device types on which it is of interest.
+        turns: on a GPU it is timed in one of so many turns.
+        compiled_for: what of a shape its compiled code depends on, if that takes long to make.
     """
 
     name: str
@@ -38,6 +43,8 @@ class Provider:
     layout: str
     prepare: Callable[[Inputs], Kernel]
     devices: tuple[str, ...] = ("cuda", "cpu")
+    turns: int = 1
+    compiled_for: Callable[[Case], Hashable] | None = None
 
     @property
     def layout_name(self) -> str:
@@ -70,14 +77,22 @@ def triton_packed(inputs: Inputs) -> Kernel:
     return sigmoid_packed(inputs, "triton")
 
 
+def triton_accurate(inputs: Inputs) -> Kernel:
+    """With the exact sigmoid instead of the hardware's approximate tanh."""
+    needs_gpu(inputs)
+    return sigmoid_packed(inputs, "triton", accurate=True)
+
+
 def reference_packed(inputs: Inputs) -> Kernel:
     return sigmoid_packed(inputs, "reference")
 
 
-def sigmoid_packed(inputs: Inputs, backend: str) -> Kernel:
+def sigmoid_packed(inputs: Inputs, backend: str, *, accurate: bool = False) -> Kernel:
     """This project's sigmoid attention over packed sequences."""
     longest = max(inputs.case.lengths)
-    return lambda q, k, v: sigmoid_attention(q, k, v, inputs.cu_seqlens, longest, backend=backend)
+    return lambda q, k, v: sigmoid_attention(
+        q, k, v, inputs.cu_seqlens, longest, backend=backend, accurate=accurate
+    )
 
 
 def triton_padded(inputs: Inputs) -> Kernel:
@@ -208,18 +223,29 @@ def flash_sigmoid(inputs: Inputs) -> Kernel:
     return lambda q, k, v: package.flash_attn_func(q, k, v, sigmoid_bias=bias)
 
 
+def whole_shape(case: Case) -> Hashable:
+    return case
+
+
+def length_class(case: Case) -> Hashable:
+    """triton-sigmoid compiles for classes of lengths, dense and padded."""
+    limit = next((limit for limit in (512, 2048, 8192) if case.length <= limit), None)
+    return case.head_dimension, case.padding > 0, limit
+
+
 PROVIDERS = (
     Provider("triton", "sigmoid", "packed", triton_packed),
     Provider("triton", "sigmoid", "padded", triton_padded),
+    Provider("triton_accurate", "sigmoid", "packed", triton_accurate, ("cuda",)),
     Provider("reference_sigmoid", "sigmoid", "packed", reference_packed, ("cpu",)),
-    Provider("triton_sigmoid", "sigmoid", "padded", triton_sigmoid),
+    Provider("triton_sigmoid", "sigmoid", "padded", triton_sigmoid, compiled_for=length_class),
     Provider("flash_sigmoid", "sigmoid", "padded", flash_sigmoid),
-    Provider("pytorch_sigmoid", "sigmoid", "heads", standard_sigmoid),
-    Provider("pytorch", "softmax", "heads", standard_softmax),
+    Provider("pytorch_sigmoid", "sigmoid", "heads", standard_sigmoid, turns=SLOW),
+    Provider("pytorch", "softmax", "heads", standard_softmax, turns=SLOW),
     Provider("sdpa", "softmax", "packed", sdpa_packed, ("cpu",)),
     Provider("flash_attention_2", "softmax", "heads", flash_padded),
     Provider("flash_attention_2", "softmax", "packed", flash_packed),
     Provider("cudnn", "softmax", "heads", cudnn),
-    Provider("flex", "softmax", "heads", flex_padded),
+    Provider("flex", "softmax", "heads", flex_padded, compiled_for=whole_shape),
     Provider("flex", "softmax", "packed", flex_packed),
 )

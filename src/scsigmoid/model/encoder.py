@@ -122,6 +122,14 @@ class Encoder(nn.Module):
             Logits (masked, vocabulary) at the masked places, or, without ``masked``, hidden states
             (tokens, hidden) after the final normalisation.
         """
+        x = self.residual(tokens, positions, cu_seqlens, max_seqlen)
+        # The vocabulary is wide, so the output layer runs at the masked places alone.
+        return self.final_norm(x) if masked is None else self.predict(x, masked)
+
+    def residual(
+        self, tokens: Tensor, positions: Tensor, cu_seqlens: Tensor, max_seqlen: int
+    ) -> Tensor:
+        """The residual stream after the last block, (tokens, hidden)."""
         x = self.dropout(self.embed(tokens, positions))
         mask = None
         if self.settings.attention == "softmax" and (
@@ -130,10 +138,11 @@ class Encoder(nn.Module):
             mask = document_mask(cu_seqlens, tokens.shape[0])
         for block in self.blocks:
             x = block(x, cu_seqlens, max_seqlen, mask)
-        # The vocabulary is wide, so the output layer runs at the masked places alone.
-        if masked is not None:
-            return self.output(self.final_norm(x[masked]))
-        return self.final_norm(x)
+        return x
+
+    def predict(self, residual: Tensor, masked: Tensor) -> Tensor:
+        """Logits (masked, vocabulary) at the masked places of the residual stream."""
+        return self.output(self.final_norm(residual[masked]))
 
     @torch.no_grad()
     def attention_score_max(self, tokens: Tensor, positions: Tensor, cu_seqlens: Tensor) -> Tensor:

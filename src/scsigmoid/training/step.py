@@ -14,8 +14,7 @@ from scsigmoid.seeds import derive
 from scsigmoid.training.batches import Batch
 from scsigmoid.training.optimiser import learning_rate, make_optimiser
 
-
-#: The target that ``cross_entropy`` ignores by default.
+#: The target of a place that does not count.
 IGNORED = -100
 
 
@@ -36,12 +35,10 @@ class StepResult:
     tokens: int
 
 
-def summed_loss(encoder: Encoder, batch: Batch) -> Tensor:
-    """Cross-entropy summed over a batch's masked genes, float32 scalar."""
-    logits = encoder(
-        batch.tokens, batch.positions, batch.cu_seqlens, batch.max_seqlen, batch.masked
-    )
-    return cross_entropy(logits.float(), batch.targets, reduction="sum")
+def masked_loss(encoder: Encoder, residual: Tensor, batch: Batch) -> Tensor:
+    """Cross-entropy summed over a batch's masked genes, float32 scalar, from the last block on."""
+    logits = encoder.predict(residual, batch.masked)
+    return cross_entropy(logits.float(), batch.targets, ignore_index=IGNORED, reduction="sum")
 
 
 def with_two_of_each(batch: Batch) -> Batch:
@@ -84,18 +81,29 @@ class Trainer:
         self.seed = seed
         self.device = device
         self._parameters = list(encoder.parameters())
-        self._loss: Callable[[Encoder, Batch], Tensor] = summed_loss
+        self._masked_loss: Callable[[Encoder, Tensor, Batch], Tensor] = masked_loss
         if device.type == "cuda":
             self.compile()
 
     def compile(self, backend: str = "inductor") -> None:
-        """Compile the loss: one graph for all batches, however long their cells are.
+        """Compile a block and the loss, each once for all blocks and all batches.
+
+        Compiling the whole step instead takes time in proportion to the number of blocks.
 
         Args:
             backend: of ``torch.compile``.
         """
-        compiled = torch.compile(summed_loss, dynamic=True, backend=backend)
-        self._loss = lambda encoder, batch: compiled(encoder, with_two_of_each(batch))
+        for block in self.encoder.blocks:
+            block.compile(dynamic=True, backend=backend)
+        self._masked_loss = torch.compile(masked_loss, dynamic=True, backend=backend)
+
+    def summed_loss(self, batch: Batch) -> Tensor:
+        """Cross-entropy summed over a batch's masked genes, float32 scalar."""
+        batch = with_two_of_each(batch)
+        residual = self.encoder.residual(
+            batch.tokens, batch.positions, batch.cu_seqlens, batch.max_seqlen
+        )
+        return self._masked_loss(self.encoder, residual, batch)
 
     def step(self, step: int, batches: Sequence[Batch]) -> StepResult:
         """Take one optimiser step on a global batch.
@@ -117,7 +125,7 @@ class Trainer:
         loss = torch.zeros((), device=self.device)
         for batch in batches:
             with autocast(self.device):
-                part = self._loss(self.encoder, batch.to(self.device)) / masked
+                part = self.summed_loss(batch.to(self.device)) / masked
             part.backward()
             loss += part.detach()
         gradients = [p.grad for p in self._parameters if p.grad is not None]

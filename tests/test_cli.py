@@ -1,0 +1,72 @@
+"""The command line: one line for a user's mistake, and what each stage may import."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scsigmoid.cli import main, parser
+
+
+def test_a_users_mistake_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    missing = str(tmp_path / "none.csv")
+    settings = json.dumps({"corpus": corpus(), "seed": 1})
+    output = str(tmp_path / "part")
+    where = ["--manifest", missing, "--part", "0", "--output", output]
+    code = main(["fetch", *where, "--settings", settings])
+    assert code == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert error.startswith(f"scsigmoid: error: {missing}")
+    assert not (tmp_path / "part").exists()
+
+
+def corpus() -> dict[str, object]:
+    """A corpus section of the configuration."""
+    from scsigmoid.config.check import load
+    from scsigmoid.config.plan import Plan
+
+    root = Path(__file__).parents[1]
+    plan = Plan(load(root / "config.yaml", root / "workflow/presets"))
+    return dict(plan.settings("corpus")["corpus"])
+
+
+def test_the_systems_errors_are_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    blocked = tmp_path / "file"
+    blocked.touch()
+    settings = json.dumps({"corpus": corpus(), "datasets": {}, "seed": 1})
+    code = main(["manifest", "--settings", settings, "--output", str(blocked / "manifest.csv")])
+    assert code == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert str(blocked) in error
+
+
+def test_settings_must_be_a_json_object(capsys: pytest.CaptureFixture[str]) -> None:
+    for text in ("{", "[1]"):
+        with pytest.raises(SystemExit) as caught:
+            main(["lengths", "--tokens", "x", "--output", "y", "--settings", text])
+        assert caught.value.code == 2
+
+
+def test_every_stage_explains_itself() -> None:
+    assert "validation-loss" in parser().format_help()
+
+
+@pytest.mark.parametrize(
+    "modules",
+    [
+        "scsigmoid.cli, scsigmoid.attention, scsigmoid.model.encoder, scsigmoid.training.loop",
+        "scsigmoid.benchmarks.kernel, scsigmoid.benchmarks.throughput, scsigmoid.tokens.store",
+    ],
+)
+def test_training_and_benchmarks_import_on_a_bare_gpu_image(modules: str) -> None:
+    """Nothing beyond torch, triton, numpy, pyarrow, pyyaml and safetensors."""
+    heavy = ["pandas", "anndata", "scanpy", "pydantic", "matplotlib", "sklearn", "h5py", "scipy"]
+    code = f"import sys, {modules}\nprint([name for name in {heavy} if name in sys.modules])"
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert output.stdout.strip() == "[]", output.stdout + output.stderr

@@ -1,0 +1,73 @@
+"""Files are complete or absent."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from scsigmoid.files import atomic_folder, atomic_path, sha256, write_json, write_text
+
+
+class Interruption(Exception):
+    """Something goes wrong while writing."""
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text("old")
+
+    def fail() -> None:
+        with atomic_path(path) as temporary:
+            temporary.write_text("half")
+            raise Interruption
+
+    with pytest.raises(Interruption):
+        fail()
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_write_replaces_the_file_and_keeps_the_suffix(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "table.csv"
+    with atomic_path(path) as temporary:
+        assert temporary.suffix == ".csv"
+        assert not path.exists()
+        temporary.write_text("new")
+    assert path.read_text() == "new"
+
+
+def test_a_failed_folder_leaves_the_old_one(tmp_path: Path) -> None:
+    folder = tmp_path / "store"
+    with atomic_folder(folder) as temporary:
+        (temporary / "a").write_text("old")
+
+    def fail() -> None:
+        with atomic_folder(folder) as temporary:
+            (temporary / "a").write_text("half")
+            raise Interruption
+
+    with pytest.raises(Interruption):
+        fail()
+    assert (folder / "a").read_text() == "old"
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_a_folder_is_replaced_whole(tmp_path: Path) -> None:
+    folder = tmp_path / "store"
+    for name in ("a", "b"):
+        with atomic_folder(folder) as temporary:
+            (temporary / name).touch()
+    assert [path.name for path in folder.iterdir()] == ["b"]
+
+
+def test_json_is_sorted_and_reads_back(tmp_path: Path) -> None:
+    write_json(tmp_path / "x.json", {"b": 1, "a": ["ü"]})
+    text = (tmp_path / "x.json").read_text(encoding="utf-8")
+    assert text.index('"a"') < text.index('"b"')
+    assert json.loads(text) == {"a": ["ü"], "b": 1}
+
+
+def test_sha256_is_that_of_the_bytes(tmp_path: Path) -> None:
+    write_text(tmp_path / "x", "abc\n")
+    assert sha256(tmp_path / "x") == hashlib.sha256(b"abc\n").hexdigest()
