@@ -44,4 +44,4 @@ onsuccess:
 
 
 onerror:
-    print(f"A step failed; its last lines stand above, its log lies under {RESULTS}/logs")
+    print(f"A step failed: see the line 'scsigmoid: error' above; logs lie under {RESULTS}/logs")

@@ -46,6 +46,21 @@ def test_the_systems_errors_are_one_line(
     assert str(blocked) in error
 
 
+def test_a_log_gets_everything_and_the_terminal_the_line(tmp_path: Path) -> None:
+    log = tmp_path / "logs" / "lengths.log"
+    arguments = ["lengths", "--tokens", str(tmp_path), "--output", str(tmp_path / "x")]
+    run = subprocess.run(
+        [sys.executable, "-m", "scsigmoid", *arguments, "--log", str(log)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 1
+    assert run.stderr.count("\n") == 1
+    assert run.stderr.startswith(f"scsigmoid: error: {tmp_path}")
+    assert run.stderr in log.read_text()
+
+
 def test_settings_must_be_a_json_object(capsys: pytest.CaptureFixture[str]) -> None:
     for text in ("{", "[1]"):
         with pytest.raises(SystemExit) as caught:

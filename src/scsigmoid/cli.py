@@ -8,9 +8,11 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from scsigmoid import __version__
 from scsigmoid.config.schema import (
@@ -38,27 +40,61 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one subcommand.
 
     Returns:
-        The exit code: 0, or 1 after a user's mistake, or 130 after an interruption.
+        The exit code: 0, or 1 after an error, or 130 after an interruption.
     """
     options = parser().parse_args(arguments)
-    try:
-        options.run(options)
-    except UserError as error:
-        return complain(str(error))
-    except OSError as error:
-        # Disk full, no permission, a folder where a file should be: the system's words say it.
-        if error.strerror is None:
-            raise
-        where = f"{error.filename}: " if error.filename else ""
-        return complain(f"{where}{error.strerror}")
-    except KeyboardInterrupt:
-        return 130
+    with logged(options.log) as terminal:
+        try:
+            options.run(options)
+        except UserError as error:
+            return complain(str(error), terminal)
+        except OSError as error:
+            # Disk full, no permission, a folder where a file should be: the system's words say it.
+            if error.strerror is None:
+                raise
+            where = f"{error.filename}: " if error.filename else ""
+            return complain(f"{where}{error.strerror}", terminal)
+        except KeyboardInterrupt:
+            return 130
+        except Exception as error:
+            if options.log is None:
+                raise
+            traceback.print_exc()
+            reason = f"unexpected {type(error).__name__}: {error}; {options.log} has the details"
+            return complain(reason, terminal)
     return 0
 
 
-def complain(message: str) -> int:
-    """Print one line on standard error."""
-    print(f"scsigmoid: error: {' '.join(message.split())}", file=sys.stderr)
+@contextmanager
+def logged(path: Path | None) -> Iterator[TextIO]:
+    """Send what is written to standard error, also by libraries, to a log file.
+
+    Yields:
+        What standard error was before, for the one line that a person should see.
+    """
+    if path is None:
+        yield sys.stderr
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sys.stderr.flush()
+    before = os.dup(2)
+    with path.open("w", encoding="utf-8") as log:
+        os.dup2(log.fileno(), 2)
+    try:
+        with os.fdopen(os.dup(before), "w") as terminal:
+            yield terminal
+    finally:
+        sys.stderr.flush()
+        os.dup2(before, 2)
+        os.close(before)
+
+
+def complain(message: str, terminal: TextIO) -> int:
+    """Print one line on standard error, and in the log if there is one."""
+    line = f"scsigmoid: error: {' '.join(message.split())}"
+    print(line, file=sys.stderr, flush=True)
+    if terminal is not sys.stderr:
+        print(line, file=terminal, flush=True)
     return 1
 
 
@@ -74,6 +110,7 @@ def parser() -> argparse.ArgumentParser:
     def stage(name: str, run: Callable[[argparse.Namespace], None], summary: str) -> Adder:
         sub = stages.add_parser(name, help=summary, description=summary)
         sub.set_defaults(run=run)
+        sub.add_argument("--log", type=Path, metavar="PATH", help="write progress to this file")
         return Adder(sub)
 
     stage("manifest", manifest, "list the corpus files and lock them").settings().output()

@@ -7,8 +7,9 @@ import pytest
 import yaml
 
 from scsigmoid.config.check import as_json, as_yaml, check, load, merge, model_training
+from scsigmoid.config.local_files import expand
 from scsigmoid.config.plan import Plan
-from scsigmoid.config.schema import Config
+from scsigmoid.config.schema import Config, LocalFiles
 from scsigmoid.errors import UserError
 
 ROOT = Path(__file__).parents[2]
@@ -148,6 +149,16 @@ class TestLocalFiles:
         assert list(config.datasets) == ["a_one", "mine"]
         assert config.datasets["a_one"].label == "kind"
         assert Plan(config).compared("mmd") == ["a_one", "mine"]
+
+    @pytest.mark.parametrize(("text", "value"), [("0.25", 0.25), ("true", True), ("a=b", "a=b")])
+    def test_text_of_the_command_line_is_understood(
+        self, tmp_path: Path, text: str, value: object
+    ) -> None:
+        for name in ("a.h5ad", "b.h5ad"):
+            (tmp_path / name).touch()
+        entry = LocalFiles(files=str(tmp_path / "a.h5ad"), held_out=text)
+        other = LocalFiles(files=str(tmp_path / "b.h5ad"), held_out="false")
+        assert [file.held_out for file in expand([entry, other])] == [value, False]
 
     def test_contradictions_are_refused(self, tmp_path: Path) -> None:
         path = tmp_path / "a.h5ad"

@@ -36,7 +36,7 @@ def test_losses_are_the_cpus(run: TrainingRun, corpus: Any, tmp_path: Path, atte
         losses.append(read_journal(tmp_path / device / "journal.csv")[0]["loss"])
     # bfloat16 rounds at 2^-9; after 20 steps the runs have drifted a little apart.
     np.testing.assert_allclose(losses[0], losses[1], rtol=0.01)
-    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 2
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
 
 
 def test_a_longer_run_goes_on_from_the_checkpoint(run: TrainingRun, corpus: Any, tmp_path: Path):

@@ -64,8 +64,8 @@ class Project:
 
     def command(self, *arguments: str) -> list[str]:
         return [
-            *(sys.executable, "-m", "snakemake", "--cores", "2", "--configfile", "tiny.yaml"),
-            *arguments,
+            *(sys.executable, "-m", "snakemake", *arguments),
+            *("--cores", "2", "--configfile", "tiny.yaml"),
         ]
 
     def environment(self) -> dict[str, str]:

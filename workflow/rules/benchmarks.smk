@@ -18,7 +18,7 @@ rule benchmark_kernel:
         settings=settings("benchmarks.kernel", "device"),
     shell:
         "python -m scsigmoid benchmark-kernel --settings {params.settings:q}"
-        " --output {output.table:q} --machine {output.machine:q} 2> {log:q}"
+        " --output {output.table:q} --machine {output.machine:q} --log {log:q}"
 
 
 rule benchmark_throughput:
@@ -40,4 +40,4 @@ rule benchmark_throughput:
         ),
     shell:
         "python -m scsigmoid benchmark-throughput --settings {params.settings:q}"
-        " --output {output.table:q} --machine {output.machine:q} 2> {log:q}"
+        " --output {output.table:q} --machine {output.machine:q} --log {log:q}"

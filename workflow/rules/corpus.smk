@@ -13,7 +13,7 @@ rule manifest:
     params:
         settings=settings("corpus", "datasets", "seed"),
     shell:
-        "python -m scsigmoid manifest --settings {params.settings:q} --output {output:q} 2> {log:q}"
+        "python -m scsigmoid manifest --settings {params.settings:q} --output {output:q} --log {log:q}"
 
 
 rule training_cells:
@@ -31,7 +31,7 @@ rule training_cells:
         settings=settings("corpus", "seed"),
     shell:
         "python -m scsigmoid fetch --manifest {input:q} --part {wildcards.part}"
-        " --settings {params.settings:q} --output {output:q} 2> {log:q}"
+        " --settings {params.settings:q} --output {output:q} --log {log:q}"
 
 
 rule evaluation_cells:
@@ -51,4 +51,4 @@ rule evaluation_cells:
     shell:
         "python -m scsigmoid fetch --manifest {input:q} --dataset {wildcards.dataset}"
         " --settings {params.settings:q} --output {output.cells:q} --facts {output.facts:q}"
-        " 2> {log:q}"
+        " --log {log:q}"

@@ -18,7 +18,7 @@ rule embeddings:
         settings=settings("evaluation.embeddings", "device"),
     shell:
         "python -m scsigmoid embed --model {wildcards.model} --checkpoint {input.model:q}"
-        " --tokens {input.tokens:q} --settings {params.settings:q} --output {output:q} 2> {log:q}"
+        " --tokens {input.tokens:q} --settings {params.settings:q} --output {output:q} --log {log:q}"
 
 
 rule validation_loss_of_model:
@@ -40,7 +40,7 @@ rule validation_loss_of_model:
     shell:
         "python -m scsigmoid validation-loss --dataset {wildcards.dataset} --model {wildcards.model}"
         " --checkpoint {input.model:q} --tokens {input.tokens:q} --settings {params.settings:q}"
-        " --output {output.summary:q} --cells {output.cells:q} 2> {log:q}"
+        " --output {output.summary:q} --cells {output.cells:q} --log {log:q}"
 
 
 rule neighbours:
@@ -65,7 +65,7 @@ rule neighbours:
         ),
     shell:
         "python -m scsigmoid neighbours --embeddings {input.embeddings:q} --cells {input.cells:q}"
-        " --settings {params.settings:q} --output {output:q} 2> {log:q}"
+        " --settings {params.settings:q} --output {output:q} --log {log:q}"
 
 
 rule silhouette:
@@ -81,7 +81,7 @@ rule silhouette:
         mem_mb=3000,
     shell:
         "python -m scsigmoid silhouette --dataset {wildcards.dataset} --neighbours {input:q}"
-        " --output {output:q} 2> {log:q}"
+        " --output {output:q} --log {log:q}"
 
 
 # One clustering gives both metrics.
@@ -101,7 +101,7 @@ rule leiden:
         settings=settings("seed"),
     shell:
         "python -m scsigmoid leiden --dataset {wildcards.dataset} --neighbours {input:q}"
-        " --settings {params.settings:q} --nmi {output.nmi:q} --ari {output.ari:q} 2> {log:q}"
+        " --settings {params.settings:q} --nmi {output.nmi:q} --ari {output.ari:q} --log {log:q}"
 
 
 rule mmd_of_dataset:
@@ -119,7 +119,7 @@ rule mmd_of_dataset:
         settings=settings("mmd", "seed"),
     shell:
         "python -m scsigmoid mmd --dataset {wildcards.dataset} --embeddings {input:q}"
-        " --settings {params.settings:q} --output {output:q} 2> {log:q}"
+        " --settings {params.settings:q} --output {output:q} --log {log:q}"
 
 
 rule umap_of_dataset:
@@ -137,4 +137,4 @@ rule umap_of_dataset:
         settings=settings("umap", "seed"),
     shell:
         "python -m scsigmoid umap --embeddings {input:q} --settings {params.settings:q}"
-        " --output {output:q} 2> {log:q}"
+        " --output {output:q} --log {log:q}"

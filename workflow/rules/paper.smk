@@ -23,7 +23,7 @@ rule table:
         settings=table_settings,
         configuration=STORED,
     shell:
-        "python -m scsigmoid table {wildcards.name} --configuration {params.configuration:q} --output {output.csv:q} 2> {log:q}"
+        "python -m scsigmoid table {wildcards.name} --configuration {params.configuration:q} --output {output.csv:q} --log {log:q}"
 
 
 rule figure:
@@ -46,7 +46,7 @@ rule figure:
         configuration=STORED,
     shell:
         "python -m scsigmoid figure {wildcards.name} --configuration {params.configuration:q} --output {output.png:q}"
-        " 2> {log:q}"
+        " --log {log:q}"
 
 
 rule claims:
@@ -62,7 +62,7 @@ rule claims:
         settings=settings(*PLAN.claim_settings()),
         configuration=STORED,
     shell:
-        "python -m scsigmoid claims --configuration {params.configuration:q} --output {output:q} 2> {log:q}"
+        "python -m scsigmoid claims --configuration {params.configuration:q} --output {output:q} --log {log:q}"
 
 
 rule report_page:
@@ -80,4 +80,4 @@ rule report_page:
         settings=settings(),
         configuration=STORED,
     shell:
-        "python -m scsigmoid report --configuration {params.configuration:q} --output {output:q} 2> {log:q}"
+        "python -m scsigmoid report --configuration {params.configuration:q} --output {output:q} --log {log:q}"

@@ -16,7 +16,7 @@ rule gene_statistics:
         settings=settings("tokens.target_sum"),
     shell:
         "python -m scsigmoid statistics --cells {input:q} --settings {params.settings:q}"
-        " --output {output:q} 2> {log:q}"
+        " --output {output:q} --log {log:q}"
 
 
 rule vocabulary:
@@ -32,7 +32,7 @@ rule vocabulary:
         settings=settings("tokens.minimum_cells"),
     shell:
         "python -m scsigmoid vocabulary --statistics {input:q} --settings {params.settings:q}"
-        " --output {output:q} 2> {log:q}"
+        " --output {output:q} --log {log:q}"
 
 
 rule training_tokens:
@@ -51,7 +51,7 @@ rule training_tokens:
         settings=settings("tokens.target_sum", "tokens.shard_cells", "maximum_length"),
     shell:
         "python -m scsigmoid tokenize --cells {input.cells:q} --vocabulary {input.vocabulary:q}"
-        " --settings {params.settings:q} --output {output:q} 2> {log:q}"
+        " --settings {params.settings:q} --output {output:q} --log {log:q}"
 
 
 rule evaluation_tokens:
@@ -72,7 +72,7 @@ rule evaluation_tokens:
     shell:
         "python -m scsigmoid tokenize --cells {input.cells:q} --facts {input.facts:q}"
         " --vocabulary {input.vocabulary:q} --settings {params.settings:q}"
-        " --output {output:q} 2> {log:q}"
+        " --output {output:q} --log {log:q}"
 
 
 rule sequence_lengths:
@@ -85,4 +85,4 @@ rule sequence_lengths:
     conda:
         ENVIRONMENT
     shell:
-        "python -m scsigmoid lengths --tokens {input:q} --output {output:q} 2> {log:q}"
+        "python -m scsigmoid lengths --tokens {input:q} --output {output:q} --log {log:q}"

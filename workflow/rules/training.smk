@@ -22,4 +22,4 @@ rule train:
     shell:
         "python -m scsigmoid train --model {wildcards.model} --tokens {input.tokens:q}"
         " --vocabulary {input.vocabulary:q} --settings {params.settings:q}"
-        " --output $(dirname {output.model:q}) 2> {log:q}"
+        " --output $(dirname {output.model:q}) --log {log:q}"

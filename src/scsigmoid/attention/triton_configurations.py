@@ -39,7 +39,7 @@ _HALF: dict[tuple[Kernel, int], Configuration] = {
     ("forward", 16): Configuration(128, 64, 4, 3),
     ("forward", 32): Configuration(128, 64, 4, 3),
     ("forward", 64): Configuration(128, 64, 4, 3),
-    ("forward", 128): Configuration(64, 64, 4, 3),
+    ("forward", 128): Configuration(128, 32, 8, 4),
     ("dq", 16): Configuration(64, 64, 4, 3),
     ("dq", 32): Configuration(64, 64, 4, 3),
     ("dq", 64): Configuration(64, 64, 4, 3),
@@ -54,6 +54,7 @@ _HALF: dict[tuple[Kernel, int], Configuration] = {
 _HALF_FROM_REGISTERS: dict[tuple[Kernel, int], Configuration] = {
     **_HALF,
     ("forward", 64): Configuration(64, 64, 4, 3),
+    ("forward", 128): Configuration(64, 64, 4, 3),
     ("dkdv", 128): Configuration(64, 64, 8, 2),
 }
 

@@ -33,6 +33,10 @@ def compile_ahead(cases: Sequence[Case], device: torch.device, dtype: torch.dtyp
     processes = min(len(ordered), os.cpu_count() or 1, MOST_PROCESSES)
     if processes < 2:
         return
+    # All must look in one place; torch's compiler would change it halfway.
+    import triton
+
+    os.environ.setdefault("TRITON_CACHE_DIR", triton.knobs.cache.dir)
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, mp_context=context) as pool:
         for index, case in ordered:

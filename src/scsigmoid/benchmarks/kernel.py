@@ -29,6 +29,8 @@ CPU_NOTE = "CPU, reference attention, tiny shapes: not comparable with the paper
 # Largest relative error of output and gradients.  In bfloat16 fused kernels make about 0.003, plain
 # PyTorch, which rounds the scores too, about 0.02.
 TOLERANCE = {torch.bfloat16: 0.05, torch.float32: 1e-4}
+# Longest time spent on the turns of one shape.
+MOST_SECONDS = 20.0
 DIRECTIONS = ("forward", "backward")
 # A GPU is kept busy for about 0.2 ms before each run, so that the timed kernels are queued behind
 # that and the time between launches is not counted.
@@ -229,9 +231,16 @@ def warm_up(candidate: Candidate, milliseconds: float, device: torch.device) -> 
 
 
 def measure(candidates: Sequence[Candidate], iterations: int, device: torch.device) -> None:
-    """Time the kernels in turns; fills their ``times``."""
+    """Time the kernels in turns; fills their ``times``.
+
+    Ends after :data:`MOST_SECONDS` if the turns take longer: the long runs of long sequences vary
+    little, so fewer of them do.
+    """
+    end = time.perf_counter() + MOST_SECONDS
     once = once_on_gpu if device.type == "cuda" else once_on_cpu
     for turn in range(iterations):
+        if time.perf_counter() > end:
+            return
         for candidate in candidates:
             if device.type == "cuda" and turn % candidate.provider.turns:
                 continue

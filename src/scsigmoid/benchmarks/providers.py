@@ -14,8 +14,8 @@ from scsigmoid.attention import sigmoid_attention, sigmoid_attention_padded, sof
 from scsigmoid.benchmarks.cases import Case, Inputs
 
 Kernel = Callable[[Tensor, Tensor, Tensor], Tensor]
-# On a GPU a kernel that keeps the n x n matrix takes ten times as long as the others, so it is timed
-# in every tenth turn alone; the number of its readings is in the table.
+# On a GPU a kernel that keeps the n x n matrix takes ten times as long as the others, so it is
+# timed in every tenth turn alone; the number of its readings is in the table.
 SLOW = 10
 
 

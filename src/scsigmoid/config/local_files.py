@@ -43,37 +43,45 @@ def expand(entries: Sequence[LocalFiles]) -> list[LocalFile]:
             raise UserError(
                 f"corpus.local.{index}.files: {entry.files}: no such file; correct the path"
             )
-        check_held_out(f"corpus.local.{index}.held_out", entry.held_out)
+        held_out = understood(f"corpus.local.{index}.held_out", entry.held_out)
         for path in paths:
             absolute = path.resolve()
             if absolute in found:
                 other = found[absolute]
-                if bool(other.held_out) != bool(entry.held_out):
+                if bool(other.held_out) != bool(held_out):
                     raise UserError(f"{path}: held out and also listed for training; list it once")
                 raise UserError(f"{path}: listed twice in corpus.local; list it once")
             if entry.name and len(paths) > 1:
                 raise UserError(
                     f"corpus.local.{index}.name: one name for {len(paths)} files; leave it out"
                 )
-            dataset = slug(entry.name or path.stem) if entry.held_out else ""
+            dataset = slug(entry.name or path.stem) if held_out else ""
             found[absolute] = LocalFile(
-                path=absolute, label=entry.label, held_out=entry.held_out, dataset=dataset
+                path=absolute, label=entry.label, held_out=held_out, dataset=dataset
             )
     return list(found.values())
 
 
-def check_held_out(key: str, value: bool | float | str) -> None:
-    """Refuse a ``held_out`` that is no boolean, fraction or ``column=value``."""
+def understood(key: str, value: bool | float | str) -> bool | float | str:
+    """``held_out`` as a boolean, a fraction or ``column=value``.
+
+    The command line's ``--config`` gives numbers and booleans within lists as text.
+    """
+    if isinstance(value, str):
+        value = {"true": True, "false": False}.get(value.lower(), value)
     if isinstance(value, bool):
-        return
-    if isinstance(value, (int, float)):
-        if not 0 < value < 1:
-            raise UserError(f"{key}: expected a fraction between 0 and 1, found {value}")
-        return
-    if not re.fullmatch(r"[^=]+=.+", value):
+        return value
+    if isinstance(value, str) and re.fullmatch(r"[^=]+=.+", value):
+        return value
+    try:
+        fraction = float(value)
+    except ValueError:
         raise UserError(
             f"{key}: expected true, false, a fraction or 'column=value', found {value!r}"
-        )
+        ) from None
+    if not 0 < fraction < 1:
+        raise UserError(f"{key}: expected a fraction between 0 and 1, found {value}")
+    return fraction
 
 
 def slug(text: str) -> str:

@@ -122,20 +122,18 @@ class Encoder(nn.Module):
             Logits (masked, vocabulary) at the masked places, or, without ``masked``, hidden states
             (tokens, hidden) after the final normalisation.
         """
-        x = self.residual(tokens, positions, cu_seqlens, max_seqlen)
+        x = self.encode(self.embed(tokens, positions), cu_seqlens, max_seqlen)
         # The vocabulary is wide, so the output layer runs at the masked places alone.
         return self.final_norm(x) if masked is None else self.predict(x, masked)
 
-    def residual(
-        self, tokens: Tensor, positions: Tensor, cu_seqlens: Tensor, max_seqlen: int
-    ) -> Tensor:
-        """The residual stream after the last block, (tokens, hidden)."""
-        x = self.dropout(self.embed(tokens, positions))
+    def encode(self, embedded: Tensor, cu_seqlens: Tensor, max_seqlen: int) -> Tensor:
+        """The residual stream after the last block, (tokens, hidden), from the embedded tokens."""
+        x = self.dropout(embedded)
         mask = None
         if self.settings.attention == "softmax" and (
             choose_backend("softmax", self.settings.backend, x.device) == "flex"
         ):
-            mask = document_mask(cu_seqlens, tokens.shape[0])
+            mask = document_mask(cu_seqlens, x.shape[0])
         for block in self.blocks:
             x = block(x, cu_seqlens, max_seqlen, mask)
         return x

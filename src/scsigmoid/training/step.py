@@ -35,8 +35,15 @@ class StepResult:
     tokens: int
 
 
-def masked_loss(encoder: Encoder, residual: Tensor, batch: Batch) -> Tensor:
-    """Cross-entropy summed over a batch's masked genes, float32 scalar, from the last block on."""
+def summed_loss(encoder: Encoder, embedded: Tensor, batch: Batch) -> Tensor:
+    """Cross-entropy summed over a batch's masked genes, float32 scalar.
+
+    Args:
+        encoder: the model.
+        embedded: (tokens, hidden), the batch's embedded tokens.
+        batch: see :class:`Batch`.
+    """
+    residual = encoder.encode(embedded, batch.cu_seqlens, batch.max_seqlen)
     logits = encoder.predict(residual, batch.masked)
     return cross_entropy(logits.float(), batch.targets, ignore_index=IGNORED, reduction="sum")
 
@@ -81,29 +88,26 @@ class Trainer:
         self.seed = seed
         self.device = device
         self._parameters = list(encoder.parameters())
-        self._masked_loss: Callable[[Encoder, Tensor, Batch], Tensor] = masked_loss
+        self._summed_loss: Callable[[Encoder, Tensor, Batch], Tensor] = summed_loss
         if device.type == "cuda":
             self.compile()
 
     def compile(self, backend: str = "inductor") -> None:
-        """Compile a block and the loss, each once for all blocks and all batches.
+        """Compile the loss: one graph for all batches, however long their cells are.
 
-        Compiling the whole step instead takes time in proportion to the number of blocks.
+        The embedding stays outside: the number of positions would make a graph of its own for each
+        context length.
 
         Args:
             backend: of ``torch.compile``.
         """
-        for block in self.encoder.blocks:
-            block.compile(dynamic=True, backend=backend)
-        self._masked_loss = torch.compile(masked_loss, dynamic=True, backend=backend)
+        self._summed_loss = torch.compile(summed_loss, dynamic=True, backend=backend)
 
     def summed_loss(self, batch: Batch) -> Tensor:
         """Cross-entropy summed over a batch's masked genes, float32 scalar."""
         batch = with_two_of_each(batch)
-        residual = self.encoder.residual(
-            batch.tokens, batch.positions, batch.cu_seqlens, batch.max_seqlen
-        )
-        return self._masked_loss(self.encoder, residual, batch)
+        embedded = self.encoder.embed(batch.tokens, batch.positions)
+        return self._summed_loss(self.encoder, embedded, batch)
 
     def step(self, step: int, batches: Sequence[Batch]) -> StepResult:
         """Take one optimiser step on a global batch.
