@@ -44,7 +44,7 @@ def rows(tmp_path: Path) -> list[dict[str, str]]:
 
 
 def test_every_provider_shape_and_pass_has_a_row(rows: list[dict[str, str]]):
-    assert len(rows) == len(PROVIDERS) * 2 * 2 * 2 * 2
+    assert len(rows) == sum("cpu" in provider.devices for provider in PROVIDERS) * 2 * 2 * 2 * 2
     names = ("provider", "layout", "pass", "head_dimension", "length", "padding")
     keys = [tuple(row[name] for name in names) for row in rows]
     assert len(set(keys)) == len(rows)
@@ -130,3 +130,14 @@ def test_a_gpu_that_is_not_there(tmp_path: Path):
     with pytest.raises(UserError, match="device: cuda"):
         run_kernel_benchmark(TINY, "cuda", tmp_path / "kernel.csv", tmp_path / "kernel.json")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_shape_takes_a_limited_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(kernel, "MOST_SECONDS", 0.0)
+    run_kernel_benchmark(
+        replace(TINY, lengths=[32]), "cpu", tmp_path / "kernel.csv", tmp_path / "kernel.json"
+    )
+    timed = [row for row in table(tmp_path / "kernel.csv") if row["iterations"] != "0"]
+    assert {row["iterations"] for row in timed} == {"1"}
+    assert all(float(row["milliseconds"]) > 0 for row in timed)
+    assert all(math.isnan(float(row["milliseconds_low"])) for row in timed)

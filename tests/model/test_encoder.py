@@ -1,6 +1,8 @@
 """The encoder: packed batches, its two arms, its objective."""
 
 import math
+import subprocess
+import sys
 from dataclasses import replace
 from itertools import pairwise
 
@@ -223,3 +225,22 @@ def test_settings_from_the_configuration():
 def test_impossible_settings(change, message):
     with pytest.raises(UserError, match=message):
         replace(SETTINGS, **change)
+
+
+def test_an_evaluation_on_the_cpu_does_not_load_the_compiler():
+    """Loading it takes a second, for every embedding job."""
+    program = """
+import sys, torch
+import scsigmoid.training.loop
+from scsigmoid.model.encoder import Encoder
+from scsigmoid.model.sizes import EncoderSettings
+for attention in ("sigmoid", "softmax"):
+    encoder = Encoder(EncoderSettings(
+        attention=attention, context=8, layers=1, hidden=8, heads=1, feed_forward=8,
+        vocabulary_size=10, dropout=0.0, layer_norm_epsilon=1e-5, initializer_range=0.02,
+    ))
+    with torch.no_grad():
+        encoder(torch.arange(6), torch.arange(6), torch.tensor([0, 6], dtype=torch.int32), 6)
+assert "torch._dynamo" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)

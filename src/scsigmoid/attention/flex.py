@@ -76,14 +76,24 @@ def document_mask(cu_seqlens: Tensor, tokens: int) -> "BlockMask":
     """
     from torch.nn.attention.flex_attention import BlockMask
 
-    document, *blocks = document_blocks(cu_seqlens, tokens)
+    document, partial, partial_indices, whole, whole_indices = document_blocks(cu_seqlens, tokens)
 
     def same_document(batch: Tensor, head: Tensor, row: Tensor, column: Tensor) -> Tensor:
         return document[row] == document[column]
 
     # The mask is symmetric: what a row of blocks visits is also what visits a column of them.
     return BlockMask(
-        (tokens, tokens), *blocks, *blocks, BLOCK_SIZE=(BLOCK, BLOCK), mask_mod=same_document
+        seq_lengths=(tokens, tokens),
+        kv_num_blocks=partial,
+        kv_indices=partial_indices,
+        full_kv_num_blocks=whole,
+        full_kv_indices=whole_indices,
+        q_num_blocks=partial,
+        q_indices=partial_indices,
+        full_q_num_blocks=whole,
+        full_q_indices=whole_indices,
+        BLOCK_SIZE=(BLOCK, BLOCK),
+        mask_mod=same_document,
     )
 
 

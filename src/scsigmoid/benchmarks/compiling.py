@@ -21,15 +21,20 @@ from scsigmoid.benchmarks.providers import PROVIDERS
 MOST_PROCESSES = 16
 
 
-def compile_ahead(cases: Sequence[Case], device: torch.device, dtype: torch.dtype) -> None:
-    """Compile the kernels for whose compilation it is worth starting processes."""
-    jobs: dict[tuple[object, ...], tuple[int, Case]] = {}
+def jobs(cases: Sequence[Case]) -> list[tuple[int, Case]]:
+    """What there is to compile: places in ``PROVIDERS`` and a shape for each different code."""
+    found: dict[tuple[object, ...], tuple[int, Case]] = {}
     for index, provider in enumerate(PROVIDERS):
         if provider.compiled_for is not None:
             for case in cases:
-                jobs.setdefault((index, provider.compiled_for(case)), (index, case))
+                found.setdefault((index, provider.compiled_for(case)), (index, case))
     # The longest sequences take longest.
-    ordered = sorted(jobs.values(), key=lambda job: -job[1].length)
+    return sorted(found.values(), key=lambda job: -job[1].length)
+
+
+def compile_ahead(cases: Sequence[Case], device: torch.device, dtype: torch.dtype) -> None:
+    """Compile the kernels for whose compilation it is worth starting processes."""
+    ordered = jobs(cases)
     processes = min(len(ordered), os.cpu_count() or 1, MOST_PROCESSES)
     if processes < 2:
         return

@@ -7,7 +7,6 @@ that what the machine does meanwhile meets all of them alike.
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +18,7 @@ from scsigmoid.benchmarks.compiling import compile_ahead
 from scsigmoid.benchmarks.intervals import median_interval
 from scsigmoid.benchmarks.machine import machine_facts
 from scsigmoid.benchmarks.providers import PROVIDERS, Kernel, Provider, Unavailable
-from scsigmoid.benchmarks.rows import write_rows
+from scsigmoid.benchmarks.rows import KernelRow, write_rows
 from scsigmoid.config.schema import KernelBenchmark
 from scsigmoid.files import write_json
 from scsigmoid.progress import log, track
@@ -30,45 +29,11 @@ CPU_NOTE = "CPU, reference attention, tiny shapes: not comparable with the paper
 # PyTorch, which rounds the scores too, about 0.02.
 TOLERANCE = {torch.bfloat16: 0.05, torch.float32: 1e-4}
 # Longest time spent on the turns of one shape.
-MOST_SECONDS = 20.0
+MOST_SECONDS = 15.0
 DIRECTIONS = ("forward", "backward")
 # A GPU is kept busy for about 0.2 ms before each run, so that the timed kernels are queued behind
 # that and the time between launches is not counted.
 QUEUE_CYCLES = 400_000
-
-
-@dataclass(frozen=True, kw_only=True)
-class KernelRow:
-    """A row of ``kernel.csv``.
-
-    Attributes:
-        direction: ``forward`` or ``backward`` (column ``pass``).
-        length: tokens of a sequence, padding included.
-        padding: mean share of padding.
-        milliseconds: median time, with ``milliseconds_low`` and ``_high``; NaN where ``note`` says
-            why there is none.
-        tflops: counted operations on valid tokens over that time.
-    """
-
-    attention: str
-    provider: str
-    layout: str
-    direction: str = field(metadata={"column": "pass"})
-    head_dimension: int
-    heads: int
-    length: int
-    sequences: int
-    padding: float
-    dtype: str
-    device: str
-    milliseconds: float
-    milliseconds_low: float
-    milliseconds_high: float
-    tflops: float
-    tflops_low: float
-    tflops_high: float
-    iterations: int
-    note: str
 
 
 class Candidate(NamedTuple):
@@ -239,7 +204,7 @@ def measure(candidates: Sequence[Candidate], iterations: int, device: torch.devi
     end = time.perf_counter() + MOST_SECONDS
     once = once_on_gpu if device.type == "cuda" else once_on_cpu
     for turn in range(iterations):
-        if time.perf_counter() > end:
+        if turn and time.perf_counter() > end:
             return
         for candidate in candidates:
             if device.type == "cuda" and turn % candidate.provider.turns:

@@ -9,7 +9,6 @@ import gc
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,7 @@ import torch
 from scsigmoid.attention import choose_backend
 from scsigmoid.benchmarks.intervals import mean_interval
 from scsigmoid.benchmarks.machine import machine_facts
-from scsigmoid.benchmarks.rows import write_rows
+from scsigmoid.benchmarks.rows import ThroughputRow, write_rows
 from scsigmoid.config.schema import Architecture, Size, ThroughputBenchmark, Training
 from scsigmoid.files import write_json
 from scsigmoid.model.encoder import Encoder
@@ -35,36 +34,6 @@ ATTENTIONS = ("sigmoid", "softmax")
 CPU_NOTE = "CPU, tiny shapes: hours of this CPU, not GPU-hours; not comparable with the paper"
 # Steps before the first reading: compilation, the allocator and the clocks settle.
 WARM_STEPS = {"cuda": 10, "cpu": 2}
-
-
-@dataclass(frozen=True, kw_only=True)
-class ThroughputRow:
-    """A row of ``throughput.csv``.
-
-    Attributes:
-        cells_per_step: cells of one step of one device.
-        steps_per_second: mean over the readings, with its interval; NaN where ``note`` says why.
-        gpu_hours: hours that one device needs for ``projected_cells`` at that rate.
-    """
-
-    size: str
-    parameters: int
-    context: int
-    attention: str
-    backend: str
-    layout: str
-    device: str
-    cells_per_step: int
-    steps_per_second: float
-    steps_per_second_low: float
-    steps_per_second_high: float
-    readings: int
-    cells_per_second: float
-    gpu_hours: float
-    gpu_hours_low: float
-    gpu_hours_high: float
-    projected_cells: float
-    note: str
 
 
 def run_throughput_benchmark(

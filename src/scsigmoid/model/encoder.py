@@ -122,18 +122,24 @@ class Encoder(nn.Module):
             Logits (masked, vocabulary) at the masked places, or, without ``masked``, hidden states
             (tokens, hidden) after the final normalisation.
         """
-        x = self.encode(self.embed(tokens, positions), cu_seqlens, max_seqlen)
+        embedded = self.embed(tokens, positions)
+        x = self.encode(embedded, cu_seqlens, max_seqlen, self.mask(embedded, cu_seqlens))
         # The vocabulary is wide, so the output layer runs at the masked places alone.
         return self.final_norm(x) if masked is None else self.predict(x, masked)
 
-    def encode(self, embedded: Tensor, cu_seqlens: Tensor, max_seqlen: int) -> Tensor:
+    def mask(self, embedded: Tensor, cu_seqlens: Tensor) -> "BlockMask | None":
+        """The mask that all layers share, if the attention backend takes one."""
+        if self.settings.attention == "softmax" and (
+            choose_backend("softmax", self.settings.backend, embedded.device) == "flex"
+        ):
+            return document_mask(cu_seqlens, embedded.shape[0])
+        return None
+
+    def encode(
+        self, embedded: Tensor, cu_seqlens: Tensor, max_seqlen: int, mask: "BlockMask | None"
+    ) -> Tensor:
         """The residual stream after the last block, (tokens, hidden), from the embedded tokens."""
         x = self.dropout(embedded)
-        mask = None
-        if self.settings.attention == "softmax" and (
-            choose_backend("softmax", self.settings.backend, x.device) == "flex"
-        ):
-            mask = document_mask(cu_seqlens, x.shape[0])
         for block in self.blocks:
             x = block(x, cu_seqlens, max_seqlen, mask)
         return x

@@ -14,6 +14,7 @@ METRICS = {
 CONTROLS = {"random": "Random embedding", "pca_log_counts": "PCA of log counts"}
 PROVIDERS = {
     "triton": "Sigmoid, Triton (ours)",
+    "triton_accurate": "Sigmoid, Triton (ours, exact)",
     "triton_sigmoid": "TritonSigmoid",
     "flash_sigmoid": "FlashSigmoid",
     "flash_attention_2": "FlashAttention-2",

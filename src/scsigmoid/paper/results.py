@@ -11,66 +11,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from scsigmoid.benchmarks.rows import KernelRow, ThroughputRow
 from scsigmoid.config.schema import Config
 from scsigmoid.errors import UserError
 from scsigmoid.measurements import Measurement, read_measurements
 from scsigmoid.training.journal import read_journal
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, kw_only=True)
-class KernelTiming:
-    """A row of ``benchmarks/kernel.csv``; NaN where the note says why there is no time."""
-
-    attention: str
-    provider: str
-    layout: str
-    direction: str
-    head_dimension: int
-    heads: int
-    length: int
-    sequences: int
-    padding: float
-    dtype: str
-    device: str
-    milliseconds: float
-    milliseconds_low: float
-    milliseconds_high: float
-    tflops: float
-    tflops_low: float
-    tflops_high: float
-    iterations: int
-    note: str
-
-    @property
-    def shape(self) -> tuple[float, int, int, str]:
-        """Padding, head dimension, length and pass: what providers are compared on."""
-        return (self.padding, self.head_dimension, self.length, self.direction)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Throughput:
-    """A row of ``benchmarks/throughput.csv``; NaN where the note says why nothing was measured."""
-
-    size: str
-    parameters: int
-    context: int
-    attention: str
-    backend: str
-    layout: str
-    device: str
-    cells_per_step: int
-    steps_per_second: float
-    steps_per_second_low: float
-    steps_per_second_high: float
-    readings: int
-    cells_per_second: float
-    gpu_hours: float
-    gpu_hours_low: float
-    gpu_hours_high: float
-    projected_cells: float
-    note: str
 
 
 @dataclass(frozen=True)
@@ -179,21 +126,21 @@ class Results:
         return self.cached(f"training/{model}/journal.csv", read_rows)
 
     @cached_property
-    def kernel(self) -> list[KernelTiming]:
+    def kernel(self) -> list[KernelRow]:
         """The kernel benchmark."""
 
-        def read(path: Path) -> list[KernelTiming]:
+        def read(path: Path) -> list[KernelRow]:
             rows = ({**row, "direction": row["pass"]} for row in read_csv(path))
-            return [typed(KernelTiming, row) for row in rows]
+            return [typed(KernelRow, row) for row in rows]
 
         return self.cached("benchmarks/kernel.csv", read)
 
     @cached_property
-    def throughput(self) -> list[Throughput]:
+    def throughput(self) -> list[ThroughputRow]:
         """The training-throughput benchmark."""
 
-        def read(path: Path) -> list[Throughput]:
-            return [typed(Throughput, row) for row in read_csv(path)]
+        def read(path: Path) -> list[ThroughputRow]:
+            return [typed(ThroughputRow, row) for row in read_csv(path)]
 
         return self.cached("benchmarks/throughput.csv", read)
 

@@ -6,30 +6,31 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from scsigmoid.benchmarks.rows import KernelRow, ThroughputRow
 from scsigmoid.paper.labels import context_label, provider_label
 from scsigmoid.paper.reported import reported
-from scsigmoid.paper.results import KernelTiming, Results, Throughput
+from scsigmoid.paper.results import Results
 
 OURS = "triton"
 STANDARD = "pytorch"
 
 
-def measured(timings: Sequence[KernelTiming]) -> list[KernelTiming]:
+def measured(timings: Sequence[KernelRow]) -> list[KernelRow]:
     """The timings that hold a time."""
     return [timing for timing in timings if timing.milliseconds > 0]
 
 
-def series(results: Results) -> dict[tuple[str, str], list[KernelTiming]]:
+def series(results: Results) -> dict[tuple[str, str], list[KernelRow]]:
     """Timings by (provider, layout), in the order of the file; what could not run is left out."""
-    found: dict[tuple[str, str], list[KernelTiming]] = {}
+    found: dict[tuple[str, str], list[KernelRow]] = {}
     for timing in measured(results.kernel):
         found.setdefault((timing.provider, timing.layout), []).append(timing)
     return found
 
 
 def speed_ups(
-    timings: Sequence[KernelTiming],
-    standard: Sequence[KernelTiming],
+    timings: Sequence[KernelRow],
+    standard: Sequence[KernelRow],
     padding: float,
     direction: str,
 ) -> list[float]:
@@ -42,7 +43,7 @@ def speed_ups(
     ]
 
 
-def mean_tflops(timings: Sequence[KernelTiming], padding: float, direction: str) -> float:
+def mean_tflops(timings: Sequence[KernelRow], padding: float, direction: str) -> float:
     """Mean TFLOPS over the shapes; NaN where there are none."""
     values = [
         timing.tflops
@@ -58,8 +59,8 @@ class Cost:
 
     size: str
     context: int
-    sigmoid: Throughput
-    softmax: Throughput
+    sigmoid: ThroughputRow
+    softmax: ThroughputRow
 
     @property
     def saved(self) -> float:
@@ -80,7 +81,7 @@ def costs(results: Results) -> list[Cost]:
 
     Where an attention was measured in several ways, the one with the fewest hours counts.
     """
-    best: dict[tuple[str, int], dict[str, Throughput]] = {}
+    best: dict[tuple[str, int], dict[str, ThroughputRow]] = {}
     for row in results.throughput:
         if not row.gpu_hours > 0:
             continue
@@ -94,16 +95,16 @@ def costs(results: Results) -> list[Cost]:
     ]
 
 
-def notes(rows: Sequence[KernelTiming] | Sequence[Throughput]) -> list[str]:
+def notes(rows: Sequence[KernelRow] | Sequence[ThroughputRow]) -> list[str]:
     """The notes of a benchmark's rows, each once; what has no time is named with its note."""
     said: dict[str, list[str]] = {}
     for row in rows:
-        timed = row.milliseconds > 0 if isinstance(row, KernelTiming) else row.gpu_hours > 0
+        timed = row.milliseconds > 0 if isinstance(row, KernelRow) else row.gpu_hours > 0
         names = said.setdefault(row.note, [])
         if not timed:
             name = (
                 provider_label(row.provider)
-                if isinstance(row, KernelTiming)
+                if isinstance(row, KernelRow)
                 else f"{row.size} at {context_label(row.context)}"
             )
             if name not in names:

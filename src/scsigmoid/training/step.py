@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -14,6 +15,10 @@ from scsigmoid.seeds import derive
 from scsigmoid.training.batches import Batch
 from scsigmoid.training.optimiser import learning_rate, make_optimiser
 
+if TYPE_CHECKING:
+    from torch.nn.attention.flex_attention import BlockMask
+
+Loss = Callable[[Encoder, Tensor, "BlockMask | None", Batch], Tensor]
 #: The target of a place that does not count.
 IGNORED = -100
 
@@ -35,15 +40,18 @@ class StepResult:
     tokens: int
 
 
-def summed_loss(encoder: Encoder, embedded: Tensor, batch: Batch) -> Tensor:
+def summed_loss(
+    encoder: Encoder, embedded: Tensor, mask: "BlockMask | None", batch: Batch
+) -> Tensor:
     """Cross-entropy summed over a batch's masked genes, float32 scalar.
 
     Args:
         encoder: the model.
         embedded: (tokens, hidden), the batch's embedded tokens.
+        mask: the attention's mask, where it takes one.
         batch: see :class:`Batch`.
     """
-    residual = encoder.encode(embedded, batch.cu_seqlens, batch.max_seqlen)
+    residual = encoder.encode(embedded, batch.cu_seqlens, batch.max_seqlen, mask)
     logits = encoder.predict(residual, batch.masked)
     return cross_entropy(logits.float(), batch.targets, ignore_index=IGNORED, reduction="sum")
 
@@ -88,7 +96,7 @@ class Trainer:
         self.seed = seed
         self.device = device
         self._parameters = list(encoder.parameters())
-        self._summed_loss: Callable[[Encoder, Tensor, Batch], Tensor] = summed_loss
+        self._summed_loss: Loss = summed_loss
         if device.type == "cuda":
             self.compile()
 
@@ -96,7 +104,7 @@ class Trainer:
         """Compile the loss: one graph for all batches, however long their cells are.
 
         The embedding stays outside: the number of positions would make a graph of its own for each
-        context length.
+        context length.  So does the mask of FlexAttention.
 
         Args:
             backend: of ``torch.compile``.
@@ -107,7 +115,8 @@ class Trainer:
         """Cross-entropy summed over a batch's masked genes, float32 scalar."""
         batch = with_two_of_each(batch)
         embedded = self.encoder.embed(batch.tokens, batch.positions)
-        return self._summed_loss(self.encoder, embedded, batch)
+        mask = self.encoder.mask(embedded, batch.cu_seqlens)
+        return self._summed_loss(self.encoder, embedded, mask, batch)
 
     def step(self, step: int, batches: Sequence[Batch]) -> StepResult:
         """Take one optimiser step on a global batch.

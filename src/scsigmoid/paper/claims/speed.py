@@ -2,10 +2,11 @@
 
 import numpy as np
 
+from scsigmoid.benchmarks.rows import KernelRow
 from scsigmoid.paper.claims.estimate import Estimate, Measure, absent
 from scsigmoid.paper.labels import provider_label
 from scsigmoid.paper.reported import Claim, reported
-from scsigmoid.paper.results import KernelTiming, Results
+from scsigmoid.paper.results import Results
 from scsigmoid.paper.speed import (
     OURS,
     STANDARD,
@@ -22,7 +23,7 @@ THROUGHPUT = ("tables/training_cost.csv", "benchmarks/throughput.json")
 FLASH = ("flash_attention_2", "flash_sigmoid")
 
 
-def timings(results: Results, provider: str) -> list[KernelTiming]:
+def timings(results: Results, provider: str) -> list[KernelRow]:
     """The timings of a provider; ``triton_sigmoid`` of the paper is our kernel.
 
     Where a provider was timed packed and padded, the packed layout counts: it is what the models
@@ -42,7 +43,7 @@ def untimed(results: Results, provider: str) -> Estimate:
     return absent(f"no time of {provider_label(name)}{reason}", *KERNEL)
 
 
-def at_peak(rows: list[KernelTiming], direction: str) -> KernelTiming | None:
+def at_peak(rows: list[KernelRow], direction: str) -> KernelRow | None:
     """The timing at the paper's peak shape, or at the longest one where that was not run."""
     chosen = [row for row in rows if row.direction == direction and row.padding == 0]
     shape = reported()["tflops"]["shape"]
@@ -54,7 +55,7 @@ def at_peak(rows: list[KernelTiming], direction: str) -> KernelTiming | None:
     )
 
 
-def shape_note(row: KernelTiming) -> str:
+def shape_note(row: KernelRow) -> str:
     """The shape in words."""
     return f"{row.length:,} tokens, head dimension {row.head_dimension}"
 

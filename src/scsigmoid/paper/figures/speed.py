@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from scsigmoid.benchmarks.rows import KernelRow
 from scsigmoid.paper.figures.lengths import thousands
 from scsigmoid.paper.figures.style import DOUBLE, colours, gridded, logarithmic, new_figure, remark
 from scsigmoid.paper.labels import ATTENTIONS, context_label, provider_label
-from scsigmoid.paper.results import KernelTiming, Results
+from scsigmoid.paper.results import Results
 from scsigmoid.paper.speed import OURS, Cost, costs, device_words, named_size, notes, series
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ Panels = dict[tuple[float, int, str], "Axes"]
 
 
 def looks(
-    found: dict[tuple[str, str], list[KernelTiming]],
+    found: dict[tuple[str, str], list[KernelRow]],
 ) -> dict[tuple[str, str], dict[str, str]]:
     """Colour, marker and label of each series; ours first among the sigmoid kernels."""
     used = {"sigmoid": 0, "softmax": 0}
@@ -44,7 +45,7 @@ def looks(
     return look
 
 
-def ordered(found: dict[tuple[str, str], list[KernelTiming]]) -> list[tuple[str, str]]:
+def ordered(found: dict[tuple[str, str], list[KernelRow]]) -> list[tuple[str, str]]:
     """Ours first, then the sigmoid kernels, then softmax, each in the order of the file."""
     return sorted(found, key=lambda key: (key[0] != OURS, found[key][0].attention))
 
@@ -71,8 +72,8 @@ def panels(results: Results, figure: "Figure") -> Panels:
 
 
 def timings_of(
-    rows: Sequence[KernelTiming], padding: float, dimension: int, direction: str
-) -> list[KernelTiming]:
+    rows: Sequence[KernelRow], padding: float, dimension: int, direction: str
+) -> list[KernelRow]:
     """The timings of one panel, by length."""
     chosen = [
         row

@@ -3,9 +3,10 @@
 import math
 from collections.abc import Sequence
 
+from scsigmoid.benchmarks.rows import KernelRow
 from scsigmoid.paper.labels import context_label, provider_label
 from scsigmoid.paper.reported import reported
-from scsigmoid.paper.results import KernelTiming, Results
+from scsigmoid.paper.results import Results
 from scsigmoid.paper.speed import (
     STANDARD,
     costs,
@@ -72,7 +73,7 @@ def kernel_speed(results: Results) -> Table:
     )
 
 
-def series_label(key: tuple[str, str], found: dict[tuple[str, str], list[KernelTiming]]) -> str:
+def series_label(key: tuple[str, str], found: dict[tuple[str, str], list[KernelRow]]) -> str:
     """A provider's label, with the layout where it was timed in several."""
     provider, layout = key
     several = sum(name == provider for name, _ in found) > 1
@@ -80,7 +81,7 @@ def series_label(key: tuple[str, str], found: dict[tuple[str, str], list[KernelT
 
 
 def shape_row(
-    shape: tuple[float, int, int, str], found: dict[tuple[str, str], list[KernelTiming]]
+    shape: tuple[float, int, int, str], found: dict[tuple[str, str], list[KernelRow]]
 ) -> list[Cell]:
     """TFLOPS of every series at one shape."""
     values = []
@@ -96,7 +97,7 @@ def shape_row(
 
 
 def speed_up_row(
-    found: dict[tuple[str, str], list[KernelTiming]], padding: float, direction: str
+    found: dict[tuple[str, str], list[KernelRow]], padding: float, direction: str
 ) -> list[Cell]:
     """Mean speed-up over standard PyTorch attention and its range."""
     cells = [Cell("Speed-up over PyTorch, mean [range]")]
@@ -108,12 +109,12 @@ def speed_up_row(
     return cells
 
 
-def standard(found: dict[tuple[str, str], list[KernelTiming]]) -> list[KernelTiming]:
+def standard(found: dict[tuple[str, str], list[KernelRow]]) -> list[KernelRow]:
     """The timings of standard PyTorch attention."""
     return [timing for (name, _), rows in found.items() if name == STANDARD for timing in rows]
 
 
-def padding_row(found: dict[tuple[str, str], list[KernelTiming]], direction: str) -> list[Cell]:
+def padding_row(found: dict[tuple[str, str], list[KernelRow]], direction: str) -> list[Cell]:
     """Decrease of the mean TFLOPS from no padding to the most padding, in percent."""
     cells = [Cell(direction.capitalize())]
     for timings in found.values():
@@ -127,9 +128,7 @@ def padding_row(found: dict[tuple[str, str], list[KernelTiming]], direction: str
     return cells
 
 
-def record(
-    timing: KernelTiming, found: dict[tuple[str, str], list[KernelTiming]]
-) -> Sequence[object]:
+def record(timing: KernelRow, found: dict[tuple[str, str], list[KernelRow]]) -> Sequence[object]:
     """A CSV row."""
     base = {row.shape: row.milliseconds for row in standard(found)}.get(timing.shape, math.nan)
     paper = reported()["tflops"]
