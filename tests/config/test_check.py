@@ -90,6 +90,7 @@ def test_numbers_given_as_text_on_the_command_line_are_numbers() -> None:
         ({"models": {"Bad Name": {"attention": "sigmoid", "context": 64}}}, ["Bad Name"]),
         ({"evaluation": {"scib": {"metrics": ["leiden_nm"]}}}, ["metrics", "'leiden_nmi'"]),
         ({"evaluation": {"mmd": {"datasets": ["heart_of"]}}}, ["mmd.datasets", "'heart_oft'"]),
+        ({"evaluation": {"pair": ["sigmoid_4", "softmax_4k"]}}, ["pair", "'sigmoid_4k'"]),
         ({"evaluation": {"pair": ["sigmoid_4k", "softmax_2k"]}}, ["pair", "context"]),
         ({"evaluation": {"pair": ["softmax_4k", "sigmoid_4k"]}}, ["pair", "sigmoid model"]),
         ({"evaluation": {"pair": ["sigmoid_8k", "softmax_8k"]}}, ["pair", "stress"]),
