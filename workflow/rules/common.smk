@@ -37,7 +37,7 @@ ENVIRONMENT = str(BASE / "envs/scsigmoid.yaml")
 wildcard_constraints:
     part=r"\d{5}",
     dataset="|".join(PLAN.datasets),
-    model="|".join([*CONFIG.models, "random", "pca_log_counts"]),
+    model="|".join(CONFIG.models),
 
 
 def settings(*keys):
