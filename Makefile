@@ -31,6 +31,7 @@ $(READY): pyproject.toml
 	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
 	$(BIN)/pip install --quiet --editable '.[test]'
+	$(BIN)/pip install --quiet --no-deps --target $(VENV)/triton-3.6.0 triton==3.6.0
 	touch $(READY)
 
 clean:

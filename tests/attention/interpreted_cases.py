@@ -4,13 +4,23 @@ Run by ``test_triton_interpreter.py`` in a process of its own, because whether T
 settled when the kernels are imported.  Blocks are 16 x 16 there.
 """
 
+import math
+
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from oracle import cumulative, gradients, relative_error
+from oracle import bias_gradient, cumulative, gradients, largest_scores, relative_error
 
-from scsigmoid.attention import sigmoid_attention, sigmoid_attention_padded, triton_launch
+from scsigmoid.attention import (
+    gaps,
+    sigmoid_attention,
+    sigmoid_attention_padded,
+    triton_launch,
+)
+from scsigmoid.attention.hopper_schedule import schedule_kernel
+from scsigmoid.attention.schedule import list_tiles, most_tiles
+from scsigmoid.attention.triton_configurations import Configuration
 
 TOLERANCE = {torch.float32: 2e-6, torch.float16: 2e-3}
 
@@ -55,6 +65,7 @@ def poisoned(monkeypatch):
             return empty if name == "empty" else getattr(torch, name)
 
     monkeypatch.setattr(triton_launch, "torch", Torch())
+    monkeypatch.setattr(gaps, "torch", Torch())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
@@ -78,6 +89,79 @@ def test_bias_and_scale(bias):
     each = torch.tensor([-4.0, 0.5, 2.0])
     tensors = [random(22, 1, 16, seed=s) for s in range(4)]
     compare(tensors, lengths, bias=each if bias == "each" else bias, scale=0.8)
+
+
+@pytest.mark.parametrize("mode", [{"tma": True}, {"tail_last": True}])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_other_ways_to_walk_a_sequence(mode, dtype, monkeypatch):
+    monkeypatch.setattr(triton_launch, "INTERPRETED", Configuration(32, 16, 4, 1, **mode))
+    cases = (([5, 0, 33, 1, 16], None, 32), ([5, 0, 33], [7, 3, 0], 24), ([40], None, 32))
+    for lengths, lengths_k, dimension in cases:
+        queries, keys = sum(lengths), sum(lengths if lengths_k is None else lengths_k)
+        counts = (queries, keys, keys, queries)
+        tensors = [random(n, 2, dimension, dtype=dtype, seed=n) for n in counts]
+        compare(tensors, lengths, lengths_k)
+
+
+@pytest.mark.parametrize("lengths_k", [None, [7, 3, 0, 40]])
+@pytest.mark.parametrize("one", [False, True])
+def test_gradient_of_the_bias(lengths_k, one):
+    lengths = [18, 3, 1, 0]
+    counts = lengths if lengths_k is None else lengths_k
+    q, upstream = (random(22, 2, 16, seed=s) for s in (0, 1))
+    k, v = (random(sum(counts), 2, 16, seed=s) for s in (2, 3))
+    bias = torch.tensor(-1.5 if one else [-4.0, 0.5, 2.0, 0.0]).requires_grad_()
+    keywords = {}
+    if lengths_k is not None:
+        keywords = {"cu_seqlens_k": cumulative(lengths_k), "max_seqlen_k": 40}
+    out = sigmoid_attention(
+        *(q, k, v, cumulative(lengths), 18), bias=bias, backend="triton", **keywords
+    )
+    (got,) = torch.autograd.grad(out, bias, upstream)
+    each = bias.expand(4)
+    wanted = bias_gradient(q, k, v, upstream, lengths, lengths_k, bias=each)
+    assert relative_error(got, wanted.sum() if one else wanted) < 2e-6
+
+
+@pytest.mark.parametrize("lengths", [[5, 0, 33, 1], [16, 16], [0], []])
+def test_largest_scores(lengths):
+    q, k, v = (random(sum(lengths), 3, 16, seed=s) for s in range(3))
+    arguments = (q, k, v, cumulative(lengths), max(lengths, default=0))
+    out, largest = sigmoid_attention(*arguments, scale=0.7, score_max=True, backend="triton")
+    assert torch.equal(out, sigmoid_attention(*arguments, scale=0.7, backend="triton"))
+    assert largest.shape == (3,)
+    assert largest.dtype == torch.float32
+    wanted = largest_scores(q, k, lengths, scale=0.7)
+    torch.testing.assert_close(largest.double(), wanted, rtol=1e-6, atol=0)
+
+
+def test_largest_score_is_nan_where_a_score_is():
+    q, k, v = (random(20, 2, 16, seed=s) for s in range(3))
+    k[3, 1, 0] = float("nan")
+    _, largest = sigmoid_attention(q, k, v, cumulative([20]), 20, score_max=True, backend="triton")
+    assert largest.isnan().tolist() == [False, True]
+
+
+@settings(max_examples=20, deadline=None, derandomize=True)
+@given(
+    rows=st.lists(st.integers(0, 90), min_size=1, max_size=70),
+    other=st.booleans(),
+    seed=st.integers(0, 1000),
+)
+def test_tiles_are_listed_longest_first(rows, other, seed):
+    work = rows
+    if other:
+        generator = torch.Generator().manual_seed(seed)
+        work = torch.randint(0, 50, (len(rows),), generator=generator).tolist()
+    listed, first = [], [0] * len(rows)
+    for sequence in sorted(range(len(rows)), key=lambda s: -work[s]):
+        first[sequence] = len(listed)
+        listed += [sequence] * -(-rows[sequence] // 16)
+    most = most_tiles(sum(rows), len(rows), max(rows), 16)
+    assert len(listed) <= most <= len(listed) + len(rows)
+    places, works = cumulative(rows), cumulative(work)
+    table = list_tiles(places[:-1], places[1:], works[:-1], works[1:], 16, most)
+    assert table.tolist() == [*listed, *[-1] * (most - len(listed)), *first]
 
 
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
@@ -151,9 +235,10 @@ def test_other_sequences_are_never_read():
         assert relative_error(value[18:38], expected) < 2e-6
 
 
-def test_large_scores_stay_finite():
+@pytest.mark.parametrize(("factor", "tolerance"), [(200, 1e-5), (1e4, 1e-3), (1e8, 1e-3)])
+def test_large_scores_stay_finite(factor, tolerance):
     tensors = [random(20, 1, 16, seed=s) for s in range(4)]
-    compare([tensors[0] * 200, *tensors[1:]], [20], tolerance=1e-5)
+    compare([tensors[0] * factor, *tensors[1:]], [20], tolerance=tolerance)
 
 
 def test_nothing_at_all():
@@ -171,3 +256,73 @@ def test_unsupported_inputs():
         sigmoid_attention(
             *[torch.zeros(4, 1, 16).double()] * 3, cumulative([4]), 4, backend="triton"
         )
+
+
+@pytest.mark.parametrize("keys_are_rows", [False, True])
+@given(
+    lengths=st.lists(st.tuples(st.integers(0, 700), st.integers(0, 700)), min_size=1, max_size=6),
+    heads=st.integers(1, 3),
+    pieces=st.sampled_from([2, 3, 4]),
+    learned=st.booleans(),
+)
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+def test_tiles_of_the_hopper_kernels(keys_are_rows, lengths, heads, pieces, learned):
+    row_ends = torch.tensor([pair[0] for pair in lengths]).cumsum(0)
+    column_ends = torch.tensor([pair[1] for pair in lengths]).cumsum(0)
+    rows = torch.tensor([pair[0] for pair in lengths])
+    columns = torch.tensor([pair[1] for pair in lengths])
+    bias = torch.linspace(-3, 1, len(lengths)) if learned else None
+    most = heads * (len(lengths) + int(rows.sum()) // (64 * pieces))
+    table = torch.full(((most + 1) * 8,), -1, dtype=torch.int32)
+    spans = (row_ends - rows, row_ends, column_ends - columns, column_ends)
+    schedule_kernel[(len(lengths), heads)](
+        *(x.int() for x in spans),
+        bias,
+        table,
+        len(lengths),
+        7,
+        0.5,
+        PIECES=pieces,
+        COLUMN_BLOCK=64,
+        KEYS_ARE_ROWS=keys_are_rows,
+        HAS_BIAS=learned,
+        WRAP=2**30,
+        SCAN=4,
+        ENTRIES=4,
+    )
+    counter, tiles = table[:2].tolist()
+    assert counter == 7
+    assert tiles <= most
+    entries = table.view(-1, 8)[1 : tiles + 1]
+    assert (table.view(-1, 8)[tiles + 1 :] == -1).all()
+    covered = {}
+    previous = None
+    for row_end, row, column_end, column, blocks, head, summand, count in entries.tolist():
+        candidates = [
+            s
+            for s, (n, m) in enumerate(lengths)
+            if n and row_end == row_ends[s] and column_end == column_ends[s] and column == 2**30 - m
+        ]
+        sequence = candidates[0]
+        n, m = lengths[sequence]
+        # Longest first, all heads of a sequence together.
+        assert previous is None or m <= previous
+        previous = m
+        assert blocks == max(1, -(-m // 64))
+        first = row - 2**30 + n
+        assert first % 64 == 0
+        assert 1 <= count <= pieces
+        wanted = bias[sequence] if learned else -math.log(max(n if keys_are_rows else m, 1))
+        value = torch.tensor([summand], dtype=torch.int32).view(torch.float32).item()
+        assert value == pytest.approx(0.5 * float(wanted), abs=1e-6)
+        for piece in range(first // 64, first // 64 + count):
+            key = (sequence, head, piece)
+            assert key not in covered
+            covered[key] = count
+    pieces_of = [-(-n // 64) for n, _ in lengths]
+    assert len(covered) == heads * sum(pieces_of)
+    if not keys_are_rows:
+        # Dealt evenly: tiles of one sequence differ by one piece at most.
+        for sequence in range(len(lengths)):
+            counts = {count for (s, _, _), count in covered.items() if s == sequence}
+            assert not counts or max(counts) - min(counts) <= 1

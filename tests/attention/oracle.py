@@ -23,8 +23,8 @@ def attention(q, k, v, lengths_q, lengths_k=None, *, kind="sigmoid", scale=None,
                 exponentials = torch.exp(scores - scores.amax(dim=1, keepdim=True))
                 weights = exponentials / exponentials.sum(dim=1, keepdim=True)
             else:
-                b = -math.log(n_k) if bias is None else float(bias[sequence])
-                weights = 1 / (1 + torch.exp(-(scores + b)))
+                b = -math.log(n_k) if bias is None else bias[sequence]
+                weights = torch.sigmoid(scores + b)
             heads.append(weights @ values)
         outputs.append(torch.stack(heads, dim=1))
         row, column = row + n_q, column + n_k
@@ -36,6 +36,29 @@ def gradients(q, k, v, upstream, lengths_q, lengths_k=None, **options):
     inputs = [x.detach().double().requires_grad_() for x in (q, k, v)]
     out = attention(*inputs, lengths_q, lengths_k, **options)
     return [out.detach(), *torch.autograd.grad(out, inputs, upstream.double())]
+
+
+def bias_gradient(q, k, v, upstream, lengths_q, lengths_k=None, *, bias, **options):
+    """Gradient of one bias per sequence, (sequences,), in float64."""
+    leaf = bias.detach().double().requires_grad_()
+    inputs = [x.detach().double() for x in (q, k, v)]
+    out = attention(*inputs, lengths_q, lengths_k, bias=leaf, **options)
+    return torch.autograd.grad(out, leaf, upstream.double())[0]
+
+
+def largest_scores(q, k, lengths_q, lengths_k=None, scale=None):
+    """Largest absolute scaled score of each head, in float64."""
+    lengths_k = lengths_q if lengths_k is None else lengths_k
+    scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    largest, row, column = torch.zeros(q.shape[1], dtype=torch.float64), 0, 0
+    for n_q, n_k in zip(lengths_q, lengths_k, strict=True):
+        queries = q[row : row + n_q].double().transpose(0, 1)
+        keys = k[column : column + n_k].double().transpose(0, 1)
+        if n_q and n_k:
+            scores = (queries @ keys.mT * scale).abs().flatten(1)
+            largest = torch.maximum(largest, scores.amax(dim=1).cpu())
+        row, column = row + n_q, column + n_k
+    return largest
 
 
 def cumulative(lengths, device="cpu"):

@@ -1,10 +1,16 @@
 """What the entry points accept, refuse and promise to torch.compile."""
 
+import sys
+import types
+import warnings
+
 import pytest
 import torch
-from oracle import cumulative, gradients, relative_error
+from oracle import cumulative, gradients, largest_scores, relative_error
+from torch.utils.checkpoint import checkpoint
 
 from scsigmoid.attention import (
+    backends,
     choose_backend,
     ops,
     sigmoid_attention,
@@ -50,7 +56,8 @@ def test_refused_by_both(function):
     )
     refuse("a sequence has 4 tokens, more than", function=function, max_seqlen=3)
     refuse("max_seqlen: must not be negative", function=function, max_seqlen=-1)
-    refuse("'cuda'|needs a CUDA GPU|not one for", UserError, function, backend="triton")
+    for backend in ("triton", "hopper"):
+        refuse("needs a CUDA GPU|not one for", UserError, function, backend=backend)
     refuse("backend 'quick': not one for", UserError, function, backend="quick")
 
 
@@ -59,7 +66,6 @@ def test_refused_by_sigmoid():
     refuse("max_seqlen_k: must be given", cu_seqlens_k=cumulative([4, 2]))
     refuse("cu_seqlens_k: 1 sequences", cu_seqlens_k=cumulative([6]), max_seqlen_k=6)
     refuse("bias: must be a number or have shape", bias=torch.zeros(3))
-    refuse("bias: its gradient", NotImplementedError, bias=torch.zeros(2, requires_grad=True))
 
 
 def test_refused_by_padded():
@@ -90,6 +96,73 @@ def test_choice_of_backend(capsys):
         choose_backend("softmax", "flex", cpu)
     with pytest.raises(UserError, match="use one of sigmoid, softmax"):
         choose_backend("linear", "auto", cpu)
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """A GPU that is not there, and what its Hopper kernels lack."""
+
+    class Machine:
+        capability = (9, 0)
+        lacking = None
+
+        def choose(self, requested="auto", misfit="", attention="sigmoid"):
+            for cached in (backends._choose, backends._hopper_unavailable, backends._warn):
+                cached.cache_clear()
+            return choose_backend(attention, requested, torch.device("cuda", 0), misfit)
+
+    machine = Machine()
+    module = types.ModuleType("scsigmoid.attention.hopper")
+    module.unavailable = lambda device: machine.lacking
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: machine.capability)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "some GPU")
+    yield machine
+    for cached in (backends._choose, backends._hopper_unavailable, backends._warn):
+        cached.cache_clear()
+
+
+def test_hopper_is_chosen_where_it_runs(gpu):
+    assert gpu.choose() == "hopper"
+    assert gpu.choose("hopper") == "hopper"
+    assert gpu.choose(misfit="it computes head dimensions 64 and 128 only") == "triton"
+    assert gpu.choose(attention="softmax") == "sdpa"
+    gpu.capability = (10, 0)
+    assert gpu.choose() == "triton"
+    gpu.capability = (7, 5)
+    assert gpu.choose() == "reference"
+
+
+def test_what_hopper_does_not_suit():
+    assert backends.hopper_misfit(torch.zeros(1, 1, 64, dtype=torch.bfloat16)) == ""
+    assert backends.hopper_misfit(torch.zeros(1, 1, 128, dtype=torch.float16)) == ""
+    assert "dimensions 64 and 128" in backends.hopper_misfit(torch.zeros(1, 1, 96).half())
+    assert "bfloat16 and float16" in backends.hopper_misfit(torch.zeros(1, 1, 64))
+
+
+def test_a_hopper_gpu_without_its_kernels_warns_once(gpu):
+    gpu.lacking = "triton 3.9 lacks something"
+    with pytest.warns(UserWarning, match="hopper is not available: triton 3.9 lacks something"):
+        assert gpu.choose() == "triton"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert choose_backend("sigmoid", "auto", torch.device("cuda", 0)) == "triton"
+
+
+@pytest.mark.parametrize(
+    ("capability", "lacking", "misfit", "message"),
+    [
+        ((9, 0), "triton is too old", "", "triton is too old; take 'triton' or 'auto'"),
+        ((9, 0), None, "it computes head dimensions 64 and 128 only", "64 and 128 only; take"),
+        ((8, 0), None, "", "capability 8.0, not 9.0; take 'triton'"),
+        ((7, 5), None, "", "needs compute capability 8.0 and this GPU has 7.5"),
+    ],
+)
+def test_hopper_is_refused_where_it_cannot_run(gpu, capability, lacking, misfit, message):
+    gpu.capability, gpu.lacking = capability, lacking
+    with pytest.raises(UserError, match=message):
+        gpu.choose("hopper", misfit)
 
 
 def test_padded_is_packed_with_gaps():
@@ -128,12 +201,63 @@ def test_autocast_casts_as_for_a_product():
     assert out.dtype == torch.bfloat16
 
 
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_activation_checkpointing(reentrant):
+    def loss(q, k, v):
+        out = sigmoid_attention(q, k, v, cumulative([4, 2]), 4, backend="reference")
+        return out.square().sum()
+
+    leaves = [x.requires_grad_() for x in packed()]
+    value = checkpoint(loss, *leaves, use_reentrant=reentrant)
+    value.backward()
+    wanted = torch.autograd.grad(loss(*leaves), leaves)
+    for leaf, expected in zip(leaves, wanted, strict=True):
+        assert torch.equal(leaf.grad, expected)
+
+
+def test_padded_returns_the_largest_scores():
+    lengths = torch.tensor([3, 0, 7, 5])
+    q, k, v = (x.unflatten(0, (4, 7)) for x in packed(28))
+    valid = torch.arange(7)[None, :] < lengths[:, None]
+    wanted = largest_scores(q[valid], k[valid], lengths.tolist())
+    q[~valid] = k[~valid] = float("nan")
+    _, largest = sigmoid_attention_padded(q, k, v, lengths, score_max=True)
+    torch.testing.assert_close(largest.double(), wanted, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("accurate", "longest", "settled"),
+    [(None, 8192, False), (None, 8193, True), (True, 1, True), (False, 20_000, False)],
+)
+def test_exact_sigmoid_beyond_a_length(monkeypatch, accurate, longest, settled):
+    seen = []
+
+    def forward(q, k, v, problem, score_max):
+        seen.append(problem)
+        return torch.empty_like(q), torch.empty(0)
+
+    launcher = types.SimpleNamespace(forward=forward)
+    monkeypatch.setattr(ops, "_launcher", lambda backend: launcher)
+    nothing = torch.zeros(0, dtype=torch.int32)
+    q = torch.zeros(0, 1, 8)
+    bounds = (nothing,) * 4
+    for deterministic in (None, True):
+        ops.compute_sigmoid(
+            *(q, q, q, *bounds, None, 1, longest, 1.0, accurate, False, deterministic),
+            backend="triton",
+            score_max=False,
+        )
+    assert [problem.accurate for problem in seen] == [settled, settled]
+    assert [problem.deterministic for problem in seen] == [False, True]
+
+
 def test_operators_are_well_formed():
     q, k, v = (x.requires_grad_() for x in packed())
     bounds = cumulative([4, 2])[:-1], cumulative([4, 2])[1:]
-    sigmoid = (q, k, v, *bounds, *bounds, None, 4, 4, 0.3, "reference", False, False)
+    sigmoid = (q, k, v, *bounds, *bounds, None, 4, 4, 0.3, None, False, None, "reference", True)
     torch.library.opcheck(ops.sigmoid, sigmoid)
-    torch.library.opcheck(ops.sigmoid, (*sigmoid[:7], torch.zeros(2), *sigmoid[8:]))
+    bias = torch.zeros(2, requires_grad=True)
+    torch.library.opcheck(ops.sigmoid, (*sigmoid[:7], bias, *sigmoid[8:-1], False))
     torch.library.opcheck(ops.softmax, (q, k, v, *bounds, 0.3))
 
 
@@ -144,6 +268,39 @@ def test_second_derivative_is_refused(function):
     (grad,) = torch.autograd.grad(out.sum(), q, create_graph=True)
     with pytest.raises(NotImplementedError, match="second derivative of attention"):
         grad.sum().backward()
+
+
+def test_second_derivative_of_the_bias_is_refused():
+    bias = torch.zeros(1, requires_grad=True)
+    out = sigmoid_attention(*packed(), cumulative([6]), 6, bias=bias)
+    (grad,) = torch.autograd.grad(out.sum(), bias, create_graph=True)
+    with pytest.raises(NotImplementedError, match="second derivative of attention"):
+        grad.sum().backward()
+
+
+def test_compiles_once_with_all_options():
+    from torch._dynamo.testing import CompileCounter
+
+    counter = CompileCounter()
+
+    def loss(q, k, v, bias, cu_seqlens, longest):
+        out, largest = sigmoid_attention(
+            *(q, k, v, cu_seqlens, longest), bias=bias, score_max=True, backend="auto"
+        )
+        return out.square().sum(), largest
+
+    compiled = torch.compile(loss, backend=counter, fullgraph=True, dynamic=True)
+    # The last is beyond the length from which the sigmoid is exact.
+    for lengths, longest in (([4, 2], 4), ([3, 9, 5], 9), ([2, 2, 2, 11], 12), ([5, 3], 9000)):
+        leaves = [x.requires_grad_() for x in (*packed(sum(lengths)), torch.tensor(-3.0))]
+        arguments = cumulative(lengths), longest
+        got, largest = compiled(*leaves, *arguments)
+        wanted, wanted_largest = loss(*leaves, *arguments)
+        assert torch.equal(largest, wanted_largest)
+        gradients = (torch.autograd.grad(value, leaves) for value in (got, wanted))
+        for one, other in zip(*gradients, strict=True):
+            torch.testing.assert_close(one, other)
+    assert counter.frame_count == 1
 
 
 @pytest.mark.parametrize("function", [sigmoid_attention, softmax_attention])

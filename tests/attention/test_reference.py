@@ -2,7 +2,14 @@
 
 import pytest
 import torch
-from oracle import attention, cumulative, gradients, relative_error
+from oracle import (
+    attention,
+    bias_gradient,
+    cumulative,
+    gradients,
+    largest_scores,
+    relative_error,
+)
 
 from scsigmoid.attention import reference, score_max, sigmoid_attention, softmax_attention
 from scsigmoid.attention.flex import BLOCK, document_mask, flex_attention_packed
@@ -37,6 +44,29 @@ def test_sigmoid(dtype, tolerance, bias):
     for value, wanted in zip(got, gradients(*tensors, LENGTHS, bias=expected), strict=True):
         assert value.dtype == dtype
         assert relative_error(value, wanted) < tolerance
+
+
+@pytest.mark.parametrize("one", [False, True])
+def test_gradient_of_the_bias(one):
+    q, k, v, upstream = (x.detach() for x in inputs(torch.float64, sum(LENGTHS)))
+    bias = torch.tensor(-1.5) if one else torch.linspace(-3, 1, len(LENGTHS))
+    arguments = q, k, v, cumulative(LENGTHS), 33
+    out = sigmoid_attention(*arguments, bias=bias.requires_grad_(), backend="reference")
+    (got,) = torch.autograd.grad(out, bias, upstream)
+    wanted = bias_gradient(q, k, v, upstream, LENGTHS, bias=bias.expand(len(LENGTHS)))
+    assert relative_error(got, wanted.sum() if one else wanted) < 1e-7
+
+
+@pytest.mark.parametrize("lengths", [LENGTHS, [0], []])
+def test_largest_scores(lengths):
+    q, k, v, _ = inputs(torch.float32, sum(lengths))
+    arguments = q, k, v, cumulative(lengths), max(lengths, default=0)
+    out, largest = sigmoid_attention(*arguments, scale=-0.4, score_max=True, backend="reference")
+    assert torch.equal(out, sigmoid_attention(*arguments, scale=-0.4, backend="reference"))
+    assert not largest.requires_grad
+    torch.testing.assert_close(
+        largest.double(), largest_scores(q, k, lengths, scale=-0.4), rtol=1e-6, atol=0
+    )
 
 
 def test_queries_and_keys_of_different_lengths():

@@ -10,43 +10,47 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from scsigmoid.attention import triton_sigmoid
 from scsigmoid.attention.triton_configurations import (
     LARGE_SHARED_MEMORY,
     SMALL_SHARED_MEMORY,
     block_width,
-    configuration,
+    configurations,
 )
-from scsigmoid.attention.triton_launch import constants
+from scsigmoid.attention.triton_launch import BY_PRODUCTS, KERNELS, constants
 
-KERNELS = {
-    "forward": triton_sigmoid.forward_kernel,
-    "dq": triton_sigmoid.dq_kernel,
-    "dkdv": triton_sigmoid.dkdv_kernel,
-}
 TYPES = {"bf16": 2, "fp16": 2, "fp32": 4}
 #: Shared memory of a program in bytes; A100 has 163 KiB but shares its table with smaller GPUs.
 SHARED_MEMORY = {90: LARGE_SHARED_MEMORY, 100: LARGE_SHARED_MEMORY}
-BOUNDARIES = ("STARTS_Q", "ENDS_Q", "STARTS_K", "ENDS_K")
+INTEGERS = ("STARTS_Q", "ENDS_Q", "STARTS_K", "ENDS_K", "TILES")
+#: Arguments that a launch does not mark as multiples of 16.
+UNALIGNED = ("scale", "heads", "blocks", "most", "ENDS_Q", "ENDS_K")
 
 
-def compiled(kernel, dimension, dtype, capability, *, accurate=False):
-    """The kernel as a launch would compile it: aligned pointers and strides, no bias given."""
-    chosen = configuration(kernel, dimension, TYPES[dtype], divmod(capability, 10))
+def shipped(kernel, dimension, dtype, capability):
+    """The configurations of the table, the preferred one first."""
+    return configurations(kernel, dimension, TYPES[dtype], divmod(capability, 10))
+
+
+def compiled(kernel, chosen, dimension, dtype, capability, *, accurate=False, by_product=False):
+    """The kernel as a launch would compile it for a jagged batch: aligned tensors, no bias."""
     fixed = constants(chosen, dimension, TYPES[dtype], has_bias=False, accurate=accurate)
+    fixed |= {"SCHEDULED": True, "BIAS": None}
+    if kernel in BY_PRODUCTS:
+        fixed[BY_PRODUCTS[kernel]] = by_product
     signature, attributes = {}, {}
     for place, name in enumerate(inspect.signature(KERNELS[kernel].fn).parameters):
-        if name in fixed:
+        if name in ("LARGEST", "DBIAS"):
+            signature[name] = "*fp32" if by_product else "constexpr"
+            fixed |= {} if by_product else {name: None}
+        elif name in fixed:
             signature[name] = "constexpr"
-        elif name == "BIAS":
-            signature[name], fixed[name] = "constexpr", None
         elif name == "scale":
             signature[name] = "fp32"
         elif name.isupper():
-            signature[name] = "*i32" if name in BOUNDARIES else f"*{dtype}"
+            signature[name] = "*i32" if name in INTEGERS else f"*{dtype}"
         else:
             signature[name] = "i32"
-        if signature[name] != "constexpr" and name not in ("scale", "blocks", "ENDS_Q", "ENDS_K"):
+        if signature[name] != "constexpr" and name not in UNALIGNED:
             attributes[(place,)] = [["tt.divisibility", 16]]
     source = ASTSource(KERNELS[kernel], signature, fixed, attributes)
     options = {"num_warps": chosen.warps, "num_stages": chosen.stages}
@@ -57,8 +61,8 @@ def compiled(kernel, dimension, dtype, capability, *, accurate=False):
     return binary
 
 
-def spilled(binary, tmp_path: Path) -> int:
-    """Bytes of registers that the assembler spilled, by its own report."""
+def assembled(binary, tmp_path: Path) -> str:
+    """What the assembler reports."""
     target = re.search(r"\.target (sm_\w+)", binary.asm["ptx"])[1]
     folder = Path(triton.__file__).parent / "backends/nvidia/bin"
     blackwell = folder / "ptxas-blackwell"
@@ -71,8 +75,13 @@ def spilled(binary, tmp_path: Path) -> int:
         text=True,
         check=True,
     )
-    found = re.findall(r"(\d+) bytes spill stores", report.stderr + report.stdout)
-    assert found, report.stderr
+    return report.stderr + report.stdout
+
+
+def spilled(report: str) -> int:
+    """Bytes of registers that the assembler put aside."""
+    found = re.findall(r"(\d+) bytes spill stores", report)
+    assert found, report
     return sum(map(int, found))
 
 
@@ -81,13 +90,24 @@ def spilled(binary, tmp_path: Path) -> int:
     ("dimension", "capability"),
     [(64, 80), (128, 80), (128, 89), (64, 90), (128, 90), (64, 100), (128, 100)],
 )
-def test_tuned_configurations_compile_without_spills(kernel, dimension, capability, tmp_path):
-    binary = compiled(kernel, dimension, "bf16", capability)
-    # dK and dV at 128 fill Hopper's registers: two words are put aside, outside of the loop.
-    tolerated = 8 if (kernel, dimension, capability) == ("dkdv", 128, 90) else 0
-    assert spilled(binary, tmp_path) <= tolerated
+def test_preferred_configurations_compile_without_spills(kernel, dimension, capability, tmp_path):
+    chosen = shipped(kernel, dimension, "bf16", capability)[0]
+    binary = compiled(kernel, chosen, dimension, "bf16", capability)
+    report = assembled(binary, tmp_path)
+    assert spilled(report) == 0
+    # On Hopper the assembler says where it makes matrix products wait for each other.
+    assert "serialized" not in report
     assert "tanh.approx.f32" in binary.asm["ptx"]
     assert ("wgmma" in binary.asm["ptx"]) == (capability == 90)
+    assert ("cp.async.bulk.tensor" in binary.asm["ptx"]) == chosen.tma
+
+
+@pytest.mark.parametrize("capability", [80, 90])
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("dimension", [64, 128])
+def test_other_entries_of_the_table_compile(kernel, dimension, capability, tmp_path):
+    for chosen in shipped(kernel, dimension, "bf16", capability)[1:]:
+        compiled(kernel, chosen, dimension, "bf16", capability)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -102,18 +122,32 @@ def test_tuned_configurations_compile_without_spills(kernel, dimension, capabili
     ],
 )
 def test_other_configurations_compile(kernel, dimension, dtype, capability):
-    binary = compiled(kernel, dimension, dtype, capability)
+    chosen = shipped(kernel, dimension, dtype, capability)[0]
+    binary = compiled(kernel, chosen, dimension, dtype, capability)
     # Approximate activations are for half precision alone.
     assert ("tanh.approx" in binary.asm["ptx"]) == (dtype != "fp32")
 
 
 def test_widest_float32_compiles():
-    compiled("dq", 128, "fp32", 90)
+    compiled("dq", shipped("dq", 128, "fp32", 90)[0], 128, "fp32", 90)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_accurate_sigmoid_has_no_approximate_tanh(kernel):
-    assert "tanh.approx" not in compiled(kernel, 64, "bf16", 90, accurate=True).asm["ptx"]
+@pytest.mark.parametrize("dimension", [64, 128])
+def test_accurate_sigmoid(kernel, dimension, tmp_path):
+    chosen = shipped(kernel, dimension, "bf16", 90)[0]
+    binary = compiled(kernel, chosen, dimension, "bf16", 90, accurate=True)
+    assert "tanh.approx" not in binary.asm["ptx"]
+    # One reciprocal for two elements.
+    found = {name: binary.asm["ptx"].count(f"{name}.approx") for name in ("ex2", "rcp")}
+    assert found["ex2"] == 2 * found["rcp"]
+    assert spilled(assembled(binary, tmp_path)) == 0
+
+
+@pytest.mark.parametrize("kernel", BY_PRODUCTS)
+def test_by_products_compile(kernel):
+    chosen = shipped(kernel, 64, "bf16", 90)[0]
+    compiled(kernel, chosen, 64, "bf16", 90, by_product=True)
 
 
 @pytest.mark.parametrize(

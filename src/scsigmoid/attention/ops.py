@@ -5,10 +5,15 @@ first and one-past-last token instead of a layout, so packed and padded batches 
 and one kernel.  The boundaries stay on the device; nothing here waits for it.
 """
 
+import functools
+import importlib
+from types import ModuleType
+
 import torch
 from torch import Tensor
 
 from scsigmoid.attention import reference
+from scsigmoid.attention.problem import LONGEST_APPROXIMATE, Problem, nothing
 
 _SECOND_DERIVATIVE = (
     "the second derivative of attention is not implemented; the gradient of a gradient (for "
@@ -29,6 +34,45 @@ def bypassed(q: Tensor) -> bool:
     return not (q.device.type != "cpu" or torch.is_grad_enabled() or torch.compiler.is_compiling())
 
 
+@functools.cache
+def _launcher(backend: str) -> ModuleType:
+    """The module whose ``forward`` and ``backward`` launch a GPU's kernels."""
+    return importlib.import_module(f"scsigmoid.attention.{backend}_launch")
+
+
+def _problem(
+    starts_q: Tensor,
+    ends_q: Tensor,
+    starts_k: Tensor,
+    ends_k: Tensor,
+    bias: Tensor | None,
+    longest_q: int,
+    longest_k: int,
+    scale: float,
+    accurate: bool | None,
+    gaps: bool,
+    deterministic: bool | None,
+) -> Problem:
+    """The problem, with what the caller left open decided."""
+    if accurate is None:
+        accurate = longest_k > LONGEST_APPROXIMATE
+    if deterministic is None:
+        deterministic = torch.are_deterministic_algorithms_enabled()
+    return Problem(
+        starts_q=starts_q,
+        ends_q=ends_q,
+        starts_k=starts_k,
+        ends_k=ends_k,
+        bias=bias,
+        longest_q=longest_q,
+        longest_k=longest_k,
+        scale=scale,
+        accurate=accurate,
+        gaps=gaps,
+        deterministic=deterministic,
+    )
+
+
 def compute_sigmoid(
     q: Tensor,
     k: Tensor,
@@ -41,33 +85,54 @@ def compute_sigmoid(
     longest_q: int,
     longest_k: int,
     scale: float,
-    backend: str,
-    accurate: bool,
+    accurate: bool | None,
     gaps: bool,
-) -> Tensor:
-    """Sigmoid attention of ``q`` (tokens, heads, dim); arguments as :func:`sigmoid_attention`'s.
+    deterministic: bool | None,
+    backend: str,
+    score_max: bool,
+) -> tuple[Tensor, Tensor]:
+    """Sigmoid attention of ``q`` (tokens, heads, dim).
 
     Args:
-        starts_q, ends_q, starts_k, ends_k: (sequences,) int32.
-        bias: (sequences,) float32, or None for -log(number of keys).
-        gaps: whether tokens may lie outside every sequence (padding); they get zeros.
+        starts_q to deterministic: attributes of :class:`Problem`.  ``accurate`` None is an exact
+            sigmoid for more than :data:`LONGEST_APPROXIMATE` keys; ``deterministic`` None is what
+            torch is set to.
+        backend: ``reference``, ``triton`` or ``hopper``.
+        score_max: whether to find the largest scores.
+
+    Returns:
+        The result, and the largest absolute scaled score of each head, (heads,) float32; empty if
+        it is not asked for.
     """
     if backend == "reference":
         spans = reference.spans(starts_q, ends_q), reference.spans(starts_k, ends_k)
-        return reference.forward("sigmoid", q, k, v, *spans, bias, scale)
-    import scsigmoid.attention.triton_launch as triton_launch
-
-    return triton_launch.forward(
-        q, k, v, starts_q, ends_q, starts_k, ends_k, bias, longest_q, scale, accurate, gaps
+        out = reference.forward("sigmoid", q, k, v, *spans, bias, scale)
+        largest = reference.largest_scores(q, k, *spans, scale) if score_max else nothing(q)
+        return out, largest
+    problem = _problem(
+        starts_q,
+        ends_q,
+        starts_k,
+        ends_k,
+        bias,
+        longest_q,
+        longest_k,
+        scale,
+        accurate,
+        gaps,
+        deterministic,
     )
+    return _launcher(backend).forward(q, k, v, problem, score_max)
 
 
 sigmoid = torch.library.custom_op("scsigmoid::sigmoid_attention", mutates_args=())(compute_sigmoid)
 
 
 @sigmoid.register_fake
-def _(q: Tensor, *arguments: object) -> Tensor:
-    return torch.empty(q.shape, dtype=q.dtype, device=q.device)
+def _(q: Tensor, *arguments: object) -> tuple[Tensor, Tensor]:
+    heads = q.shape[1] if arguments[-1] else 0
+    out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+    return out, torch.empty(heads, dtype=torch.float32, device=q.device)
 
 
 @torch.library.custom_op("scsigmoid::sigmoid_attention_backward", mutates_args=())
@@ -84,21 +149,20 @@ def sigmoid_backward(
     longest_q: int,
     longest_k: int,
     scale: float,
-    backend: str,
-    accurate: bool,
+    accurate: bool | None,
     gaps: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of ``q``, ``k`` and ``v``, in that order, contiguous."""
+    deterministic: bool | None,
+    backend: str,
+    bias_grad: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of ``q``, ``k``, ``v`` and ``bias``, in that order, contiguous.
+
+    That of the bias, (sequences,), is empty unless ``bias_grad`` asks for it.
+    """
     if backend == "reference":
         spans = reference.spans(starts_q, ends_q), reference.spans(starts_k, ends_k)
-        return reference.backward("sigmoid", grad, q, k, v, *spans, bias, scale)
-    import scsigmoid.attention.triton_launch as triton_launch
-
-    return triton_launch.backward(
-        grad,
-        q,
-        k,
-        v,
+        return reference.backward("sigmoid", grad, q, k, v, *spans, bias, scale, bias_grad)
+    problem = _problem(
         starts_q,
         ends_q,
         starts_k,
@@ -109,25 +173,31 @@ def sigmoid_backward(
         scale,
         accurate,
         gaps,
+        deterministic,
     )
+    return _launcher(backend).backward(grad, q, k, v, problem, bias_grad)
 
 
 @sigmoid_backward.register_fake
 def _(
-    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, *arguments: object
-) -> tuple[Tensor, Tensor, Tensor]:
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, starts_q: Tensor, *arguments: object
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     dq, dk, dv = (torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (q, k, v))
-    return dq, dk, dv
+    sequences = starts_q.shape[0] if arguments[-1] else 0
+    dtype = torch.float64 if q.dtype == torch.float64 else torch.float32
+    return dq, dk, dv, torch.empty(sequences, dtype=dtype, device=q.device)
 
 
 def _save_sigmoid(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
     ctx.save_for_backward(*inputs[:8])
-    ctx.options = inputs[8:]
+    ctx.options = inputs[8:15]
+    ctx.mark_non_differentiable(output[1])
 
 
-def _sigmoid_gradients(ctx, grad):  # type: ignore[no-untyped-def]
-    gradients = sigmoid_backward(grad, *ctx.saved_tensors, *ctx.options)
-    return (*gradients, *[None] * 11)
+def _sigmoid_gradients(ctx, grad, _):  # type: ignore[no-untyped-def]
+    bias_grad = ctx.needs_input_grad[7]
+    *gradients, dbias = sigmoid_backward(grad, *ctx.saved_tensors, *ctx.options, bias_grad)
+    return (*gradients, *[None] * 4, dbias if bias_grad else None, *[None] * 8)
 
 
 sigmoid.register_autograd(_sigmoid_gradients, setup_context=_save_sigmoid)
@@ -158,7 +228,7 @@ def softmax_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of ``q``, ``k`` and ``v``, in that order, contiguous."""
     spans = reference.spans(starts, ends)
-    return reference.backward("softmax", grad, q, k, v, spans, spans, None, scale)
+    return reference.backward("softmax", grad, q, k, v, spans, spans, None, scale)[:3]
 
 
 @softmax_backward.register_fake

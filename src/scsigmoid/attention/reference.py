@@ -93,14 +93,17 @@ def backward(
     spans_k: Sequence[Span],
     bias: Tensor | None,
     scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of ``q``, ``k`` and ``v``; ``grad`` is that of :func:`forward`'s result.
+    bias_grad: bool = False,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of ``q``, ``k``, ``v`` and ``bias``; ``grad`` is that of :func:`forward`'s result.
 
-    The weights are computed again, block by block, as in the paper's algorithms 2 and 3.
+    That of the bias, (sequences,), is empty unless ``bias_grad`` asks for it.  The weights are
+    computed again, block by block, as in the paper's algorithms 2 and 3.
     """
     heads = q.shape[1]
     precise = torch.float64 if q.dtype == torch.float64 else torch.float32
     dq, dk, dv = (torch.zeros(x.shape, dtype=x.dtype, device=x.device) for x in (q, k, v))
+    dbias = torch.zeros(len(spans_q) if bias_grad else 0, dtype=precise, device=q.device)
     for sequence, ((qa, qb), (ka, kb)) in enumerate(zip(spans_q, spans_k, strict=True)):
         if qa == qb or ka == kb:
             continue
@@ -117,8 +120,31 @@ def backward(
                 dscores = dweights.mul_(weights)
             else:
                 dscores = dweights.mul_(weights).mul_(1 - weights)
+            if bias_grad:
+                dbias[sequence] += dscores.sum()
             dq[rows] = torch.matmul(dscores, keys).mul_(scale).transpose(0, 1).to(dq.dtype)
             dkeys += torch.matmul(dscores.mT, queries)
         dk[ka:kb] = dkeys.mul_(scale).transpose(0, 1).to(dk.dtype)
         dv[ka:kb] = dvalues.transpose(0, 1).to(dv.dtype)
-    return dq, dk, dv
+    return dq, dk, dv, dbias
+
+
+def largest_scores(
+    q: Tensor, k: Tensor, spans_q: Sequence[Span], spans_k: Sequence[Span], scale: float
+) -> Tensor:
+    """Largest |q . k * scale| of each head, over all pairs of tokens of one sequence.
+
+    Returns:
+        (heads,) float32; 0 without tokens, NaN where a score is NaN.
+    """
+    heads = q.shape[1]
+    largest = torch.zeros(heads, dtype=_precise(q).dtype, device=q.device)
+    for (qa, qb), (ka, kb) in zip(spans_q, spans_k, strict=True):
+        if qa == qb or ka == kb:
+            continue
+        keys = _precise(k[ka:kb]).transpose(0, 1)
+        for first, last in _blocks(qb - qa, kb - ka, heads):
+            queries = _precise(q[qa + first : qa + last]).transpose(0, 1)
+            low, high = torch.matmul(queries, keys.mT).flatten(1).aminmax(dim=1)
+            largest = torch.maximum(largest, torch.maximum(-low, high))
+    return (largest * abs(scale)).float()

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from scsigmoid.attention.arguments import check_boundaries, check_tensors, resolve_scale
-from scsigmoid.attention.reference import BLOCK_ELEMENTS
+from scsigmoid.attention.reference import largest_scores
 
 
 @torch.no_grad()
@@ -26,15 +26,7 @@ def score_max(q: Tensor, k: Tensor, cu_seqlens: Tensor, scale: float | None = No
     """
     check_tensors(q, k, k, dimensions=3)
     check_boundaries("cu_seqlens", cu_seqlens, q)
-    bounds = cu_seqlens.tolist()
-    largest = torch.zeros((), dtype=torch.float32, device=q.device)
-    for start, end in pairwise(bounds):
-        if start == end:
-            continue
-        keys = k[start:end].float().transpose(0, 1)
-        step = max(1, BLOCK_ELEMENTS // (keys.shape[0] * keys.shape[1]))
-        for queries in q[start:end].split(step):
-            scores = torch.matmul(queries.float().transpose(0, 1), keys.mT)
-            low, high = torch.aminmax(scores)
-            largest = torch.maximum(largest, torch.maximum(-low, high))
-    return largest * resolve_scale(scale, q.shape[-1])
+    spans = list(pairwise(cu_seqlens.tolist()))
+    if not q.shape[1]:
+        return torch.zeros((), dtype=torch.float32, device=q.device)
+    return largest_scores(q, k, spans, spans, resolve_scale(scale, q.shape[-1])).amax()

@@ -1,5 +1,7 @@
 """Sigmoid attention of packed sequences: the entry point."""
 
+from typing import Literal, overload
+
 import torch
 from torch import Tensor
 
@@ -12,7 +14,7 @@ from scsigmoid.attention.arguments import (
     resolve_scale,
     under_autocast,
 )
-from scsigmoid.attention.backends import choose_backend
+from scsigmoid.attention.backends import choose_backend, hopper_misfit
 
 
 def per_sequence(bias: float | Tensor | None, sequences: int, like: Tensor) -> Tensor | None:
@@ -21,14 +23,52 @@ def per_sequence(bias: float | Tensor | None, sequences: int, like: Tensor) -> T
         return None
     if not isinstance(bias, Tensor):
         return torch.full((sequences,), float(bias), dtype=torch.float32, device=like.device)
-    if bias.requires_grad:
-        raise NotImplementedError("bias: its gradient is not implemented; pass bias.detach()")
     if bias.shape not in ((), (sequences,)):
         raise ValueError(f"bias: must be a number or have shape ({sequences},), has {bias.shape}")
     if bias.device != like.device:
         raise ValueError(f"bias: lies on {bias.device}, q on {like.device}")
     dtype = torch.float64 if like.dtype == torch.float64 else torch.float32
     return bias.to(dtype).expand(sequences).contiguous()
+
+
+@overload
+def sigmoid_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_seqlens: Tensor,
+    max_seqlen: int,
+    *,
+    cu_seqlens_k: Tensor | None = None,
+    max_seqlen_k: int | None = None,
+    scale: float | None = None,
+    bias: float | Tensor | None = None,
+    backend: str = "auto",
+    accurate: bool | None = None,
+    deterministic: bool | None = None,
+    score_max: Literal[False] = False,
+    check: bool = False,
+) -> Tensor: ...
+
+
+@overload
+def sigmoid_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_seqlens: Tensor,
+    max_seqlen: int,
+    *,
+    cu_seqlens_k: Tensor | None = None,
+    max_seqlen_k: int | None = None,
+    scale: float | None = None,
+    bias: float | Tensor | None = None,
+    backend: str = "auto",
+    accurate: bool | None = None,
+    deterministic: bool | None = None,
+    score_max: Literal[True],
+    check: bool = False,
+) -> tuple[Tensor, Tensor]: ...
 
 
 def sigmoid_attention(
@@ -43,15 +83,16 @@ def sigmoid_attention(
     scale: float | None = None,
     bias: float | Tensor | None = None,
     backend: str = "auto",
-    accurate: bool = False,
+    accurate: bool | None = None,
+    deterministic: bool | None = None,
+    score_max: bool = False,
     check: bool = False,
-) -> Tensor:
+) -> Tensor | tuple[Tensor, Tensor]:
     """Sigmoid attention, O = sigmoid(Q K^T * scale + b) V, of packed sequences.
 
     Section "Background on Sigmoid Attention" and algorithms 1 to 3 of the paper.  Every token
-    attends to all tokens of its own sequence.  Differentiable once in ``q``, ``k`` and ``v``;
-    gradients do not depend on the order in which the GPU runs its blocks.  Under autocast the
-    inputs are cast as those of a matrix product.
+    attends to all tokens of its own sequence.  Differentiable once in ``q``, ``k``, ``v``
+    and ``bias``.  Under autocast ``q``, ``k`` and ``v`` are cast as those of a matrix product.
 
     Args:
         q: (tokens, heads, dim), bfloat16, float16 or float32 (``reference`` also float64); any
@@ -62,21 +103,27 @@ def sigmoid_attention(
         cu_seqlens_k: cumulative lengths of the keys where they differ from the queries'.
         max_seqlen_k: length of the longest sequence of keys, or more.
         scale: factor of the scores; 1 / sqrt(dim) by default.
-        bias: b, a number or (sequences,) without gradient; by default -log(n), n the sequence's own
-            number of keys.
-        backend: ``auto``, ``triton`` or ``reference``.
-        accurate: exact sigmoid instead of the hardware's approximate tanh; float32 inputs always
-            get it.  For tables that must not depend on the approximation, and for sequences far
-            beyond 4,096 tokens, where the approximation shows in the last bits of bfloat16.
+        bias: b, a number, or a tensor () or (sequences,), which may require a gradient; by default
+            -log(n), n the sequence's own number of keys.
+        backend: ``auto``, ``hopper``, ``triton`` or ``reference``.
+        accurate: exact sigmoid (True) or the hardware's approximate tanh (False).  By default tanh
+            up to 8,192 keys (``max_seqlen_k``), where its error drowns in the rounding of bfloat16,
+            and exact beyond.  float32 inputs always get the exact one.
+        deterministic: the same bits from run to run, gradients too, which costs ``hopper`` some
+            speed; by default what :func:`torch.use_deterministic_algorithms` is set to.  ``triton``
+            and ``reference`` always are.
+        score_max: also return the largest absolute score of each head.
         check: check the values of ``cu_seqlens`` on a GPU too, which waits for it; on the CPU they
             are checked always.
 
     Returns:
-        Shape and dtype of ``q``, contiguous; zeros for a sequence without keys.
+        Shape and dtype of ``q``, contiguous; zeros for a sequence without keys.  With ``score_max``
+        a pair: this, and the largest |q . k * scale| of each head over all pairs of tokens of one
+        sequence, (heads,) float32, without gradient; 0 without tokens, NaN if a score is NaN.
 
     Raises:
         TypeError, ValueError: for an argument of wrong type, shape, device or value; names it.
-        NotImplementedError: for a bias that requires a gradient, and for second derivatives.
+        NotImplementedError: for second derivatives.
         UserError: if the device cannot run the backend.
     """
     check_tensors(q, k, v, dimensions=3)
@@ -101,10 +148,10 @@ def sigmoid_attention(
     if (check or q.device.type == "cpu") and not torch.compiler.is_compiling():
         check_cumulative("cu_seqlens", cu_seqlens, q.shape[0], max_seqlen)
         check_cumulative("cu_seqlens_k", cu_seqlens_k, k.shape[0], max_seqlen_k)
-    backend = choose_backend("sigmoid", backend, q.device)
     q, k, v = under_autocast(q, k, v)
+    backend = choose_backend("sigmoid", backend, q.device, hopper_misfit(q))
     attend = ops.compute_sigmoid if ops.bypassed(q) else ops.sigmoid
-    return attend(
+    out, largest = attend(
         q,
         k,
         v,
@@ -116,7 +163,10 @@ def sigmoid_attention(
         max_seqlen,
         max_seqlen_k,
         resolve_scale(scale, q.shape[-1]),
-        backend,
         accurate,
         False,
+        deterministic,
+        backend,
+        score_max,
     )
+    return (out, largest) if score_max else out

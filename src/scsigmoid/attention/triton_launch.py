@@ -1,34 +1,43 @@
-"""Launching the Triton kernels: blocks, strides, grids."""
+"""Launching the Triton kernels: configurations, tables of tiles, strides, grids."""
 
 import contextlib
+import contextvars
+import dataclasses
 import functools
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import torch
+import triton
 from torch import Tensor
 
+from scsigmoid.attention import tuning
 from scsigmoid.attention.backends import interpreting
+from scsigmoid.attention.gaps import output
+from scsigmoid.attention.problem import Problem, nothing
+from scsigmoid.attention.schedule import Tiling, share_out
+from scsigmoid.attention.triton_backward import dkdv_kernel, dq_kernel
 from scsigmoid.attention.triton_configurations import (
     INTERPRETED,
     Configuration,
     Kernel,
     block_width,
-    configuration,
 )
-from scsigmoid.attention.triton_sigmoid import dkdv_kernel, dq_kernel, forward_kernel
+from scsigmoid.attention.triton_forward import forward_kernel
 
+T = TypeVar("T")
+
+#: Largest head dimension.
 WIDEST = 128
-
-
-@functools.cache
-def _capability(device: torch.device) -> tuple[int, int]:
-    return torch.cuda.get_device_capability(device)
-
-
-def _configuration(kernel: Kernel, q: Tensor) -> Configuration:
-    if interpreting():
-        return INTERPRETED
-    return configuration(kernel, q.shape[-1], q.element_size(), _capability(q.device))
+KERNELS: dict[Kernel, Any] = {
+    "forward": forward_kernel,
+    "dq": dq_kernel,
+    "dkdv": dkdv_kernel,
+}
+#: Tensors that a kernel reads and writes.
+TENSORS: dict[Kernel, int] = {"forward": 4, "dq": 5, "dkdv": 6}
+#: What switches a kernel's by-product on.
+BY_PRODUCTS: dict[Kernel, str] = {"forward": "SCORE_MAX", "dq": "BIAS_GRAD"}
 
 
 def constants(
@@ -41,43 +50,26 @@ def constants(
         "BLOCK_Q": chosen.block_q,
         "BLOCK_K": chosen.block_k,
         "HAS_BIAS": has_bias,
-        "EXACT": accurate or itemsize == 4,
+        "SIGMOID": "exact" if itemsize == 4 else "pair" if accurate else "tanh",
         "PRECISION": "ieee" if itemsize == 4 else "tf32",
         "STAGES": chosen.stages,
+        "TMA": chosen.tma,
+        "TAIL_LAST": chosen.tail_last,
     }
 
 
-def _options(chosen: Configuration, q: Tensor, bias: Tensor | None, accurate: bool) -> Any:
-    # The interpreter knows no inline assembly.
-    accurate = accurate or interpreting()
-    fixed = constants(
-        chosen, q.shape[-1], q.element_size(), has_bias=bias is not None, accurate=accurate
-    )
-    return {**fixed, "num_warps": chosen.warps, "num_stages": chosen.stages}
-
-
-def _check(q: Tensor) -> None:
-    if q.shape[-1] > WIDEST:
-        raise ValueError(
-            f"q: head dimension {q.shape[-1]} is above {WIDEST}, the triton backend's limit; "
-            "use backend='reference'"
-        )
-    if q.dtype == torch.float64:
-        raise TypeError("q: the triton backend has no float64; use backend='reference'")
-
-
-def _inner_contiguous(tensor: Tensor) -> Tensor:
+def inner_contiguous(tensor: Tensor) -> Tensor:
     """The tensor, copied only if the elements of one head do not lie side by side."""
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
-def _strides(*tensors: Tensor) -> list[int]:
-    return [stride for tensor in tensors for stride in tensor.stride()[:2]]
-
-
-def _empty(like: Tensor, gaps: bool) -> Tensor:
-    make = torch.zeros if gaps else torch.empty
-    return make(like.shape, dtype=like.dtype, device=like.device)
+def _describable(*tensors: Tensor) -> bool:
+    """Whether tensor descriptors can be made: every token and head begins at 16 bytes' multiple."""
+    return all(
+        tensor.data_ptr() % 16 == 0
+        and all(stride * tensor.element_size() % 16 == 0 for stride in tensor.stride()[:2])
+        for tensor in tensors
+    )
 
 
 def _device(tensor: Tensor) -> contextlib.AbstractContextManager[Any]:
@@ -87,101 +79,190 @@ def _device(tensor: Tensor) -> contextlib.AbstractContextManager[Any]:
     return torch.cuda.device(tensor.device)
 
 
-def _blocks(longest: int, block: int) -> int:
-    return max(1, -(-longest // block))
+def _parts(problem: Problem, tiling: Tiling, q: Tensor) -> Tensor:
+    """Where the programs of a kernel put what they find beside, (sequences, heads, blocks)."""
+    shape = (problem.sequences, q.shape[1], tiling.blocks)
+    return torch.zeros(shape, dtype=torch.float32, device=q.device)
+
+
+def _workspace(size: int, alignment: int, stream: int | None) -> Tensor:
+    """Memory in which programs build tensor descriptors."""
+    return torch.empty(size, dtype=torch.int8, device="cuda")
+
+
+def _launch(
+    kernel: Kernel,
+    chosen: Configuration,
+    tensors: Sequence[Tensor],
+    problem: Problem,
+    tiling: Tiling,
+    parts: Tensor | None = None,
+) -> None:
+    """Launch a kernel.
+
+    Args:
+        kernel: the kernel.
+        chosen: its configuration.
+        tensors: inputs and results, in the order of the kernel's first arguments.
+        problem: what to compute.
+        tiling: programs and their tiles.
+        parts: (sequences, heads, blocks) float32 for the by-product, if it is asked for.
+    """
+    _, heads, dimension = tensors[0].shape
+    # The interpreter knows no inline assembly, so there the sigmoid is exact.
+    fixed = constants(
+        chosen,
+        dimension,
+        4 if interpreting() else tensors[0].element_size(),
+        has_bias=problem.bias is not None,
+        accurate=problem.accurate,
+    )
+    by_product = BY_PRODUCTS.get(kernel)
+    flag = {} if by_product is None else {by_product: parts is not None}
+    if chosen.tma:
+        triton.set_allocator(_workspace)
+    with _device(tensors[0]):
+        KERNELS[kernel][(tiling.tiles * heads,)](
+            *tensors,
+            problem.starts_q,
+            problem.ends_q,
+            problem.starts_k,
+            problem.ends_k,
+            problem.bias,
+            tiling.table,
+            *(() if by_product is None else (parts,)),
+            *(stride for tensor in tensors for stride in tensor.stride()[:2]),
+            problem.scale,
+            heads,
+            tiling.blocks,
+            tiling.tiles,
+            SCHEDULED=tiling.table is not None,
+            **flag,
+            **fixed,
+            num_warps=chosen.warps,
+            num_stages=chosen.stages,
+        )
+
+
+def _trial(
+    kernel: Kernel,
+    dimension: int,
+    dtype: torch.dtype,
+    device: torch.device,
+    chosen: Configuration,
+) -> Callable[[], None]:
+    """What launches a kernel on a batch made for timing it: 4 sequences of 2,048, 8 heads."""
+    generator = torch.Generator(device).manual_seed(0)
+    bounds = torch.arange(0, 5 * 2048, 2048, dtype=torch.int32, device=device)
+    shape = (4 * 2048, 8, dimension)
+    tensors = [
+        torch.randn(shape, dtype=dtype, device=device, generator=generator)
+        for _ in range(TENSORS[kernel])
+    ]
+    problem = Problem(
+        *(bounds[:-1], bounds[1:], bounds[:-1], bounds[1:]),
+        bias=None,
+        longest_q=2048,
+        longest_k=2048,
+        scale=dimension**-0.5,
+        accurate=False,
+        gaps=False,
+        deterministic=False,
+    )
+    block = chosen.block_k if kernel == "dkdv" else chosen.block_q
+    tiling = share_out(problem, shape[0], block, keys=kernel == "dkdv")
+    return lambda: _in_own_context(_launch, kernel, chosen, tensors, problem, tiling)
+
+
+def _in_own_context(function: Callable[..., T], *arguments: Any) -> T:
+    """Call a function that sets Triton's allocator, which stays as it is for everyone else."""
+    return contextvars.copy_context().run(function, *arguments)
+
+
+def _configuration(kernel: Kernel, q: Tensor, *looped: Tensor) -> Configuration:
+    """The kernel's configuration; ``looped`` are the tensors that its inner loop reads."""
+    if interpreting():
+        return INTERPRETED
+    about = q.shape[-1], q.dtype, q.device
+    trial = functools.partial(_trial, kernel, *about)
+    chosen = tuning.choose(kernel, *about, trial, KERNELS[kernel])
+    if chosen.tma and not _describable(*looped):
+        return dataclasses.replace(chosen, tma=False, tail_last=True)
+    return chosen
+
+
+def check(q: Tensor) -> None:
+    """Check that the kernels know the type and the head dimension of ``q``.
+
+    Raises:
+        TypeError, ValueError: if not; names ``q``.
+    """
+    if q.shape[-1] > WIDEST:
+        raise ValueError(
+            f"q: head dimension {q.shape[-1]} is above {WIDEST}, the triton backend's limit; "
+            "use backend='reference'"
+        )
+    if q.dtype == torch.float64:
+        raise TypeError("q: the triton backend has no float64; use backend='reference'")
 
 
 def forward(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    starts_q: Tensor,
-    ends_q: Tensor,
-    starts_k: Tensor,
-    ends_k: Tensor,
-    bias: Tensor | None,
-    longest_q: int,
-    scale: float,
-    accurate: bool,
-    gaps: bool,
-) -> Tensor:
-    """Launch algorithm 1; arguments as the operator's in :mod:`scsigmoid.attention.ops`."""
-    _check(q)
-    q, k, v = (_inner_contiguous(x) for x in (q, k, v))
-    out = _empty(q, gaps)
-    if out.numel() == 0:
-        return out
-    chosen = _configuration("forward", q)
-    blocks = _blocks(longest_q, chosen.block_q)
-    with _device(q):
-        forward_kernel[(len(starts_q) * blocks, q.shape[1])](
-            q,
-            k,
-            v,
-            out,
-            starts_q,
-            ends_q,
-            starts_k,
-            ends_k,
-            bias,
-            *_strides(q, k, v, out),
-            scale,
-            blocks,
-            **_options(chosen, q, bias, accurate),
-        )
-    return out
+    q: Tensor, k: Tensor, v: Tensor, problem: Problem, score_max: bool
+) -> tuple[Tensor, Tensor]:
+    """Launch algorithm 1.
+
+    Returns:
+        The result, contiguous, and the largest score of each head, (heads,) float32; nothing in
+        its place unless ``score_max`` asks for it.
+    """
+    check(q)
+    return _in_own_context(_forward, *map(inner_contiguous, (q, k, v)), problem, score_max)
+
+
+def _forward(
+    q: Tensor, k: Tensor, v: Tensor, problem: Problem, score_max: bool
+) -> tuple[Tensor, Tensor]:
+    out = output(q, problem.starts_q, problem.ends_q, problem.gaps)
+    largest = torch.zeros(q.shape[1], device=q.device) if score_max else nothing(q)
+    if out.numel():
+        chosen = _configuration("forward", q, k, v)
+        tiling = share_out(problem, q.shape[0], chosen.block_q)
+        parts = _parts(problem, tiling, q) if score_max else None
+        _launch("forward", chosen, (q, k, v, out), problem, tiling, parts)
+        largest = largest if parts is None else parts.amax(dim=(0, 2))
+    return out, largest
 
 
 def backward(
-    grad: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    starts_q: Tensor,
-    ends_q: Tensor,
-    starts_k: Tensor,
-    ends_k: Tensor,
-    bias: Tensor | None,
-    longest_q: int,
-    longest_k: int,
-    scale: float,
-    accurate: bool,
-    gaps: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Launch algorithms 2 and 3; arguments as the operator's."""
-    grad, q, k, v = (_inner_contiguous(x) for x in (grad, q, k, v))
-    dq, dk, dv = (_empty(x, gaps) for x in (q, k, v))
-    bounds = (starts_q, ends_q, starts_k, ends_k, bias)
-    with _device(q):
-        if dq.numel():
-            chosen = _configuration("dq", q)
-            blocks = _blocks(longest_q, chosen.block_q)
-            dq_kernel[(len(starts_q) * blocks, q.shape[1])](
-                grad,
-                q,
-                k,
-                v,
-                dq,
-                *bounds,
-                *_strides(grad, q, k, v, dq),
-                scale,
-                blocks,
-                **_options(chosen, q, bias, accurate),
-            )
-        if dk.numel():
-            chosen = _configuration("dkdv", q)
-            blocks = _blocks(longest_k, chosen.block_k)
-            dkdv_kernel[(len(starts_k) * blocks, q.shape[1])](
-                grad,
-                q,
-                k,
-                v,
-                dk,
-                dv,
-                *bounds,
-                *_strides(grad, q, k, v, dk, dv),
-                scale,
-                blocks,
-                **_options(chosen, q, bias, accurate),
-            )
-    return dq, dk, dv
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, problem: Problem, bias_grad: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Launch algorithms 2 and 3.
+
+    Returns:
+        Gradients of ``q``, ``k`` and ``v``, contiguous, and of the bias, (sequences,) float32;
+        nothing in its place unless ``bias_grad`` asks for it.
+    """
+    tensors = map(inner_contiguous, (grad, q, k, v))
+    return _in_own_context(_backward, *tensors, problem, bias_grad)
+
+
+def _backward(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, problem: Problem, bias_grad: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    dq = output(q, problem.starts_q, problem.ends_q, problem.gaps)
+    dk, dv = (output(x, problem.starts_k, problem.ends_k, problem.gaps) for x in (k, v))
+    dbias = torch.zeros(problem.sequences, device=q.device) if bias_grad else nothing(q)
+    if dq.numel():
+        chosen = _configuration("dq", q, k, v)
+        tiling = share_out(problem, q.shape[0], chosen.block_q)
+        parts = _parts(problem, tiling, q) if bias_grad else None
+        _launch("dq", chosen, (grad, q, k, v, dq), problem, tiling, parts)
+        dbias = dbias if parts is None else parts.sum(dim=(1, 2))
+    if dk.numel():
+        block = chosen.block_q if dq.numel() else 0
+        chosen = _configuration("dkdv", q, q, grad)
+        # Where queries and keys are the same tokens, and blocks as large, so are the tiles.
+        if not (problem.own_keys and block == chosen.block_k):
+            tiling = share_out(problem, k.shape[0], chosen.block_k, keys=True)
+        _launch("dkdv", chosen, (grad, q, k, v, dk, dv), problem, tiling)
+    return dq, dk, dv, dbias

@@ -1,0 +1,312 @@
+"""Algorithms 2 and 3 on Hopper, fused: one pass over the scores yields dQ, dK and dV.
+
+A program takes tiles of 128 keys of one head from the list, longest first.  Its producing warp
+streams blocks of queries and of output gradients; each of two consuming groups of four warps owns
+64 keys and computes, transposed so that keys are rows,
+
+    S^T = K Q^T,  dP^T = V dO^T,  P^T = sigmoid(S^T),  dS^T = P^T (1 - P^T) dP^T,
+    dV += P^T dO,  dK += dS^T Q.
+
+P^T and dS^T stay in registers as operands.  dQ = dS K sums over the keys of both groups, so dS^T
+also goes through shared memory; each group computes one half of the block of dQ (columns at head
+dimension 128, rows at 64) and adds it to a float32 buffer in global memory, asynchronously.  The
+order of these additions varies: dQ differs from run to run in its last bits, dK and dV do not.
+
+Five matrix products are executed where the split kernels of :mod:`triton_sigmoid` execute seven.
+"""
+
+from scsigmoid.attention.hopper_gluon import (
+    WRAP,
+    advance,
+    fence_async_shared,
+    gl,
+    gluon,
+    mbarrier,
+    sigmoid,
+    tile_of,
+    tma,
+    tma_add,
+    warpgroup_mma,
+    warpgroup_mma_init,
+    warpgroup_mma_wait,
+)
+from scsigmoid.attention.hopper_tiles import AHEAD, announce, word
+
+
+@gluon.jit
+def _producer(
+    SCHEDULE,
+    maps,
+    tiles,
+    words,
+    barriers,
+    announcements,
+    BLOCK_Q: gl.constexpr,
+    STAGES: gl.constexpr,
+):
+    """Take tiles from the list and keep keys, values, queries and output gradients coming."""
+    q_map, grad_map, k_map, v_map = maps
+    qs, grads, ks, vs = tiles
+    kv_full, kv_empty, full, empty = barriers
+    D: gl.constexpr = k_map.block_shape[4]
+    total = gl.load(SCHEDULE + 1)
+    tile = gl.program_id(0)
+    slot = 0
+    slot_phase = 1
+    kv_phase = 1
+    stage = 0
+    phase = 1
+    while tile < total:
+        entry = SCHEDULE + 8 + tile * 8
+        row_end = gl.load(entry)
+        row = gl.load(entry + 1)
+        column_end = gl.load(entry + 2)
+        column = gl.load(entry + 3)
+        blocks = gl.load(entry + 4)
+        head = gl.load(entry + 5)
+        summand = gl.load(entry + 6)
+        slot, slot_phase = announce(
+            words, announcements, slot, slot_phase, row_end, row, blocks, summand, head,
+            column_end, column,
+        )  # fmt: skip
+        tile = gl.atomic_add(SCHEDULE, 1, sem="relaxed")
+        mbarrier.wait(kv_empty, kv_phase)
+        kv_phase ^= 1
+        mbarrier.expect(kv_full, 2 * 128 * D * 2)
+        for group in gl.static_range(2):
+            tma.async_copy_global_to_shared(
+                k_map,
+                [WRAP, row_end, row + group * 64, head, 0],
+                kv_full,
+                tile_of(ks.index(group), k_map),
+            )
+            tma.async_copy_global_to_shared(
+                v_map,
+                [WRAP, row_end, row + group * 64, head, 0],
+                kv_full,
+                tile_of(vs.index(group), v_map),
+            )
+        for _ in range(blocks):
+            mbarrier.wait(empty.index(stage), phase)
+            mbarrier.expect(full.index(stage), 2 * BLOCK_Q * D * 2)
+            tma.async_copy_global_to_shared(
+                q_map,
+                [WRAP, column_end, column, head, 0],
+                full.index(stage),
+                tile_of(qs.index(stage), q_map),
+            )
+            tma.async_copy_global_to_shared(
+                grad_map,
+                [WRAP, column_end, column, head, 0],
+                full.index(stage),
+                tile_of(grads.index(stage), grad_map),
+            )
+            column += BLOCK_Q
+            stage, phase = advance(stage, phase, STAGES)
+    announce(words, announcements, slot, slot_phase, 0, 0, 0, 0, 0, 0, 0)
+
+
+@gluon.jit
+def _dq_product(dscores, ks, buffer, no_dq, GROUP: gl.constexpr, D: gl.constexpr):
+    """Issue this group's half of dQ = dS K over the keys of both groups; two products."""
+    if D == 128:
+        first = dscores.index(buffer).permute((1, 0))
+        second = dscores.index(buffer + 1).permute((1, 0))
+        left = ks.index(0).slice(GROUP * 64, 64, dim=1)
+        right = ks.index(1).slice(GROUP * 64, 64, dim=1)
+    else:
+        first = dscores.index(buffer).slice(GROUP * 64, 64, dim=1).permute((1, 0))
+        second = dscores.index(buffer + 1).slice(GROUP * 64, 64, dim=1).permute((1, 0))
+        left = ks.index(0)
+        right = ks.index(1)
+    dq = warpgroup_mma(first, left, no_dq, use_acc=False, is_async=True)
+    return warpgroup_mma(second, right, dq, is_async=True)
+
+
+@gluon.jit
+def _add_dq(dq, staged, dq_map, column_end, column, head, GROUP: gl.constexpr, D: gl.constexpr):
+    """Add this group's half of a block of dQ to global memory."""
+    tma.store_wait(0)
+    staged.store(dq)
+    fence_async_shared()
+    if D == 128:
+        tma_add(dq_map, [WRAP, column_end, column, head, GROUP * 64], tile_of(staged, dq_map))
+    else:
+        tma_add(dq_map, [WRAP, column_end, column + GROUP * 64, head, 0], tile_of(staged, dq_map))
+
+
+@gluon.jit
+def _store(tile, staged, out_map, row_end, row, head):
+    tma.store_wait(0)
+    staged.store(tile.to(out_map.dtype))
+    fence_async_shared()
+    tma.async_copy_shared_to_global(
+        out_map, [WRAP, row_end, row, head, 0], tile_of(staged, out_map)
+    )
+
+
+@gluon.jit
+def _consumer(
+    GROUP: gl.constexpr,
+    common,
+    BLOCK_Q: gl.constexpr,
+    STAGES: gl.constexpr,
+    FORM: gl.constexpr,
+):
+    """Compute 64 keys of each tile, and this group's half of each block of dQ."""
+    maps, factor, scale, tiles, staging, words, barriers, shared, announcements = common
+    dq_map, dk_map, dv_map = maps
+    qs, grads, ks, vs = tiles
+    dscores, dqs, outs = staging
+    kv_full, kv_empty, full, empty = barriers
+    tile_full, tile_empty = announcements
+    D: gl.constexpr = dk_map.block_shape[4]
+    dtype: gl.constexpr = dk_map.dtype
+    scores_layout: gl.constexpr = gl.NVMMADistributedLayout(
+        version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, BLOCK_Q, 16]
+    )
+    keys_layout: gl.constexpr = gl.NVMMADistributedLayout(
+        version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, D, 16]
+    )
+    dq_layout: gl.constexpr = gl.NVMMADistributedLayout(
+        version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, 64, 16]
+    )
+    operand: gl.constexpr = gl.DotOperandLayout(operand_index=0, parent=keys_layout, k_width=2)
+    k = ks.index(GROUP)
+    v = vs.index(GROUP)
+    own_dq = dqs.index(GROUP)
+    staged = outs.index(GROUP)
+    no_scores = gl.zeros([64, BLOCK_Q], gl.float32, scores_layout)
+    no_dq = gl.zeros([64, 64], gl.float32, dq_layout)
+    # Turns (tiles) and blocks so far name the places in the rings, their phases, and the half of
+    # `dscores` in use: two registers for what would otherwise be six.
+    turn = 0
+    count = 0
+    mbarrier.wait(tile_full.index(0), 0)
+    blocks = word(words, 0, 0)
+    while blocks > 0:
+        slot = turn & 1
+        summand = word(words, slot, 3).to(gl.float32, bitcast=True)
+        head = word(words, slot, 4)
+        column_end = word(words, slot, 5)
+        column = word(words, slot, 6)
+        dk = gl.zeros([64, D], gl.float32, keys_layout)
+        dv = gl.zeros([64, D], gl.float32, keys_layout)
+        # Accumulators must be set before the first product is under way, or ptxas serialises.
+        dk, dv = warpgroup_mma_wait(0, deps=(dk, dv))
+        dv = warpgroup_mma_init(dv)
+        mbarrier.wait(kv_full, turn & 1)
+        for _ in range(blocks):
+            buffer = (count & 1) * 2
+            stage = count & (STAGES - 1)
+            phase = (count >> (STAGES // 2)) & 1
+            mbarrier.wait(full.index(stage), phase)
+            scores = warpgroup_mma(
+                k, qs.index(stage).permute((1, 0)), no_scores, use_acc=False, is_async=True
+            )
+            upstream = warpgroup_mma(
+                v, grads.index(stage).permute((1, 0)), no_scores, use_acc=False, is_async=True
+            )
+            scores = warpgroup_mma_wait(1, deps=(scores,))
+            weights = sigmoid(scores, factor, summand, FORM)
+            operands = gl.convert_layout(weights.to(dtype), operand)
+            upstream, weights = warpgroup_mma_wait(0, deps=(upstream, weights))
+            dv = warpgroup_mma(operands, grads.index(stage), dv, is_async=True)
+            flow = weights * upstream
+            dscore = (flow - weights * flow).to(dtype)
+            dscores.index(buffer + GROUP).store(dscore)
+            fence_async_shared()
+            mbarrier.arrive(shared, count=1)
+            operands = gl.convert_layout(dscore, operand)
+            dk_next = warpgroup_mma(operands, qs.index(stage), dk, is_async=True)
+            mbarrier.wait(shared, count & 1)
+            dq = _dq_product(dscores, ks, buffer, no_dq, GROUP, D)
+            dk, dq = warpgroup_mma_wait(0, deps=(dk_next, dq))
+            mbarrier.arrive(empty.index(stage), count=1)
+            _add_dq(dq, own_dq, dq_map, column_end, column, head, GROUP, D)
+            column += BLOCK_Q
+            count += 1
+        dv = warpgroup_mma_wait(0, deps=(dv,))
+        mbarrier.arrive(kv_empty, count=1)
+        slot = turn & 1
+        row_end = word(words, slot, 1)
+        row = word(words, slot, 2) + GROUP * 64
+        head = word(words, slot, 4)
+        mbarrier.arrive(tile_empty.index(slot), count=1)
+        _store(dv, staged, dv_map, row_end, row, head)
+        _store(dk * scale, staged, dk_map, row_end, row, head)
+        turn += 1
+        mbarrier.wait(tile_full.index(turn & 1), (turn >> 1) & 1)
+        blocks = word(words, turn & 1, 0)
+    tma.store_wait(0)
+
+
+@gluon.jit
+def backward_kernel(
+    q_map,
+    grad_map,
+    k_map,
+    v_map,
+    dq_map,
+    dk_map,
+    dv_map,
+    SCHEDULE,
+    factor,
+    scale,
+    BLOCK_Q: gl.constexpr,
+    STAGES: gl.constexpr,
+    FORM: gl.constexpr,
+    num_warps: gl.constexpr,
+):
+    """One program for each multiprocessor.  ``dq_map`` is the float32 sum, not yet scaled."""
+    D: gl.constexpr = k_map.block_shape[4]
+    dtype: gl.constexpr = k_map.dtype
+    keys_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([64, D], dtype)
+    queries_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BLOCK_Q, D], dtype)
+    dscores_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([64, BLOCK_Q], dtype)
+    dq_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([64, 64], gl.float32)
+    words_layout: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
+    barrier_layout: gl.constexpr = mbarrier.MBarrierLayout()
+    ks = gl.allocate_shared_memory(dtype, [2, 64, D], keys_layout)
+    vs = gl.allocate_shared_memory(dtype, [2, 64, D], keys_layout)
+    qs = gl.allocate_shared_memory(dtype, [STAGES, BLOCK_Q, D], queries_layout)
+    grads = gl.allocate_shared_memory(dtype, [STAGES, BLOCK_Q, D], queries_layout)
+    dscores = gl.allocate_shared_memory(dtype, [4, 64, BLOCK_Q], dscores_layout)
+    dqs = gl.allocate_shared_memory(gl.float32, [2, 64, 64], dq_layout)
+    outs = gl.allocate_shared_memory(dtype, [2, 64, D], keys_layout)
+    words = gl.allocate_shared_memory(gl.int32, [AHEAD * 8, 1], words_layout)
+    kv_full = gl.allocate_shared_memory(gl.int64, [1], barrier_layout)
+    kv_empty = gl.allocate_shared_memory(gl.int64, [1], barrier_layout)
+    shared = gl.allocate_shared_memory(gl.int64, [1], barrier_layout)
+    full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], barrier_layout)
+    empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], barrier_layout)
+    tile_full = gl.allocate_shared_memory(gl.int64, [AHEAD, 1], barrier_layout)
+    tile_empty = gl.allocate_shared_memory(gl.int64, [AHEAD, 1], barrier_layout)
+    mbarrier.init(kv_full, count=1)
+    mbarrier.init(kv_empty, count=2)
+    mbarrier.init(shared, count=2)
+    for stage in gl.static_range(STAGES):
+        mbarrier.init(full.index(stage), count=1)
+        mbarrier.init(empty.index(stage), count=2)
+    for slot in gl.static_range(AHEAD):
+        mbarrier.init(tile_full.index(slot), count=1)
+        mbarrier.init(tile_empty.index(slot), count=2)
+    loads = (q_map, grad_map, k_map, v_map)
+    maps = (dq_map, dk_map, dv_map)
+    tiles = (qs, grads, ks, vs)
+    staging = (dscores, dqs, outs)
+    barriers = (kv_full, kv_empty, full, empty)
+    announcements = (tile_full, tile_empty)
+    common = (maps, factor, scale, tiles, staging, words, barriers, shared, announcements)
+    gl.warp_specialize(
+        [
+            (_consumer, (0, common, BLOCK_Q, STAGES, FORM)),
+            (_consumer, (1, common, BLOCK_Q, STAGES, FORM)),
+            (
+                _producer,
+                (SCHEDULE, loads, tiles, words, barriers, announcements, BLOCK_Q, STAGES),
+            ),
+        ],
+        [4, 1],
+        [240, 24],
+    )

@@ -1,0 +1,288 @@
+"""Algorithm 1 on Hopper: asynchronous copies, asynchronous matrix products, specialised warps.
+
+A program has one producing warp and two to four consuming groups of four warps.  The producer
+takes tiles from the list (:mod:`scsigmoid.attention.hopper_schedule`) and keeps a ring of blocks
+filled, into the next tile already while the consumers finish this one.  Each consumer owns 64
+query rows.  Its matrix products run two deep: Q K^T of block i and P V of block i-1 are issued
+together, and the sigmoid of block i hides the second.  Without a running maximum and sum, nothing
+else stands between the two.  A place of the ring therefore holds the keys of block i and the
+values of block i-1, so that one barrier says that both have come and one that both are used.
+
+No score is masked: rows past a sequence's end arrive as zeros and leave nowhere (see
+:func:`scsigmoid.attention.hopper_gluon.descriptor`), and V = 0 is neutral in P V.
+"""
+
+from scsigmoid.attention.hopper_gluon import (
+    WRAP,
+    advance,
+    fence_async_shared,
+    gl,
+    gluon,
+    mbarrier,
+    sigmoid,
+    tile_of,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+from scsigmoid.attention.hopper_tiles import AHEAD, announce, word
+
+
+@gluon.jit
+def _producer(
+    SCHEDULE,
+    maps,
+    tiles,
+    words,
+    barriers,
+    PIECES: gl.constexpr,
+    BLOCK_K: gl.constexpr,
+    STAGES: gl.constexpr,
+):
+    """Take tiles from the list and keep queries, keys and values coming."""
+    q_map, k_map, v_map = maps
+    qs, ks, vs = tiles
+    q_full, q_empty, full, empty, tile_full, tile_empty = barriers
+    Q_BYTES: gl.constexpr = 64 * q_map.block_shape[4] * 2
+    BLOCK_BYTES: gl.constexpr = BLOCK_K * q_map.block_shape[4] * 2
+    total = gl.load(SCHEDULE + 1)
+    tile = gl.program_id(0)
+    slot = 0
+    slot_phase = 1
+    q_phase = 1
+    stage = 0
+    phase = 1
+    while tile < total:
+        entry = SCHEDULE + 8 + tile * 8
+        row_end = gl.load(entry)
+        row = gl.load(entry + 1)
+        column_end = gl.load(entry + 2)
+        column = gl.load(entry + 3)
+        blocks = gl.load(entry + 4)
+        head = gl.load(entry + 5)
+        summand = gl.load(entry + 6)
+        pieces = gl.load(entry + 7)
+        slot, slot_phase = announce(
+            words, (tile_full, tile_empty), slot, slot_phase, row_end, row, blocks, summand, head,
+            pieces, 0,
+        )  # fmt: skip
+        tile = gl.atomic_add(SCHEDULE, 1, sem="relaxed")
+        for piece in gl.static_range(PIECES):
+            mbarrier.wait(q_empty.index(piece), q_phase)
+            mbarrier.expect(q_full.index(piece), Q_BYTES)
+            tma.async_copy_global_to_shared(
+                q_map,
+                [WRAP, row_end, row + piece * 64, head, 0],
+                q_full.index(piece),
+                tile_of(qs.index(piece), q_map),
+            )
+        q_phase ^= 1
+        for block in range(blocks + 1):
+            mbarrier.wait(empty.index(stage), phase)
+            if block == 0 or block == blocks:
+                mbarrier.expect(full.index(stage), BLOCK_BYTES)
+            else:
+                mbarrier.expect(full.index(stage), 2 * BLOCK_BYTES)
+            if block < blocks:
+                tma.async_copy_global_to_shared(
+                    k_map,
+                    [WRAP, column_end, column, head, 0],
+                    full.index(stage),
+                    tile_of(ks.index(stage), k_map),
+                )
+            if block > 0:
+                tma.async_copy_global_to_shared(
+                    v_map,
+                    [WRAP, column_end, column - BLOCK_K, head, 0],
+                    full.index(stage),
+                    tile_of(vs.index(stage), v_map),
+                )
+            column += BLOCK_K
+            stage, phase = advance(stage, phase, STAGES)
+    announce(words, (tile_full, tile_empty), slot, slot_phase, 0, 0, 0, 0, 0, 0, 0)
+
+
+@gluon.jit
+def _consumer(
+    PIECE: gl.constexpr,
+    common,
+    BLOCK_K: gl.constexpr,
+    STAGES: gl.constexpr,
+    FORM: gl.constexpr,
+    SCORE_MAX: gl.constexpr,
+):
+    """Compute 64 query rows of each tile."""
+    out_map, MAXIMA, factor, tiles, staging, words, barriers = common
+    qs, ks, vs = tiles
+    q_full, q_empty, full, empty, tile_full, tile_empty = barriers
+    D: gl.constexpr = out_map.block_shape[4]
+    dtype: gl.constexpr = out_map.dtype
+    scores_layout: gl.constexpr = gl.NVMMADistributedLayout(
+        version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, BLOCK_K, 16]
+    )
+    out_layout: gl.constexpr = gl.NVMMADistributedLayout(
+        version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, D, 16]
+    )
+    weights_layout: gl.constexpr = gl.DotOperandLayout(
+        operand_index=0, parent=out_layout, k_width=2
+    )
+    q = qs.index(PIECE)
+    staged = staging.index(PIECE)
+    no_scores = gl.zeros([64, BLOCK_K], gl.float32, scores_layout)
+    slot = 0
+    slot_phase = 0
+    q_phase = 0
+    stage = 0
+    phase = 0
+    mbarrier.wait(tile_full.index(slot), slot_phase)
+    blocks = word(words, slot, 0)
+    while blocks > 0:
+        row_end = word(words, slot, 1)
+        row = word(words, slot, 2)
+        summand = word(words, slot, 3).to(gl.float32, bitcast=True)
+        head = word(words, slot, 4)
+        pieces = word(words, slot, 5)
+        mbarrier.arrive(tile_empty.index(slot), count=1)
+        slot, slot_phase = advance(slot, slot_phase, AHEAD)
+        mbarrier.wait(q_full.index(PIECE), q_phase)
+        q_phase ^= 1
+        if pieces > PIECE:
+            out = gl.zeros([64, D], gl.float32, out_layout)
+            mbarrier.wait(full.index(stage), phase)
+            scores = warpgroup_mma(
+                q, ks.index(stage).permute((1, 0)), no_scores, use_acc=False, is_async=True
+            )
+            scores = warpgroup_mma_wait(0, deps=(scores,))
+            mbarrier.arrive(empty.index(stage), count=1)
+            if SCORE_MAX:
+                highest = gl.max(gl.abs(scores), axis=1)
+            new = sigmoid(scores, factor, summand, FORM)
+            weights = gl.convert_layout(new.to(dtype), weights_layout)
+            stage, phase = advance(stage, phase, STAGES)
+            mbarrier.wait(full.index(stage), phase)
+            for _ in range(1, blocks):
+                scores = warpgroup_mma(
+                    q, ks.index(stage).permute((1, 0)), no_scores, use_acc=False, is_async=True
+                )
+                out = warpgroup_mma(weights, vs.index(stage), out, is_async=True)
+                scores = warpgroup_mma_wait(1, deps=(scores,))
+                if SCORE_MAX:
+                    highest = gl.maximum(highest, gl.max(gl.abs(scores), axis=1))
+                new = sigmoid(scores, factor, summand, FORM)
+                used = stage
+                stage, phase = advance(stage, phase, STAGES)
+                # A wait on a barrier ends a basic block.  Without one here, ptxas moves the
+                # sigmoid below the wait for P V, and nothing overlaps.
+                mbarrier.wait(full.index(stage), phase)
+                out, weights, new = warpgroup_mma_wait(0, deps=(out, weights, new))
+                mbarrier.arrive(empty.index(used), count=1)
+                weights = gl.convert_layout(new.to(dtype), weights_layout)
+            mbarrier.arrive(q_empty.index(PIECE), count=1)
+            out = warpgroup_mma(weights, vs.index(stage), out, is_async=True)
+            out = warpgroup_mma_wait(0, deps=(out,))
+            mbarrier.arrive(empty.index(stage), count=1)
+            stage, phase = advance(stage, phase, STAGES)
+            if FORM == "newton":
+                out = out * 2.0**-64
+            if SCORE_MAX:
+                gl.atomic_max(MAXIMA + head, gl.max(highest, axis=0))
+            tma.store_wait(0)
+            staged.store(out.to(dtype))
+            fence_async_shared()
+            tma.async_copy_shared_to_global(
+                out_map, [WRAP, row_end, row + PIECE * 64, head, 0], tile_of(staged, out_map)
+            )
+        else:
+            mbarrier.arrive(q_empty.index(PIECE), count=1)
+            for _ in range(blocks + 1):
+                mbarrier.wait(full.index(stage), phase)
+                mbarrier.arrive(empty.index(stage), count=1)
+                stage, phase = advance(stage, phase, STAGES)
+        mbarrier.wait(tile_full.index(slot), slot_phase)
+        blocks = word(words, slot, 0)
+    tma.store_wait(0)
+
+
+@gluon.jit
+def forward_kernel(
+    q_map,
+    k_map,
+    v_map,
+    out_map,
+    SCHEDULE,
+    MAXIMA,
+    factor,
+    PIECES: gl.constexpr,
+    BLOCK_K: gl.constexpr,
+    STAGES: gl.constexpr,
+    FORM: gl.constexpr,
+    SCORE_MAX: gl.constexpr,
+    REGISTERS: gl.constexpr,
+    num_warps: gl.constexpr,
+):
+    """One program for each multiprocessor; ``PIECES`` consumers of 64 query rows each."""
+    D: gl.constexpr = q_map.block_shape[4]
+    dtype: gl.constexpr = q_map.dtype
+    rows_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([64, D], dtype)
+    columns_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BLOCK_K, D], dtype)
+    words_layout: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
+    barrier_layout: gl.constexpr = mbarrier.MBarrierLayout()
+    qs = gl.allocate_shared_memory(dtype, [PIECES, 64, D], rows_layout)
+    outs = gl.allocate_shared_memory(dtype, [PIECES, 64, D], rows_layout)
+    ks = gl.allocate_shared_memory(dtype, [STAGES, BLOCK_K, D], columns_layout)
+    vs = gl.allocate_shared_memory(dtype, [STAGES, BLOCK_K, D], columns_layout)
+    words = gl.allocate_shared_memory(gl.int32, [AHEAD * 8, 1], words_layout)
+    q_full = gl.allocate_shared_memory(gl.int64, [PIECES, 1], barrier_layout)
+    q_empty = gl.allocate_shared_memory(gl.int64, [PIECES, 1], barrier_layout)
+    full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], barrier_layout)
+    empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], barrier_layout)
+    tile_full = gl.allocate_shared_memory(gl.int64, [AHEAD, 1], barrier_layout)
+    tile_empty = gl.allocate_shared_memory(gl.int64, [AHEAD, 1], barrier_layout)
+    for piece in gl.static_range(PIECES):
+        mbarrier.init(q_full.index(piece), count=1)
+        mbarrier.init(q_empty.index(piece), count=1)
+    for stage in gl.static_range(STAGES):
+        mbarrier.init(full.index(stage), count=1)
+        mbarrier.init(empty.index(stage), count=PIECES)
+    for slot in gl.static_range(AHEAD):
+        mbarrier.init(tile_full.index(slot), count=1)
+        mbarrier.init(tile_empty.index(slot), count=PIECES)
+    tiles = (qs, ks, vs)
+    barriers = (q_full, q_empty, full, empty, tile_full, tile_empty)
+    maps = (q_map, k_map, v_map)
+    common = (out_map, MAXIMA, factor, tiles, outs, words, barriers)
+    # A group's number must be a constant, so that addresses stay in uniform registers.
+    if PIECES == 2:
+        gl.warp_specialize(
+            [
+                (_consumer, (0, common, BLOCK_K, STAGES, FORM, SCORE_MAX)),
+                (_consumer, (1, common, BLOCK_K, STAGES, FORM, SCORE_MAX)),
+                (_producer, (SCHEDULE, maps, tiles, words, barriers, PIECES, BLOCK_K, STAGES)),
+            ],
+            [4, 1],
+            [REGISTERS, 24],
+        )
+    elif PIECES == 3:
+        gl.warp_specialize(
+            [
+                (_consumer, (0, common, BLOCK_K, STAGES, FORM, SCORE_MAX)),
+                (_consumer, (1, common, BLOCK_K, STAGES, FORM, SCORE_MAX)),
+                (_consumer, (2, common, BLOCK_K, STAGES, FORM, SCORE_MAX)),
+                (_producer, (SCHEDULE, maps, tiles, words, barriers, PIECES, BLOCK_K, STAGES)),
+            ],
+            [4, 4, 1],
+            [REGISTERS, REGISTERS, 32],
+        )
+    else:
+        gl.static_assert(PIECES == 4)
+        gl.warp_specialize(
+            [
+                (_consumer, (0, common, BLOCK_K, STAGES, FORM, SCORE_MAX)),
+                (_consumer, (1, common, BLOCK_K, STAGES, FORM, SCORE_MAX)),
+                (_consumer, (2, common, BLOCK_K, STAGES, FORM, SCORE_MAX)),
+                (_consumer, (3, common, BLOCK_K, STAGES, FORM, SCORE_MAX)),
+                (_producer, (SCHEDULE, maps, tiles, words, barriers, PIECES, BLOCK_K, STAGES)),
+            ],
+            [4, 4, 4, 1],
+            [REGISTERS, REGISTERS, REGISTERS, 32],
+        )

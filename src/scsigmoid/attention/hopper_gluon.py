@@ -1,0 +1,163 @@
+"""What the Hopper kernels share: Gluon's vocabulary, ragged descriptors, barrier rings, sigmoid.
+
+Gluon is Triton's experimental lower level.  Three things needed here are private to it and are
+named in this module alone: ``warpgroup_mma_init``, the reinterpretation of shared memory, and the
+builder's asynchronous reduction (``create_async_tma_reduce``), for which there is no Python
+function yet.  :func:`scsigmoid.attention.hopper.unavailable` says when one of them is missing.
+"""
+
+import functools
+from typing import Any
+
+import torch
+from torch import Tensor
+from triton._C.libtriton import ir
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language._core import builtin
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_init,
+    warpgroup_mma_wait,
+)
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+from scsigmoid.attention import hopper_schedule
+
+__all__ = [
+    "WRAP",
+    "advance",
+    "descriptor",
+    "fence_async_shared",
+    "gl",
+    "gluon",
+    "mbarrier",
+    "sigmoid",
+    "tile_of",
+    "tma",
+    "tma_add",
+    "warpgroup_mma",
+    "warpgroup_mma_init",
+    "warpgroup_mma_wait",
+]
+
+#: :data:`scsigmoid.attention.hopper_schedule.WRAP` as a constant of the kernels.
+WRAP = gl.constexpr(hopper_schedule.WRAP)
+# 2^34 elements times 2^30 rows are a multiple of 2^64 bytes for every element size.
+_WRAP_STRIDE = 2**34
+_MOST = 0x7FFF0000
+
+_ELEMENTS = {torch.float16: gl.float16, torch.bfloat16: gl.bfloat16, torch.float32: gl.float32}
+
+
+def element(dtype: torch.dtype) -> Any:
+    """Gluon's name of a torch dtype."""
+    return _ELEMENTS[dtype]
+
+
+@functools.cache
+def _layout(rows: int, columns: int, dtype: torch.dtype) -> Any:
+    return gl.NVMMASharedLayout.get_default_for([1, 1, rows, 1, columns], element(dtype))
+
+
+def descriptor(tensor: Tensor, rows: int, columns: int) -> TensorDescriptor:
+    """Descriptor of tiles (rows, columns) of one head of one sequence of a packed tensor.
+
+    The hardware checks bounds against the descriptor's shape, which knows the whole batch and no
+    sequence.  As in ``triton.tools.ragged_tma``, two leading dimensions shift the address so that
+    a sequence's end comes to lie at the shape's end: with coordinates (2^30, end, 2^30 - n + row,
+    head, column) the address is that of token ``end - n + row``, because the first term wraps
+    around 64 bits, and a row past the sequence is out of bounds: read as zero, never written.
+
+    Args:
+        tensor: (tokens, heads, dim); strides in multiples of 16 bytes, innermost 1.
+        rows: tokens of a tile.
+        columns: elements of a tile's row.
+    """
+    tokens_stride, heads_stride, _ = tensor.stride()
+    return TensorDescriptor(
+        tensor,
+        [_MOST, _MOST, hopper_schedule.WRAP, tensor.shape[1], tensor.shape[2]],
+        [_WRAP_STRIDE - tokens_stride, tokens_stride, tokens_stride, heads_stride, 1],
+        [1, 1, rows, 1, columns],
+        _layout(rows, columns, tensor.dtype),
+    )
+
+
+@builtin
+def tma_add(destination, coordinates, source, _semantic=None):
+    """Add a tile of shared memory to global memory, asynchronously, element by element."""
+    coordinates = _semantic._convert_to_ir_values(coordinates, require_i64=False)
+    _semantic.builder.create_async_tma_reduce(
+        ir.DESCRIPTOR_REDUCE_KIND.ADD, destination.handle, coordinates, source.handle
+    )
+
+
+@gluon.jit
+def tile_of(memory, descriptor):
+    """A tile of shared memory (rows, columns) under the descriptor's five dimensions."""
+    return memory._reinterpret(descriptor.dtype, descriptor.block_shape, descriptor.layout)
+
+
+@gluon.jit
+def advance(index, phase, SIZE: gl.constexpr):
+    """The next place of a ring of barriers; the phase flips as the ring closes."""
+    index += 1
+    closes = index == SIZE
+    return gl.where(closes, 0, index), gl.where(closes, phase ^ 1, phase)
+
+
+@gluon.jit
+def sigmoid(scores, factor, summand, FORM: gl.constexpr):
+    """sigmoid of scores, whose scale and bias are folded into ``factor`` and ``summand``.
+
+    - ``tanh``: 0.5 + 0.5 tanh(x), one special-function operation an element.
+    - ``newton``: 2^64 / (1 + 2^x), in bfloat16.  The reciprocal is a linear guess on the bits and
+      one Newton step, whose constants leave no bias; its relative error, 9e-4 (root mean square),
+      is half of what rounding to bfloat16 costs anyway.  Guess and step are scaled by 2^32 each,
+      so that no power, not even an infinite one, makes the guess something that is not a number:
+      the product is then negative infinity, which the conversion takes for 0.  NaN stays NaN.
+    - ``pair``: 1 / (1 + 2^x) to 1e-6, one reciprocal for two elements; the bound on x keeps their
+      product finite, where sigmoid is below 1e-18.
+    """
+    x = scores * factor + summand
+    if FORM == "tanh":
+        weights = gl.inline_asm_elementwise(
+            "tanh.approx.f32 $0, $1;", "=f,f", [x], dtype=gl.float32, is_pure=True, pack=1
+        )
+        weights = weights * 0.5 + 0.5
+    elif FORM == "newton":
+        weights = gl.inline_asm_elementwise(
+            """{ .reg .f32 d, e, y, z, t, u; .reg .b32 bits;
+            ex2.approx.ftz.f32 d, $1; add.ftz.f32 d, d, 0f3F800000;
+            ex2.approx.ftz.f32 e, $2; add.ftz.f32 e, e, 0f3F800000;
+            mov.b32 bits, d; sub.s32 bits, 0x8EF28000, bits; mov.b32 y, bits;
+            mov.b32 bits, e; sub.s32 bits, 0x8EF28000, bits; mov.b32 z, bits;
+            fma.rn.ftz.f32 t, d, y, 0fD000138A; neg.ftz.f32 t, t; mul.ftz.f32 t, y, t;
+            fma.rn.ftz.f32 u, e, z, 0fD000138A; neg.ftz.f32 u, u; mul.ftz.f32 u, z, u;
+            cvt.rn.relu.bf16x2.f32 $0, u, t; }""",
+            "=r,f,f",
+            [x],
+            dtype=gl.bfloat16,
+            is_pure=True,
+            pack=2,
+        )
+    else:
+        gl.static_assert(FORM == "pair")
+        weights = gl.inline_asm_elementwise(
+            """{ .reg .f32 a, b, r;
+            min.NaN.f32 a, $2, 0f42700000; min.NaN.f32 b, $3, 0f42700000;
+            ex2.approx.ftz.f32 a, a; ex2.approx.ftz.f32 b, b;
+            add.f32 a, a, 0f3F800000; add.f32 b, b, 0f3F800000;
+            mul.f32 r, a, b; rcp.approx.ftz.f32 r, r;
+            mul.f32 $0, r, b; mul.f32 $1, r, a; }""",
+            "=f,=f,f,f",
+            [x],
+            dtype=gl.float32,
+            is_pure=True,
+            pack=2,
+        )
+    return weights

@@ -1,0 +1,216 @@
+"""Launching the Hopper kernels: tiles, descriptors, the float32 sum of dQ."""
+
+import functools
+import math
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from scsigmoid.attention import hopper_schedule, triton_launch
+from scsigmoid.attention.compiled import launch
+from scsigmoid.attention.gaps import output
+from scsigmoid.attention.hopper_backward import backward_kernel
+from scsigmoid.attention.hopper_forward import forward_kernel
+from scsigmoid.attention.hopper_gluon import descriptor
+from scsigmoid.attention.problem import Problem, nothing
+
+
+@dataclass(frozen=True)
+class Forward:
+    """How the forward kernel is cut.
+
+    Attributes:
+        pieces: consuming groups of warps, 64 query rows each.
+        block_k: keys of a block.
+        stages: blocks of keys and of values in flight.
+        registers: of a thread of the second and later groups.
+        most_registers: that the compiler plans with: 65,536 by the threads of the program.
+    """
+
+    pieces: int
+    block_k: int
+    stages: int
+    registers: int
+    most_registers: int
+
+
+@dataclass(frozen=True)
+class Backward:
+    """How the backward kernel is cut: queries of a block, blocks in flight."""
+
+    block_q: int
+    stages: int
+
+
+#: By head dimension; docs/kernel-log.md has the measurements behind them.
+FORWARD = {
+    64: Forward(4, 64, 4, 112, 96),
+    128: Forward(3, 64, 3, 160, 128),
+}
+BACKWARD = {
+    64: Backward(128, 2),
+    128: Backward(64, 2),
+}
+#: Fewest keys of the longest sequence for which ``newton`` stands for an exact sigmoid.
+NEWTON_FROM = 512
+#: Keys of a tile of the backward kernel, in pieces of 64.
+KEY_PIECES = 2
+#: Two consumers and a producer, each rounded up to four warps: 65,536 registers by 384 threads.
+BACKWARD_REGISTERS = 168
+
+_ELEMENTS = 1024
+
+
+@functools.cache
+def _multiprocessors(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def _activation(problem: Problem, exact: str) -> tuple[str, float]:
+    """Form of the sigmoid, and what it multiplies its argument with."""
+    return (exact, -math.log2(math.e)) if problem.accurate else ("tanh", 0.5)
+
+
+def _mappable(tensor: Tensor) -> Tensor:
+    """The tensor, copied only if its rows or heads do not start at multiples of 16 bytes."""
+    rows, heads, inner = tensor.stride()
+    aligned = tensor.data_ptr() % 16 == 0
+    for stride in (rows, heads):
+        aligned = aligned and stride > 0 and stride * tensor.element_size() % 16 == 0
+    return tensor if aligned and inner == 1 else tensor.clone(memory_format=torch.contiguous_format)
+
+
+def _served(*tensors: Tensor) -> bool:
+    """Whether there is work, in a batch that ragged descriptors can address."""
+    return all(0 < tensor.shape[0] <= hopper_schedule.WRAP and tensor.numel() for tensor in tensors)
+
+
+def forward(
+    q: Tensor, k: Tensor, v: Tensor, problem: Problem, score_max: bool
+) -> tuple[Tensor, Tensor]:
+    """Attention and, if asked for, each head's largest absolute score; see :mod:`problem`."""
+    if not _served(q, k, v) or not problem.sequences:
+        return triton_launch.forward(q, k, v, problem, score_max)
+    cut = FORWARD[q.shape[-1]]
+    # One Newton step is as good as exact where bfloat16 rounds the weights and the bias keeps most
+    # of them well below 1.
+    newton = q.dtype == torch.bfloat16 and problem.longest_k >= NEWTON_FROM
+    form, factor = _activation(problem, "newton" if newton else "pair")
+    q, k, v = (_mappable(x) for x in (q, k, v))
+    out = output(q, problem.starts_q, problem.ends_q, problem.gaps)
+    heads = q.shape[1]
+    maxima = torch.zeros(heads, device=q.device) if score_max else nothing(q)
+    with torch.cuda.device(q.device):
+        table, programs = hopper_schedule.schedule(
+            (problem.starts_q, problem.ends_q),
+            (problem.starts_k, problem.ends_k),
+            problem.bias,
+            tokens=q.shape[0],
+            heads=heads,
+            programs=_multiprocessors(q.device),
+            pieces=cut.pieces,
+            column_block=cut.block_k,
+            keys_are_rows=False,
+            factor=factor,
+        )
+        launch(
+            forward_kernel,
+            (programs, 1),
+            (
+                descriptor(q, hopper_schedule.PIECE, q.shape[-1]),
+                descriptor(k, cut.block_k, q.shape[-1]),
+                descriptor(v, cut.block_k, q.shape[-1]),
+                descriptor(out, hopper_schedule.PIECE, q.shape[-1]),
+                table,
+                maxima,
+                factor * problem.scale,
+            ),
+            {
+                "PIECES": cut.pieces,
+                "BLOCK_K": cut.block_k,
+                "STAGES": cut.stages,
+                "FORM": form,
+                "SCORE_MAX": score_max,
+                "REGISTERS": cut.registers,
+                "num_warps": 4,
+            },
+            key=(q.dtype, q.shape[-1]),
+            maxnreg=cut.most_registers,
+        )
+    return out, maxima * abs(problem.scale) if score_max else maxima
+
+
+@triton.jit(do_not_specialize=["elements"])
+def _scaled(SUM, OUT, scale, elements, BLOCK: tl.constexpr):
+    """OUT = SUM * scale, in the type of OUT."""
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < elements
+    total = tl.load(SUM + at, mask=inside)
+    tl.store(OUT + at, (total * scale).to(OUT.dtype.element_ty), mask=inside)
+
+
+def backward(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, problem: Problem, bias_grad: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of q, k, v and, if asked for, of the bias; see :mod:`problem`.
+
+    The fused kernel adds up dQ in an order that varies.  Where gradients must be the same bits
+    from run to run, and for a learned bias, the portable kernels compute them instead.
+    """
+    if problem.deterministic or bias_grad or not _served(q, k) or not problem.sequences:
+        return triton_launch.backward(grad, q, k, v, problem, bias_grad)
+    cut = BACKWARD[q.shape[-1]]
+    # Not so here: 1 - P must vanish where P is close to 1.
+    form, factor = _activation(problem, "pair")
+    grad, q, k, v = (_mappable(x) for x in (grad, q, k, v))
+    total = torch.zeros(q.shape, dtype=torch.float32, device=q.device)
+    dk, dv = (output(x, problem.starts_k, problem.ends_k, problem.gaps) for x in (k, v))
+    with torch.cuda.device(q.device):
+        table, programs = hopper_schedule.schedule(
+            (problem.starts_k, problem.ends_k),
+            (problem.starts_q, problem.ends_q),
+            problem.bias,
+            tokens=k.shape[0],
+            heads=q.shape[1],
+            programs=_multiprocessors(q.device),
+            pieces=KEY_PIECES,
+            column_block=cut.block_q,
+            keys_are_rows=True,
+            factor=factor,
+        )
+        launch(
+            backward_kernel,
+            (programs, 1),
+            (
+                descriptor(q, cut.block_q, q.shape[-1]),
+                descriptor(grad, cut.block_q, q.shape[-1]),
+                descriptor(k, hopper_schedule.PIECE, q.shape[-1]),
+                descriptor(v, hopper_schedule.PIECE, q.shape[-1]),
+                descriptor(total, 64, 64),
+                descriptor(dk, hopper_schedule.PIECE, q.shape[-1]),
+                descriptor(dv, hopper_schedule.PIECE, q.shape[-1]),
+                table,
+                factor * problem.scale,
+                problem.scale,
+            ),
+            {
+                "BLOCK_Q": cut.block_q,
+                "STAGES": cut.stages,
+                "FORM": form,
+                "num_warps": 4,
+            },
+            key=(q.dtype, q.shape[-1]),
+            maxnreg=BACKWARD_REGISTERS,
+        )
+        dq = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+        launch(
+            _scaled,
+            (triton.cdiv(dq.numel(), _ELEMENTS), 1),
+            (total, dq, problem.scale, dq.numel()),
+            {"BLOCK": _ELEMENTS},
+            key=q.dtype,
+        )
+    return dq, dk, dv, nothing(q)

@@ -1,0 +1,139 @@
+"""Compiles the Hopper kernels for sm_90 without a GPU and prints what the assembler says, as JSON.
+
+A process of its own, run by ``test_hopper_compile.py`` with each version of Triton: a driver that
+only names a GPU takes the place of CUDA's, for the whole process.
+"""
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.runtime.driver import driver
+
+
+class NamedGpu:
+    """As much of a driver as compiling asks for."""
+
+    class utils:
+        @staticmethod
+        def get_device_properties(device):
+            return {"max_shared_mem": 232_448, "multiprocessor_count": 132, "warpSize": 32}
+
+    class launcher_cls:
+        def __init__(self, *arguments, **options):
+            pass
+
+    def get_current_target(self):
+        return GPUTarget("cuda", 90, 32)
+
+    def get_current_device(self):
+        return 0
+
+    def get_current_stream(self, device=0):
+        return 0
+
+    def set_current_device(self, device):
+        pass
+
+    def get_active_torch_device(self):
+        return torch.device("cpu")
+
+    def map_python_to_cpp_type(self, name):
+        return name
+
+
+def assembled(kernel) -> dict:
+    """Registers, spills, shared memory and warnings of a compiled kernel."""
+    assembler = Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "kernel.ptx"
+        source.write_text(kernel.asm["ptx"])
+        report = subprocess.run(
+            [assembler, "-v", "--gpu-name=sm_90a", source, "-o", Path(folder) / "kernel.cubin"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    text = report.stdout + report.stderr
+    return {
+        "spilled": sum(map(int, re.findall(r"(\d+) bytes spill stores", text))),
+        "serialized": sorted(set(re.findall(r"\(C75\d\d\)", text))),
+        "shared": kernel.metadata.shared,
+        "products": kernel.asm["ptx"].count("wgmma.mma_async"),
+        "reductions": kernel.asm["ptx"].count("cp.reduce.async.bulk.tensor"),
+        "tanh": kernel.asm["ptx"].count("tanh.approx"),
+    }
+
+
+def main() -> None:
+    driver.set_active(NamedGpu())
+    from scsigmoid.attention import hopper_launch
+    from scsigmoid.attention.hopper_gluon import descriptor
+
+    def maps(rows, dtype, dimension):
+        return descriptor(torch.empty(4096, 4, dimension, dtype=dtype), rows, dimension)
+
+    table = torch.empty(64, dtype=torch.int32)
+    maxima = torch.empty(4)
+    for dimension, form, dtype, score_max in (
+        (64, "tanh", torch.bfloat16, False),
+        (128, "tanh", torch.bfloat16, False),
+        (64, "newton", torch.bfloat16, False),
+        (128, "newton", torch.bfloat16, False),
+        (64, "pair", torch.float16, False),
+        (64, "tanh", torch.bfloat16, True),
+    ):
+        cut = hopper_launch.FORWARD[dimension]
+        kernel = hopper_launch.forward_kernel.warmup(
+            *(maps(rows, dtype, dimension) for rows in (64, cut.block_k, cut.block_k, 64)),
+            table,
+            maxima,
+            1.0,
+            PIECES=cut.pieces,
+            BLOCK_K=cut.block_k,
+            STAGES=cut.stages,
+            FORM=form,
+            SCORE_MAX=score_max,
+            REGISTERS=cut.registers,
+            num_warps=4,
+            maxnreg=cut.most_registers,
+            grid=(132,),
+        )
+        row = {"kernel": "forward", "dimension": dimension, "form": form, "score_max": score_max}
+        print(json.dumps(row | {"dtype": str(dtype)} | assembled(kernel)))
+    for dimension, form, dtype in (
+        (64, "tanh", torch.bfloat16),
+        (128, "tanh", torch.bfloat16),
+        (128, "pair", torch.float16),
+    ):
+        back = hopper_launch.BACKWARD[dimension]
+        total = descriptor(torch.empty(4096, 4, dimension), 64, 64)
+        rows = (back.block_q, back.block_q, 64, 64)
+        kernel = hopper_launch.backward_kernel.warmup(
+            *(maps(n, dtype, dimension) for n in rows),
+            total,
+            maps(64, dtype, dimension),
+            maps(64, dtype, dimension),
+            table,
+            1.0,
+            1.0,
+            BLOCK_Q=back.block_q,
+            STAGES=back.stages,
+            FORM=form,
+            num_warps=4,
+            maxnreg=hopper_launch.BACKWARD_REGISTERS,
+            grid=(132,),
+        )
+        row = {"kernel": "backward", "dimension": dimension, "form": form}
+        print(json.dumps(row | {"dtype": str(dtype)} | assembled(kernel)))
+
+
+if __name__ == "__main__":
+    print(triton.__version__, file=sys.stderr)
+    main()

@@ -1,0 +1,41 @@
+"""Inputs and outcomes that the tests on a GPU share."""
+
+import pytest
+import torch
+from oracle import cumulative
+
+from scsigmoid.attention import choose_backend, sigmoid_attention
+from scsigmoid.errors import UserError
+
+#: Backends that are held to the same tests.
+BACKENDS = ("triton", "hopper")
+JAGGED = [777, 1, 130, 0, 512, 63, 1200]
+#: Largest relative error allowed: rounding of inputs' type in P and in the results.
+TOLERANCE = {torch.bfloat16: 6e-3, torch.float16: 4e-3, torch.float32: 1e-5}
+
+
+def usable(backend):
+    """The backend; skips the test on a GPU that it is not for, fails where it should run."""
+    if backend == "hopper" and torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("hopper is for GPUs of capability 9.0")
+    try:
+        return choose_backend("sigmoid", backend, torch.device("cuda"))
+    except UserError as error:
+        pytest.fail(str(error))
+
+
+def inputs(tokens, dtype, dimension, *, heads=2, mean=0.0, spread=1.0, seed=0):
+    """q, k, v and the upstream gradient; ``spread`` is the scores' standard deviation."""
+    generator = torch.Generator("cuda").manual_seed(seed)
+    q, k, v, upstream = (
+        torch.randn(tokens, heads, dimension, device="cuda", generator=generator) for _ in range(4)
+    )
+    return [x.to(dtype) for x in (q * spread, k, v + mean, upstream)]
+
+
+def outcome(q, k, v, upstream, lengths, function=sigmoid_attention, **options):
+    """The result and the gradients of q, k and v."""
+    leaves = [x.detach().requires_grad_() for x in (q, k, v)]
+    bounds = cumulative(lengths, "cuda")
+    out = function(*leaves, bounds, max(lengths), **options)
+    return [out.detach(), *torch.autograd.grad(out, leaves, upstream)]

@@ -1,0 +1,113 @@
+"""Errors of the shipped configurations on a GPU, against float64 on the same inputs."""
+
+import math
+
+import pytest
+import torch
+from gpu_cases import BACKENDS, JAGGED, TOLERANCE, inputs, outcome, usable
+from oracle import gradients, relative_error
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+NAMES = ("out", "dq", "dk", "dv")
+#: A quarter of the largest rounding error of a bfloat16 number.
+NO_BIAS = 2.0**-11
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request):
+    return usable(request.param)
+
+
+def plain(q, k, v, upstream, length):
+    """Sequences of one length by plain torch, with an exact sigmoid.
+
+    Operands of every product are rounded to the inputs' type, as matrix units need them, and so
+    are results; all else is float32.  That is stricter than torch in the inputs' type, which
+    rounds the scores as well and errs by several times as much.
+    """
+
+    def rounded(x):
+        return x.to(q.dtype).float()
+
+    rows = [x.unflatten(0, (-1, length)).transpose(1, 2).float() for x in (q, k, v, upstream)]
+    queries, keys, values, grad = rows
+    scale = q.shape[-1] ** -0.5
+    weights = torch.sigmoid(queries @ keys.mT * scale - math.log(length))
+    dscores = rounded(weights * (1 - weights) * (grad @ values.mT))
+    weights = rounded(weights)
+    results = (
+        weights @ values,
+        dscores @ keys * scale,
+        dscores.mT @ queries * scale,
+        weights.mT @ grad,
+    )
+    return [rounded(x).transpose(1, 2).flatten(0, 1) for x in results]
+
+
+def bias(value, expected):
+    """By what factor a result is too large on the whole, less 1."""
+    expected = expected.flatten()
+    return ((value.double().flatten() - expected) @ expected / (expected @ expected)).item()
+
+
+@pytest.mark.parametrize("dimension", [64, 128])
+@pytest.mark.parametrize("length", [1, 2, 64, 100, 777, 2048, 4096, 8192, 16_384, 32_768])
+@pytest.mark.parametrize(("mean", "spread"), [(0.0, 1.0), (1.0, 1.0), (0.0, 10.0)])
+def test_errors_are_within_those_of_plain_torch(dimension, length, mean, spread):
+    if length > 8192:
+        torch.cuda.empty_cache()
+        if spread > 1 or torch.cuda.mem_get_info()[0] < 8 * 8 * length**2:
+            pytest.skip("longest sequences: one kind of scores, and memory for float64")
+    # Short ones in numbers, so that no single rounding decides.
+    lengths = [length] * max(1, 512 // length)
+    tensors = inputs(sum(lengths), torch.bfloat16, dimension, heads=1, mean=mean, spread=spread)
+    wanted = gradients(*tensors, lengths)
+    theirs = plain(*tensors, length)
+    for backend in BACKENDS:
+        if backend == "hopper" and torch.cuda.get_device_capability() != (9, 0):
+            continue
+        usable(backend)
+        for accurate, factor in ((None, 1.5), (True, 1.2)):
+            ours = outcome(*tensors, lengths, accurate=accurate, backend=backend)
+            for name, value, other, expected in zip(NAMES, ours, theirs, wanted, strict=True):
+                about = f"{name}, {backend}, accurate={accurate}"
+                assert value.isfinite().all(), about
+                allowed = factor * relative_error(other, expected) + 1e-4
+                assert relative_error(value, expected) <= allowed, about
+                allowed = abs(bias(other, expected)) + NO_BIAS
+                assert abs(bias(value, expected)) <= allowed, about
+
+
+@pytest.mark.parametrize("dtype", list(TOLERANCE))
+@pytest.mark.parametrize("dimension", [16, 32, 64, 96, 128])
+@pytest.mark.parametrize("accurate", [False, True])
+def test_jagged_batches(dtype, dimension, accurate):
+    tensors = inputs(sum(JAGGED), dtype, dimension)
+    wanted = gradients(*tensors, JAGGED)
+    for backend in ("triton", "auto"):
+        got = outcome(*tensors, JAGGED, accurate=accurate, backend=backend)
+        for name, value, expected in zip(NAMES, got, wanted, strict=True):
+            assert value.isfinite().all(), (name, backend)
+            assert relative_error(value, expected) < TOLERANCE[dtype], (name, backend)
+
+
+@pytest.mark.parametrize("dimension", [64, 128])
+@pytest.mark.parametrize("accurate", [False, True])
+@pytest.mark.parametrize("size", [1e2, 1e4, 1e30])
+def test_no_finite_score_gives_nan(backend, dimension, accurate, size):
+    q, k, v, upstream = inputs(700, torch.bfloat16, dimension)
+    q = q * size
+    for value in outcome(q, k, v, upstream, [300, 400], accurate=accurate, backend=backend):
+        assert value.isfinite().all()
+
+
+@pytest.mark.parametrize("accurate", [False, True])
+def test_nan_stays_visible(backend, accurate):
+    q, k, v, upstream = inputs(300, torch.bfloat16, 64)
+    q[7, 0, 3] = float("nan")
+    out, *_ = outcome(q, k, v, upstream, [300], accurate=accurate, backend=backend)
+    assert out[7, 0].isnan().all()
+    assert out[:, 1].isfinite().all()

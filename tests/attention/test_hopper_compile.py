@@ -1,0 +1,65 @@
+"""The Hopper kernels compile for sm_90, without a GPU, with each version of Triton supported."""
+
+import functools
+import importlib.metadata
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scsigmoid.attention import hopper
+
+SCRIPT = Path(__file__).parent / "compile_hopper.py"
+#: Other versions of Triton, installed beside the environment's by the Makefile.
+OTHERS = {"3.6": Path(sys.prefix) / "triton-3.6.0"}
+
+
+@functools.cache
+def rows(version):
+    """What the assembler says of each kernel, compiled with a version of Triton."""
+    installed = importlib.metadata.version("triton")
+    environment = dict(os.environ)
+    if not installed.startswith(version):
+        folder = OTHERS.get(version)
+        if folder is None or not folder.exists():
+            pytest.skip(f"triton {version} is not installed; `make environment` brings it")
+        environment["PYTHONPATH"] = str(folder)
+    process = subprocess.run(
+        [sys.executable, SCRIPT], capture_output=True, text=True, env=environment
+    )
+    assert process.returncode == 0, process.stderr[-4000:]
+    assert process.stderr.strip().splitlines()[-1].startswith(version)
+    return [json.loads(line) for line in process.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("version", hopper.TRITON)
+def test_kernels_fit_and_do_not_serialize(version):
+    found = rows(version)
+    assert len(found) == 9
+    for row in found:
+        assert row["shared"] <= 232_448, row
+        # ptxas says so where matrix products wait for each other.
+        assert row["serialized"] == [], row
+        assert row["products"] > 0, row
+        assert (row["tanh"] > 0) == (row["form"] == "tanh"), row
+
+
+@pytest.mark.parametrize("version", hopper.TRITON)
+def test_forward_does_not_spill(version):
+    assert all(row["spilled"] == 0 for row in rows(version) if row["kernel"] == "forward")
+
+
+@pytest.mark.parametrize("version", hopper.TRITON)
+def test_backward_puts_aside_only_what_a_loop_does_not_change(version):
+    # 240 registers hold two 64 x 128 accumulators and two 64 x 64 products; a few addresses and
+    # loop bounds do not fit, and are read once for each block of queries.
+    backward = [row for row in rows(version) if row["kernel"] == "backward"]
+    assert all(row["reductions"] > 0 for row in backward)
+    assert all(row["spilled"] <= 128 for row in backward), backward
+
+
+def test_nothing_is_missing_here():
+    assert hopper.missing() is None
