@@ -1,6 +1,7 @@
 """Small h5ad files, as users bring them."""
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,35 @@ import anndata
 import numpy as np
 import pandas as pd
 import pytest
+from loopback import HOSTS, Loopback
+
+from scsigmoid.config.check import load
+from scsigmoid.config.schema import Corpus
+from scsigmoid.corpus.web import Web
 
 WriteH5ad = Callable[..., Path]
+
+
+@pytest.fixture
+def server() -> Iterator[Loopback]:
+    """CELLxGENE on loopback."""
+    running = Loopback()
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def corpus(server: Loopback) -> Corpus:
+    """The settings of a corpus on loopback, with short times."""
+    base = load(overrides={"preset": "paper"}).corpus
+    download = dataclasses.replace(base.download, timeout=0.5, longest_pause=0)
+    return dataclasses.replace(base, api=server.api, hosts=HOSTS, parts=1, download=download)
+
+
+@pytest.fixture
+def web(corpus: Corpus) -> Web:
+    """How that server is asked."""
+    return Web.of(corpus)
 
 
 @pytest.fixture

@@ -1,175 +1,133 @@
-"""The snapshot rule and the held-out rules, on a service that lives in a dictionary."""
-
-import dataclasses
+"""The snapshot rule, and what a service may say, on a real server."""
 
 import pytest
+from loopback import uuid
 
-from scsigmoid.config.check import load
-from scsigmoid.corpus.discover import (
-    Version,
-    check_identifier,
-    chosen,
-    resolve,
-    snapshot,
-    training_versions,
-)
+from scsigmoid.corpus import web as web_module
+from scsigmoid.corpus.discover import Service, snapshot
+from scsigmoid.corpus.foreign import check_identifier, check_name, natural, one_line
 from scsigmoid.errors import UserError
 
-
-def uuid(number: int) -> str:
-    return f"00000000-0000-0000-0000-{number:012d}"
+DAY = "2024-06-11"
 
 
-def entry(dataset: int, version: int, day: str, collection: int | None, cells: int = 10):
-    described = {
-        "dataset_id": uuid(dataset),
-        "dataset_version_id": uuid(version),
-        "title": f"title {version}",
-        "published_at": f"{day}T10:00:00+00:00",
-        "organism": [{"label": "Homo sapiens", "ontology_term_id": "NCBITaxon:9606"}],
-        "cell_count": cells,
-        "assets": [
-            {"filetype": "RDS", "url": "https://h/x.rds", "filesize": 1},
-            {"filetype": "H5AD", "url": f"https://h/{uuid(version)}.h5ad", "filesize": 1000},
-        ],
-        "citation": "unknown fields are ignored",
+@pytest.fixture
+def service(server, web) -> Service:
+    server.add(1, b"1", version=10, published="2024-01-01")
+    server.add(1, b"22", version=11, published="2024-05-01", cells=20)
+    server.add(1, b"333", version=12, published="2024-08-01")
+    server.add(2, b"1", published="2024-06-11")
+    server.add(3, b"1", published="2024-06-12")
+    return Service(server.api, web)
+
+
+def test_the_newest_version_of_the_day(service, server):
+    listing = snapshot(service, DAY)
+    first, second = listing.versions
+    assert first.dataset_version_id == uuid(1011)
+    assert first.url == f"{server.address}/{uuid(1011)}.h5ad"
+    assert (first.cells, first.bytes, first.published) == (20, 2, "2024-05-01")
+    assert (first.collection_id, first.doi) == (uuid(2001), "10.1000/1")
+    assert (first.organisms, first.assays) == (("Homo sapiens",), ("10x 3' v3",))
+    assert second.dataset_version_id == uuid(1002)
+    assert listing.left_out == {}
+
+
+def test_both_shapes_of_versions_and_busy_servers(service, server):
+    path = f"/datasets/{uuid(1)}/versions"
+    server.answers[path] = {"datasets": server.answers[path]}
+    server.script["/curation/v1" + path] = ["503", "429 0", "drop"]
+    assert snapshot(service, DAY).versions[0].dataset_version_id == uuid(1011)
+
+
+def test_datasets_without_a_usable_version_are_named(service, server):
+    server.add(4, b"1", assets=[])
+    server.add(5, b"1", tombstone=True)
+    server.add(6, b"1")
+    server.script[f"/curation/v1/datasets/{uuid(6)}/versions"] = ["410"]
+    server.add(7, b"1")
+    server.answers[f"/datasets/{uuid(7)}/versions"] = server.answers[
+        f"/datasets/{uuid(2)}/versions"
+    ]
+    listing = snapshot(service, DAY)
+    assert len(listing.versions) == 2
+    assert listing.left_out == {
+        uuid(4): f"its version {uuid(1004)} has no h5ad file",
+        uuid(5): "withdrawn",
+        uuid(6): "withdrawn",
+        uuid(7): f"its versions are of another dataset, {uuid(2)}",
     }
-    return described | ({"collection_id": uuid(collection)} if collection else {})
 
 
-class Fake:
-    """Answers as the API does, both shapes of ``/versions`` included."""
-
-    api = "https://h"
-
-    def __init__(self):
-        self.listed = [
-            entry(1, 12, "2024-01-01", 91),
-            entry(2, 21, "2024-06-11", 92),
-            entry(3, 31, "2024-06-12", 93),
-        ]
-        self.history = {
-            uuid(1): [
-                entry(1, 10, "2024-01-01", None),
-                entry(1, 11, "2024-05-01", None),
-                entry(1, 12, "2024-08-01", None),
-            ],
-            uuid(2): {"datasets": [entry(2, 21, "2024-06-11", None)]},
-            uuid(3): [entry(3, 31, "2024-06-12", None)],
-        }  # fmt: skip
-        self.asked: list[str] = []
-
-    def get(self, path):
-        self.asked.append(path)
-        kind, _, identifier = path.partition("/")
-        if path == "datasets":
-            return self.listed
-        if kind == "dataset_versions":
-            found = [
-                version
-                for versions in self.history.values()
-                for version in (versions if isinstance(versions, list) else versions["datasets"])
-                if version["dataset_version_id"] == identifier
-            ]
-            return found[0] if found else None
-        if kind == "collections":
-            members = [item for item in self.listed if item["collection_id"] == identifier]
-            return {"datasets": members} if members else None
-        raise AssertionError(path)
-
-    def versions(self, dataset_id):
-        answer = self.history.get(dataset_id) or []
-        return answer["datasets"] if isinstance(answer, dict) else answer
+def test_sizes_that_are_not_known(service, server):
+    for size in (-1, None, "12", 1e9, True):
+        assets = [{"filetype": "H5AD", "filesize": size, "url": "https://x/y"}]
+        server.answers[f"/datasets/{uuid(2)}/versions"][0]["assets"] = assets
+        assert snapshot(service, DAY).versions[1].bytes == -1
 
 
-def test_snapshot_takes_the_newest_version_of_the_day():
-    found = snapshot(Fake(), "2024-06-11")
-    assert [v.dataset_version_id for v in found] == [uuid(11), uuid(21)]
-    assert [v.collection_id for v in found] == [uuid(91), uuid(92)]
-    assert found[0].url.endswith(f"{uuid(11)}.h5ad")
-    assert found[0].bytes == 1000
-    assert found[0].organisms == ("Homo sapiens",)
-
-
-def test_snapshot_errors():
-    with pytest.raises(UserError, match=r"corpus\.snapshot: expected a date as 2024-06-11"):
-        snapshot(Fake(), "11 June")
+def test_nothing_by_then(service):
     with pytest.raises(UserError, match="lists no dataset published by 2001-01-01"):
-        snapshot(Fake(), "2001-01-01")
+        snapshot(service, "2001-01-01")
 
 
 @pytest.mark.parametrize(
-    ("identifier", "version", "collection"),
-    [(uuid(10), uuid(10), uuid(91)), (uuid(1), uuid(11), uuid(91)), (uuid(92), uuid(21), uuid(92))],
+    ("changes", "words"),
+    [
+        ({"dataset_id": "../../etc/passwd"}, "'../../etc/passwd' is not a CELLxGENE id"),
+        ({"dataset_id": uuid(2) + "/.."}, "is not a CELLxGENE id"),
+        ({"dataset_version_id": "x" * 10_000}, "xxx…' is not a CELLxGENE id"),
+        ({"dataset_version_id": None}, "'None' is not a CELLxGENE id"),
+        ({"dataset_version_id": [uuid(1)]}, "is not a CELLxGENE id"),
+        ({"collection_id": "a\nb"}, "'a b' is not a CELLxGENE id"),
+        ({"cell_count": -5}, "says it has '-5' cells"),
+        ({"cell_count": "many\x1b[2J"}, "says it has 'many [2J' cells"),
+        ({"cell_count": 10**400}, "cells"),
+    ],
 )
-def test_resolve_version_dataset_collection(identifier, version, collection):
-    service = Fake()
-    found = resolve(service, snapshot(service, "2024-06-11"), "heart", identifier, "2024-06-11")
-    assert (found.dataset_version_id, found.collection_id) == (version, collection)
+def test_hostile_answers_are_refused_in_one_line(changes, words, service, server):
+    server.answers["/datasets"][0].update(changes)
+    server.answers[f"/datasets/{uuid(1)}/versions"][1].update(changes)
+    with pytest.raises(UserError) as caught:
+        snapshot(service, DAY)
+    assert words in str(caught.value)
+    assert len(str(caught.value)) < 300
+    assert str(caught.value).isprintable()
 
 
-def test_resolve_fails_loudly():
-    service = Fake()
-    with pytest.raises(UserError, match=r"datasets\.heart\.id: .* not found as dataset version, "):
-        resolve(service, [], "heart", uuid(7), "2024-06-11")
-    service.listed.append(entry(4, 41, "2024-01-01", 92))
-    with pytest.raises(UserError, match="which holds 2 datasets, not one"):
-        resolve(service, [], "heart", uuid(92), "2024-06-11")
-    with pytest.raises(UserError, match=r"datasets\.heart\.id: missing"):
-        resolve(service, [], "heart", None, "2024-06-11")
-    with pytest.raises(UserError, match=r"datasets\.heart\.id: '\.\./etc' is not a CELLxGENE id"):
-        resolve(service, [], "heart", "../etc", "2024-06-11")
-
-
-def version(number: int, **values) -> Version:
-    standard = Version(
-        dataset_id=uuid(number),
-        dataset_version_id=uuid(100 + number),
-        collection_id=uuid(200 + number),
-        title="",
-        organisms=("Homo sapiens",),
-        cells=100,
-        bytes=10**9,
-        url="",
-        published="",
+def test_hostile_text_is_made_harmless(service, server):
+    title = "a title\nwith lines\r\x00\x1b[31m" + "x" * 10_000
+    server.answers[f"/datasets/{uuid(2)}/versions"][0].update(
+        title=title, organism=[{"label": "Homo\tsapiens"}, "x", {"name": 3}], assay={"a": 1}
     )
-    return dataclasses.replace(standard, **values)
+    found = snapshot(service, DAY).versions[1]
+    assert found.title.startswith("a title with lines [31mxxx")
+    assert len(found.title) == 200
+    assert found.title.isprintable()
+    assert found.organisms == ("Homo sapiens", "None")
+    assert found.assays == ()
 
 
-def test_training_leaves_out_what_is_held_out():
-    corpus = load(overrides={"preset": "paper"}).corpus
-    versions = [
-        version(1),
-        version(2, dataset_id=uuid(50)),  # the evaluation dataset, another version
-        version(3, collection_id=uuid(60)),  # of its publication
-        version(4, organisms=("Mus musculus",)),
-        version(5, organisms=("Homo sapiens", "Mus musculus")),
-        version(6, bytes=-1),
-    ]
-    evaluation = {"heart": version(9, dataset_id=uuid(50), collection_id=uuid(60))}
-    kept = training_versions(versions, evaluation, corpus, 42)
-    assert [v.dataset_id for v in kept] == [uuid(1), uuid(6)]
-    # a collection that is not known must not match another that is not known
-    unknown = [dataclasses.replace(v, collection_id="") for v in versions[:1]]
-    nowhere = {"heart": dataclasses.replace(evaluation["heart"], collection_id="")}
-    assert training_versions(unknown, nowhere, corpus, 42) == unknown
-    small = dataclasses.replace(corpus, maximum_file_gb=0.5)
-    assert training_versions([version(1), version(2, bytes=10**8)], {}, small, 42) == [
-        version(2, bytes=10**8)
-    ]
+@pytest.mark.parametrize("answer", [{}, [1], "x", None, [[]], b"[]]"])
+def test_other_shapes_are_refused(answer, service, server):
+    server.answers["/datasets"] = answer
+    with pytest.raises(UserError, match=r"datasets: (expected a list of datasets|its answer is)"):
+        snapshot(service, DAY)
 
 
-def test_choice_by_seed():
-    versions = [version(i, cells=10 * i) for i in range(1, 40)]
-    first = chosen(versions, 1000, 42)
-    assert sum(v.cells for v in first) <= 1000
-    assert sum(v.cells for v in first) > 900
-    assert first == chosen(versions, 1000, 42) != chosen(versions, 1000, 43)
-    assert first == sorted(first, key=lambda v: v.dataset_id)
+def test_huge_answers_are_refused(service, server, monkeypatch):
+    monkeypatch.setattr(web_module, "LARGEST_ANSWER", 1000)
+    with pytest.raises(UserError, match=r"its answer is larger"):
+        snapshot(service, DAY)
 
 
-def test_identifiers():
+def test_words_of_others():
     assert check_identifier(uuid(5)) == uuid(5)
-    for wrong in ("", "a/b", uuid(5) + "/..", uuid(5).replace("-", "")):
+    for wrong in ("", "a/b", uuid(5) + "/..", uuid(5) + "\n", uuid(5).replace("-", ""), 5):
         with pytest.raises(UserError, match="is not a CELLxGENE id"):
             check_identifier(wrong)
+    for wrong in ("", "../a", "a/b", ".a", "a\n", "a" * 300, "é"):
+        with pytest.raises(UserError, match="is not a file name"):
+            check_name(wrong, "here")
+    assert one_line(None) == "None"
+    assert [natural(value) for value in (0, 7, -1, 10**16, 1.0, "1", False)] == [0, 7] + [None] * 5

@@ -1,114 +1,49 @@
-"""Downloads from a server that misbehaves on command."""
+"""Downloads from a real server that misbehaves on command: the right bytes, or one clear error."""
 
+import dataclasses
 import hashlib
 import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import time
+from email.utils import formatdate
 
 import pytest
 
-from scsigmoid.corpus import download as module
-from scsigmoid.corpus.download import download, fetch_json
+from scsigmoid.corpus import web as module
+from scsigmoid.corpus.download import download
+from scsigmoid.corpus.web import BLOCK, asked_pause
 from scsigmoid.errors import UserError
 
 CONTENT = bytes(range(256)) * 4000
-HOSTS = ["127.0.0.1"]
+PATH = "/file.h5ad"
 
 
-class Server:
-    """A server on loopback that answers with ``script``, one behaviour a request, then well."""
+@pytest.fixture
+def fetch(server, web, tmp_path):
+    """Download the file."""
+    server.files[PATH] = CONTENT
+
+    def fetch(url=None, web=web, **wanted):
+        return download(
+            web,
+            url or server.address + PATH,
+            tmp_path / "a.h5ad",
+            partial=tmp_path / "a.partial",
+            **wanted,
+        )
+
+    return fetch
+
+
+class Impatient(threading.Event):
+    """Notes pauses instead of making them."""
 
     def __init__(self) -> None:
-        self.script: list[str] = []
-        self.requests: list[str] = []
-        outer = self
+        super().__init__()
+        self.pauses: list[float | None] = []
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_GET(self) -> None:
-                outer.requests.append(self.headers.get("Range", ""))
-                self.behave(outer.script.pop(0) if outer.script else "well")
-
-            def behave(self, how: str) -> None:
-                if how.isdigit():
-                    self.send_response(int(how))
-                    self.send_header("Content-Length", "0")
-                    if how == "429":
-                        self.send_header("Retry-After", "7")
-                    self.end_headers()
-                    return
-                if how.startswith("redirect "):
-                    self.send_response(302)
-                    self.send_header("Location", how.removeprefix("redirect "))
-                    self.send_header("Content-Length", "0")
-                    self.end_headers()
-                    return
-                if how.startswith("json "):
-                    self.whole(how.removeprefix("json ").encode())
-                    return
-                body, asked = CONTENT, self.headers.get("Range")
-                if how == "flipped":
-                    body = body[:-1] + b"x"
-                if how == "longer":
-                    body = body + b"x"
-                if asked and how != "ignores range":
-                    start = int(asked.removeprefix("bytes=").removesuffix("-"))
-                    if start >= len(body):
-                        self.behave("416")
-                        return
-                    self.send_response(206)
-                    self.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
-                    body = body[start:]
-                else:
-                    self.send_response(200)
-                if how != "no length":
-                    self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                if how == "cut":
-                    self.wfile.write(body[: len(body) // 2])
-                    self.close_connection = True
-                elif how == "stall":
-                    self.wfile.write(body[: len(body) // 2])
-                    self.wfile.flush()
-                    outer.stalled.wait(20)
-                else:
-                    self.wfile.write(body)
-                self.close_connection = True
-
-            def whole(self, body: bytes) -> None:
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *args: object) -> None:
-                pass
-
-        class Quiet(ThreadingHTTPServer):
-            def handle_error(self, *args: object) -> None:  # the client hung up
-                pass
-
-        self.stalled = threading.Event()
-        self.server = Quiet(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}/file.h5ad"
-        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    running = Server()
-    yield running
-    running.stalled.set()
-    running.server.shutdown()
-    running.server.server_close()
-
-
-@pytest.fixture
-def pauses(monkeypatch) -> list[float]:
-    waited: list[float] = []
-    monkeypatch.setattr(module.time, "sleep", waited.append)
-    return waited
+    def wait(self, timeout: float | None = None) -> bool:
+        self.pauses.append(timeout)
+        return False
 
 
 @pytest.mark.parametrize(
@@ -116,100 +51,196 @@ def pauses(monkeypatch) -> list[float]:
     [
         [],
         ["503", "500"],
+        ["429 3", "408"],
+        ["drop"],
         ["cut"],
         ["cut", "cut", "cut"],
         ["cut", "ignores range"],
         ["cut", "cut", "503"],
-        ["no length"],
+        ["stall"],
+        [f"redirect {PATH}?again", "cut"],
     ],
 )
 @pytest.mark.parametrize("size", [None, len(CONTENT)])
-def test_right_bytes_in_the_end(script, size, server, pauses, tmp_path):
-    server.script = list(script)
-    download(server.url, tmp_path / "a.h5ad", HOSTS, size=size)
+def test_right_bytes_in_the_end(script, size, fetch, server, tmp_path):
+    server.script[PATH] = list(script)
+    server.files[f"{PATH}?again"] = CONTENT
+    assert fetch(size=size) == hashlib.sha256(CONTENT).hexdigest()
     assert (tmp_path / "a.h5ad").read_bytes() == CONTENT
     assert [path.name for path in tmp_path.iterdir()] == ["a.h5ad"]
-    assert pauses == [2.0**i for i in range(len(server.requests) - 1)]
 
 
-def test_goes_on_where_it_stopped(server, pauses, tmp_path):
-    server.script = ["cut"]
-    download(server.url, tmp_path / "a.h5ad", HOSTS)
-    received = len(CONTENT) // 2 // module.BLOCK * module.BLOCK
-    assert server.requests == ["", f"bytes={received}-"]
-    # and so does another process
-    (tmp_path / "b.part").write_bytes(CONTENT[:1000])
-    download(server.url, tmp_path / "b.h5ad", HOSTS, partial=tmp_path / "b.part")
-    assert server.requests[-1] == "bytes=1000-"
-    assert (tmp_path / "b.h5ad").read_bytes() == CONTENT
-
-
-def test_retry_after_is_honoured(server, pauses, tmp_path):
-    server.script = ["429"]
-    download(server.url, tmp_path / "a.h5ad", HOSTS)
-    assert pauses == [7.0]
-
-
-def test_stalled_connection(server, pauses, tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "TIMEOUT", 0.3)
-    server.script = ["stall"]
-    download(server.url, tmp_path / "a.h5ad", HOSTS)
+def test_goes_on_where_it_stopped(fetch, server, tmp_path):
+    server.script[PATH] = ["cut"]
+    fetch()
+    received = len(CONTENT) // 2 // BLOCK * BLOCK
+    assert server.asked(PATH) == ["", f"bytes={received}-"]
+    # and so does another process, whether or not the size is known
+    (tmp_path / "a.partial").write_bytes(CONTENT[:1000])
+    fetch()
+    assert server.asked(PATH)[-1] == "bytes=1000-"
     assert (tmp_path / "a.h5ad").read_bytes() == CONTENT
+    # what was complete already is not asked for again
+    (tmp_path / "a.partial").write_bytes(CONTENT)
+    fetch(size=len(CONTENT))
+    assert len(server.asked(PATH)) == 3
 
 
-def test_gives_up(server, pauses, tmp_path):
-    server.script = ["503"] * 99
+def test_halves_of_two_files_are_never_joined(fetch, server, tmp_path):
+    """The file changes at its source between two attempts, and keeps its size."""
+    other = CONTENT[::-1]
+    server.script[PATH] = ["cut", "410"]
+    with pytest.raises(UserError, match="withdrawn"):
+        fetch(size=len(CONTENT))
+    assert (tmp_path / "a.partial").exists()
+    server.files[PATH] = other
+    assert fetch(size=len(CONTENT)) == hashlib.sha256(other).hexdigest()
+
+
+def test_progress_starts_the_count_of_attempts_anew(fetch, server, web, monkeypatch, tmp_path):
+    monkeypatch.setattr(module, "ADVANCE", BLOCK)
+    patient = dataclasses.replace(web, settings=dataclasses.replace(web.settings, attempts=3))
+    server.script[PATH] = ["cut", "cut", "503", "cut"]
+    fetch(web=patient)
+    assert (tmp_path / "a.h5ad").read_bytes() == CONTENT
+    # bytes that were lost and come again are no progress
+    server.script[PATH] = ["cut"] * 2 + ["416", "cut"] * 9
+    with pytest.raises(UserError, match=r"\(3 attempts\)"):
+        fetch(web=patient)
+
+
+def test_pauses_double_and_retry_after_is_honoured(fetch, server, web):
+    settings = dataclasses.replace(web.settings, longest_pause=9)
+    patient = dataclasses.replace(web, settings=settings, stopping=Impatient())
+    server.script[PATH] = ["503", "429 7", "503", "500", "429 3600"]
+    fetch(web=patient)
+    assert patient.stopping.pauses == [1, 7, 4, 8, 9]
+
+
+def test_retry_after_as_a_date():
+    assert asked_pause("") is None
+    assert asked_pause("soon") is None
+    assert asked_pause("12") == 12
+    in_a_minute = formatdate(time.time() + 60, usegmt=True)
+    assert 50 < asked_pause(in_a_minute) <= 60
+    assert asked_pause("Thu, 01 Jan 1970 00:00:00 GMT") == 0
+
+
+def test_gives_up(fetch, server, tmp_path):
+    server.script[PATH] = ["503"] * 99
     with pytest.raises(UserError, match=r"HTTP 503 \(6 attempts\); check the network"):
-        download(server.url, tmp_path / "a.h5ad", HOSTS)
-    assert not (tmp_path / "a.h5ad").exists()
-
-
-def test_wrong_length(server, pauses, tmp_path):
-    server.script = ["longer"]
-    with pytest.raises(UserError, match=rf"{len(CONTENT) + 1} bytes, the manifest says"):
-        download(server.url, tmp_path / "a.h5ad", HOSTS, size=len(CONTENT))
+        fetch()
+    assert len(server.requests) == 6
     assert not list(tmp_path.iterdir())
 
 
-def test_flipped_bytes(server, pauses, tmp_path):
+@pytest.mark.parametrize("how", ["longer", "shorter"])
+def test_wrong_length(how, fetch, server, tmp_path):
+    server.script[PATH] = [how]
+    sent = len(CONTENT) + (1 if how == "longer" else -1)
+    with pytest.raises(UserError, match=rf"{sent} bytes, the manifest says {len(CONTENT)}"):
+        fetch(size=len(CONTENT))
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_length(fetch, server, tmp_path):
+    server.script[PATH] = ["no length"]
+    with pytest.raises(UserError, match="does not say how large the file is"):
+        fetch()
+    server.script[PATH] = ["no length"]
+    fetch(size=len(CONTENT))
+    assert (tmp_path / "a.h5ad").read_bytes() == CONTENT
+    # more than is wanted is not read to its end
+    server.files[PATH] = CONTENT * 20
+    server.script[PATH] = ["no length"] * 9
+    with pytest.raises(UserError, match="it sent more than 1000 bytes"):
+        fetch(size=1000)
+
+
+def test_flipped_bytes(fetch, server, tmp_path):
     digest = hashlib.sha256(CONTENT).hexdigest()
-    server.script = ["flipped"]
-    with pytest.raises(UserError, match="its SHA-256 is not the manifest's"):
-        download(server.url, tmp_path / "a.h5ad", HOSTS, size=len(CONTENT), digest=digest)
-    assert not list(tmp_path.iterdir())
-    download(server.url, tmp_path / "a.h5ad", HOSTS, size=len(CONTENT), digest=digest)
+    server.script[PATH] = ["flipped"]
+    with pytest.raises(UserError, match="its SHA-256 is not the one in the manifest"):
+        fetch(size=len(CONTENT), digest=digest)
+    assert [path.name for path in tmp_path.iterdir()] == []
+    fetch(size=len(CONTENT), digest=digest)
     assert (tmp_path / "a.h5ad").read_bytes() == CONTENT
 
 
 @pytest.mark.parametrize(
     ("status", "message"), [("404", "not found"), ("410", "withdrawn"), ("403", "may not be read")]
 )
-def test_gone(status, message, server, pauses, tmp_path):
-    server.script = [status]
-    with pytest.raises(UserError, match=f"{message}; take the file out of the manifest"):
-        download(server.url, tmp_path / "a.h5ad", HOSTS)
+def test_gone(status, message, fetch, server):
+    server.script[PATH] = [status]
+    with pytest.raises(UserError, match=f"{message}; name its id in corpus.leave_out"):
+        fetch()
     assert len(server.requests) == 1
 
 
-def test_hosts(server, pauses, tmp_path):
+def test_hosts(fetch, server, web):
+    friendly = dataclasses.replace(web, hosts=["127.0.0.1", "example.com"])
     for url, message in [
         ("https://example.org/a.h5ad", "host 'example.org' is not allowed"),
         ("http://example.com/a.h5ad", "expected an https address"),
-        ("file:///etc/passwd", "host '' is not allowed"),
+        ("file:///etc/passwd", "not a web address"),
+        ("http://[", "not a web address"),
+        ("https://example.com/" + "a" * 10_000, "not a web address"),
+        ("https://example.com/\r\nHost: x", "not a web address"),
     ]:
-        with pytest.raises(UserError, match=message):
-            download(url, tmp_path / "a.h5ad", [*HOSTS, "example.com"])
-    server.script = ["redirect https://example.org/a.h5ad"]
+        with pytest.raises(UserError, match=message) as caught:
+            fetch(url, web=friendly)
+        assert len(str(caught.value)) < 400
+        assert str(caught.value).isprintable()
+    server.script[PATH] = ["redirect https://example.org/a.h5ad"]
     with pytest.raises(UserError, match=r"example\.org.* is not allowed"):
-        download(server.url, tmp_path / "a.h5ad", HOSTS)
-    server.script = [f"redirect {server.url}?again"]
-    download(server.url, tmp_path / "a.h5ad", HOSTS)
-    server.script = ["redirect /"] * 99
+        fetch()
+    server.script[PATH] = [f"redirect {PATH}"] * 99
     with pytest.raises(UserError, match="redirected more than 5 times"):
-        download(server.url, tmp_path / "a.h5ad", HOSTS)
+        fetch()
 
 
-def test_json(server, pauses):
-    server.script = ["503", "json {", 'json {"a": [1]}', "404"]
-    assert fetch_json(server.url, HOSTS) == {"a": [1]}
-    assert fetch_json(server.url, HOSTS) is None
+def test_full_disk(fetch, server, monkeypatch, tmp_path):
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("scsigmoid.corpus.download.note_validator", full)
+    with pytest.raises(UserError, match=r"the disk is full; free some space"):
+        fetch()
+
+
+def test_json(server, web, monkeypatch):
+    url = server.api + "/datasets"
+    server.answers["/datasets"] = {"a": [1]}
+    server.script["/curation/v1/datasets"] = ["503", "drop"]
+    assert web.json(url) == {"a": [1]}
+    with pytest.raises(UserError, match="not found"):
+        web.json(server.api + "/none")
+    for nonsense in (b"{", b"\xff\xfe", b"[" * 100_000):
+        server.answers["/datasets"] = nonsense
+        with pytest.raises(UserError, match="its answer is not JSON"):
+            web.json(url)
+    monkeypatch.setattr(module, "LARGEST_ANSWER", 1 << 20)
+    server.answers["/datasets"] = b"[" + b" " * (1 << 21) + b"]"
+    with pytest.raises(UserError, match=r"larger than 1 MiB; check corpus\.api"):
+        web.json(url)
+
+
+def test_size(server, web):
+    server.files[PATH] = CONTENT
+    assert web.size(server.address + PATH) == len(CONTENT)
+    server.script[PATH] = ["no head", "503", "410"]
+    assert web.size(server.address + PATH) is None
+    with pytest.raises(UserError, match="withdrawn"):
+        web.size(server.address + PATH)
+
+
+def test_one_failure_ends_the_others(web):
+    def work(item: int) -> int:
+        if item == 0:
+            raise UserError("no")
+        while True:
+            web.go_on()
+            time.sleep(0.01)
+
+    with pytest.raises(UserError, match="no"):
+        web.each(work, range(3), label="work")

@@ -1,20 +1,20 @@
 """Files of the manifest, brought to where the token stage reads them."""
 
 import dataclasses
+import hashlib
 import json
-import threading
-from collections.abc import Iterator
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
 import pytest
+from loopback import uuid
 
 from scsigmoid.config.check import load
 from scsigmoid.config.schema import Dataset, LocalFiles
-from scsigmoid.corpus.fetch import fetch_evaluation, fetch_part
+from scsigmoid.corpus.fetch import fetch_evaluation, fetch_part, release_part, restore_part
 from scsigmoid.corpus.h5ad import open_cells
-from scsigmoid.corpus.manifest import build_manifest, read_manifest
+from scsigmoid.corpus.manifest import build_manifest
+from scsigmoid.corpus.rows import ManifestRow, read_manifest, write_manifest
 from scsigmoid.errors import UserError
 from scsigmoid.files import sha256
 
@@ -29,12 +29,27 @@ def dense(cells):
 
 
 def made(config, corpus, datasets, folder: Path) -> Path:
-    build_manifest(corpus, datasets, config.seed, folder / "manifest.csv")
-    return folder / "manifest.csv"
+    manifest, account = folder / "manifest.csv", folder / "manifest.json"
+    build_manifest(corpus, datasets, config.seed, folder / "downloads", manifest, account)
+    return manifest
+
+
+def part_of(manifest: Path, part: int, corpus, folder: Path) -> None:
+    fetch_part(
+        manifest,
+        part,
+        corpus,
+        42,
+        manifest.parent / "downloads",
+        folder,
+        folder.with_suffix(".csv"),
+    )
 
 
 def evaluation(manifest: Path, name: str, corpus, folder: Path) -> dict:
-    fetch_evaluation(manifest, name, corpus, 42, folder / f"{name}.h5ad", folder / f"{name}.json")
+    downloads = manifest.parent / "downloads"
+    paths = folder / f"{name}.h5ad", folder / f"{name}.json"
+    fetch_evaluation(manifest, name, corpus, 42, downloads, *paths)
     return json.loads((folder / f"{name}.json").read_text())
 
 
@@ -46,7 +61,7 @@ def test_embedded(config, tmp_path):
     seen = {}
     for part in range(corpus.parts):
         for run in ("a", "b"):
-            fetch_part(manifest, part, corpus, 42, tmp_path / run / f"part-{part:05d}")
+            part_of(manifest, part, corpus, tmp_path / run / f"part-{part:05d}")
         files = [tmp_path / run / f"part-{part:05d}" for run in ("a", "b")]
         names = sorted(path.name for path in files[0].iterdir())
         assert "files.csv" in names
@@ -88,8 +103,8 @@ def test_local(config, counts, write_h5ad, tmp_path):
     )
     datasets = {"blood": Dataset(title="Blood"), "lung": Dataset(title="Lung")}
     manifest = made(config, corpus, datasets, tmp_path)
-    fetch_part(manifest, 0, corpus, 42, tmp_path / "part-00000")
-    fetch_part(manifest, 1, corpus, 42, tmp_path / "part-00001")
+    part_of(manifest, 0, corpus, tmp_path / "part-00000")
+    part_of(manifest, 1, corpus, tmp_path / "part-00001")
     (row,) = read_manifest(tmp_path / "part-00000" / "files.csv")
     assert read_manifest(tmp_path / "part-00001" / "files.csv") == []
     linked = tmp_path / "part-00000" / "blood_training.h5ad"
@@ -115,7 +130,7 @@ def test_local(config, counts, write_h5ad, tmp_path):
         evaluation(manifest, "lung", corpus, tmp_path / "again")
     path.unlink()
     with pytest.raises(UserError, match=r"blood\.h5ad: no such file"):
-        fetch_part(manifest, 0, corpus, 42, tmp_path / "again")
+        part_of(manifest, 0, corpus, tmp_path / "again")
     assert not list((tmp_path / "again").glob("*"))
 
 
@@ -144,89 +159,136 @@ def test_unknown_dataset(config, tmp_path):
 
 
 @pytest.fixture
-def cellxgene(tmp_path, write_h5ad, counts) -> Iterator[str]:
-    """CELLxGENE on loopback: the API's answers and files, as static files."""
-    root = tmp_path / "server"
-
-    def uuid(number: int) -> str:
-        return f"00000000-0000-0000-0000-{number:012d}"
-
-    class Quiet(SimpleHTTPRequestHandler):
-        def __init__(self, *args, **kwargs):
-            super().__init__(*args, directory=str(root), **kwargs)
-
-        def translate_path(self, path: str) -> str:
-            found = Path(super().translate_path(path))
-            return str(found / "index.json" if found.is_dir() else found)
-
-        def log_message(self, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Quiet)
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    address = f"http://127.0.0.1:{server.server_address[1]}"
-    listed = []
-    for number in range(1, 5):
-        path = write_h5ad(counts.astype(np.float32), name=f"served{number}")
-        if number == 4:
-            path.write_bytes(path.read_bytes()[:-100])
-        (root / "files").mkdir(parents=True, exist_ok=True)
-        path.rename(root / "files" / f"{uuid(10 + number)}.h5ad")
-        size = (root / "files" / f"{uuid(10 + number)}.h5ad").stat().st_size
-        entry = {
-            "dataset_id": uuid(number),
-            "dataset_version_id": uuid(10 + number),
-            "collection_id": uuid(20 + number),
-            "title": f"Dataset {number}",
-            "published_at": "2024-01-01T00:00:00",
-            "organism": [{"label": "Homo sapiens"}],
-            "cell_count": 30,
-            "assets": [
-                {
-                    "filetype": "H5AD",
-                    "filesize": size,
-                    "url": f"{address}/files/{uuid(10 + number)}.h5ad",
-                }
-            ],
-        }
-        listed.append(entry)
-        for name, answer in {
-            f"datasets/{uuid(number)}/versions": [entry],
-            f"dataset_versions/{uuid(10 + number)}": entry,
-        }.items():
-            (root / name).mkdir(parents=True)
-            (root / name / "index.json").write_text(json.dumps(answer))
-    (root / "datasets" / "index.json").write_text(json.dumps(listed))
-    yield address
-    server.shutdown()
-    server.server_close()
+def files(server, write_h5ad, counts) -> list[str]:
+    """Four published files of 30 cells, of which the second is evaluated; their paths."""
+    content = write_h5ad(counts.astype(np.float32), name="served").read_bytes()
+    return [server.add(number, content, cells=30) for number in range(1, 5)]
 
 
-def test_cellxgene(config, cellxgene, counts, tmp_path):
-    corpus = dataclasses.replace(
-        config.corpus, source="cellxgene", api=cellxgene, hosts=["127.0.0.1"], parts=1
-    )
-    datasets = {"heart": Dataset(title="Heart", id="00000000-0000-0000-0000-000000000012")}
-    manifest = made(config, corpus, datasets, tmp_path)
-    rows = read_manifest(manifest)
-    assert [row.dataset_id[-1] for row in rows] == ["1", "3", "4", "2"]
-    assert rows[-1].collection_id[-2:] == "22"
+HEART = {"heart": Dataset(title="Heart", id=uuid(1002))}
+
+
+def test_cellxgene(config, corpus, server, files, counts, tmp_path):
+    manifest = made(config, corpus, HEART, tmp_path)
     facts = evaluation(manifest, "heart", corpus, tmp_path / "evaluation")
     assert facts["cells"] == 30
     assert not facts["simulated"]
     np.testing.assert_array_equal(dense(open_cells(tmp_path / "evaluation" / "heart.h5ad")), counts)
-    # the truncated file is named by its address; nothing is left behind
-    with pytest.raises(UserError, match=r"http://127.*14\.h5ad: truncated"):
-        fetch_part(manifest, 0, corpus, 42, tmp_path / "part-00000")
-    assert not (tmp_path / "part-00000").exists()
+    assert facts["sha256"] == sha256(tmp_path / "evaluation" / "heart.h5ad")
 
-    # given back without that file, the manifest works, and the hashes are known from then on
-    lock = tmp_path / "lock.csv"
-    lock.write_text("".join(line for line in manifest.open() if ",Dataset 4," not in line))
-    given = dataclasses.replace(corpus, manifest=str(lock))
-    manifest = made(config, given, datasets, tmp_path)
-    fetch_part(manifest, 0, given, 42, tmp_path / "part-00000")
-    done = read_manifest(tmp_path / "part-00000" / "files.csv")
-    assert [row.cells for row in done] == ["30", "30"]
-    assert all(len(row.sha256) == 64 for row in done)
-    assert not list((tmp_path / ".downloads").glob("*"))
+    # one file fails, and another; the third is there the next time, and no part is half there
+    server.script[files[0]] = ["410"]
+    server.script[files[3]] = ["cut", "404"]
+    with pytest.raises(UserError, match=rf"{files[0]}: withdrawn; .*\(1 more files failed"):
+        part_of(manifest, 0, corpus, tmp_path / "part-00000")
+    assert not (tmp_path / "part-00000").exists()
+    part_of(manifest, 0, corpus, tmp_path / "part-00000")
+    assert len(server.asked(files[2])) == 1
+    done = read_manifest(tmp_path / "part-00000.csv")
+    assert done == read_manifest(tmp_path / "part-00000" / "files.csv")
+    assert [row.cells for row in done] == ["30"] * 3
+    for row in done:
+        assert row.sha256 == sha256(tmp_path / "part-00000" / f"{row.file}.h5ad")
+
+    # made again, divided otherwise, nothing is downloaded again
+    requests = len(server.requests)
+    part_of(manifest, 0, corpus, tmp_path / "part-00000")
+    assert len(server.requests) == requests
+
+    # with the hashes known, another file of the same size is found out
+    locked = tmp_path / "locked.csv"
+    write_manifest(locked, done)
+    other = tmp_path / "other"
+    content = server.files[files[0]]
+    server.files[files[0]] = content[:-1] + bytes([content[-1] ^ 1])
+    with pytest.raises(UserError, match=rf"{files[0]}: its SHA-256 is not the one in the manif"):
+        fetch_part(locked, 0, corpus, 42, other / "downloads", other / "part", other / "part.csv")
+
+
+@pytest.mark.parametrize(
+    ("script", "error"),
+    [
+        (["cut", "cut", "cut"], None),
+        (["cut", "ignores range"], None),
+        (["429 0", "503", "drop", "500"], None),
+        (["stall"], None),
+        (["longer"], "the file changed"),
+        (["shorter"], "the file changed"),
+        (["flipped"], "its SHA-256 is not the one in the manifest"),
+        (["redirect http://127.0.0.2/x.h5ad"], r"host '127\.0\.0\.2' is not allowed"),
+        (["redirect file:///etc/passwd"], "not a web address"),
+        (["410"], "withdrawn"),
+        (["404"], "not found"),
+        (["503"] * 9, "HTTP 503"),
+        (["stall"] * 2 + ["410"], "withdrawn"),
+    ],
+)
+def test_the_right_bytes_or_one_clear_error(script, error, corpus, server, files, tmp_path):
+    """Real h5ad files, whose hashes are known; after an error, the next run gets them."""
+    digest = hashlib.sha256(server.files[files[0]]).hexdigest()
+    row = ManifestRow(
+        file="a",
+        role="training",
+        part="0",
+        source="cellxgene",
+        location=server.address + files[0],
+        bytes=str(len(server.files[files[0]])),
+        sha256=digest,
+        dataset_version_id=uuid(1001),
+    )
+    write_manifest(tmp_path / "m.csv", [row])
+    server.script[files[0]] = list(script)
+    if error:
+        with pytest.raises(UserError, match=error) as caught:
+            part_of(tmp_path / "m.csv", 0, corpus, tmp_path / "part-00000")
+        assert "\n" not in str(caught.value)
+        assert not list(tmp_path.glob("part-*"))
+        assert not list(tmp_path.glob("downloads/*.h5ad"))
+        server.script.clear()
+    part_of(tmp_path / "m.csv", 0, corpus, tmp_path / "part-00000")
+    assert sha256(tmp_path / "part-00000" / "a.h5ad") == digest
+
+
+def test_raw_files_that_may_go(config, corpus, server, files, write_h5ad, counts, tmp_path):
+    """The part and what it links to; not the evaluated file, nor a user's own one."""
+    manifest = made(config, corpus, HEART, tmp_path)
+    evaluation(manifest, "heart", corpus, tmp_path / "evaluation")
+    own = write_h5ad(counts.astype(np.float32), name="own")
+    row = ManifestRow(
+        file="own",
+        role="training",
+        part="0",
+        source="local",
+        location=str(own),
+        bytes=str(own.stat().st_size),
+        sha256=sha256(own),
+    )
+    write_manifest(manifest, [*read_manifest(manifest), row])
+    part_of(manifest, 0, corpus, tmp_path / "part-00000")
+    release_part(tmp_path / "part-00000")
+    assert own.exists()
+    held = [path.name for path in (tmp_path / "downloads").glob("*.h5ad")]
+    assert held == [f"{uuid(1002)}.h5ad"]
+    assert open_cells(tmp_path / "evaluation" / "heart.h5ad").n_cells == 30
+
+    # needed again, they are downloaded again, wherever to, and must be the same
+    content = server.files[files[0]]
+    server.files[files[0]] = content[:-1] + bytes([content[-1] ^ 1])
+    with pytest.raises(UserError, match=r"SHA-256 is not the one in the manifest"):
+        restore_part(tmp_path / "part-00000", corpus, tmp_path / "elsewhere")
+    server.files[files[0]] = content
+    restore_part(tmp_path / "part-00000", corpus, tmp_path / "elsewhere")
+    for row in read_manifest(tmp_path / "part-00000" / "files.csv"):
+        assert sha256(tmp_path / "part-00000" / f"{row.file}.h5ad") == row.sha256
+    requests = len(server.requests)
+    restore_part(tmp_path / "part-00000", corpus, tmp_path / "elsewhere")
+    assert len(server.requests) == requests
+
+
+def test_no_room(config, corpus, server, files, tmp_path):
+    manifest = made(config, corpus, HEART, tmp_path)
+    rows = [dataclasses.replace(row, bytes=str(10**14)) for row in read_manifest(manifest)]
+    write_manifest(manifest, rows)
+    with pytest.raises(UserError, match="GB are to be downloaded"):
+        part_of(manifest, 0, corpus, tmp_path / "part-00000")
+    assert not server.asked(files[0])

@@ -1,14 +1,16 @@
-"""The manifest for the sources that need no network."""
+"""The manifest: for the sources that need no network, and from CELLxGENE on loopback."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
+from loopback import uuid
 
 from scsigmoid.config.check import load
 from scsigmoid.config.schema import Dataset, LocalFiles
-from scsigmoid.corpus.manifest import build_manifest, dealt, read_manifest, write_manifest
-from scsigmoid.corpus.rows import ManifestRow
+from scsigmoid.corpus.manifest import build_manifest, dealt
+from scsigmoid.corpus.rows import ManifestRow, read_manifest, write_manifest
 from scsigmoid.errors import UserError
 from scsigmoid.files import sha256
 
@@ -22,6 +24,14 @@ def local(config, *entries: LocalFiles):
     return dataclasses.replace(config.corpus, source="local", local=list(entries))
 
 
+def build(corpus, datasets, path, seed=42):
+    """Make a manifest; downloads and account lie beside it."""
+    folder = path.parent
+    return build_manifest(
+        corpus, datasets, seed, folder / "downloads", path, path.with_suffix(".json")
+    )
+
+
 def row(name, role="training", **values):
     return ManifestRow(file=name, role=role, source="cellxgene", location="", **values)
 
@@ -29,7 +39,7 @@ def row(name, role="training", **values):
 def test_embedded(config, tmp_path):
     paths = [tmp_path / "a.csv", tmp_path / "b.csv"]
     for path in paths:
-        build_manifest(config.corpus, config.datasets, 42, path)
+        build(config.corpus, config.datasets, path)
     assert paths[0].read_bytes() == paths[1].read_bytes()
     rows = read_manifest(paths[0])
     assert [r.dataset for r in rows if r.role == "evaluation"] == list(config.datasets)
@@ -42,7 +52,7 @@ def test_embedded(config, tmp_path):
 def test_embedded_unknown_dataset(config, tmp_path):
     datasets = {**config.datasets, "kidney": Dataset(title="Kidney")}
     with pytest.raises(UserError, match=r"datasets\.kidney"):
-        build_manifest(config.corpus, datasets, 42, tmp_path / "m.csv")
+        build(config.corpus, datasets, tmp_path / "m.csv")
     assert not list(tmp_path.iterdir())
 
 
@@ -50,7 +60,7 @@ def test_embedded_impossible_size(config, tmp_path):
     sizes = dataclasses.replace(config.corpus.embedded, donors=0)
     corpus = dataclasses.replace(config.corpus, embedded=sizes)
     with pytest.raises(UserError, match=r"corpus\.embedded\.donors: expected at least 1"):
-        build_manifest(corpus, config.datasets, 42, tmp_path / "m.csv")
+        build(corpus, config.datasets, tmp_path / "m.csv")
 
 
 def test_local(config, counts, write_h5ad, tmp_path):
@@ -64,7 +74,7 @@ def test_local(config, counts, write_h5ad, tmp_path):
         LocalFiles(files=str(paths[2]), label="none of it"),
     )
     datasets = {"blood_1": Dataset(title="Blood"), "lung": Dataset(title="Lung")}
-    build_manifest(corpus, datasets, 42, tmp_path / "m.csv")
+    build(corpus, datasets, tmp_path / "m.csv")
     rows = {r.file: r for r in read_manifest(tmp_path / "m.csv")}
     assert list(rows) == ["blood_1_training", "blood_1", "lung_training", "lung", "gut"]
     assert [r.cells for r in rows.values()] == ["27", "3", "20", "10", "30"]
@@ -80,7 +90,7 @@ def test_local_same_stem_in_two_folders(config, counts, write_h5ad, tmp_path):
     second = tmp_path / "two" / "cells.h5ad"
     second.write_bytes(first.read_bytes())
     corpus = local(config, LocalFiles(files=str(first)), LocalFiles(files=str(second)))
-    build_manifest(corpus, {}, 42, tmp_path / "m.csv")
+    build(corpus, {}, tmp_path / "m.csv")
     assert [r.file for r in read_manifest(tmp_path / "m.csv")] == ["cells", "cells_2"]
 
 
@@ -88,7 +98,7 @@ def test_local_bad_file(config, tmp_path):
     (tmp_path / "cells.h5ad").write_text("x")
     corpus = local(config, LocalFiles(files=str(tmp_path / "cells.h5ad")))
     with pytest.raises(UserError, match=r"cells\.h5ad: not an h5ad"):
-        build_manifest(corpus, {}, 42, tmp_path / "m.csv")
+        build(corpus, {}, tmp_path / "m.csv")
 
 
 def test_parts_are_balanced():
@@ -111,29 +121,110 @@ def test_nothing_to_train_on():
         dealt([row("e", "evaluation")], 2)
 
 
-def test_given_manifest(config, tmp_path):
-    corpus = dataclasses.replace(
-        config.corpus, source="cellxgene", manifest=str(tmp_path / "lock.csv"), parts=1
-    )
-    datasets = {"heart": Dataset(title="Heart")}
-    training = row("a", bytes="5", collection_id="c1", dataset_id="d1")
-    heart = row("heart", "evaluation", dataset="heart", collection_id="c2", dataset_id="d2")
-    write_manifest(tmp_path / "lock.csv", [training, heart])
-    build_manifest(corpus, datasets, 42, tmp_path / "m.csv")
-    assert [r.file for r in read_manifest(tmp_path / "m.csv")] == ["a", "heart"]
+@pytest.fixture
+def heart() -> dict[str, Dataset]:
+    return {"heart": Dataset(title="Heart", id=uuid(1002), label="kind")}
 
-    for changed, message in [
-        ({"collection_id": "c2"}, "shares its collection_id with the evaluation dataset 'heart'"),
-        ({"dataset_id": "d2"}, "shares its dataset_id"),
-        ({"file": "../a"}, "not a file name"),
-        ({"file": "heart"}, "two rows are called 'heart'"),
-    ]:
-        write_manifest(tmp_path / "lock.csv", [dataclasses.replace(training, **changed), heart])
-        with pytest.raises(UserError, match=message):
-            build_manifest(corpus, datasets, 42, tmp_path / "m.csv")
-    write_manifest(tmp_path / "lock.csv", [training])
-    with pytest.raises(UserError, match="has no evaluation dataset 'heart'"):
-        build_manifest(corpus, datasets, 42, tmp_path / "m.csv")
+
+@pytest.fixture
+def published(server):
+    """Four human datasets, of which one is evaluated and another of its collection; one mouse."""
+    server.add(1, b"11", cells=5)
+    server.add(2, b"222", cells=7, collection=50)
+    server.add(3, b"3333", cells=9, collection=50)
+    server.add(4, b"44444", cells=20, assays=("Smart-seq2", "10x 3' v2"))
+    server.add(5, b"5", organisms=("Mus musculus",))
+    return server
+
+
+def test_cellxgene(corpus, published, heart, tmp_path):
+    lines = build(corpus, heart, tmp_path / "m.csv")
+    rows = read_manifest(tmp_path / "m.csv")
+    assert [r.file for r in rows] == [uuid(1001), uuid(1004), "heart"]
+    assert dataclasses.asdict(rows[1]) == {
+        "file": uuid(1004),
+        "role": "training",
+        "dataset": "",
+        "part": "0",
+        "source": "cellxgene",
+        "snapshot": "2024-06-11",
+        "location": f"{published.address}/{uuid(1004)}.h5ad",
+        "simulated": "false",
+        "title": "Dataset 4",
+        "doi": "10.1000/4",
+        "organism": "Homo sapiens",
+        "assay": "Smart-seq2 || 10x 3' v2",
+        "label": "cell_type",
+        "held_out": "",
+        "cells": "20",
+        "bytes": "5",
+        "sha256": "",
+        "published": "2024-01-01",
+        "dataset_id": uuid(4),
+        "dataset_version_id": uuid(1004),
+        "collection_id": uuid(2004),
+    }
+    assert (rows[2].title, rows[2].label, rows[2].held_out) == ("Heart", "kind", "all")
+    account = json.loads((tmp_path / "m.json").read_text())
+    assert account["training"] == {
+        "files": 2, "cells": 25, "bytes": 7, "paper_cells": 131_600_000,
+    }  # fmt: skip
+    assert account["offered"] == {"files": 5, "cells": 51}
+    assert account["held_out"] == {uuid(2): "dataset of heart", uuid(3): "collection of heart"}
+    assert account["left_out"] == {"other organisms": 1}
+    assert account["evaluation"]["heart"]["id_is_of_a"] == "dataset version"
+    printed = "\n".join(lines)
+    assert "CELLxGENE Discover as of 2024-06-11" in printed
+    assert "25 cells, 0.0 GB; the paper has 131,600,000 cells" in printed
+    assert f"held out   {uuid(3)}: collection of heart" in printed
+    assert "none of the 2 training files shares a dataset or collection" in printed
+
+
+def test_files_that_are_not_offered_any_more_are_named(corpus, published, heart, tmp_path):
+    published.script = {f"/{uuid(n)}.h5ad": ["410" if n == 1001 else "404"] for n in (1001, 1004)}
+    with pytest.raises(UserError) as caught:
+        build(corpus, heart, tmp_path / "m.csv")
+    message = str(caught.value)
+    assert "2 of 3 files are gone or changed" in message
+    assert f"{uuid(1001)} (withdrawn), {uuid(1004)} (not found)" in message
+    assert "corpus.leave_out" in message
+    assert not list(tmp_path.glob("m.*"))
+    published.script[f"/{uuid(1001)}.h5ad"] = ["410"]
+    build(dataclasses.replace(corpus, leave_out=[uuid(1001)]), heart, tmp_path / "m.csv")
+    assert [r.file for r in read_manifest(tmp_path / "m.csv")] == [uuid(1004), "heart"]
+
+
+def test_sizes_that_the_listing_lacks_are_asked_for(corpus, published, heart, tmp_path):
+    listed = published.answers[f"/datasets/{uuid(4)}/versions"][0]["assets"]
+    listed[1]["filesize"] = -1
+    sized = dataclasses.replace(corpus, maximum_file_gb=4e-9)
+    build(sized, heart, tmp_path / "m.csv")
+    assert [r.bytes for r in read_manifest(tmp_path / "m.csv")] == ["2", "3"]
+    listed[1]["filesize"] = 3  # wrong: the file decides
+    build(corpus, heart, tmp_path / "m.csv")
+    assert [r.bytes for r in read_manifest(tmp_path / "m.csv")] == ["2", "5", "3"]
+
+
+def test_disk_cap(corpus, published, heart, tmp_path):
+    download = dataclasses.replace(corpus.download, disk_cap_gb=9e-9)
+    with pytest.raises(UserError, match=r"disk_cap_gb: the raw files take 0\.0 GB at once"):
+        build(dataclasses.replace(corpus, download=download), heart, tmp_path / "m.csv")
+    assert not list(tmp_path.glob("m.*"))
+
+
+def test_other_hosts_are_refused_before_anything_is_written(corpus, published, heart, tmp_path):
+    asset = published.answers[f"/datasets/{uuid(4)}/versions"][0]["assets"][1]
+    asset["url"] = "https://example.org/x.h5ad"
+    with pytest.raises(UserError, match=r"host 'example\.org' is not allowed; add it to corpus.ho"):
+        build(corpus, heart, tmp_path / "m.csv")
+    assert not list(tmp_path.glob("m.*"))
+
+
+def test_two_datasets_with_one_version_are_refused(corpus, published, heart, tmp_path):
+    entry = published.answers[f"/datasets/{uuid(4)}/versions"][0]
+    entry["dataset_version_id"] = uuid(1001)
+    with pytest.raises(UserError, match=f"two rows are called '{uuid(1001)}'"):
+        build(corpus, heart, tmp_path / "m.csv")
 
 
 def test_read_errors(tmp_path):
@@ -146,3 +237,13 @@ def test_read_errors(tmp_path):
     (tmp_path / "m.csv").write_text((tmp_path / "m.csv").read_text()[:-12] + ",,,,,,,,,,,\n")
     with pytest.raises(UserError, match="damaged manifest"):
         read_manifest(tmp_path / "m.csv")
+    for wrong in (
+        {"bytes": "1e9"},
+        {"cells": "-1"},
+        {"sha256": "x"},
+        {"source": "ftp"},
+        {"part": "../1"},
+    ):
+        write_manifest(tmp_path / "m.csv", [row("b"), dataclasses.replace(row("a"), **wrong)])
+        with pytest.raises(UserError, match=f"line 3 has a {next(iter(wrong))} that is none"):
+            read_manifest(tmp_path / "m.csv")

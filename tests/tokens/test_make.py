@@ -1,6 +1,7 @@
 """From h5ad files to token stores."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from scsigmoid.files import sha256
 from scsigmoid.tokens.lengths import length_counts, write_length_counts
 from scsigmoid.tokens.make import tokenize_evaluation, tokenize_part
 from scsigmoid.tokens.statistics import gather
-from scsigmoid.tokens.store import TokenStore
+from scsigmoid.tokens.store import TokenStore, read_index
 from scsigmoid.tokens.vocabulary import Vocabulary, build_vocabulary
 
 
@@ -57,16 +58,21 @@ def test_part(draw, write_part, tmp_path):
     metadata = store.metadata(
         ["file", "cell", "genes", "cell_type", "donor", "tissue", "assay", "is_primary"]
     )
-    for row, cell in enumerate(np.concatenate(counts)):
+    rows = {
+        (file, cell): row
+        for row, (file, cell) in enumerate(zip(metadata["file"], metadata["cell"], strict=True))
+    }
+    assert sorted(rows) == [(f"file{file}", cell) for file in range(3) for cell in range(30)]
+    for (file, number), row in rows.items():
+        cell = counts[int(file[-1])][number]
         expected = by_definition(cell, tokens, vocabulary.medians, 1e4)
         assert store.cells([row], 99).tokens.tolist() == expected[:9]
         assert metadata["genes"][row] == len(expected)
-        assert metadata["cell"][row] == row % 30
-        assert metadata["file"][row] == f"file{row // 30}"
-    assert metadata["cell_type"][:3].tolist() == ["a", "b", "a"]
-    assert metadata["donor"][0] == "d"
-    assert metadata["tissue"][0] == metadata["assay"][0] == ""
-    assert metadata["is_primary"][:3].tolist() == [True, False, True]
+        assert store.lengths[row] == min(9, len(expected))
+        assert metadata["cell_type"][row] == "ab"[number % 2]
+        assert metadata["is_primary"][row] == (number % 2 == 0)
+    assert set(metadata["donor"]) == {"d"}
+    assert set(metadata["tissue"]) == set(metadata["assay"]) == {""}
 
 
 def test_held_out_cells_are_not_trained_on(draw, write_part, tmp_path):
@@ -108,7 +114,9 @@ def test_evaluation(draw, write_part, tmp_path):
         tmp_path / "e",
     )
     a, b = (TokenStore.open(tmp_path / name, vocabulary.fingerprint) for name in ("training", "e"))
-    assert a.cells(range(30), 9).tokens.tolist() == b.cells(range(30), 9).tokens.tolist()
+    assert b.metadata(["cell"])["cell"].tolist() == list(range(30))
+    place = a.metadata(["cell"])["cell"]
+    assert a.cells(range(30), 9).tokens.tolist() == b.cells(place, 9).tokens.tolist()
     assert not b.simulated
     assert b.label == "cell_type"
 
@@ -132,28 +140,53 @@ def test_no_gene_in_common(draw, write_part, tmp_path):
     assert not (tmp_path / "store").exists()
 
 
-def test_cell_without_vocabulary_genes(draw, write_part, tmp_path):
-    vocabulary_of(write_part("part", [draw(0, 30, 20)]), tmp_path)
+def test_cells_without_vocabulary_genes_are_left_out_by_name(draw, write_part, tmp_path, capsys):
+    vocabulary = vocabulary_of(write_part("part", [draw(0, 30, 20)]), tmp_path)
     counts = draw(0, 30, 21)
-    counts[17, :20], counts[17, 20] = 0, 1
-    with pytest.raises(UserError, match="the cell in row 17 expresses no gene of the vocabulary"):
-        tokenize_part(
-            write_part("other", [counts]),
-            tmp_path / "vocabulary.parquet",
-            1e4,
-            9,
-            25,
-            tmp_path / "s",
-        )
+    counts[17], counts[25] = 0, 0
+    counts[17, 20] = 1  # a gene that has no token; cell 25 has no count at all
+    folder = write_part("other", [draw(1, 30, 20), counts])
+    known = tmp_path / "vocabulary.parquet"
+    tokenize_part(folder, known, 1e4, 9, 25, tmp_path / "s")
+    tokenize_evaluation(
+        folder / "file1.h5ad", facts(folder, file="file1"), known, 1e4, 9, 25, tmp_path / "e"
+    )
+    message = r"file1.h5ad: 2 of 30 cells express no gene of the vocabulary .* \(rows 17, 25\)"
+    assert len(re.findall(message, capsys.readouterr().err)) == 2
+    expected = sorted({*range(30)} - {17, 25})
+    evaluated = TokenStore.open(tmp_path / "e", vocabulary.fingerprint)
+    assert evaluated.metadata(["cell"])["cell"].tolist() == expected
+    trained = TokenStore.open(tmp_path / "s").metadata(["file", "cell"])
+    assert sorted(trained["cell"][trained["file"] == "file1"]) == expected
+    for name in ("s", "e"):
+        left_out = read_index(tmp_path / name)["left_out"]
+        assert left_out == {"file1": {"cells": 2, "rows": [17, 25]}}
+
+
+def test_all_cells_without_vocabulary_genes(draw, write_part, tmp_path):
+    vocabulary_of(write_part("part", [draw(0, 30, 20)]), tmp_path)
+    counts = np.hstack([np.zeros((4, 20)), np.ones((4, 1))])
+    other = write_part("other", [counts])
+    with pytest.raises(UserError, match=r"file0\.h5ad: none of its 4 cells expresses a gene"):
+        tokenize_part(other, tmp_path / "vocabulary.parquet", 1e4, 9, 25, tmp_path / "s")
+    assert not list(tmp_path.glob("*.scatter*")) + list(tmp_path.glob("s"))
+
+
+def test_shards_that_arrow_cannot_hold(draw, write_part, tmp_path):
+    folder = write_part("part", [draw(0, 30, 20)])
+    vocabulary_of(folder, tmp_path)
+    known = tmp_path / "vocabulary.parquet"
+    with pytest.raises(UserError, match=r"tokens\.shard_cells: 1000000 cells of 4095 tokens"):
+        tokenize_part(folder, known, 1e4, 4095, 1_000_000, tmp_path / "s")
 
 
 def test_messages_name_the_users_file(draw, write_part, tmp_path):
-    counts = draw(0, 30, 20)
-    counts[3] = 0
+    counts = draw(0, 30, 20).astype(float)
+    counts[3, 2] = 0.5
     folder = write_part("part", [counts])
     (folder / "file0.h5ad").rename(tmp_path / "mine.h5ad")
     (folder / "file0.h5ad").symlink_to(tmp_path / "mine.h5ad")
-    with pytest.raises(UserError, match=r"mine\.h5ad: 1 of 30 cells express no gene"):
+    with pytest.raises(UserError, match=r"mine\.h5ad: X holds a count that is no integer"):
         gather(folder, 1e4, tmp_path / "statistics.arrow")
     assert not (tmp_path / "statistics.arrow").exists()
 
@@ -198,10 +231,11 @@ def test_real_cells(file, real_data, write_part, tmp_path):
     cells = open_cells(folder / "file0.h5ad")
     tokens = vocabulary.tokens(cells.genes)
     assert len(store) == cells.n_cells
+    place = np.argsort(store.metadata(["cell"])["cell"])
     sample = set(np.random.default_rng(0).choice(cells.n_cells, 60, replace=False).tolist())
     for chunk in cells.chunks():
         for row, cell in enumerate(chunk.cells.tolist()):
             if cell in sample:
                 counts = chunk.counts[row].toarray().ravel()
                 expected = by_definition(counts, tokens, vocabulary.medians, 1e4)
-                assert store.cells([cell], 4095).tokens.tolist() == expected[:4095]
+                assert store.cells([place[cell]], 4095).tokens.tolist() == expected[:4095]

@@ -67,6 +67,33 @@ def test_by_hand():
     assert ranked.genes.tolist() == [2, 0]
 
 
-def test_too_many_cells():
-    with pytest.raises(ValueError, match="at most 65536"):
-        rank_tokens(sp.csr_matrix((65537, 3), dtype=np.int32), np.arange(3), np.ones(3), 1e4, 9)
+@pytest.mark.parametrize("medians", ["equal", "real"])
+def test_crowded_and_long_cells(medians):
+    generator = np.random.default_rng(5)
+    counts = generator.poisson(0.9, (6, 9000))
+    tokens = generator.permutation(9000) + 4
+    values = np.ones(9004) if medians == "equal" else generator.lognormal(0.5, 1, 9004)
+    expected, genes = by_definition(counts, tokens, values, 1e4, 4000)
+    ranked = rank_tokens(sp.csr_matrix(counts), tokens, values, 1e4, 4000)
+    assert split(ranked) == expected
+    assert ranked.genes.tolist() == genes
+
+
+def test_extreme_values():
+    counts = np.array([[2**31 - 1, 1, 2**30, 7, 0], [1, 1, 1, 1, 1]])
+    medians = np.array([1, 1, 1, 1, 1e-300, 1e300, 3e-320, 1.0, 2.0])
+    tokens = np.arange(4, 9)
+    expected, _ = by_definition(counts, tokens, medians, 1e4, 9)
+    assert split(rank_tokens(sp.csr_matrix(counts), tokens, medians, 1e4, 9)) == expected
+
+
+def test_geneformers_definition(draw):
+    """Geneformer's tokenizer (V1, tokenizer.py), given its medians: ids by numpy, as it does."""
+    counts = draw(8, 60, 80)
+    tokens = np.arange(4, 84)
+    medians = np.concatenate([np.ones(4), np.random.default_rng(2).lognormal(0.5, 1, 80)])
+    ranked = split(rank_tokens(sp.csr_matrix(counts), tokens, medians, 1e4, 2048))
+    for row, found in zip(counts, ranked, strict=True):
+        scaled = row / row.sum() * 10_000 / medians[tokens]
+        nonzero = np.nonzero(scaled)[0]
+        assert found == tokens[nonzero][np.argsort(-scaled[nonzero])][:2048].tolist()

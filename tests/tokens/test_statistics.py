@@ -14,7 +14,7 @@ from scsigmoid.tokens.statistics import (
     BINS,
     RATIO,
     GeneStatistics,
-    bin_of,
+    count_cells,
     gather,
     merge,
     read_statistics,
@@ -49,13 +49,34 @@ def test_medians_are_within_the_bound(cells, draw, write_part, tmp_path):
     np.testing.assert_array_equal(statistics.cells, (counts > 0).sum(axis=0))
 
 
+def histogram_of(counts) -> np.ndarray:
+    histogram = np.zeros((counts.shape[1], BINS), dtype=np.uint32)
+    count_cells(counts, np.arange(counts.shape[1]), histogram)
+    return histogram
+
+
 def test_bins_hold_the_values_they_say():
-    share = np.random.default_rng(0).uniform(0, 1, 10_000) ** 8
-    bins = bin_of(np.maximum(share, 1e-9))
-    assert bins.max() < BINS - 1
-    assert (share <= RATIO**-bins * (1 + 1e-12)).all()
-    assert (share >= RATIO ** -(bins + 1) * (1 - 1e-12))[share > 1e-9].all()
-    assert bin_of(np.array([1.0, 1e-30])).tolist() == [0, BINS - 1]
+    generator = np.random.default_rng(0)
+    counts = np.exp(generator.uniform(0, np.log(1e6), (40, 50))).astype(np.int32)
+    counts[0, 0] = 2**31 - 1
+    for gene in range(0, 50, 7):
+        one = np.zeros_like(counts)
+        one[:, gene] = counts[:, gene]
+        one[:, 49 - gene] = counts[:, 49 - gene]
+        share = one[:, gene] / one.sum(axis=1, dtype=np.int64)
+        bins = histogram_of(sp.csr_matrix(one))[gene]
+        assert bins.sum() == 40
+        edges = RATIO ** -np.arange(BINS + 1.0)  # descending
+        expected = np.histogram(share, edges[::-1] * (1 + 1e-13))[0][::-1]
+        assert (bins == expected).all()
+
+
+def test_extreme_shares():
+    counts = sp.csr_matrix(np.array([[7, 0, 0], [1, 2**31 - 1, 0], [0, 0, 0]], dtype=np.int32))
+    found = list(zip(*(axis.tolist() for axis in np.nonzero(histogram_of(counts))), strict=True))
+    smallest = int(np.log(2.0**31) / np.log(RATIO))
+    assert sorted(found) == [(0, 0), (0, smallest), (1, 0)]
+    assert smallest < BINS
 
 
 def test_files_and_parts_add_up(draw, write_part, tmp_path):

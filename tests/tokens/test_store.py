@@ -10,7 +10,9 @@ import pytest
 
 from scsigmoid.errors import UserError
 from scsigmoid.files import sha256
-from scsigmoid.tokens.store import TokenStore, store_schema, write_store
+from scsigmoid.tokens.shards import store_schema
+from scsigmoid.tokens.store import TokenStore
+from scsigmoid.tokens.writing import write_store
 
 
 def batch(first: int, lengths: list[int], vocabulary_size: int) -> pa.RecordBatch:
@@ -22,7 +24,7 @@ def batch(first: int, lengths: list[int], vocabulary_size: int) -> pa.RecordBatc
     ]
     names = [f"t{cell % 3}" for cell in cells]
     return pa.record_batch(
-        [tokens, lengths, [n + 1 for n in lengths], list(cells), ["f"] * len(lengths), names]
+        [tokens, lengths, [n + (n == 8) for n in lengths], list(cells), ["f"] * len(lengths), names]
         + [[""] * len(lengths)] * 3
         + [[cell % 2 == 0 for cell in cells]],
         schema=store_schema(vocabulary_size),
@@ -116,20 +118,33 @@ def test_wrong_vocabulary(tmp_path):
         TokenStore.open([tmp_path / "a", tmp_path / "b"])
 
 
-def test_damage_is_named(tmp_path):
+def test_opens_with_load_from_disk(tmp_path):
+    table = write(tmp_path / "store")
+    loaded = datasets.load_from_disk(str(tmp_path / "store"))
+    assert loaded.num_rows == 13
+    assert loaded["input_ids"][:] == table["input_ids"].to_pylist()
+    assert loaded["cell_type"][:] == table["cell_type"].to_pylist()
+
+
+def test_lengths_come_from_their_own_file(tmp_path):
+    table = write(tmp_path / "store")
+    store = TokenStore.open(tmp_path / "store")
+    assert store.lengths.tolist() == table["length"].to_pylist()
+    genes = np.load(tmp_path / "store" / "genes.npy")
+    np.save(tmp_path / "store" / "genes.npy", genes + 1)
+    with pytest.raises(UserError, match=r"genes\.npy: missing or damaged; rebuild it"):
+        TokenStore.open(tmp_path / "store")
+
+
+def test_damage_is_named_when_opened(tmp_path):
     write(tmp_path / "store")
     shard = tmp_path / "store" / "shard-00001.arrow"
     good = shard.read_bytes()
     other = (tmp_path / "store" / "shard-00003.arrow").read_bytes()
-    flipped = good[:-40] + bytes([good[-40] ^ 1]) + good[-39:]
-    for bad in (b"", good[:100], good[: len(good) // 2], flipped, other, b"x" * 500):
+    for bad in (b"", good[:100], good[: len(good) // 2], good[:-8] + bytes(8), other, b"x" * 500):
         shard.write_bytes(bad)
         with pytest.raises(UserError, match=r"shard-00001\.arrow: this shard .* is damaged"):
             TokenStore.open(tmp_path / "store")
-    for bad in (b"", good[:100], other, b"x" * 500):
-        shard.write_bytes(bad)
-        with pytest.raises(UserError, match=r"shard-00001\.arrow: this shard .* is damaged"):
-            TokenStore.open(tmp_path / "store", verify=False)
     shard.unlink()
     with pytest.raises(UserError, match=r"shard-00001\.arrow: this shard .* is missing"):
         TokenStore.open(tmp_path / "store")
@@ -140,10 +155,35 @@ def test_damage_is_named(tmp_path):
         TokenStore.open(tmp_path)
 
 
+def test_damage_is_named_when_read(tmp_path):
+    """Every byte of the tokens and their offsets matters; others are seen with the metadata."""
+    table = write(tmp_path / "store", sizes=(200,), shard_cells=130)
+    shard = tmp_path / "store" / "shard-00001.arrow"
+    good = shard.read_bytes()
+    batch = pa.ipc.open_stream(pa.py_buffer(good)).read_all()["input_ids"].chunk(0)
+    tokens = good.find(batch.values.to_numpy().tobytes())
+    offsets = good.find(batch.offsets.to_numpy().tobytes())
+    assert min(tokens, offsets) > 0
+    message = r"shard-00001\.arrow: this shard .* is damaged"
+    for place in (tokens, tokens + 101, offsets + 4 * 5, offsets + 4 * 6 + 3, 70):
+        bad = bytearray(good)
+        bad[place] ^= 4
+        shard.write_bytes(bad)
+        store = TokenStore.open(tmp_path / "store")
+        if place != 70:  # an untouched shard, and an untouched block of the damaged one
+            assert len(store.cells(range(130), 9).tokens)
+            assert store.cells([199], 9).tokens.tolist() == table["input_ids"][199].as_py()
+        with pytest.raises(UserError, match=message):
+            store.cells([3, 135], 9)
+        with pytest.raises(UserError, match=message):
+            store.metadata(["cell"])
+
+
 def test_imports_little():
     code = (
         "import sys; import scsigmoid.tokens.store; "
-        "print([m for m in ('anndata', 'scanpy', 'pandas', 'scipy', 'h5py') if m in sys.modules])"
+        "heavy = ('anndata', 'scanpy', 'pandas', 'scipy', 'h5py', 'numba'); "
+        "print([m for m in heavy if m in sys.modules])"
     )
     output = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True

@@ -1,26 +1,33 @@
-# Cells: which files (the manifest), and the files themselves.
+# Cells: which files (the manifest), the files themselves, and the lock with their hashes.
+#
+# Where downloads are kept and how they are made stands in the stored configuration, which Snakemake
+# does not compare: to change it makes nothing run again.
 
 
 rule manifest:
     input:
         user_files,
     output:
-        f"{RESULTS}/corpus/manifest.csv",
+        manifest=f"{RESULTS}/corpus/manifest.csv",
+        account=f"{RESULTS}/corpus/manifest.json",
     log:
         f"{RESULTS}/logs/manifest.log",
     conda:
         ENVIRONMENT
     params:
-        settings=settings("corpus", "datasets", "seed"),
+        configuration=STORED,
+        settings=settings("selection", "datasets", "seed"),
     shell:
-        "python -m scsigmoid manifest --settings {params.settings:q} --output {output:q} --log {log:q}"
+        "python -m scsigmoid manifest --configuration {params.configuration:q}"
+        " --output {output.manifest:q} --account {output.account:q} --log {log:q}"
 
 
 rule training_cells:
     input:
         f"{RESULTS}/corpus/manifest.csv",
     output:
-        directory(f"{RESULTS}/corpus/training/part-{{part}}"),
+        cells=directory(f"{RESULTS}/corpus/training/part-{{part}}"),
+        files=f"{RESULTS}/corpus/training/part-{{part}}.csv",
     log:
         f"{RESULTS}/logs/training_cells/{{part}}.log",
     conda:
@@ -28,10 +35,12 @@ rule training_cells:
     resources:
         mem_mb=2000,
     params:
-        settings=settings("corpus", "seed"),
+        configuration=STORED,
+        settings=settings("corpus.embedded", "seed"),
     shell:
         "python -m scsigmoid fetch --manifest {input:q} --part {wildcards.part}"
-        " --settings {params.settings:q} --output {output:q} --log {log:q}"
+        " --configuration {params.configuration:q} --output {output.cells:q}"
+        " --files {output.files:q} --log {log:q}"
 
 
 rule evaluation_cells:
@@ -47,8 +56,25 @@ rule evaluation_cells:
     resources:
         mem_mb=2000,
     params:
-        settings=settings("corpus", "seed"),
+        configuration=STORED,
+        settings=settings("corpus.embedded", "seed"),
     shell:
         "python -m scsigmoid fetch --manifest {input:q} --dataset {wildcards.dataset}"
-        " --settings {params.settings:q} --output {output.cells:q} --facts {output.facts:q}"
-        " --log {log:q}"
+        " --configuration {params.configuration:q} --output {output.cells:q}"
+        " --facts {output.facts:q} --log {log:q}"
+
+
+rule lock:
+    input:
+        manifest=f"{RESULTS}/corpus/manifest.csv",
+        files=result("corpus/training/part-{part}.csv", part=PLAN.parts),
+        facts=result("corpus/evaluation/{dataset}.json", dataset=PLAN.datasets),
+    output:
+        f"{RESULTS}/corpus/lock.csv",
+    log:
+        f"{RESULTS}/logs/lock.log",
+    conda:
+        ENVIRONMENT
+    shell:
+        "python -m scsigmoid lock --manifest {input.manifest:q} --files {input.files:q}"
+        " --facts {input.facts:q} --output {output:q} --log {log:q}"

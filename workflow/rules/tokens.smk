@@ -13,10 +13,11 @@ rule gene_statistics:
     resources:
         mem_mb=2000,
     params:
+        configuration=STORED,
         settings=settings("tokens.target_sum"),
     shell:
         "python -m scsigmoid statistics --cells {input:q} --settings {params.settings:q}"
-        " --output {output:q} --log {log:q}"
+        " --configuration {params.configuration:q} --output {output:q} --log {log:q}"
 
 
 rule vocabulary:
@@ -28,6 +29,8 @@ rule vocabulary:
         f"{RESULTS}/logs/vocabulary.log",
     conda:
         ENVIRONMENT
+    resources:
+        mem_mb=4000,
     params:
         settings=settings("tokens.minimum_cells"),
     shell:
@@ -48,10 +51,12 @@ rule training_tokens:
     resources:
         mem_mb=2000,
     params:
+        configuration=STORED,
         settings=settings("tokens.target_sum", "tokens.shard_cells", "maximum_length"),
     shell:
         "python -m scsigmoid tokenize --cells {input.cells:q} --vocabulary {input.vocabulary:q}"
-        " --settings {params.settings:q} --output {output:q} --log {log:q}"
+        " --settings {params.settings:q} --configuration {params.configuration:q}"
+        " --output {output:q} --log {log:q}"
 
 
 rule evaluation_tokens:

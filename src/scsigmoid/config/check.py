@@ -18,12 +18,13 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
+from scsigmoid.config.corpus import check_corpus
 from scsigmoid.config.local_files import expand
 from scsigmoid.config.schema import Config, Dataset, Training
 from scsigmoid.errors import UserError
 
 SLUG = re.compile(r"[a-z0-9][a-z0-9_]*")
-SIGMOID_BACKENDS = ("auto", "reference", "triton")
+SIGMOID_BACKENDS = ("auto", "reference", "triton", "hopper")
 SOFTMAX_BACKENDS = ("auto", "reference", "flex", "sdpa")
 NAMED = ("datasets", "sizes", "models")
 
@@ -196,8 +197,10 @@ def check_combinations(config: Config) -> None:
         for name in entries:
             if not SLUG.fullmatch(name):
                 raise UserError(f"{group}.{name}: names are lower-case letters, digits and '_'")
-    if config.corpus.parts < 1:
-        raise UserError(f"corpus.parts: expected at least 1, found {config.corpus.parts}")
+    check_corpus(config.corpus)
+    for name in ("gpus", "nodes"):
+        if getattr(config, name) < 1:
+            raise UserError(f"{name}: expected at least 1, found {getattr(config, name)}")
     check_sizes(config)
     check_models(config)
     check_evaluation(config)
@@ -250,6 +253,8 @@ def check_models(config: Config) -> None:
         for key in ("steps", "global_batch", "log_every", "checkpoint_every", "keep_checkpoints"):
             if getattr(training, key) < 1:
                 raise UserError(f"training.{key}: expected at least 1")
+        if training.workers < 0:
+            raise UserError(f"training.workers: expected 0 or more, found {training.workers}")
         if len(training.betas) != 2:
             raise UserError("training.betas: expected two numbers")
 
@@ -313,6 +318,12 @@ def check_benchmarks(config: Config) -> None:
             )
     for share in kernel.padding:
         fraction("benchmarks.kernel.padding", share, zero=True)
+    fraction("benchmarks.kernel.confidence", kernel.confidence)
+    for key in ("tokens", "median_length", "sigma_length", "iterations", "seconds"):
+        if not getattr(kernel, key) > 0:
+            raise UserError(
+                f"benchmarks.kernel.{key}: expected more than 0, found {getattr(kernel, key)}"
+            )
 
 
 def fraction(key: str, value: float, *, zero: bool = False) -> None:

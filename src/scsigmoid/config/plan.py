@@ -13,7 +13,9 @@ from scsigmoid.errors import UserError
 
 # What titles and labels are made of.
 LABELS = ("preset", "corpus.source", "datasets", "models", "sizes", "architecture")
-SCIB_METRICS = ("silhouette_label", "leiden_nmi", "leiden_ari")
+SCIB_METRICS = (
+    "silhouette_label", "leiden_nmi", "leiden_ari", "kmeans_nmi", "kmeans_ari", "clisi",
+)  # fmt: skip
 KERNEL = ("benchmarks/kernel.csv", "benchmarks/kernel.json")
 THROUGHPUT = ("benchmarks/throughput.csv", "benchmarks/throughput.json")
 
@@ -46,6 +48,7 @@ class Plan:
             "scib",
             *(f"mmd_{dataset}" for dataset in self.compared("mmd")),
             "kernel_speed",
+            "kernel_ratios",
             "training_cost",
         ]
 
@@ -74,6 +77,7 @@ class Plan:
             "validation_loss": self.validation_losses(),
             "scib": self.scib_scores(),
             "kernel_speed": list(KERNEL),
+            "kernel_ratios": list(KERNEL),
             "training_cost": list(THROUGHPUT),
         }[name]
 
@@ -172,7 +176,8 @@ class Plan:
         Args:
             keys: dotted names of the configuration; ``models.<name>`` gives all that training this
                 model needs; ``maximum_length`` the most gene tokens that any model reads; ``mmd``
-                and ``umap`` what these are computed with; none at all the whole configuration.
+                and ``umap`` what these are computed with; ``selection`` which files are chosen;
+                none at all the whole configuration.
 
         Returns:
             A mapping from each key, as given, to its value.
@@ -190,6 +195,10 @@ class Plan:
             # Which datasets are compared and which estimator is printed changes no computation.
             chosen = dataclasses.asdict(getattr(self.config.evaluation, key))
             return chosen | {"datasets": None} | ({"estimator": "unbiased"} if key == "mmd" else {})
+        if key == "selection":
+            # How files are downloaded, and from which hosts, changes none of them.
+            chosen = dataclasses.asdict(self.config.corpus)
+            return {k: v for k, v in chosen.items() if k not in ("download", "hosts")}
         if key.startswith("models."):
             name = key.removeprefix("models.")
             model = self.config.models[name]

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Attention = Literal["sigmoid", "softmax"]
-Backend = Literal["auto", "reference", "triton", "flex", "sdpa"]
+Backend = Literal["auto", "reference", "triton", "hopper", "flex", "sdpa"]
 Device = Literal["auto", "cpu", "cuda"]
 Pooling = Literal["mean", "cls"]
-Metric = Literal["silhouette_label", "leiden_nmi", "leiden_ari"]
+Metric = Literal[
+    "silhouette_label", "leiden_nmi", "leiden_ari", "kmeans_nmi", "kmeans_ari", "clisi"
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,34 +61,71 @@ class EmbeddedCorpus:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Download:
+    """How files are downloaded; none of it changes a result.
+
+    Attributes:
+        folder: where downloads are kept, one file a dataset version; presets may share it.
+            ``null``: ``corpus/downloads`` below the results.
+        keep_files: raw files stay.  Else those of training are deleted once their tokens are
+            written, also where presets share the folder.
+        disk_cap_gb: a corpus with more gigabytes (1e9 bytes) of raw files is refused; ``null`` for
+            no cap.
+        connections: files, or questions to the service, that one job has in flight.
+        attempts: tries without progress before a job gives up.
+        timeout: seconds without a byte after which a connection counts as broken.
+        longest_pause: seconds between two tries at most, whatever the server asks for.
+    """
+
+    folder: str | None
+    keep_files: bool
+    disk_cap_gb: float | None
+    connections: int
+    attempts: int
+    timeout: float
+    longest_pause: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Corpus:
     """Where cells come from.
 
     Attributes:
-        source: ``embedded`` (ships with the project, offline), ``local`` (own files) or
-            ``cellxgene`` (Discover).
+        source: ``embedded`` (ships with the project, offline), ``local`` (own files),
+            ``cellxgene`` (Discover) or ``census`` (a release of the CELLxGENE Census; evaluation
+            datasets still come from Discover).
         parts: number of jobs that the training files are spread over.
         snapshot: CELLxGENE's state as of this date (the paper: 2024-06-11).
-        organisms: organisms kept.
+        census_version: name of the Census release, e.g. ``2024-07-01``.
+        organisms: training files hold no other organism.
+        assays: training files hold no other assay; ``null`` keeps all.
+        leave_out: CELLxGENE ids of datasets, or of dataset versions, that are not trained on.
         manifest: a lock file written by an earlier run; ``null`` asks the service.
         api: address of the Discover curation API.
         hosts: hosts that files may be downloaded from.
         maximum_file_gb: training files above this size are left out; ``null`` keeps all.
         maximum_cells: training files are chosen, by seed, until they hold this many cells; ``null``
             keeps all.
+        maximum_gb: likewise, for the gigabytes (1e9 bytes) of all training files together.
+        download: how files are downloaded.
         local: the user's own files.
         embedded: sizes of the embedded corpus.
     """
 
-    source: Literal["embedded", "local", "cellxgene"]
+    source: Literal["embedded", "local", "cellxgene", "census"]
     parts: int
     snapshot: str
+    census_version: str
     organisms: list[str]
+    assays: list[str] | None
+    leave_out: list[str]
     manifest: str | None
     api: str
     hosts: list[str]
     maximum_file_gb: float | None
     maximum_cells: int | None
+    maximum_gb: float | None
+    download: Download
     local: list[LocalFiles]
     embedded: EmbeddedCorpus
 
@@ -171,6 +210,8 @@ class Training:
         checkpoint_every: steps between checkpoints.
         keep_checkpoints: newest checkpoints kept.
         threads: CPU threads; fixed, because sums depend on it.
+        workers: threads that prepare batches ahead; 0 prepares each when it is needed.
+        deterministic: the same bits on a GPU each time, at some cost; a CPU's always are.
     """
 
     steps: int
@@ -188,6 +229,8 @@ class Training:
     checkpoint_every: int
     keep_checkpoints: int
     threads: int
+    workers: int
+    deterministic: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,7 +272,15 @@ class ValidationLoss:
 
 @dataclass(frozen=True, kw_only=True)
 class Scib:
-    """scIB bio-conservation metrics (appendix, "SCIB Biological Conservation Metrics")."""
+    """scIB bio-conservation metrics (appendix, "SCIB Biological Conservation Metrics").
+
+    Attributes:
+        metrics: which ones; ``kmeans_nmi``, ``kmeans_ari`` and ``clisi`` are not the paper's
+            and do not enter the mean.
+        neighbours: of a cell, itself included.
+        variance: share that the PCA keeps.
+        controls: what a score is compared with.
+    """
 
     metrics: list[Metric]
     neighbours: int
@@ -294,8 +345,15 @@ class KernelBenchmark:
         hidden: heads times head dimension.
         head_dimensions: head dimensions.
         lengths: sequence lengths.
-        padding: shares of padding.
-        iterations: timed runs of each configuration.
+        padding: shares of padding, as the paper names them: lengths lie uniformly between
+            (1 - share) L and L.
+        jagged: whether a batch of sequences as long as cells is timed too, beside one of equal
+            sequences that need as many operations.
+        median_length: median of the log-normal distribution of the cells' lengths.
+        sigma_length: its sigma.
+        providers: names of the kernels; all where None.
+        iterations: most turns, each of which times every kernel.
+        seconds: longest time for the turns of one length or jagged batch.
         warmup_ms: warm-up in milliseconds.
         confidence: of the intervals.
     """
@@ -305,7 +363,12 @@ class KernelBenchmark:
     head_dimensions: list[int]
     lengths: list[int]
     padding: list[float]
+    jagged: bool
+    median_length: int
+    sigma_length: float
+    providers: list[str] | None = None
     iterations: int
+    seconds: float
     warmup_ms: int
     confidence: float
 
@@ -371,12 +434,16 @@ class Config:
         results: folder of the results; ``null`` means ``results/<preset>``.
         seed: the one seed that all others derive from (tab:model_arch: 42).
         device: where models run; ``auto`` takes a GPU where there is one.
+        gpus: GPUs of one machine that train a model together; changes rounding and dropout alone.
+        nodes: machines that train a model together, started by Slurm (docs/running.md).
     """
 
     preset: str
     results: str | None
     seed: int
     device: Device
+    gpus: int
+    nodes: int
     corpus: Corpus
     datasets: dict[str, Dataset]
     tokens: Tokens

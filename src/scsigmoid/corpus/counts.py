@@ -1,23 +1,24 @@
 """Raw counts in an h5ad file: which matrix holds them, and how they are read in blocks of rows."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from scsigmoid.corpus.storages import storage_of
+from scsigmoid.corpus.transposed import Block
 from scsigmoid.errors import UserError
 
 CANDIDATES = ("raw/X", "X")
 SAMPLE = 65536
+FEW = 1024
 TOLERANCE = 1e-6  # CELLxGENE files hold counts that are integers only up to 1e-11
 
 
 class Matrix:
     """A stored matrix, cells x genes: dense, CSR or CSC.
-
-    CSR and dense are read block by block.  CSC cannot be: its first block reads the whole matrix
-    and turns it round in memory.
 
     Attributes:
         shape: cells and genes.
@@ -33,8 +34,6 @@ class Matrix:
         """
         self.path, self.name = path, name
         self._stored = stored
-        self._transposed: Any = None
-        self._indptr: NDArray[np.int64] | None = None
         encoding = str(stored.attrs.get("encoding-type", "array"))
         self.kind = encoding.removesuffix("_matrix") if encoding != "array" else "dense"
         if self.kind not in ("dense", "csr", "csc"):
@@ -43,52 +42,55 @@ class Matrix:
         self.shape: tuple[int, int] = (int(shape[0]), int(shape[1]))
 
     def sample(self) -> NDArray[np.float64]:
-        """The first non-zero values, at most ``SAMPLE`` stored ones."""
-        if self.kind == "dense":
-            values = self._stored[: max(1, SAMPLE // max(1, self.shape[1]))].ravel()
-        else:
+        """The first non-zero values: those of a few chunks, or of ``SAMPLE`` stored ones."""
+        if self.kind != "dense":
             values = self._stored["data"][:SAMPLE]
+        elif self._stored.chunks is None:
+            values = self._stored[: max(1, SAMPLE // max(1, self.shape[1]))].ravel()
+        else:  # chunk by chunk, because a row may lie in as many chunks as it has genes
+            values = np.zeros(0)
+            for rows, columns in self._stored.iter_chunks():
+                chunk = self._stored[rows, columns]
+                values = np.append(values, chunk[chunk != 0][:SAMPLE])
+                if len(values) >= FEW:
+                    break
         values = values.astype(np.float64)
         return values[values != 0]
 
-    def counts(self, start: int, stop: int) -> Any:
-        """Rows ``start`` to ``stop`` as a CSR matrix of int32, columns sorted, no stored zeros.
+    def counts(
+        self, wanted: NDArray[np.int64], gene_of_column: NDArray[np.int64], genes: int
+    ) -> Iterator[Block]:
+        """Blocks of rows that together hold the wanted ones.
+
+        Args:
+            wanted: rows, ascending.
+            gene_of_column: gene of each column, or -1; the counts of a gene's columns are added.
+            genes: number of genes.
+
+        Yields:
+            CSR matrices of int32, rows x genes, without stored zeros or repeated entries.
 
         Raises:
             UserError: for values that are no counts.
         """
-        block = self._block(start, stop)
-        block.sum_duplicates()
-        block.data = self._integers(block, start)
-        block.eliminate_zeros()
-        return block
+        from scipy.sparse import csr_matrix
 
-    def _block(self, start: int, stop: int) -> Any:
-        from scipy.sparse import csc_matrix, csr_matrix
+        from scsigmoid.corpus.compiled import counts_of_genes
 
-        if self.kind == "dense":
-            return csr_matrix(self._stored[start:stop])
-        if self.kind == "csc":
-            if self._transposed is None:
-                parts = (self._stored[name][:] for name in ("data", "indices", "indptr"))
-                self._transposed = csc_matrix(tuple(parts), shape=self.shape).tocsr()
-            return self._transposed[start:stop]
-        if self._indptr is None:
-            self._indptr = self._stored["indptr"][:].astype(np.int64)
-        indptr = self._indptr[start : stop + 1]
-        first, last = indptr[0], indptr[-1]
-        return csr_matrix(
-            (
-                self._stored["data"][first:last],
-                self._stored["indices"][first:last],
-                indptr - first,
-            ),
-            shape=(stop - start, self.shape[1]),
-        )
+        for start, block in storage_of(self._stored, self.kind, self.shape).blocks(wanted):
+            values = self._integers(block, start)
+            ends, found, counts = counts_of_genes(
+                block.indptr, block.indices, values, gene_of_column, genes
+            )
+            shape = (block.shape[0], genes)
+            yield Block(start, csr_matrix((counts, found, ends), shape=shape, copy=False))
 
     def _integers(self, block: Any, start: int) -> NDArray[np.int32]:
         values = block.data
         rounded = np.rint(values)
+        whole = bool((rounded == values).all())  # as nearly all files are
+        if whole and (not len(values) or (values.min() >= 0 and values.max() < 2**31)):
+            return values.astype(np.int32)
         wrong = ~(integral(values) & (rounded >= 0) & (rounded < 2**31))
         if wrong.any():
             index = int(np.argmax(wrong))

@@ -1,21 +1,15 @@
-"""CELLxGENE Discover: which dataset versions there were on a day, and which of them to train on."""
+"""CELLxGENE Discover's curation API: which dataset versions there were on a day."""
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import date
 from typing import Any
 
-import numpy as np
-
-from scsigmoid.config.schema import Corpus
-from scsigmoid.corpus.download import fetch_json
+from scsigmoid.corpus.foreign import check_identifier, natural, one_line
+from scsigmoid.corpus.web import Absent, Web
 from scsigmoid.errors import UserError
-from scsigmoid.progress import log, track
-from scsigmoid.seeds import derive
+from scsigmoid.progress import log
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
-IDENTIFIER = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+UNKNOWN_SIZE = -1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,164 +19,139 @@ class Version:
     Attributes:
         dataset_id: stays the same over versions.
         dataset_version_id: of this version; its file is named by it.
-        collection_id: the publication that it belongs to.
+        collection_id: the publication that it belongs to; empty where it is not known.
         title: title of the dataset.
+        doi: of the publication; empty where there is none.
         organisms: labels, e.g. ``Homo sapiens``.
+        assays: labels, e.g. ``10x 3' v3``.
         cells: number of cells.
         bytes: size of the h5ad file; -1 where the service does not know.
         url: of the h5ad file.
-        published: day of this version, ISO 8601.
+        published: day of this version, ISO 8601; empty where it is not known.
     """
 
     dataset_id: str
     dataset_version_id: str
     collection_id: str
     title: str
+    doi: str = ""
     organisms: tuple[str, ...]
+    assays: tuple[str, ...] = ()
     cells: int
     bytes: int
     url: str
-    published: str
+    published: str = ""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What a source offers.
+
+    Attributes:
+        versions: one version of each dataset, ordered by dataset id.
+        left_out: datasets without a usable version: their ids, and why.
+    """
+
+    versions: list[Version]
+    left_out: dict[str, str]
+
+
+class NoFit(Exception):
+    """Something is not what was looked for; the message says why."""
 
 
 class Service:
-    """The Discover curation API; public, no key needed."""
+    """The API; public, no key needed."""
 
-    def __init__(self, api: str, hosts: Sequence[str]) -> None:
-        """Note where the service is.
-
-        Args:
-            api: base address.
-            hosts: hosts that may be asked.
-        """
+    def __init__(self, api: str, web: Web) -> None:
+        """Note where the service is and how it is asked."""
         self.api = api.rstrip("/")
-        self.hosts = hosts
+        self.web = web
 
     def get(self, path: str) -> Any:
-        """The JSON answer to a path, or ``None`` where the service knows nothing of it."""
-        return fetch_json(f"{self.api}/{path}", self.hosts)
+        """The JSON answer to a path.
 
-    def versions(self, dataset_id: str) -> list[dict[str, Any]]:
+        Raises:
+            Absent: if the service knows nothing of it.
+        """
+        return self.web.json(f"{self.api}/{path}")
+
+    def datasets(self) -> list[Mapping[str, Any]]:
+        """All datasets that are listed today, as the service describes them."""
+        return listed(self.get("datasets"), f"{self.api}/datasets")
+
+    def versions(self, dataset_id: str) -> list[Mapping[str, Any]]:
         """All versions of a dataset, as the service describes them."""
         check_identifier(dataset_id)
         answer = self.get(f"datasets/{dataset_id}/versions")
         # two versions of the specification disagree on the shape
-        return list(answer["datasets"] if isinstance(answer, dict) else answer or [])
+        if isinstance(answer, Mapping):
+            answer = answer.get("datasets")
+        return listed(answer, f"{self.api}/datasets/{dataset_id}/versions")
 
 
-def snapshot(service: Service, day: str) -> list[Version]:
-    """The newest version of every dataset as of a day, ordered by dataset id.
+def snapshot(service: Service, day: str) -> Listing:
+    """The newest version of every dataset as of a day.
 
     Datasets that were withdrawn since are not listed by the service and so not found.
 
-    Raises:
-        UserError: if the day is none or nothing had been published by then.
-    """
-    try:
-        date.fromisoformat(day)
-    except ValueError:
-        raise UserError(f"corpus.snapshot: expected a date as 2024-06-11, found {day!r}") from None
-    listed = [entry for entry in service.get("datasets") or [] if published_by(entry, day)]
-    found = []
-    for entry in track(listed, label="dataset versions"):
-        version = newest(service.versions(entry["dataset_id"]), day, entry)
-        if version is not None:
-            found.append(version)
-    if not found:
-        raise UserError(f"corpus.snapshot: {service.api} lists no dataset published by {day}")
-    log(f"snapshot {day}: {len(found)} datasets, {sum(v.cells for v in found):,} cells")
-    return sorted(found, key=lambda version: version.dataset_id)
-
-
-def resolve(
-    service: Service, versions: Sequence[Version], name: str, identifier: str | None, day: str
-) -> Version:
-    """Find an evaluation dataset: its id may be of a version, a dataset or a collection.
-
     Args:
         service: the API.
-        versions: the snapshot; tells the collection where a version's description lacks it.
-        name: of the evaluation dataset, for messages.
-        identifier: the id in question.
-        day: for an id of a dataset, the newest version as of this day is taken.
+        day: ISO 8601.
 
     Raises:
-        UserError: if the id is none of the three, with what was tried.
+        UserError: if nothing had been published by then, or the service answers nonsense.
     """
-    if identifier is None:
-        raise UserError(f"datasets.{name}.id: missing; give the dataset's CELLxGENE id")
-    check_identifier(identifier, f"datasets.{name}.id")
-    known = {version.dataset_id: version for version in versions}
-    entry = service.get(f"dataset_versions/{identifier}")
-    if entry:
-        return described(entry, known.get(entry.get("dataset_id", "")))
-    listed = newest(service.versions(identifier), day, None, known.get(identifier))
-    if listed is not None:
-        return listed
-    members = (service.get(f"collections/{identifier}") or {}).get("datasets", [])
-    if len(members) == 1:
-        listed = newest(service.versions(members[0]["dataset_id"]), day, members[0])
-        if listed is not None:
-            return listed
-    tried = "as dataset version, dataset and collection"
-    if members:
-        tried += f" (which holds {len(members)} datasets, not one)"
-    raise UserError(f"datasets.{name}.id: {identifier} not found {tried}; correct the id")
+    entries = {
+        check_identifier(entry.get("dataset_id"), service.api): entry
+        for entry in service.datasets()
+        if published_by(entry, day)
+    }
 
+    def find(dataset_id: str) -> Version | str:
+        try:
+            return newest(service.versions(dataset_id), day, dataset_id, entries[dataset_id])
+        except (NoFit, Absent) as error:
+            return error.reason if isinstance(error, Absent) else str(error)
 
-def training_versions(
-    versions: Sequence[Version], evaluation: Mapping[str, Version], corpus: Corpus, seed: int
-) -> list[Version]:
-    """The versions to train on: none of an evaluation dataset or its collection.
-
-    Cells of an evaluation dataset come back in other datasets of the same publication, hence the
-    exclusion by collection.
-
-    Args:
-        versions: the snapshot.
-        evaluation: the resolved evaluation datasets.
-        corpus: organisms, and how much to take.
-        seed: decides which files are taken where ``corpus.maximum_cells`` is set.
-    """
-    held_datasets = {version.dataset_id for version in evaluation.values()}
-    held_collections = {version.collection_id for version in evaluation.values()} - {""}
-    kept = []
-    for version in versions:
-        if version.dataset_id in held_datasets or version.collection_id in held_collections:
-            log(f"held out: {version.dataset_id} {version.title}")
-        elif set(version.organisms) <= set(corpus.organisms) and version.organisms:
-            kept.append(version)
-    if corpus.maximum_file_gb is not None:
-        limit = corpus.maximum_file_gb * 1e9
-        kept = [version for version in kept if 0 <= version.bytes <= limit]
-    if corpus.maximum_cells is not None:
-        kept = chosen(kept, corpus.maximum_cells, seed)
-    log(f"training: {len(kept)} datasets, {sum(version.cells for version in kept):,} cells")
-    return kept
-
-
-def chosen(versions: Sequence[Version], maximum_cells: int, seed: int) -> list[Version]:
-    """A seeded choice of files that hold at most so many cells together."""
-    order = np.random.default_rng(derive(seed, "training files")).permutation(len(versions))
-    taken, cells = set(), 0
-    for index in order.tolist():
-        if cells + versions[index].cells <= maximum_cells:
-            taken.add(index)
-            cells += versions[index].cells
-    return [version for index, version in enumerate(versions) if index in taken]
+    found = service.web.each(find, sorted(entries), label="dataset versions")
+    versions = [version for version in found if isinstance(version, Version)]
+    left_out = {
+        dataset_id: reason
+        for dataset_id, reason in zip(sorted(entries), found, strict=True)
+        if isinstance(reason, str)
+    }
+    for dataset_id, reason in left_out.items():
+        log(f"left out: dataset {dataset_id}: {reason}")
+    if not versions:
+        raise UserError(f"corpus.snapshot: {service.api} lists no dataset published by {day}")
+    return Listing(versions, left_out)
 
 
 def newest(
     entries: Iterable[Mapping[str, Any]],
     day: str,
-    dataset: Mapping[str, Any] | None,
-    known: Version | None = None,
-) -> Version | None:
-    """The newest of a dataset's versions as of a day."""
+    dataset_id: str,
+    dataset: Mapping[str, Any] | None = None,
+) -> Version:
+    """The newest of a dataset's versions as of a day.
+
+    Args:
+        entries: the versions.
+        day: ISO 8601.
+        dataset_id: whose versions these must be.
+        dataset: the service's description of the dataset, which knows its collection.
+
+    Raises:
+        NoFit: if there is none, or it has no h5ad file.
+    """
     candidates = [entry for entry in entries if published_by(entry, day)]
     if not candidates:
-        return None
-    return described(max(candidates, key=lambda entry: str(entry["published_at"])), known, dataset)
+        raise NoFit(f"has no version of {day} or before")
+    version = described(max(candidates, key=lambda entry: str(entry["published_at"])), dataset)
+    if version.dataset_id != dataset_id:
+        raise NoFit(f"its versions are of another dataset, {version.dataset_id}")
+    return version
 
 
 def published_by(entry: Mapping[str, Any], day: str) -> bool:
@@ -191,37 +160,59 @@ def published_by(entry: Mapping[str, Any], day: str) -> bool:
     return bool(published) and str(published)[:10] <= day
 
 
-def described(
-    entry: Mapping[str, Any], known: Version | None, dataset: Mapping[str, Any] | None = None
-) -> Version:
-    """A version from the service's description; fields that are not known are ignored."""
-    version_id = check_identifier(entry["dataset_version_id"])
-    assets = [asset for asset in entry.get("assets") or [] if asset.get("filetype") == "H5AD"]
-    if not assets:
-        raise UserError(f"{version_id}: CELLxGENE offers no h5ad file for this dataset version")
+def described(entry: Mapping[str, Any], dataset: Mapping[str, Any] | None = None) -> Version:
+    """A version from the service's description; fields that are not known are ignored.
+
+    Raises:
+        NoFit: if it was withdrawn or has no h5ad file.
+        UserError: if an id or the number of cells is none.
+    """
+    version_id = check_identifier(entry.get("dataset_version_id"))
+    if entry.get("tombstone") is True:
+        raise NoFit("withdrawn")
+    assets = [asset for asset in entries_of(entry, "assets") if asset.get("filetype") == "H5AD"]
+    if not assets or not isinstance(assets[0].get("url"), str):
+        raise NoFit(f"its version {version_id} has no h5ad file")
+    cells, size = natural(entry.get("cell_count")), natural(assets[0].get("filesize"))
+    if cells is None:
+        raise UserError(
+            f"{version_id}: CELLxGENE says it has {one_line(entry.get('cell_count'), 40)!r} cells; "
+            "name it in corpus.leave_out"
+        )
     collection = entry.get("collection_id") or (dataset or {}).get("collection_id")
+    doi = entry.get("collection_doi") or (dataset or {}).get("collection_doi")
     return Version(
-        dataset_id=check_identifier(entry["dataset_id"]),
+        dataset_id=check_identifier(entry.get("dataset_id")),
         dataset_version_id=version_id,
-        collection_id=str(collection or (known.collection_id if known else "")),
-        title=str(entry.get("title") or ""),
-        organisms=tuple(str(organism["label"]) for organism in entry.get("organism") or []),
-        cells=int(entry.get("cell_count") or 0),
-        bytes=int(assets[0].get("filesize", -1)),
-        url=str(assets[0]["url"]),
-        published=str(entry.get("published_at") or "")[:10],
+        collection_id=check_identifier(collection) if collection else "",
+        title=one_line(entry.get("title") or ""),
+        doi=one_line(doi or ""),
+        organisms=labels(entry, "organism"),
+        assays=labels(entry, "assay"),
+        cells=cells,
+        bytes=UNKNOWN_SIZE if size is None else size,
+        url=assets[0]["url"],
+        published=one_line(entry.get("published_at") or "")[:10],
     )
 
 
-def check_identifier(identifier: str, where: str = "CELLxGENE") -> str:
-    """Refuse what is no CELLxGENE id before it becomes part of an address or a path."""
-    if not IDENTIFIER.fullmatch(str(identifier)):
-        raise UserError(f"{where}: {identifier!r} is not a CELLxGENE id; correct it")
-    return identifier
+def labels(entry: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    """Labels of ontology terms, each once."""
+    return tuple(dict.fromkeys(one_line(term.get("label")) for term in entries_of(entry, key)))
 
 
-def check_name(name: str, where: str) -> str:
-    """Refuse a name that could lead out of its folder."""
-    if not NAME.fullmatch(name):
-        raise UserError(f"{where}: {name!r} is not a file name of letters, digits, '_' and '-'")
-    return name
+def entries_of(entry: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    """The mappings in a list of an entry."""
+    values = entry.get(key)
+    return [value for value in values if isinstance(value, Mapping)] if values else []
+
+
+def listed(answer: Any, where: str) -> list[Mapping[str, Any]]:
+    """An answer that must be a list of descriptions.
+
+    Raises:
+        UserError: if it is not.
+    """
+    if not isinstance(answer, list) or not all(isinstance(entry, Mapping) for entry in answer):
+        raise UserError(f"{where}: expected a list of datasets; check corpus.api")
+    return answer

@@ -1,141 +1,133 @@
 """Downloads that are either complete and right, or not there.
 
-An interrupted download leaves ``<file>.partial`` behind and goes on from its end the next time.
-Dataset versions never change at CELLxGENE, so the two halves fit.
+An interrupted download leaves its ``partial`` file behind and goes on from its end the next time,
+if the server still has the same file: its ETag (or date) is kept beside the partial file and sent
+along.  CELLxGENE's dataset versions never change, so where a server sends neither, the halves fit.
 """
 
+import errno
 import os
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
-from urllib.parse import urljoin, urlparse
+from typing import Any
 
+from scsigmoid.corpus.foreign import one_line
+from scsigmoid.corpus.web import BLOCK, Transient, Web, check_status
 from scsigmoid.errors import UserError
 from scsigmoid.files import sha256
-from scsigmoid.progress import log
-
-T = TypeVar("T")
-
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
-ATTEMPTS = 6
-TIMEOUT = 60.0  # seconds without a byte
-LONGEST_PAUSE = 60.0
-REDIRECTS = 5
-BLOCK = 1 << 16  # what a broken connection loses at most
-GONE = {403: "may not be read", 404: "not found", 410: "withdrawn"}
-
-
-class Transient(Exception):
-    """Worth another attempt.
-
-    Attributes:
-        pause: seconds that the server asks to wait, or ``None``.
-    """
-
-    def __init__(self, reason: str, pause: float | None = None) -> None:
-        """Note the reason."""
-        super().__init__(reason)
-        self.pause = pause
 
 
 def download(
+    web: Web,
     url: str,
-    destination: str | Path,
-    hosts: Sequence[str],
+    destination: Path,
     *,
+    partial: Path,
     size: int | None = None,
     digest: str = "",
-    partial: str | Path | None = None,
-) -> None:
+    origin: str = "the manifest",
+    check: Callable[[Path], None] = lambda path: None,
+) -> str:
     """Download a file, resuming and retrying, and move it into place once it is right.
 
     Args:
+        web: how servers are asked.
         url: where from.
         destination: where to.
-        hosts: hosts that may be asked, redirects included.
+        partial: where an unfinished download is kept; one process at a time may use it.
         size: bytes of the file, where known.
         digest: SHA-256 of the file, where known.
-        partial: where an unfinished download is kept; beside the destination if not given.
+        origin: what says so, for messages.
+        check: refuses, by :class:`UserError`, a complete file that cannot be right.
+
+    Returns:
+        The SHA-256 of the file.
 
     Raises:
         UserError: if the host is not allowed, the file is gone, differs from what was expected, or
-            could not be had in ``ATTEMPTS`` attempts.
+            could not be had.
     """
-    destination = Path(destination)
-    partial = Path(partial or destination.with_name(destination.name + ".partial"))
     partial.parent.mkdir(parents=True, exist_ok=True)
-    retried(url, lambda: continue_download(url, partial, hosts, size))
-    if digest and sha256(partial) != digest:
-        partial.unlink()
-        raise UserError(
-            f"{url}: its SHA-256 is not the manifest's; the file changed or was damaged: "
-            "run again, or make the manifest again"
+    try:
+        web.retried(
+            url, lambda: continue_download(web, url, partial, size), lambda: length_of(partial)
         )
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise UserError(
+                f"{partial.parent}: the disk is full; free some space or set "
+                "corpus.download.folder, and run again"
+            ) from error
+        raise
+    try:
+        check(partial)
+        found = sha256(partial)
+        if digest and found != digest:
+            raise UserError(
+                f"{one_line(url)}: its SHA-256 is not the one in {origin}; it was damaged on the "
+                "way (run again) or changed at its source (make the manifest again)"
+            )
+    except UserError:
+        forget(partial)
+        raise
     with partial.open("rb") as handle:
         os.fsync(handle.fileno())
     os.replace(partial, destination)
+    forget(partial)
+    return found
 
 
-def fetch_json(url: str, hosts: Sequence[str]) -> Any:
-    """The JSON document at an address, or ``None`` where the server has none (403, 404, 410).
-
-    Raises:
-        UserError: if the host is not allowed or the document could not be had.
-    """
-
-    def ask() -> Any:
-        with opened(url, hosts) as response:
-            if response.status_code in GONE:
-                return None
-            check_status(url, response)
-            try:
-                return response.json()
-            except ValueError:
-                raise Transient("its answer is not JSON") from None
-
-    return retried(url, ask)
-
-
-def continue_download(url: str, partial: Path, hosts: Sequence[str], size: int | None) -> None:
+def continue_download(web: Web, url: str, partial: Path, size: int | None) -> None:
     """One attempt: ask for what is missing, append it, and check the length.
 
     Raises:
         Transient: if the connection broke or the server was busy.
-        UserError: if the file has another size than expected.
+        UserError: if the file has another size than expected, or the server states none.
     """
-    have = partial.stat().st_size if partial.exists() else 0
+    have = length_of(partial)
     if size is not None and have == size:
         return
     if size is not None and have > size:
         have = 0
     headers = {"Range": f"bytes={have}-"} if have else {}
-    with opened(url, hosts, headers) as response:
+    if have and validator_of(partial).exists():
+        headers["If-Range"] = validator_of(partial).read_text(encoding="latin-1")
+    with web.opened("GET", url, headers) as response:
         if response.status_code == 416:
-            partial.unlink()
+            forget(partial)
             raise Transient("it refused to resume")
         check_status(url, response)
         resumed = response.status_code == 206
         if resumed and not content_range(response).startswith(f"bytes {have}-"):
-            partial.unlink()
+            forget(partial)
             raise Transient("it sent another range than asked for")
         start = have if resumed else 0
         total = announced(response, start)
         if size is not None and total is not None and total != size:
-            partial.unlink(missing_ok=True)
+            forget(partial)
             raise UserError(
-                f"{url}: {total} bytes, the manifest says {size}; the file changed: make the "
-                "manifest again"
+                f"{one_line(url)}: {total} bytes, the manifest says {size}; the file changed: name "
+                "its id in corpus.leave_out to go on without it, or make the manifest again"
             )
+        expected = size if size is not None else total
+        if expected is None:
+            raise UserError(
+                f"{one_line(url)}: the server does not say how large the file is, so it cannot be "
+                "known to be complete; give another address"
+            )
+        if not resumed:
+            note_validator(partial, response)
         with partial.open("ab" if resumed else "wb") as handle:
             for block in response.iter_content(BLOCK):
                 handle.write(block)
-    have, expected = partial.stat().st_size, size if size is not None else total
-    if expected is not None and have > expected:
-        partial.unlink()
-        raise Transient(f"it sent {have} bytes instead of {expected}")
-    if expected is not None and have < expected:
+                web.go_on()
+                if handle.tell() > expected:
+                    break
+    have = length_of(partial)
+    if have > expected:
+        forget(partial)
+        raise Transient(f"it sent more than {expected} bytes")
+    if have < expected:
         raise Transient(f"it sent {have} of {expected} bytes")
 
 
@@ -153,73 +145,27 @@ def content_range(response: Any) -> str:
     return str(response.headers.get("Content-Range", ""))
 
 
-def check_status(url: str, response: Any) -> None:
-    """Sort an answer into good, worth another attempt, and hopeless."""
-    status = response.status_code
-    if status in (200, 206):
-        return
-    if status == 429 or status >= 500:
-        wait = str(response.headers.get("Retry-After", ""))
-        raise Transient(f"HTTP {status}", float(wait) if wait.isdigit() else None)
-    raise UserError(
-        f"{url}: {GONE.get(status, f'HTTP {status}')}; take the file out of the manifest or make "
-        "the manifest again"
-    )
+def note_validator(partial: Path, response: Any) -> None:
+    """Keep what tells this file from another one at the same address, if the server says so."""
+    tag = str(response.headers.get("ETag", ""))
+    if not tag or tag.startswith("W/"):  # weak ones do not promise the same bytes
+        tag = str(response.headers.get("Last-Modified", ""))
+    validator_of(partial).unlink(missing_ok=True)
+    if tag and tag.isprintable() and len(tag) < 200:
+        validator_of(partial).write_text(tag, encoding="latin-1")
 
 
-@contextmanager
-def opened(url: str, hosts: Sequence[str], headers: dict[str, str] | None = None) -> Iterator[Any]:
-    """Open an address, following redirects to allowed hosts only."""
-    import requests
-
-    asked = url
-    try:
-        for _ in range(REDIRECTS):
-            check_host(url, hosts)
-            with requests.get(
-                url,
-                headers={"Accept-Encoding": "identity", **(headers or {})},
-                stream=True,
-                timeout=TIMEOUT,
-                allow_redirects=False,
-            ) as response:
-                if not response.is_redirect:
-                    yield response
-                    return
-                url = urljoin(url, response.headers["Location"])
-    except requests.RequestException as error:
-        raise Transient(type(error).__name__) from error
-    raise UserError(f"{asked}: redirected more than {REDIRECTS} times; correct the address")
+def validator_of(partial: Path) -> Path:
+    """Where the validator of a partial file is kept."""
+    return partial.with_name(partial.name + ".etag")
 
 
-def check_host(url: str, hosts: Sequence[str]) -> None:
-    """Refuse addresses outside the configuration's hosts; plain http is for loopback alone."""
-    parsed = urlparse(url)
-    host = parsed.hostname or ""
-    if host not in hosts:
-        raise UserError(
-            f"{url}: host {host!r} is not allowed; add it to corpus.hosts if you trust it"
-        )
-    if parsed.scheme != "https" and not (parsed.scheme == "http" and host in LOOPBACK):
-        raise UserError(f"{url}: expected an https address")
+def forget(partial: Path) -> None:
+    """Remove a partial file and its validator."""
+    partial.unlink(missing_ok=True)
+    validator_of(partial).unlink(missing_ok=True)
 
 
-def retried(url: str, action: Callable[[], T]) -> T:
-    """Do something until it works, with pauses that double.
-
-    Raises:
-        UserError: after the last attempt.
-    """
-    for number in range(1, ATTEMPTS + 1):
-        try:
-            return action()
-        except Transient as error:
-            failed = error
-        if number < ATTEMPTS:
-            asked = failed.pause if failed.pause is not None else 2.0 ** (number - 1)
-            pause = min(asked, LONGEST_PAUSE)
-            log(f"{url}: {failed}; again in {pause:g} s")
-            time.sleep(pause)
-    raise UserError(
-        f"{url}: {failed} ({ATTEMPTS} attempts); check the network and run again"
-    ) from failed
+def length_of(path: Path) -> int:
+    """Bytes of a file; 0 where there is none."""
+    return path.stat().st_size if path.exists() else 0

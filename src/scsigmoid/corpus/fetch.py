@@ -7,16 +7,25 @@ from pathlib import Path
 
 from scsigmoid.config.schema import Corpus
 from scsigmoid.corpus import embedded
-from scsigmoid.corpus.download import download
+from scsigmoid.corpus.downloads import Downloads
 from scsigmoid.corpus.h5ad import Cells, open_cells
+from scsigmoid.corpus.lock import REMOTE
 from scsigmoid.corpus.rows import FILES, ManifestRow, read_manifest, write_manifest
 from scsigmoid.corpus.subset import copy_cells
+from scsigmoid.corpus.web import Web
 from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_folder, atomic_path, sha256, write_json
+from scsigmoid.progress import log
 
 
 def fetch_part(
-    manifest: str | Path, part: int, corpus: Corpus, seed: int, output_folder: str | Path
+    manifest: str | Path,
+    part: int,
+    corpus: Corpus,
+    seed: int,
+    downloads_folder: str | Path,
+    output_folder: str | Path,
+    output_files: str | Path,
 ) -> None:
     """Make, link or download the training files of one part.
 
@@ -25,21 +34,90 @@ def fetch_part(
         part: number of the part.
         corpus: the configuration's corpus.
         seed: the configuration's seed.
+        downloads_folder: where downloads are kept.
         output_folder: gets ``<file>.h5ad`` and ``files.csv``: the part's manifest rows with cells,
             bytes and SHA-256 filled in.
+        output_files: gets a copy of ``files.csv``, which stays when the folder goes.
+
+    Raises:
+        UserError: if a file cannot be had or read; the others are downloaded all the same.
     """
     rows = [
         row for row in read_manifest(manifest) if row.role == "training" and row.part == str(part)
     ]
+    downloads = Downloads(downloads_folder, Web.of(corpus))
+    obtained = obtain_all(rows, downloads)
     with atomic_folder(output_folder) as folder:
         done = []
         for row in rows:
             path = folder / f"{row.file}.h5ad"
             with naming(path, row.location):
-                fetch(row, corpus, seed, path, downloads(output_folder))
+                if row.source in REMOTE:
+                    path.symlink_to(obtained[row.file][0])
+                else:
+                    bring(row, corpus, seed, path)
                 cells = open_cells(path, None, row.held_out, "training")
-                done.append(filled_in(row, path, cells))
+            done.append(filled_in(row, path, cells, obtained.get(row.file, (path, ""))[1]))
         write_manifest(folder / FILES, done)
+        write_manifest(output_files, done)
+
+
+def obtain_all(rows: Sequence[ManifestRow], downloads: Downloads) -> dict[str, tuple[Path, str]]:
+    """Download the files of rows, several at a time: their places and SHA-256, by name.
+
+    Raises:
+        UserError: for the first file that cannot be had, after all others were tried.
+    """
+    remote = [row for row in rows if row.source in REMOTE]
+    if not remote:
+        return {}
+    downloads.check_space(remote)
+
+    def attempt(row: ManifestRow) -> tuple[Path, str] | UserError:
+        try:
+            return downloads.obtain(row)
+        except UserError as error:
+            log(str(error))
+            return error
+
+    answers = downloads.web.each(attempt, remote, label="files")
+    failed = [answer for answer in answers if isinstance(answer, UserError)]
+    if failed:
+        more = f" ({len(failed) - 1} more files failed: see the log)" if len(failed) > 1 else ""
+        raise UserError(f"{failed[0]}{more}")
+    return {
+        row.file: answer
+        for row, answer in zip(remote, answers, strict=True)
+        if not isinstance(answer, UserError)
+    }
+
+
+def restore_part(part_folder: str | Path, corpus: Corpus, downloads_folder: str | Path) -> None:
+    """Download again what a part links to and is not there any more.
+
+    Args:
+        part_folder: as :func:`fetch_part` made it.
+        corpus: the configuration's corpus.
+        downloads_folder: where downloads are kept.
+
+    Raises:
+        UserError: if the files of the first download cannot be had.
+    """
+    folder = Path(part_folder)
+    links = {row.file: folder / f"{row.file}.h5ad" for row in read_manifest(folder / FILES)}
+    missing = [row for row in read_manifest(folder / FILES) if not links[row.file].exists()]
+    downloads = Downloads(downloads_folder, Web.of(corpus))
+    for name, (path, _) in obtain_all(missing, downloads).items():
+        links[name].unlink(missing_ok=True)
+        links[name].symlink_to(path)
+
+
+def release_part(part_folder: str | Path) -> None:
+    """Delete the downloads that a part links to; the links, and the user's own files, stay."""
+    folder = Path(part_folder)
+    for row in read_manifest(folder / FILES):
+        if row.source in REMOTE:
+            (folder / f"{row.file}.h5ad").resolve().unlink(missing_ok=True)
 
 
 def fetch_evaluation(
@@ -47,6 +125,7 @@ def fetch_evaluation(
     dataset: str,
     corpus: Corpus,
     seed: int,
+    downloads_folder: str | Path,
     output_h5ad: str | Path,
     output_json: str | Path,
 ) -> None:
@@ -57,6 +136,7 @@ def fetch_evaluation(
         dataset: name of the evaluation dataset.
         corpus: the configuration's corpus.
         seed: the configuration's seed.
+        downloads_folder: where downloads are kept.
         output_h5ad: gets the evaluated cells alone.
         output_json: gets the facts: file, simulated, label, title, cells, genes, sha256, location.
 
@@ -64,17 +144,23 @@ def fetch_evaluation(
         UserError: if the dataset is unknown, its label column is missing or holds one cell type.
     """
     row = find_row(read_manifest(manifest), dataset, manifest)
+    digest = ""
     with atomic_path(output_h5ad) as path, naming(path, row.location):
-        if row.source == "local" and row.held_out != "all":
+        if row.source in REMOTE:
+            source, digest = obtain_all([row], Downloads(downloads_folder, Web.of(corpus)))[
+                row.file
+            ]
+            path.symlink_to(source)
+        elif row.source == "local" and row.held_out != "all":
             check_unchanged(row)
             copy_cells(
                 open_cells(row.location, row.label, row.held_out, "evaluation"), path, row.title
             )
         else:
-            fetch(row, corpus, seed, path, downloads(output_h5ad))
+            bring(row, corpus, seed, path)
         cells = open_cells(path, row.label)
         check_labels(cells)
-        facts = filled_in(row, path, cells)
+        facts = filled_in(row, path, cells, digest)
         genes = len(cells.genes)
     write_json(
         output_json,
@@ -91,23 +177,14 @@ def fetch_evaluation(
     )
 
 
-def fetch(row: ManifestRow, corpus: Corpus, seed: int, path: Path, unfinished: Path) -> None:
-    """Bring one whole file to ``path``; local files are linked to."""
+def bring(row: ManifestRow, corpus: Corpus, seed: int, path: Path) -> None:
+    """Make a file of the embedded corpus at ``path``, or link to a local one."""
     if row.source == "embedded":
         embedded.write_recipe(row.location, corpus.embedded, seed, path)
-    elif row.source == "local":
+    else:
         check_unchanged(row)
         path.unlink(missing_ok=True)
         path.symlink_to(row.location)
-    else:
-        download(
-            row.location,
-            path,
-            corpus.hosts,
-            size=int(row.bytes) if row.bytes else None,
-            digest=row.sha256,
-            partial=unfinished / f"{row.dataset_version_id or row.file}.h5ad.partial",
-        )
 
 
 def find_row(rows: Sequence[ManifestRow], dataset: str, manifest: str | Path) -> ManifestRow:
@@ -118,13 +195,13 @@ def find_row(rows: Sequence[ManifestRow], dataset: str, manifest: str | Path) ->
     raise UserError(f"{manifest}: has no evaluation dataset {dataset!r}; make the manifest again")
 
 
-def filled_in(row: ManifestRow, path: Path, cells: Cells) -> ManifestRow:
-    """A row with what is known once its file is there."""
+def filled_in(row: ManifestRow, path: Path, cells: Cells, digest: str) -> ManifestRow:
+    """A row with what is known once its file is there; ``digest`` saves hashing it again."""
     return replace(
         row,
         cells=str(cells.n_cells),
         bytes=str(path.stat().st_size),
-        sha256=sha256(path),
+        sha256=digest or sha256(path),
     )
 
 
@@ -145,11 +222,6 @@ def check_labels(cells: Cells) -> None:
             f"{cells.path}: all {cells.n_cells} evaluated cells have the {cells.label} "
             f"{kinds[0]!r}; evaluation needs at least two cell types"
         )
-
-
-def downloads(output: str | Path) -> Path:
-    """Where unfinished downloads wait, so that a failed job does not lose them."""
-    return Path(output).parent / ".downloads"
 
 
 @contextmanager

@@ -4,8 +4,7 @@ A file in the CELLxGENE layout holds raw counts in ``raw.X``, or in ``X`` where 
 exists.  Files do not say which it is, so the values decide.
 """
 
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -14,15 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scsigmoid.corpus.counts import Matrix, find_counts
+from scsigmoid.corpus.genes import unique_genes
 from scsigmoid.corpus.held_out import choose
 from scsigmoid.corpus.storage import Strings, check_column, check_layout, column, opened
 from scsigmoid.errors import UserError
 
 Part = Literal["training", "evaluation", "all"]
 
-VERSIONED = re.compile(r"(ENS[A-Z]*\d+)\.\d+")
-SPIKE_IN = "ERCC-"
-CHUNK_CELLS = 2048
+CHUNK_CELLS = 1 << 15
 
 
 class Chunk(NamedTuple):
@@ -30,8 +28,8 @@ class Chunk(NamedTuple):
 
     Attributes:
         cells: their rows in the file, int64.
-        counts: raw counts, cells x genes: a SciPy CSR matrix of int32 with sorted columns and no
-            stored zeros.
+        counts: raw counts, cells x genes: a SciPy CSR matrix of int32 without stored zeros or
+            repeated entries; the columns of a cell stand in the order of the file.
     """
 
     cells: NDArray[np.int64]
@@ -44,8 +42,8 @@ class Cells:
 
     Attributes:
         path: the file.
-        genes: gene ids without version suffix, unique, spike-ins left out; genes that the file
-            lists twice are one, their counts added.
+        genes: gene ids without version suffix, unique, spike-ins and viruses left out; genes that
+            the file lists twice are one, their counts added.
         names: symbols of the genes; the ids where the file holds none.
         rows: rows of the selected cells in the file, int64, ascending.
         label: column of ``obs`` with the cell type; empty where none was asked for.
@@ -80,38 +78,24 @@ class Cells:
         return np.where(labels == "", "unknown", labels)
 
     def chunks(self, rows: int = CHUNK_CELLS) -> Iterator[Chunk]:
-        """Read the raw counts, at most ``rows`` cells at a time.
+        """Read the raw counts in bounded memory, at most ``rows`` cells at a time.
+
+        A cell may have no count at all: whoever needs one looks.
 
         Raises:
-            UserError: for negative or non-integer counts, cells with no expressed gene and damage.
+            UserError: for negative or non-integer counts and damage.
         """
-        for chunk in self._read(rows):
-            if (np.diff(chunk.counts.indptr) == 0).any():
-                raise self._no_expressed_gene(rows)
-            yield chunk
-
-    def _read(self, rows: int) -> Iterator[Chunk]:
         with opened(self.path) as file:
             matrix = Matrix(file[self._matrix], self.path, self._matrix.replace("/", "."))
-            for start in range(0, matrix.shape[0], rows):
-                stop = min(start + rows, matrix.shape[0])
+            for start, counts in matrix.counts(self.rows, self._columns, len(self.genes)):
+                stop = start + counts.shape[0]
                 first, last = np.searchsorted(self.rows, [start, stop])
-                if first == last:
-                    continue
                 cells = self.rows[first:last]
-                counts = matrix.counts(start, stop)
                 if len(cells) < stop - start:
                     counts = counts[cells - start]
-                yield Chunk(cells, merged_columns(counts, self._columns, len(self.genes)))
-
-    def _no_expressed_gene(self, rows: int) -> UserError:
-        empty = np.concatenate(
-            [chunk.cells[np.diff(chunk.counts.indptr) == 0] for chunk in self._read(rows)]
-        )
-        return UserError(
-            f"{self.path}: {len(empty)} of {self.n_cells} cells express no gene (the first is row "
-            f"{empty[0]}); remove them, for example with scanpy.pp.filter_cells(adata, min_genes=1)"
-        )
+                for begin in range(0, len(cells), rows):
+                    here = slice(begin, begin + rows)
+                    yield Chunk(cells[here], counts if len(cells) <= rows else counts[here])
 
 
 def open_cells(
@@ -137,10 +121,10 @@ def open_cells(
         obs = file["obs"]
         if label is not None:
             check_column(obs, label, path, "the cell types")
-        n_cells = len(obs[obs.attrs["_index"]])
+        matrix = find_counts(file, path)
+        n_cells = Matrix(file[matrix], path, matrix).shape[0]
         if n_cells == 0:
             raise UserError(f"{path}: holds no cells; leave the file out")
-        matrix = find_counts(file, path)
         rows = np.arange(n_cells, dtype=np.int64)
         if part != "all":
 
@@ -161,43 +145,3 @@ def open_cells(
     if not genes:
         raise UserError(f"{path}: holds no genes; leave the file out")
     return Cells(path, genes, gene_names, rows, label or "", matrix, columns)
-
-
-def unique_genes(
-    ids: Sequence[str] | Strings, names: Sequence[str] | Strings
-) -> tuple[list[str], list[str], NDArray[np.int64]]:
-    """Strip version suffixes, merge genes listed twice and leave spike-ins out.
-
-    Returns:
-        The unique ids and their names in the file's order, and for each column of the file the
-        position of its gene, or -1.
-    """
-    position: dict[str, int] = {}
-    kept_names: list[str] = []
-    columns = np.full(len(ids), -1, dtype=np.int64)
-    for index, (identifier, name) in enumerate(zip(ids, names, strict=True)):
-        versioned = VERSIONED.fullmatch(identifier)
-        gene = versioned[1] if versioned else identifier
-        if gene.startswith(SPIKE_IN):
-            continue
-        if gene not in position:
-            position[gene] = len(position)
-            kept_names.append(name or gene)
-        columns[index] = position[gene]
-    return list(position), kept_names, columns
-
-
-def merged_columns(counts: Any, columns: NDArray[np.int64], genes: int) -> Any:
-    """Move the columns of a CSR matrix to their genes, adding those that share one."""
-    from scipy.sparse import csr_matrix
-
-    if genes == len(columns) and np.array_equal(columns, np.arange(genes)):
-        return counts
-    target = columns[counts.indices]
-    kept = target >= 0
-    indptr = np.concatenate([[0], np.cumsum(kept)])[counts.indptr]
-    merged = csr_matrix(
-        (counts.data[kept], target[kept], indptr), shape=(counts.shape[0], genes), copy=False
-    )
-    merged.sum_duplicates()
-    return merged

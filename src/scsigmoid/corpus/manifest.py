@@ -10,39 +10,60 @@ from pathlib import Path
 
 from scsigmoid.config.local_files import expand, slug
 from scsigmoid.config.schema import Corpus, Dataset
-from scsigmoid.corpus import discover, embedded
+from scsigmoid.corpus import census, embedded
+from scsigmoid.corpus.account import Origin, account, worded
+from scsigmoid.corpus.discover import Service, Version, snapshot
+from scsigmoid.corpus.downloads import Downloads
+from scsigmoid.corpus.evaluated import check_separate, resolve_all
 from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.corpus.held_out import as_text
-from scsigmoid.corpus.rows import ManifestRow, read_manifest, write_manifest
+from scsigmoid.corpus.lock import REMOTE, check_names, check_offered, given_rows
+from scsigmoid.corpus.rows import ManifestRow, write_manifest
+from scsigmoid.corpus.selection import select
+from scsigmoid.corpus.web import Absent, Web
 from scsigmoid.errors import UserError
-from scsigmoid.files import sha256
-
-__all__ = ["ManifestRow", "build_manifest", "read_manifest", "write_manifest"]
+from scsigmoid.files import sha256, write_json
 
 
 def build_manifest(
-    corpus: Corpus, datasets: Mapping[str, Dataset], seed: int, output: str | Path
-) -> None:
+    corpus: Corpus,
+    datasets: Mapping[str, Dataset],
+    seed: int,
+    folder: str | Path,
+    output: str | Path,
+    output_json: str | Path,
+) -> list[str]:
     """Make the manifest of a configuration and write it.
 
     Args:
         corpus: where cells come from.
         datasets: the evaluation datasets.
         seed: the configuration's seed.
+        folder: where downloads are kept; files that are there need not be on offer any more.
         output: the CSV file to write.
+        output_json: the account to write (:mod:`~.account`).
+
+    Returns:
+        The account as lines for people; none where no network was asked.
 
     Raises:
         UserError: for files, ids or settings that do not fit together.
     """
+    origin = Origin(corpus.source)
     if corpus.source == "embedded":
         rows = embedded_rows(corpus, datasets)
     elif corpus.source == "local":
         rows = local_rows(corpus, datasets, seed)
-    elif corpus.manifest is not None:
-        rows = given_rows(corpus.manifest, datasets)
     else:
-        rows = cellxgene_rows(corpus, datasets, seed)
-    write_manifest(output, dealt(rows, corpus.parts))
+        downloads = Downloads(folder, Web.of(corpus))
+        rows, origin = remote_rows(corpus, datasets, seed, downloads)
+        check_disk_cap(rows, corpus.download.disk_cap_gb)
+    check_names(rows, origin.words)
+    rows = dealt(rows, corpus.parts)
+    stated = account(rows, origin)
+    write_json(output_json, stated)
+    write_manifest(output, rows)
+    return worded(stated) if corpus.source in REMOTE else []
 
 
 def embedded_rows(corpus: Corpus, datasets: Mapping[str, Dataset]) -> list[ManifestRow]:
@@ -113,73 +134,98 @@ def local_rows(corpus: Corpus, datasets: Mapping[str, Dataset], seed: int) -> li
     return rows
 
 
-def cellxgene_rows(corpus: Corpus, datasets: Mapping[str, Dataset], seed: int) -> list[ManifestRow]:
-    """Rows of CELLxGENE's files as of the snapshot's date."""
-    service = discover.Service(corpus.api, corpus.hosts)
-    versions = discover.snapshot(service, corpus.snapshot)
-    evaluation = {
-        name: discover.resolve(service, versions, name, dataset.id, corpus.snapshot)
-        for name, dataset in datasets.items()
-    }
-    training = discover.training_versions(versions, evaluation, corpus, seed)
-    return [
-        *(discovered_row(version, "training", version.dataset_version_id) for version in training),
+def remote_rows(
+    corpus: Corpus, datasets: Mapping[str, Dataset], seed: int, downloads: Downloads
+) -> tuple[list[ManifestRow], Origin]:
+    """Rows of CELLxGENE's files: as of the snapshot's date, of a Census release, or of a lock."""
+    if corpus.manifest is not None:
+        words = f"the lock {corpus.manifest}"
+        rows = given_rows(corpus.manifest, corpus, datasets)
+        return check_offered(rows, downloads, corpus.manifest, locked=True), Origin(words)
+    service = Service(corpus.api, downloads.web)
+    if corpus.source == "census":
+        edition = corpus.census_version
+        words = f"CELLxGENE Census {edition}"
+        listing = census.release(edition)
+    else:
+        edition = corpus.snapshot
+        words = f"CELLxGENE Discover as of {edition}"
+        listing = snapshot(service, edition)
+    evaluation = resolve_all(service, listing.versions, datasets, corpus.snapshot)
+    held_out = {name: resolved.version for name, resolved in evaluation.items()}
+    selection = select(with_sizes(listing.versions, downloads.web), held_out, corpus, seed)
+    check_separate(selection.training, held_out, words)
+    rows = [
+        *(
+            remote_row(version, corpus.source, edition, "training", version.dataset_version_id)
+            for version in selection.training
+        ),
         *(
             replace(
-                discovered_row(version, "evaluation", name),
+                remote_row(version, "cellxgene", corpus.snapshot, "evaluation", name),
                 dataset=name,
                 title=datasets[name].title,
                 label=datasets[name].label,
                 held_out="all",
             )
-            for name, version in evaluation.items()
+            for name, version in held_out.items()
         ),
     ]
+    rows = check_offered(rows, downloads, words, locked=False)
+    return rows, Origin(words, listing, selection, evaluation)
 
 
-def discovered_row(version: discover.Version, role: str, file: str) -> ManifestRow:
+def with_sizes(versions: Sequence[Version], web: Web) -> list[Version]:
+    """Ask for the sizes of files that the listing does not know."""
+
+    def ask(version: Version) -> Version:
+        if version.bytes >= 0:
+            return version
+        try:
+            size = web.size(version.url)
+        except Absent:
+            return version  # reported if it is to be trained on
+        return version if size is None else replace(version, bytes=size)
+
+    return web.each(ask, versions, label="file sizes")
+
+
+def remote_row(version: Version, source: str, edition: str, role: str, file: str) -> ManifestRow:
     """The row of one CELLxGENE dataset version."""
     return ManifestRow(
         file=file,
         role=role,
-        source="cellxgene",
+        source=source,
+        snapshot=edition,
         location=version.url,
         title=version.title,
+        doi=version.doi,
         organism=" || ".join(version.organisms),
+        assay=" || ".join(version.assays),
         cells=str(version.cells),
         bytes=str(version.bytes) if version.bytes >= 0 else "",
+        published=version.published,
         dataset_id=version.dataset_id,
         dataset_version_id=version.dataset_version_id,
         collection_id=version.collection_id,
     )
 
 
-def given_rows(path: str | Path, datasets: Mapping[str, Dataset]) -> list[ManifestRow]:
-    """Rows of a manifest that the user gives back, checked against the configuration.
+def check_disk_cap(rows: Sequence[ManifestRow], cap: float | None) -> None:
+    """Refuse a corpus whose raw files would exceed the cap.
+
+    All of them are on the disk at once: the gene medians, which tokens are made with, need every
+    cell, and only then can the first file go.
 
     Raises:
-        UserError: if a dataset is missing or training files belong to an evaluation dataset.
+        UserError: with both numbers.
     """
-    rows = read_manifest(path)
-    evaluation = {row.dataset: row for row in rows if row.role == "evaluation"}
-    for name in datasets:
-        if name not in evaluation:
-            raise UserError(f"{path}: has no evaluation dataset {name!r}; make the manifest again")
-    training = [row for row in rows if row.role == "training"]
-    for row in training:
-        for other in evaluation.values():
-            for key in ("dataset_id", "collection_id"):
-                if getattr(row, key) and getattr(row, key) == getattr(other, key):
-                    raise UserError(
-                        f"{path}: training file {row.file} shares its {key} with the evaluation "
-                        f"dataset {other.dataset!r}; remove it"
-                    )
-    names = [row.file for row in rows]
-    for name in names:
-        discover.check_name(name, f"{path}: file")
-        if names.count(name) > 1:
-            raise UserError(f"{path}: two rows are called {name!r}; make the manifest again")
-    return [*training, *(evaluation[name] for name in datasets)]
+    need = sum(int(row.bytes or 0) for row in rows) / 1e9
+    if cap is not None and need > cap:
+        raise UserError(
+            f"corpus.download.disk_cap_gb: the raw files take {need:,.1f} GB at once, the cap is "
+            f"{cap:,.1f}; raise it, or take fewer files (corpus.maximum_gb, maximum_file_gb)"
+        )
 
 
 def dealt(rows: Sequence[ManifestRow], parts: int) -> list[ManifestRow]:

@@ -1,6 +1,7 @@
 """Rows of the manifest, and how they are read and written."""
 
 import csv
+import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -20,17 +21,21 @@ class ManifestRow:
         role: ``training`` or ``evaluation``.
         dataset: evaluation dataset; empty for training files.
         part: number of the job that reads a training file; empty for evaluation files.
-        source: ``embedded``, ``local`` or ``cellxgene``.
+        source: ``embedded``, ``local``, ``cellxgene`` or ``census``.
+        snapshot: day whose state was listed, or name of the Census release.
         location: recipe of the embedded corpus, absolute path or URL.
         simulated: ``true`` or ``false``.
         title: title of the dataset.
+        doi: of the publication.
         organism: organisms, joined by ``" || "``.
+        assay: assays, joined by ``" || "``.
         label: column of ``obs`` with the cell type.
         held_out: which cells are held out (:mod:`scsigmoid.corpus.held_out`); a training row means
             the other cells.
         cells: number of cells in this role.
         bytes: size of the file.
-        sha256: of the file's bytes.
+        sha256: of the file's bytes; empty before the first download.
+        published: day of the dataset version.
         dataset_id: CELLxGENE id.
         dataset_version_id: CELLxGENE id.
         collection_id: CELLxGENE id.
@@ -41,15 +46,19 @@ class ManifestRow:
     dataset: str = ""
     part: str = ""
     source: str
+    snapshot: str = ""
     location: str
     simulated: str = "false"
     title: str = ""
+    doi: str = ""
     organism: str = ""
+    assay: str = ""
     label: str = "cell_type"
     held_out: str = ""
     cells: str = ""
     bytes: str = ""
     sha256: str = ""
+    published: str = ""
     dataset_id: str = ""
     dataset_version_id: str = ""
     collection_id: str = ""
@@ -57,6 +66,17 @@ class ManifestRow:
 
 FILES = "files.csv"  # the rows of one part, beside its files
 COLUMNS = tuple(field.name for field in fields(ManifestRow))
+# What columns must look like that code computes with.
+NUMBER = re.compile(r"\d{0,15}")
+FORMS = {
+    "role": re.compile("training|evaluation"),
+    "part": NUMBER,
+    "source": re.compile("embedded|local|cellxgene|census"),
+    "simulated": re.compile("true|false"),
+    "cells": NUMBER,
+    "bytes": NUMBER,
+    "sha256": re.compile("([0-9a-f]{64})?"),
+}
 
 
 def read_manifest(path: str | Path) -> list[ManifestRow]:
@@ -73,9 +93,17 @@ def read_manifest(path: str | Path) -> list[ManifestRow]:
         try:
             if tuple(reader.fieldnames or ()) != COLUMNS:
                 raise UserError(f"{path}: not a manifest; its columns must be {', '.join(COLUMNS)}")
-            return [ManifestRow(**row) for row in reader]
+            rows = [ManifestRow(**row) for row in reader]
         except (TypeError, UnicodeDecodeError, csv.Error):
             raise UserError(f"{path}: damaged manifest; make it again") from None
+    for number, row in enumerate(rows, start=2):
+        for name, form in FORMS.items():
+            if not form.fullmatch(getattr(row, name) or ""):
+                raise UserError(
+                    f"{path}: damaged manifest: line {number} has a {name} that is none; make it "
+                    "again"
+                )
+    return rows
 
 
 def write_manifest(path: str | Path, rows: Iterable[ManifestRow]) -> None:

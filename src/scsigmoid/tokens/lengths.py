@@ -9,17 +9,17 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from scsigmoid.files import atomic_path
-from scsigmoid.tokens.store import TokenStore
+from scsigmoid.tokens.store import GENES, read_array, read_index
 
 
 def length_counts(folders: Iterable[str | Path]) -> NDArray[np.int64]:
     """Number of cells that express 0, 1, 2, ... genes of the vocabulary, before any cut.
 
-    Reads the stores' ``genes`` column alone.
+    Reads the stores' ``genes.npy`` alone.
     """
     total = np.zeros(0, dtype=np.int64)
     for folder in folders:
-        genes = TokenStore.open(folder, verify=False).metadata(["genes"])["genes"]
+        genes = read_array(Path(folder), GENES, read_index(Path(folder)))
         counts = np.bincount(genes, minlength=len(total))
         counts[: len(total)] += total
         total = counts

@@ -1,7 +1,7 @@
 """Turns h5ad files into token stores."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +11,173 @@ import pyarrow as pa
 from scsigmoid.corpus.h5ad import Cells, open_cells
 from scsigmoid.corpus.rows import FILES, read_manifest
 from scsigmoid.errors import UserError
-from scsigmoid.progress import track
+from scsigmoid.progress import log, track
 from scsigmoid.tokens.ranks import rank_tokens
-from scsigmoid.tokens.store import store_schema, write_store
+from scsigmoid.tokens.scatter import Scatter, scatter_folder
+from scsigmoid.tokens.shards import store_schema
 from scsigmoid.tokens.vocabulary import Vocabulary
+from scsigmoid.tokens.writing import grouped, write_shards
 
 # column of the store: column of obs
 OBS = {"donor": "donor_id", "tissue": "tissue", "assay": "assay"}
 PRIMARY = "is_primary_data"
+NAMED = 100  # cells without tokens that the index names, of each file
+
+
+class Tokenizer:
+    """How cells become tokens, and which cells had none.
+
+    Attributes:
+        vocabulary: genes and medians.
+        target_sum: what the counts of a cell are scaled to.
+        maximum_length: cells are cut at this many tokens: the longest context less one, for [CLS].
+        shard_cells: cells per file of the store.
+        left_out: for each file with such cells, their number and the rows of the first ones.
+    """
+
+    def __init__(
+        self, vocabulary: str | Path, target_sum: float, maximum_length: int, shard_cells: int
+    ) -> None:
+        """Read the vocabulary.
+
+        Raises:
+            UserError: if a shard could hold more tokens than Arrow can count.
+        """
+        if shard_cells * maximum_length >= 2**31:
+            raise UserError(
+                f"tokens.shard_cells: {shard_cells} cells of {maximum_length} tokens do not fit "
+                f"one Arrow file; lower it to {2**31 // maximum_length - 1} or less"
+            )
+        self.vocabulary = Vocabulary.read(vocabulary)
+        self.target_sum = float(target_sum)
+        self.maximum_length = maximum_length
+        self.shard_cells = shard_cells
+        self.left_out: dict[str, dict[str, Any]] = {}
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the store."""
+        return store_schema(self.vocabulary.size)
+
+    def facts(self, order: str, simulated: bool, label: str) -> Mapping[str, Any]:
+        """What the index of a store says, apart from its files."""
+        return {
+            "vocabulary": self.vocabulary.fingerprint,
+            "vocabulary_size": self.vocabulary.size,
+            "target_sum": self.target_sum,
+            "maximum_length": self.maximum_length,
+            "shard_cells": self.shard_cells,
+            "order": order,
+            "simulated": simulated,
+            "label": label,
+            "left_out": self.left_out,  # filled while the shards are made
+        }
+
+    def batches(self, cells: Cells, label: str, file: str) -> Iterator[pa.RecordBatch]:
+        """Cells with their rank tokens and metadata; cells without tokens are left out.
+
+        Args:
+            cells: what to tokenize.
+            label: column of ``obs`` with the cell type.
+            file: name of the file in the store.
+
+        Raises:
+            UserError: if the file shares no gene with the vocabulary, or no cell has a token.
+        """
+        token_of_column = self.vocabulary.tokens(cells.genes)
+        if (token_of_column < 0).all():
+            raise UserError(
+                f"{cells.path}: no gene in common with the vocabulary (it has "
+                f"{cells.genes[0]!r}, the vocabulary {self.vocabulary.gene_ids[-1]!r}); name genes "
+                "as in the training files"
+            )
+        obs = cells.obs([label, *OBS.values(), PRIMARY])
+        done, without = 0, []
+        for chunk in track(cells.chunks(), label=f"tokenizing {cells.path.name}"):
+            ranked = rank_tokens(
+                chunk.counts,
+                token_of_column,
+                self.vocabulary.medians,
+                self.target_sum,
+                self.maximum_length,
+            )
+            here = slice(done, done + len(chunk.cells))
+            done = here.stop
+            batch = pa.record_batch(
+                [
+                    pa.ListArray.from_arrays(
+                        pa.array(ranked.offsets, type=pa.int32()), pa.array(ranked.tokens)
+                    ),
+                    pa.array(np.diff(ranked.offsets), type=pa.int32()),
+                    pa.array(ranked.genes),
+                    pa.array(chunk.cells),
+                    pa.array([file] * len(chunk.cells), type=pa.string()),
+                    pa.array(obs[label][here], type=pa.string()),
+                    *(pa.array(obs[name][here], type=pa.string()) for name in OBS.values()),
+                    # files without the column hold each cell once
+                    pa.array(obs[PRIMARY][here] != "False"),
+                ],
+                schema=self.schema,
+            )
+            if not ranked.genes.all():
+                without.append(chunk.cells[ranked.genes == 0])
+                batch = batch.filter(pa.array(ranked.genes > 0))
+            yield batch
+        if without:
+            self._leave_out(cells, file, np.concatenate(without).tolist())
+
+    def _leave_out(self, cells: Cells, file: str, rows: Sequence[int]) -> None:
+        """Note and report cells without tokens.
+
+        Raises:
+            UserError: if they are all cells of the file.
+        """
+        if len(rows) == cells.n_cells:
+            raise UserError(
+                f"{cells.path}: none of its {cells.n_cells} cells expresses a gene of the "
+                "vocabulary; leave the file out or lower tokens.minimum_cells"
+            )
+        self.left_out[file] = {"cells": len(rows), "rows": rows[:NAMED]}
+        log(
+            f"{cells.path}: {len(rows)} of {cells.n_cells} cells express no gene of the "
+            f"vocabulary and are left out (rows {', '.join(map(str, rows[:NAMED]))}"
+            + (", ...)" if len(rows) > NAMED else ")")
+        )
+
+
+class Part:
+    """The training cells of one part, on their way into a store."""
+
+    def __init__(self, folder: str | Path, tokenizer: Tokenizer) -> None:
+        """Open the files.
+
+        Args:
+            folder: folder with h5ad files and ``files.csv``.
+            tokenizer: how they become tokens.
+        """
+        self.tokenizer = tokenizer
+        path = Path(folder)
+        self.rows = read_manifest(path / FILES)
+        self._cells = [
+            open_cells(path / f"{row.file}.h5ad", None, row.held_out, "training")
+            for row in self.rows
+        ]
+
+    def scatter(self) -> Scatter:
+        """Where each cell goes."""
+        count = sum(cells.n_cells for cells in self._cells)
+        return Scatter(count, self.tokenizer.shard_cells, self.tokenizer.schema)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """All cells, file by file."""
+        for row, cells in zip(self.rows, self._cells, strict=True):
+            yield from self.tokenizer.batches(cells, row.label, row.file)
+
+    def facts(self) -> Mapping[str, Any]:
+        """See :meth:`Tokenizer.facts`."""
+        simulated = any(row.simulated == "true" for row in self.rows)
+        labels = sorted({row.label for row in self.rows})
+        return self.tokenizer.facts("scattered", simulated, ", ".join(labels))
 
 
 def tokenize_part(
@@ -29,35 +188,19 @@ def tokenize_part(
     shard_cells: int,
     output_folder: str | Path,
 ) -> None:
-    """Tokenize the training cells of one part.
+    """Tokenize the training cells of one part; they are permuted over its shards.
 
     Args:
         part_folder: folder with h5ad files and ``files.csv``.
         vocabulary: ``vocabulary.parquet``.
-        target_sum: what the counts of a cell are scaled to.
-        maximum_length: cells are cut at this many tokens: the longest context less one, for [CLS].
+        target_sum: see :class:`Tokenizer`, as for the next two.
+        maximum_length: where cells are cut.
         shard_cells: cells per file of the store.
         output_folder: the token store.
     """
-    folder = Path(part_folder)
-    rows = read_manifest(folder / FILES)
-    known = Vocabulary.read(vocabulary)
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        for row in rows:
-            cells = open_cells(folder / f"{row.file}.h5ad", None, row.held_out, "training")
-            yield from tokenized(cells, row.label, row.file, known, target_sum, maximum_length)
-
-    write_store(
-        output_folder,
-        batches(),
-        vocabulary=known.fingerprint,
-        vocabulary_size=known.size,
-        maximum_length=maximum_length,
-        shard_cells=shard_cells,
-        simulated=any(row.simulated == "true" for row in rows),
-        label=", ".join(sorted({row.label for row in rows})),
-    )
+    part = Part(part_folder, Tokenizer(vocabulary, target_sum, maximum_length, shard_cells))
+    shards = part.scatter().deal(part.batches(), scatter_folder(Path(output_folder)))
+    write_shards(output_folder, shards, part.facts())
 
 
 def tokenize_evaluation(
@@ -69,7 +212,7 @@ def tokenize_evaluation(
     shard_cells: int,
     output_folder: str | Path,
 ) -> None:
-    """Tokenize an evaluation dataset.
+    """Tokenize an evaluation dataset, in the order of the file.
 
     Args:
         h5ad: the evaluated cells.
@@ -81,69 +224,10 @@ def tokenize_evaluation(
         output_folder: the token store.
     """
     stated: dict[str, Any] = json.loads(Path(facts).read_text(encoding="utf-8"))
-    known = Vocabulary.read(vocabulary)
+    tokenizer = Tokenizer(vocabulary, target_sum, maximum_length, shard_cells)
     cells = open_cells(h5ad, stated["label"])
-    write_store(
+    write_shards(
         output_folder,
-        tokenized(cells, stated["label"], stated["file"], known, target_sum, maximum_length),
-        vocabulary=known.fingerprint,
-        vocabulary_size=known.size,
-        maximum_length=maximum_length,
-        shard_cells=shard_cells,
-        simulated=stated["simulated"],
-        label=stated["label"],
+        grouped(tokenizer.batches(cells, stated["label"], stated["file"]), shard_cells),
+        tokenizer.facts("file", stated["simulated"], stated["label"]),
     )
-
-
-def tokenized(
-    cells: Cells,
-    label: str,
-    file: str,
-    vocabulary: Vocabulary,
-    target_sum: float,
-    maximum_length: int,
-) -> Iterator[pa.RecordBatch]:
-    """Rank tokens of cells, in batches for the store.
-
-    Raises:
-        UserError: if the file shares no gene with the vocabulary, or a cell expresses none of it.
-    """
-    token_of_column = vocabulary.tokens(cells.genes)
-    if (token_of_column < 0).all():
-        raise UserError(
-            f"{cells.path}: no gene in common with the vocabulary (it has {cells.genes[0]!r}, the "
-            f"vocabulary {vocabulary.gene_ids[-1]!r}); name genes as in the training files"
-        )
-    schema = store_schema(vocabulary.size)
-    token = schema.field("input_ids").type.value_type
-    obs = cells.obs([label, *OBS.values(), PRIMARY])
-    done = 0
-    for chunk in track(cells.chunks(), label=f"tokenizing {cells.path.name}"):
-        ranked = rank_tokens(
-            chunk.counts, token_of_column, vocabulary.medians, target_sum, maximum_length
-        )
-        if not ranked.genes.all():
-            row = chunk.cells[int(np.argmin(ranked.genes))]
-            raise UserError(
-                f"{cells.path}: the cell in row {row} expresses no gene of the vocabulary; remove "
-                "such cells or lower tokens.minimum_cells"
-            )
-        here = slice(done, done + len(chunk.cells))
-        done = here.stop
-        yield pa.record_batch(
-            [
-                pa.ListArray.from_arrays(
-                    pa.array(ranked.offsets, type=pa.int32()),
-                    pa.array(ranked.tokens.astype(token.to_pandas_dtype())),
-                ),
-                pa.array(np.diff(ranked.offsets), type=pa.int32()),
-                pa.array(ranked.genes),
-                pa.array(chunk.cells),
-                pa.array([file] * len(chunk.cells), type=pa.string()),
-                pa.array(obs[label][here], type=pa.string()),
-                *(pa.array(obs[name][here], type=pa.string()) for name in OBS.values()),
-                # files without the column hold each cell once
-                pa.array(obs[PRIMARY][here] != "False"),
-            ],
-            schema=schema,
-        )

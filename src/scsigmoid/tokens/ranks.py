@@ -9,27 +9,29 @@ genes of the file, in the vocabulary or not.  Values are computed in double prec
 order of operations; equal values are ordered by token, the smaller first.
 """
 
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-
-MOST_CELLS = 1 << 16
 
 
 class Ranked(NamedTuple):
     """The tokens of some cells.
 
     Attributes:
-        tokens: tokens of all cells, one after the other, int64.
+        tokens: tokens of all cells, one after the other, of the type of :func:`token_type`.
         offsets: cell i has ``tokens[offsets[i]:offsets[i + 1]]``, int64, cells + 1.
         genes: vocabulary genes that each cell expresses, before the cut, int32.
     """
 
-    tokens: NDArray[np.int64]
+    tokens: NDArray[np.unsignedinteger[Any]]
     offsets: NDArray[np.int64]
     genes: NDArray[np.int32]
+
+
+def token_type(vocabulary_size: int) -> type[np.unsignedinteger[Any]]:
+    """16 bits where the vocabulary allows, else 32."""
+    return np.uint16 if vocabulary_size <= 65535 else np.uint32
 
 
 def rank_tokens(
@@ -42,42 +44,27 @@ def rank_tokens(
     """Turn counts into rank tokens.
 
     Args:
-        counts: raw counts, cells x genes, CSR without stored zeros, at most 65,536 cells.
-        token_of_column: token of each column, -1 for none.
+        counts: raw counts, cells x genes, CSR without stored zeros.
+        token_of_column: token of each column, -1 for none; no token twice.
         medians: median of each token.
         target_sum: what the counts of a cell are scaled to.
         maximum_length: cells are cut at this many tokens.
     """
-    n_cells = counts.shape[0]
-    if n_cells > MOST_CELLS:
-        raise ValueError(f"at most {MOST_CELLS} cells at once, found {n_cells}")
-    row = np.repeat(np.arange(n_cells), np.diff(counts.indptr))
-    totals = np.bincount(row, weights=counts.data, minlength=n_cells)
-    tokens = token_of_column[counts.indices]
-    known = tokens >= 0
-    row, tokens, found = row[known], tokens[known], counts.data[known]
-    if not ascending(token_of_column):
-        # keys of 16 bits, where they suffice, because NumPy sorts those by radix
-        narrow = np.uint16 if len(medians) <= MOST_CELLS else np.int64
-        order = np.argsort(tokens.astype(narrow), kind="stable")
-        order = order[np.argsort(row[order].astype(np.uint16), kind="stable")]
-        row, tokens, found = row[order], tokens[order], found[order]
-    falling = -(found / totals[row] * target_sum / medians[tokens])
+    from scsigmoid.tokens.compiled import rank_cells
 
-    genes = np.bincount(row, minlength=n_cells)
-    lengths = np.minimum(genes, maximum_length)
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    ranked = np.empty(offsets[-1], dtype=np.int64)
-    starts = np.concatenate([[0], np.cumsum(genes)]).tolist()
-    # A sort per cell stays in the cache: seven times as fast as one sort of all cells.  A stable
-    # one keeps equal values in the order of their tokens.
-    for cell, (start, stop) in enumerate(pairwise(starts)):
-        order = np.argsort(falling[start:stop], kind="stable")[:maximum_length]
-        ranked[offsets[cell] : offsets[cell + 1]] = tokens[start:stop][order]
-    return Ranked(ranked, offsets, genes.astype(np.int32))
-
-
-def ascending(token_of_column: NDArray[np.int64]) -> bool:
-    """Whether the columns that have tokens are in the order of their tokens."""
-    known = token_of_column[token_of_column >= 0]
-    return bool((np.diff(known) > 0).all())
+    cells = counts.shape[0]
+    tokens = np.empty(counts.nnz, dtype=token_type(len(medians)))
+    lengths, genes = np.empty(cells, dtype=np.int32), np.empty(cells, dtype=np.int32)
+    written = rank_cells(
+        counts.indptr.astype(np.int32, copy=False),
+        counts.indices.astype(np.int32, copy=False),
+        counts.data.astype(np.int32, copy=False),
+        token_of_column.astype(np.int32),
+        medians[token_of_column],  # -1 takes any: it is not looked at
+        float(target_sum),
+        int(maximum_length),
+        tokens,
+        lengths,
+        genes,
+    )
+    return Ranked(tokens[:written], np.concatenate([[0], np.cumsum(lengths)]), genes)

@@ -1,11 +1,22 @@
-"""The token store: a folder of Arrow files (IPC streams) and an index.
+"""The token store: a folder of Arrow files (IPC streams, one record batch each) and an index.
 
-Readable with pyarrow and with ``datasets.Dataset.from_file``.  Files are memory-mapped: lengths are
-read without touching the tokens.
+=====================  =============================================================================
+``shard-00000.arrow``  cells, with the columns of :func:`~.shards.store_schema`
+``genes.npy``          int32, one a cell: vocabulary genes that it expresses, before any cut
+``checksums.npy``      uint32, one a block of ``BLOCK_CELLS`` cells of a shard: CRC-32 of its tokens
+``index.json``         what the store was made with; rows, bytes and SHA-256 of every file
+``state.json``,        let ``datasets.load_from_disk`` open the folder
+``dataset_info.json``
+=====================  =============================================================================
+
+Opening looks at the index, ``genes.npy`` and the ends of the shards; lengths come from
+``genes.npy`` alone.  Shards are memory-mapped when they are first needed, and each block is checked
+against its CRC the first time that cells of it are read, so that neither opening nor reading has to
+hash a store of terabytes.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,101 +26,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from scsigmoid.errors import UserError
-from scsigmoid.files import atomic_folder, sha256, write_json
+from scsigmoid.files import sha256
+from scsigmoid.tokens.ranks import token_type
+from scsigmoid.tokens.shards import Shard, Tokens, checksum, store_schema
+from scsigmoid.tokens.shuffle import BLOCK_CELLS
 
-VERSION = 1
-INDEX = "index.json"
-
-
-def store_schema(vocabulary_size: int) -> pa.Schema:
-    """Columns of a shard; tokens are 16 bits wide where the vocabulary allows."""
-    token = pa.uint16() if vocabulary_size <= 65535 else pa.uint32()
-    return pa.schema(
-        [
-            ("input_ids", pa.list_(token)),
-            ("length", pa.int32()),
-            ("genes", pa.int32()),
-            ("cell", pa.int64()),
-            ("file", pa.string()),
-            ("cell_type", pa.string()),
-            ("donor", pa.string()),
-            ("tissue", pa.string()),
-            ("assay", pa.string()),
-            ("is_primary", pa.bool_()),
-        ]
-    )
-
-
-def write_store(
-    folder: str | Path,
-    batches: Iterable[pa.RecordBatch],
-    *,
-    vocabulary: str,
-    vocabulary_size: int,
-    maximum_length: int,
-    shard_cells: int,
-    simulated: bool,
-    label: str,
-) -> None:
-    """Write a token store, batch by batch, atomically.
-
-    Args:
-        folder: the store.
-        batches: cells, with the columns of :func:`store_schema`.
-        vocabulary: fingerprint of the vocabulary.
-        vocabulary_size: number of tokens, the special ones included.
-        maximum_length: where cells were cut.
-        shard_cells: cells per shard.
-        simulated: whether any cell is simulated.
-        label: column of ``obs`` that ``cell_type`` came from.
-    """
-    schema = store_schema(vocabulary_size)
-    with atomic_folder(folder) as temporary:
-        shards = []
-        for number, pieces in enumerate(grouped(batches, shard_cells)):
-            path = temporary / f"shard-{number:05d}.arrow"
-            with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
-                for piece in pieces:
-                    writer.write_batch(piece)
-            shards.append(
-                {
-                    "file": path.name,
-                    "rows": sum(piece.num_rows for piece in pieces),
-                    "tokens": sum(int(piece["length"].to_numpy().sum()) for piece in pieces),
-                    "sha256": sha256(path),
-                }
-            )
-        write_json(
-            temporary / INDEX,
-            {
-                "version": VERSION,
-                "vocabulary": vocabulary,
-                "vocabulary_size": vocabulary_size,
-                "maximum_length": maximum_length,
-                "simulated": simulated,
-                "label": label,
-                "rows": sum(shard["rows"] for shard in shards),
-                "tokens": sum(shard["tokens"] for shard in shards),
-                "shards": shards,
-            },
-        )
-
-
-def grouped(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[list[pa.RecordBatch]]:
-    """Cut a stream of batches into groups of ``rows`` rows; the last may be smaller."""
-    group: list[pa.RecordBatch] = []
-    room = rows
-    for batch in batches:
-        while batch.num_rows:
-            piece = batch.slice(0, room)
-            batch = batch.slice(piece.num_rows)
-            group.append(piece)
-            room -= piece.num_rows
-            if not room:
-                yield group
-                group, room = [], rows
-    if group:
-        yield group
+VERSION = 2
+INDEX, GENES, CHECKSUMS = "index.json", "genes.npy", "checksums.npy"
 
 
 class Packed(NamedTuple):
@@ -120,7 +43,7 @@ class Packed(NamedTuple):
         cu_seqlens: cell i has ``tokens[cu_seqlens[i]:cu_seqlens[i + 1]]``, int32, cells + 1.
     """
 
-    tokens: NDArray[np.unsignedinteger[Any]]
+    tokens: Tokens
     cu_seqlens: NDArray[np.int32]
 
 
@@ -143,27 +66,24 @@ class TokenStore:
     simulated: bool
     label: str
     lengths: NDArray[np.int32]
-    _table: pa.Table
-    _starts: NDArray[np.int64]
-    _lists: list[tuple[NDArray[np.int32], NDArray[np.unsignedinteger[Any]]]]
+    _shards: list[Shard]
+    _starts: NDArray[np.int64]  # first row of each shard
+    _blocks: NDArray[np.int64]  # first block of each shard
+    _checksums: NDArray[np.uint32]
+    _checked: NDArray[np.bool_]  # which blocks have been compared with their checksums
 
     @staticmethod
     def open(
-        folders: str | Path | Sequence[str | Path],
-        vocabulary: str | None = None,
-        *,
-        verify: bool = True,
+        folders: str | Path | Sequence[str | Path], vocabulary: str | None = None
     ) -> "TokenStore":
         """Open stores for reading.
 
         Args:
             folders: one store or several.
             vocabulary: fingerprint that the stores must have.
-            verify: whether to read every shard and check its SHA-256; without it a shard's
-                structure and number of rows are checked alone.
 
         Raises:
-            UserError: for a missing or damaged shard, by name, and for another vocabulary.
+            UserError: for a missing or damaged file, by name, and for another vocabulary.
         """
         if isinstance(folders, (str, Path)):
             folders = [folders]
@@ -171,7 +91,9 @@ class TokenStore:
             raise ValueError("no store given")
         indices = [read_index(Path(folder)) for folder in folders]
         expected = vocabulary if vocabulary is not None else indices[0]["vocabulary"]
-        tables = []
+        shards: list[Shard] = []
+        lengths = np.empty(sum(index["rows"] for index in indices), dtype=np.int32)
+        checksums, done = [], 0
         for folder, index in zip(folders, indices, strict=True):
             if index["vocabulary"] != expected:
                 raise UserError(
@@ -179,20 +101,25 @@ class TokenStore:
                     f"of {expected[:12]}); make the tokens again"
                 )
             schema = store_schema(index["vocabulary_size"])
-            tables.append(schema.empty_table())
-            tables += [read_shard(Path(folder), shard, schema, verify) for shard in index["shards"]]
-        table = pa.concat_tables(tables)
-        chunks = [chunk for chunk in table["input_ids"].chunks if len(chunk)]
+            shards += [Shard(Path(folder), entry, schema) for entry in index["shards"]]
+            here = lengths[done : done + index["rows"]]
+            np.minimum(read_array(Path(folder), GENES, index), index["maximum_length"], out=here)
+            done += len(here)
+            checksums.append(read_array(Path(folder), CHECKSUMS, index))
+        rows = np.array([shard.rows for shard in shards], dtype=np.int64)
+        sums = np.concatenate(checksums)
         return TokenStore(
             vocabulary=expected,
             vocabulary_size=indices[0]["vocabulary_size"],
             maximum_length=min(index["maximum_length"] for index in indices),
             simulated=any(index["simulated"] for index in indices),
             label=", ".join(sorted({index["label"] for index in indices} - {""})),
-            lengths=table["length"].to_numpy(),
-            _table=table,
-            _starts=np.cumsum([0, *(len(chunk) for chunk in chunks)]),
-            _lists=[(chunk.offsets.to_numpy(), chunk.values.to_numpy()) for chunk in chunks],
+            lengths=lengths,
+            _shards=shards,
+            _starts=np.cumsum(rows) - rows,
+            _blocks=np.cumsum(-(-rows // BLOCK_CELLS)) + rows // -BLOCK_CELLS,
+            _checksums=sums,
+            _checked=np.zeros(len(sums), dtype=bool),
         )
 
     def __len__(self) -> int:
@@ -205,25 +132,56 @@ class TokenStore:
         Args:
             rows: rows of the cells.
             maximum_length: only so many tokens of each cell.
+
+        Raises:
+            UserError: for a damaged shard, by name.
         """
         rows = np.asarray(rows, dtype=np.int64)
-        chunks = np.searchsorted(self._starts, rows, side="right") - 1
+        if not len(rows):
+            return Packed(
+                np.zeros(0, dtype=token_type(self.vocabulary_size)), np.zeros(1, dtype=np.int32)
+            )
+        shards = np.searchsorted(self._starts, rows, side="right") - 1
+        inside = rows - self._starts[shards]
+        self._check(shards, inside)
         pieces = []
-        for chunk, row in zip(chunks.tolist(), (rows - self._starts[chunks]).tolist(), strict=True):
-            offsets, values = self._lists[chunk]
+        for shard, row in zip(shards.tolist(), inside.tolist(), strict=True):
+            offsets, tokens = self._shards[shard].lists
             pieces.append(
-                values[offsets[row] : min(offsets[row + 1], offsets[row] + maximum_length)]
+                tokens[offsets[row] : min(offsets[row + 1], offsets[row] + maximum_length)]
             )
         cu_seqlens = np.zeros(len(rows) + 1, dtype=np.int32)
         np.cumsum([len(piece) for piece in pieces], out=cu_seqlens[1:])
-        if not pieces:
-            token = store_schema(self.vocabulary_size).field("input_ids").type.value_type
-            return Packed(np.zeros(0, dtype=token.to_pandas_dtype()), cu_seqlens)
         return Packed(np.concatenate(pieces), cu_seqlens)
 
+    def _check(self, shards: NDArray[np.int64], inside: NDArray[np.int64]) -> None:
+        """Compare the blocks of some rows with their checksums, each once."""
+        blocks = self._blocks[shards] + inside // BLOCK_CELLS
+        new = ~self._checked[blocks]
+        if not new.any():
+            return
+        found, first_of = np.unique(blocks[new], return_index=True)
+        for block, number in zip(found.tolist(), shards[new][first_of].tolist(), strict=True):
+            shard = self._shards[number]
+            first = (block - int(self._blocks[number])) * BLOCK_CELLS
+            offsets, tokens = shard.lists
+            if checksum(offsets, tokens, first) != self._checksums[block]:
+                raise shard.damaged()
+            self._checked[block] = True
+
     def metadata(self, columns: Iterable[str]) -> dict[str, NDArray[Any]]:
-        """Columns other than the tokens, for all cells; strings as objects."""
-        return {name: self._table[name].to_numpy() for name in columns}
+        """Columns other than the tokens, for all cells; strings as objects.
+
+        Reads all shards whole, to compare them with their SHA-256.
+
+        Raises:
+            UserError: for a damaged shard, by name.
+        """
+        for shard in self._shards:
+            shard.verify()
+        empty = store_schema(self.vocabulary_size).empty_table()
+        table = pa.concat_tables([empty, *(shard.table for shard in self._shards)])
+        return {name: table[name].to_numpy() for name in columns}
 
 
 def read_index(folder: Path) -> dict[str, Any]:
@@ -241,18 +199,13 @@ def read_index(folder: Path) -> dict[str, Any]:
     return index
 
 
-def read_shard(folder: Path, shard: dict[str, Any], schema: pa.Schema, verify: bool) -> pa.Table:
-    """Map one shard into memory and check it against the index."""
-    path = folder / shard["file"]
-    if not path.is_file():
-        raise UserError(f"{path}: this shard of the token store is missing; make the tokens again")
-    damaged = UserError(f"{path}: this shard of the token store is damaged; make the tokens again")
-    if verify and sha256(path) != shard["sha256"]:
-        raise damaged
-    try:
-        table = pa.ipc.open_stream(pa.memory_map(str(path))).read_all()
-    except (pa.ArrowInvalid, OSError):
-        raise damaged from None
-    if table.num_rows != shard["rows"] or not table.schema.equals(schema):
-        raise damaged
-    return table
+def read_array(folder: Path, name: str, index: dict[str, Any]) -> NDArray[Any]:
+    """Read an array beside the shards and compare it with the index."""
+    path = folder / name
+    if not path.is_file() or sha256(path) != index["arrays"][name]:
+        raise UserError(
+            f"{path}: missing or damaged; rebuild it with `scsigmoid check-tokens`, or delete the "
+            "folder and run again"
+        )
+    array: NDArray[Any] = np.load(path, mmap_mode="r")
+    return array

@@ -1,0 +1,49 @@
+"""A loop over stored counts, compiled by numba and kept in its cache."""
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+
+@njit(cache=True, nogil=True)
+def counts_of_genes(
+    indptr: NDArray[np.int32],
+    columns: NDArray[np.int32],
+    counts: NDArray[np.int32],
+    gene_of_column: NDArray[np.integer],
+    genes: int,
+) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
+    """Move the entries of a CSR matrix from columns to genes.
+
+    Entries of one cell and one gene are added, zeros and columns without a gene are left out; the
+    others keep their order.
+
+    Args:
+        indptr: (cells + 1,).
+        columns: (entries,) in any order, repeated or not.
+        counts: (entries,).
+        gene_of_column: gene of each column, or -1.
+        genes: number of genes.
+
+    Returns:
+        ``indptr``, genes and counts of the result.
+    """
+    ends = np.empty_like(indptr)
+    found, sums = np.empty_like(columns), np.empty_like(counts)
+    place = np.full(genes, -1, np.int32)  # of a gene's latest entry
+    written = 0
+    ends[0] = 0
+    for cell in range(len(indptr) - 1):
+        start = written
+        for entry in range(indptr[cell], indptr[cell + 1]):
+            gene = gene_of_column[columns[entry]]
+            if gene < 0 or counts[entry] == 0:
+                continue
+            if place[gene] >= start:
+                sums[place[gene]] += counts[entry]
+                continue
+            place[gene] = written
+            found[written], sums[written] = gene, counts[entry]
+            written += 1
+        ends[cell + 1] = written
+    return ends, found[:written], sums[:written]

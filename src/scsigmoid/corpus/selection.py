@@ -1,0 +1,104 @@
+"""Which of the versions on offer are trained on."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from scsigmoid.config.schema import Corpus
+from scsigmoid.corpus.discover import Version
+from scsigmoid.corpus.evaluated import Identified, held_out_reason
+from scsigmoid.errors import UserError
+from scsigmoid.seeds import derive
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The outcome.
+
+    Attributes:
+        training: versions to train on, in the order of the listing.
+        held_out: why others are held out, by dataset id (:func:`~.evaluated.held_out_reason`).
+        left_out: number of others, by reason.
+    """
+
+    training: list[Version]
+    held_out: dict[str, str]
+    left_out: dict[str, int]
+
+
+def select(
+    versions: Sequence[Version], evaluation: Mapping[str, Identified], corpus: Corpus, seed: int
+) -> Selection:
+    """Choose what to train on.
+
+    Args:
+        versions: what is on offer.
+        evaluation: the evaluation datasets.
+        corpus: organisms, assays, ids to leave out, and how much to take.
+        seed: decides which files are taken where ``corpus.maximum_cells`` or ``maximum_gb`` is set.
+
+    Raises:
+        UserError: if an id of ``corpus.leave_out`` is not on offer.
+    """
+    unwanted = set(corpus.leave_out)
+    offered = {v.dataset_id for v in versions} | {v.dataset_version_id for v in versions}
+    if unwanted - offered:
+        raise UserError(
+            f"corpus.leave_out: {min(unwanted - offered)} is neither a dataset nor a dataset "
+            "version on offer; correct the id"
+        )
+    training: list[Version] = []
+    held_out: dict[str, str] = {}
+    left_out: dict[str, int] = {}
+    for version in versions:
+        held = held_out_reason(version, evaluation)
+        reason = "" if held else reason_against(version, corpus)
+        if held:
+            held_out[version.dataset_id] = held
+        elif reason:
+            left_out[reason] = left_out.get(reason, 0) + 1
+        else:
+            training.append(version)
+    kept = chosen(training, corpus.maximum_cells, corpus.maximum_gb, seed)
+    if len(kept) < len(training):
+        left_out["not in the seeded choice"] = len(training) - len(kept)
+    return Selection(kept, held_out, left_out)
+
+
+def reason_against(version: Version, corpus: Corpus) -> str:
+    """Why the configuration does not want a version; empty where it does."""
+    if {version.dataset_id, version.dataset_version_id} & set(corpus.leave_out):
+        return "named in corpus.leave_out"
+    if not version.organisms or not set(version.organisms) <= set(corpus.organisms):
+        return "other organisms"
+    if corpus.assays is not None and not (
+        version.assays and set(version.assays) <= set(corpus.assays)
+    ):
+        return "other assays"
+    if corpus.maximum_file_gb is not None:
+        if version.bytes < 0:
+            return "size unknown"
+        if version.bytes > corpus.maximum_file_gb * 1e9:
+            return "larger than corpus.maximum_file_gb"
+    return ""
+
+
+def chosen(
+    versions: Sequence[Version], maximum_cells: int | None, maximum_gb: float | None, seed: int
+) -> list[Version]:
+    """A seeded choice of files that hold at most so many cells and bytes together.
+
+    Files are taken in a random order, in which a file's place depends on the seed and its own id
+    alone; one that does not fit any more is passed over.
+    """
+    if maximum_cells is None and maximum_gb is None:
+        return list(versions)
+    cells = float("inf") if maximum_cells is None else maximum_cells
+    size = float("inf") if maximum_gb is None else maximum_gb * 1e9
+    taken: set[str] = set()
+    for version in sorted(versions, key=lambda v: derive(seed, "training files", v.dataset_id)):
+        # a file of unknown size cannot be counted against a limit
+        if version.cells <= cells and 0 <= version.bytes <= size:
+            taken.add(version.dataset_id)
+            cells -= version.cells
+            size -= version.bytes
+    return [version for version in versions if version.dataset_id in taken]

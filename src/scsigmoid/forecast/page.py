@@ -1,0 +1,136 @@
+"""The forecast as lines for people; every number says what it rests on."""
+
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+from scsigmoid.config.schema import Config
+from scsigmoid.forecast.effort import Effort, efforts
+from scsigmoid.forecast.rates import rates
+from scsigmoid.forecast.volume import Volume, lengths_of, volume
+
+TOKEN_BYTES = 2  # uint16; vocabularies of CELLxGENE have fewer than 65,536 genes
+CELL_BYTES = 100  # metadata of a cell in the token store: ids, type, donor, tissue, assay
+
+
+def forecast(
+    config: Config, *, devices: int, cores: int, gigabits: float, results: Path
+) -> Iterator[str]:
+    """The lines.
+
+    Args:
+        config: the configuration.
+        devices: GPUs, or cores, that train at a time.
+        cores: cores that read and tokenize.
+        gigabits: a second, of the network; assumed, not measured.
+        results: the results folder, whose manifest is used if there is one.
+    """
+    data, trained = volume(config, results), efforts(config)
+    yield f"Preset {config.preset}, corpus {config.corpus.source}: {data.basis}"
+    yield line(
+        "raw files", f"{number(data.files)} files, {gigabytes(data.bytes)}", data.bytes_basis
+    )
+    yield line("cells", number(data.cells), "to train on")
+    preparing = yield from prepared(config, data, cores, gigabits)
+    total = 0.0
+    for effort in trained:
+        total += effort.hours
+        yield line(effort.model, f"{duration(effort.hours)} of {device(effort)}", basis(effort))
+    yield line(
+        "training", f"{duration(total)}", f"of one device; {duration(total / devices)} on {devices}"
+    )
+    yield line(
+        "wall time",
+        duration(preparing + total / devices),
+        "without evaluation and benchmarks; devices assumed to share the work evenly",
+    )
+    for measured in dict.fromkeys(f"{e.rate.machine}: {e.rate.measured}" for e in trained):
+        yield f"Training was measured on {measured}."
+    yield f"Reading and tokenizing were measured on {rates()['tokens']['measured']}."
+
+
+def prepared(
+    config: Config, data: Volume, cores: int, gigabits: float
+) -> Generator[str, None, float]:
+    """The lines from download to tokens; returns the hours that these take."""
+    models = sum(effort.bytes for effort in efforts(config))
+    if data.cells is None:
+        yield line(
+            "disk", gigabytes(data.bytes + models), "raw files and models; tokens not yet known"
+        )
+        return 0.0
+    lengths = lengths_of(config)
+    longest = max(model.context for model in config.models.values())
+    tokens = data.cells * (lengths.mean(longest - 1) + 1)
+    stored = tokens * TOKEN_BYTES + data.cells * CELL_BYTES
+    yield line(
+        "tokens",
+        f"{tokens / 1e9:,.3g} billion" if tokens >= 1e9 else f"{tokens / 1e6:,.3g} million",
+        f"estimate: log-normal lengths, median {lengths.median:g}, cut at {longest:,}",
+    )
+    # every raw file is needed until the vocabulary is made; only then do tokens replace them
+    high = data.bytes + stored + models
+    yield line(
+        "disk, most",
+        gigabytes(high),
+        f"raw files, {gigabytes(stored)} of tokens, {gigabytes(models)} of models",
+    )
+    kept = data.bytes if config.corpus.download.keep_files else 0.0
+    yield line(
+        "disk, then",
+        gigabytes(kept + stored + models),
+        "when tokens are made; with corpus.download.keep_files: false the raw files go",
+    )
+    hours = 0.0
+    if config.corpus.source in ("cellxgene", "census"):
+        hours = data.bytes * 8 / (gigabits * 1e9) / 3600
+        yield line("download", duration(hours), f"at {gigabits:g} Gbit/s (assumed)")
+    speeds = rates()["tokens"]
+    nonzeros = data.cells * lengths.mean()
+    for name, words in {"statistics": "gene medians", "tokenize": "tokenization"}.items():
+        passing = nonzeros / float(speeds[name]) / cores / 3600
+        hours += passing
+        yield line(
+            words,
+            duration(passing),
+            f"{cores} cores, {float(speeds[name]) / 1e6:.3g} million non-zero counts a second each",
+        )
+    return hours
+
+
+def basis(effort: Effort) -> str:
+    """What the hours of a model rest on."""
+    rate = effort.rate
+    words = f"{rate.cells_per_second:g} cells a second at context {rate.context:,}"
+    if effort.measured:
+        return f"{effort.parameters / 1e6:,.4g}M parameters, {words}, measured"
+    return (
+        f"{effort.parameters / 1e6:,.4g}M parameters, scaled by {effort.scale:.2g} times the work "
+        f"from {words}"
+    )
+
+
+def device(effort: Effort) -> str:
+    """The device that a rate is of."""
+    return "an H200" if "H200" in effort.rate.machine else "a core"
+
+
+def line(name: str, value: str, words: str) -> str:
+    """One line of the table."""
+    return f"  {name:<13} {value:<26} {words}".rstrip()
+
+
+def number(value: int | None) -> str:
+    """A number with separators."""
+    return "unknown" if value is None else f"{value:,}"
+
+
+def gigabytes(size: float) -> str:
+    """A size in GB or TB (powers of ten)."""
+    return f"{size / 1e12:.2f} TB" if size >= 1e12 else f"{size / 1e9:.3g} GB"
+
+
+def duration(hours: float) -> str:
+    """A time in words, three digits of it."""
+    if hours >= 1:
+        return f"{hours:,.3g} h" if hours < 1000 else f"{hours:,.0f} h"
+    return f"{hours * 60:.3g} min" if hours * 60 >= 1 else "under 1 min"

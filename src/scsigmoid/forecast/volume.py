@@ -1,0 +1,127 @@
+"""How much data a configuration takes in: from its manifest, or estimated where there is none."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from scsigmoid.config.local_files import expand
+from scsigmoid.config.schema import Config
+from scsigmoid.corpus.embedded import evaluation_recipe, training_recipes
+from scsigmoid.corpus.rows import ManifestRow, read_manifest
+from scsigmoid.forecast.rates import Lengths, rates
+
+PAPER_FILES, PAPER_CELLS = 1600, 131_600_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Volume:
+    """The data of a configuration.
+
+    Attributes:
+        basis: where the numbers are from, in words.
+        files: raw files; ``None`` where unknown.
+        cells: training cells; ``None`` where unknown.
+        bytes: raw files on the disk, evaluation datasets included where they are known.
+        bytes_basis: where this number is from, in words.
+    """
+
+    basis: str
+    files: int | None
+    cells: int | None
+    bytes: float
+    bytes_basis: str
+
+
+def lengths_of(config: Config) -> Lengths:
+    """The lengths that cells of this configuration are assumed to have (Fig. 1, or simulated)."""
+    throughput = config.benchmarks.throughput
+    return Lengths(throughput.median_length, throughput.sigma_length)
+
+
+def volume(config: Config, results: Path) -> Volume:
+    """The volume of a configuration.
+
+    Args:
+        config: the configuration.
+        results: its results folder, where a manifest may lie.
+    """
+    if config.corpus.source == "embedded":
+        return embedded_volume(config)
+    if config.corpus.source == "local":
+        return local_volume(config)
+    given = config.corpus.manifest
+    path = Path(given) if given else results / "corpus" / "manifest.csv"
+    if given or path.is_file():
+        return locked_volume(read_manifest(path), str(path), lengths_of(config))
+    return expected_volume(config)
+
+
+def locked_volume(rows: Iterable[ManifestRow], path: str, lengths: Lengths) -> Volume:
+    """The volume of a manifest; sizes that it lacks are estimated."""
+    rows = list(rows)
+    unknown = [row for row in rows if not row.bytes]
+    estimated = sum(bytes_of(int(row.cells or 0), lengths) for row in unknown)
+    basis = "manifest" + (f"; {len(unknown)} sizes estimated" if unknown else "")
+    return Volume(
+        basis=f"the manifest {path}",
+        files=len(rows),
+        cells=sum(int(row.cells or 0) for row in rows if row.role == "training"),
+        bytes=sum(int(row.bytes or 0) for row in rows) + estimated,
+        bytes_basis=basis,
+    )
+
+
+def embedded_volume(config: Config) -> Volume:
+    """The volume of the embedded corpus."""
+    sizes = config.corpus.embedded
+    training = training_recipes(sizes)
+    evaluation = [
+        evaluation_recipe(name, dataset, sizes) for name, dataset in config.datasets.items()
+    ]
+    return Volume(
+        basis="the configuration",
+        files=len(training) + len(evaluation),
+        cells=sum(recipe.cells for recipe in training),
+        bytes=sum(bytes_of(recipe.cells, lengths_of(config)) for recipe in training + evaluation),
+        bytes_basis=by_nonzero(),
+    )
+
+
+def local_volume(config: Config) -> Volume:
+    """The volume of the user's own files; their cells are counted with the manifest."""
+    files = expand(config.corpus.local)
+    return Volume(
+        basis="the files",
+        files=len(files),
+        cells=None,
+        bytes=sum(file.path.stat().st_size for file in files),
+        bytes_basis="on the disk already",
+    )
+
+
+def expected_volume(config: Config) -> Volume:
+    """The volume of CELLxGENE's files before the service was asked."""
+    corpus = config.corpus
+    whole = corpus.maximum_cells is None
+    cells = PAPER_CELLS if corpus.maximum_cells is None else corpus.maximum_cells
+    size, basis = bytes_of(cells, lengths_of(config)), by_nonzero()
+    if corpus.maximum_gb is not None and size > corpus.maximum_gb * 1e9:
+        size, basis = corpus.maximum_gb * 1e9, "corpus.maximum_gb"
+    return Volume(
+        basis="no manifest yet: cells "
+        + ("as in the paper" if whole else "as corpus.maximum_cells allows"),
+        files=PAPER_FILES if whole else None,
+        cells=cells,
+        bytes=size,
+        bytes_basis=basis,
+    )
+
+
+def bytes_of(cells: int, lengths: Lengths) -> float:
+    """Estimated size of the raw files of so many cells."""
+    return cells * lengths.mean() * float(rates()["raw_files"]["bytes_per_nonzero"])
+
+
+def by_nonzero() -> str:
+    """The basis of such an estimate, in words."""
+    return f"estimate, {rates()['raw_files']['bytes_per_nonzero']} bytes per non-zero count"

@@ -1,0 +1,142 @@
+"""Permutes the cells of a part over the shards of its store, in bounded memory.
+
+The permutation is uniform and a function of the number of cells alone: training's own order, which
+is laid over it, is the seeded one (:mod:`~.shuffle`).  Cells are first dealt to one temporary file
+a shard, as they come; then each file is put into its order in memory.  A shard can therefore be
+made again without the others.
+"""
+
+import shutil
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from scsigmoid.errors import UserError
+from scsigmoid.seeds import derive
+from scsigmoid.tokens.shards import lists_of
+
+MOST_SHARDS = 512  # files that are open at once
+
+Int64s = NDArray[np.int64]
+
+
+class Scatter:
+    """Where each cell of a part goes.
+
+    Attributes:
+        schema: columns of the cells.
+        shards: number of shards.
+    """
+
+    def __init__(self, cells: int, shard_cells: int, schema: pa.Schema) -> None:
+        """Draw the permutation.
+
+        Args:
+            cells: number of cells of the part; fewer may come.
+            shard_cells: cells per shard at most; the shards are alike in size.
+            schema: columns of the cells, ``input_ids`` first.
+
+        Raises:
+            UserError: if there would be too many shards.
+        """
+        self.schema = schema
+        self.shards = -(-cells // shard_cells)
+        if self.shards > MOST_SHARDS:
+            raise UserError(
+                f"tokens.shard_cells: {cells} cells of one part would make {self.shards} shards, "
+                f"more than {MOST_SHARDS}; raise corpus.parts or tokens.shard_cells"
+            )
+        self._size = -(-cells // max(self.shards, 1))
+        generator = np.random.Generator(np.random.PCG64(derive(0, "scatter", cells)))
+        self._places = generator.permutation(cells)
+
+    def deal(
+        self, batches: Iterable[pa.RecordBatch], folder: Path, only: Collection[int] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The cells of each shard, in their order.
+
+        Args:
+            batches: the cells, in the order of the files.
+            folder: for temporary files, which take as much room as the shards; made anew and
+                removed.
+            only: numbers of the shards that are wanted, ascending; all if None.
+        """
+        wanted = range(self.shards) if only is None else only
+        paths = {number: folder / f"{number}.arrow" for number in wanted}
+        shutil.rmtree(folder, ignore_errors=True)  # of a job that was killed
+        folder.mkdir(parents=True)
+        try:
+            places = self._write(batches, paths)
+            for number, path in paths.items():
+                order = np.argsort(np.concatenate(places[number]))
+                with pa.memory_map(str(path)) as file:
+                    shard = reordered(list(pa.ipc.open_stream(file)), order, self.schema)
+                path.unlink()
+                yield shard
+        finally:
+            shutil.rmtree(folder)
+
+    def _write(
+        self, batches: Iterable[pa.RecordBatch], paths: dict[int, Path]
+    ) -> dict[int, list[Int64s]]:
+        """Write each cell to its shard's file; gives the places of each file's cells."""
+        places = {number: [np.zeros(0, dtype=np.int64)] for number in paths}
+        done = 0
+        with ExitStack() as stack:
+            files = {
+                number: stack.enter_context(pa.ipc.new_stream(str(path), self.schema))
+                for number, path in paths.items()
+            }
+            for batch in batches:
+                place = self._places[done : done + batch.num_rows]
+                done += batch.num_rows
+                order = np.argsort(place)
+                place = place[order]
+                batch = reordered([batch], order, self.schema)
+                for number, file in files.items():
+                    bounds = (number * self._size, (number + 1) * self._size)
+                    start, stop = np.searchsorted(place, bounds)
+                    if start < stop:
+                        file.write_batch(batch.slice(start, stop - start))
+                        places[number].append(place[start:stop])
+        return places
+
+
+def scatter_folder(store: Path) -> Path:
+    """Where the temporary files of a store go."""
+    return store.with_name(f".{store.name}.scatter")
+
+
+def reordered(
+    batches: Sequence[pa.RecordBatch], order: Int64s, schema: pa.Schema
+) -> pa.RecordBatch:
+    """The rows of some batches, counted through, in another order and in memory of their own.
+
+    Arrow's own ``take`` needs ten times as long for lists.
+    """
+    from scsigmoid.tokens.compiled import place_cells
+
+    lists = [lists_of(batch.column(0)) for batch in batches]
+    lengths = np.concatenate([np.zeros(0, np.int32), *(np.diff(starts) for starts, _ in lists)])
+    offsets = np.zeros(len(order) + 1, dtype=np.int32)
+    np.cumsum(lengths[order], out=offsets[1:])
+    places = np.empty(len(order), dtype=np.int64)
+    places[order] = offsets[:-1]
+    tokens = np.empty(offsets[-1], dtype=schema.field(0).type.value_type.to_pandas_dtype())
+    done = 0
+    for starts, values in lists:
+        count = len(starts) - 1
+        place_cells(values, starts, places[done : done + count], tokens)
+        done += count
+    rest = pa.Table.from_batches(batches, schema).drop_columns("input_ids")
+    return pa.record_batch(
+        [
+            pa.ListArray.from_arrays(pa.array(offsets), pa.array(tokens)),
+            *(column.combine_chunks().take(pa.array(order)) for column in rest.columns),
+        ],
+        schema=schema,
+    )

@@ -1,0 +1,96 @@
+"""The rules by which training files are chosen."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from loopback import uuid
+
+from scsigmoid.config.check import load
+from scsigmoid.corpus.discover import Version
+from scsigmoid.corpus.selection import chosen, select
+from scsigmoid.errors import UserError
+
+
+@pytest.fixture
+def corpus():
+    return load(overrides={"preset": "paper"}).corpus
+
+
+def version(number: int, **values) -> Version:
+    standard = Version(
+        dataset_id=uuid(number),
+        dataset_version_id=uuid(100 + number),
+        collection_id=uuid(200 + number),
+        title="",
+        organisms=("Homo sapiens",),
+        assays=("10x 3' v3",),
+        cells=100,
+        bytes=10**9,
+        url="",
+    )
+    return dataclasses.replace(standard, **values)
+
+
+def test_what_is_held_out_and_left_out(corpus):
+    versions = [
+        version(1),
+        version(2, dataset_id=uuid(50)),  # the evaluation dataset, another version
+        version(3, collection_id=uuid(60)),  # of its publication
+        version(4, organisms=("Mus musculus",)),
+        version(5, organisms=("Homo sapiens", "Mus musculus")),
+        version(6, bytes=-1),
+        version(7, organisms=()),
+        version(8),
+    ]
+    evaluation = {"heart": version(9, dataset_id=uuid(50), collection_id=uuid(60))}
+    wanted = dataclasses.replace(corpus, leave_out=[uuid(108)])
+    selection = select(versions, evaluation, wanted, 42)
+    assert [v.dataset_id for v in selection.training] == [uuid(1), uuid(6)]
+    assert selection.held_out == {uuid(50): "dataset of heart", uuid(3): "collection of heart"}
+    assert selection.left_out == {"other organisms": 3, "named in corpus.leave_out": 1}
+    with pytest.raises(UserError, match=rf"corpus\.leave_out: {uuid(99)} is neither a dataset"):
+        select(versions, {}, dataclasses.replace(corpus, leave_out=[uuid(99), uuid(1)]), 42)
+
+
+def test_assays(corpus):
+    versions = [version(1), version(2, assays=("10x 3' v3", "Visium")), version(3, assays=())]
+    wanted = dataclasses.replace(corpus, assays=["10x 3' v3", "10x 3' v2"])
+    assert select(versions, {}, wanted, 42).training == versions[:1]
+
+
+def test_file_size(corpus):
+    versions = [version(1), version(2, bytes=10**8), version(3, bytes=-1)]
+    small = dataclasses.replace(corpus, maximum_file_gb=0.5)
+    selection = select(versions, {}, small, 42)
+    assert selection.training == versions[1:2]
+    assert selection.left_out == {"larger than corpus.maximum_file_gb": 1, "size unknown": 1}
+
+
+def test_the_small_preset_takes_what_it_says():
+    """About 300,000 human cells in at most 20 GB, from files like CELLxGENE's."""
+    config = load(overrides={"preset": "small"})
+    generator = np.random.default_rng(0)
+    cells = np.minimum(np.exp(generator.normal(10, 1.6, 1600)), 4e6).astype(int) + 1
+    versions = [
+        version(number, cells=int(n), bytes=int(n) * 15_000)
+        for number, n in enumerate(cells, start=1)
+    ]
+    taken = select(versions, {}, config.corpus, config.seed).training
+    total = sum(v.cells for v in taken)
+    assert 0.97 * config.corpus.maximum_cells < total <= config.corpus.maximum_cells == 300_000
+    assert sum(v.bytes for v in taken) <= config.corpus.maximum_gb * 1e9 == 20e9
+    assert max(v.bytes for v in taken) <= 2e9
+    assert len(taken) > 5
+
+
+def test_choice_by_seed():
+    versions = [version(i, cells=10 * i) for i in range(1, 40)]
+    first = chosen(versions, 1000, None, 42)
+    assert 900 < sum(v.cells for v in first) <= 1000
+    assert first == chosen(versions, 1000, None, 42) != chosen(versions, 1000, None, 43)
+    assert first == sorted(first, key=lambda v: v.dataset_id)
+    # the order of the listing does not matter
+    assert chosen(versions[::-1], 1000, None, 42) == first[::-1]
+    assert sum(v.bytes for v in chosen(versions, None, 7.5, 42)) == 7e9
+    assert chosen(versions, None, None, 42) == versions

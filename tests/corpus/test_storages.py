@@ -1,0 +1,194 @@
+"""Row blocks of every storage and chunking against the dense matrix, in bounded memory."""
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from anndata.io import write_elem
+
+from scsigmoid.corpus import storages, transposed
+from scsigmoid.corpus.counts import Matrix
+from scsigmoid.corpus.h5ad import open_cells
+from scsigmoid.corpus.vectors import Vector
+from scsigmoid.errors import UserError
+
+FILTERS = {
+    "plain": {},
+    "gzip": {"compression": "gzip"},
+    "gzip and shuffle": {"compression": "gzip", "shuffle": True},
+    "lzf": {"compression": "lzf"},
+    "checksums": {"compression": "gzip", "fletcher32": True},
+}
+
+
+@pytest.fixture
+def values() -> np.ndarray:
+    return np.random.default_rng(3).poisson(0.4, (90, 40)).astype(np.float32)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(storages, "BLOCK_VALUES", 64)
+    monkeypatch.setattr(transposed, "FILE_VALUES", 100)
+    monkeypatch.setattr(storages, "DENSE_BYTES", 40 * 4 * 20)
+
+
+def store(path: Path, values: np.ndarray, kind: str, **how) -> Path:
+    with h5py.File(path, "w") as file:
+        matrix = {"csr": sp.csr_matrix, "csc": sp.csc_matrix, "dense": np.asarray}[kind](values)
+        write_elem(file, "X", matrix, dataset_kwargs=how)
+    return path
+
+
+def rows_of(path: Path, wanted: np.ndarray, genes: int = 40) -> tuple[np.ndarray, list[int]]:
+    """The wanted rows, and the sizes of the blocks that they came in."""
+    found, sizes = np.full((90, genes), -1), []
+    with h5py.File(path) as file:
+        for start, block in Matrix(file["X"], path, "X").counts(wanted, np.arange(genes), genes):
+            found[start : start + block.shape[0]] = block.toarray()
+            sizes.append(block.nnz)
+    return found[wanted], sizes
+
+
+@pytest.mark.parametrize("filters", FILTERS)
+@pytest.mark.parametrize("chunk", [1, 7, 64, 5000])
+@pytest.mark.parametrize("kind", ["csr", "csc"])
+def test_sparse(kind, chunk, filters, values, small_blocks, tmp_path):
+    how = FILTERS[filters]
+    if filters != "plain":
+        how = {**how, "chunks": (min(chunk, int((values > 0).sum())),)}
+    path = store(tmp_path / "m.h5", values, kind, **how)
+    for wanted in (np.arange(90), np.array([3, 50, 89])):
+        found, sizes = rows_of(path, wanted)
+        np.testing.assert_array_equal(found, values[wanted])
+        assert max(sizes) <= 100
+
+
+@pytest.mark.parametrize("chunks", [None, (1, 40), (7, 13), (20, 40), (90, 1), (90, 40), (64, 9)])
+def test_dense(chunks, values, small_blocks, tmp_path):
+    path = store(tmp_path / "m.h5", values, "dense", **({"chunks": chunks} if chunks else {}))
+    for wanted in (np.arange(90), np.array([3, 50, 89])):
+        np.testing.assert_array_equal(rows_of(path, wanted)[0], values[wanted])
+
+
+def test_columns_are_not_read_whole(values, small_blocks, tmp_path):
+    """No piece of a CSC matrix is larger than a block, and the temporary files go."""
+    path = store(tmp_path / "m.h5", values, "csc")
+    with h5py.File(path) as file:
+        pieces = [len(piece.rows) for piece in storages.CompressedColumns(file["X"]).entries()]
+    assert sum(pieces) == (values > 0).sum()
+    assert max(pieces) <= 64
+
+
+def test_temporary_files_go(values, small_blocks, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    path = store(tmp_path / "m.h5", values, "csc")
+    with h5py.File(path) as file:
+        blocks = Matrix(file["X"], path, "X").counts(np.arange(90), np.arange(40), 40)
+        next(blocks)
+        assert list((tmp_path / "temporary").iterdir())
+        blocks.close()
+    assert not list((tmp_path / "temporary").iterdir())
+
+
+def test_temporary_folder_without_room(values, small_blocks, tmp_path, monkeypatch):
+    path = store(tmp_path / "m.h5", values, "csc")
+    original = Path.open
+
+    def full(self, *arguments, **options):
+        if arguments == ("ab",):
+            raise OSError(28, "No space left on device")
+        return original(self, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", full)
+    with (
+        h5py.File(path) as file,
+        pytest.raises(UserError, match="No space left on device; set TMPDIR to a folder with more"),
+    ):
+        list(Matrix(file["X"], path, "X").counts(np.arange(90), np.arange(40), 40))
+
+
+def test_repeated_and_unsorted_entries_are_added(tmp_path):
+    """Rows [5 at 2, 1 at 0, 2 at 2] and [0 at 1, 4 at 1]; columns 0 and 1 are one gene."""
+    with h5py.File(tmp_path / "m.h5", "w") as file:
+        group = file.create_group("X")
+        group.attrs["encoding-type"], group.attrs["shape"] = "csr_matrix", (2, 4)
+        group["data"] = np.array([5, 1, 2, 0, 4], dtype=np.float32)
+        group["indices"] = np.array([2, 0, 2, 1, 1], dtype=np.int64)
+        group["indptr"] = np.array([0, 3, 5], dtype=np.int32)
+        matrix = Matrix(file["X"], tmp_path / "m.h5", "X")
+        [(_, block)] = matrix.counts(np.arange(2), np.array([0, 0, 1, -1]), 2)
+    assert block.toarray().tolist() == [[1, 7], [4, 0]]
+    assert block.nnz == 3
+
+
+@pytest.mark.parametrize("filters", FILTERS)
+def test_vector_reads_any_range(filters, tmp_path):
+    expected = np.random.default_rng(0).integers(-9, 9, 1000).astype(np.int16)
+    generator = np.random.default_rng(1)
+    with h5py.File(tmp_path / "v.h5", "w") as file:
+        chunks = {} if filters == "plain" else {"chunks": (33,)}
+        file.create_dataset("v", data=expected, **FILTERS[filters], **chunks)
+        vector = Vector(file["v"])
+        assert len(vector) == 1000
+        for first, last in [(0, 1000), (999, 1000), (0, 0), *generator.integers(0, 1000, (60, 2))]:
+            found = vector.read(int(first), int(last))
+            np.testing.assert_array_equal(found, expected[first:last])
+            assert found.dtype == np.int16
+
+
+def test_vector_with_chunks_never_written(tmp_path):
+    with h5py.File(tmp_path / "v.h5", "w") as file:
+        stored = file.create_dataset("v", (100,), "i4", chunks=(10,), compression="gzip")
+        stored[35:38] = 7
+        np.testing.assert_array_equal(Vector(stored).read(0, 100), stored[:])
+
+
+def test_memory_is_bounded_by_the_blocks(tmp_path, monkeypatch):
+    """4 million values by columns: read whole they take 32 MB, turned round as much again."""
+    import tracemalloc
+
+    monkeypatch.setattr(storages, "BLOCK_VALUES", 1 << 17)
+    monkeypatch.setattr(transposed, "FILE_VALUES", 1 << 17)
+    matrix = sp.random(100_000, 80, 0.5, "csc", np.float32, random_state=np.random.default_rng(0))
+    matrix.data[:] = 1
+    path = tmp_path / "m.h5"
+    with h5py.File(path, "w") as file:
+        write_elem(file, "X", matrix)
+    total = matrix.nnz
+    del matrix
+    rows_of(store(tmp_path / "few.h5", np.eye(90, 40), "csc"), np.arange(90))  # imports, compiles
+    tracemalloc.start()
+    with h5py.File(path) as file:
+        blocks = Matrix(file["X"], path, "X").counts(np.arange(100_000), np.arange(80), 80)
+        counted = sum(block.nnz for _, block in blocks)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert counted == total == 4_000_000
+    assert peak < 16e6
+
+
+@pytest.mark.parametrize("organism", ["obs", "uns", "several"])
+def test_organisms_and_foreign_genes(organism, counts, write_h5ad):
+    """Schemas 3 to 7: organism in obs or uns, viral and spiked genes beside the cell's own."""
+    import anndata
+
+    genes = [f"ENSG{index:011d}" for index in range(12)]
+    genes[2], genes[5], genes[9] = "ENSSASG00005000004", "ERCC-00002", "ENSMUSG00000000001"
+    obs = {"cell_type": ["T cell"] * 30, "is_primary_data": [True, False] * 15}
+    if organism != "uns":
+        kinds = ["Homo sapiens", "Mus musculus"] if organism == "several" else ["Homo sapiens"] * 2
+        obs["organism"] = kinds * 15
+    path = write_h5ad(sp.csr_matrix(counts.astype(np.float32)), genes=genes, obs=obs)
+    if organism == "uns":
+        adata = anndata.read_h5ad(path)
+        adata.uns["organism"] = "Homo sapiens || Mus musculus"
+        adata.write_h5ad(path)
+    cells = open_cells(path, "cell_type")
+    assert cells.genes == [gene for i, gene in enumerate(genes) if i not in (2, 5)]
+    [chunk] = cells.chunks()
+    np.testing.assert_array_equal(chunk.counts.toarray(), np.delete(counts, [2, 5], axis=1))
+    assert cells.obs(["is_primary_data"])["is_primary_data"][:2].tolist() == ["True", "False"]

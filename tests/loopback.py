@@ -1,0 +1,199 @@
+"""CELLxGENE on loopback: a real HTTP server with the API's answers and files, for tests.
+
+It behaves badly on command: ``script[path]`` lists behaviours, one for each coming request of that
+path; after them, and everywhere else, it behaves well.
+"""
+
+import hashlib
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+HOSTS = ["127.0.0.1"]
+API = "/curation/v1"
+
+
+def uuid(number: int) -> str:
+    """An id as CELLxGENE gives them."""
+    return f"00000000-0000-0000-0000-{number:012d}"
+
+
+class Loopback:
+    """The server.
+
+    Attributes:
+        files: bytes by path; served with ETag, ranges and ``If-Range``.
+        answers: JSON values, or bytes as they are, by path below the API.
+        script: behaviours by path: a status (``503``), ``429 <Retry-After>``, ``redirect <url>``,
+            ``cut`` (closes in the middle), ``drop`` (closes at once), ``stall``, ``flipped`` (one
+            byte is wrong), ``longer``, ``shorter`` (one byte more or less, and says so),
+            ``ignores range``, ``no length``, ``no head`` (refuses to tell the size), ``well``.
+        requests: method, path and ``Range`` of every request.
+    """
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+        self.answers: dict[str, Any] = {}
+        self.script: dict[str, list[str]] = {}
+        self.requests: list[tuple[str, str, str]] = []
+        self.released = threading.Event()
+        self.server = Quiet(("127.0.0.1", 0), handler_of(self))
+        self.address = f"http://127.0.0.1:{self.server.server_address[1]}"
+        self.api = self.address + API
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
+
+    def close(self) -> None:
+        """End it."""
+        self.released.set()
+        self.server.shutdown()
+        self.server.server_close()
+
+    def asked(self, path: str, method: str = "GET") -> list[str]:
+        """The ranges that a path was asked for."""
+        return [asked for how, where, asked in self.requests if (how, where) == (method, path)]
+
+    def add(
+        self,
+        dataset: int,
+        content: bytes,
+        *,
+        version: int | None = None,
+        collection: int | None = None,
+        cells: int = 10,
+        published: str = "2024-01-01",
+        organisms: tuple[str, ...] = ("Homo sapiens",),
+        assays: tuple[str, ...] = ("10x 3' v3",),
+        **changes: Any,
+    ) -> str:
+        """Publish a version of a dataset, as the API describes it.
+
+        Returns:
+            The path of its file.
+        """
+        version_id = uuid(1000 + (dataset if version is None else version))
+        path = f"/{version_id}.h5ad"
+        self.files[path] = content
+        entry = {
+            "dataset_id": uuid(dataset),
+            "dataset_version_id": version_id,
+            "title": f"Dataset {dataset}",
+            "published_at": f"{published}T10:00:00+00:00",
+            "organism": [{"label": name, "ontology_term_id": "?"} for name in organisms],
+            "assay": [{"label": name, "ontology_term_id": "?"} for name in assays],
+            "cell_count": cells,
+            "assets": [
+                {"filetype": "RDS", "filesize": 1, "url": self.address + "/none.rds"},
+                {"filetype": "H5AD", "filesize": len(content), "url": self.address + path},
+            ],
+            "citation": "fields that are not known are ignored",
+            **changes,
+        }
+        collected = {
+            **entry,
+            "collection_id": uuid(2000 + (dataset if collection is None else collection)),
+            "collection_doi": f"10.1000/{dataset}",
+        }
+        history = self.answers.setdefault(f"/datasets/{uuid(dataset)}/versions", [])
+        history.append(entry)
+        self.answers[f"/dataset_versions/{version_id}"] = collected
+        self.answers.setdefault("/datasets", [])
+        listed = self.answers["/datasets"]
+        listed[:] = [other for other in listed if other["dataset_id"] != uuid(dataset)]
+        # the list shows the newest version, with the day of the first publication
+        listed.append({**collected, "published_at": history[0]["published_at"]})
+        members = [e for e in listed if e["collection_id"] == collected["collection_id"]]
+        self.answers[f"/collections/{collected['collection_id']}"] = {"datasets": members}
+        return path
+
+
+class Quiet(ThreadingHTTPServer):
+    """Says nothing when a client hangs up."""
+
+    daemon_threads = True
+
+    def handle_error(self, *args: object) -> None:
+        pass
+
+
+def handler_of(server: Loopback) -> type[BaseHTTPRequestHandler]:
+    """The handler of a server's requests."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_HEAD(self) -> None:
+            self.answer()
+
+        def do_GET(self) -> None:
+            self.answer()
+
+        def answer(self) -> None:
+            asked = self.headers.get("Range", "")
+            server.requests.append((self.command, self.path, asked))
+            waiting = server.script.get(self.path)
+            how = waiting.pop(0) if waiting else "well"
+            status, _, argument = how.partition(" ")
+            if how == "drop":
+                self.close_connection = True
+                self.connection.close()
+            elif how == "no head":
+                self.plain(405 if self.command == "HEAD" else 200, {})
+            elif status == "redirect":
+                self.plain(302, {"Location": argument})
+            elif status.isdigit():
+                self.plain(int(status), {"Retry-After": argument} if argument else {})
+            elif self.path in server.files:
+                self.file(server.files[self.path], how)
+            elif self.path.removeprefix(API) in server.answers:
+                value = server.answers[self.path.removeprefix(API)]
+                self.body(value if isinstance(value, bytes) else json.dumps(value).encode(), {})
+            else:
+                self.plain(404, {})
+
+        def plain(self, status: int, headers: dict[str, str]) -> None:
+            self.send_response(status)
+            for name, value in {**headers, "Content-Length": "0"}.items():
+                self.send_header(name, value)
+            self.end_headers()
+
+        def file(self, content: bytes, how: str) -> None:
+            tag = f'"{hashlib.md5(content).hexdigest()}"'
+            if how == "flipped":
+                content = content[:-1] + bytes([content[-1] ^ 1])
+            content = {"longer": content + b"x", "shorter": content[:-1]}.get(how, content)
+            headers = {"ETag": tag}
+            asked, condition = self.headers.get("Range"), self.headers.get("If-Range", tag)
+            start = 0
+            if asked and how != "ignores range" and condition == tag:
+                start = int(asked.removeprefix("bytes=").removesuffix("-"))
+                if start >= len(content):
+                    self.plain(416, {"Content-Range": f"bytes */{len(content)}"})
+                    return
+                headers["Content-Range"] = f"bytes {start}-{len(content) - 1}/{len(content)}"
+            self.body(content[start:], headers, 206 if start else 200, how)
+
+        def body(
+            self, content: bytes, headers: dict[str, str], status: int = 200, how: str = "well"
+        ) -> None:
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            if how != "no length":
+                self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.close_connection = True
+            if self.command == "HEAD":
+                return
+            if how in ("cut", "stall"):
+                self.wfile.write(content[: len(content) // 2])
+                self.wfile.flush()
+                if how == "stall":
+                    server.released.wait(20)
+            else:
+                self.wfile.write(content)
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    return Handler

@@ -1,0 +1,95 @@
+"""Cells of a part over its shards: all there, in a uniform permutation, each shard on its own."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from scipy import stats
+
+from scsigmoid.errors import UserError
+from scsigmoid.tokens.scatter import Scatter, reordered
+from scsigmoid.tokens.shards import store_schema
+
+SCHEMA = store_schema(5000)
+
+
+def batch(first: int, count: int) -> pa.RecordBatch:
+    """Cells whose tokens, lengths and names tell which cell they are."""
+    cells = range(first, first + count)
+    lengths = [cell % 5 + 1 for cell in cells]
+    tokens = [[cell + i for i in range(n)] for cell, n in zip(cells, lengths, strict=True)]
+    names = [f"cell {cell}" for cell in cells]
+    return pa.record_batch(
+        [tokens, lengths, lengths, list(cells), ["f"] * count, names]
+        + [[""] * count] * 3
+        + [[cell % 2 == 0 for cell in cells]],
+        schema=SCHEMA,
+    )
+
+
+def batches():
+    first = 0
+    for count in (5, 1, 0, 40, 17, 37):
+        yield batch(first, count)
+        first += count
+
+
+def test_all_cells_are_dealt(tmp_path):
+    scatter = Scatter(100, 30, SCHEMA)
+    shards = list(scatter.deal(batches(), tmp_path / "dealt"))
+    assert [shard.num_rows for shard in shards] == [25] * 4
+    rows = [row for shard in shards for row in shard.to_pylist()]
+    assert sorted(rows, key=lambda row: row["cell"]) == [
+        row for one in batches() for row in one.to_pylist()
+    ]
+    assert [row["cell"] for row in rows] != list(range(100))
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_order_is_that_of_one_permutation(tmp_path):
+    """Which cells come together in batches does not matter."""
+    one = pa.concat_batches(list(batches()))
+    expected = [
+        shard.to_pylist() for shard in Scatter(100, 30, SCHEMA).deal([one], tmp_path / "dealt")
+    ]
+    found = [
+        shard.to_pylist() for shard in Scatter(100, 30, SCHEMA).deal(batches(), tmp_path / "dealt")
+    ]
+    assert found == expected
+
+
+def test_a_shard_alone_is_the_same(tmp_path):
+    whole = list(Scatter(100, 30, SCHEMA).deal(batches(), tmp_path / "dealt"))
+    some = list(Scatter(100, 30, SCHEMA).deal(batches(), tmp_path / "dealt", [1, 3]))
+    assert [shard.to_pylist() for shard in some] == [whole[i].to_pylist() for i in (1, 3)]
+
+
+def test_fewer_cells_than_announced(tmp_path):
+    shards = list(Scatter(120, 30, SCHEMA).deal(batches(), tmp_path / "dealt"))
+    assert sorted(row["cell"] for shard in shards for row in shard.to_pylist()) == list(range(100))
+    none = list(Scatter(2, 1, SCHEMA).deal([], tmp_path / "dealt"))
+    assert [shard.num_rows for shard in none] == [0, 0]
+    assert list(Scatter(0, 30, SCHEMA).deal([], tmp_path / "dealt")) == []
+
+
+def test_cells_of_a_file_spread_evenly_over_shards(tmp_path):
+    """Of 4,000 cells the first 1,000 are one file: hypergeometric in each of 20 shards."""
+    parts = [batch(0, 1000), batch(1000, 3000)]
+    shards = list(Scatter(4000, 200, store_schema(5000)).deal(parts, tmp_path / "dealt"))
+    found = np.array([(shard["cell"].to_numpy() < 1000).sum() for shard in shards])
+    variance = stats.hypergeom(4000, 1000, 200).var()
+    statistic = ((found - 50) ** 2).sum() / variance * 19 / 20
+    assert stats.chi2.ppf(0.0005, 19) < statistic < stats.chi2.ppf(0.9995, 19)
+    places = np.concatenate([np.flatnonzero(shard["cell"].to_numpy() < 1000) for shard in shards])
+    assert stats.kstest(places / 200, "uniform").pvalue > 1e-3
+
+
+def test_reordered_equals_take():
+    whole = pa.concat_batches(list(batches()))
+    order = np.random.default_rng(0).permutation(100)
+    parts = [whole.slice(0, 33), whole.slice(33, 67)]
+    assert reordered(parts, order, SCHEMA).to_pylist() == whole.take(pa.array(order)).to_pylist()
+
+
+def test_too_many_shards():
+    with pytest.raises(UserError, match=r"would make 1000 shards, more than 512; raise corpus\."):
+        Scatter(10_000, 10, SCHEMA)

@@ -1,0 +1,103 @@
+"""The order of training cells: complete, a function of seed and place, and mixed like a sample."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from scsigmoid.tokens import shuffle
+from scsigmoid.tokens.shuffle import CellOrder
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Blocks of 4 cells and windows of 3 blocks."""
+    monkeypatch.setattr(shuffle, "BLOCK_CELLS", 4)
+    monkeypatch.setattr(shuffle, "WINDOW_BLOCKS", 3)
+
+
+@pytest.mark.parametrize("cells", [1, 3, 4, 12, 13, 24, 59, 60, 61])
+@pytest.mark.parametrize("size", [1, 5, 7, 64])
+def test_every_epoch_holds_every_cell_once(small, cells, size):
+    order = CellOrder(cells, 3)
+    count = -(-3 * cells // size)
+    sequence = np.concatenate([order.batch(index, size) for index in range(count)])
+    for epoch in range(3):
+        rows = sequence[epoch * cells : (epoch + 1) * cells]
+        assert sorted(rows.tolist()) == list(range(cells))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_any_place_is_found_directly(small, seed):
+    """The last, shorter block stands elsewhere with every seed."""
+    order = CellOrder(59, seed)
+    whole = np.concatenate([order.batch(index, 1) for index in range(150)])
+    for index in (9, 0, 20, 3, 14):
+        assert CellOrder(59, seed).batch(index, 7).tolist() == whole[index * 7 :][:7].tolist()
+        assert order.batch(index, 7).tolist() == whole[index * 7 :][:7].tolist()
+
+
+def test_whole_blocks_are_read_by_windows(small):
+    order = CellOrder(120, 1)
+    sequence = np.concatenate([order.batch(index, 12) for index in range(10)])
+    for rows in np.split(sequence, 10):
+        blocks, cells = np.unique(rows // 4, return_counts=True)
+        assert len(blocks) == 3
+        assert set(cells) == {4}
+    assert any((np.diff(rows) != 1).any() for rows in np.split(sequence, 10))
+
+
+def test_order_depends_on_seed_and_epoch():
+    first, again, other = (CellOrder(1000, seed) for seed in (1, 1, 2))
+    assert first.batch(0, 1000).tolist() == again.batch(0, 1000).tolist()
+    assert first.batch(0, 1000).tolist() != other.batch(0, 1000).tolist()
+    assert first.batch(0, 1000).tolist() != first.batch(1, 1000).tolist()
+
+
+def test_one_window_is_a_uniform_permutation():
+    """Place of each cell: chi-squared over 3,000 epochs of 12 cells; p = 0.001 is far from it."""
+    order = CellOrder(12, 7)
+    counts = np.zeros((12, 12))
+    for epoch in range(3000):
+        counts[order.batch(epoch, 12), np.arange(12)] += 1
+    statistic = ((counts - 250) ** 2 / 250).sum()
+    assert statistic < stats.chi2.ppf(0.999, 11 * 11)
+
+
+def test_batches_mix_datasets_as_a_uniform_sample_does():
+    """500,000 cells of 40 datasets in 8 parts, permuted within their parts as the stores are.
+
+    A uniform sample of 256 cells holds a hypergeometric number of each dataset.  Over 1,900
+    batches, sums of squared deviations are compared with what those numbers would give.  Within a
+    window that holds 4,096 blocks they may be larger by 255 / 4,096 times the share of the
+    covariance that lies between parts; here that is below 0.2 %.
+    """
+    generator = np.random.default_rng(11)
+    cells = 500_000
+    sizes = generator.multinomial(cells, generator.dirichlet(np.ones(40) * 2))
+    dataset = np.repeat(np.arange(40), sizes)
+    parts = [np.flatnonzero(dataset % 8 == part) for part in range(8)]
+    stored = dataset[np.concatenate([generator.permutation(part) for part in parts])]
+    order = CellOrder(cells, 5)
+    batches = 1900
+    found = np.stack(
+        [np.bincount(stored[order.batch(index, 256)], minlength=40) for index in range(batches)]
+    )
+    share = sizes / cells
+    expected = 256 * share
+    variance = 256 * share * (1 - share) * (cells - 256) / (cells - 1)
+    # Nearly an epoch of batches: their mean is nearly exact, and each deviates as a sample does.
+    ratio = ((found - expected) ** 2).sum(axis=0) / batches / variance
+    assert np.abs(found.mean(axis=0) / expected - 1).max() < 0.02
+    # 40 ratios with a standard deviation of sqrt(2 / 1900) = 3.2 % each
+    assert np.abs(ratio - 1).max() < 4.5 * np.sqrt(2 / batches)
+    assert abs(ratio.mean() - 1) < 4.5 * np.sqrt(2 / batches / 40)
+
+
+def test_unmixed_order_would_be_noticed():
+    """The same measure on rows in stored order is far off: the test above can fail."""
+    dataset = np.repeat(np.arange(4), 25_600)
+    found = np.stack(
+        [np.bincount(dataset[index * 256 :][:256], minlength=4) for index in range(400)]
+    )
+    ratio = ((found - 64.0) ** 2).mean(axis=0) / (256 * 0.25 * 0.75)
+    assert ratio.min() > 50
