@@ -1,12 +1,14 @@
-"""Shapes, operations and right answers of the kernel benchmark."""
+"""Batches and operations of the kernel benchmark."""
 
 import math
 
+import numpy as np
 import pytest
 import torch
-from torch.nn.functional import scaled_dot_product_attention
+from scipy import stats
+from torch.utils.flop_counter import FlopCounterMode
 
-from scsigmoid.benchmarks.cases import Case, Inputs, cases, relative_error
+from scsigmoid.benchmarks.cases import Case, cell_lengths, groups, paper_case
 from scsigmoid.config.schema import KernelBenchmark
 
 PAPER = KernelBenchmark(
@@ -15,68 +17,99 @@ PAPER = KernelBenchmark(
     head_dimensions=[64, 128],
     lengths=[512, 1024, 2048, 4096, 8192, 16384],
     padding=[0.0, 0.25],
+    jagged=True,
+    median_length=1830,
+    sigma_length=0.65,
     iterations=250,
+    seconds=15,
     warmup_ms=100,
     confidence=0.99,
 )
+CASES = [case for group in groups(PAPER) for case in group]
 
 
-def test_the_papers_shapes():
-    shapes = list(cases(PAPER))
+def test_the_papers_shapes() -> None:
+    shapes = [case for case in CASES if case.batch == "paper"]
     assert len(shapes) == 2 * 2 * 6
     assert {(case.head_dimension, case.heads) for case in shapes} == {(64, 32), (128, 16)}
     assert {case.sequences * case.length for case in shapes} == {16384}
+    assert {case.uneven for case in shapes if case.padding == 0} == {False}
+    # What is compared is in one group: padding with none, jagged with even.
+    kinds = [[(case.batch, case.padding) for case in group] for group in groups(PAPER)]
+    assert kinds.count([("paper", 0.0), ("paper", 0.25)]) == 12
+    assert kinds.count([("jagged", 0.0), ("even", 0.0)]) == 2
 
 
-@pytest.mark.parametrize("case", list(cases(PAPER)), ids=str)
-def test_padding_is_what_it_says_at_every_shape(case: Case):
-    valid = sum(case.lengths) / (case.sequences * case.length)
-    assert valid == pytest.approx(1 - case.padding, abs=1e-3)
-    assert max(case.lengths) <= case.length
-    assert min(case.lengths) >= case.length * (1 - 2 * case.padding) - 1
+def test_padding_is_drawn_as_in_the_published_benchmark() -> None:
+    """Uniform between (1 - p) L and L, one in each of as many equal parts as sequences."""
+    for case in (case for case in CASES if case.batch == "paper"):
+        assert min(case.lengths) >= case.length * (1 - case.padding) - 0.5
+        assert max(case.lengths) <= case.length
+    many = paper_case(64, 32, 4096, 1000, 0.25)
+    assert stats.kstest(many.lengths, stats.uniform(3072, 1024).cdf).pvalue > 0.05
+    assert np.mean(many.lengths) / 4096 == pytest.approx(0.875, abs=1e-3)
+    assert list(many.lengths) != sorted(many.lengths)
+    edges = np.linspace(3072, 4096, 1001)
+    # Rounding to whole tokens moves one in a while.
+    assert all(abs(np.histogram(many.lengths, bins=edges[::100])[0] - 100) <= 1)
 
 
-def test_flops_are_the_appendix_formula():
-    full = Case(128, 16, 16384, 1, 0.0)
+def test_every_run_draws_the_same() -> None:
+    assert groups(PAPER) == groups(PAPER)
+
+
+def test_cells_are_as_long_as_in_figure_1() -> None:
+    lengths = cell_lengths(1_000_000, 1830, 0.65, 16384)
+    # 43 % of the cells are longer than 2,048.
+    assert np.mean(np.array(lengths) > 2048) == pytest.approx(0.43, abs=0.005)
+    cdf = stats.lognorm(0.65, scale=1830).cdf
+    assert stats.kstest(lengths, cdf).statistic < 2e-3
+    assert max(cell_lengths(16384, 1830, 0.65, 4096)) == 4096
+
+
+@pytest.mark.parametrize("tokens", [1, 32, 500, 16384])
+def test_as_many_cells_as_come_nearest(tokens: int) -> None:
+    found = sum(cell_lengths(tokens, 115, 0.65, 512))
+    # One sequence more or less would be further away.
+    assert abs(found - tokens) <= 512 / 2 + 115
+
+
+def test_even_batches_need_as_many_operations() -> None:
+    (jagged, even) = next(group for group in groups(PAPER) if group[0].batch == "jagged")
+    assert len(set(even.lengths)) == 1
+    assert not even.uneven
+    assert even.flops("forward") == pytest.approx(jagged.flops("forward"), rel=1e-3)
+    assert even.tokens == pytest.approx(jagged.tokens, rel=0.1)
+
+
+def brute_force(case: Case, *, padded: bool) -> tuple[int, int]:
+    """Operations of the matrix products of plain attention, forward and by autograd."""
+    forward = backward = 0
+    for n in case.lengths:
+        size = case.length if padded else n
+        shape = (case.heads, size, case.head_dimension)
+        q, k, v = (torch.randn(shape, requires_grad=True) for _ in range(3))
+        with FlopCounterMode(display=False) as counter:
+            output = torch.sigmoid(q @ k.mT) @ v
+        forward += counter.get_total_flops()
+        with FlopCounterMode(display=False) as counter:
+            output.sum().backward()
+        backward += counter.get_total_flops()
+    return forward, backward
+
+
+def test_flops_against_brute_force() -> None:
+    case = Case("paper", 4, 3, 9, (5, 7, 9), 0.5)
+    forward, backward = brute_force(case, padded=False)
+    assert case.flops("forward") == forward
+    # The scores are computed again: one product of the two forward ones.
+    assert case.flops("backward") == backward + forward / 2 == 2.5 * forward
+    assert case.matrix_products(4) == backward
+    assert case.matrix_products(2, padded=True) == brute_force(case, padded=True)[0]
+
+
+def test_flops_are_the_appendix_formula() -> None:
+    full = next(case for case in CASES if (case.length, case.head_dimension) == (16384, 128))
     # 4 b h n^2 d
     assert full.flops("forward") == 4 * 1 * 16 * 16384**2 * 128
-    assert full.flops("backward") == 10 * 1 * 16 * 16384**2 * 128
-    padded = Case(2, 3, 8, 2, 0.25)
-    assert sorted(padded.lengths) == [5, 7]
-    assert padded.flops("forward") == 4 * 3 * 2 * (25 + 49)
-
-
-@pytest.mark.parametrize("attention", ["sigmoid", "softmax"])
-def test_the_expected_values_are_autograds(attention: str, monkeypatch: pytest.MonkeyPatch):
-    # Blocks that do not divide the length.
-    monkeypatch.setattr("scsigmoid.benchmarks.cases.BLOCK_ROWS", 5)
-    inputs = Inputs(Case(4, 2, 16, 2, 0.25), torch.device("cpu"), torch.float32)
-    n = inputs.case.lengths[0]
-    q, k, v, gradient = (x[0, :n, 0].double() for x in inputs.padded)
-    leaves = [x.clone().requires_grad_() for x in (q, k, v)]
-    if attention == "softmax":
-        output = scaled_dot_product_attention(*(x[None] for x in leaves))[0]
-    else:
-        scores = leaves[0] @ leaves[1].T / 2
-        output = (1 / (1 + torch.exp(-(scores - math.log(n))))) @ leaves[2]
-    right = [output, *torch.autograd.grad(output, leaves, gradient)]
-    for found, expected in zip(inputs.expected(attention), right, strict=True):
-        torch.testing.assert_close(found, expected.detach(), rtol=1e-6, atol=1e-9)
-
-
-def test_layouts_hold_the_same_cells():
-    inputs = Inputs(Case(4, 2, 16, 3, 0.25), torch.device("cpu"), torch.float32)
-    heads = [
-        inputs.first_head(inputs.in_layout(layout)[0].detach(), layout)
-        for layout in ("packed", "padded", "heads")
-    ]
-    assert torch.equal(heads[0], heads[1])
-    assert torch.equal(heads[0], heads[2])
-    assert len(inputs.in_layout("packed")[0]) == sum(inputs.case.lengths)
-    assert not inputs.padded[3][~inputs.valid].any()
-
-
-def test_relative_error():
-    assert relative_error(torch.tensor([3.0, 4.0]), torch.tensor([3.0, 0.0])) == pytest.approx(
-        4 / 3
-    )
+    assert math.isclose(full.flops("backward"), 10 * 1 * 16 * 16384**2 * 128)

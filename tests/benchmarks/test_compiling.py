@@ -2,9 +2,13 @@
 
 from collections import Counter
 
-from scsigmoid.benchmarks.cases import cases
-from scsigmoid.benchmarks.compiling import jobs
-from scsigmoid.benchmarks.providers import PROVIDERS
+import pytest
+import torch
+
+from scsigmoid.benchmarks import compiling
+from scsigmoid.benchmarks.cases import groups
+from scsigmoid.benchmarks.compiling import compile_ahead, jobs
+from scsigmoid.benchmarks.providers import PROVIDERS, chosen
 from scsigmoid.config.schema import KernelBenchmark
 
 PAPER = KernelBenchmark(
@@ -13,16 +17,49 @@ PAPER = KernelBenchmark(
     head_dimensions=[64, 128],
     lengths=[512, 1024, 2048, 4096, 8192, 16384],
     padding=[0.0, 0.25],
+    jagged=True,
+    median_length=1830,
+    sigma_length=0.65,
     iterations=250,
+    seconds=15,
     warmup_ms=100,
     confidence=0.99,
 )
+CASES = [case for group in groups(PAPER) for case in group]
 
 
-def test_every_code_is_compiled_once():
-    found = jobs(list(cases(PAPER)))
+def test_every_code_is_compiled_once() -> None:
+    found = jobs(CASES, chosen(None, "cuda"))
     counts = Counter(PROVIDERS[index].name for index, _ in found)
-    # 1,024 and 2,048 share a class of triton-sigmoid, as do 4,096 and 8,192.
-    assert counts == {"triton_sigmoid": 2 * 2 * 4, "flex": 2 * 2 * 6}
-    lengths = [case.length for _, case in found]
+    # 1,024 and 2,048 share a class of triton-sigmoid, as do 4,096, 8,192 and the jagged batches.
+    assert counts == {
+        "triton_sigmoid": 2 * 2 * 4,
+        "flex": 2 * (2 * 6 + 2),
+        "hopper": 2 * 2,
+        "hopper_accurate": 2,
+        "triton": 2 * 2,
+        "triton_accurate": 2,
+    }
+
+
+def test_the_longest_work_comes_first() -> None:
+    found = jobs(CASES, chosen(None, "cuda"))
+    many = [PROVIDERS[index].chooses for index, _ in found]
+    assert many == sorted(many, reverse=True)
+    lengths = [case.length for (_, case), choice in zip(found, many, strict=True) if choice]
     assert lengths == sorted(lengths, reverse=True)
+
+
+def test_only_what_will_be_timed_is_compiled() -> None:
+    found = jobs(CASES, chosen(["triton", "cudnn"], "cuda"))
+    assert {PROVIDERS[index].name for index, _ in found} == {"triton"}
+
+
+def test_compiling_ahead_ends_in_time(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is not ready by then does not hold up the benchmark."""
+    monkeypatch.setattr(compiling, "MOST_SECONDS", 0.0)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    compile_ahead(CASES, chosen(["triton"], "cuda"), torch.device("cpu"), torch.float32)
+    assert "4 of 4 kernels were not compiled in 0 s" in capsys.readouterr().err

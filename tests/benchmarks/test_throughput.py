@@ -56,6 +56,8 @@ TRAINING = Training(
     checkpoint_every=1,
     keep_checkpoints=1,
     threads=1,
+    workers=0,
+    deterministic=False,
 )
 
 

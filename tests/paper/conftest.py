@@ -5,6 +5,7 @@ import itertools
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from paper.kernel_rows import kernel_row
 
+from scsigmoid.benchmarks.cases import groups
+from scsigmoid.benchmarks.rows import KernelRow
+from scsigmoid.benchmarks.rows import write_rows as write_benchmark
 from scsigmoid.config.check import load, model_training
 from scsigmoid.config.schema import Config
 from scsigmoid.measurements import Measurement, write_measurements
@@ -337,71 +342,29 @@ def write_journal_rows(path: Path, columns: dict[str, Any]) -> None:
     path.write_text("\n".join(lines) + "\n")
 
 
+# Made-up speeds of the kernels: attention, provider, layout, and what each reaches.
+SPEEDS = {
+    ("sigmoid", "triton", "packed"): 4.0,
+    ("sigmoid", "triton", "padded"): 3.6,
+    ("sigmoid", "pytorch_sigmoid", "padded"): 0.8,
+    ("softmax", "pytorch", "padded"): 1.0,
+    ("softmax", "flash_attention_2", "padded"): 3.0,
+    ("softmax", "flex", "packed"): 2.5,
+}
+
+
 def write_kernel(folder: Path, config: Config, random: np.random.Generator) -> None:
-    settings = config.benchmarks.kernel
-    speeds = {
-        ("sigmoid", "triton", "packed"): 4.0,
-        ("sigmoid", "triton", "padded"): 3.6,
-        ("sigmoid", "pytorch_sigmoid", "padded"): 0.8,
-        ("softmax", "pytorch", "padded"): 1.0,
-        ("softmax", "flash_attention_2", "padded"): 3.0,
-        ("softmax", "flex", "packed"): 2.5,
-    }
     rows = []
-    shapes = itertools.product(
-        settings.padding, settings.head_dimensions, settings.lengths, ("forward", "backward")
-    )
-    for padding, dimension, length, direction in shapes:
-        for (attention, provider, layout), speed in speeds.items():
-            flops = 4 * settings.hidden * settings.tokens * length * (1 - padding)
-            flops *= 2.5 if direction == "backward" else 1
-            rate = speed * 1e8 * (1 if direction == "forward" else 0.6) * (length / 64) ** 0.3
-            rate *= random.uniform(0.97, 1.03) * (0.9 if padding and provider != "triton" else 1)
-            milliseconds = flops / rate * 1e3
-            rows.append(
-                {
-                    "attention": attention,
-                    "provider": provider,
-                    "layout": layout,
-                    "pass": direction,
-                    "head_dimension": dimension,
-                    "heads": settings.hidden // dimension,
-                    "length": length,
-                    "sequences": settings.tokens // length,
-                    "padding": padding,
-                    "dtype": "float32",
-                    "device": "cpu",
-                    "milliseconds": milliseconds,
-                    "milliseconds_low": milliseconds * 0.96,
-                    "milliseconds_high": milliseconds * 1.04,
-                    "tflops": rate / 1e12,
-                    "tflops_low": rate / 1.04e12,
-                    "tflops_high": rate / 0.96e12,
-                    "iterations": 10,
-                    "note": "CPU, tiny shapes: not comparable with the paper",
-                }
-            )
-        rows.append(
-            rows[-1]
-            | dict.fromkeys(
-                [
-                    "milliseconds",
-                    "milliseconds_low",
-                    "milliseconds_high",
-                    "tflops",
-                    "tflops_low",
-                    "tflops_high",
-                ],
-                "",
-            )
-            | {
-                "provider": "flash_sigmoid",
-                "attention": "sigmoid",
-                "iterations": 0,
-                "note": "flash_sigmoid is not installed",
-            }
-        )
-    write_rows(folder / "benchmarks/kernel.csv", rows)
+    for group in groups(config.benchmarks.kernel):
+        for case, direction in itertools.product(group, ("forward", "backward")):
+            for (attention, provider, layout), speed in SPEEDS.items():
+                rate = speed * 1e8 * (1 if direction == "forward" else 0.6)
+                rate *= (case.length / 64) ** 0.3 * random.uniform(0.97, 1.03)
+                rate *= 0.9 if case.uneven and provider != "triton" else 1
+                rows.append(kernel_row(case, direction, attention, provider, layout, rate))
+            absent = kernel_row(case, direction, "sigmoid", "flash_sigmoid", "padded", np.nan)
+            rows.append(replace(absent, note="flash_sigmoid is not installed"))
+    write_benchmark(folder / "benchmarks/kernel.csv", KernelRow, rows)
     machine = {
         "device": "cpu",
         "cpu": "Made-up CPU",

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 
 from scsigmoid.config.schema import Architecture, Size, Training
-from scsigmoid.tokens.store import store_schema, write_store
+from scsigmoid.tokens.shards import store_schema
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
+from scsigmoid.tokens.writing import write_store
 from scsigmoid.training.run import TrainingRun
 
 GENES = 60
@@ -94,6 +95,8 @@ def training() -> Training:
         checkpoint_every=4,
         keep_checkpoints=2,
         threads=1,
+        workers=2,
+        deterministic=False,
     )
 
 

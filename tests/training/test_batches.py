@@ -1,22 +1,13 @@
 """Batches against hand-made expectations."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 
-from scsigmoid.config.schema import Training
 from scsigmoid.tokens.store import TokenStore
 from scsigmoid.tokens.vocabulary import CLS, MASK, SPECIAL
-from scsigmoid.training.batches import (
-    CellOrder,
-    GlobalBatches,
-    Masking,
-    pack,
-    pack_genes,
-    split_by_tokens,
-)
+from scsigmoid.training.batches import Masking, pack, pack_genes, split_by_tokens
 
 
 def test_pack_genes_puts_cls_in_front_of_every_cell():
@@ -62,48 +53,7 @@ def test_masking_leaves_cls_alone_and_keeps_the_targets():
     assert torch.equal(restored, plain.tokens)
 
 
-def test_every_epoch_sees_every_cell_once():
-    order = CellOrder(10, seed=3)
-    sequence = np.concatenate([order.batch(index, 4) for index in range(5)])
-    assert sorted(sequence[:10]) == sorted(sequence[10:]) == list(range(10))
-    assert sequence[:10].tolist() != sequence[10:].tolist()
-    # Any batch can be asked for alone: that is what resuming does.
-    assert CellOrder(10, seed=3).batch(2, 4).tolist() == sequence[8:12].tolist()
-    assert CellOrder(10, seed=4).batch(0, 10).tolist() != sequence[:10].tolist()
-
-
-def test_a_batch_may_be_larger_than_the_corpus():
-    batch = CellOrder(3, seed=0).batch(1, 7)
-    assert len(batch) == 7
-    assert np.bincount(batch).min() >= 2
-
-
 def test_split_by_tokens_keeps_order_and_budget():
     lengths = np.array([5, 5, 5, 11, 2, 3, 5])
     parts = split_by_tokens(lengths, 10)
     assert [lengths[part].tolist() for part in parts] == [[5, 5], [5], [11], [2, 3, 5]]
-
-
-def test_micro_batches_do_not_change_what_is_masked(corpus: Any, training: Training):
-    store = TokenStore.open(corpus.stores)
-
-    def tokens(budget: int) -> tuple[int, list[int], list[int]]:
-        settings = replace(training, micro_batch_tokens=budget)
-        batches = GlobalBatches(store, 24, settings, 42, store.vocabulary_size)[7]
-        assert all(len(batch.tokens) <= budget for batch in batches)
-        flat = [token for batch in batches for token in batch.tokens.tolist()]
-        return len(batches), flat, [t for batch in batches for t in batch.targets.tolist()]
-
-    whole, small = tokens(100_000), tokens(40)
-    assert whole[0] == 1
-    assert small[0] > 2
-    assert whole[1:] == small[1:]
-
-
-def test_the_longer_context_sees_the_same_cells(corpus: Any, training: Training):
-    store = TokenStore.open(corpus.stores)
-    short, long = (
-        GlobalBatches(store, context, training, 42, store.vocabulary_size)[3] for context in (8, 32)
-    )
-    cells = [[c for batch in batches for c in batch.cells.tolist()] for batches in (short, long)]
-    assert cells[0] == cells[1]

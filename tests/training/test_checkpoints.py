@@ -42,9 +42,10 @@ def test_the_newest_are_kept_and_load_without_code(checkpoints: Checkpoints):
     ]
     values = torch.load(checkpoints.folder / "step-00000030.pt", weights_only=True)
     assert values["model"]["weight"].tolist() == [30.0] * 3
-    latest = checkpoints.resume(IDENTITY, 100)
-    assert latest is not None
+    assert checkpoints.resume(IDENTITY, 100) == 30
+    latest = checkpoints.read(30)
     assert (latest.step, latest.seconds) == (30, 30.0)
+    assert latest.model["weight"].tolist() == [30.0] * 3
 
 
 @pytest.mark.parametrize("fault", ["flipped", "truncated", "no checksum"])
@@ -60,17 +61,15 @@ def test_a_damaged_one_is_named_and_the_one_before_used(
         path.write_bytes(content[:-7])
     else:
         path.with_suffix(".sha256").unlink()
-    latest = checkpoints.resume(IDENTITY, 100)
-    assert latest is not None
-    assert latest.step == 20
+    assert checkpoints.resume(IDENTITY, 100) == 20
     assert "step-00000030.pt" in capsys.readouterr().err
 
 
 def test_nothing_sound_means_a_new_start(checkpoints: Checkpoints):
     for path in checkpoints.paths():
         path.write_bytes(b"")
-    assert checkpoints.resume(IDENTITY, 100) is None
-    assert Checkpoints(checkpoints.folder / "none", 1).resume(IDENTITY, 100) is None
+    assert checkpoints.resume(IDENTITY, 100) == 0
+    assert Checkpoints(checkpoints.folder / "none", 1).resume(IDENTITY, 100) == 0
 
 
 def test_other_settings_are_named_and_nothing_is_lost(checkpoints: Checkpoints):
@@ -94,9 +93,7 @@ def test_a_finished_training_gives_way_to_other_settings(
     checkpoints: Checkpoints, capsys: pytest.CaptureFixture[str]
 ):
     save(checkpoints, 100)
-    longer = checkpoints.resume(IDENTITY, 200)
-    assert longer is not None
-    assert longer.step == 100
-    assert checkpoints.resume({**IDENTITY, "seed": "7"}, 100) is None
+    assert checkpoints.resume(IDENTITY, 200) == 100
+    assert checkpoints.resume({**IDENTITY, "seed": "7"}, 100) == 0
     assert checkpoints.paths() == []
     assert "finished training with other settings" in capsys.readouterr().err

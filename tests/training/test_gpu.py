@@ -1,6 +1,11 @@
-"""Training on a GPU: the same losses as on the CPU, and one compiled graph for all lengths."""
+"""Training on GPUs: the CPU's losses, one compiled graph for all lengths, and resuming."""
 
-from dataclasses import replace
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,42 +14,146 @@ import pytest
 import torch
 
 from scsigmoid.config.schema import Size
+from scsigmoid.model.encoder import Encoder
+from scsigmoid.tokens.store import TokenStore
 from scsigmoid.training.journal import read_journal
+from scsigmoid.training.loading import GlobalBatches
 from scsigmoid.training.loop import train
 from scsigmoid.training.run import TrainingRun
+from scsigmoid.training.step import Trainer
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
+EXACT = ("step", "loss", "gradient_norm", "learning_rate", "attention_score_max")
+
+
+def graphs() -> int:
+    """Graphs compiled since the counters were cleared."""
+    return int(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    """Nothing compiled before, and the switches as they were."""
+    torch.compiler.reset()
+    torch._dynamo.utils.counters.clear()
+    yield
+    torch.use_deterministic_algorithms(False)
+    from torch._inductor import config
+
+    if hasattr(config, "deterministic"):
+        config.deterministic = False
+
+
+def on_gpu(run: TrainingRun, attention: str, dropout: float, **training: Any) -> TrainingRun:
+    return replace(
+        run,
+        attention=attention,
+        device="cuda",
+        size=Size(layers=2, hidden=64, heads=1, feed_forward=128),
+        architecture=replace(run.architecture, dropout=dropout),
+        training=replace(run.training, log_every=1, learning_rate=1e-3, **training),
+    )
 
 
 @pytest.mark.parametrize("attention", ["sigmoid", "softmax"])
 def test_losses_are_the_cpus(run: TrainingRun, corpus: Any, tmp_path: Path, attention: str):
-    torch.compiler.reset()
-    torch._dynamo.utils.counters.clear()
-    run = replace(
-        run,
-        attention=attention,
-        size=Size(layers=2, hidden=64, heads=2, feed_forward=128),
-        architecture=replace(run.architecture, dropout=0.0),
-        training=replace(run.training, log_every=1, learning_rate=1e-3),
-    )
+    run = on_gpu(run, attention, dropout=0.0)
     losses = []
     for device in ("cpu", "cuda"):
         train(replace(run, device=device), corpus.stores, corpus.vocabulary, tmp_path / device)
         losses.append(read_journal(tmp_path / device / "journal.csv")[0]["loss"])
     # bfloat16 rounds at 2^-9; after 20 steps the runs have drifted a little apart.
     np.testing.assert_allclose(losses[0], losses[1], rtol=0.01)
-    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+    assert graphs() == 1
+
+
+@pytest.mark.parametrize("attention", ["sigmoid", "softmax"])
+def test_one_graph_serves_all_lengths(
+    run: TrainingRun, write_corpus: Any, attention: str, tmp_path: Path
+):
+    """From single cells of 5 tokens to micro-batches of all lengths, forward and backward."""
+    corpus = write_corpus(tmp_path / "corpus", cells=60, longest=59)
+    run = replace(on_gpu(run, attention, dropout=0.02), context=60)
+    store = TokenStore.open(corpus.stores)
+    settings = run.encoder_settings(store.vocabulary_size)
+    trainer = Trainer(Encoder(settings).initialise(1), run.training, 42, torch.device("cuda"))
+    step, tokens = 0, set()
+    for budget in (1, 64, 100, 4096):
+        training = replace(run.training, micro_batch_tokens=budget)
+        batches = GlobalBatches(store, settings, training, 42)
+        for _ in range(4):
+            step += 1
+            share = batches[step].pinned()
+            tokens |= {len(batch.tokens) for batch in share.micro_batches}
+            assert torch.isfinite(trainer.step(step, share.micro_batches).loss)
+    assert len(tokens) > 20
+    assert graphs() == 1
+
+
+@pytest.mark.parametrize("attention", ["sigmoid", "softmax"])
+def test_a_resumed_run_is_equal_to_the_bit_in_deterministic_mode(
+    run: TrainingRun, corpus: Any, tmp_path: Path, attention: str
+):
+    run = on_gpu(run, attention, dropout=0.1, deterministic=True)
+    train(run, corpus.stores, corpus.vocabulary, tmp_path / "whole")
+    assert torch.are_deterministic_algorithms_enabled()
+    first = replace(run, training=replace(run.training, steps=11))
+    train(first, corpus.stores, corpus.vocabulary, tmp_path / "parts")
+    # As a process of its own would, compile anew.
+    torch.compiler.reset()
+    train(run, corpus.stores, corpus.vocabulary, tmp_path / "parts")
+    (whole, _), (parts, _) = (
+        read_journal(tmp_path / name / "journal.csv") for name in ("whole", "parts")
+    )
+    for name in EXACT:
+        np.testing.assert_array_equal(whole[name], parts[name], err_msg=name)
+    models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "parts")]
+    assert models[0] == models[1]
 
 
 def test_a_longer_run_goes_on_from_the_checkpoint(run: TrainingRun, corpus: Any, tmp_path: Path):
-    run = replace(run, device="cuda", size=Size(layers=1, hidden=32, heads=1, feed_forward=64))
+    run = replace(on_gpu(run, "sigmoid", dropout=0.1), training=run.training)
     train(run, corpus.stores, corpus.vocabulary, tmp_path)
     longer = replace(run, training=replace(run.training, steps=24))
     train(longer, corpus.stores, corpus.vocabulary, tmp_path)
     columns, header = read_journal(tmp_path / "journal.csv")
     assert columns["step"].tolist()[-3:] == [20, 21, 24]
-    assert header["backend"] == "triton"
+    assert header["backend"] in ("triton", "hopper")
     assert np.isfinite(columns["loss"]).all()
+    assert (columns["peak_memory_gb"] > 0).all()
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
+def test_two_gpus_have_the_losses_of_one_and_resume(run: TrainingRun, corpus: Any, tmp_path: Path):
+    """By NCCL: close to one GPU's, and in deterministic mode equal to the bit when resumed."""
+    run = on_gpu(run, "sigmoid", dropout=0.0, deterministic=True)
+
+    def in_two(steps: int, output: Path) -> None:
+        settings = asdict(replace(run, training=replace(run.training, steps=steps)))
+        del settings["model"]
+        subprocess.run(
+            [
+                *(sys.executable, "-m", "scsigmoid", "train", "--model", run.model, "--gpus", "2"),
+                *("--tokens", *corpus.stores, "--vocabulary", corpus.vocabulary),
+                *("--settings", json.dumps({f"models.{run.model}": settings})),
+                *("--output", output),
+            ],
+            check=True,
+            timeout=300,
+            env=os.environ,
+        )
+
+    in_two(20, tmp_path / "whole")
+    in_two(11, tmp_path / "parts")
+    in_two(20, tmp_path / "parts")
+    train(run, corpus.stores, corpus.vocabulary, tmp_path / "one")
+    (whole, header), (parts, _), (one, _) = (
+        read_journal(tmp_path / name / "journal.csv") for name in ("whole", "parts", "one")
+    )
+    assert header["processes"] == "2"
+    for name in EXACT:
+        np.testing.assert_array_equal(whole[name], parts[name], err_msg=name)
+    np.testing.assert_allclose(whole["loss"], one["loss"], rtol=0.01)

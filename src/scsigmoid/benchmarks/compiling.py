@@ -8,33 +8,43 @@ the process that times finds it there; every choice is still made by that proces
 import contextlib
 import multiprocessing
 import os
+import time
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import torch
 
-from scsigmoid.benchmarks.cases import Case, Inputs
-from scsigmoid.benchmarks.providers import PROVIDERS
+from scsigmoid.benchmarks.cases import Case
+from scsigmoid.benchmarks.inputs import Inputs
+from scsigmoid.benchmarks.providers import PROVIDERS, Provider
+from scsigmoid.progress import log
 
 # Each process holds a shape's tensors and a context, about 2 GB of the GPU's memory.
 MOST_PROCESSES = 16
+# What is not compiled by then is compiled, or fails, where it is timed.
+MOST_SECONDS = 150.0
 
 
-def jobs(cases: Sequence[Case]) -> list[tuple[int, Case]]:
+def jobs(cases: Sequence[Case], providers: Sequence[Provider]) -> list[tuple[int, Case]]:
     """What there is to compile: places in ``PROVIDERS`` and a shape for each different code."""
     found: dict[tuple[object, ...], tuple[int, Case]] = {}
-    for index, provider in enumerate(PROVIDERS):
-        if provider.compiled_for is not None:
-            for case in cases:
+    for provider in providers:
+        index = PROVIDERS.index(provider)
+        for case in filter(provider.suits, cases):
+            if provider.compiled_for is not None:
                 found.setdefault((index, provider.compiled_for(case)), (index, case))
-    # The longest sequences take longest.
-    return sorted(found.values(), key=lambda job: -job[1].length)
+    # Those with many configurations take longest, and longer at long sequences.
+    return sorted(found.values(), key=lambda job: (-PROVIDERS[job[0]].chooses, -job[1].length))
 
 
-def compile_ahead(cases: Sequence[Case], device: torch.device, dtype: torch.dtype) -> None:
+def compile_ahead(
+    cases: Sequence[Case],
+    providers: Sequence[Provider],
+    device: torch.device,
+    dtype: torch.dtype,
+) -> None:
     """Compile the kernels for whose compilation it is worth starting processes."""
-    ordered = jobs(cases)
+    ordered = jobs(cases, providers)
     processes = min(len(ordered), os.cpu_count() or 1, MOST_PROCESSES)
     if processes < 2:
         return
@@ -42,22 +52,30 @@ def compile_ahead(cases: Sequence[Case], device: torch.device, dtype: torch.dtyp
     import triton
 
     os.environ.setdefault("TRITON_CACHE_DIR", triton.knobs.cache.dir)
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, mp_context=context) as pool:
-        for index, case in ordered:
-            pool.submit(compile_one, index, case, device, dtype)
+    end = time.monotonic() + MOST_SECONDS
+    # Leaving the block ends the processes, also one that hangs.
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        running = [
+            pool.apply_async(compile_one, (index, case, device, dtype)) for index, case in ordered
+        ]
+        for one in running:
+            one.wait(max(0.0, end - time.monotonic()))
+        unfinished = sum(not one.ready() for one in running)
+    if unfinished:
+        log(f"{unfinished} of {len(ordered)} kernels were not compiled in {MOST_SECONDS:g} s")
 
 
 def compile_one(index: int, case: Case, device: torch.device, dtype: torch.dtype) -> None:
-    """Run one kernel once at one shape, every configuration of it."""
-    from triton.runtime.autotuner import Autotuner
-
-    def run_once(call: Any, quantiles: Any) -> list[float]:
-        call()
-        return [0.0] * 3
-
-    Autotuner.do_bench = property(lambda _: run_once)  # type: ignore[method-assign, assignment]
+    """Run one kernel once at one shape, with every configuration that it may choose."""
     provider = PROVIDERS[index]
+    if provider.chooses:
+        from triton.runtime.autotuner import Autotuner
+
+        def run_once(call: Any, quantiles: Any) -> list[float]:
+            call()
+            return [0.0] * 3
+
+        Autotuner.do_bench = property(lambda _: run_once)  # type: ignore[method-assign, assignment]
     # What fails here fails again where it is noted.
     with contextlib.suppress(Exception):
         inputs = Inputs(case, device, dtype)

@@ -1,25 +1,34 @@
 """The kernel benchmark (section "Kernel Performance"): forward and backward of attention alone.
 
-Every kernel is checked against float64 before it is timed.  The kernels of a shape take turns, so
-that what the machine does meanwhile meets all of them alike.
+Every kernel is checked against float64, as it will be timed, before it is timed.  The kernels of a
+group of shapes take turns, so that what the machine does meanwhile meets all of them alike.
 """
 
+import gc
 import math
+import platform
+import statistics
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
-from scsigmoid.benchmarks.cases import Case, Inputs, cases, relative_error
+from scsigmoid.benchmarks.cases import Case, groups
 from scsigmoid.benchmarks.compiling import compile_ahead
+from scsigmoid.benchmarks.inputs import Inputs
 from scsigmoid.benchmarks.intervals import median_interval
-from scsigmoid.benchmarks.machine import machine_facts
-from scsigmoid.benchmarks.providers import PROVIDERS, Kernel, Provider, Unavailable
+from scsigmoid.benchmarks.machine import attention_versions, code_version, machine_facts
+from scsigmoid.benchmarks.monitor import GpuMonitor, gpu_identity
+from scsigmoid.benchmarks.partial import Partial
+from scsigmoid.benchmarks.providers import Provider, chosen
 from scsigmoid.benchmarks.rows import KernelRow, write_rows
+from scsigmoid.benchmarks.sigmoid_kernels import Kernel, Unavailable
+from scsigmoid.benchmarks.timing import Clocked, Queued, Replayed, Timer
+from scsigmoid.benchmarks.turns import DIRECTIONS, Candidate, measure
 from scsigmoid.config.schema import KernelBenchmark
+from scsigmoid.errors import UserError
 from scsigmoid.files import write_json
 from scsigmoid.progress import log, track
 from scsigmoid.training.devices import device_name, resolve_device, synchronise
@@ -28,21 +37,10 @@ CPU_NOTE = "CPU, reference attention, tiny shapes: not comparable with the paper
 # Largest relative error of output and gradients.  In bfloat16 fused kernels make about 0.003, plain
 # PyTorch, which rounds the scores too, about 0.02.
 TOLERANCE = {torch.bfloat16: 0.05, torch.float32: 1e-4}
-# Longest time spent on the turns of one shape.
-MOST_SECONDS = 15.0
-DIRECTIONS = ("forward", "backward")
-# A GPU is kept busy for about 0.2 ms before each run, so that the timed kernels are queued behind
-# that and the time between launches is not counted.
-QUEUE_CYCLES = 400_000
-
-
-class Candidate(NamedTuple):
-    """A kernel that is ready to be timed; ``times`` are in milliseconds, by direction."""
-
-    provider: Provider
-    kernel: Kernel
-    tensors: list[Tensor]
-    times: dict[str, list[float]]
+# Single calls from Python of each kernel.
+CALLS = 5
+# Seconds of preparation (compiling, choosing) from which the log names the kernel.
+LONG_PREPARATION = 5.0
 
 
 def run_kernel_benchmark(
@@ -51,103 +49,225 @@ def run_kernel_benchmark(
     """Time all kernels at all shapes.
 
     bfloat16 on a GPU, float32 on a CPU.  A kernel that is missing, cannot do a shape, fails its
-    check or does not fit in memory gets rows whose note says so.
+    check or does not fit in memory gets rows whose note says so.  After each group of shapes all
+    rows are kept beside the output; a sweep that was stopped goes on there, see :class:`Partial`.
 
     Args:
-        settings: shapes and repetitions.
+        settings: shapes, kernels and repetitions.
         device: ``auto``, ``cpu`` or ``cuda``.
         output_csv: one row per kernel, shape and pass.
         output_json: facts of the machine.
 
     Raises:
-        UserError: if a GPU is asked for and there is none.
+        UserError: if a GPU is asked for and there is none, or for an unknown kernel.
     """
     place = resolve_device(device)
+    providers = chosen(settings.providers, place.type)
     if place.type == "cpu":
         torch.set_num_threads(1)
-    rows: list[KernelRow] = []
-    shapes = list(cases(settings))
-    if place.type == "cuda":
+    facts = machine_facts(place, "scsigmoid benchmark-kernel")
+    facts |= {"code": code_version(), **attention_versions()}
+    machine = gpu_identity(place) if place.type == "cuda" else platform.node()
+    partial = Partial(output_csv, {**facts, "machine": machine, "settings": asdict(settings)})
+    done = {row.shape[:4] for row in partial.rows}
+    missing = [group for group in groups(settings) if not done.issuperset(map(shape_of, group))]
+    if place.type == "cuda" and missing:
+        cases = [case for group in missing for case in group]
         # A kernel may be compiled for every shape; by default the compiler gives up after a few.
-        torch._dynamo.config.recompile_limit = max(8, 4 * len(shapes))
-        log(f"compiling kernels for {len(shapes)} shapes")
-        compile_ahead(shapes, place, torch.bfloat16)
-    for case in track(shapes, label="kernel shapes"):
-        rows += run_case(case, settings, place)
-    write_rows(output_csv, KernelRow, rows)
-    write_json(output_json, machine_facts(place, "scsigmoid benchmark-kernel"))
+        torch._dynamo.config.recompile_limit = max(8, 4 * len(cases))
+        log(f"compiling kernels for {len(cases)} shapes")
+        compile_ahead(cases, providers, place, torch.bfloat16)
+    for group in track(missing, label="groups of shapes"):
+        partial.save(partial.rows + run_group(group, providers, settings, place))
+    write_rows(output_csv, KernelRow, partial.rows)
+    write_json(output_json, facts)
+    partial.discard()
 
 
-def run_case(case: Case, settings: KernelBenchmark, device: torch.device) -> list[KernelRow]:
-    """The rows of one shape."""
-    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-    inputs = Inputs(case, device, dtype)
-    expected = {attention: inputs.expected(attention) for attention in ("sigmoid", "softmax")}
-    providers = [provider for provider in PROVIDERS if device.type in provider.devices]
-    notes: dict[Provider, str] = {}
-    candidates: list[Candidate] = []
-    for provider in providers:
-        try:
-            candidate = Candidate(
-                provider,
-                provider.prepare(inputs),
-                inputs.in_layout(provider.layout),
-                {direction: [] for direction in DIRECTIONS},
-            )
-            check(candidate, inputs, expected[provider.attention], TOLERANCE[dtype])
-            warm_up(candidate, settings.warmup_ms, device)
-            candidates.append(candidate)
-        except Exception as error:
-            # Whatever a kernel of another project raises is a result of this benchmark.
-            notes[provider] = reason(error)
-    measure(candidates, settings.iterations, device)
-    times = {candidate.provider: candidate.times for candidate in candidates}
-    common = {
-        "head_dimension": case.head_dimension,
-        "heads": case.heads,
-        "length": case.length,
-        "sequences": case.sequences,
-        "padding": case.padding,
-        "dtype": str(dtype).removeprefix("torch."),
-        "device": device_name(device),
-    }
-    return [
-        row_of(provider, direction, case, times.get(provider), settings, common, notes)
-        for provider in providers
+def shape_of(case: Case) -> tuple[str, float, int, int]:
+    """The part of a row's shape that a case fixes."""
+    return case.batch, case.padding, case.head_dimension, case.length
+
+
+def run_group(
+    group: Sequence[Case],
+    providers: Sequence[Provider],
+    settings: KernelBenchmark,
+    device: torch.device,
+) -> list[KernelRow]:
+    """The rows of shapes that are timed in the same turns."""
+    begin = time.perf_counter()
+    candidates = [
+        candidate
+        for case in group
+        for candidate in prepare_case(case, providers, settings.warmup_ms, device)
+    ]
+    middle = time.perf_counter()
+    with GpuMonitor(device) as monitor:
+        turns = measure(candidates, settings.iterations, settings.seconds, device)
+    log(
+        f"head dimension {group[0].head_dimension}, {group[0].batch}, {group[0].length:,} tokens: "
+        f"{middle - begin:.1f} s to prepare, {time.perf_counter() - middle:.1f} s for {turns} turns"
+    )
+    rows = [
+        row_of(candidate, direction, settings.confidence, device, monitor)
+        for candidate in candidates
         for direction in DIRECTIONS
     ]
+    # The graphs hold memory that the next shapes need.
+    candidates.clear()
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    return rows
+
+
+def prepare_case(
+    case: Case, providers: Sequence[Provider], warmup_ms: float, device: torch.device
+) -> list[Candidate]:
+    """All kernels that suit a shape: made, checked and warm."""
+    dtype = dtype_of(device)
+    inputs = Inputs(case, device, dtype)
+    found = []
+    for provider in providers:
+        if not provider.suits(case):
+            continue
+        candidate = Candidate(case, provider)
+        found.append(candidate)
+        begin = time.perf_counter()
+        try:
+            prepare(candidate, inputs, TOLERANCE[dtype], warmup_ms, device)
+        except Exception as error:
+            # Whatever a kernel of another project raises is a result of this benchmark.
+            candidate.timer = None
+            candidate.note = reason(error)
+            check_alive(provider, case, device)
+        seconds = time.perf_counter() - begin
+        if seconds > LONG_PREPARATION:
+            log(f"{provider.name}, {case.length:,} tokens: {seconds:.0f} s to prepare")
+    return found
+
+
+def check_alive(provider: Provider, case: Case, device: torch.device) -> None:
+    """Stop where a kernel has left the GPU unusable for all that follow.
+
+    Raises:
+        UserError: if so; what was measured before is kept.
+    """
+    try:
+        synchronise(device)
+    except RuntimeError as error:
+        raise UserError(
+            f"benchmarks.kernel: {provider.name} ({provider.layout_name}, head dimension "
+            f"{case.head_dimension}, {case.length:,} tokens) broke the GPU's context: "
+            f"{first_line(error)}; leave it out with benchmarks.kernel.providers"
+        ) from None
+
+
+def prepare(
+    candidate: Candidate,
+    inputs: Inputs,
+    tolerance: float,
+    warmup_ms: float,
+    device: torch.device,
+) -> None:
+    """Make a kernel, check it as it will be timed, and warm it up.
+
+    Raises:
+        Unavailable: if it cannot run here or computes something else.
+    """
+    provider = candidate.provider
+    kernel = provider.prepare(inputs)
+    tensors = inputs.in_layout(provider.layout)
+    calls = Clocked(kernel, tensors, device)
+    timer, candidate.note = timer_of(kernel, provider, calls)
+    candidate.error, name = inputs.largest_error(
+        provider.attention, provider.layout, *timer.results()
+    )
+    if not candidate.error <= tolerance:
+        raise Unavailable(f"wrong: {name} has a relative error of {candidate.error:.2g}; not timed")
+    if device.type == "cuda":
+        calls.once()
+        for _ in range(CALLS):
+            for direction, milliseconds in zip(DIRECTIONS, calls.once(), strict=True):
+                candidate.calls[direction].append(milliseconds)
+    end = time.perf_counter() + warmup_ms / 1e3
+    while True:
+        timer.once()
+        if time.perf_counter() >= end:
+            break
+    candidate.timer = timer
+
+
+def timer_of(kernel: Kernel, provider: Provider, calls: Clocked) -> tuple[Timer, str]:
+    """How a kernel is timed on a device, and a note where that is not the usual way."""
+    if calls.device.type == "cpu":
+        return calls, CPU_NOTE
+    if not provider.graph:
+        return Queued(kernel, calls.tensors), ""
+    # Whatever it chooses or compiles, it does now.
+    calls.once()
+    try:
+        return Replayed(kernel, calls.tensors), ""
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        synchronise(calls.device)
+        note = f"{provider.name} is timed without a CUDA graph ({first_line(error)})"
+        return Queued(kernel, calls.tensors), note
 
 
 def row_of(
-    provider: Provider,
+    candidate: Candidate,
     direction: str,
-    case: Case,
-    times: dict[str, list[float]] | None,
-    settings: KernelBenchmark,
-    common: dict[str, object],
-    notes: dict[Provider, str],
+    confidence: float,
+    device: torch.device,
+    monitor: GpuMonitor,
 ) -> KernelRow:
     """The row of one kernel, shape and pass."""
-    note = notes.get(provider, CPU_NOTE if common["device"] == "cpu" else "")
+    case, provider = candidate.case, candidate.provider
+    turns, calls = candidate.turns[direction], candidate.calls[direction]
+    readings = [reading for reading in turns if not math.isnan(reading)]
     value = low = high = math.nan
-    if times is not None:
-        value, low, high = median_interval(times[direction], settings.confidence)
+    if readings:
+        value, low, high = median_interval(readings, confidence)
     teraflops = case.flops(direction) / 1e9
     return KernelRow(
         attention=provider.attention,
         provider=provider.name,
         layout=provider.layout_name,
         direction=direction,
-        **common,  # type: ignore[arg-type]
+        batch=case.batch,
+        head_dimension=case.head_dimension,
+        heads=case.heads,
+        length=case.length,
+        sequences=case.sequences,
+        padding=case.padding,
+        tokens=case.tokens,
+        dtype=str(dtype_of(device)).removeprefix("torch."),
+        device=device_name(device),
         milliseconds=value,
         milliseconds_low=low,
         milliseconds_high=high,
         tflops=teraflops / value,
         tflops_low=teraflops / high,
         tflops_high=teraflops / low,
-        iterations=len(times[direction]) if times is not None else 0,
-        note=note,
+        executed_tflops=provider.executed(case, direction) / 1e9 / value,
+        timing=candidate.timer.how if candidate.timer is not None else "",
+        call_milliseconds=statistics.median(calls) if calls else math.nan,
+        iterations=len(readings),
+        checked=candidate.timer is not None,
+        relative_error=candidate.error,
+        clock_mhz=monitor.clock_mhz,
+        power_w=monitor.power_w,
+        note=candidate.note,
+        readings=" ".join(f"{reading:.6g}" for reading in turns),
     )
+
+
+def dtype_of(device: torch.device) -> torch.dtype:
+    """The numbers' format: bfloat16 on a GPU, float32 on a CPU."""
+    return torch.bfloat16 if device.type == "cuda" else torch.float32
 
 
 def reason(error: Exception) -> str:
@@ -156,83 +276,10 @@ def reason(error: Exception) -> str:
         return str(error)
     if isinstance(error, torch.OutOfMemoryError):
         return "does not fit in memory"
+    return f"failed: {type(error).__name__}: {first_line(error)}"
+
+
+def first_line(error: Exception) -> str:
+    """The first line of an error's words, shortened."""
     lines = str(error).strip().splitlines()
-    return f"failed: {type(error).__name__}: {lines[0][:160] if lines else ''}"
-
-
-def passes(candidate: Candidate) -> tuple[Tensor, Sequence[Tensor]]:
-    """Output, and gradients of q, k and v."""
-    q, k, v, gradient = candidate.tensors
-    output = candidate.kernel(q, k, v)
-    return output, torch.autograd.grad(output, (q, k, v), gradient)
-
-
-def check(
-    candidate: Candidate, inputs: Inputs, expected: Sequence[Tensor], tolerance: float
-) -> None:
-    """Compare one head of one sequence with float64.
-
-    Raises:
-        Unavailable: if the kernel computes something else.
-    """
-    output, gradients = passes(candidate)
-    for name, found, right in zip(
-        ("output", "dQ", "dK", "dV"), (output, *gradients), expected, strict=True
-    ):
-        head = inputs.first_head(found.detach(), candidate.provider.layout)
-        error = relative_error(head, right)
-        if not error <= tolerance:
-            raise Unavailable(f"wrong: {name} has a relative error of {error:.2g}; not timed")
-
-
-def warm_up(candidate: Candidate, milliseconds: float, device: torch.device) -> None:
-    """Run a kernel for a while, at least once."""
-    end = time.perf_counter() + milliseconds / 1e3
-    while True:
-        passes(candidate)
-        synchronise(device)
-        if time.perf_counter() >= end:
-            return
-
-
-def measure(candidates: Sequence[Candidate], iterations: int, device: torch.device) -> None:
-    """Time the kernels in turns; fills their ``times``.
-
-    Ends after :data:`MOST_SECONDS` if the turns take longer: the long runs of long sequences vary
-    little, so fewer of them do.
-    """
-    end = time.perf_counter() + MOST_SECONDS
-    once = once_on_gpu if device.type == "cuda" else once_on_cpu
-    for turn in range(iterations):
-        if turn and time.perf_counter() > end:
-            return
-        for candidate in candidates:
-            if device.type == "cuda" and turn % candidate.provider.turns:
-                continue
-            for direction, milliseconds in zip(DIRECTIONS, once(candidate), strict=True):
-                candidate.times[direction].append(milliseconds)
-
-
-def once_on_cpu(candidate: Candidate) -> tuple[float, float]:
-    """Milliseconds of one forward and one backward pass, by the clock."""
-    q, k, v, gradient = candidate.tensors
-    begin = time.perf_counter()
-    output = candidate.kernel(q, k, v)
-    middle = time.perf_counter()
-    torch.autograd.grad(output, (q, k, v), gradient)
-    end = time.perf_counter()
-    return (middle - begin) * 1e3, (end - middle) * 1e3
-
-
-def once_on_gpu(candidate: Candidate) -> tuple[float, float]:
-    """Milliseconds of one forward and one backward pass, by the GPU's events."""
-    q, k, v, gradient = candidate.tensors
-    events = [torch.cuda.Event(enable_timing=True) for _ in range(3)]
-    torch.cuda._sleep(QUEUE_CYCLES)
-    events[0].record()
-    output = candidate.kernel(q, k, v)
-    events[1].record()
-    torch.autograd.grad(output, (q, k, v), gradient)
-    events[2].record()
-    events[2].synchronize()
-    return events[0].elapsed_time(events[1]), events[1].elapsed_time(events[2])
+    return lines[0][:160] if lines else ""

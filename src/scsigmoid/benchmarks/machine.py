@@ -1,14 +1,23 @@
 """What a benchmark ran on."""
 
+import hashlib
 import os
 import platform
 import shutil
 import subprocess
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import torch
 
 from scsigmoid.training.devices import device_name
+
+# What a time of the kernel benchmark depends on, beside the kernels.
+TIMING_MODULES = (
+    "cases", "inputs", "kernel", "providers", "sigmoid_kernels", "softmax_kernels", "timing",
+    "turns",
+)  # fmt: skip
+ATTENTION_PACKAGES = ("triton-sigmoid", "flash-sigmoid", "flash-attn", "flash-attn-3")
 
 
 def machine_facts(device: torch.device, command: str) -> dict[str, str]:
@@ -63,3 +72,27 @@ def driver_version() -> str:
     query = [command, "--query-gpu=driver_version", "--format=csv,noheader"]
     found = subprocess.run(query, capture_output=True, text=True, check=False, timeout=60)
     return found.stdout.split("\n")[0].strip() if found.returncode == 0 else ""
+
+
+def attention_versions() -> dict[str, str]:
+    """Versions of the libraries whose kernels are compared; empty for those that are not there."""
+    cudnn = torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None
+    found = {"cudnn": str(cudnn or "")}
+    for package in ATTENTION_PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = ""
+    return found
+
+
+def code_version() -> str:
+    """A fingerprint of the attention kernels and of the code that times them."""
+    import scsigmoid
+
+    package = Path(scsigmoid.__file__).parent
+    timing = [package / "benchmarks" / f"{name}.py" for name in TIMING_MODULES]
+    digest = hashlib.sha256()
+    for path in [*sorted((package / "attention").rglob("*.py")), *timing]:
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:12]

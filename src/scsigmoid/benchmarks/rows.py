@@ -1,12 +1,25 @@
 """Benchmark results as CSV: one row a configuration."""
 
 import csv
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar, get_type_hints
 
 from scsigmoid.files import atomic_path
+
+Row = TypeVar("Row")
+
+
+class Shape(NamedTuple):
+    """What kernels are compared on; see :class:`KernelRow`."""
+
+    batch: str
+    padding: float
+    head_dimension: int
+    length: int
+    direction: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,22 +28,37 @@ class KernelRow:
 
     Attributes:
         direction: ``forward`` or ``backward`` (column ``pass``).
+        batch: ``paper``, ``jagged`` or ``even``, see :class:`scsigmoid.benchmarks.cases.Case`.
         length: tokens of a sequence, padding included.
-        padding: mean share of padding.
+        padding: share of padding as the paper names it.
+        tokens: valid tokens of the batch.
         milliseconds: median time, with ``milliseconds_low`` and ``_high``; NaN where ``note`` says
             why there is none.
         tflops: counted operations on valid tokens over that time.
+        executed_tflops: operations that the kernel runs over that time.
+        timing: ``graph`` (replay of a CUDA graph), ``events`` (calls queued on the GPU) or
+            ``clock``.
+        call_milliseconds: median time of a single call from Python, launch included; NaN on a CPU,
+            where ``milliseconds`` is that.
+        checked: whether this kernel, at this shape, passed the comparison with float64.
+        relative_error: the largest error found there, of output and gradients.
+        clock_mhz, power_w: median clock and power of the GPU while the shape was timed.
+        iterations: number of readings.
+        readings: milliseconds of each turn, separated by spaces; ``nan`` where it sat out.  All
+            kernels of a group of shapes share the turns.
     """
 
     attention: str
     provider: str
     layout: str
     direction: str = field(metadata={"column": "pass"})
+    batch: str
     head_dimension: int
     heads: int
     length: int
     sequences: int
     padding: float
+    tokens: int
     dtype: str
     device: str
     milliseconds: float
@@ -39,13 +67,26 @@ class KernelRow:
     tflops: float
     tflops_low: float
     tflops_high: float
+    executed_tflops: float
+    timing: str
+    call_milliseconds: float
     iterations: int
+    checked: bool
+    relative_error: float
+    clock_mhz: float
+    power_w: float
     note: str
+    readings: str
 
     @property
-    def shape(self) -> tuple[float, int, int, str]:
-        """Padding, head dimension, length and pass: what kernels are compared on."""
-        return (self.padding, self.head_dimension, self.length, self.direction)
+    def shape(self) -> Shape:
+        """What it is compared on."""
+        return Shape(self.batch, self.padding, self.head_dimension, self.length, self.direction)
+
+    @property
+    def turns(self) -> list[float]:
+        """The readings as numbers."""
+        return [float(reading) for reading in self.readings.split()]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,11 +124,50 @@ def write_rows(path: str | Path, kind: type, rows: Sequence[Any]) -> None:
 
     A field's column has its name, or what its metadata gives as ``column``.
     """
-    columns = [one.metadata.get("column", one.name) for one in fields(kind)]
     with (
         atomic_path(path) as temporary,
         temporary.open("w", newline="", encoding="utf-8") as handle,
     ):
         writer = csv.writer(handle, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows([getattr(row, one.name) for one in fields(kind)] for row in rows)
+        writer.writerow(columns(kind).values())
+        writer.writerows([plain(getattr(row, name)) for name in columns(kind)] for row in rows)
+
+
+def read_rows(path: str | Path, kind: type[Row]) -> list[Row]:
+    """Read back what :func:`write_rows` wrote.
+
+    An empty number is NaN, or 0 where an integer is expected.
+
+    Raises:
+        KeyError: for a missing column.
+        ValueError: for a cell that is no number where one is expected.
+    """
+    types = get_type_hints(kind)
+    with Path(path).open(newline="", encoding="utf-8") as handle:
+        return [
+            kind(
+                **{name: value(row[column], types[name]) for name, column in columns(kind).items()}
+            )
+            for row in csv.DictReader(handle)
+        ]
+
+
+def columns(kind: type) -> dict[str, str]:
+    """The columns of a dataclass, by field."""
+    return {one.name: one.metadata.get("column", one.name) for one in fields(kind)}
+
+
+def plain(found: object) -> object:
+    """A value as the CSV has it."""
+    return str(found).lower() if isinstance(found, bool) else found
+
+
+def value(text: str, kind: type) -> str | bool | int | float:
+    """A CSV cell as a field's type."""
+    if kind is bool:
+        return text == "true"
+    if kind is int:
+        return int(float(text)) if text else 0
+    if kind is float:
+        return float(text) if text else math.nan
+    return text

@@ -86,23 +86,26 @@ def mask_tokens(
         )
     first, end = vocabulary
     tokens = gene_ids.astype(np.int64)
-    owner = np.repeat(np.arange(len(cells)), lengths)
-    places = np.flatnonzero((tokens >= first) & (tokens < end))
-    owner = owner[places]
-    genes = np.bincount(owner, minlength=len(cells))
-    starts = np.cumsum(genes) - genes
+    is_gene = (tokens >= first) & (tokens < end)
+    places = np.flatnonzero(is_gene)
+    before = np.concatenate([[0], np.cumsum(is_gene)])[cu_seqlens]  # genes before each cell
+    genes = np.diff(before)
     # A gene's counter is its rank among the cell's genes, so a leading [CLS] changes nothing.
-    rank = (np.arange(len(places)) - starts[owner]).astype(np.uint64)
+    ranks = _mix(np.arange(genes.max(initial=0), dtype=np.uint64))
+    counters = np.concatenate([ranks[:0], *(ranks[:count] for count in genes.tolist())])
 
     stream = _mix(_mix(_word(seed)) ^ _mix(cells.astype(np.int64).view(np.uint64)))
     stream = _mix(stream ^ _mix(_word(draw) + np.uint64(1)))
-    keys = _mix(stream[owner] ^ _mix(rank))
+    keys = _mix(np.repeat(stream, genes) ^ counters)
 
-    # The cell's genes in the order of their keys; the first ones are masked.
-    order = np.lexsort((keys, owner))
+    # The genes with the smallest keys are masked.  Keys of a cell differ, as _mix is a bijection.
     wanted = np.minimum(genes, np.maximum(1, np.rint(fraction * genes).astype(np.int64)))
-    place_in_order = np.arange(len(places)) - starts[owner[order]]
-    chosen = np.sort(order[place_in_order < wanted[owner[order]]])
+    largest = np.zeros(len(cells), dtype=np.uint64)
+    spans = zip(before[:-1].tolist(), before[1:].tolist(), wanted.tolist(), strict=True)
+    for cell, (start, stop, count) in enumerate(spans):
+        if count:
+            largest[cell] = np.partition(keys[start:stop], count - 1)[count - 1]
+    chosen = np.flatnonzero(keys <= np.repeat(largest, genes))
 
     masked = places[chosen]
     targets = tokens[masked]

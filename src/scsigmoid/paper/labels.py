@@ -13,11 +13,15 @@ METRICS = {
 }
 CONTROLS = {"random": "Random embedding", "pca_log_counts": "PCA of log counts"}
 PROVIDERS = {
+    "hopper": "Sigmoid, Hopper (ours)",
+    "hopper_accurate": "Sigmoid, Hopper (ours, exact)",
     "triton": "Sigmoid, Triton (ours)",
     "triton_accurate": "Sigmoid, Triton (ours, exact)",
     "triton_sigmoid": "TritonSigmoid",
     "flash_sigmoid": "FlashSigmoid",
     "flash_attention_2": "FlashAttention-2",
+    "flash_attention_3": "FlashAttention-3",
+    "flash_attention_4": "FlashAttention-4",
     "pytorch": "Softmax, PyTorch",
     "pytorch_sigmoid": "Sigmoid, PyTorch",
     "reference_sigmoid": "Sigmoid, reference",

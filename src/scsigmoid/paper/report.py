@@ -40,6 +40,7 @@ TITLES = {
     "evaluation_datasets": "Evaluation datasets",
     "validation_loss": "Validation loss",
     "kernel_speed": "Kernel speed",
+    "kernel_ratios": "Our kernel against the others",
     "training_cost": "Training cost",
 }
 #: Tables with more rows than this start folded.

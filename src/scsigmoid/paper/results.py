@@ -2,9 +2,8 @@
 
 import csv
 import json
-import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,6 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from scsigmoid.benchmarks.rows import KernelRow, ThroughputRow
+from scsigmoid.benchmarks.rows import read_rows as read_benchmark
 from scsigmoid.config.schema import Config
 from scsigmoid.errors import UserError
 from scsigmoid.measurements import Measurement, read_measurements
@@ -128,21 +128,14 @@ class Results:
     @cached_property
     def kernel(self) -> list[KernelRow]:
         """The kernel benchmark."""
-
-        def read(path: Path) -> list[KernelRow]:
-            rows = ({**row, "direction": row["pass"]} for row in read_csv(path))
-            return [typed(KernelRow, row) for row in rows]
-
-        return self.cached("benchmarks/kernel.csv", read)
+        return self.cached("benchmarks/kernel.csv", lambda path: read_benchmark(path, KernelRow))
 
     @cached_property
     def throughput(self) -> list[ThroughputRow]:
         """The training-throughput benchmark."""
-
-        def read(path: Path) -> list[ThroughputRow]:
-            return [typed(ThroughputRow, row) for row in read_csv(path)]
-
-        return self.cached("benchmarks/throughput.csv", read)
+        return self.cached(
+            "benchmarks/throughput.csv", lambda path: read_benchmark(path, ThroughputRow)
+        )
 
     def machine(self, benchmark: str) -> dict[str, Any]:
         """The machine of a benchmark, ``kernel`` or ``throughput``."""
@@ -222,22 +215,3 @@ def read_rows(path: Path) -> Journal:
     if not len(columns["step"]):
         raise ValueError("no rows")
     return Journal(header, columns)
-
-
-def number(text: str) -> float:
-    """A float; NaN for an empty cell."""
-    return float(text) if text else math.nan
-
-
-def typed(kind: type[T], row: dict[str, str]) -> T:
-    """A dataclass from a CSV row; empty numbers become NaN, or 0 where integers are expected."""
-    values: dict[str, Any] = {}
-    for field in fields(kind):  # type: ignore[arg-type]
-        text = row[field.name]
-        if field.type is int:
-            values[field.name] = int(float(text)) if text else 0
-        elif field.type is float:
-            values[field.name] = number(text)
-        else:
-            values[field.name] = text
-    return kind(**values)

@@ -6,13 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from scsigmoid.benchmarks.rows import KernelRow, ThroughputRow
+from scsigmoid.benchmarks.rows import KernelRow, Shape, ThroughputRow
 from scsigmoid.paper.labels import context_label, provider_label
 from scsigmoid.paper.reported import reported
 from scsigmoid.paper.results import Results
 
-OURS = "triton"
+#: The paths of our kernel, fastest first, and standard attention.
+OURS = ("hopper", "triton")
 STANDARD = "pytorch"
+#: Batches of the kernel benchmark: the paper's shapes, and those of cells beside equal ones.
+PAPER, CELLS = ("paper",), ("jagged", "even")
 
 
 def measured(timings: Sequence[KernelRow]) -> list[KernelRow]:
@@ -20,12 +23,36 @@ def measured(timings: Sequence[KernelRow]) -> list[KernelRow]:
     return [timing for timing in timings if timing.milliseconds > 0]
 
 
-def series(results: Results) -> dict[tuple[str, str], list[KernelRow]]:
-    """Timings by (provider, layout), in the order of the file; what could not run is left out."""
+def our_path(results: Results) -> str:
+    """The fastest path of our kernel that was timed; the portable one where none was."""
+    timed = {timing.provider for timing in measured(results.kernel)}
+    return next((path for path in OURS if path in timed), OURS[-1])
+
+
+def series(
+    results: Results, batches: Sequence[str] = PAPER
+) -> dict[tuple[str, str], list[KernelRow]]:
+    """Timings by provider, in the order of the file; what could not run is left out.
+
+    The key is (provider, layout), the layout empty where the provider was timed in one form only at
+    every shape.
+    """
+    timings = [timing for timing in measured(results.kernel) if timing.batch in batches]
+    layouts: dict[tuple[str, Shape], set[str]] = {}
+    for timing in timings:
+        layouts.setdefault((timing.provider, timing.shape), set()).add(timing.layout)
+    several = {provider for (provider, _), names in layouts.items() if len(names) > 1}
     found: dict[tuple[str, str], list[KernelRow]] = {}
-    for timing in measured(results.kernel):
-        found.setdefault((timing.provider, timing.layout), []).append(timing)
+    for timing in timings:
+        layout = timing.layout if timing.provider in several else ""
+        found.setdefault((timing.provider, layout), []).append(timing)
     return found
+
+
+def in_panel(timing: KernelRow, padding: float, direction: str) -> bool:
+    """Whether it is one of the paper's shapes with this padding and pass."""
+    found = (timing.batch, timing.padding, timing.direction)
+    return found == (*PAPER, padding, direction)
 
 
 def speed_ups(
@@ -39,17 +66,13 @@ def speed_ups(
     return [
         base[timing.shape].milliseconds / timing.milliseconds
         for timing in timings
-        if timing.padding == padding and timing.direction == direction and timing.shape in base
+        if in_panel(timing, padding, direction) and timing.shape in base
     ]
 
 
 def mean_tflops(timings: Sequence[KernelRow], padding: float, direction: str) -> float:
     """Mean TFLOPS over the shapes; NaN where there are none."""
-    values = [
-        timing.tflops
-        for timing in timings
-        if timing.padding == padding and timing.direction == direction
-    ]
+    values = [timing.tflops for timing in timings if in_panel(timing, padding, direction)]
     return sum(values) / len(values) if values else math.nan
 
 

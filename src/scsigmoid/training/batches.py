@@ -1,10 +1,6 @@
-"""From stored cells to packed batches.
+"""From stored cells to packed batches."""
 
-The sequence of global batches depends on the seed and the number of cells alone: both arms of a
-pair, and any division of the work, see the same cells in the same order with the same masks.
-"""
-
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -13,9 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from scsigmoid.config.schema import Training
 from scsigmoid.model.masking import mask_tokens
-from scsigmoid.seeds import derive
 from scsigmoid.tokens.vocabulary import CLS, MASK, SPECIAL
 
 Integers = npt.NDArray[np.integer]
@@ -75,12 +69,19 @@ class Batch:
     max_seqlen: int
 
     def to(self, device: torch.device) -> "Batch":
-        """The batch on another device."""
-        moved: dict[str, Any] = {
-            name: value.to(device, non_blocking=True) if isinstance(value, Tensor) else value
+        """The batch on another device; from page-locked memory without waiting for the copy."""
+        return self._mapped(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def pinned(self) -> "Batch":
+        """The batch in page-locked memory."""
+        return self._mapped(Tensor.pin_memory)
+
+    def _mapped(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+        changed: dict[str, Any] = {
+            name: change(value) if isinstance(value, Tensor) else value
             for name, value in vars(self).items()
         }
-        return Batch(**moved)
+        return Batch(**changed)
 
 
 def pack(store: Cells, indices: Int64s, context: int, masking: Masking | None = None) -> Batch:
@@ -140,40 +141,6 @@ def pack_genes(
     )
 
 
-class CellOrder:
-    """The endless sequence of cells: every epoch a permutation of its own.
-
-    Global batch g (from 0) is the slice [g * size, (g + 1) * size) of that sequence, so a batch may
-    hold the end of one epoch and the start of the next, and every cell is seen once per epoch.
-    """
-
-    def __init__(self, cells: int, seed: int) -> None:
-        if cells < 1:
-            raise ValueError("an order of no cells")
-        self.cells = cells
-        self.seed = seed
-        self._epoch = -1
-        self._permutation = np.zeros(0, dtype=np.int64)
-
-    def permutation(self, epoch: int) -> Int64s:
-        """The order of cells in an epoch; the last one asked for is kept."""
-        if epoch != self._epoch:
-            generator = np.random.Generator(np.random.PCG64(derive(self.seed, "order", epoch)))
-            self._permutation = generator.permutation(self.cells)
-            self._epoch = epoch
-        return self._permutation
-
-    def batch(self, index: int, size: int) -> Int64s:
-        """Rows of the store that make up global batch ``index``."""
-        start, end = index * size, (index + 1) * size
-        parts = []
-        while start < end:
-            epoch, offset = divmod(start, self.cells)
-            parts.append(self.permutation(epoch)[offset : offset + end - start])
-            start += len(parts[-1])
-        return np.concatenate(parts)
-
-
 def split_by_tokens(lengths: Integers, budget: int) -> list[slice]:
     """Divide cells, in order, into runs of at most ``budget`` tokens; a longer cell goes alone."""
     slices = []
@@ -185,34 +152,3 @@ def split_by_tokens(lengths: Integers, budget: int) -> list[slice]:
         tokens += length
     slices.append(slice(start, len(lengths)))
     return slices
-
-
-class GlobalBatches:
-    """The global batches of a training run, each as micro-batches within a budget of tokens."""
-
-    def __init__(
-        self, store: Cells, context: int, training: Training, seed: int, vocabulary_size: int
-    ) -> None:
-        self.store = store
-        self.context = context
-        self.training = training
-        self.vocabulary_size = vocabulary_size
-        self.order = CellOrder(len(store.lengths), seed)
-        self.mask_seed = derive(seed, "masks")
-
-    def __getitem__(self, step: int) -> Sequence[Batch]:
-        """The micro-batches of a step, counted from 1."""
-        training = self.training
-        indices = self.order.batch(step - 1, training.global_batch)
-        lengths = np.minimum(self.store.lengths[indices], self.context - 1) + 1
-        masking = Masking(
-            seed=self.mask_seed,
-            draw=step,
-            fraction=training.mask_fraction,
-            replacement=training.mask_replacement,
-            vocabulary_size=self.vocabulary_size,
-        )
-        return [
-            pack(self.store, indices[part], self.context, masking)
-            for part in split_by_tokens(lengths, training.micro_batch_tokens)
-        ]

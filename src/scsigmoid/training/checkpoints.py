@@ -4,10 +4,11 @@
 it, in the format of ``sha256sum``, tells a damaged one.
 """
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 import torch
 
@@ -15,7 +16,7 @@ from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_path, sha256, write_text
 from scsigmoid.progress import log
 
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,17 +49,35 @@ class Checkpoints:
         self.folder = folder
         self.keep = keep
 
+    def path(self, step: int) -> Path:
+        """Where the checkpoint after a step lies."""
+        return self.folder / f"step-{step:08d}.pt"
+
     def paths(self) -> list[Path]:
         """The checkpoints, newest first."""
         return sorted(self.folder.glob("step-*.pt"), reverse=True)
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Write a checkpoint and remove the oldest beyond ``keep``."""
-        path = self.folder / f"step-{checkpoint.step:08d}.pt"
-        with atomic_path(path) as temporary:
-            torch.save({"version": VERSION, **vars(checkpoint)}, temporary)
-            # Before the checkpoint takes its name, so that one that has it is never without.
-            write_text(path.with_suffix(".sha256"), f"{sha256(temporary)}  {path.name}\n")
+        """Write a checkpoint, then remove the oldest beyond ``keep``.
+
+        Raises:
+            UserError: if it cannot be written, for want of room for example; nothing older is lost.
+        """
+        path = self.path(checkpoint.step)
+        try:
+            with atomic_path(path) as temporary:
+                checksum = write_hashed(temporary, {"version": VERSION, **vars(checkpoint)})
+                # Before the checkpoint takes its name, so that one that has it is never without.
+                write_text(path.with_suffix(".sha256"), f"{checksum}  {path.name}\n")
+        except OSError as error:
+            if not path.exists():
+                path.with_suffix(".sha256").unlink(missing_ok=True)
+            older = self.paths()
+            left = f"goes on from {older[0].name}" if older else "starts anew"
+            raise UserError(
+                f"{path}: the checkpoint could not be written ({error.strerror}); make room and "
+                f"run again: it {left}"
+            ) from None
         for old in self.paths()[self.keep :]:
             remove(old)
 
@@ -67,21 +86,22 @@ class Checkpoints:
         for path in self.paths():
             fault = damage(path)
             if fault is None:
-                values = torch.load(path, map_location="cpu", weights_only=True)
-                if values.pop("version") != VERSION:
-                    raise UserError(f"{path}: written by another version; delete {self.folder}")
-                return Checkpoint(**values)
+                return read(path)
             log(f"{path}: {fault}; going back to the checkpoint before it")
             remove(path)
         return None
+
+    def read(self, step: int) -> Checkpoint:
+        """The checkpoint after a step, known to be sound."""
+        return read(self.path(step))
 
     def clear(self) -> None:
         """Remove all checkpoints."""
         for path in self.paths():
             remove(path)
 
-    def resume(self, identity: Mapping[str, str], steps: int) -> Checkpoint | None:
-        """The checkpoint that a run goes on from; None if it starts anew.
+    def resume(self, identity: Mapping[str, str], steps: int) -> int:
+        """The step after which a run goes on: that of a checkpoint, or 0 if it starts anew.
 
         Checkpoints of a *finished* run of other settings are removed: its model is complete and is
         being made again.  Those of an unfinished one are not touched.
@@ -93,22 +113,80 @@ class Checkpoints:
         Raises:
             UserError: if an unfinished run of other settings left the checkpoint; names them.
         """
+        # What a process that was killed had begun to write.
+        for partial in self.folder.glob(".step-*.partial.*"):
+            partial.unlink(missing_ok=True)
         checkpoint = self.latest()
         if checkpoint is None:
-            return None
+            return 0
         different = differences(checkpoint.identity, identity)
         if checkpoint.step > steps:
             different.append(f"training.steps (at least {checkpoint.step} there, {steps} now)")
         if not different:
-            return checkpoint
+            return checkpoint.step
         if checkpoint.step >= checkpoint.steps:
             log(f"{self.folder}: of a finished training with other settings; removed")
             self.clear()
-            return None
+            return 0
         raise UserError(
             f"{self.folder}: checkpoints of an unfinished training with other settings: "
             f"{'; '.join(different)}; delete the folder to train anew, or restore the settings"
         )
+
+
+class Hashed:
+    """A file being written, with the SHA-256 of what was written.
+
+    Attributes:
+        digest: of the bytes so far.
+        error: why the last write failed.
+    """
+
+    def __init__(self, handle: IO[bytes]) -> None:
+        self.handle = handle
+        self.digest = hashlib.sha256()
+        self.error: OSError | None = None
+
+    def write(self, data: bytes) -> int:
+        """Write bytes."""
+        self.digest.update(data)
+        try:
+            return self.handle.write(data)
+        except OSError as error:
+            self.error = error
+            raise
+
+    def flush(self) -> None:
+        """Hand buffered bytes to the system."""
+        self.handle.flush()
+
+
+def write_hashed(path: Path, values: Mapping[str, Any]) -> str:
+    """Write with :func:`torch.save`; returns the file's SHA-256.
+
+    Raises:
+        OSError: if the system does not take the bytes.
+    """
+    with path.open("wb") as handle:
+        hashed = Hashed(handle)
+        try:
+            torch.save(dict(values), cast(IO[bytes], hashed))
+        except RuntimeError:
+            # Closing its archive, torch complains of the missing bytes and hides the reason.
+            if hashed.error is not None:
+                raise hashed.error from None
+            raise
+    return hashed.digest.hexdigest()
+
+
+def read(path: Path) -> Checkpoint:
+    """Read a checkpoint; its tensors stay in the file until they are copied."""
+    values = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    if values.pop("version") != VERSION:
+        raise UserError(
+            f"{path}: written by another version of scsigmoid; delete {path.parent} to train anew"
+        )
+    return Checkpoint(**values)
 
 
 def remove(path: Path) -> None:

@@ -1,11 +1,29 @@
 """Where models run."""
 
+import os
 import resource
 import sys
 
 import torch
 
+from scsigmoid.attention.backends import choose_backend, hopper_misfit
 from scsigmoid.errors import UserError
+from scsigmoid.model.sizes import EncoderSettings
+
+#: Peak of dense bfloat16 products with float32 sums, in operations per second, as the makers' data
+#: sheets give it.  The first name that a GPU's own name holds is meant.
+PEAK_FLOPS = {
+    "B200": 2250e12,
+    "GH200": 990e12,
+    "H200": 990e12,
+    "H100 PCIe": 756e12,
+    "H100 NVL": 835e12,
+    "H100": 990e12,
+    "A100": 312e12,
+    "L40S": 362e12,
+    "RTX 4090": 165e12,
+    "A10": 125e12,
+}
 
 
 def resolve_device(device: str) -> torch.device:
@@ -27,6 +45,38 @@ def resolve_device(device: str) -> torch.device:
 def device_name(device: torch.device) -> str:
     """The GPU's name, or ``cpu``."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+
+
+def backend_of(settings: EncoderSettings, device: torch.device) -> str:
+    """The attention backend that computes an encoder's training on a device.
+
+    Raises:
+        UserError: if the one that is asked for cannot.
+    """
+    precision = torch.bfloat16 if device.type == "cuda" else torch.float32
+    like = torch.empty(0, settings.heads, settings.head_dimension, dtype=precision)
+    return choose_backend(settings.attention, settings.backend, device, hopper_misfit(like))
+
+
+def peak_flops(name: str) -> float | None:
+    """Most operations per second of a device of this name; None if it is not in the table."""
+    return next((peak for part, peak in PEAK_FLOPS.items() if part in name), None)
+
+
+def be_deterministic() -> None:
+    """Have PyTorch take algorithms that give the same bits each time, or fail where it has none.
+
+    Must come before the GPU is used.
+    """
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
+    # All memory that we read was written before; filling it first only costs time.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    # Else the compiler chooses among kernels by trial, and another choice adds in another order.
+    from torch._inductor import config
+
+    if hasattr(config, "deterministic"):
+        config.deterministic = True
 
 
 def synchronise(device: torch.device) -> None:

@@ -28,12 +28,16 @@ class Row:
         gradient_norm: L2 norm of the whole gradient before clipping.
         learning_rate: of the step.
         attention_score_max: largest |q . k / sqrt(dim)| of the first layer before the step, over
-            the step's first micro-batch.
-        cells_per_second: rate since the row before.
-        tokens_per_second: rate since the row before, [CLS] included.
+            the step's global batch.
+        cells_per_second: rate since the row before, of all processes together, as the next one.
+        tokens_per_second: likewise, [CLS] included; there are no padded tokens.
+        mfu: model FLOP utilisation: the counted work (:func:`count_flops`) of the steps since the
+            row before over what the GPUs could have done at their peak; None where that is unknown.
+        packing_efficiency: share of the room in micro-batches (``micro_batch_tokens`` each) that
+            held tokens, since the row before.
         seconds: time spent training since step 0, pauses between interrupted runs left out.
-        data_wait: share of the time since the row before that went into preparing batches.
-        peak_memory_gb: most memory used so far, in 10^9 bytes.
+        data_wait: share of the time since the row before that the first process waited for batches.
+        peak_memory_gb: most memory that the first process used so far, in 10^9 bytes.
     """
 
     step: int
@@ -43,6 +47,8 @@ class Row:
     attention_score_max: float
     cells_per_second: float
     tokens_per_second: float
+    mfu: float | None
+    packing_efficiency: float
     seconds: float
     data_wait: float
     peak_memory_gb: float
@@ -52,7 +58,7 @@ COLUMNS = tuple(field.name for field in fields(Row))
 
 
 def as_csv(rows: Sequence[Row]) -> str:
-    """Rows as CSV lines without the names of the columns; floats keep every bit."""
+    """Rows as CSV lines without the names of the columns; floats keep every bit, None is empty."""
     buffer = io.StringIO()
     csv.writer(buffer, lineterminator="\n").writerows(asdict(row).values() for row in rows)
     return buffer.getvalue()
@@ -61,9 +67,14 @@ def as_csv(rows: Sequence[Row]) -> str:
 def from_csv(text: str) -> list[Row]:
     """The inverse of :func:`as_csv`."""
     return [
-        Row(step=int(step), **dict(zip(COLUMNS[1:], map(float, values), strict=True)))
+        Row(step=int(step), **dict(zip(COLUMNS[1:], map(number, values), strict=True)))  # type: ignore[arg-type]
         for step, *values in csv.reader(io.StringIO(text))
     ]
+
+
+def number(text: str) -> float | None:
+    """A number of a row; nothing, where it is unknown."""
+    return float(text) if text else None
 
 
 class Journal:
@@ -96,7 +107,7 @@ def read_journal(path: str | Path) -> tuple[dict[str, npt.NDArray[Any]], dict[st
     """Read a journal, also one that is still being written.
 
     Returns:
-        The columns (``step`` int64, all others float64) and the header.
+        The columns (``step`` int64, all others float64, NaN where empty) and the header.
 
     Raises:
         UserError: if the file is missing or is not a journal.

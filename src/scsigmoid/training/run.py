@@ -15,6 +15,8 @@ PRACTICAL = (
     "checkpoint_every",
     "keep_checkpoints",
     "threads",
+    "workers",
+    "deterministic",
 )
 
 

@@ -14,6 +14,7 @@ from scsigmoid.model.encoder import Encoder
 from scsigmoid.seeds import derive
 from scsigmoid.training.batches import Batch
 from scsigmoid.training.optimiser import learning_rate, make_optimiser
+from scsigmoid.training.processes import Processes
 
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
@@ -25,19 +26,15 @@ IGNORED = -100
 
 @dataclass(frozen=True)
 class StepResult:
-    """What a step measured; the tensors are scalars on the device, so reading them waits for it.
+    """What a step measured; scalars on the device, so reading them waits for it.
 
     Attributes:
         loss: mean cross-entropy over the masked genes of the global batch.
         gradient_norm: L2 norm of the whole gradient before clipping.
-        cells: cells of the global batch.
-        tokens: its tokens, [CLS] included.
     """
 
     loss: Tensor
     gradient_norm: Tensor
-    cells: int
-    tokens: int
 
 
 def summed_loss(
@@ -88,8 +85,23 @@ class Trainer:
     """
 
     def __init__(
-        self, encoder: Encoder, training: Training, seed: int, device: torch.device
+        self,
+        encoder: Encoder,
+        training: Training,
+        seed: int,
+        device: torch.device,
+        processes: Processes | None = None,
     ) -> None:
+        """Move the encoder to the device.
+
+        Args:
+            encoder: the model, with the same weights in all processes.
+            training: the run's settings.
+            seed: the run's seed.
+            device: where to compute.
+            processes: those that share each global batch; this one alone if None.
+        """
+        self.processes = processes or Processes(device=device)
         self.encoder = encoder.to(device).train()
         self.optimiser = make_optimiser(encoder, training)
         self.training = training
@@ -118,7 +130,7 @@ class Trainer:
         mask = self.encoder.mask(embedded, batch.cu_seqlens)
         return self._summed_loss(self.encoder, embedded, mask, batch)
 
-    def step(self, step: int, batches: Sequence[Batch]) -> StepResult:
+    def step(self, step: int, batches: Sequence[Batch], masked: int | None = None) -> StepResult:
         """Take one optimiser step on a global batch.
 
         The loss is the mean over all masked genes of the global batch, so that its gradient does
@@ -127,37 +139,43 @@ class Trainer:
 
         Args:
             step: counted from 1; sets the learning rate and the dropout.
-            batches: the global batch's micro-batches.
+            batches: the micro-batches of this process.
+            masked: masked genes of the global batch; those of ``batches`` if None.
         """
         for group in self.optimiser.param_groups:
             group["lr"] = learning_rate(step, self.training)
-        # Dropout depends on the step alone, so a resumed run repeats an uninterrupted one.
-        torch.manual_seed(derive(self.seed, "dropout", step))
+        # Dropout depends on step and process alone: a resumed run repeats an uninterrupted one.
+        torch.manual_seed(derive(self.seed, "dropout", step, self.processes.rank))
         self.optimiser.zero_grad(set_to_none=True)
-        masked = max(1, sum(len(batch.masked) for batch in batches))
+        if masked is None:
+            masked = sum(len(batch.masked) for batch in batches)
         loss = torch.zeros((), device=self.device)
         for batch in batches:
             with autocast(self.device):
-                part = self.summed_loss(batch.to(self.device)) / masked
+                part = self.summed_loss(batch.to(self.device)) / max(1, masked)
             part.backward()
             loss += part.detach()
         gradients = [p.grad for p in self._parameters if p.grad is not None]
+        self.processes.sum([*gradients, loss])
         norm = get_total_norm(gradients)
         if self.training.clipping is not None:
             clip_grads_with_norm_(self._parameters, self.training.clipping, norm)
         self.optimiser.step()
-        return StepResult(
-            loss=loss,
-            gradient_norm=norm,
-            cells=sum(len(batch.cells) for batch in batches),
-            tokens=sum(len(batch.tokens) for batch in batches),
-        )
+        return StepResult(loss=loss, gradient_norm=norm)
 
-    def attention_score_max(self, batch: Batch) -> float:
-        """Largest attention score of the first layer over a batch, in training's precision."""
-        batch = batch.to(self.device)
+    def attention_score_max(self, batches: Sequence[Batch]) -> float:
+        """Largest attention score of the first layer over a global batch, in training's precision.
+
+        Args:
+            batches: the micro-batches of this process.
+        """
+        largest = torch.zeros((), device=self.device)
         with torch.no_grad(), autocast(self.device):
-            score = self.encoder.attention_score_max(
-                batch.tokens, batch.positions, batch.cu_seqlens
-            )
-        return float(score)
+            for batch in batches:
+                batch = batch.to(self.device)
+                score = self.encoder.attention_score_max(
+                    batch.tokens, batch.positions, batch.cu_seqlens
+                )
+                # Unlike torch.fmax, this keeps NaN.
+                largest = torch.maximum(largest, score.float())
+        return float(self.processes.largest(largest))

@@ -24,7 +24,7 @@ def corpus_source(results: Results, _: Claim) -> str:
         return f"trained on {cells} ({corpus.source}), not on the CellxGene snapshot"
     if corpus.snapshot != paper["snapshot"]:
         return f"the snapshot is of {corpus.snapshot}, the paper's of {paper['snapshot']}"
-    if corpus.maximum_cells is not None or corpus.maximum_file_gb is not None:
+    if (corpus.maximum_cells, corpus.maximum_file_gb, corpus.maximum_gb) != (None, None, None):
         return f"trained on a part of the snapshot ({results.training_cells:,} cells)"
     return ""
 

@@ -8,36 +8,48 @@ from scsigmoid.paper.labels import provider_label
 from scsigmoid.paper.reported import Claim, reported
 from scsigmoid.paper.results import Results
 from scsigmoid.paper.speed import (
-    OURS,
+    PAPER,
     STANDARD,
     Cost,
     costs,
     mean_tflops,
     measured,
     named_context,
+    our_path,
     speed_ups,
 )
 
 KERNEL = ("tables/kernel_speed.csv", "benchmarks/kernel.json")
 THROUGHPUT = ("tables/training_cost.csv", "benchmarks/throughput.json")
 FLASH = ("flash_attention_2", "flash_sigmoid")
+# The paper's kernel; ours stands for it.
+OURS = "triton_sigmoid"
+
+
+def provider_of(results: Results, provider: str) -> str:
+    """The provider that stands for one of the paper: for its own kernel ours does."""
+    return our_path(results) if provider == OURS else provider
 
 
 def timings(results: Results, provider: str) -> list[KernelRow]:
-    """The timings of a provider; ``triton_sigmoid`` of the paper is our kernel.
+    """The timings of a provider at the paper's shapes; ``triton_sigmoid`` is our kernel.
 
-    Where a provider was timed packed and padded, the packed layout counts: it is what the models
-    use, and both count valid tokens only.
+    Where a shape was timed packed and padded, the packed layout counts: it is what the models use,
+    and both count valid tokens only.
     """
-    name = OURS if provider == "triton_sigmoid" else provider
-    found = [row for row in measured(results.kernel) if row.provider == name]
-    packed = [row for row in found if row.layout == "packed"]
-    return packed or found
+    name = provider_of(results, provider)
+    found: dict[tuple[object, ...], KernelRow] = {}
+    for row in measured(results.kernel):
+        if row.provider == name and row.batch in PAPER:
+            kept = found.get(row.shape)
+            if kept is None or kept.layout != "packed":
+                found[row.shape] = row
+    return list(found.values())
 
 
 def untimed(results: Results, provider: str) -> Estimate:
     """A provider that could not run, with its own note."""
-    name = OURS if provider == "triton_sigmoid" else provider
+    name = provider_of(results, provider)
     notes = {row.note for row in results.kernel if row.provider == name and row.note}
     reason = f" ({'; '.join(sorted(notes))})" if notes else ""
     return absent(f"no time of {provider_label(name)}{reason}", *KERNEL)

@@ -10,7 +10,16 @@ from scsigmoid.paper.figures.lengths import thousands
 from scsigmoid.paper.figures.style import DOUBLE, colours, gridded, logarithmic, new_figure, remark
 from scsigmoid.paper.labels import ATTENTIONS, context_label, provider_label
 from scsigmoid.paper.results import Results
-from scsigmoid.paper.speed import OURS, Cost, costs, device_words, named_size, notes, series
+from scsigmoid.paper.speed import (
+    OURS,
+    Cost,
+    costs,
+    device_words,
+    in_panel,
+    named_size,
+    notes,
+    series,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,11 +28,22 @@ if TYPE_CHECKING:
 PASSES = ("forward", "backward")
 # Blues are sigmoid attention, warm colours softmax: shade and marker tell providers apart.
 SHADES = {
-    "sigmoid": ("#0072B2", "#56B4E9", "#00476f", "#9fd3f2", "#3b8ea5"),
-    "softmax": ("#D55E00", "#E69F00", "#8c3b00", "#CC79A7", "#b8a000", "#7a4a6a"),
+    "sigmoid": ("#0072B2", "#56B4E9", "#00476f", "#9fd3f2", "#3b8ea5", "#009E73"),
+    "softmax": ("#D55E00", "#E69F00", "#8c3b00", "#CC79A7", "#b8a000", "#7a4a6a", "#f2b48c"),
 }
 MARKERS = "osD^vp<>*"
 Panels = dict[tuple[float, int, str], "Axes"]
+
+
+def drawn(results: Results) -> dict[tuple[str, str], list[KernelRow]]:
+    """The series of the figures: of our kernels the packed layout, and one exact sigmoid.
+
+    The tables have the rest.
+    """
+    found = series(results)
+    exact = [path for path in (f"{path}_accurate" for path in OURS) if (path, "") in found]
+    left_out = {*((path, "padded") for path in OURS), *((path, "") for path in exact[1:])}
+    return {key: rows for key, rows in found.items() if key not in left_out}
 
 
 def looks(
@@ -47,12 +67,12 @@ def looks(
 
 def ordered(found: dict[tuple[str, str], list[KernelRow]]) -> list[tuple[str, str]]:
     """Ours first, then the sigmoid kernels, then softmax, each in the order of the file."""
-    return sorted(found, key=lambda key: (key[0] != OURS, found[key][0].attention))
+    return sorted(found, key=lambda key: (key[0] not in OURS, found[key][0].attention))
 
 
 def panels(results: Results, figure: "Figure") -> Panels:
     """Rows: padding, then head dimension; columns: forward, backward (as in the paper)."""
-    timings = [timing for rows in series(results).values() for timing in rows]
+    timings = [timing for rows in drawn(results).values() for timing in rows]
     levels = sorted({timing.padding for timing in timings})
     dimensions = sorted({timing.head_dimension for timing in timings})
     rows = [(padding, dimension) for padding in levels for dimension in dimensions]
@@ -76,16 +96,14 @@ def timings_of(
 ) -> list[KernelRow]:
     """The timings of one panel, by length."""
     chosen = [
-        row
-        for row in rows
-        if (row.padding, row.head_dimension, row.direction) == (padding, dimension, direction)
+        row for row in rows if in_panel(row, padding, direction) and row.head_dimension == dimension
     ]
     return sorted(chosen, key=lambda row: row.length)
 
 
 def tflops(results: Results) -> "Figure":
     """Bars of TFLOPS with their intervals, one panel a head dimension, padding and pass."""
-    found = series(results)
+    found = drawn(results)
     look = looks(found)
     lengths = sorted({timing.length for rows in found.values() for timing in rows})
     figure = new_figure(DOUBLE, 7.6)
@@ -98,6 +116,8 @@ def tflops(results: Results) -> "Figure":
             lows = np.array([row.tflops_low for row in rows])
             highs = np.array([row.tflops_high for row in rows])
             places = np.array([lengths.index(row.length) for row in rows], dtype=float)
+            if not rows:
+                continue
             axes.bar(
                 places + (index - (len(look) - 1) / 2) * width,
                 values,
@@ -110,14 +130,14 @@ def tflops(results: Results) -> "Figure":
         axes.set_xticks(range(len(lengths)), [context_label(length) for length in lengths])
         if direction == PASSES[0]:
             axes.set_ylabel("TFLOPS")
-    legend(figure, grid)
+    legend(figure, grid, look)
     remark(figure, benchmark_note(results), interval_note(results, "Bars"))
     return figure
 
 
 def latency(results: Results) -> "Figure":
     """Lines of milliseconds with shaded intervals, one panel a head dimension, padding and pass."""
-    found = series(results)
+    found = drawn(results)
     look = looks(found)
     lengths = sorted({timing.length for rows in found.values() for timing in rows})
     figure = new_figure(DOUBLE, 7.6)
@@ -125,6 +145,8 @@ def latency(results: Results) -> "Figure":
     for (padding, dimension, direction), axes in grid.items():
         for key, style in look.items():
             rows = timings_of(found[key], padding, dimension, direction)
+            if not rows:
+                continue
             places = [row.length for row in rows]
             axes.fill_between(
                 places,
@@ -148,14 +170,20 @@ def latency(results: Results) -> "Figure":
         logarithmic(axes)
         if direction == PASSES[0]:
             axes.set_ylabel("Milliseconds")
-    legend(figure, grid)
+    legend(figure, grid, look)
     remark(figure, benchmark_note(results), interval_note(results, "Shaded"))
     return figure
 
 
-def legend(figure: "Figure", grid: Panels) -> None:
-    """One legend above all panels."""
-    handles, labels = next(iter(grid.values())).get_legend_handles_labels()
+def legend(figure: "Figure", grid: Panels, look: dict[tuple[str, str], dict[str, str]]) -> None:
+    """One legend above all panels: what any of them shows."""
+    shown = {
+        label: handle
+        for axes in grid.values()
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    labels = [style["label"] for style in look.values() if style["label"] in shown]
+    handles = [shown[label] for label in labels]
     figure.legend(handles, labels, loc="outside upper center", ncols=min(len(labels), 4))
 
 

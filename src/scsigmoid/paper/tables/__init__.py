@@ -6,7 +6,7 @@ from pathlib import Path
 from scsigmoid.config.check import nearest
 from scsigmoid.errors import UserError
 from scsigmoid.paper.results import Results
-from scsigmoid.paper.tables import mmd, quality, setup, speed
+from scsigmoid.paper.tables import cost, mmd, quality, ratios, setup, speed
 from scsigmoid.paper.tables.writing import Table, write_table
 
 TABLES: dict[str, Callable[[Results], Table]] = {
@@ -16,7 +16,8 @@ TABLES: dict[str, Callable[[Results], Table]] = {
     "validation_loss": quality.validation_loss,
     "scib": quality.scib,
     "kernel_speed": speed.kernel_speed,
-    "training_cost": speed.training_cost,
+    "kernel_ratios": ratios.kernel_ratios,
+    "training_cost": cost.training_cost,
 }
 
 

@@ -1,58 +1,77 @@
-"""Speed: the attention kernel (fig:tflops) and training (fig:throughput)."""
+"""Speed of the attention kernels (fig:tflops)."""
 
 import math
 from collections.abc import Sequence
 
-from scsigmoid.benchmarks.rows import KernelRow
-from scsigmoid.paper.labels import context_label, provider_label
+from scsigmoid.benchmarks.rows import KernelRow, Shape
+from scsigmoid.paper.labels import provider_label
 from scsigmoid.paper.reported import reported
 from scsigmoid.paper.results import Results
 from scsigmoid.paper.speed import (
+    CELLS,
+    PAPER,
     STANDARD,
-    costs,
     device_words,
     mean_tflops,
     notes,
     series,
     speed_ups,
 )
-from scsigmoid.paper.tables.writing import DASH, TIMES, Cell, Table, fixed, interval
+from scsigmoid.paper.tables.writing import (
+    DASH,
+    TIMES,
+    Cell,
+    Table,
+    fixed,
+    interval,
+    significant,
+)
 
 PASSES = ("forward", "backward")
 
 
 def kernel_speed(results: Results) -> Table:
     """TFLOPS by shape and provider, speed-ups over standard PyTorch attention, padding's cost."""
-    found = series(results)
-    shapes = sorted({timing.shape for timings in found.values() for timing in timings})
+    found = series(results, (*PAPER, *CELLS))
+    every = sorted({timing.shape for timings in found.values() for timing in timings})
+    shapes = [shape for shape in every if shape.batch in PAPER]
     rows: list[list[Cell]] = []
-    for padding in sorted({shape[0] for shape in shapes}):
+    for padding in sorted({shape.padding for shape in shapes}):
         for direction in PASSES:
             rows.append([Cell(f"TFLOPS, {direction}, {padding * 100:g} % padding")])
             rows += [
                 shape_row(shape, found)
                 for shape in shapes
-                if shape[0] == padding and shape[3] == direction
+                if (shape.padding, shape.direction) == (padding, direction)
             ]
             rows.append(speed_up_row(found, padding, direction))
     rows.append([Cell("Decrease of the mean TFLOPS by padding")])
     rows += [padding_row(found, direction) for direction in PASSES]
+    for direction in PASSES:
+        cells = [one for one in every if one.batch in CELLS and one.direction == direction]
+        if cells:
+            rows.append([Cell(f"TFLOPS, {direction}, {cells_words(results)}")])
+            rows += [shape_row(shape, found) for shape in cells]
     machine = device_words(results.machine("kernel"))
     confidence = results.config.benchmarks.kernel.confidence * 100
     return Table(
         caption=f"Speed of the attention kernels on {machine}. TFLOPS of each shape (higher is "
         "better), the fastest in bold, and the mean speed-up over standard PyTorch attention with "
-        f"its range. The CSV has the times and their {confidence:g} % intervals.",
+        "its range. Padding: lengths lie uniformly between that share below the length and the "
+        f"length. The CSV has the times and their {confidence:g} % intervals, the operations "
+        "that each kernel runs, and the time of a call from Python.",
         columns=(
             "attention",
             "provider",
             "layout",
             "pass",
+            "batch",
             "head_dimension",
             "heads",
             "length",
             "sequences",
             "padding",
+            "tokens",
             "dtype",
             "device",
             "milliseconds",
@@ -61,16 +80,51 @@ def kernel_speed(results: Results) -> Table:
             "tflops",
             "tflops_low",
             "tflops_high",
+            "executed_tflops",
             "speed_up_over_pytorch",
             "paper_tflops",
+            "timing",
+            "call_milliseconds",
+            "iterations",
+            "checked",
+            "relative_error",
+            "clock_mhz",
+            "power_w",
             "note",
         ),
         records=[record(timing, found) for timing in results.kernel],
         header=(f"Head dimension {TIMES} length", *(series_label(key, found) for key in found)),
         rows=rows,
         align="l" + "c" * len(found),
-        notes=notes(results.kernel),
+        notes=[*conditions(results.kernel), *notes(results.kernel)],
     )
+
+
+def cells_words(results: Results) -> str:
+    """What the batches beside the paper's shapes are."""
+    ends = {
+        (timing.batch, timing.sequences, timing.length)
+        for timing in results.kernel
+        if timing.batch in CELLS
+    }
+    return " and ".join(
+        f"{sequences} sequences of "
+        + (f"cells' lengths, up to {length:,}" if batch == CELLS[0] else f"{length:,} tokens each")
+        for batch, sequences, length in sorted(ends, key=lambda end: CELLS.index(end[0]))
+    )
+
+
+def conditions(rows: Sequence[KernelRow]) -> list[str]:
+    """Clock and power of the GPU, as seen while the shapes were timed; nothing without a GPU."""
+    found = []
+    for name, unit, values in (
+        ("clock", "MHz", [row.clock_mhz for row in rows]),
+        ("power", "W", [row.power_w for row in rows]),
+    ):
+        seen = [value for value in values if not math.isnan(value)]
+        if seen:
+            found.append(f"{name} {min(seen):,.0f} to {max(seen):,.0f} {unit}")
+    return [f"Medians while each group of shapes was timed: {', '.join(found)}."] if found else []
 
 
 def series_label(key: tuple[str, str], found: dict[tuple[str, str], list[KernelRow]]) -> str:
@@ -80,9 +134,7 @@ def series_label(key: tuple[str, str], found: dict[tuple[str, str], list[KernelR
     return provider_label(provider) + (f", {layout}" if several else "")
 
 
-def shape_row(
-    shape: tuple[float, int, int, str], found: dict[tuple[str, str], list[KernelRow]]
-) -> list[Cell]:
+def shape_row(shape: Shape, found: dict[tuple[str, str], list[KernelRow]]) -> list[Cell]:
     """TFLOPS of every series at one shape."""
     values = []
     for timings in found.values():
@@ -91,7 +143,7 @@ def shape_row(
     best = max((value for value in values if not math.isnan(value)), default=math.nan)
     digits = significant(best)
     return [
-        Cell(f"{shape[1]} {TIMES} {shape[2]:,}"),
+        Cell(f"{shape.head_dimension} {TIMES} {shape.length:,}"),
         *(Cell(fixed(value, digits), bold=value == best) for value in values),
     ]
 
@@ -118,7 +170,7 @@ def padding_row(found: dict[tuple[str, str], list[KernelRow]], direction: str) -
     """Decrease of the mean TFLOPS from no padding to the most padding, in percent."""
     cells = [Cell(direction.capitalize())]
     for timings in found.values():
-        levels = sorted({timing.padding for timing in timings})
+        levels = sorted({timing.padding for timing in timings if timing.batch in PAPER})
         if len(levels) < 2:
             cells.append(Cell(DASH))
             continue
@@ -133,22 +185,24 @@ def record(timing: KernelRow, found: dict[tuple[str, str], list[KernelRow]]) -> 
     base = {row.shape: row.milliseconds for row in standard(found)}.get(timing.shape, math.nan)
     paper = reported()["tflops"]
     peak = paper["shape"]
-    at_peak = (timing.padding, timing.head_dimension, timing.length) == (
-        peak["padding"],
-        peak["head_dimension"],
-        peak["length"],
-    )
+    at_peak = timing.batch in PAPER and (
+        timing.padding,
+        timing.head_dimension,
+        timing.length,
+    ) == (peak["padding"], peak["head_dimension"], peak["length"])
     theirs = paper.get(timing.provider, {}).get(timing.direction) if at_peak else None
     return (
         timing.attention,
         timing.provider,
         timing.layout,
         timing.direction,
+        timing.batch,
         timing.head_dimension,
         timing.heads,
         timing.length,
         timing.sequences,
         timing.padding,
+        timing.tokens,
         timing.dtype,
         timing.device,
         timing.milliseconds,
@@ -157,105 +211,15 @@ def record(timing: KernelRow, found: dict[tuple[str, str], list[KernelRow]]) -> 
         timing.tflops,
         timing.tflops_low,
         timing.tflops_high,
+        timing.executed_tflops,
         base / timing.milliseconds,
         theirs,
+        timing.timing,
+        timing.call_milliseconds,
+        timing.iterations,
+        timing.checked,
+        timing.relative_error,
+        timing.clock_mhz,
+        timing.power_w,
         timing.note,
     )
-
-
-def training_cost(results: Results) -> Table:
-    """GPU-hours of every size and context with both attentions, the paper's beside ours."""
-    paper = {(row["size"], row["context"]): row for row in reported()["gpu_hours"]}
-    found = costs(results)
-    rows = []
-    for cost in found:
-        theirs = paper.get((cost.size, cost.context))
-        arms = (cost.sigmoid, cost.softmax)
-        low, high = cost.saved_interval
-        best = min(arms, key=lambda arm: arm.gpu_hours)
-        rows.append(
-            [
-                Cell(cost.size),
-                Cell(f"{cost.sigmoid.parameters / 1e6:,.3g}M"),
-                Cell(context_label(cost.context)),
-                *(
-                    Cell(
-                        interval(
-                            arm.gpu_hours,
-                            arm.gpu_hours_low,
-                            arm.gpu_hours_high,
-                            significant(arm.gpu_hours),
-                        ),
-                        bold=arm is best,
-                    )
-                    for arm in arms
-                ),
-                Cell(f"{interval(cost.saved, low, high, 1)} %"),
-                Cell(f"{theirs['sigmoid']:,} / {theirs['softmax']:,}" if theirs else DASH),
-                Cell(f"{theirs['saved']} %" if theirs else DASH),
-            ]
-        )
-    cells = results.config.benchmarks.throughput.projected_cells
-    confidence = f"{results.config.benchmarks.throughput.confidence * 100:g} %"
-    machine = device_words(results.machine("throughput"))
-    return Table(
-        caption=f"Training cost on {machine}. Hours of one device for {cells / 1e6:,.1f} million "
-        f"cells, projected from the measured throughput, with {confidence} intervals; the lower in "
-        "bold.",
-        columns=(
-            "size",
-            "parameters",
-            "context",
-            "attention",
-            "backend",
-            "layout",
-            "device",
-            "cells_per_second",
-            "gpu_hours",
-            "gpu_hours_low",
-            "gpu_hours_high",
-            "readings",
-            "projected_cells",
-            "paper_gpu_hours",
-            "note",
-        ),
-        records=[
-            (
-                row.size,
-                row.parameters,
-                row.context,
-                row.attention,
-                row.backend,
-                row.layout,
-                row.device,
-                row.cells_per_second,
-                row.gpu_hours,
-                row.gpu_hours_low,
-                row.gpu_hours_high,
-                row.readings,
-                row.projected_cells,
-                paper.get((row.size, row.context), {}).get(row.attention),
-                row.note,
-            )
-            for row in results.throughput
-        ],
-        header=(
-            "Size",
-            "Parameters",
-            "Context",
-            "Sigmoid",
-            "Softmax",
-            "Saved by sigmoid",
-            "Sigmoid / softmax in the paper",
-            "Saved in the paper",
-        ),
-        rows=rows,
-        align="lrrccccc",
-        latex_columns=(0, 1, 2, 3, 4, 5),
-        notes=notes(results.throughput),
-    )
-
-
-def significant(value: float) -> int:
-    """Digits after the point that leave at least three significant ones."""
-    return max(0, 2 - math.floor(math.log10(value))) if value > 0 else 0

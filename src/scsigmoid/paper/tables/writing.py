@@ -210,3 +210,8 @@ def interval(value: float, low: float, high: float, digits: int) -> str:
 def plus_minus(value: float, low: float, high: float, digits: int) -> str:
     """``2.526 ± 0.001``, the half width of the interval."""
     return f"{fixed(value, digits)} ± {fixed((high - low) / 2, digits)}"
+
+
+def significant(value: float) -> int:
+    """Digits after the point that leave at least three significant ones."""
+    return max(0, 2 - math.floor(math.log10(value))) if value > 0 else 0

@@ -1,0 +1,98 @@
+"""Token stores of simulated cells with the paper's lengths: for benchmarks and trial runs.
+
+A cell is of one of a few types.  Each type has an order of all genes, its own for the most part;
+a cell holds the first ones of it, some missing and the ranks blurred.  So a model has something
+to learn, and nothing of biology is meant.
+"""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from scsigmoid.config.schema import ThroughputBenchmark
+from scsigmoid.seeds import derive
+from scsigmoid.tokens.store import store_schema
+from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
+from scsigmoid.tokens.writing import write_store
+
+SHORTEST, LONGEST = 200, 16_000
+TYPES = 32
+CELLS_A_BATCH = 1024
+# Of the first genes of its type's order, a cell lacks this share; its ranks are off by about that.
+MISSING = 0.3
+BLUR = 0.1
+
+
+def write_simulated_tokens(
+    folder: Path, settings: ThroughputBenchmark, cells: int, longest: int, seed: int
+) -> None:
+    """Write ``tokens/`` and ``vocabulary.parquet``, as training takes them.
+
+    Args:
+        folder: where to.
+        settings: size of the vocabulary and distribution of the lengths.
+        cells: how many.
+        longest: genes of a cell at most.
+        seed: of everything that is drawn.
+    """
+    size = settings.vocabulary
+    names = (*SPECIAL, *(f"SIMULATED{gene:06d}" for gene in range(size - len(SPECIAL))))
+    vocabulary = Vocabulary(names, names, np.full(size, cells), np.ones(size))
+    vocabulary.write(folder / "vocabulary.parquet")
+    write_store(
+        folder / "tokens",
+        simulated_cells(settings, cells, longest, seed),
+        vocabulary=vocabulary.fingerprint,
+        vocabulary_size=size,
+        maximum_length=longest,
+        shard_cells=cells,
+        simulated=True,
+        label="",
+    )
+
+
+def simulated_cells(
+    settings: ThroughputBenchmark, cells: int, longest: int, seed: int
+) -> Iterator[pa.RecordBatch]:
+    """Cells in the columns of a token store; lengths are log-normal, as in Fig. 1."""
+    schema = store_schema(settings.vocabulary)
+    generator = np.random.default_rng(derive(seed, "simulated tokens"))
+    genes = settings.vocabulary - len(SPECIAL)
+    common = generator.normal(size=genes)
+    orders = [np.argsort(common + 2 * generator.normal(size=genes)) for _ in range(TYPES)]
+    middle, sigma = math.log(settings.median_length), settings.sigma_length
+    most = min(LONGEST, int(genes * (1 - MISSING)))
+    for start in range(0, cells, CELLS_A_BATCH):
+        count = min(CELLS_A_BATCH, cells - start)
+        drawn = np.rint(generator.lognormal(middle, sigma, count))
+        expressed = np.clip(drawn, min(SHORTEST, most), most).astype(np.int32)
+        types = generator.integers(TYPES, size=count)
+        tokens = [
+            len(SPECIAL) + ranked(orders[kind], number, generator)[:longest]
+            for kind, number in zip(types.tolist(), expressed.tolist(), strict=True)
+        ]
+        offsets = np.cumsum([0, *map(len, tokens)], dtype=np.int32)
+        ids = pa.array(np.concatenate(tokens)).cast(schema.field("input_ids").type.value_type)
+        columns = {
+            "input_ids": pa.ListArray.from_arrays(offsets, ids),
+            "length": np.diff(offsets),
+            "genes": expressed,
+            "cell": np.arange(start, start + count),
+            "cell_type": pa.array([f"type {kind}" for kind in types]),
+            "is_primary": pa.array([True] * count),
+        }
+        blank = pa.array([""] * count)
+        yield pa.RecordBatch.from_arrays(
+            [pa.array(columns.get(field.name, blank)).cast(field.type) for field in schema],
+            schema=schema,
+        )
+
+
+def ranked(order: np.ndarray, number: int, generator: np.random.Generator) -> np.ndarray:
+    """The ``number`` genes of a cell, in the order of their ranks."""
+    first = math.ceil(number / (1 - MISSING))
+    kept = np.sort(generator.permutation(first)[:number])
+    return order[kept[np.argsort(kept + generator.normal(scale=BLUR * first, size=number))]]

@@ -1,0 +1,132 @@
+"""The softmax attention kernels that are compared.
+
+Each function makes the kernel for a batch, with all that does not belong into the timing.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from scsigmoid.attention import softmax_attention
+from scsigmoid.benchmarks.inputs import Inputs
+from scsigmoid.benchmarks.sigmoid_kernels import Kernel, imported, needs_gpu
+
+
+def standard_softmax(inputs: Inputs) -> Kernel:
+    """Softmax attention in plain PyTorch: the n x n matrix in memory."""
+    padding = ~inputs.valid[:, None, None, :] if inputs.case.uneven else None
+
+    def kernel(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        scores = q @ k.mT * inputs.case.head_dimension**-0.5
+        if padding is not None:
+            scores = scores.masked_fill(padding, -math.inf)
+        return torch.softmax(scores, dim=-1) @ v
+
+    return kernel
+
+
+def sdpa_packed(inputs: Inputs) -> Kernel:
+    """Torch's SDPA, one sequence after the other: what models use on a CPU."""
+    longest = max(inputs.case.lengths)
+    return lambda q, k, v: softmax_attention(q, k, v, inputs.cu_seqlens, longest, backend="sdpa")
+
+
+def flash_2(inputs: Inputs) -> Kernel:
+    """FlashAttention-2 as torch's SDPA calls it."""
+    needs_gpu(inputs)
+    return sdpa_with("FLASH_ATTENTION", None)
+
+
+def flash_2_packed(inputs: Inputs) -> Kernel:
+    """FlashAttention-2 for sequences of any length: torch's ``varlen_attn``."""
+    needs_gpu(inputs)
+    return sdpa_packed(inputs)
+
+
+def flash_3(inputs: Inputs) -> Kernel:
+    """FlashAttention-3, from its own package."""
+    needs_gpu(inputs)
+    package = imported("flash_attn_interface")
+    bounds, longest = inputs.cu_seqlens, max(inputs.case.lengths)
+
+    def kernel(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return first(package.flash_attn_varlen_func(q, k, v, bounds, bounds, longest, longest))
+
+    return kernel
+
+
+def flash_4(inputs: Inputs) -> Kernel:
+    """FlashAttention-4, from its own package."""
+    needs_gpu(inputs)
+    package = imported("flash_attn.cute")
+    bounds = inputs.cu_seqlens
+
+    def kernel(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return first(
+            package.flash_attn_varlen_func(q, k, v, cu_seqlens_q=bounds, cu_seqlens_k=bounds)
+        )
+
+    return kernel
+
+
+def first(found: Tensor | tuple[Tensor, ...]) -> Tensor:
+    """The output, which some versions return together with the row sums."""
+    return found[0] if isinstance(found, tuple) else found
+
+
+def cudnn(inputs: Inputs) -> Kernel:
+    """cuDNN's attention as torch's SDPA calls it; padding is a mask, which it does not skip."""
+    needs_gpu(inputs)
+    mask = inputs.valid[:, None, None, :] if inputs.case.uneven else None
+    return sdpa_with("CUDNN_ATTENTION", mask)
+
+
+def cudnn_packed(inputs: Inputs) -> Kernel:
+    """cuDNN's attention for sequences of any length: torch's SDPA of nested tensors."""
+    needs_gpu(inputs)
+    attend = sdpa_with("CUDNN_ATTENTION", None)
+    bounds, lengths = inputs.cu_seqlens, inputs.case.lengths
+
+    def nested(x: Tensor) -> Tensor:
+        return torch.nested.nested_tensor_from_jagged(
+            x, bounds, min_seqlen=min(lengths), max_seqlen=max(lengths)
+        ).transpose(1, 2)
+
+    return lambda q, k, v: attend(nested(q), nested(k), nested(v)).transpose(1, 2).values()
+
+
+def sdpa_with(backend: str, mask: Tensor | None) -> Kernel:
+    """Torch's SDPA with one backend and no other."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    choice = getattr(SDPBackend, backend)
+
+    def kernel(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        with sdpa_kernel(choice):
+            return scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+    return kernel
+
+
+def flex(inputs: Inputs) -> Kernel:
+    """FlexAttention with a padding mask, made once: the paper's softmax models."""
+    needs_gpu(inputs)
+    from torch._functorch import config
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    # Its backward pass would overwrite what the forward pass saved, and run once only.
+    config.donated_buffer = False
+    case, lengths = inputs.case, inputs.lengths
+    mask = None
+    if case.uneven:
+
+        def attends(sequence: Tensor, head: Tensor, row: Tensor, column: Tensor) -> Tensor:
+            return (column < lengths[sequence]) & (row < lengths[sequence])
+
+        mask = create_block_mask(
+            attends, case.sequences, None, case.length, case.length, device=lengths.device
+        )
+    compiled = torch.compile(flex_attention, dynamic=False)
+    return lambda q, k, v: compiled(q, k, v, block_mask=mask)

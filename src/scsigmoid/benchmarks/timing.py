@@ -1,0 +1,161 @@
+"""How one run of a kernel is timed: on the clock, by a GPU's events, or as a CUDA graph."""
+
+import math
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from scsigmoid.benchmarks.sigmoid_kernels import Kernel
+from scsigmoid.training.devices import synchronise
+
+# A GPU is kept busy for about 0.2 ms before what is timed, so that this is queued behind it and the
+# time between launches is not counted.
+QUEUE_CYCLES = 400_000
+# A graph is replayed so often in a row that a reading takes this long, and at most so often: what
+# lies between two replays, some microseconds, then counts little.
+LEAST_MS = 1.0
+MOST_REPLAYS = 10
+# Runs before a graph is captured: choices among configurations are made, workspaces exist.
+WARM_RUNS = 3
+
+Results = tuple[Tensor, tuple[Tensor, ...]]
+
+
+class Timer(Protocol):
+    """A kernel with its inputs, ready to be timed.
+
+    Attributes:
+        how: ``clock``, ``events`` or ``graph``.
+    """
+
+    how: str
+
+    def once(self) -> tuple[float, float]:
+        """Milliseconds of a forward and of a backward pass."""
+
+    def results(self) -> Results:
+        """Output, and gradients of q, k and v, of what is timed."""
+
+
+class Clocked:
+    """One call after the other, by the clock, from idle to done: on a GPU the launch counts."""
+
+    how = "clock"
+
+    def __init__(self, kernel: Kernel, tensors: list[Tensor], device: torch.device) -> None:
+        self.kernel, self.tensors, self.device = kernel, tensors, device
+
+    def once(self) -> tuple[float, float]:
+        q, k, v, gradient = self.tensors
+        synchronise(self.device)
+        begin = time.perf_counter()
+        output = self.kernel(q, k, v)
+        synchronise(self.device)
+        middle = time.perf_counter()
+        torch.autograd.grad(output, (q, k, v), gradient)
+        synchronise(self.device)
+        end = time.perf_counter()
+        return (middle - begin) * 1e3, (end - middle) * 1e3
+
+    def results(self) -> Results:
+        return passes(self.kernel, self.tensors)
+
+
+class Queued:
+    """Calls queued behind other work, by the GPU's events."""
+
+    how = "events"
+
+    def __init__(self, kernel: Kernel, tensors: list[Tensor]) -> None:
+        self.kernel, self.tensors = kernel, tensors
+
+    def once(self) -> tuple[float, float]:
+        q, k, v, gradient = self.tensors
+        events = [torch.cuda.Event(enable_timing=True) for _ in range(3)]
+        torch.cuda._sleep(QUEUE_CYCLES)
+        events[0].record()
+        output = self.kernel(q, k, v)
+        events[1].record()
+        torch.autograd.grad(output, (q, k, v), gradient)
+        events[2].record()
+        events[2].synchronize()
+        return events[0].elapsed_time(events[1]), events[1].elapsed_time(events[2])
+
+    def results(self) -> Results:
+        return passes(self.kernel, self.tensors)
+
+
+class Replayed:
+    """Forward and backward pass as CUDA graphs: the GPU's work, without Python's or PyTorch's.
+
+    What the forward pass saves for the backward one stays alive, so that each graph can be replayed
+    alone, any number of times, with the same results.
+
+    Raises:
+        RuntimeError: if the kernel cannot be captured.
+    """
+
+    how = "graph"
+
+    def __init__(self, kernel: Kernel, tensors: list[Tensor]) -> None:
+        q, k, v, gradient = tensors
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(WARM_RUNS):
+                passes(kernel, tensors)
+        torch.cuda.current_stream().wait_stream(side)
+        torch.cuda.synchronize()
+        pool = torch.cuda.graph_pool_handle()
+        self.forward, self.backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.forward, pool=pool):
+            self.output = kernel(q, k, v)
+        with torch.cuda.graph(self.backward, pool=pool):
+            self.gradients = torch.autograd.grad(
+                self.output, (q, k, v), gradient, retain_graph=True
+            )
+        self.replays = tuple(
+            replays_of(milliseconds(graph.replay)) for graph in (self.forward, self.backward)
+        )
+
+    def once(self) -> tuple[float, float]:
+        forward, backward = (
+            milliseconds(graph.replay, count)
+            for graph, count in zip((self.forward, self.backward), self.replays, strict=True)
+        )
+        return forward, backward
+
+    def results(self) -> Results:
+        """What a replay writes over NaN."""
+        for tensor in (self.output, *self.gradients):
+            tensor.detach().fill_(math.nan)
+        self.forward.replay()
+        self.backward.replay()
+        return self.output, self.gradients
+
+
+def replays_of(one: float) -> int:
+    """How often a graph that takes so many milliseconds is replayed for a reading."""
+    return max(1, min(MOST_REPLAYS, math.ceil(LEAST_MS / one)))
+
+
+def milliseconds(launch: Callable[[], None], count: int = 1) -> float:
+    """Mean time of ``count`` launches in a row, by the GPU's events."""
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda._sleep(QUEUE_CYCLES)
+    begin.record()
+    for _ in range(count):
+        launch()
+    end.record()
+    end.synchronize()
+    return begin.elapsed_time(end) / count
+
+
+def passes(kernel: Kernel, tensors: list[Tensor]) -> Results:
+    """Output, and gradients of q, k and v, of one call."""
+    q, k, v, gradient = tensors
+    output = kernel(q, k, v)
+    return output, torch.autograd.grad(output, (q, k, v), gradient)

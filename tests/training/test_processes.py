@@ -1,0 +1,273 @@
+"""Two processes against one, by torchrun and gloo on the CPU."""
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+
+from scsigmoid.cli import main
+from scsigmoid.errors import UserError
+from scsigmoid.model.encoder import Encoder
+from scsigmoid.tokens.store import TokenStore
+from scsigmoid.training import processes as module
+from scsigmoid.training.interruption import STOPPED
+from scsigmoid.training.journal import read_journal
+from scsigmoid.training.loading import GlobalBatches
+from scsigmoid.training.loop import train
+from scsigmoid.training.processes import Processes, buckets, joined
+from scsigmoid.training.run import TrainingRun
+from scsigmoid.training.step import Trainer
+
+# What one of two processes does with the parts that training is made of.
+WORKER = """
+import json, sys
+from pathlib import Path
+import torch
+from pydantic import TypeAdapter
+from scsigmoid.model.encoder import Encoder
+from scsigmoid.tokens.store import TokenStore
+from scsigmoid.training import processes as module
+from scsigmoid.training.loading import GlobalBatches
+from scsigmoid.training.run import TrainingRun
+from scsigmoid.training.step import Trainer
+
+torch.set_num_threads(1)
+output, stores = Path(sys.argv[1]), [Path(p) for p in sys.argv[3:]]
+with module.joined("cpu") as processes:
+    found = {"total": processes.total([processes.rank + 1, 10])}
+    nan = torch.tensor(float("nan") if processes.rank else 5.0)
+    found["nan"] = processes.largest(nan)
+    found["largest"] = processes.largest(torch.tensor(float(processes.rank)))
+    module.BUCKET_BYTES = 40
+    tensors = [torch.full((3, 2), 1.0 + processes.rank), torch.ones(()), torch.arange(30.0)]
+    processes.sum(tensors)
+    found["sums"] = tensors
+    try:
+        processes.in_turn(lambda: {}["missing"] if processes.first else 0)
+    except BaseException as error:
+        found["failed"] = repr(error)
+    for text in sys.argv[2].split("|"):
+        run = TypeAdapter(TrainingRun).validate_json(text)
+        store = TokenStore.open(stores)
+        settings = run.encoder_settings(store.vocabulary_size)
+        batches = GlobalBatches(
+            store, settings, run.training, 42, rank=processes.rank, processes=2
+        )
+        encoder = Encoder(settings).initialise(1)
+        trainer = Trainer(encoder, run.training, 42, torch.device("cpu"), processes)
+        share = batches[1]
+        (masked,) = processes.total([share.masked])
+        score = trainer.attention_score_max(share.micro_batches)
+        result = trainer.step(1, share.micro_batches, masked)
+        found[run.attention] = {
+            "loss": result.loss,
+            "norm": result.gradient_norm,
+            "score": score,
+            "gradients": {name: p.grad for name, p in encoder.named_parameters()},
+        }
+    torch.save(found, output / f"{processes.rank}.pt")
+"""
+
+
+def without_dropout(run: TrainingRun, attention: str) -> TrainingRun:
+    return replace(
+        run,
+        attention=attention,
+        architecture=replace(run.architecture, dropout=0.0),
+        training=replace(run.training, clipping=None, micro_batch_tokens=32),
+    )
+
+
+@pytest.fixture
+def found(run: TrainingRun, corpus: Any, tmp_path: Path) -> list[dict[str, Any]]:
+    """What each of two processes found."""
+    (tmp_path / "worker.py").write_text(WORKER)
+    runs = [without_dropout(run, attention) for attention in ("sigmoid", "softmax")]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    subprocess.run(
+        [
+            *command,
+            tmp_path / "worker.py",
+            tmp_path,
+            "|".join(json.dumps(asdict(each)) for each in runs),
+            *corpus.stores,
+        ],
+        check=True,
+        capture_output=True,
+        timeout=120,
+    )
+    return [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2)]
+
+
+def test_two_processes_have_the_loss_and_gradient_of_one(
+    found: list[dict[str, Any]], run: TrainingRun, corpus: Any
+):
+    for attention in ("sigmoid", "softmax"):
+        alone = without_dropout(run, attention)
+        alone = replace(alone, training=replace(alone.training, micro_batch_tokens=10**6))
+        store = TokenStore.open(corpus.stores)
+        settings = alone.encoder_settings(store.vocabulary_size)
+        encoder = Encoder(settings).initialise(1)
+        trainer = Trainer(encoder, alone.training, 42, torch.device("cpu"))
+        (batch,) = GlobalBatches(store, settings, alone.training, 42)[1].micro_batches
+        score = trainer.attention_score_max([batch])
+        result = trainer.step(1, [batch])
+        for each in found:
+            torch.testing.assert_close(each[attention]["loss"], result.loss)
+            torch.testing.assert_close(each[attention]["norm"], result.gradient_norm)
+            assert each[attention]["score"] == pytest.approx(score, rel=1e-5)
+            for name, parameter in encoder.named_parameters():
+                torch.testing.assert_close(
+                    each[attention]["gradients"][name], parameter.grad, msg=name
+                )
+    # What processes tell each other.
+    for each in found:
+        assert each["total"] == [3, 20]
+        assert torch.isnan(each["nan"])
+        assert each["largest"] == 1.0
+        assert torch.equal(each["sums"][0], torch.full((3, 2), 3.0))
+        assert torch.equal(each["sums"][1], torch.tensor(2.0))
+        assert torch.equal(each["sums"][2], 2 * torch.arange(30.0))
+    # A mistake is reported by the first process alone.
+    assert found[0]["failed"] == "KeyError('missing')"
+    assert found[1]["failed"] == "SystemExit(1)"
+
+
+def command(run: TrainingRun, corpus: Any, output: Path) -> list[str]:
+    """``scsigmoid train`` in two processes."""
+    settings = asdict(run)
+    del settings["model"]
+    return [
+        *("train", "--model", run.model, "--gpus", "2"),
+        *("--tokens", *map(str, corpus.stores), "--vocabulary", str(corpus.vocabulary)),
+        *("--settings", json.dumps({f"models.{run.model}": settings}), "--output", str(output)),
+    ]
+
+
+def in_two(arguments: Sequence[str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "scsigmoid", *arguments], stderr=subprocess.PIPE, text=True
+    )
+
+
+def test_stopped_and_run_again_by_two_and_by_one(run: TrainingRun, corpus: Any, tmp_path: Path):
+    endless = replace(run, training=replace(run.training, steps=10**6, checkpoint_every=10**6))
+    child = in_two(command(endless, corpus, tmp_path / "two"))
+    journal = tmp_path / "two/journal.csv"
+    for _ in range(2400):
+        if journal.is_file() and len(journal.read_text().splitlines()) > 30:
+            break
+        time.sleep(0.05)
+    child.send_signal(signal.SIGUSR1)
+    _, errors = child.communicate(timeout=60)
+    assert child.returncode == STOPPED, errors
+    assert errors.count("stopped by SIGUSR1 after step ") == 1
+    assert "Traceback" not in errors
+    step = int(errors.split("after step ")[1].split(";")[0])
+    for name in ("one", "whole"):
+        (tmp_path / name / "checkpoints").mkdir(parents=True)
+    for path in (tmp_path / "two/checkpoints").iterdir():
+        (tmp_path / "one/checkpoints" / path.name).write_bytes(path.read_bytes())
+
+    finite = replace(run, training=replace(run.training, steps=step + 10))
+    children = [in_two(command(finite, corpus, tmp_path / name)) for name in ("two", "whole")]
+    assert [child.wait(timeout=120) for child in children] == [0, 0]
+    models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("two", "whole")]
+    assert models[0] == models[1]
+    (two, header), (whole, _) = (
+        read_journal(tmp_path / name / "journal.csv") for name in ("two", "whole")
+    )
+    assert header["processes"] == "2"
+    for name in ("step", "loss", "gradient_norm", "attention_score_max"):
+        np.testing.assert_array_equal(two[name], whole[name])
+
+    # Another number of processes goes on with the same cells; dropout alone draws differently.
+    train(finite, corpus.stores, corpus.vocabulary, tmp_path / "one")
+    one, header = read_journal(tmp_path / "one/journal.csv")
+    assert header["processes"] == "1"
+    before = one["step"] <= step
+    np.testing.assert_array_equal(one["loss"][before], two["loss"][before])
+    np.testing.assert_array_equal(one["step"], two["step"])
+    np.testing.assert_allclose(one["loss"], two["loss"], rtol=0.02)
+
+
+def test_a_mistake_is_one_line(
+    run: TrainingRun, corpus: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+):
+    longer = replace(run, context=64)
+    log = tmp_path / "train.log"
+    assert main([*command(longer, corpus, tmp_path), "--log", str(log)]) == 1
+    errors = capfd.readouterr().err.splitlines()
+    assert len(errors) == 1
+    assert "cells are cut at 31 genes, too short for context 64" in errors[0]
+    assert errors[0] in log.read_text()
+    assert (tmp_path / "train.1.log").read_text() == ""
+
+
+def test_buckets_keep_the_order():
+    tensors = [torch.zeros(size) for size in (3, 20, 1, 1, 5)]
+    size = module.BUCKET_BYTES
+    try:
+        module.BUCKET_BYTES = 48
+        found = [[tensor.numel() for tensor in bucket] for bucket in buckets(tensors)]
+    finally:
+        module.BUCKET_BYTES = size
+    assert found == [[3, 20], [1, 1, 5]]
+
+
+def test_alone_nothing_is_exchanged():
+    processes = Processes(device=torch.device("cpu"))
+    assert processes.first
+    assert processes.total([3, True]) == [3, 1]
+    assert processes.in_turn(lambda: 7) == 7
+    with pytest.raises(UserError):
+        processes.in_turn(lambda: (_ for _ in ()).throw(UserError("no")))
+    assert math.isnan(processes.largest(torch.tensor(math.nan)))
+
+
+@pytest.fixture
+def two_gpus(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """A process that torchrun started as one of two, on a machine with two GPUs."""
+    for name, value in {"WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "LOCAL_RANK": 0, "RANK": 0}.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    return monkeypatch
+
+
+def test_missing_nccl_is_worded(two_gpus: pytest.MonkeyPatch):
+    two_gpus.setattr(dist, "is_nccl_available", lambda: False)
+    with pytest.raises(UserError, match="no NCCL, which several GPUs need"), joined("auto"):
+        pass
+    two_gpus.setenv("LOCAL_RANK", "1")
+    with pytest.raises(SystemExit), joined("auto"):
+        pass
+
+
+def test_more_processes_than_gpus_are_refused(two_gpus: pytest.MonkeyPatch):
+    two_gpus.setattr(torch.cuda, "device_count", lambda: 1)
+    wanted = r"2 processes on a machine with 1 GPUs.*nproc-per-node 1"
+    with pytest.raises(UserError, match=wanted), joined("auto"):
+        pass
+
+
+def test_processes_that_do_not_meet_are_worded(two_gpus: pytest.MonkeyPatch):
+    for name in ("MASTER_ADDR", "MASTER_PORT"):
+        two_gpus.delenv(name, raising=False)
+    assert "MASTER_ADDR" not in os.environ
+    wanted = r"2 processes do not find each other.*MASTER_ADDR"
+    with pytest.raises(UserError, match=wanted), joined("cpu"):
+        pass
