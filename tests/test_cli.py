@@ -1,6 +1,5 @@
 """The command line: one line for a user's mistake, and what each stage may import."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -12,10 +11,9 @@ from scsigmoid.cli import main, parser
 
 def test_a_users_mistake_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     missing = str(tmp_path / "none.csv")
-    settings = json.dumps({"corpus": corpus(), "seed": 1})
     output = str(tmp_path / "part")
     where = ["--manifest", missing, "--part", "0", "--output", output]
-    code = main(["fetch", *where, "--settings", settings])
+    code = main(["fetch", *where, "--configuration", str(stored(tmp_path))])
     assert code == 1
     error = capsys.readouterr().err
     assert error.count("\n") == 1
@@ -23,14 +21,14 @@ def test_a_users_mistake_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert not (tmp_path / "part").exists()
 
 
-def corpus() -> dict[str, object]:
-    """A corpus section of the configuration."""
-    from scsigmoid.config.check import load
-    from scsigmoid.config.plan import Plan
+def stored(folder: Path) -> Path:
+    """The demo's configuration as a run stores it."""
+    from scsigmoid.config.check import as_yaml, load
 
     root = Path(__file__).parents[1]
-    plan = Plan(load(root / "config.yaml", root / "workflow/presets"))
-    return dict(plan.settings("corpus")["corpus"])
+    path = folder / "config.yaml"
+    path.write_text(as_yaml(load(root / "config.yaml", root / "workflow/presets")))
+    return path
 
 
 def test_the_systems_errors_are_one_line(
@@ -38,8 +36,8 @@ def test_the_systems_errors_are_one_line(
 ) -> None:
     blocked = tmp_path / "file"
     blocked.touch()
-    settings = json.dumps({"corpus": corpus(), "datasets": {}, "seed": 1})
-    code = main(["manifest", "--settings", settings, "--output", str(blocked / "manifest.csv")])
+    where = ["--output", str(blocked / "manifest.csv"), "--account", str(tmp_path / "account.json")]
+    code = main(["manifest", "--configuration", str(stored(tmp_path)), *where])
     assert code == 1
     error = capsys.readouterr().err
     assert error.count("\n") == 1

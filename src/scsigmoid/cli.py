@@ -12,16 +12,17 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, get_args
 
 from scsigmoid import __version__
 from scsigmoid.config.schema import (
     Architecture,
-    Corpus,
-    Dataset,
+    Config,
+    Device,
     Embeddings,
     KernelBenchmark,
     Mmd,
+    Pooling,
     Size,
     ThroughputBenchmark,
     Training,
@@ -33,8 +34,6 @@ from scsigmoid.errors import UserError
 if TYPE_CHECKING:
     from scsigmoid.paper.results import Results
 
-T = TypeVar("T")
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one subcommand.
@@ -43,7 +42,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code: 0, or 1 after an error, or 130 after an interruption.
     """
     options = parser().parse_args(arguments)
-    with logged(options.log) as terminal:
+    if max(getattr(options, "gpus", 1), getattr(options, "nodes", 1)) > 1:
+        from scsigmoid.training.launch import launch, launched
+
+        if not launched():
+            try:
+                return launch(
+                    options.nodes, options.gpus, sys.argv[1:] if arguments is None else arguments
+                )
+            except UserError as error:
+                return complain(str(error), sys.stderr)
+    with logged(own_log(options.log)) as terminal:
         try:
             options.run(options)
         except UserError as error:
@@ -60,9 +69,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if options.log is None:
                 raise
             traceback.print_exc()
-            reason = f"unexpected {type(error).__name__}: {error}; {options.log} has the details"
+            reason = f"unexpected {type(error).__name__}: {error}; see {own_log(options.log)}"
             return complain(reason, terminal)
     return 0
+
+
+def own_log(path: Path | None) -> Path | None:
+    """The log of this process: torchrun's processes beyond the first have files of their own."""
+    rank = os.environ.get("RANK", "0")
+    return path if path is None or rank == "0" else path.with_suffix(f".{rank}{path.suffix}")
 
 
 @contextmanager
@@ -113,26 +128,48 @@ def parser() -> argparse.ArgumentParser:
         sub.add_argument("--log", type=Path, metavar="PATH", help="write progress to this file")
         return Adder(sub)
 
-    stage("manifest", manifest, "list the corpus files and lock them").settings().output()
+    stage(
+        "plan", plan, "print what a preset costs in files, disk and hours, before anything runs"
+    ).overrides().number("devices", "GPUs that train at a time").number(
+        "cores", "cores that read and tokenize"
+    ).number("gigabits", "assumed speed of the network, Gbit/s")
+    stage("manifest", manifest, "list the corpus files and lock them").paths(
+        "configuration"
+    ).output().paths("account")
     stage("fetch", fetch, "bring a part of the corpus, or an evaluation dataset, to disk").paths(
         "manifest"
     ).text("part", required=False).text("dataset", required=False).paths(
         "facts", required=False
-    ).settings().output()
-    stage("statistics", statistics, "gather gene statistics").paths("cells").settings().output()
+    ).paths("files", required=False).paths("configuration").output()
+    stage("lock", lock, "complete the manifest with the hashes of all files").paths(
+        "manifest"
+    ).paths("files", many=True).paths("facts", many=True).output()
+    stage("statistics", statistics, "gather gene statistics").paths("cells").settings().paths(
+        "configuration", required=False
+    ).output()
     stage("vocabulary", vocabulary, "make vocabulary and medians").paths(
         "statistics", many=True
     ).settings().output()
     stage("tokenize", tokenize, "turn cells into ranked gene tokens").paths("cells").paths(
         "facts", required=False
-    ).paths("vocabulary").settings().output()
+    ).paths("vocabulary").settings().paths("configuration", required=False).output()
+    stage("check-tokens", check_tokens, "check token stores, and rebuild damaged shards").paths(
+        "tokens", many=True
+    ).paths("cells", required=False).paths("vocabulary", required=False)
     stage("lengths", lengths, "count cells at each sequence length").paths(
         "tokens", many=True
     ).output()
     stage("train", train, "train one model, or go on from its last checkpoint").text("model").paths(
         "tokens", many=True
-    ).paths("vocabulary").settings().output()
-    stage("embed", embed, "embed cells with a trained model").text("model").paths(
+    ).paths("vocabulary").settings().output().number(
+        "gpus", "train on so many GPUs of a machine, by torchrun"
+    ).number("nodes", "on so many machines, by Slurm")
+    stage("embed", embed, "embed your own h5ad file with a trained model").files(
+        "input", "output"
+    ).paths("checkpoint").paths("vocabulary").choice("pooling", get_args(Pooling), "mean").choice(
+        "device", get_args(Device), "auto"
+    ).number("batch-tokens", "tokens per forward pass; bounds the memory", default=16_384)
+    stage("embeddings", embeddings, "embed the cells of a token store").text("model").paths(
         "checkpoint"
     ).paths("tokens").settings().output()
     stage("validation-loss", validation_loss, "masked-gene loss on held-out cells").text(
@@ -143,10 +180,14 @@ def parser() -> argparse.ArgumentParser:
     ).paths("cells").settings().output()
     stage("silhouette", silhouette, "scIB silhouette of the cell types").text("dataset").paths(
         "neighbours"
-    ).output()
+    ).settings().output()
     stage("leiden", leiden, "scIB Leiden NMI and ARI").text("dataset").paths(
         "neighbours"
     ).settings().paths("nmi").paths("ari")
+    stage("kmeans", kmeans, "scIB k-means NMI and ARI").text("dataset").paths("neighbours").paths(
+        "nmi"
+    ).paths("ari")
+    stage("clisi", clisi, "scIB cLISI").text("dataset").paths("neighbours").output()
     stage("mmd", mmd, "bootstrap MMD between cell types").text("dataset").paths(
         "embeddings", many=True
     ).settings().output()
@@ -159,6 +200,18 @@ def parser() -> argparse.ArgumentParser:
     stage(
         "benchmark-throughput", benchmark_throughput, "time training steps"
     ).settings().output().paths("machine")
+    stage("simulate-tokens", simulate_tokens, "write simulated cells, ready for training").paths(
+        "configuration"
+    ).number("cells", "how many", default=30_000).output()
+    stage("benchmark-loading", benchmark_loading, "time the preparation of batches").text(
+        "model"
+    ).paths("configuration").number("workers", "threads that prepare batches").output()
+    stage(
+        "benchmark-tokens", benchmark_tokens, "time gene statistics and tokenization"
+    ).settings().paths("work").output().paths("machine")
+    stage("benchmark-evaluation", benchmark_evaluation, "time a part of the evaluation").choice(
+        "part", ("mmd", "mmd-plain", "validation-loss", "scib"), "mmd"
+    ).choice("device", get_args(Device), "auto").paths("configuration").output()
     stage("table", table, "make one table").name().paths("configuration").output()
     stage("figure", figure, "draw one figure").name().paths("configuration").output()
     stage("claims", claims, "check the paper's claims").paths("configuration").output()
@@ -176,8 +229,21 @@ class Adder:
         self.sub.add_argument("name")
         return self
 
+    def files(self, *names: str) -> "Adder":
+        for name in names:
+            self.sub.add_argument(name, type=Path, metavar=f"{name.upper()}.h5ad")
+        return self
+
+    def choice(self, name: str, values: Sequence[str], default: str) -> "Adder":
+        self.sub.add_argument(f"--{name}", choices=values, default=default)
+        return self
+
     def text(self, name: str, *, required: bool = True) -> "Adder":
         self.sub.add_argument(f"--{name}", required=required, default="")
+        return self
+
+    def number(self, name: str, summary: str, *, default: int = 1) -> "Adder":
+        self.sub.add_argument(f"--{name}", type=int, default=default, metavar="N", help=summary)
         return self
 
     def paths(self, name: str, *, required: bool = True, many: bool = False) -> "Adder":
@@ -188,6 +254,13 @@ class Adder:
 
     def output(self, *, many: bool = False) -> "Adder":
         return self.paths("output", many=many)
+
+    def overrides(self) -> "Adder":
+        self.sub.add_argument("--configfile", type=Path, metavar="PATH", help="as for snakemake")
+        self.sub.add_argument(
+            "--config", nargs="+", default=[], metavar="KEY=VALUE", help="as for snakemake"
+        )
+        return self
 
     def settings(self) -> "Adder":
         self.sub.add_argument("--settings", required=True, type=as_settings, metavar="JSON")
@@ -205,34 +278,72 @@ def as_settings(text: str) -> dict[str, Any]:
     return values
 
 
-def typed(kind: type[T], values: Any) -> T:
-    """Settings as their dataclass, nested ones included."""
-    from pydantic import TypeAdapter
+def plan(options: argparse.Namespace) -> None:
+    from scsigmoid.config.check import load, merge, read_yaml
+    from scsigmoid.config.overrides import parsed
+    from scsigmoid.forecast.page import forecast
 
-    return TypeAdapter(kind).validate_python(values)
+    for name in ("devices", "cores", "gigabits"):
+        if getattr(options, name) < 1:
+            raise UserError(f"--{name}: expected at least 1")
+    given = read_yaml(options.configfile) if options.configfile else {}
+    config = load(overrides=merge(given, parsed(options.config)))
+    results = Path(config.results or f"results/{config.preset}")
+    for line in forecast(
+        config,
+        devices=options.devices,
+        cores=options.cores,
+        gigabits=options.gigabits,
+        results=results,
+    ):
+        print(line)
 
 
 # --- corpus
 
 
+def corpus_of(configuration: Path) -> "tuple[Config, Path]":
+    """A stored configuration, and where its downloads are kept.
+
+    These stages read the whole configuration instead of the settings that Snakemake compares,
+    because how files are downloaded shall make nothing run again.
+    """
+    from scsigmoid.config.check import check, read_yaml
+
+    config = check(read_yaml(configuration))
+    folder = config.corpus.download.folder
+    return config, Path(folder) if folder else configuration.parent / "corpus" / "downloads"
+
+
 def manifest(options: argparse.Namespace) -> None:
     from scsigmoid.corpus.manifest import build_manifest
 
-    settings = options.settings
-    datasets = {name: Dataset(**values) for name, values in settings["datasets"].items()}
-    build_manifest(typed(Corpus, settings["corpus"]), datasets, settings["seed"], options.output)
+    config, downloads = corpus_of(options.configuration)
+    lines = build_manifest(
+        config.corpus, config.datasets, config.seed, downloads, options.output, options.account
+    )
+    for line in lines:
+        print(line)
 
 
 def fetch(options: argparse.Namespace) -> None:
     from scsigmoid.corpus.fetch import fetch_evaluation, fetch_part
 
-    corpus, seed = typed(Corpus, options.settings["corpus"]), options.settings["seed"]
+    if not options.dataset and not options.part.isdigit():
+        raise UserError("fetch: expected --part with a number, or --dataset")
+    config, downloads = corpus_of(options.configuration)
+    how = (config.corpus, config.seed, downloads, options.output)
     if options.dataset:
-        fetch_evaluation(
-            options.manifest, options.dataset, corpus, seed, options.output, options.facts
-        )
+        fetch_evaluation(options.manifest, options.dataset, *how, options.facts)
     else:
-        fetch_part(options.manifest, int(options.part), corpus, seed, options.output)
+        files = options.files or options.output.with_suffix(".csv")
+        fetch_part(options.manifest, int(options.part), *how, files)
+
+
+def lock(options: argparse.Namespace) -> None:
+    from scsigmoid.corpus.lock import write_lock
+
+    write_lock(options.manifest, options.files, options.facts, options.output)
 
 
 # --- tokens
@@ -241,7 +352,8 @@ def fetch(options: argparse.Namespace) -> None:
 def statistics(options: argparse.Namespace) -> None:
     from scsigmoid.tokens.statistics import gather
 
-    gather(options.cells, options.settings["tokens.target_sum"], options.output)
+    with raw_files(options, last=False):
+        gather(options.cells, options.settings["tokens.target_sum"], options.output)
 
 
 def vocabulary(options: argparse.Namespace) -> None:
@@ -264,7 +376,31 @@ def tokenize(options: argparse.Namespace) -> None:
     if options.facts:
         tokenize_evaluation(options.cells, options.facts, *how)
     else:
-        tokenize_part(options.cells, *how)
+        with raw_files(options, last=True):
+            tokenize_part(options.cells, *how)
+
+
+@contextmanager
+def raw_files(options: argparse.Namespace, *, last: bool) -> Iterator[None]:
+    """Have the raw files of a part: bring back those that went, and let them go after the last
+    reader, if the configuration says so.
+    """
+    from scsigmoid.corpus.fetch import release_part, restore_part
+
+    if options.configuration is None:
+        yield
+        return
+    config, downloads = corpus_of(options.configuration)
+    restore_part(options.cells, config.corpus, downloads)
+    yield
+    if last and not config.corpus.download.keep_files:
+        release_part(options.cells)
+
+
+def check_tokens(options: argparse.Namespace) -> None:
+    from scsigmoid.tokens.checking import check_tokens as check
+
+    check(options.tokens, options.cells, options.vocabulary)
 
 
 def lengths(options: argparse.Namespace) -> None:
@@ -277,8 +413,11 @@ def lengths(options: argparse.Namespace) -> None:
 
 
 def train(options: argparse.Namespace) -> None:
+    from scsigmoid.training.interruption import STOPPED
+    from scsigmoid.training.launch import launched
     from scsigmoid.training.loop import train as run_training
     from scsigmoid.training.run import TrainingRun
+    from scsigmoid.training.slurm import requeue
 
     # Built without pydantic, which a bare GPU image may lack; the workflow has checked the types.
     settings = dict(options.settings[f"models.{options.model}"])
@@ -289,13 +428,33 @@ def train(options: argparse.Namespace) -> None:
         training=Training(**settings.pop("training")),
         **settings,
     )
-    run_training(run, options.tokens, options.vocabulary, options.output)
+    try:
+        run_training(run, options.tokens, options.vocabulary, options.output)
+    except SystemExit as end:
+        if end.code == STOPPED and not launched():
+            requeue()
+        raise
 
 
 # --- evaluation
 
 
 def embed(options: argparse.Namespace) -> None:
+    from scsigmoid.evaluation.own_cells import embed_file
+
+    if options.batch_tokens < 1:
+        raise UserError(f"--batch-tokens {options.batch_tokens}: expected at least 1")
+    embed_file(
+        options.input,
+        options.checkpoint,
+        options.vocabulary,
+        Embeddings(pooling=options.pooling, batch_tokens=options.batch_tokens),
+        options.device,
+        options.output,
+    )
+
+
+def embeddings(options: argparse.Namespace) -> None:
     from scsigmoid.evaluation.embeddings import embed as embed_cells
 
     settings = Embeddings(**options.settings["evaluation.embeddings"])
@@ -327,6 +486,7 @@ def validation_loss(options: argparse.Namespace) -> None:
 
 def neighbours(options: argparse.Namespace) -> None:
     from scsigmoid.evaluation.neighbours import neighbours_of_dataset
+    from scsigmoid.training.devices import resolve_device
 
     settings = options.settings
     neighbours_of_dataset(
@@ -337,6 +497,7 @@ def neighbours(options: argparse.Namespace) -> None:
         controls=settings["evaluation.scib.controls"],
         seed=settings["seed"],
         output=options.output,
+        device=resolve_device(settings["device"]),
     )
 
 
@@ -349,10 +510,11 @@ def without_compilation() -> None:
 
 
 def silhouette(options: argparse.Namespace) -> None:
-    without_compilation()
     from scsigmoid.evaluation.scib import silhouette as measure
+    from scsigmoid.training.devices import resolve_device
 
-    measure(options.neighbours, options.dataset, options.output)
+    device = resolve_device(options.settings["device"])
+    measure(options.neighbours, options.dataset, options.output, device)
 
 
 def leiden(options: argparse.Namespace) -> None:
@@ -362,8 +524,23 @@ def leiden(options: argparse.Namespace) -> None:
     measure(options.neighbours, options.dataset, options.settings["seed"], options.nmi, options.ari)
 
 
+def kmeans(options: argparse.Namespace) -> None:
+    without_compilation()
+    from scsigmoid.evaluation.scib import kmeans as measure
+
+    measure(options.neighbours, options.dataset, options.nmi, options.ari)
+
+
+def clisi(options: argparse.Namespace) -> None:
+    without_compilation()
+    from scsigmoid.evaluation.scib import clisi as measure
+
+    measure(options.neighbours, options.dataset, options.output)
+
+
 def mmd(options: argparse.Namespace) -> None:
     from scsigmoid.evaluation.mmd import mmd_dataset
+    from scsigmoid.training.devices import resolve_device
 
     settings = options.settings
     mmd_dataset(
@@ -372,6 +549,7 @@ def mmd(options: argparse.Namespace) -> None:
         Mmd(**settings["mmd"]),
         settings["seed"],
         options.output,
+        resolve_device(settings["device"]),
     )
 
 
@@ -416,6 +594,59 @@ def benchmark_throughput(options: argparse.Namespace) -> None:
         options.output,
         options.machine,
     )
+
+
+def unchecked(configuration: Path) -> dict[str, Any]:
+    """A configuration read without pydantic, which a bare GPU image may lack."""
+    import yaml
+
+    values: dict[str, Any] = yaml.safe_load(configuration.read_text(encoding="utf-8"))
+    return values
+
+
+def simulate_tokens(options: argparse.Namespace) -> None:
+    from scsigmoid.benchmarks.simulated_tokens import write_simulated_tokens
+
+    config = unchecked(options.configuration)
+    write_simulated_tokens(
+        options.output,
+        ThroughputBenchmark(**config["benchmarks"]["throughput"]),
+        options.cells,
+        max(model["context"] for model in config["models"].values()) - 1,
+        config["seed"],
+    )
+
+
+def benchmark_loading(options: argparse.Namespace) -> None:
+    from scsigmoid.benchmarks.loading import run_loading_benchmark
+
+    config = unchecked(options.configuration)
+    if options.model not in config["models"]:
+        raise UserError(f"--model {options.model}: not among models of {options.configuration}")
+    architecture = Architecture(**config["architecture"])
+    run_loading_benchmark(
+        ThroughputBenchmark(**config["benchmarks"]["throughput"]),
+        Size(**config["sizes"][architecture.size]),
+        architecture,
+        Training(**config["training"] | {"workers": options.workers}),
+        config["models"][options.model]["context"],
+        config["seed"],
+        options.output,
+    )
+
+
+def benchmark_tokens(options: argparse.Namespace) -> None:
+    from scsigmoid.benchmarks.tokenizing import TokenizingBenchmark, run_tokenizing_benchmark
+
+    settings = TokenizingBenchmark(**options.settings)
+    run_tokenizing_benchmark(settings, options.work, options.output, options.machine)
+
+
+def benchmark_evaluation(options: argparse.Namespace) -> None:
+    from scsigmoid.evaluation.speed import run_evaluation_benchmark
+
+    settings = unchecked(options.configuration)
+    run_evaluation_benchmark(options.part, settings, options.device, options.output)
 
 
 # --- paper

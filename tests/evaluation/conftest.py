@@ -9,7 +9,8 @@ import pytest
 from scsigmoid.config.schema import Architecture, Size, Training
 from scsigmoid.evaluation.embedding_files import write_embedding
 from scsigmoid.model.encoder import Encoder
-from scsigmoid.tokens.store import store_schema, write_store
+from scsigmoid.tokens.shards import store_schema
+from scsigmoid.tokens.writing import write_store
 from scsigmoid.training.export import save_encoder
 from scsigmoid.training.run import TrainingRun
 
@@ -35,6 +36,8 @@ TRAINING = Training(
     checkpoint_every=1,
     keep_checkpoints=1,
     threads=1,
+    workers=0,
+    deterministic=False,
 )
 
 
@@ -82,26 +85,36 @@ def store(make_store) -> Path:
     return make_store()
 
 
+@pytest.fixture
+def make_model(tmp_path: Path):
+    """Writes an untrained model: ``make_model(attention, vocabulary)``."""
+
+    def make(attention: str, vocabulary: str = VOCABULARY) -> Path:
+        run = TrainingRun(
+            model=f"{attention}_toy",
+            attention=attention,
+            context=CONTEXT,
+            backend="reference" if attention == "sigmoid" else "auto",
+            size=Size(layers=2, hidden=16, heads=2, feed_forward=32),
+            architecture=Architecture(
+                size="toy", dropout=0.1, layer_norm_epsilon=1e-5, initializer_range=0.5
+            ),
+            training=TRAINING,
+            seed=1,
+            device="cpu",
+        )
+        encoder = Encoder(run.encoder_settings(VOCABULARY_SIZE)).initialise(run.seed)
+        path = tmp_path / "results" / "training" / run.model / "model.safetensors"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_encoder(encoder, run, vocabulary, 0, path)
+        return path
+
+    return make
+
+
 @pytest.fixture(params=["sigmoid", "softmax"])
-def checkpoint(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    run = TrainingRun(
-        model=f"{request.param}_toy",
-        attention=request.param,
-        context=CONTEXT,
-        backend="reference" if request.param == "sigmoid" else "auto",
-        size=Size(layers=2, hidden=16, heads=2, feed_forward=32),
-        architecture=Architecture(
-            size="toy", dropout=0.1, layer_norm_epsilon=1e-5, initializer_range=0.5
-        ),
-        training=TRAINING,
-        seed=1,
-        device="cpu",
-    )
-    encoder = Encoder(run.encoder_settings(VOCABULARY_SIZE)).initialise(run.seed)
-    path = tmp_path / "results" / "training" / run.model / "model.safetensors"
-    path.parent.mkdir(parents=True)
-    save_encoder(encoder, run, VOCABULARY, 0, path)
-    return path
+def checkpoint(request: pytest.FixtureRequest, make_model) -> Path:
+    return make_model(request.param)
 
 
 @pytest.fixture

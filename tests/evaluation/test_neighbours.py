@@ -8,9 +8,9 @@ from scsigmoid.corpus.layout import CellTable, write_cells
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.neighbours import (
     log_count_components,
-    nearest,
     neighbours_of_dataset,
     read_neighbours,
+    with_itself,
 )
 from scsigmoid.evaluation.pca import principal_components
 
@@ -59,7 +59,7 @@ def test_pca_refuses_a_collapsed_embedding():
 
 def test_nearest_equals_a_sort_of_all_distances():
     values = np.random.default_rng(1).normal(size=(60, 8)).astype(np.float32)
-    indices, distances = nearest(values, 7, "x")
+    indices, distances = with_itself(values, 7, "x")
     full = distances_between(values.astype(float))
     np.testing.assert_array_equal(indices, np.argsort(full, axis=1)[:, :7])
     np.testing.assert_allclose(distances, np.sort(full, axis=1)[:, :7], atol=1e-6)
@@ -68,7 +68,7 @@ def test_nearest_equals_a_sort_of_all_distances():
 def test_a_cell_is_its_own_first_neighbour_even_among_copies():
     values = np.zeros((6, 2), dtype=np.float32)
     values[4:] = [[1, 0], [0, 2]]
-    indices, distances = nearest(values, 3, "x")
+    indices, distances = with_itself(values, 3, "x")
     assert indices[:, 0].tolist() == list(range(6))
     assert (distances[:4] == 0).all()
     assert all(len(set(row)) == 3 for row in indices.tolist())
@@ -76,8 +76,8 @@ def test_a_cell_is_its_own_first_neighbour_even_among_copies():
 
 def test_too_few_cells_are_refused():
     with pytest.raises(UserError, match="x: 15 cells are too few for 15 neighbours"):
-        nearest(np.random.default_rng(0).normal(size=(15, 2)).astype(np.float32), 15, "x")
-    nearest(np.random.default_rng(0).normal(size=(16, 2)).astype(np.float32), 15, "x")
+        with_itself(np.random.default_rng(0).normal(size=(15, 2)).astype(np.float32), 15, "x")
+    with_itself(np.random.default_rng(0).normal(size=(16, 2)).astype(np.float32), 15, "x")
 
 
 def test_log_counts_control(dataset):

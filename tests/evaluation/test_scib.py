@@ -5,6 +5,7 @@ import random
 import igraph
 import numpy as np
 import pytest
+from sklearn.cluster import KMeans
 from sklearn.metrics import (
     adjusted_rand_score,
     normalized_mutual_info_score,
@@ -14,7 +15,7 @@ from umap.umap_ import fuzzy_simplicial_set
 
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.neighbours import neighbours_of_dataset, read_neighbours
-from scsigmoid.evaluation.scib import aggregate, leiden, silhouette
+from scsigmoid.evaluation.scib import aggregate, clisi, kmeans, leiden, silhouette
 from scsigmoid.measurements import Measurement, read_measurements
 from scsigmoid.seeds import derive
 
@@ -83,6 +84,63 @@ def test_leiden_equals_igraph_and_scikit_learn(folder, tmp_path):
         assert row_nmi.seed == 42
 
 
+def test_kmeans_finds_what_scikit_learn_finds(write_arm, tmp_path):
+    """Types so far apart that the best clustering is the types."""
+    values = np.random.default_rng(5).normal(size=(60, 4)) * 0.1
+    labels = np.repeat(["a", "b", "c"], 20)
+    values[np.arange(60), np.repeat([0, 1, 2], 20)] += 10
+    output = tmp_path / "results" / "neighbours" / "toy"
+    neighbours_of_dataset(
+        {"sigmoid_4k": write_arm("sigmoid_4k", values, labels)},
+        tmp_path / "toy.h5ad",
+        neighbours=15, variance=0.95, controls=["random"], seed=42, output=output,
+    )  # fmt: skip
+    nmi, ari = tmp_path / "nmi.csv", tmp_path / "ari.csv"
+    kmeans(output, "toy", nmi, ari)
+    for one, *scores in zip(
+        read_neighbours(output), read_measurements(nmi), read_measurements(ari), strict=True
+    ):
+        clusters = KMeans(3, n_init=50, random_state=0).fit_predict(one.coordinates)
+        expected = (
+            normalized_mutual_info_score(labels, clusters), adjusted_rand_score(labels, clusters),
+        )  # fmt: skip
+        if one.metadata["model"] == "sigmoid_4k":
+            assert expected == (1, 1)
+            assert [row.value for row in scores] == [pytest.approx(1)] * 2
+        assert [row.metric for row in scores] == ["kmeans_nmi", "kmeans_ari"]
+        assert all(row.value < 0.3 for row in scores) == (one.metadata["model"] == "random")
+
+
+def test_clisi_equals_the_formula(folder, tmp_path):
+    """Simpson's index of a cell's neighbours, weights of perplexity 5; the median."""
+    output = tmp_path / "clisi.csv"
+    clisi(folder, "toy", output)
+    mixed = read_measurements(output)
+    assert [row.metric for row in mixed] == ["clisi"] * 3
+    assert mixed[0].value > mixed[2].value  # types against a random embedding
+    for row, one in zip(mixed, read_neighbours(folder), strict=True):
+        codes = np.unique(one.labels, return_inverse=True)[1]
+        others, distances = one.indices[:, 1:], one.distances[:, 1:].astype(float)
+        simpson = [
+            sum(gaussian(far, 5.0)[codes[near] == kind].sum() ** 2 for kind in range(3))
+            for near, far in zip(others, distances, strict=True)
+        ]
+        expected = (3 - np.median(1 / np.array(simpson))) / 2
+        assert row.value == pytest.approx(expected, abs=2e-3)
+
+
+def gaussian(distances, perplexity):
+    """Weights exp(-beta d), summing to 1, of the given perplexity: by bisection."""
+    low, high = 0.0, 1e4
+    for _ in range(200):
+        beta = (low + high) / 2
+        weights = np.exp(-beta * (distances - distances.min()))
+        weights /= weights.sum()
+        entropy = -np.sum(weights * np.log(np.maximum(weights, 1e-300)))
+        low, high = (beta, high) if entropy > np.log(perplexity) else (low, beta)
+    return weights
+
+
 def test_the_same_bytes_again(folder, tmp_path):
     for name in ("first", "second"):
         silhouette(folder, "toy", tmp_path / f"{name}.csv")
@@ -127,5 +185,8 @@ def test_aggregate_is_the_mean_of_the_three():
     (mean,) = aggregate(rows)
     assert mean.value == pytest.approx(0.4)
     assert (mean.model, mean.metric, mean.n) == ("sigmoid_4k", "bio_conservation", 90)
+    further = [*rows, score("clisi", 0.9)]
+    (same,) = aggregate(further, [*(row.metric for row in rows[:3]), "clisi"])
+    assert same.value == mean.value
     (partial,) = aggregate(rows[3:], ["leiden_nmi"])
     assert partial.value == 0.9

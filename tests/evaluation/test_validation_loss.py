@@ -9,7 +9,13 @@ import torch
 from scipy import stats
 
 from scsigmoid.config.schema import ValidationLoss
-from scsigmoid.evaluation.validation_loss import mask_seed, mean_interval, validation_loss
+from scsigmoid.evaluation.validation_loss import (
+    cell_losses,
+    mask_seed,
+    mean_interval,
+    place_losses,
+    validation_loss,
+)
 from scsigmoid.measurements import read_measurements
 from scsigmoid.model.masking import mask_tokens
 from scsigmoid.tokens.store import TokenStore
@@ -108,3 +114,17 @@ def test_interval_of_the_mean():
     one = mean_interval(np.array([1.5]), 0.95)
     assert one[0] == 1.5
     assert all(map(math.isnan, one[1:]))
+
+
+def test_one_compiled_graph_gives_the_same(make_model, store):
+    """As on a GPU; recompiling for every batch would cost minutes."""
+    torch.compiler.reset()
+    encoder, _ = load_encoder(make_model("sigmoid"))
+    tokens = TokenStore.open(store)
+    graphs = torch._dynamo.utils.counters["stats"]
+    graphs.clear()
+    compute = torch.compile(place_losses, dynamic=True, backend="aot_eager")
+    found = cell_losses(encoder, tokens, SETTINGS, 7, compute)
+    assert graphs["unique_graphs"] == 1
+    np.testing.assert_allclose(found, cell_losses(encoder, tokens, SETTINGS, 7), rtol=1e-5)
+    torch.compiler.reset()

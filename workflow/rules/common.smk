@@ -57,7 +57,13 @@ def final_results():
         f"{RESULTS}/claims.csv",
         *result("tables/{name}.csv", name=PLAN.tables),
         *result("figures/{name}.png", name=PLAN.figures),
+        *lock_file(),
     ]
+
+
+def lock_file():
+    """The lock of a corpus that was downloaded."""
+    return result("corpus/lock.csv") if CONFIG.corpus.source in ("cellxgene", "census") else []
 
 
 def user_files(wildcards):
@@ -87,6 +93,11 @@ def figure_settings(wildcards):
 
 def training_settings(wildcards):
     return settings(f"models.{wildcards.model}")
+
+
+def training_gpus(wildcards):
+    """GPUs that train one model together, of all machines."""
+    return 0 if CONFIG.device == "cpu" else CONFIG.gpus * CONFIG.nodes
 
 
 def accelerators(wildcards):

@@ -17,7 +17,7 @@ rule embeddings:
     params:
         settings=settings("evaluation.embeddings", "device"),
     shell:
-        "python -m scsigmoid embed --model {wildcards.model} --checkpoint {input.model:q}"
+        "python -m scsigmoid embeddings --model {wildcards.model} --checkpoint {input.model:q}"
         " --tokens {input.tokens:q} --settings {params.settings:q} --output {output:q} --log {log:q}"
 
 
@@ -54,6 +54,7 @@ rule neighbours:
     conda:
         ENVIRONMENT
     resources:
+        gpu=accelerators,
         mem_mb=3000,
     params:
         settings=settings(
@@ -62,6 +63,7 @@ rule neighbours:
             "evaluation.scib.controls",
             "evaluation.pair",
             "seed",
+            "device",
         ),
     shell:
         "python -m scsigmoid neighbours --embeddings {input.embeddings:q} --cells {input.cells:q}"
@@ -78,10 +80,13 @@ rule silhouette:
     conda:
         ENVIRONMENT
     resources:
+        gpu=accelerators,
         mem_mb=3000,
+    params:
+        settings=settings("device"),
     shell:
         "python -m scsigmoid silhouette --dataset {wildcards.dataset} --neighbours {input:q}"
-        " --output {output:q} --log {log:q}"
+        " --settings {params.settings:q} --output {output:q} --log {log:q}"
 
 
 # One clustering gives both metrics.
@@ -104,6 +109,40 @@ rule leiden:
         " --settings {params.settings:q} --nmi {output.nmi:q} --ari {output.ari:q} --log {log:q}"
 
 
+# Two that the paper does not have; made where evaluation.scib.metrics names them.
+rule kmeans:
+    input:
+        f"{RESULTS}/neighbours/{{dataset}}",
+    output:
+        nmi=f"{RESULTS}/metrics/kmeans_nmi/{{dataset}}.csv",
+        ari=f"{RESULTS}/metrics/kmeans_ari/{{dataset}}.csv",
+    log:
+        f"{RESULTS}/logs/kmeans/{{dataset}}.log",
+    conda:
+        ENVIRONMENT
+    resources:
+        mem_mb=3000,
+    shell:
+        "python -m scsigmoid kmeans --dataset {wildcards.dataset} --neighbours {input:q}"
+        " --nmi {output.nmi:q} --ari {output.ari:q} --log {log:q}"
+
+
+rule clisi:
+    input:
+        f"{RESULTS}/neighbours/{{dataset}}",
+    output:
+        f"{RESULTS}/metrics/clisi/{{dataset}}.csv",
+    log:
+        f"{RESULTS}/logs/clisi/{{dataset}}.log",
+    conda:
+        ENVIRONMENT
+    resources:
+        mem_mb=3000,
+    shell:
+        "python -m scsigmoid clisi --dataset {wildcards.dataset} --neighbours {input:q}"
+        " --output {output:q} --log {log:q}"
+
+
 rule mmd_of_dataset:
     input:
         result("embeddings/{{dataset}}/{model}.h5ad", model=CONFIG.evaluation.pair),
@@ -114,9 +153,10 @@ rule mmd_of_dataset:
     conda:
         ENVIRONMENT
     resources:
+        gpu=accelerators,
         mem_mb=3000,
     params:
-        settings=settings("mmd", "seed"),
+        settings=settings("mmd", "seed", "device"),
     shell:
         "python -m scsigmoid mmd --dataset {wildcards.dataset} --embeddings {input:q}"
         " --settings {params.settings:q} --output {output:q} --log {log:q}"

@@ -21,6 +21,7 @@ rule corpus:
     input:
         result("corpus/training/part-{part}", part=PLAN.parts),
         result("corpus/evaluation/{dataset}.h5ad", dataset=PLAN.datasets),
+        lock_file(),
 
 
 rule tokens:
@@ -74,6 +75,7 @@ rule umap:
 rule kernel_benchmark:
     input:
         f"{RESULTS}/tables/kernel_speed.csv",
+        f"{RESULTS}/tables/kernel_ratios.csv",
         f"{RESULTS}/figures/tflops.png",
         f"{RESULTS}/figures/latency.png",
 

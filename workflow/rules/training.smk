@@ -2,7 +2,9 @@
 
 
 # Checkpoints lie beside the outputs and are not among them: Snakemake deletes the outputs of a
-# failed job, and a run that was cut off goes on from its last checkpoint.
+# failed job, and a run that was cut off goes on from its last checkpoint.  `gpu` and `nodes` are what
+# is asked of a cluster, `processes` what is started on each machine.  `exec`: the shell would die of
+# the signal that asks training to stop, and take the job with it before the checkpoint is written.
 rule train:
     input:
         tokens=result("tokens/training/part-{part}", part=PLAN.parts),
@@ -15,11 +17,18 @@ rule train:
     conda:
         ENVIRONMENT
     resources:
-        gpu=accelerators,
+        gpu=training_gpus,
+        nodes=CONFIG.nodes,
+        # Slurm: several nodes are one MPI job for the plugin, which leaves `srun` to the command
+        mpi="srun" if CONFIG.nodes > 1 else None,
+        tasks=CONFIG.nodes if CONFIG.nodes > 1 else None,
+        tasks_per_gpu=0,
+        processes=1 if CONFIG.device == "cpu" else CONFIG.gpus,
         mem_mb=4000,
     params:
         settings=training_settings,
     shell:
-        "python -m scsigmoid train --model {wildcards.model} --tokens {input.tokens:q}"
+        "exec python -m scsigmoid train --model {wildcards.model} --tokens {input.tokens:q}"
         " --vocabulary {input.vocabulary:q} --settings {params.settings:q}"
-        " --output $(dirname {output.model:q}) --log {log:q}"
+        " --output $(dirname {output.model:q}) --gpus {resources.processes}"
+        " --nodes {resources.nodes} --log {log:q}"

@@ -52,14 +52,23 @@ def write_embedding(
     cells: NDArray[np.int64],
     metadata: Mapping[str, Any],
 ) -> None:
-    """Write an embedding as AnnData; the same bytes for the same values."""
-    import anndata
+    """Write the embedding of a dataset as AnnData; the same bytes for the same values."""
     import pandas as pd
 
+    obs = pd.DataFrame(
+        {"cell_type": pd.Categorical(labels.astype(str))}, index=pd.Index(cells.astype(str))
+    )
+    write_anndata(output, values, obs, metadata)
+
+
+def write_anndata(
+    output: Path, values: NDArray[np.float32], obs: Any, metadata: Mapping[str, Any]
+) -> None:
+    """Write ``obs`` (a data frame), ``obsm["X_<model>"]`` and ``uns["scsigmoid"]``, atomically."""
+    import anndata
+
     adata = anndata.AnnData(
-        obs=pd.DataFrame(
-            {"cell_type": pd.Categorical(labels.astype(str))}, index=pd.Index(cells.astype(str))
-        ),
+        obs=obs,
         obsm={f"X_{metadata['model']}": values},
         uns={"scsigmoid": dict(metadata)},
     )

@@ -5,17 +5,20 @@ tokens, [CLS] left out; ``cls`` takes the hidden state of [CLS].  The paper does
 used.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from scsigmoid.config.schema import Embeddings
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embedding_files import check_finite, write_embedding
 from scsigmoid.files import sha256
+from scsigmoid.model.encoder import Encoder
 from scsigmoid.progress import track
 from scsigmoid.tokens.store import TokenStore
 from scsigmoid.training.batches import Batch, pack, split_by_tokens
@@ -42,27 +45,50 @@ def embed(
         UserError: if the model and the tokens do not belong together, or the embedding is not
             finite.
     """
-    place = resolve_device(device)
-    encoder, facts = load_encoder(checkpoint, place)
+    encoder, facts = load_encoder(checkpoint, resolve_device(device))
     tokens = open_tokens(store, facts["vocabulary"])
+    values = vectors(encoder, tokens, settings, f"embedding {model}")
+    check_finite(values, f"{checkpoint}: embeds")
+    columns = tokens.metadata(["cell", "cell_type"])
+    metadata = provenance(checkpoint, facts | {"model": model}, settings, tokens.simulated)
+    write_embedding(output, values, columns["cell_type"], columns["cell"], metadata)
+
+
+def vectors(
+    encoder: Encoder, tokens: TokenStore, settings: Embeddings, label: str
+) -> NDArray[np.float32]:
+    """The embedding of every cell of a store, (cells, hidden), in packed batches."""
+    context = encoder.settings.context
+    place = next(encoder.parameters()).device
     values = np.empty((len(tokens), encoder.settings.hidden), dtype=np.float32)
     with torch.inference_mode(), autocast(place):
-        for rows in batches(tokens, facts["context"], settings.batch_tokens, f"embedding {model}"):
-            batch = pack(tokens, np.arange(rows.start, rows.stop), facts["context"]).to(place)
+        for rows in batches(tokens, context, settings.batch_tokens, label):
+            batch = pack(tokens, np.arange(rows.start, rows.stop), context).to(place)
             hidden = encoder(batch.tokens, batch.positions, batch.cu_seqlens, batch.max_seqlen)
             values[rows] = pool(hidden.float(), batch, settings.pooling).cpu().numpy()
-    columns = tokens.metadata(["cell", "cell_type"])
-    metadata = {
-        "model": model,
+    return values
+
+
+def provenance(
+    checkpoint: Path, facts: Mapping[str, Any], settings: Embeddings, simulated: bool
+) -> dict[str, Any]:
+    """What an embedding was made with: ``uns["scsigmoid"]`` of its file.
+
+    Args:
+        checkpoint: the model's file; its SHA-256 is the model's fingerprint.
+        facts: the metadata of :func:`~scsigmoid.training.export.load_encoder`.
+        settings: the pooling.
+        simulated: whether any cell is simulated.
+    """
+    return {
+        "model": facts["model"],
         "attention": facts["attention"],
         "context": facts["context"],
         "pooling": settings.pooling,
         "checkpoint": sha256(checkpoint),
         "vocabulary": facts["vocabulary"],
-        "simulated": tokens.simulated,
+        "simulated": simulated,
     }
-    check_finite(values, f"{checkpoint}: embeds")
-    write_embedding(output, values, columns["cell_type"], columns["cell"], metadata)
 
 
 def open_tokens(store: Path, vocabulary: str) -> TokenStore:

@@ -20,6 +20,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from scsigmoid.evaluation.distances import squared_distances
+
 Counts = NDArray[np.int64]
 
 
@@ -40,12 +42,6 @@ def resample_counts(cells: int, resamples: int, seed: int) -> Counts:
     drawn += np.arange(resamples)[:, None] * cells
     counts = np.bincount(drawn.ravel(), minlength=resamples * cells).reshape(resamples, cells)
     return np.concatenate([np.ones((1, cells), dtype=np.int64), counts])
-
-
-def squared_distances(a: Tensor, b: Tensor) -> Tensor:
-    """Squared Euclidean distances, rows of ``a`` x rows of ``b``."""
-    lengths = a.square().sum(1)[:, None] + b.square().sum(1)
-    return torch.addmm(lengths, a, b.T, alpha=-2).clamp_(min=0)
 
 
 def median_squared_distance(pooled: Tensor) -> float:

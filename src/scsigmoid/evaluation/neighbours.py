@@ -12,14 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.errors import UserError
+from scsigmoid.evaluation.distances import nearest
 from scsigmoid.evaluation.embedding_files import Embedding, read_arms
 from scsigmoid.evaluation.pca import principal_components
 from scsigmoid.evaluation.sources import source_of
 from scsigmoid.files import atomic_folder
+from scsigmoid.progress import log
 from scsigmoid.seeds import derive
 
 TARGET_SUM = 10_000
@@ -58,6 +61,7 @@ def neighbours_of_dataset(
     controls: Sequence[str],
     seed: int,
     output: Path,
+    device: str | torch.device = "cpu",
 ) -> None:
     """Find the neighbours of every representation of a dataset.
 
@@ -69,6 +73,7 @@ def neighbours_of_dataset(
         controls: ``random`` and ``pca_log_counts``.
         seed: the configuration's seed.
         output: folder that gets one ``<representation>.npz`` each.
+        device: where distances are computed, in float64 everywhere.
 
     Raises:
         UserError: if the embeddings do not match each other, or hold too few cells.
@@ -78,7 +83,8 @@ def neighbours_of_dataset(
         for name, values, metadata in representations(arms, cells, controls, seed):
             source = str(arms[name].path if name in arms else cells)
             coordinates = principal_components(values, variance, source)
-            indices, distances = nearest(coordinates, neighbours, source)
+            log(f"{cells.stem} {name}: {len(coordinates)} cells, {coordinates.shape[1]} components")
+            indices, distances = with_itself(coordinates, neighbours, source, device)
             metadata["source"] = source_of(output, Path(source))
             np.savez(
                 folder / f"{name}.npz",
@@ -163,26 +169,28 @@ def log_normalised(counts: Any) -> Any:
     return values.log1p()
 
 
-def nearest(
-    coordinates: NDArray[np.float32], neighbours: int, source: str
+def with_itself(
+    coordinates: NDArray[np.float32],
+    neighbours: int,
+    source: str,
+    device: str | torch.device = "cpu",
 ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """Exact nearest neighbours, each cell itself first: indices and distances, cells x k.
+    """Exact nearest neighbours, each cell itself first, as scIB wants them.
+
+    Returns:
+        Indices and distances, cells x ``neighbours``.
 
     Raises:
         UserError: for fewer than ``neighbours`` + 1 cells.
     """
-    from sklearn.neighbors import NearestNeighbors
-
     count = len(coordinates)
     if count < neighbours + 1:
         raise UserError(
             f"{source}: {count} cells are too few for {neighbours} neighbours; lower "
             "evaluation.scib.neighbours or leave the dataset out"
         )
-    # Without argument, kneighbors leaves each cell out of its own neighbours, also where another
-    # cell has the same coordinates.  scIB wants the cell itself first.
-    search = NearestNeighbors(n_neighbors=neighbours - 1, algorithm="brute")
-    distances, indices = search.fit(coordinates.astype(np.float64)).kneighbors()
+    points = torch.as_tensor(coordinates).to(device, torch.float64)
+    indices, distances = (part.cpu().numpy() for part in nearest(points, neighbours - 1))
     return (
         np.column_stack([np.arange(count), indices]).astype(np.int32),
         np.column_stack([np.zeros(count), distances]).astype(np.float32),

@@ -17,8 +17,8 @@ def principal_components(
         name: what the values are, for messages.
 
     Returns:
-        cells x components, float32; computed in float64 by a full singular value decomposition,
-        which, unlike the randomised one, draws nothing.
+        cells x components, float32; computed in float64 from the eigenvectors of the covariance,
+        exactly and without drawing anything.
 
     Raises:
         UserError: if the values do not vary.
@@ -31,4 +31,6 @@ def principal_components(
             f"{name}: all {len(values)} cells have the same values, so there is nothing to "
             "compare; check the model's training"
         )
-    return PCA(variance, svd_solver="full").fit_transform(values).astype(np.float32)
+    # centred first, because the covariance is computed from the products' sums
+    pca = PCA(variance, svd_solver="covariance_eigh", copy=False)
+    return pca.fit_transform(values - values.mean(axis=0)).astype(np.float32)

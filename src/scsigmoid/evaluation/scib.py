@@ -1,26 +1,36 @@
 """scIB biological-conservation metrics (appendix, "SCIB Biological Conservation Metrics").
 
-Computed by scib-metrics on the PCA coordinates and neighbours of :mod:`~.neighbours`.  Higher is
-better.  Silhouette depends on the coordinates and Leiden on the neighbours alone, so they are jobs
-of their own; NMI and ARI come from one clustering.
+On the PCA coordinates and neighbours of :mod:`~.neighbours`.  Higher is better.  Silhouette depends
+on the coordinates and Leiden on the neighbours alone, so they are jobs of their own; NMI and ARI
+come from one clustering.  All but the silhouette are computed by scib-metrics, whose silhouette
+takes differences of vectors instead of matrix products: docs/benchmarks.md has both times.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
 from scsigmoid.errors import UserError
+from scsigmoid.evaluation.distances import silhouettes
 from scsigmoid.evaluation.neighbours import Neighbours, read_neighbours
 from scsigmoid.measurements import Measurement, write_measurements
 from scsigmoid.progress import log
 from scsigmoid.seeds import derive
 
+if TYPE_CHECKING:
+    from scib_metrics.nearest_neighbors import NeighborsResults
+
+# The paper's; others may be asked for.
 METRICS = ("silhouette_label", "leiden_nmi", "leiden_ari")
 AGGREGATE = "bio_conservation"
 
 
-def silhouette(neighbours: Path, dataset: str, output: Path) -> None:
+def silhouette(
+    neighbours: Path, dataset: str, output: Path, device: str | torch.device = "cpu"
+) -> None:
     """Silhouette label: how tightly cells of a type lie together, (s + 1) / 2, from 0 to 1.
 
     s is the mean over cells of (b - a) / max(a, b), with a the mean distance to the cells of the
@@ -30,22 +40,23 @@ def silhouette(neighbours: Path, dataset: str, output: Path) -> None:
         neighbours: folder that :func:`~.neighbours.neighbours_of_dataset` made.
         dataset: the dataset's name.
         output: gets one measurement a representation.
+        device: where distances are computed, in float64 everywhere.
 
     Raises:
         UserError: for a single cell type, or a type with one cell.
     """
     found = checked(neighbours)
-    names, counts = np.unique(found[0].labels, return_counts=True)
+    names, labels, counts = np.unique(found[0].labels, return_inverse=True, return_counts=True)
     if (counts == 1).any():
         raise UserError(
             f"{neighbours}: cell type '{names[counts == 1][0]}' has one cell, which has no "
             "silhouette; leave it out of the dataset or merge the type with another"
         )
-    from scib_metrics import silhouette_label
-
     rows = []
     for one in found:
-        score = float(silhouette_label(one.coordinates, one.labels, rescale=True))
+        points = torch.as_tensor(one.coordinates).to(device, torch.float64)
+        kinds = torch.as_tensor(labels, device=points.device)
+        score = (float(silhouettes(points, kinds).mean()) + 1) / 2
         rows.append(row(dataset, one, "silhouette_label", score))
         log(f"{dataset} {one.metadata['model']}: silhouette_label {score:.4f}")
     write_measurements(output, rows)
@@ -68,21 +79,91 @@ def leiden(neighbours: Path, dataset: str, seed: int, output_nmi: Path, output_a
     """
     found = checked(neighbours)
     from scib_metrics import nmi_ari_cluster_labels_leiden
-    from scib_metrics.nearest_neighbors import NeighborsResults
 
-    outputs = {"nmi": output_nmi, "ari": output_ari}
-    rows: dict[str, list[Measurement]] = {name: [] for name in outputs}
-    for one in found:
-        scores = nmi_ari_cluster_labels_leiden(
-            NeighborsResults(indices=one.indices, distances=one.distances),
+    def scores(one: Neighbours) -> Mapping[str, float]:
+        return nmi_ari_cluster_labels_leiden(
+            results(one),
             one.labels,
             optimize_resolution=True,
             seed=derive(seed, "leiden", dataset),
         )
+
+    write_agreement("leiden", scores, found, dataset, seed, {"nmi": output_nmi, "ari": output_ari})
+
+
+def kmeans(neighbours: Path, dataset: str, output_nmi: Path, output_ari: Path) -> None:
+    """K-means NMI and ARI, on the coordinates, with as many clusters as there are cell types.
+
+    Not among the paper's metrics.  The seed is the library's own, which cannot be chosen.
+
+    Args:
+        neighbours: folder that :func:`~.neighbours.neighbours_of_dataset` made.
+        dataset: the dataset's name.
+        output_nmi: gets one measurement a representation.
+        output_ari: the same.
+
+    Raises:
+        UserError: for a single cell type.
+    """
+    found = checked(neighbours)
+    from scib_metrics import nmi_ari_cluster_labels_kmeans
+
+    def scores(one: Neighbours) -> Mapping[str, float]:
+        return nmi_ari_cluster_labels_kmeans(one.coordinates, one.labels)
+
+    write_agreement("kmeans", scores, found, dataset, -1, {"nmi": output_nmi, "ari": output_ari})
+
+
+def clisi(neighbours: Path, dataset: str, output: Path) -> None:
+    """cLISI: how few cell types a cell's neighbours are of, from 0 to 1; on the shared neighbours.
+
+    Not among the paper's metrics.
+
+    Args:
+        neighbours: folder that :func:`~.neighbours.neighbours_of_dataset` made.
+        dataset: the dataset's name.
+        output: gets one measurement a representation.
+
+    Raises:
+        UserError: for a single cell type.
+    """
+    found = checked(neighbours)
+    from scib_metrics import clisi_knn
+
+    rows = []
+    for one in found:
+        score = float(clisi_knn(results(one), one.labels))
+        rows.append(row(dataset, one, "clisi", score))
+        log(f"{dataset} {one.metadata['model']}: cLISI {score:.4f}")
+    write_measurements(output, rows)
+
+
+def results(one: Neighbours) -> "NeighborsResults":
+    """The neighbours as scib-metrics takes them."""
+    from scib_metrics.nearest_neighbors import NeighborsResults
+
+    return NeighborsResults(indices=one.indices, distances=one.distances)
+
+
+def write_agreement(
+    clustering: str,
+    scores: Callable[[Neighbours], Mapping[str, float]],
+    found: Iterable[Neighbours],
+    dataset: str,
+    seed: int,
+    outputs: Mapping[str, Path],
+) -> None:
+    """Write NMI and ARI of one clustering with the cell types, each into its own file."""
+    rows: dict[str, list[Measurement]] = {name: [] for name in outputs}
+    for one in found:
+        values = scores(one)
         for name in outputs:
-            metric = f"leiden_{name}"
-            rows[name].append(row(dataset, one, metric, float(scores[name]), seed))
-        log(f"{dataset} {one.metadata['model']}: NMI {scores['nmi']:.4f}, ARI {scores['ari']:.4f}")
+            metric = f"{clustering}_{name}"
+            rows[name].append(row(dataset, one, metric, float(values[name]), seed))
+        log(
+            f"{dataset} {one.metadata['model']}: {clustering} NMI {values['nmi']:.4f}, "
+            f"ARI {values['ari']:.4f}"
+        )
     for name, output in outputs.items():
         write_measurements(output, rows[name])
 
@@ -117,10 +198,14 @@ def row(dataset: str, one: Neighbours, metric: str, value: float, seed: int = -1
 def aggregate(
     measurements: Iterable[Measurement], metrics: Sequence[str] = METRICS
 ) -> list[Measurement]:
-    """Bio conservation: the mean of the three metrics, for each dataset and representation.
+    """Bio conservation: the mean of the paper's metrics, for each dataset and representation.
 
-    A representation that lacks one of ``metrics`` has no mean and is left out.
+    Args:
+        measurements: of any datasets, representations and metrics.
+        metrics: those that were asked for.  Other metrics than the paper's enter the mean only
+            where there are no others.  A representation that lacks one has no mean.
     """
+    metrics = [metric for metric in metrics if metric in METRICS] or metrics
     groups: dict[tuple[str, str], dict[str, Measurement]] = {}
     for measurement in measurements:
         groups.setdefault((measurement.dataset, measurement.model), {})[measurement.metric] = (

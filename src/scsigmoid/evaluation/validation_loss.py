@@ -6,12 +6,15 @@ trial and the genes within the context alone, so both arms of a pair see the sam
 """
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from statistics import NormalDist
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from scsigmoid.config.schema import ValidationLoss
@@ -22,10 +25,15 @@ from scsigmoid.measurements import Measurement, write_measurements
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.seeds import derive
 from scsigmoid.tokens.store import TokenStore
-from scsigmoid.training.batches import Masking, pack_genes
+from scsigmoid.training.batches import Batch, Masking, pack_genes
 from scsigmoid.training.devices import resolve_device
 from scsigmoid.training.export import load_encoder
-from scsigmoid.training.step import autocast
+from scsigmoid.training.step import IGNORED, autocast, with_two_of_each
+
+if TYPE_CHECKING:
+    from torch.nn.attention.flex_attention import BlockMask
+
+Losses = Callable[[Encoder, Tensor, "BlockMask | None", Batch], Tensor]
 
 
 def validation_loss(
@@ -62,7 +70,9 @@ def validation_loss(
     place = resolve_device(device)
     encoder, facts = load_encoder(checkpoint, place)
     tokens = open_tokens(store, facts["vocabulary"])
-    losses = cell_losses(encoder, tokens, settings, mask_seed(seed, dataset))
+    # On a GPU one graph serves all batches, as in training.
+    compute = torch.compile(place_losses, dynamic=True) if place.type == "cuda" else place_losses
+    losses = cell_losses(encoder, tokens, settings, mask_seed(seed, dataset), compute)
     mean, low, high = mean_interval(losses, settings.confidence)
     with atomic_path(output_parquet) as temporary:
         cells = tokens.metadata(["cell"])["cell"]
@@ -93,8 +103,28 @@ def mask_seed(seed: int, dataset: str) -> int:
     return derive(seed, "validation_loss", dataset)
 
 
+def place_losses(
+    encoder: Encoder, embedded: Tensor, mask: "BlockMask | None", batch: Batch
+) -> Tensor:
+    """Cross-entropy at each masked place, (masked,) float32; only these pass the output layer.
+
+    Args:
+        encoder: the model.
+        embedded: (tokens, hidden), the batch's embedded tokens.
+        mask: the attention's mask, where it takes one.
+        batch: see :class:`Batch`.
+    """
+    residual = encoder.encode(embedded, batch.cu_seqlens, batch.max_seqlen, mask)
+    logits = encoder.predict(residual, batch.masked)
+    return cross_entropy(logits.float(), batch.targets, ignore_index=IGNORED, reduction="none")
+
+
 def cell_losses(
-    encoder: Encoder, tokens: TokenStore, settings: ValidationLoss, seed: int
+    encoder: Encoder,
+    tokens: TokenStore,
+    settings: ValidationLoss,
+    seed: int,
+    compute: Losses = place_losses,
 ) -> NDArray[np.float64]:
     """Validation loss of each cell, (cells,), in nats.
 
@@ -103,6 +133,7 @@ def cell_losses(
         tokens: the cells.
         settings: trials, masked share and tokens per forward pass.
         seed: of the masks.
+        compute: :func:`place_losses`, or the same compiled.
     """
     context = encoder.settings.context
     place = next(encoder.parameters()).device
@@ -119,16 +150,18 @@ def cell_losses(
                 replacement="mask",
                 vocabulary_size=encoder.settings.vocabulary_size,
             )
-            batch = pack_genes(genes, np.diff(cu_seqlens), identity[rows], masking).to(place)
-            with torch.inference_mode(), autocast(place):
-                # only masked places pass the output layer
-                logits = encoder(
-                    batch.tokens, batch.positions, batch.cu_seqlens, batch.max_seqlen, batch.masked
-                )
-                places = cross_entropy(logits.float(), batch.targets, reduction="none")
+            batch = pack_genes(genes, np.diff(cu_seqlens), identity[rows], masking)
             owner = torch.searchsorted(batch.cu_seqlens, batch.masked, right=True) - 1
-            masked = torch.bincount(owner, minlength=len(total))
-            total += torch.zeros_like(total).index_add_(0, owner, places.double()) / masked
+            share = 1 / torch.bincount(owner)[owner].double()
+            if place.type == "cuda":  # so that a GPU computes while the next trial is prepared
+                batch, owner, share = batch.pinned(), owner.pin_memory(), share.pin_memory()
+            batch = with_two_of_each(batch.to(place))
+            owner, share = (part.to(place, non_blocking=True) for part in (owner, share))
+            with torch.no_grad(), autocast(place):
+                embedded = encoder.embed(batch.tokens, batch.positions)
+                mask = encoder.mask(embedded, batch.cu_seqlens)
+                places = compute(encoder, embedded, mask, batch)[: len(owner)]
+            total.index_add_(0, owner, places.double() * share)
         losses[rows] = (total / settings.trials).cpu().numpy()
     return losses
 

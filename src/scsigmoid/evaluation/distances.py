@@ -1,0 +1,99 @@
+"""Distances between all cells, block by block: matrix products on a CPU or a GPU, in float64.
+
+So that tens of thousands of cells fit in memory, and take minutes on one core.
+"""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from scsigmoid.progress import track
+
+# Rows and columns of the distances that are held at once: 134 MB.
+BLOCK = 4096
+# Cells whose vectors to all their neighbours are held at once.
+FEW = 512
+
+
+def squared_distances(a: Tensor, b: Tensor) -> Tensor:
+    """Squared Euclidean distances, rows of ``a`` x rows of ``b``."""
+    lengths = a.square().sum(1)[:, None] + b.square().sum(1)
+    return torch.addmm(lengths, a, b.T, alpha=-2).clamp_(min=0)
+
+
+def halves(count: int, block: int, label: str) -> Iterator[tuple[slice, slice]]:
+    """Rows and columns of the blocks on and above the diagonal, with progress."""
+    starts = range(0, count, block)
+    pairs = [(i, j) for i in starts for j in starts if j >= i]
+    for i, j in track(pairs, label=label):
+        yield slice(i, min(i + block, count)), slice(j, min(j + block, count))
+
+
+def nearest(points: Tensor, neighbours: int, block: int = BLOCK) -> tuple[Tensor, Tensor]:
+    """Exact nearest neighbours of each point, itself left out, also where it has copies.
+
+    Args:
+        points: points x dimensions, float64.
+        neighbours: how many, fewer than there are points.
+        block: rows and columns that are held at once.
+
+    Returns:
+        Indices (int64) and Euclidean distances (float64), points x neighbours, ascending; of equal
+        distances the smaller index comes first.
+    """
+    count = len(points)
+    best = points.new_full((count, neighbours), torch.inf)
+    indices = torch.zeros((count, neighbours), dtype=torch.int64, device=points.device)
+
+    def offer(rows: slice, columns: slice, squared: Tensor) -> None:
+        values, places = squared.topk(min(neighbours, squared.shape[1]), largest=False)
+        candidates = torch.cat([indices[rows], places + columns.start], 1)
+        best[rows], kept = torch.cat([best[rows], values], 1).topk(neighbours, largest=False)
+        indices[rows] = candidates.gather(1, kept)
+
+    points = points - points.mean(0)  # near the origin, products lose fewer digits
+    for rows, columns in halves(count, block, "neighbours"):
+        squared = squared_distances(points[rows], points[columns])
+        if rows == columns:
+            squared.fill_diagonal_(torch.inf)
+        offer(rows, columns, squared)
+        if rows != columns:
+            offer(columns, rows, squared.T)
+    # products found them; differences say how far they are, without cancellation
+    indices = indices.sort(1).values
+    parts = zip(points.split(FEW), indices.split(FEW), strict=True)
+    distances = torch.cat([(part[:, None] - points[near]).norm(dim=2) for part, near in parts])
+    distances, order = distances.sort(dim=1, stable=True)
+    return indices.gather(1, order), distances
+
+
+def silhouettes(points: Tensor, labels: Tensor, block: int = BLOCK) -> Tensor:
+    """Silhouette of each point (Rousseeuw 1987), in Euclidean distance.
+
+    (b - a) / max(a, b), with a the mean distance to the other points of the same label and b the
+    smallest mean distance to the points of another label; 0 where both are 0.
+
+    Args:
+        points: points x dimensions, float64.
+        labels: (points,) int64, 0 to the number of labels - 1, each at least twice.
+        block: rows and columns that are held at once.
+
+    Returns:
+        (points,), float64.
+    """
+    members = torch.nn.functional.one_hot(labels).to(points.dtype)
+    sums = torch.zeros_like(members)
+    points = points - points.mean(0)
+    for rows, columns in halves(len(points), block, "silhouette"):
+        distances = squared_distances(points[rows], points[columns]).sqrt_()
+        if rows == columns:
+            distances.fill_diagonal_(0.0)
+        sums[rows] += distances @ members[columns]
+        if rows != columns:
+            sums[columns] += distances.T @ members[rows]
+    counts = members.sum(0)
+    own = labels[:, None]
+    within = sums.gather(1, own).squeeze(1) / (counts[labels] - 1)
+    between = (sums / counts).scatter(1, own, torch.inf).amin(1)
+    return ((between - within) / torch.maximum(within, between)).nan_to_num(0.0)

@@ -1,0 +1,161 @@
+"""Embeds a user's own h5ad file with a given model: no corpus, no Snakemake.
+
+Cells become tokens as in the workflow (:mod:`scsigmoid.tokens.make`), in a temporary token store.
+"""
+
+import dataclasses
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from scsigmoid.config.schema import Embeddings
+from scsigmoid.corpus.h5ad import Cells, open_cells
+from scsigmoid.corpus.storage import opened
+from scsigmoid.errors import UserError
+from scsigmoid.evaluation.embedding_files import check_finite, write_anndata
+from scsigmoid.evaluation.embeddings import provenance, vectors
+from scsigmoid.progress import log
+from scsigmoid.tokens.make import Tokenizer
+from scsigmoid.tokens.store import TokenStore
+from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
+from scsigmoid.tokens.writing import grouped, write_shards
+from scsigmoid.training.devices import resolve_device
+from scsigmoid.training.export import load_encoder
+
+# A factor of all values of a cell: it changes no rank.
+TARGET_SUM = 10_000
+SHARD_CELLS = 8192
+# The organism's part of an Ensembl id: ENSG is human, ENSMUSG mouse.
+ORGANISM = re.compile(r"(ENS[A-Z]*G)\d{6,}")
+NAMED = 5  # examples in a message
+
+
+def embed_file(
+    path: Path, checkpoint: Path, vocabulary: Path, settings: Embeddings, device: str, output: Path
+) -> None:
+    """Embed the cells of an h5ad file.
+
+    Args:
+        path: raw counts in ``raw.X`` or ``X``; genes by Ensembl id or, where no id is in the
+            vocabulary, by name.
+        checkpoint: ``model.safetensors``.
+        vocabulary: the ``vocabulary.parquet`` that the model was trained with.
+        settings: pooling and tokens per forward pass.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        output: h5ad file with the file's ``obs``, ``obsm["X_<model>"]`` (cells x hidden, float32)
+            and, in ``uns["scsigmoid"]``, what it was made with.  Cells without a gene of the
+            vocabulary are left out, and named in the log.
+
+    Raises:
+        UserError: for a file, model or vocabulary that is damaged or does not fit the others, for
+            cells of another organism, without raw counts or without a gene of the vocabulary, and
+            for a model that gives no finite embedding.
+    """
+    if output.exists() and path.exists() and output.samefile(path):
+        raise UserError(f"{output}: is the input itself; give another file for the embedding")
+    known = Vocabulary.read(vocabulary)
+    encoder, facts = load_encoder(checkpoint, resolve_device(device))
+    if facts["vocabulary"] != known.fingerprint:
+        raise UserError(
+            f"{vocabulary}: not the vocabulary of {checkpoint} ({known.fingerprint[:12]} instead "
+            f"of {facts['vocabulary'][:12]}); give the one that it was trained with"
+        )
+    cells = with_known_genes(open_cells(path), known)
+    obs, simulated = about(path)
+    with tempfile.TemporaryDirectory(prefix="scsigmoid-") as folder:
+        tokenizer = Tokenizer(vocabulary, TARGET_SUM, facts["context"] - 1, SHARD_CELLS)
+        shards = grouped(tokenizer.batches(cells, "", path.stem), SHARD_CELLS)
+        write_shards(folder, shards, tokenizer.facts("file", simulated, ""))
+        tokens = TokenStore.open(folder)
+        values = vectors(encoder, tokens, settings, f"embedding {path.name}")
+        rows = tokens.metadata(["cell"])["cell"]
+    check_finite(values, f"{checkpoint}: embeds")
+    metadata = provenance(checkpoint, facts, settings, simulated)
+    write_anndata(output, values, obs.iloc[rows], metadata)
+    log(f"{output}: {len(rows)} cells, obsm['X_{facts['model']}']")
+
+
+def about(path: Path) -> tuple[Any, bool]:
+    """The file's ``obs``, and whether it says that its cells are simulated."""
+    from anndata.io import read_elem
+
+    with opened(path) as file:
+        marked = file.get("uns/scsigmoid/simulated")
+        return read_elem(file["obs"]), bool(marked is not None and marked[()])
+
+
+def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
+    """The cells with gene ids of the vocabulary, found by name where no id is known.
+
+    Raises:
+        UserError: for genes of another organism, or if neither ids nor names are known.
+    """
+    ids = set(cells.genes) & vocabulary.token_of.keys()
+    if not ids:
+        check_organism(cells, vocabulary)
+        cells = by_name(cells, vocabulary)
+        ids = set(cells.genes) & vocabulary.token_of.keys()
+    log(f"{cells.path}: {len(ids)} of {len(cells.genes)} genes are in the vocabulary")
+    return cells
+
+
+def check_organism(cells: Cells, vocabulary: Vocabulary) -> None:
+    """Refuse Ensembl ids of other organisms than the vocabulary's."""
+    theirs, ours = organisms(cells.genes), organisms(vocabulary.gene_ids)
+    if theirs and ours and not theirs & ours:
+        raise UserError(
+            f"{cells.path}: genes of another organism ({', '.join(sorted(theirs))}... instead of "
+            f"{', '.join(sorted(ours))}...); map them to orthologues or take a model of that "
+            "organism"
+        )
+
+
+def organisms(genes: Iterable[str]) -> set[str]:
+    """The organisms' parts of Ensembl ids."""
+    return {found[1] for found in map(ORGANISM.fullmatch, genes) if found}
+
+
+def by_name(cells: Cells, vocabulary: Vocabulary) -> Cells:
+    """The cells with names replaced by the vocabulary's ids, where a name stands for one gene.
+
+    Raises:
+        UserError: if no name does, or if names are spelled as those of another organism.
+    """
+    names = vocabulary.names[len(SPECIAL) :]
+    times = Counter(names)
+    id_of = {
+        name: gene
+        for name, gene in zip(names, vocabulary.gene_ids[len(SPECIAL) :], strict=True)
+        if times[name] == 1
+    }
+    # a file may list ids of its own and the names beside them
+    spelled = cells.genes if times.keys() & set(cells.genes) else cells.names
+    here = Counter(spelled)
+    found = [id_of.get(name, "") if here[name] == 1 else "" for name in spelled]
+    exact = sum(map(bool, found))
+    upper = {name.upper() for name in names}
+    if 2 * exact < sum(name.upper() in upper for name in here):
+        example = next(name for name in here if name not in times and name.upper() in upper)
+        raise UserError(
+            f"{cells.path}: genes are spelled as those of another organism ({example!r}, the "
+            f"vocabulary has {example.upper()!r}); take a model of that organism, or name genes by "
+            "Ensembl id"
+        )
+    if not exact:
+        raise UserError(
+            f"{cells.path}: no gene in common with the vocabulary, by id or by a name of one gene "
+            f"alone (it has {cells.genes[0]!r}, the vocabulary {vocabulary.gene_ids[-1]!r}, "
+            f"{vocabulary.names[-1]!r}); name genes by Ensembl id"
+        )
+    ambiguous = sorted(name for name in here if name in times and max(here[name], times[name]) > 1)
+    log(f"{cells.path}: genes are not named by Ensembl id; {exact} are found by name")
+    if ambiguous:
+        log(
+            f"{cells.path}: {len(ambiguous)} names stand for several genes and are left out "
+            f"({', '.join(ambiguous[:NAMED])}{', ...' if len(ambiguous) > NAMED else ''})"
+        )
+    genes = [gene or name for gene, name in zip(found, cells.genes, strict=True)]
+    return dataclasses.replace(cells, genes=genes)

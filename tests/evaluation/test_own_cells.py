@@ -1,0 +1,187 @@
+"""A user's own h5ad: against ranks by a sort and one forward pass a cell, and what is refused."""
+
+import anndata
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy.sparse import csr_matrix
+
+from scsigmoid.cli import main
+from scsigmoid.config.schema import Embeddings
+from scsigmoid.errors import UserError
+from scsigmoid.evaluation.own_cells import embed_file
+from scsigmoid.files import sha256
+from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
+from scsigmoid.training.export import load_encoder
+
+GENES = [f"ENSG{index:011d}" for index in range(36)]
+NAMES = [f"GENE{index}" for index in range(36)]
+CELLS = 9
+
+
+@pytest.fixture
+def vocabulary(tmp_path):
+    """36 genes with medians of their own; the last two share a name."""
+    names = [*NAMES[:34], "TWICE", "TWICE"]
+    medians = np.random.default_rng(1).uniform(1, 9, 36)
+    path = tmp_path / "vocabulary.parquet"
+    Vocabulary(
+        (*SPECIAL, *GENES),
+        (*SPECIAL, *names),
+        np.r_[[0] * 4, [7] * 36],
+        np.r_[[1.0] * 4, medians],
+    ).write(path)
+    return path
+
+
+@pytest.fixture
+def model(make_model, vocabulary):
+    """An untrained sigmoid model with a context of 16 tokens."""
+    return make_model("sigmoid", Vocabulary.read(vocabulary).fingerprint)
+
+
+@pytest.fixture
+def counts():
+    values = np.random.default_rng(2).poisson(1.2, (CELLS, 36))
+    values[:, 0] += 1
+    return values
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Writes a user's file; returns its path."""
+
+    def write_file(counts, genes=GENES, name="mine", **var):
+        obs = pd.DataFrame(
+            {"kind": pd.Categorical(["a", "b", "c"] * 3)[: len(counts)]},
+            index=[f"barcode-{i}" for i in range(len(counts))],
+        )
+        frame = pd.DataFrame(var, index=list(genes))
+        path = tmp_path / f"{name}.h5ad"
+        matrix = csr_matrix(np.asarray(counts, dtype=np.float32))
+        anndata.AnnData(X=matrix, obs=obs, var=frame).write_h5ad(path)
+        return path
+
+    return write_file
+
+
+def run(path, model, vocabulary, pooling="mean", batch_tokens=40):
+    output = path.with_name("out.h5ad")
+    settings = Embeddings(pooling=pooling, batch_tokens=batch_tokens)
+    embed_file(path, model, vocabulary, settings, "cpu", output)
+    return anndata.read_h5ad(output)
+
+
+def expected(counts, model, vocabulary, columns):
+    """Ranks by Python's sort, one forward pass a cell; ``columns`` are the genes that count."""
+    encoder, facts = load_encoder(model)
+    medians = Vocabulary.read(vocabulary).medians[4:]
+    rows = []
+    for cell in counts:
+        values = {g: cell[g] / cell.sum() * 10_000 / medians[g] for g in columns if cell[g]}
+        ranked = sorted(values, key=lambda g: (-values[g], g))[: facts["context"] - 1]
+        tokens = torch.tensor([2, *(g + 4 for g in ranked)])
+        ends = torch.tensor([0, len(tokens)], dtype=torch.int32)
+        with torch.no_grad():
+            rows.append(encoder(tokens, torch.arange(len(tokens)), ends, len(tokens))[1:].mean(0))
+    return torch.stack(rows).numpy()
+
+
+def test_equals_ranks_and_forward_passes_one_by_one(counts, write, model, vocabulary):
+    found = run(write(counts), model, vocabulary)
+    embedding = found.obsm["X_sigmoid_toy"]
+    np.testing.assert_allclose(embedding, expected(counts, model, vocabulary, range(36)), atol=2e-5)
+    assert embedding.dtype == np.float32
+    assert found.obs_names.tolist() == [f"barcode-{i}" for i in range(CELLS)]
+    assert found.obs["kind"].tolist() == ["a", "b", "c"] * 3
+    assert dict(found.uns["scsigmoid"]) == {
+        "model": "sigmoid_toy",
+        "attention": "sigmoid",
+        "context": 16,
+        "pooling": "mean",
+        "checkpoint": sha256(model),
+        "vocabulary": Vocabulary.read(vocabulary).fingerprint,
+        "simulated": False,
+    }
+
+
+def test_genes_by_name_where_it_is_unambiguous(counts, write, model, vocabulary, capfd):
+    # in the file GENE5 stands twice, in the vocabulary TWICE
+    names = [*NAMES[:34], "GENE5", "TWICE"]
+    inside = write(counts, [f"x{i}" for i in range(36)], feature_name=names)
+    known = [i for i in range(34) if i != 5]
+    found = run(inside, model, vocabulary).obsm["X_sigmoid_toy"]
+    np.testing.assert_allclose(found, expected(counts, model, vocabulary, known), atol=2e-5)
+    log = capfd.readouterr().err
+    assert "33 are found by name" in log
+    assert "2 names stand for several genes and are left out (GENE5, TWICE)" in log
+    # names as the index
+    as_index = run(write(counts[:, :34], NAMES[:34]), model, vocabulary).obsm["X_sigmoid_toy"]
+    wanted = expected(counts[:, :34], model, vocabulary, range(34))
+    np.testing.assert_allclose(as_index, wanted, atol=2e-5)
+
+
+def test_versions_and_foreign_genes(counts, write, model, vocabulary):
+    genes = [f"{gene}.3" for gene in GENES[:30]] + [f"ENSG9{i:010d}" for i in range(6)]
+    found = run(write(counts, genes), model, vocabulary).obsm["X_sigmoid_toy"]
+    # genes without a token still count towards a cell's total, which changes no rank
+    np.testing.assert_allclose(found, expected(counts, model, vocabulary, range(30)), atol=2e-5)
+
+
+def test_cells_without_a_known_gene_are_left_out_by_name(counts, write, model, vocabulary, capfd):
+    counts = counts[:, :20]
+    counts[4] = 0
+    found = run(write(counts, GENES[:20]), model, vocabulary)
+    assert found.obs_names.tolist() == [f"barcode-{i}" for i in range(CELLS) if i != 4]
+    assert "1 of 9 cells express no gene of the vocabulary and are left out (rows 4)" in (
+        capfd.readouterr().err
+    )
+
+
+def test_the_same_bytes_again_and_progress(counts, write, model, vocabulary, tmp_path, capfd):
+    path = write(counts)
+    given = ["--checkpoint", str(model), "--vocabulary", str(vocabulary), "--device", "cpu"]
+    for name in ("first", "second"):
+        assert main(["embed", str(path), str(tmp_path / f"{name}.h5ad"), *given]) == 0
+    first, second = ((tmp_path / f"{name}.h5ad").read_bytes() for name in ("first", "second"))
+    assert first == second
+    log = capfd.readouterr().err
+    assert f"{path}: 36 of 36 genes are in the vocabulary" in log
+    assert "second.h5ad: 9 cells, obsm['X_sigmoid_toy']" in log
+
+
+@pytest.mark.parametrize(
+    ("genes", "message"),
+    [
+        ([f"ENSMUSG{i:011d}" for i in range(36)], r"another organism \(ENSMUSG.* instead of ENSG"),
+        ([name.capitalize() for name in NAMES], r"another organism \('Gene0', .* has 'GENE0'\)"),
+        ([f"probe{i}" for i in range(36)], r"no gene in common .* 'probe0'"),
+    ],
+)
+def test_genes_that_do_not_fit(counts, write, model, vocabulary, genes, message):
+    path = write(counts, genes)
+    with pytest.raises(UserError, match=message):
+        run(path, model, vocabulary)
+    assert not path.with_name("out.h5ad").exists()
+
+
+def test_refusals(counts, write, model, make_model, vocabulary, tmp_path):
+    with pytest.raises(UserError, match="no raw counts anywhere"):
+        run(write(np.log1p(counts), name="logged"), model, vocabulary)
+    with pytest.raises(UserError, match=r"absent\.h5ad: no such file"):
+        run(tmp_path / "absent.h5ad", model, vocabulary)
+    with pytest.raises(UserError, match="no such model"):
+        run(write(counts), tmp_path / "absent.safetensors", vocabulary)
+    with pytest.raises(UserError, match="not the vocabulary of"):
+        run(write(counts), make_model("softmax", "e" * 64), vocabulary)
+    foreign = [f"ENSG9{i:010d}" for i in range(36)]
+    unexpressed = write(np.c_[counts, np.zeros(CELLS)], [*foreign, GENES[0]], "unexpressed")
+    with pytest.raises(UserError, match="none of its 9 cells expresses a gene"):
+        run(unexpressed, model, vocabulary)
+    path = write(counts)
+    before = path.read_bytes()
+    with pytest.raises(UserError, match="is the input itself"):
+        embed_file(path, model, vocabulary, Embeddings(pooling="cls", batch_tokens=9), "cpu", path)
+    assert path.read_bytes() == before
+    assert not (tmp_path / "out.h5ad").exists()

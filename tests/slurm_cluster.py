@@ -1,0 +1,186 @@
+"""A real Slurm on this machine, for tests: one controller, two pretended nodes, pretended GPUs.
+
+Everything lives in one folder and on free ports; the daemons are stopped by their process ids.
+"""
+
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+NODES = 2
+DAEMONS = ("munged", "slurmctld", "slurmd")
+COMMANDS = ("sbatch", "srun", "squeue", "scontrol", "scancel", "sinfo")
+
+CONTROLLER = """
+ClusterName=test
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={controller}
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket,cred_expire=1
+SlurmUser=root
+SlurmdUser=root
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool-%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd-%n.log
+SwitchType=switch/none
+MpiDefault=none
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/linux
+AccountingStorageType=accounting_storage/none
+SchedulerType=sched/backfill
+SchedulerParameters=sched_interval=1,batch_sched_delay=0,bf_interval=1
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+SlurmdParameters=config_overrides
+GresTypes=gpu
+DefMemPerCPU=500
+MinJobAge=3600
+KillWait=20
+JobRequeue=0
+ReturnToService=2
+"""
+
+
+def missing() -> str:
+    """Why no Slurm can be started here; empty if one can."""
+    absent = [name for name in (*DAEMONS, *COMMANDS) if shutil.which(name) is None]
+    if absent:
+        return f"no Slurm here ({', '.join(absent)} not found); .ci/run installs it"
+    return "" if os.geteuid() == 0 else "a Slurm for tests is started by root only"
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nothing listens on."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+class Slurm:
+    """A running cluster.
+
+    Attributes:
+        folder: of its files.
+        commands: folder of Slurm's commands for this cluster, to be first in ``PATH``.  They know
+            where it is without ``SLURM_CONF``, which Snakemake's plugin removes inside jobs.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Start the daemons and wait until the nodes are idle."""
+        self.folder = folder
+        self.commands = folder / "bin"
+        self.daemons: list[subprocess.Popen[bytes]] = []
+        (folder / "state").mkdir(parents=True)
+        self.commands.mkdir()
+        self._write_configuration()
+        self._write_commands()
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _write_configuration(self) -> None:
+        host = socket.gethostname().partition(".")[0]
+        controller, *ports = free_ports(1 + NODES)
+        nodes, gpus = [], ["AutoDetect=off"]
+        for number, port in enumerate(ports):
+            device = self.folder / f"g{number}"
+            os.mknod(device, 0o20666, os.makedev(1, 3))
+            nodes.append(
+                f"NodeName=n{number} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} "
+                "CPUs=32 RealMemory=64000 Gres=gpu:1"
+            )
+            gpus.append(f"NodeName=n{number} Name=gpu File={device}")
+        lines = [
+            CONTROLLER.format(host=host, controller=controller, folder=self.folder),
+            *nodes,
+            "PartitionName=cpu Nodes=ALL Default=YES MaxTime=1-0 DefaultTime=5",
+            "PartitionName=gpu Nodes=ALL MaxTime=7-0 DefaultTime=5",
+        ]
+        (self.folder / "slurm.conf").write_text("\n".join(lines) + "\n")
+        (self.folder / "gres.conf").write_text("\n".join(gpus) + "\n")
+        key = self.folder / "munge.key"
+        key.write_bytes(os.urandom(128))
+        key.chmod(0o600)
+
+    def _write_commands(self) -> None:
+        for name in COMMANDS:
+            path = self.commands / name
+            settings = f"SLURM_CONF={shlex.quote(str(self.folder / 'slurm.conf'))}"
+            path.write_text(f'#!/bin/sh\n{settings} exec {shutil.which(name)} "$@"\n')
+            path.chmod(0o755)
+
+    def _start(self) -> None:
+        folder = self.folder
+        munge = ["munged", "--foreground", "--force", f"--key-file={folder}/munge.key"]
+        for name in ("socket", "pid-file", "log-file", "seed-file"):
+            munge.append(f"--{name}={folder}/munge.{name.removesuffix('-file')}")
+        self._run(munge)
+        self._wait(lambda: (folder / "munge.socket").exists(), "munged")
+        self._run(["slurmctld", "-D", "-f", f"{folder}/slurm.conf"])
+        for number in range(NODES):
+            self._run(["slurmd", "-D", "-N", f"n{number}", "-f", f"{folder}/slurm.conf"])
+        self._wait(self._idle, "the nodes")
+
+    def _idle(self) -> bool:
+        states = self.ask("sinfo", "--noheader", "--Node", "--partition=cpu", "--format=%T")
+        return states.split() == ["idle"] * NODES
+
+    def _run(self, command: list[str]) -> None:
+        with (self.folder / "daemons.log").open("ab") as log:
+            self.daemons.append(subprocess.Popen(command, stdout=log, stderr=log))
+
+    def _wait(self, ready: Callable[[], bool], what: str, seconds: float = 30.0) -> None:
+        end = time.monotonic() + seconds
+        while not ready():
+            if time.monotonic() > end or any(daemon.poll() is not None for daemon in self.daemons):
+                logs = "\n".join(
+                    path.read_text(errors="replace")[-2000:] for path in self.folder.glob("*.log")
+                )
+                raise RuntimeError(f"Slurm: {what} did not start\n{logs}")
+            time.sleep(0.1)
+
+    def ask(self, command: str, *arguments: str) -> str:
+        """What one of Slurm's commands prints; empty if it fails."""
+        found = subprocess.run(
+            [self.commands / command, *arguments], capture_output=True, text=True, check=False
+        )
+        return found.stdout.strip() if found.returncode == 0 else ""
+
+    def jobs(self) -> list[tuple[str, str, str]]:
+        """Number, comment and state of all jobs, oldest first."""
+        lines = self.ask("squeue", "--states=all", "--noheader", "--format=%i|%k|%T").splitlines()
+        fields = [tuple(line.split("|")) for line in lines]
+        return sorted(
+            ((number, comment, state) for number, comment, state in fields),
+            key=lambda job: int(job[0]),
+        )
+
+    def stop(self) -> None:
+        """Cancel what runs and end the daemons."""
+        self.ask("scancel", "--user=root", "--signal=KILL", "--full")
+        for daemon in reversed(self.daemons):
+            if daemon.poll() is None:
+                daemon.send_signal(signal.SIGTERM)
+        for daemon in reversed(self.daemons):
+            try:
+                daemon.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                daemon.kill()
+                daemon.wait()
