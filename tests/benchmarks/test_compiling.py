@@ -34,7 +34,7 @@ def test_every_code_is_compiled_once() -> None:
     # 1,024 and 2,048 share a class of triton-sigmoid, as do 4,096, 8,192 and the jagged batches.
     assert counts == {
         "triton_sigmoid": 2 * 2 * 4,
-        "flex": 2 * (2 * 6 + 2),
+        "flex": 2 * 2 * 3,
         "hopper": 2 * 2,
         "hopper_accurate": 2,
         "triton": 2 * 2,
@@ -53,6 +53,26 @@ def test_the_longest_work_comes_first() -> None:
 def test_only_what_will_be_timed_is_compiled() -> None:
     found = jobs(CASES, chosen(["triton", "cudnn"], "cuda"))
     assert {PROVIDERS[index].name for index, _ in found} == {"triton"}
+
+
+def test_choices_take_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every kernel of Triton's that chooses, whatever it asks for, is timed for 30 ms each."""
+    import triton.testing
+    from triton.runtime.autotuner import Autotuner
+
+    asked: list[object] = []
+
+    def do_bench(call: object, **options: object) -> list[float]:
+        asked.append((call, options))
+        return [1.0, 1.0, 1.0]
+
+    monkeypatch.setattr(triton.testing, "do_bench", do_bench)
+    # Undone after the test.
+    monkeypatch.setattr(Autotuner, "do_bench", Autotuner.__dict__["do_bench"])
+    compiling.bound_choices()
+    tuner = object.__new__(Autotuner)
+    assert tuner.do_bench("call", quantiles=(0.5, 0.2, 0.8)) == [1.0, 1.0, 1.0]
+    assert asked == [("call", {"warmup": 5, "rep": 30, "quantiles": (0.5, 0.2, 0.8)})]
 
 
 def test_compiling_ahead_ends_in_time(

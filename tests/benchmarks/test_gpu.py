@@ -1,5 +1,6 @@
 """The kernel benchmark on a GPU: what is timed is what is right."""
 
+import gc
 import math
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from scsigmoid.benchmarks.kernel import run_kernel_benchmark
 from scsigmoid.benchmarks.providers import chosen
 from scsigmoid.benchmarks.rows import KernelRow, read_rows
 from scsigmoid.benchmarks.sigmoid_kernels import Unavailable
-from scsigmoid.benchmarks.timing import Clocked, Queued, Replayed
+from scsigmoid.benchmarks.timing import Clocked, Queued, Replayed, passes
 from scsigmoid.config.schema import KernelBenchmark
 
 pytestmark = [
@@ -62,6 +63,77 @@ def test_the_three_ways_of_timing_agree_where_launching_is_short() -> None:
             for timer in timers]  # fmt: skip
     for other in best[1:]:
         assert other == pytest.approx(best[0], rel=0.25, abs=0.2)
+
+
+@pytest.mark.parametrize("name", ["triton", "hopper", "flash_attention_2"])
+@pytest.mark.parametrize("layout", ["packed", "padded"])
+def test_a_graph_keeps_what_it_reads(name: str, layout: str) -> None:
+    """Nothing else holds lengths and gradients; what is allocated next must not lie in them."""
+    found = [one for one in chosen([name], "cuda") if one.layout == layout and one.suits(CASE)]
+    if not found:
+        pytest.skip("not one of its forms")
+    inputs = Inputs(CASE, torch.device("cuda"), torch.bfloat16)
+    try:
+        kernel = found[0].prepare(inputs)
+    except Unavailable as error:
+        pytest.skip(str(error))
+    timer = Replayed(kernel, inputs.in_layout(layout))
+    sizes = [
+        (x.shape, x.dtype)
+        for x in (inputs.lengths, inputs.cu_seqlens, *inputs.padded, *inputs.in_layout(layout))
+    ]
+    del inputs, kernel
+    gc.collect()
+    others = [torch.ones(shape, dtype=dtype, device="cuda") for shape, dtype in sizes * 8]
+    output, gradients = timer.results()
+    again = Inputs(CASE, torch.device("cuda"), torch.bfloat16)
+    error, what = again.largest_error(found[0].attention, layout, output, gradients)
+    assert error < 0.01, what
+    assert len(others) == 8 * len(sizes)
+
+
+def test_a_capture_that_fails_costs_that_kernel_only() -> None:
+    """torch's allocator gives memory back afterwards, and the next kernel is captured."""
+    inputs = Inputs(CASE, torch.device("cuda"), torch.bfloat16)
+    tensors = inputs.in_layout("heads")
+    stream = torch.cuda.current_stream()
+
+    def reads(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        # The host waits for the GPU, which a graph cannot hold.
+        return q * k * v * q.sum().item()
+
+    with pytest.raises(RuntimeError, match="captur"):
+        Replayed(reads, tensors)
+    assert torch.cuda.current_stream() == stream
+    gc.collect()
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_reserved()
+    large = torch.empty(2**30, dtype=torch.int8, device="cuda")
+    del large
+    assert torch.cuda.memory_reserved() >= before + 2**30
+    torch.cuda.empty_cache()
+    assert torch.cuda.memory_reserved() <= before
+    timer = Replayed(lambda q, k, v: q * k * v, tensors)
+    expected, _ = passes(lambda q, k, v: q * k * v, tensors)
+    assert torch.equal(timer.results()[0], expected)
+
+
+class Nothing(torch.autograd.Function):
+    """A pass that launches no kernel, and one back."""
+
+    @staticmethod
+    def forward(ctx, q, k, v):  # type: ignore[no-untyped-def]
+        return q.view_as(q)
+
+    @staticmethod
+    def backward(ctx, gradient):  # type: ignore[no-untyped-def]
+        return gradient, gradient, gradient
+
+
+def test_a_graph_without_a_kernel_is_refused() -> None:
+    inputs = Inputs(CASE, torch.device("cuda"), torch.bfloat16)
+    with pytest.raises(Unavailable, match="holds no kernel"):
+        Replayed(Nothing.apply, inputs.in_layout("heads"))
 
 
 def test_a_small_sweep_of_all_kernels(tmp_path: Path) -> None:

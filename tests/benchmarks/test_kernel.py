@@ -9,13 +9,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
-from scsigmoid.benchmarks import kernel
+from scsigmoid.benchmarks import kernel, preparing
 from scsigmoid.benchmarks.cases import groups
+from scsigmoid.benchmarks.inputs import Inputs
 from scsigmoid.benchmarks.kernel import run_kernel_benchmark
 from scsigmoid.benchmarks.providers import PROVIDERS, Provider, chosen
 from scsigmoid.benchmarks.rows import KernelRow, read_rows
 from scsigmoid.benchmarks.sigmoid_kernels import Kernel, Unavailable, imported
+from scsigmoid.benchmarks.softmax_kernels import standard_softmax
 from scsigmoid.config.schema import KernelBenchmark
 from scsigmoid.errors import UserError
 
@@ -62,7 +65,7 @@ def test_every_provider_shape_and_pass_has_a_row(rows: list[KernelRow]) -> None:
     for row in rows:
         if row.checked:
             assert row.iterations == 8 == len(row.turns)
-            assert row.note == kernel.CPU_NOTE
+            assert row.note == preparing.CPU_NOTE
             assert row.relative_error < 1e-5
             assert row.timing == "clock"
         else:
@@ -166,12 +169,12 @@ def test_paths_of_our_kernel_are_all_there() -> None:
     names = {provider.name for provider in chosen(None, "cuda")}
     assert {"hopper", "hopper_accurate", "triton", "triton_accurate"} <= names
     assert "reference_sigmoid" not in names
-    # One form for each batch, but for the two layouts of ours and cuDNN's two ways.
+    # One form for each batch, but for the two layouts of ours.
     for group in groups(TINY):
         for case in group:
             forms = [one.name for one in chosen(None, "cuda") if one.suits(case)]
             twice = {name for name in forms if forms.count(name) > 1}
-            assert twice <= {"hopper", "triton", "cudnn"}
+            assert twice <= {"hopper", "triton"}
 
 
 def test_optional_packages_are_named() -> None:
@@ -196,16 +199,36 @@ def test_a_group_takes_a_limited_time(tmp_path: Path, monkeypatch: pytest.Monkey
     assert all(math.isnan(row.milliseconds_low) for row in timed)
 
 
-def test_a_broken_gpu_stops_the_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What fails after it would not be that kernel's fault."""
+def test_a_kernel_that_turns_wrong_has_no_readings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its inputs are overwritten while it is timed: the second check finds it."""
 
-    def broken(_: torch.device) -> None:
-        raise RuntimeError("CUDA error: an illegal memory access was encountered\nMore.")
+    def prepare(inputs: Inputs) -> Kernel:
+        calls = []
+        attend = standard_softmax(inputs)
 
-    monkeypatch.setattr(kernel, "synchronise", broken)
-    case = next(case for group in groups(ONE) for case in group)
-    with pytest.raises(UserError, match=r"crash \(padded, .*illegal memory access.*; leave it out"):
-        kernel.prepare_case(case, [faulty("crash")], 0, torch.device("cpu"))
+        def kernel(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            calls.append(1)
+            # The first check calls once, the warm-up once.
+            return attend(q, k, v) * (1 if len(calls) <= 2 else 0.5)
+
+        return kernel
+
+    spoilt = Provider("spoilt", "softmax", "heads", prepare)
+    monkeypatch.setattr("scsigmoid.benchmarks.providers.PROVIDERS", (spoilt, *PROVIDERS))
+    rows = run(ONE, tmp_path)
+    mine = [row for row in rows if row.provider == "spoilt"]
+    assert len(mine) == 2
+    for row in mine:
+        assert row.note.startswith("wrong after its last turn: ")
+        assert row.note.endswith("has a relative error of 0.5; readings dropped")
+        assert not row.checked
+        assert row.iterations == 0
+        assert row.readings == ""
+        assert math.isnan(row.milliseconds)
+        assert row.relative_error == pytest.approx(0.5, rel=1e-3)
+    assert {row.provider for row in rows if row.checked} == TIMED
 
 
 class Stop(Exception):

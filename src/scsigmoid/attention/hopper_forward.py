@@ -13,6 +13,7 @@ No score is masked: rows past a sequence's end arrive as zeros and leave nowhere
 """
 
 from scsigmoid.attention.hopper_gluon import (
+    KEEP_NAN,
     WRAP,
     advance,
     fence_async_shared,
@@ -103,6 +104,12 @@ def _producer(
 
 
 @gluon.jit
+def _larger(one, other):
+    # Unlike PTX's plain maximum, this keeps what is not a number.
+    return gl.maximum(one, other, propagate_nan=KEEP_NAN)
+
+
+@gluon.jit
 def _consumer(
     PIECE: gl.constexpr,
     common,
@@ -155,7 +162,7 @@ def _consumer(
             scores = warpgroup_mma_wait(0, deps=(scores,))
             mbarrier.arrive(empty.index(stage), count=1)
             if SCORE_MAX:
-                highest = gl.max(gl.abs(scores), axis=1)
+                highest = gl.reduce(gl.abs(scores), 1, _larger)
             new = sigmoid(scores, factor, summand, FORM)
             weights = gl.convert_layout(new.to(dtype), weights_layout)
             stage, phase = advance(stage, phase, STAGES)
@@ -167,7 +174,7 @@ def _consumer(
                 out = warpgroup_mma(weights, vs.index(stage), out, is_async=True)
                 scores = warpgroup_mma_wait(1, deps=(scores,))
                 if SCORE_MAX:
-                    highest = gl.maximum(highest, gl.max(gl.abs(scores), axis=1))
+                    highest = _larger(highest, gl.reduce(gl.abs(scores), 1, _larger))
                 new = sigmoid(scores, factor, summand, FORM)
                 used = stage
                 stage, phase = advance(stage, phase, STAGES)
@@ -185,7 +192,7 @@ def _consumer(
             if FORM == "newton":
                 out = out * 2.0**-64
             if SCORE_MAX:
-                gl.atomic_max(MAXIMA + head, gl.max(highest, axis=0))
+                gl.atomic_max(MAXIMA + head, gl.reduce(highest, 0, _larger))
             tma.store_wait(0)
             staged.store(out.to(dtype))
             fence_async_shared()

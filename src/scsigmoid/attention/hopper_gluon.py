@@ -10,6 +10,7 @@ import functools
 from typing import Any
 
 import torch
+import triton.language as tl
 from torch import Tensor
 from triton._C.libtriton import ir
 from triton.experimental import gluon
@@ -28,6 +29,7 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from scsigmoid.attention import hopper_schedule
 
 __all__ = [
+    "KEEP_NAN",
     "WRAP",
     "advance",
     "descriptor",
@@ -46,6 +48,8 @@ __all__ = [
 
 #: :data:`scsigmoid.attention.hopper_schedule.WRAP` as a constant of the kernels.
 WRAP = gl.constexpr(hopper_schedule.WRAP)
+#: Of minimum and maximum: a NaN among the operands is the result.
+KEEP_NAN = gl.constexpr(tl.PropagateNan.ALL)
 # 2^34 elements times 2^30 rows are a multiple of 2^64 bytes for every element size.
 _WRAP_STRIDE = 2**34
 _MOST = 0x7FFF0000

@@ -6,11 +6,11 @@ the process that times finds it there; every choice is still made by that proces
 """
 
 import contextlib
+import functools
 import multiprocessing
 import os
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -23,6 +23,11 @@ from scsigmoid.progress import log
 MOST_PROCESSES = 16
 # What is not compiled by then is compiled, or fails, where it is timed.
 MOST_SECONDS = 150.0
+# What a kernel that chooses among configurations spends on each, warm-up and timing, where Triton
+# takes 25 and 100 ms: some fifty configurations and three kernels a class of lengths add up.
+CHOICE_MS = (5, 30)
+
+Bench = Callable[..., list[float]]
 
 
 def jobs(cases: Sequence[Case], providers: Sequence[Provider]) -> list[tuple[int, Case]]:
@@ -65,19 +70,38 @@ def compile_ahead(
         log(f"{unfinished} of {len(ordered)} kernels were not compiled in {MOST_SECONDS:g} s")
 
 
+def bound_choices() -> None:
+    """Let Triton's autotuner spend a bounded time on each configuration, in this process."""
+    from triton.testing import do_bench
+
+    warmup, repetitions = CHOICE_MS
+    choose_by(functools.partial(do_bench, warmup=warmup, rep=repetitions))
+
+
+def choose_by(bench: Bench) -> None:
+    """How Triton's autotuner times a configuration, in this process."""
+    from triton.runtime.autotuner import Autotuner
+
+    Autotuner.do_bench = property(lambda _: bench)  # type: ignore[method-assign, assignment]
+
+
+def run_once(call: Callable[[], object], quantiles: object) -> list[float]:
+    """In place of timing: compiles a configuration, and calls them all alike."""
+    call()
+    return [0.0] * 3
+
+
 def compile_one(index: int, case: Case, device: torch.device, dtype: torch.dtype) -> None:
     """Run one kernel once at one shape, with every configuration that it may choose."""
     provider = PROVIDERS[index]
     if provider.chooses:
-        from triton.runtime.autotuner import Autotuner
-
-        def run_once(call: Any, quantiles: Any) -> list[float]:
-            call()
-            return [0.0] * 3
-
-        Autotuner.do_bench = property(lambda _: run_once)  # type: ignore[method-assign, assignment]
-    # What fails here fails again where it is noted.
-    with contextlib.suppress(Exception):
+        choose_by(run_once)
+    # What fails here fails again where it is noted, and what is said here is said again there.
+    with (
+        contextlib.suppress(Exception),
+        open(os.devnull, "w", encoding="utf-8") as nowhere,
+        contextlib.redirect_stderr(nowhere),
+    ):
         inputs = Inputs(case, device, dtype)
         q, k, v, gradient = inputs.in_layout(provider.layout)
         output = provider.prepare(inputs)(q, k, v)

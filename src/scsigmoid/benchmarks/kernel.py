@@ -1,10 +1,10 @@
 """The kernel benchmark (section "Kernel Performance"): forward and backward of attention alone.
 
-Every kernel is checked against float64, as it will be timed, before it is timed.  The kernels of a
-group of shapes take turns, so that what the machine does meanwhile meets all of them alike.
+Every kernel is checked against float64, as it is timed, before its first turn and after its last.
+The kernels of a group of shapes take turns, so that what the machine does meanwhile meets all of
+them alike.
 """
 
-import gc
 import math
 import platform
 import statistics
@@ -16,31 +16,20 @@ from pathlib import Path
 import torch
 
 from scsigmoid.benchmarks.cases import Case, groups
-from scsigmoid.benchmarks.compiling import compile_ahead
+from scsigmoid.benchmarks.compiling import bound_choices, compile_ahead
 from scsigmoid.benchmarks.inputs import Inputs
 from scsigmoid.benchmarks.intervals import median_interval
 from scsigmoid.benchmarks.machine import attention_versions, code_version, machine_facts
 from scsigmoid.benchmarks.monitor import GpuMonitor, gpu_identity
 from scsigmoid.benchmarks.partial import Partial
+from scsigmoid.benchmarks.preparing import check_again, dtype_of, prepare_case, release
 from scsigmoid.benchmarks.providers import Provider, chosen
 from scsigmoid.benchmarks.rows import KernelRow, write_rows
-from scsigmoid.benchmarks.sigmoid_kernels import Kernel, Unavailable
-from scsigmoid.benchmarks.timing import Clocked, Queued, Replayed, Timer
 from scsigmoid.benchmarks.turns import DIRECTIONS, Candidate, measure
 from scsigmoid.config.schema import KernelBenchmark
-from scsigmoid.errors import UserError
 from scsigmoid.files import write_json
 from scsigmoid.progress import log, track
-from scsigmoid.training.devices import device_name, resolve_device, synchronise
-
-CPU_NOTE = "CPU, reference attention, tiny shapes: not comparable with the paper"
-# Largest relative error of output and gradients.  In bfloat16 fused kernels make about 0.003, plain
-# PyTorch, which rounds the scores too, about 0.02.
-TOLERANCE = {torch.bfloat16: 0.05, torch.float32: 1e-4}
-# Single calls from Python of each kernel.
-CALLS = 5
-# Seconds of preparation (compiling, choosing) from which the log names the kernel.
-LONG_PREPARATION = 5.0
+from scsigmoid.training.devices import device_name, resolve_device
 
 
 def run_kernel_benchmark(
@@ -77,6 +66,7 @@ def run_kernel_benchmark(
         torch._dynamo.config.recompile_limit = max(8, 4 * len(cases))
         log(f"compiling kernels for {len(cases)} shapes")
         compile_ahead(cases, providers, place, torch.bfloat16)
+        bound_choices()
     for group in track(missing, label="groups of shapes"):
         partial.save(partial.rows + run_group(group, providers, settings, place))
     write_rows(output_csv, KernelRow, partial.rows)
@@ -97,10 +87,12 @@ def run_group(
 ) -> list[KernelRow]:
     """The rows of shapes that are timed in the same turns."""
     begin = time.perf_counter()
+    # Held until the last check: what a kernel reads must stay where it is.
+    batches = {case: Inputs(case, device, dtype_of(device)) for case in group}
     candidates = [
         candidate
-        for case in group
-        for candidate in prepare_case(case, providers, settings.warmup_ms, device)
+        for inputs in batches.values()
+        for candidate in prepare_case(inputs, providers, settings.warmup_ms, device)
     ]
     middle = time.perf_counter()
     with GpuMonitor(device) as monitor:
@@ -109,112 +101,17 @@ def run_group(
         f"head dimension {group[0].head_dimension}, {group[0].batch}, {group[0].length:,} tokens: "
         f"{middle - begin:.1f} s to prepare, {time.perf_counter() - middle:.1f} s for {turns} turns"
     )
+    check_again(candidates, batches, device)
     rows = [
         row_of(candidate, direction, settings.confidence, device, monitor)
         for candidate in candidates
         for direction in DIRECTIONS
     ]
-    # The graphs hold memory that the next shapes need.
+    # Graphs and inputs hold memory that the next shapes need.
     candidates.clear()
-    gc.collect()
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
+    batches.clear()
+    release(device)
     return rows
-
-
-def prepare_case(
-    case: Case, providers: Sequence[Provider], warmup_ms: float, device: torch.device
-) -> list[Candidate]:
-    """All kernels that suit a shape: made, checked and warm."""
-    dtype = dtype_of(device)
-    inputs = Inputs(case, device, dtype)
-    found = []
-    for provider in providers:
-        if not provider.suits(case):
-            continue
-        candidate = Candidate(case, provider)
-        found.append(candidate)
-        begin = time.perf_counter()
-        try:
-            prepare(candidate, inputs, TOLERANCE[dtype], warmup_ms, device)
-        except Exception as error:
-            # Whatever a kernel of another project raises is a result of this benchmark.
-            candidate.timer = None
-            candidate.note = reason(error)
-            check_alive(provider, case, device)
-        seconds = time.perf_counter() - begin
-        if seconds > LONG_PREPARATION:
-            log(f"{provider.name}, {case.length:,} tokens: {seconds:.0f} s to prepare")
-    return found
-
-
-def check_alive(provider: Provider, case: Case, device: torch.device) -> None:
-    """Stop where a kernel has left the GPU unusable for all that follow.
-
-    Raises:
-        UserError: if so; what was measured before is kept.
-    """
-    try:
-        synchronise(device)
-    except RuntimeError as error:
-        raise UserError(
-            f"benchmarks.kernel: {provider.name} ({provider.layout_name}, head dimension "
-            f"{case.head_dimension}, {case.length:,} tokens) broke the GPU's context: "
-            f"{first_line(error)}; leave it out with benchmarks.kernel.providers"
-        ) from None
-
-
-def prepare(
-    candidate: Candidate,
-    inputs: Inputs,
-    tolerance: float,
-    warmup_ms: float,
-    device: torch.device,
-) -> None:
-    """Make a kernel, check it as it will be timed, and warm it up.
-
-    Raises:
-        Unavailable: if it cannot run here or computes something else.
-    """
-    provider = candidate.provider
-    kernel = provider.prepare(inputs)
-    tensors = inputs.in_layout(provider.layout)
-    calls = Clocked(kernel, tensors, device)
-    timer, candidate.note = timer_of(kernel, provider, calls)
-    candidate.error, name = inputs.largest_error(
-        provider.attention, provider.layout, *timer.results()
-    )
-    if not candidate.error <= tolerance:
-        raise Unavailable(f"wrong: {name} has a relative error of {candidate.error:.2g}; not timed")
-    if device.type == "cuda":
-        calls.once()
-        for _ in range(CALLS):
-            for direction, milliseconds in zip(DIRECTIONS, calls.once(), strict=True):
-                candidate.calls[direction].append(milliseconds)
-    end = time.perf_counter() + warmup_ms / 1e3
-    while True:
-        timer.once()
-        if time.perf_counter() >= end:
-            break
-    candidate.timer = timer
-
-
-def timer_of(kernel: Kernel, provider: Provider, calls: Clocked) -> tuple[Timer, str]:
-    """How a kernel is timed on a device, and a note where that is not the usual way."""
-    if calls.device.type == "cpu":
-        return calls, CPU_NOTE
-    if not provider.graph:
-        return Queued(kernel, calls.tensors), ""
-    # Whatever it chooses or compiles, it does now.
-    calls.once()
-    try:
-        return Replayed(kernel, calls.tensors), ""
-    except torch.OutOfMemoryError:
-        raise
-    except RuntimeError as error:
-        synchronise(calls.device)
-        note = f"{provider.name} is timed without a CUDA graph ({first_line(error)})"
-        return Queued(kernel, calls.tensors), note
 
 
 def row_of(
@@ -263,23 +160,3 @@ def row_of(
         note=candidate.note,
         readings=" ".join(f"{reading:.6g}" for reading in turns),
     )
-
-
-def dtype_of(device: torch.device) -> torch.dtype:
-    """The numbers' format: bfloat16 on a GPU, float32 on a CPU."""
-    return torch.bfloat16 if device.type == "cuda" else torch.float32
-
-
-def reason(error: Exception) -> str:
-    """Why a kernel has no time, in one line."""
-    if isinstance(error, Unavailable):
-        return str(error)
-    if isinstance(error, torch.OutOfMemoryError):
-        return "does not fit in memory"
-    return f"failed: {type(error).__name__}: {first_line(error)}"
-
-
-def first_line(error: Exception) -> str:
-    """The first line of an error's words, shortened."""
-    lines = str(error).strip().splitlines()
-    return lines[0][:160] if lines else ""

@@ -14,8 +14,8 @@ from scsigmoid.training.devices import device_name
 
 # What a time of the kernel benchmark depends on, beside the kernels.
 TIMING_MODULES = (
-    "cases", "inputs", "kernel", "providers", "sigmoid_kernels", "softmax_kernels", "timing",
-    "turns",
+    "cases", "compiling", "inputs", "kernel", "preparing", "providers", "sigmoid_kernels",
+    "softmax_kernels", "timing", "turns",
 )  # fmt: skip
 ATTENTION_PACKAGES = ("triton-sigmoid", "flash-sigmoid", "flash-attn", "flash-attn-3")
 

@@ -10,6 +10,9 @@ from scsigmoid.benchmarks.inputs import Inputs
 from scsigmoid.benchmarks.sigmoid_kernels import Kernel
 from scsigmoid.errors import UserError
 
+#: Where FlexAttention is timed: it is compiled for each shape anew.
+SOME_LENGTHS = (512, 4096, 16384)
+
 
 def always(case: Case) -> bool:
     return True
@@ -27,6 +30,10 @@ def shape_of_the_paper(case: Case) -> bool:
     return case.batch == "paper"
 
 
+def some_lengths(case: Case) -> bool:
+    return case.batch == "paper" and case.length in SOME_LENGTHS
+
+
 @dataclass(frozen=True)
 class Provider:
     """An attention kernel.
@@ -42,8 +49,9 @@ class Provider:
         devices: device types on which it is of interest.
         suits: batches for which this is the form to time; another entry of the same name, or
             none, stands for the rest.
-        graph: whether a CUDA graph of it is replayed; not where it would hold n x n matrices, whose
-            runs are long beside their launch.
+        matrices: n x n matrices of every sequence and head that it holds at once.  No CUDA graph
+            is made of those with any, which would keep them; their runs are long beside their
+            launch.
         compiled_for: what of a batch its compiled code depends on.
         chooses: whether that is a choice among many configurations, all compiled.
     """
@@ -56,7 +64,7 @@ class Provider:
     skips_padding: bool = True
     devices: tuple[str, ...] = ("cuda", "cpu")
     suits: Callable[[Case], bool] = always
-    graph: bool = True
+    matrices: int = 0
     compiled_for: Callable[[Case], Hashable] | None = None
     chooses: bool = False
 
@@ -69,6 +77,10 @@ class Provider:
         """Operations that it runs: its matrix products, the rounding to blocks not counted."""
         products = self.backward_products if direction == "backward" else 2
         return case.matrix_products(products, padded=not self.skips_padding)
+
+    def matrix_bytes(self, case: Case, itemsize: int) -> int:
+        """Memory of its n x n matrices, padding included."""
+        return self.matrices * case.sequences * case.heads * case.length**2 * itemsize
 
 
 def length_class(case: Case) -> Hashable:
@@ -125,7 +137,7 @@ PROVIDERS = (
         sigmoid.standard_sigmoid,
         backward_products=4,
         skips_padding=False,
-        graph=False,
+        matrices=3,
     ),
     Provider(
         "pytorch",
@@ -134,7 +146,7 @@ PROVIDERS = (
         softmax.standard_softmax,
         backward_products=4,
         skips_padding=False,
-        graph=False,
+        matrices=3,
     ),
     Provider("sdpa", "softmax", "packed", softmax.sdpa_packed, devices=("cpu",)),
     Provider("flash_attention_2", "softmax", "heads", softmax.flash_2, suits=equal_lengths),
@@ -144,13 +156,13 @@ PROVIDERS = (
     Provider("flash_attention_3", "softmax", "packed", softmax.flash_3),
     Provider("flash_attention_4", "softmax", "packed", softmax.flash_4),
     Provider("cudnn", "softmax", "heads", softmax.cudnn, skips_padding=False),
-    Provider("cudnn", "softmax", "packed", softmax.cudnn_packed, suits=unequal_lengths),
     Provider(
         "flex",
         "softmax",
         "heads",
         softmax.flex,
         backward_products=7,
+        suits=some_lengths,
         compiled_for=lambda case: case,
     ),
 )

@@ -77,24 +77,14 @@ def first(found: Tensor | tuple[Tensor, ...]) -> Tensor:
 
 
 def cudnn(inputs: Inputs) -> Kernel:
-    """cuDNN's attention as torch's SDPA calls it; padding is a mask, which it does not skip."""
+    """cuDNN's attention as torch's SDPA calls it; padding is a mask, which it does not skip.
+
+    torch also has it for nested tensors, without padding; there its gradients are wrong (dQ by more
+    than its own norm, torch 2.11 with cuDNN 9.19), and it can break the GPU's context.
+    """
     needs_gpu(inputs)
     mask = inputs.valid[:, None, None, :] if inputs.case.uneven else None
     return sdpa_with("CUDNN_ATTENTION", mask)
-
-
-def cudnn_packed(inputs: Inputs) -> Kernel:
-    """cuDNN's attention for sequences of any length: torch's SDPA of nested tensors."""
-    needs_gpu(inputs)
-    attend = sdpa_with("CUDNN_ATTENTION", None)
-    bounds, lengths = inputs.cu_seqlens, inputs.case.lengths
-
-    def nested(x: Tensor) -> Tensor:
-        return torch.nested.nested_tensor_from_jagged(
-            x, bounds, min_seqlen=min(lengths), max_seqlen=max(lengths)
-        ).transpose(1, 2)
-
-    return lambda q, k, v: attend(nested(q), nested(k), nested(v)).transpose(1, 2).values()
 
 
 def sdpa_with(backend: str, mask: Tensor | None) -> Kernel:

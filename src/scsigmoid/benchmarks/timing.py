@@ -1,14 +1,16 @@
 """How one run of a kernel is timed: on the clock, by a GPU's events, or as a CUDA graph."""
 
+import contextlib
 import math
 import time
-from collections.abc import Callable
-from typing import Protocol
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from scsigmoid.benchmarks.sigmoid_kernels import Kernel
+from scsigmoid.benchmarks.sigmoid_kernels import Kernel, Unavailable
 from scsigmoid.training.devices import synchronise
 
 # A GPU is kept busy for about 0.2 ms before what is timed, so that this is queued behind it and the
@@ -92,15 +94,18 @@ class Replayed:
     """Forward and backward pass as CUDA graphs: the GPU's work, without Python's or PyTorch's.
 
     What the forward pass saves for the backward one stays alive, so that each graph can be replayed
-    alone, any number of times, with the same results.
+    alone, any number of times, with the same results.  A graph holds addresses, not tensors: the
+    kernel, with the lengths and masks that it closes over, and its inputs are kept as long.
 
     Raises:
         RuntimeError: if the kernel cannot be captured.
+        Unavailable: if nothing of it was.
     """
 
     how = "graph"
 
     def __init__(self, kernel: Kernel, tensors: list[Tensor]) -> None:
+        self.kernel, self.tensors = kernel, tensors
         q, k, v, gradient = tensors
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
@@ -111,9 +116,9 @@ class Replayed:
         torch.cuda.synchronize()
         pool = torch.cuda.graph_pool_handle()
         self.forward, self.backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.forward, pool=pool):
+        with capturing(self.forward, pool):
             self.output = kernel(q, k, v)
-        with torch.cuda.graph(self.backward, pool=pool):
+        with capturing(self.backward, pool):
             self.gradients = torch.autograd.grad(
                 self.output, (q, k, v), gradient, retain_graph=True
             )
@@ -135,6 +140,44 @@ class Replayed:
         self.forward.replay()
         self.backward.replay()
         return self.output, self.gradients
+
+
+@contextlib.contextmanager
+def capturing(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
+    """Record the block as a CUDA graph; where that fails, torch works on as before.
+
+    torch leaves a failed capture half open: its stream stays the current one, and its allocator,
+    which takes the capture to be going on, frees no memory from then on.
+
+    Args:
+        graph: to record.
+        pool: of the graph's memory, from ``torch.cuda.graph_pool_handle``.
+
+    Raises:
+        Unavailable: if no kernel was recorded.
+    """
+    with (
+        torch.cuda.stream(torch.cuda.current_stream()),
+        warnings.catch_warnings(record=True) as said,
+    ):
+        warnings.simplefilter("always")
+        try:
+            with torch.cuda.graph(graph, pool=pool):
+                yield
+        except BaseException:
+            abandon_capture(pool)
+            raise
+    if any("Graph is empty" in str(one.message) for one in said):
+        raise Unavailable("failed: its CUDA graph holds no kernel")
+
+
+def abandon_capture(pool: Any) -> None:
+    """Tell torch's allocator that a capture is over, unless it knows."""
+    device = torch.cuda.current_device()
+    # It refuses to end what is not going on.
+    with contextlib.suppress(RuntimeError):
+        torch._C._cuda_endAllocateToPool(device, pool)
+        torch._C._cuda_releasePool(device, pool)
 
 
 def replays_of(one: float) -> int:

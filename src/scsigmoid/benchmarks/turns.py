@@ -41,6 +41,12 @@ class Candidate:
     calls: dict[str, list[float]] = field(default_factory=lambda: {key: [] for key in DIRECTIONS})
     turns: dict[str, list[float]] = field(default_factory=lambda: {key: [] for key in DIRECTIONS})
 
+    def drop(self, note: str) -> None:
+        """Forget its timer and all readings; the note says why."""
+        self.timer, self.note = None, note
+        for readings in (*self.calls.values(), *self.turns.values()):
+            readings.clear()
+
 
 def measure(
     candidates: Sequence[Candidate], iterations: int, seconds: float, device: torch.device

@@ -1,0 +1,171 @@
+"""CUDA graphs of kernels: what they keep, and what is left where one fails.
+
+A CPU stands in for the GPU: recording runs the calls, and a replay does nothing.
+"""
+
+import contextlib
+import gc
+import warnings
+import weakref
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from scsigmoid.benchmarks.sigmoid_kernels import Kernel, Unavailable
+from scsigmoid.benchmarks.timing import Replayed, capturing
+
+EMPTY = "The CUDA Graph is empty. This usually means that it was captured on a wrong stream."
+
+
+class Cuda:
+    """What of ``torch.cuda`` the graphs use, and what was done to it.
+
+    Attributes:
+        end: raised where a capture ends.
+        says: warned of there.
+        streams: current ones, the last on top.
+        recording: pools that the allocator takes to be recorded to.
+        released: pools given back.
+    """
+
+    def __init__(self) -> None:
+        self.end: Exception | None = None
+        self.says = ""
+        self.streams = ["default"]
+        self.recording: list[tuple[int, int]] = []
+        self.released: list[tuple[int, int]] = []
+
+    @contextlib.contextmanager
+    def stream(self, stream: str) -> Iterator[None]:
+        before = len(self.streams)
+        self.streams.append(stream)
+        try:
+            yield
+        finally:
+            del self.streams[before:]
+
+    @contextlib.contextmanager
+    def graph(self, _: object, pool: tuple[int, int]) -> Iterator[None]:
+        """As torch's: an end that fails leaves the stream and the allocator as they are."""
+        self.streams.append("capturing")
+        self.recording.append(pool)
+        try:
+            yield
+        finally:
+            if self.end is not None:
+                raise self.end
+            self.streams.pop()
+            self.recording.remove(pool)
+            if self.says:
+                warnings.warn(self.says, stacklevel=1)
+
+    def end_allocation(self, _: int, pool: tuple[int, int]) -> None:
+        if pool not in self.recording:
+            raise RuntimeError("endAllocatePool: not currently recording to mempool_id")
+        self.recording.remove(pool)
+
+
+class Graph:
+    def replay(self) -> None:
+        pass
+
+
+class Event:
+    def __init__(self, enable_timing: bool) -> None:
+        pass
+
+    def record(self) -> None:
+        pass
+
+    def synchronize(self) -> None:
+        pass
+
+    def elapsed_time(self, _: object) -> float:
+        return 1.0
+
+
+class Side:
+    def wait_stream(self, _: object) -> None:
+        pass
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
+    fake = Cuda()
+    monkeypatch.setattr(torch.cuda, "stream", fake.stream)
+    monkeypatch.setattr(torch.cuda, "graph", fake.graph)
+    monkeypatch.setattr(torch.cuda, "Stream", Side)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda _: None)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.cuda, "current_stream", Side)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 7))
+    end, release = "_cuda_endAllocateToPool", "_cuda_releasePool"
+    monkeypatch.setattr(torch._C, end, fake.end_allocation, raising=False)
+    monkeypatch.setattr(
+        torch._C, release, lambda _, pool: fake.released.append(pool), raising=False
+    )
+    return fake
+
+
+def kernel_with_lengths() -> tuple[Kernel, weakref.ref[Tensor]]:
+    """A kernel that reads a tensor of its own, as all do that know lengths."""
+    lengths = torch.ones(3)
+    return lambda q, k, v: q * k * v * lengths, weakref.ref(lengths)
+
+
+def test_what_a_graph_reads_lives_as_long_as_it(cuda: Cuda) -> None:
+    kernel, lengths = kernel_with_lengths()
+    tensors = [*(torch.rand(3, requires_grad=True) for _ in range(3)), torch.rand(3)]
+    read = [lengths, *(weakref.ref(one) for one in tensors)]
+    timer = Replayed(kernel, tensors)
+    del kernel, tensors
+    gc.collect()
+    assert all(one() is not None for one in read)
+    assert min(timer.once()) > 0
+    del timer
+    gc.collect()
+    assert all(one() is None for one in read)
+
+
+def test_a_graph_without_a_kernel_is_refused(cuda: Cuda) -> None:
+    cuda.says = EMPTY
+    kernel, _ = kernel_with_lengths()
+    tensors = [*(torch.rand(3, requires_grad=True) for _ in range(3)), torch.rand(3)]
+    with pytest.raises(Unavailable, match="failed: its CUDA graph holds no kernel"):
+        Replayed(kernel, tensors)
+
+
+def test_another_warning_refuses_nothing(cuda: Cuda) -> None:
+    cuda.says = "deterministic algorithms are slow"
+    with capturing(Graph(), (0, 7)):  # type: ignore[arg-type]
+        pass
+
+
+def test_what_fails_is_not_taken_for_empty(cuda: Cuda) -> None:
+    """A graph is empty too where its first call fails."""
+    cuda.says = EMPTY
+    with (
+        pytest.raises(torch.OutOfMemoryError, match="1 PiB"),
+        capturing(Graph(), (0, 7)),  # type: ignore[arg-type]
+    ):
+        raise torch.OutOfMemoryError("tried to allocate 1 PiB")
+    # torch had ended it.
+    assert cuda.streams == ["default"]
+    assert (cuda.recording, cuda.released) == ([], [])
+
+
+def test_a_failed_capture_is_ended(cuda: Cuda) -> None:
+    cuda.end = RuntimeError("CUDA error: operation failed due to a previous error during capture")
+    with (
+        pytest.raises(RuntimeError, match="during capture"),
+        capturing(Graph(), (0, 7)),  # type: ignore[arg-type]
+    ):
+        raise RuntimeError("operation not permitted when stream is capturing")
+    assert cuda.streams == ["default"]
+    assert cuda.recording == []
+    assert cuda.released == [(0, 7)]
