@@ -36,7 +36,7 @@ report: "workflow/report/workflow.rst"
 
 onstart:
     note_run(".snakemake", os.getpid())
-    write_text(STORED, check.as_yaml(CONFIG))
+    store_configuration()
 
 
 onsuccess:

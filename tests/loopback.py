@@ -7,6 +7,8 @@ path; after them, and everywhere else, it behaves well.
 import hashlib
 import json
 import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -30,6 +32,7 @@ class Loopback:
             byte is wrong), ``longer``, ``shorter`` (one byte more or less, and says so),
             ``ignores range``, ``no length``, ``no head`` (refuses to tell the size), ``well``.
         requests: method, path and ``Range`` of every request.
+        watched: entered, with its path, while a file is sent.
     """
 
     def __init__(self) -> None:
@@ -37,6 +40,7 @@ class Loopback:
         self.answers: dict[str, Any] = {}
         self.script: dict[str, list[str]] = {}
         self.requests: list[tuple[str, str, str]] = []
+        self.watched: Callable[[str], AbstractContextManager[object]] = lambda path: nullcontext()
         self.released = threading.Event()
         self.server = Quiet(("127.0.0.1", 0), handler_of(self))
         self.address = f"http://127.0.0.1:{self.server.server_address[1]}"
@@ -171,7 +175,8 @@ def handler_of(server: Loopback) -> type[BaseHTTPRequestHandler]:
                     self.plain(416, {"Content-Range": f"bytes */{len(content)}"})
                     return
                 headers["Content-Range"] = f"bytes {start}-{len(content) - 1}/{len(content)}"
-            self.body(content[start:], headers, 206 if start else 200, how)
+            with server.watched(self.path) if self.command == "GET" else nullcontext():
+                self.body(content[start:], headers, 206 if start else 200, how)
 
         def body(
             self, content: bytes, headers: dict[str, str], status: int = 200, how: str = "well"

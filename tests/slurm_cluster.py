@@ -110,7 +110,7 @@ class Slurm:
         lines = [
             CONTROLLER.format(host=host, controller=controller, folder=self.folder),
             *nodes,
-            "PartitionName=cpu Nodes=ALL Default=YES MaxTime=1-0 DefaultTime=5",
+            "PartitionName=cpu Nodes=ALL Default=YES MaxTime=7-0 DefaultTime=5",
             "PartitionName=gpu Nodes=ALL MaxTime=7-0 DefaultTime=5",
         ]
         (self.folder / "slurm.conf").write_text("\n".join(lines) + "\n")

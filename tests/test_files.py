@@ -2,11 +2,14 @@
 
 import hashlib
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from scsigmoid.files import atomic_folder, atomic_path, sha256, write_json, write_text
+from scsigmoid.errors import UserError
+from scsigmoid.files import atomic_folder, atomic_path, held, sha256, write_json, write_text
 
 
 class Interruption(Exception):
@@ -71,3 +74,30 @@ def test_json_is_sorted_and_reads_back(tmp_path: Path) -> None:
 def test_sha256_is_that_of_the_bytes(tmp_path: Path) -> None:
     write_text(tmp_path / "x", "abc\n")
     assert sha256(tmp_path / "x") == hashlib.sha256(b"abc\n").hexdigest()
+
+
+HOLD = """
+import sys
+from scsigmoid.files import held
+with held(sys.argv[1], "training"):
+    print("held", flush=True)
+    input()
+"""
+
+
+def test_a_second_process_is_told_who_holds_a_folder(tmp_path: Path) -> None:
+    lock = tmp_path / "model" / ".training"
+    child = subprocess.Popen(
+        [sys.executable, "-c", HOLD, lock], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == b"held\n"
+    with (
+        pytest.raises(UserError, match=f"process {child.pid} on .* is training; let it end"),
+        held(lock, "training"),
+    ):
+        pass
+    child.kill()
+    child.wait()
+    with held(lock, "training"):
+        pass

@@ -140,13 +140,13 @@ def parser() -> argparse.ArgumentParser:
         "manifest"
     ).text("part", required=False).text("dataset", required=False).paths(
         "facts", required=False
-    ).paths("files", required=False).paths("configuration").output()
+    ).paths("configuration").output()
     stage("lock", lock, "complete the manifest with the hashes of all files").paths(
         "manifest"
     ).paths("files", many=True).paths("facts", many=True).output()
     stage("statistics", statistics, "gather gene statistics").paths("cells").settings().paths(
         "configuration", required=False
-    ).output()
+    ).paths("files", required=False).output()
     stage("vocabulary", vocabulary, "make vocabulary and medians").paths(
         "statistics", many=True
     ).settings().output()
@@ -210,7 +210,7 @@ def parser() -> argparse.ArgumentParser:
         "benchmark-tokens", benchmark_tokens, "time gene statistics and tokenization"
     ).settings().paths("work").output().paths("machine")
     stage("benchmark-evaluation", benchmark_evaluation, "time a part of the evaluation").choice(
-        "part", ("mmd", "mmd-plain", "validation-loss", "scib"), "mmd"
+        "part", ("mmd", "mmd-plain", "validation-loss", "silhouette", "scib"), "mmd"
     ).choice("device", get_args(Device), "auto").paths("configuration").output()
     stage("table", table, "make one table").name().paths("configuration").output()
     stage("figure", figure, "draw one figure").name().paths("configuration").output()
@@ -336,8 +336,7 @@ def fetch(options: argparse.Namespace) -> None:
     if options.dataset:
         fetch_evaluation(options.manifest, options.dataset, *how, options.facts)
     else:
-        files = options.files or options.output.with_suffix(".csv")
-        fetch_part(options.manifest, int(options.part), *how, files)
+        fetch_part(options.manifest, int(options.part), *how)
 
 
 def lock(options: argparse.Namespace) -> None:
@@ -350,10 +349,13 @@ def lock(options: argparse.Namespace) -> None:
 
 
 def statistics(options: argparse.Namespace) -> None:
+    from scsigmoid.corpus.rows import FILES, read_manifest, write_manifest
     from scsigmoid.tokens.statistics import gather
 
     with raw_files(options, last=False):
         gather(options.cells, options.settings["tokens.target_sum"], options.output)
+        if options.files:
+            write_manifest(options.files, read_manifest(options.cells / FILES))
 
 
 def vocabulary(options: argparse.Namespace) -> None:
@@ -382,19 +384,16 @@ def tokenize(options: argparse.Namespace) -> None:
 
 @contextmanager
 def raw_files(options: argparse.Namespace, *, last: bool) -> Iterator[None]:
-    """Have the raw files of a part: bring back those that went, and let them go after the last
-    reader, if the configuration says so.
-    """
-    from scsigmoid.corpus.fetch import release_part, restore_part
+    """Have the raw files of a part, as the configuration says; without one they are there."""
+    from scsigmoid.corpus import fetch as corpus
 
     if options.configuration is None:
         yield
         return
     config, downloads = corpus_of(options.configuration)
-    restore_part(options.cells, config.corpus, downloads)
-    yield
-    if last and not config.corpus.download.keep_files:
-        release_part(options.cells)
+    manifest = options.configuration.parent / "corpus" / "manifest.csv"
+    with corpus.raw_files(options.cells, manifest, config.corpus, downloads, last=last):
+        yield
 
 
 def check_tokens(options: argparse.Namespace) -> None:
@@ -504,7 +503,7 @@ def neighbours(options: argparse.Namespace) -> None:
 def without_compilation() -> None:
     """Keep numba from compiling: scib_metrics imports libraries that compile when imported.
 
-    Nothing that is compiled runs in these stages; it would cost ten seconds a job.
+    It would cost ten seconds a job; what runs instead takes a fraction of a millisecond a cell.
     """
     os.environ["NUMBA_DISABLE_JIT"] = "1"
 

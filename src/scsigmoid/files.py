@@ -1,13 +1,34 @@
 """Files that are either complete or absent."""
 
+import errno
+import fcntl
 import hashlib
 import json
 import os
 import shutil
+import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+from scsigmoid.errors import UserError
+
+
+@contextmanager
+def room_for(path: Path) -> Iterator[None]:
+    """Name the file when the disk is full: libraries word that each in its own way, without it.
+
+    Raises:
+        OSError: with ``path`` as its file, if what fails in the block is that.
+    """
+    try:
+        yield
+    except Exception as error:
+        for number in (errno.ENOSPC, errno.EDQUOT):
+            if os.strerror(number) in str(error) and not isinstance(error, UserError):
+                raise OSError(number, os.strerror(number), str(path)) from None
+        raise
 
 
 @contextmanager
@@ -21,7 +42,8 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.stem}.{os.getpid()}.partial{path.suffix}")
     try:
-        yield temporary
+        with room_for(path):
+            yield temporary
         if temporary.is_file():
             with temporary.open("rb") as handle:
                 os.fsync(handle.fileno())
@@ -39,12 +61,47 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
     try:
-        yield temporary
+        with room_for(path):
+            yield temporary
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         os.replace(temporary, path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextmanager
+def held(path: str | Path, what: str) -> Iterator[None]:
+    """Be the only process that does something, while the block runs.
+
+    The system frees the hold when the process ends, however it ends.  Where files cannot be held
+    (some network file systems), nothing is kept apart.
+
+    Args:
+        path: a file that names who holds it.
+        what: what only one may do, for the message.
+
+    Raises:
+        UserError: if another process holds it; says which.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+", encoding="utf-8") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            handle.seek(0)
+            holder = handle.read().strip() or "another process"
+            raise UserError(
+                f"{path.parent}: {holder} is {what}; let it end, or stop it, and run again"
+            ) from None
+        except OSError:
+            pass
+        # Only a help for people: a full disk shall be complained of where something is lost.
+        with suppress(OSError):
+            os.truncate(handle.fileno(), 0)
+            os.write(handle.fileno(), f"process {os.getpid()} on {socket.gethostname()}".encode())
+        yield
 
 
 def write_text(path: str | Path, text: str) -> None:

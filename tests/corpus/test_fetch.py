@@ -11,7 +11,13 @@ from loopback import uuid
 
 from scsigmoid.config.check import load
 from scsigmoid.config.schema import Dataset, LocalFiles
-from scsigmoid.corpus.fetch import fetch_evaluation, fetch_part, release_part, restore_part
+from scsigmoid.corpus.fetch import (
+    fetch_evaluation,
+    fetch_part,
+    raw_files,
+    release_part,
+    restore_part,
+)
 from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.corpus.manifest import build_manifest
 from scsigmoid.corpus.rows import ManifestRow, read_manifest, write_manifest
@@ -42,7 +48,6 @@ def part_of(manifest: Path, part: int, corpus, folder: Path) -> None:
         42,
         manifest.parent / "downloads",
         folder,
-        folder.with_suffix(".csv"),
     )
 
 
@@ -184,8 +189,7 @@ def test_cellxgene(config, corpus, server, files, counts, tmp_path):
     assert not (tmp_path / "part-00000").exists()
     part_of(manifest, 0, corpus, tmp_path / "part-00000")
     assert len(server.asked(files[2])) == 1
-    done = read_manifest(tmp_path / "part-00000.csv")
-    assert done == read_manifest(tmp_path / "part-00000" / "files.csv")
+    done = read_manifest(tmp_path / "part-00000" / "files.csv")
     assert [row.cells for row in done] == ["30"] * 3
     for row in done:
         assert row.sha256 == sha256(tmp_path / "part-00000" / f"{row.file}.h5ad")
@@ -202,7 +206,7 @@ def test_cellxgene(config, corpus, server, files, counts, tmp_path):
     content = server.files[files[0]]
     server.files[files[0]] = content[:-1] + bytes([content[-1] ^ 1])
     with pytest.raises(UserError, match=rf"{files[0]}: its SHA-256 is not the one in the manif"):
-        fetch_part(locked, 0, corpus, 42, other / "downloads", other / "part", other / "part.csv")
+        fetch_part(locked, 0, corpus, 42, other / "downloads", other / "part")
 
 
 @pytest.mark.parametrize(
@@ -283,6 +287,58 @@ def test_raw_files_that_may_go(config, corpus, server, files, write_h5ad, counts
     requests = len(server.requests)
     restore_part(tmp_path / "part-00000", corpus, tmp_path / "elsewhere")
     assert len(server.requests) == requests
+
+
+def test_within_a_cap_files_come_when_they_are_read(config, corpus, server, files, tmp_path):
+    """Four files of one size, one of them evaluated; the cap holds three."""
+    size = len(server.files[files[0]])
+    download = dataclasses.replace(corpus.download, disk_cap_gb=3.5e-9 * size)
+    corpus = dataclasses.replace(corpus, parts=3, download=download)
+    manifest, downloads = made(config, corpus, HEART, tmp_path), tmp_path / "downloads"
+    evaluation(manifest, "heart", corpus, tmp_path / "evaluation")
+    parts = [tmp_path / f"part-0000{part}" for part in range(3)]
+    for part, folder in enumerate(parts):
+        part_of(manifest, part, corpus, folder)
+        assert [row.sha256 for row in read_manifest(folder / "files.csv")] == [""]
+    assert len(list(downloads.glob("*.h5ad"))) == 1
+
+    for folder in parts:
+        with raw_files(folder, manifest, corpus, downloads, last=False):
+            (row,) = read_manifest(folder / "files.csv")
+            assert row.sha256 == sha256(folder / f"{row.file}.h5ad")
+            assert row.cells == "30"
+            assert len(list(downloads.glob("*.h5ad"))) <= 3
+    # the first part's file is needed first in the next pass, so the second's had to go
+    left = {path.stem for path in downloads.glob("*.h5ad")}
+    assert left == {uuid(1001), uuid(1002), uuid(1004)}
+
+    # its bytes are those of the first pass, or it is an error; work that fails deletes nothing
+    content = server.files[files[2]]
+    server.files[files[2]] = content[:-1] + bytes([content[-1] ^ 1])
+    with (
+        pytest.raises(UserError, match="SHA-256 is not the one in the manifest"),
+        raw_files(parts[1], manifest, corpus, downloads, last=True),
+    ):
+        pass
+    server.files[files[2]] = content
+    with (
+        pytest.raises(ZeroDivisionError),
+        raw_files(parts[1], manifest, corpus, downloads, last=True),
+    ):
+        raise ZeroDivisionError
+    assert (downloads / f"{uuid(1003)}.h5ad").exists()
+    for folder in parts:
+        with raw_files(folder, manifest, corpus, downloads, last=True):
+            assert all(path.exists() for path in folder.glob("*.h5ad"))
+    assert [path.stem for path in downloads.glob("*.h5ad")] == [uuid(1002)]
+
+    # a cap that was lowered since the manifest was made
+    low = dataclasses.replace(corpus, download=dataclasses.replace(download, disk_cap_gb=1e-9))
+    with (
+        pytest.raises(UserError, match=r"disk_cap_gb: part 0 has .*raise it"),
+        raw_files(parts[0], manifest, low, downloads, last=True),
+    ):
+        pass
 
 
 def test_no_room(config, corpus, server, files, tmp_path):

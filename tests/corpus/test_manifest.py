@@ -206,10 +206,18 @@ def test_sizes_that_the_listing_lacks_are_asked_for(corpus, published, heart, tm
 
 
 def test_disk_cap(corpus, published, heart, tmp_path):
-    download = dataclasses.replace(corpus.download, disk_cap_gb=9e-9)
-    with pytest.raises(UserError, match=r"disk_cap_gb: the raw files take 0\.0 GB at once"):
-        build(dataclasses.replace(corpus, download=download), heart, tmp_path / "m.csv")
+    """Files of 2, 3 and 5 bytes, of which the second is evaluated and stays."""
+
+    def capped(gigabytes, parts):
+        download = dataclasses.replace(corpus.download, disk_cap_gb=gigabytes)
+        return dataclasses.replace(corpus, download=download, parts=parts)
+
+    with pytest.raises(UserError, match=r"disk_cap_gb: part 0 has 7e-09 GB .*make smaller parts"):
+        build(capped(9e-9, 1), heart, tmp_path / "m.csv")
     assert not list(tmp_path.glob("m.*"))
+    assert any("take turns" in line for line in build(capped(9e-9, 2), heart, tmp_path / "m.csv"))
+    assert not any("turns" in line for line in build(capped(1e-8, 2), heart, tmp_path / "n.csv"))
+    assert (tmp_path / "m.csv").read_bytes() == (tmp_path / "n.csv").read_bytes()
 
 
 def test_other_hosts_are_refused_before_anything_is_written(corpus, published, heart, tmp_path):

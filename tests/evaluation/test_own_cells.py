@@ -114,12 +114,28 @@ def test_genes_by_name_where_it_is_unambiguous(counts, write, model, vocabulary,
     found = run(inside, model, vocabulary).obsm["X_sigmoid_toy"]
     np.testing.assert_allclose(found, expected(counts, model, vocabulary, known), atol=2e-5)
     log = capfd.readouterr().err
-    assert "33 are found by name" in log
-    assert "2 names stand for several genes and are left out (GENE5, TWICE)" in log
+    assert "33 of 36 genes are in the vocabulary, 33 of them found by name" in log
+    assert "2 names stand for several genes, which are left out (GENE5, TWICE)" in log
     # names as the index
     as_index = run(write(counts[:, :34], NAMES[:34]), model, vocabulary).obsm["X_sigmoid_toy"]
     wanted = expected(counts[:, :34], model, vocabulary, range(34))
     np.testing.assert_allclose(as_index, wanted, atol=2e-5)
+
+
+def test_ids_and_names_in_one_file(counts, write, model, vocabulary, capfd):
+    """As from Cell Ranger, where a gene without a name keeps its id; GENE1 is there twice."""
+    genes = [*GENES[:20], *NAMES[20:30], "GENE1", *(f"other{i}" for i in range(5))]
+    found = run(write(counts, genes), model, vocabulary).obsm["X_sigmoid_toy"]
+    np.testing.assert_allclose(found, expected(counts, model, vocabulary, range(30)), atol=2e-5)
+    log = capfd.readouterr().err
+    assert "30 of 36 genes are in the vocabulary, 10 of them found by name" in log
+    assert "1 names stand for several genes, which are left out (GENE1)" in log
+
+
+def test_an_unknown_id_is_not_looked_up_by_name(counts, write, model, vocabulary):
+    genes = [*GENES[:20], *(f"ENSG9{i:010d}" for i in range(16))]
+    found = run(write(counts, genes, feature_name=NAMES), model, vocabulary).obsm["X_sigmoid_toy"]
+    np.testing.assert_allclose(found, expected(counts, model, vocabulary, range(20)), atol=2e-5)
 
 
 def test_versions_and_foreign_genes(counts, write, model, vocabulary):
@@ -147,7 +163,7 @@ def test_the_same_bytes_again_and_progress(counts, write, model, vocabulary, tmp
     first, second = ((tmp_path / f"{name}.h5ad").read_bytes() for name in ("first", "second"))
     assert first == second
     log = capfd.readouterr().err
-    assert f"{path}: 36 of 36 genes are in the vocabulary" in log
+    assert f"{path}: 36 of 36 genes are in the vocabulary, 0 of them found by name" in log
     assert "second.h5ad: 9 cells, obsm['X_sigmoid_toy']" in log
 
 

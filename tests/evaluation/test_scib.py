@@ -5,6 +5,7 @@ import random
 import igraph
 import numpy as np
 import pytest
+from scib_metrics import silhouette_label
 from sklearn.cluster import KMeans
 from sklearn.metrics import (
     adjusted_rand_score,
@@ -50,7 +51,9 @@ def test_silhouette_equals_scikit_learn(folder, tmp_path):
     assert [row.model for row in rows] == ["sigmoid_4k", "softmax_4k", "random"]
     for row, one in zip(rows, read_neighbours(folder), strict=True):
         expected = (silhouette_score(one.coordinates.astype(float), one.labels) + 1) / 2
-        assert row.value == pytest.approx(expected, abs=1e-5)
+        assert row.value == pytest.approx(expected, abs=1e-12)
+        library = silhouette_label(one.coordinates, one.labels)
+        assert row.value == pytest.approx(float(library), abs=1e-6)
         assert (row.metric, row.n, row.seed) == ("silhouette_label", 90, -1)
     assert rows[0].value > rows[1].value > rows[2].value
     assert (rows[0].attention, rows[0].context, rows[2].attention) == ("sigmoid", 256, "")

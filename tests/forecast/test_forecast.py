@@ -97,6 +97,21 @@ def test_a_manifest_replaces_estimates(tmp_path):
         volume(dataclasses.replace(config, corpus=given), tmp_path)
 
 
+def test_a_cap_bounds_the_disk_and_doubles_the_traffic(tmp_path):
+    lines = {}
+    for cap in (None, 500):
+        corpus = {"download": {"disk_cap_gb": cap}}
+        page = pages(load(overrides={"preset": "paper", "corpus": corpus}), tmp_path)
+        lines[cap] = {line[2:15].strip(): line[16:] for line in page}
+    size = volume(load(overrides={"preset": "paper"}), tmp_path).bytes
+    assert f" {gigabytes(size)} of raw files, " in lines[None]["disk, most"]
+    assert " 500 GB of raw files (corpus.download.disk_cap_gb), " in lines[500]["disk, most"]
+    assert gigabytes(2 * size) + ", every file twice" in lines[500]["download"]
+    assert gigabytes(size) + ", at 1 Gbit/s" in lines[None]["download"]
+    hours = [float(lines[cap]["download"].split()[0]) for cap in (None, 500)]
+    assert hours[1] == pytest.approx(2 * hours[0], rel=5e-3)
+
+
 def test_more_devices_and_a_faster_network(tmp_path):
     config = load(overrides={"preset": "paper"})
     hours = [

@@ -18,11 +18,15 @@ from paper.kernel_rows import kernel_row
 from scsigmoid.benchmarks.cases import groups
 from scsigmoid.benchmarks.rows import KernelRow
 from scsigmoid.benchmarks.rows import write_rows as write_benchmark
-from scsigmoid.config.check import load, model_training
+from scsigmoid.config.check import as_yaml, load, model_training
+from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config
 from scsigmoid.measurements import Measurement, write_measurements
+from scsigmoid.paper.claims import make_claims
+from scsigmoid.paper.figures import make_figure
 from scsigmoid.paper.reported import reported
 from scsigmoid.paper.results import Results
+from scsigmoid.paper.tables import make_table
 from scsigmoid.training.journal import COLUMNS
 
 ROOT = Path(__file__).parents[2]
@@ -228,38 +232,26 @@ def write_mmd(
         ratio = random.uniform(0.98, 1.4)
         means.append((base * ratio, base))
         common = {"dataset": dataset, "group": group, "n": 40, "simulated": simulated}
-        for model, value in ((sigmoid, base * ratio), (softmax, base)):
-            for estimator, shift in (("unbiased", 0.0), ("biased", 0.02)):
-                rows.append(
-                    Measurement(
-                        **common,
-                        model=model,
-                        metric=f"mmd_{estimator}",
-                        value=value + shift,
-                        low=value + shift - 0.03,
-                        high=value + shift + 0.03,
-                    )
+        for estimator, shift in (("unbiased", 0.0), ("biased", 0.02)):
+            arms = {sigmoid: base * ratio + shift, softmax: base + shift}
+            one, other = arms.values()
+            values = {
+                (sigmoid, ""): (one, 0.03),
+                (softmax, ""): (other, 0.03),
+                (f"{sigmoid} / {softmax}", "_ratio"): (one / other, 0.05),
+                (f"{sigmoid} - {softmax}", "_difference"): (one - other, 0.02),
+            }
+            rows += [
+                Measurement(
+                    **common,
+                    model=model,
+                    metric=f"mmd_{estimator}{kind}",
+                    value=value,
+                    low=value - half,
+                    high=value + half,
                 )
-        rows.append(
-            Measurement(
-                **common,
-                model=f"{sigmoid} / {softmax}",
-                metric="mmd_unbiased_ratio",
-                value=ratio,
-                low=ratio - 0.05,
-                high=ratio + 0.05,
-            )
-        )
-        rows.append(
-            Measurement(
-                **common,
-                model=f"{sigmoid} - {softmax}",
-                metric="mmd_unbiased_difference",
-                value=base * (ratio - 1),
-                low=base * (ratio - 1) - 0.02,
-                high=base * (ratio - 1) + 0.02,
-            )
-        )
+                for (model, kind), (value, half) in values.items()
+            ]
     ours, theirs = map(np.array, zip(*means, strict=True))
     for name, value in (
         ("mean_ratio_of_means", ours.mean() / theirs.mean()),
@@ -438,3 +430,36 @@ def paper_results(tmp_path: Path, paper_config: Config) -> Results:
     write_json(folder / "benchmarks/kernel.json", machine)
     write_json(folder / "benchmarks/throughput.json", machine)
     return Results(folder, paper_config)
+
+
+@pytest.fixture(scope="session")
+def finished(folder: Path, config: Config, tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """Results with all that the report shows, one dataset's title being markup."""
+    copy = tmp_path_factory.mktemp("finished") / "results"
+    shutil.copytree(folder, copy)
+    title = "<script>alert('x')</script> & co"
+    datasets = {**config.datasets, "pbmc68k": replace(config.datasets["pbmc68k"], title=title)}
+    results = Results(copy, replace(config, datasets=datasets))
+    (copy / "config.yaml").write_text(as_yaml(results.config))
+    plan = Plan(results.config)
+    for name in plan.tables:
+        make_table(name, results, copy / "tables" / name)
+    for name in plan.figures:
+        make_figure(name, results, copy / f"figures/{name}.png", copy / f"figures/{name}.pdf")
+    make_claims(results, copy / "claims.csv")
+    write_records(copy)
+    return results
+
+
+def write_records(folder: Path) -> None:
+    """What Snakemake's ``benchmark`` leaves, of a few jobs."""
+    head = "s\th:m:s\tmax_rss\tmax_vms\tmax_uss\tmax_pss\tio_in\tio_out\tmean_load\tcpu_time\n"
+    for job, seconds, memory in (
+        ("manifest", 0.52, "-"),
+        ("train/sigmoid_4k", 4000.0, "2100.5"),
+        ("train/softmax_4k", 3800.0, "1900"),
+        ("embeddings/heart_oft/sigmoid_4k", 61.0, "812.25"),
+    ):
+        path = folder / f"resources/{job}.tsv"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{head}{seconds}\t0:00:00\t{memory}" + "\t0" * 7 + "\n")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from paper.conftest import write_journal_rows
 
 from scsigmoid.errors import UserError
 from scsigmoid.measurements import read_measurements, write_measurements
@@ -73,6 +74,8 @@ def test_theory_is_computed() -> None:
     assert found["softmax_lipschitz_bound"].our_value == pytest.approx(0.5)
     # One token with nearly all probability: p (1 - p) -> 0.
     assert found["softmax_concentration"].our_value < 1e-5
+    # n scores of 0 with the bias -log n: n / (n + 1).
+    assert found["bias_normalises"].our_value == pytest.approx(4096 / 4097)
 
 
 def test_sigmoid_attention_jacobian_against_autograd() -> None:
@@ -104,6 +107,7 @@ def test_the_papers_arithmetic() -> None:
     assert found["own_peak_gain_flash_sigmoid"].our_value == pytest.approx(17.26, abs=0.01)
     assert found["own_padding_overhead_forward"].our_value == pytest.approx(9.33, abs=0.01)
     assert found["own_hours_saved"].our_value == 645
+    assert found["own_pass"].our_value == 515_000 * 256
     refuted = {name for name, row in found.items() if row.verdict == NOT_REPRODUCED}
     assert refuted == {
         "own_validation_wins", "own_headline_tflops", "own_standard_slower", "own_gap_grows",
@@ -231,6 +235,32 @@ def test_divergence() -> None:
     assert divergence(journal([*falling, *[math.nan] * 20])) == pytest.approx(60, abs=1)
     # A spike that is recovered from is no divergence.
     assert divergence(journal([*falling, *[10.0] * 10, *[4.0] * 20])) is None
+
+
+@pytest.mark.parametrize("lost", [math.nan, math.inf])
+def test_divergence_from_the_first_rows(lost: float) -> None:
+    falling = [10 - 0.1 * step for step in range(60)]
+    assert divergence(journal([lost] * 60)) == 0
+    assert divergence(journal([lost])) == 0
+    # Finite at last: recovered, or lost again.
+    assert divergence(journal([*[lost] * 10, *falling])) is None
+    assert divergence(journal([*[lost] * 10, *falling, *[lost] * 20])) == pytest.approx(70, abs=1)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_run_that_is_never_finite_gets_verdicts(paper_results: Results) -> None:
+    for model in ("sigmoid_8k", "softmax_8k"):
+        path = paper_results.folder / f"training/{model}/journal.csv"
+        steps = np.arange(0, 80_001, 1000)
+        nan = np.full(len(steps), math.nan)
+        columns = {"step": steps, "loss": nan, "gradient_norm": nan, "attention_score_max": nan}
+        write_journal_rows(path, columns)
+    rows = {row.id: row for row in judge_all(paper_results) if row.group == "stability"}
+    assert rows["softmax_diverges"].verdict == REPRODUCED
+    assert rows["sigmoid_stable"].verdict == NOT_REPRODUCED
+    assert rows["sigmoid_monotonic"].verdict == NOT_REPRODUCED
+    assert rows["softmax_gradient_orders"].verdict == NOT_TESTABLE
+    assert "from its first row" in rows["softmax_gradient_orders"].reason
 
 
 def claim(rule: str, value: object, **more: object) -> Claim:

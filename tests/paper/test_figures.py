@@ -2,17 +2,21 @@
 
 import itertools
 import shutil
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.text import Text
 from PIL import Image
 
 from scsigmoid.config.plan import Plan
+from scsigmoid.config.schema import Config
 from scsigmoid.errors import UserError
 from scsigmoid.paper.figures import draw, make_figure, style
 from scsigmoid.paper.figures.lengths import covered, thresholds
@@ -99,6 +103,56 @@ def test_simulated_cells_are_said_to_be(name: str, results: Results) -> None:
     with style.styled():
         words = " ".join(text.get_text() for text in draw(name, results).texts)
     assert "simulated" in words
+
+
+# Machado, Oliveira and Fernandes 2009, severity 1: colours as seen, in linear RGB.
+SEEN = {
+    "normal": np.eye(3),
+    "protanopia": np.array(
+        [[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]]
+    ),
+    "deuteranopia": np.array(
+        [[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]]
+    ),
+    "tritanopia": np.array(
+        [[1.256, -0.077, -0.179], [-0.078, 0.931, 0.148], [0.005, 0.691, 0.304]]
+    ),
+}
+
+
+def lab(colour: str, seen: np.ndarray) -> np.ndarray:
+    """CIELAB of a colour as somebody sees it."""
+    values = np.array(to_rgb(colour))
+    linear = np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
+    to_xyz = np.array(
+        [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
+    )
+    xyz = to_xyz @ np.clip(seen @ linear, 0, 1) / np.array([0.9505, 1.0, 1.089])
+    f = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+@pytest.mark.parametrize("seen", SEEN)
+def test_colours_differ_for_colour_blind_readers(seen: str, results: Results) -> None:
+    arms = tuple(style.colours(results).values())
+    for colours, least in ((style.PALETTE, 12), (arms, 40)):
+        for first, second in itertools.combinations(colours, 2):
+            difference = np.linalg.norm(lab(first, SEEN[seen]) - lab(second, SEEN[seen]))
+            assert difference > least, (first, second)
+
+
+def test_further_scib_metrics_get_a_second_row(copied: Callable[[], Path], config: Config) -> None:
+    folder = copied()
+    metrics = ["silhouette_label", "leiden_nmi", "leiden_ari", "kmeans_nmi", "clisi"]
+    for metric in ("kmeans_nmi", "clisi"):
+        shutil.copytree(folder / "metrics/leiden_nmi", folder / f"metrics/{metric}")
+    scib = replace(config.evaluation.scib, metrics=metrics)
+    more = replace(config, evaluation=replace(config.evaluation, scib=scib))
+    with style.styled():
+        shown = [axes for axes in draw("scib", Results(folder, more)).axes if axes.get_visible()]
+    assert [axes._left_title.get_text() for axes in shown] == [
+        "Leiden NMI", "Leiden ARI", "Silhouette label", "K-means NMI", "cLISI", "Bio conservation",
+    ]  # fmt: skip
 
 
 def test_marks_of_the_length_figure(results: Results, paper_results: Results) -> None:

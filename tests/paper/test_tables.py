@@ -97,8 +97,15 @@ def test_different_cells_are_refused(copied: Callable[[], Path], config: Config)
 
 def test_mmd_by_hand(results: Results, tmp_path: Path) -> None:
     rows, markdown, _ = made("mmd_heart_oft", results, tmp_path)
-    pairs = [row for row in rows if " vs " in row["pair"]]
+    both = [row for row in rows if " vs " in row["pair"]]
+    pairs = [row for row in both if row["estimator"] == "unbiased"]
     assert len(pairs) == 28
+    assert [row["estimator"] for row in both] == ["unbiased"] * 28 + ["biased"] * 28
+    # The made-up biased values lie 0.02 above the unbiased ones.
+    for row, other in zip(pairs, both[28:], strict=True):
+        assert float(other["sigmoid"]) - float(row["sigmoid"]) == pytest.approx(0.02)
+        line = next(line for line in markdown.splitlines() if line.startswith(f"| {row['pair']} |"))
+        assert f"{float(other['softmax']):.3f} [" in line
     wins = 0
     for row in pairs:
         winner = "sigmoid_4k" if float(row["sigmoid"]) > float(row["softmax"]) else "softmax_4k"

@@ -49,6 +49,7 @@ def test_damage_is_worded(model: Path, tmp_path: Path):
     broken = tmp_path / "broken.safetensors"
     for bad in (
         content[:-100],
+        content[:-100] + bytes([content[-100] ^ 1]) + content[-99:],
         b"",
         b"not a model" * 10,
         content.replace(b"scsigmoid", b"anything_"),

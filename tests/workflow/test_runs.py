@@ -1,6 +1,10 @@
 """The workflow as a whole: complete, idle when done, minimal when changed, exact after a kill."""
 
 import csv
+import os
+import signal
+import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -73,15 +77,78 @@ def test_a_plot_setting_redraws_figures_alone(finished: Any, tiny: dict[str, Any
 def test_one_table_runs_alone(finished: Any) -> None:
     (finished.folder / "results/demo/tables/mmd_heart_oft.csv").unlink()
     assert planned(finished, "results/demo/tables/mmd_heart_oft.csv") == {"table"}
+    before = written(finished)
     run = finished.run("mmd")
     assert run.returncode == 0, run.stdout + run.stderr
-    assert (finished.folder / "results/demo/tables/mmd_heart_oft.csv").is_file()
+    changed = {name for name, time in written(finished).items() if before.get(name) != time}
+    assert "tables/mmd_heart_oft.csv" in changed
+    assert all("mmd_heart_oft" in name for name in changed), changed
+
+
+def written(project: Any) -> dict[str, int]:
+    """When each result file was written, in nanoseconds."""
+    results = project.folder / "results/demo"
+    files = [path for path in results.rglob("*") if path.is_file()]
+    return {str(path.relative_to(results)): path.stat().st_mtime_ns for path in files}
+
+
+def test_every_job_leaves_its_time_and_memory(finished: Any) -> None:
+    """Nothing depends on these records: without them a finished run is still finished."""
+    from scsigmoid.config.check import check, read_yaml
+    from scsigmoid.config.plan import Plan
+    from scsigmoid.paper.jobs import costs
+    from scsigmoid.paper.results import Results
+    from scsigmoid.paper.workflow_graph import planned_jobs
+
+    results = finished.folder / "results/demo"
+    config = check(read_yaml(results / "config.yaml"))
+    found = {rule: cost.jobs for rule, cost in costs(Results(results, config)).items()}
+    planned_ones = planned_jobs(Plan(config))
+    del planned_ones["report_page"]
+    assert found == planned_ones
+    assert "Time and memory of each stage" in (results / "report.html").read_text()
+    (results / "resources").rename(results / "elsewhere")
+    try:
+        assert planned(finished) == set()
+    finally:
+        (results / "elsewhere").rename(results / "resources")
 
 
 def test_presets_do_not_share_results(finished: Any) -> None:
     run = finished.run("--summary", "--config", "preset=paper", "corpus={source: embedded}")
     assert "results/paper/" in run.stdout
     assert "results/demo/" not in run.stdout
+
+
+def test_a_second_run_in_the_folder_is_refused(finished: Any) -> None:
+    table = "results/demo/tables/hyperparameters.csv"
+    first = subprocess.Popen(
+        finished.command("--forcerun", "table", "--", table),
+        cwd=finished.folder,
+        env=finished.environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    locks = finished.folder / ".snakemake" / "locks"
+    while first.poll() is None and not any(locks.glob("*")):
+        time.sleep(0.02)
+    first.send_signal(signal.SIGSTOP)
+    try:
+        second = finished.run("--forcerun", "table", "--", table)
+    finally:
+        first.send_signal(signal.SIGCONT)
+    assert second.returncode != 0
+    assert "Directory cannot be locked" in second.stdout + second.stderr
+    assert first.wait() == 0
+
+
+def test_a_clock_that_jumped_makes_work_again_and_loses_none(finished: Any) -> None:
+    vocabulary = finished.folder / "results/demo/tokens/vocabulary.parquet"
+    before = vocabulary.stat()
+    os.utime(vocabulary, (before.st_atime + 86_400, before.st_mtime + 86_400))
+    assert {"training_tokens", "train"} <= planned(finished)
+    os.utime(vocabulary, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert planned(finished) == set()
 
 
 def test_killed_runs_end_in_the_same_tables(

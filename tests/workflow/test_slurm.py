@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,13 @@ from scsigmoid.config.schema import Config
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "Slurm is here")
 
 MODELS = ("sigmoid_2k", "softmax_2k", "sigmoid_4k")
-CORPUS = ("manifest", "training_cells", "gene_statistics", "vocabulary", "training_tokens")
+# Snakemake, but for the plugin's habit of asking less and less often.
+IMPATIENT = """
+import snakemake.cli
+from snakemake_executor_plugin_slurm import Executor
+Executor.next_seconds_between_status_checks = property(lambda self: 1, lambda self, value: None)
+snakemake.cli.main()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -46,13 +53,14 @@ def until(found: Callable[[], Any], what: str, seconds: float = 120.0) -> Any:
     return result
 
 
-def submit(project: Any, *arguments: str) -> "subprocess.Popen[str]":
-    """Snakemake with the profile as it is shipped, but asking Slurm more often."""
-    quick = ["--slurm-init-seconds-before-status-checks", "2", "--slurm-status-command", "squeue"]
-    return subprocess.Popen(
+@contextmanager
+def submitted(project: Any, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
+    """Snakemake with the profile as it is shipped, but asking Slurm every second."""
+    child = subprocess.Popen(
         [
-            *project.command("--workflow-profile", "workflow/profiles/slurm", *quick),
-            *("--seconds-between-status-checks", "1", *arguments),
+            *(sys.executable, "-c", IMPATIENT, "--workflow-profile", "workflow/profiles/slurm"),
+            *("--cores", "2", "--configfile", "tiny.yaml", "--slurm-status-command", "squeue"),
+            *("--slurm-init-seconds-before-status-checks", "1", *arguments),
         ],
         cwd=project.folder,
         env=project.environment(),
@@ -60,6 +68,11 @@ def submit(project: Any, *arguments: str) -> "subprocess.Popen[str]":
         stderr=subprocess.STDOUT,
         text=True,
     )
+    try:
+        yield child
+    finally:
+        child.kill()
+        child.wait()
 
 
 def train(config: Config, model: str, tokens: Path, vocabulary: Path) -> list[str]:
@@ -86,57 +99,58 @@ def test_killed_jobs_are_retried_to_the_same_bytes(
 ) -> None:
     """One model's job is cancelled, one's process killed, one's time runs out."""
     tiny["corpus"]["parts"] = 1
-    tiny["corpus"]["embedded"]["training_cells"] = 100
-    tiny["training"] |= {"steps": 150, "checkpoint_every": 10, "log_every": 50}
+    tiny["training"] |= {"steps": 80, "checkpoint_every": 10, "log_every": 50}
     project = make_project(tiny)
-    results = project.folder / "results" / "demo"
-    run = submit(
-        project,
-        *(f"results/demo/training/{model}/model.safetensors" for model in MODELS),
-        *("--groups", *(f"{rule}=corpus" for rule in CORPUS)),
-    )
-
-    def job(model: str) -> str:
-        comment = f"rule_train_wildcards_{model}"
-        found = [number for number, name, state in cluster.jobs() if name == comment]
-        return found[-1]
-
-    def checkpointed(model: str) -> bool:
-        return any((results / "training" / model / "checkpoints").glob("step-*.sha256"))
-
-    waiting, numbers = set(MODELS), {}
-    while waiting:
-        model = until(lambda: next(filter(checkpointed, waiting), None), "a checkpoint")
-        waiting.remove(model)
-        numbers[model] = job(model)
-        (worker,) = workers(model)
-        assert worker.environ()["CUDA_VISIBLE_DEVICES"] == "0"
-        if model == "sigmoid_2k":
-            cluster.ask("scancel", numbers[model])
-        elif model == "softmax_2k":
-            worker.kill()
-        else:
-            cluster.ask("scontrol", "update", f"JobId={numbers[model]}", "EndTime=now+1")
-    output, _ = run.communicate(timeout=240)
-    assert run.returncode == 0, output
-
-    states = {number: state for number, _, state in cluster.jobs()}
-    ended = [states[numbers[model]] for model in MODELS]
-    assert ended == ["CANCELLED", "FAILED", "TIMEOUT"]
-    # five small jobs were one submission, which was granted no GPU
-    comments = [comment for _, comment, _ in cluster.jobs()]
-    assert len(comments) == 1 + 2 * len(MODELS), comments
-    details = cluster.ask("scontrol", "show", "job", cluster.jobs()[0][0])
-    assert "gpu" not in details.replace("gpus", "")
-
     config = load(overrides=tiny)
+    results = project.folder / "results" / "demo"
+    simulated = project.folder / "simulated"
+    write_simulated_tokens(simulated, config.benchmarks.throughput, 64, 383, 1)
     tokens, vocabulary = (
         results / "tokens/training/part-00000",
         results / "tokens/vocabulary.parquet",
     )
+    (results / "tokens").rename(results / "part")
+    tokens.parent.mkdir(parents=True)
+    (results / "part").rename(tokens)
+    (results / "vocabulary.parquet").rename(vocabulary)
+
+    def number(model: str) -> str:
+        comment = f"rule_train_wildcards_{model}"
+        return [number for number, name, _ in cluster.jobs() if name == comment][-1]
+
+    def checkpointed(model: str) -> bool:
+        return any((results / "training" / model / "checkpoints").glob("step-*.sha256"))
+
+    targets = [f"results/demo/training/{model}/model.safetensors" for model in MODELS]
+    table = "results/demo/tables/hyperparameters.csv"
+    with submitted(project, table, *targets, "--allowed-rules", "train", "table") as run:
+        waiting, first = set(MODELS), {}
+        while waiting:
+            model = until(lambda: next(filter(checkpointed, waiting), None), "a checkpoint")
+            waiting.remove(model)
+            first[model] = number(model)
+            (worker,) = workers(model)
+            assert worker.environ()["CUDA_VISIBLE_DEVICES"] == "0"
+            if model == "sigmoid_2k":
+                cluster.ask("scancel", first[model])
+            elif model == "softmax_2k":
+                worker.kill()
+            else:
+                cluster.ask("scontrol", "update", f"JobId={first[model]}", "EndTime=now+1")
+        output, _ = run.communicate(timeout=240)
+    assert run.returncode == 0, output
+
+    jobs = cluster.jobs()
+    states = {number: state for number, _, state in jobs}
+    assert [states[first[model]] for model in MODELS] == ["CANCELLED", "FAILED", "TIMEOUT"]
+    assert len(jobs) == 1 + 2 * len(MODELS)
+    for job, comment, _ in jobs:
+        granted = "gres:gpu" in cluster.ask("scontrol", "show", "job", job)
+        assert granted == comment.startswith("rule_train"), comment
+
     for model in MODELS:
         undisturbed = project.folder / "undisturbed" / model
-        command = [*train(config, model, tokens, vocabulary), "--output", undisturbed]
+        command = [*train(config, model, tokens, vocabulary), "--output", str(undisturbed)]
         subprocess.run(command, check=True, capture_output=True)
         trained = results / "training" / model / "model.safetensors"
         assert trained.read_bytes() == (undisturbed / "model.safetensors").read_bytes(), model
@@ -151,9 +165,10 @@ def test_a_failing_job_is_reported(
     project = make_project(
         {"corpus": {"source": "local", "local": [{"files": str(bad), "held_out": 0.5}]}}
     )
-    run = submit(project, "results/demo/corpus/manifest.csv", "--retries", "0")
-    output, _ = run.communicate(timeout=120)
+    with submitted(project, "results/demo/corpus/manifest.csv", "--retries", "0") as run:
+        output, _ = run.communicate(timeout=120)
     assert run.returncode != 0
+    print(output)
     assert "Error in rule manifest" in output
     assert "results/demo/logs/manifest.log" in output
     assert f"scsigmoid: error: {bad}" in output

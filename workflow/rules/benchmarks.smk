@@ -7,6 +7,8 @@ rule benchmark_kernel:
         machine=f"{RESULTS}/benchmarks/kernel.json",
     log:
         f"{RESULTS}/logs/benchmark_kernel.log",
+    benchmark:
+        f"{RESULTS}/resources/benchmark_kernel.tsv"
     priority: 10
     conda:
         ENVIRONMENT
@@ -27,6 +29,8 @@ rule benchmark_throughput:
         machine=f"{RESULTS}/benchmarks/throughput.json",
     log:
         f"{RESULTS}/logs/benchmark_throughput.log",
+    benchmark:
+        f"{RESULTS}/resources/benchmark_throughput.tsv"
     priority: 10
     conda:
         ENVIRONMENT

@@ -75,6 +75,13 @@ def user_files(wildcards):
     return []
 
 
+def store_configuration():
+    """Write what the run's jobs read titles and labels from; an equal file stays as it is."""
+    text = check.as_yaml(CONFIG)
+    if not Path(STORED).is_file() or Path(STORED).read_text(encoding="utf-8") != text:
+        write_text(STORED, text)
+
+
 def table_inputs(wildcards):
     return result("{path}", path=PLAN.table_inputs(wildcards.name))
 

@@ -12,6 +12,8 @@ rule manifest:
         account=f"{RESULTS}/corpus/manifest.json",
     log:
         f"{RESULTS}/logs/manifest.log",
+    benchmark:
+        f"{RESULTS}/resources/manifest.tsv"
     conda:
         ENVIRONMENT
     params:
@@ -26,10 +28,11 @@ rule training_cells:
     input:
         f"{RESULTS}/corpus/manifest.csv",
     output:
-        cells=directory(f"{RESULTS}/corpus/training/part-{{part}}"),
-        files=f"{RESULTS}/corpus/training/part-{{part}}.csv",
+        directory(f"{RESULTS}/corpus/training/part-{{part}}"),
     log:
         f"{RESULTS}/logs/training_cells/{{part}}.log",
+    benchmark:
+        f"{RESULTS}/resources/training_cells/{{part}}.tsv"
     conda:
         ENVIRONMENT
     resources:
@@ -39,8 +42,7 @@ rule training_cells:
         settings=settings("corpus.embedded", "seed"),
     shell:
         "python -m scsigmoid fetch --manifest {input:q} --part {wildcards.part}"
-        " --configuration {params.configuration:q} --output {output.cells:q}"
-        " --files {output.files:q} --log {log:q}"
+        " --configuration {params.configuration:q} --output {output:q} --log {log:q}"
 
 
 rule evaluation_cells:
@@ -51,6 +53,8 @@ rule evaluation_cells:
         facts=f"{RESULTS}/corpus/evaluation/{{dataset}}.json",
     log:
         f"{RESULTS}/logs/evaluation_cells/{{dataset}}.log",
+    benchmark:
+        f"{RESULTS}/resources/evaluation_cells/{{dataset}}.tsv"
     conda:
         ENVIRONMENT
     resources:
@@ -67,12 +71,14 @@ rule evaluation_cells:
 rule lock:
     input:
         manifest=f"{RESULTS}/corpus/manifest.csv",
-        files=result("corpus/training/part-{part}.csv", part=PLAN.parts),
+        files=result("tokens/statistics/part-{part}.csv", part=PLAN.parts),
         facts=result("corpus/evaluation/{dataset}.json", dataset=PLAN.datasets),
     output:
         f"{RESULTS}/corpus/lock.csv",
     log:
         f"{RESULTS}/logs/lock.log",
+    benchmark:
+        f"{RESULTS}/resources/lock.tsv"
     conda:
         ENVIRONMENT
     shell:

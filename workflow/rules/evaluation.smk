@@ -9,6 +9,8 @@ rule embeddings:
         f"{RESULTS}/embeddings/{{dataset}}/{{model}}.h5ad",
     log:
         f"{RESULTS}/logs/embeddings/{{dataset}}/{{model}}.log",
+    benchmark:
+        f"{RESULTS}/resources/embeddings/{{dataset}}/{{model}}.tsv"
     conda:
         ENVIRONMENT
     resources:
@@ -30,6 +32,8 @@ rule validation_loss_of_model:
         cells=f"{RESULTS}/metrics/validation_loss/{{dataset}}/{{model}}.parquet",
     log:
         f"{RESULTS}/logs/validation_loss/{{dataset}}/{{model}}.log",
+    benchmark:
+        f"{RESULTS}/resources/validation_loss_of_model/{{dataset}}/{{model}}.tsv"
     conda:
         ENVIRONMENT
     resources:
@@ -51,6 +55,8 @@ rule neighbours:
         directory(f"{RESULTS}/neighbours/{{dataset}}"),
     log:
         f"{RESULTS}/logs/neighbours/{{dataset}}.log",
+    benchmark:
+        f"{RESULTS}/resources/neighbours/{{dataset}}.tsv"
     conda:
         ENVIRONMENT
     resources:
@@ -77,6 +83,8 @@ rule silhouette:
         f"{RESULTS}/metrics/silhouette_label/{{dataset}}.csv",
     log:
         f"{RESULTS}/logs/silhouette_label/{{dataset}}.log",
+    benchmark:
+        f"{RESULTS}/resources/silhouette/{{dataset}}.tsv"
     conda:
         ENVIRONMENT
     resources:
@@ -98,6 +106,8 @@ rule leiden:
         ari=f"{RESULTS}/metrics/leiden_ari/{{dataset}}.csv",
     log:
         f"{RESULTS}/logs/leiden/{{dataset}}.log",
+    benchmark:
+        f"{RESULTS}/resources/leiden/{{dataset}}.tsv"
     conda:
         ENVIRONMENT
     resources:
@@ -118,6 +128,8 @@ rule kmeans:
         ari=f"{RESULTS}/metrics/kmeans_ari/{{dataset}}.csv",
     log:
         f"{RESULTS}/logs/kmeans/{{dataset}}.log",
+    benchmark:
+        f"{RESULTS}/resources/kmeans/{{dataset}}.tsv"
     conda:
         ENVIRONMENT
     resources:
@@ -134,6 +146,8 @@ rule clisi:
         f"{RESULTS}/metrics/clisi/{{dataset}}.csv",
     log:
         f"{RESULTS}/logs/clisi/{{dataset}}.log",
+    benchmark:
+        f"{RESULTS}/resources/clisi/{{dataset}}.tsv"
     conda:
         ENVIRONMENT
     resources:
@@ -150,6 +164,8 @@ rule mmd_of_dataset:
         f"{RESULTS}/metrics/mmd/{{dataset}}.csv",
     log:
         f"{RESULTS}/logs/mmd/{{dataset}}.log",
+    benchmark:
+        f"{RESULTS}/resources/mmd_of_dataset/{{dataset}}.tsv"
     conda:
         ENVIRONMENT
     resources:
@@ -169,6 +185,8 @@ rule umap_of_dataset:
         result("metrics/umap/{{dataset}}/{model}.parquet", model=CONFIG.evaluation.pair),
     log:
         f"{RESULTS}/logs/umap/{{dataset}}.log",
+    benchmark:
+        f"{RESULTS}/resources/umap_of_dataset/{{dataset}}.tsv"
     conda:
         ENVIRONMENT
     resources:

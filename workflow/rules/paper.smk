@@ -17,6 +17,8 @@ rule table:
         tex=f"{RESULTS}/tables/{{name}}.tex",
     log:
         f"{RESULTS}/logs/tables/{{name}}.log",
+    benchmark:
+        f"{RESULTS}/resources/table/{{name}}.tsv"
     conda:
         ENVIRONMENT
     params:
@@ -39,6 +41,8 @@ rule figure:
         pdf=f"{RESULTS}/figures/{{name}}.pdf",
     log:
         f"{RESULTS}/logs/figures/{{name}}.log",
+    benchmark:
+        f"{RESULTS}/resources/figure/{{name}}.tsv"
     conda:
         ENVIRONMENT
     params:
@@ -56,6 +60,8 @@ rule claims:
         report(f"{RESULTS}/claims.csv", caption="../report/claims.rst", category="Claims"),
     log:
         f"{RESULTS}/logs/claims.log",
+    benchmark:
+        f"{RESULTS}/resources/claims.tsv"
     conda:
         ENVIRONMENT
     params:

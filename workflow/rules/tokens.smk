@@ -5,9 +5,12 @@ rule gene_statistics:
     input:
         f"{RESULTS}/corpus/training/part-{{part}}",
     output:
-        f"{RESULTS}/tokens/statistics/part-{{part}}.arrow",
+        statistics=f"{RESULTS}/tokens/statistics/part-{{part}}.arrow",
+        files=f"{RESULTS}/tokens/statistics/part-{{part}}.csv",
     log:
         f"{RESULTS}/logs/gene_statistics/{{part}}.log",
+    benchmark:
+        f"{RESULTS}/resources/gene_statistics/{{part}}.tsv"
     conda:
         ENVIRONMENT
     resources:
@@ -17,7 +20,8 @@ rule gene_statistics:
         settings=settings("tokens.target_sum"),
     shell:
         "python -m scsigmoid statistics --cells {input:q} --settings {params.settings:q}"
-        " --configuration {params.configuration:q} --output {output:q} --log {log:q}"
+        " --configuration {params.configuration:q} --output {output.statistics:q}"
+        " --files {output.files:q} --log {log:q}"
 
 
 rule vocabulary:
@@ -27,6 +31,8 @@ rule vocabulary:
         f"{RESULTS}/tokens/vocabulary.parquet",
     log:
         f"{RESULTS}/logs/vocabulary.log",
+    benchmark:
+        f"{RESULTS}/resources/vocabulary.tsv"
     conda:
         ENVIRONMENT
     resources:
@@ -46,6 +52,8 @@ rule training_tokens:
         directory(f"{RESULTS}/tokens/training/part-{{part}}"),
     log:
         f"{RESULTS}/logs/training_tokens/{{part}}.log",
+    benchmark:
+        f"{RESULTS}/resources/training_tokens/{{part}}.tsv"
     conda:
         ENVIRONMENT
     resources:
@@ -68,6 +76,8 @@ rule evaluation_tokens:
         directory(f"{RESULTS}/tokens/evaluation/{{dataset}}"),
     log:
         f"{RESULTS}/logs/evaluation_tokens/{{dataset}}.log",
+    benchmark:
+        f"{RESULTS}/resources/evaluation_tokens/{{dataset}}.tsv"
     conda:
         ENVIRONMENT
     resources:
@@ -87,6 +97,8 @@ rule sequence_lengths:
         f"{RESULTS}/tokens/lengths.parquet",
     log:
         f"{RESULTS}/logs/sequence_lengths.log",
+    benchmark:
+        f"{RESULTS}/resources/sequence_lengths.tsv"
     conda:
         ENVIRONMENT
     shell:

@@ -14,6 +14,8 @@ rule train:
         journal=f"{RESULTS}/training/{{model}}/journal.csv",
     log:
         f"{RESULTS}/logs/train/{{model}}.log",
+    benchmark:
+        f"{RESULTS}/resources/train/{{model}}.tsv"
     conda:
         ENVIRONMENT
     resources:
@@ -30,5 +32,5 @@ rule train:
     shell:
         "exec python -m scsigmoid train --model {wildcards.model} --tokens {input.tokens:q}"
         " --vocabulary {input.vocabulary:q} --settings {params.settings:q}"
-        " --output $(dirname {output.model:q}) --gpus {resources.processes}"
+        ' --output "$(dirname {output.model:q})" --gpus {resources.processes}'
         " --nodes {resources.nodes} --log {log:q}"

@@ -24,6 +24,7 @@ from scsigmoid.config.schema import Config, Dataset, Training
 from scsigmoid.errors import UserError
 
 SLUG = re.compile(r"[a-z0-9][a-z0-9_]*")
+LONGEST_NAME = 80
 SIGMOID_BACKENDS = ("auto", "reference", "triton", "hopper")
 SOFTMAX_BACKENDS = ("auto", "reference", "flex", "sdpa")
 NAMED = ("datasets", "sizes", "models")
@@ -195,8 +196,11 @@ def check_combinations(config: Config) -> None:
         if not entries:
             raise UserError(f"{group}: empty; name at least one")
         for name in entries:
-            if not SLUG.fullmatch(name):
-                raise UserError(f"{group}.{name}: names are lower-case letters, digits and '_'")
+            if not SLUG.fullmatch(name) or len(name) > LONGEST_NAME:
+                raise UserError(
+                    f"{group}: {name[:LONGEST_NAME]!r}: names are lower-case letters, digits and "
+                    f"'_', at most {LONGEST_NAME}, for they become names of files"
+                )
     check_corpus(config.corpus)
     for name in ("gpus", "nodes"):
         if getattr(config, name) < 1:

@@ -67,10 +67,10 @@ class Download:
     Attributes:
         folder: where downloads are kept, one file a dataset version; presets may share it.
             ``null``: ``corpus/downloads`` below the results.
-        keep_files: raw files stay.  Else those of training are deleted once their tokens are
-            written, also where presets share the folder.
-        disk_cap_gb: a corpus with more gigabytes (1e9 bytes) of raw files is refused; ``null`` for
-            no cap.
+        keep_files: raw files stay, if there is no cap that they exceed.  Else those of training are
+            deleted once their tokens are written, also where presets share the folder.
+        disk_cap_gb: gigabytes (1e9 bytes) of raw files on the disk at most; where there are more,
+            parts take turns, and a file is downloaded up to twice.  ``null`` for no cap.
         connections: files, or questions to the service, that one job has in flight.
         attempts: tries without progress before a job gives up.
         timeout: seconds without a byte after which a connection counts as broken.

@@ -1,7 +1,7 @@
 """Brings the files of the manifest to where the token stage reads them."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from scsigmoid.corpus import embedded
 from scsigmoid.corpus.downloads import Downloads
 from scsigmoid.corpus.h5ad import Cells, open_cells
 from scsigmoid.corpus.lock import REMOTE
+from scsigmoid.corpus.quota import Quota, exceeds_cap
 from scsigmoid.corpus.rows import FILES, ManifestRow, read_manifest, write_manifest
 from scsigmoid.corpus.subset import copy_cells
 from scsigmoid.corpus.web import Web
@@ -25,9 +26,11 @@ def fetch_part(
     seed: int,
     downloads_folder: str | Path,
     output_folder: str | Path,
-    output_files: str | Path,
 ) -> None:
     """Make, link or download the training files of one part.
+
+    Where the raw files exceed the cap nothing is downloaded yet: the part gets links to where its
+    files will lie, and rows as the manifest has them (:func:`raw_files`).
 
     Args:
         manifest: the manifest.
@@ -37,29 +40,27 @@ def fetch_part(
         downloads_folder: where downloads are kept.
         output_folder: gets ``<file>.h5ad`` and ``files.csv``: the part's manifest rows with cells,
             bytes and SHA-256 filled in.
-        output_files: gets a copy of ``files.csv``, which stays when the folder goes.
 
     Raises:
         UserError: if a file cannot be had or read; the others are downloaded all the same.
     """
-    rows = [
-        row for row in read_manifest(manifest) if row.role == "training" and row.part == str(part)
-    ]
+    everything = read_manifest(manifest)
+    rows = [row for row in everything if row.role == "training" and row.part == str(part)]
     downloads = Downloads(downloads_folder, Web.of(corpus))
-    obtained = obtain_all(rows, downloads)
+    later = exceeds_cap(everything, corpus.download.disk_cap_gb)
+    obtained = {} if later else obtain_all(rows, downloads)
     with atomic_folder(output_folder) as folder:
         done = []
         for row in rows:
             path = folder / f"{row.file}.h5ad"
-            with naming(path, row.location):
-                if row.source in REMOTE:
-                    path.symlink_to(obtained[row.file][0])
-                else:
+            if row.source in REMOTE:
+                path.symlink_to(downloads.path(row))
+            else:
+                with naming(path, row.location):
                     bring(row, corpus, seed, path)
-                cells = open_cells(path, None, row.held_out, "training")
-            done.append(filled_in(row, path, cells, obtained.get(row.file, (path, ""))[1]))
+            digest = obtained.get(row.file, (path, ""))[1]
+            done.append(row if later and row.source in REMOTE else counted(row, path, digest))
         write_manifest(folder / FILES, done)
-        write_manifest(output_files, done)
 
 
 def obtain_all(rows: Sequence[ManifestRow], downloads: Downloads) -> dict[str, tuple[Path, str]]:
@@ -92,8 +93,47 @@ def obtain_all(rows: Sequence[ManifestRow], downloads: Downloads) -> dict[str, t
     }
 
 
+@contextmanager
+def raw_files(
+    part_folder: str | Path,
+    manifest: str | Path,
+    corpus: Corpus,
+    downloads_folder: str | Path,
+    *,
+    last: bool,
+) -> Iterator[None]:
+    """Have the raw files of a part on the disk meanwhile.
+
+    Where the raw files exceed the cap, the part's space is waited for, and held to the end.  After
+    the last reader has done its work the files go, if the cap or the configuration asks for it;
+    before that they stay until others need their space.
+
+    Args:
+        part_folder: as :func:`fetch_part` made it.
+        manifest: the manifest.
+        corpus: the configuration's corpus.
+        downloads_folder: where downloads are kept.
+        last: whether nobody reads the files after this.
+
+    Raises:
+        UserError: if the files cannot be had, or the cap not be kept.
+    """
+    cap = corpus.download.disk_cap_gb
+    remote = [row for row in read_manifest(Path(part_folder) / FILES) if row.source in REMOTE]
+    everything = read_manifest(manifest) if remote and cap is not None else []
+    in_turns = exceeds_cap(everything, cap)
+    with ExitStack() as stack:
+        if in_turns and cap is not None:
+            downloads = Downloads(downloads_folder, Web.of(corpus))
+            stack.enter_context(Quota(downloads, everything, cap).space(remote))
+        restore_part(part_folder, corpus, downloads_folder)
+        yield
+        if last and (in_turns or not corpus.download.keep_files):
+            release_part(part_folder)
+
+
 def restore_part(part_folder: str | Path, corpus: Corpus, downloads_folder: str | Path) -> None:
-    """Download again what a part links to and is not there any more.
+    """Download what a part links to and is not there, and complete the part's rows.
 
     Args:
         part_folder: as :func:`fetch_part` made it.
@@ -104,12 +144,21 @@ def restore_part(part_folder: str | Path, corpus: Corpus, downloads_folder: str 
         UserError: if the files of the first download cannot be had.
     """
     folder = Path(part_folder)
-    links = {row.file: folder / f"{row.file}.h5ad" for row in read_manifest(folder / FILES)}
-    missing = [row for row in read_manifest(folder / FILES) if not links[row.file].exists()]
-    downloads = Downloads(downloads_folder, Web.of(corpus))
-    for name, (path, _) in obtain_all(missing, downloads).items():
+    rows = read_manifest(folder / FILES)
+    links = {row.file: folder / f"{row.file}.h5ad" for row in rows}
+    missing = [row for row in rows if not row.sha256 or not links[row.file].exists()]
+    obtained = obtain_all(missing, Downloads(downloads_folder, Web.of(corpus)))
+    for name, (path, _) in obtained.items():
         links[name].unlink(missing_ok=True)
         links[name].symlink_to(path)
+    if not all(row.sha256 for row in rows):
+        write_manifest(
+            folder / FILES,
+            [
+                row if row.sha256 else counted(row, links[row.file], obtained[row.file][1])
+                for row in rows
+            ],
+        )
 
 
 def release_part(part_folder: str | Path) -> None:
@@ -193,6 +242,12 @@ def find_row(rows: Sequence[ManifestRow], dataset: str, manifest: str | Path) ->
         if row.role == "evaluation" and row.dataset == dataset:
             return row
     raise UserError(f"{manifest}: has no evaluation dataset {dataset!r}; make the manifest again")
+
+
+def counted(row: ManifestRow, path: Path, digest: str) -> ManifestRow:
+    """A training file's row, filled in."""
+    with naming(path, row.location):
+        return filled_in(row, path, open_cells(path, None, row.held_out, "training"), digest)
 
 
 def filled_in(row: ManifestRow, path: Path, cells: Cells, digest: str) -> ManifestRow:

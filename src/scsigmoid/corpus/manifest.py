@@ -18,6 +18,7 @@ from scsigmoid.corpus.evaluated import check_separate, resolve_all
 from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.corpus.held_out import as_text
 from scsigmoid.corpus.lock import REMOTE, check_names, check_offered, given_rows
+from scsigmoid.corpus.quota import exceeds_cap
 from scsigmoid.corpus.rows import ManifestRow, write_manifest
 from scsigmoid.corpus.selection import select
 from scsigmoid.corpus.web import Absent, Web
@@ -57,13 +58,19 @@ def build_manifest(
     else:
         downloads = Downloads(folder, Web.of(corpus))
         rows, origin = remote_rows(corpus, datasets, seed, downloads)
-        check_disk_cap(rows, corpus.download.disk_cap_gb)
     check_names(rows, origin.words)
     rows = dealt(rows, corpus.parts)
+    in_turns = exceeds_cap(rows, corpus.download.disk_cap_gb)
     stated = account(rows, origin)
     write_json(output_json, stated)
     write_manifest(output, rows)
-    return worded(stated) if corpus.source in REMOTE else []
+    lines = worded(stated) if corpus.source in REMOTE else []
+    if in_turns:
+        lines.append(
+            "the raw files exceed corpus.download.disk_cap_gb: parts take turns, and a file is "
+            "downloaded up to twice"
+        )
+    return lines
 
 
 def embedded_rows(corpus: Corpus, datasets: Mapping[str, Dataset]) -> list[ManifestRow]:
@@ -209,23 +216,6 @@ def remote_row(version: Version, source: str, edition: str, role: str, file: str
         dataset_version_id=version.dataset_version_id,
         collection_id=version.collection_id,
     )
-
-
-def check_disk_cap(rows: Sequence[ManifestRow], cap: float | None) -> None:
-    """Refuse a corpus whose raw files would exceed the cap.
-
-    All of them are on the disk at once: the gene medians, which tokens are made with, need every
-    cell, and only then can the first file go.
-
-    Raises:
-        UserError: with both numbers.
-    """
-    need = sum(int(row.bytes or 0) for row in rows) / 1e9
-    if cap is not None and need > cap:
-        raise UserError(
-            f"corpus.download.disk_cap_gb: the raw files take {need:,.1f} GB at once, the cap is "
-            f"{cap:,.1f}; raise it, or take fewer files (corpus.maximum_gb, maximum_file_gb)"
-        )
 
 
 def dealt(rows: Sequence[ManifestRow], parts: int) -> list[ManifestRow]:

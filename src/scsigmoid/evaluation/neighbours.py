@@ -153,12 +153,16 @@ def log_count_components(path: Path, rows: NDArray[np.int64]) -> NDArray[np.floa
     # a stable sort, so that equal variances keep the file's order of genes
     order = np.argsort(mean**2 - square, kind="stable")
     genes = np.sort(order[:VARIABLE_GENES])
-    dense = np.concatenate(
-        [log_normalised(chunk.counts)[:, genes].toarray() for chunk in source.chunks()]
-    )[np.searchsorted(source.rows, rows)]
+    place = np.full(source.rows[-1] + 1, -1)
+    place[rows] = np.arange(len(rows))
+    dense = np.empty((len(rows), len(genes)))
+    for chunk in source.chunks():
+        wanted = place[chunk.cells] >= 0
+        values = log_normalised(chunk.counts)[:, genes]
+        dense[place[chunk.cells[wanted]]] = values[wanted].toarray()
     # the eigenvectors of the genes' covariance: exact, draws nothing, little memory
-    pca = PCA(min(COMPONENTS, *dense.shape), svd_solver="covariance_eigh")
-    return pca.fit_transform(dense.astype(np.float64))
+    pca = PCA(min(COMPONENTS, *dense.shape), svd_solver="covariance_eigh", copy=False)
+    return pca.fit_transform(dense)
 
 
 def log_normalised(counts: Any) -> Any:

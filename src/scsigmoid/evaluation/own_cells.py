@@ -7,7 +7,7 @@ import dataclasses
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,8 @@ from scsigmoid.training.export import load_encoder
 # A factor of all values of a cell: it changes no rank.
 TARGET_SUM = 10_000
 SHARD_CELLS = 8192
-# The organism's part of an Ensembl id: ENSG is human, ENSMUSG mouse.
-ORGANISM = re.compile(r"(ENS[A-Z]*G)\d{6,}")
+# An Ensembl id and its organism's part: ENSG is human, ENSMUSG mouse.
+ENSEMBL = re.compile(r"(ENS[A-Z]*G)\d{6,}")
 NAMED = 5  # examples in a message
 
 
@@ -39,8 +39,7 @@ def embed_file(
     """Embed the cells of an h5ad file.
 
     Args:
-        path: raw counts in ``raw.X`` or ``X``; genes by Ensembl id or, where no id is in the
-            vocabulary, by name.
+        path: raw counts in ``raw.X`` or ``X``; genes by Ensembl id or by name.
         checkpoint: ``model.safetensors``.
         vocabulary: the ``vocabulary.parquet`` that the model was trained with.
         settings: pooling and tokens per forward pass.
@@ -88,18 +87,51 @@ def about(path: Path) -> tuple[Any, bool]:
 
 
 def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
-    """The cells with gene ids of the vocabulary, found by name where no id is known.
+    """The cells with gene ids of the vocabulary; genes without an Ensembl id are found by name.
+
+    A name counts where it stands for one gene alone, in the file and in the vocabulary.
 
     Raises:
         UserError: for genes of another organism, or if neither ids nor names are known.
     """
-    ids = set(cells.genes) & vocabulary.token_of.keys()
-    if not ids:
+    by_id = vocabulary.token_of.keys() & set(cells.genes)
+    if not by_id:
         check_organism(cells, vocabulary)
-        cells = by_name(cells, vocabulary)
-        ids = set(cells.genes) & vocabulary.token_of.keys()
-    log(f"{cells.path}: {len(ids)} of {len(cells.genes)} genes are in the vocabulary")
-    return cells
+    genes = vocabulary.gene_ids[len(SPECIAL) :]
+    genes_of: dict[str, set[str]] = {}
+    for gene, name in zip(genes, vocabulary.names[len(SPECIAL) :], strict=True):
+        genes_of.setdefault(name, set()).add(gene)
+    spelled = [
+        "" if gene in by_id or ENSEMBL.fullmatch(gene) else gene if gene in genes_of else name
+        for gene, name in zip(cells.genes, cells.names, strict=True)
+    ]
+    times = Counter(filter(None, spelled))
+    if not by_id:
+        check_spelling(cells, times, genes_of)
+    shared = {name for name in times if name in genes_of}
+    clear = {name for name in shared if times[name] == len(genes_of[name]) == 1}
+    clear -= {name for name in clear if genes_of[name] & by_id}
+    log(
+        f"{cells.path}: {len(by_id) + len(clear)} of {len(cells.genes)} genes are in the "
+        f"vocabulary, {len(clear)} of them found by name"
+    )
+    if shared - clear:
+        few = ", ".join(sorted(shared - clear)[:NAMED])
+        log(
+            f"{cells.path}: {len(shared - clear)} names stand for several genes, which are left "
+            f"out ({few}{', ...' if len(shared - clear) > NAMED else ''})"
+        )
+    if not by_id and not clear:
+        raise UserError(
+            f"{cells.path}: no gene in common with the vocabulary, by id or by the name of one "
+            f"gene alone (it has {cells.genes[0]!r}, the vocabulary {vocabulary.gene_ids[-1]!r}, "
+            f"{vocabulary.names[-1]!r}); name genes by Ensembl id"
+        )
+    found = [
+        min(genes_of[name]) if name in clear else gene
+        for gene, name in zip(cells.genes, spelled, strict=True)
+    ]
+    return dataclasses.replace(cells, genes=found)
 
 
 def check_organism(cells: Cells, vocabulary: Vocabulary) -> None:
@@ -115,47 +147,16 @@ def check_organism(cells: Cells, vocabulary: Vocabulary) -> None:
 
 def organisms(genes: Iterable[str]) -> set[str]:
     """The organisms' parts of Ensembl ids."""
-    return {found[1] for found in map(ORGANISM.fullmatch, genes) if found}
+    return {found[1] for found in map(ENSEMBL.fullmatch, genes) if found}
 
 
-def by_name(cells: Cells, vocabulary: Vocabulary) -> Cells:
-    """The cells with names replaced by the vocabulary's ids, where a name stands for one gene.
-
-    Raises:
-        UserError: if no name does, or if names are spelled as those of another organism.
-    """
-    names = vocabulary.names[len(SPECIAL) :]
-    times = Counter(names)
-    id_of = {
-        name: gene
-        for name, gene in zip(names, vocabulary.gene_ids[len(SPECIAL) :], strict=True)
-        if times[name] == 1
-    }
-    # a file may list ids of its own and the names beside them
-    spelled = cells.genes if times.keys() & set(cells.genes) else cells.names
-    here = Counter(spelled)
-    found = [id_of.get(name, "") if here[name] == 1 else "" for name in spelled]
-    exact = sum(map(bool, found))
-    upper = {name.upper() for name in names}
-    if 2 * exact < sum(name.upper() in upper for name in here):
-        example = next(name for name in here if name not in times and name.upper() in upper)
+def check_spelling(cells: Cells, names: Iterable[str], known: Collection[str]) -> None:
+    """Refuse names that are known in capitals only, as mouse genes are in a human vocabulary."""
+    capitals = {name.upper(): name for name in known}
+    other = [name for name in names if name not in known and name.upper() in capitals]
+    if len(other) > sum(name in known for name in names):
         raise UserError(
-            f"{cells.path}: genes are spelled as those of another organism ({example!r}, the "
-            f"vocabulary has {example.upper()!r}); take a model of that organism, or name genes by "
-            "Ensembl id"
+            f"{cells.path}: genes are spelled as those of another organism ({other[0]!r}, the "
+            f"vocabulary has {capitals[other[0].upper()]!r}); take a model of that organism, or "
+            "name genes by Ensembl id"
         )
-    if not exact:
-        raise UserError(
-            f"{cells.path}: no gene in common with the vocabulary, by id or by a name of one gene "
-            f"alone (it has {cells.genes[0]!r}, the vocabulary {vocabulary.gene_ids[-1]!r}, "
-            f"{vocabulary.names[-1]!r}); name genes by Ensembl id"
-        )
-    ambiguous = sorted(name for name in here if name in times and max(here[name], times[name]) > 1)
-    log(f"{cells.path}: genes are not named by Ensembl id; {exact} are found by name")
-    if ambiguous:
-        log(
-            f"{cells.path}: {len(ambiguous)} names stand for several genes and are left out "
-            f"({', '.join(ambiguous[:NAMED])}{', ...' if len(ambiguous) > NAMED else ''})"
-        )
-    genes = [gene or name for gene, name in zip(found, cells.genes, strict=True)]
-    return dataclasses.replace(cells, genes=genes)

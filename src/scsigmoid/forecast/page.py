@@ -67,23 +67,36 @@ def prepared(
         f"{tokens / 1e9:,.3g} billion" if tokens >= 1e9 else f"{tokens / 1e6:,.3g} million",
         f"estimate: log-normal lengths, median {lengths.median:g}, cut at {longest:,}",
     )
+    remote = config.corpus.source in ("cellxgene", "census")
+    cap = config.corpus.download.disk_cap_gb
+    in_turns = remote and cap is not None and data.bytes > cap * 1e9
     # every raw file is needed until the vocabulary is made; only then do tokens replace them
-    high = data.bytes + stored + models
+    raw = cap * 1e9 if in_turns and cap is not None else data.bytes
     yield line(
         "disk, most",
-        gigabytes(high),
-        f"raw files, {gigabytes(stored)} of tokens, {gigabytes(models)} of models",
+        gigabytes(raw + stored + models),
+        f"{gigabytes(raw)} of raw files{' (corpus.download.disk_cap_gb)' if in_turns else ''}, "
+        f"{gigabytes(stored)} of tokens, {gigabytes(models)} of models",
     )
-    kept = data.bytes if config.corpus.download.keep_files else 0.0
+    kept = data.bytes if config.corpus.download.keep_files and not in_turns else 0.0
     yield line(
         "disk, then",
         gigabytes(kept + stored + models),
-        "when tokens are made; with corpus.download.keep_files: false the raw files go",
+        "when tokens are made: the raw files go"
+        if in_turns
+        else "when tokens are made; with corpus.download.keep_files: false the raw files go",
     )
     hours = 0.0
-    if config.corpus.source in ("cellxgene", "census"):
-        hours = data.bytes * 8 / (gigabits * 1e9) / 3600
-        yield line("download", duration(hours), f"at {gigabits:g} Gbit/s (assumed)")
+    if remote:
+        # within a cap, both passes over the cells download
+        traffic = 2 * data.bytes if in_turns else data.bytes
+        hours = traffic * 8 / (gigabits * 1e9) / 3600
+        yield line(
+            "download",
+            duration(hours),
+            f"{gigabytes(traffic)}{', every file twice' if in_turns else ''}, at {gigabits:g} "
+            "Gbit/s (assumed)",
+        )
     speeds = rates()["tokens"]
     nonzeros = data.cells * lengths.mean()
     for name, words in {"statistics": "gene medians", "tokenize": "tokenization"}.items():

@@ -5,10 +5,14 @@ import re
 from scsigmoid.config.schema import Config
 
 ATTENTIONS = ("sigmoid", "softmax")
+# In the order of fig:scib's panels; the last two before the mean are not in the paper.
 METRICS = {
-    "silhouette_label": "Silhouette label",
     "leiden_nmi": "Leiden NMI",
     "leiden_ari": "Leiden ARI",
+    "silhouette_label": "Silhouette label",
+    "kmeans_nmi": "K-means NMI",
+    "kmeans_ari": "K-means ARI",
+    "clisi": "cLISI",
     "bio_conservation": "Bio conservation",
 }
 CONTROLS = {"random": "Random embedding", "pca_log_counts": "PCA of log counts"}

@@ -1,9 +1,7 @@
 """The report: one self-contained HTML page with claims, figures, tables and how they were made."""
 
 import base64
-import re
 from collections import Counter
-from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -14,9 +12,13 @@ from scsigmoid.files import write_text
 from scsigmoid.paper.captions import caption
 from scsigmoid.paper.claims import NOT_TESTABLE, VERDICTS, read_claims
 from scsigmoid.paper.claims.rules import number
+from scsigmoid.paper.jobs import FOLDER
 from scsigmoid.paper.labels import model_label
+from scsigmoid.paper.provenance import cost_rows, versions
 from scsigmoid.paper.reported import reported
 from scsigmoid.paper.results import Results
+from scsigmoid.paper.tables.reading import read_markdown
+from scsigmoid.paper.workflow_graph import draw, planned_jobs
 
 GROUPS = {
     "quality": "Quality of the models",
@@ -45,25 +47,6 @@ TITLES = {
 }
 #: Tables with more rows than this start folded.
 LONG = 16
-
-
-@dataclass(frozen=True)
-class PageTable:
-    """A table read from Markdown.
-
-    Attributes:
-        caption: the line above it.
-        header: head of the columns.
-        align: CSS class of each column.
-        rows: cells as (text, bold); a row of one cell spans all columns.
-        notes: lines below.
-    """
-
-    caption: str
-    header: list[str]
-    align: list[str]
-    rows: list[list[tuple[str, bool]]]
-    notes: list[str]
 
 
 def make_report(results: Results, output: str | Path) -> None:
@@ -96,9 +79,12 @@ def content(results: Results) -> dict[str, Any]:
         "simulated": simulated(results),
         "verdicts": {name: sum(row["verdict"] == name for row in claims) for name in VERDICTS},
         "total": len(claims),
-        "groups": [group(name, title, claims) for name, title in GROUPS.items()],
+        "groups": [group(results, name, title, claims) for name, title in GROUPS.items()],
         "figures": [figure(results, name) for name in plan.figures],
         "tables": [table(results, name) for name in plan.tables],
+        "graph": draw(planned_jobs(plan)),
+        "costs": cost_rows(results),
+        "records": FOLDER,
         "versions": versions(results),
         "configuration": as_yaml(results.config),
         "files": ["claims.csv", "config.yaml"],
@@ -145,7 +131,7 @@ def simulated(results: Results) -> list[str]:
     return sentences
 
 
-def group(name: str, title: str, claims: list[dict[str, str]]) -> dict[str, Any]:
+def group(results: Results, name: str, title: str, claims: list[dict[str, str]]) -> dict[str, Any]:
     """The claims of one group; what keeps most untestable ones from a verdict is said once."""
     rows = [row for row in claims if row["group"] == name]
     untested = [reasons(row) for row in rows if row["verdict"] == NOT_TESTABLE]
@@ -156,7 +142,7 @@ def group(name: str, title: str, claims: list[dict[str, str]]) -> dict[str, Any]
         "counts": {verdict: sum(row["verdict"] == verdict for row in rows) for verdict in VERDICTS},
         "shared": shared,
         "open": any(row["verdict"] != NOT_TESTABLE for row in rows),
-        "rows": [shown(row, shared) for row in rows],
+        "rows": [shown(results, row, shared) for row in rows],
     }
 
 
@@ -166,7 +152,7 @@ def reasons(row: dict[str, str]) -> list[str]:
     return [part[:1].upper() + part[1:] for part in parts]
 
 
-def shown(row: dict[str, str], shared: list[str]) -> dict[str, Any]:
+def shown(results: Results, row: dict[str, str], shared: list[str]) -> dict[str, Any]:
     """A claim as the page shows it."""
     rest = row["reason"]
     if row["verdict"] == NOT_TESTABLE and shared and set(shared) <= set(reasons(row)):
@@ -180,10 +166,18 @@ def shown(row: dict[str, str], shared: list[str]) -> dict[str, Any]:
         "interval": f"[{low}, {high}]" if low and high else "",
         "reason": rest,
         "mark": {VERDICTS[0]: "yes", VERDICTS[1]: "no"}.get(row["verdict"], "open"),
-        "links": [
-            (name, not name.startswith("src/")) for name in row["evidence"].split("; ") if name
-        ],
+        "links": [link(results, path) for path in row["evidence"].split("; ") if path],
+        "sources": [path for path in row["sources"].split("; ") if path],
     }
+
+
+def link(results: Results, path: str) -> tuple[str, str]:
+    """Words for a table, a figure or a source of this project, and the place on the page."""
+    name = Path(path).stem
+    if path.startswith("src/"):
+        return path, ""
+    kind = "table" if path.startswith("tables/") else "figure"
+    return f"{kind.capitalize()}: {title(results, name)}", f"#{kind}-{name}"
 
 
 def readable(text: str) -> str:
@@ -223,48 +217,3 @@ def title(results: Results, name: str) -> str:
         if name.startswith(prefix) and dataset in results.config.datasets:
             return f"{words}: {results.config.datasets[dataset].title}"
     return TITLES.get(name, name)
-
-
-def read_markdown(path: Path) -> PageTable:
-    """Read a table that :func:`scsigmoid.paper.tables.make_table` wrote."""
-    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line]
-    piped = [line for line in lines if line.startswith("|")]
-    side = {":---": "left", "---:": "right", ":---:": "middle"}
-    rows = []
-    for line in piped[2:]:
-        cells = [read_cell(cell) for cell in split(line)]
-        rows.append(cells[:1] if not any(text for text, _ in cells[1:]) else cells)
-    return PageTable(
-        caption=unescape(lines[0]),
-        header=[unescape(cell) for cell in split(piped[0])],
-        align=[side[cell] for cell in split(piped[1])],
-        rows=rows,
-        notes=[unescape(line) for line in lines[1:] if not line.startswith("|")],
-    )
-
-
-def split(line: str) -> list[str]:
-    """The cells of a line, as written."""
-    return [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
-
-
-def read_cell(cell: str) -> tuple[str, bool]:
-    """Text of a cell and whether it is bold."""
-    bold = len(cell) > 4 and cell.startswith("**") and cell.endswith("**")
-    return unescape(cell[2:-2] if bold else cell), bold
-
-
-def unescape(text: str) -> str:
-    """Markdown's escapes undone."""
-    return re.sub(r"\\([\\|*_`<>])", r"\1", text)
-
-
-def versions(results: Results) -> dict[str, dict[str, str]]:
-    """What training and the benchmarks ran on, from their own files."""
-    journal = results.journal(results.config.evaluation.pair[0])
-    named = ("scsigmoid", "python", "torch", "cuda", "numpy", "device", "backend")
-    found = {"Training": {key: journal.header[key] for key in named if key in journal.header}}
-    for benchmark in ("kernel", "throughput"):
-        machine = {key: str(value) for key, value in results.machine(benchmark).items() if value}
-        found[f"{benchmark.capitalize()} benchmark"] = machine
-    return found

@@ -1,6 +1,8 @@
 """Finished models: weights as safetensors, and in their header all that rebuilds the encoder."""
 
+import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -8,6 +10,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
+from torch import Tensor
 
 from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_path
@@ -48,8 +51,17 @@ def save_encoder(
         name: tensor.detach().to("cpu", torch.float32).contiguous()
         for name, tensor in encoder.state_dict().items()
     }
+    metadata["sha256"] = checksum(weights)
     with atomic_path(path) as temporary:
         save_file(weights, temporary, metadata={KEY: json.dumps(metadata, sort_keys=True)})
+
+
+def checksum(weights: Mapping[str, Tensor]) -> str:
+    """SHA-256 of the weights' bytes, in the order of their names: safetensors keeps none."""
+    digest = hashlib.sha256()
+    for name in sorted(weights):
+        digest.update(weights[name].numpy().tobytes())
+    return digest.hexdigest()
 
 
 def load_encoder(
@@ -77,6 +89,8 @@ def load_encoder(
         with safe_open(path, framework="pt") as handle:
             metadata: dict[str, Any] = json.loads((handle.metadata() or {})[KEY])
             weights = {name: handle.get_tensor(name) for name in handle.keys()}  # noqa: SIM118
+        if metadata.get("sha256") not in (None, checksum(weights)):
+            raise ValueError("its weights are not those that were written")
         encoder = Encoder(
             EncoderSettings(
                 attention=metadata["attention"],

@@ -3,13 +3,14 @@
 import hashlib
 import time
 from collections.abc import Sequence
-from contextlib import closing, nullcontext
+from contextlib import ExitStack, closing, nullcontext
 from functools import partial
 from pathlib import Path
 
 import torch
 
 from scsigmoid.errors import UserError
+from scsigmoid.files import held
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.progress import log
 from scsigmoid.seeds import derive
@@ -31,6 +32,7 @@ from scsigmoid.training.step import Trainer
 
 MODEL = "model.safetensors"
 CHECKPOINTS = "checkpoints"
+LOCK = ".training"
 
 
 def train(run: TrainingRun, stores: Sequence[Path], vocabulary: Path, output: Path) -> None:
@@ -57,7 +59,13 @@ def train(run: TrainingRun, stores: Sequence[Path], vocabulary: Path, output: Pa
     torch.set_num_threads(run.training.threads)
     if run.training.deterministic:
         be_deterministic()
-    with joined(run.device) as processes:
+    with joined(run.device) as processes, ExitStack() as alone:
+        # Of two writers of one folder's checkpoints, both would lose.
+        processes.in_turn(
+            lambda: (
+                processes.first and alone.enter_context(held(output / LOCK, "training this model"))
+            )
+        )
         finished = train_together(run, stores, vocabulary, output, processes)
     if not finished:
         raise SystemExit(STOPPED)

@@ -16,6 +16,7 @@ from scsigmoid.paper.claims import arithmetic, quality, speed, stability, theory
 from scsigmoid.paper.claims.estimate import Estimate, Measure
 from scsigmoid.paper.claims.requirements import REQUIREMENTS
 from scsigmoid.paper.claims.rules import RULES
+from scsigmoid.paper.claims.sources import split_evidence
 from scsigmoid.paper.reported import Claim, reported
 from scsigmoid.paper.results import Results
 from scsigmoid.paper.tables.writing import plain
@@ -50,7 +51,8 @@ class Judged:
         rule: how the values were compared.
         verdict: one of :data:`VERDICTS`.
         reason: why.
-        evidence: files below the results folder, or sources of this project.
+        evidence: the tables and figures to look at, or sources of this project.
+        sources: the result files that these came from.
     """
 
     id: str
@@ -66,6 +68,7 @@ class Judged:
     verdict: str
     reason: str
     evidence: str
+    sources: str
 
 
 COLUMNS = tuple(field.name for field in fields(Judged))
@@ -76,6 +79,7 @@ def judge(results: Results, claim: Claim) -> Judged:
     estimate = MEASURES[claim.measure](results, claim)
     verdict, reason = decide(results, claim, estimate)
     value = claim.value
+    evidence, sources = split_evidence(results, claim, estimate.evidence)
     return Judged(
         id=claim.id,
         group=claim.group,
@@ -89,7 +93,8 @@ def judge(results: Results, claim: Claim) -> Judged:
         rule=claim.rule,
         verdict=verdict,
         reason=reason,
-        evidence="; ".join(estimate.evidence),
+        evidence="; ".join(evidence),
+        sources="; ".join(sources),
     )
 
 

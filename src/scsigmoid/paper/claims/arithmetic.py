@@ -236,6 +236,21 @@ def own_readings(paper: Reported, _: dict[str, Any]) -> Numbers:
     return run["steps"] / run["read_every"], ""
 
 
+@printed
+def own_batch(paper: Reported, _: dict[str, Any]) -> Numbers:
+    """Cells of a batch of the throughput runs."""
+    run = paper["printed"]["throughput"]
+    return run["gpus"] * run["cells_per_gpu"], f"{run['gpus']} GPUs, {run['cells_per_gpu']} each"
+
+
+@printed
+def own_pass(paper: Reported, _: dict[str, Any]) -> Numbers:
+    """Cells that the stated steps of the stated batch read."""
+    steps = paper["models"]["sigmoid_4k"]["steps"]
+    batch = paper["model_architecture"]["global_batch"]
+    return steps * batch, f"{steps:,} steps of {batch} cells: one pass over the corpus"
+
+
 MEASURES: dict[str, Measure] = {
     function.__name__: function
     for function in (
@@ -259,5 +274,7 @@ MEASURES: dict[str, Measure] = {
         own_flops_backward,
         own_shapes,
         own_readings,
+        own_batch,
+        own_pass,
     )
 }

@@ -10,29 +10,29 @@ from scsigmoid.paper.tables.mmd import Pair, improvement, mean_ratio, pair_rows
 from scsigmoid.paper.tables.quality import all_scores
 from scsigmoid.paper.tables.setup import parameters as count
 
-LENGTHS = "tokens/lengths.parquet"
+LENGTHS = ("figures/sequence_lengths.png", "tokens/lengths.parquet")
 
 
 def corpus_cells(results: Results, _: Claim) -> Estimate:
     """Number of training cells."""
-    return Estimate(value=results.training_cells, evidence=(LENGTHS,))
+    return Estimate(value=results.training_cells, evidence=LENGTHS)
 
 
 def truncated_share(results: Results, claim: Claim) -> Estimate:
     """Percent of the training cells with more genes than a context holds."""
     lengths, cells = results.lengths
     share = cells[lengths >= claim.of["context"]].sum() / cells.sum()
-    return Estimate(value=float(share) * 100, evidence=(LENGTHS, "figures/sequence_lengths.png"))
+    return Estimate(value=float(share) * 100, evidence=LENGTHS)
 
 
 def shortest_cell(results: Results, _: Claim) -> Estimate:
     """Fewest genes of a training cell."""
-    return Estimate(value=float(results.lengths[0][0]), evidence=(LENGTHS,))
+    return Estimate(value=float(results.lengths[0][0]), evidence=LENGTHS)
 
 
 def longest_cell(results: Results, _: Claim) -> Estimate:
     """Most genes of a training cell."""
-    return Estimate(value=float(results.lengths[0][-1]), evidence=(LENGTHS,))
+    return Estimate(value=float(results.lengths[0][-1]), evidence=LENGTHS)
 
 
 def dataset_cells(results: Results, claim: Claim) -> Estimate:
@@ -46,7 +46,7 @@ def dataset_cells(results: Results, claim: Claim) -> Estimate:
 
 def parameters(results: Results, _: Claim) -> Estimate:
     """Parameters of the configured encoder."""
-    evidence = ("tables/model_architecture.csv", "tokens/vocabulary.parquet")
+    evidence = ("tables/model_architecture.csv",)
     return Estimate(value=float(count(results)), evidence=evidence)
 
 
@@ -133,7 +133,10 @@ def final_training_loss_lead(results: Results, claim: Claim) -> Estimate:
         value=found.value,
         low=found.low,
         high=found.high,
-        evidence=tuple(f"training/{name}/journal.csv" for name in (claim.of["model"], other)),
+        evidence=(
+            "figures/loss.png",
+            *(f"training/{name}/journal.csv" for name in (claim.of["model"], other)),
+        ),
         note=f"next best is {other}; {rows} logged steps",
     )
 
@@ -144,7 +147,7 @@ def validation_loss(results: Results, claim: Claim) -> Estimate:
         return absent(reason)
     dataset, model = claim.of["dataset"], claim.of["model"]
     row = results.validation_loss(dataset, model)
-    evidence = (f"metrics/validation_loss/{dataset}/{model}.csv",)
+    evidence = ("tables/validation_loss.csv",)
     return Estimate(value=row.value, low=row.low, high=row.high, evidence=evidence)
 
 
@@ -170,7 +173,7 @@ def scib_wins(results: Results, claim: Claim) -> Estimate:
             return absent(f"{metric} is not among evaluation.scib.metrics")
         won += scores[metric][sigmoid].value > scores[metric][softmax].value
     note = f"counted over {len(present(results, claim))} datasets"
-    return Estimate(value=won, evidence=("tables/scib.csv",), note=note)
+    return Estimate(value=won, evidence=("tables/scib.csv", "figures/scib.png"), note=note)
 
 
 def mmd_of(results: Results, claim: Claim) -> tuple[str, list[Pair], str]:

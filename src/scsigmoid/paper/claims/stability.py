@@ -1,6 +1,7 @@
 """Measures of the stress test (section "Training Stability"), from the journals."""
 
 import functools
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -17,17 +18,31 @@ LOST = 0.5
 def divergence(journal: Journal) -> int | None:
     """Index of the row from which the smoothed loss stays lost; None for a run that converges.
 
-    Lost means above the lowest smoothed loss by more than half of the fall from the start, or not
-    finite.
+    Lost means above the lowest smoothed loss by more than half of the fall from the first finite
+    one, or not finite.  A run that is never finite is lost from its first row.
     """
     loss = moving_median(journal["loss"])
+    finite = np.isfinite(loss)
+    if not finite.any():
+        return 0
     lowest = int(np.argmin(loss))
-    lost = loss > loss[lowest] + LOST * (loss[0] - loss[lowest])
+    start = loss[int(np.argmax(finite))]
+    lost = loss > loss[lowest] + LOST * (start - loss[lowest])
     lost[: lowest + 1] = False
     if not lost[-1]:
         return None
     kept = np.flatnonzero(~lost)
     return int(kept[-1]) + 1
+
+
+def before(journal: Journal, column: str) -> Estimate:
+    """Median of a column over the rows before the divergence."""
+    found = divergence(journal)
+    if found is None:
+        return Estimate(refuted=True, note="the run does not diverge")
+    if found == 0:
+        return absent("the run diverges from its first row")
+    return Estimate(value=float(np.median(whole(journal[column][:found]))))
 
 
 def of_journal(measure: Callable[[Journal], Estimate]) -> Measure:
@@ -70,6 +85,12 @@ def divergence_step(journal: Journal) -> Estimate:
 
 
 @of_journal
+def first_loss(journal: Journal) -> Estimate:
+    """Loss of the first row."""
+    return Estimate(value=float(whole(journal["loss"])[0]))
+
+
+@of_journal
 def lowest_loss(journal: Journal) -> Estimate:
     """Lowest smoothed loss."""
     return Estimate(value=float(moving_median(journal["loss"]).min()))
@@ -91,14 +112,26 @@ def gradient_peak(journal: Journal) -> Estimate:
 
 
 @of_journal
+def gradient_before(journal: Journal) -> Estimate:
+    """Median gradient norm before the divergence."""
+    return before(journal, "gradient_norm")
+
+
+@of_journal
 def gradient_orders(journal: Journal) -> Estimate:
     """Powers of ten from the median gradient norm before the divergence to the peak after it."""
-    found = divergence(journal)
-    if found is None:
-        return Estimate(refuted=True, note="the run does not diverge")
-    norm = whole(journal["gradient_norm"])
+    usual = before(journal, "gradient_norm")
+    if math.isnan(usual.value):
+        return usual
     # The explosion may show in the gradients some rows before it shows in the loss.
-    return Estimate(value=float(np.log10(norm.max() / np.median(norm[:found]))))
+    peak = whole(journal["gradient_norm"]).max()
+    return Estimate(value=float(np.log10(peak / usual.value)))
+
+
+@of_journal
+def score_before(journal: Journal) -> Estimate:
+    """Median of the largest score of layer 0 before the divergence."""
+    return before(journal, "attention_score_max")
 
 
 @of_journal
@@ -115,8 +148,10 @@ def final_loss(journal: Journal) -> Estimate:
 
 @of_journal
 def largest_rise(journal: Journal) -> Estimate:
-    """How far the smoothed loss ever rises above what it was before."""
+    """How far the smoothed loss ever rises above what it was before; infinite where it is lost."""
     loss = moving_median(journal["loss"])
+    if not np.isfinite(loss).all():
+        return Estimate(value=math.inf)
     return Estimate(value=float((loss - np.minimum.accumulate(loss)).max()))
 
 
@@ -128,10 +163,15 @@ def gradient_range(journal: Journal) -> Estimate:
 
 @of_journal
 def gradient_trend(journal: Journal) -> Estimate:
-    """Powers of ten from the first to the last quarter's median gradient norm."""
+    """Powers of ten from the first to the last quarter's median gradient norm.
+
+    Infinite where the last quarter's is not finite, or a norm is 0.
+    """
     norm = whole(journal["gradient_norm"])
     quarter = max(1, len(norm) // 4)
-    return Estimate(value=float(np.log10(np.median(norm[-quarter:]) / np.median(norm[:quarter]))))
+    first, last = (float(np.median(part)) for part in (norm[:quarter], norm[-quarter:]))
+    usable = first > 0 and 0 < last < math.inf
+    return Estimate(value=math.log10(last / first) if usable else math.inf)
 
 
 @of_journal
@@ -161,10 +201,13 @@ MEASURES: dict[str, Measure] = {
     for function in (
         diverges,
         divergence_step,
+        first_loss,
         lowest_loss,
         loss_after_divergence,
         gradient_peak,
+        gradient_before,
         gradient_orders,
+        score_before,
         score_peak,
         final_loss,
         largest_rise,

@@ -11,45 +11,18 @@ from collections.abc import Callable
 import numpy as np
 
 from scsigmoid.paper.claims.estimate import Estimate, Measure
+from scsigmoid.paper.claims.jacobians import (
+    Array,
+    jacobian,
+    norm,
+    sigmoid,
+    softmax,
+    softmax_jacobian,
+)
 from scsigmoid.paper.reported import Claim
 from scsigmoid.paper.results import Results
 
 SEED = 20240611
-Array = np.ndarray
-
-
-def sigmoid(x: Array) -> Array:
-    """1 / (1 + exp(-x)), without overflow."""
-    return np.where(x >= 0, 1 / (1 + np.exp(-np.abs(x))), 1 - 1 / (1 + np.exp(-np.abs(x))))
-
-
-def softmax(x: Array) -> Array:
-    """Softmax of the last axis."""
-    exponential = np.exp(x - x.max(-1, keepdims=True))
-    return exponential / exponential.sum(-1, keepdims=True)
-
-
-def softmax_jacobian(scores: Array) -> Array:
-    """diag(p) - p p' of one row of scores."""
-    p = softmax(scores)
-    return np.diag(p) - np.outer(p, p)
-
-
-def jacobian(function: Callable[[Array], Array], x: Array) -> Array:
-    """Central differences: (outputs, inputs) of a function of an array."""
-    step = 1e-5
-    columns = []
-    for index in range(x.size):
-        shift = np.zeros(x.size)
-        shift[index] = step
-        change = shift.reshape(x.shape)
-        columns.append((function(x + change) - function(x - change)).ravel() / (2 * step))
-    return np.stack(columns, axis=1)
-
-
-def norm(matrix: Array) -> float:
-    """Spectral norm."""
-    return float(np.linalg.norm(matrix, 2))
 
 
 def numeric(measure: Callable[[], tuple[float, str]]) -> Measure:
@@ -92,6 +65,26 @@ def sigmoid_off_diagonal() -> tuple[float, str]:
     scores = np.random.default_rng(SEED).normal(0, 3, 64)
     found = jacobian(sigmoid, scores)
     return float(np.abs(found - np.diag(np.diag(found))).max()), "64 scores, central differences"
+
+
+@numeric
+def sigmoid_norm_error() -> tuple[float, str]:
+    """Spectral norm of the sigmoid's Jacobian minus its largest diagonal entry."""
+    scores = np.random.default_rng(SEED).normal(0, 3, 64)
+    found = jacobian(sigmoid, scores)
+    return abs(norm(found) - float(np.diag(found).max())), "64 scores, central differences"
+
+
+@numeric
+def bias_row_sum() -> tuple[float, str]:
+    """Sum of a row of sigmoid attention with b = -log n where all scores are 0."""
+    tokens = 4096
+    random = np.random.default_rng(SEED).normal(0, 1, tokens)
+    even, drawn = (float(sigmoid(x - math.log(tokens)).sum()) for x in (np.zeros(tokens), random))
+    return even, (
+        f"{tokens:,} tokens; softmax's rows sum to 1; for standard normal scores the sum is "
+        f"{drawn:.2f}: near 1 at the start of training, not bound to it later"
+    )
 
 
 @numeric
@@ -175,6 +168,18 @@ def attention_derivative_bound() -> tuple[float, str]:
             right = float(np.linalg.norm(softmax(scores(x)))) + math.sqrt(2) * longest * mixed
             largest = max(largest, left / right)
     return largest, "20 inputs of 4 tokens and 3 dimensions; operator norm on the left"
+
+
+@numeric
+def softmax_derivative_ratio() -> tuple[float, str]:
+    """Largest norm of softmax's Jacobian over exp(||X||^2), the scores being those of X."""
+    random = np.random.default_rng(SEED)
+    largest = 0.0
+    for scale in (0.0, 0.1, 0.5, 1.0, 3.0):
+        x = random.normal(0, 1, (6, 4)) * scale
+        for row in x @ x.T / 2.0:
+            largest = max(largest, norm(softmax_jacobian(row)) / math.exp(norm(x) ** 2))
+    return largest, "5 inputs of 6 tokens and 4 dimensions; the norm itself never exceeds 1/2"
 
 
 def softmax_norms(scale: float, draws: int = 200) -> list[float]:
@@ -264,12 +269,15 @@ MEASURES: dict[str, Measure] = {
         steepest_point,
         tanh_form,
         sigmoid_off_diagonal,
+        sigmoid_norm_error,
+        bias_row_sum,
         softmax_density,
         softmax_jacobian_error,
         sigmoid_lipschitz,
         minimum_entropy_norm,
         score_amplification,
         attention_derivative_bound,
+        softmax_derivative_ratio,
         softmax_lipschitz_constant,
         softmax_lipschitz_growth,
         softmax_concentration,

@@ -32,9 +32,13 @@ def scib(results: Results) -> "Figure":
     scores = {dataset: all_scores(results, dataset) for dataset in config.datasets}
     metrics = list(next(iter(scores.values())))
     kinds = {found[metrics[0]][sigmoid].simulated for found in scores.values()}
-    figure = new_figure(DOUBLE, 2.8)
-    grid = figure.subplots(1, len(metrics), squeeze=False)[0]
-    for axes, metric in zip(grid, metrics, strict=True):
+    columns = min(len(metrics), 4)
+    rows = -(-len(metrics) // columns)
+    figure = new_figure(DOUBLE, 0.8 + 1.85 * rows)
+    grid = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for axes in grid[len(metrics) :]:
+        axes.set_visible(False)
+    for axes, metric in zip(grid, metrics, strict=False):
         points = {
             dataset: (found[metric][softmax].value, found[metric][sigmoid].value)
             for dataset, found in scores.items()
@@ -62,7 +66,8 @@ def scib(results: Results) -> "Figure":
         wins = sum(y > x for x, y in points.values())
         axes.set_title(METRICS.get(metric, metric))
         axes.set_xlabel(f"Softmax\n(sigmoid higher: {wins} of {len(points)})")
-    grid[0].set_ylabel("Sigmoid")
+    for axes in grid[::columns]:
+        axes.set_ylabel("Sigmoid")
     handles, labels = grid[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=min(len(labels), 4))
     remark(

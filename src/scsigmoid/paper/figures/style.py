@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 #: Widths of a printed page in inches: one column, both columns.
 SINGLE, DOUBLE = 3.35, 6.9
 INK, MUTED, RULE = "#222222", "#666666", "#d0d0d0"
-#: Colours that colour-blind readers can tell apart (Okabe and Ito), for categories.
+#: Colours that colour-blind readers can tell apart, for categories: those of Okabe and Ito, with
+#: wine (Tol) in place of a yellow that is too pale on paper.
 PALETTE = (
-    "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#B8A900", "#444444",
+    "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#882255", "#000000",
 )  # fmt: skip
 STYLE: Any = {
     "font.family": "sans-serif",

@@ -11,11 +11,22 @@ from scsigmoid.paper.results import Results
 from scsigmoid.paper.tables.writing import DASH, Cell, Table, fixed, interval, signed
 
 NAN = float("nan")
+ESTIMATORS = ("unbiased", "biased")
+ENDS = ("", "_low", "_high")
 # Name of the mean: the end of its metric, and the words for it.
 MEANS = {
     "ratio_of_means": ("mean_ratio_of_means", "ratio of the means"),
     "mean_of_ratios": ("mean_of_ratios", "mean of the pairs' ratios"),
 }
+COLUMNS = (
+    "pair",
+    "estimator",
+    *(f"{name}{end}" for name in ("sigmoid", "softmax", "ratio", "difference") for end in ENDS),
+    "best",
+    "cells",
+    "simulated",
+    *(f"paper_{name}{end}" for name in ("sigmoid", "softmax") for end in ENDS),
+)
 
 
 @dataclass(frozen=True)
@@ -29,10 +40,18 @@ class Pair:
     difference: Measurement | None
 
 
-def pair_rows(results: Results, dataset: str) -> list[Pair]:
-    """Every pair of cell types, in the order of the file, by the configured estimator."""
+def estimators(results: Results) -> list[str]:
+    """Both estimators, the configured one first."""
+    return sorted(ESTIMATORS, key=lambda name: name != results.config.evaluation.mmd.estimator)
+
+
+def pair_rows(results: Results, dataset: str, estimator: str = "") -> list[Pair]:
+    """Every pair of cell types, in the order of the file; by the configured estimator, or another.
+
+    Both estimators come from the same resamples.
+    """
     config = results.config
-    metric = f"mmd_{config.evaluation.mmd.estimator}"
+    metric = f"mmd_{estimator or config.evaluation.mmd.estimator}"
     sigmoid, softmax = config.evaluation.pair
     found: dict[str, dict[str, Measurement]] = {}
     for row in results.mmd(dataset):
@@ -55,15 +74,18 @@ def left_out(results: Results, dataset: str) -> dict[str, int]:
     return {row.group: int(row.value) for row in rows if row.metric == "mmd_left_out"}
 
 
-def mean_ratio(results: Results, dataset: str, mean: str) -> Measurement | None:
+def mean_ratio(
+    results: Results, dataset: str, mean: str, estimator: str = ""
+) -> Measurement | None:
     """Sigmoid's MMD over softmax's, averaged over the pairs.
 
     Args:
         results: the result files.
         dataset: evaluation dataset.
         mean: ``ratio_of_means`` (of the columns' means, the paper's 25.0 %) or ``mean_of_ratios``.
+        estimator: one of :data:`ESTIMATORS`; the configured one where it is empty.
     """
-    estimator = results.config.evaluation.mmd.estimator
+    estimator = estimator or results.config.evaluation.mmd.estimator
     for row in results.mmd(dataset):
         if row.metric == f"mmd_{estimator}_{MEANS[mean][0]}":
             return row
@@ -80,75 +102,72 @@ def paper_pair(dataset: str, name: str) -> dict[str, Sequence[float]]:
 
 
 def mmd(results: Results, dataset: str) -> Table:
-    """The MMD of every pair of cell types in both models."""
+    """The MMD of every pair of cell types in both models, by both estimators."""
     config = results.config
     pair = config.evaluation.pair
     settings = config.evaluation.mmd
-    found = pair_rows(results, dataset)
-    beside = any(paper_pair(dataset, row.name) for row in found)
-    simulated = any(row.sigmoid.simulated for row in found)
-    rows = [pair_cells(dataset, row, beside) for row in found]
+    first, second = estimators(results)
+    found = {name: pair_rows(results, dataset, name) for name in (first, second)}
+    others = {row.name: row for row in found[second]}
+    beside = any(paper_pair(dataset, row.name) for row in found[first])
+    simulated = any(row.sigmoid.simulated for row in found[first])
     title = config.datasets[dataset].title + (", simulated cells" if simulated else "")
     paper_columns = ("Sigmoid in the paper", "Softmax in the paper") if beside else ()
     confidence = f"{settings.confidence * 100:g} %"
     return Table(
         caption=f"Pairwise MMD for {title}. MMD with its {confidence} bootstrap interval from "
-        f"{settings.resamples:,} resamples ({settings.estimator} estimator); the higher of each "
-        "pair in bold. The ratio is sigmoid over softmax, with the resamples shared.",
-        columns=(
-            "pair",
-            "sigmoid",
-            "sigmoid_low",
-            "sigmoid_high",
-            "softmax",
-            "softmax_low",
-            "softmax_high",
-            "ratio",
-            "ratio_low",
-            "ratio_high",
-            "difference",
-            "difference_low",
-            "difference_high",
-            "best",
-            "cells",
-            "simulated",
-            "paper_sigmoid",
-            "paper_sigmoid_low",
-            "paper_sigmoid_high",
-            "paper_softmax",
-            "paper_softmax_low",
-            "paper_softmax_high",
-        ),
-        records=[pair_record(dataset, row, pair) for row in found]
-        + summary_records(results, dataset),
+        f"{settings.resamples:,} resamples ({first} estimator; then the {second} one); the higher "
+        "of each pair in bold. The ratio is sigmoid over softmax, the difference sigmoid minus "
+        "softmax, with the resamples shared.",
+        columns=COLUMNS,
+        records=[
+            record
+            for name, rows in found.items()
+            for record in [
+                *(pair_record(dataset, row, pair, name) for row in rows),
+                *summary_records(results, dataset, name),
+            ]
+        ],
         header=(
             "Cell type pair",
             *(model_label(config, name) for name in pair),
             "Ratio",
+            "Difference",
+            *(f"{config.models[name].attention.capitalize()}, {second}" for name in pair),
+            f"Ratio, {second}",
             *paper_columns,
         ),
-        rows=rows,
-        align="l" + "c" * (3 + len(paper_columns)),
+        rows=[pair_cells(dataset, row, others.get(row.name), beside) for row in found[first]],
+        align="l" + "c" * (7 + len(paper_columns)),
         latex_columns=(0, 1, 2, 3),
-        notes=notes(results, dataset, found),
+        notes=notes(results, dataset, found[first]),
     )
 
 
-def pair_cells(dataset: str, row: Pair, beside: bool) -> list[Cell]:
-    """A formatted row."""
-    sigmoid, softmax = row.sigmoid, row.softmax
-    cells = [
-        Cell(row.name),
-        Cell(text(sigmoid), bold=sigmoid.value > softmax.value, maths=True),
-        Cell(text(softmax), bold=softmax.value > sigmoid.value, maths=True),
-        Cell(text(row.ratio), maths=row.ratio is not None),
-    ]
+def pair_cells(dataset: str, row: Pair, other: Pair | None, beside: bool) -> list[Cell]:
+    """A formatted row: the configured estimator, the other one, the paper."""
+    cells = [Cell(row.name), *arm_cells(row), paired_cell(row.ratio), paired_cell(row.difference)]
+    cells += [Cell(DASH)] * 3 if other is None else [*arm_cells(other), paired_cell(other.ratio)]
     if beside:
         paper = paper_pair(dataset, row.name)
         for arm in ("sigmoid", "softmax"):
             value, low, high = paper.get(arm, (NAN, NAN, NAN))
             cells.append(Cell(interval(value, low, high, 3)))
     return cells
+
+
+def arm_cells(row: Pair) -> list[Cell]:
+    """Both models' MMD, the higher one in bold."""
+    sigmoid, softmax = row.sigmoid, row.softmax
+    return [
+        Cell(text(sigmoid), bold=sigmoid.value > softmax.value, maths=True),
+        Cell(text(softmax), bold=softmax.value > sigmoid.value, maths=True),
+    ]
+
+
+def paired_cell(row: Measurement | None) -> Cell:
+    """A paired value."""
+    return Cell(text(row), maths=row is not None)
 
 
 def text(row: Measurement | None) -> str:
@@ -161,12 +180,13 @@ def ends(row: Measurement | None) -> tuple[float, float, float]:
     return (NAN, NAN, NAN) if row is None else (row.value, row.low, row.high)
 
 
-def pair_record(dataset: str, row: Pair, pair: Sequence[str]) -> tuple[object, ...]:
+def pair_record(dataset: str, row: Pair, pair: Sequence[str], estimator: str) -> tuple[object, ...]:
     """A CSV row."""
     paper = paper_pair(dataset, row.name)
     best = pair[0] if row.sigmoid.value > row.softmax.value else pair[1]
     return (
         row.name,
+        estimator,
         *ends(row.sigmoid),
         *ends(row.softmax),
         *ends(row.ratio),
@@ -179,13 +199,15 @@ def pair_record(dataset: str, row: Pair, pair: Sequence[str]) -> tuple[object, .
     )
 
 
-def summary_records(results: Results, dataset: str) -> list[tuple[object, ...]]:
+def summary_records(results: Results, dataset: str, estimator: str) -> list[tuple[object, ...]]:
     """CSV rows of the two means of the ratio."""
     records = []
     for mean in MEANS:
-        row = mean_ratio(results, dataset, mean)
+        row = mean_ratio(results, dataset, mean, estimator)
         if row is not None:
-            records.append((mean, *[NAN] * 6, *ends(row), *[NAN] * 3, None, row.n, row.simulated))
+            empty = (NAN,) * 3
+            value = (*ends(row), *empty, None, row.n, row.simulated)
+            records.append((mean, estimator, *empty, *empty, *value))
     return [record + (NAN,) * 6 for record in records]
 
 
@@ -196,9 +218,10 @@ def notes(results: Results, dataset: str, found: Sequence[Pair]) -> list[str]:
     wins = sum(row.sigmoid.value > row.softmax.value for row in found)
     lines = [f"Sigmoid has the higher MMD on {wins} of {len(found)} pairs."]
     for mean, (_, name) in MEANS.items():
-        row = mean_ratio(results, dataset, mean)
-        if row is not None:
-            lines.append(f"Mean improvement as the {name}: {improvement(row)}.")
+        rows = {one: mean_ratio(results, dataset, mean, one) for one in estimators(results)}
+        words = [f"{improvement(row)} ({one})" for one, row in rows.items() if row is not None]
+        if words:
+            lines.append(f"Mean improvement as the {name}: {', '.join(words)}.")
     paper = paper_improvements(dataset)
     if paper:
         lines.append(

@@ -147,10 +147,10 @@ def paper_difference_text(paper: Mapping[str, Sequence[float]], first: str, seco
 
 
 def all_scores(results: Results, dataset: str) -> dict[str, dict[str, Measurement]]:
-    """Every scIB metric, their mean last, of every representation of a dataset."""
+    """Every scIB metric in the paper's order, their mean last, of every representation."""
     from scsigmoid.evaluation.scib import aggregate
 
-    metrics = results.config.evaluation.scib.metrics
+    metrics = sorted(results.config.evaluation.scib.metrics, key=list(METRICS).index)
     scores = {str(metric): results.scores(metric, dataset) for metric in metrics}
     rows = [row for of_metric in scores.values() for row in of_metric.values()]
     means = {row.model: row for row in aggregate(rows, metrics)}

@@ -1,0 +1,92 @@
+"""The report page in a real browser: whole, silent, offline, readable on a phone."""
+
+import csv
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote, urlparse
+
+import pytest
+from paper.browser import Browser, executable
+
+from scsigmoid.config.plan import Plan
+from scsigmoid.paper.report import make_report
+from scsigmoid.paper.results import Results
+from scsigmoid.paper.tables.reading import read_markdown
+
+PHONE, DESK = (390, 844), (1280, 900)
+UNFOLD = "document.querySelectorAll('details').forEach(part => { part.open = true })"
+PICTURES = """[...document.images].map(image =>
+    [image.complete && image.naturalWidth > 0, image.getBoundingClientRect().width])"""
+LINKS = "[...document.links].map(link => link.href)"
+ROWS = """Object.fromEntries([...document.querySelectorAll('[id^=table-]')].map(part =>
+    [part.id.slice(6), part.querySelectorAll('tbody tr').length]))"""
+# Sizes of all text that is shown, but for the drawing of the workflow, which scrolls.
+SIZES = """(() => {
+    const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT), found = []
+    while (walk.nextNode()) {
+        const part = walk.currentNode.parentElement
+        if (walk.currentNode.data.trim() && !part.closest('svg') && part.getClientRects().length)
+            found.push(parseFloat(getComputedStyle(part).fontSize))
+    }
+    return found
+})()"""
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """A headless Chromium."""
+    if not executable():
+        pytest.skip("no Chromium is installed (Debian: apt-get install chromium)")
+    browser = Browser(tmp_path_factory.mktemp("chromium"))
+    yield browser
+    browser.close()
+
+
+@pytest.fixture(scope="module")
+def page(finished: Results, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of made-up results, with the files that it links to."""
+    folder = tmp_path_factory.mktemp("page") / "results"
+    shutil.copytree(finished.folder, folder)
+    make_report(Results(folder, finished.config), folder / "report.html")
+    return folder / "report.html"
+
+
+@pytest.mark.parametrize("window", [PHONE, DESK], ids=["phone", "desk"])
+def test_the_page_in_a_browser(
+    browser: Browser, page: Path, finished: Results, window: tuple[int, int]
+) -> None:
+    browser.open(page, *window)
+    assert browser.happened("Runtime.exceptionThrown") == []
+    assert [entry["entry"]["text"] for entry in browser.happened("Log.entryAdded")] == []
+    # One file is read and nothing else: pictures lie in the page.
+    loaded = [event["request"]["url"] for event in browser.happened("Network.requestWillBeSent")]
+    assert [url for url in loaded if not url.startswith("data:image/png")] == [page.as_uri()]
+    assert browser.happened("Network.loadingFailed") == []
+
+    pictures = browser.value(PICTURES)
+    assert len(pictures) == len(Plan(finished.config).figures)
+    assert all(shown and 200 < width <= window[0] for shown, width in pictures)
+
+    # Folded or not, the page is no wider than the window.
+    for _ in range(2):
+        assert browser.value("document.documentElement.scrollWidth") <= window[0]
+        assert min(browser.value(SIZES)) >= 12
+        browser.value(UNFOLD)
+
+    rows = browser.value(ROWS)
+    for name in Plan(finished.config).tables:
+        assert rows[name] == len(read_markdown(finished.folder / f"tables/{name}.md").rows)
+    with (finished.folder / "claims.csv").open(newline="") as handle:
+        claims = len(list(csv.DictReader(handle)))
+    assert browser.value("document.querySelectorAll('.claims tbody tr').length") == claims
+    assert browser.value("document.querySelectorAll('svg rect').length") > 15
+
+    own = page.as_uri()
+    for address in set(browser.value(LINKS)):
+        if address.startswith(f"{own}#"):
+            assert browser.value(f"!!document.getElementById('{address.split('#')[1]}')"), address
+        elif address.startswith("file:"):
+            assert Path(unquote(urlparse(address).path)).exists(), address
+        else:
+            assert address.startswith("https://github.com/MSDLLCpapers/")

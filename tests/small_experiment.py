@@ -1,0 +1,133 @@
+"""A small experiment whose stages are run one by one, for tests of faults."""
+
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from scsigmoid.cli import main
+from scsigmoid.config.check import as_json, as_yaml, load
+from scsigmoid.config.plan import Plan
+
+MODEL, DATASET, PART = "sigmoid_2k", "heart_oft", "part-00000"
+# Stages, in order, and what each leaves.
+OUTPUTS = {
+    "manifest": ["corpus/manifest.csv", "corpus/manifest.json"],
+    "fetch": [f"corpus/training/{PART}"],
+    "fetch-evaluation": [f"corpus/evaluation/{DATASET}.h5ad", f"corpus/evaluation/{DATASET}.json"],
+    "statistics": [f"tokens/statistics/{PART}.arrow"],
+    "vocabulary": ["tokens/vocabulary.parquet"],
+    "tokenize": [f"tokens/training/{PART}"],
+    "tokenize-evaluation": [f"tokens/evaluation/{DATASET}"],
+    "train": [f"training/{MODEL}/model.safetensors"],
+    "embeddings": [f"embeddings/{DATASET}/{MODEL}.h5ad"],
+    "validation-loss": [f"metrics/loss/{MODEL}.csv", f"metrics/loss/{MODEL}.parquet"],
+    "table": ["tables/evaluation_datasets.csv", "tables/evaluation_datasets.md"],
+}
+
+
+class Line:
+    """The stages of a small experiment, below one results folder."""
+
+    def __init__(self, results: Path, overrides: dict[str, Any]) -> None:
+        results.mkdir(parents=True, exist_ok=True)
+        self.results = results
+        config = load(overrides=overrides)
+        self.plan = Plan(config)
+        (results / "config.yaml").write_text(as_yaml(config))
+
+    def path(self, name: str) -> str:
+        return str(self.results / name)
+
+    def settings(self, *keys: str) -> list[str]:
+        return ["--settings", as_json(self.plan.settings(*keys))]
+
+    def arguments(self, stage: str) -> list[str]:
+        """The command of a stage, as its rule gives it."""
+        output = ["--output", self.path(OUTPUTS[stage][0])]
+        stored = ["--configuration", self.path("config.yaml")]
+        manifest = ["--manifest", self.path("corpus/manifest.csv")]
+        vocabulary = ["--vocabulary", self.path("tokens/vocabulary.parquet")]
+        facts = ["--facts", self.path(f"corpus/evaluation/{DATASET}.json")]
+        tokens = self.settings("tokens.target_sum", "tokens.shard_cells", "maximum_length")
+        given = {
+            "manifest": [*stored, "--account", self.path("corpus/manifest.json")],
+            "fetch": [*manifest, "--part", "00000", *stored],
+            "fetch-evaluation": [*manifest, "--dataset", DATASET, *stored, *facts],
+            "statistics": [
+                *("--cells", self.path(f"corpus/training/{PART}")),
+                *self.settings("tokens.target_sum"),
+            ],
+            "vocabulary": [
+                *("--statistics", self.path(f"tokens/statistics/{PART}.arrow")),
+                *self.settings("tokens.minimum_cells"),
+            ],
+            "tokenize": [
+                *("--cells", self.path(f"corpus/training/{PART}"), *vocabulary, *tokens),
+            ],
+            "tokenize-evaluation": [
+                *("--cells", self.path(f"corpus/evaluation/{DATASET}.h5ad"), *facts),
+                *(*vocabulary, *tokens),
+            ],
+            "train": [
+                *("--model", MODEL, "--tokens", self.path(f"tokens/training/{PART}")),
+                *(*vocabulary, *self.settings(f"models.{MODEL}")),
+            ],
+            "embeddings": [
+                *("--model", MODEL),
+                *("--checkpoint", self.path(f"training/{MODEL}/model.safetensors")),
+                *("--tokens", self.path(f"tokens/evaluation/{DATASET}")),
+                *self.settings("evaluation.embeddings", "device"),
+            ],
+            "validation-loss": [
+                *("--dataset", DATASET, "--model", MODEL),
+                *("--checkpoint", self.path(f"training/{MODEL}/model.safetensors")),
+                *("--tokens", self.path(f"tokens/evaluation/{DATASET}")),
+                *self.settings("evaluation.validation_loss", "seed", "device"),
+                *("--cells", self.path(f"metrics/loss/{MODEL}.parquet")),
+            ],
+            "table": ["evaluation_datasets", *stored],
+        }[stage]
+        if stage == "train":
+            output = ["--output", self.path(f"training/{MODEL}")]
+        return [stage.removesuffix("-evaluation"), *given, *output]
+
+    def run(self, stage: str, fault: Callable[[], None] = lambda: None) -> int:
+        """Run a stage in a process of its own; returns its exit code.
+
+        The process is forked, so that it need not import everything again.
+        """
+        sys.stdout.flush()
+        sys.stderr.flush()
+        child = os.fork()
+        if child == 0:
+            code = 70
+            try:
+                fault()
+                code = main(self.arguments(stage))
+            finally:
+                sys.stderr.flush()
+                os._exit(code)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    def remove(self, stage: str) -> None:
+        """Remove what a stage leaves, as Snakemake does with the outputs of a failed job."""
+        for name in OUTPUTS[stage]:
+            path = self.results / name
+            if path.is_dir():
+                shutil.rmtree(path)
+            path.unlink(missing_ok=True)
+        if stage == "train":
+            shutil.rmtree(self.results / "training" / MODEL, ignore_errors=True)
+
+    def bytes(self, stage: str) -> dict[str, bytes]:
+        """What a stage has left, by name."""
+        found = {}
+        for name in OUTPUTS[stage]:
+            path = self.results / name
+            for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+                if file.is_file():
+                    found[str(file.relative_to(self.results))] = file.read_bytes()
+        return found

@@ -1,0 +1,101 @@
+"""The other doors: conda, a container, the pinned environment, and one that was cut off."""
+
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+ROOT = Path(__file__).parents[1]
+# What a job needs is all but what starts jobs.
+STARTERS = {"snakemake", "psutil"}
+
+
+def dependencies() -> dict[str, Requirement]:
+    """The project's dependencies by name."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    found = [Requirement(text) for text in project["dependencies"]]
+    return {requirement.name: requirement for requirement in found}
+
+
+def pinned() -> dict[str, tuple[Version, int]]:
+    """Versions and numbers of hashes in ``envs/requirements.txt``."""
+    text = (ROOT / "envs" / "requirements.txt").read_text(encoding="utf-8").replace("\\\n", " ")
+    found = {}
+    for line in text.splitlines():
+        if match := re.match(r"([a-z0-9._-]+)==([^\s;]+)", line):
+            found[match[1]] = (Version(match[2]), line.count("--hash=sha256:"))
+    return found
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "envs").glob("*.yaml")), ids=lambda path: path.name)
+def test_conda_environments_have_the_projects_bounds(path: Path) -> None:
+    environment = yaml.safe_load(path.read_text(encoding="utf-8"))
+    *conda, extra = environment["dependencies"]
+    assert environment["channels"] == ["conda-forge", "nodefaults"]
+    assert [name.split()[0] for name in conda] == ["python", "pip"]
+    found = {Requirement(text).name: Requirement(text).specifier for text in extra["pip"]}
+    wanted = {
+        name: requirement.specifier
+        for name, requirement in dependencies().items()
+        if name not in STARTERS
+    }
+    assert found == wanted
+
+
+def test_the_pinned_environment_is_one_that_the_project_allows() -> None:
+    found = pinned()
+    for name, requirement in dependencies().items():
+        version, _ = found[name]
+        assert requirement.specifier.contains(version.public), name
+    assert all(hashes for _, hashes in found.values())
+    text = (ROOT / "envs" / "requirements.txt").read_text(encoding="utf-8")
+    assert "://" not in text
+    assert "+cpu" not in text
+
+
+def test_the_container_is_pinned_and_not_roots() -> None:
+    text = (ROOT / "envs" / "Containerfile").read_text(encoding="utf-8").replace("\\\n", " ")
+    steps = [line.split(maxsplit=1) for line in text.splitlines() if re.match("[A-Z]+ ", line)]
+    names = [name for name, _ in steps]
+    assert names[0] == "FROM"
+    assert re.search(r"cuda:\d+\.\d+\.\d+-runtime", steps[0][1])
+    user = names.index("USER")
+    assert steps[user][1] not in ("root", "0")
+    assert names.index("ENTRYPOINT") > user
+    installs = [words for name, words in steps if name == "RUN" and "pip install" in words]
+    assert all("--require-hashes" in words or "--no-deps" in words for words in installs)
+    for name, words in steps:
+        if name == "COPY":
+            sources = [word for word in words.split()[:-1] if not word.startswith("--")]
+            assert all((ROOT / source).exists() for source in sources), words
+
+
+PYTHON = """#!/bin/sh
+# Stands for python: makes an environment whose pip kills make and itself while `dying` exists.
+[ "$1" = -m ] || exit 0
+mkdir -p "$3/bin"
+printf '#!/bin/sh\\necho "$@" >> {folder}/installed\\n' > "$3/bin/pip"
+printf '[ ! -e {folder}/dying ] || kill -9 $PPID $$\\n' >> "$3/bin/pip"
+chmod +x "$3/bin/pip"
+"""
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="no make here")
+def test_an_environment_that_was_cut_off_is_completed(tmp_path: Path) -> None:
+    python, venv, dying = tmp_path / "python", tmp_path / "venv", tmp_path / "dying"
+    python.write_text(PYTHON.format(folder=tmp_path))
+    python.chmod(0o755)
+    command = ["make", "environment", f"PYTHON={python}", f"VENV={venv}"]
+    dying.touch()
+    assert subprocess.run(command, cwd=ROOT, capture_output=True, check=False).returncode != 0
+    assert not (venv / ".ready").exists()
+    dying.unlink()
+    subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
+    assert "--editable .[test]" in (tmp_path / "installed").read_text()
+    assert (venv / ".ready").exists()
