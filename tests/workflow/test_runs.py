@@ -124,7 +124,7 @@ def test_presets_do_not_share_results(finished: Any) -> None:
 def test_a_second_run_in_the_folder_is_refused(finished: Any) -> None:
     table = "results/demo/tables/hyperparameters.csv"
     first = subprocess.Popen(
-        finished.command("--forcerun", "table", "--", table),
+        finished.command(table, "--forcerun", "table"),
         cwd=finished.folder,
         env=finished.environment(),
         stdout=subprocess.DEVNULL,
@@ -135,7 +135,7 @@ def test_a_second_run_in_the_folder_is_refused(finished: Any) -> None:
         time.sleep(0.02)
     first.send_signal(signal.SIGSTOP)
     try:
-        second = finished.run("--forcerun", "table", "--", table)
+        second = finished.run(table, "--forcerun", "table")
     finally:
         first.send_signal(signal.SIGCONT)
     assert second.returncode != 0
@@ -143,13 +143,13 @@ def test_a_second_run_in_the_folder_is_refused(finished: Any) -> None:
     assert first.wait() == 0
 
 
-def test_a_clock_that_jumped_makes_work_again_and_loses_none(finished: Any) -> None:
+def test_a_clock_that_jumped_makes_nothing_run_again(finished: Any) -> None:
+    """Files that are newer than what was made of them, but the same, by their checksums."""
     vocabulary = finished.folder / "results/demo/tokens/vocabulary.parquet"
     before = vocabulary.stat()
     os.utime(vocabulary, (before.st_atime + 86_400, before.st_mtime + 86_400))
-    assert {"training_tokens", "train"} <= planned(finished)
-    os.utime(vocabulary, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert planned(finished) == set()
+    os.utime(vocabulary, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
 def test_killed_runs_end_in_the_same_tables(

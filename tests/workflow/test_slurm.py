@@ -105,14 +105,11 @@ def test_killed_jobs_are_retried_to_the_same_bytes(
     results = project.folder / "results" / "demo"
     simulated = project.folder / "simulated"
     write_simulated_tokens(simulated, config.benchmarks.throughput, 64, 383, 1)
-    tokens, vocabulary = (
-        results / "tokens/training/part-00000",
-        results / "tokens/vocabulary.parquet",
-    )
-    (results / "tokens").rename(results / "part")
+    tokens = results / "tokens/training/part-00000"
+    vocabulary = results / "tokens/vocabulary.parquet"
     tokens.parent.mkdir(parents=True)
-    (results / "part").rename(tokens)
-    (results / "vocabulary.parquet").rename(vocabulary)
+    (simulated / "tokens").rename(tokens)
+    (simulated / "vocabulary.parquet").rename(vocabulary)
 
     def number(model: str) -> str:
         comment = f"rule_train_wildcards_{model}"
