@@ -20,3 +20,8 @@ def real_data() -> Path:
     if not path.is_dir():
         pytest.fail(f"SCSIGMOID_REAL_DATA: {folder} is not a folder")
     return path
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whole runs first: they take longest, and a file's tests stay with one worker."""
+    items.sort(key=lambda item: "workflow" not in item.path.parts)
