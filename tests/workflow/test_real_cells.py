@@ -42,7 +42,7 @@ def test_local_files_from_cells_to_tables(
     assert run.returncode == 0, run.stdout + run.stderr
     results = project.folder / "results" / "demo"
     datasets = {"pbmc_facs": 10, "lung_cell_lines": 5}
-    # Of the cell lines 140 cells are held out: chance alone reaches 0.15, and 200 steps little more.
+    # Of the cell lines, 140 are held out: chance alone reaches 0.15, and 200 steps little more.
     margins = {"pbmc_facs": 0.05, "lung_cell_lines": 0.02}
     for dataset in datasets:
         scores = {
