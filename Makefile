@@ -14,7 +14,7 @@ demo: $(READY)
 	@echo "Open $(CURDIR)/results/demo/report.html"
 
 test: style
-	PATH="$(CURDIR)/$(BIN):$$PATH" pytest -m "not gpu" -n 2 --dist loadfile $(PYTEST)
+	PATH="$(CURDIR)/$(BIN):$$PATH" pytest -m "not gpu" -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST)
 
 style: $(READY)
 	$(BIN)/ruff check

@@ -100,7 +100,8 @@ def test_killed_jobs_are_retried_to_the_same_bytes(
     """One model's job is cancelled, one's process killed, one's time runs out."""
     tiny["corpus"]["parts"] = 1
     tiny["training"] |= {"steps": 80, "checkpoint_every": 10, "log_every": 50}
-    project = make_project(tiny)
+    # The demo asks for no GPU; whether jobs get theirs is the question here.
+    project = make_project(tiny | {"device": "auto"})
     config = load(overrides=tiny)
     results = project.folder / "results" / "demo"
     simulated = project.folder / "simulated"
