@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import yaml
 
@@ -121,22 +122,41 @@ def test_presets_do_not_share_results(finished: Any) -> None:
     assert "results/demo/" not in run.stdout
 
 
+def locked(project: Any) -> bool:
+    """Whether a run holds the folder; the lock of what it writes comes last."""
+    try:
+        locks = (project.folder / ".snakemake" / "locks").glob("*.output.lock")
+        return any(lock.stat().st_size for lock in locks)
+    except FileNotFoundError:
+        return False
+
+
+def held(project: Any, target: str) -> "subprocess.Popen[bytes]":
+    """A run of the workflow, stopped while it holds the folder."""
+    for _ in range(10):
+        run = subprocess.Popen(
+            project.command(target, "--forcerun", "table"),
+            cwd=project.folder,
+            env=project.environment(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        while run.poll() is None and not locked(project):
+            time.sleep(0.02)
+        run.send_signal(signal.SIGSTOP)
+        while run.poll() is None and psutil.Process(run.pid).status() != psutil.STATUS_STOPPED:
+            time.sleep(0.02)
+        # On a busy machine it may have let go between the look and the signal.
+        if locked(project):
+            return run
+        run.send_signal(signal.SIGCONT)
+        assert run.wait() == 0
+    raise AssertionError("no run could be stopped while it held the folder")
+
+
 def test_a_second_run_in_the_folder_is_refused(finished: Any) -> None:
     table = "results/demo/tables/hyperparameters.csv"
-    first = subprocess.Popen(
-        finished.command(table, "--forcerun", "table"),
-        cwd=finished.folder,
-        env=finished.environment(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    locks = finished.folder / ".snakemake" / "locks"
-    # The lock of what is written comes last; half a lock keeps nobody out.
-    while first.poll() is None and not any(
-        lock.stat().st_size for lock in locks.glob("*.output.lock")
-    ):
-        time.sleep(0.02)
-    first.send_signal(signal.SIGSTOP)
+    first = held(finished, table)
     try:
         second = finished.run(table, "--forcerun", "table")
     finally:

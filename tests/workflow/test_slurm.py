@@ -84,12 +84,13 @@ def train(config: Config, model: str, tokens: Path, vocabulary: Path) -> list[st
     ]
 
 
-def workers(model: str) -> list[psutil.Process]:
-    """Processes that train a model."""
+def workers(model: str, folder: Path) -> list[psutil.Process]:
+    """Processes that train a model in a folder; other tests train elsewhere meanwhile."""
     found = []
-    for process in psutil.process_iter(["cmdline"]):
+    for process in psutil.process_iter(["cmdline", "cwd"]):
         words = process.info["cmdline"] or []
-        if words[1:6] == ["-m", "scsigmoid", "train", "--model", model]:
+        trains = words[1:6] == ["-m", "scsigmoid", "train", "--model", model]
+        if trains and process.info["cwd"] == str(folder):
             found.append(process)
     return found
 
@@ -127,7 +128,7 @@ def test_killed_jobs_are_retried_to_the_same_bytes(
             model = until(lambda: next(filter(checkpointed, waiting), None), "a checkpoint")
             waiting.remove(model)
             first[model] = number(model)
-            (worker,) = workers(model)
+            (worker,) = workers(model, project.folder)
             assert worker.environ()["CUDA_VISIBLE_DEVICES"] == "0"
             if model == "sigmoid_2k":
                 cluster.ask("scancel", first[model])

@@ -30,7 +30,7 @@ from scsigmoid.attention.hopper_gluon import (
     warpgroup_mma_init,
     warpgroup_mma_wait,
 )
-from scsigmoid.attention.hopper_tiles import AHEAD, announce, word
+from scsigmoid.attention.hopper_tiles import AHEAD, announce, entry, word
 
 
 @gluon.jit
@@ -57,14 +57,7 @@ def _producer(
     stage = 0
     phase = 1
     while tile < total:
-        entry = SCHEDULE + 8 + tile * 8
-        row_end = gl.load(entry)
-        row = gl.load(entry + 1)
-        column_end = gl.load(entry + 2)
-        column = gl.load(entry + 3)
-        blocks = gl.load(entry + 4)
-        head = gl.load(entry + 5)
-        summand = gl.load(entry + 6)
+        row_end, row, column_end, column, blocks, head, summand, _ = entry(SCHEDULE, tile)
         slot, slot_phase = announce(
             words, announcements, slot, slot_phase, row_end, row, blocks, summand, head,
             column_end, column,

@@ -26,7 +26,7 @@ from scsigmoid.attention.hopper_gluon import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
-from scsigmoid.attention.hopper_tiles import AHEAD, announce, word
+from scsigmoid.attention.hopper_tiles import AHEAD, announce, entry, word
 
 
 @gluon.jit
@@ -54,15 +54,7 @@ def _producer(
     stage = 0
     phase = 1
     while tile < total:
-        entry = SCHEDULE + 8 + tile * 8
-        row_end = gl.load(entry)
-        row = gl.load(entry + 1)
-        column_end = gl.load(entry + 2)
-        column = gl.load(entry + 3)
-        blocks = gl.load(entry + 4)
-        head = gl.load(entry + 5)
-        summand = gl.load(entry + 6)
-        pieces = gl.load(entry + 7)
+        row_end, row, column_end, column, blocks, head, summand, pieces = entry(SCHEDULE, tile)
         slot, slot_phase = announce(
             words, (tile_full, tile_empty), slot, slot_phase, row_end, row, blocks, summand, head,
             pieces, 0,

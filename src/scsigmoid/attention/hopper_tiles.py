@@ -7,6 +7,22 @@ AHEAD = gl.constexpr(2)
 
 
 @gluon.jit
+def entry(SCHEDULE, tile):
+    """The words of a tile's entry, in the order of :func:`hopper_schedule.schedule_kernel`."""
+    at = SCHEDULE + 8 + tile * 8
+    return (
+        gl.load(at),
+        gl.load(at + 1),
+        gl.load(at + 2),
+        gl.load(at + 3),
+        gl.load(at + 4),
+        gl.load(at + 5),
+        gl.load(at + 6),
+        gl.load(at + 7),
+    )
+
+
+@gluon.jit
 def announce(words, barriers, slot, phase, row_end, row, blocks, summand, head, sixth, seventh):
     """Tell the consumers which tile comes next; no blocks of columns means that none does."""
     full, empty = barriers
