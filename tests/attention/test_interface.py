@@ -7,6 +7,7 @@ import warnings
 import pytest
 import torch
 from oracle import cumulative, gradients, largest_scores, relative_error
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 from scsigmoid.attention import (
@@ -259,6 +260,37 @@ def test_operators_are_well_formed():
     bias = torch.zeros(2, requires_grad=True)
     torch.library.opcheck(ops.sigmoid, (*sigmoid[:7], bias, *sigmoid[8:-1], False))
     torch.library.opcheck(ops.softmax, (q, k, v, *bounds, 0.3))
+
+
+class Seen(TorchDispatchMode):
+    """Names of the operators that are called."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.names.append(function.name())
+        return function(*args, **(kwargs or {}))
+
+
+def test_whoever_looks_sees_operators():
+    leaves = [x.requires_grad_() for x in packed()]
+    arguments = cumulative([4, 2]), 4
+
+    def loss(q, k, v):
+        return sigmoid_attention(q, k, v, *arguments).square().sum()
+
+    with Seen() as seen:
+        got = torch.autograd.grad(loss(*leaves), leaves)
+    assert "scsigmoid::sigmoid_attention" in seen.names
+    assert "scsigmoid::sigmoid_attention_backward" in seen.names
+    plain = torch.autograd.grad(loss(*leaves), leaves)
+    assert all(torch.equal(one, other) for one, other in zip(got, plain, strict=True))
+    traced = torch.jit.trace(
+        lambda q, k, v: sigmoid_attention(q, k, v, *arguments), packed(), check_trace=False
+    )
+    assert "scsigmoid::sigmoid_attention" in str(traced.graph)
 
 
 @pytest.mark.parametrize("function", [sigmoid_attention, softmax_attention])

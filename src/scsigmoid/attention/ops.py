@@ -3,14 +3,19 @@
 ``scsigmoid::sigmoid_attention`` and ``scsigmoid::packed_softmax_attention`` take each sequence's
 first and one-past-last token instead of a layout, so packed and padded batches share one operator
 and one kernel.  The boundaries stay on the device; nothing here waits for it.
+
+Calling an operator from Python takes longer than attention of a short batch, so :func:`attend`
+goes round it where nobody looks at the operator: outside compilers, modes and transforms.
 """
 
 import functools
 import importlib
 from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from scsigmoid.attention import reference
 from scsigmoid.attention.problem import LONGEST_APPROXIMATE, Problem, nothing
@@ -25,13 +30,16 @@ def _refuse(ctx: object, *grads: Tensor) -> tuple[None, ...]:
     raise NotImplementedError(_SECOND_DERIVATIVE)
 
 
-def bypassed(q: Tensor) -> bool:
-    """Whether attention can be computed without its operator: on the CPU, without gradients.
-
-    Calling any operator of one's own loads torch's compiler, which takes a second that an
-    evaluation on the CPU need not spend.
-    """
-    return not (q.device.type != "cpu" or torch.is_grad_enabled() or torch.compiler.is_compiling())
+def eager(*tensors: Tensor) -> bool:
+    """Whether PyTorch runs plain Python: no compiler, tracer, mode, transform or kind of tensor of
+    its own must see an operator to know what is computed."""
+    return not (
+        torch.compiler.is_compiling()
+        or is_in_torch_dispatch_mode()
+        or torch._C._are_functorch_transforms_active()
+        or torch.jit.is_tracing()
+        or any(type(tensor) not in (Tensor, torch.nn.Parameter) for tensor in tensors)
+    )
 
 
 @functools.cache
@@ -135,8 +143,7 @@ def _(q: Tensor, *arguments: object) -> tuple[Tensor, Tensor]:
     return out, torch.empty(heads, dtype=torch.float32, device=q.device)
 
 
-@torch.library.custom_op("scsigmoid::sigmoid_attention_backward", mutates_args=())
-def sigmoid_backward(
+def compute_sigmoid_backward(
     grad: Tensor,
     q: Tensor,
     k: Tensor,
@@ -178,6 +185,11 @@ def sigmoid_backward(
     return _launcher(backend).backward(grad, q, k, v, problem, bias_grad)
 
 
+sigmoid_backward = torch.library.custom_op(
+    "scsigmoid::sigmoid_attention_backward", mutates_args=()
+)(compute_sigmoid_backward)
+
+
 @sigmoid_backward.register_fake
 def _(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, starts_q: Tensor, *arguments: object
@@ -194,14 +206,40 @@ def _save_sigmoid(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
     ctx.mark_non_differentiable(output[1])
 
 
-def _sigmoid_gradients(ctx, grad, _):  # type: ignore[no-untyped-def]
+def _sigmoid_gradients(ctx, grad, _, compute=sigmoid_backward):  # type: ignore[no-untyped-def]
     bias_grad = ctx.needs_input_grad[7]
-    *gradients, dbias = sigmoid_backward(grad, *ctx.saved_tensors, *ctx.options, bias_grad)
+    *gradients, dbias = compute(grad, *ctx.saved_tensors, *ctx.options, bias_grad)
     return (*gradients, *[None] * 4, dbias if bias_grad else None, *[None] * 8)
 
 
 sigmoid.register_autograd(_sigmoid_gradients, setup_context=_save_sigmoid)
 sigmoid_backward.register_autograd(_refuse)
+
+
+class _Sigmoid(torch.autograd.Function):
+    """The operator's computation and gradients, without the operator."""
+
+    @staticmethod
+    def forward(ctx, *inputs):  # type: ignore[no-untyped-def]
+        output = compute_sigmoid(*inputs)
+        _save_sigmoid(ctx, inputs, output)
+        return output
+
+    @staticmethod
+    def backward(ctx, grad, _):  # type: ignore[no-untyped-def]
+        # With create_graph the gradients are recorded: the operator refuses to be derived again.
+        recorded = torch.is_grad_enabled() or not eager(grad)
+        compute = sigmoid_backward if recorded else compute_sigmoid_backward
+        return _sigmoid_gradients(ctx, grad, None, compute)
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
+    """:func:`compute_sigmoid`, differentiable, as an operator where that matters."""
+    if not eager(q, k, v):
+        return sigmoid(q, k, v, *arguments)
+    if torch.is_grad_enabled():
+        return _Sigmoid.apply(q, k, v, *arguments)
+    return compute_sigmoid(q, k, v, *arguments)
 
 
 def compute_softmax(

@@ -115,8 +115,7 @@ def sigmoid_attention_padded(
     else:
         starts_k = sequences * k.shape[1]
         ends_k = starts_k + lengths_k.to(torch.int32)
-    attend = ops.compute_sigmoid if ops.bypassed(q) else ops.sigmoid
-    out, largest = attend(
+    out, largest = ops.attend(
         q.flatten(0, 1),
         k.flatten(0, 1),
         v.flatten(0, 1),

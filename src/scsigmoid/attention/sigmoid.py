@@ -150,8 +150,7 @@ def sigmoid_attention(
         check_cumulative("cu_seqlens_k", cu_seqlens_k, k.shape[0], max_seqlen_k)
     q, k, v = under_autocast(q, k, v)
     backend = choose_backend("sigmoid", backend, q.device, hopper_misfit(q))
-    attend = ops.compute_sigmoid if ops.bypassed(q) else ops.sigmoid
-    out, largest = attend(
+    out, largest = ops.attend(
         q,
         k,
         v,

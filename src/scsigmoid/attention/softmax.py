@@ -69,5 +69,7 @@ def softmax_attention(
         return flex_attention_packed(q, k, v, cu_seqlens, factor, mask)
     if backend == "sdpa":
         return sdpa_attention(q, k, v, cu_seqlens, max_seqlen, factor)
-    attend = ops.compute_softmax if ops.bypassed(q) else ops.softmax
+    # An operator's first call loads torch's compiler: a second that an evaluation need not spend.
+    plain = ops.eager(q, k, v) and not torch.is_grad_enabled()
+    attend = ops.compute_softmax if plain else ops.softmax
     return attend(q, k, v, cu_seqlens[:-1], cu_seqlens[1:], factor)
