@@ -4,6 +4,7 @@ Everything lives in one folder and on free ports; the daemons are stopped by the
 """
 
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -12,7 +13,9 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+PROFILE = Path(__file__).parents[1] / "workflow" / "profiles" / "slurm" / "config.yaml"
 NODES = 2
 DAEMONS = ("munged", "slurmctld", "slurmd")
 COMMANDS = ("sbatch", "srun", "squeue", "scontrol", "scancel", "sinfo")
@@ -49,6 +52,15 @@ KillWait=20
 JobRequeue=0
 ReturnToService=2
 """
+
+
+def profile_of(site: dict[str, Any]) -> str:
+    """The text of the Slurm profile with a site's values at its top."""
+    text = PROFILE.read_text(encoding="utf-8")
+    for name, value in site.items():
+        text, count = re.subn(rf'(?m)^(  - {name} = )("[^"]*"|\S+)', rf"\g<1>{value!r}", text)
+        assert count == 1, name
+    return text
 
 
 def missing() -> str:

@@ -1,11 +1,10 @@
 """A small experiment whose stages are run one by one, for tests of faults."""
 
-import os
 import shutil
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from forked import forked
 
 from scsigmoid.cli import main
 from scsigmoid.config.check import as_json, as_yaml, load
@@ -94,23 +93,9 @@ class Line:
             output = ["--output", self.path(f"training/{MODEL}")]
         return [stage.removesuffix("-evaluation"), *given, *output]
 
-    def run(self, stage: str, fault: Callable[[], None] = lambda: None) -> int:
-        """Run a stage in a process of its own; returns its exit code.
-
-        The process is forked, so that it need not import everything again.
-        """
-        sys.stdout.flush()
-        sys.stderr.flush()
-        child = os.fork()
-        if child == 0:
-            code = 70
-            try:
-                fault()
-                code = main(self.arguments(stage))
-            finally:
-                sys.stderr.flush()
-                os._exit(code)
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    def run(self, stage: str) -> int:
+        """Run a stage in a process of its own; returns its exit code."""
+        return forked(lambda: main(self.arguments(stage)))
 
     def remove(self, stage: str) -> None:
         """Remove what a stage leaves, as Snakemake does with the outputs of a failed job."""

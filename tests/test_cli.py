@@ -31,6 +31,61 @@ def stored(folder: Path) -> Path:
     return path
 
 
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (["lengths"], "required"),
+        (["vocabulary", "--statistics", "x", "--output", "y", "--settings", "{"], "not valid JSON"),
+        (["vocabulary", "--statistics", "x", "--output", "y", "--settings", "[]"], "JSON object"),
+    ],
+)
+def test_a_wrong_command_line_shows_how_it_is_right(
+    command: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(command)
+    assert caught.value.code == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"usage: scsigmoid {command[0]}")
+    assert words in error.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (
+            ["vocabulary", "--statistics", "x", "--settings", "{}"],
+            "--settings: the setting 'tokens",
+        ),
+        (
+            ["simulate-tokens", "--configuration", "EMPTY"],
+            "empty.yaml: the setting 'benchmarks' is",
+        ),
+        (["table", "scib", "--configuration", "EMPTY"], "empty.yaml: preset: missing setting"),
+        (["embed", "a.h5ad", "FOLDER", "--checkpoint", "x", "--vocabulary", "y"], "a folder; name"),
+    ],
+)
+def test_what_is_missing_is_named(
+    command: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty.yaml").touch()
+    places = {"EMPTY": str(tmp_path / "empty.yaml"), "FOLDER": str(tmp_path)}
+    output = [] if "embed" in command else ["--output", str(tmp_path / "output")]
+    assert main([*(places.get(part, part) for part in command), *output]) == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert words in error
+    assert not (tmp_path / "output").exists()
+
+
+def test_plan_says_where_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["plan"]) == 1
+    assert "config.yaml: not in this folder" in capsys.readouterr().err
+
+
 def test_the_systems_errors_are_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -75,6 +130,7 @@ def test_every_stage_explains_itself() -> None:
     [
         "scsigmoid.cli, scsigmoid.attention, scsigmoid.model.encoder, scsigmoid.training.loop",
         "scsigmoid.benchmarks.kernel, scsigmoid.benchmarks.throughput, scsigmoid.tokens.store",
+        "scsigmoid.benchmarks.training, scsigmoid.benchmarks.scaling",
     ],
 )
 def test_training_and_benchmarks_import_on_a_bare_gpu_image(modules: str) -> None:

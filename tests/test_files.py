@@ -40,6 +40,12 @@ def test_a_write_replaces_the_file_and_keeps_the_suffix(tmp_path: Path) -> None:
     assert path.read_text() == "new"
 
 
+def test_a_folder_in_the_place_of_a_file_is_named_before_any_work(tmp_path: Path) -> None:
+    with pytest.raises(IsADirectoryError) as caught, atomic_path(tmp_path):
+        pytest.fail("the block must not begin")
+    assert caught.value.filename == str(tmp_path)
+
+
 def test_a_failed_folder_leaves_the_old_one(tmp_path: Path) -> None:
     folder = tmp_path / "store"
     with atomic_folder(folder) as temporary:

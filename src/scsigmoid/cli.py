@@ -5,7 +5,6 @@
 """
 
 import argparse
-import json
 import os
 import sys
 import traceback
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, get_args
 
 from scsigmoid import __version__
+from scsigmoid.config.given import Given, built, from_json, from_yaml, read_yaml
 from scsigmoid.config.schema import (
     Architecture,
     Config,
@@ -26,6 +26,7 @@ from scsigmoid.config.schema import (
     Size,
     ThroughputBenchmark,
     Training,
+    TrainingBenchmark,
     Umap,
     ValidationLoss,
 )
@@ -200,12 +201,20 @@ def parser() -> argparse.ArgumentParser:
     stage(
         "benchmark-throughput", benchmark_throughput, "time training steps"
     ).settings().output().paths("machine")
+    stage(
+        "benchmark-training", benchmark_training, "time training with each attention kernel"
+    ).settings().output().paths("machine")
     stage("simulate-tokens", simulate_tokens, "write simulated cells, ready for training").paths(
         "configuration"
     ).number("cells", "how many", default=30_000).output()
     stage("benchmark-loading", benchmark_loading, "time the preparation of batches").text(
         "model"
     ).paths("configuration").number("workers", "threads that prepare batches").output()
+    stage("benchmark-scaling", benchmark_scaling, "time training on several processes").text(
+        "model"
+    ).paths("configuration").text("processes").number(
+        "steps", "optimiser steps of each run", default=60
+    ).choice("device", get_args(Device), "auto").output().paths("machine")
     stage(
         "benchmark-tokens", benchmark_tokens, "time gene statistics and tokenization"
     ).settings().paths("work").output().paths("machine")
@@ -216,6 +225,9 @@ def parser() -> argparse.ArgumentParser:
     stage("figure", figure, "draw one figure").name().paths("configuration").output()
     stage("claims", claims, "check the paper's claims").paths("configuration").output()
     stage("report", report, "write the report page").paths("configuration").output()
+    stage(
+        "compare-seeds", compare_seeds, "compare the two arms over runs with several seeds"
+    ).folders().output()
     return top
 
 
@@ -232,6 +244,10 @@ class Adder:
     def files(self, *names: str) -> "Adder":
         for name in names:
             self.sub.add_argument(name, type=Path, metavar=f"{name.upper()}.h5ad")
+        return self
+
+    def folders(self) -> "Adder":
+        self.sub.add_argument("folders", type=Path, nargs="+", metavar="RESULTS")
         return self
 
     def choice(self, name: str, values: Sequence[str], default: str) -> "Adder":
@@ -267,25 +283,24 @@ class Adder:
         return self
 
 
-def as_settings(text: str) -> dict[str, Any]:
+def as_settings(text: str) -> Given:
     """Settings given as JSON."""
     try:
-        values = json.loads(text)
-    except json.JSONDecodeError as error:
+        return from_json("--settings", text)
+    except ValueError as error:
         raise argparse.ArgumentTypeError(f"not valid JSON: {error}") from None
-    if not isinstance(values, dict):
-        raise argparse.ArgumentTypeError("expected a JSON object")
-    return values
 
 
 def plan(options: argparse.Namespace) -> None:
-    from scsigmoid.config.check import load, merge, read_yaml
+    from scsigmoid.config.check import load, merge
     from scsigmoid.config.overrides import parsed
     from scsigmoid.forecast.page import forecast
 
     for name in ("devices", "cores", "gigabits"):
         if getattr(options, name) < 1:
             raise UserError(f"--{name}: expected at least 1")
+    if not Path("config.yaml").is_file():
+        raise UserError("config.yaml: not in this folder; run plan in the project's own")
     given = read_yaml(options.configfile) if options.configfile else {}
     config = load(overrides=merge(given, parsed(options.config)))
     results = Path(config.results or f"results/{config.preset}")
@@ -299,6 +314,17 @@ def plan(options: argparse.Namespace) -> None:
         print(line)
 
 
+def stored(configuration: Path) -> Config:
+    """A stored configuration, checked again."""
+    from scsigmoid.config.check import check
+
+    values = read_yaml(configuration)
+    try:
+        return check(values)
+    except UserError as error:
+        raise UserError(f"{configuration}: {error}") from None
+
+
 # --- corpus
 
 
@@ -308,9 +334,7 @@ def corpus_of(configuration: Path) -> "tuple[Config, Path]":
     These stages read the whole configuration instead of the settings that Snakemake compares,
     because how files are downloaded shall make nothing run again.
     """
-    from scsigmoid.config.check import check, read_yaml
-
-    config = check(read_yaml(configuration))
+    config = stored(configuration)
     folder = config.corpus.download.folder
     return config, Path(folder) if folder else configuration.parent / "corpus" / "downloads"
 
@@ -419,14 +443,10 @@ def train(options: argparse.Namespace) -> None:
     from scsigmoid.training.slurm import requeue
 
     # Built without pydantic, which a bare GPU image may lack; the workflow has checked the types.
-    settings = dict(options.settings[f"models.{options.model}"])
-    run = TrainingRun(
-        model=options.model,
-        size=Size(**settings.pop("size")),
-        architecture=Architecture(**settings.pop("architecture")),
-        training=Training(**settings.pop("training")),
-        **settings,
-    )
+    settings = options.settings[f"models.{options.model}"]
+    kinds = {"size": Size, "architecture": Architecture, "training": Training}
+    parts: dict[str, Any] = {name: built(kind, settings[name]) for name, kind in kinds.items()}
+    run = built(TrainingRun, {**settings, **parts, "model": options.model})
     try:
         run_training(run, options.tokens, options.vocabulary, options.output)
     except SystemExit as end:
@@ -443,6 +463,8 @@ def embed(options: argparse.Namespace) -> None:
 
     if options.batch_tokens < 1:
         raise UserError(f"--batch-tokens {options.batch_tokens}: expected at least 1")
+    if options.output.is_dir():
+        raise UserError(f"{options.output}: a folder; name a file")
     embed_file(
         options.input,
         options.checkpoint,
@@ -456,7 +478,7 @@ def embed(options: argparse.Namespace) -> None:
 def embeddings(options: argparse.Namespace) -> None:
     from scsigmoid.evaluation.embeddings import embed as embed_cells
 
-    settings = Embeddings(**options.settings["evaluation.embeddings"])
+    settings = built(Embeddings, options.settings["evaluation.embeddings"])
     embed_cells(
         options.checkpoint,
         options.tokens,
@@ -475,7 +497,7 @@ def validation_loss(options: argparse.Namespace) -> None:
         options.tokens,
         options.dataset,
         options.model,
-        ValidationLoss(**options.settings["evaluation.validation_loss"]),
+        built(ValidationLoss, options.settings["evaluation.validation_loss"]),
         options.settings["seed"],
         options.settings["device"],
         options.output,
@@ -545,7 +567,7 @@ def mmd(options: argparse.Namespace) -> None:
     mmd_dataset(
         by_model(options.embeddings),
         options.dataset,
-        Mmd(**settings["mmd"]),
+        built(Mmd, settings["mmd"]),
         settings["seed"],
         options.output,
         resolve_device(settings["device"]),
@@ -558,7 +580,7 @@ def umap(options: argparse.Namespace) -> None:
     settings = options.settings
     umap_dataset(
         by_model(options.embeddings),
-        Umap(**settings["umap"]),
+        built(Umap, settings["umap"]),
         settings["seed"],
         by_model(options.output),
     )
@@ -575,7 +597,7 @@ def by_model(paths: Sequence[Path]) -> dict[str, Path]:
 def benchmark_kernel(options: argparse.Namespace) -> None:
     from scsigmoid.benchmarks.kernel import run_kernel_benchmark
 
-    settings = KernelBenchmark(**options.settings["benchmarks.kernel"])
+    settings = built(KernelBenchmark, options.settings["benchmarks.kernel"])
     run_kernel_benchmark(settings, options.settings["device"], options.output, options.machine)
 
 
@@ -584,10 +606,10 @@ def benchmark_throughput(options: argparse.Namespace) -> None:
 
     settings = options.settings
     run_throughput_benchmark(
-        ThroughputBenchmark(**settings["benchmarks.throughput"]),
-        {name: Size(**values) for name, values in settings["sizes"].items()},
-        Architecture(**settings["architecture"]),
-        Training(**settings["training"]),
+        built(ThroughputBenchmark, settings["benchmarks.throughput"]),
+        {name: built(Size, values) for name, values in settings["sizes"].items()},
+        built(Architecture, settings["architecture"]),
+        built(Training, settings["training"]),
         settings["seed"],
         settings["device"],
         options.output,
@@ -595,21 +617,38 @@ def benchmark_throughput(options: argparse.Namespace) -> None:
     )
 
 
-def unchecked(configuration: Path) -> dict[str, Any]:
-    """A configuration read without pydantic, which a bare GPU image may lack."""
-    import yaml
+def benchmark_training(options: argparse.Namespace) -> None:
+    from scsigmoid.benchmarks.training import run_training_benchmark
 
-    values: dict[str, Any] = yaml.safe_load(configuration.read_text(encoding="utf-8"))
-    return values
+    settings = options.settings
+    benchmark = built(TrainingBenchmark, settings["benchmarks.training"])
+    run_training_benchmark(
+        benchmark,
+        built(Size, settings["sizes"][benchmark.size]),
+        built(Architecture, settings["architecture"]),
+        built(Training, settings["training"]),
+        settings["seed"],
+        settings["device"],
+        options.output,
+        options.machine,
+    )
+
+
+def model_of(config: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
+    """The entry of ``--model`` in the configuration."""
+    if options.model not in config["models"]:
+        raise UserError(f"--model {options.model}: not among models of {options.configuration}")
+    model: dict[str, Any] = config["models"][options.model]
+    return model
 
 
 def simulate_tokens(options: argparse.Namespace) -> None:
     from scsigmoid.benchmarks.simulated_tokens import write_simulated_tokens
 
-    config = unchecked(options.configuration)
+    config = from_yaml(options.configuration)
     write_simulated_tokens(
         options.output,
-        ThroughputBenchmark(**config["benchmarks"]["throughput"]),
+        built(ThroughputBenchmark, config["benchmarks"]["throughput"]),
         options.cells,
         max(model["context"] for model in config["models"].values()) - 1,
         config["seed"],
@@ -619,32 +658,58 @@ def simulate_tokens(options: argparse.Namespace) -> None:
 def benchmark_loading(options: argparse.Namespace) -> None:
     from scsigmoid.benchmarks.loading import run_loading_benchmark
 
-    config = unchecked(options.configuration)
-    if options.model not in config["models"]:
-        raise UserError(f"--model {options.model}: not among models of {options.configuration}")
-    architecture = Architecture(**config["architecture"])
+    config = from_yaml(options.configuration)
+    model = model_of(config, options)
+    architecture = built(Architecture, config["architecture"])
     run_loading_benchmark(
-        ThroughputBenchmark(**config["benchmarks"]["throughput"]),
-        Size(**config["sizes"][architecture.size]),
+        built(ThroughputBenchmark, config["benchmarks"]["throughput"]),
+        built(Size, config["sizes"][architecture.size]),
         architecture,
-        Training(**config["training"] | {"workers": options.workers}),
-        config["models"][options.model]["context"],
+        built(Training, config["training"] | {"workers": options.workers}),
+        model["context"],
         config["seed"],
         options.output,
+    )
+
+
+def benchmark_scaling(options: argparse.Namespace) -> None:
+    from scsigmoid.benchmarks.scaling import run_scaling_benchmark
+
+    config = from_yaml(options.configuration)
+    model = model_of(config, options)
+    try:
+        counts = [int(count) for count in options.processes.split(",")]
+    except ValueError:
+        raise UserError(
+            f"--processes {options.processes}: expected numbers with commas, as in 1,2"
+        ) from None
+    settings = {
+        "attention": model["attention"],
+        "context": model["context"],
+        "backend": model.get("backend", "auto"),
+        "size": config["sizes"][config["architecture"]["size"]],
+        "architecture": config["architecture"],
+        "training": config["training"] | model.get("training", {}),
+        "seed": config["seed"],
+        "device": options.device,
+    }
+    lengths = built(ThroughputBenchmark, config["benchmarks"]["throughput"])
+    run_scaling_benchmark(
+        options.model, settings, lengths, counts, options.steps, options.output, options.machine
     )
 
 
 def benchmark_tokens(options: argparse.Namespace) -> None:
     from scsigmoid.benchmarks.tokenizing import TokenizingBenchmark, run_tokenizing_benchmark
 
-    settings = TokenizingBenchmark(**options.settings)
+    settings = built(TokenizingBenchmark, options.settings)
     run_tokenizing_benchmark(settings, options.work, options.output, options.machine)
 
 
 def benchmark_evaluation(options: argparse.Namespace) -> None:
     from scsigmoid.evaluation.speed import run_evaluation_benchmark
 
-    settings = unchecked(options.configuration)
+    settings = from_yaml(options.configuration)
     run_evaluation_benchmark(options.part, settings, options.device, options.output)
 
 
@@ -653,10 +718,9 @@ def benchmark_evaluation(options: argparse.Namespace) -> None:
 
 def results_of(configuration: Path) -> "Results":
     """The results folder that a stored configuration lies in."""
-    from scsigmoid.config.check import check, read_yaml
     from scsigmoid.paper.results import Results
 
-    return Results(configuration.parent, check(read_yaml(configuration)))
+    return Results(configuration.parent, stored(configuration))
 
 
 def table(options: argparse.Namespace) -> None:
@@ -686,3 +750,10 @@ def report(options: argparse.Namespace) -> None:
     from scsigmoid.paper.report import make_report
 
     make_report(results_of(options.configuration), options.output)
+
+
+def compare_seeds(options: argparse.Namespace) -> None:
+    from scsigmoid.paper.tables.seeds import compare_seeds as compare
+
+    for path in compare(options.folders, options.output):
+        print(path)

@@ -37,8 +37,13 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
 
     The temporary name keeps the suffix, because several writers choose the format by it.  After an
     exception nothing is left behind and an older ``path`` is untouched.
+
+    Raises:
+        IsADirectoryError: if ``path`` is a folder.
     """
     path = Path(path)
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.stem}.{os.getpid()}.partial{path.suffix}")
     try:

@@ -4,6 +4,7 @@ import sys
 import types
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from oracle import cumulative, gradients, largest_scores, relative_error
@@ -33,6 +34,25 @@ def refuse(message, error=ValueError, function=sigmoid_attention, **changes):
         function(**{**arguments, **changes})
 
 
+def nested(like):
+    """Sequences as torch's nested tensors."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a prototype
+        return torch.nested.nested_tensor([like[:4], like[4:]])
+
+
+def empty(names):
+    """Tensors without a head dimension."""
+    return {name: torch.zeros(6, 2, 0) for name in names}
+
+
+def test_numbers_of_numpy_are_numbers():
+    arguments = (*packed(), cumulative([4, 2]))
+    expected = sigmoid_attention(*arguments, 4, scale=0.5, bias=-1.0)
+    given = sigmoid_attention(*arguments, np.int64(4), scale=np.float32(0.5), bias=np.float64(-1.0))
+    assert torch.equal(given, expected)
+
+
 @pytest.mark.parametrize("function", [sigmoid_attention, softmax_attention])
 def test_refused_by_both(function):
     q, k, _ = packed()
@@ -42,6 +62,12 @@ def test_refused_by_both(function):
     refuse("k: heads and dim", function=function, k=k[:, :1])
     refuse("v: shape", function=function, v=packed(5)[2])
     refuse("k: 5 tokens where q has 6", function=function, k=packed(5)[1], v=packed(5)[2])
+    for wrong in (None, q.tolist(), q.numpy()):
+        refuse("q: must be a tensor, is", TypeError, function, q=wrong)
+        refuse("cu_seqlens: must be a tensor, is", TypeError, function, cu_seqlens=wrong)
+    refuse("k: must be a dense tensor, is a sparse_coo one", TypeError, function, k=k.to_sparse())
+    refuse("v: must be a dense tensor, is a nested one", TypeError, function, v=nested(q))
+    refuse("q: its last dimension, dim, is 0", function=function, **empty("qkv"))
     refuse("cu_seqlens: must be int32", TypeError, function, cu_seqlens=torch.tensor([0, 6]))
     refuse("cu_seqlens: must have shape", function=function, cu_seqlens=torch.zeros(2, 2).int())
     refuse("cu_seqlens: must begin with 0", function=function, cu_seqlens=cumulative([5])[1:])
@@ -57,6 +83,10 @@ def test_refused_by_both(function):
     )
     refuse("a sequence has 4 tokens, more than", function=function, max_seqlen=3)
     refuse("max_seqlen: must not be negative", function=function, max_seqlen=-1)
+    for wrong in (None, "4", 4.0, torch.tensor(4)):
+        refuse("max_seqlen: must be a whole number", TypeError, function, max_seqlen=wrong)
+    for wrong in ("x", [1.0], torch.tensor(1.0)):
+        refuse("scale: must be a number, is", TypeError, function, scale=wrong)
     for backend in ("triton", "hopper"):
         refuse("needs a CUDA GPU|not one for", UserError, function, backend=backend)
     refuse("backend 'quick': not one for", UserError, function, backend="quick")
@@ -67,6 +97,8 @@ def test_refused_by_sigmoid():
     refuse("max_seqlen_k: must be given", cu_seqlens_k=cumulative([4, 2]))
     refuse("cu_seqlens_k: 1 sequences", cu_seqlens_k=cumulative([6]), max_seqlen_k=6)
     refuse("bias: must be a number or have shape", bias=torch.zeros(3))
+    refuse("bias: must be a number, is list", TypeError, bias=[0.0, 0.0])
+    refuse("bias: dtype torch.complex64 is not a real one", TypeError, bias=torch.zeros(2) * 1j)
 
 
 def test_refused_by_padded():
@@ -75,6 +107,8 @@ def test_refused_by_padded():
         sigmoid_attention_padded(q, k, v, torch.tensor([7]))
     with pytest.raises(ValueError, match="lengths_q: must have shape"):
         sigmoid_attention_padded(q, k, v, torch.tensor([1, 2]))
+    with pytest.raises(TypeError, match="lengths_q: must be a tensor, is list"):
+        sigmoid_attention_padded(q, k, v, [1])
     with pytest.raises(TypeError, match="lengths_q: must be int32"):
         sigmoid_attention_padded(q, k, v, torch.tensor([1.0]))
     with pytest.raises(ValueError, match="k: length 5 where q has 6; pass lengths_k"):

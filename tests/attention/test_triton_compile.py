@@ -11,16 +11,16 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from scsigmoid.attention.triton_configurations import (
-    LARGE_SHARED_MEMORY,
-    SMALL_SHARED_MEMORY,
     block_width,
     configurations,
 )
 from scsigmoid.attention.triton_launch import BY_PRODUCTS, KERNELS, constants
 
 TYPES = {"bf16": 2, "fp16": 2, "fp32": 4}
-#: Shared memory of a program in bytes; A100 has 163 KiB but shares its table with smaller GPUs.
-SHARED_MEMORY = {90: LARGE_SHARED_MEMORY, 100: LARGE_SHARED_MEMORY}
+#: Shared memory of a program in bytes, on Hopper and Blackwell, and on GPUs with little of it; A100
+#: has 163 KiB but shares its table with those.
+SHARED_MEMORY = {90: 232_448, 100: 232_448}
+SMALL_SHARED_MEMORY = 101_376
 INTEGERS = ("STARTS_Q", "ENDS_Q", "STARTS_K", "ENDS_K", "TILES")
 #: Arguments that a launch does not mark as multiples of 16.
 UNALIGNED = ("scale", "heads", "blocks", "most", "ENDS_Q", "ENDS_K")

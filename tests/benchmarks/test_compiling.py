@@ -1,6 +1,10 @@
 """What is compiled ahead of the kernel benchmark."""
 
+import os
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import torch
@@ -73,6 +77,27 @@ def test_choices_take_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
     tuner = object.__new__(Autotuner)
     assert tuner.do_bench("call", quantiles=(0.5, 0.2, 0.8)) == [1.0, 1.0, 1.0]
     assert asked == [("call", {"warmup": 5, "rep": 30, "quantiles": (0.5, 0.2, 0.8)})]
+
+
+def test_other_processes_have_the_keys_of_torchs_cache(tmp_path: Path) -> None:
+    """Else what they compile would not be found."""
+    code = f"""
+from pathlib import Path
+from scsigmoid.benchmarks.throughput import compile_steps_ahead
+from scsigmoid.benchmarks import compiling
+from benchmarks.cache_key import write_key
+compiling.MOST_SECONDS = 60
+paths = [Path({str(tmp_path)!r}) / name for name in ("one", "two", "own")]
+compiling.in_processes(write_key, [(path,) for path in paths[:2]], 2, "keys")
+write_key(paths[2])
+print(len({{path.read_bytes() for path in paths}}))
+"""
+    paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+    ended = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True
+    )
+    assert ended.stdout == "1\n", ended.stderr
 
 
 def test_compiling_ahead_ends_in_time(

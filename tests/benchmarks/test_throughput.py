@@ -8,10 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from benchmarks.small_training import ARCHITECTURE, TRAINING
 
 from scsigmoid.benchmarks import throughput
-from scsigmoid.benchmarks.throughput import run_throughput_benchmark, simulated_batches
-from scsigmoid.config.schema import Architecture, Size, ThroughputBenchmark, Training
+from scsigmoid.benchmarks.simulated_batches import simulated_batches
+from scsigmoid.benchmarks.throughput import run_throughput_benchmark
+from scsigmoid.config.schema import Size, ThroughputBenchmark
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.model.sizes import EncoderSettings
 
@@ -37,28 +39,6 @@ SIZES = {
     "large": Size(layers=1, hidden=16, heads=2, feed_forward=32),
     "unused": Size(layers=1, hidden=16, heads=2, feed_forward=32),
 }
-ARCHITECTURE = Architecture(
-    size="small", dropout=0.02, layer_norm_epsilon=1e-5, initializer_range=0.02
-)
-TRAINING = Training(
-    steps=10,
-    global_batch=256,
-    micro_batch_tokens=64,
-    learning_rate=1e-4,
-    warmup_steps=10,
-    weight_decay=0.1,
-    betas=[0.9, 0.999],
-    epsilon=1e-8,
-    clipping=1.0,
-    mask_fraction=0.15,
-    mask_replacement="mask",
-    log_every=1,
-    checkpoint_every=1,
-    keep_checkpoints=1,
-    threads=1,
-    workers=0,
-    deterministic=False,
-)
 
 
 def benchmark(folder: Path) -> list[dict[str, str]]:

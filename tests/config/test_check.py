@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from scsigmoid.config.check import as_json, as_yaml, check, load, merge, model_training
+from scsigmoid.config.combinations import WIDEST_HEAD
 from scsigmoid.config.local_files import expand
 from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config, LocalFiles
@@ -79,15 +80,22 @@ def test_numbers_given_as_text_on_the_command_line_are_numbers() -> None:
         ({"preset": "dmo"}, ["preset", "'dmo'", "'demo'"]),
         ({"trainin": {}}, ["trainin", "'training'"]),
         ({"training": {"stepz": 1}}, ["training.stepz", "'steps'"]),
-        ({"training": {"steps": "many"}}, ["training.steps", "integer", "'many'"]),
+        ({"training": {"steps": "many"}}, ["training.steps", "whole number", "'many'"]),
         ({"training": {"steps": 0}}, ["training.steps", "at least 1"]),
-        ({"training": {"workers": -1}}, ["training.workers", "0 or more", "-1"]),
+        ({"training": {"workers": -1}}, ["training.workers", "at least 0", "-1"]),
         ({"gpus": 0}, ["gpus", "at least 1", "0"]),
         ({"nodes": 0}, ["nodes", "at least 1", "0"]),
+        ({"training": {"steps": True}}, ["training.steps", "number", "true"]),
+        ({"training": {"learning_rate": "nan"}}, ["training.learning_rate", "more than 0", "nan"]),
+        ({"training": {"weight_decay": "inf"}}, ["training.weight_decay", "finite", "inf"]),
+        ({"training": {"threads": 10**9}}, ["training.threads", "at most 1024"]),
+        ({"training": {"betas": [0.9, 1]}}, ["training.betas.1", "less than 1"]),
         ({"training": {"betas": [0.9]}}, ["training.betas", "two"]),
         ({"training": 3}, ["training", "key: value"]),
         ({"models": {"sigmoid_2k": {"attention": "sigmod"}}}, ["attention", "'sigmoid'"]),
         ({"models": {"sigmoid_2k": {"context": 2}}}, ["context", "at least 8"]),
+        ({"models": {"sigmoid_2k": {"backend": "hopper"}}}, ["backend", "needs a GPU", "'cpu'"]),
+        ({"models": {"sigmoid_8k": {"training": {"steps": 0}}}}, ["sigmoid_8k.training.steps"]),
         ({"models": {"softmax_2k": {"backend": "triton"}}}, ["backend", "softmax", "flex"]),
         ({"models": {"sigmoid_8k": {"training": {"stps": 1}}}}, ["training.stps", "'steps'"]),
         ({"models": {"Bad Name": {"attention": "sigmoid", "context": 64}}}, ["Bad Name"]),
@@ -100,11 +108,25 @@ def test_numbers_given_as_text_on_the_command_line_are_numbers() -> None:
         ({"evaluation": {"validation_loss": {"mask_fraction": 1.5}}}, ["mask_fraction", "1.5"]),
         ({"architecture": {"size": "170M"}}, ["architecture.size", "'160M'"]),
         ({"sizes": {"demo": {"heads": 3}}}, ["sizes.demo", "multiple"]),
+        ({"sizes": {"demo": {"heads": 0}}}, ["sizes.demo.heads", "at least 1"]),
+        ({"sizes": {"demo": {"hidden": 512}}}, ["sizes.demo", "heads of 256", "at least 4"]),
+        ({"tokens": {"shard_cells": 10**9}}, ["tokens.shard_cells", "lower it to 5607"]),
+        ({"figures": {"sigmoid_colour": "blu"}}, ["figures.sigmoid_colour", "'#0072B2'"]),
+        ({"results": "results/{dataset}"}, ["results", "without braces"]),
+        ({"results": __file__}, ["results", "a file; name a folder"]),
+        ({"evaluation": {"mmd": {"datasets": ["heart_oft"] * 2}}}, ["mmd.datasets", "twice"]),
+        ({"datasets": {"heart_oft": {"label": ""}}}, ["datasets.heart_oft.label", "text"]),
+        (
+            {"corpus": {"local": [{"files": "x", "held_out": None}]}},
+            ["corpus.local.0.held_out", "true or false or a number or text", "null"],
+        ),
+        ({"benchmarks": {"kernel": {"lengths": [0]}}}, ["kernel.lengths.0", "at least 1"]),
+        ({"benchmarks": {"throughput": {"read_every": 99}}}, ["read_every", "steps (6)"]),
         ({"benchmarks": {"kernel": {"lengths": [100]}}}, ["lengths", "100"]),
         ({"benchmarks": {"kernel": {"seconds": 0}}}, ["benchmarks.kernel.seconds", "more than 0"]),
         ({"corpus": {"parts": 0}}, ["corpus.parts", "at least 1"]),
         ({"corpus": {"source": "local"}}, ["corpus.local", "empty"]),
-        ({"seed": None}, ["seed", "integer"]),
+        ({"seed": None}, ["seed", "whole number", "null"]),
     ],
 )
 def test_one_line_names_the_key_and_what_was_expected(
@@ -128,6 +150,13 @@ def test_a_missing_or_broken_file_is_named(tmp_path: Path) -> None:
     broken.write_text("- a list")
     with pytest.raises(UserError, match="key: value"):
         load(broken, ROOT / "workflow/presets")
+
+
+def test_the_widest_head_is_that_of_the_kernels() -> None:
+    pytest.importorskip("triton")
+    from scsigmoid.attention.triton_launch import WIDEST
+
+    assert WIDEST_HEAD == WIDEST
 
 
 def test_a_missing_setting_is_named() -> None:
@@ -170,6 +199,8 @@ class TestLocalFiles:
         path.touch()
         entry = {"files": str(path)}
         held = {**entry, "held_out": True}
+        loop = tmp_path / "loop.h5ad"
+        loop.symlink_to(loop)
         for entries, words in [
             ([held, entry], "held out and also listed for training"),
             ([entry, entry], "listed twice"),
@@ -178,6 +209,8 @@ class TestLocalFiles:
             ([{**entry, "held_out": 1.5}], "between 0 and 1"),
             ([{**entry, "held_out": "split"}], "column=value"),
             ([{"files": str(tmp_path / "*.h5")}], "no such file"),
+            ([{"files": str(tmp_path)}], "a folder; name its files, as"),
+            ([{"files": str(loop)}], "loop.h5ad: a link that leads nowhere"),
         ]:
             with pytest.raises(UserError, match=words):
                 self.local(*entries)
@@ -210,6 +243,13 @@ class TestPlan:
                 assert isinstance(plan.table_inputs(name), list)
             for name in plan.figures:
                 assert plan.figure_inputs(name)
+
+    def test_an_unknown_table_or_figure_is_named(self) -> None:
+        plan = Plan(loaded())
+        with pytest.raises(UserError, match="table scb: no such table; did you mean 'scib'"):
+            plan.table_inputs("scb")
+        with pytest.raises(UserError, match="figure los: no such figure; did you mean 'loss'"):
+            plan.figure_inputs("los")
 
     def test_an_unknown_setting_is_named(self) -> None:
         with pytest.raises(UserError, match="no such setting"):

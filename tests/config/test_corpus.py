@@ -1,5 +1,7 @@
 """Settings of the corpus that have a type but cannot be met."""
 
+import datetime
+import math
 from pathlib import Path
 
 import pytest
@@ -18,24 +20,45 @@ def loaded(**corpus: object):
 @pytest.mark.parametrize(
     ("corpus", "words"),
     [
-        ({"parts": 0}, "corpus.parts: expected at least 1, found 0"),
+        ({"parts": 0}, "corpus.parts: expected at least 1 and at most 100000, found 0"),
         ({"snapshot": "11 June"}, "corpus.snapshot: expected a date as 2024-06-11"),
         ({"census_version": "../x"}, "corpus.census_version: expected the name of a release"),
         ({"manifest": "none.csv"}, "corpus.manifest: none.csv: no such file; correct the path"),
-        ({"organisms": []}, "corpus.organisms: empty"),
-        ({"assays": []}, "corpus.assays: empty"),
-        ({"maximum_gb": 0}, "corpus.maximum_gb: expected a positive number, found 0"),
-        ({"maximum_cells": -1}, "corpus.maximum_cells: expected a positive number"),
-        ({"download": {"connections": 0}}, "corpus.download.connections: expected a positive"),
-        ({"download": {"timeout": -1}}, "corpus.download.timeout: expected a positive"),
-        ({"download": {"longest_pause": -1}}, "corpus.download.longest_pause: expected 0 or more"),
+        ({"manifest": "config.yaml"}, "corpus.manifest: a lock is for the source 'cellxgene' or"),
+        ({"local": [{"files": "x"}]}, "corpus.local: lists files, and corpus.source is 'embedded'"),
+        ({"organisms": []}, "corpus.organisms: expected at least one entry, and none twice"),
+        ({"organisms": "Homo sapiens"}, "corpus.organisms: expected a list in [ ], found 'Homo"),
+        ({"assays": []}, "corpus.assays: expected at least one entry"),
+        ({"hosts": ["https://x.org"]}, "corpus.hosts.0: expected the name of a host, without"),
+        ({"maximum_gb": 0}, "corpus.maximum_gb: expected more than 0, found 0"),
+        ({"maximum_cells": -1}, "corpus.maximum_cells: expected at least 1, found -1"),
+        ({"download": {"connections": 0}}, "corpus.download.connections: expected at least 1"),
+        ({"download": {"timeout": -1}}, "corpus.download.timeout: expected more than 0, found -1"),
+        ({"download": {"disk_cap_gb": math.nan}}, "corpus.download.disk_cap_gb: expected more th"),
+        ({"download": {"longest_pause": -1}}, "corpus.download.longest_pause: expected at least 0"),
         ({"download": {"keep_file": True}}, "corpus.download.keep_file: unknown setting; did you"),
+        ({"embedded": {"training_files": 9999}}, "corpus.embedded.training_files: 9999 files of"),
+        (
+            {"embedded": {"donors": 10**9}},
+            "corpus.embedded.donors: 1000000000 (in a file) times 900",
+        ),
+        ({"embedded": {"training_cells": 10**9}}, "corpus.embedded.training_cells: 500000000 (in"),
+        ({"source": "cellxgene", "api": "https://x.org"}, "corpus.api: 'https://x.org' is not at"),
+        ({"source": "cellxgene", "leave_out": ["x"]}, "corpus.leave_out: 'x' is not a CELLxGENE"),
+        ({"source": "cellxgene"}, "datasets.pbmc68k.id: missing; give the dataset's CELLxGENE id"),
     ],
 )
 def test_one_line_names_the_setting(corpus: dict[str, object], words: str) -> None:
     with pytest.raises(UserError) as caught:
         loaded(**corpus)
     assert str(caught.value).startswith(words)
+
+
+def test_an_unquoted_date_is_a_date() -> None:
+    """YAML gives it as one, while the setting is a text."""
+    day = datetime.date(2024, 6, 11)
+    corpus = loaded(snapshot=day, census_version=day).corpus
+    assert corpus.snapshot == corpus.census_version == "2024-06-11"
 
 
 def test_how_files_are_downloaded_changes_no_choice() -> None:

@@ -150,11 +150,21 @@ def test_single_cell_type(held_out, config, counts, write_h5ad, tmp_path):
     )
     other = write_h5ad(counts.astype(np.float32), name="other")
     corpus.local.append(LocalFiles(files=str(other)))
-    manifest = made(config, corpus, {"blood": Dataset(title="Blood")}, tmp_path)
     message = rf"blood\.h5ad: all {30 if held_out is True else 20} evaluated cells .* 'T cell'"
     with pytest.raises(UserError, match=message):
-        evaluation(manifest, "blood", corpus, tmp_path / "evaluation")
-    assert not list((tmp_path / "evaluation").glob("*"))
+        made(config, corpus, {"blood": Dataset(title="Blood")}, tmp_path)
+    assert not (tmp_path / "manifest.csv").exists()
+
+
+def test_single_cell_type_of_a_download(config, server, corpus, counts, write_h5ad, tmp_path):
+    """It is known when the file is there: nothing of it is left."""
+    alike = write_h5ad(counts.astype(np.float32), obs={"cell_type": ["T cell"] * 30})
+    server.add(1, alike.read_bytes(), cells=30)
+    server.add(2, alike.read_bytes(), cells=30)
+    manifest = made(config, corpus, HEART, tmp_path)
+    with pytest.raises(UserError, match="all 30 evaluated cells have the cell_type 'T cell'"):
+        evaluation(manifest, "heart", corpus, tmp_path / "evaluation")
+    assert not list((tmp_path / "evaluation").glob("heart*"))
 
 
 def test_unknown_dataset(config, tmp_path):

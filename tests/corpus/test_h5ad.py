@@ -124,7 +124,7 @@ def test_not_an_h5ad(tmp_path):
         open_cells(tmp_path / "text.h5ad")
     with h5py.File(tmp_path / "other.h5ad", "w") as file:
         file["data"] = [1, 2]
-    with pytest.raises(UserError, match=r"other\.h5ad: not an h5ad file \(X, obs, var missing\)"):
+    with pytest.raises(UserError, match=r"other\.h5ad: not an h5ad file \(obs, var missing\)"):
         open_cells(tmp_path / "other.h5ad")
 
 
@@ -152,7 +152,84 @@ def test_damaged_inside(counts, write_h5ad, tmp_path):
 def test_no_raw_counts(counts, write_h5ad):
     normalised = log_normalised(counts)
     path = write_h5ad(normalised, raw=sp.csr_matrix(normalised))
-    with pytest.raises(UserError, match=r"no raw counts anywhere \(raw\.X holds .*, X holds "):
+    with pytest.raises(UserError, match=r"no raw counts in .* \(raw\.X holds .*, X holds "):
+        open_cells(path)
+
+
+def test_counts_in_a_layer_are_pointed_to(counts, write_h5ad):
+    import anndata
+
+    path = write_h5ad(log_normalised(counts))
+    adata = anndata.read_h5ad(path)
+    adata.layers["umi"] = sp.csr_matrix(counts.astype(np.float32))
+    adata.write_h5ad(path)
+    with pytest.raises(UserError, match=r"layers\['umi'\], which is not read, holds some"):
+        open_cells(path)
+
+
+def test_counts_in_raw_without_x(counts, write_h5ad):
+    path = write_h5ad(log_normalised(counts), raw=counts.astype(np.float32))
+    with h5py.File(path, "r+") as file:
+        del file["X"]
+    np.testing.assert_array_equal(dense(open_cells(path)), counts)
+
+
+def replaced(file, name, values, **attributes):
+    """Put other values in the place of a dataset."""
+    old = dict(file[name].attrs)
+    del file[name]
+    file[name] = values
+    file[name].attrs.update({**old, **attributes})
+
+
+DAMAGES = {
+    "a column outside": ("csr", lambda f: f["X/indices"].__setitem__(7, 10_000), "damaged"),
+    "a column below": ("csr", lambda f: f["X/indices"].__setitem__(7, -3), "damaged"),
+    "a row outside": ("csc", lambda f: f["X/indices"].__setitem__(7, 10_000), "damaged"),
+    "rows that end beyond": ("csr", lambda f: f["X/indptr"].__setitem__(-1, 10_000), "damaged"),
+    "rows that go back": ("csr", lambda f: f["X/indptr"].__setitem__(5, 10_000), "damaged"),
+    "too few rows": ("csr", lambda f: replaced(f, "X/indptr", [0, 1]), "damaged"),
+    "no indptr": ("csr", lambda f: f["X"].__delitem__("indptr"), "damaged"),
+    "no data": ("csr", lambda f: f["X"].__delitem__("data"), "X is not a matrix as anndata"),
+    "one dimension": ("dense", lambda f: replaced(f, "X", [1.0, 2.0]), "X is not a matrix as"),
+    "text": ("csr", lambda f: replaced(f, "X/data", ["a"] * 300), "X holds no numbers"),
+    "other cells": (
+        "csr",
+        lambda f: f["X"].attrs.__setitem__("shape", [31, 12]),
+        "31 cells and 12",
+    ),
+    "other genes": (
+        "csr",
+        lambda f: f["X"].attrs.__setitem__("shape", [30, 9]),
+        "its frames 30 and",
+    ),
+    "short labels": ("csr", lambda f: replaced(f, "obs/cell_type", ["T cell"] * 4), "damaged"),
+    "no index": ("csr", lambda f: f["var"].__delitem__(f["var"].attrs["_index"]), "damaged"),
+    "a count beyond": ("dense", lambda f: f["X"].__setitem__((2, 3), 3e9), "beyond 2,147,483,647"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_file_that_contradicts_itself(damage, counts, write_h5ad):
+    """What compiled loops would follow out of the matrix, above all."""
+    storage, change, message = DAMAGES[damage]
+    path = write_h5ad(STORAGES[storage](counts))
+    with h5py.File(path, "r+") as file:
+        change(file)
+
+    def read() -> None:
+        cells = open_cells(path, "cell_type")
+        cells.labels()
+        list(cells.chunks(8))
+
+    with pytest.raises(UserError, match=message):
+        read()
+
+
+def test_a_link_to_itself(tmp_path):
+    path = tmp_path / "loop.h5ad"
+    path.symlink_to(path)
+    with pytest.raises(UserError, match=r"loop\.h5ad: no such file"):
         open_cells(path)
 
 
@@ -188,6 +265,18 @@ def test_held_out_column_or_value_missing(counts, write_h5ad):
 def test_cells_without_counts_are_read(counts, write_h5ad):
     counts[[4, 29]] = 0
     np.testing.assert_array_equal(dense(open_cells(write_h5ad(counts.astype(np.float32)))), counts)
+
+
+@pytest.mark.parametrize(
+    ("genes", "message"),
+    [
+        ([*"abcdef", "", *"ghijk"], "gene number 6 has no name"),
+        ([str(index) for index in range(12)], "genes have no names, only the numbers 0 to 11"),
+    ],
+)
+def test_genes_without_names(genes, message, counts, write_h5ad):
+    with pytest.raises(UserError, match=message):
+        open_cells(write_h5ad(counts.astype(np.float32), genes=genes))
 
 
 def test_empty(counts, write_h5ad):

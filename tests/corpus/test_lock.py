@@ -1,12 +1,12 @@
 """A manifest given back as a lock: the same versions, or by name those that are gone or changed."""
 
 import dataclasses
-import json
 
 import pytest
 from loopback import uuid
 
 from scsigmoid.config.schema import Dataset
+from scsigmoid.corpus.facts import Facts, write_facts
 from scsigmoid.corpus.lock import write_lock
 from scsigmoid.corpus.manifest import build_manifest
 from scsigmoid.corpus.rows import ManifestRow, read_manifest, write_manifest
@@ -92,9 +92,16 @@ def test_the_lock_gets_every_hash(tmp_path):
     for row in rows[:2]:
         done = dataclasses.replace(row, sha256=row.file * 64, cells="5", bytes="7")
         write_manifest(tmp_path / f"{row.file}.csv", [done])
-    facts = {"file": "heart", "cells": 9, "sha256": "c" * 64}
-    (tmp_path / "heart.json").write_text(json.dumps(facts))
+    facts = Facts(
+        file="heart", simulated=False, label="", title="", cells=9, genes=2, sha256="c" * 64,
+        location="",
+    )  # fmt: skip
+    write_facts(tmp_path / "heart.json", facts)
     parts = [tmp_path / "a.csv", tmp_path / "b.csv"]
+    for missing in ((parts[:1], [tmp_path / "heart.json"]), (parts, [])):
+        with pytest.raises(UserError, match=r"m\.csv: nothing is known of its .* file '(b|heart)'"):
+            write_lock(tmp_path / "m.csv", *missing, tmp_path / "lock.csv")
+    assert not (tmp_path / "lock.csv").exists()
     write_lock(tmp_path / "m.csv", parts, [tmp_path / "heart.json"], tmp_path / "lock.csv")
     assert [
         (row.file, row.cells, row.sha256[0]) for row in read_manifest(tmp_path / "lock.csv")

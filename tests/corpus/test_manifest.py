@@ -56,21 +56,16 @@ def test_embedded_unknown_dataset(config, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_embedded_impossible_size(config, tmp_path):
-    sizes = dataclasses.replace(config.corpus.embedded, donors=0)
-    corpus = dataclasses.replace(config.corpus, embedded=sizes)
-    with pytest.raises(UserError, match=r"corpus\.embedded\.donors: expected at least 1"):
-        build(corpus, config.datasets, tmp_path / "m.csv")
-
-
 def test_local(config, counts, write_h5ad, tmp_path):
+    obs = {"cell_type": ["T cell", "B cell"] * 15, "batch": ["b"] * 10 + ["c"] * 20}
     paths = [
-        write_h5ad(counts.astype(np.float32), name=name) for name in ("Blood 1", "lung", "gut")
+        write_h5ad(counts.astype(np.float32), obs=obs, name=name)
+        for name in ("Blood 1", "lung", "gut")
     ]
     corpus = local(
         config,
         LocalFiles(files=str(paths[0]), held_out=0.1),
-        LocalFiles(files=str(paths[1]), held_out="cell_type=B cell", name="lung"),
+        LocalFiles(files=str(paths[1]), held_out="batch=b", name="lung"),
         LocalFiles(files=str(paths[2]), label="none of it"),
     )
     datasets = {"blood_1": Dataset(title="Blood"), "lung": Dataset(title="Lung")}
@@ -98,6 +93,15 @@ def test_local_bad_file(config, tmp_path):
     (tmp_path / "cells.h5ad").write_text("x")
     corpus = local(config, LocalFiles(files=str(tmp_path / "cells.h5ad")))
     with pytest.raises(UserError, match=r"cells\.h5ad: not an h5ad"):
+        build(corpus, {}, tmp_path / "m.csv")
+
+
+def test_local_files_that_name_genes_otherwise(config, counts, write_h5ad, tmp_path):
+    values = counts.astype(np.float32)
+    write_h5ad(values, name="a")
+    write_h5ad(values, name="b", genes=[f"GENE{index}" for index in range(12)])
+    corpus = local(config, LocalFiles(files=str(tmp_path / "*.h5ad")))
+    with pytest.raises(UserError, match=r"b\.h5ad: names genes as 'GENE0' and .*a\.h5ad as 'ENSG0"):
         build(corpus, {}, tmp_path / "m.csv")
 
 

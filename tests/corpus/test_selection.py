@@ -55,8 +55,24 @@ def test_what_is_held_out_and_left_out(corpus):
 
 def test_assays(corpus):
     versions = [version(1), version(2, assays=("10x 3' v3", "Visium")), version(3, assays=())]
-    wanted = dataclasses.replace(corpus, assays=["10x 3' v3", "10x 3' v2"])
+    wanted = dataclasses.replace(corpus, assays=["10x 3' v3"])
     assert select(versions, {}, wanted, 42).training == versions[:1]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        (
+            {"organisms": ["human"]},
+            "corpus.organisms: 'human' is not on offer; expected one of Homo",
+        ),
+        ({"organisms": ["Homo Sapiens"]}, "corpus.organisms: .* did you mean 'Homo sapiens'"),
+        ({"assays": ["10x 3' v4"]}, 'corpus.assays: .* did you mean "10x 3\' v3"'),
+    ],
+)
+def test_a_name_that_no_dataset_has_is_named(wanted, words, corpus):
+    with pytest.raises(UserError, match=words):
+        select([version(1)], {}, dataclasses.replace(corpus, **wanted), 42)
 
 
 def test_file_size(corpus):

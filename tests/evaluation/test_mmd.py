@@ -8,7 +8,9 @@ from scsigmoid.config.schema import Mmd
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embedding_files import read_arms
 from scsigmoid.evaluation.mmd import choose_types, mmd_dataset, ratio
+from scsigmoid.evaluation.mmd_kernel import resample_counts
 from scsigmoid.measurements import read_measurements
+from scsigmoid.seeds import derive
 
 SETTINGS = Mmd(
     datasets=None,
@@ -108,6 +110,52 @@ def test_means_over_pairs(write_pair, tmp_path):
         assert of_means.n == 6
         (mean,) = select(rows, f"mmd_{e}_mean", "softmax_4k")
         assert mean.value == pytest.approx(softmax.mean())
+
+
+def bootstrap(x, y, w, v):
+    """MMD (U statistic, copies left out) of the sample and of every resample, cell by cell."""
+    s2 = np.median(pdist(np.concatenate([x, y]), "sqeuclidean"))
+    found = []
+    for counts_x, counts_y in zip(w, v, strict=True):
+        rows, columns = (np.repeat(np.arange(len(c)), c) for c in (counts_x, counts_y))
+        kxx, kyy, kxy = (
+            np.exp(-cdist(a, b, "sqeuclidean") / (2 * s2))
+            for a, b in ((x[rows], x[rows]), (y[columns], y[columns]), (x[rows], y[columns]))
+        )
+        within = (kernel[of[:, None] != of].mean() for kernel, of in ((kxx, rows), (kyy, columns)))
+        found.append(np.sqrt(max(sum(within) - 2 * kxy.mean(), 0)))
+    return np.array(found)
+
+
+def test_intervals_are_of_resamples_that_the_arms_share(write_pair, tmp_path):
+    paths = write_pair({"a": 20, "b": 25, "c": 15})
+    rows = run(paths, tmp_path)
+    w, v, u = (
+        resample_counts(count, 200, derive(42, "mmd", "toy", kind))
+        for kind, count in (("a", 20), ("b", 25), ("c", 15))
+    )
+    drawn = {}
+    for model, arm in read_arms(paths).items():
+        cells = [arm.values[arm.labels == kind].astype(float) for kind in "abc"]
+        of = dict(zip("abc", zip(cells, (w, v, u), strict=True), strict=True))
+        drawn[model] = {
+            f"{one} vs {two}": bootstrap(of[one][0], of[two][0], of[one][1], of[two][1])
+            for one, two in (("a", "b"), ("a", "c"), ("b", "c"))
+        }
+    sigmoid, softmax = (drawn[model]["a vs b"] for model in ("sigmoid_4k", "softmax_4k"))
+    ours, theirs = (np.stack(list(drawn[model].values())) for model in drawn)
+    for metric, group, expected in (
+        ("mmd_unbiased_ratio", "a vs b", sigmoid / softmax),
+        ("mmd_unbiased_difference", "a vs b", sigmoid - softmax),
+        ("mmd_unbiased_mean_ratio_of_means", "", ours.mean(0) / theirs.mean(0)),
+        ("mmd_unbiased_mean_of_ratios", "", (ours / theirs).mean(0)),
+    ):
+        (row,) = select(rows, metric, group=group)
+        assert row.value == pytest.approx(expected[0], abs=1e-10)
+        # Of 200 the 2.5th percentile lies between the 5th and the 6th.
+        ordered = np.sort(expected[1:])
+        assert row.low == pytest.approx(ordered[4], abs=1e-10)
+        assert row.high == pytest.approx(ordered[195], abs=1e-10)
 
 
 def test_equal_arms_have_ratio_1_and_difference_0_without_spread(write_arm, tmp_path):

@@ -183,7 +183,7 @@ def test_genes_that_do_not_fit(counts, write, model, vocabulary, genes, message)
 
 
 def test_refusals(counts, write, model, make_model, vocabulary, tmp_path):
-    with pytest.raises(UserError, match="no raw counts anywhere"):
+    with pytest.raises(UserError, match="no raw counts in raw"):
         run(write(np.log1p(counts), name="logged"), model, vocabulary)
     with pytest.raises(UserError, match=r"absent\.h5ad: no such file"):
         run(tmp_path / "absent.h5ad", model, vocabulary)

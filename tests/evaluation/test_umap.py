@@ -8,11 +8,16 @@ import sys
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import umap
+from sklearn.decomposition import PCA
 from sklearn.metrics import silhouette_score
 
 from scsigmoid.config.schema import Umap
 from scsigmoid.errors import UserError
+from scsigmoid.evaluation.embedding_files import read_arms
+from scsigmoid.evaluation.pca import principal_components
 from scsigmoid.evaluation.umap import umap_dataset
+from scsigmoid.seeds import derive
 
 SETTINGS = Umap(datasets=None, neighbours=15, minimum_distance=0.5, variance=0.95)
 SCRIPT = """
@@ -46,6 +51,26 @@ def test_two_processes_write_the_same_bytes(write_pair, tmp_path):
         assert points.shape == (90, 2)
         if model == "sigmoid_4k":
             assert silhouette_score(points, table["cell_type"].to_pylist()) > 0.2
+
+
+def test_settings_reach_the_library(write_pair, tmp_path):
+    """The same coordinates as umap-learn's, given scikit-learn's components and our seed."""
+    paths = write_pair({"a": 30, "b": 30}, hidden=8)
+    outputs = {model: tmp_path / f"{model}.parquet" for model in paths}
+    settings = Umap(datasets=None, neighbours=7, minimum_distance=0.25, variance=0.8)
+    umap_dataset(paths, settings, 42, outputs)
+    for model, arm in read_arms(paths).items():
+        values = arm.values.astype(float)
+        components = PCA(0.8, svd_solver="full").fit_transform(values)
+        assert 1 < components.shape[1] < 8
+        assert components.shape == principal_components(arm.values, 0.8).shape
+        learned = umap.UMAP(
+            n_neighbors=7, min_dist=0.25, random_state=derive(42, "umap") % 2**32, n_jobs=1
+        )
+        expected = learned.fit_transform(principal_components(arm.values, 0.8))
+        table = pq.read_table(outputs[model])
+        points = np.column_stack([table["x"], table["y"]])
+        np.testing.assert_array_equal(points, expected.astype(np.float32))
 
 
 def test_refusals(write_pair, tmp_path):

@@ -74,6 +74,8 @@ def test_before_there_is_a_manifest(preset, tmp_path):
         assert "estimate, 5.7 bytes per non-zero count" in text
     if preset == "small":
         assert "cells         300,000" in text
+        mean = Lengths(1830, 0.65).mean()  # 257,888 cells are evaluated
+        assert f"files, {gigabytes((300_000 + 257_888) * mean * 5.7)} " in text
 
 
 def test_a_manifest_replaces_estimates(tmp_path):

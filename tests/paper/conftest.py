@@ -3,6 +3,7 @@
 import csv
 import itertools
 import json
+import math
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,7 +17,7 @@ import pytest
 from paper.kernel_rows import kernel_row
 
 from scsigmoid.benchmarks.cases import groups
-from scsigmoid.benchmarks.rows import KernelRow
+from scsigmoid.benchmarks.rows import KernelRow, TrainingRow
 from scsigmoid.benchmarks.rows import write_rows as write_benchmark
 from scsigmoid.config.check import as_yaml, load, model_training
 from scsigmoid.config.plan import Plan
@@ -94,6 +95,7 @@ def fabricate(folder: Path, config: Config, *, simulated: bool = True) -> None:
         write_journal(folder, config, model, random)
     write_kernel(folder, config, random)
     write_throughput(folder, config, random)
+    write_training(folder, config)
 
 
 def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
@@ -399,6 +401,60 @@ def write_throughput(folder: Path, config: Config, random: np.random.Generator) 
                 }
             )
     write_rows(folder / "benchmarks/throughput.csv", rows)
+
+
+def write_training(folder: Path, config: Config) -> None:
+    rows = [
+        training_row(context, attention, kernel, layout, factor * context / 64)
+        for context in config.benchmarks.training.contexts
+        for attention, kernel, layout, factor in (
+            ("sigmoid", "reference", "packed", 1.0),
+            ("softmax", "sdpa", "packed", 1.2),
+            ("softmax", "flex", "padded", 2.0),
+        )
+    ]
+    absent = replace(
+        training_row(128, "sigmoid", "triton_sigmoid", "padded", math.nan),
+        note="triton_sigmoid is not installed",
+    )
+    write_benchmark(folder / "benchmarks/training.csv", TrainingRow, [*rows, absent])
+    machine = json.loads((folder / "benchmarks/throughput.json").read_text())
+    write_json(folder / "benchmarks/training.json", machine)
+
+
+def training_row(
+    context: int, attention: str, kernel: str, layout: str, milliseconds: float
+) -> TrainingRow:
+    """A row of the training benchmark with nine turns around a time of a step."""
+    turns = [] if math.isnan(milliseconds) else [milliseconds * (1 + n / 100) for n in range(-4, 5)]
+    return TrainingRow(
+        size="160M",
+        parameters=1000,
+        context=context,
+        attention=attention,
+        kernel=kernel,
+        layout=layout,
+        device="cpu",
+        cells_per_step=4,
+        tokens_per_step=context * 2.0,
+        padding=0.0 if layout == "packed" else 0.5,
+        milliseconds=milliseconds,
+        milliseconds_low=milliseconds * 0.96,
+        milliseconds_high=milliseconds * 1.04,
+        cells_per_second=4e3 / milliseconds,
+        cells_per_second_low=4e3 / milliseconds / 1.04,
+        cells_per_second_high=4e3 / milliseconds / 0.96,
+        tokens_per_second=context * 2e3 / milliseconds,
+        mfu=math.nan,
+        peak_memory_gb=math.nan,
+        graphs=0,
+        recompiled=0,
+        loss=6.8,
+        relative_error=1e-7,
+        turns=len(turns),
+        note="",
+        readings=" ".join(map(str, turns)),
+    )
 
 
 def parameters(config: Config, size: str, index: int) -> int:

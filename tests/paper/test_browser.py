@@ -64,9 +64,10 @@ def test_the_page_in_a_browser(
     assert [url for url in loaded if not url.startswith("data:image/png")] == [page.as_uri()]
     assert browser.happened("Network.loadingFailed") == []
 
+    # On a phone pictures of two columns keep a legible size and scroll in their frame.
     pictures = browser.value(PICTURES)
     assert len(pictures) == len(Plan(finished.config).figures)
-    assert all(shown and 200 < width <= window[0] for shown, width in pictures)
+    assert all(shown and 200 < width <= max(window[0], 640) for shown, width in pictures)
 
     # Folded or not, the page is no wider than the window.
     for _ in range(2):
@@ -79,7 +80,9 @@ def test_the_page_in_a_browser(
         assert rows[name] == len(read_markdown(finished.folder / f"tables/{name}.md").rows)
     with (finished.folder / "claims.csv").open(newline="") as handle:
         claims = len(list(csv.DictReader(handle)))
-    assert browser.value("document.querySelectorAll('.claims tbody tr').length") == claims
+    every, main = ".claims:not(.main) tbody tr", ".claims.main tbody tr"
+    assert browser.value(f"document.querySelectorAll('{every}').length") == claims
+    assert 10 < browser.value(f"document.querySelectorAll('{main}').length") < 20
     assert browser.value("document.querySelectorAll('svg rect').length") > 15
 
     own = page.as_uri()

@@ -18,7 +18,7 @@ from PIL import Image
 from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config
 from scsigmoid.errors import UserError
-from scsigmoid.paper.figures import draw, make_figure, style
+from scsigmoid.paper.figures import draw, make_figure, speed, style
 from scsigmoid.paper.figures.lengths import covered, thresholds
 from scsigmoid.paper.results import Results
 
@@ -135,7 +135,8 @@ def lab(colour: str, seen: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("seen", SEEN)
 def test_colours_differ_for_colour_blind_readers(seen: str, results: Results) -> None:
     arms = tuple(style.colours(results).values())
-    for colours, least in ((style.PALETTE, 12), (arms, 40)):
+    kernels = tuple(itertools.chain(*speed.SHADES.values()))
+    for colours, least in ((style.PALETTE, 12), (kernels, 12), (arms, 40)):
         for first, second in itertools.combinations(colours, 2):
             difference = np.linalg.norm(lab(first, SEEN[seen]) - lab(second, SEEN[seen]))
             assert difference > least, (first, second)

@@ -85,7 +85,10 @@ def test_the_page(whole: Results) -> None:
         else:
             assert (whole.folder / link).exists(), link
     words = " ".join(page.words)
-    for part in ("Simulated data", "not testable at this scale", "Preset", "Configuration"):
+    for part in (
+        *("Simulated data", "not testable at this scale", "Preset", "Configuration"),
+        *("What the abstract states", "MMD of each pair of cell types", "28 not testable"),
+    ):
         assert part in words
     assert all(f"table-{name}" in page.ids for name in plan.tables)
     assert all(f"figure-{name}" in page.ids for name in plan.figures)

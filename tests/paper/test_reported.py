@@ -7,6 +7,7 @@ import pytest
 from scsigmoid.paper.claims import MEASURES
 from scsigmoid.paper.claims.requirements import REQUIREMENTS
 from scsigmoid.paper.claims.rules import RULES
+from scsigmoid.paper.labels import PLACES, place_label
 from scsigmoid.paper.reported import expand, reported
 
 
@@ -62,6 +63,37 @@ def test_claims_of_tables_are_expanded() -> None:
     assert claims["own_saving_1.4B_8192"].decimals == 1
     assert claims["tflops_triton_sigmoid_forward"].rule == "at_least"
     assert claims["tflops_pytorch_forward"].rule == "within"
+
+
+def test_ends_of_ranges_and_headlines() -> None:
+    claims = {claim.id: claim for claim in reported().claims}
+    lowest = claims["speed_up_lowest_triton_sigmoid_backward_25_padding"]
+    assert (lowest.value, lowest.of["end"]) == (2.93, "lowest")
+    highest = claims["speed_up_highest_triton_sigmoid_forward_0_padding"]
+    assert (highest.value, highest.statement.count("9.50 times")) == (9.5, 1)
+    assert sum(name.startswith("speed_up_lowest_") for name in claims) == 4
+    assert claims["mean_tflops_backward_padded"].value == 286.6
+    assert claims["own_headline_flash_attention_2"].statement == (
+        "The measured 360.6 TFLOPS of FlashAttention-2 are 361 TFLOPS."
+    )
+    assert "abstract" in claims["tflops_triton_sigmoid_forward"].location
+    assert "abstract" not in claims["tflops_triton_sigmoid_backward"].location
+
+
+def test_places_are_those_that_a_reader_finds() -> None:
+    parts = {part for claim in reported().claims for part in claim.location.split(", ")}
+    assert parts - set(PLACES) == {"Proposition 1", "Theorem 1"}
+    assert set(PLACES) <= parts
+    assert place_label("abstract, fig:scib") == "Abstract, Figure\N{NO-BREAK SPACE}5"
+
+
+def test_families_gather_the_claims_of_one_entry() -> None:
+    families: dict[str, set[str]] = {}
+    for claim in reported().claims:
+        if claim.family:
+            families.setdefault(claim.family, set()).add(claim.measure)
+    assert len(families) > 8
+    assert all(len(measures) == 1 for measures in families.values())
 
 
 def test_a_plain_entry_makes_one_claim() -> None:

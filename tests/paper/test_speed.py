@@ -9,7 +9,7 @@ from paper.kernel_rows import kernel_row
 from scsigmoid.benchmarks.cases import Case
 from scsigmoid.benchmarks.rows import KernelRow, write_rows
 from scsigmoid.config.schema import Config
-from scsigmoid.paper.claims.speed import timings
+from scsigmoid.paper.claims.kernel import timings
 from scsigmoid.paper.figures.speed import drawn
 from scsigmoid.paper.results import Results
 from scsigmoid.paper.speed import CELLS, PAPER, mean_tflops, our_path, series, speed_ups

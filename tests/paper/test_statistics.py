@@ -1,13 +1,19 @@
 """Intervals and smoothing, against scipy and brute force."""
 
 import math
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from scipy import stats
 
+from scsigmoid.config.schema import Config
+from scsigmoid.errors import UserError
+from scsigmoid.paper.results import Results
 from scsigmoid.paper.smoothing import moving_mean, moving_median
-from scsigmoid.paper.statistics import mean_interval
+from scsigmoid.paper.statistics import mean_interval, paired_difference
 
 
 @pytest.mark.parametrize("confidence", [0.9, 0.95, 0.99])
@@ -24,6 +30,28 @@ def test_one_value_has_no_interval() -> None:
     assert found.value == 2.0
     assert math.isnan(found.low)
     assert math.isnan(found.high)
+
+
+def test_paired_difference(results: Results) -> None:
+    """Cell by cell, against scipy; far narrower than the interval of either loss."""
+    ours, theirs = (
+        results.cell_losses("heart_oft", name)[1] for name in ("sigmoid_4k", "softmax_4k")
+    )
+    found = paired_difference(results, "heart_oft", "sigmoid_4k", "softmax_4k")
+    difference = ours - theirs
+    low, high = stats.norm.interval(0.95, difference.mean(), stats.sem(difference))
+    assert (found.value, found.low, found.high) == pytest.approx((difference.mean(), low, high))
+    assert found.n == len(ours) == 160
+    assert found.high - found.low < 0.5 * 2 * 1.96 * stats.sem(ours)
+
+
+def test_other_cells_cannot_be_paired(copied: Callable[[], Path], config: Config) -> None:
+    folder = copied()
+    path = folder / "metrics/validation_loss/heart_oft/softmax_4k.parquet"
+    table = pq.read_table(path)
+    pq.write_table(table.slice(1), path)
+    with pytest.raises(UserError, match="heart_oft: sigmoid_4k and softmax_4k were evaluated on"):
+        paired_difference(Results(folder, config), "heart_oft", "sigmoid_4k", "softmax_4k")
 
 
 def test_moving_mean_narrows_at_the_ends() -> None:

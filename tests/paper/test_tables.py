@@ -18,6 +18,7 @@ from scsigmoid.paper.tables.writing import (
     Table,
     as_latex,
     as_markdown,
+    fixed,
     interval,
     latex_escape,
     plus_minus,
@@ -214,6 +215,8 @@ def test_numbers_as_people_write_them() -> None:
     assert interval(1.0, 0.5, float("inf"), 1) == "1.0 [0.5, \N{INFINITY}]"
     assert plus_minus(2.5261, 2.5251, 2.5271, 3) == "2.526 ± 0.001"
     assert signed(-0.0031, 3) == "\N{MINUS SIGN}0.003"
+    assert fixed(-1.24, 1) == "\N{MINUS SIGN}1.2"
+    assert fixed(-0.04, 1) == "0.0"
     assert signed(float("nan"), 3) == "\N{EN DASH}"
     assert (compact(1e-5), compact(2e-3), compact(0.02), compact(0.0)) == (
         "1e-5",

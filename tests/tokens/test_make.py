@@ -1,11 +1,11 @@
 """From h5ad files to token stores."""
 
-import json
 import re
 
 import numpy as np
 import pytest
 
+from scsigmoid.corpus.facts import Facts, write_facts
 from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.errors import UserError
 from scsigmoid.files import sha256
@@ -94,9 +94,9 @@ def test_empty_part(draw, write_part, tmp_path):
 
 def facts(folder, **values):
     path = folder / "facts.json"
-    path.write_text(
-        json.dumps({"file": "file0", "simulated": False, "label": "cell_type", **values})
-    )
+    standard = {"file": "file0", "simulated": False, "label": "cell_type", "title": "Cells"}
+    unused = {"cells": 30, "genes": 20, "sha256": "", "location": ""}
+    write_facts(path, Facts(**{**standard, **unused, **values}))
     return path
 
 

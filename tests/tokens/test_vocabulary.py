@@ -1,5 +1,7 @@
 """The vocabulary: which genes, in which order, and its file."""
 
+import re
+
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -65,6 +67,29 @@ def test_fingerprint_follows_the_content(statistics, tmp_path):
     changed = a.medians.copy()
     changed[5] = np.nextafter(changed[5], np.inf)
     assert Vocabulary(a.gene_ids, a.names, a.cells, changed).fingerprint != a.fingerprint
+
+
+def test_no_changed_byte_goes_unnoticed(statistics, tmp_path):
+    path = tmp_path / "v.parquet"
+    build_vocabulary(statistics, 1, path)
+    expected, content = Vocabulary.read(path), path.read_bytes()
+    for place in range(0, len(content), 31):
+        changed = bytearray(content)
+        changed[place] ^= 0x10
+        path.write_bytes(changed)
+        try:
+            found = Vocabulary.read(path)
+        except UserError as error:
+            assert re.search("damaged|not a vocabulary", str(error))  # noqa: PT017
+        else:  # what Parquet holds twice, or nobody looks at
+            assert found.fingerprint == expected.fingerprint
+
+
+def test_cells_without_counts(write_part, tmp_path):
+    gather(write_part("empty", [np.zeros((4, 3), dtype=np.int64)]), 1e4, tmp_path / "s.arrow")
+    with pytest.raises(UserError, match="corpus: no training cell holds a count"):
+        build_vocabulary([tmp_path / "s.arrow"], 1, tmp_path / "v.parquet")
+    assert not (tmp_path / "v.parquet").exists()
 
 
 def test_errors(statistics, tmp_path):

@@ -40,6 +40,11 @@ def test_equal_models_are_equal_files(model: Path, tmp_path: Path, run: Training
     assert again.read_bytes() == model.read_bytes()
 
 
+def test_others_may_read_what_they_may_read_of_other_files(model: Path, tmp_path: Path):
+    (tmp_path / "other").touch()
+    assert model.stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
 def test_the_backend_is_the_readers_choice(model: Path):
     assert load_encoder(model, backend="reference")[0].settings.backend == "reference"
 
@@ -53,6 +58,7 @@ def test_damage_is_worded(model: Path, tmp_path: Path):
         b"",
         b"not a model" * 10,
         content.replace(b"scsigmoid", b"anything_"),
+        content.replace(b'"vocabulary\\"', b'"vocabulars\\"'),
     ):
         broken.write_bytes(bad)
         with pytest.raises(UserError, match=r"broken\.safetensors: damaged, or not a model"):

@@ -1,6 +1,7 @@
 """Whole runs of the workflow, in a copy of the project, at a scale of seconds."""
 
 import copy
+import fcntl
 import os
 import shutil
 import signal
@@ -17,7 +18,7 @@ import yaml
 ROOT = Path(__file__).parents[2]
 PARTS = ("Snakefile", "config.yaml", "profiles", "workflow", "envs", "src")
 
-# Two datasets and a few steps: the same code and the same targets as the demo.
+# One dataset and a few steps: the same code and the same targets as the demo.
 TINY: dict[str, Any] = {
     "corpus": {
         "parts": 2,
@@ -29,6 +30,7 @@ TINY: dict[str, Any] = {
         "healthy_colon": None,
         "indonesian_pbmc": None,
         "lung_acr": None,
+        "pbmc68k": None,
     },
     "training": {"steps": 12, "global_batch": 8, "log_every": 2, "checkpoint_every": 4},
     "models": {
@@ -39,15 +41,31 @@ TINY: dict[str, Any] = {
     "benchmarks": {
         "kernel": {"tokens": 128, "lengths": [64, 128], "iterations": 3, "warmup_ms": 1},
         "throughput": {"sizes": ["160M"], "contexts": [128], "steps": 2},
+        "training": {"contexts": [128], "turns": 2},
     },
 }
 
 
+# Tables of timings are measured anew by every run; all others are a function of the configuration.
+TIMINGS = ("tables/kernel_speed", "tables/kernel_ratios", "tables/training_")
+COMPARED = ("tables/*", "metrics/**/*.csv", "metrics/**/*.parquet", "training/*/model.safetensors")
+
+
 class Project:
-    """A copy of the project with a configuration of its own."""
+    """A copy of the project with a configuration of its own.
+
+    Attributes:
+        folder: where it lies.
+        overrides: what is laid over ``config.yaml`` and the preset.
+    """
 
     def __init__(self, folder: Path, overrides: dict[str, Any]) -> None:
         self.folder = folder
+        self.overrides = overrides
+
+    @classmethod
+    def new(cls, folder: Path, overrides: dict[str, Any]) -> "Project":
+        """A project that nothing was run in."""
         folder.mkdir(parents=True)
         for part in PARTS:
             source = ROOT / part
@@ -56,10 +74,19 @@ class Project:
                 shutil.copytree(source, folder / part, ignore=ignored)
             else:
                 shutil.copy(source, folder / part)
-        self.configure(overrides)
+        project = cls(folder, overrides)
+        project.configure(overrides)
+        return project
+
+    def copy(self, folder: Path) -> "Project":
+        """The project as it is now, results included, in another folder."""
+        # Times of files stay: Snakemake compares them.
+        shutil.copytree(self.folder, folder, symlinks=True)
+        return Project(folder, self.overrides)
 
     def configure(self, overrides: dict[str, Any]) -> None:
         """Set what is laid over ``config.yaml`` and the preset."""
+        self.overrides = overrides
         (self.folder / "tiny.yaml").write_text(yaml.safe_dump(overrides))
 
     def command(self, *arguments: str) -> list[str]:
@@ -103,23 +130,42 @@ class Project:
         process.wait()
 
     def files(self, *patterns: str) -> dict[str, bytes]:
-        """Names and bytes of result files."""
+        """Names and bytes of result files, but for what killed jobs leave unfinished."""
         results = self.folder / "results" / "demo"
         return {
             str(path.relative_to(results)): path.read_bytes()
             for pattern in patterns
             for path in sorted(results.glob(pattern))
-            if path.is_file()
+            if path.is_file() and not path.name.startswith(".")
         }
+
+    def science(self) -> dict[str, bytes]:
+        """Result files that are a function of the configuration."""
+        files = self.files(*COMPARED)
+        return {name: data for name, data in files.items() if not name.startswith(TIMINGS)}
 
 
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """A project whose workflow has run once, undisturbed."""
-    project = Project(tmp_path_factory.mktemp("finished") / "project", TINY)
-    run = project.run()
-    assert run.returncode == 0, run.stdout + run.stderr
-    return project
+def whole_run(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A project whose workflow has run once; all of pytest's processes share it."""
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+    folder = shared / "whole_run"
+    with (shared / "whole_run.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            project = Project.new(tmp_path_factory.mktemp("unfinished") / "project", TINY)
+            run = project.run()
+            assert run.returncode == 0, run.stdout + run.stderr
+            project.folder.rename(folder)
+    return Project(folder, TINY)
+
+
+@pytest.fixture(scope="module")
+def finished(whole_run: Project, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A copy of the undisturbed project, to work with."""
+    return whole_run.copy(tmp_path_factory.mktemp("finished") / "project")
 
 
 @pytest.fixture
@@ -133,6 +179,6 @@ def make_project(tmp_path: Path) -> Callable[..., Project]:
     """Makes projects with given overrides."""
 
     def make(overrides: dict[str, Any], name: str = "project") -> Project:
-        return Project(tmp_path / name, overrides)
+        return Project.new(tmp_path / name, overrides)
 
     return make

@@ -1,12 +1,12 @@
 """Faults, stage by stage: one clear line, nothing half-written, and the same bytes afterwards.
 
-Whole runs that are killed are in ``test_runs.py``, jobs of a cluster in ``test_slurm.py``,
-downloads in ``tests/corpus``, checkpoints and lost processes in ``tests/training``.
+Killed workers are in ``test_killed.py``, whole runs that are killed in ``test_runs.py``, jobs of a
+cluster in ``test_slurm.py``, downloads in ``tests/corpus``, checkpoints and lost processes in
+``tests/training``.
 """
 
 import os
 import shutil
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,6 @@ from small_disk import mount, small_disk
 from small_experiment import DATASET, MODEL, OUTPUTS, PART, Line
 
 from scsigmoid.cli import main
-
-
-def die_when_done() -> None:
-    """Have this process die, as by kill -9, with its first file complete but not in its place."""
-    os.replace = lambda *names: os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.fixture(scope="module")
@@ -71,19 +66,6 @@ def copied(undisturbed: Line, overrides: dict[str, Any]) -> Callable[[Path, str]
 def no_remains(line: Line) -> bool:
     """Whether no unfinished file is left."""
     return not list(line.results.rglob(".*partial*"))
-
-
-@pytest.mark.parametrize(
-    "stage", ["fetch-evaluation", "tokenize", "embeddings", "validation-loss", "table"]
-)
-def test_a_killed_stage_leaves_nothing_and_runs_again(
-    stage: str, undisturbed: Line, copied: Callable[[Path, str], Line], tmp_path: Path
-) -> None:
-    line = copied(tmp_path / "results", stage)
-    assert line.run(stage, die_when_done) == -signal.SIGKILL
-    assert line.bytes(stage) == {}
-    assert line.run(stage) == 0
-    assert line.bytes(stage) == undisturbed.bytes(stage)
 
 
 @pytest.mark.parametrize(
@@ -174,6 +156,36 @@ def test_a_damaged_file_is_named_and_made_again(
     assert (line.run(made_by), line.run(read_by)) == (0, 0)
     assert line.bytes(made_by) == undisturbed.bytes(made_by)
     assert line.bytes(read_by) == undisturbed.bytes(read_by)
+
+
+@pytest.mark.parametrize(
+    ("file", "read_by"),
+    [
+        ("metrics/validation_loss/heart_oft/sigmoid_4k.csv", "table validation_loss"),
+        ("metrics/validation_loss/heart_oft/sigmoid_4k.parquet", "claims"),
+        ("metrics/mmd/heart_oft.csv", "table mmd_heart_oft"),
+        ("metrics/leiden_nmi/heart_oft.csv", "table scib"),
+        ("metrics/umap/heart_oft/sigmoid_4k.parquet", "figure umap_heart_oft"),
+        ("tokens/lengths.parquet", "figure sequence_lengths"),
+        ("corpus/evaluation/heart_oft.json", "table evaluation_datasets"),
+    ],
+)
+def test_a_truncated_result_is_named(
+    file: str, read_by: str, finished: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    results = finished.folder / "results/demo"
+    whole = (results / file).read_bytes()
+    cut = len(whole) // 2
+    if file.endswith(".csv"):  # of the last row a cell is left
+        cut = whole.index(b",", whole.rindex(b"\n", 0, -1))
+    (results / file).write_bytes(whole[:cut])
+    output = tmp_path / "made.csv"
+    command = [*read_by.split(), "--configuration", str(results / "config.yaml")]
+    assert main([*command, "--output", str(output)]) == 1
+    (results / file).write_bytes(whole)
+    (error,) = capfd.readouterr().err.splitlines()
+    assert str(results / file) in error
+    assert not list(tmp_path.glob("made*"))
 
 
 def test_a_clock_that_jumps_changes_no_byte(

@@ -11,6 +11,7 @@ from scsigmoid.paper.workflow_graph import RULES, planned_jobs
 # Every rule there is: a downloaded corpus, and all scIB metrics.
 EVERYTHING = {
     "corpus": {"source": "cellxgene", "parts": 3},
+    "datasets": {"pbmc68k": None},  # of the embedded corpus alone
     "evaluation": {
         "scib": {"metrics": ["silhouette_label", "leiden_nmi", "leiden_ari", "kmeans_nmi", "clisi"]}
     },

@@ -12,15 +12,7 @@ from typing import Any
 import psutil
 import pytest
 import yaml
-
-# Tables of timings are measured anew by every run; all others are a function of the configuration.
-TIMINGS = ("tables/kernel_speed", "tables/kernel_ratios", "tables/training_cost")
-COMPARED = ("tables/*", "metrics/**/*.csv", "metrics/**/*.parquet", "training/*/model.safetensors")
-
-
-def science(project: Any) -> dict[str, bytes]:
-    files = project.files(*COMPARED)
-    return {name: data for name, data in files.items() if not name.startswith(TIMINGS)}
+from small_experiment import Line
 
 
 def planned(project: Any, *arguments: str) -> set[str]:
@@ -37,7 +29,7 @@ def planned(project: Any, *arguments: str) -> set[str]:
 
 def test_every_table_and_figure_is_there(finished: Any) -> None:
     results = finished.folder / "results" / "demo"
-    for folder, count, suffixes in (("tables", 9, "csv md tex"), ("figures", 8, "png pdf")):
+    for folder, count, suffixes in (("tables", 10, "csv md tex"), ("figures", 8, "png pdf")):
         for suffix in suffixes.split():
             assert len(list((results / folder).glob(f"*.{suffix}"))) == count
     with (results / "tables" / "mmd_heart_oft.csv").open() as handle:
@@ -175,18 +167,44 @@ def test_a_clock_that_jumped_makes_nothing_run_again(finished: Any) -> None:
     os.utime(vocabulary, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
+def names(folder: Path) -> set[Path]:
+    """Files in a folder, but for what killed jobs leave unfinished."""
+    files = {path.relative_to(folder) for path in folder.rglob("*") if path.is_file()}
+    return {file for file in files if not file.name.startswith(".")}
+
+
 def test_killed_runs_end_in_the_same_tables(
-    finished: Any, make_project: Callable[..., Any], tiny: dict[str, Any]
+    finished: Any, make_project: Callable[..., Any], tiny: dict[str, Any], tmp_path: Path
 ) -> None:
+    """Also if another preset is run in between."""
     project = make_project(tiny)
     project.run_and_kill("results/demo/tokens/vocabulary.parquet")
+
+    embedded = {"training_cells": 60, "training_files": 1, "evaluation_cells": 128}
+    corpus = {"source": "embedded", "parts": 1, "embedded": embedded}
+    other = {"preset": "small", "corpus": corpus, "seed": 7}
+    project.configure(other)
+    run = project.run("results/small/tokens/vocabulary.parquet")
+    assert run.returncode == 0, run.stdout + run.stderr
+    project.configure(tiny)
+    line = Line(tmp_path / "line", other)
+    for stage in ("manifest", "fetch", "statistics", "vocabulary"):
+        assert line.run(stage) == 0
+    results = project.folder / "results/small"
+    for name in names(line.results):
+        assert (results / name).read_bytes() == (line.results / name).read_bytes(), name
+    assert {path.name for path in results.iterdir()} == {
+        *("config.yaml", "corpus", "tokens", "logs", "resources")
+    }
+
     project.run_and_kill("results/demo/training/*/checkpoints/**/step-*")
     project.run_and_kill("results/demo/metrics/validation_loss/*/*.csv")
     run = project.run()
     assert run.returncode == 0, run.stdout + run.stderr
-    expected, found = science(finished), science(project)
+    expected, found = finished.science(), project.science()
     assert expected.keys() == found.keys()
     assert [name for name in expected if expected[name] != found[name]] == []
+    assert names(project.folder / "results/demo") == names(finished.folder / "results/demo")
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import shlex
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,15 +13,18 @@ from typing import Any
 
 import psutil
 import pytest
-from slurm_cluster import Slurm, missing
+from slurm_cluster import Slurm, missing, profile_of
 
 from scsigmoid.benchmarks.simulated_tokens import write_simulated_tokens
 from scsigmoid.config.check import as_json, load
 from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config
+from scsigmoid.paper.workflow_graph import planned_jobs
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "Slurm is here")
 
+OUTPUT = "snakemake.log"
+LIGHT = ("claims", "figure", "report_page", "table")
 MODELS = ("sigmoid_2k", "softmax_2k", "sigmoid_4k")
 # Snakemake, but for the plugin's habit of asking less and less often.
 IMPATIENT = """
@@ -54,7 +58,7 @@ def until(found: Callable[[], Any], what: str, seconds: float = 120.0) -> Any:
 
 
 @contextmanager
-def submitted(project: Any, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
+def submitted(project: Any, *arguments: str) -> Iterator["subprocess.Popen[bytes]"]:
     """Snakemake with the profile as it is shipped, but asking Slurm every second."""
     child = subprocess.Popen(
         [
@@ -64,15 +68,21 @@ def submitted(project: Any, *arguments: str) -> Iterator["subprocess.Popen[str]"
         ],
         cwd=project.folder,
         env=project.environment(),
-        stdout=subprocess.PIPE,
+        stdout=(project.folder / OUTPUT).open("wb"),
         stderr=subprocess.STDOUT,
-        text=True,
     )
     try:
         yield child
     finally:
         child.kill()
         child.wait()
+
+
+def outcome(project: Any, run: "subprocess.Popen[bytes]", seconds: float = 120.0) -> str:
+    """What Snakemake has printed when it is done."""
+    run.wait(timeout=seconds)
+    text: str = (project.folder / OUTPUT).read_text(encoding="utf-8")
+    return text
 
 
 def train(config: Config, model: str, tokens: Path, vocabulary: Path) -> list[str]:
@@ -95,40 +105,35 @@ def workers(model: str, folder: Path) -> list[psutil.Process]:
     return found
 
 
-def test_killed_jobs_are_retried_to_the_same_bytes(
-    cluster: Slurm, make_project: Callable[..., Any], tiny: dict[str, Any]
+@pytest.mark.timeout(900)
+def test_the_demo_runs_through_the_profile(
+    cluster: Slurm, finished: Any, make_project: Callable[..., Any], tiny: dict[str, Any]
 ) -> None:
-    """One model's job is cancelled, one's process killed, one's time runs out."""
-    tiny["corpus"]["parts"] = 1
-    tiny["training"] |= {"steps": 80, "checkpoint_every": 10, "log_every": 50}
-    # The demo asks for no GPU; whether jobs get theirs is the question here.
+    """To the tables of a local run, though jobs are killed; the light jobs are one submission.
+
+    One model's job is cancelled, one's process killed, one's time runs out.
+    """
+    earlier = len(cluster.jobs())
+    # The demo asks for no GPU; whether jobs get theirs is a question here.
     project = make_project(tiny | {"device": "auto"})
-    config = load(overrides=tiny)
-    results = project.folder / "results" / "demo"
-    simulated = project.folder / "simulated"
-    write_simulated_tokens(simulated, config.benchmarks.throughput, 64, 383, 1)
-    tokens = results / "tokens/training/part-00000"
-    vocabulary = results / "tokens/vocabulary.parquet"
-    tokens.parent.mkdir(parents=True)
-    (simulated / "tokens").rename(tokens)
-    (simulated / "vocabulary.parquet").rename(vocabulary)
 
     def number(model: str) -> str:
         comment = f"rule_train_wildcards_{model}"
         return [number for number, name, _ in cluster.jobs() if name == comment][-1]
 
-    def checkpointed(model: str) -> bool:
-        return any((results / "training" / model / "checkpoints").glob("step-*.sha256"))
+    first: dict[str, str] = {}
 
-    targets = [f"results/demo/training/{model}/model.safetensors" for model in MODELS]
-    table = "results/demo/tables/hyperparameters.csv"
-    with submitted(project, table, *targets, "--allowed-rules", "train", "table") as run:
-        waiting, first = set(MODELS), {}
-        while waiting:
-            model = until(lambda: next(filter(checkpointed, waiting), None), "a checkpoint")
-            waiting.remove(model)
+    def new_worker() -> tuple[str, psutil.Process] | None:
+        for model in MODELS:
+            for worker in () if model in first else workers(model, project.folder):
+                return model, worker
+        return None
+
+    with submitted(project) as run:
+        while len(first) < len(MODELS):
+            model, worker = until(new_worker, "training", seconds=400)
+            worker.suspend()  # so that it does not end before it is ended
             first[model] = number(model)
-            (worker,) = workers(model, project.folder)
             assert worker.environ()["CUDA_VISIBLE_DEVICES"] == "0"
             if model == "sigmoid_2k":
                 cluster.ask("scancel", first[model])
@@ -136,23 +141,79 @@ def test_killed_jobs_are_retried_to_the_same_bytes(
                 worker.kill()
             else:
                 cluster.ask("scontrol", "update", f"JobId={first[model]}", "EndTime=now+1")
-        output, _ = run.communicate(timeout=240)
+        output = outcome(project, run, seconds=400)
     assert run.returncode == 0, output
+    expected, found = finished.science(), project.science()
+    assert expected.keys() == found.keys()
+    assert [name for name in expected if expected[name] != found[name]] == []
+    assert (project.folder / "results/demo/report.html").is_file()
 
-    jobs = cluster.jobs()
+    jobs = cluster.jobs()[earlier:]
     states = {number: state for number, _, state in jobs}
     assert [states[first[model]] for model in MODELS] == ["CANCELLED", "FAILED", "TIMEOUT"]
-    assert len(jobs) == 1 + 2 * len(MODELS)
+    rules = Counter(comment.removeprefix("rule_").split("_wildcards")[0] for _, comment, _ in jobs)
+    planned = Counter(planned_jobs(Plan(load(overrides=tiny))))
+    for rule in LIGHT:
+        del planned[rule]
+    # The plugin names a group's job after its rules.
+    assert rules == planned + Counter({"train": len(MODELS), "_".join(["paper", *LIGHT]): 1})
     for job, comment, _ in jobs:
-        granted = "gres:gpu" in cluster.ask("scontrol", "show", "job", job)
-        assert granted == comment.startswith("rule_train"), comment
+        facts = cluster.ask("scontrol", "show", "job", job)
+        assert ("gres:gpu" in facts) == ("Partition=gpu" in facts), comment
 
-    for model in MODELS:
-        undisturbed = project.folder / "undisturbed" / model
-        command = [*train(config, model, tokens, vocabulary), "--output", str(undisturbed)]
-        subprocess.run(command, check=True, capture_output=True)
-        trained = results / "training" / model / "model.safetensors"
-        assert trained.read_bytes() == (undisturbed / "model.safetensors").read_bytes(), model
+
+def test_what_a_site_sets_reaches_slurm(
+    cluster: Slurm, make_project: Callable[..., Any], tiny: dict[str, Any]
+) -> None:
+    """All that stands at the top of the profile; the jobs are held, not run."""
+    earlier = len(cluster.jobs())
+    project = make_project(tiny | {"device": "auto"})
+    site = {
+        "account": "lab",
+        "partition": "gpu",
+        "gpu_partition": "cpu",
+        "hours": 2,
+        "cpus_per_gpu": 3,
+        "gres": True,
+        "extra": "--hold --nice=7",
+    }
+    (project.folder / "workflow/profiles/slurm/config.yaml").write_text(profile_of(site))
+    # The cluster keeps no accounts; the plugin asks for them.
+    accounts = cluster.commands / "sacctmgr"
+    accounts.write_text("#!/bin/sh\necho lab\n")
+    accounts.chmod(0o755)
+    results = project.folder / "results/demo"
+    for name in ("tokens/training/part-00000", "tokens/training/part-00001", "benchmarks"):
+        (results / name).mkdir(parents=True)
+    for name in ("tokens/vocabulary.parquet", "benchmarks/kernel.csv", "benchmarks/kernel.json"):
+        (results / name).touch()
+    tables = ("hyperparameters", "model_architecture", "kernel_speed", "kernel_ratios")
+    targets = [
+        *(f"results/demo/tables/{name}.csv" for name in tables),
+        "results/demo/figures/latency.png",
+        "results/demo/training/sigmoid_2k/model.safetensors",
+    ]
+    rules = ("train", "table", "figure")
+    with submitted(project, *targets, "--cores", "8", "--allowed-rules", *rules):
+        jobs = until(lambda: len(cluster.jobs()) == earlier + 2 and cluster.jobs(), "both jobs")
+    accounts.unlink()
+    asked = {}
+    for number, comment, state in jobs[earlier:]:
+        assert state == "PENDING"
+        words = cluster.ask("scontrol", "show", "job", "--oneliner", number).split()
+        asked[comment.startswith("rule_train")] = dict(w.split("=", 1) for w in words if "=" in w)
+        cluster.ask("scancel", number)
+    train, light = asked[True], asked[False]
+    for job in (train, light):
+        assert (job["Account"], job["Reason"], job["Nice"]) == ("lab", "JobHeldUser", "7")
+        assert job["Requeue"] == "1"
+    assert (train["Partition"], light["Partition"]) == ("cpu", "gpu")
+    # Of five light jobs four run at once, and then the other.
+    assert (train["TimeLimit"], light["TimeLimit"]) == ("02:00:00", "00:20:00")
+    assert (light["NumCPUs"], light["MinMemoryNode"]) == ("4", "8000M")
+    assert (train["CPUs/Task"], train["MinMemoryNode"]) == ("3", "62.50G")
+    assert (train["TresPerNode"], "TresPerJob" in train) == ("gres:gpu:1", False)
+    assert not any(name.startswith("Tres") for name in light)
 
 
 def test_a_failing_job_is_reported(
@@ -165,9 +226,8 @@ def test_a_failing_job_is_reported(
         {"corpus": {"source": "local", "local": [{"files": str(bad), "held_out": 0.5}]}}
     )
     with submitted(project, "results/demo/corpus/manifest.csv", "--retries", "0") as run:
-        output, _ = run.communicate(timeout=120)
+        output = outcome(project, run)
     assert run.returncode != 0
-    print(output)
     assert "Error in rule manifest" in output
     assert "results/demo/logs/manifest.log" in output
     assert f"scsigmoid: error: {bad}" in output
@@ -194,8 +254,9 @@ def test_two_nodes_stop_in_time_and_go_on(
     cluster.ask("scancel", "--signal=TERM", number)
     until(lambda: (number, "PENDING") in [(n, s) for n, _, s in cluster.jobs()], "the requeued job")
     assert "stopped by SIGTERM after step" in log.read_text()
-    # Slurm waits two minutes before it runs a job again.
-    cluster.ask("scontrol", "update", f"JobId={number}", "StartTime=now")
+    # Slurm waits two minutes before it runs a job again.  At once is too early: what the job was
+    # granted before is withdrawn to the second.
+    cluster.ask("scontrol", "update", f"JobId={number}", "StartTime=now+2")
     until(lambda: (two / "model.safetensors").is_file(), "the model")
     assert "going on from the checkpoint" in log.read_text()
 

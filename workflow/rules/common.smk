@@ -31,6 +31,7 @@ except UserError as error:
 RESULTS = CONFIG.results or f"results/{CONFIG.preset}"
 STORED = f"{RESULTS}/config.yaml"
 PLAN = plan.Plan(CONFIG)
+DOWNLOADED = CONFIG.corpus.source in ("cellxgene", "census")
 ENVIRONMENT = str(BASE / "envs/scsigmoid.yaml")
 
 
@@ -63,7 +64,7 @@ def final_results():
 
 def lock_file():
     """The lock of a corpus that was downloaded."""
-    return result("corpus/lock.csv") if CONFIG.corpus.source in ("cellxgene", "census") else []
+    return result("corpus/lock.csv") if DOWNLOADED else []
 
 
 def user_files(wildcards):
@@ -73,6 +74,11 @@ def user_files(wildcards):
     if CONFIG.corpus.manifest:
         return [CONFIG.corpus.manifest]
     return []
+
+
+def downloads_in_turns(wildcards):
+    """Whether reading training cells can mean to download them: under a cap, parts take turns."""
+    return int(DOWNLOADED and CONFIG.corpus.download.disk_cap_gb is not None)
 
 
 def store_configuration():

@@ -16,6 +16,8 @@ rule manifest:
         f"{RESULTS}/resources/manifest.tsv"
     conda:
         ENVIRONMENT
+    resources:
+        download=1,
     params:
         configuration=STORED,
         settings=settings("selection", "datasets", "seed"),
@@ -37,6 +39,7 @@ rule training_cells:
         ENVIRONMENT
     resources:
         mem_mb=2000,
+        download=1,
     params:
         configuration=STORED,
         settings=settings("corpus.embedded", "seed"),
@@ -59,6 +62,7 @@ rule evaluation_cells:
         ENVIRONMENT
     resources:
         mem_mb=2000,
+        download=1,
     params:
         configuration=STORED,
         settings=settings("corpus.embedded", "seed"),

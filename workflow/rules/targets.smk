@@ -13,6 +13,7 @@ localrules:
     umap,
     kernel_benchmark,
     throughput_benchmark,
+    training_benchmark,
     tables,
     figures,
 
@@ -84,6 +85,11 @@ rule throughput_benchmark:
     input:
         f"{RESULTS}/tables/training_cost.csv",
         f"{RESULTS}/figures/gpu_hours.png",
+
+
+rule training_benchmark:
+    input:
+        f"{RESULTS}/tables/training_speed.csv",
 
 
 rule tables:

@@ -15,6 +15,7 @@ rule gene_statistics:
         ENVIRONMENT
     resources:
         mem_mb=2000,
+        download=downloads_in_turns,
     params:
         configuration=STORED,
         settings=settings("tokens.target_sum"),
@@ -58,6 +59,7 @@ rule training_tokens:
         ENVIRONMENT
     resources:
         mem_mb=2000,
+        download=downloads_in_turns,
     params:
         configuration=STORED,
         settings=settings("tokens.target_sum", "tokens.shard_cells", "maximum_length"),

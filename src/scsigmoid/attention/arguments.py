@@ -6,11 +6,25 @@ done only when the caller asks (``check=True``).
 """
 
 from itertools import pairwise
+from numbers import Integral, Real
 
 import torch
 from torch import Tensor
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
+
+
+def check_tensor(name: str, value: object) -> None:
+    """Refuse what is no dense tensor.
+
+    Raises:
+        TypeError: naming the argument.
+    """
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name}: must be a tensor, is {type(value).__name__}")
+    if value.layout != torch.strided or value.is_nested:
+        kind = "nested" if value.is_nested else str(value.layout).removeprefix("torch.")
+        raise TypeError(f"{name}: must be a dense tensor, is a {kind} one")
 
 
 def check_tensors(q: Tensor, k: Tensor, v: Tensor, *, dimensions: int) -> None:
@@ -21,11 +35,12 @@ def check_tensors(q: Tensor, k: Tensor, v: Tensor, *, dimensions: int) -> None:
         dimensions: number of dimensions.
 
     Raises:
-        TypeError: for a wrong or differing dtype.
+        TypeError: for what is no dense tensor, and for a wrong or differing dtype.
         ValueError: for a wrong shape or device; the message names the argument.
     """
     layout = "(tokens, heads, dim)" if dimensions == 3 else "(sequences, length, heads, dim)"
     for name, tensor in (("q", q), ("k", k), ("v", v)):
+        check_tensor(name, tensor)
         if tensor.dim() != dimensions:
             raise ValueError(f"{name}: must have shape {layout}, has {tuple(tensor.shape)}")
         if tensor.dtype not in DTYPES:
@@ -39,6 +54,8 @@ def check_tensors(q: Tensor, k: Tensor, v: Tensor, *, dimensions: int) -> None:
                 f"{name}: heads and dim {tuple(tensor.shape[-2:])} differ from q's "
                 f"{tuple(q.shape[-2:])}"
             )
+    if q.shape[-1] == 0:
+        raise ValueError("q: its last dimension, dim, is 0")
     if v.shape != k.shape:
         raise ValueError(f"v: shape {tuple(v.shape)} differs from k's {tuple(k.shape)}")
     if dimensions == 4 and k.shape[0] != q.shape[0]:
@@ -47,6 +64,7 @@ def check_tensors(q: Tensor, k: Tensor, v: Tensor, *, dimensions: int) -> None:
 
 def check_boundaries(name: str, cu_seqlens: Tensor, like: Tensor) -> None:
     """Check type, shape and device of cumulative lengths, (sequences + 1,) int32."""
+    check_tensor(name, cu_seqlens)
     if cu_seqlens.dim() != 1 or cu_seqlens.shape[0] < 1:
         raise ValueError(f"{name}: must have shape (sequences + 1,), has {tuple(cu_seqlens.shape)}")
     if cu_seqlens.dtype != torch.int32:
@@ -57,6 +75,8 @@ def check_boundaries(name: str, cu_seqlens: Tensor, like: Tensor) -> None:
 
 def check_longest(name: str, longest: int) -> None:
     """Check a maximum length."""
+    if not isinstance(longest, (int, torch.SymInt, Integral)):
+        raise TypeError(f"{name}: must be a whole number, is {type(longest).__name__}")
     if longest < 0:
         raise ValueError(f"{name}: must not be negative, is {longest}")
 
@@ -91,9 +111,20 @@ def check_lengths(name: str, lengths: Tensor, capacity: int) -> None:
         raise ValueError(f"{name}: must lie between 0 and {capacity}, has {wrong}")
 
 
+def as_number(name: str, value: object) -> float:
+    """A number as a float.
+
+    Raises:
+        TypeError: for anything else; names the argument.
+    """
+    if not isinstance(value, (int, float, torch.SymInt, torch.SymFloat, Real)):
+        raise TypeError(f"{name}: must be a number, is {type(value).__name__}")
+    return float(value)
+
+
 def resolve_scale(scale: float | None, dimension: int) -> float:
     """The factor of the scores: 1 / sqrt(dim) by default."""
-    return float(dimension) ** -0.5 if scale is None else float(scale)
+    return float(dimension) ** -0.5 if scale is None else as_number("scale", scale)
 
 
 def under_autocast(*tensors: Tensor) -> tuple[Tensor, ...]:

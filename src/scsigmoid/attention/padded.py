@@ -8,6 +8,7 @@ from torch import Tensor
 from scsigmoid.attention import ops
 from scsigmoid.attention.arguments import (
     check_lengths,
+    check_tensor,
     check_tensors,
     resolve_scale,
     under_autocast,
@@ -17,6 +18,7 @@ from scsigmoid.attention.sigmoid import per_sequence
 
 
 def _check_lengths(name: str, lengths: Tensor, like: Tensor, capacity: int, values: bool) -> None:
+    check_tensor(name, lengths)
     if lengths.shape != (like.shape[0],):
         raise ValueError(f"{name}: must have shape ({like.shape[0]},), has {tuple(lengths.shape)}")
     if lengths.dtype not in (torch.int32, torch.int64):

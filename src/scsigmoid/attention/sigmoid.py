@@ -7,9 +7,11 @@ from torch import Tensor
 
 from scsigmoid.attention import ops
 from scsigmoid.attention.arguments import (
+    as_number,
     check_boundaries,
     check_cumulative,
     check_longest,
+    check_tensor,
     check_tensors,
     resolve_scale,
     under_autocast,
@@ -18,11 +20,15 @@ from scsigmoid.attention.backends import choose_backend, hopper_misfit
 
 
 def per_sequence(bias: float | Tensor | None, sequences: int, like: Tensor) -> Tensor | None:
-    """The bias as a float32 tensor (sequences,); None stays None."""
+    """The bias as a tensor (sequences,), float32 or, where ``like`` is, float64."""
     if bias is None:
         return None
     if not isinstance(bias, Tensor):
-        return torch.full((sequences,), float(bias), dtype=torch.float32, device=like.device)
+        value = as_number("bias", bias)
+        return torch.full((sequences,), value, dtype=torch.float32, device=like.device)
+    check_tensor("bias", bias)
+    if bias.is_complex():
+        raise TypeError(f"bias: dtype {bias.dtype} is not a real one")
     if bias.shape not in ((), (sequences,)):
         raise ValueError(f"bias: must be a number or have shape ({sequences},), has {bias.shape}")
     if bias.device != like.device:

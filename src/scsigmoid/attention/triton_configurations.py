@@ -36,10 +36,6 @@ class Configuration:
     tail_last: bool = False
 
 
-#: Shared memory of a program in bytes: Ada and other GPUs with little of it; Hopper and Blackwell.
-SMALL_SHARED_MEMORY = 101_376
-LARGE_SHARED_MEMORY = 232_448
-
 #: Blocks are tiny in Triton's interpreter, so that small tests have whole, last and empty ones.
 INTERPRETED = Configuration(16, 16, 4, 1)
 

@@ -7,10 +7,13 @@ the process that times finds it there; every choice is still made by that proces
 
 import contextlib
 import functools
+import importlib
 import multiprocessing
 import os
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 
@@ -49,25 +52,58 @@ def compile_ahead(
     dtype: torch.dtype,
 ) -> None:
     """Compile the kernels for whose compilation it is worth starting processes."""
-    ordered = jobs(cases, providers)
-    processes = min(len(ordered), os.cpu_count() or 1, MOST_PROCESSES)
+    ordered = [(index, case, device, dtype) for index, case in jobs(cases, providers)]
+    in_processes(compile_one, ordered, os.cpu_count() or 1, "kernels")
+
+
+def in_processes(
+    work: Callable[..., None], ordered: Sequence[tuple[Any, ...]], cores: int, what: str
+) -> None:
+    """Compile side by side, for ``MOST_SECONDS`` at most; nothing where one process would do.
+
+    Args:
+        work: compiles one thing.
+        ordered: its arguments, the longest work first.
+        cores: processes at a time.
+        what: is compiled, in the plural.
+    """
+    processes = min(len(ordered), cores, MOST_PROCESSES)
     if processes < 2:
         return
-    # All must look in one place; torch's compiler would change it halfway.
-    import triton
-
-    os.environ.setdefault("TRITON_CACHE_DIR", triton.knobs.cache.dir)
+    share_compiled_kernels()
     end = time.monotonic() + MOST_SECONDS
     # Leaving the block ends the processes, also one that hangs.
-    with multiprocessing.get_context("spawn").Pool(processes) as pool:
-        running = [
-            pool.apply_async(compile_one, (index, case, device, dtype)) for index, case in ordered
-        ]
+    begin = (importlib.import_module, (first_with_torch(),))
+    with multiprocessing.get_context("spawn").Pool(processes, *begin) as pool:
+        running = [pool.apply_async(work, arguments) for arguments in ordered]
         for one in running:
             one.wait(max(0.0, end - time.monotonic()))
         unfinished = sum(not one.ready() for one in running)
     if unfinished:
-        log(f"{unfinished} of {len(ordered)} kernels were not compiled in {MOST_SECONDS:g} s")
+        log(f"{unfinished} of {len(ordered)} {what} were not compiled in {MOST_SECONDS:g} s")
+
+
+def first_with_torch() -> str:
+    """The module that other processes must import first, to find in torch's cache what is meant.
+
+    The keys of that cache hold constants of torch by the name of the module that they are found in,
+    which is the first one of ``sys.modules`` that imports torch.  That of somebody else's program
+    may not be one that can be imported.
+    """
+    modules = list(sys.modules.items())
+    first = next(
+        name
+        for name, module in modules
+        if name != "__main__" and getattr(module, "torch", None) is torch
+    )
+    return first if first.partition(".")[0] in ("scsigmoid", "torch") else "torch"
+
+
+def share_compiled_kernels() -> None:
+    """Have all processes look in one place; torch's compiler would change it halfway."""
+    import triton
+
+    os.environ.setdefault("TRITON_CACHE_DIR", triton.knobs.cache.dir)
 
 
 def bound_choices() -> None:
@@ -91,17 +127,23 @@ def run_once(call: Callable[[], object], quantiles: object) -> list[float]:
     return [0.0] * 3
 
 
-def compile_one(index: int, case: Case, device: torch.device, dtype: torch.dtype) -> None:
-    """Run one kernel once at one shape, with every configuration that it may choose."""
-    provider = PROVIDERS[index]
-    if provider.chooses:
-        choose_by(run_once)
-    # What fails here fails again where it is noted, and what is said here is said again there.
+@contextlib.contextmanager
+def unheard() -> Iterator[None]:
+    """What fails here fails again where it is noted, and what is said here is said again there."""
     with (
         contextlib.suppress(Exception),
         open(os.devnull, "w", encoding="utf-8") as nowhere,
         contextlib.redirect_stderr(nowhere),
     ):
+        yield
+
+
+def compile_one(index: int, case: Case, device: torch.device, dtype: torch.dtype) -> None:
+    """Run one kernel once at one shape, with every configuration that it may choose."""
+    provider = PROVIDERS[index]
+    if provider.chooses:
+        choose_by(run_once)
+    with unheard():
         inputs = Inputs(case, device, dtype)
         q, k, v, gradient = inputs.in_layout(provider.layout)
         output = provider.prepare(inputs)(q, k, v)

@@ -119,6 +119,105 @@ class ThroughputRow:
     note: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class TrainingRow:
+    """A row of ``training.csv``: the encoder at one context with one attention kernel and layout.
+
+    Attributes:
+        kernel: name of the attention kernel.
+        cells_per_step: cells of one step.
+        tokens_per_step: valid tokens of a step, mean.
+        padding: share of the tokens that the model computes which are padding.
+        milliseconds: median time of a step, with ``milliseconds_low`` and ``_high``; NaN where
+            ``note`` says why there is none.
+        cells_per_second: from that.
+        tokens_per_second: valid tokens over time, median of the turns.
+        mfu: counted work on valid tokens over what the GPU could have done at its peak, likewise;
+            NaN where the peak is unknown.
+        peak_memory_gb: most memory of a step with weights, gradients and optimiser of this model
+            alone, in 10^9 bytes; NaN on a CPU.
+        graphs: graphs that were compiled before the first turn; models of other contexts may have
+            left theirs.
+        recompiled: graphs that were compiled during the turns.
+        loss: of the first step, nats; all models begin with the same weights and cells.
+        relative_error: of the gradient of one layer, against plain PyTorch in float32.
+        turns: number of readings.
+        readings: milliseconds a step of each turn, separated by spaces.  All kernels of a context
+            share the turns, and in a turn the cells.
+    """
+
+    size: str
+    parameters: int
+    context: int
+    attention: str
+    kernel: str
+    layout: str
+    device: str
+    cells_per_step: int
+    tokens_per_step: float
+    padding: float
+    milliseconds: float
+    milliseconds_low: float
+    milliseconds_high: float
+    cells_per_second: float
+    cells_per_second_low: float
+    cells_per_second_high: float
+    tokens_per_second: float
+    mfu: float
+    peak_memory_gb: float
+    graphs: int
+    recompiled: int
+    loss: float
+    relative_error: float
+    turns: int
+    note: str
+    readings: str
+
+    def over(self, other: "TrainingRow") -> list[float]:
+        """This one's rate over another's of the same context, in each turn."""
+        own, theirs = (
+            [float(reading) for reading in row.readings.split()] for row in (self, other)
+        )
+        return [slow / fast for fast, slow in zip(own, theirs, strict=False)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScalingRow:
+    """A row of ``scaling.csv``: the training loop on so many processes of one machine.
+
+    Attributes:
+        steps: steps of the run; its first ones are left out of everything below.
+        cells_per_second: of all processes, median over the journal's rows, with its interval.
+        efficiency: that rate over ``processes`` times one process's, median over the steps that
+            both logged, with its interval; NaN without a run of one process.
+        mfu: median; NaN where the peak is unknown.
+        data_wait: median share of the time that the first process waited for batches.
+        packing_efficiency: median share of the micro-batches' room that held tokens.
+        peak_memory_gb: most memory of the first process, in 10^9 bytes.
+        readings: number of the journal's rows.
+    """
+
+    processes: int
+    model: str
+    context: int
+    parameters: int
+    device: str
+    backend: str
+    global_batch: int
+    steps: int
+    cells_per_second: float
+    cells_per_second_low: float
+    cells_per_second_high: float
+    efficiency: float
+    efficiency_low: float
+    efficiency_high: float
+    mfu: float
+    data_wait: float
+    packing_efficiency: float
+    peak_memory_gb: float
+    readings: int
+
+
 def write_rows(path: str | Path, kind: type, rows: Sequence[Any]) -> None:
     """Write dataclass instances as CSV, atomically; floats keep every bit.
 

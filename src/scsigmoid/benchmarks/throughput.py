@@ -8,32 +8,36 @@ ones.
 import gc
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import cycle, islice
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from scsigmoid.attention import choose_backend
+from scsigmoid.benchmarks.compiling_steps import compile_steps_ahead
 from scsigmoid.benchmarks.intervals import mean_interval
 from scsigmoid.benchmarks.machine import machine_facts
 from scsigmoid.benchmarks.rows import ThroughputRow, write_rows
+from scsigmoid.benchmarks.simulated_batches import simulated_batches
+from scsigmoid.benchmarks.stopwatch import Stopwatch
 from scsigmoid.config.schema import Architecture, Size, ThroughputBenchmark, Training
 from scsigmoid.files import write_json
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.model.parameters import count_parameters
 from scsigmoid.model.sizes import EncoderSettings
-from scsigmoid.progress import track
+from scsigmoid.progress import log, track
 from scsigmoid.seeds import derive
-from scsigmoid.tokens.vocabulary import SPECIAL
-from scsigmoid.training.batches import Batch, Masking, pack_genes
-from scsigmoid.training.devices import device_name, resolve_device, synchronise
+from scsigmoid.training.batches import Batch
+from scsigmoid.training.devices import device_name, resolve_device
 from scsigmoid.training.step import Trainer
 
 ATTENTIONS = ("sigmoid", "softmax")
 CPU_NOTE = "CPU, tiny shapes: hours of this CPU, not GPU-hours; not comparable with the paper"
 # Steps before the first reading: compilation, the allocator and the clocks settle.
 WARM_STEPS = {"cuda": 10, "cpu": 2}
+# More than these are not made; a run of more steps meets them again.
+MOST_BATCHES = 256
 
 
 def run_throughput_benchmark(
@@ -48,7 +52,8 @@ def run_throughput_benchmark(
 ) -> None:
     """Time training steps and project them to a corpus.
 
-    What does not fit in memory gets a row whose note says so.
+    What does not fit in memory gets a row whose note says so.  The table is written anew after each
+    row, so a run that is stopped leaves what it has measured.
 
     Args:
         settings: what is timed, and how long.
@@ -80,25 +85,38 @@ def run_throughput_benchmark(
     if place.type == "cuda":
         # One graph for each size and attention; the contexts share it.
         torch._dynamo.config.recompile_limit = max(8, len(encoders))
+        log("compiling training steps")
+        compile_steps_ahead([each for _, each in encoders], settings, training, seed, place)
+    batches = {
+        context: prepared(settings, context, training, seed, place) for context in settings.contexts
+    }
+    write_json(output_json, machine_facts(place, "scsigmoid benchmark-throughput"))
     for name, encoder in track(encoders, label="training throughput"):
+        begin = time.perf_counter()
         try:
-            readings = steps_per_second(encoder, settings, training, seed, place)
+            readings = steps_per_second(
+                encoder, batches[encoder.context], settings, training, seed, place
+            )
             note = CPU_NOTE if place.type == "cpu" else ""
         except RuntimeError as error:
             if not out_of_memory(error):
                 raise
             readings, note = [], "does not fit in memory"
         rows.append(row_of(name, encoder, settings, place, readings, note))
+        write_rows(output_csv, ThroughputRow, rows)
+        log(
+            f"{name}, {encoder.attention}, context {encoder.context}: "
+            f"{rows[-1].cells_per_second:.4g} cells/s; {time.perf_counter() - begin:.0f} s in all"
+        )
         # The next model needs the memory.
         gc.collect()
         if place.type == "cuda":
             torch.cuda.empty_cache()
-    write_rows(output_csv, ThroughputRow, rows)
-    write_json(output_json, machine_facts(place, "scsigmoid benchmark-throughput"))
 
 
 def steps_per_second(
     encoder: EncoderSettings,
+    batches: Sequence[Batch],
     settings: ThroughputBenchmark,
     training: Training,
     seed: int,
@@ -106,53 +124,30 @@ def steps_per_second(
 ) -> list[float]:
     """Readings of the rate: one per ``read_every`` steps.
 
-    The batches of a reading are made before it: the benchmark times training, not the preparation
-    of data.
+    The batches are made before, and taken again and again where there are more steps: the benchmark
+    times training, not the preparation of data.
     """
     # Which weights they are does not change the time; drawing them in place saves it.
     torch.manual_seed(derive(seed, "weights"))
     with device:
         model = Encoder(encoder)
     trainer = Trainer(model, training, seed, device)
-    batches = simulated_batches(settings, encoder.context, training, seed)
-    step = 0
-
-    def take(count: int) -> float:
-        nonlocal step
-        prepared = [next(batches) for _ in range(count)]
-        synchronise(device)
-        begin = time.perf_counter()
-        for batch in prepared:
-            step += 1
-            trainer.step(step, [batch])
-        synchronise(device)
-        return count / (time.perf_counter() - begin)
-
-    take(WARM_STEPS[device.type])
-    return [take(settings.read_every) for _ in range(max(1, settings.steps // settings.read_every))]
+    watch, warm = Stopwatch(device), WARM_STEPS[device.type]
+    count = max(1, settings.steps // settings.read_every) * settings.read_every
+    for step, batch in zip(range(1, warm + count + 1), cycle(batches), strict=False):
+        trainer.step(step, [batch])
+        if step >= warm and (step - warm) % settings.read_every == 0:
+            watch.mark()
+    return [settings.read_every / seconds for seconds in watch.seconds()]
 
 
-def simulated_batches(
-    settings: ThroughputBenchmark, context: int, training: Training, seed: int
-) -> Iterator[Batch]:
-    """Endless batches of random genes with log-normal lengths, cut at the context."""
-    generator = np.random.default_rng(derive(seed, "throughput", context))
-    step = 0
-    while True:
-        step += 1
-        drawn = generator.lognormal(
-            math.log(settings.median_length), settings.sigma_length, settings.cells_per_gpu
-        )
-        lengths = np.clip(np.rint(drawn), 1, context - 1).astype(np.int64)
-        genes = generator.integers(len(SPECIAL), settings.vocabulary, lengths.sum())
-        masking = Masking(
-            seed=derive(seed, "masks"),
-            draw=step,
-            fraction=training.mask_fraction,
-            replacement=training.mask_replacement,
-            vocabulary_size=settings.vocabulary,
-        )
-        yield pack_genes(genes, lengths, np.arange(settings.cells_per_gpu), masking)
+def prepared(
+    settings: ThroughputBenchmark, context: int, training: Training, seed: int, device: torch.device
+) -> list[Batch]:
+    """Batches of a context; for a GPU in page-locked memory, as training's loader leaves them."""
+    wanted = min(MOST_BATCHES, WARM_STEPS[device.type] + settings.steps)
+    batches = islice(simulated_batches(settings, context, training, seed), wanted)
+    return [batch.pinned() if device.type == "cuda" else batch for batch in batches]
 
 
 def row_of(

@@ -45,6 +45,15 @@ def expand(entries: Sequence[LocalFiles]) -> list[LocalFile]:
             )
         held_out = understood(f"corpus.local.{index}.held_out", entry.held_out)
         for path in paths:
+            if path.is_dir():
+                raise UserError(
+                    f"corpus.local.{index}.files: {path}: a folder; name its files, as "
+                    f"{path / '*.h5ad'}"
+                )
+            if not path.exists():
+                raise UserError(
+                    f"corpus.local.{index}.files: {path}: a link that leads nowhere; correct it"
+                )
             absolute = path.resolve()
             if absolute in found:
                 other = found[absolute]

@@ -5,10 +5,12 @@ folder.
 """
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 from scsigmoid.config.check import model_training
 from scsigmoid.config.schema import Config
+from scsigmoid.config.words import nearest
 from scsigmoid.errors import UserError
 
 # What titles and labels are made of.
@@ -18,6 +20,7 @@ SCIB_METRICS = (
 )  # fmt: skip
 KERNEL = ("benchmarks/kernel.csv", "benchmarks/kernel.json")
 THROUGHPUT = ("benchmarks/throughput.csv", "benchmarks/throughput.json")
+TRAINING = ("benchmarks/training.csv", "benchmarks/training.json")
 
 
 class Plan:
@@ -50,6 +53,7 @@ class Plan:
             "kernel_speed",
             "kernel_ratios",
             "training_cost",
+            "training_speed",
         ]
 
     @property
@@ -70,7 +74,7 @@ class Plan:
         """Files below the results folder that a table is made from."""
         if name.startswith("mmd_"):
             return [f"metrics/mmd/{name.removeprefix('mmd_')}.csv"]
-        return {
+        inputs = {
             "model_architecture": ["tokens/vocabulary.parquet"],
             "hyperparameters": [],
             "evaluation_datasets": self.dataset_facts(),
@@ -79,7 +83,9 @@ class Plan:
             "kernel_speed": list(KERNEL),
             "kernel_ratios": list(KERNEL),
             "training_cost": list(THROUGHPUT),
-        }[name]
+            "training_speed": list(TRAINING),
+        }
+        return named("table", name, inputs)
 
     def figure_inputs(self, name: str) -> list[str]:
         """Files below the results folder that a figure is drawn from."""
@@ -92,7 +98,7 @@ class Plan:
                 ),
                 f"corpus/evaluation/{dataset}.json",
             ]
-        return {
+        inputs = {
             "sequence_lengths": ["tokens/lengths.parquet", "corpus/manifest.csv"],
             "tflops": list(KERNEL),
             "latency": list(KERNEL),
@@ -107,7 +113,8 @@ class Plan:
                 *(f"training/{model}/journal.csv" for model in self.stress_models),
                 "corpus/manifest.csv",
             ],
-        }[name]
+        }
+        return named("figure", name, inputs)
 
     def claim_inputs(self) -> list[str]:
         """Files below the results folder that the claims are checked against."""
@@ -218,3 +225,14 @@ class Plan:
                 raise UserError(f"{key}: no such setting")
             value = value[part]
         return value
+
+
+def named(kind: str, name: str, inputs: Mapping[str, list[str]]) -> list[str]:
+    """The inputs of a table or figure.
+
+    Raises:
+        UserError: if there is none of this name.
+    """
+    if name not in inputs:
+        raise UserError(f"{kind} {name}: no such {kind}{nearest(name, inputs)}")
+    return inputs[name]

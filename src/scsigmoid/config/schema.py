@@ -5,7 +5,20 @@ paper's sections and tables are named where a value comes from them.
 """
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
+
+from scsigmoid.config.limits import (
+    AnyNumber,
+    Count,
+    CountOrZero,
+    Form,
+    Limits,
+    NotNegative,
+    Positive,
+    Several,
+    Share,
+    Text,
+)
 
 Attention = Literal["sigmoid", "softmax"]
 Backend = Literal["auto", "reference", "triton", "hopper", "flex", "sdpa"]
@@ -14,6 +27,11 @@ Pooling = Literal["mean", "cls"]
 Metric = Literal[
     "silhouette_label", "leiden_nmi", "leiden_ari", "kmeans_nmi", "kmeans_ari", "clisi"
 ]
+# They become names of files.
+Name = Annotated[
+    str, Form(r"[a-z0-9][a-z0-9_]{0,79}", "a name of at most 80 lower-case letters, digits and '_'")
+]
+Colour = Annotated[str, Form(r"#[0-9A-Fa-f]{6}", "a colour as '#0072B2'")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,10 +47,10 @@ class LocalFiles:
         name: name of the evaluation dataset; the file's stem where none is given.
     """
 
-    files: str
-    label: str = "cell_type"
+    files: Text
+    label: Text = "cell_type"
     held_out: bool | float | str = False
-    name: str | None = None
+    name: Text | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,14 +68,14 @@ class EmbeddedCorpus:
         donors: donors per dataset.
     """
 
-    training_cells: int
-    training_files: int
-    evaluation_cells: int
-    genes: int
-    programmes: int
-    regulators: int
-    median_length: int
-    donors: int
+    training_cells: Count
+    training_files: Count
+    evaluation_cells: Count
+    genes: Count
+    programmes: Count
+    regulators: Count
+    median_length: Count
+    donors: Count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,13 +95,13 @@ class Download:
         longest_pause: seconds between two tries at most, whatever the server asks for.
     """
 
-    folder: str | None
+    folder: Text | None
     keep_files: bool
-    disk_cap_gb: float | None
-    connections: int
-    attempts: int
-    timeout: float
-    longest_pause: float
+    disk_cap_gb: Positive | None
+    connections: Annotated[int, Limits(least=1, most=64)]
+    attempts: Count
+    timeout: Positive
+    longest_pause: NotNegative
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +112,7 @@ class Corpus:
         source: ``embedded`` (ships with the project, offline), ``local`` (own files),
             ``cellxgene`` (Discover) or ``census`` (a release of the CELLxGENE Census; evaluation
             datasets still come from Discover).
-        parts: number of jobs that the training files are spread over.
+        parts: number of jobs that the training files are spread over; they have five digits.
         snapshot: CELLxGENE's state as of this date (the paper: 2024-06-11).
         census_version: name of the Census release, e.g. ``2024-07-01``.
         organisms: training files hold no other organism.
@@ -113,18 +131,20 @@ class Corpus:
     """
 
     source: Literal["embedded", "local", "cellxgene", "census"]
-    parts: int
+    parts: Annotated[int, Limits(least=1, most=100_000)]
     snapshot: str
-    census_version: str
-    organisms: list[str]
-    assays: list[str] | None
-    leave_out: list[str]
-    manifest: str | None
-    api: str
-    hosts: list[str]
-    maximum_file_gb: float | None
-    maximum_cells: int | None
-    maximum_gb: float | None
+    census_version: Annotated[
+        str, Form(r"[A-Za-z0-9-]{1,40}", "the name of a release as 2024-07-01")
+    ]
+    organisms: Several[Text]
+    assays: Several[Text] | None
+    leave_out: AnyNumber[str]
+    manifest: Text | None
+    api: Text
+    hosts: Several[Annotated[str, Form(r"[a-z0-9.-]+|::1", "the name of a host, without https://")]]
+    maximum_file_gb: Positive | None
+    maximum_cells: Count | None
+    maximum_gb: Positive | None
     download: Download
     local: list[LocalFiles]
     embedded: EmbeddedCorpus
@@ -141,9 +161,9 @@ class Dataset:
         description: one sentence.
     """
 
-    title: str
+    title: Annotated[str, Form(r"\s*\S[\s\S]*", "a title")]
     id: str | None = None
-    label: str = "cell_type"
+    label: Text = "cell_type"
     description: str = ""
 
 
@@ -157,9 +177,9 @@ class Tokens:
         shard_cells: cells per file of the token store.
     """
 
-    target_sum: float
-    minimum_cells: int
-    shard_cells: int
+    target_sum: Positive
+    minimum_cells: Count
+    shard_cells: Count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,10 +193,10 @@ class Size:
         feed_forward: width of the feed-forward layer.
     """
 
-    layers: int
-    hidden: int
-    heads: int
-    feed_forward: int
+    layers: Count
+    hidden: Count
+    heads: Count
+    feed_forward: Count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,9 +204,9 @@ class Architecture:
     """What all models share (tab:model_arch)."""
 
     size: str
-    dropout: float
-    layer_norm_epsilon: float
-    initializer_range: float
+    dropout: Annotated[float, Limits(least=0, below=1)]
+    layer_norm_epsilon: Positive
+    initializer_range: Positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,22 +234,22 @@ class Training:
         deterministic: the same bits on a GPU each time, at some cost; a CPU's always are.
     """
 
-    steps: int
-    global_batch: int
-    micro_batch_tokens: int
-    learning_rate: float
-    warmup_steps: int
-    weight_decay: float
-    betas: list[float]
-    epsilon: float
-    clipping: float | None
-    mask_fraction: float
+    steps: Count
+    global_batch: Count
+    micro_batch_tokens: Count
+    learning_rate: Positive
+    warmup_steps: CountOrZero
+    weight_decay: NotNegative
+    betas: list[Annotated[float, Limits(least=0, below=1)]]
+    epsilon: Positive
+    clipping: Positive | None
+    mask_fraction: Share
     mask_replacement: Literal["mask", "bert"]
-    log_every: int
-    checkpoint_every: int
-    keep_checkpoints: int
-    threads: int
-    workers: int
+    log_every: Count
+    checkpoint_every: Count
+    keep_checkpoints: Count
+    threads: Annotated[int, Limits(least=1, most=1024)]
+    workers: Annotated[int, Limits(least=0, most=1024)]
     deterministic: bool
 
 
@@ -246,10 +266,10 @@ class Model:
     """
 
     attention: Attention
-    context: int
+    context: Annotated[int, Limits(least=8)]
     stress: bool = False
     backend: Backend = "auto"
-    training: dict[str, float | int | str | list[float] | None] = field(default_factory=dict)
+    training: dict[str, bool | float | int | str | list[float] | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,17 +277,17 @@ class Embeddings:
     """How a cell's embedding is read from a model: mean over gene tokens, or the [CLS] token."""
 
     pooling: Pooling
-    batch_tokens: int
+    batch_tokens: Count
 
 
 @dataclass(frozen=True, kw_only=True)
 class ValidationLoss:
     """Monte-Carlo validation loss (appendix, "Validation Loss")."""
 
-    trials: int
-    mask_fraction: float
-    confidence: float
-    batch_tokens: int
+    trials: Count
+    mask_fraction: Share
+    confidence: Share
+    batch_tokens: Count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -282,10 +302,10 @@ class Scib:
         controls: what a score is compared with.
     """
 
-    metrics: list[Metric]
-    neighbours: int
-    variance: float
-    controls: list[Literal["random", "pca_log_counts"]]
+    metrics: Several[Metric]
+    neighbours: Annotated[int, Limits(least=2)]
+    variance: Share
+    controls: AnyNumber[Literal["random", "pca_log_counts"]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -295,29 +315,29 @@ class Mmd:
     Attributes:
         datasets: evaluation datasets; ``null`` means Heart OFT, or every dataset where it is not
             among them.
-        resamples: bootstrap resamples of each pair.
+        resamples: bootstrap resamples of each pair; all are held in memory.
         confidence: of the percentile interval.
         estimator: ``unbiased`` or ``biased``: which one tables and claims print; both are computed.
         minimum_cells: smaller cell types are left out, by name.
         block_cells: rows of the kernel matrix computed at once.
     """
 
-    datasets: list[str] | None
-    resamples: int
-    confidence: float
+    datasets: AnyNumber[str] | None
+    resamples: Annotated[int, Limits(least=1, most=100_000)]
+    confidence: Share
     estimator: Literal["unbiased", "biased"]
-    minimum_cells: int
-    block_cells: int
+    minimum_cells: Annotated[int, Limits(least=2)]
+    block_cells: Count
 
 
 @dataclass(frozen=True, kw_only=True)
 class Umap:
     """UMAP (appendix, "UMAP Visualization"); ``datasets`` as for the MMD."""
 
-    datasets: list[str] | None
-    neighbours: int
-    minimum_distance: float
-    variance: float
+    datasets: AnyNumber[str] | None
+    neighbours: Annotated[int, Limits(least=2)]
+    minimum_distance: Annotated[float, Limits(least=0, most=1)]
+    variance: Share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -358,19 +378,19 @@ class KernelBenchmark:
         confidence: of the intervals.
     """
 
-    tokens: int
-    hidden: int
-    head_dimensions: list[int]
-    lengths: list[int]
-    padding: list[float]
+    tokens: Count
+    hidden: Count
+    head_dimensions: Several[Count]
+    lengths: Several[Count]
+    padding: Several[Annotated[float, Limits(least=0, below=1)]]
     jagged: bool
-    median_length: int
-    sigma_length: float
-    providers: list[str] | None = None
-    iterations: int
-    seconds: float
-    warmup_ms: int
-    confidence: float
+    median_length: Count
+    sigma_length: Positive
+    providers: Several[Text] | None = None
+    iterations: Count
+    seconds: Positive
+    warmup_ms: CountOrZero
+    confidence: Share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -381,7 +401,7 @@ class ThroughputBenchmark:
         sizes: names of ``sizes``.
         contexts: context lengths.
         cells_per_gpu: cells per step and GPU.
-        vocabulary: rows of the embedding.
+        vocabulary: rows of the embedding: special tokens and genes.
         steps: steps of each run.
         read_every: steps between readings of the throughput.
         projected_cells: cells that GPU-hours are projected to.
@@ -390,16 +410,47 @@ class ThroughputBenchmark:
         confidence: of the intervals.
     """
 
-    sizes: list[str]
-    contexts: list[int]
-    cells_per_gpu: int
-    vocabulary: int
-    steps: int
-    read_every: int
-    projected_cells: float
-    median_length: int
-    sigma_length: float
-    confidence: float
+    sizes: Several[str]
+    contexts: Several[Annotated[int, Limits(least=8)]]
+    cells_per_gpu: Count
+    vocabulary: Annotated[int, Limits(least=8)]
+    steps: Count
+    read_every: Count
+    projected_cells: Positive
+    median_length: Count
+    sigma_length: Positive
+    confidence: Share
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingBenchmark:
+    """The training benchmark: one encoder trained with several attention kernels, side by side.
+
+    Attributes:
+        size: name of the encoder's entry in ``sizes``.
+        contexts: context lengths.
+        cells_per_gpu: cells of a step.
+        vocabulary: rows of the embedding: special tokens and genes.
+        kernels: names of the kernels; all where None.
+        steps: steps of a turn that are timed.
+        turns: most turns, each of which times every kernel.
+        seconds: longest time for the turns of a context.
+        median_length: median of the log-normal distribution of the cells' lengths.
+        sigma_length: its sigma.
+        confidence: of the intervals.
+    """
+
+    size: str
+    contexts: Several[Annotated[int, Limits(least=8)]]
+    cells_per_gpu: Annotated[int, Limits(least=2)]
+    vocabulary: Annotated[int, Limits(least=8)]
+    kernels: Several[Text] | None
+    steps: Count
+    turns: Count
+    seconds: Positive
+    median_length: Count
+    sigma_length: Positive
+    confidence: Share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -408,6 +459,7 @@ class Benchmarks:
 
     kernel: KernelBenchmark
     throughput: ThroughputBenchmark
+    training: TrainingBenchmark
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -420,9 +472,9 @@ class Figures:
         softmax_colour: colour of softmax attention.
     """
 
-    dpi: int
-    sigmoid_colour: str
-    softmax_colour: str
+    dpi: Annotated[int, Limits(least=50, most=1200)]
+    sigmoid_colour: Colour
+    softmax_colour: Colour
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -439,18 +491,21 @@ class Config:
     """
 
     preset: str
-    results: str | None
+    results: (
+        Annotated[str, Form(r"[^\x00-\x20\x7f{}][^\x00-\x1f\x7f{}]*", "a folder, without braces")]
+        | None
+    )
     seed: int
     device: Device
-    gpus: int
-    nodes: int
+    gpus: Annotated[int, Limits(least=1, most=64)]
+    nodes: Annotated[int, Limits(least=1, most=10_000)]
     corpus: Corpus
-    datasets: dict[str, Dataset]
+    datasets: dict[Name, Dataset]
     tokens: Tokens
     sizes: dict[str, Size]
     architecture: Architecture
     training: Training
-    models: dict[str, Model]
+    models: dict[Name, Model]
     evaluation: Evaluation
     benchmarks: Benchmarks
     figures: Figures

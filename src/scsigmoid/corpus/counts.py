@@ -1,6 +1,7 @@
 """Raw counts in an h5ad file: which matrix holds them, and how they are read in blocks of rows."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,9 @@ class Matrix:
             stored: the HDF5 group (sparse) or dataset (dense).
             path: the file, for messages.
             name: the matrix, for messages.
+
+        Raises:
+            UserError: if it is no matrix of numbers.
         """
         self.path, self.name = path, name
         self._stored = stored
@@ -38,8 +42,19 @@ class Matrix:
         self.kind = encoding.removesuffix("_matrix") if encoding != "array" else "dense"
         if self.kind not in ("dense", "csr", "csc"):
             raise UserError(f"{path}: {name} is stored as {encoding!r}; write it as CSR")
-        shape = stored.shape if self.kind == "dense" else stored.attrs["shape"]
-        self.shape: tuple[int, int] = (int(shape[0]), int(shape[1]))
+        try:
+            values = stored if self.kind == "dense" else stored["data"]
+            cells, genes = stored.shape if self.kind == "dense" else stored.attrs["shape"]
+            dtype = values.dtype
+        except (AttributeError, KeyError, ValueError):
+            raise UserError(
+                f"{path}: {name} is not a matrix as anndata writes it; write the file again"
+            ) from None
+        if dtype.kind not in "biuf":
+            raise UserError(
+                f"{path}: {name} holds no numbers; store the raw integer counts in raw.X"
+            )
+        self.shape: tuple[int, int] = (int(cells), int(genes))
 
     def sample(self) -> NDArray[np.float64]:
         """The first non-zero values: those of a few chunks, or of ``SAMPLE`` stored ones."""
@@ -96,6 +111,8 @@ class Matrix:
             index = int(np.argmax(wrong))
             row = start + int(np.searchsorted(block.indptr, index, side="right")) - 1
             kind = "a negative count" if values[index] < 0 else "a count that is no integer"
+            if values[index] >= 2**31:
+                kind = "a count beyond 2,147,483,647"
             raise UserError(
                 f"{self.path}: {self.name} holds {kind} ({values[index]:g} in row {row}); "
                 "store the raw integer counts in raw.X"
@@ -124,11 +141,22 @@ def find_counts(file: Any, path: Path) -> str:
         if name not in file:
             continue
         matrix = Matrix(file[name], path, name.replace("/", "."))
-        values = matrix.sample()
-        whole = integral(values)
-        if 2 * whole.sum() >= len(values):
+        fraction = first_fraction(matrix)
+        if fraction is None:
             return name
-        seen.append(f"{matrix.name} holds values such as {values[np.argmin(whole)]:.4g}")
+        seen.append(f"{matrix.name} holds values such as {fraction:.4g}")
+    for name, stored in file.get("layers", {}).items():
+        with suppress(UserError):  # whatever else a layer is
+            if first_fraction(Matrix(stored, path, name)) is None:
+                seen.append(f"layers[{name!r}], which is not read, holds some")
     raise UserError(
-        f"{path}: no raw counts anywhere ({', '.join(seen)}); store the integer counts in raw.X"
+        f"{path}: no raw counts in raw.X or X ({', '.join(seen) or 'there is neither'}); store the "
+        "integer counts in raw.X"
     )
+
+
+def first_fraction(matrix: Matrix) -> float | None:
+    """A value that is no count, where few of the first values are; None of raw counts."""
+    values = matrix.sample()
+    whole = integral(values)
+    return None if 2 * whole.sum() >= len(values) else float(values[np.argmin(whole)])

@@ -8,14 +8,15 @@ from pathlib import Path
 from scsigmoid.config.schema import Corpus
 from scsigmoid.corpus import embedded
 from scsigmoid.corpus.downloads import Downloads
-from scsigmoid.corpus.h5ad import Cells, open_cells
+from scsigmoid.corpus.facts import Facts, write_facts
+from scsigmoid.corpus.h5ad import Cells, check_labels, open_cells
 from scsigmoid.corpus.lock import REMOTE
 from scsigmoid.corpus.quota import Quota, exceeds_cap
 from scsigmoid.corpus.rows import FILES, ManifestRow, read_manifest, write_manifest
 from scsigmoid.corpus.subset import copy_cells
 from scsigmoid.corpus.web import Web
 from scsigmoid.errors import UserError
-from scsigmoid.files import atomic_folder, atomic_path, sha256, write_json
+from scsigmoid.files import atomic_folder, atomic_path, sha256
 from scsigmoid.progress import log
 
 
@@ -187,7 +188,7 @@ def fetch_evaluation(
         seed: the configuration's seed.
         downloads_folder: where downloads are kept.
         output_h5ad: gets the evaluated cells alone.
-        output_json: gets the facts: file, simulated, label, title, cells, genes, sha256, location.
+        output_json: gets the :class:`~.facts.Facts`.
 
     Raises:
         UserError: if the dataset is unknown, its label column is missing or holds one cell type.
@@ -209,21 +210,19 @@ def fetch_evaluation(
             bring(row, corpus, seed, path)
         cells = open_cells(path, row.label)
         check_labels(cells)
-        facts = filled_in(row, path, cells, digest)
+        known = filled_in(row, path, cells, digest)
         genes = len(cells.genes)
-    write_json(
-        output_json,
-        {
-            "file": facts.file,
-            "simulated": facts.simulated == "true",
-            "label": facts.label,
-            "title": facts.title,
-            "cells": int(facts.cells),
-            "genes": genes,
-            "sha256": facts.sha256,
-            "location": facts.location,
-        },
+    facts = Facts(
+        file=known.file,
+        simulated=known.simulated == "true",
+        label=known.label,
+        title=known.title,
+        cells=int(known.cells),
+        genes=genes,
+        sha256=known.sha256,
+        location=known.location,
     )
+    write_facts(output_json, facts)
 
 
 def bring(row: ManifestRow, corpus: Corpus, seed: int, path: Path) -> None:
@@ -267,16 +266,6 @@ def check_unchanged(row: ManifestRow) -> None:
         raise UserError(f"{path}: no such file; it was there when the manifest was made")
     if str(path.stat().st_size) != row.bytes or sha256(path) != row.sha256:
         raise UserError(f"{path}: changed since the manifest was made; make the manifest again")
-
-
-def check_labels(cells: Cells) -> None:
-    """Refuse an evaluation dataset in which there is nothing to tell apart."""
-    kinds = sorted(set(cells.labels().tolist()))
-    if len(kinds) < 2:
-        raise UserError(
-            f"{cells.path}: all {cells.n_cells} evaluated cells have the {cells.label} "
-            f"{kinds[0]!r}; evaluation needs at least two cell types"
-        )
 
 
 @contextmanager

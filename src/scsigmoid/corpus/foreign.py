@@ -3,10 +3,10 @@
 import re
 from typing import Any
 
+from scsigmoid.config.corpus import IDENTIFIER
 from scsigmoid.errors import UserError
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,199}")
-IDENTIFIER = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 LONGEST = 200
 LARGEST = 10**15  # bytes or cells; more is nonsense
 

@@ -4,6 +4,7 @@ A file in the CELLxGENE layout holds raw counts in ``raw.X``, or in ``X`` where 
 exists.  Files do not say which it is, so the values decide.
 """
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scsigmoid.corpus.counts import Matrix, find_counts
-from scsigmoid.corpus.genes import unique_genes
+from scsigmoid.corpus.genes import check_named, unique_genes
 from scsigmoid.corpus.held_out import choose
-from scsigmoid.corpus.storage import Strings, check_column, check_layout, column, opened
+from scsigmoid.corpus.storage import Strings, check_column, check_layout, column, length, opened
 from scsigmoid.errors import UserError
 
 Part = Literal["training", "evaluation", "all"]
@@ -115,14 +116,20 @@ def open_cells(
     """
     path = Path(path)
     if path.is_symlink():  # so that messages name the user's own file
-        path = path.resolve()
+        path = Path(os.path.realpath(path))  # which, unlike resolve, bears a link to itself
     with opened(path) as file:
         check_layout(file, path)
         obs = file["obs"]
         if label is not None:
             check_column(obs, label, path, "the cell types")
         matrix = find_counts(file, path)
-        n_cells = Matrix(file[matrix], path, matrix).shape[0]
+        n_cells, n_genes = Matrix(file[matrix], path, matrix).shape
+        var = file["raw/var" if matrix == "raw/X" else "var"]
+        if (n_cells, n_genes) != (length(obs), length(var)):
+            raise UserError(
+                f"{path}: {matrix.replace('/', '.')} has {n_cells} cells and {n_genes} genes, its "
+                f"frames {length(obs)} and {length(var)}; write the file again"
+            )
         if n_cells == 0:
             raise UserError(f"{path}: holds no cells; leave the file out")
         rows = np.arange(n_cells, dtype=np.int64)
@@ -138,10 +145,24 @@ def open_cells(
                 raise UserError(
                     f"{path}: held_out {held_out!r} leaves no cell for {part}; choose other cells"
                 )
-        var = file["raw/var" if matrix == "raw/X" else "var"]
         ids = column(var, str(var.attrs["_index"]))
         names = column(var, "feature_name") if "feature_name" in var else ids
+    check_named(ids, path)
     genes, gene_names, columns = unique_genes(ids, names)
     if not genes:
         raise UserError(f"{path}: holds no genes; leave the file out")
     return Cells(path, genes, gene_names, rows, label or "", matrix, columns)
+
+
+def check_labels(cells: Cells) -> None:
+    """Refuse evaluated cells among which there is nothing to tell apart.
+
+    Raises:
+        UserError: if all are of one type.
+    """
+    kinds = sorted(set(cells.labels().tolist()))
+    if len(kinds) < 2:
+        raise UserError(
+            f"{cells.path}: all {cells.n_cells} evaluated cells have the {cells.label} "
+            f"{kinds[0]!r}; evaluation needs at least two cell types"
+        )

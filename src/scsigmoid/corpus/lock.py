@@ -2,7 +2,6 @@
 completed with the SHA-256 of every file once all are there.
 """
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -11,6 +10,7 @@ from pathlib import Path
 from scsigmoid.config.schema import Corpus, Dataset
 from scsigmoid.corpus.downloads import Downloads
 from scsigmoid.corpus.evaluated import check_separate
+from scsigmoid.corpus.facts import read_facts
 from scsigmoid.corpus.foreign import check_identifier, check_name
 from scsigmoid.corpus.rows import ManifestRow, read_manifest, write_manifest
 from scsigmoid.corpus.web import Absent
@@ -148,11 +148,20 @@ def write_lock(
         parts: the parts' rows, filled in.
         facts: the facts of the evaluation datasets.
         output: the lock, to be committed and given back as ``corpus.manifest``.
+
+    Raises:
+        UserError: if a file is damaged, or a row of the manifest is in none of them.
     """
     done = {("training", row.file): row for part in parts for row in read_manifest(part)}
     rows = {(row.role, row.file): row for row in read_manifest(manifest)}
     for path in facts:
-        stated = json.loads(Path(path).read_text(encoding="utf-8"))
-        key = ("evaluation", stated["file"])
-        done[key] = replace(rows[key], cells=str(stated["cells"]), sha256=stated["sha256"])
+        stated = read_facts(path)
+        key = ("evaluation", stated.file)
+        if key in rows:
+            done[key] = replace(rows[key], cells=str(stated.cells), sha256=stated.sha256)
+    for role, file in rows:
+        if (role, file) not in done:
+            raise UserError(
+                f"{manifest}: nothing is known of its {role} file {file!r}; run what reads it first"
+            )
     write_manifest(output, [done[key] for key in rows])

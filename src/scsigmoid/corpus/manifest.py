@@ -5,7 +5,7 @@ It is the lock of the corpus: made once from the configuration, committed or giv
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 from scsigmoid.config.local_files import expand, slug
@@ -15,7 +15,8 @@ from scsigmoid.corpus.account import Origin, account, worded
 from scsigmoid.corpus.discover import Service, Version, snapshot
 from scsigmoid.corpus.downloads import Downloads
 from scsigmoid.corpus.evaluated import check_separate, resolve_all
-from scsigmoid.corpus.h5ad import open_cells
+from scsigmoid.corpus.genes import by_ensembl
+from scsigmoid.corpus.h5ad import check_labels, open_cells
 from scsigmoid.corpus.held_out import as_text
 from scsigmoid.corpus.lock import REMOTE, check_names, check_offered, given_rows
 from scsigmoid.corpus.quota import exceeds_cap
@@ -75,9 +76,6 @@ def build_manifest(
 
 def embedded_rows(corpus: Corpus, datasets: Mapping[str, Dataset]) -> list[ManifestRow]:
     """Rows of the embedded corpus; sizes and hashes are known once the files are made."""
-    for key, value in asdict(corpus.embedded).items():
-        if value < 1:
-            raise UserError(f"corpus.embedded.{key}: expected at least 1, found {value}")
     training = [("", recipe) for recipe in embedded.training_recipes(corpus.embedded)]
     evaluation = [
         (name, embedded.evaluation_recipe(name, dataset, corpus.embedded))
@@ -105,6 +103,7 @@ def local_rows(corpus: Corpus, datasets: Mapping[str, Dataset], seed: int) -> li
     """Rows of the user's own files, which are opened, counted and hashed."""
     rows: list[ManifestRow] = []
     taken: set[str] = set()
+    named: dict[bool, tuple[Path, str]] = {}
     for local in expand(corpus.local):
         held_out = as_text(local.held_out, seed)
         digest, size = sha256(local.path), local.path.stat().st_size
@@ -121,6 +120,15 @@ def local_rows(corpus: Corpus, datasets: Mapping[str, Dataset], seed: int) -> li
                 held_out,
                 "evaluation" if evaluated else "training",
             )
+            if evaluated:
+                check_labels(cells)
+            named.setdefault(by_ensembl(cells.genes), (local.path, cells.genes[0]))
+            if len(named) == 2:
+                (path, gene), (other, known) = named[False], named[True]
+                raise UserError(
+                    f"{path}: names genes as {gene!r} and {other} as {known!r}, so that none would "
+                    "be the same; name them alike, by Ensembl id"
+                )
             name = local.dataset if evaluated else slug(local.path.stem)
             name = unique(name if evaluated or not held_out else f"{name}_training", taken)
             rows.append(

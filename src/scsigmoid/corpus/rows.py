@@ -96,6 +96,11 @@ def read_manifest(path: str | Path) -> list[ManifestRow]:
             rows = [ManifestRow(**row) for row in reader]
         except (TypeError, UnicodeDecodeError, csv.Error):
             raise UserError(f"{path}: damaged manifest; make it again") from None
+    with path.open("rb") as file:
+        file.seek(-1, 2)
+        whole = file.read() == b"\n"
+    if not whole or any(None in asdict(row).values() for row in rows):
+        raise UserError(f"{path}: damaged manifest: a line is cut; make it again")
     for number, row in enumerate(rows, start=2):
         for name, form in FORMS.items():
             if not form.fullmatch(getattr(row, name) or ""):

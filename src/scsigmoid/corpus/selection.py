@@ -1,9 +1,10 @@
 """Which of the versions on offer are trained on."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from scsigmoid.config.schema import Corpus
+from scsigmoid.config.words import nearest
 from scsigmoid.corpus.discover import Version
 from scsigmoid.corpus.evaluated import Identified, held_out_reason
 from scsigmoid.errors import UserError
@@ -37,8 +38,10 @@ def select(
         seed: decides which files are taken where ``corpus.maximum_cells`` or ``maximum_gb`` is set.
 
     Raises:
-        UserError: if an id of ``corpus.leave_out`` is not on offer.
+        UserError: if an organism, an assay or an id of ``corpus.leave_out`` is not on offer.
     """
+    check_offered("organisms", corpus.organisms, {o for v in versions for o in v.organisms})
+    check_offered("assays", corpus.assays or (), {a for v in versions for a in v.assays})
     unwanted = set(corpus.leave_out)
     offered = {v.dataset_id for v in versions} | {v.dataset_version_id for v in versions}
     if unwanted - offered:
@@ -62,6 +65,15 @@ def select(
     if len(kept) < len(training):
         left_out["not in the seeded choice"] = len(training) - len(kept)
     return Selection(kept, held_out, left_out)
+
+
+def check_offered(key: str, wanted: Iterable[str], offered: Collection[str]) -> None:
+    """Refuse a name that no dataset has: a misspelt one would leave out all that it means."""
+    for name in wanted:
+        if name not in offered:
+            raise UserError(
+                f"corpus.{key}: {name!r} is not on offer{nearest(name, sorted(offered))}"
+            )
 
 
 def reason_against(version: Version, corpus: Corpus) -> str:

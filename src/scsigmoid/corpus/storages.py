@@ -33,7 +33,7 @@ def storage_of(stored: Any, kind: str, shape: tuple[int, int]) -> Storage:
     if kind == "csr":
         return CompressedRows(stored, shape)
     if kind == "csc":
-        columns = CompressedColumns(stored)
+        columns = CompressedColumns(stored, shape)
         return Transposed(columns.entries, shape)
     rows = stored.chunks[0] if stored.chunks else 1
     if rows * shape[1] * stored.dtype.itemsize > DENSE_BYTES:
@@ -49,12 +49,48 @@ def holding(ranges: Iterable[tuple[int, int]], wanted: Int64s) -> Iterator[tuple
             yield start, stop
 
 
+def ends_of(stored: Any, length: int) -> Int64s:
+    """Cumulative values of the rows of a CSR matrix, or the columns of a CSC one, from 0.
+
+    Args:
+        stored: the HDF5 group.
+        length: number of rows, or columns.
+
+    Raises:
+        OSError: if they do not describe the values.
+    """
+    ends: Int64s = stored["indptr"][:].astype(np.int64)
+    values = len(stored["data"])
+    if (
+        len(ends) != length + 1
+        or ends[0] != 0
+        or ends[-1] > values
+        or len(stored["indices"]) < ends[-1]
+        or (np.diff(ends) < 0).any()
+    ):
+        raise OSError(f"indptr does not describe {length} rows or columns of {values} values")
+    return ends
+
+
+def within(indices: NDArray[Any], length: int) -> NDArray[Any]:
+    """Indices into rows or columns, of which there are ``length``.
+
+    Compiled loops follow them unchecked.
+
+    Raises:
+        OSError: if one lies outside.
+    """
+    if len(indices) and not 0 <= indices.min() <= indices.max() < length:
+        raise OSError(f"an index lies outside {length} rows or columns")
+    return indices
+
+
 class CompressedRows:
     """A CSR matrix, in blocks of at most ``BLOCK_VALUES`` values, one row at least."""
 
     def __init__(self, stored: Any, shape: tuple[int, int]) -> None:
         self.shape = shape
-        self._indptr = stored["indptr"][:].astype(np.int64)
+        self._indptr = ends_of(stored, shape[0])
         self._data, self._indices = Vector(stored["data"]), Vector(stored["indices"])
 
     def blocks(self, wanted: Int64s) -> Iterator[Block]:
@@ -63,10 +99,11 @@ class CompressedRows:
 
         for start, stop in holding(bounds(self._indptr, BLOCK_VALUES), wanted):
             first, last = int(self._indptr[start]), int(self._indptr[stop])
+            columns = within(self._indices.read(first, last), self.shape[1])
             values = csr_matrix(
                 (
                     self._data.read(first, last),
-                    self._indices.read(first, last).astype(np.int32, copy=False),
+                    columns.astype(np.int32, copy=False),
                     (self._indptr[start : stop + 1] - first).astype(np.int32),
                 ),
                 shape=(stop - start, self.shape[1]),
@@ -95,17 +132,20 @@ class DenseRows:
 class CompressedColumns:
     """A CSC matrix, as a stream of its entries."""
 
-    def __init__(self, stored: Any) -> None:
-        self._indptr = stored["indptr"][:].astype(np.int64)
+    def __init__(self, stored: Any, shape: tuple[int, int]) -> None:
+        self.shape = shape
+        self._indptr = ends_of(stored, shape[1])
         self._data, self._indices = Vector(stored["data"]), Vector(stored["indices"])
 
     def entries(self) -> Iterator[Entries]:
         """All entries, column by column."""
-        for first in range(0, len(self._data), BLOCK_VALUES):
-            last = min(first + BLOCK_VALUES, len(self._data))
-            counts = np.diff(np.clip(self._indptr, first, last))
+        values = int(self._indptr[-1])
+        for first in range(0, values, BLOCK_VALUES):
+            last = min(first + BLOCK_VALUES, values)
+            counts = np.diff(self._indptr.clip(first, last))
             columns = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
-            yield Entries(self._indices.read(first, last), columns, self._data.read(first, last))
+            rows = within(self._indices.read(first, last), self.shape[0])
+            yield Entries(rows, columns, self._data.read(first, last))
 
 
 class DenseChunks:

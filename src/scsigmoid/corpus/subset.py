@@ -4,7 +4,7 @@ from pathlib import Path
 
 from scsigmoid.corpus.h5ad import Cells
 from scsigmoid.corpus.layout import SCHEMA
-from scsigmoid.corpus.storage import opened
+from scsigmoid.corpus.storage import data_frame, opened
 
 
 def copy_cells(cells: Cells, path: Path, title: str) -> None:
@@ -18,12 +18,11 @@ def copy_cells(cells: Cells, path: Path, title: str) -> None:
     import anndata
     import numpy as np
     import pandas as pd
-    from anndata.io import read_elem
     from scipy.sparse import vstack
 
     counts = vstack([chunk.counts for chunk in cells.chunks()], format="csr")
     with opened(cells.path) as file:
-        obs = read_elem(file["obs"]).iloc[cells.rows]
+        obs = data_frame(file["obs"]).iloc[cells.rows]
     for name in obs.columns[obs.dtypes == "category"]:
         obs[name] = obs[name].cat.remove_unused_categories()
     adata = anndata.AnnData(

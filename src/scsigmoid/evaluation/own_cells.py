@@ -13,7 +13,7 @@ from typing import Any
 
 from scsigmoid.config.schema import Embeddings
 from scsigmoid.corpus.h5ad import Cells, open_cells
-from scsigmoid.corpus.storage import opened
+from scsigmoid.corpus.storage import data_frame, opened
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embedding_files import check_finite, write_anndata
 from scsigmoid.evaluation.embeddings import provenance, vectors
@@ -79,11 +79,9 @@ def embed_file(
 
 def about(path: Path) -> tuple[Any, bool]:
     """The file's ``obs``, and whether it says that its cells are simulated."""
-    from anndata.io import read_elem
-
     with opened(path) as file:
         marked = file.get("uns/scsigmoid/simulated")
-        return read_elem(file["obs"]), bool(marked is not None and marked[()])
+        return data_frame(file["obs"]), bool(marked is not None and marked[()])
 
 
 def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:

@@ -105,7 +105,8 @@ def prepared(
         yield line(
             words,
             duration(passing),
-            f"{cores} cores, {float(speeds[name]) / 1e6:.3g} million non-zero counts a second each",
+            f"{cores} {'core' if cores == 1 else 'cores'}, {float(speeds[name]) / 1e6:.3g} million "
+            "non-zero counts a second each",
         )
     return hours
 

@@ -44,17 +44,25 @@ class Block(nn.Module):
         q, k, v = fused.unflatten(-1, shape).unbind(1)
         return q, k, v
 
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        cu_seqlens: Tensor,
+        max_seqlen: int,
+        mask: "BlockMask | None",
+    ) -> Tensor:
+        """Attention between the tokens of each cell; all (tokens, heads, dim)."""
+        backend = self.settings.backend
+        if self.settings.attention == "sigmoid":
+            return sigmoid_attention(q, k, v, cu_seqlens, max_seqlen, backend=backend)
+        return softmax_attention(q, k, v, cu_seqlens, max_seqlen, backend=backend, mask=mask)
+
     def forward(
         self, x: Tensor, cu_seqlens: Tensor, max_seqlen: int, mask: "BlockMask | None"
     ) -> Tensor:
-        q, k, v = self.heads(x)
-        backend = self.settings.backend
-        if self.settings.attention == "sigmoid":
-            attended = sigmoid_attention(q, k, v, cu_seqlens, max_seqlen, backend=backend)
-        else:
-            attended = softmax_attention(
-                q, k, v, cu_seqlens, max_seqlen, backend=backend, mask=mask
-            )
+        attended = self.attend(*self.heads(x), cu_seqlens, max_seqlen, mask)
         x = x + self.dropout(self.projection(attended.flatten(1)))
         activated = functional.gelu(self.expansion(self.feed_forward_norm(x)))
         return x + self.dropout(self.contraction(activated))

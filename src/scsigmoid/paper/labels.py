@@ -28,11 +28,40 @@ PROVIDERS = {
     "flash_attention_4": "FlashAttention-4",
     "pytorch": "Softmax, PyTorch",
     "pytorch_sigmoid": "Sigmoid, PyTorch",
+    "reference": "Sigmoid, reference",
     "reference_sigmoid": "Sigmoid, reference",
     "cudnn": "Softmax, cuDNN",
     "flex": "Softmax, FlexAttention",
     "sdpa": "Softmax, SDPA",
     "varlen": "Softmax, varlen",
+}
+
+# Numbers as LaTeX gives them to the paper's labels.
+PLACES = {
+    "abstract": "Abstract",
+    "conclusion": "Conclusion",
+    "sec:introduction": "Section 1",
+    "sec:relatedwork": "Section 2",
+    "sec:background": "Section 3",
+    "sec:kernel": "Section 4",
+    "sec:empirical": "Section 5",
+    "sec:stability": "Section 5.3",
+    "sec:theory_appendix": "Appendix A.1",
+    "app:hyperparameters": "Appendix A.2",
+    "app:mmd_table": "Appendix A.3",
+    "app:flop_calculation": "Appendix A.4",
+    "fig:jaggedness": "Figure 1",
+    "fig:tflops": "Figure 2",
+    "fig:throughput": "Figure 3",
+    "fig:training_validation_loss": "Figure 4",
+    "fig:scib": "Figure 5",
+    "fig:stability": "Figure 6",
+    "fig:latency_supp": "Figure 8",
+    "tab:mmd_heart_oft": "Table 1",
+    "tab:model_arch": "Table 2",
+    "tab:eval_datasets": "Table 4",
+    "tab:validation_loss_detailed": "Table 5",
+    "eq:deriv_bound": "Equation 3",
 }
 
 
@@ -74,6 +103,15 @@ def representation_label(config: Config, name: str) -> str:
     if name in CONTROLS:
         return CONTROLS[name]
     return model_label(config, name) if name in config.models else name
+
+
+def place_label(location: str) -> str:
+    """Where a claim stands in the paper, for readers: ``"Section 5, Figure 4"``.
+
+    A number stays on the line of its word.
+    """
+    parts = [PLACES.get(part, part) for part in location.split(", ")]
+    return ", ".join(part.replace(" ", "\N{NO-BREAK SPACE}") for part in parts)
 
 
 def provider_label(name: str) -> str:

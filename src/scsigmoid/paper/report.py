@@ -13,13 +13,14 @@ from scsigmoid.paper.captions import caption
 from scsigmoid.paper.claims import NOT_TESTABLE, VERDICTS, read_claims
 from scsigmoid.paper.claims.rules import number
 from scsigmoid.paper.jobs import FOLDER
-from scsigmoid.paper.labels import model_label
+from scsigmoid.paper.labels import model_label, place_label
 from scsigmoid.paper.provenance import cost_rows, versions
 from scsigmoid.paper.reported import reported
 from scsigmoid.paper.results import Results
 from scsigmoid.paper.tables.reading import read_markdown
 from scsigmoid.paper.workflow_graph import draw, planned_jobs
 
+ARITHMETIC = "paper's arithmetic"
 GROUPS = {
     "quality": "Quality of the models",
     "stability": "Training stability",
@@ -27,8 +28,10 @@ GROUPS = {
     "training cost": "Training cost",
     "data": "Data and models",
     "theory": "Theory, checked numerically",
-    "paper's arithmetic": "The paper's own arithmetic",
+    ARITHMETIC: "The paper's own arithmetic",
 }
+#: Groups whose verdicts need no results.
+WITHOUT_RUN = ("theory", ARITHMETIC)
 TITLES = {
     "sequence_lengths": "Sequence lengths",
     "tflops": "Speed of the attention kernels",
@@ -44,7 +47,10 @@ TITLES = {
     "kernel_speed": "Kernel speed",
     "kernel_ratios": "Our kernel against the others",
     "training_cost": "Training cost",
+    "training_speed": "Training, kernel by kernel",
 }
+MARKS = ("yes", "no", "open")
+YES_NO = "yes (1) or no (0)"
 #: Tables with more rows than this start folded.
 LONG = 16
 
@@ -77,8 +83,11 @@ def content(results: Results) -> dict[str, Any]:
         "paper": reported()["source"],
         "facts": facts(results),
         "simulated": simulated(results),
-        "verdicts": {name: sum(row["verdict"] == name for row in claims) for name in VERDICTS},
+        "verdicts": counted(claims),
         "total": len(claims),
+        "marks": dict(zip(VERDICTS, MARKS, strict=True)),
+        "without_run": sum(row["group"] in WITHOUT_RUN for row in claims),
+        "main": main_claims(results, claims),
         "groups": [group(results, name, title, claims) for name, title in GROUPS.items()],
         "figures": [figure(results, name) for name in plan.figures],
         "tables": [table(results, name) for name in plan.tables],
@@ -132,18 +141,49 @@ def simulated(results: Results) -> list[str]:
 
 
 def group(results: Results, name: str, title: str, claims: list[dict[str, str]]) -> dict[str, Any]:
-    """The claims of one group; what keeps most untestable ones from a verdict is said once."""
+    """The claims of one group, those that were made of one entry together."""
     rows = [row for row in claims if row["group"] == name]
-    untested = [reasons(row) for row in rows if row["verdict"] == NOT_TESTABLE]
-    named = Counter(part for parts in untested for part in parts)
-    shared = [part for part, times in named.items() if times > max(1, len(untested) / 2)]
+    common = hindrances(rows)
+    of = {claim.id: claim.family for claim in reported().claims}
+    families: dict[str, list[dict[str, str]]] = {"": []}
+    for row in rows:
+        families.setdefault(of.get(row["id"], ""), []).append(row)
     return {
         "title": title,
-        "counts": {verdict: sum(row["verdict"] == verdict for row in rows) for verdict in VERDICTS},
-        "shared": shared,
-        "open": any(row["verdict"] != NOT_TESTABLE for row in rows),
-        "rows": [shown(results, row, shared) for row in rows],
+        "counts": counted(rows),
+        "shared": common,
+        "families": [
+            {
+                "title": family,
+                "counts": counted(members),
+                "rows": [shown(results, row, common) for row in members],
+            }
+            for family, members in families.items()
+        ],
     }
+
+
+def main_claims(results: Results, claims: list[dict[str, str]]) -> dict[str, Any]:
+    """The results that the abstract states."""
+    rows = [
+        row
+        for row in claims
+        if "abstract" in row["location"].split(", ") and row["group"] != ARITHMETIC
+    ]
+    common = hindrances(rows)
+    return {"shared": common, "rows": [shown(results, row, common) for row in rows]}
+
+
+def hindrances(rows: list[dict[str, str]]) -> list[str]:
+    """What keeps most of the untestable claims from a verdict, to be said once."""
+    untested = [reasons(row) for row in rows if row["verdict"] == NOT_TESTABLE]
+    named = Counter(part for parts in untested for part in parts)
+    return [part for part, times in named.items() if times > max(1, len(untested) / 2)]
+
+
+def counted(rows: list[dict[str, str]]) -> dict[str, int]:
+    """How many claims have each verdict."""
+    return {verdict: sum(row["verdict"] == verdict for row in rows) for verdict in VERDICTS}
 
 
 def reasons(row: dict[str, str]) -> list[str]:
@@ -158,14 +198,20 @@ def shown(results: Results, row: dict[str, str], shared: list[str]) -> dict[str,
     if row["verdict"] == NOT_TESTABLE and shared and set(shared) <= set(reasons(row)):
         own = [part for part in reasons(row) if part not in shared]
         rest = "; ".join(["As above", *own]) + "."
-    low, high = readable(row["low"]), readable(row["high"])
+    low, high = (readable(row[end]) for end in ("low", "high"))
+    yes_no = row["unit"] == YES_NO
+    paper, ours = (row[side] for side in ("paper_value", "our_value"))
     return {
         **row,
-        "paper_value": readable(row["paper_value"]),
-        "our_value": readable(row["our_value"]),
-        "interval": f"[{low}, {high}]" if low and high else "",
+        "place": place_label(row["location"]),
+        "paper_value": answer(paper) if yes_no else readable(paper),
+        "our_value": answer(ours) if yes_no else readable(ours),
+        "unit": "" if yes_no else row["unit"],
+        "interval": f"[{low}, {high}]"
+        if low and high and (low, high) != (readable(ours),) * 2
+        else "",
         "reason": rest,
-        "mark": {VERDICTS[0]: "yes", VERDICTS[1]: "no"}.get(row["verdict"], "open"),
+        "mark": MARKS[VERDICTS.index(row["verdict"])],
         "links": [link(results, path) for path in row["evidence"].split("; ") if path],
         "sources": [path for path in row["sources"].split("; ") if path],
     }
@@ -180,10 +226,15 @@ def link(results: Results, path: str) -> tuple[str, str]:
     return f"{kind.capitalize()}: {title(results, name)}", f"#{kind}-{name}"
 
 
+def answer(text: str) -> str:
+    """Yes or no of 1 or 0."""
+    return ("yes" if float(text) else "no") if text else ""
+
+
 def readable(text: str) -> str:
-    """A number with four significant digits; other text as it stands."""
+    """A number, or both ends of a range, with four significant digits; other text as it stands."""
     try:
-        return number(float(text))
+        return " to ".join(number(float(part)) for part in text.split(" to "))
     except ValueError:
         return text
 

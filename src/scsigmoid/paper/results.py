@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from scsigmoid.benchmarks.rows import KernelRow, ThroughputRow
+from scsigmoid.benchmarks.rows import KernelRow, ThroughputRow, TrainingRow
 from scsigmoid.benchmarks.rows import read_rows as read_benchmark
 from scsigmoid.config.schema import Config
 from scsigmoid.errors import UserError
@@ -137,8 +137,15 @@ class Results:
             "benchmarks/throughput.csv", lambda path: read_benchmark(path, ThroughputRow)
         )
 
+    @cached_property
+    def training(self) -> list[TrainingRow]:
+        """The training benchmark."""
+        return self.cached(
+            "benchmarks/training.csv", lambda path: read_benchmark(path, TrainingRow)
+        )
+
     def machine(self, benchmark: str) -> dict[str, Any]:
-        """The machine of a benchmark, ``kernel`` or ``throughput``."""
+        """The machine of a benchmark, ``kernel``, ``throughput`` or ``training``."""
         return self.cached(f"benchmarks/{benchmark}.json", read_json)
 
     @property

@@ -1,16 +1,18 @@
 """Comparisons within the benchmarks that tables, figures and claims share."""
 
+import itertools
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from scsigmoid.benchmarks.rows import KernelRow, Shape, ThroughputRow
 from scsigmoid.paper.labels import context_label, provider_label
 from scsigmoid.paper.reported import reported
 from scsigmoid.paper.results import Results
 
+T = TypeVar("T")
 #: The paths of our kernel, fastest first, and standard attention.
 OURS = ("hopper", "triton")
 STANDARD = "pytorch"
@@ -55,6 +57,21 @@ def in_panel(timing: KernelRow, padding: float, direction: str) -> bool:
     return found == (*PAPER, padding, direction)
 
 
+def matched(
+    timings: Sequence[KernelRow],
+    standard: Sequence[KernelRow],
+    padding: float,
+    direction: str,
+) -> list[tuple[KernelRow, KernelRow]]:
+    """The timings of a panel, each with the standard's of the same shape, where there is one."""
+    base = {timing.shape: timing for timing in standard}
+    return [
+        (timing, base[timing.shape])
+        for timing in timings
+        if in_panel(timing, padding, direction) and timing.shape in base
+    ]
+
+
 def speed_ups(
     timings: Sequence[KernelRow],
     standard: Sequence[KernelRow],
@@ -62,12 +79,8 @@ def speed_ups(
     direction: str,
 ) -> list[float]:
     """Time of the standard over time of a provider, one value a shape that both have."""
-    base = {timing.shape: timing for timing in standard}
-    return [
-        base[timing.shape].milliseconds / timing.milliseconds
-        for timing in timings
-        if in_panel(timing, padding, direction) and timing.shape in base
-    ]
+    found = matched(timings, standard, padding, direction)
+    return [theirs.milliseconds / ours.milliseconds for ours, theirs in found]
 
 
 def mean_tflops(timings: Sequence[KernelRow], padding: float, direction: str) -> float:
@@ -96,6 +109,19 @@ class Cost:
         return (
             (1 - self.sigmoid.gpu_hours_high / self.softmax.gpu_hours_low) * 100,
             (1 - self.sigmoid.gpu_hours_low / self.softmax.gpu_hours_high) * 100,
+        )
+
+    @property
+    def hours(self) -> float:
+        """Hours that sigmoid saves."""
+        return self.softmax.gpu_hours - self.sigmoid.gpu_hours
+
+    @property
+    def hours_interval(self) -> tuple[float, float]:
+        """The two ends of ``hours``, from the ends of both intervals (conservative)."""
+        return (
+            self.softmax.gpu_hours_low - self.sigmoid.gpu_hours_high,
+            self.softmax.gpu_hours_high - self.sigmoid.gpu_hours_low,
         )
 
 
@@ -171,3 +197,19 @@ def named_size(name: str) -> float:
     """Parameters that a size's name states, e.g. 1.4e9 for ``1.4B``; NaN where it states none."""
     found = re.fullmatch(r"([\d.]+)([MB])", name)
     return float(found[1]) * {"M": 1e6, "B": 1e9}[found[2]] if found else math.nan
+
+
+def next_steps(found: Sequence[T], place: Callable[[T], tuple[str, int]]) -> list[tuple[T, T]]:
+    """Pairs of configurations one step apart in size or in context, the smaller first.
+
+    Args:
+        found: the configurations.
+        place: the size, by its name, and the context of one.
+    """
+    steps: list[tuple[T, T]] = []
+    for fixed in (0, 1):
+        rows: dict[str | int, list[T]] = {}
+        for one in sorted(found, key=lambda one: (named_size(place(one)[0]), place(one)[1])):
+            rows.setdefault(place(one)[fixed], []).append(one)
+        steps += [step for row in rows.values() for step in itertools.pairwise(row)]
+    return steps

@@ -10,7 +10,9 @@ from html import escape
 from scsigmoid.config.plan import Plan
 
 METRICS = ("silhouette", "leiden", "kmeans", "clisi")
-BENCHMARKS = ("benchmark_kernel", "benchmark_throughput")
+# The paper has figures and claims of these two.
+REPORTED = ("benchmark_kernel", "benchmark_throughput")
+BENCHMARKS = (*REPORTED, "benchmark_training")
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ RULES = {
             "validation_loss_of_model",
             *METRICS,
             "umap_of_dataset",
-            *BENCHMARKS,
+            *REPORTED,
         ),
     ),
     "claims": Rule(
@@ -79,7 +81,7 @@ RULES = {
             "validation_loss_of_model",
             *METRICS,
             "mmd_of_dataset",
-            *BENCHMARKS,
+            *REPORTED,
         ),
     ),
     "report_page": Rule("paper", ("table", "figure", "claims")),

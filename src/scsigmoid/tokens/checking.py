@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from scsigmoid.corpus.rows import FILES, read_manifest
 from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_path, sha256
 from scsigmoid.progress import log, track
@@ -13,6 +14,7 @@ from scsigmoid.tokens.make import Part, Tokenizer
 from scsigmoid.tokens.scatter import scatter_folder
 from scsigmoid.tokens.shards import Shard, store_schema
 from scsigmoid.tokens.store import CHECKSUMS, GENES, read_index
+from scsigmoid.tokens.vocabulary import Vocabulary
 from scsigmoid.tokens.writing import checksums, write_shard
 
 
@@ -32,6 +34,11 @@ def check_tokens(
     """
     if cells is not None and (vocabulary is None or len(folders) != 1):
         raise UserError("check-tokens: --cells needs --vocabulary and one folder of --tokens")
+    # Whatever state the tokens are in, a wrong path is named.
+    if cells is not None:
+        read_manifest(cells / FILES)
+    if vocabulary is not None:
+        Vocabulary.read(vocabulary)
     names: list[str] = []
     for folder in folders:
         index = read_index(folder)

@@ -1,6 +1,5 @@
 """Turns h5ad files into token stores."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from scsigmoid.config.combinations import check_shards
+from scsigmoid.corpus.facts import read_facts
 from scsigmoid.corpus.h5ad import Cells, open_cells
 from scsigmoid.corpus.rows import FILES, read_manifest
 from scsigmoid.errors import UserError
@@ -43,11 +44,7 @@ class Tokenizer:
         Raises:
             UserError: if a shard could hold more tokens than Arrow can count.
         """
-        if shard_cells * maximum_length >= 2**31:
-            raise UserError(
-                f"tokens.shard_cells: {shard_cells} cells of {maximum_length} tokens do not fit "
-                f"one Arrow file; lower it to {2**31 // maximum_length - 1} or less"
-            )
+        check_shards(shard_cells, maximum_length)
         self.vocabulary = Vocabulary.read(vocabulary)
         self.target_sum = float(target_sum)
         self.maximum_length = maximum_length
@@ -223,11 +220,11 @@ def tokenize_evaluation(
         shard_cells: cells per file of the store.
         output_folder: the token store.
     """
-    stated: dict[str, Any] = json.loads(Path(facts).read_text(encoding="utf-8"))
+    stated = read_facts(facts)
     tokenizer = Tokenizer(vocabulary, target_sum, maximum_length, shard_cells)
-    cells = open_cells(h5ad, stated["label"])
+    cells = open_cells(h5ad, stated.label)
     write_shards(
         output_folder,
-        grouped(tokenizer.batches(cells, stated["label"], stated["file"]), shard_cells),
-        tokenizer.facts("file", stated["simulated"], stated["label"]),
+        grouped(tokenizer.batches(cells, stated.label, stated.file), shard_cells),
+        tokenizer.facts("file", stated.simulated, stated.label),
     )

@@ -83,7 +83,7 @@ class Shard:
         if self._table is None:
             try:
                 table = pa.ipc.open_stream(pa.memory_map(str(self.path))).read_all()
-            except (pa.ArrowInvalid, OSError):
+            except (pa.ArrowException, OSError):
                 raise self.damaged() from None
             if table.num_rows != self.rows or not table.schema.equals(self._schema):
                 raise self.damaged()

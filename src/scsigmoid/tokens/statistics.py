@@ -8,6 +8,7 @@ their ranks.  The exact value lies in the same bin, so the median is off by less
 order does not matter.
 """
 
+import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -63,6 +64,15 @@ class GeneStatistics:
     def cells(self) -> NDArray[np.int64]:
         """Number of cells that express each gene."""
         return np.asarray(self.histogram.sum(axis=1), dtype=np.int64).ravel()
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the content, in hexadecimal."""
+        digest = hashlib.sha256(f"{self.n_cells} {float(self.target_sum).hex()}".encode())
+        digest.update("\n".join([*self.genes, *self.names]).encode())
+        for part in (self.histogram.indptr, self.histogram.indices, self.histogram.data):
+            digest.update(np.ascontiguousarray(part, dtype=np.int64).data)
+        return digest.hexdigest()
 
     def medians(self) -> NDArray[np.float64]:
         """Median of count / cell total * target sum over the cells that express each gene.
@@ -196,13 +206,8 @@ def added(one: GeneStatistics, other: GeneStatistics) -> GeneStatistics:
     position = {gene: index for index, gene in enumerate(genes)}
     histogram = spread(one, position) + spread(other, position)
     histogram.sort_indices()
-    return GeneStatistics(
-        genes,
-        [names[gene] for gene in genes],
-        histogram,
-        one.n_cells + other.n_cells,
-        one.target_sum,
-    )
+    cells = one.n_cells + other.n_cells
+    return GeneStatistics(genes, [names[g] for g in genes], histogram, cells, one.target_sum)
 
 
 def spread(statistics: GeneStatistics, position: Mapping[str, int]) -> Any:
@@ -235,6 +240,7 @@ def write_statistics(statistics: GeneStatistics, output: str | Path) -> None:
                 "cells": str(statistics.n_cells),
                 "target_sum": repr(float(statistics.target_sum)),
                 "ratio": repr(RATIO),
+                "fingerprint": statistics.fingerprint,
             }
         ),
     )
@@ -253,25 +259,28 @@ def read_statistics(path: str | Path) -> GeneStatistics:
     try:
         with pa.memory_map(str(path)) as source:
             table = pa.ipc.open_file(source).read_all().combine_chunks()
+            table.validate(full=True)
+        metadata = table.schema.metadata or {}
+        if not table.schema.equals(SCHEMA) or metadata.get(b"ratio") != repr(RATIO).encode():
+            raise UserError(f"{path}: not gene statistics of this version; delete it and run again")
+        bins, counts = (column_of_lists(table[name]) for name in ("bins", "counts"))
+        statistics = GeneStatistics(
+            table["gene_id"].to_pylist(),
+            table["name"].to_pylist(),
+            csr_matrix(
+                (counts[1].astype(np.int64), bins[1].astype(np.int32), bins[0].astype(np.int64)),
+                shape=(table.num_rows, BINS),
+            ),
+            int(metadata[b"cells"]),
+            float(metadata[b"target_sum"]),
+        )
+        if statistics.fingerprint != metadata[b"fingerprint"].decode():
+            raise ValueError("its content is not what was written")
     except FileNotFoundError:
         raise UserError(f"{path}: no such gene statistics; make them first") from None
-    except (pa.ArrowInvalid, OSError):
+    except (OSError, ValueError, KeyError, pa.ArrowException):
         raise UserError(f"{path}: damaged; delete it and run again") from None
-    metadata = table.schema.metadata or {}
-    if not table.schema.equals(SCHEMA) or metadata.get(b"ratio") != repr(RATIO).encode():
-        raise UserError(f"{path}: not gene statistics of this version; delete it and run again")
-    bins, counts = (column_of_lists(table[name]) for name in ("bins", "counts"))
-    histogram = csr_matrix(
-        (counts[1].astype(np.int64), bins[1].astype(np.int32), bins[0].astype(np.int64)),
-        shape=(table.num_rows, BINS),
-    )
-    return GeneStatistics(
-        table["gene_id"].to_pylist(),
-        table["name"].to_pylist(),
-        histogram,
-        int(metadata[b"cells"]),
-        float(metadata[b"target_sum"]),
-    )
+    return statistics
 
 
 def column_of_lists(

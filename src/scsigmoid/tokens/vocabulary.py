@@ -98,19 +98,23 @@ class Vocabulary:
             table = pq.read_table(path)
         except FileNotFoundError:
             raise UserError(f"{path}: no such vocabulary; make it first") from None
-        except (pa.ArrowInvalid, OSError):
+        except (pa.ArrowException, OSError):
             raise UserError(f"{path}: not a vocabulary, or damaged; make it again") from None
         if not table.schema.equals(SCHEMA):
             raise UserError(f"{path}: not a vocabulary; give the file tokens/vocabulary.parquet")
-        vocabulary = Vocabulary(
-            tuple(table["gene_id"].to_pylist()),
-            tuple(table["name"].to_pylist()),
-            table["cells"].to_numpy(),
-            table["median"].to_numpy(),
-        )
+        damaged = UserError(f"{path}: damaged (its content is not what was written); make it again")
+        try:
+            vocabulary = Vocabulary(
+                tuple(table["gene_id"].to_pylist()),
+                tuple(table["name"].to_pylist()),
+                table["cells"].to_numpy(),
+                table["median"].to_numpy(),
+            )
+        except UnicodeDecodeError:
+            raise damaged from None
         stored = (table.schema.metadata or {}).get(b"fingerprint", b"").decode()
         if stored != vocabulary.fingerprint or vocabulary.gene_ids[: len(SPECIAL)] != SPECIAL:
-            raise UserError(f"{path}: damaged (its content is not what was written); make it again")
+            raise damaged
         return vocabulary
 
 
@@ -125,12 +129,14 @@ def build_vocabulary(
         output: the Parquet file to write.
 
     Raises:
-        UserError: if no gene enters.
+        UserError: if no gene enters, or no cell holds a count.
     """
     from scsigmoid.tokens.statistics import read_all
 
     merged = read_all(statistics)
     kept = np.flatnonzero(merged.cells >= max(1, minimum_cells))
+    if not merged.cells.any():
+        raise UserError("corpus: no training cell holds a count; give other files")
     if not len(kept):
         raise UserError(
             f"tokens.minimum_cells: no gene is expressed in {minimum_cells} training cells; "

@@ -53,7 +53,11 @@ def save_encoder(
     }
     metadata["sha256"] = checksum(weights)
     with atomic_path(path) as temporary:
+        # safetensors keeps files to their owner; results are for whom other files here are for.
+        temporary.touch()
+        mode = temporary.stat().st_mode
         save_file(weights, temporary, metadata={KEY: json.dumps(metadata, sort_keys=True)})
+        temporary.chmod(mode)
 
 
 def checksum(weights: Mapping[str, Tensor]) -> str:
@@ -91,6 +95,8 @@ def load_encoder(
             weights = {name: handle.get_tensor(name) for name in handle.keys()}  # noqa: SIM118
         if metadata.get("sha256") not in (None, checksum(weights)):
             raise ValueError("its weights are not those that were written")
+        if not {"model", "vocabulary"} <= metadata.keys():
+            raise ValueError("its header names no model or no vocabulary")
         encoder = Encoder(
             EncoderSettings(
                 attention=metadata["attention"],

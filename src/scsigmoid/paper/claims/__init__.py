@@ -12,7 +12,16 @@ from pathlib import Path
 
 from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_path
-from scsigmoid.paper.claims import arithmetic, quality, speed, stability, theory
+from scsigmoid.paper.claims import (
+    arithmetic,
+    cost,
+    kernel,
+    mmd,
+    quality,
+    speed_arithmetic,
+    stability,
+    theory,
+)
 from scsigmoid.paper.claims.estimate import Estimate, Measure
 from scsigmoid.paper.claims.requirements import REQUIREMENTS
 from scsigmoid.paper.claims.rules import RULES
@@ -27,10 +36,13 @@ NOT_TESTABLE = "not testable at this scale"
 VERDICTS = (REPRODUCED, NOT_REPRODUCED, NOT_TESTABLE)
 MEASURES: dict[str, Measure] = {
     **quality.MEASURES,
+    **mmd.MEASURES,
     **stability.MEASURES,
-    **speed.MEASURES,
+    **kernel.MEASURES,
+    **cost.MEASURES,
     **theory.MEASURES,
     **arithmetic.MEASURES,
+    **speed_arithmetic.MEASURES,
 }
 
 

@@ -1,12 +1,16 @@
 """Measures of what models were trained on and how good they are (section 5)."""
 
-from scsigmoid.measurements import Measurement
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
 from scsigmoid.paper.claims.estimate import Estimate, Measure, absent
+from scsigmoid.paper.claims.stability import divergence
 from scsigmoid.paper.labels import pairs
 from scsigmoid.paper.reported import Claim
 from scsigmoid.paper.results import Results
 from scsigmoid.paper.statistics import Interval, mean_interval, paired_difference
-from scsigmoid.paper.tables.mmd import Pair, improvement, mean_ratio, pair_rows
 from scsigmoid.paper.tables.quality import all_scores
 from scsigmoid.paper.tables.setup import parameters as count
 
@@ -123,21 +127,54 @@ def final_training_loss_lead(results: Results, claim: Claim) -> Estimate:
     """Training loss of a model minus the lowest of the others, over the last tenth of the steps."""
     if reason := lacking(results, claim):
         return absent(reason)
-    losses = {name: results.journal(name)["loss"] for name in claim.models}
+    own = claim.of["model"]
+    last = final_losses(results, claim.models)
+    others = [name for name in claim.models if name != own]
+    other = min(others, key=lambda name: float(last[name].mean()))
+    return final_difference(last, own, other, f"next best is {other}; ")
+
+
+def final_training_difference(results: Results, claim: Claim) -> Estimate:
+    """Sigmoid's training loss minus softmax's, over the last tenth of the steps."""
+    if reason := lacking(results, claim):
+        return absent(reason)
+    first, second = claim.models
+    return final_difference(final_losses(results, claim.models), first, second)
+
+
+def final_losses(results: Results, models: Sequence[str]) -> dict[str, NDArray[np.float64]]:
+    """Logged training losses of the last tenth of the steps, of at least two."""
+    losses = {name: results.journal(name)["loss"] for name in models}
     rows = max(2, min(len(values) for values in losses.values()) // 10)
-    last = {name: values[-rows:] for name, values in losses.items()}
-    own = last.pop(claim.of["model"])
-    other = min(last, key=lambda name: float(last[name].mean()))
-    found = mean_interval(own - last[other], 0.95)
+    return {name: values[-rows:] for name, values in losses.items()}
+
+
+def final_difference(
+    last: Mapping[str, NDArray[np.float64]], first: str, second: str, note: str = ""
+) -> Estimate:
+    """Mean difference of two models' last losses, paired by step, with its interval."""
+    found = mean_interval(last[first] - last[second], 0.95)
     return Estimate(
         value=found.value,
         low=found.low,
         high=found.high,
         evidence=(
             "figures/loss.png",
-            *(f"training/{name}/journal.csv" for name in (claim.of["model"], other)),
+            *(f"training/{name}/journal.csv" for name in (first, second)),
         ),
-        note=f"next best is {other}; {rows} logged steps",
+        note=f"{note}{found.n} logged steps",
+    )
+
+
+def converging_models(results: Results, claim: Claim) -> Estimate:
+    """How many of the models do not diverge."""
+    if reason := lacking(results, claim):
+        return absent(reason)
+    lost = [name for name in claim.models if divergence(results.journal(name)) is not None]
+    return Estimate(
+        value=len(claim.models) - len(lost),
+        evidence=("figures/loss.png", *(f"training/{name}/journal.csv" for name in claim.models)),
+        note=f"{', '.join(lost)} diverged" if lost else "",
     )
 
 
@@ -176,82 +213,6 @@ def scib_wins(results: Results, claim: Claim) -> Estimate:
     return Estimate(value=won, evidence=("tables/scib.csv", "figures/scib.png"), note=note)
 
 
-def mmd_of(results: Results, claim: Claim) -> tuple[str, list[Pair], str]:
-    """The claim's dataset, its pairs, and why they cannot be had."""
-    dataset = claim.datasets[0]
-    reason = lacking(results, claim)
-    if not reason and not (results.folder / f"metrics/mmd/{dataset}.csv").exists():
-        reason = f"{dataset} is not among evaluation.mmd.datasets"
-    if reason:
-        return dataset, [], reason
-    found = pair_rows(results, dataset)
-    return dataset, found, "" if found else "no pair of cell types was measured"
-
-
-def mmd_improvement(results: Results, claim: Claim) -> Estimate:
-    """Percent by which sigmoid's MMD is higher, averaged as the claim says."""
-    dataset, _, reason = mmd_of(results, claim)
-    row = None if reason else mean_ratio(results, dataset, claim.of["mean"])
-    if row is None:
-        return absent(reason or "the mean ratio was not measured")
-    other = mean_ratio(results, dataset, "mean_of_ratios")
-    value, low, high = ((end - 1) * 100 for end in (row.value, row.low, row.high))
-    return Estimate(
-        value=value,
-        low=low,
-        high=high,
-        evidence=(f"tables/mmd_{dataset}.csv",),
-        note=f"ratio of the means; mean of the pairs' ratios {percent(other)}",
-    )
-
-
-def percent(row: Measurement | None) -> str:
-    """A ratio as percent above 1."""
-    return "unknown" if row is None else improvement(row)
-
-
-def mmd_wins(results: Results, claim: Claim) -> Estimate:
-    """On how many pairs of cell types sigmoid has the higher MMD."""
-    dataset, found, reason = mmd_of(results, claim)
-    if reason:
-        return absent(reason)
-    ratios = [row.ratio for row in found if row.ratio is not None]
-    return Estimate(
-        value=sum(row.sigmoid.value > row.softmax.value for row in found),
-        low=sum(ratio.low > 1 for ratio in ratios),
-        high=sum(not ratio.high < 1 for ratio in ratios),
-        evidence=(f"tables/mmd_{dataset}.csv",),
-        note=f"counted over {len(found)} pairs",
-    )
-
-
-def mmd_pairs(results: Results, claim: Claim) -> Estimate:
-    """Number of pairs of cell types."""
-    dataset, found, reason = mmd_of(results, claim)
-    if reason:
-        return absent(reason)
-    return Estimate(value=len(found), evidence=(f"tables/mmd_{dataset}.csv",))
-
-
-def mmd_ratio(results: Results, claim: Claim) -> Estimate:
-    """Sigmoid's MMD over softmax's for one pair of cell types, with its paired interval."""
-    dataset, found, reason = mmd_of(results, claim)
-    if reason:
-        return absent(reason)
-    types = {part.lower() for part in claim.of["pair"].split(" vs ")}
-    for row in found:
-        if {part.lower() for part in row.name.split(" vs ")} == types:
-            if row.ratio is None:
-                return absent("this pair has no paired ratio")
-            return Estimate(
-                value=row.ratio.value,
-                low=row.ratio.low,
-                high=row.ratio.high,
-                evidence=(f"tables/mmd_{dataset}.csv",),
-            )
-    return absent("this pair of cell types was not measured")
-
-
 MEASURES: dict[str, Measure] = {
     function.__name__: function
     for function in (
@@ -264,13 +225,11 @@ MEASURES: dict[str, Measure] = {
         validation_loss_wins,
         longer_context_wins,
         best_model_wins,
+        converging_models,
         final_training_loss_lead,
+        final_training_difference,
         validation_loss,
         validation_difference,
         scib_wins,
-        mmd_improvement,
-        mmd_wins,
-        mmd_pairs,
-        mmd_ratio,
     )
 }

@@ -69,6 +69,11 @@ def above_one(_: Claim, ours: Estimate) -> Outcome:
     return beside(ours, 1.0, 1)
 
 
+def above(claim: Claim, ours: Estimate) -> Outcome:
+    """Our interval lies above the paper's value."""
+    return beside(ours, single(claim), 1)
+
+
 def same_sign(claim: Claim, ours: Estimate) -> Outcome:
     """Our interval lies on the same side of 0 as the paper's value."""
     return beside(ours, 0.0, 1 if single(claim) > 0 else -1)
@@ -118,6 +123,7 @@ RULES: dict[str, Callable[[Claim, Estimate], Outcome]] = {
     "at_most": at_most,
     "count": count,
     "below": below,
+    "above": above,
     "above_one": above_one,
     "same_sign": same_sign,
     "between": between,

@@ -76,6 +76,14 @@ def diverges(journal: Journal) -> Estimate:
 
 
 @of_journal
+def stays_stable(journal: Journal) -> Estimate:
+    """1 where the run does not diverge, 0 where it does."""
+    found = divergence(journal)
+    note = "" if found is None else f"diverges at step {int(journal['step'][found]):,}"
+    return Estimate(value=float(found is None), note=note)
+
+
+@of_journal
 def divergence_step(journal: Journal) -> Estimate:
     """The step at which the run diverges."""
     found = divergence(journal)
@@ -94,6 +102,15 @@ def first_loss(journal: Journal) -> Estimate:
 def lowest_loss(journal: Journal) -> Estimate:
     """Lowest smoothed loss."""
     return Estimate(value=float(moving_median(journal["loss"]).min()))
+
+
+@of_journal
+def half_way_loss(journal: Journal) -> Estimate:
+    """Smoothed loss of the row nearest to half of the steps."""
+    steps = journal["step"]
+    row = int(np.argmin(np.abs(steps - steps[-1] / 2)))
+    loss = whole(moving_median(journal["loss"]))
+    return Estimate(value=float(loss[row]), note=f"at step {int(steps[row]):,}")
 
 
 @of_journal
@@ -200,9 +217,11 @@ MEASURES: dict[str, Measure] = {
     function.__name__: function
     for function in (
         diverges,
+        stays_stable,
         divergence_step,
         first_loss,
         lowest_loss,
+        half_way_loss,
         loss_after_divergence,
         gradient_peak,
         gradient_before,

@@ -6,11 +6,10 @@ the inputs that are hardest for it.  All random draws are seeded.
 
 import itertools
 import math
-from collections.abc import Callable
 
 import numpy as np
 
-from scsigmoid.paper.claims.estimate import Estimate, Measure
+from scsigmoid.paper.claims.estimate import Measure
 from scsigmoid.paper.claims.jacobians import (
     Array,
     jacobian,
@@ -19,43 +18,42 @@ from scsigmoid.paper.claims.jacobians import (
     softmax,
     softmax_jacobian,
 )
-from scsigmoid.paper.reported import Claim
-from scsigmoid.paper.results import Results
+from scsigmoid.paper.claims.numeric import numeric
 
 SEED = 20240611
 
 
-def numeric(measure: Callable[[], tuple[float, str]]) -> Measure:
-    """A measure that needs no results."""
+GRID = np.linspace(-40, 40, 800_001)
+ON_GRID = "grid of 800,001 points from -40 to 40"
 
-    def measured(_: Results, __: Claim) -> Estimate:
-        value, note = measure()
-        return Estimate(value=value, note=note, evidence=("src/scsigmoid/paper/claims/theory.py",))
 
-    measured.__name__ = measure.__name__
-    return measured
+def slopes() -> Array:
+    """Derivative of the sigmoid on the grid, which holds 0."""
+    return sigmoid(GRID) * (1 - sigmoid(GRID))
 
 
 @numeric
 def largest_derivative() -> tuple[float, str]:
-    """Largest derivative of the sigmoid on a grid that holds 0."""
-    x = np.linspace(-40, 40, 800_001)
-    return float((sigmoid(x) * (1 - sigmoid(x))).max()), "grid of 800,001 points from -40 to 40"
+    """Largest derivative of the sigmoid."""
+    return float(slopes().max()), ON_GRID
 
 
 @numeric
 def steepest_point() -> tuple[float, str]:
     """Where the sigmoid's derivative is largest."""
-    x = np.linspace(-40, 40, 800_001)
-    slope = sigmoid(x) * (1 - sigmoid(x))
-    return float(x[int(np.argmax(slope))]), "grid of 800,001 points from -40 to 40"
+    return float(GRID[int(np.argmax(slopes()))]), ON_GRID
+
+
+@numeric
+def derivative_spread() -> tuple[float, str]:
+    """Largest less smallest derivative of the sigmoid."""
+    return float(np.ptp(slopes())), f"{ON_GRID}; its bound is independent of the input, it is not"
 
 
 @numeric
 def tanh_form() -> tuple[float, str]:
     """Largest difference of (tanh(x/2) + 1)/2 from the sigmoid."""
-    x = np.linspace(-40, 40, 800_001)
-    error = np.abs((np.tanh(x / 2) + 1) / 2 - sigmoid(x)).max()
+    error = np.abs((np.tanh(GRID / 2) + 1) / 2 - sigmoid(GRID)).max()
     return float(error), "an identity; only the GPU's tanh is approximate"
 
 
@@ -92,6 +90,13 @@ def softmax_density() -> tuple[float, str]:
     """Share of entries of the softmax's Jacobian that are not 0."""
     scores = np.random.default_rng(SEED).normal(0, 3, 64)
     return float((softmax_jacobian(scores) != 0).mean()), "64 scores"
+
+
+@numeric
+def softmax_competition() -> tuple[float, str]:
+    """Share of the entries off the diagonal of the softmax's Jacobian that are below 0."""
+    found = softmax_jacobian(np.random.default_rng(SEED).normal(0, 3, 64))
+    return float((found[~np.eye(64, dtype=bool)] < 0).mean()), "64 scores"
 
 
 @numeric
@@ -267,11 +272,13 @@ MEASURES: dict[str, Measure] = {
     for function in (
         largest_derivative,
         steepest_point,
+        derivative_spread,
         tanh_form,
         sigmoid_off_diagonal,
         sigmoid_norm_error,
         bias_row_sum,
         softmax_density,
+        softmax_competition,
         softmax_jacobian_error,
         sigmoid_lipschitz,
         minimum_entropy_norm,

@@ -34,7 +34,7 @@ def scib(results: Results) -> "Figure":
     kinds = {found[metrics[0]][sigmoid].simulated for found in scores.values()}
     columns = min(len(metrics), 4)
     rows = -(-len(metrics) // columns)
-    figure = new_figure(DOUBLE, 0.8 + 1.85 * rows)
+    figure = new_figure(DOUBLE, 0.95 + 1.85 * rows)
     grid = list(figure.subplots(rows, columns, squeeze=False).flat)
     for axes in grid[len(metrics) :]:
         axes.set_visible(False)

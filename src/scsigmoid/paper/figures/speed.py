@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PASSES = ("forward", "backward")
-# Blues are sigmoid attention, warm colours softmax: shade and marker tell providers apart.
+# Cool colours are sigmoid attention, warm ones softmax; colour-blind readers can tell them apart.
 SHADES = {
-    "sigmoid": ("#0072B2", "#56B4E9", "#00476f", "#9fd3f2", "#3b8ea5", "#009E73"),
-    "softmax": ("#D55E00", "#E69F00", "#8c3b00", "#CC79A7", "#b8a000", "#7a4a6a", "#f2b48c"),
+    "sigmoid": ("#0072B2", "#56B4E9", "#009E73", "#2A2F4C", "#4326FF", "#8C8CFF"),
+    "softmax": ("#D55E00", "#E69F00", "#4C250B", "#BFBA69", "#FFB2D1", "#995426", "#735063"),
 }
 MARKERS = "osD^vp<>*"
 Panels = dict[tuple[float, int, str], "Axes"]
@@ -131,7 +131,8 @@ def tflops(results: Results) -> "Figure":
         if direction == PASSES[0]:
             axes.set_ylabel("TFLOPS")
     legend(figure, grid, look)
-    remark(figure, benchmark_note(results), interval_note(results, "Bars"))
+    order = "Bars stand in the legend's order, read down its columns."
+    remark(figure, benchmark_note(results), order, interval_note(results, "Bars"))
     return figure
 
 

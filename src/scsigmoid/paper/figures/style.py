@@ -93,7 +93,7 @@ def remark(figure: "Figure", *texts: str) -> None:
         return
     width, height = figure.get_size_inches()
     lines = textwrap.wrap(words, int(width * 19))
-    share = (0.09 + 0.125 * len(lines)) / height
+    share = (0.13 + 0.125 * len(lines)) / height
     engine = figure.get_layout_engine()
     assert engine is not None
     engine.set(rect=(0, share, 1, 1 - share))  # type: ignore[call-arg]

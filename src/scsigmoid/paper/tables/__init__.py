@@ -6,7 +6,7 @@ from pathlib import Path
 from scsigmoid.config.check import nearest
 from scsigmoid.errors import UserError
 from scsigmoid.paper.results import Results
-from scsigmoid.paper.tables import cost, mmd, quality, ratios, setup, speed
+from scsigmoid.paper.tables import cost, mmd, quality, ratios, setup, speed, training
 from scsigmoid.paper.tables.writing import Table, write_table
 
 TABLES: dict[str, Callable[[Results], Table]] = {
@@ -18,6 +18,7 @@ TABLES: dict[str, Callable[[Results], Table]] = {
     "kernel_speed": speed.kernel_speed,
     "kernel_ratios": ratios.kernel_ratios,
     "training_cost": cost.training_cost,
+    "training_speed": training.training_speed,
 }
 
 

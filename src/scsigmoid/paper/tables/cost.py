@@ -20,7 +20,7 @@ def training_cost(results: Results) -> Table:
         rows.append(
             [
                 Cell(cost.size),
-                Cell(f"{cost.sigmoid.parameters / 1e6:,.3g}M"),
+                Cell(millions(cost.sigmoid.parameters)),
                 Cell(context_label(cost.context)),
                 *(
                     Cell(
@@ -98,3 +98,9 @@ def training_cost(results: Results) -> Table:
         latex_columns=(0, 1, 2, 3, 4, 5),
         notes=notes(results.throughput),
     )
+
+
+def millions(count: float) -> str:
+    """A number of parameters, e.g. ``"1,402M"`` and ``"0.05M"``."""
+    value = count / 1e6
+    return f"{value:,.0f}M" if value >= 100 else f"{value:.3g}M"

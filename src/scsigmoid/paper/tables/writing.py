@@ -190,14 +190,17 @@ def fixed(value: float, digits: int) -> str:
     """A number with a fixed number of digits; an en dash where there is none."""
     if math.isinf(value):
         return INFINITY if value > 0 else MINUS + INFINITY
-    return DASH if math.isnan(value) else f"{value:,.{digits}f}"
+    if math.isnan(value):
+        return DASH
+    # Adding 0 leaves no negative zero.
+    return f"{round(value, digits) + 0.0:,.{digits}f}".replace("-", MINUS)
 
 
 def signed(value: float, digits: int) -> str:
     """A number with its sign."""
     if not math.isfinite(value):
         return fixed(value, digits)
-    return f"{value:+,.{digits}f}".replace("-", MINUS)
+    return f"{round(value, digits) + 0.0:+,.{digits}f}".replace("-", MINUS)
 
 
 def interval(value: float, low: float, high: float, digits: int) -> str:

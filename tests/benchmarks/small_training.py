@@ -1,0 +1,26 @@
+"""Settings of training that benchmarks of tiny encoders share."""
+
+from scsigmoid.config.schema import Architecture, Training
+
+ARCHITECTURE = Architecture(
+    size="small", dropout=0.02, layer_norm_epsilon=1e-5, initializer_range=0.02
+)
+TRAINING = Training(
+    steps=10,
+    global_batch=256,
+    micro_batch_tokens=64,
+    learning_rate=1e-4,
+    warmup_steps=10,
+    weight_decay=0.1,
+    betas=[0.9, 0.999],
+    epsilon=1e-8,
+    clipping=1.0,
+    mask_fraction=0.15,
+    mask_replacement="mask",
+    log_every=1,
+    checkpoint_every=1,
+    keep_checkpoints=1,
+    threads=1,
+    workers=0,
+    deterministic=False,
+)

@@ -1,0 +1,72 @@
+"""The training benchmark on a GPU: every kernel is right in the encoder, and compiled once."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from benchmarks.small_training import ARCHITECTURE, TRAINING
+
+from scsigmoid.benchmarks.contestants import Course, gradient_error
+from scsigmoid.benchmarks.rows import TrainingRow, read_rows
+from scsigmoid.benchmarks.sigmoid_kernels import Unavailable
+from scsigmoid.benchmarks.simulated_batches import simulated_batches
+from scsigmoid.benchmarks.stacks import Stack, chosen_stacks
+from scsigmoid.benchmarks.training import run_training_benchmark
+from scsigmoid.config.schema import Size, TrainingBenchmark
+from scsigmoid.model.sizes import EncoderSettings
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+SIZE = Size(layers=2, hidden=128, heads=2, feed_forward=256)
+SETTINGS = TrainingBenchmark(
+    size="small",
+    contexts=[256, 512],
+    cells_per_gpu=4,
+    vocabulary=1000,
+    kernels=None,
+    steps=2,
+    turns=8,
+    seconds=5,
+    median_length=200,
+    sigma_length=0.65,
+    confidence=0.99,
+)
+
+
+@pytest.mark.parametrize("stack", chosen_stacks(None, "cuda"), ids=lambda stack: stack.name)
+@pytest.mark.parametrize("context", [256, 300])
+def test_the_gradient_is_plain_pytorchs(stack: Stack, context: int) -> None:
+    encoder = EncoderSettings.of(SIZE, ARCHITECTURE, "sigmoid", context, SETTINGS.vocabulary)
+    course = Course(encoder, TRAINING, 42, torch.device("cuda"))
+    batch = next(simulated_batches(SETTINGS, context, TRAINING, 42))
+    try:
+        assert gradient_error(stack, course, batch) < 0.03
+    except Unavailable as error:
+        pytest.skip(str(error))
+
+
+def test_every_kernel_is_timed_and_none_compiled_in_a_turn(tmp_path: Path) -> None:
+    torch.compiler.reset()
+    torch._dynamo.utils.counters.clear()
+    run_training_benchmark(
+        SETTINGS,
+        SIZE,
+        ARCHITECTURE,
+        TRAINING,
+        42,
+        "cuda",
+        tmp_path / "t.csv",
+        tmp_path / "t.json",
+    )
+    rows = read_rows(tmp_path / "t.csv", TrainingRow)
+    assert len(rows) == 2 * len(chosen_stacks(None, "cuda"))
+    timed = [row for row in rows if row.turns]
+    assert [row.note for row in rows if not row.turns and "is not installed" not in row.note] == []
+    for row in timed:
+        assert row.turns == 8
+        assert row.recompiled == 0
+        assert row.peak_memory_gb > 0
+        # Contexts share the graph of packed cells.
+        assert row.graphs == (1 if row.layout == "padded" or row.context == 256 else 0)

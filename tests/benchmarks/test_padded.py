@@ -1,0 +1,207 @@
+"""Padded cells in the encoder against packed ones: the same loss, whatever computes attention."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from types import ModuleType, SimpleNamespace
+
+import pytest
+import torch
+from benchmarks.small_training import TRAINING
+from torch import Tensor, nn
+from torch._dynamo.utils import counters
+from torch.nn.attention import flex_attention
+
+from scsigmoid.attention import backends
+from scsigmoid.benchmarks import padded_kernels
+from scsigmoid.benchmarks.padded import PaddedEncoder, padded
+from scsigmoid.benchmarks.padded_kernels import padding_mask
+from scsigmoid.benchmarks.stacks import STACKS, Stack
+from scsigmoid.model.encoder import Encoder
+from scsigmoid.model.sizes import EncoderSettings
+from scsigmoid.tokens.vocabulary import PAD
+from scsigmoid.training.batches import Batch, Masking, pack_genes
+from scsigmoid.training.step import Trainer
+
+CPU = torch.device("cpu")
+# Blocks of 128 tokens are never as many as cells: the compiler would take the two for one number.
+LENGTHS = ([1, 140, 255, 247], [90, 9, 33, 201], [60, 1, 90, 3])
+SETTINGS = EncoderSettings(
+    attention="sigmoid",
+    context=256,
+    layers=1,
+    hidden=32,
+    heads=2,
+    feed_forward=48,
+    vocabulary_size=60,
+    dropout=0.0,
+    layer_norm_epsilon=1e-5,
+    initializer_range=0.02,
+)
+
+
+def batch_of(lengths: list[int], draw: int = 1) -> Batch:
+    """Packed cells with so many genes."""
+    generator = torch.Generator().manual_seed(draw)
+    genes = torch.randint(4, 60, (sum(lengths),), generator=generator).numpy()
+    masking = Masking(seed=1, draw=draw, fraction=0.3, replacement="mask", vocabulary_size=60)
+    cells = torch.arange(len(lengths)).numpy()
+    return pack_genes(genes, torch.tensor(lengths).numpy(), cells, masking)
+
+
+def trainer_of(stack: Stack) -> Trainer:
+    torch.manual_seed(3)
+    weights = Encoder(SETTINGS).state_dict()
+    encoder = stack.encoder(SETTINGS, CPU)
+    encoder.load_state_dict(weights)
+    return Trainer(encoder, TRAINING, 42, CPU)
+
+
+def loss_and_gradients(trainer: Trainer, batch: Batch) -> tuple[Tensor, list[Tensor]]:
+    trainer.optimiser.zero_grad()
+    loss = trainer.summed_loss(batch)
+    loss.backward()
+    return loss.detach(), [p.grad for p in trainer.encoder.parameters() if p.grad is not None]
+
+
+def assert_same_training(found: Stack, right: Stack, compiled: bool = False) -> None:
+    """Equal losses and gradients; ``compiled``: with one graph for batches of other lengths."""
+    own, other = trainer_of(found), trainer_of(right)
+    counters.clear()
+    if compiled:
+        torch.compiler.reset()
+        own.compile("aot_eager")
+    for draw, lengths in enumerate(LENGTHS):
+        batch = batch_of(lengths, draw)
+        expected = loss_and_gradients(other, batch)
+        result = loss_and_gradients(own, found.batch(batch, SETTINGS.context))
+        torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-4)
+        assert len(result[1]) == len(list(own.encoder.parameters()))
+    assert counters["stats"]["unique_graphs"] == compiled
+
+
+def stack(attention: str, **how: object) -> Stack:
+    return Stack("some", attention, ("cpu",), **how)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def flex_on_cpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """FlexAttention refuses gradients on a CPU, though its plain form has them."""
+    monkeypatch.setattr(flex_attention, "_validate_device", lambda *_: None)
+    monkeypatch.setattr(backends, "_obstacle", lambda *_: None)
+    yield
+    backends._choose.cache_clear()
+
+
+def test_a_padded_batch_holds_the_cells_in_rows() -> None:
+    packed = batch_of([5, 1, 3])
+    found = padded(packed, 8)
+    tokens, positions = found.tokens.view(3, 8), found.positions.view(3, 8)
+    bounds = packed.cu_seqlens.tolist()
+    for cell, (start, end) in enumerate(pairwise(bounds)):
+        n = end - start
+        assert tokens[cell, :n].tolist() == packed.tokens[start:end].tolist()
+        assert set(tokens[cell, n:].tolist()) == {PAD}
+        assert positions[cell].tolist() == list(range(8))
+        own = [place for place in packed.masked.tolist() if start <= place < end]
+        rows = [place - 8 * cell for place in found.masked.tolist() if place // 8 == cell]
+        assert rows == [place - start for place in own]
+    assert found.targets.tolist() == packed.targets.tolist()
+    assert found.max_seqlen == 8
+
+
+@pytest.mark.parametrize(
+    ("lengths", "context"), [([1, 128, 129, 300, 512, 384], 512), ([7, 40, 24], 40)]
+)
+def test_the_mask_is_torchs_but_for_rows_of_padding(lengths: list[int], context: int) -> None:
+    valid = torch.tensor(lengths, dtype=torch.int32)
+    found = padding_mask(valid, replace(SETTINGS, context=context))
+
+    def is_seen(cell: Tensor, head: Tensor, row: Tensor, column: Tensor) -> Tensor:
+        # A block of rows is left out if all of them are padding.
+        return (column < valid[cell]) & (row < -(-valid[cell] // 128) * 128)
+
+    right = flex_attention.create_block_mask(
+        is_seen, len(lengths), 1, context, context, device="cpu"
+    )
+    for name in ("kv_num_blocks", "full_kv_num_blocks", "q_num_blocks", "full_q_num_blocks"):
+        assert torch.equal(getattr(found, name), getattr(right, name)), name
+    for name in ("kv", "full_kv", "q", "full_q"):
+        counts = getattr(right, f"{name}_num_blocks")
+        for place in torch.nonzero(counts).tolist():
+            count = int(counts[tuple(place)])
+            visited, wanted = (
+                getattr(mask, f"{name}_indices")[tuple(place)][:count].sort().values
+                for mask in (found, right)
+            )
+            assert torch.equal(visited, wanted), (name, place)
+
+
+@pytest.mark.parametrize(
+    "found", [one for one in STACKS if "cpu" in one.devices], ids=lambda one: one.name
+)
+def test_every_stack_of_the_cpu_has_the_same_loss_and_gradients(found: Stack) -> None:
+    assert_same_training(found, stack(found.attention))
+
+
+@pytest.mark.parametrize("form", [padded_kernels.FLEX, None], ids=["padded", "packed"])
+def test_flex_attention_in_one_compiled_graph(
+    form: padded_kernels.PaddedAttention | None, flex_on_cpu: None
+) -> None:
+    """As on a GPU, but for what torch makes of the graph."""
+    assert_same_training(stack("softmax", backend="flex", padded=form), stack("softmax"), True)
+
+
+def plain_package() -> SimpleNamespace:
+    """Operators with the arguments of triton-sigmoid's, in plain PyTorch."""
+
+    def weights(q, k, lengths_q, lengths_k, bias, score_mod, scale, causal):  # type: ignore[no-untyped-def]
+        assert all(x.is_contiguous() for x in (q, k))
+        assert score_mod is None
+        assert not causal
+        torch.testing.assert_close(bias, -torch.log(lengths_k.float()))
+        places = torch.arange(q.shape[1])
+        seen = (places < lengths_q[:, None])[:, :, None] & (places < lengths_k[:, None])[:, None]
+        scores = torch.einsum("bihd,bjhd->bhij", q, k) * scale + bias[:, None, None, None]
+        return torch.sigmoid(scores) * seen[:, None]
+
+    def attend(q, k, v, lengths_k, lengths_q, *rest):  # type: ignore[no-untyped-def]
+        found = weights(q, k, lengths_q, lengths_k, *rest)
+        return torch.einsum("bhij,bjhd->bihd", found, v).contiguous()
+
+    def gradients(q, k, v, grad, lengths_k, lengths_q, bias, score_mod, scale, causal):  # type: ignore[no-untyped-def]
+        found = weights(q, k, lengths_q, lengths_k, bias, score_mod, scale, causal)
+        through = torch.einsum("bihd,bjhd->bhij", grad, v) * found * (1 - found) * scale
+        return (
+            torch.einsum("bhij,bjhd->bihd", through, k).contiguous(),
+            torch.einsum("bhij,bihd->bjhd", through, q).contiguous(),
+            torch.einsum("bhij,bihd->bjhd", found, grad).contiguous(),
+        )
+
+    return SimpleNamespace(sigmoid_attn_padded_fwd_op=attend, sigmoid_attn_padded_bwd_op=gradients)
+
+
+def test_triton_sigmoid_is_called_with_what_its_operators_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "triton_sigmoid", ModuleType("triton_sigmoid"))
+    monkeypatch.setitem(sys.modules, "triton_sigmoid.sigmoid_triton_padded", plain_package())  # type: ignore[arg-type]
+    (published,) = [one for one in STACKS if one.kernel == "triton_sigmoid"]
+    # The operator keeps the package that it was made with.
+    padded_kernels.register_published.cache_clear()
+    try:
+        assert_same_training(published, stack("sigmoid"), True)
+    finally:
+        padded_kernels.register_published.cache_clear()
+
+
+def test_a_padded_encoder_has_the_encoders_parameters() -> None:
+    with torch.device("meta"):
+        found = PaddedEncoder(SETTINGS, padded_kernels.SDPA)
+        right = Encoder(SETTINGS)
+    shapes = [
+        {name: tuple(p.shape) for name, p in model.named_parameters()} for model in (found, right)
+    ]
+    assert shapes[0] == shapes[1]
+    assert all(isinstance(block, nn.Module) for block in found.blocks)

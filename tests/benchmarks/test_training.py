@@ -1,0 +1,226 @@
+"""The training benchmark on the CPU: turns, checks and what becomes of failures."""
+
+import json
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from benchmarks.small_training import ARCHITECTURE, TRAINING
+from torch import Tensor
+
+from scsigmoid.benchmarks import contestants, training
+from scsigmoid.benchmarks.contestants import Contestant, Course, give_up
+from scsigmoid.benchmarks.padded import PaddedAttention
+from scsigmoid.benchmarks.rows import TrainingRow, read_rows
+from scsigmoid.benchmarks.simulated_batches import simulated_batches
+from scsigmoid.benchmarks.stacks import STACKS, Stack, chosen_stacks
+from scsigmoid.benchmarks.training import run_training_benchmark
+from scsigmoid.config.schema import Size, TrainingBenchmark
+from scsigmoid.errors import UserError
+from scsigmoid.model.encoder import Encoder
+from scsigmoid.model.parameters import count_flops
+from scsigmoid.model.sizes import EncoderSettings
+from scsigmoid.training.step import Trainer
+
+CPU = torch.device("cpu")
+SIZE = Size(layers=2, hidden=16, heads=2, feed_forward=32)
+SETTINGS = TrainingBenchmark(
+    size="small",
+    contexts=[16, 32],
+    cells_per_gpu=3,
+    vocabulary=50,
+    kernels=None,
+    steps=2,
+    turns=9,
+    seconds=60,
+    median_length=20,
+    sigma_length=0.65,
+    confidence=0.99,
+)
+
+
+def benchmark(folder: Path, settings: TrainingBenchmark = SETTINGS) -> list[TrainingRow]:
+    run_training_benchmark(
+        settings, SIZE, ARCHITECTURE, TRAINING, 42, "cpu", folder / "t.csv", folder / "t.json"
+    )
+    return read_rows(folder / "t.csv", TrainingRow)
+
+
+def encoder(context: int) -> EncoderSettings:
+    return EncoderSettings.of(SIZE, ARCHITECTURE, "sigmoid", context, SETTINGS.vocabulary)
+
+
+def test_every_context_and_stack_has_a_row(tmp_path: Path) -> None:
+    rows = benchmark(tmp_path)
+    assert [(row.context, row.attention, row.kernel, row.layout) for row in rows] == [
+        (context, attention, kernel, layout)
+        for context in (16, 32)
+        for attention, kernel, layout in (
+            ("sigmoid", "reference", "packed"),
+            ("softmax", "sdpa", "packed"),
+            ("softmax", "sdpa", "padded"),
+            ("sigmoid", "reference", "padded"),
+        )
+    ]
+    assert json.loads((tmp_path / "t.json").read_text())["device"] == "cpu"
+    for row in rows:
+        assert row.turns == 9
+        assert len(row.readings.split()) == 9
+        assert row.note == training.CPU_NOTE
+        assert row.relative_error < 1e-4
+        assert row.milliseconds_low < row.milliseconds < row.milliseconds_high
+        assert row.cells_per_second == pytest.approx(3000 / row.milliseconds)
+        assert math.isnan(row.mfu)
+        assert math.isnan(row.peak_memory_gb)
+        assert (row.padding > 0) == (row.layout == "padded")
+        # Of a model that knows nothing.
+        assert row.loss == pytest.approx(math.log(50), rel=0.3)
+
+
+def test_turns_time_the_cells_that_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each step is pretended to take a millisecond for each token that the model computes."""
+    clock = [0.0]
+    seen: list[tuple[str, int, tuple[int, ...]]] = []
+
+    class Clock:
+        def __init__(self, device: torch.device) -> None:
+            self.moments: list[float] = []
+
+        def mark(self) -> None:
+            self.moments.append(clock[0])
+
+        def seconds(self) -> list[float]:
+            return [end - begin for begin, end in zip(self.moments, self.moments[1:], strict=False)]
+
+    take = Trainer.step
+
+    def step(self, number, batches, masked=None):  # type: ignore[no-untyped-def]
+        (batch,) = batches
+        clock[0] += len(batch.tokens) / 1e3
+        lengths = tuple(torch.diff(batch.cu_seqlens).tolist())
+        seen.append((type(self.encoder).__name__, number, lengths))
+        return take(self, number, batches, masked)
+
+    monkeypatch.setattr(contestants, "Stopwatch", Clock)
+    monkeypatch.setattr(Trainer, "step", step)
+    monkeypatch.setattr(training, "peak_flops", lambda name: 1e6)
+    rows = benchmark(tmp_path, replace(SETTINGS, contexts=[32]))
+    packed, padded = rows[0], rows[2]
+
+    batches = simulated_batches(SETTINGS, 32, TRAINING, 42)
+    made = [next(batches) for _ in range(4 + 3 * 9)]
+    turns = [made[first + 1 : first + 3] for first in range(4, len(made), 3)]
+    tokens = [sum(len(batch.tokens) for batch in turn) for turn in turns]
+    assert [float(reading) for reading in packed.readings.split()] == pytest.approx(
+        [count / 2 for count in tokens], rel=1e-5
+    )
+    assert set(padded.readings.split()) == {"96"}
+    assert packed.over(padded) == pytest.approx([96 / count * 2 for count in tokens], rel=1e-5)
+    assert packed.tokens_per_second == pytest.approx(1000, rel=1e-5)
+    assert packed.tokens_per_step == statistics.fmean(tokens) / 2
+    assert padded.padding == pytest.approx(1 - statistics.fmean(tokens) / 2 / 96)
+    work = [
+        sum(
+            count_flops(encoder(32), torch.diff(b.cu_seqlens).tolist(), len(b.masked)) for b in turn
+        )
+        for turn in turns
+    ]
+    assert padded.mfu == pytest.approx(statistics.median(work) / (2 * 0.096) / 1e6, rel=1e-5)
+    # All four meet the same cells at the same steps, in an order that changes.
+    met = {name: sorted(entry[1:] for entry in seen if entry[0] == name) for name, *_ in seen}
+    assert met["Encoder"] == met["PaddedEncoder"]
+    orders = {tuple(name for name, *_ in seen[at : at + 12 : 3]) for at in range(16, 124, 12)}
+    assert len(orders) > 1
+
+
+def test_it_ends_when_the_time_is_over(tmp_path: Path) -> None:
+    rows = benchmark(tmp_path, replace(SETTINGS, contexts=[16], turns=500, seconds=0.01))
+    assert {row.turns for row in rows} == {training.LEAST_TURNS}
+
+
+def test_what_computes_something_else_is_not_timed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def blind(q: Tensor, k: Tensor, v: Tensor, shared: object) -> Tensor:
+        """Attention that sees the padding."""
+        return v.mean(1, keepdim=True).expand_as(v)
+
+    wrong = Stack("blind", "softmax", ("cpu",), padded=PaddedAttention(lambda *_: None, blind))
+    monkeypatch.setattr(training, "chosen_stacks", lambda *_: [STACKS[2], wrong])
+    right, found = benchmark(tmp_path, replace(SETTINGS, contexts=[16]))
+    assert right.turns == 9
+    assert found.turns == 0
+    assert found.note.startswith("wrong: a gradient has a relative error of")
+    assert found.relative_error > 0.01
+    assert math.isnan(found.milliseconds)
+
+
+def test_what_cannot_run_here_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    absent = [stack for stack in STACKS if stack.kernel in ("hopper", "triton_sigmoid")]
+    monkeypatch.setattr(training, "chosen_stacks", lambda *_: [*absent, STACKS[2]])
+    hopper, published, reference = benchmark(tmp_path, replace(SETTINGS, contexts=[16]))
+    assert "'hopper' for sigmoid attention: it needs a CUDA GPU" in hopper.note
+    assert published.note == "triton_sigmoid is not installed"
+    assert reference.turns == 9
+
+
+def test_what_does_not_fit_in_memory_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the first step of one, and in a turn of the other."""
+    take = Trainer.step
+
+    def step(self, number, batches, masked=None):  # type: ignore[no-untyped-def]
+        padded = type(self.encoder).__name__ == "PaddedEncoder"
+        softmax = self.encoder.settings.attention == "softmax"
+        if padded and (softmax or number > 12):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return take(self, number, batches, masked)
+
+    monkeypatch.setattr(Trainer, "step", step)
+    rows = benchmark(tmp_path, replace(SETTINGS, contexts=[16]))
+    assert [row.turns for row in rows] == [9, 9, 0, 0]
+    assert {row.note for row in rows[2:]} == {"does not fit in memory"}
+    assert {row.readings for row in rows[2:]} == {""}
+
+
+def test_a_broken_gpu_ends_the_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(device: torch.device) -> None:
+        raise RuntimeError("an illegal memory access was encountered\nCompile with ...")
+
+    monkeypatch.setattr(contestants, "synchronise", broken)
+    with pytest.raises(UserError, match=r"sdpa, packed broke .* illegal memory access was enc.*;"):
+        give_up(Contestant(STACKS[4]), RuntimeError("first"), CPU)
+
+
+def test_all_models_begin_with_the_same_weights() -> None:
+    course = Course(encoder(16), TRAINING, 42, CPU)
+    weights = Encoder(encoder(16)).state_dict()
+    batches: Sequence = [next(simulated_batches(SETTINGS, 16, TRAINING, 42))]
+    for stack in chosen_stacks(None, "cpu"):
+        contestant = Contestant(stack)
+        contestants.prepare(contestant, replace_rate(course), weights, batches, {})
+        assert contestant.trainer is not None
+        for name, value in contestant.trainer.encoder.state_dict().items():
+            torch.testing.assert_close(value, weights[name])
+
+
+def replace_rate(course: Course) -> Course:
+    """The course with an optimiser that changes nothing."""
+    return replace(course, training=replace(TRAINING, learning_rate=0.0))
+
+
+def test_an_unknown_kernel_is_refused() -> None:
+    with pytest.raises(UserError, match=r"benchmarks.training.kernels: unknown kernel 'hoper'; .*"):
+        chosen_stacks(["hoper"], "cuda")
+    assert [stack.name for stack in chosen_stacks(["flex", "triton"], "cuda")] == [
+        "triton, packed",
+        "flex, packed",
+        "flex, padded",
+    ]

@@ -1,0 +1,119 @@
+"""Limits of settings: declared with the types, and none forgotten."""
+
+import copy
+import dataclasses
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+
+from scsigmoid.config.check import check, load
+from scsigmoid.config.limits import (
+    AnyNumber,
+    Count,
+    CountOrZero,
+    Form,
+    Limits,
+    Positive,
+    Several,
+    Share,
+    Text,
+    check_limits,
+)
+from scsigmoid.errors import UserError
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass
+class Inner:
+    share: Share
+
+
+@dataclass
+class Settings:
+    count: Count = 1
+    zero: CountOrZero = 0
+    cap: Positive | None = None
+    bounded: Annotated[int, Limits(least=2, most=4)] = 3
+    plain: float = 0.0
+    name: Text = "a b"
+    word: Annotated[str, Form("[a-c]+", "a word of a, b and c")] = "abc"
+    several: Several[Count] = dataclasses.field(default_factory=lambda: [1, 2])
+    any_number: AnyNumber[str] = dataclasses.field(default_factory=list)
+    inner: dict[Text, Inner] = dataclasses.field(default_factory=dict)
+
+
+def test_what_lies_within_the_limits_passes() -> None:
+    check_limits(Settings(), Settings, "")
+    for bounded in (2, 4):
+        inner = {"one": Inner(1e-9), "two": Inner(1 - 1e-9)}
+        check_limits(Settings(bounded=bounded, cap=1e-300, inner=inner), Settings, "")
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"count": 0}, "count: expected at least 1, found 0"),
+        ({"zero": -1}, "zero: expected at least 0, found -1"),
+        ({"cap": 0.0}, "cap: expected more than 0, found 0.0"),
+        ({"cap": math.nan}, "cap: expected more than 0, found nan"),
+        ({"cap": math.inf}, "cap: expected a finite number, found inf"),
+        ({"plain": -math.inf}, "plain: expected a finite number, found -inf"),
+        ({"bounded": 1}, "bounded: expected at least 2 and at most 4, found 1"),
+        ({"bounded": 5}, "bounded: expected at least 2 and at most 4, found 5"),
+        ({"name": ""}, "name: expected text, on one line, found ''"),
+        ({"name": "a\nb"}, r"name: expected text, on one line, found 'a\nb'"),
+        ({"word": "abd"}, "word: expected a word of a, b and c, found 'abd'"),
+        ({"several": []}, "several: expected at least one entry, and none twice, found []"),
+        ({"several": [3, 3]}, "several: expected at least one entry, and none twice, found [3, 3]"),
+        ({"several": [3, 0]}, "several.1: expected at least 1, found 0"),
+        ({"any_number": ["x", "x"]}, "any_number: expected no entry twice, found ['x', 'x']"),
+        (
+            {"inner": {"one": Inner(1.0)}},
+            "inner.one.share: expected more than 0 and less than 1, found 1.0",
+        ),
+        ({"inner": {" ": Inner(0.5)}}, "inner: expected text, on one line, found ' '"),
+    ],
+)
+def test_what_lies_outside_is_named(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        check_limits(Settings(**changed), Settings, "")
+    assert str(caught.value) == message
+
+
+def test_a_place_stands_in_front() -> None:
+    with pytest.raises(UserError, match=r"^models\.one\.training\.count: "):
+        check_limits(Settings(count=-1), Settings, "models.one.training")
+
+
+def numbers(values: Any, *place: str | int) -> Iterator[tuple[str | int, ...]]:
+    """Places of all numbers of a configuration."""
+    if isinstance(values, dict):
+        for key, value in values.items():
+            yield from numbers(value, *place, key)
+    elif isinstance(values, list):
+        for index, value in enumerate(values):
+            yield from numbers(value, *place, index)
+    elif isinstance(values, int | float) and not isinstance(values, bool):
+        yield place
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, -1, True])
+def test_no_number_of_the_configuration_goes_unchecked(wrong: float) -> None:
+    whole = load(ROOT / "config.yaml", ROOT / "workflow/presets", {"preset": "paper"})
+    values = dataclasses.asdict(whole)
+    for place in numbers(values):
+        if place == ("seed",) and wrong == -1:
+            continue  # any whole number is a seed
+        changed = copy.deepcopy(values)
+        at = changed
+        for key in place[:-1]:
+            at = at[key]
+        at[place[-1]] = wrong
+        with pytest.raises(UserError) as caught:
+            check(changed)
+        assert str(caught.value).startswith(".".join(map(str, place)) + ": "), place
