@@ -4,6 +4,7 @@ The workflow's stages are called as the workflow calls them.
 """
 
 import argparse
+import importlib
 import os
 import re
 import shutil
@@ -115,6 +116,14 @@ def names() -> list[str]:
 @pytest.fixture(scope="module")
 def stages(finished: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Stage]:
     """Every stage; of the workflow's jobs the first of each."""
+    for slow in (
+        "anndata",
+        "matplotlib.pyplot",
+        "seaborn",
+        "sklearn.decomposition",
+        "torch._dynamo",
+    ):
+        importlib.import_module(slow)  # once, for all forked processes
     run = finished.run("--dry-run", "--printshellcmds", "--forceall", "--quiet", "host")
     assert run.returncode == 0, run.stdout + run.stderr
     jobs = []
