@@ -40,7 +40,8 @@ onstart:
 
 
 onsuccess:
-    print(f"The report lies at {RESULTS}/report.html")
+    if Path(RESULTS, "report.html").is_file():
+        print(f"The report lies at {RESULTS}/report.html")
 
 
 onerror:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from scsigmoid.errors import UserError
-from scsigmoid.files import atomic_path
+from scsigmoid.seals import sealed_path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,9 +52,9 @@ COLUMNS = tuple(field.name for field in fields(Measurement))
 
 
 def write_measurements(path: str | Path, rows: Iterable[Measurement]) -> None:
-    """Write measurements as CSV, atomically, in the order given."""
+    """Write measurements as CSV, atomically and sealed, in the order given."""
     with (
-        atomic_path(path) as temporary,
+        sealed_path(path) as temporary,
         temporary.open("w", newline="", encoding="utf-8") as handle,
     ):
         writer = csv.DictWriter(handle, fieldnames=COLUMNS, lineterminator="\n")

@@ -359,8 +359,12 @@ def test_file_round_trip(results: Results, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"none\.csv: no such result file"):
         read_claims(tmp_path / "none.csv")
     path.write_text("a,b\n")
-    with pytest.raises(UserError, match="not a table of claims"):
+    with pytest.raises(UserError, match=r"claims\.csv: damaged"):
         read_claims(path)
+    foreign = tmp_path / "foreign.csv"
+    foreign.write_text("a,b\n")
+    with pytest.raises(UserError, match="not a table of claims"):
+        read_claims(foreign)
 
 
 def test_claims_read_nothing_but_their_declared_inputs(results: Results, tmp_path: Path) -> None:

@@ -158,6 +158,7 @@ def test_a_damaged_file_is_named_and_made_again(
     assert line.bytes(read_by) == undisturbed.bytes(read_by)
 
 
+@pytest.mark.parametrize("fault", ["truncated", "flipped"])
 @pytest.mark.parametrize(
     ("file", "read_by"),
     [
@@ -168,17 +169,27 @@ def test_a_damaged_file_is_named_and_made_again(
         ("metrics/umap/heart_oft/sigmoid_4k.parquet", "figure umap_heart_oft"),
         ("tokens/lengths.parquet", "figure sequence_lengths"),
         ("corpus/evaluation/heart_oft.json", "table evaluation_datasets"),
+        ("training/sigmoid_2k/journal.csv", "figure loss"),
+        ("benchmarks/throughput.csv", "table training_cost"),
+        ("claims.csv", "report"),
     ],
 )
-def test_a_truncated_result_is_named(
-    file: str, read_by: str, finished: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+def test_a_damaged_result_is_named(
+    fault: str,
+    file: str,
+    read_by: str,
+    finished: Any,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     results = finished.folder / "results/demo"
     whole = (results / file).read_bytes()
-    cut = len(whole) // 2
-    if file.endswith(".csv"):  # of the last row a cell is left
-        cut = whole.index(b",", whole.rindex(b"\n", 0, -1))
-    (results / file).write_bytes(whole[:cut])
+    last = whole.rindex(b"\n", 0, -1) if file.endswith(".csv") else len(whole) // 2
+    if fault == "truncated":
+        damaged = whole[:last]  # of a CSV all rows but the last are left
+    else:
+        damaged = whole[:last] + bytes([whole[last] ^ 1]) + whole[last + 1 :]
+    (results / file).write_bytes(damaged)
     output = tmp_path / "made.csv"
     command = [*read_by.split(), "--configuration", str(results / "config.yaml")]
     assert main([*command, "--output", str(output)]) == 1

@@ -84,8 +84,16 @@ def downloads_in_turns(wildcards):
 def store_configuration():
     """Write what the run's jobs read titles and labels from; an equal file stays as it is."""
     text = check.as_yaml(CONFIG)
-    if not Path(STORED).is_file() or Path(STORED).read_text(encoding="utf-8") != text:
-        write_text(STORED, text)
+    try:
+        if not Path(STORED).is_file() or Path(STORED).read_text(encoding="utf-8") != text:
+            write_text(STORED, text)
+    except OSError as error:
+        print(
+            f"scsigmoid: error: {STORED}: cannot be written ({error.strerror}); set results to a "
+            "folder that can",
+            file=sys.stderr,
+        )
+        sys.exit(1)
 
 
 def table_inputs(wildcards):

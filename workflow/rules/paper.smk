@@ -19,6 +19,8 @@ rule table:
         f"{RESULTS}/logs/tables/{{name}}.log",
     benchmark:
         f"{RESULTS}/resources/table/{{name}}.tsv"
+    wildcard_constraints:
+        name="|".join(PLAN.tables),
     conda:
         ENVIRONMENT
     params:
@@ -43,6 +45,8 @@ rule figure:
         f"{RESULTS}/logs/figures/{{name}}.log",
     benchmark:
         f"{RESULTS}/resources/figure/{{name}}.tsv"
+    wildcard_constraints:
+        name="|".join(PLAN.figures),
     conda:
         ENVIRONMENT
     params:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, get_type_hints
 
-from scsigmoid.files import atomic_path
+from scsigmoid.seals import sealed_path
 
 Row = TypeVar("Row")
 
@@ -219,12 +219,12 @@ class ScalingRow:
 
 
 def write_rows(path: str | Path, kind: type, rows: Sequence[Any]) -> None:
-    """Write dataclass instances as CSV, atomically; floats keep every bit.
+    """Write dataclass instances as CSV, atomically and sealed; floats keep every bit.
 
     A field's column has its name, or what its metadata gives as ``column``.
     """
     with (
-        atomic_path(path) as temporary,
+        sealed_path(path) as temporary,
         temporary.open("w", newline="", encoding="utf-8") as handle,
     ):
         writer = csv.writer(handle, lineterminator="\n")
@@ -239,16 +239,18 @@ def read_rows(path: str | Path, kind: type[Row]) -> list[Row]:
 
     Raises:
         KeyError: for a missing column.
-        ValueError: for a cell that is no number where one is expected.
+        ValueError: for a cell that is missing, or no number where one is expected.
     """
     types = get_type_hints(kind)
     with Path(path).open(newline="", encoding="utf-8") as handle:
-        return [
-            kind(
-                **{name: value(row[column], types[name]) for name, column in columns(kind).items()}
-            )
-            for row in csv.DictReader(handle)
-        ]
+        rows = list(csv.DictReader(handle))
+    for number, row in enumerate(rows, start=1):
+        if None in row or None in row.values():
+            raise ValueError(f"row {number} is not as long as the header")
+    return [
+        kind(**{name: value(row[column], types[name]) for name, column in columns(kind).items()})
+        for row in rows
+    ]
 
 
 def columns(kind: type) -> dict[str, str]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from scsigmoid.errors import UserError
 from scsigmoid.files import write_json
+from scsigmoid.seals import check_seal, seal, unseal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +35,10 @@ class Facts:
 
 
 def write_facts(path: str | Path, facts: Facts) -> None:
-    """Write facts as JSON, atomically."""
+    """Write facts as JSON, atomically and sealed."""
+    unseal(path)
     write_json(path, asdict(facts))
+    seal(path)
 
 
 def read_facts(path: str | Path) -> Facts:
@@ -44,6 +47,7 @@ def read_facts(path: str | Path) -> Facts:
     Raises:
         UserError: if the file is missing, damaged or holds something else.
     """
+    check_seal(path)
     try:
         values = json.loads(Path(path).read_text(encoding="utf-8"))
         return Facts(**{field.name: values[field.name] for field in fields(Facts)})

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_path
+from scsigmoid.seals import check_seal, seal, unseal
 
 
 @dataclass(frozen=True)
@@ -52,13 +53,15 @@ def write_embedding(
     cells: NDArray[np.int64],
     metadata: Mapping[str, Any],
 ) -> None:
-    """Write the embedding of a dataset as AnnData; the same bytes for the same values."""
+    """Write the embedding of a dataset as AnnData, sealed; the same bytes for the same values."""
     import pandas as pd
 
     obs = pd.DataFrame(
         {"cell_type": pd.Categorical(labels.astype(str))}, index=pd.Index(cells.astype(str))
     )
+    unseal(output)
     write_anndata(output, values, obs, metadata)
+    seal(output)
 
 
 def write_anndata(
@@ -80,12 +83,13 @@ def read_embedding(path: Path) -> Embedding:
     """Read what :func:`write_embedding` wrote.
 
     Raises:
-        UserError: if the file is missing or holds something else, or values are not finite.
+        UserError: if the file is missing, damaged or something else, or values are not finite.
     """
     import anndata
 
     if not path.is_file():
         raise UserError(f"{path}: no such embedding; run the target that makes it")
+    check_seal(path)
     try:
         adata = anndata.read_h5ad(path)
         # anndata reads scalars as NumPy's

@@ -20,9 +20,9 @@ from torch.nn.functional import cross_entropy
 from scsigmoid.config.schema import ValidationLoss
 from scsigmoid.evaluation.embeddings import batches, open_tokens
 from scsigmoid.evaluation.sources import source_of
-from scsigmoid.files import atomic_path
 from scsigmoid.measurements import Measurement, write_measurements
 from scsigmoid.model.encoder import Encoder
+from scsigmoid.seals import sealed_path
 from scsigmoid.seeds import derive
 from scsigmoid.tokens.store import TokenStore
 from scsigmoid.training.batches import Batch, Masking, pack_genes
@@ -74,7 +74,7 @@ def validation_loss(
     compute = torch.compile(place_losses, dynamic=True) if place.type == "cuda" else place_losses
     losses = cell_losses(encoder, tokens, settings, mask_seed(seed, dataset), compute)
     mean, low, high = mean_interval(losses, settings.confidence)
-    with atomic_path(output_parquet) as temporary:
+    with sealed_path(output_parquet) as temporary:
         cells = tokens.metadata(["cell"])["cell"]
         pq.write_table(pa.table({"cell": cells, "loss": losses}), temporary)
     write_measurements(

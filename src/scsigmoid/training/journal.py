@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from scsigmoid.errors import UserError
 from scsigmoid.files import write_text
+from scsigmoid.seals import seal, unseal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,8 +94,14 @@ class Journal:
 
     def write(self) -> None:
         """Write the whole file, atomically."""
+        unseal(self.path)
         lines = [f"# {key}: {' '.join(value.split())}\n" for key, value in self.header.items()]
         write_text(self.path, "".join(lines) + ",".join(COLUMNS) + "\n" + as_csv(self.rows))
+
+    def complete(self) -> None:
+        """Write the whole file, which will not change any more, and seal it."""
+        self.write()
+        seal(self.path)
 
     def append(self, row: Row) -> None:
         """Add a row, for others to read at once."""

@@ -108,7 +108,7 @@ def train_together(
             def finish() -> None:
                 if records is not None:
                     records.writer.wait()
-                    records.journal.write()
+                    records.journal.complete()
                     save_encoder(
                         encoder, run, known.fingerprint, run.training.steps, output / MODEL
                     )

@@ -11,7 +11,6 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from scsigmoid.errors import UserError
-from scsigmoid.files import atomic_path
 from scsigmoid.paper.claims import (
     arithmetic,
     cost,
@@ -29,6 +28,7 @@ from scsigmoid.paper.claims.sources import split_evidence
 from scsigmoid.paper.reported import Claim, reported
 from scsigmoid.paper.results import Results
 from scsigmoid.paper.tables.writing import plain
+from scsigmoid.seals import check_seal, sealed_path
 
 REPRODUCED = "reproduced"
 NOT_REPRODUCED = "not reproduced"
@@ -146,7 +146,7 @@ def make_claims(results: Results, output: str | Path) -> None:
         UserError: if a result file is missing or damaged.
     """
     rows = judge_all(results)
-    with atomic_path(output) as part, part.open("w", newline="", encoding="utf-8") as handle:
+    with sealed_path(output) as part, part.open("w", newline="", encoding="utf-8") as handle:
         writer = csv.writer(handle, lineterminator="\n")
         writer.writerow(COLUMNS)
         writer.writerows([plain(getattr(row, name)) for name in COLUMNS] for row in rows)
@@ -156,11 +156,12 @@ def read_claims(path: str | Path) -> list[dict[str, str]]:
     """Read what :func:`make_claims` wrote.
 
     Raises:
-        UserError: if the file is missing or is not such a table.
+        UserError: if the file is missing, damaged or not such a table.
     """
     path = Path(path)
     if not path.is_file():
         raise UserError(f"{path}: no such result file; run the target that makes it")
+    check_seal(path)
     with path.open(newline="", encoding="utf-8") as handle:
         reader = csv.DictReader(handle)
         if tuple(reader.fieldnames or ()) != COLUMNS:

@@ -1,0 +1,168 @@
+"""Subcommands that time parts of the experiment."""
+
+import argparse
+from typing import Any, get_args
+
+from scsigmoid.cli.arguments import Stages
+from scsigmoid.config.given import built, from_yaml
+from scsigmoid.config.schema import (
+    Architecture,
+    Device,
+    KernelBenchmark,
+    Size,
+    ThroughputBenchmark,
+    Training,
+    TrainingBenchmark,
+)
+from scsigmoid.errors import UserError
+
+
+def add(stages: Stages) -> None:
+    """Add the stage's subcommands."""
+    stages.add(
+        "benchmark-kernel", benchmark_kernel, "time the attention kernels"
+    ).settings().output().paths("machine")
+    stages.add(
+        "benchmark-throughput", benchmark_throughput, "time training steps"
+    ).settings().output().paths("machine")
+    stages.add(
+        "benchmark-training", benchmark_training, "time training with each attention kernel"
+    ).settings().output().paths("machine")
+    stages.add(
+        "simulate-tokens", simulate_tokens, "write simulated cells, ready for training"
+    ).paths("configuration").number("cells", "how many", default=30_000).output()
+    stages.add("benchmark-loading", benchmark_loading, "time the preparation of batches").text(
+        "model"
+    ).paths("configuration").number("workers", "threads that prepare batches").output()
+    stages.add("benchmark-scaling", benchmark_scaling, "time training on several processes").text(
+        "model"
+    ).paths("configuration").text("processes").number(
+        "steps", "optimiser steps of each run", default=60
+    ).choice("device", get_args(Device), "auto").output().paths("machine")
+    stages.add(
+        "benchmark-tokens", benchmark_tokens, "time gene statistics and tokenization"
+    ).settings().paths("work").output().paths("machine")
+    stages.add(
+        "benchmark-evaluation", benchmark_evaluation, "time a part of the evaluation"
+    ).choice("part", ("mmd", "mmd-plain", "validation-loss", "silhouette", "scib"), "mmd").choice(
+        "device", get_args(Device), "auto"
+    ).paths("configuration").output()
+
+
+def benchmark_kernel(options: argparse.Namespace) -> None:
+    from scsigmoid.benchmarks.kernel import run_kernel_benchmark
+
+    settings = built(KernelBenchmark, options.settings["benchmarks.kernel"])
+    run_kernel_benchmark(settings, options.settings["device"], options.output, options.machine)
+
+
+def benchmark_throughput(options: argparse.Namespace) -> None:
+    from scsigmoid.benchmarks.throughput import run_throughput_benchmark
+
+    settings = options.settings
+    run_throughput_benchmark(
+        built(ThroughputBenchmark, settings["benchmarks.throughput"]),
+        {name: built(Size, values) for name, values in settings["sizes"].items()},
+        built(Architecture, settings["architecture"]),
+        built(Training, settings["training"]),
+        settings["seed"],
+        settings["device"],
+        options.output,
+        options.machine,
+    )
+
+
+def benchmark_training(options: argparse.Namespace) -> None:
+    from scsigmoid.benchmarks.training import run_training_benchmark
+
+    settings = options.settings
+    benchmark = built(TrainingBenchmark, settings["benchmarks.training"])
+    run_training_benchmark(
+        benchmark,
+        built(Size, settings["sizes"][benchmark.size]),
+        built(Architecture, settings["architecture"]),
+        built(Training, settings["training"]),
+        settings["seed"],
+        settings["device"],
+        options.output,
+        options.machine,
+    )
+
+
+def model_of(config: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
+    """The entry of ``--model`` in the configuration."""
+    if options.model not in config["models"]:
+        raise UserError(f"--model {options.model}: not among models of {options.configuration}")
+    model: dict[str, Any] = config["models"][options.model]
+    return model
+
+
+def simulate_tokens(options: argparse.Namespace) -> None:
+    from scsigmoid.benchmarks.simulated_tokens import write_simulated_tokens
+
+    config = from_yaml(options.configuration)
+    write_simulated_tokens(
+        options.output,
+        built(ThroughputBenchmark, config["benchmarks"]["throughput"]),
+        options.cells,
+        max(model["context"] for model in config["models"].values()) - 1,
+        config["seed"],
+    )
+
+
+def benchmark_loading(options: argparse.Namespace) -> None:
+    from scsigmoid.benchmarks.loading import run_loading_benchmark
+
+    config = from_yaml(options.configuration)
+    model = model_of(config, options)
+    architecture = built(Architecture, config["architecture"])
+    run_loading_benchmark(
+        built(ThroughputBenchmark, config["benchmarks"]["throughput"]),
+        built(Size, config["sizes"][architecture.size]),
+        architecture,
+        built(Training, config["training"] | {"workers": options.workers}),
+        model["context"],
+        config["seed"],
+        options.output,
+    )
+
+
+def benchmark_scaling(options: argparse.Namespace) -> None:
+    from scsigmoid.benchmarks.scaling import run_scaling_benchmark
+
+    config = from_yaml(options.configuration)
+    model = model_of(config, options)
+    try:
+        counts = [int(count) for count in options.processes.split(",")]
+    except ValueError:
+        raise UserError(
+            f"--processes {options.processes}: expected numbers with commas, as in 1,2"
+        ) from None
+    settings = {
+        "attention": model["attention"],
+        "context": model["context"],
+        "backend": model.get("backend", "auto"),
+        "size": config["sizes"][config["architecture"]["size"]],
+        "architecture": config["architecture"],
+        "training": config["training"] | model.get("training", {}),
+        "seed": config["seed"],
+        "device": options.device,
+    }
+    lengths = built(ThroughputBenchmark, config["benchmarks"]["throughput"])
+    run_scaling_benchmark(
+        options.model, settings, lengths, counts, options.steps, options.output, options.machine
+    )
+
+
+def benchmark_tokens(options: argparse.Namespace) -> None:
+    from scsigmoid.benchmarks.tokenizing import TokenizingBenchmark, run_tokenizing_benchmark
+
+    settings = built(TokenizingBenchmark, options.settings)
+    run_tokenizing_benchmark(settings, options.work, options.output, options.machine)
+
+
+def benchmark_evaluation(options: argparse.Namespace) -> None:
+    from scsigmoid.evaluation.speed import run_evaluation_benchmark
+
+    settings = from_yaml(options.configuration)
+    run_evaluation_benchmark(options.part, settings, options.device, options.output)

@@ -1,0 +1,179 @@
+"""Subcommands that evaluate models."""
+
+import argparse
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import get_args
+
+from scsigmoid.cli.arguments import Stages
+from scsigmoid.config.given import built
+from scsigmoid.config.schema import Device, Embeddings, Mmd, Pooling, Umap, ValidationLoss
+from scsigmoid.errors import UserError
+
+
+def add(stages: Stages) -> None:
+    """Add the stage's subcommands."""
+    stages.add("embed", embed, "embed your own h5ad file with a trained model").files(
+        "input", "output"
+    ).paths("checkpoint").paths("vocabulary").choice("pooling", get_args(Pooling), "mean").choice(
+        "device", get_args(Device), "auto"
+    ).number("batch-tokens", "tokens per forward pass; bounds the memory", default=16_384)
+    stages.add("embeddings", embeddings, "embed the cells of a token store").text("model").paths(
+        "checkpoint"
+    ).paths("tokens").settings().output()
+    stages.add("validation-loss", validation_loss, "masked-gene loss on held-out cells").text(
+        "dataset"
+    ).text("model").paths("checkpoint").paths("tokens").settings().output().paths("cells")
+    stages.add("neighbours", neighbours, "PCA and neighbours of each representation").paths(
+        "embeddings", many=True
+    ).paths("cells").settings().output()
+    stages.add("silhouette", silhouette, "scIB silhouette of the cell types").text("dataset").paths(
+        "neighbours"
+    ).settings().output()
+    stages.add("leiden", leiden, "scIB Leiden NMI and ARI").text("dataset").paths(
+        "neighbours"
+    ).settings().paths("nmi").paths("ari")
+    stages.add("kmeans", kmeans, "scIB k-means NMI and ARI").text("dataset").paths(
+        "neighbours"
+    ).paths("nmi").paths("ari")
+    stages.add("clisi", clisi, "scIB cLISI").text("dataset").paths("neighbours").output()
+    stages.add("mmd", mmd, "bootstrap MMD between cell types").text("dataset").paths(
+        "embeddings", many=True
+    ).settings().output()
+    stages.add("umap", umap, "UMAP coordinates of both models").paths(
+        "embeddings", many=True
+    ).settings().output(many=True)
+
+
+def embed(options: argparse.Namespace) -> None:
+    from scsigmoid.evaluation.own_cells import embed_file
+
+    if options.batch_tokens < 1:
+        raise UserError(f"--batch-tokens {options.batch_tokens}: expected at least 1")
+    if options.output.is_dir():
+        raise UserError(f"{options.output}: a folder; name a file")
+    embed_file(
+        options.input,
+        options.checkpoint,
+        options.vocabulary,
+        Embeddings(pooling=options.pooling, batch_tokens=options.batch_tokens),
+        options.device,
+        options.output,
+    )
+
+
+def embeddings(options: argparse.Namespace) -> None:
+    from scsigmoid.evaluation.embeddings import embed as embed_cells
+
+    settings = built(Embeddings, options.settings["evaluation.embeddings"])
+    embed_cells(
+        options.checkpoint,
+        options.tokens,
+        options.model,
+        settings,
+        options.settings["device"],
+        options.output,
+    )
+
+
+def validation_loss(options: argparse.Namespace) -> None:
+    from scsigmoid.evaluation.validation_loss import validation_loss as measure
+
+    measure(
+        options.checkpoint,
+        options.tokens,
+        options.dataset,
+        options.model,
+        built(ValidationLoss, options.settings["evaluation.validation_loss"]),
+        options.settings["seed"],
+        options.settings["device"],
+        options.output,
+        options.cells,
+    )
+
+
+def neighbours(options: argparse.Namespace) -> None:
+    from scsigmoid.evaluation.neighbours import neighbours_of_dataset
+    from scsigmoid.training.devices import resolve_device
+
+    settings = options.settings
+    neighbours_of_dataset(
+        by_model(options.embeddings),
+        options.cells,
+        neighbours=settings["evaluation.scib.neighbours"],
+        variance=settings["evaluation.scib.variance"],
+        controls=settings["evaluation.scib.controls"],
+        seed=settings["seed"],
+        output=options.output,
+        device=resolve_device(settings["device"]),
+    )
+
+
+def without_compilation() -> None:
+    """Keep numba from compiling: scib_metrics imports libraries that compile when imported.
+
+    It would cost ten seconds a job; what runs instead takes a fraction of a millisecond a cell.
+    """
+    os.environ["NUMBA_DISABLE_JIT"] = "1"
+
+
+def silhouette(options: argparse.Namespace) -> None:
+    from scsigmoid.evaluation.scib import silhouette as measure
+    from scsigmoid.training.devices import resolve_device
+
+    device = resolve_device(options.settings["device"])
+    measure(options.neighbours, options.dataset, options.output, device)
+
+
+def leiden(options: argparse.Namespace) -> None:
+    without_compilation()
+    from scsigmoid.evaluation.scib import leiden as measure
+
+    measure(options.neighbours, options.dataset, options.settings["seed"], options.nmi, options.ari)
+
+
+def kmeans(options: argparse.Namespace) -> None:
+    without_compilation()
+    from scsigmoid.evaluation.scib import kmeans as measure
+
+    measure(options.neighbours, options.dataset, options.nmi, options.ari)
+
+
+def clisi(options: argparse.Namespace) -> None:
+    without_compilation()
+    from scsigmoid.evaluation.scib import clisi as measure
+
+    measure(options.neighbours, options.dataset, options.output)
+
+
+def mmd(options: argparse.Namespace) -> None:
+    from scsigmoid.evaluation.mmd import mmd_dataset
+    from scsigmoid.training.devices import resolve_device
+
+    settings = options.settings
+    mmd_dataset(
+        by_model(options.embeddings),
+        options.dataset,
+        built(Mmd, settings["mmd"]),
+        settings["seed"],
+        options.output,
+        resolve_device(settings["device"]),
+    )
+
+
+def umap(options: argparse.Namespace) -> None:
+    from scsigmoid.evaluation.umap import umap_dataset
+
+    settings = options.settings
+    umap_dataset(
+        by_model(options.embeddings),
+        built(Umap, settings["umap"]),
+        settings["seed"],
+        by_model(options.output),
+    )
+
+
+def by_model(paths: Sequence[Path]) -> dict[str, Path]:
+    """Files named after models, by model."""
+    return {path.stem: path for path in paths}
