@@ -1,20 +1,25 @@
 # make demo   the whole experiment at demo scale; the report's place is printed at the end
 # make test   style, types and tests
-# Both make the environment (.venv) first, if need be.
+# make test-slurm   the workflow on a real Slurm, which it starts itself: as root, with Debian's
+#                   slurmctld, slurmd, slurm-client and munge; skipped where they are missing
+# All make the environment (.venv) first, if need be.
 PYTHON ?= python3
 VENV ?= .venv
 CORES ?= all
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test style environment clean
+.PHONY: demo test test-slurm style environment clean
 
 demo: $(READY)
 	PATH="$(CURDIR)/$(BIN):$$PATH" snakemake --cores $(CORES) --config preset=demo
 	@echo "Open $(CURDIR)/results/demo/report.html"
 
 test: style
-	PATH="$(CURDIR)/$(BIN):$$PATH" pytest -m "not gpu" -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST)
+	PATH="$(CURDIR)/$(BIN):$$PATH" pytest -m "not gpu and not slurm" -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST)
+
+test-slurm: $(READY)
+	PATH="$(CURDIR)/$(BIN):$$PATH" pytest -m slurm $(PYTEST)
 
 style: $(READY)
 	$(BIN)/ruff check

@@ -48,7 +48,7 @@ SlurmdParameters=config_overrides
 GresTypes=gpu
 DefMemPerCPU=500
 MinJobAge=3600
-KillWait=20
+KillWait=5
 JobRequeue=0
 ReturnToService=2
 """

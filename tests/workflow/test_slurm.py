@@ -21,7 +21,10 @@ from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config
 from scsigmoid.paper.workflow_graph import planned_jobs
 
-pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "Slurm is here")
+pytestmark = [
+    pytest.mark.slurm,
+    pytest.mark.skipif(bool(missing()), reason=missing() or "Slurm is here"),
+]
 
 OUTPUT = "snakemake.log"
 LIGHT = ("claims", "figure", "report_page", "table")
