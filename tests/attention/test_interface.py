@@ -321,6 +321,11 @@ def test_whoever_looks_sees_operators():
     assert "scsigmoid::sigmoid_attention_backward" in seen.names
     plain = torch.autograd.grad(loss(*leaves), leaves)
     assert all(torch.equal(one, other) for one, other in zip(got, plain, strict=True))
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+def test_a_tracer_sees_the_operator():
+    arguments = cumulative([4, 2]), 4
     traced = torch.jit.trace(
         lambda q, k, v: sigmoid_attention(q, k, v, *arguments), packed(), check_trace=False
     )
