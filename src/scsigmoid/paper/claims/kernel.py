@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from scsigmoid.benchmarks.rows import KernelRow
 from scsigmoid.paper.claims.estimate import Estimate, Measure, absent
 from scsigmoid.paper.claims.kernel_timings import (
     FLASH,
@@ -19,12 +20,8 @@ from scsigmoid.paper.results import Results
 from scsigmoid.paper.speed import STANDARD, in_panel, matched, mean_tflops, speed_ups
 
 
-def peak_tflops(results: Results, claim: Claim) -> Estimate:
-    """TFLOPS of a provider at the peak shape."""
-    provider, direction = claim.of["provider"], claim.of["pass"]
-    row = at_peak(timings(results, provider), direction)
-    if row is None:
-        return untimed(results, provider)
+def rate(row: KernelRow) -> Estimate:
+    """TFLOPS of a timing, with their interval."""
     return Estimate(
         value=row.tflops,
         low=row.tflops_low,
@@ -32,6 +29,15 @@ def peak_tflops(results: Results, claim: Claim) -> Estimate:
         evidence=KERNEL,
         note=shape_note(row),
     )
+
+
+def peak_tflops(results: Results, claim: Claim) -> Estimate:
+    """TFLOPS of a provider at the peak shape."""
+    provider, direction = claim.of["provider"], claim.of["pass"]
+    row = at_peak(timings(results, provider), direction)
+    if row is None:
+        return untimed(results, provider)
+    return rate(row)
 
 
 def peak_ratio(results: Results, claim: Claim) -> Estimate:
@@ -194,14 +200,7 @@ def best_tflops(results: Results, claim: Claim) -> Estimate:
     ]
     if not rows:
         return untimed(results, claim.of["provider"])
-    best = max(rows, key=lambda row: row.tflops)
-    return Estimate(
-        value=best.tflops,
-        low=best.tflops_low,
-        high=best.tflops_high,
-        evidence=KERNEL,
-        note=shape_note(best),
-    )
+    return rate(max(rows, key=lambda row: row.tflops))
 
 
 def standard_slower(results: Results, _: Claim) -> Estimate:
