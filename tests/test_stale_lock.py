@@ -10,8 +10,12 @@ from scsigmoid.stale_lock import NOTE, clear_stale_lock, note_run
 
 
 def locked(folder: Path) -> Path:
+    """Locks as Snakemake makes them: before the run writes its note."""
     (folder / "locks").mkdir()
-    (folder / "locks" / "0.output.lock").touch()
+    lock = folder / "locks" / "0.output.lock"
+    lock.touch()
+    before = lock.stat().st_mtime_ns - 10**9
+    os.utime(lock, ns=(before, before))
     return folder / "locks"
 
 
@@ -45,6 +49,16 @@ def test_another_hosts_lock_stays(tmp_path: Path) -> None:
     record = json.loads((tmp_path / NOTE).read_text())
     (tmp_path / NOTE).write_text(json.dumps(record | {"host": "elsewhere", "started": 0}))
     locked(tmp_path)
+    assert not clear_stale_lock(tmp_path)
+
+
+def test_a_lock_newer_than_the_note_stays(tmp_path: Path) -> None:
+    """The note is an earlier run's; the one that holds the lock has not come to its own."""
+    note_run(tmp_path, os.getpid())
+    record = json.loads((tmp_path / NOTE).read_text())
+    (tmp_path / NOTE).write_text(json.dumps(record | {"started": 0}))
+    lock = locked(tmp_path) / "0.output.lock"
+    os.utime(lock, ns=2 * ((tmp_path / NOTE).stat().st_mtime_ns + 1,))
     assert not clear_stale_lock(tmp_path)
 
 

@@ -2,7 +2,8 @@
 
 Snakemake locks its working directory and leaves the lock behind when it is killed with no chance to
 clean up.  A run notes its host and process here; the next run on the same host removes the lock if
-that process no longer exists.  A lock of another host, or of a process that still runs, is left.
+that process no longer exists.  A lock of another host, or of a process that still runs, is left,
+and so is one that is newer than the note: its run has yet to write one.
 """
 
 import json
@@ -32,10 +33,11 @@ def clear_stale_lock(folder: str | Path) -> bool:
     Returns:
         Whether a lock was removed.
     """
-    locks = Path(folder) / "locks"
+    locks, note = Path(folder) / "locks", Path(folder) / NOTE
     try:
-        record = json.loads((Path(folder) / NOTE).read_text())
-        if not locks.is_dir() or not any(locks.iterdir()):
+        record = json.loads(note.read_text())
+        taken = [lock.stat().st_mtime_ns for lock in locks.iterdir()]
+        if not taken or max(taken) > note.stat().st_mtime_ns:
             return False
         if record["host"] != socket.gethostname():
             return False

@@ -265,7 +265,8 @@ def test_a_stopped_sweep_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert (tmp_path / "kernel.csv").read_text().splitlines()[: len(before)] == before
     cases = [kernel.shape_of(case) for group in groups(settings) for case in group]
     assert [row.shape[:4] for row in rows[::2]] == cases
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["kernel.csv", "kernel.json"]
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {"kernel.csv", ".kernel.csv.sha256", "kernel.json"}
 
 
 @pytest.mark.parametrize("change", ["settings", "code", "torch", "damage"])
