@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from benchmarks.small_training import ARCHITECTURE, TRAINING
+from small_training import ARCHITECTURE, TRAINING
 
 from scsigmoid.benchmarks import compiling_steps
 from scsigmoid.benchmarks.compiling_steps import THREADS, compile_step, compile_steps_ahead

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from benchmarks.small_training import ARCHITECTURE, TRAINING
+from small_training import ARCHITECTURE, TRAINING
 
 from scsigmoid.benchmarks.contestants import Course, gradient_error
 from scsigmoid.benchmarks.rows import TrainingRow, read_rows

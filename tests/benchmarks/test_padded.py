@@ -8,7 +8,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
-from benchmarks.small_training import TRAINING
+from small_training import TRAINING
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
 from torch.nn.attention import flex_attention

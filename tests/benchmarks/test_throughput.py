@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from benchmarks.small_training import ARCHITECTURE, TRAINING
+from small_training import ARCHITECTURE, TRAINING
 
 from scsigmoid.benchmarks import throughput
 from scsigmoid.benchmarks.simulated_batches import simulated_batches

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from benchmarks.small_training import ARCHITECTURE, TRAINING
+from small_training import ARCHITECTURE, TRAINING
 from torch import Tensor
 
 from scsigmoid.benchmarks import contestants, training

@@ -5,8 +5,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from small_training import UNTRAINED
 
-from scsigmoid.config.schema import Architecture, Size, Training
+from scsigmoid.config.schema import Architecture, Size
 from scsigmoid.evaluation.embedding_files import write_embedding
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.tokens.shards import store_schema
@@ -19,26 +20,6 @@ VOCABULARY_SIZE = 40
 CONTEXT = 16
 # one gene; just below, at and above the context (with [CLS]); and others
 LENGTHS = [1, 7, 14, 15, 16, 30, 3, 10, 10, 2, 25, 5]
-
-TRAINING = Training(
-    steps=1,
-    global_batch=1,
-    micro_batch_tokens=64,
-    learning_rate=0.0,
-    warmup_steps=0,
-    weight_decay=0.0,
-    betas=[0.9, 0.999],
-    epsilon=1e-8,
-    clipping=None,
-    mask_fraction=0.15,
-    mask_replacement="mask",
-    log_every=1,
-    checkpoint_every=1,
-    keep_checkpoints=1,
-    threads=1,
-    workers=0,
-    deterministic=False,
-)
 
 
 def write_tokens(path: Path, lengths=tuple(LENGTHS), vocabulary=VOCABULARY, cells=None) -> Path:
@@ -99,7 +80,7 @@ def make_model(tmp_path: Path):
             architecture=Architecture(
                 size="toy", dropout=0.1, layer_norm_epsilon=1e-5, initializer_range=0.5
             ),
-            training=TRAINING,
+            training=UNTRAINED,
             seed=1,
             device="cpu",
         )

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from small_training import UNTRAINED
 
 from scsigmoid.config.schema import ValidationLoss
 from scsigmoid.evaluation import speed
@@ -37,7 +38,6 @@ def test_mmd(part, tmp_path, monkeypatch):
 
 
 def test_validation_and_training_take_the_same_cells(monkeypatch):
-    from scsigmoid.config.schema import Training
     from scsigmoid.model.sizes import EncoderSettings
 
     monkeypatch.setattr(speed, "ROUNDS", 1)
@@ -49,14 +49,8 @@ def test_validation_and_training_take_the_same_cells(monkeypatch):
         vocabulary_size=5000, dropout=0.1, layer_norm_epsilon=1e-5, initializer_range=0.02,
     )  # fmt: skip
     loss = ValidationLoss(trials=2, mask_fraction=0.15, confidence=0.95, batch_tokens=600)
-    training = Training(
-        steps=1, global_batch=1, micro_batch_tokens=64, learning_rate=0.0, warmup_steps=0,
-        weight_decay=0.0, betas=[0.9, 0.999], epsilon=1e-8, clipping=None, mask_fraction=0.15,
-        mask_replacement="mask", log_every=1, checkpoint_every=1, keep_checkpoints=1, threads=1,
-        workers=0, deterministic=False,
-    )  # fmt: skip
     cpu = speed.resolve_device("cpu")
-    ((seconds, other),) = speed.validation_and_training(encoder, tokens, loss, training, cpu)
+    ((seconds, other),) = speed.validation_and_training(encoder, tokens, loss, UNTRAINED, cpu)
     assert seconds > 0
     assert other > 0
 

@@ -1,12 +1,13 @@
 """A small vocabulary and token store, written through the project's own writers."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from small_training import TRAINING
 
 from scsigmoid.config.schema import Architecture, Size, Training
 from scsigmoid.tokens.shards import store_schema
@@ -79,24 +80,16 @@ def corpus(tmp_path: Path) -> Corpus:
 
 @pytest.fixture
 def training() -> Training:
-    return Training(
+    return replace(
+        TRAINING,
         steps=20,
         global_batch=8,
-        micro_batch_tokens=64,
         learning_rate=1e-2,
         warmup_steps=5,
-        weight_decay=0.1,
-        betas=[0.9, 0.999],
-        epsilon=1e-8,
-        clipping=1.0,
-        mask_fraction=0.15,
-        mask_replacement="mask",
         log_every=3,
         checkpoint_every=4,
         keep_checkpoints=2,
-        threads=1,
         workers=2,
-        deterministic=False,
     )
 
 

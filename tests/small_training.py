@@ -1,4 +1,6 @@
-"""Settings of training that benchmarks of tiny encoders share."""
+"""Settings of training that tests of tiny encoders begin from."""
+
+from dataclasses import replace
 
 from scsigmoid.config.schema import Architecture, Training
 
@@ -23,4 +25,14 @@ TRAINING = Training(
     threads=1,
     workers=0,
     deterministic=False,
+)
+# Of models that are written as they were initialised.
+UNTRAINED = replace(
+    TRAINING,
+    steps=1,
+    global_batch=1,
+    learning_rate=0.0,
+    warmup_steps=0,
+    weight_decay=0.0,
+    clipping=None,
 )
