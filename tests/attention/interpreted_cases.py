@@ -16,6 +16,7 @@ from scsigmoid.attention import (
     gaps,
     sigmoid_attention,
     sigmoid_attention_padded,
+    sigmoid_attention_qkv,
     triton_launch,
 )
 from scsigmoid.attention.hopper_schedule import schedule_kernel
@@ -89,6 +90,16 @@ def test_bias_and_scale(bias):
     each = torch.tensor([-4.0, 0.5, 2.0])
     tensors = [random(22, 1, 16, seed=s) for s in range(4)]
     compare(tensors, lengths, bias=each if bias == "each" else bias, scale=0.8)
+
+
+def test_gradients_of_a_fused_projection_are_written_in_place():
+    lengths = [5, 0, 33, 1, 16]
+    qkv, upstream = random(55, 3, 2, 24, seed=1).requires_grad_(), random(55, 2, 24)
+    out = sigmoid_attention_qkv(qkv, cumulative(lengths), 33, backend="triton")
+    (grad,) = torch.autograd.grad(out, qkv, upstream)
+    wanted = gradients(*qkv.detach().unbind(1), upstream, lengths)
+    assert relative_error(out, wanted[0]) < TOLERANCE[torch.float32]
+    assert relative_error(grad, torch.stack(wanted[1:], dim=1)) < TOLERANCE[torch.float32]
 
 
 @pytest.mark.parametrize("mode", [{"tma": True}, {"tail_last": True}])

@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from oracle import cumulative, gradients, largest_scores, relative_error
+from oracle import bias_gradient, cumulative, gradients, largest_scores, relative_error
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
@@ -17,6 +17,7 @@ from scsigmoid.attention import (
     ops,
     sigmoid_attention,
     sigmoid_attention_padded,
+    sigmoid_attention_qkv,
     softmax_attention,
 )
 from scsigmoid.errors import UserError
@@ -219,15 +220,32 @@ def test_padded_is_packed_with_gaps():
         assert (value[~valid] == 0).all()
 
 
-def test_slices_of_a_fused_projection():
+@pytest.mark.parametrize("slices", [True, False])
+def test_a_fused_projection(slices):
     fused = torch.randn(6, 3, 2, 8, dtype=torch.float64, requires_grad=True)
-    q, k, v = fused.unbind(1)
-    out = sigmoid_attention(q, k, v, cumulative([4, 2]), 4, backend="reference")
+    bias = torch.tensor([-1.0, 0.5], dtype=torch.float64, requires_grad=True)
+    function = sigmoid_attention if slices else sigmoid_attention_qkv
+    tensors = fused.unbind(1) if slices else (fused,)
+    out = function(*tensors, cumulative([4, 2]), 4, scale=0.7, bias=bias, backend="reference")
     upstream = torch.randn_like(out)
-    (grad,) = torch.autograd.grad(out, fused, upstream)
-    wanted = gradients(*fused.detach().unbind(1), upstream, [4, 2])
+    grad, of_bias = torch.autograd.grad(out, (fused, bias), upstream)
+    q, k, v = fused.detach().unbind(1)
+    wanted = gradients(q, k, v, upstream, [4, 2], scale=0.7, bias=bias.detach())
     assert relative_error(out, wanted[0]) < 1e-14
     assert relative_error(grad, torch.stack(wanted[1:], dim=1)) < 1e-14
+    wanted = bias_gradient(q, k, v, upstream, [4, 2], scale=0.7, bias=bias)
+    assert relative_error(of_bias, wanted) < 1e-14
+
+
+def test_what_is_no_fused_projection():
+    bounds = cumulative([4, 2])
+    for shape in ((6, 2, 2, 8), (6, 3, 16)):
+        with pytest.raises(ValueError, match=r"qkv: must have shape \(tokens, 3, heads, dim\)"):
+            sigmoid_attention_qkv(torch.zeros(shape), bounds, 4)
+    with pytest.raises(TypeError, match="qkv"):
+        sigmoid_attention_qkv([1.0], bounds, 4)
+    with pytest.raises(ValueError, match="cu_seqlens"):
+        sigmoid_attention_qkv(torch.zeros(7, 3, 2, 8), bounds, 4)
 
 
 def test_autocast_casts_as_for_a_product():
@@ -293,6 +311,10 @@ def test_operators_are_well_formed():
     torch.library.opcheck(ops.sigmoid, sigmoid)
     bias = torch.zeros(2, requires_grad=True)
     torch.library.opcheck(ops.sigmoid, (*sigmoid[:7], bias, *sigmoid[8:-1], False))
+    qkv = torch.stack(packed(), dim=1).requires_grad_()
+    for each in (None, bias):
+        arguments = (qkv, *bounds, each, 4, 0.3, None, None, "reference")
+        torch.library.opcheck(ops.sigmoid_qkv, arguments)
     torch.library.opcheck(ops.softmax, (q, k, v, *bounds, 0.3))
 
 
@@ -332,7 +354,12 @@ def test_a_tracer_sees_the_operator():
     assert "scsigmoid::sigmoid_attention" in str(traced.graph)
 
 
-@pytest.mark.parametrize("function", [sigmoid_attention, softmax_attention])
+def fused(q, k, v, *arguments, **options):
+    """:func:`sigmoid_attention_qkv` of three tensors."""
+    return sigmoid_attention_qkv(torch.stack((q, k, v), dim=1), *arguments, **options)
+
+
+@pytest.mark.parametrize("function", [sigmoid_attention, fused, softmax_attention])
 def test_second_derivative_is_refused(function):
     q, k, v = (x.requires_grad_() for x in packed())
     out = function(q, k, v, cumulative([6]), 6, backend="reference")
@@ -374,7 +401,7 @@ def test_compiles_once_with_all_options():
     assert counter.frame_count == 1
 
 
-@pytest.mark.parametrize("function", [sigmoid_attention, softmax_attention])
+@pytest.mark.parametrize("function", [sigmoid_attention, fused, softmax_attention])
 def test_compiles_once_for_all_lengths(function):
     from torch._dynamo.testing import CompileCounter
 

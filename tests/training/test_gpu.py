@@ -16,6 +16,7 @@ import torch
 from scsigmoid.config.schema import Size
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.tokens.store import TokenStore
+from scsigmoid.training.batches import Masking, pack_genes
 from scsigmoid.training.journal import read_journal
 from scsigmoid.training.loading import GlobalBatches
 from scsigmoid.training.loop import train
@@ -90,6 +91,24 @@ def test_one_graph_serves_all_lengths(
             tokens |= {len(batch.tokens) for batch in share.micro_batches}
             assert torch.isfinite(trainer.step(step, share.micro_batches).loss)
     assert len(tokens) > 20
+    assert graphs() == 1
+
+
+def test_small_and_large_batches_share_a_graph(run: TrainingRun):
+    """Torch's compiler would treat reductions of less and of more than 5 million elements apart."""
+    size = Size(layers=1, hidden=768, heads=12, feed_forward=768)
+    settings = replace(run, attention="sigmoid", size=size, context=1000).encoder_settings(2000)
+    trainer = Trainer(Encoder(settings).initialise(1), run.training, 42, torch.device("cuda"))
+    generator = np.random.default_rng(0)
+    masking = Masking(
+        seed=1, draw=1, fraction=0.15, replacement="mask", vocabulary_size=settings.vocabulary_size
+    )
+    for step, cells in enumerate((20, 1, 60, 3), start=1):
+        lengths = np.full(cells, 999)
+        genes = generator.integers(10, settings.vocabulary_size, lengths.sum())
+        batch = pack_genes(genes, lengths, np.arange(cells), masking)
+        assert torch.isfinite(trainer.step(step, [batch]).loss)
+    assert len(batch.masked) * 768 < 5 * 2**20 < 60 * 150 * 768
     assert graphs() == 1
 
 

@@ -8,7 +8,7 @@ Tokens of all sequences lie behind each other, without padding: ``q``, ``k`` and
 from scsigmoid.attention.backends import BACKENDS, choose_backend
 from scsigmoid.attention.padded import sigmoid_attention_padded
 from scsigmoid.attention.scores import score_max
-from scsigmoid.attention.sigmoid import sigmoid_attention
+from scsigmoid.attention.sigmoid import sigmoid_attention, sigmoid_attention_qkv
 from scsigmoid.attention.softmax import softmax_attention
 
 __all__ = [
@@ -17,5 +17,6 @@ __all__ = [
     "score_max",
     "sigmoid_attention",
     "sigmoid_attention_padded",
+    "sigmoid_attention_qkv",
     "softmax_attention",
 ]

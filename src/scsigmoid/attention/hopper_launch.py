@@ -143,31 +143,53 @@ def forward(
     return out, maxima * abs(problem.scale) if score_max else maxima
 
 
-@triton.jit(do_not_specialize=["elements"])
-def _scaled(SUM, OUT, scale, elements, BLOCK: tl.constexpr):
-    """OUT = SUM * scale, in the type of OUT."""
+@triton.jit(do_not_specialize=["tokens"])
+def scaled_kernel(
+    SUM, OUT, scale, tokens, WIDTH: tl.constexpr, STRIDE: tl.constexpr, BLOCK: tl.constexpr
+):
+    """OUT = SUM * scale, in the type of OUT; rows of WIDTH, in OUT STRIDE apart."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = at < elements
+    # Whether a row exists is the same for neighbours, so they are read and written together.
+    row = at // WIDTH
+    inside = row < tokens
     total = tl.load(SUM + at, mask=inside)
-    tl.store(OUT + at, (total * scale).to(OUT.dtype.element_ty), mask=inside)
+    to = OUT + row * STRIDE + at % WIDTH
+    tl.store(to, (total * scale).to(OUT.dtype.element_ty), mask=inside)
 
 
 def backward(
-    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, problem: Problem, bias_grad: bool
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    problem: Problem,
+    bias_grad: bool,
+    into: tuple[Tensor, Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of q, k, v and, if asked for, of the bias; see :mod:`problem`.
 
     The fused kernel adds up dQ in an order that varies.  Where gradients must be the same bits
-    from run to run, and for a learned bias, the portable kernels compute them instead.
+    from run to run, and for a learned bias, the portable kernels compute them instead.  ``into``
+    as for :func:`triton_launch.backward`.
     """
-    if problem.deterministic or bias_grad or not _served(q, k) or not problem.sequences:
-        return triton_launch.backward(grad, q, k, v, problem, bias_grad)
+    if (
+        problem.deterministic
+        or bias_grad
+        or not _served(q, k)
+        or not problem.sequences
+        or (into is not None and any(_mappable(x) is not x for x in into))
+    ):
+        return triton_launch.backward(grad, q, k, v, problem, bias_grad, into)
     cut = BACKWARD[q.shape[-1]]
     # Not so here: 1 - P must vanish where P is close to 1.
     form, factor = _activation(problem, "pair")
     grad, q, k, v = (_mappable(x) for x in (grad, q, k, v))
     total = torch.zeros(q.shape, dtype=torch.float32, device=q.device)
-    dk, dv = (output(x, problem.starts_k, problem.ends_k, problem.gaps) for x in (k, v))
+    if into is None:
+        dq = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+        dk, dv = (output(x, problem.starts_k, problem.ends_k, problem.gaps) for x in (k, v))
+    else:
+        dq, dk, dv = into
     with torch.cuda.device(q.device):
         table, programs = hopper_schedule.schedule(
             (problem.starts_k, problem.ends_k),
@@ -205,12 +227,11 @@ def backward(
             key=(q.dtype, q.shape[-1]),
             maxnreg=BACKWARD_REGISTERS,
         )
-        dq = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         launch(
-            _scaled,
+            scaled_kernel,
             (triton.cdiv(dq.numel(), _ELEMENTS), 1),
-            (total, dq, problem.scale, dq.numel()),
-            {"BLOCK": _ELEMENTS},
+            (total, dq, problem.scale, dq.shape[0]),
+            {"WIDTH": dq.shape[1] * dq.shape[2], "STRIDE": dq.stride(0), "BLOCK": _ELEMENTS},
             key=q.dtype,
         )
     return dq, dk, dv, nothing(q)

@@ -175,3 +175,53 @@ def sigmoid_attention(
         score_max,
     )
     return (out, largest) if score_max else out
+
+
+def sigmoid_attention_qkv(
+    qkv: Tensor,
+    cu_seqlens: Tensor,
+    max_seqlen: int,
+    *,
+    scale: float | None = None,
+    bias: float | Tensor | None = None,
+    backend: str = "auto",
+    accurate: bool | None = None,
+    deterministic: bool | None = None,
+    check: bool = False,
+) -> Tensor:
+    """:func:`sigmoid_attention` of q, k and v that one projection made.
+
+    The same numbers as from its three slices.  The gradient is written as one tensor, as the
+    projection's backward pass reads it; that of three slices would have to be copied together.
+
+    Args:
+        qkv: (tokens, 3, heads, dim): q, k and v; any strides but along ``dim``.
+        cu_seqlens to check: as in :func:`sigmoid_attention`.
+
+    Returns:
+        (tokens, heads, dim), the dtype of ``qkv``, contiguous.
+
+    Raises:
+        TypeError, ValueError, NotImplementedError, UserError: as :func:`sigmoid_attention`.
+    """
+    check_tensor("qkv", qkv)
+    if qkv.ndim != 4 or qkv.shape[1] != 3:
+        raise ValueError(f"qkv: must have shape (tokens, 3, heads, dim), has {tuple(qkv.shape)}")
+    check_tensors(*qkv.unbind(1), dimensions=3)
+    check_boundaries("cu_seqlens", cu_seqlens, qkv)
+    check_longest("max_seqlen", max_seqlen)
+    if (check or qkv.device.type == "cpu") and not torch.compiler.is_compiling():
+        check_cumulative("cu_seqlens", cu_seqlens, qkv.shape[0], max_seqlen)
+    (qkv,) = under_autocast(qkv)
+    q = qkv.select(1, 0)
+    return ops.attend_qkv(
+        qkv,
+        cu_seqlens[:-1],
+        cu_seqlens[1:],
+        per_sequence(bias, cu_seqlens.shape[0] - 1, q),
+        max_seqlen,
+        resolve_scale(scale, q.shape[-1]),
+        accurate,
+        deterministic,
+        choose_backend("sigmoid", backend, qkv.device, hopper_misfit(q)),
+    )

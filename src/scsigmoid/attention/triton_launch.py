@@ -234,23 +234,44 @@ def _forward(
 
 
 def backward(
-    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, problem: Problem, bias_grad: bool
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    problem: Problem,
+    bias_grad: bool,
+    into: tuple[Tensor, Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Launch algorithms 2 and 3.
 
+    Args:
+        grad to problem: see :mod:`problem`.
+        bias_grad: whether the bias has a gradient.
+        into: where to write the gradients of ``q``, ``k`` and ``v``, a token's heads side by side;
+            only for a problem without gaps.
+
     Returns:
-        Gradients of ``q``, ``k`` and ``v``, contiguous, and of the bias, (sequences,) float32;
-        nothing in its place unless ``bias_grad`` asks for it.
+        Gradients of ``q``, ``k`` and ``v``, contiguous or ``into``, and of the bias, (sequences,)
+        float32; nothing in its place unless ``bias_grad`` asks for it.
     """
     tensors = map(inner_contiguous, (grad, q, k, v))
-    return _in_own_context(_backward, *tensors, problem, bias_grad)
+    return _in_own_context(_backward, *tensors, problem, bias_grad, into)
 
 
 def _backward(
-    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, problem: Problem, bias_grad: bool
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    problem: Problem,
+    bias_grad: bool,
+    into: tuple[Tensor, Tensor, Tensor] | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    dq = output(q, problem.starts_q, problem.ends_q, problem.gaps)
-    dk, dv = (output(x, problem.starts_k, problem.ends_k, problem.gaps) for x in (k, v))
+    if into is None:
+        dq = output(q, problem.starts_q, problem.ends_q, problem.gaps)
+        dk, dv = (output(x, problem.starts_k, problem.ends_k, problem.gaps) for x in (k, v))
+    else:
+        dq, dk, dv = into
     dbias = torch.zeros(problem.sequences, device=q.device) if bias_grad else nothing(q)
     if dq.numel():
         chosen = _configuration("dq", q, k, v)

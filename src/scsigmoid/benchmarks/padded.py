@@ -68,10 +68,8 @@ class PaddedBlock(Block):
         super().__init__(settings)
         self.padded_attention = attention
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, max_seqlen: int, mask: Any
-    ) -> Tensor:
-        q, k, v = (x.unflatten(0, (-1, self.settings.context)) for x in (q, k, v))
+    def attend(self, qkv: Tensor, cu_seqlens: Tensor, max_seqlen: int, mask: Any) -> Tensor:
+        q, k, v = (x.unflatten(0, (-1, self.settings.context)) for x in qkv.unbind(1))
         return self.padded_attention.attend(q, k, v, mask).flatten(0, 1)
 
 

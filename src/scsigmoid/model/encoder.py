@@ -13,7 +13,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from scsigmoid.attention import choose_backend, score_max, sigmoid_attention, softmax_attention
+from scsigmoid.attention import (
+    choose_backend,
+    score_max,
+    sigmoid_attention_qkv,
+    softmax_attention,
+)
 from scsigmoid.attention.flex import document_mask
 from scsigmoid.model.sizes import EncoderSettings
 from scsigmoid.seeds import derive
@@ -37,32 +42,25 @@ class Block(nn.Module):
         self.contraction = nn.Linear(settings.feed_forward, hidden)
         self.dropout = nn.Dropout(settings.dropout)
 
-    def heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """q, k and v (tokens, heads, dim) of the residual stream, as views of one projection."""
-        fused = self.qkv(self.attention_norm(x))
+    def heads(self, x: Tensor) -> Tensor:
+        """q, k and v of the residual stream, (tokens, 3, heads, dim)."""
         shape = (3, self.settings.heads, self.settings.head_dimension)
-        q, k, v = fused.unflatten(-1, shape).unbind(1)
-        return q, k, v
+        return self.qkv(self.attention_norm(x)).unflatten(-1, shape)
 
     def attend(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        cu_seqlens: Tensor,
-        max_seqlen: int,
-        mask: "BlockMask | None",
+        self, qkv: Tensor, cu_seqlens: Tensor, max_seqlen: int, mask: "BlockMask | None"
     ) -> Tensor:
-        """Attention between the tokens of each cell; all (tokens, heads, dim)."""
+        """Attention between the tokens of each cell, (tokens, heads, dim)."""
         backend = self.settings.backend
         if self.settings.attention == "sigmoid":
-            return sigmoid_attention(q, k, v, cu_seqlens, max_seqlen, backend=backend)
+            return sigmoid_attention_qkv(qkv, cu_seqlens, max_seqlen, backend=backend)
+        q, k, v = qkv.unbind(1)
         return softmax_attention(q, k, v, cu_seqlens, max_seqlen, backend=backend, mask=mask)
 
     def forward(
         self, x: Tensor, cu_seqlens: Tensor, max_seqlen: int, mask: "BlockMask | None"
     ) -> Tensor:
-        attended = self.attend(*self.heads(x), cu_seqlens, max_seqlen, mask)
+        attended = self.attend(self.heads(x), cu_seqlens, max_seqlen, mask)
         x = x + self.dropout(self.projection(attended.flatten(1)))
         activated = functional.gelu(self.expansion(self.feed_forward_norm(x)))
         return x + self.dropout(self.contraction(activated))
@@ -165,5 +163,5 @@ class Encoder(nn.Module):
         """
         first = self.blocks[0]
         assert isinstance(first, Block)
-        q, k, _ = first.heads(self.embed(tokens, positions))
+        q, k, _ = first.heads(self.embed(tokens, positions)).unbind(1)
         return score_max(q, k, cu_seqlens)

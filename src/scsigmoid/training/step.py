@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 Loss = Callable[[Encoder, Tensor, "BlockMask | None", Batch], Tensor]
 #: The target of a place that does not count.
 IGNORED = -100
+#: Options of torch's compiler.  Without the first it would fuse the reductions of a normalisation's
+#: gradient for large batches only, and make another graph for small ones.
+COMPILER: dict[str, Any] = {"triton.mix_order_reduction_non_strict_mode": True}
 
 
 @dataclass(frozen=True)
@@ -121,7 +124,10 @@ class Trainer:
         Args:
             backend: of ``torch.compile``.
         """
-        self._summed_loss = torch.compile(summed_loss, dynamic=True, backend=backend)
+        options = COMPILER if backend == "inductor" else None
+        self._summed_loss = torch.compile(
+            summed_loss, dynamic=True, backend=backend, options=options
+        )
 
     def summed_loss(self, batch: Batch) -> Tensor:
         """Cross-entropy summed over a batch's masked genes, float32 scalar."""
