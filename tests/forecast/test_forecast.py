@@ -36,15 +36,13 @@ def test_mean_lengths():
 
 
 def test_the_papers_models_cost_what_was_measured():
-    """515,000 steps of 256 cells at the rates of the kernel log."""
+    """515,000 steps of 256 cells at the rates of docs/benchmarks.md."""
     config = load(overrides={"preset": "paper"})
     found = {effort.model: effort for effort in efforts(config)}
-    for model, rate in {"sigmoid_2k": 310, "softmax_2k": 276, "sigmoid_4k": 208}.items():
+    for model, rate in {"sigmoid_2k": 331, "softmax_2k": 276, "sigmoid_4k": 229}.items():
         assert found[model].measured
         assert found[model].hours == pytest.approx(515_000 * 256 / rate / 3600, rel=1e-9)
-    stress = found["sigmoid_8k"]
-    assert not stress.measured
-    assert stress.hours > 80_000 * 256 / 208 / 3600
+    assert found["sigmoid_8k"].hours == pytest.approx(80_000 * 256 / 185 / 3600, rel=1e-9)
 
 
 def test_twice_the_layers_take_about_twice_as_long():
@@ -52,7 +50,8 @@ def test_twice_the_layers_take_about_twice_as_long():
     single = {e.model: e.hours for e in efforts(load(overrides={"preset": "paper"}))}
     for effort in efforts(config):
         # not all of the work is in the layers, and the nearest rate may be another one
-        assert 1.7 < effort.hours / single[effort.model] < 2.2
+        assert not effort.measured
+        assert 1.7 < effort.hours / single[effort.model] < 2.3
 
 
 def test_every_rate_says_how_it_was_measured():
