@@ -15,6 +15,7 @@ from scsigmoid.attention import (
     backends,
     choose_backend,
     ops,
+    qkv_ops,
     sigmoid_attention,
     sigmoid_attention_padded,
     sigmoid_attention_qkv,
@@ -290,7 +291,7 @@ def test_exact_sigmoid_beyond_a_length(monkeypatch, accurate, longest, settled):
         return torch.empty_like(q), torch.empty(0)
 
     launcher = types.SimpleNamespace(forward=forward)
-    monkeypatch.setattr(ops, "_launcher", lambda backend: launcher)
+    monkeypatch.setattr(ops, "launcher", lambda backend: launcher)
     nothing = torch.zeros(0, dtype=torch.int32)
     q = torch.zeros(0, 1, 8)
     bounds = (nothing,) * 4
@@ -314,7 +315,7 @@ def test_operators_are_well_formed():
     qkv = torch.stack(packed(), dim=1).requires_grad_()
     for each in (None, bias):
         arguments = (qkv, *bounds, each, 4, 0.3, None, None, "reference")
-        torch.library.opcheck(ops.sigmoid_qkv, arguments)
+        torch.library.opcheck(qkv_ops.forward, arguments)
     torch.library.opcheck(ops.softmax, (q, k, v, *bounds, 0.3))
 
 

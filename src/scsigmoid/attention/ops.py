@@ -3,12 +3,9 @@
 ``scsigmoid::sigmoid_attention`` and ``scsigmoid::packed_softmax_attention`` take each sequence's
 first and one-past-last token instead of a layout, so packed and padded batches share one operator
 and one kernel.  The boundaries stay on the device; nothing here waits for it.
-``scsigmoid::sigmoid_attention_qkv`` takes q, k and v as one tensor, so that their gradients need
-not be put together.
 
 Calling an operator from Python takes longer than attention of a short batch, so :func:`attend`
-and :func:`attend_qkv` go round it where nobody looks at the operator: outside compilers, modes and
-transforms.
+goes round it where nobody looks at the operator: outside compilers, modes and transforms.
 """
 
 import functools
@@ -29,7 +26,12 @@ _SECOND_DERIVATIVE = (
 )
 
 
-def _refuse(ctx: object, *grads: Tensor) -> tuple[None, ...]:
+def refuse(ctx: object, *grads: Tensor) -> tuple[None, ...]:
+    """In place of a gradient's gradient.
+
+    Raises:
+        NotImplementedError: always.
+    """
     raise NotImplementedError(_SECOND_DERIVATIVE)
 
 
@@ -46,12 +48,12 @@ def eager(*tensors: Tensor) -> bool:
 
 
 @functools.cache
-def _launcher(backend: str) -> ModuleType:
+def launcher(backend: str) -> ModuleType:
     """The module whose ``forward`` and ``backward`` launch a GPU's kernels."""
     return importlib.import_module(f"scsigmoid.attention.{backend}_launch")
 
 
-def _problem(
+def make_problem(
     starts_q: Tensor,
     ends_q: Tensor,
     starts_k: Tensor,
@@ -120,7 +122,7 @@ def compute_sigmoid(
         out = reference.forward("sigmoid", q, k, v, *spans, bias, scale)
         largest = reference.largest_scores(q, k, *spans, scale) if score_max else nothing(q)
         return out, largest
-    problem = _problem(
+    problem = make_problem(
         starts_q,
         ends_q,
         starts_k,
@@ -133,7 +135,7 @@ def compute_sigmoid(
         gaps,
         deterministic,
     )
-    return _launcher(backend).forward(q, k, v, problem, score_max)
+    return launcher(backend).forward(q, k, v, problem, score_max)
 
 
 sigmoid = torch.library.custom_op("scsigmoid::sigmoid_attention", mutates_args=())(compute_sigmoid)
@@ -172,7 +174,7 @@ def compute_sigmoid_backward(
     if backend == "reference":
         spans = reference.spans(starts_q, ends_q), reference.spans(starts_k, ends_k)
         return reference.backward("sigmoid", grad, q, k, v, *spans, bias, scale, bias_grad)
-    problem = _problem(
+    problem = make_problem(
         starts_q,
         ends_q,
         starts_k,
@@ -185,7 +187,7 @@ def compute_sigmoid_backward(
         gaps,
         deterministic,
     )
-    return _launcher(backend).backward(grad, q, k, v, problem, bias_grad)
+    return launcher(backend).backward(grad, q, k, v, problem, bias_grad)
 
 
 sigmoid_backward = torch.library.custom_op(
@@ -198,10 +200,10 @@ def _(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, starts_q: Tensor, *arguments: object
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     dq, dk, dv = (torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (q, k, v))
-    return dq, dk, dv, _empty_bias_gradient(q, starts_q, arguments)
+    return dq, dk, dv, empty_bias_gradient(q, starts_q, arguments)
 
 
-def _empty_bias_gradient(like: Tensor, starts: Tensor, arguments: tuple[object, ...]) -> Tensor:
+def empty_bias_gradient(like: Tensor, starts: Tensor, arguments: tuple[object, ...]) -> Tensor:
     """Of the shape of the bias' gradient, empty if the last argument does not ask for it."""
     sequences = starts.shape[0] if arguments[-1] else 0
     dtype = torch.float64 if like.dtype == torch.float64 else torch.float32
@@ -221,7 +223,7 @@ def _sigmoid_gradients(ctx, grad, _, compute=sigmoid_backward):  # type: ignore[
 
 
 sigmoid.register_autograd(_sigmoid_gradients, setup_context=_save_sigmoid)
-sigmoid_backward.register_autograd(_refuse)
+sigmoid_backward.register_autograd(refuse)
 
 
 class _Sigmoid(torch.autograd.Function):
@@ -248,114 +250,6 @@ def attend(q: Tensor, k: Tensor, v: Tensor, *arguments: Any) -> tuple[Tensor, Te
     if torch.is_grad_enabled():
         return _Sigmoid.apply(q, k, v, *arguments)
     return compute_sigmoid(q, k, v, *arguments)
-
-
-def compute_sigmoid_qkv(
-    qkv: Tensor,
-    starts: Tensor,
-    ends: Tensor,
-    bias: Tensor | None,
-    longest: int,
-    scale: float,
-    accurate: bool | None,
-    deterministic: bool | None,
-    backend: str,
-) -> Tensor:
-    """:func:`compute_sigmoid` of ``qkv`` (tokens, 3, heads, dim), packed."""
-    arguments: tuple[Any, ...] = (
-        *(*qkv.unbind(1), starts, ends, starts, ends, bias, longest, longest),
-        *(scale, accurate, False, deterministic, backend, False),
-    )
-    return compute_sigmoid(*arguments)[0]
-
-
-sigmoid_qkv = torch.library.custom_op("scsigmoid::sigmoid_attention_qkv", mutates_args=())(
-    compute_sigmoid_qkv
-)
-
-
-@sigmoid_qkv.register_fake
-def _(qkv: Tensor, *arguments: object) -> Tensor:
-    tokens, _, heads, dimension = qkv.shape
-    return torch.empty((tokens, heads, dimension), dtype=qkv.dtype, device=qkv.device)
-
-
-def compute_sigmoid_qkv_backward(
-    grad: Tensor,
-    qkv: Tensor,
-    starts: Tensor,
-    ends: Tensor,
-    bias: Tensor | None,
-    longest: int,
-    scale: float,
-    accurate: bool | None,
-    deterministic: bool | None,
-    backend: str,
-    bias_grad: bool,
-) -> tuple[Tensor, Tensor]:
-    """Gradients of ``qkv``, contiguous, and of ``bias``, as :func:`compute_sigmoid_backward`."""
-    tensors = (grad, *qkv.unbind(1))
-    bounds = (starts, ends, starts, ends, bias, longest, longest)
-    options = (scale, accurate, False, deterministic)
-    if backend == "reference":
-        arguments: tuple[Any, ...] = (*tensors, *bounds, *options, backend, bias_grad)
-        found = compute_sigmoid_backward(*arguments)
-        return torch.stack(found[:3], dim=1), found[3]
-    gradient = torch.empty(qkv.shape, dtype=qkv.dtype, device=qkv.device)
-    problem = _problem(*bounds, *options)
-    found = _launcher(backend).backward(*tensors, problem, bias_grad, gradient.unbind(1))
-    return gradient, found[3]
-
-
-sigmoid_qkv_backward = torch.library.custom_op(
-    "scsigmoid::sigmoid_attention_qkv_backward", mutates_args=()
-)(compute_sigmoid_qkv_backward)
-
-
-@sigmoid_qkv_backward.register_fake
-def _(grad: Tensor, qkv: Tensor, starts: Tensor, *arguments: object) -> tuple[Tensor, Tensor]:
-    gradient = torch.empty(qkv.shape, dtype=qkv.dtype, device=qkv.device)
-    return gradient, _empty_bias_gradient(qkv, starts, arguments)
-
-
-def _save_sigmoid_qkv(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
-    ctx.save_for_backward(*inputs[:4])
-    ctx.options = inputs[4:]
-
-
-def _sigmoid_qkv_gradients(ctx, grad, compute=sigmoid_qkv_backward):  # type: ignore[no-untyped-def]
-    bias_grad = ctx.needs_input_grad[3]
-    gradient, dbias = compute(grad, *ctx.saved_tensors, *ctx.options, bias_grad)
-    return gradient, None, None, dbias if bias_grad else None, *[None] * 5
-
-
-sigmoid_qkv.register_autograd(_sigmoid_qkv_gradients, setup_context=_save_sigmoid_qkv)
-sigmoid_qkv_backward.register_autograd(_refuse)
-
-
-class _SigmoidQkv(torch.autograd.Function):
-    """The operator's computation and gradients, without the operator."""
-
-    @staticmethod
-    def forward(ctx, *inputs):  # type: ignore[no-untyped-def]
-        output = compute_sigmoid_qkv(*inputs)
-        _save_sigmoid_qkv(ctx, inputs, output)
-        return output
-
-    @staticmethod
-    def backward(ctx, grad):  # type: ignore[no-untyped-def]
-        recorded = torch.is_grad_enabled() or not eager(grad)
-        compute = sigmoid_qkv_backward if recorded else compute_sigmoid_qkv_backward
-        return _sigmoid_qkv_gradients(ctx, grad, compute)
-
-
-def attend_qkv(qkv: Tensor, *arguments: Any) -> Tensor:
-    """:func:`compute_sigmoid_qkv`, differentiable, as an operator where that matters."""
-    if not eager(qkv):
-        return sigmoid_qkv(qkv, *arguments)
-    if torch.is_grad_enabled():
-        return _SigmoidQkv.apply(qkv, *arguments)
-    return compute_sigmoid_qkv(qkv, *arguments)
 
 
 def compute_softmax(
@@ -403,4 +297,4 @@ def _softmax_gradients(ctx, grad):  # type: ignore[no-untyped-def]
 
 
 softmax.register_autograd(_softmax_gradients, setup_context=_save_softmax)
-softmax_backward.register_autograd(_refuse)
+softmax_backward.register_autograd(refuse)

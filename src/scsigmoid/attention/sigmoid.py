@@ -5,7 +5,7 @@ from typing import Literal, overload
 import torch
 from torch import Tensor
 
-from scsigmoid.attention import ops
+from scsigmoid.attention import ops, qkv_ops
 from scsigmoid.attention.arguments import (
     as_number,
     check_boundaries,
@@ -214,7 +214,7 @@ def sigmoid_attention_qkv(
         check_cumulative("cu_seqlens", cu_seqlens, qkv.shape[0], max_seqlen)
     (qkv,) = under_autocast(qkv)
     q = qkv.select(1, 0)
-    return ops.attend_qkv(
+    return qkv_ops.attend(
         qkv,
         cu_seqlens[:-1],
         cu_seqlens[1:],
