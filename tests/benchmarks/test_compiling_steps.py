@@ -65,8 +65,8 @@ def test_what_is_compiled_is_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     losses: list[float] = []
     summed_loss = Trainer.summed_loss
 
-    def watched(self, batch):  # type: ignore[no-untyped-def]
-        loss = summed_loss(self, batch)
+    def watched(self, batch, step):  # type: ignore[no-untyped-def]
+        loss = summed_loss(self, batch, step)
         loss.register_hook(lambda gradient: losses.append(float(loss)))
         return loss
 

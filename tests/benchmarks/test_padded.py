@@ -35,7 +35,7 @@ SETTINGS = EncoderSettings(
     heads=2,
     feed_forward=48,
     vocabulary_size=60,
-    dropout=0.0,
+    dropout=0.2,
     layer_norm_epsilon=1e-5,
     initializer_range=0.02,
 )
@@ -60,7 +60,7 @@ def trainer_of(stack: Stack) -> Trainer:
 
 def loss_and_gradients(trainer: Trainer, batch: Batch) -> tuple[Tensor, list[Tensor]]:
     trainer.optimiser.zero_grad()
-    loss = trainer.summed_loss(batch)
+    loss = trainer.summed_loss(batch, 1)
     loss.backward()
     return loss.detach(), [p.grad for p in trainer.encoder.parameters() if p.grad is not None]
 

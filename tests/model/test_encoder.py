@@ -127,18 +127,29 @@ def test_initial_weights():
     assert abs(weights.mean().item()) < 2e-4
 
 
-def test_dropout_repeats_with_the_seed_and_draws_alike_in_both_arms():
-    states = []
-    for attention in ARMS:
-        model = encoder(attention).train()
-        outputs = []
-        for _ in range(2):
-            torch.manual_seed(5)
-            outputs.append(model(*batch()))
-            states.append(torch.get_rng_state())
-        assert torch.equal(*outputs)
-        assert not torch.equal(outputs[0], model(*batch()))
-    assert all(torch.equal(states[0], state) for state in states)
+@pytest.mark.parametrize("attention", ARMS)
+def test_dropout_depends_on_cell_seed_and_step_alone(attention):
+    model = encoder(attention).double()
+    tokens, positions, bounds, longest = batch()
+
+    def hidden(cells, seed=1, step=1):
+        keys = model.dropout_keys(torch.tensor(cells), positions, bounds, seed, step)
+        return model(tokens, positions, bounds, longest, keys=keys)
+
+    whole = hidden([7, 3, 12, 5])
+    assert torch.equal(whole, hidden([7, 3, 12, 5]))
+    for other in (hidden([7, 3, 12, 6]), hidden([7, 3, 12, 5], step=2)):
+        assert not torch.equal(whole[-17:], other[-17:])
+    assert torch.equal(whole[:38], hidden([7, 3, 12, 6])[:38])
+    assert not torch.equal(whole, hidden([7, 3, 12, 5], seed=2))
+    # Without keys nothing is dropped.
+    assert torch.equal(model(*batch()), model.eval()(*batch()))
+    # The second cell alone.
+    keys = model.dropout_keys(torch.tensor([3]), torch.arange(32), torch.tensor([0, 32]), 1, 1)
+    alone = model(
+        tokens[5:37], torch.arange(32), torch.tensor([0, 32], dtype=torch.int32), 32, None, keys
+    )
+    torch.testing.assert_close(alone, whole[5:37])
 
 
 @pytest.mark.parametrize("attention", ARMS)

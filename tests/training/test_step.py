@@ -15,12 +15,8 @@ from scsigmoid.training.step import Trainer
 
 
 def make(run: TrainingRun, corpus: Any, **training: object) -> tuple[Trainer, GlobalBatches]:
-    """A trainer without dropout and its batches."""
-    run = replace(
-        run,
-        architecture=replace(run.architecture, dropout=0.0),
-        training=replace(run.training, **training),  # type: ignore[arg-type]
-    )
+    """A trainer and its batches."""
+    run = replace(run, training=replace(run.training, **training))  # type: ignore[arg-type]
     store = TokenStore.open(corpus.stores)
     settings = run.encoder_settings(store.vocabulary_size)
     trainer = Trainer(Encoder(settings).initialise(1), run.training, 42, torch.device("cpu"))
@@ -40,8 +36,9 @@ def test_micro_batches_have_the_gradient_of_the_whole_batch(
     whole_trainer, whole_batches = make(run, corpus, micro_batch_tokens=10**6)
     (batch,) = whole_batches[1].micro_batches
     encoder = whole_trainer.encoder
+    keys = encoder.dropout_keys(batch.cells, batch.positions, batch.cu_seqlens, 42, 1)
     logits = encoder(
-        batch.tokens, batch.positions, batch.cu_seqlens, batch.max_seqlen, batch.masked
+        batch.tokens, batch.positions, batch.cu_seqlens, batch.max_seqlen, batch.masked, keys
     )
     loss = cross_entropy(logits, batch.targets)
     loss.backward()
@@ -91,7 +88,10 @@ def test_both_arms_draw_the_same_dropout(run: TrainingRun, corpus: Any):
         batches = GlobalBatches(store, settings, run.training, 42)
         losses.append(trainer.step(1, batches[1].micro_batches).loss)
     assert torch.equal(*losses)
-    assert not torch.equal(losses[0], trainer.step(1, batches[1].micro_batches).loss)
+    (batch, *_) = batches[1].micro_batches
+    with torch.no_grad():
+        first, again, other = (trainer.summed_loss(batch, step) for step in (1, 1, 2))
+    assert first == again != other
 
 
 @pytest.mark.parametrize("attention", ["sigmoid", "softmax"])
@@ -109,10 +109,10 @@ def test_one_compiled_graph_serves_all_batches(run: TrainingRun, corpus: Any, at
         seen += [batch for step in range(1, 5) for batch in batches[step].micro_batches]
     assert len({len(batch.tokens) for batch in seen}) > 5
     assert {1, 2} <= {len(batch.cells) for batch in seen}
-    expected = [trainer.summed_loss(batch).detach() for batch in seen]
+    expected = [trainer.summed_loss(batch, 1).detach() for batch in seen]
     trainer.compile("aot_eager")
     for batch, right in zip(seen, expected, strict=True):
-        torch.testing.assert_close(trainer.summed_loss(batch).detach(), right)
+        torch.testing.assert_close(trainer.summed_loss(batch, 1).detach(), right)
     assert counters["stats"]["unique_graphs"] == 1
 
 
@@ -121,8 +121,9 @@ def test_what_is_added_to_a_single_cell_does_not_count(run: TrainingRun, corpus:
     for batch in batches[1].micro_batches:
         assert len(batch.cells) == 1
         encoder = trainer.encoder
+        keys = encoder.dropout_keys(batch.cells, batch.positions, batch.cu_seqlens, 42, 1)
         logits = encoder(
-            batch.tokens, batch.positions, batch.cu_seqlens, batch.max_seqlen, batch.masked
+            batch.tokens, batch.positions, batch.cu_seqlens, batch.max_seqlen, batch.masked, keys
         )
         wanted = cross_entropy(logits, batch.targets, reduction="sum")
-        torch.testing.assert_close(trainer.summed_loss(batch), wanted)
+        torch.testing.assert_close(trainer.summed_loss(batch, 1), wanted)

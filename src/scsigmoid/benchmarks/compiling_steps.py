@@ -71,5 +71,5 @@ def compile_step(
             model = Encoder(encoder)
         trainer = Trainer(model, training, seed, device)
         with autocast(device):
-            loss = trainer.summed_loss(batch.to(device)) / max(1, len(batch.masked))
+            loss = trainer.summed_loss(batch.to(device), 1) / max(1, len(batch.masked))
         loss.backward()

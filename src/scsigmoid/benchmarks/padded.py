@@ -64,8 +64,8 @@ def constant_shape(tensor: Tensor) -> Tensor:
 class PaddedBlock(Block):
     """A block of the encoder with another attention."""
 
-    def __init__(self, settings: EncoderSettings, attention: PaddedAttention) -> None:
-        super().__init__(settings)
+    def __init__(self, settings: EncoderSettings, layer: int, attention: PaddedAttention) -> None:
+        super().__init__(settings, layer)
         self.padded_attention = attention
 
     def attend(self, qkv: Tensor, cu_seqlens: Tensor, max_seqlen: int, mask: Any) -> Tensor:
@@ -80,11 +80,14 @@ class PaddedEncoder(Encoder):
         super().__init__(settings)
         self.padded_attention = attention
         self.blocks = nn.ModuleList(
-            PaddedBlock(settings, attention) for _ in range(settings.layers)
+            PaddedBlock(settings, layer, attention) for layer in range(settings.layers)
         )
 
     def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
         return constant_shape(super().embed(tokens, positions))
+
+    def for_tokens(self, of_cells: Tensor, cu_seqlens: Tensor, tokens: int) -> Tensor:
+        return constant_shape(of_cells.repeat_interleave(self.settings.context))
 
     def mask(self, embedded: Tensor, cu_seqlens: Tensor) -> Any:
         """What ``prepare`` of the attention makes."""

@@ -205,7 +205,7 @@ def validation_and_training(
     def forward() -> None:
         with autocast(device):
             for batch in ready:
-                trainer.summed_loss(batch)
+                trainer.summed_loss(batch, 1)
 
     def validate() -> None:
         cell_losses(evaluated, tokens, loss, 1, compute)

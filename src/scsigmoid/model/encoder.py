@@ -4,7 +4,8 @@ Pre-norm transformer blocks with GELU over learned token and rank-position embed
 layer normalisation and an output layer of its own.  There is no padding anywhere: the tokens of
 all cells of a batch lie behind each other.  Sigmoid and softmax models have the same parameters;
 only the function between Q, K, V and O differs, and it draws no random numbers (there is no
-dropout of attention weights), so equal seeds give both arms the same weights and the same dropout.
+dropout of attention weights), so equal seeds give both arms the same weights and the same dropout
+(:mod:`scsigmoid.model.dropout`).
 """
 
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ from scsigmoid.attention import (
     softmax_attention,
 )
 from scsigmoid.attention.flex import document_mask
+from scsigmoid.model.dropout import KeyedDropout, cell_keys, token_keys
 from scsigmoid.model.sizes import EncoderSettings
 from scsigmoid.seeds import derive
 
@@ -28,9 +30,14 @@ if TYPE_CHECKING:
 
 
 class Block(nn.Module):
-    """One pre-norm block: x + attention(norm(x)), then x + feed_forward(norm(x))."""
+    """One pre-norm block: x + attention(norm(x)), then x + feed_forward(norm(x)).
 
-    def __init__(self, settings: EncoderSettings) -> None:
+    Args:
+        settings: the encoder's.
+        layer: which block, from 0; each has a dropout of its own.
+    """
+
+    def __init__(self, settings: EncoderSettings, layer: int) -> None:
         super().__init__()
         self.settings = settings
         hidden, epsilon = settings.hidden, settings.layer_norm_epsilon
@@ -40,7 +47,8 @@ class Block(nn.Module):
         self.feed_forward_norm = nn.LayerNorm(hidden, eps=epsilon)
         self.expansion = nn.Linear(hidden, settings.feed_forward)
         self.contraction = nn.Linear(settings.feed_forward, hidden)
-        self.dropout = nn.Dropout(settings.dropout)
+        self.attention_dropout = KeyedDropout(settings.dropout, 2 * layer + 1)
+        self.feed_forward_dropout = KeyedDropout(settings.dropout, 2 * layer + 2)
 
     def heads(self, x: Tensor) -> Tensor:
         """q, k and v of the residual stream, (tokens, 3, heads, dim)."""
@@ -58,12 +66,17 @@ class Block(nn.Module):
         return softmax_attention(q, k, v, cu_seqlens, max_seqlen, backend=backend, mask=mask)
 
     def forward(
-        self, x: Tensor, cu_seqlens: Tensor, max_seqlen: int, mask: "BlockMask | None"
+        self,
+        x: Tensor,
+        cu_seqlens: Tensor,
+        max_seqlen: int,
+        mask: "BlockMask | None",
+        keys: Tensor | None,
     ) -> Tensor:
         attended = self.attend(self.heads(x), cu_seqlens, max_seqlen, mask)
-        x = x + self.dropout(self.projection(attended.flatten(1)))
+        x = x + self.attention_dropout(self.projection(attended.flatten(1)), keys)
         activated = functional.gelu(self.expansion(self.feed_forward_norm(x)))
-        return x + self.dropout(self.contraction(activated))
+        return x + self.feed_forward_dropout(self.contraction(activated), keys)
 
 
 class Encoder(nn.Module):
@@ -74,8 +87,8 @@ class Encoder(nn.Module):
         self.settings = settings
         self.token_embedding = nn.Embedding(settings.vocabulary_size, settings.hidden)
         self.position_embedding = nn.Embedding(settings.context, settings.hidden)
-        self.dropout = nn.Dropout(settings.dropout)
-        self.blocks = nn.ModuleList(Block(settings) for _ in range(settings.layers))
+        self.dropout = KeyedDropout(settings.dropout, 0)
+        self.blocks = nn.ModuleList(Block(settings, layer) for layer in range(settings.layers))
         self.final_norm = nn.LayerNorm(settings.hidden, eps=settings.layer_norm_epsilon)
         self.output = nn.Linear(settings.hidden, settings.vocabulary_size)
 
@@ -114,6 +127,7 @@ class Encoder(nn.Module):
         cu_seqlens: Tensor,
         max_seqlen: int,
         masked: Tensor | None = None,
+        keys: Tensor | None = None,
     ) -> Tensor:
         """Encode a packed batch of cells.
 
@@ -123,13 +137,14 @@ class Encoder(nn.Module):
             cu_seqlens: (cells + 1,) int32, cumulative lengths.
             max_seqlen: length of the longest cell, or more.
             masked: (masked,) int64, places in ``tokens`` whose gene is to be predicted.
+            keys: (tokens,) int32, see :meth:`dropout_keys`; without them nothing is dropped.
 
         Returns:
             Logits (masked, vocabulary) at the masked places, or, without ``masked``, hidden states
             (tokens, hidden) after the final normalisation.
         """
         embedded = self.embed(tokens, positions)
-        x = self.encode(embedded, cu_seqlens, max_seqlen, self.mask(embedded, cu_seqlens))
+        x = self.encode(embedded, cu_seqlens, max_seqlen, self.mask(embedded, cu_seqlens), keys)
         # The vocabulary is wide, so the output layer runs at the masked places alone.
         return self.final_norm(x) if masked is None else self.predict(x, masked)
 
@@ -141,13 +156,38 @@ class Encoder(nn.Module):
             return document_mask(cu_seqlens, embedded.shape[0])
         return None
 
+    def dropout_keys(
+        self, cells: Tensor, positions: Tensor, cu_seqlens: Tensor, seed: int, step: int
+    ) -> Tensor | None:
+        """What dropout in a training step depends on, (tokens,) int32; None if there is none.
+
+        Args:
+            cells: (cells,) int64, which cells these are: rows of the store.
+            positions, cu_seqlens: see :meth:`forward`.
+            seed: the run's.
+            step: the optimiser's.
+        """
+        if self.settings.dropout == 0:
+            return None
+        keys = cell_keys(cells, seed, step)
+        return token_keys(self.for_tokens(keys, cu_seqlens, len(positions)), positions)
+
+    def for_tokens(self, of_cells: Tensor, cu_seqlens: Tensor, tokens: int) -> Tensor:
+        """For each token what its cell has, (tokens,) of (cells,)."""
+        return torch.repeat_interleave(of_cells, torch.diff(cu_seqlens), output_size=tokens)
+
     def encode(
-        self, embedded: Tensor, cu_seqlens: Tensor, max_seqlen: int, mask: "BlockMask | None"
+        self,
+        embedded: Tensor,
+        cu_seqlens: Tensor,
+        max_seqlen: int,
+        mask: "BlockMask | None",
+        keys: Tensor | None = None,
     ) -> Tensor:
         """The residual stream after the last block, (tokens, hidden), from the embedded tokens."""
-        x = self.dropout(embedded)
+        x = self.dropout(embedded, keys)
         for block in self.blocks:
-            x = block(x, cu_seqlens, max_seqlen, mask)
+            x = block(x, cu_seqlens, max_seqlen, mask, keys)
         return x
 
     def predict(self, residual: Tensor, masked: Tensor) -> Tensor:

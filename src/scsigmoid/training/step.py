@@ -11,7 +11,6 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from scsigmoid.config.schema import Training
 from scsigmoid.model.encoder import Encoder
-from scsigmoid.seeds import derive
 from scsigmoid.training.batches import Batch
 from scsigmoid.training.optimiser import learning_rate, make_optimiser
 from scsigmoid.training.processes import Processes
@@ -19,7 +18,7 @@ from scsigmoid.training.processes import Processes
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
 
-Loss = Callable[[Encoder, Tensor, "BlockMask | None", Batch], Tensor]
+Loss = Callable[[Encoder, Tensor, "BlockMask | None", Batch, Tensor | None], Tensor]
 #: The target of a place that does not count.
 IGNORED = -100
 #: Options of torch's compiler.  Without the first it would fuse the reductions of a normalisation's
@@ -41,7 +40,11 @@ class StepResult:
 
 
 def summed_loss(
-    encoder: Encoder, embedded: Tensor, mask: "BlockMask | None", batch: Batch
+    encoder: Encoder,
+    embedded: Tensor,
+    mask: "BlockMask | None",
+    batch: Batch,
+    keys: Tensor | None = None,
 ) -> Tensor:
     """Cross-entropy summed over a batch's masked genes, float32 scalar.
 
@@ -50,8 +53,9 @@ def summed_loss(
         embedded: (tokens, hidden), the batch's embedded tokens.
         mask: the attention's mask, where it takes one.
         batch: see :class:`Batch`.
+        keys: what dropout depends on; None for none.
     """
-    residual = encoder.encode(embedded, batch.cu_seqlens, batch.max_seqlen, mask)
+    residual = encoder.encode(embedded, batch.cu_seqlens, batch.max_seqlen, mask, keys)
     logits = encoder.predict(residual, batch.masked)
     return cross_entropy(logits.float(), batch.targets, ignore_index=IGNORED, reduction="sum")
 
@@ -129,12 +133,15 @@ class Trainer:
             summed_loss, dynamic=True, backend=backend, options=options
         )
 
-    def summed_loss(self, batch: Batch) -> Tensor:
-        """Cross-entropy summed over a batch's masked genes, float32 scalar."""
+    def summed_loss(self, batch: Batch, step: int) -> Tensor:
+        """Cross-entropy summed over a batch's masked genes in a step, float32 scalar."""
+        keys = self.encoder.dropout_keys(
+            batch.cells, batch.positions, batch.cu_seqlens, self.seed, step
+        )
         batch = with_two_of_each(batch)
         embedded = self.encoder.embed(batch.tokens, batch.positions)
         mask = self.encoder.mask(embedded, batch.cu_seqlens)
-        return self._summed_loss(self.encoder, embedded, mask, batch)
+        return self._summed_loss(self.encoder, embedded, mask, batch, keys)
 
     def step(self, step: int, batches: Sequence[Batch], masked: int | None = None) -> StepResult:
         """Take one optimiser step on a global batch.
@@ -150,15 +157,13 @@ class Trainer:
         """
         for group in self.optimiser.param_groups:
             group["lr"] = learning_rate(step, self.training)
-        # Dropout depends on step and process alone: a resumed run repeats an uninterrupted one.
-        torch.manual_seed(derive(self.seed, "dropout", step, self.processes.rank))
         self.optimiser.zero_grad(set_to_none=True)
         if masked is None:
             masked = sum(len(batch.masked) for batch in batches)
         loss = torch.zeros((), device=self.device)
         for batch in batches:
             with autocast(self.device):
-                part = self.summed_loss(batch.to(self.device)) / max(1, masked)
+                part = self.summed_loss(batch.to(self.device), step) / max(1, masked)
             part.backward()
             loss += part.detach()
         gradients = [p.grad for p in self._parameters if p.grad is not None]

@@ -1,0 +1,101 @@
+"""Dropout that depends on the cell: how often, how independently, and on what alone."""
+
+import numpy as np
+import pytest
+import torch
+
+from scsigmoid.model.dropout import KeyedDropout, cell_keys, mix, token_keys
+
+SHARE, CHANNELS, LENGTH, CELLS = 0.1, 96, 50, 400
+
+
+def keys(seed=1, step=3, first=0):
+    """Of the tokens of some cells."""
+    of_cells = cell_keys(torch.arange(first, first + CELLS), seed, step)
+    return token_keys(of_cells.repeat_interleave(LENGTH), torch.arange(LENGTH).repeat(CELLS))
+
+
+def dropped(site=2, share=SHARE, **about):
+    """(tokens, channels): 1 where dropped."""
+    ones = torch.ones(CELLS * LENGTH, CHANNELS, dtype=torch.float64)
+    return (KeyedDropout(share, site)(ones, keys(**about)) == 0).double()
+
+
+def mixed(word):
+    """lowbias32 in Python's integers."""
+    word &= 0xFFFFFFFF
+    word = (word ^ word >> 16) * 0x7FEB352D & 0xFFFFFFFF
+    word = (word ^ word >> 15) * 0x846CA68B & 0xFFFFFFFF
+    return word ^ word >> 16
+
+
+def test_mixing_is_that_of_unsigned_words():
+    words = np.random.default_rng(0).integers(-(2**31), 2**31, 1000).astype(np.int32)
+    found = mix(torch.from_numpy(words)).tolist()
+    assert [word % 2**32 for word in found] == [mixed(word) for word in words.tolist()]
+
+
+@pytest.mark.parametrize("share", [0.02, 0.1, 0.5])
+def test_as_many_are_dropped_as_asked_for(share):
+    found = dropped(share=share)
+    deviation = (share * (1 - share)) ** 0.5
+    for means in (found.mean().reshape(1), found.mean(0), found.mean(1)):
+        count = found.numel() / means.numel()
+        errors = (means - share) / (deviation / count**0.5)
+        # Of the mean over all, of each channel and of each token: as of independent draws.
+        assert errors.abs().max() < 6
+        assert errors.numel() == 1 or abs(errors.std().item() - 1) < 0.25
+
+
+def test_draws_are_independent():
+    centred = dropped() - SHARE
+    others = {
+        "channel": (centred[:, 1:], centred[:, :-1]),
+        "token": (centred[1:], centred[:-1]),
+        "cell": (centred[LENGTH:], centred[:-LENGTH]),
+        "site": (centred, dropped(site=3) - SHARE),
+        "step": (centred, dropped(step=4) - SHARE),
+        "seed": (centred, dropped(seed=2) - SHARE),
+    }
+    for name, (one, other) in others.items():
+        correlation = (one * other).mean() / (SHARE * (1 - SHARE))
+        assert abs(correlation) * one.numel() ** 0.5 < 5, name
+
+
+def test_a_cell_loses_the_same_wherever_it_is():
+    whole = dropped()
+    assert torch.equal(dropped(first=7)[: -7 * LENGTH], whole[7 * LENGTH :])
+    assert torch.equal(dropped(), whole)
+
+
+def test_what_is_kept_is_scaled_and_differentiated():
+    dropout = KeyedDropout(SHARE, 0)
+    x = torch.randn(CELLS * LENGTH, CHANNELS, dtype=torch.float64, requires_grad=True)
+    out = dropout(x, keys())
+    kept = out != 0
+    torch.testing.assert_close(out[kept], x[kept] / (1 - SHARE))
+    (grad,) = torch.autograd.grad(out.sum(), x)
+    torch.testing.assert_close(grad, kept.double() / (1 - SHARE))
+    infinite = torch.full_like(x, torch.inf)
+    assert (dropout(infinite, keys())[~kept] == 0).all()
+
+
+def test_nothing_is_dropped_without_keys_or_share():
+    x = torch.randn(CELLS * LENGTH, 3)
+    assert KeyedDropout(SHARE, 0)(x, None) is x
+    assert KeyedDropout(0.0, 0)(x, keys()) is x
+
+
+def test_compiles_once_with_numbers_as_constants():
+    from torch._dynamo.testing import CompileCounter
+
+    counter = CompileCounter()
+    dropout = KeyedDropout(SHARE, 5)
+    compiled = torch.compile(dropout, backend=counter, fullgraph=True, dynamic=True)
+    for tokens in (30, 40, 55):
+        x, some = torch.randn(tokens, CHANNELS), keys()[:tokens]
+        assert torch.equal(compiled(x, some), dropout(x, some))
+    assert counter.frame_count == 1
+    with torch.no_grad():
+        program = torch.export.export(dropout, (torch.randn(7, CHANNELS), keys()[:7]))
+    assert "float64" not in str(program.graph)
