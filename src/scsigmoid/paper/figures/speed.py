@@ -132,7 +132,8 @@ def tflops(results: Results) -> "Figure":
             axes.set_ylabel("TFLOPS")
     legend(figure, grid, look)
     order = "Bars stand in the legend's order, read down its columns."
-    remark(figure, benchmark_note(results), order, interval_note(results, "Bars"))
+    about = benchmark_note(results), layout_note(found, look)
+    remark(figure, *about, order, interval_note(results, "Bars"))
     return figure
 
 
@@ -172,7 +173,8 @@ def latency(results: Results) -> "Figure":
         if direction == PASSES[0]:
             axes.set_ylabel("Milliseconds")
     legend(figure, grid, look)
-    remark(figure, benchmark_note(results), interval_note(results, "Shaded"))
+    about = benchmark_note(results), layout_note(found, look)
+    remark(figure, *about, interval_note(results, "Shaded"))
     return figure
 
 
@@ -193,6 +195,20 @@ def interval_note(results: Results, mark: str) -> str:
     confidence = results.config.benchmarks.kernel.confidence * 100
     subject = "Error bars" if mark == "Bars" else "Shaded regions"
     return f"{subject}: {confidence:g} % intervals."
+
+
+def layout_note(
+    found: dict[tuple[str, str], list[KernelRow]], look: dict[tuple[str, str], dict[str, str]]
+) -> str:
+    """Which kernels took sequences packed behind each other; empty where none did."""
+    always, in_part = [], []
+    for key, style in look.items():
+        layouts = {row.layout for row in found[key]}
+        if "packed" in layouts:
+            (always if len(layouts) == 1 else in_part).append(style["label"])
+    words = [f"Packed sequences: {', '.join(always)}."] if always else []
+    words += [f"Packed where there is padding: {', '.join(in_part)}."] if in_part else []
+    return " ".join(words)
 
 
 def benchmark_note(results: Results) -> str:

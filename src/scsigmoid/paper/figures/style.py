@@ -125,10 +125,11 @@ def logarithmic(axes: "Axes") -> None:
 
     axes.set_yscale("log")
     low, high = axes.get_ylim()
-    narrow = high / low < 1e3
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if narrow else (1,), numticks=9))
+    subs = (1, 2, 5) if high / low < 1e3 else (1,)
+    axes.yaxis.set_major_locator(LogLocator(subs=subs, numticks=9))
     plain = FuncFormatter(lambda value, _: f"{value:g}")
-    axes.yaxis.set_major_formatter(plain if narrow else LogFormatterMathtext())
+    short = low >= 1e-3 and high < 1e5
+    axes.yaxis.set_major_formatter(plain if short else LogFormatterMathtext())
     axes.yaxis.minorticks_off()
 
 
