@@ -86,8 +86,14 @@ class PaddedEncoder(Encoder):
     def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
         return constant_shape(super().embed(tokens, positions))
 
+    def dropout_keys(
+        self, cells: Tensor, positions: Tensor, cu_seqlens: Tensor, seed: int, step: int
+    ) -> Tensor | None:
+        keys = super().dropout_keys(cells, positions, cu_seqlens, seed, step)
+        return None if keys is None else constant_shape(keys)
+
     def for_tokens(self, of_cells: Tensor, cu_seqlens: Tensor, tokens: int) -> Tensor:
-        return constant_shape(of_cells.repeat_interleave(self.settings.context))
+        return of_cells.repeat_interleave(self.settings.context)
 
     def mask(self, embedded: Tensor, cu_seqlens: Tensor) -> Any:
         """What ``prepare`` of the attention makes."""

@@ -201,7 +201,8 @@ def layout_note(
     found: dict[tuple[str, str], list[KernelRow]], look: dict[tuple[str, str], dict[str, str]]
 ) -> str:
     """Which kernels took sequences packed behind each other; empty where none did."""
-    always, in_part = [], []
+    always: list[str] = []
+    in_part: list[str] = []
     for key, style in look.items():
         layouts = {row.layout for row in found[key]}
         if "packed" in layouts:
