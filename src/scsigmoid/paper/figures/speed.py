@@ -207,8 +207,8 @@ def layout_note(
         layouts = {row.layout for row in found[key]}
         if "packed" in layouts:
             (always if len(layouts) == 1 else in_part).append(style["label"])
-    words = [f"Packed sequences: {', '.join(always)}."] if always else []
-    words += [f"Packed where there is padding: {', '.join(in_part)}."] if in_part else []
+    words = [f"Packed sequences: {'; '.join(always)}."] if always else []
+    words += [f"Packed where there is padding: {'; '.join(in_part)}."] if in_part else []
     return " ".join(words)
 
 
