@@ -172,13 +172,7 @@ def backward(
     from run to run, and for a learned bias, the portable kernels compute them instead.  ``into``
     as for :func:`triton_launch.backward`.
     """
-    if (
-        problem.deterministic
-        or bias_grad
-        or not _served(q, k)
-        or not problem.sequences
-        or (into is not None and any(_mappable(x) is not x for x in into))
-    ):
+    if problem.deterministic or bias_grad or not _served(q, k) or not problem.sequences:
         return triton_launch.backward(grad, q, k, v, problem, bias_grad, into)
     cut = BACKWARD[q.shape[-1]]
     # Not so here: 1 - P must vanish where P is close to 1.
