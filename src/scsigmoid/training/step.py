@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Loss = Callable[[Encoder, Tensor, "BlockMask | None", Batch, Tensor | None], Tensor]
 #: The target of a place that does not count.
 IGNORED = -100
-#: Options of torch's compiler.  Without the first it would fuse the reductions of a normalisation's
+#: Options of torch's compiler.  Without this one it would fuse the reductions of a normalisation's
 #: gradient for large batches only, and make another graph for small ones.
 COMPILER: dict[str, Any] = {"triton.mix_order_reduction_non_strict_mode": True}
 
