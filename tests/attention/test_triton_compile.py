@@ -14,7 +14,7 @@ from scsigmoid.attention.triton_configurations import (
     block_width,
     configurations,
 )
-from scsigmoid.attention.triton_launch import BY_PRODUCTS, KERNELS, constants
+from scsigmoid.attention.triton_launch import BY_PRODUCTS, KERNELS, LOOPED, constants
 
 TYPES = {"bf16": 2, "fp16": 2, "fp32": 4}
 #: Shared memory of a program in bytes, on Hopper and Blackwell, and on GPUs with little of it; A100
@@ -37,6 +37,8 @@ def compiled(kernel, chosen, dimension, dtype, capability, *, accurate=False, by
     fixed |= {"SCHEDULED": True, "BIAS": None}
     if kernel in BY_PRODUCTS:
         fixed[BY_PRODUCTS[kernel]] = by_product
+    rows = chosen.block_q if kernel == "dkdv" else chosen.block_k
+    described = LOOPED[kernel] if chosen.tma else ()
     signature, attributes = {}, {}
     for place, name in enumerate(inspect.signature(KERNELS[kernel].fn).parameters):
         if name in ("LARGEST", "DBIAS"):
@@ -46,11 +48,14 @@ def compiled(kernel, chosen, dimension, dtype, capability, *, accurate=False, by
             signature[name] = "constexpr"
         elif name == "scale":
             signature[name] = "fp32"
+        elif place in described:
+            signature[name] = f"tensordesc<{dtype}[1,1,{rows},1,{block_width(dimension)}]>"
         elif name.isupper():
             signature[name] = "*i32" if name in INTEGERS else f"*{dtype}"
         else:
             signature[name] = "i32"
-        if signature[name] != "constexpr" and name not in UNALIGNED:
+        aligned = place not in described and signature[name] != "constexpr"
+        if aligned and name not in UNALIGNED:
             attributes[(place,)] = [["tt.divisibility", 16]]
     source = ASTSource(KERNELS[kernel], signature, fixed, attributes)
     options = {"num_warps": chosen.warps, "num_stages": chosen.stages}

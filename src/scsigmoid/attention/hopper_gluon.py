@@ -26,7 +26,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from scsigmoid.attention import hopper_schedule
+from scsigmoid.attention import ragged
 
 __all__ = [
     "KEEP_NAN",
@@ -46,13 +46,10 @@ __all__ = [
     "warpgroup_mma_wait",
 ]
 
-#: :data:`scsigmoid.attention.hopper_schedule.WRAP` as a constant of the kernels.
-WRAP = gl.constexpr(hopper_schedule.WRAP)
+#: :data:`scsigmoid.attention.ragged.WRAP` as a constant of the kernels.
+WRAP = gl.constexpr(ragged.WRAP)
 #: Of minimum and maximum: a NaN among the operands is the result.
 KEEP_NAN = gl.constexpr(tl.PropagateNan.ALL)
-# 2^34 elements times 2^30 rows are a multiple of 2^64 bytes for every element size.
-_WRAP_STRIDE = 2**34
-_MOST = 0x7FFF0000
 
 _ELEMENTS = {torch.float16: gl.float16, torch.bfloat16: gl.bfloat16, torch.float32: gl.float32}
 
@@ -68,27 +65,9 @@ def _layout(rows: int, columns: int, dtype: torch.dtype) -> Any:
 
 
 def descriptor(tensor: Tensor, rows: int, columns: int) -> TensorDescriptor:
-    """Descriptor of tiles (rows, columns) of one head of one sequence of a packed tensor.
-
-    The hardware checks bounds against the descriptor's shape, which knows the whole batch and no
-    sequence.  As in ``triton.tools.ragged_tma``, two leading dimensions shift the address so that
-    a sequence's end comes to lie at the shape's end: with coordinates (2^30, end, 2^30 - n + row,
-    head, column) the address is that of token ``end - n + row``, because the first term wraps
-    around 64 bits, and a row past the sequence is out of bounds: read as zero, never written.
-
-    Args:
-        tensor: (tokens, heads, dim); strides in multiples of 16 bytes, innermost 1.
-        rows: tokens of a tile.
-        columns: elements of a tile's row.
-    """
-    tokens_stride, heads_stride, _ = tensor.stride()
-    return TensorDescriptor(
-        tensor,
-        [_MOST, _MOST, hopper_schedule.WRAP, tensor.shape[1], tensor.shape[2]],
-        [_WRAP_STRIDE - tokens_stride, tokens_stride, tokens_stride, heads_stride, 1],
-        [1, 1, rows, 1, columns],
-        _layout(rows, columns, tensor.dtype),
-    )
+    """Descriptor of tiles (rows, columns) of one head of one sequence, see :mod:`ragged`."""
+    arguments = ragged.described(tensor, rows, columns)
+    return TensorDescriptor(tensor, *arguments, _layout(rows, columns, tensor.dtype))
 
 
 @builtin

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from scsigmoid.attention import hopper_schedule, triton_launch
+from scsigmoid.attention import hopper_schedule, ragged, triton_launch
 from scsigmoid.attention.compiled import launch
 from scsigmoid.attention.gaps import output
 from scsigmoid.attention.hopper_backward import backward_kernel
@@ -46,14 +46,8 @@ class Backward:
 
 
 #: By head dimension; docs/kernel-log.md has the measurements behind them.
-FORWARD = {
-    64: Forward(4, 64, 4, 112, 96),
-    128: Forward(3, 64, 3, 160, 128),
-}
-BACKWARD = {
-    64: Backward(128, 2),
-    128: Backward(64, 2),
-}
+FORWARD = {64: Forward(4, 64, 4, 112, 96), 128: Forward(3, 64, 3, 160, 128)}
+BACKWARD = {64: Backward(128, 2), 128: Backward(64, 2)}
 #: Fewest keys of the longest sequence for which ``newton`` stands for an exact sigmoid.
 NEWTON_FROM = 512
 #: Keys of a tile of the backward kernel, in pieces of 64.
@@ -75,17 +69,15 @@ def _activation(problem: Problem, exact: str) -> tuple[str, float]:
 
 
 def _mappable(tensor: Tensor) -> Tensor:
-    """The tensor, copied only if its rows or heads do not start at multiples of 16 bytes."""
-    rows, heads, inner = tensor.stride()
-    aligned = tensor.data_ptr() % 16 == 0
-    for stride in (rows, heads):
-        aligned = aligned and stride > 0 and stride * tensor.element_size() % 16 == 0
-    return tensor if aligned and inner == 1 else tensor.clone(memory_format=torch.contiguous_format)
+    """The tensor, copied only if there can be no descriptor of it."""
+    if ragged.describable(tensor):
+        return tensor
+    return tensor.clone(memory_format=torch.contiguous_format)
 
 
 def _served(*tensors: Tensor) -> bool:
     """Whether there is work, in a batch that ragged descriptors can address."""
-    return all(0 < tensor.shape[0] <= hopper_schedule.WRAP and tensor.numel() for tensor in tensors)
+    return all(0 < tensor.shape[0] <= ragged.WRAP and tensor.numel() for tensor in tensors)
 
 
 def forward(
@@ -212,12 +204,7 @@ def backward(
                 factor * problem.scale,
                 problem.scale,
             ),
-            {
-                "BLOCK_Q": cut.block_q,
-                "STAGES": cut.stages,
-                "FORM": form,
-                "num_warps": 4,
-            },
+            {"BLOCK_Q": cut.block_q, "STAGES": cut.stages, "FORM": form, "num_warps": 4},
             key=(q.dtype, q.shape[-1]),
             maxnreg=BACKWARD_REGISTERS,
         )

@@ -12,12 +12,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from scsigmoid.attention import ragged
 from scsigmoid.attention.compiled import launch
 
 #: int32 words of an entry, and of the header (counter, number of tiles) before the first entry.
 WORDS = 8
-#: The ragged coordinate of a sequence's end, 2^30; no batch may have more tokens.
-WRAP = 2**30
 #: Rows of the smallest piece of a tile: what one group of warps takes.
 PIECE = 64
 
@@ -55,7 +54,7 @@ def schedule_kernel(
 ):
     """List the tiles of one head of one sequence.  Grid: (sequences, heads).
 
-    ``WRAP`` is the ragged coordinate of a sequence's end (:mod:`hopper_gluon`).  An entry's words:
+    ``WRAP`` is :data:`ragged.WRAP`.  An entry's words:
     end of the sequence's rows; 2^30 - rows + the tile's first row (its ragged
     coordinate); end of the columns; 2^30 - columns; blocks of columns, at least 1; head; bits of
     the float32 bias times ``factor``; pieces of 64 rows, at most ``PIECES``.
@@ -155,7 +154,7 @@ def schedule(
             "COLUMN_BLOCK": column_block,
             "KEYS_ARE_ROWS": keys_are_rows,
             "HAS_BIAS": bias is not None,
-            "WRAP": WRAP,
+            "WRAP": ragged.WRAP,
             "SCAN": _SCAN,
             "ENTRIES": _ENTRIES,
         },

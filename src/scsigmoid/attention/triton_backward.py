@@ -11,12 +11,12 @@ from scsigmoid.attention.triton_tiles import (
     assignment,
     bias_of,
     corner,
-    described,
     fold,
     load,
     offsets,
     sigmoid,
     store,
+    tile_at,
 )
 
 
@@ -114,20 +114,19 @@ def dq_kernel(
     at_grad = corner(GRAD, first, grad_row, head, grad_head)
     q = load(at_q + offsets(rows_q, q_row, columns), rows_q, left, columns, D, True, WIDE)
     grad = load(at_grad + offsets(rows_q, grad_row, columns), rows_q, left, columns, D, True, WIDE)
-    at_k = corner(K, start_k, k_row, head, k_head)
-    at_v = corner(V, start_k, v_row, head, v_head)
     dq = tl.zeros([BLOCK_Q, BLOCK_D], tl.float32)
     dbias = tl.zeros([BLOCK_Q if BIAS_GRAD else 1], tl.float32)
     if TMA:
-        all_k = described(at_k, keys, k_row, D, BLOCK_K, BLOCK_D)
-        all_v = described(at_v, keys, v_row, D, BLOCK_K, BLOCK_D)
+        end = start_k + keys
         for key in tl.range(0, keys, BLOCK_K, num_stages=STAGES):
-            k = all_k.load([key, 0])
-            v = all_v.load([key, 0])
+            k = tile_at(K, end, keys, key, head, BLOCK_K, BLOCK_D)
+            v = tile_at(V, end, keys, key, head, BLOCK_K, BLOCK_D)
             dq, dbias = _dq_step(
                 dq, dbias, q, grad, k, v, factor, summand, SIGMOID, BIAS_GRAD, PRECISION
             )
     else:
+        at_k = corner(K, start_k, k_row, head, k_head)
+        at_v = corner(V, start_k, v_row, head, v_head)
         rows_k = tl.arange(0, BLOCK_K)
         k_tile = offsets(rows_k, k_row, columns)
         v_tile = offsets(rows_k, v_row, columns)
@@ -238,18 +237,17 @@ def dkdv_kernel(
     at_v = corner(V, first, v_row, head, v_head)
     k = load(at_k + offsets(rows_k, k_row, columns), rows_k, left, columns, D, True, WIDE)
     v = load(at_v + offsets(rows_k, v_row, columns), rows_k, left, columns, D, True, WIDE)
-    at_q = corner(Q, start_q, q_row, head, q_head)
-    at_grad = corner(GRAD, start_q, grad_row, head, grad_head)
     dk = tl.zeros([BLOCK_K, BLOCK_D], tl.float32)
     dv = tl.zeros([BLOCK_K, BLOCK_D], tl.float32)
     if TMA:
-        all_q = described(at_q, queries, q_row, D, BLOCK_Q, BLOCK_D)
-        all_grad = described(at_grad, queries, grad_row, D, BLOCK_Q, BLOCK_D)
+        end = start_q + queries
         for query in tl.range(0, queries, BLOCK_Q, num_stages=STAGES):
-            q = all_q.load([query, 0])
-            grad = all_grad.load([query, 0])
+            q = tile_at(Q, end, queries, query, head, BLOCK_Q, BLOCK_D)
+            grad = tile_at(GRAD, end, queries, query, head, BLOCK_Q, BLOCK_D)
             dk, dv = _dkdv_step(dk, dv, q, grad, k, v, factor, summand, SIGMOID, PRECISION)
     else:
+        at_q = corner(Q, start_q, q_row, head, q_head)
+        at_grad = corner(GRAD, start_q, grad_row, head, grad_head)
         rows_q = tl.arange(0, BLOCK_Q)
         q_tile = offsets(rows_q, q_row, columns)
         grad_tile = offsets(rows_q, grad_row, columns)

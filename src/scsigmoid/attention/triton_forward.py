@@ -20,13 +20,13 @@ from scsigmoid.attention.triton_tiles import (
     assignment,
     bias_of,
     corner,
-    described,
     fold,
     larger,
     load,
     offsets,
     sigmoid,
     store,
+    tile_at,
 )
 
 
@@ -116,20 +116,19 @@ def forward_kernel(
     rows_q = tl.arange(0, BLOCK_Q)
     at_q = corner(Q, first, q_row, head, q_head)
     q = load(at_q + offsets(rows_q, q_row, columns), rows_q, left, columns, D, True, WIDE)
-    at_k = corner(K, start_k, k_row, head, k_head)
-    at_v = corner(V, start_k, v_row, head, v_head)
     out = tl.zeros([BLOCK_Q, BLOCK_D], tl.float32)
     largest = tl.zeros([BLOCK_Q, BLOCK_K] if SCORE_MAX else [1], tl.float32)
     if TMA:
-        all_k = described(at_k, keys, k_row, D, BLOCK_K, BLOCK_D)
-        all_v = described(at_v, keys, v_row, D, BLOCK_K, BLOCK_D)
+        end = start_k + keys
         for key in tl.range(0, keys, BLOCK_K, num_stages=STAGES):
-            k = all_k.load([key, 0])
-            v = all_v.load([key, 0])
+            k = tile_at(K, end, keys, key, head, BLOCK_K, BLOCK_D)
+            v = tile_at(V, end, keys, key, head, BLOCK_K, BLOCK_D)
             out, largest = _step(
                 out, largest, q, k, v, factor, summand, SIGMOID, SCORE_MAX, PRECISION
             )
     else:
+        at_k = corner(K, start_k, k_row, head, k_head)
+        at_v = corner(V, start_k, v_row, head, v_head)
         rows_k = tl.arange(0, BLOCK_K)
         k_tile = offsets(rows_k, k_row, columns)
         v_tile = offsets(rows_k, v_row, columns)

@@ -1,17 +1,16 @@
 """Launching the Triton kernels: configurations, tables of tiles, strides, grids."""
 
 import contextlib
-import contextvars
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
-import triton
 from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
 
-from scsigmoid.attention import tuning
+from scsigmoid.attention import ragged, tuning
 from scsigmoid.attention.backends import interpreting
 from scsigmoid.attention.gaps import output
 from scsigmoid.attention.problem import Problem, nothing
@@ -25,17 +24,13 @@ from scsigmoid.attention.triton_configurations import (
 )
 from scsigmoid.attention.triton_forward import forward_kernel
 
-T = TypeVar("T")
-
 #: Largest head dimension.
 WIDEST = 128
-KERNELS: dict[Kernel, Any] = {
-    "forward": forward_kernel,
-    "dq": dq_kernel,
-    "dkdv": dkdv_kernel,
-}
+KERNELS: dict[Kernel, Any] = {"forward": forward_kernel, "dq": dq_kernel, "dkdv": dkdv_kernel}
 #: Tensors that a kernel reads and writes.
 TENSORS: dict[Kernel, int] = {"forward": 4, "dq": 5, "dkdv": 6}
+#: Places of those that the inner loop reads.
+LOOPED: dict[Kernel, tuple[int, int]] = {"forward": (1, 2), "dq": (2, 3), "dkdv": (0, 1)}
 #: What switches a kernel's by-product on.
 BY_PRODUCTS: dict[Kernel, str] = {"forward": "SCORE_MAX", "dq": "BIAS_GRAD"}
 
@@ -63,13 +58,9 @@ def inner_contiguous(tensor: Tensor) -> Tensor:
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
-def _describable(*tensors: Tensor) -> bool:
-    """Whether tensor descriptors can be made: every token and head begins at 16 bytes' multiple."""
-    return all(
-        tensor.data_ptr() % 16 == 0
-        and all(stride * tensor.element_size() % 16 == 0 for stride in tensor.stride()[:2])
-        for tensor in tensors
-    )
+def _argument(tensor: Tensor, rows: int) -> TensorDescriptor:
+    """What a kernel gets for a tensor whose blocks of ``rows`` tokens are copied whole."""
+    return TensorDescriptor(tensor, *ragged.described(tensor, rows, block_width(tensor.shape[-1])))
 
 
 def _device(tensor: Tensor) -> contextlib.AbstractContextManager[Any]:
@@ -83,11 +74,6 @@ def _parts(problem: Problem, tiling: Tiling, q: Tensor) -> Tensor:
     """Where the programs of a kernel put what they find beside, (sequences, heads, blocks)."""
     shape = (problem.sequences, q.shape[1], tiling.blocks)
     return torch.zeros(shape, dtype=torch.float32, device=q.device)
-
-
-def _workspace(size: int, alignment: int, stream: int | None) -> Tensor:
-    """Memory in which programs build tensor descriptors."""
-    return torch.empty(size, dtype=torch.int8, device="cuda")
 
 
 def _launch(
@@ -119,11 +105,11 @@ def _launch(
     )
     by_product = BY_PRODUCTS.get(kernel)
     flag = {} if by_product is None else {by_product: parts is not None}
-    if chosen.tma:
-        triton.set_allocator(_workspace)
+    looped = LOOPED[kernel] if chosen.tma else ()
+    rows = chosen.block_q if kernel == "dkdv" else chosen.block_k
     with _device(tensors[0]):
         KERNELS[kernel][(tiling.tiles * heads,)](
-            *tensors,
+            *(_argument(x, rows) if place in looped else x for place, x in enumerate(tensors)),
             problem.starts_q,
             problem.ends_q,
             problem.starts_k,
@@ -145,11 +131,7 @@ def _launch(
 
 
 def _trial(
-    kernel: Kernel,
-    dimension: int,
-    dtype: torch.dtype,
-    device: torch.device,
-    chosen: Configuration,
+    kernel: Kernel, dimension: int, dtype: torch.dtype, device: torch.device, chosen: Configuration
 ) -> Callable[[], None]:
     """What launches a kernel on a batch made for timing it: 4 sequences of 2,048, 8 heads."""
     generator = torch.Generator(device).manual_seed(0)
@@ -171,12 +153,7 @@ def _trial(
     )
     block = chosen.block_k if kernel == "dkdv" else chosen.block_q
     tiling = share_out(problem, shape[0], block, keys=kernel == "dkdv")
-    return lambda: _in_own_context(_launch, kernel, chosen, tensors, problem, tiling)
-
-
-def _in_own_context(function: Callable[..., T], *arguments: Any) -> T:
-    """Call a function that sets Triton's allocator, which stays as it is for everyone else."""
-    return contextvars.copy_context().run(function, *arguments)
+    return lambda: _launch(kernel, chosen, tensors, problem, tiling)
 
 
 def _configuration(kernel: Kernel, q: Tensor, *looped: Tensor) -> Configuration:
@@ -186,7 +163,7 @@ def _configuration(kernel: Kernel, q: Tensor, *looped: Tensor) -> Configuration:
     about = q.shape[-1], q.dtype, q.device
     trial = functools.partial(_trial, kernel, *about)
     chosen = tuning.choose(kernel, *about, trial, KERNELS[kernel])
-    if chosen.tma and not _describable(*looped):
+    if chosen.tma and not all(map(ragged.describable, looped)):
         return dataclasses.replace(chosen, tma=False, tail_last=True)
     return chosen
 
@@ -216,12 +193,7 @@ def forward(
         its place unless ``score_max`` asks for it.
     """
     check(q)
-    return _in_own_context(_forward, *map(inner_contiguous, (q, k, v)), problem, score_max)
-
-
-def _forward(
-    q: Tensor, k: Tensor, v: Tensor, problem: Problem, score_max: bool
-) -> tuple[Tensor, Tensor]:
+    q, k, v = map(inner_contiguous, (q, k, v))
     out = output(q, problem.starts_q, problem.ends_q, problem.gaps)
     largest = torch.zeros(q.shape[1], device=q.device) if score_max else nothing(q)
     if out.numel():
@@ -254,19 +226,7 @@ def backward(
         Gradients of ``q``, ``k`` and ``v``, contiguous or ``into``, and of the bias, (sequences,)
         float32; nothing in its place unless ``bias_grad`` asks for it.
     """
-    tensors = map(inner_contiguous, (grad, q, k, v))
-    return _in_own_context(_backward, *tensors, problem, bias_grad, into)
-
-
-def _backward(
-    grad: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    problem: Problem,
-    bias_grad: bool,
-    into: tuple[Tensor, Tensor, Tensor] | None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    grad, q, k, v = map(inner_contiguous, (grad, q, k, v))
     if into is None:
         dq = output(q, problem.starts_q, problem.ends_q, problem.gaps)
         dk, dv = (output(x, problem.starts_k, problem.ends_k, problem.gaps) for x in (k, v))

@@ -3,6 +3,10 @@
 import triton
 import triton.language as tl
 
+from scsigmoid.attention import ragged
+
+#: :data:`ragged.WRAP` as a constant of the kernels.
+WRAP = tl.constexpr(ragged.WRAP)
 LOG2_E = tl.constexpr(1.4426950408889634)
 
 
@@ -140,9 +144,11 @@ def store(pointers, tile, rows, left, columns, D: tl.constexpr):
 
 
 @triton.jit
-def described(at, rows, row_stride, D: tl.constexpr, BLOCK: tl.constexpr, BLOCK_D: tl.constexpr):
-    """Descriptor of one head of one sequence, for the hardware that copies whole tiles.
+def tile_at(DESCRIPTOR, end, rows, row, head, BLOCK: tl.constexpr, BLOCK_D: tl.constexpr):
+    """A tile of one head of one sequence, copied whole by the hardware.
 
-    What it loads past the last row or the head dimension is zero and is not read from memory.
+    What lies past the sequence or the head dimension is zero and is not read from memory; see
+    :mod:`scsigmoid.attention.ragged`.
     """
-    return tl.make_tensor_descriptor(at, [rows, D], [row_stride, 1], [BLOCK, BLOCK_D])
+    tile = DESCRIPTOR.load([WRAP, end, WRAP - rows + row, head, 0])
+    return tl.reshape(tile, [BLOCK, BLOCK_D])
