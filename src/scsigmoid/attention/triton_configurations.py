@@ -55,15 +55,15 @@ _HALF: _Table = {
         Configuration(128, 64, 4, 3, tma=True),
     ),
     ("forward", 128): (
-        Configuration(128, 64, 8, 3, tma=True),
         Configuration(64, 64, 4, 3, tma=True),
-        Configuration(128, 32, 8, 4, tail_last=True),
+        Configuration(128, 32, 8, 4, tma=True),
+        Configuration(128, 64, 8, 3, tma=True),
     ),
     ("dq", 16): (Configuration(64, 64, 4, 3, tail_last=True),),
     ("dq", 32): (Configuration(64, 64, 4, 3, tail_last=True),),
     ("dq", 64): (
-        Configuration(128, 64, 8, 3, tma=True),
         Configuration(64, 64, 4, 3, tma=True),
+        Configuration(128, 64, 8, 3, tma=True),
         Configuration(64, 64, 4, 3, tail_last=True),
     ),
     ("dq", 128): (
