@@ -77,11 +77,25 @@ def save(figure: "Figure", results: Results, png: str | Path, pdf: str | Path) -
 
     FigureCanvasAgg(figure)
     dpi = results.config.figures.dpi
+    figure.set_dpi(dpi)
+    settle(figure)
     with atomic_path(png) as temporary:
         figure.savefig(temporary, format="png", dpi=dpi, metadata={"Software": None})
     with atomic_path(pdf) as temporary:
         dates = {"CreationDate": None, "ModDate": None, "Producer": None, "Creator": None}
         figure.savefig(temporary, format="pdf", dpi=dpi, metadata=dates)
+
+
+def settle(figure: "Figure") -> None:
+    """Lay the figure out once and for all.
+
+    The solver's last digits differ from time to time, and a PDF holds them; so they are rounded.
+    """
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    for axes in figure.axes:
+        x, y, width, height = (round(edge, 6) for edge in axes.get_position(original=True).bounds)
+        axes.set_position((x, y, width, height))
 
 
 def remark(figure: "Figure", *texts: str) -> None:
