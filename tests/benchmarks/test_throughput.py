@@ -4,6 +4,7 @@ import csv
 import math
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -70,7 +71,7 @@ def test_every_configuration_has_a_row(tmp_path: Path):
 
 
 def test_projection_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(throughput, "steps_per_second", lambda *_: [20.0, 22.0, 24.0])
+    monkeypatch.setattr(throughput, "steps_per_second", lambda *_: ([20.0, 22.0, 24.0], 0.0))
     row = benchmark(tmp_path)[0]
     # mean 22, standard deviation 2, t(0.975, 2) = 4.302652729911275
     half = 4.302652729911275 * 2 / math.sqrt(3)
@@ -85,7 +86,7 @@ def test_projection_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 def test_what_does_not_fit_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     measure = throughput.steps_per_second
 
-    def limited(encoder: EncoderSettings, *rest: object) -> list[float]:
+    def limited(encoder: EncoderSettings, *rest: object) -> tuple[list[float], float]:
         if encoder.hidden == 16:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return measure(encoder, *rest)  # type: ignore[arg-type]
@@ -95,6 +96,28 @@ def test_what_does_not_fit_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert {row["note"] for row in rows if row["size"] == "large"} == {"does not fit in memory"}
     assert {row["gpu_hours"] for row in rows if row["size"] == "large"} == {"nan"}
     assert all(float(row["gpu_hours"]) > 0 for row in rows if row["size"] == "small")
+
+
+def test_a_gpu_that_waits_for_its_host_is_noted():
+    # Steps of 50 ms: launching takes 46 ms of them, or 20.
+    assert throughput.host_note([19.0, 20.0, 21.0], 0.046) == throughput.HOST_NOTE
+    assert throughput.host_note([19.0, 20.0, 21.0], 0.020) == ""
+
+
+def test_the_launch_is_the_median_of_some_steps(monkeypatch: pytest.MonkeyPatch):
+    class Trainer:
+        device = torch.device("cpu")
+        steps: ClassVar[list[int]] = []
+
+        def step(self, step: int, batches: object) -> None:
+            self.steps.append(step)
+
+    clock = iter([0.0, 1.0, 10.0, 13.0, 20.0, 22.0])
+    monkeypatch.setattr(throughput.time, "perf_counter", lambda: next(clock))
+    batches: Any = [None] * 3
+    found = throughput.launch_seconds(Trainer(), batches, 7)  # type: ignore[arg-type]
+    assert found == 2.0
+    assert Trainer.steps == [7, 8, 9]
 
 
 def test_other_errors_are_not_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -9,13 +9,13 @@ from paper.conftest import write_json, write_rows
 from paper.kernel_rows import kernel_row
 
 from scsigmoid.benchmarks.cases import Case
-from scsigmoid.benchmarks.rows import KernelRow
+from scsigmoid.benchmarks.rows import KernelRow, ThroughputRow, read_rows
 from scsigmoid.benchmarks.rows import write_rows as write_benchmark
 from scsigmoid.config.schema import Config
 from scsigmoid.paper.claims import NOT_REPRODUCED, NOT_TESTABLE, REPRODUCED, Judged, judge
 from scsigmoid.paper.reported import reported
 from scsigmoid.paper.results import Results
-from scsigmoid.paper.speed import next_steps
+from scsigmoid.paper.speed import next_steps, notes
 
 CLAIMS = {claim.id: claim for claim in reported().claims}
 SHORT = Case("paper", 64, 32, 512, (512,) * 32)
@@ -176,3 +176,17 @@ def test_the_papers_own_numbers() -> None:
         "own_headline_flash_sigmoid": REPRODUCED,
     }
     assert "backward, beside which it stands too, 9 %" in own["own_peak_gain_flash_sigmoid"].reason
+
+
+def test_notes_name_the_rows_that_they_are_of(paper_config: Config, tmp_path: Path) -> None:
+    rows = throughput(paper_config)
+    for row in rows[:3]:
+        row["note"] = "Bound by the host"
+    rows[-1] |= {"gpu_hours": float("nan"), "note": "does not fit"}
+    write_rows(tmp_path / "some.csv", rows)
+    write_rows(tmp_path / "all.csv", [row | {"note": "On a CPU"} for row in rows[:-1]])
+    assert notes(read_rows(tmp_path / "some.csv", ThroughputRow)) == [
+        "Bound by the host: sigmoid 160M at 2K; softmax 160M at 2K; sigmoid 160M at 4K.",
+        "Not timed (does not fit): 1.4B at 8K.",
+    ]
+    assert notes(read_rows(tmp_path / "all.csv", ThroughputRow)) == ["On a CPU."]

@@ -7,6 +7,7 @@ ones.
 
 import gc
 import math
+import statistics
 import time
 from collections.abc import Sequence
 from itertools import cycle, islice
@@ -29,13 +30,19 @@ from scsigmoid.model.sizes import EncoderSettings
 from scsigmoid.progress import log, track
 from scsigmoid.seeds import derive
 from scsigmoid.training.batches import Batch
-from scsigmoid.training.devices import device_name, resolve_device
+from scsigmoid.training.devices import device_name, resolve_device, synchronise
 from scsigmoid.training.step import Trainer
 
 ATTENTIONS = ("sigmoid", "softmax")
 CPU_NOTE = "CPU, tiny shapes: hours of this CPU, not GPU-hours; not comparable with the paper"
+#: Of a row whose steps are so short that the GPU waits for their launch.
+HOST_NOTE = "Bound by the host, which launches a step for as long as the GPU computes it"
+# A launch is that of a row's steps if it takes this share of their time.
+HOST_SHARE = 0.9
 # Steps before the first reading: compilation, the allocator and the clocks settle.
 WARM_STEPS = {"cuda": 10, "cpu": 2}
+# Steps whose launch is timed.
+LAUNCHES = 5
 # More than these are not made; a run of more steps meets them again.
 MOST_BATCHES = 256
 
@@ -94,10 +101,10 @@ def run_throughput_benchmark(
     for name, encoder in track(encoders, label="training throughput"):
         begin = time.perf_counter()
         try:
-            readings = steps_per_second(
+            readings, launch = steps_per_second(
                 encoder, batches[encoder.context], settings, training, seed, place
             )
-            note = CPU_NOTE if place.type == "cpu" else ""
+            note = CPU_NOTE if place.type == "cpu" else host_note(readings, launch)
         except RuntimeError as error:
             if not out_of_memory(error):
                 raise
@@ -121,8 +128,8 @@ def steps_per_second(
     training: Training,
     seed: int,
     device: torch.device,
-) -> list[float]:
-    """Readings of the rate: one per ``read_every`` steps.
+) -> tuple[list[float], float]:
+    """Readings of the rate, one per ``read_every`` steps, and the seconds that a launch takes.
 
     The batches are made before, and taken again and again where there are more steps: the benchmark
     times training, not the preparation of data.
@@ -138,7 +145,32 @@ def steps_per_second(
         trainer.step(step, [batch])
         if step >= warm and (step - warm) % settings.read_every == 0:
             watch.mark()
-    return [settings.read_every / seconds for seconds in watch.seconds()]
+    readings = [settings.read_every / seconds for seconds in watch.seconds()]
+    return readings, launch_seconds(trainer, batches[:LAUNCHES], warm + count + 1)
+
+
+def launch_seconds(trainer: Trainer, batches: Sequence[Batch], first_step: int) -> float:
+    """How long it takes to hand a step to an idle device, the median of these batches.
+
+    On a CPU that is the step itself.
+    """
+    times = []
+    for step, batch in enumerate(batches, start=first_step):
+        synchronise(trainer.device)
+        begin = time.perf_counter()
+        trainer.step(step, [batch])
+        times.append(time.perf_counter() - begin)
+    return statistics.median(times)
+
+
+def host_note(readings: Sequence[float], launch: float) -> str:
+    """That a GPU waits for its host, if it does; else nothing.
+
+    Args:
+        readings: steps per second.
+        launch: see :func:`launch_seconds`.
+    """
+    return HOST_NOTE if launch * statistics.median(readings) >= HOST_SHARE else ""
 
 
 def prepared(

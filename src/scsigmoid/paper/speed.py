@@ -145,24 +145,32 @@ def costs(results: Results) -> list[Cost]:
 
 
 def notes(rows: Sequence[KernelRow] | Sequence[ThroughputRow]) -> list[str]:
-    """The notes of a benchmark's rows, each once; what has no time is named with its note."""
-    said: dict[str, list[str]] = {}
+    """The notes of a benchmark's rows, each once; what has no time is named with its note.
+
+    So are rows of the throughput benchmark, where a note is not of all.
+    """
+    missing: dict[str, dict[str, None]] = {}
+    timed: dict[str, list[str]] = {}
     for row in rows:
-        timed = row.milliseconds > 0 if isinstance(row, KernelRow) else row.gpu_hours > 0
-        names = said.setdefault(row.note, [])
-        if not timed:
-            name = (
-                provider_label(row.provider)
-                if isinstance(row, KernelRow)
-                else f"{row.size} at {context_label(row.context)}"
-            )
-            if name not in names:
-                names.append(name)
-    return [
-        f"Not timed ({note}): {'; '.join(names)}." if names else sentence(note)
-        for note, names in said.items()
-        if note or names
-    ]
+        if isinstance(row, KernelRow):
+            name, has_time = provider_label(row.provider), row.milliseconds > 0
+        else:
+            name, has_time = f"{row.size} at {context_label(row.context)}", row.gpu_hours > 0
+        names = missing.setdefault(row.note, {})
+        if not has_time:
+            names[name] = None
+        elif isinstance(row, ThroughputRow):
+            timed.setdefault(row.note, []).append(f"{row.attention} {name}")
+    found = []
+    for note, names in missing.items():
+        places = timed.get(note, [])
+        if names:
+            found.append(f"Not timed ({note}): {'; '.join(names)}.")
+        elif note and 0 < len(places) < len(rows):
+            found.append(f"{note}: {'; '.join(places)}.")
+        elif note:
+            found.append(sentence(note))
+    return found
 
 
 def sentence(text: str) -> str:
