@@ -46,8 +46,14 @@ class Backward:
 
 
 #: By head dimension; docs/kernel-log.md has the measurements behind them.
-FORWARD = {64: Forward(4, 64, 4, 112, 96), 128: Forward(3, 64, 3, 160, 128)}
-BACKWARD = {64: Backward(128, 2), 128: Backward(64, 2)}
+FORWARD = {
+    64: Forward(4, 64, 4, 112, 96),
+    128: Forward(3, 64, 3, 160, 128),
+}
+BACKWARD = {
+    64: Backward(128, 2),
+    128: Backward(64, 2),
+}
 #: Fewest keys of the longest sequence for which ``newton`` stands for an exact sigmoid.
 NEWTON_FROM = 512
 #: Keys of a tile of the backward kernel, in pieces of 64.
@@ -204,7 +210,12 @@ def backward(
                 factor * problem.scale,
                 problem.scale,
             ),
-            {"BLOCK_Q": cut.block_q, "STAGES": cut.stages, "FORM": form, "num_warps": 4},
+            {
+                "BLOCK_Q": cut.block_q,
+                "STAGES": cut.stages,
+                "FORM": form,
+                "num_warps": 4,
+            },
             key=(q.dtype, q.shape[-1]),
             maxnreg=BACKWARD_REGISTERS,
         )

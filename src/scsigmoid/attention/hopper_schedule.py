@@ -54,10 +54,10 @@ def schedule_kernel(
 ):
     """List the tiles of one head of one sequence.  Grid: (sequences, heads).
 
-    ``WRAP`` is :data:`ragged.WRAP`.  An entry's words:
-    end of the sequence's rows; 2^30 - rows + the tile's first row (its ragged
-    coordinate); end of the columns; 2^30 - columns; blocks of columns, at least 1; head; bits of
-    the float32 bias times ``factor``; pieces of 64 rows, at most ``PIECES``.
+    ``WRAP`` is :data:`ragged.WRAP`.  An entry's words: end of the sequence's rows; 2^30 - rows +
+    the tile's first row (its ragged coordinate); end of the columns; 2^30 - columns; blocks of
+    columns, at least 1; head; bits of the float32 bias times ``factor``; pieces of 64 rows, at most
+    ``PIECES``.
     """
     sequence = tl.program_id(0)
     head = tl.program_id(1)

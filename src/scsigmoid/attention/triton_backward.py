@@ -87,6 +87,7 @@ def dq_kernel(
     """Algorithm 2: the gradient of Q.
 
     Args:
+        K, V: pointers; with TMA descriptors (:mod:`ragged`), and their strides are not used.
         TILES, most: see :func:`assignment`; the grid is (most or sequences * blocks) * heads.
         DBIAS: (sequences, heads, blocks) float32, each tile's share of the gradient of the bias.
         blocks: blocks of rows of the longest sequence.
@@ -213,7 +214,12 @@ def dkdv_kernel(
     TMA: tl.constexpr,
     TAIL_LAST: tl.constexpr,
 ):
-    """Algorithm 3: the gradients of K and V; ``blocks`` are blocks of keys."""
+    """Algorithm 3: the gradients of K and V.
+
+    Args:
+        GRAD, Q: pointers; with TMA descriptors (:mod:`ragged`), and their strides are not used.
+        blocks: blocks of keys of the longest sequence.
+    """
     sequence, within = assignment(TILES, most, heads, blocks, SCHEDULED)
     if sequence < 0:
         return

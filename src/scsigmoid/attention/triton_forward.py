@@ -91,6 +91,7 @@ def forward_kernel(
     """Algorithm 1.
 
     Args:
+        K, V: pointers; with TMA descriptors (:mod:`ragged`), and their strides are not used.
         TILES, most: see :func:`assignment`; the grid is (most or sequences * blocks) * heads.
         LARGEST: (sequences, heads, blocks) float32, largest absolute score of each tile.
         blocks: blocks of rows of the longest sequence.

@@ -37,7 +37,7 @@ ATTENTIONS = ("sigmoid", "softmax")
 CPU_NOTE = "CPU, tiny shapes: hours of this CPU, not GPU-hours; not comparable with the paper"
 #: Of a row whose steps are so short that the GPU waits for their launch.
 HOST_NOTE = "Bound by the host, which launches a step for as long as the GPU computes it"
-# A launch is that of a row's steps if it takes this share of their time.
+# A row is bound by its host if a launch takes this share of a step.
 HOST_SHARE = 0.9
 # Steps before the first reading: compilation, the allocator and the clocks settle.
 WARM_STEPS = {"cuda": 10, "cpu": 2}
@@ -129,7 +129,7 @@ def steps_per_second(
     seed: int,
     device: torch.device,
 ) -> tuple[list[float], float]:
-    """Readings of the rate, one per ``read_every`` steps, and the seconds that a launch takes.
+    """Readings of the rate, one per ``read_every`` steps, and a launch's seconds; NaN on a CPU.
 
     The batches are made before, and taken again and again where there are more steps: the benchmark
     times training, not the preparation of data.
@@ -146,14 +146,13 @@ def steps_per_second(
         if step >= warm and (step - warm) % settings.read_every == 0:
             watch.mark()
     readings = [settings.read_every / seconds for seconds in watch.seconds()]
+    if device.type == "cpu":
+        return readings, math.nan
     return readings, launch_seconds(trainer, batches[:LAUNCHES], warm + count + 1)
 
 
 def launch_seconds(trainer: Trainer, batches: Sequence[Batch], first_step: int) -> float:
-    """How long it takes to hand a step to an idle device, the median of these batches.
-
-    On a CPU that is the step itself.
-    """
+    """How long it takes to hand a step to an idle GPU, the median of these batches."""
     times = []
     for step, batch in enumerate(batches, start=first_step):
         synchronise(trainer.device)
