@@ -93,7 +93,7 @@ def main() -> None:
         kernel = hopper_launch.forward_kernel.warmup(
             *(maps(rows, dtype, dimension) for rows in (64, cut.block_k, cut.block_k, 64)),
             table,
-            maxima,
+            maxima if score_max else None,
             1.0,
             PIECES=cut.pieces,
             BLOCK_K=cut.block_k,

@@ -10,7 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from scsigmoid.attention import hopper_schedule, ragged, triton_launch
-from scsigmoid.attention.compiled import launch
+from scsigmoid.attention.compiled import device_of, launch
 from scsigmoid.attention.gaps import output
 from scsigmoid.attention.hopper_backward import backward_kernel
 from scsigmoid.attention.hopper_forward import forward_kernel
@@ -88,7 +88,7 @@ def _served(*tensors: Tensor) -> bool:
 
 def forward(
     q: Tensor, k: Tensor, v: Tensor, problem: Problem, score_max: bool
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor | None]:
     """Attention and, if asked for, each head's largest absolute score; see :mod:`problem`."""
     if not _served(q, k, v) or not problem.sequences:
         return triton_launch.forward(q, k, v, problem, score_max)
@@ -100,8 +100,8 @@ def forward(
     q, k, v = (_mappable(x) for x in (q, k, v))
     out = output(q, problem.starts_q, problem.ends_q, problem.gaps)
     heads = q.shape[1]
-    maxima = torch.zeros(heads, device=q.device) if score_max else nothing(q)
-    with torch.cuda.device(q.device):
+    maxima = torch.zeros(heads, device=q.device) if score_max else None
+    with device_of(q):
         table, programs = hopper_schedule.schedule(
             (problem.starts_q, problem.ends_q),
             (problem.starts_k, problem.ends_k),
@@ -116,6 +116,7 @@ def forward(
         )
         launch(
             forward_kernel,
+            q.get_device(),
             (programs, 1),
             (
                 descriptor(q, hopper_schedule.PIECE, q.shape[-1]),
@@ -138,7 +139,7 @@ def forward(
             key=(q.dtype, q.shape[-1]),
             maxnreg=cut.most_registers,
         )
-    return out, maxima * abs(problem.scale) if score_max else maxima
+    return out, None if maxima is None else maxima * abs(problem.scale)
 
 
 @triton.jit(do_not_specialize=["tokens"])
@@ -182,7 +183,7 @@ def backward(
         dk, dv = (output(x, problem.starts_k, problem.ends_k, problem.gaps) for x in (k, v))
     else:
         dq, dk, dv = into
-    with torch.cuda.device(q.device):
+    with device_of(q):
         table, programs = hopper_schedule.schedule(
             (problem.starts_k, problem.ends_k),
             (problem.starts_q, problem.ends_q),
@@ -197,6 +198,7 @@ def backward(
         )
         launch(
             backward_kernel,
+            q.get_device(),
             (programs, 1),
             (
                 descriptor(q, cut.block_q, q.shape[-1]),
@@ -221,6 +223,7 @@ def backward(
         )
         launch(
             scaled_kernel,
+            q.get_device(),
             (triton.cdiv(dq.numel(), _ELEMENTS), 1),
             (total, dq, problem.scale, dq.shape[0]),
             {"WIDTH": dq.shape[1] * dq.shape[2], "STRIDE": dq.stride(0), "BLOCK": _ELEMENTS},

@@ -147,6 +147,7 @@ def schedule(
     table = torch.empty((most + 1) * WORDS, dtype=torch.int32, device=rows[0].device)
     launch(
         schedule_kernel,
+        table.get_device(),
         (sequences, heads),
         (*rows, *columns, bias, table, sequences, programs, factor),
         {

@@ -135,7 +135,8 @@ def compute_sigmoid(
         gaps,
         deterministic,
     )
-    return launcher(backend).forward(q, k, v, problem, score_max)
+    out, largest = launcher(backend).forward(q, k, v, problem, score_max)
+    return out, nothing(q) if largest is None else largest
 
 
 sigmoid = torch.library.custom_op("scsigmoid::sigmoid_attention", mutates_args=())(compute_sigmoid)

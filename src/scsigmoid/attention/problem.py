@@ -1,6 +1,6 @@
 """What a sigmoid attention operator is asked to compute, beside q, k and v."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,8 +11,7 @@ from torch import Tensor
 LONGEST_APPROXIMATE = 8192
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(NamedTuple):
     """Where sequences lie and how their attention is computed; the same for every backend.
 
     Attributes:

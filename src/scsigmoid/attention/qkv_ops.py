@@ -25,11 +25,13 @@ def compute(
     backend: str,
 ) -> Tensor:
     """:func:`ops.compute_sigmoid` of ``qkv`` (tokens, 3, heads, dim), packed."""
-    arguments: tuple[Any, ...] = (
-        *(*qkv.unbind(1), starts, ends, starts, ends, bias, longest, longest),
-        *(scale, accurate, False, deterministic, backend, False),
-    )
-    return ops.compute_sigmoid(*arguments)[0]
+    bounds = (starts, ends, starts, ends, bias, longest, longest)
+    options = (scale, accurate, False, deterministic)
+    if backend == "reference":
+        arguments: tuple[Any, ...] = (*qkv.unbind(1), *bounds, *options, backend, False)
+        return ops.compute_sigmoid(*arguments)[0]
+    problem = ops.make_problem(*bounds, *options)
+    return ops.launcher(backend).forward(*qkv.unbind(1), problem, False)[0]
 
 
 forward = torch.library.custom_op("scsigmoid::sigmoid_attention_qkv", mutates_args=())(compute)

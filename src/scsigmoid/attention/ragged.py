@@ -20,13 +20,14 @@ _MOST = 0x7FFF0000
 def describable(tensor: Tensor) -> bool:
     """Whether there can be a descriptor: elements side by side, rows and heads at 16 bytes."""
     rows, heads, inner = tensor.stride()
-    steps = (rows, heads)
+    size = tensor.element_size()
     return (
         inner == 1
-        and tensor.numel() > 0
+        and rows > 0
+        and heads > 0
+        and (tensor.data_ptr() | rows * size | heads * size) % 16 == 0
         and tensor.shape[0] <= WRAP
-        and tensor.data_ptr() % 16 == 0
-        and all(step > 0 and step * tensor.element_size() % 16 == 0 for step in steps)
+        and tensor.numel() > 0
     )
 
 

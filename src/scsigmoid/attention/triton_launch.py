@@ -185,17 +185,17 @@ def check(q: Tensor) -> None:
 
 def forward(
     q: Tensor, k: Tensor, v: Tensor, problem: Problem, score_max: bool
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor | None]:
     """Launch algorithm 1.
 
     Returns:
-        The result, contiguous, and the largest score of each head, (heads,) float32; nothing in
-        its place unless ``score_max`` asks for it.
+        The result, contiguous, and the largest score of each head, (heads,) float32, if
+        ``score_max`` asks for it.
     """
     check(q)
     q, k, v = map(inner_contiguous, (q, k, v))
     out = output(q, problem.starts_q, problem.ends_q, problem.gaps)
-    largest = torch.zeros(q.shape[1], device=q.device) if score_max else nothing(q)
+    largest = torch.zeros(q.shape[1], device=q.device) if score_max else None
     if out.numel():
         chosen = _configuration("forward", q, k, v)
         tiling = share_out(problem, q.shape[0], chosen.block_q)

@@ -162,14 +162,15 @@ class Encoder(nn.Module):
         """What dropout in a training step depends on, (tokens,) int32; None if there is none.
 
         Args:
-            cells: (cells,) int64, which cells these are: rows of the store.
+            cells: (cells,) int64, which cells these are: rows of the store.  On the CPU, where few
+                numbers are mixed sooner than a GPU's kernels are launched.
             positions, cu_seqlens: see :meth:`forward`.
             seed: the run's.
             step: the optimiser's.
         """
         if self.settings.dropout == 0:
             return None
-        keys = cell_keys(cells, seed, step)
+        keys = cell_keys(cells, seed, step).to(positions.device, non_blocking=True)
         return token_keys(self.for_tokens(keys, cu_seqlens, len(positions)), positions)
 
     def for_tokens(self, of_cells: Tensor, cu_seqlens: Tensor, tokens: int) -> Tensor:

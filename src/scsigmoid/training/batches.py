@@ -56,7 +56,7 @@ class Batch:
         cu_seqlens: (cells + 1,) int32, cumulative lengths.
         masked: (masked,) int64, places in ``tokens`` to be predicted; empty without masking.
         targets: (masked,) int64, the genes there.
-        cells: (cells,) int64, rows of the store.
+        cells: (cells,) int64, rows of the store; always on the CPU.
         max_seqlen: length of the longest cell.
     """
 
@@ -70,7 +70,9 @@ class Batch:
 
     def to(self, device: torch.device) -> "Batch":
         """The batch on another device; from page-locked memory without waiting for the copy."""
-        return self._mapped(lambda tensor: tensor.to(device, non_blocking=True))
+        return self._mapped(
+            lambda tensor: tensor if tensor is self.cells else tensor.to(device, non_blocking=True)
+        )
 
     def pinned(self) -> "Batch":
         """The batch in page-locked memory."""

@@ -164,7 +164,9 @@ class Trainer:
         for batch in batches:
             with autocast(self.device):
                 part = self.summed_loss(batch.to(self.device), step) / max(1, masked)
-            part.backward()
+            # In this thread: to wake another takes longer than a small batch's kernels run.
+            with torch.autograd.set_multithreading_enabled(False):
+                part.backward()
             loss += part.detach()
         gradients = [p.grad for p in self._parameters if p.grad is not None]
         self.processes.sum([*gradients, loss])
