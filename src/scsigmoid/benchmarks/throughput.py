@@ -30,19 +30,18 @@ from scsigmoid.model.sizes import EncoderSettings
 from scsigmoid.progress import log, track
 from scsigmoid.seeds import derive
 from scsigmoid.training.batches import Batch
-from scsigmoid.training.devices import device_name, resolve_device, synchronise
+from scsigmoid.training.devices import device_name, resolve_device
 from scsigmoid.training.step import Trainer
 
 ATTENTIONS = ("sigmoid", "softmax")
 CPU_NOTE = "CPU, tiny shapes: hours of this CPU, not GPU-hours; not comparable with the paper"
 #: Of a row whose steps are so short that the GPU waits for their launch.
-HOST_NOTE = "Bound by the host, which launches a step for as long as the GPU computes it"
-# A row is bound by its host if a launch takes this share of a step.
-HOST_SHARE = 0.9
+HOST_NOTE = "Bound by the host: the GPU waits for launches, a faster host would have a higher rate"
+# A GPU that the host keeps busy has launches of most of a step before it, as many as its queue
+# holds; one that waits has the end of the optimiser's step, a tenth to a seventh, at most.
+BUSY = 0.25
 # Steps before the first reading: compilation, the allocator and the clocks settle.
 WARM_STEPS = {"cuda": 10, "cpu": 2}
-# Steps whose launch is timed.
-LAUNCHES = 5
 # More than these are not made; a run of more steps meets them again.
 MOST_BATCHES = 256
 
@@ -101,10 +100,10 @@ def run_throughput_benchmark(
     for name, encoder in track(encoders, label="training throughput"):
         begin = time.perf_counter()
         try:
-            readings, launch = steps_per_second(
+            readings, behind = steps_per_second(
                 encoder, batches[encoder.context], settings, training, seed, place
             )
-            note = CPU_NOTE if place.type == "cpu" else host_note(readings, launch)
+            note = CPU_NOTE if place.type == "cpu" else host_note(readings, behind)
         except RuntimeError as error:
             if not out_of_memory(error):
                 raise
@@ -128,8 +127,8 @@ def steps_per_second(
     training: Training,
     seed: int,
     device: torch.device,
-) -> tuple[list[float], float]:
-    """Readings of the rate, one per ``read_every`` steps, and a launch's seconds; NaN on a CPU.
+) -> tuple[list[float], list[float]]:
+    """Readings of the rate, one per ``read_every`` steps, and :meth:`Stopwatch.behind` at each.
 
     The batches are made before, and taken again and again where there are more steps: the benchmark
     times training, not the preparation of data.
@@ -143,33 +142,23 @@ def steps_per_second(
     count = max(1, settings.steps // settings.read_every) * settings.read_every
     for step, batch in zip(range(1, warm + count + 1), cycle(batches), strict=False):
         trainer.step(step, [batch])
+        if step == warm // 2:
+            # All is compiled by now, and the steps to come fill the GPU's queue again.
+            watch.begin()
         if step >= warm and (step - warm) % settings.read_every == 0:
             watch.mark()
-    readings = [settings.read_every / seconds for seconds in watch.seconds()]
-    if device.type == "cpu":
-        return readings, math.nan
-    return readings, launch_seconds(trainer, batches[:LAUNCHES], warm + count + 1)
+    return [settings.read_every / seconds for seconds in watch.seconds()], watch.behind()
 
 
-def launch_seconds(trainer: Trainer, batches: Sequence[Batch], first_step: int) -> float:
-    """How long it takes to hand a step to an idle GPU, the median of these batches."""
-    times = []
-    for step, batch in enumerate(batches, start=first_step):
-        synchronise(trainer.device)
-        begin = time.perf_counter()
-        trainer.step(step, [batch])
-        times.append(time.perf_counter() - begin)
-    return statistics.median(times)
-
-
-def host_note(readings: Sequence[float], launch: float) -> str:
+def host_note(readings: Sequence[float], behind: Sequence[float]) -> str:
     """That a GPU waits for its host, if it does; else nothing.
 
     Args:
         readings: steps per second.
-        launch: see :func:`launch_seconds`.
+        behind: see :meth:`Stopwatch.behind`.
     """
-    return HOST_NOTE if launch * statistics.median(readings) >= HOST_SHARE else ""
+    left = statistics.median(behind) * statistics.median(readings)
+    return HOST_NOTE if left < BUSY else ""
 
 
 def prepared(
