@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from scsigmoid.training.events import Events
 from scsigmoid.training.journal import Row
@@ -39,9 +40,6 @@ def test_without_the_package_it_is_said_once(
 
 
 def test_rows_are_read_back_and_a_resumed_run_replaces_later_ones(tmp_path: Path):
-    pytest.importorskip("tensorboard")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
     for first, losses in ((0, {1: 4.0, 2: 3.5, 3: 9.0}), (2, {3: 3.0, 4: float("nan")})):
         events = Events(tmp_path, first)
         for step, loss in losses.items():
