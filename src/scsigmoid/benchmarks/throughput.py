@@ -36,7 +36,7 @@ from scsigmoid.training.step import Trainer
 ATTENTIONS = ("sigmoid", "softmax")
 CPU_NOTE = "CPU, tiny shapes: hours of this CPU, not GPU-hours; not comparable with the paper"
 #: Of a row whose steps are so short that the GPU waits for their launch.
-HOST_NOTE = "Bound by the host: the GPU waits for launches, a faster host would have a higher rate"
+HOST_NOTE = "Bound by the host, for whose launches the GPU waits"
 # A GPU that the host keeps busy has launches of most of a step before it, as many as its queue
 # holds; one that waits has the end of the optimiser's step, a tenth to a seventh, at most.
 BUSY = 0.25
