@@ -71,7 +71,7 @@ def descriptor(tensor: Tensor, rows: int, columns: int) -> TensorDescriptor:
         tensor: :func:`ragged.describable`.
         rows, columns: of a tile.
     """
-    # Round the constructor, whose checks take four fifths of its time.
+    # Not by the constructor, whose checks take most of its time.
     made = object.__new__(TensorDescriptor)
     made.base = tensor
     made.shape, made.strides, made.block_shape = ragged.described(tensor, rows, columns)
