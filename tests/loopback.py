@@ -30,7 +30,8 @@ class Loopback:
         script: behaviours by path: a status (``503``), ``429 <Retry-After>``, ``redirect <url>``,
             ``cut`` (closes in the middle), ``drop`` (closes at once), ``stall``, ``flipped`` (one
             byte is wrong), ``longer``, ``shorter`` (one byte more or less, and says so),
-            ``ignores range``, ``no length``, ``no head`` (refuses to tell the size), ``well``.
+            ``ignores range``, ``no length``, ``no head`` (refuses to tell the size), ``well``; or
+            a function that answers, given the handler.
         requests: method, path and ``Range`` of every request.
         watched: entered, with its path, while a file is sent.
     """
@@ -38,7 +39,7 @@ class Loopback:
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
         self.answers: dict[str, Any] = {}
-        self.script: dict[str, list[str]] = {}
+        self.script: dict[str, list[Any]] = {}
         self.requests: list[tuple[str, str, str]] = []
         self.watched: Callable[[str], AbstractContextManager[object]] = lambda path: nullcontext()
         self.released = threading.Event()
@@ -137,6 +138,10 @@ def handler_of(server: Loopback) -> type[BaseHTTPRequestHandler]:
             server.requests.append((self.command, self.path, asked))
             waiting = server.script.get(self.path)
             how = waiting.pop(0) if waiting else "well"
+            if callable(how):
+                self.close_connection = True
+                how(self)
+                return
             status, _, argument = how.partition(" ")
             if how == "drop":
                 self.close_connection = True

@@ -8,6 +8,7 @@ import os
 import shutil
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,39 @@ def held(path: str | Path, what: str) -> Iterator[None]:
             os.truncate(handle.fileno(), 0)
             os.write(handle.fileno(), f"process {os.getpid()} on {socket.gethostname()}".encode())
         yield
+
+
+@contextmanager
+def verified(path: Path, digest: str, made: Path) -> Iterator[None]:
+    """Hash a file in a thread of its own while the block reads it.
+
+    Args:
+        path: the file.
+        digest: its SHA-256 as it is known; empty if it is not.
+        made: what to delete so that the file is made again, for the message.
+
+    Raises:
+        UserError: when the block ends or fails, if the file has another SHA-256.
+    """
+    if not digest:
+        yield
+        return
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(sha256, path)
+
+        def compare() -> None:
+            if found.result() != digest:
+                raise UserError(
+                    f"{path}: damaged or changed: not the bytes that were there before (SHA-256); "
+                    f"delete {made} and run again"
+                )
+
+        try:
+            yield
+        except Exception:
+            compare()  # the better reason
+            raise
+        compare()
 
 
 def write_text(path: str | Path, text: str) -> None:

@@ -42,6 +42,7 @@ def test_both_shapes_of_versions_and_busy_servers(service, server):
 
 def test_datasets_without_a_usable_version_are_named(service, server):
     server.add(4, b"1", assets=[])
+    server.add(8, b"1", assets=7)
     server.add(5, b"1", tombstone=True)
     server.add(6, b"1")
     server.script[f"/curation/v1/datasets/{uuid(6)}/versions"] = ["410"]
@@ -55,6 +56,7 @@ def test_datasets_without_a_usable_version_are_named(service, server):
         uuid(4): f"its version {uuid(1004)} has no h5ad file",
         uuid(5): "withdrawn",
         uuid(6): "withdrawn",
+        uuid(8): f"its version {uuid(1008)} has no h5ad file",
         uuid(7): f"its versions are of another dataset, {uuid(2)}",
     }
 
@@ -64,6 +66,18 @@ def test_sizes_that_are_not_known(service, server):
         assets = [{"filetype": "H5AD", "filesize": size, "url": "https://x/y"}]
         server.answers[f"/datasets/{uuid(2)}/versions"][0]["assets"] = assets
         assert snapshot(service, DAY).versions[1].bytes == -1
+
+
+@pytest.mark.parametrize("cells", [None, float("nan"), 10.0])
+@pytest.mark.parametrize("named", [uuid(1), uuid(1011)])
+def test_a_description_that_cannot_be_read_can_be_left_out(cells, named, service, server):
+    server.answers[f"/datasets/{uuid(1)}/versions"][1]["cell_count"] = cells
+    with pytest.raises(UserError, match=f"{uuid(1011)}: .* name it in corpus.leave_out"):
+        snapshot(service, DAY)
+    service.web.stopping.clear()
+    listing = snapshot(service, DAY, [named])
+    assert [version.dataset_id for version in listing.versions] == [uuid(2)]
+    assert listing.left_out == {named: "named in corpus.leave_out"}
 
 
 def test_nothing_by_then(service):
@@ -98,7 +112,7 @@ def test_hostile_answers_are_refused_in_one_line(changes, words, service, server
 def test_hostile_text_is_made_harmless(service, server):
     title = "a title\nwith lines\r\x00\x1b[31m" + "x" * 10_000
     server.answers[f"/datasets/{uuid(2)}/versions"][0].update(
-        title=title, organism=[{"label": "Homo\tsapiens"}, "x", {"name": 3}], assay={"a": 1}
+        title=title, organism=[{"label": "Homo\tsapiens"}, "x", {"name": 3}], assay=1.5
     )
     found = snapshot(service, DAY).versions[1]
     assert found.title.startswith("a title with lines [31mxxx")

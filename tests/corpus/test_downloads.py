@@ -4,12 +4,18 @@ import dataclasses
 import hashlib
 import io
 import threading
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import h5py
 import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 from loopback import uuid
 
-from scsigmoid.corpus.downloads import Downloads
+from scsigmoid.corpus import web as web_module
+from scsigmoid.corpus.downloads import Downloads, download
 from scsigmoid.corpus.rows import ManifestRow
 from scsigmoid.errors import UserError
 
@@ -89,12 +95,6 @@ def test_what_is_no_whole_file_is_never_kept(content, reason, downloads, row, se
     assert not list(downloads.folder.glob("0*"))
 
 
-@pytest.mark.parametrize("script", [["cut", "503"], ["stall"], ["drop", "ignores range"]])
-def test_faults_on_the_way(script, downloads, row, server, path):
-    server.script[path] = script
-    assert downloads.obtain(row)[1] == DIGEST
-
-
 def test_ids_that_are_paths_are_refused(downloads, row):
     with pytest.raises(UserError, match=r"manifest row a: '\.\./\.\./x' is not a CELLxGENE id"):
         downloads.obtain(dataclasses.replace(row, dataset_version_id="../../x"))
@@ -129,3 +129,191 @@ def test_two_at_once_do_not_mix(downloads, row, server, path, web):
         thread.join()
     assert [digest for _, digest in results] == [DIGEST] * 3
     assert len(server.asked(path)) == 3
+
+
+PATH = "/file.bin"
+BYTES = bytes(range(256)) * 4000
+
+
+@pytest.fixture
+def fetch(server, web, tmp_path):
+    """Download a file that need not be HDF5."""
+    server.files[PATH] = BYTES
+
+    def fetch(web=web, **wanted):
+        return download(web, server.address + PATH, tmp_path / "a.h5ad", **wanted)
+
+    return fetch
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        [],
+        ["503", "429 3", "drop", "cut"],
+        ["cut", "cut", "503"],
+        ["cut", "ignores range"],
+        ["stall"],
+        [f"redirect {PATH}?again", "cut"],
+    ],
+)
+@pytest.mark.parametrize("size", [None, len(BYTES)])
+def test_right_bytes_in_the_end(script, size, fetch, server, tmp_path):
+    server.script[PATH] = list(script)
+    server.files[f"{PATH}?again"] = BYTES
+    assert fetch(size=size) == hashlib.sha256(BYTES).hexdigest()
+    assert (tmp_path / "a.h5ad").read_bytes() == BYTES
+    assert [path.name for path in tmp_path.iterdir()] == ["a.h5ad"]
+
+
+def test_goes_on_where_it_stopped(fetch, server, tmp_path):
+    server.script[PATH] = ["cut", "410"]
+    with pytest.raises(UserError, match="withdrawn"):
+        fetch()
+    have = (tmp_path / "a.partial").stat().st_size
+    assert have > len(BYTES) / 3
+    # another process goes on; what is complete is not asked for again
+    fetch(size=len(BYTES))
+    assert server.asked(PATH) == ["", f"bytes={have}-", f"bytes={have}-"]
+    assert (tmp_path / "a.h5ad").read_bytes() == BYTES
+    # bytes of which nothing is known are no beginning
+    (tmp_path / "a.partial").write_bytes(BYTES[:1000])
+    fetch()
+    assert server.asked(PATH)[-1] == ""
+
+
+A, B = bytes(range(64)), bytes(range(64, 128))
+# A server that sends the range that it is asked for, whatever ``If-Range`` says, and one fault.
+HONEST = {"status": 206, "tag": "strong", "dated": False, "start": None, "total": 64, "longer": 0}
+FAULTS = [
+    {},
+    {"status": 200},
+    {"status": 416},
+    {"status": 503},
+    {"tag": "weak"},
+    {"tag": "weak", "dated": True},
+    {"tag": "none"},
+    {"tag": "none", "dated": True},
+    {"start": 0},
+    {"start": 16},
+    {"total": 65},
+    {"total": "*"},
+    {"total": 48, "longer": None},
+    {"longer": 1},
+    {"longer": None},  # no Content-Length
+]
+
+
+@settings(
+    max_examples=40,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    answers=st.lists(
+        st.tuples(st.sampled_from([A, B]), st.sampled_from([24, 40, 64]), st.sampled_from(FAULTS)),
+        min_size=2,
+        max_size=5,
+    ),
+    size=st.sampled_from([None, 64]),
+)
+@example(answers=[(A, 24, {}), (B, 64, {})], size=None)
+@example(answers=[(A, 24, {"tag": "none"}), (B, 64, {"tag": "none"})], size=64)
+@example(answers=[(A, 24, {}), (B, 24, {"status": 200, "tag": "none"}), (A, 64, {})], size=64)
+@example(answers=[(A, 24, {"tag": "weak"}), (B, 64, {"tag": "weak"})], size=64)
+@example(answers=[(A, 24, {}), (A, 24, {"total": 48, "longer": None})], size=None)
+@example(answers=[(A, 24, {}), (A, 40, {"start": 16})], size=64)
+def test_no_order_of_answers_mixes_two_files(answers, size, server, web):
+    """Tags and dates are missing or tell the truth; lengths and ranges may be any."""
+
+    def answerer(content, sent, status, tag, dated, start, total, longer):
+        def answer(handler) -> None:
+            asked = handler.headers.get("Range", "").removeprefix("bytes=").rstrip("-")
+            begin = int(asked or 0) if start is None else start
+            code = 200 if status == 206 and not asked else status
+            body = content[0 if code == 200 else begin :]
+            handler.send_response(code)
+            if tag != "none":
+                handler.send_header("ETag", f'"{content[0]}"' if tag == "strong" else 'W/"x"')
+            if dated:
+                handler.send_header("Last-Modified", f"Sat, {content[0] + 10} Jun 2024")
+            if code == 206:
+                handler.send_header("Content-Range", f"bytes {begin}-63/{total}")
+            if longer is not None:
+                handler.send_header("Content-Length", str(len(body) + longer))
+            handler.end_headers()
+            handler.wfile.write(body[:sent])
+
+        return answer
+
+    server.script[PATH] = [answerer(*first, **{**HONEST, **fault}) for *first, fault in answers]
+    server.script[PATH].append("410")
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(web_module, "BLOCK", 8)
+        path = Path(folder) / "a.h5ad"
+        with suppress(UserError):
+            download(web, server.address + PATH, path, size=size)
+            assert path.read_bytes() in (A, B)
+
+
+def test_progress_starts_the_count_of_attempts_anew(fetch, server, web, monkeypatch, tmp_path):
+    monkeypatch.setattr(web_module, "ADVANCE", 1 << 16)
+    patient = dataclasses.replace(web, settings=dataclasses.replace(web.settings, attempts=3))
+    server.script[PATH] = ["cut", "cut", "503", "cut"]
+    fetch(web=patient)
+    assert (tmp_path / "a.h5ad").read_bytes() == BYTES
+    # bytes that were lost and come again are no progress
+    server.script[PATH] = ["cut"] * 2 + ["416", "cut"] * 9
+    with pytest.raises(UserError, match=r"\(3 attempts\)"):
+        fetch(web=patient)
+
+
+@pytest.mark.parametrize("how", ["longer", "shorter"])
+def test_wrong_length(how, fetch, server, tmp_path):
+    server.script[PATH] = [how]
+    sent = len(BYTES) + (1 if how == "longer" else -1)
+    with pytest.raises(UserError, match=rf"{sent} bytes, the manifest says {len(BYTES)}"):
+        fetch(size=len(BYTES))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("length", [None, "²", "9" * 5000, str(10**18)])
+def test_no_length(length, fetch, server, tmp_path):
+    def answer(handler) -> None:
+        handler.send_response(200)
+        if length is not None:
+            handler.send_header("Content-Length", length)
+        handler.end_headers()
+        handler.wfile.write(BYTES)
+
+    server.script[PATH] = [answer]
+    with pytest.raises(UserError, match="does not say how large the file is"):
+        fetch()
+    if length is None:
+        server.script[PATH] = [answer]
+        fetch(size=len(BYTES))
+        assert (tmp_path / "a.h5ad").read_bytes() == BYTES
+        # more than is wanted is not read to its end
+        server.script[PATH] = [answer] * 9
+        with pytest.raises(UserError, match="it sent more than 1000 bytes"):
+            fetch(size=1000)
+
+
+def test_flipped_bytes(fetch, server, tmp_path):
+    digest = hashlib.sha256(BYTES).hexdigest()
+    server.script[PATH] = ["flipped"]
+    with pytest.raises(UserError, match="its SHA-256 is not the one in the manifest"):
+        fetch(size=len(BYTES), digest=digest)
+    assert [path.name for path in tmp_path.iterdir()] == []
+    fetch(size=len(BYTES), digest=digest)
+    assert (tmp_path / "a.h5ad").read_bytes() == BYTES
+
+
+def test_full_disk(fetch, monkeypatch):
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("scsigmoid.corpus.downloads.write_text", full)
+    with pytest.raises(UserError, match=r"the disk is full; free some space"):
+        fetch()

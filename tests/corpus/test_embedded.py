@@ -11,6 +11,7 @@ from scsigmoid.config.schema import EmbeddedCorpus
 from scsigmoid.corpus import embedded
 from scsigmoid.corpus.cell_types import DATASETS, FACETS
 from scsigmoid.corpus.h5ad import open_cells
+from scsigmoid.corpus.labels import cell_types
 from scsigmoid.corpus.real_cells import real_cells, real_genes, recovered_counts
 from scsigmoid.corpus.simulate import make_genome, regulate, simulate, spread, type_activity
 from scsigmoid.errors import UserError
@@ -80,7 +81,7 @@ def test_layout_and_same_bytes(tmp_path, sizes):
         } <= set(adata.obs)  # fmt: skip
         assert {"feature_name", "feature_biotype", "feature_is_filtered"} <= set(adata.var)
         assert adata.uns["scsigmoid"]["simulated"] == (name == "heart_oft")
-        cells = open_cells(paths[0], "cell_type")
+        cells = open_cells(paths[0])
         np.testing.assert_array_equal(next(cells.chunks()).counts.toarray(), counts)
     embedded.write_recipe("heart_oft", sizes, 43, tmp_path / "other.h5ad")
     assert sha256(tmp_path / "other.h5ad") != sha256(tmp_path / "heart_oft0.h5ad")
@@ -160,11 +161,9 @@ def test_training_files_hold_all_types_and_other_donors(tmp_path, sizes):
     small = dataclasses.replace(sizes, training_cells=400)
     for recipe in embedded.training_recipes(small)[:2]:
         embedded.write_recipe(recipe.name, small, 42, tmp_path / f"{recipe.name}.h5ad")
-    first, second = (
-        open_cells(tmp_path / f"simulated_training_0{i}.h5ad", "cell_type") for i in range(2)
-    )
+    first, second = (open_cells(tmp_path / f"simulated_training_0{i}.h5ad") for i in range(2))
     assert first.n_cells == second.n_cells == 200
-    assert set(first.labels()) == set(FACETS)
+    assert set(cell_types(first, "cell_type")) == set(FACETS)
     donors = [set(cells.obs(["donor_id"])["donor_id"]) for cells in (first, second)]
     assert len(donors[0]) == sizes.donors
     assert not donors[0] & donors[1]

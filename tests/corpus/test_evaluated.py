@@ -6,11 +6,9 @@ import pytest
 from loopback import uuid
 
 from scsigmoid.config.schema import Dataset
-from scsigmoid.corpus.discover import Service, Version, snapshot
+from scsigmoid.corpus.discover import Service, Version
 from scsigmoid.corpus.evaluated import check_separate, held_out_reason, resolve_all
 from scsigmoid.errors import UserError
-
-DAY = "2024-06-11"
 
 
 @pytest.fixture
@@ -25,9 +23,7 @@ def service(server, web) -> Service:
 
 
 def resolved(service: Service, identifier: str | None):
-    versions = snapshot(service, DAY).versions
-    datasets = {"heart": Dataset(title="Heart", id=identifier)}
-    return resolve_all(service, versions, datasets, DAY)["heart"]
+    return resolve_all(service, {"heart": Dataset(title="Heart", id=identifier)})["heart"]
 
 
 @pytest.mark.parametrize(
@@ -35,7 +31,7 @@ def resolved(service: Service, identifier: str | None):
     [
         (uuid(1010), "dataset version", uuid(1010), uuid(2001)),
         (uuid(1012), "dataset version", uuid(1012), uuid(2001)),
-        (uuid(1), "dataset", uuid(1011), uuid(2001)),
+        (uuid(1), "dataset", uuid(1012), uuid(2001)),
         (uuid(2002), "collection", uuid(1002), uuid(2002)),
     ],
 )
@@ -45,7 +41,7 @@ def test_version_then_dataset_then_collection(identifier, kind, version, collect
     assert (found.version.dataset_version_id, found.version.collection_id) == (version, collection)
 
 
-def test_the_snapshot_tells_a_collection_that_the_version_does_not(service, server):
+def test_the_list_of_today_tells_a_collection_that_the_version_does_not(service, server):
     del server.answers[f"/dataset_versions/{uuid(1010)}"]["collection_id"]
     assert resolved(service, uuid(1010)).version.collection_id == uuid(2001)
 

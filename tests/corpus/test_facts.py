@@ -9,8 +9,8 @@ from scsigmoid.corpus.facts import Facts, read_facts, write_facts
 from scsigmoid.errors import UserError
 
 FACTS = Facts(
-    file="heart", simulated=True, label="kind", title="Heart", cells=9, genes=5, sha256="c" * 64,
-    location="https://example.org/heart.h5ad",
+    file="heart", simulated=True, label="kind", types=["b", "a"], title="Heart", cells=9, genes=5,
+    sha256="c" * 64, location="https://example.org/heart.h5ad",
 )  # fmt: skip
 
 

@@ -1,7 +1,6 @@
 """Files of the manifest, brought to where the token stage reads them."""
 
 import dataclasses
-import hashlib
 import json
 from pathlib import Path
 
@@ -19,10 +18,13 @@ from scsigmoid.corpus.fetch import (
     restore_part,
 )
 from scsigmoid.corpus.h5ad import open_cells
+from scsigmoid.corpus.labels import cell_types
 from scsigmoid.corpus.manifest import build_manifest
 from scsigmoid.corpus.rows import ManifestRow, read_manifest, write_manifest
 from scsigmoid.errors import UserError
 from scsigmoid.files import sha256
+
+BLOOD = Dataset(title="Blood")
 
 
 @pytest.fixture
@@ -51,10 +53,10 @@ def part_of(manifest: Path, part: int, corpus, folder: Path) -> None:
     )
 
 
-def evaluation(manifest: Path, name: str, corpus, folder: Path) -> dict:
+def evaluation(manifest: Path, name: str, corpus, folder: Path, wanted=BLOOD) -> dict:
     downloads = manifest.parent / "downloads"
     paths = folder / f"{name}.h5ad", folder / f"{name}.json"
-    fetch_evaluation(manifest, name, corpus, 42, downloads, *paths)
+    fetch_evaluation(manifest, name, wanted, corpus, 42, downloads, *paths)
     return json.loads((folder / f"{name}.json").read_text())
 
 
@@ -87,6 +89,7 @@ def test_embedded(config, tmp_path):
         "file": "heart_oft",
         "simulated": True,
         "label": "cell_type",
+        "types": [],
         "title": "Heart OFT",
         "cells": corpus.embedded.evaluation_cells,
         "genes": corpus.embedded.genes,
@@ -114,16 +117,18 @@ def test_local(config, counts, write_h5ad, tmp_path):
     assert read_manifest(tmp_path / "part-00001" / "files.csv") == []
     linked = tmp_path / "part-00000" / "blood_training.h5ad"
     assert linked.resolve() == path.resolve()
-    trained = open_cells(linked, None, row.held_out, "training")
+    trained = open_cells(linked, row.held_out, "training")
 
     facts = evaluation(manifest, "blood", corpus, tmp_path / "evaluation")
-    held = open_cells(path, None, row.held_out, "evaluation")
-    copied = open_cells(tmp_path / "evaluation" / "blood.h5ad", "cell_type")
+    held = open_cells(path, row.held_out, "evaluation")
+    copied = open_cells(tmp_path / "evaluation" / "blood.h5ad")
     assert facts["cells"] == copied.n_cells == 6
     assert sorted([*trained.rows, *held.rows]) == list(range(30))
+    # messages number the rows of the user's file
+    assert copied.obs(["scsigmoid_row"])["scsigmoid_row"].tolist() == [*map(str, held.rows)]
     np.testing.assert_array_equal(dense(copied), counts[held.rows])
-    labels = open_cells(path, "cell_type").labels()
-    assert copied.labels().tolist() == labels[held.rows].tolist()
+    labels = cell_types(open_cells(path), "cell_type")
+    assert cell_types(copied, "cell_type").tolist() == labels[held.rows].tolist()
 
     facts = evaluation(manifest, "lung", corpus, tmp_path / "evaluation")
     assert facts["cells"] == 30
@@ -217,50 +222,6 @@ def test_cellxgene(config, corpus, server, files, counts, tmp_path):
     server.files[files[0]] = content[:-1] + bytes([content[-1] ^ 1])
     with pytest.raises(UserError, match=rf"{files[0]}: its SHA-256 is not the one in the manif"):
         fetch_part(locked, 0, corpus, 42, other / "downloads", other / "part")
-
-
-@pytest.mark.parametrize(
-    ("script", "error"),
-    [
-        (["cut", "cut", "cut"], None),
-        (["cut", "ignores range"], None),
-        (["429 0", "503", "drop", "500"], None),
-        (["stall"], None),
-        (["longer"], "the file changed"),
-        (["shorter"], "the file changed"),
-        (["flipped"], "its SHA-256 is not the one in the manifest"),
-        (["redirect http://127.0.0.2/x.h5ad"], r"host '127\.0\.0\.2' is not allowed"),
-        (["redirect file:///etc/passwd"], "not a web address"),
-        (["410"], "withdrawn"),
-        (["404"], "not found"),
-        (["503"] * 9, "HTTP 503"),
-        (["stall"] * 2 + ["410"], "withdrawn"),
-    ],
-)
-def test_the_right_bytes_or_one_clear_error(script, error, corpus, server, files, tmp_path):
-    """Real h5ad files, whose hashes are known; after an error, the next run gets them."""
-    digest = hashlib.sha256(server.files[files[0]]).hexdigest()
-    row = ManifestRow(
-        file="a",
-        role="training",
-        part="0",
-        source="cellxgene",
-        location=server.address + files[0],
-        bytes=str(len(server.files[files[0]])),
-        sha256=digest,
-        dataset_version_id=uuid(1001),
-    )
-    write_manifest(tmp_path / "m.csv", [row])
-    server.script[files[0]] = list(script)
-    if error:
-        with pytest.raises(UserError, match=error) as caught:
-            part_of(tmp_path / "m.csv", 0, corpus, tmp_path / "part-00000")
-        assert "\n" not in str(caught.value)
-        assert not list(tmp_path.glob("part-*"))
-        assert not list(tmp_path.glob("downloads/*.h5ad"))
-        server.script.clear()
-    part_of(tmp_path / "m.csv", 0, corpus, tmp_path / "part-00000")
-    assert sha256(tmp_path / "part-00000" / "a.h5ad") == digest
 
 
 def test_raw_files_that_may_go(config, corpus, server, files, write_h5ad, counts, tmp_path):

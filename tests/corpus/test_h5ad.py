@@ -8,6 +8,7 @@ import pytest
 import scipy.sparse as sp
 
 from scsigmoid.corpus.h5ad import open_cells
+from scsigmoid.corpus.labels import cell_types
 from scsigmoid.errors import UserError
 
 STORAGES = {
@@ -31,12 +32,12 @@ def log_normalised(counts):
 def test_counts_are_found_and_read(storage, in_raw, counts, write_h5ad):
     stored = STORAGES[storage](counts)
     path = write_h5ad(log_normalised(counts), raw=stored) if in_raw else write_h5ad(stored)
-    cells = open_cells(path, "cell_type")
+    cells = open_cells(path)
     np.testing.assert_array_equal(dense(cells), counts)
     assert cells.n_cells == 30
     assert cells.genes[1] == "ENSG00000000001"
     assert cells.names == cells.genes
-    assert cells.labels()[:3].tolist() == ["T cell", "B cell", "NK cell"]
+    assert cell_types(cells, "cell_type")[:3].tolist() == ["T cell", "B cell", "NK cell"]
 
 
 def test_counts_in_x_when_raw_is_normalised(counts, write_h5ad):
@@ -77,15 +78,15 @@ def test_parts_are_disjoint_and_complete(counts, write_h5ad):
         parts = []
         for part in ("training", "evaluation"):
             try:
-                cells = open_cells(path, None, held_out, part)
+                cells = open_cells(path, held_out, part)
                 np.testing.assert_array_equal(dense(cells), counts[cells.rows])
                 parts.append(cells.rows)
             except UserError as error:
                 assert f"leaves no cell for {part}" in str(error)  # noqa: PT017
         assert sorted(np.concatenate(parts).tolist()) == list(range(30))
-    held = open_cells(path, "cell_type", "cell_type=B cell", "evaluation")
-    assert set(held.labels()) == {"B cell"}
-    seeds = [open_cells(path, None, f"fraction=0.2 seed={s}", "evaluation").rows for s in (1, 1, 2)]
+    held = open_cells(path, "cell_type=B cell", "evaluation")
+    assert set(cell_types(held, "cell_type")) == {"B cell"}
+    seeds = [open_cells(path, f"fraction=0.2 seed={s}", "evaluation").rows for s in (1, 1, 2)]
     assert len(seeds[0]) == 6
     assert seeds[0].tolist() == seeds[1].tolist() != seeds[2].tolist()
 
@@ -96,8 +97,8 @@ def test_absent_values_in_obs(counts, write_h5ad):
         "flag": [True, False] * 15,
         "number": [1.0, np.nan] * 15,
     }
-    cells = open_cells(write_h5ad(counts.astype(np.float32), obs=obs), "cell_type")
-    assert cells.labels()[:2].tolist() == ["B cell", "unknown"]
+    cells = open_cells(write_h5ad(counts.astype(np.float32), obs=obs))
+    assert cell_types(cells, "cell_type")[:2].tolist() == ["B cell", ""]
     read = cells.obs(["flag", "number", "nowhere"])
     assert [read[name][1] for name in read] == ["False", "", ""]
 
@@ -163,8 +164,11 @@ def test_counts_in_a_layer_are_pointed_to(counts, write_h5ad):
     adata = anndata.read_h5ad(path)
     adata.layers["umi"] = sp.csr_matrix(counts.astype(np.float32))
     adata.write_h5ad(path)
-    with pytest.raises(UserError, match=r"layers\['umi'\], which is not read, holds some"):
+    with pytest.raises(UserError, match=r"layers\['umi'\] holds some: give it as 'layer'"):
         open_cells(path)
+    np.testing.assert_array_equal(dense(open_cells(path, layer="umi")), counts)
+    with pytest.raises(UserError, match=r"has no layer 'umis'; its layers: 'umi'"):
+        open_cells(path, layer="umis")
 
 
 def test_counts_in_raw_without_x(counts, write_h5ad):
@@ -218,8 +222,8 @@ def test_a_file_that_contradicts_itself(damage, counts, write_h5ad):
         change(file)
 
     def read() -> None:
-        cells = open_cells(path, "cell_type")
-        cells.labels()
+        cells = open_cells(path)
+        cell_types(cells, "cell_type")
         list(cells.chunks(8))
 
     with pytest.raises(UserError, match=message):
@@ -248,18 +252,12 @@ def test_wrong_counts(value, message, counts, write_h5ad):
         list(open_cells(write_h5ad(values)).chunks(8))
 
 
-def test_label_column_missing(counts, write_h5ad):
-    path = write_h5ad(counts.astype(np.float32), obs={"celltype": ["a"] * 30, "batch": ["b"] * 30})
-    with pytest.raises(UserError, match=r"no column 'cell_type'.*nearest columns: 'celltype'"):
-        open_cells(path, "cell_type")
-
-
 def test_held_out_column_or_value_missing(counts, write_h5ad):
     path = write_h5ad(counts.astype(np.float32))
     with pytest.raises(UserError, match="no column 'donor' for the held-out cells"):
-        open_cells(path, None, "donor=A", "training")
+        open_cells(path, "donor=A", "training")
     with pytest.raises(UserError, match="no cell has cell_type 'T'; its values: B cell, NK cell"):
-        open_cells(path, None, "cell_type=T", "training")
+        open_cells(path, "cell_type=T", "training")
 
 
 def test_cells_without_counts_are_read(counts, write_h5ad):

@@ -78,7 +78,7 @@ def test_a_lock_must_fit_the_configuration(lock, tmp_path):
     write_manifest(
         lock.manifest, [first, heart, dataclasses.replace(heart, dataset="lung", file="l")]
     )
-    build(lock, {"heart": Dataset(title="New title", label="kind")}, tmp_path / "m.csv")
+    build(lock, {"heart": Dataset(title="New title")}, tmp_path / "m.csv")
     assert [row.file for row in read_manifest(tmp_path / "m.csv")] == [first.file, "heart"]
     assert read_manifest(tmp_path / "m.csv")[1].title == "New title"
 
@@ -93,8 +93,8 @@ def test_the_lock_gets_every_hash(tmp_path):
         done = dataclasses.replace(row, sha256=row.file * 64, cells="5", bytes="7")
         write_manifest(tmp_path / f"{row.file}.csv", [done])
     facts = Facts(
-        file="heart", simulated=False, label="", title="", cells=9, genes=2, sha256="c" * 64,
-        location="",
+        file="heart", simulated=False, label="", types=[], title="", cells=9, genes=2,
+        sha256="c" * 64, location="",
     )  # fmt: skip
     write_facts(tmp_path / "heart.json", facts)
     parts = [tmp_path / "a.csv", tmp_path / "b.csv"]

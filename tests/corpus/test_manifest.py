@@ -101,7 +101,9 @@ def test_local_files_that_name_genes_otherwise(config, counts, write_h5ad, tmp_p
     write_h5ad(values, name="a")
     write_h5ad(values, name="b", genes=[f"GENE{index}" for index in range(12)])
     corpus = local(config, LocalFiles(files=str(tmp_path / "*.h5ad")))
-    with pytest.raises(UserError, match=r"b\.h5ad: names genes as 'GENE0' and .*a\.h5ad as 'ENSG0"):
+    with pytest.raises(
+        UserError, match=r"b\.h5ad: 0 of 12 genes are in .* \(it has 'GENE0', .*'ENSG0"
+    ):
         build(corpus, {}, tmp_path / "m.csv")
 
 
@@ -127,7 +129,7 @@ def test_nothing_to_train_on():
 
 @pytest.fixture
 def heart() -> dict[str, Dataset]:
-    return {"heart": Dataset(title="Heart", id=uuid(1002), label="kind")}
+    return {"heart": Dataset(title="Heart", id=uuid(1002))}
 
 
 @pytest.fixture
@@ -167,9 +169,12 @@ def test_cellxgene(corpus, published, heart, tmp_path):
         "dataset_id": uuid(4),
         "dataset_version_id": uuid(1004),
         "collection_id": uuid(2004),
+        "layer": "",
+        "genes": "",
     }
-    assert (rows[2].title, rows[2].label, rows[2].held_out) == ("Heart", "kind", "all")
+    assert (rows[2].title, rows[2].label, rows[2].held_out) == ("Heart", "", "all")
     account = json.loads((tmp_path / "m.json").read_text())
+    assert (rows[2].snapshot, account["evaluation"]["heart"]["published"]) == ("", "2024-01-01")
     assert account["training"] == {
         "files": 2, "cells": 25, "bytes": 7, "paper_cells": 131_600_000,
     }  # fmt: skip
@@ -184,6 +189,58 @@ def test_cellxgene(corpus, published, heart, tmp_path):
     assert "none of the 2 training files shares a dataset or collection" in printed
 
 
+def test_evaluation_ids_that_were_published_later(corpus, published, heart, tmp_path):
+    """They are found; versions of the snapshot's day, and of their collections, stay held out."""
+    published.add(2, b"2222", version=20, collection=50, cells=8, published="2024-09-01")
+    published.add(6, b"66", collection=60, cells=6, published="2024-05-01")
+    published.add(7, b"777", collection=60, cells=9, published="2025-01-01")
+    datasets = {
+        "heart": Dataset(title="Heart", id=uuid(2)),
+        "lung": Dataset(title="Lung", id=uuid(1007)),
+    }
+    lines = build(corpus, datasets, tmp_path / "m.csv")
+    rows = {r.file: r for r in read_manifest(tmp_path / "m.csv")}
+    assert list(rows) == [uuid(1001), uuid(1004), "heart", "lung"]
+    assert rows["heart"].dataset_version_id == uuid(1020)
+    assert json.loads((tmp_path / "m.json").read_text())["held_out"] == {
+        uuid(2): "dataset of heart",
+        uuid(3): "collection of heart",
+        uuid(6): "collection of lung",
+    }
+    assert f"lung: 9 cells, version {uuid(1007)} of 2025-01-01" in "\n".join(lines)
+
+
+def test_the_total_of_each_selection_stands_beside_the_papers(corpus, server, heart, tmp_path):
+    """As the Census counted them, all or primary; the evaluated collection counts in none."""
+    for number, cells, organisms, marks in (
+        (1, 74_000_000, ("Homo sapiens",), {"primary_cell_count": 40_000_000}),
+        (2, 41_000_000, ("Mus musculus",), {"is_primary_data": [False]}),
+        (3, 14_000_000, ("Homo sapiens", "Mus musculus"), {"is_primary_data": [True]}),
+        (4, 2_000_000, ("Mus musculus",), {"is_primary_data": [True, False]}),
+        (5, 9_000_000, ("Macaca mulatta",), {}),
+    ):
+        server.add(number, b"1", cells=cells, organisms=organisms, **marks)
+    server.add(9, b"9", version=2, cells=5_000_000, primary_cell_count=5_000_000)
+    both = dataclasses.replace(corpus, organisms=["Homo sapiens", "Mus musculus"])
+    lines = build(both, heart, tmp_path / "m.csv")
+    found = json.loads((tmp_path / "m.json").read_text())
+    assert [(len(s["organisms"]), s["kept"], s["cells"], s["unknown"], s["nearest"])
+            for s in found["selections"]] == [
+        (1, "all", 74_000_000, 0, False), (1, "primary", 40_000_000, 0, False),
+        (1, "all", 43_000_000, 0, False), (1, "primary", 0, 1, False),
+        (2, "all", 131_000_000, 0, True), (2, "primary", 54_000_000, 1, False),
+    ]  # fmt: skip
+    assert found["training"]["cells"] == 131_000_000
+    printed = "\n".join(lines)
+    words = (
+        "131,000,000 cells, -0.5% against the paper's 131.6M: Homo sapiens and Mus musculus, all"
+    )
+    assert words + " cells, the nearest" in printed
+    assert printed.count("nearest") == 1
+    assert "54,000,000 cells, -59.0% against the paper's" in printed
+    assert "primary cells; 1 datasets do not tell" in printed
+
+
 def test_files_that_are_not_offered_any_more_are_named(corpus, published, heart, tmp_path):
     published.script = {f"/{uuid(n)}.h5ad": ["410" if n == 1001 else "404"] for n in (1001, 1004)}
     with pytest.raises(UserError) as caught:
@@ -194,7 +251,10 @@ def test_files_that_are_not_offered_any_more_are_named(corpus, published, heart,
     assert "corpus.leave_out" in message
     assert not list(tmp_path.glob("m.*"))
     published.script[f"/{uuid(1001)}.h5ad"] = ["410"]
-    build(dataclasses.replace(corpus, leave_out=[uuid(1001)]), heart, tmp_path / "m.csv")
+    without = dataclasses.replace(corpus, leave_out=[uuid(1001)])
+    assert f"not used   {uuid(1001)}: named in corpus.leave_out" in "\n".join(
+        build(without, heart, tmp_path / "m.csv")
+    )
     assert [r.file for r in read_manifest(tmp_path / "m.csv")] == [uuid(1004), "heart"]
 
 

@@ -1,6 +1,5 @@
 """The cap on raw files: who may bring which bytes, and when."""
 
-import os
 import subprocess
 import sys
 import threading
@@ -12,17 +11,16 @@ from loopback import uuid
 
 from scsigmoid.corpus import quota
 from scsigmoid.corpus.downloads import Downloads
-from scsigmoid.corpus.quota import Quota, exceeds_cap
+from scsigmoid.corpus.quota import exceeds_cap, space
 from scsigmoid.corpus.rows import ManifestRow, write_manifest
 from scsigmoid.errors import UserError
 
 HOLD = """
 import sys, time
 from scsigmoid.corpus.downloads import Downloads
-from scsigmoid.corpus.quota import Quota
+from scsigmoid.corpus.quota import space
 from scsigmoid.corpus.rows import read_manifest
-rows = read_manifest(sys.argv[2])
-with Quota(Downloads(sys.argv[1], None), rows, 100e-9).space(rows[:1]):
+with space(Downloads(sys.argv[1], None), read_manifest(sys.argv[2]), "0", 100e-9):
     print("held", flush=True)
     time.sleep(60)
 """
@@ -53,10 +51,8 @@ def downloads(web, tmp_path) -> Downloads:
     return Downloads(tmp_path / "downloads", web)
 
 
-def put(downloads: Downloads, number: int, size: int, age: float, suffix: str = ".h5ad") -> None:
-    path = downloads.folder / f"{uuid(number)}{suffix}"
-    path.write_bytes(b"x" * size)
-    os.utime(path, (time.time() - age,) * 2)
+def put(downloads: Downloads, number: int, size: int, suffix: str = ".h5ad") -> None:
+    (downloads.folder / f"{uuid(number)}{suffix}").write_bytes(b"x" * size)
 
 
 def there(downloads: Downloads) -> dict[int, int]:
@@ -107,10 +103,10 @@ def test_jobs_wait_until_there_is_space(downloads, monkeypatch, capsys):
     monkeypatch.setattr(quota, "time", SimpleNamespace(sleep=sleep))
 
     def third() -> None:
-        with Quota(downloads, rows, 100e-9).space(rows[2:3]):
+        with space(downloads, rows, "2", 100e-9):
             inside.set()
 
-    one, other = (Quota(downloads, rows, 100e-9).space([row]) for row in rows[:2])
+    one, other = (space(downloads, rows, part, 100e-9) for part in "01")
     thread = threading.Thread(target=third)
     with one:
         with other:
@@ -124,7 +120,6 @@ def test_jobs_wait_until_there_is_space(downloads, monkeypatch, capsys):
     assert line.endswith(
         "waiting for 4e-08 of the 1e-07 GB that corpus.download.disk_cap_gb grants raw files"
     )
-    assert [path.name for path in (downloads.folder / ".leases").iterdir()] == ["account.lock"]
 
 
 def test_many_jobs_never_hold_more_than_the_cap(downloads, monkeypatch):
@@ -134,7 +129,7 @@ def test_many_jobs_never_hold_more_than_the_cap(downloads, monkeypatch):
 
     def work(one: ManifestRow) -> None:
         for _ in range(3):
-            with Quota(downloads, rows, 100e-9).space([one]):
+            with space(downloads, rows, one.part, 100e-9):
                 with alone:
                     held.append(int(one.bytes))
                     most.append(sum(held))
@@ -151,47 +146,42 @@ def test_many_jobs_never_hold_more_than_the_cap(downloads, monkeypatch):
     assert max(most) <= 100
 
 
-def test_a_killed_job_holds_nothing(downloads, tmp_path):
+def test_a_killed_job_holds_nothing(downloads, monkeypatch, tmp_path):
     write_manifest(tmp_path / "m.csv", ROWS)
     command = [sys.executable, "-c", HOLD, str(downloads.folder), str(tmp_path / "m.csv")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
-        put(downloads, 1, 25, 0, ".partial")
-        mine = Quota(downloads, ROWS, 100e-9)
-        lease = mine.taken(mine.sizes(ROWS[1:2]))
-        assert lease is not None
-        # what the other has leased counts, not what it has brought so far
-        assert mine.taken(mine.sizes(ROWS[2:3])) is None
-        holder.kill()
-        holder.wait()
-        with mine.space(ROWS[2:3]):
-            assert there(downloads) == {}  # its half a file had to go
-    lease.close()
-    assert [path.name for path in (downloads.folder / ".leases").iterdir()] == ["account.lock"]
+        put(downloads, 1, 25, ".partial")
+        with space(downloads, ROWS, "1", 100e-9):
+            # what the other may bring counts, not what it has brought so far
+            monkeypatch.setattr(quota, "time", SimpleNamespace(sleep=lambda seconds: holder.kill()))
+            with space(downloads, ROWS, "2", 100e-9):
+                assert there(downloads) == {}  # its half a file had to go
+            assert holder.wait() == -9
 
 
-def test_what_is_not_needed_goes_newest_first(downloads):
-    for number, age in ((1, 30), (2, 20)):
-        put(downloads, number, 40, age)
-    put(downloads, 3, 15, 10, ".partial")
-    with Quota(downloads, ROWS, 115e-9).space(ROWS[2:3]):  # 40 of its own, 20 evaluated: 55 left
+def test_what_is_not_needed_goes_last_part_first(downloads):
+    put(downloads, 1, 40)
+    put(downloads, 2, 40)
+    put(downloads, 3, 15, ".partial")
+    with space(downloads, ROWS, "2", 115e-9):  # 40 of its own, 20 evaluated: 55 left
         assert there(downloads) == {1: 40, 3: 15}
-    with Quota(downloads, ROWS, 140e-9).space(ROWS[1:2]):
+    with space(downloads, ROWS, "1", 140e-9):
         assert there(downloads) == {1: 40, 3: 15}
 
 
 def test_files_of_others_stay(downloads):
     """Another preset's file, and an evaluation dataset, which may be there or not."""
-    put(downloads, 4, 20, 0)
-    put(downloads, 9, 30, 0)
-    put(downloads, 1, 40, 0)
-    with Quota(downloads, ROWS, 90e-9).space(ROWS[1:2]):
+    put(downloads, 4, 20)
+    put(downloads, 9, 30)
+    put(downloads, 1, 40)
+    with space(downloads, ROWS, "1", 90e-9):
         assert there(downloads) == {4: 20, 9: 30}
-    put(downloads, 1, 40, 0)
+    put(downloads, 1, 40)
     with (
         pytest.raises(UserError, match=r"disk_cap_gb: files of other manifests in .* leave no"),
-        Quota(downloads, ROWS, 89e-9).space(ROWS[1:2]),
+        space(downloads, ROWS, "1", 89e-9),
     ):
         pass
     assert there(downloads) == {1: 40, 4: 20, 9: 30}

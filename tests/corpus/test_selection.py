@@ -14,7 +14,9 @@ from scsigmoid.errors import UserError
 
 @pytest.fixture
 def corpus():
-    return load(overrides={"preset": "paper"}).corpus
+    return dataclasses.replace(
+        load(overrides={"preset": "paper"}).corpus, organisms=["Homo sapiens"]
+    )
 
 
 def version(number: int, **values) -> Version:

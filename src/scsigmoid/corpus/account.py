@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from scsigmoid.corpus.discover import Listing
+from scsigmoid.corpus.discover import Listing, Version
 from scsigmoid.corpus.evaluated import Resolved
 from scsigmoid.corpus.rows import ManifestRow
 from scsigmoid.corpus.selection import Selection
 
 PAPER_CELLS = 131_600_000  # section "Empirical evaluation": snapshot of 11 June 2024
+HUMAN, MOUSE = "Homo sapiens", "Mus musculus"
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ def account(rows: Sequence[ManifestRow], origin: Origin) -> dict[str, Any]:
                 "dataset_version_id": row.dataset_version_id,
                 "dataset_id": row.dataset_id,
                 "collection_id": row.collection_id,
+                "published": row.published,
             }
             for row in rows
             if row.role == "evaluation"
@@ -58,7 +60,39 @@ def account(rows: Sequence[ManifestRow], origin: Origin) -> dict[str, Any]:
     if origin.selection is not None:
         stated["held_out"] = origin.selection.held_out
         stated["left_out"] = origin.selection.left_out
+        stated["selections"] = selections(origin.selection.offered)
     return stated
+
+
+def selections(offered: Sequence[Version]) -> list[dict[str, Any]]:
+    """What the paper's 131.6M cells could be: the total of each choice, without evaluated data.
+
+    Args:
+        offered: the versions that may be trained on.
+
+    Returns:
+        For each choice: ``organisms``, of which datasets hold no other; ``kept``, ``all`` cells or
+        ``primary`` ones; ``cells``, their number; ``unknown``, datasets that do not tell it; and
+        ``nearest``, whether this total is the nearest to the paper's.
+    """
+    stated: list[dict[str, Any]] = []
+    for organisms in ([HUMAN], [MOUSE], [HUMAN, MOUSE]):
+        chosen = [v for v in offered if v.organisms and set(v.organisms) <= set(organisms)]
+        for kept, numbers in (
+            ("all", [v.cells for v in chosen]),
+            ("primary", [v.primary for v in chosen]),
+        ):
+            told = [number for number in numbers if number is not None]
+            stated.append(
+                {
+                    "organisms": organisms,
+                    "kept": kept,
+                    "cells": sum(told),
+                    "unknown": len(numbers) - len(told),
+                }
+            )
+    nearest = min(stated, key=lambda one: (abs(one["cells"] - PAPER_CELLS), one["unknown"]))
+    return [{**one, "nearest": one is nearest} for one in stated]
 
 
 def totals(rows: Sequence[ManifestRow]) -> dict[str, int | None]:
@@ -76,13 +110,14 @@ def worded(stated: Mapping[str, Any]) -> list[str]:
     if "offered" in stated:
         offered = stated["offered"]
         lines.append(f"  offered    {offered['files']:,} datasets, {offered['cells']:,} cells")
-        for dataset_id, reason in stated["without_file"].items():
-            lines.append(f"  no file    {dataset_id}: {reason}")
+        for identifier, reason in stated["without_file"].items():
+            lines.append(f"  not used   {identifier}: {reason}")
     for name, dataset in stated["evaluation"].items():
         kind = dataset.get("id_is_of_a")
         lines.append(
             f"  evaluated  {name}: {count(dataset['cells'])} cells, version "
-            f"{dataset['dataset_version_id']}" + (f" (the id is of a {kind})" if kind else "")
+            f"{dataset['dataset_version_id']} of {dataset['published'] or 'an unknown day'}"
+            + (f" (the id is of a {kind})" if kind else "")
         )
         if not dataset["collection_id"]:
             lines.append(f"  caution    {name}: collection unknown, held out by dataset alone")
@@ -96,11 +131,27 @@ def worded(stated: Mapping[str, Any]) -> list[str]:
         f"  training   {training['files']:,} datasets, {count(training['cells'])} cells{size}; the "
         f"paper has {training['paper_cells']:,} cells"
     )
+    for cells, words in worded_selections(stated):
+        lines.append(f"  would be   {cells:,} cells, {words}")
     lines.append(
         f"  checked    none of the {training['files']:,} training files shares a dataset or "
         "collection with an evaluation dataset"
     )
     return lines
+
+
+def worded_selections(stated: Mapping[str, Any]) -> list[tuple[int, str]]:
+    """Total and words of each selection; none for a lock that was given back."""
+    return [
+        (
+            one["cells"],
+            f"{one['cells'] / PAPER_CELLS - 1:+.1%} against the paper's {PAPER_CELLS / 1e6:g}M: "
+            f"{' and '.join(one['organisms'])}, {one['kept']} cells"
+            + (f"; {one['unknown']:,} datasets do not tell" if one["unknown"] else "")
+            + (", the nearest" if one["nearest"] else ""),
+        )
+        for one in stated.get("selections", [])
+    ]
 
 
 def count(number: int | None) -> str:

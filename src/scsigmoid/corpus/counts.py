@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scsigmoid.corpus.storages import storage_of
-from scsigmoid.corpus.transposed import Block
+from scsigmoid.corpus.matrix_reader import Block, blocks_of
+from scsigmoid.corpus.storage import listed
 from scsigmoid.errors import UserError
 
 CANDIDATES = ("raw/X", "X")
@@ -92,7 +92,7 @@ class Matrix:
 
         from scsigmoid.corpus.compiled import counts_of_genes
 
-        for start, block in storage_of(self._stored, self.kind, self.shape).blocks(wanted):
+        for start, block in blocks_of(self._stored, self.kind, self.shape, wanted):
             values = self._integers(block, start)
             ends, found, counts = counts_of_genes(
                 block.indptr, block.indices, values, gene_of_column, genes
@@ -126,18 +126,24 @@ def integral(values: NDArray[Any]) -> NDArray[np.bool_]:
         return np.abs(values - np.rint(values)) <= TOLERANCE
 
 
-def find_counts(file: Any, path: Path) -> str:
-    """Name of the matrix that holds raw counts: ``raw/X``, else ``X``.
+def find_counts(file: Any, path: Path, layer: str = "") -> str:
+    """Name of the matrix that holds raw counts: ``raw/X``, else ``X``; or the layer asked for.
 
     Most values of raw counts are positive integers and next to none of normalised or scaled values
     are, so a sample of the first values tells them apart.  Whether every value is a count is
     checked when it is read.
 
     Raises:
-        UserError: if neither matrix holds raw counts.
+        UserError: if there is no such layer, or no matrix with raw counts.
     """
+    import h5py
+
+    layers = file.get("layers")
+    present = list(layers) if isinstance(layers, h5py.Group) else []
+    if layer and layer not in present:
+        raise UserError(f"{path}: has no layer {layer!r}; its layers: {listed(layer, present)}")
     seen = []
-    for name in CANDIDATES:
+    for name in [f"layers/{layer}"] if layer else CANDIDATES:
         if name not in file:
             continue
         matrix = Matrix(file[name], path, name.replace("/", "."))
@@ -145,12 +151,13 @@ def find_counts(file: Any, path: Path) -> str:
         if fraction is None:
             return name
         seen.append(f"{matrix.name} holds values such as {fraction:.4g}")
-    for name, stored in file.get("layers", {}).items():
+    for name in present:
         with suppress(UserError):  # whatever else a layer is
-            if first_fraction(Matrix(stored, path, name)) is None:
-                seen.append(f"layers[{name!r}], which is not read, holds some")
+            if first_fraction(Matrix(layers[name], path, name)) is None:
+                seen.append(f"layers[{name!r}] holds some: give it as 'layer'")
+    where = f"layers.{layer}" if layer else "raw.X or X"
     raise UserError(
-        f"{path}: no raw counts in raw.X or X ({', '.join(seen) or 'there is neither'}); store the "
+        f"{path}: no raw counts in {where} ({', '.join(seen) or 'there is neither'}); store the "
         "integer counts in raw.X"
     )
 

@@ -1,6 +1,6 @@
 """CELLxGENE Discover's curation API: which dataset versions there were on a day."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ from scsigmoid.errors import UserError
 from scsigmoid.progress import log
 
 UNKNOWN_SIZE = -1
+NAMED = "named in corpus.leave_out"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +26,7 @@ class Version:
         organisms: labels, e.g. ``Homo sapiens``.
         assays: labels, e.g. ``10x 3' v3``.
         cells: number of cells.
+        primary: cells of which this is the primary copy; ``None`` where the service does not say.
         bytes: size of the h5ad file; -1 where the service does not know.
         url: of the h5ad file.
         published: day of this version, ISO 8601; empty where it is not known.
@@ -38,6 +40,7 @@ class Version:
     organisms: tuple[str, ...]
     assays: tuple[str, ...] = ()
     cells: int
+    primary: int | None = None
     bytes: int
     url: str
     published: str = ""
@@ -49,7 +52,8 @@ class Listing:
 
     Attributes:
         versions: one version of each dataset, ordered by dataset id.
-        left_out: datasets without a usable version: their ids, and why.
+        left_out: why others are none of them, by the id of the dataset, or of the version where the
+            configuration names that.
     """
 
     versions: list[Version]
@@ -60,6 +64,10 @@ class NoFit(Exception):
     """Something is not what was looked for; the message says why."""
 
 
+class LeftOut(Exception):
+    """The configuration leaves a version out; the message is its id."""
+
+
 class Service:
     """The API; public, no key needed."""
 
@@ -67,6 +75,7 @@ class Service:
         """Note where the service is and how it is asked."""
         self.api = api.rstrip("/")
         self.web = web
+        self._datasets: list[Mapping[str, Any]] | None = None
 
     def get(self, path: str) -> Any:
         """The JSON answer to a path.
@@ -77,8 +86,10 @@ class Service:
         return self.web.json(f"{self.api}/{path}")
 
     def datasets(self) -> list[Mapping[str, Any]]:
-        """All datasets that are listed today, as the service describes them."""
-        return listed(self.get("datasets"), f"{self.api}/datasets")
+        """All datasets that are listed today, as the service describes them; asked once."""
+        if self._datasets is None:
+            self._datasets = listed(self.get("datasets"), f"{self.api}/datasets")
+        return self._datasets
 
     def versions(self, dataset_id: str) -> list[Mapping[str, Any]]:
         """All versions of a dataset, as the service describes them."""
@@ -90,7 +101,7 @@ class Service:
         return listed(answer, f"{self.api}/datasets/{dataset_id}/versions")
 
 
-def snapshot(service: Service, day: str) -> Listing:
+def snapshot(service: Service, day: str, leave_out: Collection[str] = ()) -> Listing:
     """The newest version of every dataset as of a day.
 
     Datasets that were withdrawn since are not listed by the service and so not found.
@@ -98,6 +109,7 @@ def snapshot(service: Service, day: str) -> Listing:
     Args:
         service: the API.
         day: ISO 8601.
+        leave_out: ids of datasets and versions whose descriptions are not read.
 
     Raises:
         UserError: if nothing had been published by then, or the service answers nonsense.
@@ -108,21 +120,22 @@ def snapshot(service: Service, day: str) -> Listing:
         if published_by(entry, day)
     }
 
-    def find(dataset_id: str) -> Version | str:
+    def find(dataset_id: str) -> Version | tuple[str, str]:
+        if dataset_id in leave_out:
+            return dataset_id, NAMED
         try:
-            return newest(service.versions(dataset_id), day, dataset_id, entries[dataset_id])
+            versions = service.versions(dataset_id)
+            return newest(versions, day, dataset_id, entries[dataset_id], leave_out)
+        except LeftOut as error:
+            return str(error), NAMED
         except (NoFit, Absent) as error:
-            return error.reason if isinstance(error, Absent) else str(error)
+            return dataset_id, error.reason if isinstance(error, Absent) else str(error)
 
     found = service.web.each(find, sorted(entries), label="dataset versions")
     versions = [version for version in found if isinstance(version, Version)]
-    left_out = {
-        dataset_id: reason
-        for dataset_id, reason in zip(sorted(entries), found, strict=True)
-        if isinstance(reason, str)
-    }
-    for dataset_id, reason in left_out.items():
-        log(f"left out: dataset {dataset_id}: {reason}")
+    left_out = dict(other for other in found if not isinstance(other, Version))
+    for identifier, reason in left_out.items():
+        log(f"left out: {identifier}: {reason}")
     if not versions:
         raise UserError(f"corpus.snapshot: {service.api} lists no dataset published by {day}")
     return Listing(versions, left_out)
@@ -130,34 +143,40 @@ def snapshot(service: Service, day: str) -> Listing:
 
 def newest(
     entries: Iterable[Mapping[str, Any]],
-    day: str,
+    day: str | None,
     dataset_id: str,
     dataset: Mapping[str, Any] | None = None,
+    leave_out: Collection[str] = (),
 ) -> Version:
-    """The newest of a dataset's versions as of a day.
+    """The newest of a dataset's published versions, of all or as of a day.
 
     Args:
         entries: the versions.
-        day: ISO 8601.
+        day: ISO 8601; ``None`` for any.
         dataset_id: whose versions these must be.
         dataset: the service's description of the dataset, which knows its collection.
+        leave_out: ids of versions whose descriptions are not read.
 
     Raises:
+        LeftOut: if it is one of these.
         NoFit: if there is none, or it has no h5ad file.
     """
     candidates = [entry for entry in entries if published_by(entry, day)]
     if not candidates:
-        raise NoFit(f"has no version of {day} or before")
-    version = described(max(candidates, key=lambda entry: str(entry["published_at"])), dataset)
+        raise NoFit(f"has no version of {day} or before" if day else "has no published version")
+    entry = max(candidates, key=lambda entry: str(entry["published_at"]))
+    if entry.get("dataset_version_id") in leave_out:
+        raise LeftOut(entry["dataset_version_id"])
+    version = described(entry, dataset)
     if version.dataset_id != dataset_id:
         raise NoFit(f"its versions are of another dataset, {version.dataset_id}")
     return version
 
 
-def published_by(entry: Mapping[str, Any], day: str) -> bool:
-    """Whether an entry had been published at the end of a day (UTC)."""
+def published_by(entry: Mapping[str, Any], day: str | None) -> bool:
+    """Whether an entry had been published at the end of a day (UTC), or at all."""
     published = entry.get("published_at")
-    return bool(published) and str(published)[:10] <= day
+    return bool(published) and (day is None or str(published)[:10] <= day)
 
 
 def described(entry: Mapping[str, Any], dataset: Mapping[str, Any] | None = None) -> Version:
@@ -190,10 +209,20 @@ def described(entry: Mapping[str, Any], dataset: Mapping[str, Any] | None = None
         organisms=labels(entry, "organism"),
         assays=labels(entry, "assay"),
         cells=cells,
+        primary=primary_cells(entry, cells),
         bytes=UNKNOWN_SIZE if size is None else size,
         url=assets[0]["url"],
         published=one_line(entry.get("published_at") or "")[:10],
     )
+
+
+def primary_cells(entry: Mapping[str, Any], cells: int) -> int | None:
+    """Cells that are marked as primary: their number, or what the marks of all cells say."""
+    stated = natural(entry.get("primary_cell_count"))
+    marks = entry.get("is_primary_data")
+    if stated is None and marks in ([True], [False]):
+        return cells if marks[0] else 0
+    return stated
 
 
 def labels(entry: Mapping[str, Any], key: str) -> tuple[str, ...]:
@@ -204,7 +233,7 @@ def labels(entry: Mapping[str, Any], key: str) -> tuple[str, ...]:
 def entries_of(entry: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
     """The mappings in a list of an entry."""
     values = entry.get(key)
-    return [value for value in values if isinstance(value, Mapping)] if values else []
+    return [v for v in values if isinstance(v, Mapping)] if isinstance(values, list) else []
 
 
 def listed(answer: Any, where: str) -> list[Mapping[str, Any]]:

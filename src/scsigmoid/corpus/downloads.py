@@ -3,21 +3,30 @@
 It is no output of any job, so no failed job, changed setting or new division into parts deletes
 what was downloaded.  Beside every file lies its SHA-256 as of the first download, which every
 later use, and every later download, is checked against.
+
+A file is complete and right, or not there.  An interrupted download leaves a ``.partial`` file and,
+beside it, what tells the file from another one at the same address (``.kept``): its ETag, date and
+size.  The next try goes on from its end if the server's answer says the same.
 """
 
-import fcntl
+import errno
+import os
+import re
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from scsigmoid.corpus.download import download, length_of
-from scsigmoid.corpus.foreign import check_identifier
+from filelock import FileLock, Timeout
+
+from scsigmoid.corpus.foreign import check_identifier, digits, one_line
 from scsigmoid.corpus.rows import ManifestRow
-from scsigmoid.corpus.web import Web
+from scsigmoid.corpus.web import ADVANCE, SLOWEST_ADVANCE, Answer, Transient, Web, check_status
 from scsigmoid.errors import UserError
 from scsigmoid.files import sha256, write_text
 from scsigmoid.progress import log
+
+RANGE = re.compile(r"bytes ([0-9]+)-[0-9]+/([0-9]+)")
 
 
 class Downloads:
@@ -38,6 +47,26 @@ class Downloads:
         """Whether a file of the row's size was downloaded; its bytes are checked when used."""
         path = self.path(row)
         return path.exists() and row.bytes in ("", str(path.stat().st_size))
+
+    def lock(self, name: str) -> FileLock:
+        """A lock in the folder, which the system frees with the process that holds it."""
+        locks = self.folder / ".locks"
+        locks.mkdir(parents=True, exist_ok=True)
+        return FileLock(locks / f"{name}.lock")
+
+    @contextmanager
+    def alone(self, name: str) -> Iterator[None]:
+        """Keep other jobs from the same file meanwhile."""
+        lock = self.lock(name)
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:
+            log(f"{self.folder / name}: waiting for another job that downloads it")
+            lock.acquire()
+        try:
+            yield
+        finally:
+            lock.release()
 
     def obtain(self, row: ManifestRow) -> tuple[Path, str]:
         """The file of a row, downloaded if need be, and its SHA-256.
@@ -62,7 +91,6 @@ class Downloads:
                 self.web,
                 row.location,
                 path,
-                partial=path.with_suffix(".partial"),
                 size=int(row.bytes) if row.bytes else None,
                 digest=row.sha256 or noted,
                 origin="the manifest" if row.sha256 else f"{record} (delete it to accept the new)",
@@ -91,18 +119,138 @@ class Downloads:
                 "GB are free; free some space or set corpus.download.folder"
             )
 
-    @contextmanager
-    def alone(self, name: str) -> Iterator[None]:
-        """Keep other processes from the same file meanwhile."""
-        locks = self.folder / ".locks"
-        locks.mkdir(parents=True, exist_ok=True)
-        with (locks / f"{name}.lock").open("w") as handle:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                log(f"{self.folder / name}: waiting for another job that downloads it")
-                fcntl.flock(handle, fcntl.LOCK_EX)
-            yield
+
+def download(
+    web: Web,
+    url: str,
+    destination: Path,
+    *,
+    size: int | None = None,
+    digest: str = "",
+    origin: str = "the manifest",
+    check: Callable[[Path], None] = lambda path: None,
+) -> str:
+    """Download a file, resuming and retrying, and move it into place once it is right.
+
+    Args:
+        web: how servers are asked.
+        url: where from.
+        destination: where to; one process at a time may download to it.
+        size: bytes of the file, where known.
+        digest: SHA-256 of the file, where known.
+        origin: what says so, for messages.
+        check: refuses, by :class:`UserError`, a complete file that cannot be right.
+
+    Returns:
+        The SHA-256 of the file.
+
+    Raises:
+        UserError: if the host is not allowed, the file is gone, differs from what was expected, or
+            could not be had.
+    """
+    partial = destination.with_suffix(".partial")
+    try:
+        web.retried(
+            url, lambda: continue_download(web, url, partial, size), lambda: length_of(partial)
+        )
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise UserError(
+                f"{partial.parent}: the disk is full; free some space or set "
+                "corpus.download.folder, and run again"
+            ) from error
+        raise
+    try:
+        check(partial)
+        found = sha256(partial)
+        if digest and found != digest:
+            raise UserError(
+                f"{one_line(url)}: its SHA-256 is not the one in {origin}; it was damaged on the "
+                "way (run again) or changed at its source (make the manifest again)"
+            )
+    except UserError:
+        forget(partial)
+        raise
+    with partial.open("rb") as handle:
+        os.fsync(handle.fileno())
+    os.replace(partial, destination)
+    forget(partial)
+    return found
+
+
+def continue_download(web: Web, url: str, partial: Path, size: int | None) -> None:
+    """One attempt: ask for what is missing, append it, and check the length.
+
+    Raises:
+        Transient: if the connection broke or the server was busy.
+        UserError: if the file has another size than expected, or the server states none.
+    """
+    have = length_of(partial)
+    if have == size:
+        return
+    kept = note(partial).read_text(encoding="utf-8") if have and note(partial).exists() else ""
+    ranged = {"Range": f"bytes={have}-"} if kept else {}
+    with web.opened("GET", url, ranged) as answer:
+        resumed = answer.status == 206
+        found = RANGE.fullmatch(answer.headers.get("Content-Range", ""))
+        goes_on = kept and found and (found[1], identity(answer, found[2])) == (str(have), kept)
+        if answer.status == 416 or (resumed and not goes_on):
+            forget(partial)
+            raise Transient("it does not go on with the same file")
+        check_status(url, answer)
+        total = digits(found[2]) if resumed and found else answer.length
+        if size is not None and total not in (None, size):
+            forget(partial)
+            raise UserError(
+                f"{one_line(url)}: {total} bytes, the manifest says {size}; the file changed: name "
+                "its id in corpus.leave_out to go on without it, or make the manifest again"
+            )
+        expected = size if total is None else total
+        if expected is None:
+            raise UserError(
+                f"{one_line(url)}: the server does not say how large the file is, so it cannot be "
+                "known to be complete; give another address"
+            )
+        with partial.open("ab" if resumed else "wb") as handle:
+            if not resumed:
+                note(partial).unlink(missing_ok=True)
+                if kept := identity(answer, str(expected)):
+                    write_text(note(partial), kept)
+            for block in answer.blocks(ADVANCE, SLOWEST_ADVANCE):
+                # a byte too many shows it, and the cap on raw files holds
+                handle.write(block[: expected + 1 - handle.tell()])
+                web.go_on()
+                if handle.tell() > expected:
+                    break
+    have = length_of(partial)
+    if have > expected:
+        forget(partial)
+        raise Transient(f"it sent more than {expected} bytes")
+    if have < expected:
+        raise Transient(f"it sent {have} of {expected} bytes")
+
+
+def identity(answer: Answer, size: str) -> str:
+    """What tells a file from another one at the same address; empty where nothing does."""
+    tag, date = (answer.headers.get(name, "") for name in ("ETag", "Last-Modified"))
+    # a weak ETag does not promise the same bytes
+    return ascii((tag, date, size)) if tag.startswith('"') or date else ""
+
+
+def note(partial: Path) -> Path:
+    """Where it is noted of which file a partial one is."""
+    return partial.with_suffix(".kept")
+
+
+def forget(partial: Path) -> None:
+    """Remove a partial file, and what was noted of it."""
+    partial.unlink(missing_ok=True)
+    note(partial).unlink(missing_ok=True)
+
+
+def length_of(path: Path) -> int:
+    """Bytes of a file; 0 where there is none."""
+    return path.stat().st_size if path.exists() else 0
 
 
 def check_readable(path: Path, location: str) -> None:

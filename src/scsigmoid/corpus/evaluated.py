@@ -1,6 +1,6 @@
 """The evaluation datasets: what their ids stand for, and keeping them out of training."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -40,34 +40,28 @@ class Resolved:
     kind: str
 
 
-def resolve_all(
-    service: Service, versions: Sequence[Version], datasets: Mapping[str, Dataset], day: str
-) -> dict[str, Resolved]:
-    """Find all evaluation datasets, by name.
+def resolve_all(service: Service, datasets: Mapping[str, Dataset]) -> dict[str, Resolved]:
+    """Find all evaluation datasets, by name, whenever they were published.
+
+    For an id of a dataset or collection, its newest version is taken: no day binds what is not
+    trained on.
 
     Args:
-        service: the API.
-        versions: the snapshot; tells the collection where a version's description lacks it.
+        service: the API; its list of today tells the collection where a description lacks it.
         datasets: the evaluation datasets.
-        day: for an id of a dataset or collection, the newest version as of this day is taken.
 
     Raises:
         UserError: if an id is missing or is none of the three, with what was tried.
     """
-    known = {version.dataset_id: version for version in versions}
-    return {
-        name: resolve(service, known, name, dataset.id, day) for name, dataset in datasets.items()
-    }
+    return {name: resolve(service, name, dataset.id) for name, dataset in datasets.items()}
 
 
-def resolve(
-    service: Service, known: Mapping[str, Version], name: str, identifier: str | None, day: str
-) -> Resolved:
+def resolve(service: Service, name: str, identifier: str | None) -> Resolved:
     """Find one evaluation dataset: its id may be of a version, a dataset or a collection."""
     if identifier is None:
         raise UserError(f"datasets.{name}.id: missing; give the dataset's CELLxGENE id")
     check_identifier(identifier, f"datasets.{name}.id")
-    finders: dict[str, Callable[[Service, str, str], Version]] = {
+    finders: dict[str, Callable[[Service, str], Version]] = {
         "dataset version": as_version,
         "dataset": as_dataset,
         "collection": as_collection,
@@ -75,42 +69,48 @@ def resolve(
     tried = []
     for kind, find in finders.items():
         try:
-            version = find(service, identifier, day)
+            version = find(service, identifier)
         except Absent as error:
             tried.append(f"as {kind}: {error.reason}")
         except NoFit as error:
             tried.append(f"as {kind}: {error}")
         else:
-            if not version.collection_id and version.dataset_id in known:
-                version = replace(version, collection_id=known[version.dataset_id].collection_id)
-            return Resolved(version, kind)
+            return Resolved(with_collection(service, version), kind)
     raise UserError(
         f"datasets.{name}.id: {identifier} fits nothing at {service.api} ({'; '.join(tried)}); "
         "correct the id"
     )
 
 
-def as_version(service: Service, identifier: str, day: str) -> Version:
-    """The dataset version of this id, whatever its day."""
+def with_collection(service: Service, version: Version) -> Version:
+    """The version with the collection that the list of today states, where it states none."""
+    for entry in () if version.collection_id else service.datasets():
+        if entry.get("dataset_id") == version.dataset_id and entry.get("collection_id"):
+            return replace(version, collection_id=check_identifier(entry["collection_id"]))
+    return version
+
+
+def as_version(service: Service, identifier: str) -> Version:
+    """The dataset version of this id."""
     entry = service.get(f"dataset_versions/{identifier}")
     if not isinstance(entry, Mapping) or entry.get("dataset_version_id") != identifier:
         raise NoFit("the answer is of another version")
     return described(entry)
 
 
-def as_dataset(service: Service, identifier: str, day: str) -> Version:
+def as_dataset(service: Service, identifier: str) -> Version:
     """The newest version of the dataset of this id."""
-    return newest(service.versions(identifier), day, identifier)
+    return newest(service.versions(identifier), None, identifier)
 
 
-def as_collection(service: Service, identifier: str, day: str) -> Version:
+def as_collection(service: Service, identifier: str) -> Version:
     """The newest version of the one dataset of the collection of this id."""
     entry = service.get(f"collections/{identifier}")
     members = entries_of(entry, "datasets") if isinstance(entry, Mapping) else []
     if len(members) != 1:
         raise NoFit(f"holds {len(members)} datasets, not one")
     dataset_id = check_identifier(members[0].get("dataset_id"))
-    version = newest(service.versions(dataset_id), day, dataset_id, members[0])
+    version = newest(service.versions(dataset_id), None, dataset_id, members[0])
     return version if version.collection_id else replace(version, collection_id=identifier)
 
 

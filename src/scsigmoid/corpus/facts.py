@@ -16,7 +16,8 @@ class Facts:
     Attributes:
         file: name of its file in the manifest.
         simulated: whether its cells are simulated.
-        label: column of ``obs`` with the cell type.
+        label: column of ``obs`` with the cell type, or columns in braces (:mod:`~.labels`).
+        types: spelling of cell types.
         title: of the dataset.
         cells: number of evaluated cells.
         genes: number of genes.
@@ -27,6 +28,7 @@ class Facts:
     file: str
     simulated: bool
     label: str
+    types: list[str]
     title: str
     cells: int
     genes: int

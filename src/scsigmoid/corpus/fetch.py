@@ -5,17 +5,18 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from scsigmoid.config.schema import Corpus
+from scsigmoid.config.schema import Corpus, Dataset
 from scsigmoid.corpus import embedded
+from scsigmoid.corpus.conversion import convert, copy_cells, fingerprint, is_tenx
 from scsigmoid.corpus.downloads import Downloads
 from scsigmoid.corpus.facts import Facts, write_facts
-from scsigmoid.corpus.h5ad import Cells, check_labels, open_cells
+from scsigmoid.corpus.h5ad import Cells, cells_of, open_cells
+from scsigmoid.corpus.labels import evaluated_label
 from scsigmoid.corpus.lock import REMOTE
-from scsigmoid.corpus.quota import Quota, exceeds_cap
+from scsigmoid.corpus.quota import exceeds_cap, space
 from scsigmoid.corpus.rows import FILES, ManifestRow, read_manifest, write_manifest
-from scsigmoid.corpus.subset import copy_cells
 from scsigmoid.corpus.web import Web
-from scsigmoid.errors import UserError
+from scsigmoid.errors import UserError, naming
 from scsigmoid.files import atomic_folder, atomic_path, sha256
 from scsigmoid.progress import log
 
@@ -126,7 +127,7 @@ def raw_files(
     with ExitStack() as stack:
         if in_turns and cap is not None:
             downloads = Downloads(downloads_folder, Web.of(corpus))
-            stack.enter_context(Quota(downloads, everything, cap).space(remote))
+            stack.enter_context(space(downloads, everything, remote[0].part, cap))
         restore_part(part_folder, corpus, downloads_folder)
         yield
         if last and (in_turns or not corpus.download.keep_files):
@@ -173,6 +174,7 @@ def release_part(part_folder: str | Path) -> None:
 def fetch_evaluation(
     manifest: str | Path,
     dataset: str,
+    wanted: Dataset,
     corpus: Corpus,
     seed: int,
     downloads_folder: str | Path,
@@ -184,6 +186,7 @@ def fetch_evaluation(
     Args:
         manifest: the manifest.
         dataset: name of the evaluation dataset.
+        wanted: its labels and cell types.
         corpus: the configuration's corpus.
         seed: the configuration's seed.
         downloads_folder: where downloads are kept.
@@ -191,7 +194,7 @@ def fetch_evaluation(
         output_json: gets the :class:`~.facts.Facts`.
 
     Raises:
-        UserError: if the dataset is unknown, its label column is missing or holds one cell type.
+        UserError: if the dataset is unknown, or has not the labels and cell types wanted.
     """
     row = find_row(read_manifest(manifest), dataset, manifest)
     digest = ""
@@ -201,21 +204,20 @@ def fetch_evaluation(
                 row.file
             ]
             path.symlink_to(source)
-        elif row.source == "local" and row.held_out != "all":
+        elif row.source == "local" and (row.held_out != "all" or row.layer or row.genes):
             check_unchanged(row)
-            copy_cells(
-                open_cells(row.location, row.label, row.held_out, "evaluation"), path, row.title
-            )
+            copy_cells(cells_of(row, row.location), path, row.title)
         else:
             bring(row, corpus, seed, path)
-        cells = open_cells(path, row.label)
-        check_labels(cells)
+        cells = open_cells(path)
+        label = evaluated_label(cells, dataset, wanted)
         known = filled_in(row, path, cells, digest)
         genes = len(cells.genes)
     facts = Facts(
         file=known.file,
         simulated=known.simulated == "true",
-        label=known.label,
+        label=label,
+        types=wanted.types,
         title=known.title,
         cells=int(known.cells),
         genes=genes,
@@ -226,12 +228,15 @@ def fetch_evaluation(
 
 
 def bring(row: ManifestRow, corpus: Corpus, seed: int, path: Path) -> None:
-    """Make a file of the embedded corpus at ``path``, or link to a local one."""
+    """Make a file of the embedded corpus at ``path``, link to a local h5ad, or convert 10x's."""
     if row.source == "embedded":
         embedded.write_recipe(row.location, corpus.embedded, seed, path)
+        return
+    check_unchanged(row)
+    path.unlink(missing_ok=True)
+    if is_tenx(Path(row.location)):
+        convert(Path(row.location), path)
     else:
-        check_unchanged(row)
-        path.unlink(missing_ok=True)
         path.symlink_to(row.location)
 
 
@@ -246,7 +251,7 @@ def find_row(rows: Sequence[ManifestRow], dataset: str, manifest: str | Path) ->
 def counted(row: ManifestRow, path: Path, digest: str) -> ManifestRow:
     """A training file's row, filled in."""
     with naming(path, row.location):
-        return filled_in(row, path, open_cells(path, None, row.held_out, "training"), digest)
+        return filled_in(row, path, cells_of(row, path), digest)
 
 
 def filled_in(row: ManifestRow, path: Path, cells: Cells, digest: str) -> ManifestRow:
@@ -262,16 +267,7 @@ def filled_in(row: ManifestRow, path: Path, cells: Cells, digest: str) -> Manife
 def check_unchanged(row: ManifestRow) -> None:
     """Refuse a local file that is not the one that the manifest describes."""
     path = Path(row.location)
-    if not path.is_file():
+    if not path.exists():
         raise UserError(f"{path}: no such file; it was there when the manifest was made")
-    if str(path.stat().st_size) != row.bytes or sha256(path) != row.sha256:
+    if fingerprint(path) != (row.sha256, int(row.bytes)):
         raise UserError(f"{path}: changed since the manifest was made; make the manifest again")
-
-
-@contextmanager
-def naming(temporary: Path, location: str) -> Iterator[None]:
-    """Let messages name the file as the user knows it instead of a temporary path."""
-    try:
-        yield
-    except UserError as error:
-        raise UserError(str(error).replace(str(temporary), location)) from error.__cause__

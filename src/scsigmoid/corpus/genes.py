@@ -1,19 +1,27 @@
 """Genes of a file: ids without versions, each once, no spike-ins and no viruses."""
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from scsigmoid.corpus.storage import column, length
 from scsigmoid.errors import UserError
+from scsigmoid.progress import log
 
-ENSEMBL = re.compile(r"ENS[A-Z]*\d+")
 VERSIONED = re.compile(r"(ENS[A-Z]*\d+)\.\d+")
+OF_ORGANISM = re.compile(r"(ENS[A-Z]*G)\d+")
+ORGANISMS = {"ENSG": "Homo sapiens", "ENSMUSG": "Mus musculus"}
 # Spike-ins are no transcripts of the cell, and the genes of SARS-CoV-2 (ENSSASG...), which
 # CELLxGENE files may list, are none of its genome.
 FOREIGN = ("ERCC-", "ENSSASG")
+# What Cell Ranger, muon and the multimodal benchmarks call genes and other features, in lower case.
+EXPRESSION = ("gene expression", "gex", "rna")
+OTHERS = re.compile(r".* capture|custom|peaks|adt|hto|atac|prot(ein)?")
 
 
 def check_named(ids: NDArray[np.object_], path: Path) -> None:
@@ -34,15 +42,102 @@ def check_named(ids: NDArray[np.object_], path: Path) -> None:
         )
 
 
-def by_ensembl(genes: Sequence[str]) -> bool:
-    """Whether most genes are named by Ensembl ids, and not by symbols, say."""
-    return 2 * sum(ENSEMBL.fullmatch(gene) is not None for gene in genes) > len(genes)
+def organism_of(gene: str) -> str:
+    """The organism of an Ensembl id: its prefix where it is a third one; ``other`` of other ids."""
+    found = OF_ORGANISM.fullmatch(gene)
+    return ORGANISMS.get(found[1], f"{found[1]}...") if found else "other"
+
+
+def expression(var: Any, path: Path) -> NDArray[np.bool_]:
+    """Which features are genes, where ``var`` says so as Cell Ranger does; what else is logged.
+
+    CELLxGENE's ``feature_type`` has other words, biotypes as ``lncRNA``: all of those are genes.
+    """
+    for name in ("feature_types", "feature_type"):
+        if name in var:
+            types = column(var, name)
+            words = [kind.lower() for kind in types]
+            kept = np.isin(words, EXPRESSION)
+            if not kept.any():
+                kept = np.array([OTHERS.fullmatch(word) is None for word in words], dtype=bool)
+            others = Counter(types[~kept].tolist())
+            if others:
+                named = ", ".join(f"{count} {kind!r}" for kind, count in sorted(others.items()))
+                log(f"{path}: var[{name!r}]: left out what is no gene expression: {named}")
+            return kept
+    return np.ones(length(var), dtype=bool)
+
+
+def comparable(genes: Sequence[str], known: Iterable[str]) -> set[str]:
+    """The known genes that a file could share: by Ensembl id, those of other organisms not."""
+    [(organism, count)] = Counter(map(organism_of, genes)).most_common(1)
+    if organism == "other" or count <= 0.9 * len(genes):
+        return set(known)
+    return {gene for gene in known if organism_of(gene) in (organism, "other")}
+
+
+def check_alike(files: Mapping[Path, Sequence[str]]) -> None:
+    """Refuse files that would be trained on together and do not name genes alike.
+
+    Args:
+        files: the genes of each file; each is compared with the larger ones.
+
+    Raises:
+        UserError: naming a file that shares less than a tenth of its genes.
+    """
+    known: set[str] = set()
+    for path, genes in sorted(files.items(), key=lambda item: -len(item[1])):
+        if comparable(genes, known):
+            check_shared(genes, known, path, "the larger files")
+        else:
+            log(f"{path}: {len(genes):,} genes, as {genes[0]!r}")
+        known.update(genes)
+
+
+def check_shared(genes: Sequence[str], known: Iterable[str], path: Path, other: str) -> None:
+    """Say how many genes a file shares with others; warn of less than half of what is possible.
+
+    What is possible is the smaller number of genes, so that a panel fits a whole transcriptome.
+
+    Args:
+        genes: of the file.
+        known: genes that they should be among.
+        path: the file.
+        other: what has the known genes, for messages.
+
+    Raises:
+        UserError: if they share less than a tenth.
+    """
+    others = comparable(genes, known)
+    unknown = [gene for gene in genes if gene not in others]
+    shared = len(genes) - len(unknown)
+    share = shared / max(1, min(len(genes), len(others)))
+    said = f"{path}: {shared:,} of {len(genes):,} genes are in {other}"
+    if share >= 0.5:
+        log(said)
+        return
+    unlike = max(set(known).difference(genes), default="")
+    said += (
+        f", which has {len(others):,} (it has {unknown[0]!r}, the other {unlike!r}); genes "
+        "named otherwise, or of another organism: name them alike, by Ensembl id, or say which "
+        "column of var does ('genes')"
+    )
+    if share < 0.1:
+        raise UserError(said)
+    log(f"warning: {said}")
 
 
 def unique_genes(
-    ids: Sequence[str] | NDArray[np.object_], names: Sequence[str] | NDArray[np.object_]
+    ids: Sequence[str] | NDArray[np.object_],
+    names: Sequence[str] | NDArray[np.object_],
+    kept: NDArray[np.bool_],
 ) -> tuple[list[str], list[str], NDArray[np.int64]]:
     """Strip version suffixes, merge genes listed twice, leave spike-ins and viruses out.
+
+    Args:
+        ids: of the features.
+        names: their symbols.
+        kept: which features are genes.
 
     Returns:
         The unique ids and their names in the file's order, and for each column of the file the
@@ -54,7 +149,7 @@ def unique_genes(
     for index, (identifier, name) in enumerate(zip(ids, names, strict=True)):
         versioned = VERSIONED.fullmatch(identifier) if "." in identifier else None
         gene = versioned[1] if versioned else identifier
-        if gene.startswith(FOREIGN):
+        if gene.startswith(FOREIGN) or not kept[index]:
             continue
         if gene not in position:
             position[gene] = len(position)

@@ -6,7 +6,7 @@ exists.  Files do not say which it is, so the values decide.
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -14,10 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scsigmoid.corpus.counts import Matrix, find_counts
-from scsigmoid.corpus.genes import check_named, unique_genes
+from scsigmoid.corpus.genes import check_named, expression, unique_genes
 from scsigmoid.corpus.held_out import choose
+from scsigmoid.corpus.rows import ManifestRow
 from scsigmoid.corpus.storage import Strings, check_column, check_layout, column, length, opened
 from scsigmoid.errors import UserError
+from scsigmoid.files import verified
 
 Part = Literal["training", "evaluation", "all"]
 
@@ -47,21 +49,30 @@ class Cells:
             the file lists twice are one, their counts added.
         names: symbols of the genes; the ids where the file holds none.
         rows: rows of the selected cells in the file, int64, ascending.
-        label: column of ``obs`` with the cell type; empty where none was asked for.
     """
 
     path: Path
     genes: list[str]
     names: list[str]
     rows: NDArray[np.int64]
-    label: str
     _matrix: str
     _columns: NDArray[np.int64]
+    _sha256: str = ""
+    _made: Path = Path()
 
     @property
     def n_cells(self) -> int:
         """Number of selected cells."""
         return len(self.rows)
+
+    def known(self, sha256: str, made: Path) -> "Cells":
+        """The same cells, of a file whose SHA-256 :meth:`chunks` shall compare, if it is known.
+
+        Args:
+            sha256: of the file; empty if it is not known.
+            made: what to delete so that the file is brought again, for the message.
+        """
+        return replace(self, _sha256=sha256, _made=made)
 
     def obs(self, columns: Iterable[str]) -> dict[str, Strings]:
         """Columns of ``obs`` for the selected cells, as strings; ``""`` where a value is absent."""
@@ -73,20 +84,16 @@ class Cells:
                 for name in columns
             }
 
-    def labels(self) -> Strings:
-        """Cell types of the selected cells; ``"unknown"`` where a value is absent."""
-        labels = self.obs([self.label])[self.label]
-        return np.where(labels == "", "unknown", labels)
-
     def chunks(self, rows: int = CHUNK_CELLS) -> Iterator[Chunk]:
         """Read the raw counts in bounded memory, at most ``rows`` cells at a time.
 
         A cell may have no count at all: whoever needs one looks.
 
         Raises:
-            UserError: for negative or non-integer counts and damage.
+            UserError: for negative or non-integer counts and damage; after the last chunk, if the
+                file has not the SHA-256 that is known.
         """
-        with opened(self.path) as file:
+        with verified(self.path, self._sha256, self._made), opened(self.path) as file:
             matrix = Matrix(file[self._matrix], self.path, self._matrix.replace("/", "."))
             for start, counts in matrix.counts(self.rows, self._columns, len(self.genes)):
                 stop = start + counts.shape[0]
@@ -100,19 +107,25 @@ class Cells:
 
 
 def open_cells(
-    path: str | Path, label: str | None = None, held_out: str = "", part: Part = "all"
+    path: str | Path,
+    held_out: str = "",
+    part: Part = "all",
+    *,
+    layer: str = "",
+    genes: str = "",
 ) -> Cells:
     """Open an h5ad file and choose its cells; counts are read later, in chunks.
 
     Args:
         path: the file.
-        label: column of ``obs`` with the cell type; required to exist where given.
         held_out: which cells are held out, as the manifest writes it (:mod:`~.held_out`).
         part: ``evaluation`` for the held-out cells, ``training`` for the others, or ``all``.
+        layer: layer that holds the raw counts; empty for ``raw.X`` or ``X``.
+        genes: column of ``var`` that holds the gene ids; empty for its index.
 
     Raises:
         UserError: for a file that is missing, no h5ad, damaged, empty, without raw counts, or
-            without the label column, and for a choice that leaves no cell.
+            without a column or layer that was asked for, and for a choice that leaves no cell.
     """
     path = Path(path)
     if path.is_symlink():  # so that messages name the user's own file
@@ -120,9 +133,7 @@ def open_cells(
     with opened(path) as file:
         check_layout(file, path)
         obs = file["obs"]
-        if label is not None:
-            check_column(obs, label, path, "the cell types")
-        matrix = find_counts(file, path)
+        matrix = find_counts(file, path, layer)
         n_cells, n_genes = Matrix(file[matrix], path, matrix).shape
         var = file["raw/var" if matrix == "raw/X" else "var"]
         if (n_cells, n_genes) != (length(obs), length(var)):
@@ -145,24 +156,24 @@ def open_cells(
                 raise UserError(
                     f"{path}: held_out {held_out!r} leaves no cell for {part}; choose other cells"
                 )
-        ids = column(var, str(var.attrs["_index"]))
-        names = column(var, "feature_name") if "feature_name" in var else ids
+        if genes:
+            check_column(var, genes, path, "the genes")
+        index = str(var.attrs["_index"])
+        ids = column(var, genes or index)
+        names = column(var, "feature_name" if "feature_name" in var else index)
+        kept = expression(var, path)
     check_named(ids, path)
-    genes, gene_names, columns = unique_genes(ids, names)
-    if not genes:
+    known, gene_names, columns = unique_genes(ids, names, kept)
+    if not known:
         raise UserError(f"{path}: holds no genes; leave the file out")
-    return Cells(path, genes, gene_names, rows, label or "", matrix, columns)
+    return Cells(path, known, gene_names, rows, matrix, columns)
 
 
-def check_labels(cells: Cells) -> None:
-    """Refuse evaluated cells among which there is nothing to tell apart.
+def cells_of(row: ManifestRow, path: str | Path, made: Path | None = None) -> Cells:
+    """Open the file of a manifest row and choose the row's cells; see :func:`open_cells`.
 
-    Raises:
-        UserError: if all are of one type.
+    With ``made``, the counts are read together with the row's SHA-256: see :meth:`Cells.known`.
     """
-    kinds = sorted(set(cells.labels().tolist()))
-    if len(kinds) < 2:
-        raise UserError(
-            f"{cells.path}: all {cells.n_cells} evaluated cells have the {cells.label} "
-            f"{kinds[0]!r}; evaluation needs at least two cell types"
-        )
+    part: Part = "evaluation" if row.role == "evaluation" else "training"
+    cells = open_cells(path, row.held_out, part, layer=row.layer, genes=row.genes)
+    return cells.known(row.sha256, made) if made else cells

@@ -57,7 +57,7 @@ def given_rows(
                 f"{path}: its evaluation dataset {name!r} is not {dataset.id}; correct "
                 f"datasets.{name}.id or make the manifest again"
             )
-        evaluation.append(replace(row, title=dataset.title, label=dataset.label))
+        evaluation.append(replace(row, title=dataset.title, label=""))
     unwanted = set(corpus.leave_out)
     training = [
         row

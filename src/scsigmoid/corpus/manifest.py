@@ -12,19 +12,21 @@ from scsigmoid.config.local_files import expand, slug
 from scsigmoid.config.schema import Corpus, Dataset
 from scsigmoid.corpus import census, embedded
 from scsigmoid.corpus.account import Origin, account, worded
+from scsigmoid.corpus.conversion import as_h5ad, fingerprint
 from scsigmoid.corpus.discover import Service, Version, snapshot
 from scsigmoid.corpus.downloads import Downloads
 from scsigmoid.corpus.evaluated import check_separate, resolve_all
-from scsigmoid.corpus.genes import by_ensembl
-from scsigmoid.corpus.h5ad import check_labels, open_cells
+from scsigmoid.corpus.genes import check_alike
+from scsigmoid.corpus.h5ad import cells_of
 from scsigmoid.corpus.held_out import as_text
+from scsigmoid.corpus.labels import evaluated_label
 from scsigmoid.corpus.lock import REMOTE, check_names, check_offered, given_rows
 from scsigmoid.corpus.quota import exceeds_cap
 from scsigmoid.corpus.rows import ManifestRow, write_manifest
 from scsigmoid.corpus.selection import select
 from scsigmoid.corpus.web import Absent, Web
 from scsigmoid.errors import UserError
-from scsigmoid.files import sha256, write_json
+from scsigmoid.files import write_json
 
 
 def build_manifest(
@@ -91,7 +93,7 @@ def embedded_rows(corpus: Corpus, datasets: Mapping[str, Dataset]) -> list[Manif
             simulated="true" if recipe.simulated else "false",
             title=recipe.title,
             organism="Homo sapiens",
-            label=datasets[name].label if name else "cell_type",
+            label="" if name else "cell_type",
             held_out="all" if name else "",
             cells=str(recipe.cells),
         )
@@ -103,10 +105,10 @@ def local_rows(corpus: Corpus, datasets: Mapping[str, Dataset], seed: int) -> li
     """Rows of the user's own files, which are opened, counted and hashed."""
     rows: list[ManifestRow] = []
     taken: set[str] = set()
-    named: dict[bool, tuple[Path, str]] = {}
+    genes: dict[Path, list[str]] = {}
     for local in expand(corpus.local):
         held_out = as_text(local.held_out, seed)
-        digest, size = sha256(local.path), local.path.stat().st_size
+        digest, size = fingerprint(local.path)
         roles = ["training"] * (held_out != "all") + ["evaluation"] * bool(held_out)
         for role in roles:
             evaluated = role == "evaluation"
@@ -114,38 +116,28 @@ def local_rows(corpus: Corpus, datasets: Mapping[str, Dataset], seed: int) -> li
                 raise UserError(
                     f"{local.path}: would make the dataset {local.dataset!r}, which datasets lacks"
                 )
-            cells = open_cells(
-                local.path,
-                local.label if evaluated else None,
-                held_out,
-                "evaluation" if evaluated else "training",
-            )
-            if evaluated:
-                check_labels(cells)
-            named.setdefault(by_ensembl(cells.genes), (local.path, cells.genes[0]))
-            if len(named) == 2:
-                (path, gene), (other, known) = named[False], named[True]
-                raise UserError(
-                    f"{path}: names genes as {gene!r} and {other} as {known!r}, so that none would "
-                    "be the same; name them alike, by Ensembl id"
-                )
             name = local.dataset if evaluated else slug(local.path.stem)
-            name = unique(name if evaluated or not held_out else f"{name}_training", taken)
-            rows.append(
-                ManifestRow(
-                    file=name,
-                    role=role,
-                    dataset=local.dataset if evaluated else "",
-                    source="local",
-                    location=str(local.path),
-                    title=datasets[local.dataset].title if evaluated else local.path.stem,
-                    label=local.label,
-                    held_out=held_out,
-                    cells=str(cells.n_cells),
-                    bytes=str(size),
-                    sha256=digest,
-                )
+            row = ManifestRow(
+                file=unique(name if evaluated or not held_out else f"{name}_training", taken),
+                role=role,
+                dataset=local.dataset if evaluated else "",
+                source="local",
+                location=str(local.path),
+                title=datasets[local.dataset].title if evaluated else local.path.stem,
+                label="" if evaluated else local.labels[0],
+                held_out=held_out,
+                bytes=str(size),
+                sha256=digest,
+                layer=local.layer,
+                genes=local.genes,
             )
+            with as_h5ad(local.path) as path:
+                cells = cells_of(row, path)
+                if evaluated:
+                    evaluated_label(cells, local.dataset, datasets[local.dataset])
+            genes[local.path] = cells.genes
+            rows.append(replace(row, cells=str(cells.n_cells)))
+    check_alike(genes)
     return rows
 
 
@@ -165,10 +157,12 @@ def remote_rows(
     else:
         edition = corpus.snapshot
         words = f"CELLxGENE Discover as of {edition}"
-        listing = snapshot(service, edition)
-    evaluation = resolve_all(service, listing.versions, datasets, corpus.snapshot)
+        listing = snapshot(service, edition, corpus.leave_out)
+    evaluation = resolve_all(service, datasets)
     held_out = {name: resolved.version for name, resolved in evaluation.items()}
-    selection = select(with_sizes(listing.versions, downloads.web), held_out, corpus, seed)
+    named = [name for name in corpus.leave_out if name not in listing.left_out]
+    wanted = replace(corpus, leave_out=named)
+    selection = select(with_sizes(listing.versions, downloads.web), held_out, wanted, seed)
     check_separate(selection.training, held_out, words)
     rows = [
         *(
@@ -177,10 +171,10 @@ def remote_rows(
         ),
         *(
             replace(
-                remote_row(version, "cellxgene", corpus.snapshot, "evaluation", name),
+                remote_row(version, "cellxgene", "", "evaluation", name),
                 dataset=name,
                 title=datasets[name].title,
-                label=datasets[name].label,
+                label="",
                 held_out="all",
             )
             for name, version in held_out.items()

@@ -1,24 +1,21 @@
 """The cap on raw files: how many bytes of them may lie on the disk, and who may bring more.
 
 Where a corpus exceeds ``corpus.download.disk_cap_gb`` its parts take turns.  A job asks for the
-space of its whole part at once, so that no two jobs wait for each other, and holds it by a locked
-file in the folder of downloads.  The system ends the lock with the job, however that ends; jobs of
-other machines see it where the file system's locks reach them.  What earlier jobs left stays until
-its space is needed.
+space of its whole part at once, so that no two jobs wait for each other, and holds it by a lock in
+the folder of downloads.  The system frees the lock with the job, however that ends; jobs of other
+machines see it where the file system's locks reach them.  What earlier jobs left stays until its
+space is needed.
 """
 
-import fcntl
-import json
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import NamedTemporaryFile
-from typing import IO
 
-from scsigmoid.corpus.download import forget, length_of
-from scsigmoid.corpus.downloads import Downloads
+from filelock import FileLock, Timeout
+
+from scsigmoid.corpus.downloads import Downloads, forget, length_of
 from scsigmoid.corpus.lock import REMOTE
 from scsigmoid.corpus.rows import ManifestRow
 from scsigmoid.errors import UserError
@@ -69,135 +66,88 @@ def in_bytes(gigabytes: float) -> int:
     return round(gigabytes * 1e9)
 
 
-class Quota:
-    """The space for raw files in one folder of downloads."""
+@contextmanager
+def space(
+    downloads: Downloads, rows: Iterable[ManifestRow], part: str, cap: float
+) -> Iterator[None]:
+    """Have the space for the raw files of a part meanwhile; wait for it if need be.
 
-    def __init__(self, downloads: Downloads, rows: Iterable[ManifestRow], cap: float) -> None:
-        """Note what may be there.
+    Args:
+        downloads: the folder.
+        rows: the manifest; its evaluation files have their space whether they are there or not.
+        part: number of the part, as in the manifest.
+        cap: in gigabytes (1e9 bytes).
 
-        Args:
-            downloads: the folder.
-            rows: the manifest; its evaluation files have their space whether they are there or not.
-            cap: in gigabytes (1e9 bytes).
-        """
-        remote = [row for row in rows if row.source in REMOTE]
-        self.downloads = downloads
-        self.limit = in_bytes(cap)
-        self.training = {self.name(row) for row in remote if row.role == "training"}
-        self.reserved = self.sizes(row for row in remote if row.role == "evaluation")
-        self.leases = downloads.folder / ".leases"
+    Raises:
+        UserError: if files that no job uses and that are not of this manifest leave too little.
+    """
+    files: dict[str, dict[Path, int]] = {"": {}}
+    for row in rows:
+        if row.source in REMOTE:
+            files.setdefault(row.part, {})[downloads.path(row)] = int(row.bytes)
+    own = lock_of(downloads, files[part])
+    pause = FIRST_PAUSE
+    while not taken(downloads, files, part, in_bytes(cap), own):
+        if pause == FIRST_PAUSE:
+            log(
+                f"{downloads.folder}: waiting for {sum(files[part].values()) / 1e9:,.4g} of the "
+                f"{cap:,.4g} GB that {SETTING} grants raw files"
+            )
+        time.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE)
+    try:
+        yield
+    finally:
+        own.release()
 
-    def name(self, row: ManifestRow) -> str:
-        """The name of a row's file, without suffix."""
-        return self.downloads.path(row).stem
 
-    def sizes(self, rows: Iterable[ManifestRow]) -> dict[str, int]:
-        """Bytes by name."""
-        return {self.name(row): int(row.bytes) for row in rows}
+def taken(
+    downloads: Downloads, files: dict[str, dict[Path, int]], part: str, limit: int, own: FileLock
+) -> bool:
+    """Take the space for a part, which its lock then holds; false while other jobs hold too much.
 
-    @contextmanager
-    def space(self, rows: Sequence[ManifestRow]) -> Iterator[None]:
-        """Have the space for the files of rows meanwhile; wait for it if need be.
-
-        Raises:
-            UserError: if files that no job uses and that are not of this manifest leave too little.
-        """
-        need = self.sizes(rows)
-        self.leases.mkdir(parents=True, exist_ok=True)
-        pause = FIRST_PAUSE
-        while (lease := self.taken(need)) is None:
-            if pause == FIRST_PAUSE:
-                log(
-                    f"{self.downloads.folder}: waiting for {sum(need.values()) / 1e9:,.4g} of the "
-                    f"{self.limit / 1e9:,.4g} GB that {SETTING} grants raw files"
-                )
-            time.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
+    What lies there of parts that no job reads goes where it must, the last part first: parts are
+    read in the same order each time, so the first are needed again first.
+    """
+    known = {path for sizes in files.values() for path in sizes}
+    left = limit - sum(files[""].values()) - sum(files[part].values())
+    others = sorted(set(files) - {"", part}, key=int)
+    idle = []
+    with downloads.lock("turns"):
+        for found in downloads.folder.glob("*"):
+            if found.suffix in (".h5ad", ".partial") and found.with_suffix(".h5ad") not in known:
+                left -= length_of(found)
+        for other in others:
+            try:
+                with lock_of(downloads, files[other]).acquire(blocking=False):
+                    idle.append(other)
+            except Timeout:
+                left -= sum(files[other].values())
+        if left < 0 and idle == others:
+            raise UserError(
+                f"{SETTING}: files of other manifests in {downloads.folder} leave no room for "
+                f"{sum(files[part].values()) / 1e9:,.4g} GB; raise it, delete them, or set "
+                "corpus.download.folder"
+            )
+        if left < 0:
+            return False
         try:
-            yield
-        finally:
-            with self.alone():
-                lease.close()  # deletes the file
+            own.acquire(blocking=False)
+        except Timeout:
+            return False
+        for other in idle:
+            size = sum(
+                length_of(path) + length_of(path.with_suffix(".partial")) for path in files[other]
+            )
+            if size <= left:
+                left -= size
+                continue
+            for path in files[other]:
+                path.unlink(missing_ok=True)
+                forget(path.with_suffix(".partial"))
+    return True
 
-    def taken(self, need: Mapping[str, int]) -> IO[str] | None:
-        """A lease on the space that files need, or ``None`` while other jobs hold too much."""
-        with self.alone():
-            held = self.held()
-            present = self.present()
-            spare = {
-                name: size
-                for name, size in present.items()
-                if name in self.training and name not in held and name not in need
-            }
-            bound = Counter(need)
-            for sizes in (held, self.reserved, present):
-                bound |= Counter({name: size for name, size in sizes.items() if name not in spare})
-            if bound.total() > self.limit:
-                if held:
-                    return None
-                raise UserError(
-                    f"{SETTING}: files of other manifests in {self.downloads.folder} leave no room "
-                    f"for {sum(need.values()) / 1e9:,.4g} GB; raise it, delete them, or set "
-                    "corpus.download.folder"
-                )
-            self.make_room(spare, self.limit - bound.total())
-            return self.lease(need)
 
-    def make_room(self, spare: Mapping[str, int], room: int) -> None:
-        """Delete files that no job uses until the others fit; the newest first.
-
-        Jobs read the parts in the same order each time, so the oldest are needed first.
-        """
-        total = sum(spare.values())
-        for name in sorted(spare, key=self.age, reverse=True):
-            if total <= room:
-                return
-            total -= spare[name]
-            for path in self.files(name):
-                forget(path)
-
-    def files(self, name: str) -> tuple[Path, Path]:
-        """Where a file may lie: whole, and unfinished."""
-        whole = self.downloads.folder / f"{name}.h5ad"
-        return whole, whole.with_suffix(".partial")
-
-    def age(self, name: str) -> tuple[float, str]:
-        """What files are sorted by: when they were last written."""
-        times = [path.stat().st_mtime for path in self.files(name) if path.exists()]
-        return max(times, default=0.0), name
-
-    def present(self) -> dict[str, int]:
-        """Bytes on the disk, by name."""
-        found: Counter[str] = Counter()
-        for suffix in (".h5ad", ".partial"):
-            for path in self.downloads.folder.glob(f"*{suffix}"):
-                found[path.stem] += length_of(path)
-        return dict(found)
-
-    def held(self) -> dict[str, int]:
-        """Bytes that jobs have leased, by name; leases of jobs that have ended are deleted."""
-        found: dict[str, int] = {}
-        for path in self.leases.glob("*.json"):
-            with path.open("r+", encoding="utf-8") as handle:
-                try:
-                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    found.update(json.load(handle))
-                else:
-                    path.unlink()
-        return found
-
-    def lease(self, need: Mapping[str, int]) -> IO[str]:
-        """A locked file that says what its job may have on the disk."""
-        handle = NamedTemporaryFile("w+", dir=self.leases, suffix=".json", encoding="utf-8")  # noqa: SIM115
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        json.dump(dict(need), handle)
-        handle.flush()
-        return handle
-
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Keep other jobs from the account meanwhile."""
-        with (self.leases / "account.lock").open("w") as handle:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            yield
+def lock_of(downloads: Downloads, files: Iterable[Path]) -> FileLock:
+    """The lock of a part, named after one of its files: parts of other manifests have others."""
+    return downloads.lock(f"part-of-{min(files).stem}")

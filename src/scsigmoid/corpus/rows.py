@@ -22,14 +22,16 @@ class ManifestRow:
         dataset: evaluation dataset; empty for training files.
         part: number of the job that reads a training file; empty for evaluation files.
         source: ``embedded``, ``local``, ``cellxgene`` or ``census``.
-        snapshot: day whose state was listed, or name of the Census release.
+        snapshot: day whose state was listed, or name of the Census release; empty for evaluation
+            files, which no day binds.
         location: recipe of the embedded corpus, absolute path or URL.
         simulated: ``true`` or ``false``.
         title: title of the dataset.
         doi: of the publication.
         organism: organisms, joined by ``" || "``.
         assay: assays, joined by ``" || "``.
-        label: column of ``obs`` with the cell type.
+        label: column of ``obs`` with the cell type of training cells; the facts of an evaluation
+            dataset have its own.
         held_out: which cells are held out (:mod:`scsigmoid.corpus.held_out`); a training row means
             the other cells.
         cells: number of cells in this role.
@@ -39,6 +41,8 @@ class ManifestRow:
         dataset_id: CELLxGENE id.
         dataset_version_id: CELLxGENE id.
         collection_id: CELLxGENE id.
+        layer: layer of a local file that holds the raw counts; empty for ``raw.X`` or ``X``.
+        genes: column of ``var`` of a local file that holds the gene ids; empty for its index.
     """
 
     file: str
@@ -62,6 +66,8 @@ class ManifestRow:
     dataset_id: str = ""
     dataset_version_id: str = ""
     collection_id: str = ""
+    layer: str = ""
+    genes: str = ""
 
 
 FILES = "files.csv"  # the rows of one part, beside its files

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from scsigmoid.config.schema import Corpus
 from scsigmoid.config.words import nearest
-from scsigmoid.corpus.discover import Version
+from scsigmoid.corpus.discover import NAMED, Version
 from scsigmoid.corpus.evaluated import Identified, held_out_reason
 from scsigmoid.errors import UserError
 from scsigmoid.seeds import derive
@@ -19,11 +19,13 @@ class Selection:
         training: versions to train on, in the order of the listing.
         held_out: why others are held out, by dataset id (:func:`~.evaluated.held_out_reason`).
         left_out: number of others, by reason.
+        offered: all versions that are not held out.
     """
 
     training: list[Version]
     held_out: dict[str, str]
     left_out: dict[str, int]
+    offered: list[Version]
 
 
 def select(
@@ -50,6 +52,7 @@ def select(
             "version on offer; correct the id"
         )
     training: list[Version] = []
+    free: list[Version] = []
     held_out: dict[str, str] = {}
     left_out: dict[str, int] = {}
     for version in versions:
@@ -57,14 +60,16 @@ def select(
         reason = "" if held else reason_against(version, corpus)
         if held:
             held_out[version.dataset_id] = held
-        elif reason:
+            continue
+        free.append(version)
+        if reason:
             left_out[reason] = left_out.get(reason, 0) + 1
         else:
             training.append(version)
     kept = chosen(training, corpus.maximum_cells, corpus.maximum_gb, seed)
     if len(kept) < len(training):
         left_out["not in the seeded choice"] = len(training) - len(kept)
-    return Selection(kept, held_out, left_out)
+    return Selection(kept, held_out, left_out, free)
 
 
 def check_offered(key: str, wanted: Iterable[str], offered: Collection[str]) -> None:
@@ -79,7 +84,7 @@ def check_offered(key: str, wanted: Iterable[str], offered: Collection[str]) -> 
 def reason_against(version: Version, corpus: Corpus) -> str:
     """Why the configuration does not want a version; empty where it does."""
     if {version.dataset_id, version.dataset_version_id} & set(corpus.leave_out):
-        return "named in corpus.leave_out"
+        return NAMED
     if not version.organisms or not set(version.organisms) <= set(corpus.organisms):
         return "other organisms"
     if corpus.assays is not None and not (

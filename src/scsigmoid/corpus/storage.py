@@ -1,7 +1,10 @@
 """How an h5ad file lies in HDF5: opening it, and reading columns of its data frames."""
 
 import difflib
-from collections.abc import Iterator
+import json
+import shlex
+import traceback
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,13 +16,18 @@ from scsigmoid.errors import UserError
 
 Strings = NDArray[np.object_]
 
+NOT_UTF8 = "is not UTF-8"
+# Deflate shrinks at most 1,032-fold; small files may declare a little more.
+LARGEST_RATIO, ALWAYS_ALLOWED = 1100, 1 << 26
+
 
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
     """Open an HDF5 file for reading; whatever is wrong with it becomes one line.
 
     Raises:
-        UserError: also for an ``OSError`` or a ``KeyError`` in the block, which reads it.
+        UserError: also for an ``OSError`` or a ``KeyError`` in the block, which reads it, and for
+            whatever h5py raises there.
     """
     import h5py
 
@@ -27,16 +35,87 @@ def opened(path: Path) -> Iterator[Any]:
         raise UserError(f"{path}: no such file; correct the path or make the file again")
     if path.is_dir():
         raise UserError(f"{path}: a folder, not an h5ad file; give the file")
+    if not path.is_file():
+        raise UserError(f"{path}: a pipe or a device, not an h5ad file; give the file")
     try:
         with h5py.File(path, "r") as file:
+            check_contents(file, path)
             yield file
     except PermissionError:
         raise UserError(f"{path}: may not be read; change its permissions") from None
-    except (OSError, KeyError) as error:
+    except Exception as error:
+        if not isinstance(error, (OSError, KeyError)) and not raised_by_h5py(error):
+            raise
         if not h5py.is_hdf5(path):
-            raise UserError(f"{path}: not an h5ad file; give a file that anndata wrote") from None
+            raise UserError(f"{path}: not an h5ad file; {conversion(path)}") from None
+        if NOT_UTF8 in str(error):
+            raise UserError(f"{path}: {error}; write the file again, with text in UTF-8") from None
         reason = "truncated" if "truncated" in str(error) else "damaged"
         raise UserError(f"{path}: {reason}; copy or download it again") from error
+
+
+def raised_by_h5py(error: Exception) -> bool:
+    """Whether h5py raised an error: of a damaged file, it may be of any kind."""
+    frames = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return "h5py" in frames[-1]
+
+
+def conversion(path: Path) -> str:
+    """What to do about a file that is no h5ad: the line that converts it, where there is one."""
+    suffix = Path(path.name.lower().removesuffix(".gz")).suffix
+    rows = "cells in rows; of a file with genes in rows, read_csv(...).T"
+    known = {".loom": ("read_loom", "needs loompy"), ".csv": ("read_csv", rows)}
+    if suffix not in known:
+        return "give a file that anndata wrote, or a 10x .h5 or .mtx folder"
+    read, remark = known[suffix]
+    output = path.with_name(f"{path.name.partition('.')[0]}.h5ad")
+    source, target = (json.dumps(str(name), ensure_ascii=False) for name in (path, output))
+    code = f"from anndata.io import {read}; {read}({source}).write_h5ad({target})"
+    return f"convert it ({remark}): python -c {shlex.quote(code)}"
+
+
+def check_contents(file: Any, path: Path) -> None:
+    """Refuse an HDF5 file whose values lie in other files, or cannot lie in this one.
+
+    HDF5 would follow external links, external storage and virtual datasets to any file that the
+    user may read.
+
+    Raises:
+        UserError: naming the first such object inside the file.
+    """
+    from h5py import h5d, h5l, h5o
+
+    most = LARGEST_RATIO * path.stat().st_size + ALWAYS_ALLOWED
+
+    def fault(name: bytes, link: Any) -> str | None:
+        """What is wrong with an object, in words."""
+        if link.type == h5l.TYPE_SOFT:
+            try:
+                return None if h5o.exists_by_name(file.id, name) else "is a link to nowhere"
+            except RuntimeError:
+                return "is a link to itself"
+        if link.type != h5l.TYPE_HARD:
+            return "is a link to another file"
+        stored = h5o.open(file.id, name)
+        if not isinstance(stored, h5d.DatasetID):
+            return None
+        how = stored.get_create_plist()
+        if how.get_layout() == h5d.VIRTUAL or how.get_external_count():
+            return "holds the values of another file"
+        if stored.get_space().get_simple_extent_npoints() * stored.get_type().get_size() > most:
+            return f"claims a size that {path.stat().st_size:,} bytes cannot hold"
+        return None
+
+    def look(name: bytes, link: Any) -> str | None:
+        try:
+            found = fault(name, link)
+        except Exception:  # which must not pass through HDF5
+            found = "is damaged"
+        return found and f"{name.decode(errors='backslashreplace')} {found}"
+
+    found = file.id.links.visit(look, info=True)
+    if found:
+        raise UserError(f"{path}: {found}; copy it again, or write it with all values in it")
 
 
 def check_layout(file: Any, path: Path) -> None:
@@ -44,8 +123,7 @@ def check_layout(file: Any, path: Path) -> None:
     missing = [name for name in ("obs", "var") if name not in file]
     if missing:
         raise UserError(
-            f"{path}: not an h5ad file ({', '.join(missing)} missing); "
-            "give a file that anndata wrote"
+            f"{path}: not an h5ad file ({', '.join(missing)} missing); {conversion(path)}"
         )
     for name in ("obs", "var"):
         if "_index" not in file[name].attrs or "__categories" in file[name]:
@@ -56,16 +134,20 @@ def check_layout(file: Any, path: Path) -> None:
 
 
 def check_column(frame: Any, name: str, path: Path, purpose: str) -> None:
-    """Refuse a column name that ``obs`` does not have, naming the nearest ones."""
-    if name in frame:
-        return
-    present = [str(item) for item in frame.attrs["column-order"]]
+    """Refuse a column name that ``obs`` or ``var`` does not have, naming the nearest ones."""
+    if name not in frame:
+        present = [str(item) for item in frame.attrs["column-order"]]
+        raise UserError(
+            f"{path}: {frame.name.strip('/').replace('/', '.')} has no column {name!r} for "
+            f"{purpose}; its columns: {listed(name, present)}"
+        )
+
+
+def listed(name: str, present: Sequence[str]) -> str:
+    """The names that are there, for a message: the nearest ones first, eight at most."""
     close = difflib.get_close_matches(name, present, n=3, cutoff=0.4)
-    listed = ", ".join(repr(item) for item in close or present[:8]) or "none"
-    raise UserError(
-        f"{path}: obs has no column {name!r} for {purpose}; "
-        f"{'nearest columns' if close else 'columns'}: {listed}"
-    )
+    others = [item for item in present if item not in close]
+    return ", ".join(repr(item) for item in [*close, *others][:8]) or "none"
 
 
 def column(frame: Any, name: str) -> Strings:
@@ -80,6 +162,8 @@ def column(frame: Any, name: str) -> Strings:
     try:
         values = read_elem(frame[name])
         complete = len(values) == length(frame)
+    except UnicodeDecodeError:
+        raise OSError(f"column {name!r} {NOT_UTF8}") from None
     except Exception as error:  # of many kinds, for what is stored otherwise
         raise OSError(f"column {name!r}: {error}") from error
     if not complete:
@@ -101,6 +185,8 @@ def data_frame(stored: Any) -> Any:
 
     try:
         return read_elem(stored)
+    except UnicodeDecodeError:
+        raise OSError(f"{stored.name} {NOT_UTF8}") from None
     except Exception as error:  # of many kinds, for what is stored otherwise
         raise OSError(f"{stored.name}: {error}") from error
 

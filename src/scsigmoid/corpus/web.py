@@ -2,31 +2,30 @@
 
 import json
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import Any, TypeVar
-from urllib.parse import urljoin, urlparse
+from urllib.parse import urljoin
 
 from scsigmoid import __version__
 from scsigmoid.config.schema import Corpus, Download
-from scsigmoid.corpus.foreign import one_line
+from scsigmoid.corpus.foreign import digits, one_line
 from scsigmoid.errors import UserError
 from scsigmoid.progress import log, track
 
 A = TypeVar("A")
 T = TypeVar("T")
 
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
 REDIRECTS = 5
 BLOCK = 1 << 16  # what a broken connection loses at most
 ADVANCE = 1 << 20  # new bytes after which a try counts as the first again
-LARGEST_ANSWER = 1 << 28  # bytes of a JSON document
+SLOWEST_ADVANCE = 60.0  # seconds for so many bytes of a file
+LARGEST_ANSWER = 1 << 26  # bytes of a JSON document
+MOST_VALUES = 4_000_000  # in a JSON document; Python takes some 100 bytes for each
 SLOWEST_ANSWER = 600.0  # seconds for a JSON document
-LONGEST_ADDRESS = 2000
 GONE = {403: "may not be read", 404: "not found", 410: "withdrawn"}
 BUSY = (408, 425, 429)
 HEADERS = {"Accept-Encoding": "identity", "User-Agent": f"scsigmoid/{__version__}"}
@@ -62,6 +61,27 @@ class Absent(UserError):
 
 
 @dataclass(frozen=True)
+class Answer:
+    """What a server answers.
+
+    Attributes:
+        status: of HTTP.
+        headers: by name, without regard to case.
+        blocks: ``blocks(size, seconds)`` reads the body, as it is sent, while every ``size`` bytes
+            of it come within so many seconds.
+    """
+
+    status: int
+    headers: Any
+    blocks: Callable[[int, float], Iterator[bytes]]
+
+    @property
+    def length(self) -> int | None:
+        """Bytes of the body, where the server says so."""
+        return digits(self.headers.get("Content-Length", ""))
+
+
+@dataclass(frozen=True)
 class Web:
     """How servers are asked.
 
@@ -89,30 +109,24 @@ class Web:
         """
 
         def ask() -> Any:
-            with self.opened("GET", url) as response:
-                check_status(url, response)
-                return self.parsed(url, response)
+            text, values = bytearray(), 0
+            with self.opened("GET", url) as answer:
+                check_status(url, answer)
+                for block in answer.blocks(LARGEST_ANSWER, SLOWEST_ANSWER):
+                    self.go_on()
+                    text += block
+                    values += sum(map(block.count, (b",", b":", b"[", b"{")))  # one before each
+                    if len(text) > LARGEST_ANSWER or values > MOST_VALUES:
+                        raise UserError(
+                            f"{one_line(url)}: its answer is larger than {LARGEST_ANSWER >> 20} "
+                            f"MiB or {MOST_VALUES:,} values; check corpus.api"
+                        )
+            try:
+                return json.loads(text)
+            except (ValueError, RecursionError):
+                raise Transient("its answer is not JSON") from None
 
         return self.retried(url, ask)
-
-    def parsed(self, url: str, response: Any) -> Any:
-        """The JSON of an answer that may be of any size and take any time."""
-        blocks, size, begun = [], 0, time.monotonic()
-        for block in response.iter_content(BLOCK):
-            blocks.append(block)
-            size += len(block)
-            if size > LARGEST_ANSWER:
-                raise UserError(
-                    f"{one_line(url)}: its answer is larger than {LARGEST_ANSWER >> 20} MiB; "
-                    "check corpus.api"
-                )
-            if time.monotonic() - begun > SLOWEST_ANSWER:
-                raise Transient(f"its answer took more than {SLOWEST_ANSWER:g} s")
-            self.go_on()
-        try:
-            return json.loads(b"".join(blocks))
-        except (ValueError, RecursionError):
-            raise Transient("its answer is not JSON") from None
 
     def size(self, url: str) -> int | None:
         """Bytes of the file at an address, or ``None`` where the server does not tell.
@@ -123,58 +137,54 @@ class Web:
         """
 
         def ask() -> int | None:
-            with self.opened("HEAD", url) as response:
-                if response.status_code in (405, 501):
+            with self.opened("HEAD", url) as answer:
+                if answer.status in (405, 501):
                     return None
-                check_status(url, response)
-                length = response.headers.get("Content-Length", "")
-                return int(length) if length.isdigit() else None
+                check_status(url, answer)
+                return answer.length
 
         return self.retried(url, ask)
 
     @contextmanager
-    def opened(self, method: str, url: str, headers: dict[str, str] | None = None) -> Iterator[Any]:
+    def opened(
+        self, method: str, url: str, headers: dict[str, str] | None = None
+    ) -> Iterator[Answer]:
         """Open an address, following redirects to allowed hosts only."""
         import requests
+        import urllib3
 
-        asked = url
-        try:
-            for _ in range(REDIRECTS):
-                self.check_address(url)
-                with requests.request(
-                    method,
-                    url,
-                    headers={**HEADERS, **(headers or {})},
-                    stream=True,
-                    timeout=self.settings.timeout,
-                    allow_redirects=False,
-                ) as response:
+        from scsigmoid.corpus.connection import Connection
+
+        asked, headers = url, {**HEADERS, **(headers or {})}
+        for _ in range(REDIRECTS):
+            url = self.check_address(url)
+            connection = Connection(self.hosts)
+            seconds = 2 * self.settings.timeout
+            connection.within(seconds, f"it sent no headers within {seconds:g} s")
+            try:
+                with connection.ask(method, url, headers, self.settings.timeout) as response:
                     if not response.is_redirect:
-                        yield response
+                        blocks = partial(connection.blocks, response, BLOCK)
+                        yield Answer(response.status_code, response.headers, blocks)
                         return
-                    url = urljoin(url, response.headers["Location"])
-        except requests.RequestException as error:
-            raise Transient(type(error).__name__) from error
+                    try:
+                        url = urljoin(url, response.headers["Location"])
+                    except ValueError:
+                        url = response.headers["Location"]  # which the check names
+            except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
+                broken = f"the connection broke ({type(error).__name__})"
+                raise Transient(connection.late or broken) from error
+            finally:
+                connection.close()
         raise UserError(
             f"{one_line(asked)}: redirected more than {REDIRECTS} times; correct the address"
         )
 
-    def check_address(self, url: str) -> None:
-        """Refuse hosts outside the configuration's; plain http is for loopback alone."""
-        try:
-            parsed = urlparse(url)
-            host = parsed.hostname or ""
-        except ValueError:
-            host = ""
-        if len(url) > LONGEST_ADDRESS or not url.isprintable() or not host:
-            raise UserError(f"{one_line(url)!r}: not a web address; correct it")
-        if host not in self.hosts:
-            raise UserError(
-                f"{one_line(url)}: host {one_line(host)!r} is not allowed; add it to corpus.hosts "
-                "if you trust it"
-            )
-        if parsed.scheme != "https" and not (parsed.scheme == "http" and host in LOOPBACK):
-            raise UserError(f"{one_line(url)}: expected an https address")
+    def check_address(self, url: str) -> str:
+        """An address as it will be asked (:func:`~.connection.checked_address`)."""
+        from scsigmoid.corpus.connection import checked_address
+
+        return checked_address(url, self.hosts)
 
     def retried(
         self, url: str, action: Callable[[], T], progress: Callable[[], int] = lambda: 0
@@ -232,13 +242,13 @@ class Web:
                 raise
 
 
-def check_status(url: str, response: Any) -> None:
+def check_status(url: str, answer: Answer) -> None:
     """Sort an answer into good, worth another attempt, and hopeless."""
-    status = response.status_code
+    status = answer.status
     if status in (200, 206):
         return
     if status in BUSY or status >= 500:
-        raise Transient(f"HTTP {status}", asked_pause(str(response.headers.get("Retry-After", ""))))
+        raise Transient(f"HTTP {status}", asked_pause(answer.headers.get("Retry-After", "")))
     if status in GONE:
         raise Absent(url, status)
     raise UserError(f"{one_line(url)}: HTTP {status}; correct the address")
@@ -246,9 +256,10 @@ def check_status(url: str, response: Any) -> None:
 
 def asked_pause(text: str) -> float | None:
     """Seconds of a ``Retry-After`` header, which holds seconds or a date."""
-    if text.isdigit():
-        return float(text[:9])
+    from urllib3.exceptions import InvalidHeader
+    from urllib3.util import Retry
+
     try:
-        return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
-    except (ValueError, TypeError):
+        return Retry().parse_retry_after(text)
+    except (InvalidHeader, ValueError, TypeError, OverflowError):
         return None

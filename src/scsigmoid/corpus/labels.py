@@ -1,0 +1,137 @@
+"""Cell types of a file's cells: which columns of ``obs`` name them, and in which spelling.
+
+A *label* is a column, or a text with columns in braces, as ``{age_group} {cell_type}``.
+"""
+
+import difflib
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from scsigmoid.config.schema import Dataset
+from scsigmoid.corpus.h5ad import Cells
+from scsigmoid.corpus.storage import Strings, check_column, opened
+from scsigmoid.errors import UserError
+from scsigmoid.progress import log
+
+JOINED = re.compile(r"\{([^{}]+)\}")
+ANY = "*"  # every column of text
+# What stands for no label; the CELLxGENE schema has "unknown".
+ABSENT = ("", "nan", "unknown")
+MOST = 200  # a column with more values than these holds no cell types
+NEAREST = 3
+
+
+def columns_of(label: str) -> list[str]:
+    """The columns that a label is made of."""
+    return JOINED.findall(label) or [label]
+
+
+def normal(text: str) -> str:
+    """What two spellings of a cell type share: words without case or order, and without "cell"."""
+    words = re.findall(r"[^\W_]+", text.casefold())
+    return " ".join(sorted(word for word in words if word not in ("cell", "cells"))) or text
+
+
+def cell_types(cells: Cells, label: str, types: Sequence[str] = ()) -> Strings:
+    """Cell type of each selected cell; ``""`` where the file names none.
+
+    Args:
+        cells: the cells; a column that they lack names no type.
+        label: see above.
+        types: a cell type that is one of these but for its spelling gets this spelling.
+    """
+    import pandas as pd
+
+    names = columns_of(label)
+    codes, found = pd.factorize(pd.MultiIndex.from_arrays(list(cells.obs(names).values())))
+    spelled = {normal(kind): kind for kind in types}
+
+    def word(values: tuple[str, ...]) -> str:
+        if any(value.strip().casefold() in ABSENT for value in values):
+            return ""
+        parts = iter(values)
+        text = JOINED.sub(lambda _: next(parts), label) if JOINED.search(label) else values[0]
+        return text if text in types else spelled.get(normal(text), text)
+
+    return np.array([word(values) for values in found] or [""], dtype=object)[codes]
+
+
+def evaluated_label(cells: Cells, name: str, dataset: Dataset) -> str:
+    """Choose the label of an evaluation dataset, and say what it gives.
+
+    Of several labels the first that the file has counts; where cell types are wanted, the one with
+    most of them.
+
+    Args:
+        cells: the evaluated cells.
+        name: of the dataset in the configuration.
+        dataset: its labels, and the cell types that are wanted.
+
+    Raises:
+        UserError: if the file has none of the labels, if cell types that are wanted are missing
+            (with the columns whose values come nearest), or if there are fewer than two types.
+    """
+    given = dataset.labels
+    with opened(cells.path) as file:
+        obs = file["obs"]
+        text = [column for column in map(str, obs.attrs["column-order"]) if is_text(obs[column])]
+        labels = [label for label in given if all(part in obs for part in columns_of(label))]
+        labels += text if ANY in given else []
+        if not labels and not dataset.types:
+            check_column(obs, columns_of(given[0])[0], cells.path, "the cell types")
+    found = {label: set(cell_types(cells, label, dataset.types)) for label in labels}
+    chosen = max(labels, key=lambda label: len(found[label] & {*dataset.types}), default="")
+    missing = [kind for kind in dataset.types if not labels or kind not in found[chosen]]
+    if missing:
+        lacking = f"{chosen!r} lacks" if chosen else f"has no column {given[0]!r} and lacks"
+        raise UserError(
+            f"{cells.path}: {lacking} the cell types {', '.join(map(repr, missing))} of "
+            f"datasets.{name}.types; nearest columns: "
+            f"{nearest_columns(cells, text, dataset.types)}; set datasets.{name}.label to what "
+            "holds them, or types to what is to be compared"
+        )
+    kinds = cell_types(cells, chosen, dataset.types)
+    if len({*kinds} - {""}) < 2:
+        only = ", ".join(repr(kind) for kind in {*kinds} - {""}) or "none"
+        raise UserError(
+            f"{cells.path}: all {cells.n_cells} evaluated cells have the {chosen} {only}; "
+            "evaluation needs at least two cell types"
+        )
+    without = int((kinds == "").sum())
+    log(
+        f"{name}: {len({*kinds} - {''})} cell types from {chosen!r}; {without} of {len(kinds)} "
+        "cells have none" + (" and are left out of scores" if without else "")
+    )
+    for kind in sorted({*cell_types(cells, chosen)} - {*kinds, ""}):
+        log(f"{name}: {kind!r} is spelled as datasets.{name}.types spells it")
+    return chosen
+
+
+def is_text(stored: Any) -> bool:
+    """Whether a stored column may hold words: it is no array of numbers."""
+    return not (hasattr(stored, "dtype") and stored.dtype.kind in "biuf")
+
+
+def nearest_columns(cells: Cells, columns: Sequence[str], types: Sequence[str]) -> str:
+    """The columns whose values come nearest to ``types``, and how near, in words."""
+    near: dict[str, tuple[float, str]] = {}
+    for column in columns:
+        kinds = {*cell_types(cells, column, types)} - {""}
+        if not 0 < len(kinds) <= MOST:
+            continue
+        closest = {
+            kind: max(
+                (difflib.SequenceMatcher(None, normal(kind), normal(other)).ratio(), other)
+                for other in sorted(kinds)
+            )
+            for kind in types
+        }
+        other = [f"{kind!r} may be {closest[kind][1]!r}" for kind in types if kind not in kinds]
+        words = "; ".join([f"{len(types) - len(other)} of {len(types)} types", *other[:1]])
+        score = sum(share for share, _ in closest.values())
+        near[column] = (score, f"{column!r} ({words})")
+    best = sorted(near.values(), key=lambda entry: -entry[0])[:NEAREST]
+    return ", ".join(words for _, words in best) or "none"

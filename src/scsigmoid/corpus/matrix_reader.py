@@ -1,0 +1,303 @@
+"""Reads a stored matrix in blocks of rows, in bounded memory, whatever the storage and chunking.
+
+CSR and dense matrices are read in their own order.  Of a CSC matrix, or a dense one whose chunks
+span too many rows, the entries are read twice: the first pass counts those of each row, which gives
+blocks of rows with a bounded number of them; the second deals the entries to one temporary file a
+block.  The files lie in the system's temporary folder (``TMPDIR``) and take 12 bytes an entry of
+float32.
+"""
+
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from isal import igzip_lib, isal_zlib
+from numpy.typing import NDArray
+
+from scsigmoid.errors import UserError
+from scsigmoid.progress import log
+
+BLOCK_VALUES = 1 << 22  # stored values of a block: 32 MB of a sparse matrix
+FILE_VALUES = 1 << 23  # entries of a block of rows of a temporary file
+DENSE_BYTES = 1 << 28  # a dense matrix whose chunks span more is read by columns
+DEFLATE, SHUFFLE = 1, 2  # HDF5's numbers of the filters
+
+Int64s = NDArray[np.int64]
+
+
+class Block(NamedTuple):
+    """Consecutive rows.
+
+    Attributes:
+        start: the first row.
+        values: rows x genes, a SciPy CSR matrix in the stored type.
+    """
+
+    start: int
+    values: Any
+
+
+class Entries(NamedTuple):
+    """Some entries of a matrix.
+
+    Attributes:
+        rows: integers.
+        columns: int32.
+        values: as stored; of the same type in all pieces.
+    """
+
+    rows: NDArray[np.integer[Any]]
+    columns: NDArray[np.int32]
+    values: NDArray[Any]
+
+
+def blocks_of(stored: Any, kind: str, shape: tuple[int, int], wanted: Int64s) -> Iterator[Block]:
+    """Blocks of rows, ascending; those that hold no wanted row may be left out.
+
+    Args:
+        stored: the HDF5 group (sparse) or dataset (dense).
+        kind: ``csr``, ``csc`` or ``dense``.
+        shape: cells and genes.
+        wanted: rows, ascending.
+
+    Raises:
+        OSError: for a matrix that contradicts itself.
+        UserError: if the temporary folder has no room.
+    """
+    if kind == "csr":
+        return compressed_rows(stored, shape, wanted)
+    if kind == "csc":
+        return turned(lambda: compressed_columns(stored, shape), shape)
+    rows = stored.chunks[0] if stored.chunks else 1
+    if rows * shape[1] * stored.dtype.itemsize > DENSE_BYTES:
+        return turned(lambda: dense_chunks(stored), shape)
+    return dense_rows(stored, shape, wanted)
+
+
+def compressed_rows(stored: Any, shape: tuple[int, int], wanted: Int64s) -> Iterator[Block]:
+    """A CSR matrix, in blocks of at most ``BLOCK_VALUES`` values, one row at least."""
+    from scipy.sparse import csr_matrix
+
+    ends = ends_of(stored, *shape)
+    data, indices = Vector(stored["data"]), Vector(stored["indices"])
+    for start, stop in holding(bounds(ends, BLOCK_VALUES), wanted):
+        first, last = int(ends[start]), int(ends[stop])
+        columns = within(indices.read(first, last), shape[1]).astype(np.int32, copy=False)
+        indptr = (ends[start : stop + 1] - first).astype(np.int32)
+        values = data.read(first, last)
+        yield Block(start, csr_matrix((values, columns, indptr), shape=(stop - start, shape[1])))
+
+
+def dense_rows(stored: Any, shape: tuple[int, int], wanted: Int64s) -> Iterator[Block]:
+    """A dense matrix whose chunks hold few rows, in blocks of whole chunks of rows."""
+    from scipy.sparse import csr_matrix
+
+    chunk = stored.chunks[0] if stored.chunks else 1
+    rows = max(1, BLOCK_VALUES // max(1, shape[1]))
+    rows = max(chunk, rows - rows % chunk)
+    starts = range(0, shape[0], rows)
+    for start, stop in holding(((start, start + rows) for start in starts), wanted):
+        yield Block(start, csr_matrix(stored[start:stop]))
+
+
+def compressed_columns(stored: Any, shape: tuple[int, int]) -> Iterator[Entries]:
+    """The entries of a CSC matrix, column by column, at most ``BLOCK_VALUES`` in a piece."""
+    ends = ends_of(stored, *shape[::-1])
+    data, indices = Vector(stored["data"]), Vector(stored["indices"])
+    values = int(ends[-1])
+    for first in range(0, values, BLOCK_VALUES):
+        last = min(first + BLOCK_VALUES, values)
+        counts = np.diff(ends.clip(first, last))
+        columns = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+        yield Entries(within(indices.read(first, last), shape[0]), columns, data.read(first, last))
+
+
+def dense_chunks(stored: Any) -> Iterator[Entries]:
+    """The non-zero entries of a dense matrix whose chunks span too many rows, chunk by chunk."""
+    for rows, columns in stored.iter_chunks():
+        values: NDArray[Any] = stored[rows, columns]
+        row, column = np.nonzero(values)
+        yield Entries(
+            row + rows.start, (column + columns.start).astype(np.int32), values[row, column]
+        )
+
+
+def turned(entries: Callable[[], Iterator[Entries]], shape: tuple[int, int]) -> Iterator[Block]:
+    """All rows of a matrix whose entries come in another order.
+
+    Blocks hold at most ``FILE_VALUES`` entries, one row at least.
+
+    Args:
+        entries: starts a pass over all entries, in pieces.
+        shape: cells and genes.
+    """
+    from scipy.sparse import csr_matrix
+
+    counts = np.zeros(shape[0], dtype=np.int64)
+    for piece in entries():
+        counts += np.bincount(piece.rows, minlength=len(counts))
+    ends = np.concatenate([[0], np.cumsum(counts)])
+    starts = np.array([0, *(stop for _, stop in bounds(ends, FILE_VALUES))], dtype=np.int64)
+    with tempfile.TemporaryDirectory(prefix="scsigmoid-rows-") as name:
+        folder = Path(name)
+        log(f"not stored by rows: {ends[-1]} values are turned through {folder}")
+        for piece in entries():
+            kind = piece.values.dtype
+            deal(piece, starts, folder)
+        for number, (start, stop) in enumerate(pairwise(starts)):
+            path, rows = folder / str(number), (int(stop - start), shape[1])
+            if not path.exists():  # no entry in these rows
+                yield Block(int(start), csr_matrix(rows, dtype=np.int32))
+                continue
+            found = np.fromfile(path, dtype=record(kind))
+            path.unlink()
+            values = (found["value"], (found["row"], found["column"]))
+            # columns sorted, entries of one place added
+            yield Block(int(start), csr_matrix(values, shape=rows))
+
+
+def record(kind: np.dtype[Any]) -> np.dtype[Any]:
+    """An entry in a temporary file; ``row`` counts from the first one of the block."""
+    return np.dtype([("row", np.int32), ("column", np.int32), ("value", kind)])
+
+
+def deal(piece: Entries, starts: Int64s, folder: Path) -> None:
+    """Append every entry to the file of its block.
+
+    Raises:
+        UserError: if the folder has no room.
+    """
+    blocks = np.searchsorted(starts, piece.rows, side="right") - 1
+    order = np.argsort(blocks, kind="stable")
+    dealt = np.empty(len(order), dtype=record(piece.values.dtype))
+    dealt["row"] = (piece.rows - starts[blocks])[order]
+    dealt["column"] = piece.columns[order]
+    dealt["value"] = piece.values[order]
+    present, first = np.unique(blocks[order], return_index=True)
+    for number, part in zip(present, np.split(dealt, first[1:]), strict=True):
+        try:
+            with (folder / str(number)).open("ab") as file:
+                file.write(part.tobytes())
+        except OSError as error:
+            raise UserError(
+                f"{folder}: {error.strerror}; set TMPDIR to a folder with more room"
+            ) from None
+
+
+def bounds(ends: Int64s, most: int) -> Iterator[tuple[int, int]]:
+    """Cut rows into ranges of at most ``most`` values; a longer row is a range of its own.
+
+    Args:
+        ends: cumulative values of the rows, from 0; rows + 1 of them.
+        most: values of a range.
+    """
+    start, rows = 0, len(ends) - 1
+    while start < rows:
+        stop = int(np.searchsorted(ends, ends[start] + most, side="right")) - 1
+        stop = min(max(stop, start + 1), rows)
+        yield start, stop
+        start = stop
+
+
+def holding(ranges: Iterable[tuple[int, int]], wanted: Int64s) -> Iterator[tuple[int, int]]:
+    """The ranges of rows that hold at least one wanted row."""
+    for start, stop in ranges:
+        first, last = np.searchsorted(wanted, [start, stop])
+        if first < last:
+            yield start, stop
+
+
+def ends_of(stored: Any, length: int, width: int) -> Int64s:
+    """Cumulative values of the rows of a CSR matrix, or the columns of a CSC one, from 0.
+
+    Args:
+        stored: the HDF5 group.
+        length: number of rows, or columns.
+        width: most values that one of them can hold.
+
+    Raises:
+        OSError: if they do not describe the values.
+    """
+    ends: Int64s = stored["indptr"][:].astype(np.int64)
+    values = len(stored["data"])
+    if (
+        len(ends) != length + 1
+        or ends[0] != 0
+        or ends[-1] > values
+        or len(stored["indices"]) < ends[-1]
+        or not ((np.diff(ends) >= 0) & (np.diff(ends) <= width)).all()
+    ):
+        raise OSError(f"indptr does not describe {length} rows or columns of {values} values")
+    return ends
+
+
+def within(indices: NDArray[Any], length: int) -> NDArray[Any]:
+    """Indices into rows or columns, of which there are ``length``; compiled loops follow them.
+
+    Raises:
+        OSError: if one lies outside.
+    """
+    if len(indices) and not 0 <= indices.min() <= indices.max() < length:
+        raise OSError(f"an index lies outside {length} rows or columns")
+    return indices
+
+
+class Vector:
+    """A stored vector, read by ranges that mostly follow each other.
+
+    HDF5's own reading of a compressed vector takes twice as long as inflating it; therefore the
+    chunks are fetched as they lie in the file and inflated here, by Intel's library, which is twice
+    as fast as zlib.  Whatever is not compressed with gzip is read through HDF5.
+    """
+
+    def __init__(self, dataset: Any) -> None:
+        """Look at the dataset without reading it."""
+        self._dataset = dataset
+        filters = dataset.id.get_create_plist()
+        codes = [filters.get_filter(index)[0] for index in range(filters.get_nfilters())]
+        self._direct = dataset.chunks is not None and codes in ([DEFLATE], [SHUFFLE, DEFLATE])
+        self._shuffled = SHUFFLE in codes
+        self._last: tuple[int, NDArray[Any]] | None = None
+
+    def read(self, first: int, last: int) -> NDArray[Any]:
+        """The values from ``first`` to ``last``.
+
+        Raises:
+            OSError: if they are damaged.
+        """
+        if not self._direct or first >= last:
+            return self._dataset[first:last]
+        size = self._dataset.chunks[0]
+        values = np.empty(last - first, dtype=self._dataset.dtype)
+        for number in range(first // size, (last - 1) // size + 1):
+            chunk = self._chunk(number)
+            if chunk is None:
+                return self._dataset[first:last]
+            begin, end = max(first, number * size), min(last, (number + 1) * size)
+            values[begin - first : end - first] = chunk[begin - number * size : end - number * size]
+        return values
+
+    def _chunk(self, number: int) -> NDArray[Any] | None:
+        """A chunk's values; None for one that HDF5 must read.  The last one is kept."""
+        if self._last is not None and self._last[0] == number:
+            return self._last[1]
+        size, dtype = self._dataset.chunks[0], self._dataset.dtype
+        try:
+            skipped, stored = self._dataset.id.read_direct_chunk((number * size,))
+            if skipped:
+                return None
+            inflated = isal_zlib.decompress(stored, bufsize=size * dtype.itemsize)
+        except igzip_lib.IsalError as error:  # type: ignore[misc]
+            raise OSError(f"chunk {number} does not inflate: {error}") from None
+        except (RuntimeError, ValueError):  # a chunk that was never written
+            return None
+        if len(inflated) != size * dtype.itemsize:
+            raise OSError(f"chunk {number} has {len(inflated)} bytes")
+        if self._shuffled:  # HDF5 put the first bytes of all values first, then the second ones
+            planes = np.frombuffer(inflated, dtype=np.uint8).reshape(dtype.itemsize, size)
+            inflated = planes.T.tobytes()
+        self._last = number, np.frombuffer(inflated, dtype=dtype)
+        return self._last[1]

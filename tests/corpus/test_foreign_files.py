@@ -1,0 +1,408 @@
+"""Files that were made elsewhere: hostile HDF5, other layouts, proteins, genes named otherwise."""
+
+import dataclasses
+import gzip
+import os
+import shlex
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import anndata
+import h5py
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.io
+import scipy.sparse as sp
+
+from scsigmoid.config.check import load
+from scsigmoid.config.schema import LocalFiles
+from scsigmoid.corpus.fetch import fetch_evaluation, fetch_part
+from scsigmoid.corpus.h5ad import cells_of, open_cells
+from scsigmoid.corpus.manifest import build_manifest
+from scsigmoid.corpus.rows import FILES, read_manifest
+from scsigmoid.errors import UserError
+from scsigmoid.tokens.make import tokenize_evaluation, tokenize_part
+from scsigmoid.tokens.statistics import gather, read_statistics
+from scsigmoid.tokens.vocabulary import build_vocabulary
+
+
+def replaced(group, name, *shape, **how):
+    """Declare another dataset in the place of one; nothing is written."""
+    attributes = dict(group[name].attrs)
+    del group[name]
+    group.create_dataset(name, *shape, **how).attrs.update(attributes)
+    return group[name]
+
+
+def external_storage(file, folder):
+    values = len(file["X/data"])
+    place = [(str(folder / "secret"), 0, h5py.h5f.UNLIMITED)]
+    replaced(file["X"], "data", (values,), "u1", external=place)
+
+
+def external_link(file, folder):
+    del file["obs/cell_type"]
+    file["obs/cell_type"] = h5py.ExternalLink(str(folder / "secret"), "/obs/cell_type")
+
+
+def virtual(file, folder):
+    layout = h5py.VirtualLayout((4,), "f4")
+    layout[:] = h5py.VirtualSource(str(folder / "secret"), "data", (4,))
+    file["layers"].create_virtual_dataset("deep", layout)
+
+
+def soft(name):
+    def change(file, folder):
+        if name in file:
+            del file[name]
+        file[name] = h5py.SoftLink(f"/{name}")
+
+    return change
+
+
+def long_row(file, folder):
+    for name, kind in (("data", "f4"), ("indices", "i4")):
+        replaced(file["X"], name, (2 * 10**9,), kind, chunks=(1 << 20,), compression="gzip")
+    ends = file["X/indptr"][:].astype(np.int64)
+    ends[-1] = 2 * 10**9
+    replaced(file["X"], "indptr", data=ends)
+
+
+def declared(file, folder):
+    del file["X"]
+    stored = file.create_dataset("X", (2 * 10**9, 900), "f4", chunks=(1000, 900), compression=1)
+    stored.attrs["encoding-type"] = "array"
+    for name in ("obs", "var"):
+        key = file[name].attrs["_index"]
+        size = stored.shape[name == "var"]
+        replaced(file[name], key, (size,), h5py.string_dtype(), chunks=(900,), compression=1)
+
+
+def many_codes(file, folder):
+    """A column by columns declares as many cells as it likes."""
+    file["X"].attrs["shape"] = [2 * 10**9, 12]
+    key = file["obs"].attrs["_index"]
+    del file["obs"][key]
+    index = file["obs"].create_group(key)
+    index["categories"] = ["a"]
+    index.create_dataset("codes", (2 * 10**9,), "i1", chunks=(1 << 20,), compression=1)
+
+
+def latin(name):
+    def change(file, folder):
+        where = file[name]["categories"] if isinstance(file[name], h5py.Group) else file[name]
+        values = np.array([b"Caf\xe9 %d" % index for index in range(len(where))], dtype=object)
+        replaced(where.parent, where.name, data=values, dtype=h5py.string_dtype())
+
+    return change
+
+
+def row_beyond_its_columns(file, folder):
+    """A row with more values than there are genes would be a block of any size."""
+    ends = file["X/indptr"][:]
+    ends[1:] = ends[-1]
+    file["X/indptr"][:] = ends
+
+
+FAULTS = {
+    "external storage": (external_storage, "X/data holds the values of another file"),
+    "external link": (external_link, "obs/cell_type is a link to another file"),
+    "virtual dataset": (virtual, "layers/deep holds the values of another file"),
+    "X leads to itself": (soft("X"), "X is a link to itself"),
+    "obs leads to itself": (soft("obs"), "obs is a link to itself"),
+    "a layer leads to itself": (soft("layers/a"), "layers/a is a link to itself"),
+    "uns leads to itself": (soft("uns"), "uns is a link to itself"),
+    "a row of 2e9 values": (
+        long_row,
+        r"X/data claims a size that [\d,]+ bytes cannot hold; copy it again",
+    ),
+    "2e9 x 900": (declared, "X claims a size"),
+    "2e9 codes": (many_codes, "obs/_index/codes claims a size"),
+    "labels in Latin-1": (latin("obs/cell_type"), "column 'cell_type' is not UTF-8; write"),
+    "genes in Latin-1": (latin("var/_index"), "column '_index' is not UTF-8; write"),
+    "layers that are none": (lambda f, _: replaced(f, "layers", data=[1]), None),
+    "a row with more values than genes": (row_beyond_its_columns, "damaged"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_hostile_hdf5_is_one_line(fault, counts, write_h5ad, tmp_path):
+    change, message = FAULTS[fault]
+    (tmp_path / "secret").write_bytes(b"\1" * 4000)
+    path = write_h5ad(sp.csr_matrix(counts.astype(np.float32)))
+    with h5py.File(path, "r+") as file:
+        change(file, tmp_path)
+
+    def read() -> int:
+        cells = open_cells(path)
+        cells.obs(["cell_type"])
+        return sum(chunk.counts.sum() for chunk in cells.chunks())
+
+    start = time.process_time()
+    if message is None:
+        assert read() == counts.sum()
+    else:
+        with pytest.raises(UserError, match=rf"cells\.h5ad: {message}"):
+            read()
+    assert time.process_time() - start < 10
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
+def test_pipes_and_devices(make: Callable[[Path], None], tmp_path):
+    path = tmp_path / "cells.h5ad"
+    make(path)
+    with pytest.raises(UserError, match="a pipe or a device"):
+        open_cells(path)
+    corpus = dataclasses.replace(load().corpus, local=[LocalFiles(files=str(path))])
+    with pytest.raises(UserError, match=r"corpus\.local\.0\.files: .*: a pipe or a device"):
+        manifest(corpus, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("column", "kinds", "kept"),
+    [
+        ("feature_types", ["Gene Expression"] * 9 + ["Antibody Capture"] * 2 + ["Custom"], 9),
+        ("feature_types", ["GEX"] * 10 + ["ADT"] * 2, 10),
+        ("feature_type", ["Gene Expression"] * 11 + ["Antibody Capture"], 11),
+        ("feature_type", ["protein_coding"] * 6 + ["lncRNA"] * 6, 12),
+        ("feature_types", ["Antibody Capture"] * 12, 0),
+    ],
+)
+def test_gene_expression_only(column, kinds, kept, counts, write_h5ad, capfd):
+    path = write_h5ad(sp.csr_matrix(counts.astype(np.float32)))
+    adata = anndata.read_h5ad(path)
+    adata.var[column] = kinds
+    adata.write_h5ad(path)
+    if not kept:
+        with pytest.raises(UserError, match="holds no genes"):
+            open_cells(path)
+        return
+    cells = open_cells(path)
+    [chunk] = cells.chunks()
+    np.testing.assert_array_equal(chunk.counts.toarray(), counts[:, :kept])
+    said = capfd.readouterr().err
+    assert ("left out what is no gene expression" in said) == (kept < 12)
+    if kept == 9:
+        assert "2 'Antibody Capture', 1 'Custom'" in said
+
+
+# Entries of the configuration, from the manifest to gene statistics.
+
+
+def manifest(corpus, folder, datasets=None):
+    path = folder / "manifest.csv"
+    corpus = dataclasses.replace(corpus, source="local", parts=1)
+    build_manifest(corpus, datasets or {}, 42, folder / "downloads", path, folder / "account.json")
+    return path
+
+
+def local(*entries):
+    return dataclasses.replace(load().corpus, source="local", local=list(entries), parts=1)
+
+
+def statistics_of(corpus, folder):
+    """What the first pass finds: cells that express each gene, by id."""
+    fetch_part(manifest(corpus, folder), 0, corpus, 42, folder / "downloads", folder / "part")
+    gather(folder / "part", 10_000, folder / "statistics.arrow")
+    found = read_statistics(folder / "statistics.arrow")
+    return dict(zip(found.genes, found.cells.tolist(), strict=True))
+
+
+SYMBOLS = {
+    "human": [f"GENE{index}" for index in range(9000)],
+    "mouse": [*(f"GENE{index}" for index in range(190)), *(f"Gene{i}" for i in range(8810))],
+    "ids": [f"ENSG{index:011d}" for index in range(9000)],
+    "mouse ids": [f"ENSMUSG{index:011d}" for index in range(9000)],
+    "half": [*(f"ENSG{index:011d}" for index in range(4600)), *(f"GENE{i}" for i in range(4400))],
+    "panel": [f"GENE{index}" for index in range(0, 9000, 90)],
+}
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["human", "mouse"], None),
+        (["human", "ids"], None),
+        (["human", "half"], "warning: {0}: 4,400 of 9,000 genes are in the larger files"),
+        (["ids", "half"], "{0}: 4,600 of 9,000 genes are in the larger files"),
+        (["panel", "human"], "{0}: 100 of 100 genes are in the larger files"),
+        (["ids", "mouse ids"], "{0}: 9,000 genes, as 'ENSMUSG00000000000'"),
+        (["panel", "ids"], None),
+    ],
+)
+def test_genes_that_files_share(names, said, tmp_path, capfd):
+    paths = []
+    for name in names:
+        path = tmp_path / f"{name}.h5ad"
+        genes = SYMBOLS[name]
+        anndata.AnnData(sp.eye(3, len(genes), format="csr"), var=pd.DataFrame(index=genes)).write(
+            path
+        )
+        paths.append(path)
+    corpus = local(*(LocalFiles(files=str(path)) for path in paths))
+    if said is None:
+        with pytest.raises(UserError, match=r"genes are in the larger files, which has 9,000"):
+            manifest(corpus, tmp_path)
+        assert not (tmp_path / "manifest.csv").exists()
+        return
+    manifest(corpus, tmp_path)
+    log = capfd.readouterr().err
+    assert any(said.format(path) in log for path in paths)
+    assert ("warning" in log) == said.startswith("warning")
+
+
+def test_a_layer_and_a_column_of_genes(counts, write_h5ad, tmp_path):
+    """Of a file whose X is normalised and whose index holds symbols."""
+    path = write_h5ad(np.log1p(counts).astype(np.float32), genes=[f"GENE{i}" for i in range(12)])
+    adata = anndata.read_h5ad(path)
+    adata.layers["counts"] = sp.csr_matrix(counts.astype(np.float32))
+    adata.var["gene_ids"] = [f"ENSG{index:011d}" for index in range(12)]
+    adata.write_h5ad(path)
+    entry = LocalFiles(files=str(path), layer="counts", genes="gene_ids", held_out=True)
+    for held_out in (False, 0.2):
+        folder = tmp_path / str(held_out)
+        corpus = local(dataclasses.replace(entry, held_out=held_out, name="mine"))
+        datasets = {"mine": load().datasets["pbmc68k"]}
+        path_of_manifest = manifest(corpus, folder, datasets)
+        fetch_part(path_of_manifest, 0, corpus, 42, folder / "downloads", folder / "part")
+        [row] = read_manifest(folder / "part" / FILES)
+        assert (folder / "part" / f"{row.file}.h5ad").resolve() == path
+        cells = cells_of(row, folder / "part" / f"{row.file}.h5ad")
+        assert cells.genes == adata.var["gene_ids"].tolist()
+        assert cells.names == adata.var_names.tolist()
+        [chunk] = cells.chunks()
+        np.testing.assert_array_equal(chunk.counts.toarray(), counts[chunk.cells])
+        if held_out:
+            made = folder / "downloads", folder / "e.h5ad", folder / "e.json"
+            fetch_evaluation(path_of_manifest, "mine", datasets["mine"], corpus, 42, *made)
+            held = open_cells(made[1])
+            assert held.genes == cells.genes
+            others = np.setdiff1d(np.arange(30), cells.rows)
+            [chunk] = held.chunks()
+            np.testing.assert_array_equal(chunk.counts.toarray(), counts[others])
+    for wrong, message in (
+        ({"layer": "count"}, "no layer 'count'; its layers: 'counts'"),
+        ({"layer": "counts", "genes": "gene_id"}, "var has no column 'gene_id' for the genes"),
+    ):
+        with pytest.raises(UserError, match=message):
+            manifest(local(LocalFiles(files=str(path), **wrong)), tmp_path)
+
+
+def tenx_folder(folder: Path, counts, prefix: str, kinds: list[str]) -> Path:
+    """As Cell Ranger 3 and newer write it."""
+    folder.mkdir()
+    genes = [f"ENSG{index:011d}\tGENE{index % 11}\t{kind}" for index, kind in enumerate(kinds)]
+    lines = {"features.tsv": genes, "barcodes.tsv": [f"AC-{i}" for i in range(len(counts))]}
+    for name, rows in lines.items():
+        (folder / f"{prefix}{name}.gz").write_bytes(gzip.compress("\n".join(rows).encode()))
+    with gzip.open(folder / f"{prefix}matrix.mtx.gz", "wb") as file:
+        scipy.io.mmwrite(file, sp.csc_matrix(counts.T))
+    return folder
+
+
+def tenx_file(path: Path, counts, kinds: list[str]) -> Path:
+    """As Cell Ranger 3 and newer write it."""
+    matrix = sp.csc_matrix(counts.T.astype(np.int32))
+    with h5py.File(path, "w") as file:
+        group = file.create_group("matrix")
+        group["barcodes"] = np.array([f"AC-{i}" for i in range(len(counts))], dtype="S")
+        for name in ("data", "indices", "indptr"):
+            group[name] = getattr(matrix, name)
+        group["shape"] = matrix.shape
+        features = group.create_group("features")
+        count = len(kinds)
+        features["id"] = np.array([f"ENSG{i:011d}" for i in range(count)], dtype="S")
+        features["name"] = np.array([f"GENE{i % 11}" for i in range(count)], dtype="S")
+        features["feature_type"] = np.array(kinds, dtype="S")
+        features["genome"] = np.array(["GRCh38"] * count, dtype="S")
+    return path
+
+
+@pytest.mark.parametrize("kind", ["folder", "prefixed folder", "file"])
+def test_tenx(kind, counts, tmp_path, capfd):
+    kinds = ["Gene Expression"] * 11 + ["Antibody Capture"]
+    if kind == "file":
+        path = tenx_file(tmp_path / "sample.h5", counts, kinds)
+    else:
+        path = tenx_folder(tmp_path / "sample", counts, "GSM1_" * (kind != "folder"), kinds)
+    found = statistics_of(local(LocalFiles(files=str(path))), tmp_path)
+    wanted = (counts[:, :11] > 0).sum(axis=0).tolist()
+    assert found == {f"ENSG{index:011d}": wanted[index] for index in range(11)}
+    assert "1 'Antibody Capture'" in capfd.readouterr().err
+    changed = next(iter(path.iterdir())) if path.is_dir() else path
+    changed.write_bytes(changed.read_bytes() + b"\n")
+    with pytest.raises(UserError, match="changed since the manifest was made"):
+        fetch_part(tmp_path / "manifest.csv", 0, load().corpus, 42, tmp_path, tmp_path / "again")
+
+
+def test_what_is_no_tenx_file(tmp_path):
+    with h5py.File(tmp_path / "other.h5", "w") as file:
+        file["data"] = [1, 2]
+    with pytest.raises(UserError, match=r"other\.h5: not a 10x file or folder that scanpy reads"):
+        manifest(local(LocalFiles(files=str(tmp_path / "other.h5"))), tmp_path)
+
+
+def test_the_message_for_csv_converts_it(counts, tmp_path):
+    genes = [f"ENSG{index:011d}" for index in range(12)]
+    path = tmp_path / "my 'cells'.csv"
+    pd.DataFrame(counts, index=[f"c{i}" for i in range(30)], columns=genes).to_csv(path)
+    with pytest.raises(UserError, match="not an h5ad file; convert it") as caught:
+        open_cells(path)
+    python, option, code = shlex.split(str(caught.value).partition("): ")[2])
+    assert (python, option) == ("python", "-c")
+    exec(code, {})
+    [chunk] = open_cells(tmp_path / "my 'cells'.h5ad").chunks()
+    np.testing.assert_array_equal(chunk.counts.toarray(), counts)
+
+
+def test_the_message_for_loom(tmp_path):
+    with h5py.File(tmp_path / "cells.loom", "w") as file:
+        file["matrix"] = [[1]]
+    with pytest.raises(UserError, match=r"obs, var missing\); convert it \(needs loompy\): python"):
+        open_cells(tmp_path / "cells.loom")
+
+
+def test_a_flipped_bit_of_a_gene_id_stops_both_passes(counts, write_h5ad, tmp_path):
+    """It makes another gene, of which HDF5 knows nothing."""
+    path = write_h5ad(sp.csr_matrix(counts.astype(np.float32)))
+    corpus = local(LocalFiles(files=str(path), held_out=0.2, name="mine"))
+    dataset = load().datasets["pbmc68k"]
+    made = manifest(corpus, tmp_path, {"mine": dataset})
+    fetch_part(made, 0, corpus, 42, tmp_path / "d", tmp_path / "part")
+    held, facts = tmp_path / "held.h5ad", tmp_path / "held.json"
+    fetch_evaluation(made, "mine", dataset, corpus, 42, tmp_path / "d", held, facts)
+    statistics, vocabulary = tmp_path / "statistics.arrow", tmp_path / "vocabulary.parquet"
+    gather(tmp_path / "part", 10_000, statistics)
+    build_vocabulary([statistics], 1, vocabulary)
+    statistics.unlink()
+    store = (vocabulary, 10_000, 9, 25, tmp_path / "store")
+    for file, where, read in (
+        (path, tmp_path / "part", lambda: gather(tmp_path / "part", 10_000, statistics)),
+        (path, tmp_path / "part", lambda: tokenize_part(tmp_path / "part", *store)),
+        (held, held, lambda: tokenize_evaluation(held, facts, *store)),
+    ):
+        whole = file.read_bytes()
+        place = whole.index(b"ENSG00000000004") + 14
+        file.write_bytes(whole[:place] + b"5" + whole[place + 1 :])
+        message = rf"{file}: damaged or changed.*delete {where} and run"
+        with pytest.raises(UserError, match=message):
+            read()
+        file.write_bytes(whole)
+        assert not statistics.exists()
+        assert not store[-1].exists()
+
+
+@pytest.mark.parametrize("signature", [b"TREE", b"HEAP", b"SNOD"])
+def test_damaged_groups_are_one_line(signature, counts, write_h5ad):
+    """h5py has errors of many kinds for what it cannot follow."""
+    path = write_h5ad(sp.csr_matrix(counts.astype(np.float32)))
+    whole = path.read_bytes()
+    place, found = whole.find(signature), 0
+    while place >= 0:
+        path.write_bytes(whole[:place] + b"X" + whole[place + 1 :])
+        with pytest.raises(UserError, match=r"cells\.h5ad: "):
+            list(open_cells(path).chunks())
+        place, found = whole.find(signature, place + 1), found + 1
+    assert found
