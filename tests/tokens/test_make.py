@@ -2,6 +2,7 @@
 
 import re
 
+import anndata
 import numpy as np
 import pytest
 
@@ -79,7 +80,7 @@ def test_held_out_cells_are_not_trained_on(draw, write_part, tmp_path):
     folder = write_part("part", [draw(0, 30, 20)], held_out="fraction=0.2 seed=4")
     vocabulary_of(folder, tmp_path)
     tokenize_part(folder, tmp_path / "vocabulary.parquet", 1e4, 99, 25, tmp_path / "store")
-    held = open_cells(folder / "file0.h5ad", None, "fraction=0.2 seed=4", "evaluation").rows
+    held = open_cells(folder / "file0.h5ad", "fraction=0.2 seed=4", "evaluation").rows
     trained = TokenStore.open(tmp_path / "store").metadata(["cell"])["cell"]
     assert sorted([*held, *trained]) == list(range(30))
 
@@ -95,7 +96,7 @@ def test_empty_part(draw, write_part, tmp_path):
 def facts(folder, **values):
     path = folder / "facts.json"
     standard = {"file": "file0", "simulated": False, "label": "cell_type", "title": "Cells"}
-    unused = {"cells": 30, "genes": 20, "sha256": "", "location": ""}
+    unused = {"types": [], "cells": 30, "genes": 20, "sha256": "", "location": ""}
     write_facts(path, Facts(**{**standard, **unused, **values}))
     return path
 
@@ -124,7 +125,7 @@ def test_evaluation(draw, write_part, tmp_path):
 def test_no_gene_in_common(draw, write_part, tmp_path):
     vocabulary_of(write_part("part", [draw(0, 30, 20)]), tmp_path)
     other = write_part("other", [draw(0, 30, 3)], genes=["TP53", "CD3D", "ACTB"])
-    message = r"file0\.h5ad: no gene in common with the vocabulary \(it has 'TP53'"
+    message = r"file0\.h5ad: 0 of 3 genes are in the vocabulary, which has 20 \(it has 'TP53'"
     with pytest.raises(UserError, match=message):
         tokenize_part(other, tmp_path / "vocabulary.parquet", 1e4, 9, 25, tmp_path / "store")
     with pytest.raises(UserError, match=message):
@@ -160,7 +161,45 @@ def test_cells_without_vocabulary_genes_are_left_out_by_name(draw, write_part, t
     assert sorted(trained["cell"][trained["file"] == "file1"]) == expected
     for name in ("s", "e"):
         left_out = read_index(tmp_path / name)["left_out"]
-        assert left_out == {"file1": {"cells": 2, "rows": [17, 25]}}
+        assert left_out == {"file1": {"cells": 2, "few_genes": 0, "rows": [17, 25]}}
+    # of cells copied from the user's file, its own rows are named
+    copied = anndata.read_h5ad(folder / "file1.h5ad")
+    copied.obs["scsigmoid_row"] = np.arange(30) * 10
+    copied.write_h5ad(tmp_path / "copy.h5ad")
+    stated = facts(folder, file="copy")
+    tokenize_evaluation(tmp_path / "copy.h5ad", stated, known, 1e4, 9, 25, tmp_path / "c")
+    assert "are left out (rows 170, 250)" in capsys.readouterr().err
+
+
+def test_cells_of_few_genes_count_nowhere(draw, write_part, tmp_path, capsys):
+    """As if they were not in the files: same medians, same tokens; a file may have no other."""
+    counts = [draw(0, 30, 20), draw(1, 25, 20), np.eye(4, 20)]
+    genes = [(cells > 0).sum(axis=1) for cells in counts]
+    least = int(np.median(genes[0]))
+    few = [np.flatnonzero(values < least).tolist() for values in genes]
+    assert min(map(len, few)) > 0
+    folder = write_part("all", counts)
+    rest = write_part("rest", [c[g >= least] for c, g in zip(counts[:2], genes, strict=False)])
+    for path, minimum in ((folder, least), (rest, 0)):
+        gather(path, 1e4, path / "s.arrow", minimum)
+        build_vocabulary([path / "s.arrow"], 1, path / "v.parquet")
+        tokenize_part(path, path / "v.parquet", 1e4, 9, 25, path / "store", minimum)
+    known, other = (Vocabulary.read(path / "v.parquet") for path in (folder, rest))
+    assert known.fingerprint == other.fingerprint
+    stores = [TokenStore.open(path / "store") for path in (folder, rest)]
+    cells = [
+        sorted(store.cells([row], 9).tokens.tolist() for row in range(len(store)))
+        for store in stores
+    ]
+    assert cells[0] == cells[1]
+    index = read_index(folder / "store")
+    assert index["minimum_genes"] == least
+    assert index["left_out"] == {
+        f"file{number}": {"cells": len(rows), "few_genes": len(rows), "rows": rows}
+        for number, rows in enumerate(few)
+    }
+    log = capsys.readouterr().err
+    assert f"4 of 4 cells express fewer than {least} genes (corpus.minimum_genes)" in log
 
 
 def test_all_cells_without_vocabulary_genes(draw, write_part, tmp_path):
@@ -189,17 +228,6 @@ def test_messages_name_the_users_file(draw, write_part, tmp_path):
     with pytest.raises(UserError, match=r"mine\.h5ad: X holds a count that is no integer"):
         gather(folder, 1e4, tmp_path / "statistics.arrow")
     assert not (tmp_path / "statistics.arrow").exists()
-
-
-def test_missing_label(draw, write_part, tmp_path):
-    folder = write_part("part", [draw(0, 30, 20)])
-    vocabulary_of(folder, tmp_path)
-    with pytest.raises(UserError, match=r"no column 'celltypes'.*'cell_type'"):
-        tokenize_evaluation(
-            folder / "file0.h5ad",
-            facts(folder, label="celltypes"),
-            tmp_path / "vocabulary.parquet", 1e4, 9, 25, tmp_path / "e",
-        )  # fmt: skip
 
 
 def test_lengths(draw, write_part, tmp_path):

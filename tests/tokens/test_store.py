@@ -1,5 +1,6 @@
 """The token store: readable by others, shards bounded, damage named."""
 
+import json
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ import pytest
 
 from scsigmoid.errors import UserError
 from scsigmoid.files import sha256
+from scsigmoid.tokens.checking import check_tokens
 from scsigmoid.tokens.shards import store_schema
 from scsigmoid.tokens.store import TokenStore
 from scsigmoid.tokens.writing import write_store
@@ -153,6 +155,19 @@ def test_damage_is_named_when_opened(tmp_path):
         TokenStore.open(tmp_path / "store")
     with pytest.raises(UserError, match="not a token store"):
         TokenStore.open(tmp_path)
+
+
+@pytest.mark.parametrize("entry", ["arrays", "shards", "rows", "genes.npy", "sha256"])
+def test_an_index_without_an_entry(entry, tmp_path):
+    write(tmp_path / "store")
+    path = tmp_path / "store" / "index.json"
+    index = json.loads(path.read_text())
+    place = {"genes.npy": index["arrays"], "sha256": index["shards"][1]}.get(entry, index)
+    del place[entry]
+    path.write_text(json.dumps(index))
+    for read in (TokenStore.open, lambda folder: check_tokens([folder])):
+        with pytest.raises(UserError, match=rf"index\.json: damaged \(no .*{entry}"):
+            read(tmp_path / "store")
 
 
 def test_damage_is_named_when_read(tmp_path):

@@ -1,5 +1,6 @@
 """The vocabulary: which genes, in which order, and its file."""
 
+import os
 import re
 
 import numpy as np
@@ -98,6 +99,9 @@ def test_errors(statistics, tmp_path):
     assert not (tmp_path / "v.parquet").exists()
     with pytest.raises(UserError, match="no such vocabulary"):
         Vocabulary.read(tmp_path / "v.parquet")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match="pipe: no file"):
+        Vocabulary.read(tmp_path / "pipe")
     (tmp_path / "v.parquet").write_text("x")
     with pytest.raises(UserError, match="not a vocabulary, or damaged"):
         Vocabulary.read(tmp_path / "v.parquet")

@@ -99,6 +99,7 @@ def run(training: Training) -> TrainingRun:
         model="sigmoid_2k",
         attention="sigmoid",
         context=24,
+        cls_token=True,
         backend="auto",
         size=Size(layers=1, hidden=16, heads=2, feed_forward=32),
         architecture=Architecture(

@@ -1,13 +1,16 @@
 """Batches against hand-made expectations."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from scsigmoid.tokens.store import TokenStore
 from scsigmoid.tokens.vocabulary import CLS, MASK, SPECIAL
 from scsigmoid.training.batches import Masking, pack, pack_genes, split_by_tokens
+from scsigmoid.training.run import TrainingRun
 
 
 def test_pack_genes_puts_cls_in_front_of_every_cell():
@@ -24,15 +27,18 @@ def test_pack_genes_puts_cls_in_front_of_every_cell():
     assert {x.dtype for x in (batch.tokens, batch.positions, batch.cells)} == {torch.int64}
 
 
-def test_pack_cuts_at_the_context_with_cls_counted(corpus: Any):
+@pytest.mark.parametrize("first", [[CLS], []])
+def test_pack_cuts_at_the_context(first: list[int], run: TrainingRun, corpus: Any):
     store = TokenStore.open(corpus.stores)
     rows = np.array([20, 3, 3])
-    batch = pack(store, rows, context=6)
+    settings = replace(run, context=6, cls_token=bool(first)).encoder_settings(64)
+    batch = pack(store, rows, settings)
     expected = []
     for row in rows:
-        expected += [CLS, *store.cells([row], 5).tokens.tolist()]
+        expected += [*first, *store.cells([row], 6 - len(first)).tokens.tolist()]
     assert batch.tokens.tolist() == expected
     assert batch.max_seqlen <= 6
+    assert batch.positions[: batch.cu_seqlens[1]].tolist() == list(range(batch.cu_seqlens[1]))
 
 
 def test_masking_leaves_cls_alone_and_keeps_the_targets():

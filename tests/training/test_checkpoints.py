@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from scsigmoid.errors import UserError
+from scsigmoid.files import sha256
 from scsigmoid.training.checkpoints import Checkpoint, Checkpoints
 
 IDENTITY = {"training.learning_rate": "0.001", "vocabulary": "a" * 64}
@@ -63,6 +64,16 @@ def test_a_damaged_one_is_named_and_the_one_before_used(
         path.with_suffix(".sha256").unlink()
     assert checkpoints.resume(IDENTITY, 100) == 20
     assert "step-00000030.pt" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("old", [True, False])
+def test_what_another_program_wrote(checkpoints: Checkpoints, old: bool):
+    """With a checksum that fits: torch's format of before 2020, and other content."""
+    path = checkpoints.path(40)
+    torch.save({"model": {}}, path, _use_new_zipfile_serialization=not old)
+    path.with_suffix(".sha256").write_text(f"{sha256(path)}  {path.name}\n")
+    with pytest.raises(UserError, match=r"step-00000040\.pt: written by another version"):
+        checkpoints.resume(IDENTITY, 100)
 
 
 def test_nothing_sound_means_a_new_start(checkpoints: Checkpoints):

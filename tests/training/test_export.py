@@ -49,6 +49,19 @@ def test_the_backend_is_the_readers_choice(model: Path):
     assert load_encoder(model, backend="reference")[0].settings.backend == "reference"
 
 
+def test_what_is_no_finished_model_is_not_to_be_trained_again(model: Path):
+    checkpoint = model.parent / "checkpoints" / "step-00000010.pt"
+    checkpoint.parent.mkdir()
+    torch.save({}, checkpoint)
+    advice = rf"give the finished model, {model}$"
+    for path, kind in ((model.parent, "a folder"), (checkpoint, "a checkpoint that training")):
+        with pytest.raises(UserError, match=rf"{path}: {kind}.*; {advice}"):
+            load_encoder(path)
+    model.unlink()
+    with pytest.raises(UserError, match=r"give the finished model, model\.safetensors$"):
+        load_encoder(checkpoint)
+
+
 def test_damage_is_worded(model: Path, tmp_path: Path):
     content = model.read_bytes()
     broken = tmp_path / "broken.safetensors"

@@ -59,6 +59,17 @@ def test_processes_share_the_global_batch_of_one(run: TrainingRun, corpus: Any, 
             assert share.capacity == 48 * len(parts)
 
 
+def test_without_cls_every_place_is_a_gene(run: TrainingRun, corpus: Any):
+    share = batches(replace(run, cls_token=False), corpus)[1]
+    store = TokenStore.open(corpus.stores)
+    for batch in share.micro_batches:
+        lengths = np.minimum(store.lengths[batch.cells.numpy()], run.context)
+        np.testing.assert_array_equal(batch.cu_seqlens.diff().numpy(), lengths)
+    assert sorted(share.lengths.tolist()) == sorted(
+        np.minimum(store.lengths[batches(run, corpus).cells(1)], run.context).tolist()
+    )
+
+
 def test_one_micro_batch_keeps_the_order_of_cells(run: TrainingRun, corpus: Any):
     made = batches(run, corpus, micro_batch_tokens=100_000)
     assert made[3].micro_batches[0].cells.tolist() == made.cells(3).tolist()

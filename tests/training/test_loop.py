@@ -205,7 +205,9 @@ def test_divergence_is_logged_and_training_goes_on(run: TrainingRun, corpus: Any
     assert not np.isfinite(columns["gradient_norm"][-1])
     # The claims read such rows as what they are.
     loss = np.concatenate([np.linspace(4, 3, 32), np.repeat(columns["loss"][1:], 4)])
-    assert divergence(Journal({}, {"loss": loss})) == pytest.approx(32, abs=2)
+    norm = np.concatenate([np.ones(32), np.repeat(columns["gradient_norm"][1:], 4)])
+    journal = Journal({}, {"loss": loss, "gradient_norm": norm})
+    assert divergence(journal) == pytest.approx(32, abs=2)
 
 
 def test_too_short_a_cut_is_refused(run: TrainingRun, corpus: Any, tmp_path: Path):

@@ -1,6 +1,7 @@
 """A step against plain torch on the whole batch."""
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -63,6 +64,37 @@ def test_clipping_scales_the_gradient_but_not_the_norm_reported(run: TrainingRun
         assert mine.grad is not None
         assert other.grad is not None
         torch.testing.assert_close(mine.grad, other.grad * 0.01 / norm, rtol=1e-3, atol=1e-9)
+
+
+def test_the_sum_over_cells_has_its_own_gradient_and_scale_for_clipping(
+    run: TrainingRun, corpus: Any
+):
+    """Clipping at 4 acts on the sum over 8 cells and not on the mean over genes."""
+    whole, batches = make(run, corpus, micro_batch_tokens=10**6)
+    (batch,) = batches[1].micro_batches
+    keys = whole.encoder.dropout_keys(batch.cells, batch.positions, batch.cu_seqlens, 42, 1)
+    logits = whole.encoder(
+        batch.tokens, batch.positions, batch.cu_seqlens, batch.max_seqlen, batch.masked, keys
+    )
+    cells = [
+        (batch.masked >= begin) & (batch.masked < end) for begin, end in pairwise(batch.cu_seqlens)
+    ]
+    sum(cross_entropy(logits[cell], batch.targets[cell]) for cell in cells).backward()
+    wanted = torch.cat([p.grad.flatten() for p in whole.encoder.parameters() if p.grad is not None])
+    assert wanted.norm() > 4
+
+    summed, batches = make(run, corpus, gradient="sum", clipping=4.0, micro_batch_tokens=32)
+    mean, _ = make(run, corpus, gradient="mean", clipping=4.0, micro_batch_tokens=32)
+    ours, other = (one.step(1, batches[1].micro_batches) for one in (summed, mean))
+    torch.testing.assert_close(ours.gradient_norm, wanted.norm())
+    torch.testing.assert_close(ours.loss, cross_entropy(logits, batch.targets).detach())
+    assert other.gradient_norm < 4
+    clipped, free = (
+        torch.cat([p.grad.flatten() for p in one.encoder.parameters() if p.grad is not None])
+        for one in (summed, mean)
+    )
+    torch.testing.assert_close(clipped, 4 * wanted / wanted.norm(), rtol=1e-4, atol=1e-7)
+    torch.testing.assert_close(free.norm(), other.gradient_norm)
 
 
 def test_a_loss_that_is_not_finite_is_returned_and_the_step_taken(run: TrainingRun, corpus: Any):

@@ -15,10 +15,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from scsigmoid.attention import (
-    choose_backend,
     score_max,
     sigmoid_attention_qkv,
-    softmax_attention,
+    softmax_attention_qkv,
 )
 from scsigmoid.attention.flex import document_mask
 from scsigmoid.model.dropout import KeyedDropout, cell_keys, token_keys
@@ -62,8 +61,7 @@ class Block(nn.Module):
         backend = self.settings.backend
         if self.settings.attention == "sigmoid":
             return sigmoid_attention_qkv(qkv, cu_seqlens, max_seqlen, backend=backend)
-        q, k, v = qkv.unbind(1)
-        return softmax_attention(q, k, v, cu_seqlens, max_seqlen, backend=backend, mask=mask)
+        return softmax_attention_qkv(qkv, cu_seqlens, max_seqlen, backend=backend, mask=mask)
 
     def forward(
         self,
@@ -150,9 +148,7 @@ class Encoder(nn.Module):
 
     def mask(self, embedded: Tensor, cu_seqlens: Tensor) -> "BlockMask | None":
         """The mask that all layers share, if the attention backend takes one."""
-        if self.settings.attention == "softmax" and (
-            choose_backend("softmax", self.settings.backend, embedded.device) == "flex"
-        ):
+        if self.settings.backend == "flex":
             return document_mask(cu_seqlens, embedded.shape[0])
         return None
 

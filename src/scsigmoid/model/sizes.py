@@ -13,8 +13,7 @@ class EncoderSettings:
 
     Attributes:
         attention: ``sigmoid`` or ``softmax``.
-        context: longest sequence in tokens, the [CLS] token included; rows of the position
-            embedding.
+        context: longest sequence in tokens; rows of the position embedding.
         layers: transformer blocks.
         hidden: width of the residual stream.
         heads: attention heads; ``hidden / heads`` is the head dimension.
@@ -24,6 +23,7 @@ class EncoderSettings:
         layer_norm_epsilon: epsilon of the layer normalisations.
         initializer_range: standard deviation of the initial weights.
         backend: attention backend.
+        cls_token: whether [CLS] is in front of a cell's genes; it takes a place of the context.
     """
 
     attention: str
@@ -37,6 +37,7 @@ class EncoderSettings:
     layer_norm_epsilon: float
     initializer_range: float
     backend: str = "auto"
+    cls_token: bool = True
 
     def __post_init__(self) -> None:
         if self.attention not in BACKENDS:
@@ -58,6 +59,11 @@ class EncoderSettings:
         """Width of one attention head."""
         return self.hidden // self.heads
 
+    @property
+    def genes(self) -> int:
+        """Genes of a cell that are read at most."""
+        return self.context - self.cls_token
+
     @classmethod
     def of(
         cls,
@@ -67,6 +73,7 @@ class EncoderSettings:
         context: int,
         vocabulary_size: int,
         backend: str = "auto",
+        cls_token: bool = True,
     ) -> "EncoderSettings":
         """Settings from the configuration's ``sizes`` entry and ``architecture`` section."""
         return cls(
@@ -81,4 +88,5 @@ class EncoderSettings:
             layer_norm_epsilon=architecture.layer_norm_epsilon,
             initializer_range=architecture.initializer_range,
             backend=backend,
+            cls_token=cls_token,
         )

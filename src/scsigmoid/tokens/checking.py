@@ -90,8 +90,8 @@ def rebuild_shards(
         return
     if index.get("order") != "scattered":
         raise UserError(f"{folder}: no store of a training part; delete it and run again")
-    settings = (index[key] for key in ("target_sum", "maximum_length", "shard_cells"))
-    part = Part(cells, Tokenizer(vocabulary, *settings))
+    keys = ("target_sum", "maximum_length", "shard_cells", "minimum_genes")
+    part = Part(cells, Tokenizer(vocabulary, *(index.get(key, 0) for key in keys)))
     scatter = part.scatter()
     other = UserError(f"{folder}: was made from other cells or another vocabulary than those given")
     if part.facts()["vocabulary"] != index["vocabulary"] or scatter.shards != len(index["shards"]):

@@ -8,8 +8,11 @@ import numpy as np
 import pyarrow as pa
 
 from scsigmoid.config.combinations import check_shards
+from scsigmoid.corpus.conversion import OWN_ROW
 from scsigmoid.corpus.facts import read_facts
-from scsigmoid.corpus.h5ad import Cells, open_cells
+from scsigmoid.corpus.genes import check_shared
+from scsigmoid.corpus.h5ad import Cells, cells_of, open_cells
+from scsigmoid.corpus.labels import cell_types
 from scsigmoid.corpus.rows import FILES, read_manifest
 from scsigmoid.errors import UserError
 from scsigmoid.progress import log, track
@@ -31,13 +34,20 @@ class Tokenizer:
     Attributes:
         vocabulary: genes and medians.
         target_sum: what the counts of a cell are scaled to.
-        maximum_length: cells are cut at this many tokens: the longest context less one, for [CLS].
+        maximum_length: cells are cut at this many tokens.
         shard_cells: cells per file of the store.
-        left_out: for each file with such cells, their number and the rows of the first ones.
+        minimum_genes: cells that express fewer genes of their file are left out.
+        left_out: for each file with such cells and those without tokens: ``cells``, their number,
+            ``few_genes``, how many were left out for that, and the ``rows`` of the first ones.
     """
 
     def __init__(
-        self, vocabulary: str | Path, target_sum: float, maximum_length: int, shard_cells: int
+        self,
+        vocabulary: str | Path,
+        target_sum: float,
+        maximum_length: int,
+        shard_cells: int,
+        minimum_genes: int = 0,
     ) -> None:
         """Read the vocabulary.
 
@@ -49,6 +59,7 @@ class Tokenizer:
         self.target_sum = float(target_sum)
         self.maximum_length = maximum_length
         self.shard_cells = shard_cells
+        self.minimum_genes = minimum_genes
         self.left_out: dict[str, dict[str, Any]] = {}
 
     @property
@@ -64,32 +75,33 @@ class Tokenizer:
             "target_sum": self.target_sum,
             "maximum_length": self.maximum_length,
             "shard_cells": self.shard_cells,
+            "minimum_genes": self.minimum_genes,
             "order": order,
             "simulated": simulated,
             "label": label,
             "left_out": self.left_out,  # filled while the shards are made
         }
 
-    def batches(self, cells: Cells, label: str, file: str) -> Iterator[pa.RecordBatch]:
-        """Cells with their rank tokens and metadata; cells without tokens are left out.
+    def batches(
+        self, cells: Cells, label: str, file: str, types: Sequence[str] = ()
+    ) -> Iterator[pa.RecordBatch]:
+        """Cells with their rank tokens and metadata; those with too few genes or none are left out.
 
         Args:
             cells: what to tokenize.
-            label: column of ``obs`` with the cell type.
+            label: column of ``obs`` with the cell type (:mod:`scsigmoid.corpus.labels`).
             file: name of the file in the store.
+            types: spelling of cell types.
 
         Raises:
-            UserError: if the file shares no gene with the vocabulary, or no cell has a token.
+            UserError: if the file shares next to no gene with the vocabulary, or no cell has a
+                token.
         """
         token_of_column = self.vocabulary.tokens(cells.genes)
-        if (token_of_column < 0).all():
-            raise UserError(
-                f"{cells.path}: no gene in common with the vocabulary (it has "
-                f"{cells.genes[0]!r}, the vocabulary {self.vocabulary.gene_ids[-1]!r}); name genes "
-                "as in the training files"
-            )
-        obs = cells.obs([label, *OBS.values(), PRIMARY])
-        done, without = 0, []
+        check_shared(cells.genes, self.vocabulary.token_of, cells.path, "the vocabulary")
+        obs = cells.obs([*OBS.values(), PRIMARY])
+        kinds = cell_types(cells, label, types)
+        done, cut, few, without = 0, 0, 0, []
         for chunk in track(cells.chunks(), label=f"tokenizing {cells.path.name}"):
             ranked = rank_tokens(
                 chunk.counts,
@@ -100,6 +112,7 @@ class Tokenizer:
             )
             here = slice(done, done + len(chunk.cells))
             done = here.stop
+            cut += int((ranked.genes > self.maximum_length).sum())
             batch = pa.record_batch(
                 [
                     pa.ListArray.from_arrays(
@@ -109,35 +122,48 @@ class Tokenizer:
                     pa.array(ranked.genes),
                     pa.array(chunk.cells),
                     pa.array([file] * len(chunk.cells), type=pa.string()),
-                    pa.array(obs[label][here], type=pa.string()),
+                    pa.array(kinds[here], type=pa.string()),
                     *(pa.array(obs[name][here], type=pa.string()) for name in OBS.values()),
                     # files without the column hold each cell once
                     pa.array(obs[PRIMARY][here] != "False"),
                 ],
                 schema=self.schema,
             )
-            if not ranked.genes.all():
-                without.append(chunk.cells[ranked.genes == 0])
-                batch = batch.filter(pa.array(ranked.genes > 0))
+            enough = np.diff(chunk.counts.indptr) >= self.minimum_genes
+            few += int((~enough).sum())
+            kept = enough & (ranked.genes > 0)
+            if not kept.all():
+                without.append(chunk.cells[~kept])
+                batch = batch.filter(pa.array(kept))
             yield batch
+        log(
+            f"{cells.path}: {cut:,} of {cells.n_cells:,} cells ({cut / cells.n_cells:.1%}) express "
+            f"more than {self.maximum_length:,} genes of the vocabulary and are cut there"
+        )
         if without:
-            self._leave_out(cells, file, np.concatenate(without).tolist())
+            self._leave_out(cells, file, np.concatenate(without).tolist(), few)
 
-    def _leave_out(self, cells: Cells, file: str, rows: Sequence[int]) -> None:
-        """Note and report cells without tokens.
+    def _leave_out(self, cells: Cells, file: str, rows: Sequence[int], few: int) -> None:
+        """Note and report cells that are left out, ``few`` of them for having too few genes.
 
         Raises:
-            UserError: if they are all cells of the file.
+            UserError: if they are all cells of the file, and some have no token.
         """
-        if len(rows) == cells.n_cells:
+        if len(rows) == cells.n_cells > few:
             raise UserError(
-                f"{cells.path}: none of its {cells.n_cells} cells expresses a gene of the "
+                f"{cells.path}: none of its {cells.n_cells - few} cells expresses a gene of the "
                 "vocabulary; leave the file out or lower tokens.minimum_cells"
             )
-        self.left_out[file] = {"cells": len(rows), "rows": rows[:NAMED]}
+        self.left_out[file] = {"cells": len(rows), "few_genes": few, "rows": rows[:NAMED]}
+        reasons = {
+            f"express fewer than {self.minimum_genes} genes (corpus.minimum_genes)": few,
+            "express no gene of the vocabulary": len(rows) - few,
+        }
+        own = dict(zip(cells.rows.tolist(), cells.obs([OWN_ROW])[OWN_ROW], strict=True))
         log(
-            f"{cells.path}: {len(rows)} of {cells.n_cells} cells express no gene of the "
-            f"vocabulary and are left out (rows {', '.join(map(str, rows[:NAMED]))}"
+            f"{cells.path}: "
+            + ", ".join(f"{n} of {cells.n_cells} cells {why}" for why, n in reasons.items() if n)
+            + f" and are left out (rows {', '.join(own[r] or str(r) for r in rows[:NAMED])}"
             + (", ...)" if len(rows) > NAMED else ")")
         )
 
@@ -155,10 +181,7 @@ class Part:
         self.tokenizer = tokenizer
         path = Path(folder)
         self.rows = read_manifest(path / FILES)
-        self._cells = [
-            open_cells(path / f"{row.file}.h5ad", None, row.held_out, "training")
-            for row in self.rows
-        ]
+        self._cells = [cells_of(row, path / f"{row.file}.h5ad", path) for row in self.rows]
 
     def scatter(self) -> Scatter:
         """Where each cell goes."""
@@ -184,6 +207,7 @@ def tokenize_part(
     maximum_length: int,
     shard_cells: int,
     output_folder: str | Path,
+    minimum_genes: int = 0,
 ) -> None:
     """Tokenize the training cells of one part; they are permuted over its shards.
 
@@ -194,8 +218,10 @@ def tokenize_part(
         maximum_length: where cells are cut.
         shard_cells: cells per file of the store.
         output_folder: the token store.
+        minimum_genes: as for the gene statistics.
     """
-    part = Part(part_folder, Tokenizer(vocabulary, target_sum, maximum_length, shard_cells))
+    tokenizer = Tokenizer(vocabulary, target_sum, maximum_length, shard_cells, minimum_genes)
+    part = Part(part_folder, tokenizer)
     shards = part.scatter().deal(part.batches(), scatter_folder(Path(output_folder)))
     write_shards(output_folder, shards, part.facts())
 
@@ -222,9 +248,10 @@ def tokenize_evaluation(
     """
     stated = read_facts(facts)
     tokenizer = Tokenizer(vocabulary, target_sum, maximum_length, shard_cells)
-    cells = open_cells(h5ad, stated.label)
+    cells = open_cells(h5ad).known(stated.sha256, Path(h5ad))
+    batches = tokenizer.batches(cells, stated.label, stated.file, stated.types)
     write_shards(
         output_folder,
-        grouped(tokenizer.batches(cells, stated.label, stated.file), shard_cells),
+        grouped(batches, shard_cells),
         tokenizer.facts("file", stated.simulated, stated.label),
     )

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from scsigmoid.corpus.h5ad import open_cells
+from scsigmoid.corpus.h5ad import cells_of
 from scsigmoid.corpus.rows import FILES, read_manifest
 from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_path
@@ -97,7 +97,9 @@ class GeneStatistics:
         return medians
 
 
-def gather(part_folder: str | Path, target_sum: float, output: str | Path) -> None:
+def gather(
+    part_folder: str | Path, target_sum: float, output: str | Path, minimum_genes: int = 0
+) -> None:
     """Gather the statistics of the training cells of one part and write them.
 
     Memory holds one histogram of the part's genes, ``BINS`` numbers of 4 bytes each.
@@ -106,11 +108,14 @@ def gather(part_folder: str | Path, target_sum: float, output: str | Path) -> No
         part_folder: folder with h5ad files and ``files.csv``.
         target_sum: what the counts of a cell are scaled to.
         output: Arrow IPC file.
+        minimum_genes: cells that express fewer genes do not count.
+
+    Raises:
+        UserError: for a file that is not the one whose SHA-256 ``files.csv`` has.
     """
     folder = Path(part_folder)
     files = [
-        open_cells(folder / f"{row.file}.h5ad", None, row.held_out, "training")
-        for row in read_manifest(folder / FILES)
+        cells_of(row, folder / f"{row.file}.h5ad", folder) for row in read_manifest(folder / FILES)
     ]
     names: dict[str, str] = {}
     for cells in files:
@@ -118,16 +123,21 @@ def gather(part_folder: str | Path, target_sum: float, output: str | Path) -> No
     genes = sorted(names)
     position = {gene: index for index, gene in enumerate(genes)}
     histogram = np.zeros((len(genes), BINS), dtype=np.uint32)
+    counted = 0
     for cells in files:
         rows = np.array([position[gene] for gene in cells.genes], dtype=np.int64)
         for chunk in track(cells.chunks(), label=f"gene statistics of {cells.path.name}"):
-            count_cells(chunk.counts, rows, histogram)
+            counts = chunk.counts
+            if minimum_genes:
+                counts = counts[np.diff(counts.indptr) >= minimum_genes]
+            count_cells(counts, rows, histogram)
+            counted += counts.shape[0]
     write_statistics(
         GeneStatistics(
             genes,
             [names[gene] for gene in genes],
             sparse(histogram),
-            sum(cells.n_cells for cells in files),
+            counted,
             target_sum,
         ),
         output,

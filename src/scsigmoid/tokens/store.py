@@ -33,6 +33,18 @@ from scsigmoid.tokens.shuffle import BLOCK_CELLS
 
 VERSION = 2
 INDEX, GENES, CHECKSUMS = "index.json", "genes.npy", "checksums.npy"
+# What an index must have.
+ENTRIES = {
+    "vocabulary": str,
+    "vocabulary_size": int,
+    "maximum_length": int,
+    "shard_cells": int,
+    "rows": int,
+    "simulated": bool,
+    "label": str,
+    "shards": list,
+    "arrays": dict,
+}
 
 
 class Packed(NamedTuple):
@@ -192,10 +204,18 @@ def read_index(folder: Path) -> dict[str, Any]:
     try:
         index: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         version = index["version"]
-    except (ValueError, KeyError, TypeError):
+        lacking = [key for key, kind in ENTRIES.items() if not isinstance(index.get(key), kind)]
+        for entry, keys in [
+            (index.get("arrays", {}), {GENES, CHECKSUMS}),
+            *((shard, {"file", "rows", "bytes", "sha256"}) for shard in index.get("shards", [])),
+        ]:
+            lacking += sorted(keys - {*entry})
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise UserError(f"{path}: damaged; make the tokens again") from None
     if version != VERSION:
         raise UserError(f"{path}: written by another version; make the tokens again")
+    if lacking:
+        raise UserError(f"{path}: damaged (no {', '.join(lacking)}); make the tokens again")
     return index
 
 

@@ -1,7 +1,8 @@
 """The vocabulary: which genes have tokens, and their medians."""
 
 import hashlib
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,8 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from scsigmoid.config.schema import VocabularyChoice
+from scsigmoid.corpus.genes import organism_of
 from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_path
+from scsigmoid.progress import log
 
 PAD, MASK, CLS, UNKNOWN = range(4)
 SPECIAL = ("<pad>", "<mask>", "<cls>", "<unk>")
@@ -72,8 +76,15 @@ class Vocabulary:
         token_of = self.token_of
         return np.array([token_of.get(gene, -1) for gene in genes], dtype=np.int64)
 
-    def write(self, path: str | Path) -> None:
-        """Write the vocabulary as Parquet, with its fingerprint in the schema's metadata."""
+    def write(
+        self, path: str | Path, organisms: Mapping[str, Mapping[str, int]] | None = None
+    ) -> None:
+        """Write the vocabulary as Parquet, with its fingerprint in the schema's metadata.
+
+        Args:
+            path: the file.
+            organisms: what :func:`by_organism` says, for the metadata too.
+        """
         table = pa.table(
             {
                 "token": pa.array(range(self.size), type=pa.int32()),
@@ -82,7 +93,9 @@ class Vocabulary:
                 "cells": pa.array(self.cells, type=pa.int64()),
                 "median": pa.array(self.medians, type=pa.float64()),
             },
-            schema=SCHEMA.with_metadata({"fingerprint": self.fingerprint}),
+            schema=SCHEMA.with_metadata(
+                {"fingerprint": self.fingerprint, "organisms": json.dumps(organisms or {})}
+            ),
         )
         with atomic_path(path) as temporary:
             pq.write_table(table, temporary)
@@ -94,6 +107,8 @@ class Vocabulary:
         Raises:
             UserError: if the file is missing, damaged or no vocabulary.
         """
+        if Path(path).exists() and not Path(path).is_file():
+            raise UserError(f"{path}: no file; give the file tokens/vocabulary.parquet")
         try:
             table = pq.read_table(path)
         except FileNotFoundError:
@@ -118,34 +133,77 @@ class Vocabulary:
         return vocabulary
 
 
+EXPRESSED = VocabularyChoice(genes=None, biotypes=None, annotation=[], sizes=None)
+
+
 def build_vocabulary(
-    statistics: Iterable[str | Path], minimum_cells: int, output: str | Path
+    statistics: Iterable[str | Path],
+    minimum_cells: int,
+    output: str | Path,
+    choice: VocabularyChoice = EXPRESSED,
 ) -> None:
-    """Make the vocabulary from gene statistics.
+    """Make the vocabulary from gene statistics; the log tells what has no token.
 
     Args:
         statistics: the files of :func:`scsigmoid.tokens.statistics.gather`, in any order.
         minimum_cells: a gene enters when this many training cells express it (at least 1).
         output: the Parquet file to write.
+        choice: which of these genes enter, or a list of others; all of these if not given.
 
     Raises:
-        UserError: if no gene enters, or no cell holds a count.
+        UserError: if no gene enters, no cell holds a count, or a file of the choice does not fit.
     """
+    from scsigmoid.tokens.choice import listed, ruled
     from scsigmoid.tokens.statistics import read_all
 
     merged = read_all(statistics)
-    kept = np.flatnonzero(merged.cells >= max(1, minimum_cells))
-    if not merged.cells.any():
+    expressed = dict(zip(merged.genes, merged.cells.tolist(), strict=True))
+    if not any(expressed.values()):
         raise UserError("corpus: no training cell holds a count; give other files")
-    if not len(kept):
+    genes = ruled(merged, minimum_cells, choice) if choice.genes is None else listed(choice.genes)
+    if not any(expressed.get(gene) for gene in genes):
         raise UserError(
-            f"tokens.minimum_cells: no gene is expressed in {minimum_cells} training cells; "
-            "lower it"
+            f"{choice.genes}: no training cell expresses a gene of the list (it has {genes[0]!r}, "
+            f"the cells {merged.genes[0]!r}); name genes as in the training files"
         )
-    zeros = np.zeros(len(SPECIAL), dtype=np.int64)
+    names = dict(zip(merged.genes, merged.names, strict=True))
+    medians = dict(zip(merged.genes, merged.medians().tolist(), strict=True))
+    organisms = by_organism(expressed, genes)
+    for organism, told in organisms.items():
+        log(
+            f"vocabulary: {organism}: {told['tokens']:,} genes; training cells express "
+            f"{told['genes']:,}; {told['outside'] / max(told['counts'], 1):.3%} of the non-zero "
+            "counts are of genes without a token"
+        )
     Vocabulary(
-        (*SPECIAL, *(merged.genes[index] for index in kept)),
-        (*SPECIAL, *(merged.names[index] for index in kept)),
-        np.concatenate([zeros, merged.cells[kept]]),
-        np.concatenate([zeros + 1.0, merged.medians()[kept]]),
-    ).write(output)
+        (*SPECIAL, *genes),
+        (*SPECIAL, *(names.get(gene, gene) for gene in genes)),
+        np.array([0] * len(SPECIAL) + [expressed.get(gene, 0) for gene in genes], dtype=np.int64),
+        np.array([1.0] * len(SPECIAL) + [medians[g] if expressed.get(g) else 1.0 for g in genes]),
+    ).write(output, organisms)
+
+
+def by_organism(expressed: Mapping[str, int], tokens: Iterable[str]) -> dict[str, dict[str, int]]:
+    """What has a token and what has none.
+
+    Args:
+        expressed: training cells that express each gene.
+        tokens: genes with tokens.
+
+    Returns:
+        For each organism: ``tokens``, genes that have one; ``genes``, those that training cells
+        express; ``counts``, the non-zero counts of all cells; ``outside``, those without a token.
+    """
+    told: dict[str, dict[str, int]] = {}
+    have = set(tokens)
+    for gene in sorted(have | expressed.keys()):
+        cells = expressed.get(gene, 0)
+        if gene in have or cells:
+            entry = told.setdefault(
+                organism_of(gene), {"tokens": 0, "genes": 0, "counts": 0, "outside": 0}
+            )
+            entry["tokens"] += gene in have
+            entry["genes"] += cells > 0
+            entry["counts"] += cells
+            entry["outside"] += 0 if gene in have else cells
+    return told

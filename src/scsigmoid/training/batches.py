@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from scsigmoid.model.masking import mask_tokens
+from scsigmoid.model.sizes import EncoderSettings
 from scsigmoid.tokens.vocabulary import CLS, MASK, SPECIAL
 
 Integers = npt.NDArray[np.integer]
@@ -51,7 +52,8 @@ class Batch:
     """Packed cells: the tokens of all of them behind each other, no padding.
 
     Attributes:
-        tokens: (tokens,) int64, [CLS] and the genes of each cell, masked ones replaced.
+        tokens: (tokens,) int64, the genes of each cell, with or without [CLS] in front, masked
+            ones replaced.
         positions: (tokens,) int64, 0 to n - 1 within each cell.
         cu_seqlens: (cells + 1,) int32, cumulative lengths.
         masked: (masked,) int64, places in ``tokens`` to be predicted; empty without masking.
@@ -86,36 +88,46 @@ class Batch:
         return Batch(**changed)
 
 
-def pack(store: Cells, indices: Int64s, context: int, masking: Masking | None = None) -> Batch:
+def pack(
+    store: Cells, indices: Int64s, settings: EncoderSettings, masking: Masking | None = None
+) -> Batch:
     """Read cells of a store into a packed batch.
 
     Args:
         store: where the cells are.
         indices: rows of the store.
-        context: longest sequence in tokens, [CLS] included; longer cells lose their last ranks.
+        settings: of the encoder, which says how many genes of a cell are read, those of the first
+            ranks, and whether [CLS] is in front.
         masking: what is masked; nothing if None.
     """
-    genes, cu_seqlens = store.cells(indices, context - 1)
-    return pack_genes(genes, np.diff(cu_seqlens), indices, masking)
+    genes, cu_seqlens = store.cells(indices, settings.genes)
+    return pack_genes(genes, np.diff(cu_seqlens), indices, masking, cls_token=settings.cls_token)
 
 
 def pack_genes(
-    genes: Integers, lengths: Integers, cells: Int64s, masking: Masking | None = None
+    genes: Integers,
+    lengths: Integers,
+    cells: Int64s,
+    masking: Masking | None = None,
+    *,
+    cls_token: bool = True,
 ) -> Batch:
-    """Pack cells, with [CLS] in front of each.
+    """Pack cells.
 
     Args:
         genes: (genes,) gene tokens of all cells behind each other.
         lengths: (cells,) genes of each cell.
         cells: (cells,) identity of each cell: its mask depends on it.
         masking: what is masked; nothing if None.
+        cls_token: whether [CLS] is put in front of each cell.
     """
     count = len(lengths)
     cu_seqlens = np.zeros(count + 1, dtype=np.int64)
-    np.cumsum(np.asarray(lengths, dtype=np.int64) + 1, out=cu_seqlens[1:])
+    np.cumsum(np.asarray(lengths, dtype=np.int64) + cls_token, out=cu_seqlens[1:])
     starts = cu_seqlens[:-1]
     is_gene = np.ones(int(cu_seqlens[-1]), dtype=bool)
-    is_gene[starts] = False
+    if cls_token:
+        is_gene[starts] = False
     tokens = np.full(len(is_gene), CLS, dtype=np.int64)
     tokens[is_gene] = genes
     positions = np.arange(len(tokens)) - np.repeat(starts, np.diff(cu_seqlens))

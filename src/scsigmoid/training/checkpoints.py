@@ -181,12 +181,15 @@ def write_hashed(path: Path, values: Mapping[str, Any]) -> str:
 
 def read(path: Path) -> Checkpoint:
     """Read a checkpoint; its tensors stay in the file until they are copied."""
-    values = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    if values.pop("version") != VERSION:
+    try:
+        values = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        if values.pop("version") != VERSION:
+            raise ValueError("of another version")
+        return Checkpoint(**values)
+    except Exception as error:  # of many kinds, for what something else wrote
         raise UserError(
             f"{path}: written by another version of scsigmoid; delete {path.parent} to train anew"
-        )
-    return Checkpoint(**values)
+        ) from error
 
 
 def remove(path: Path) -> None:

@@ -19,6 +19,7 @@ from scsigmoid.model.sizes import EncoderSettings
 from scsigmoid.training.run import TrainingRun
 
 KEY = "scsigmoid"
+MODEL = "model.safetensors"
 
 
 def save_encoder(
@@ -41,6 +42,7 @@ def save_encoder(
         "dropout": run.architecture.dropout,
         "layer_norm_epsilon": run.architecture.layer_norm_epsilon,
         "initializer_range": run.architecture.initializer_range,
+        "cls_token": encoder.settings.cls_token,
         "vocabulary_size": encoder.settings.vocabulary_size,
         "vocabulary": vocabulary,
         "step": step,
@@ -80,13 +82,18 @@ def load_encoder(
 
     Returns:
         The encoder and the metadata that was written with it: ``model``, ``attention``,
-        ``context``, ``size``, ``vocabulary`` (fingerprint), ``vocabulary_size``, ``step``,
-        ``seed``, ``training`` and the encoder's other settings.
+        ``context``, ``cls_token``, ``size``, ``vocabulary`` (fingerprint), ``vocabulary_size``,
+        ``step``, ``seed``, ``training`` and the encoder's other settings.
 
     Raises:
         UserError: if the file is missing, damaged or holds something else.
     """
     path = Path(path)
+    if path.is_dir() or path.suffix == ".pt":
+        kind = "a folder" if path.is_dir() else "a checkpoint that training goes on from"
+        models = [place / MODEL for place in (path, *path.parents[:2])]
+        model = next((model for model in models if model.is_file()), MODEL)
+        raise UserError(f"{path}: {kind}; give the finished model, {model}")
     if not path.is_file():
         raise UserError(f"{path}: no such model; train it first")
     try:
@@ -107,12 +114,14 @@ def load_encoder(
                 layer_norm_epsilon=metadata["layer_norm_epsilon"],
                 initializer_range=metadata["initializer_range"],
                 backend=backend,
+                cls_token=metadata.get("cls_token", True),  # older files do not say
             )
         )
         encoder.load_state_dict(weights)
     except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:120]
         raise UserError(
-            f"{path}: damaged, or not a model of this project ({reason}); train it again"
+            f"{path}: damaged, or not a model of this project ({reason}); give a {MODEL} that "
+            "training wrote, or train it again"
         ) from error
     return encoder.to(device).eval(), metadata

@@ -31,7 +31,7 @@ class Row:
         attention_score_max: largest |q . k / sqrt(dim)| of the first layer before the step, over
             the step's global batch.
         cells_per_second: rate since the row before, of all processes together, as the next one.
-        tokens_per_second: likewise, [CLS] included; there are no padded tokens.
+        tokens_per_second: likewise, [CLS] included where there is one; there are no padded tokens.
         mfu: model FLOP utilisation: the counted work (:func:`count_flops`) of the steps since the
             row before over what the GPUs could have done at their peak; None where that is unknown.
         packing_efficiency: share of the room in micro-batches (``micro_batch_tokens`` each) that
@@ -39,6 +39,8 @@ class Row:
         seconds: time spent training since step 0, pauses between interrupted runs left out.
         data_wait: share of the time since the row before that the first process waited for batches.
         peak_memory_gb: most memory that the first process used so far, in 10^9 bytes.
+        validation_loss: mean cross-entropy over the masked genes of the validation cells before the
+            step, in nats; None where it was not measured.
     """
 
     step: int
@@ -53,6 +55,7 @@ class Row:
     seconds: float
     data_wait: float
     peak_memory_gb: float
+    validation_loss: float | None = None
 
 
 COLUMNS = tuple(field.name for field in fields(Row))
@@ -65,10 +68,10 @@ def as_csv(rows: Sequence[Row]) -> str:
     return buffer.getvalue()
 
 
-def from_csv(text: str) -> list[Row]:
+def from_csv(text: str, columns: Sequence[str] = COLUMNS) -> list[Row]:
     """The inverse of :func:`as_csv`."""
     return [
-        Row(step=int(step), **dict(zip(COLUMNS[1:], map(number, values), strict=True)))  # type: ignore[arg-type]
+        Row(step=int(step), **dict(zip(columns[1:], map(number, values), strict=True)))  # type: ignore[arg-type]
         for step, *values in csv.reader(io.StringIO(text))
     ]
 
@@ -131,9 +134,11 @@ def read_journal(path: str | Path) -> tuple[dict[str, npt.NDArray[Any]], dict[st
         elif line.endswith("\n"):
             body.append(line)
     try:
-        if body[0].rstrip("\n") != ",".join(COLUMNS):
+        names = tuple(body[0].rstrip("\n").split(","))
+        # Journals of earlier versions have no validation loss.
+        if names not in (COLUMNS, COLUMNS[:-1]):
             raise ValueError("other columns")
-        rows = from_csv("".join(body[1:]))
+        rows = from_csv("".join(body[1:]), names)
     except (IndexError, ValueError) as error:
         raise UserError(f"{path}: not a journal ({error}); train the model again") from None
     columns = {

@@ -51,6 +51,19 @@ class Share:
         )
 
 
+def validation_rows(cells: int, count: int) -> Int64s:
+    """The rows of a store that are kept out of training, (count,), evenly spread, ascending.
+
+    The order within a store is random, so they are a random sample of its cells.
+
+    Raises:
+        UserError: if no cell were left.
+    """
+    if count >= cells:
+        raise UserError(f"training.validation_cells: {count} of {cells} training cells; take fewer")
+    return np.arange(count, dtype=np.int64) * cells // max(1, count)
+
+
 class GlobalBatches:
     """The global batches of a training run, as one of its processes sees them.
 
@@ -92,20 +105,25 @@ class GlobalBatches:
         self.processes = processes
         self.work = Work(settings, training.mask_fraction)
         self.mask_seed = derive(seed, "masks")
-        self._order = CellOrder(len(store.lengths), seed)
+        kept_out = validation_rows(len(store.lengths), training.validation_cells)
+        # How many training cells lie in front of each validation cell.
+        self._before = kept_out - np.arange(len(kept_out))
+        self._order = CellOrder(len(store.lengths) - len(kept_out), seed)
         self._lock = threading.Lock()
 
     def cells(self, step: int) -> Int64s:
         """Rows of the store that make up the global batch of a step, counted from 1."""
         # The order keeps what it worked out last.
         with self._lock:
-            return self._order.batch(step - 1, self.training.global_batch)
+            places = self._order.batch(step - 1, self.training.global_batch)
+        return places + np.searchsorted(self._before, places, side="right")
 
     def __getitem__(self, step: int) -> Share:
         """The process's share of a step, counted from 1."""
-        training, context = self.training, self.settings.context
+        training, settings = self.training, self.settings
         cells = self.cells(step)
-        lengths = np.minimum(self.store.lengths[cells], context - 1).astype(np.int64) + 1
+        genes = np.minimum(self.store.lengths[cells], settings.genes).astype(np.int64)
+        lengths = genes + settings.cls_token
         work = self.work.of(lengths)
         # All processes divide alike, so none needs to tell the others.
         budget = training.micro_batch_tokens
@@ -118,11 +136,11 @@ class GlobalBatches:
             draw=step,
             fraction=training.mask_fraction,
             replacement=training.mask_replacement,
-            vocabulary_size=self.settings.vocabulary_size,
+            vocabulary_size=settings.vocabulary_size,
         )
         return Share(
             micro_batches=[
-                pack(self.store, cells[part], context, masking) for part in shares[self.rank]
+                pack(self.store, cells[part], settings, masking) for part in shares[self.rank]
             ],
             lengths=lengths,
             capacity=budget * sum(len(parts) for parts in shares),

@@ -18,7 +18,7 @@ from scsigmoid.tokens.store import TokenStore, read_index
 from scsigmoid.tokens.vocabulary import Vocabulary
 from scsigmoid.training.checkpoints import Checkpoints
 from scsigmoid.training.devices import backend_of, be_deterministic
-from scsigmoid.training.export import save_encoder
+from scsigmoid.training.export import MODEL, save_encoder
 from scsigmoid.training.interruption import STOPPED, stop_requests
 from scsigmoid.training.journal import Row, from_csv
 from scsigmoid.training.loading import GlobalBatches, ahead
@@ -29,8 +29,8 @@ from scsigmoid.training.provenance import header
 from scsigmoid.training.records import Records
 from scsigmoid.training.run import TrainingRun
 from scsigmoid.training.step import Trainer
+from scsigmoid.training.validation import Validation
 
-MODEL = "model.safetensors"
 CHECKPOINTS = "checkpoints"
 LOCK = ".training"
 
@@ -127,7 +127,7 @@ def prepare(
     store = TokenStore.open(stores, known.fingerprint)
     if not len(store):
         raise UserError(f"{stores[0]}: no training cells; check the corpus")
-    if store.maximum_length < run.context - 1:
+    if store.maximum_length < settings.genes:
         raise UserError(
             f"{stores[0]}: cells are cut at {store.maximum_length} genes, too short for context "
             f"{run.context}; make the tokens again"
@@ -170,6 +170,11 @@ def loop(
     """
     training, processes = run.training, trainer.processes
     steps = range(first + 1, training.steps + 1)
+    validation = (
+        Validation(batches.store, batches.settings, training, processes)
+        if training.validate_every
+        else None
+    )
     with (
         stop_requests() as request,
         closing(ahead(batches, steps, training.workers, trainer.device)) as shares,
@@ -190,9 +195,14 @@ def loop(
                         "run again to go on"
                     )
                 return False
-            logging = step == 1 or step % training.log_every == 0 or step == training.steps
-            # Before the update: the score belongs to the weights that the loss belongs to.
+            ends = step in (1, training.steps)
+            validating = validation and (ends or step % training.validate_every == 0)
+            logging = validating or ends or step % training.log_every == 0
+            # Before the update: all that is measured belongs to the weights of the loss.
             score = trainer.attention_score_max(share.micro_batches) if logging else 0.0
+            checked = validation.loss(trainer) if validation and validating else None
+            if validation and validating and records is not None and records.layers:
+                records.layers.append(validation.layers(trainer, step))
             result = trainer.step(step, share.micro_batches, masked)
             meter.count(share, masked)
             if records is None:
@@ -200,7 +210,7 @@ def loop(
             records.display.step()
             if logging:
                 rate = trainer.optimiser.param_groups[0]["lr"]
-                records.append(meter.row(step, result, rate, score))
+                records.append(meter.row(step, result, rate, score, checked))
             if step % training.checkpoint_every == 0 or step == training.steps:
                 records.checkpoint(trainer, step, meter.seconds())
     return True

@@ -54,7 +54,14 @@ class Meter:
         if self._peak is not None:
             self._flops += count_flops(self.settings, share.lengths.tolist(), masked)
 
-    def row(self, step: int, result: StepResult, rate: float, score: float) -> Row:
+    def row(
+        self,
+        step: int,
+        result: StepResult,
+        rate: float,
+        score: float,
+        validation: float | None = None,
+    ) -> Row:
         """The row of a logging step; waits for the device and starts the next interval."""
         synchronise(self.device)
         now = time.perf_counter()
@@ -72,6 +79,7 @@ class Meter:
             seconds=self._before + now - self._begin,
             data_wait=self._wait / elapsed,
             peak_memory_gb=peak_memory_gb(self.device),
+            validation_loss=validation,
         )
         self._last = now
         self._clear()

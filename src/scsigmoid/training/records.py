@@ -12,9 +12,11 @@ from scsigmoid.training.events import Events
 from scsigmoid.training.journal import Journal, Row, as_csv
 from scsigmoid.training.run import TrainingRun
 from scsigmoid.training.step import Trainer
+from scsigmoid.training.validation import LayerFile
 
 JOURNAL = "journal.csv"
 EVENTS = "tensorboard"
+LAYERS = "layers.csv"
 
 
 class Records:
@@ -45,6 +47,7 @@ class Records:
         self.identity = dict(identity)
         self.journal = Journal(output / JOURNAL, header, rows)
         self.events = Events(output / EVENTS, step)
+        self.layers = LayerFile(output / LAYERS, step) if run.training.validate_every else None
         self.display = Display(run.model, step, run.training.steps)
         self.writer = CheckpointWriter(checkpoints)
         self._saved = step

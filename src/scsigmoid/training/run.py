@@ -12,6 +12,7 @@ PRACTICAL = (
     "steps",
     "micro_batch_tokens",
     "log_every",
+    "validate_every",
     "checkpoint_every",
     "keep_checkpoints",
     "threads",
@@ -27,7 +28,8 @@ class TrainingRun:
     Attributes:
         model: the model's name.
         attention: ``sigmoid`` or ``softmax``.
-        context: longest sequence in tokens, [CLS] included.
+        context: longest sequence in tokens.
+        cls_token: whether [CLS] is in front of a cell's genes; it takes a place of the context.
         backend: attention backend.
         size: dimensions of the encoder.
         architecture: what all encoders share.
@@ -39,6 +41,7 @@ class TrainingRun:
     model: str
     attention: str
     context: int
+    cls_token: bool
     backend: str
     size: Size
     architecture: Architecture
@@ -55,6 +58,7 @@ class TrainingRun:
             self.context,
             vocabulary_size,
             self.backend,
+            self.cls_token,
         )
 
     def identity(self, vocabulary: str, data: str) -> dict[str, str]:
@@ -75,6 +79,7 @@ class TrainingRun:
             **{f"architecture.{key}": value for key, value in architecture.items()},
             **{f"training.{key}": value for key, value in training.items()},
             "seed": self.seed,
+            "tokens.cls": self.cls_token,
         }
         return {
             **{key: json.dumps(value) for key, value in settings.items()},

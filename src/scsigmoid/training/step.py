@@ -18,7 +18,7 @@ from scsigmoid.training.processes import Processes
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
 
-Loss = Callable[[Encoder, Tensor, "BlockMask | None", Batch, Tensor | None], Tensor]
+Loss = Callable[[Encoder, Tensor, "BlockMask | None", Batch, Tensor | None, Tensor | None], Tensor]
 #: The target of a place that does not count.
 IGNORED = -100
 #: Options of torch's compiler.  Without this one it would fuse the reductions of a normalisation's
@@ -32,7 +32,7 @@ class StepResult:
 
     Attributes:
         loss: mean cross-entropy over the masked genes of the global batch.
-        gradient_norm: L2 norm of the whole gradient before clipping.
+        gradient_norm: L2 norm of the whole gradient before clipping, of ``training.gradient``.
     """
 
     loss: Tensor
@@ -45,8 +45,9 @@ def summed_loss(
     mask: "BlockMask | None",
     batch: Batch,
     keys: Tensor | None = None,
+    weights: Tensor | None = None,
 ) -> Tensor:
-    """Cross-entropy summed over a batch's masked genes, float32 scalar.
+    """Cross-entropy summed over a batch's masked genes, float32 scalar, or (n,) with weights.
 
     Args:
         encoder: the model.
@@ -54,10 +55,23 @@ def summed_loss(
         mask: the attention's mask, where it takes one.
         batch: see :class:`Batch`.
         keys: what dropout depends on; None for none.
+        weights: (masked, n) float32, of n weighted sums.
     """
     residual = encoder.encode(embedded, batch.cu_seqlens, batch.max_seqlen, mask, keys)
     logits = encoder.predict(residual, batch.masked)
-    return cross_entropy(logits.float(), batch.targets, ignore_index=IGNORED, reduction="sum")
+    reduction = "sum" if weights is None else "none"
+    loss = cross_entropy(logits.float(), batch.targets, ignore_index=IGNORED, reduction=reduction)
+    return loss if weights is None else (loss.unsqueeze(1) * weights).sum(0)
+
+
+def sum_weights(batch: Batch) -> Tensor:
+    """Weights of a batch's masked genes, (masked, 2) float32, on the CPU.
+
+    The first adds up each cell's mean loss, the second all losses.
+    """
+    owner = torch.searchsorted(batch.cu_seqlens, batch.masked, right=True)
+    shares = 1 / torch.bincount(owner)[owner].float()
+    return torch.stack([shares, torch.ones_like(shares)], dim=1)
 
 
 def with_two_of_each(batch: Batch) -> Batch:
@@ -133,21 +147,24 @@ class Trainer:
             summed_loss, dynamic=True, backend=backend, options=options
         )
 
-    def summed_loss(self, batch: Batch, step: int) -> Tensor:
-        """Cross-entropy summed over a batch's masked genes in a step, float32 scalar."""
+    def summed_loss(self, batch: Batch, step: int, weights: Tensor | None = None) -> Tensor:
+        """Cross-entropy summed over a batch's masked genes in a step: :func:`summed_loss`."""
         keys = self.encoder.dropout_keys(
             batch.cells, batch.positions, batch.cu_seqlens, self.seed, step
         )
+        if weights is not None:
+            weights = pad(weights, (0, 0, 0, max(0, 2 - len(weights))))
         batch = with_two_of_each(batch)
         embedded = self.encoder.embed(batch.tokens, batch.positions)
         mask = self.encoder.mask(embedded, batch.cu_seqlens)
-        return self._summed_loss(self.encoder, embedded, mask, batch, keys)
+        return self._summed_loss(self.encoder, embedded, mask, batch, keys, weights)
 
     def step(self, step: int, batches: Sequence[Batch], masked: int | None = None) -> StepResult:
         """Take one optimiser step on a global batch.
 
-        The loss is the mean over all masked genes of the global batch, so that its gradient does
-        not depend on how the batch is divided.  A loss or norm that is not finite is returned like
+        The loss reported is the mean over all masked genes of the global batch; what is
+        differentiated, that or ``training.gradient: sum``, does not depend on how the batch is
+        divided either.  A loss or norm that is not finite is returned like
         any other, and the step is taken: divergence is a result.
 
         Args:
@@ -163,10 +180,17 @@ class Trainer:
         loss = torch.zeros((), device=self.device)
         for batch in batches:
             with autocast(self.device):
-                part = self.summed_loss(batch.to(self.device), step) / max(1, masked)
+                if self.training.gradient == "sum":
+                    weights = sum_weights(batch).to(self.device, non_blocking=True)
+                    objective, part = self.summed_loss(batch.to(self.device), step, weights)
+                    part = part / max(1, masked)
+                else:
+                    objective = part = self.summed_loss(batch.to(self.device), step) / max(
+                        1, masked
+                    )
             # In this thread: to wake another takes longer than a small batch's kernels run.
             with torch.autograd.set_multithreading_enabled(False):
-                part.backward()
+                objective.backward()
             loss += part.detach()
         gradients = [p.grad for p in self._parameters if p.grad is not None]
         self.processes.sum([*gradients, loss])

@@ -1,0 +1,137 @@
+"""The loss on cells kept out of training."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from scsigmoid.attention.reference import weight_statistics
+from scsigmoid.errors import UserError
+from scsigmoid.model.encoder import Encoder
+from scsigmoid.tokens.store import TokenStore
+from scsigmoid.training.journal import read_journal
+from scsigmoid.training.loading import GlobalBatches, validation_rows
+from scsigmoid.training.loop import train
+from scsigmoid.training.processes import Processes
+from scsigmoid.training.run import TrainingRun
+from scsigmoid.training.step import Trainer
+from scsigmoid.training.validation import LAYER_COLUMNS, Validation
+
+
+def validated(run: TrainingRun, **changes: object) -> TrainingRun:
+    settings = {"validate_every": 4, "validation_cells": 7, **changes}
+    return replace(run, training=replace(run.training, **settings))  # type: ignore[arg-type]
+
+
+def test_no_step_sees_a_validation_cell_and_every_other_cell_is_seen(run: TrainingRun, corpus: Any):
+    run = validated(run, global_batch=23)
+    store = TokenStore.open(corpus.stores)
+    kept_out = validation_rows(len(store), 7)
+    assert len(set(kept_out.tolist())) == 7
+    for seed in (1, 2):
+        batches = GlobalBatches(store, run.encoder_settings(64), run.training, seed)
+        epoch = sorted(batches.cells(1).tolist())
+        assert epoch == sorted(set(range(len(store))) - set(kept_out.tolist()))
+    with pytest.raises(UserError, match=r"validation_cells: 30 of 30 training cells"):
+        validation_rows(30, 30)
+
+
+@pytest.mark.parametrize("attention", ["sigmoid", "softmax"])
+def test_the_loss_is_the_mean_over_masked_genes_without_dropout(
+    run: TrainingRun, corpus: Any, attention: str
+):
+    run = replace(validated(run, micro_batch_tokens=40), attention=attention)
+    store = TokenStore.open(corpus.stores)
+    settings = run.encoder_settings(store.vocabulary_size)
+    alone = Processes(device=torch.device("cpu"))
+    trainer = Trainer(Encoder(settings).initialise(1), run.training, 42, alone.device, alone)
+    validation = Validation(store, settings, run.training, alone)
+    logits, targets, cells = [], [], []
+    for batch in validation._batches:
+        found = trainer.encoder(
+            batch.tokens, batch.positions, batch.cu_seqlens, batch.max_seqlen, batch.masked
+        )
+        logits, targets = [*logits, found], [*targets, batch.targets]
+        cells += batch.cells.tolist()
+    wanted = cross_entropy(torch.cat(logits), torch.cat(targets)).detach()
+    assert validation.loss(trainer) == pytest.approx(float(wanted), rel=1e-6)
+    assert cells == validation_rows(len(store), 7).tolist()
+    assert len(validation._batches) > 2
+
+    # Two processes measure other cells and come to the same sum.
+    shares = [
+        Validation(store, settings, run.training, replace(alone, rank=rank, count=2))._batches
+        for rank in range(2)
+    ]
+    assert sorted(int(c) for share in shares for b in share for c in b.cells) == cells
+
+
+def test_statistics_of_the_weights_against_their_definition():
+    generator = torch.Generator().manual_seed(1)
+    q, k, v = (torch.randn(9, 2, 4, generator=generator, dtype=torch.float64) for _ in range(3))
+    spans = [(0, 5), (5, 9)]
+    for kind in ("sigmoid", "softmax"):
+        scores, sums, keys, shares, largest = [], [], [], [], []
+        for begin, end in spans:
+            for head in range(2):
+                a, b, c = (x[begin:end, head].numpy() for x in (q, k, v))
+                score = a @ b.T / 2
+                scores.append(np.abs(score).max())
+                if kind == "sigmoid":
+                    weights = 1 / (1 + (end - begin) * np.exp(-score))
+                else:
+                    weights = np.exp(score) / np.exp(score).sum(1, keepdims=True)
+                rows = weights.sum(1)
+                shared = weights / rows[:, None]
+                largest.append(weights.max())
+                sums += rows.tolist()
+                keys += np.exp(-(shared * np.log(shared)).sum(1)).tolist()
+                shares.append(np.square(c.mean(0)).sum() / np.square(c).sum(1).mean())
+        found = weight_statistics(kind, q, k, v, spans)
+        wanted = {
+            "score_max": max(scores),
+            "weight_max": max(largest),
+            "row_sum_low": np.quantile(sums, 0.05),
+            "row_sum": np.quantile(sums, 0.5),
+            "row_sum_high": np.quantile(sums, 0.95),
+            "keys": sorted(keys)[(len(keys) - 1) // 2],
+            "value_mean": np.mean(shares),
+        }
+        assert found == pytest.approx(wanted, rel=1e-6)
+
+
+def test_a_row_whose_weights_all_vanish_attends_to_no_key():
+    q, v = torch.full((4, 1, 2), 300.0), torch.ones(4, 1, 2)
+    found = weight_statistics("sigmoid", q, -q, v, [(0, 4)])
+    assert (found["row_sum"], found["keys"]) == (0, 0)
+    assert found["score_max"] == pytest.approx(2 * 300**2 / 2**0.5)
+
+
+def test_a_resumed_run_writes_the_same_curves(run: TrainingRun, corpus: Any, tmp_path: Path):
+    run = validated(run, steps=9)
+    train(run, corpus.stores, corpus.vocabulary, tmp_path / "whole")
+    short = validated(run, steps=6)
+    train(short, corpus.stores, corpus.vocabulary, tmp_path / "resumed")
+    train(run, corpus.stores, corpus.vocabulary, tmp_path / "resumed")
+
+    def rows(name: str) -> tuple[dict[int, float], list[str]]:
+        columns, _ = read_journal(tmp_path / name / "journal.csv")
+        losses = dict(zip(columns["step"].tolist(), columns["validation_loss"], strict=True))
+        lines = (tmp_path / name / "layers.csv").read_text().splitlines()
+        assert lines[0] == ",".join(LAYER_COLUMNS)
+        assert all(math.isfinite(float(value)) for line in lines[1:] for value in line.split(","))
+        return losses, lines
+
+    whole, resumed = rows("whole"), rows("resumed")
+    measured = [step for step, loss in whole[0].items() if not math.isnan(loss)]
+    assert measured == [1, 4, 8, 9]
+    # The shorter run measured at its own end as well.
+    for step in measured:
+        assert resumed[0][step] == whole[0][step]
+    assert set(whole[1]) <= set(resumed[1])
+    assert [int(line.split(",")[0]) for line in whole[1][1:]] == measured  # of one layer
