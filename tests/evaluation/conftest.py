@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from small_training import UNTRAINED
@@ -22,7 +23,9 @@ CONTEXT = 16
 LENGTHS = [1, 7, 14, 15, 16, 30, 3, 10, 10, 2, 25, 5]
 
 
-def write_tokens(path: Path, lengths=tuple(LENGTHS), vocabulary=VOCABULARY, cells=None) -> Path:
+def write_tokens(
+    path: Path, lengths=tuple(LENGTHS), vocabulary=VOCABULARY, cells=None, donors=None
+) -> Path:
     random = np.random.default_rng(0)
     count = len(lengths)
     genes = [random.permutation(np.arange(4, VOCABULARY_SIZE))[:length] for length in lengths]
@@ -33,7 +36,7 @@ def write_tokens(path: Path, lengths=tuple(LENGTHS), vocabulary=VOCABULARY, cell
         "cell": cells if cells is not None else np.arange(count) * 3,
         "file": ["file"] * count,
         "cell_type": [f"type {i % 3}" for i in range(count)],
-        "donor": [""] * count,
+        "donor": donors or [""] * count,
         "tissue": [""] * count,
         "assay": [""] * count,
         "is_primary": [True] * count,
@@ -67,14 +70,27 @@ def store(make_store) -> Path:
 
 
 @pytest.fixture
-def make_model(tmp_path: Path):
-    """Writes an untrained model: ``make_model(attention, vocabulary)``."""
+def cells(tmp_path: Path) -> Path:
+    """The dataset's file, as far as embeddings need it: three times as many cells as the store."""
+    import anndata
 
-    def make(attention: str, vocabulary: str = VOCABULARY) -> Path:
+    path = tmp_path / "results/corpus/evaluation/toy.h5ad"
+    path.parent.mkdir(parents=True)
+    obs = pd.DataFrame({"batch": range(36)}, index=[f"barcode-{row}" for row in range(36)])
+    anndata.AnnData(obs=obs).write_h5ad(path)
+    return path
+
+
+@pytest.fixture
+def make_model(tmp_path: Path):
+    """Writes an untrained model: ``make_model(attention, vocabulary, cls_token)``."""
+
+    def make(attention: str, vocabulary: str = VOCABULARY, cls_token: bool = True) -> Path:
         run = TrainingRun(
             model=f"{attention}_toy",
             attention=attention,
             context=CONTEXT,
+            cls_token=cls_token,
             backend="reference" if attention == "sigmoid" else "auto",
             size=Size(layers=2, hidden=16, heads=2, feed_forward=32),
             architecture=Architecture(
@@ -118,6 +134,7 @@ def write_arm(tmp_path: Path):
                 "vocabulary": VOCABULARY,
                 "simulated": True,
             },
+            pd.DataFrame(index=[f"cell {row}" for row in range(len(labels))]),
         )
         return path
 

@@ -20,37 +20,71 @@ def one_by_one(checkpoint, store, pooling):
     tokens = TokenStore.open(store)
     rows = []
     for row in range(len(tokens)):
-        genes = tokens.cells([row], facts["context"] - 1).tokens.astype(np.int64)
-        sequence = torch.from_numpy(np.concatenate([[2], genes]))
+        first = [2] if facts["cls_token"] else []
+        genes = tokens.cells([row], facts["context"] - len(first)).tokens.astype(np.int64)
+        sequence = torch.from_numpy(np.concatenate([np.array(first, dtype=np.int64), genes]))
         ends = torch.tensor([0, len(sequence)], dtype=torch.int32)
         with torch.no_grad():
             hidden = encoder(sequence, torch.arange(len(sequence)), ends, len(sequence))
-        rows.append(hidden[1:].double().mean(0) if pooling == "mean" else hidden[0].double())
+        rows.append(
+            hidden[len(first) :].double().mean(0) if pooling == "mean" else hidden[0].double()
+        )
     return torch.stack(rows).numpy()
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 @pytest.mark.parametrize("batch_tokens", [16, 50, 10_000])
 def test_a_batch_gives_what_each_cell_alone_gives(
-    checkpoint, store, tmp_path, pooling, batch_tokens
+    checkpoint, store, cells, tmp_path, pooling, batch_tokens
 ):
     output = tmp_path / "toy.h5ad"
     settings = Embeddings(pooling=pooling, batch_tokens=batch_tokens)
-    embed(checkpoint, store, "toy", settings, "cpu", output)
+    embed(checkpoint, store, cells, "toy", settings, "cpu", output)
     found = read_embedding(output)
     np.testing.assert_allclose(found.values, one_by_one(checkpoint, store, pooling), atol=2e-5)
     assert found.values.dtype == np.float32
 
 
-def test_the_file_says_what_it_is_and_has_the_same_bytes_again(checkpoint, store, tmp_path):
+def test_without_cls_all_places_are_genes(make_model, store, cells, tmp_path):
+    """Two cells have as many genes as the context, and one has more."""
+    checkpoint, output = make_model("sigmoid", cls_token=False), tmp_path / "toy.h5ad"
+    embed(
+        checkpoint, store, cells, "toy", Embeddings(pooling="mean", batch_tokens=50), "cpu", output
+    )
+    expected = one_by_one(checkpoint, store, "mean")
+    np.testing.assert_allclose(read_embedding(output).values, expected, atol=2e-5)
+    with pytest.raises(UserError, match=r"trained with tokens\.cls: false.*; pool the mean"):
+        embed(
+            checkpoint,
+            store,
+            cells,
+            "toy",
+            Embeddings(pooling="cls", batch_tokens=50),
+            "cpu",
+            output,
+        )
+
+
+def test_the_file_says_what_it_is_and_has_the_same_bytes_again(checkpoint, store, cells, tmp_path):
     outputs = [tmp_path / "first.h5ad", tmp_path / "second.h5ad"]
     for output in outputs:
-        embed(checkpoint, store, "toy", Embeddings(pooling="mean", batch_tokens=40), "cpu", output)
+        embed(
+            checkpoint,
+            store,
+            cells,
+            "toy",
+            Embeddings(pooling="mean", batch_tokens=40),
+            "cpu",
+            output,
+        )
     assert outputs[0].read_bytes() == outputs[1].read_bytes()
     adata = anndata.read_h5ad(outputs[0])
     assert adata.obsm["X_toy"].shape == (12, 16)
-    assert adata.obs_names[:3].tolist() == ["0", "3", "6"]
-    assert adata.obs["cell_type"].tolist()[:4] == ["type 0", "type 1", "type 2", "type 0"]
+    assert adata.obs_names[:3].tolist() == ["barcode-0", "barcode-3", "barcode-6"]
+    assert adata.obs["batch"][:3].tolist() == [0, 3, 6]
+    kinds = adata.obs["scsigmoid_cell_type"].tolist()
+    assert kinds[:4] == ["type 0", "type 1", "type 2", "type 0"]
+    assert adata.uns["scsigmoid"].pop("rows").tolist() == list(range(0, 36, 3))
     assert dict(adata.uns["scsigmoid"]) == {
         "model": "toy",
         "attention": checkpoint.parent.name.split("_")[0],
@@ -64,30 +98,68 @@ def test_the_file_says_what_it_is_and_has_the_same_bytes_again(checkpoint, store
     assert [type(metadata[key]) for key in ("context", "simulated")] == [int, bool]
 
 
-def test_tokens_of_another_vocabulary_are_refused(checkpoint, make_store, tmp_path):
+def test_tokens_of_another_vocabulary_are_refused(checkpoint, make_store, cells, tmp_path):
     store = make_store(vocabulary="e" * 64)
     with pytest.raises(UserError, match="another vocabulary"):
         embed(
-            checkpoint, store, "toy", Embeddings(pooling="mean", batch_tokens=40), "cpu",
+            checkpoint, store, cells, "toy", Embeddings(pooling="mean", batch_tokens=40), "cpu",
             tmp_path / "toy.h5ad",
         )  # fmt: skip
 
 
-def test_a_cell_without_genes_is_refused(checkpoint, make_store, tmp_path):
+def test_a_cell_without_genes_is_refused(checkpoint, make_store, cells, tmp_path):
     store = make_store(lengths=(3, 0, 4))
     output = tmp_path / "toy.h5ad"
     with pytest.raises(UserError, match="1 of 3 cells have no gene of the vocabulary"):
-        embed(checkpoint, store, "toy", Embeddings(pooling="mean", batch_tokens=40), "cpu", output)
+        embed(
+            checkpoint,
+            store,
+            cells,
+            "toy",
+            Embeddings(pooling="mean", batch_tokens=40),
+            "cpu",
+            output,
+        )
     assert not output.exists()
 
 
-def test_a_diverged_model_is_refused(checkpoint, store, tmp_path, monkeypatch):
+def test_a_file_of_other_cells_is_refused(checkpoint, make_store, cells, tmp_path):
+    store = make_store(cells=np.arange(12) * 4)
+    with pytest.raises(UserError, match=r"toy\.h5ad: not the file that .* was made from"):
+        embed(
+            checkpoint, store, cells, "toy", Embeddings(pooling="mean", batch_tokens=40), "cpu",
+            tmp_path / "toy.h5ad",
+        )  # fmt: skip
+
+
+def test_cells_without_a_label_are_left_out_of_scores(write_arm, capsys):
+    values = np.arange(10.0).reshape(5, 2)
+    paths = {name: write_arm(name, values, ["a", "", "b", "", "a"]) for name in ("sig_4", "soft_4")}
+    arm = read_arms(paths)["soft_4"]
+    assert (arm.labels.tolist(), arm.cells.tolist()) == (["a", "b", "a"], [0, 2, 4])
+    assert arm.values.tolist() == values[[0, 2, 4]].tolist()
+    assert "sig_4.h5ad: 2 cells without a label are left out" in capsys.readouterr().err
+    assert read_arms(paths, scored=False)["sig_4"].labels.tolist() == ["a", "", "b", "", "a"]
+    assert anndata.read_h5ad(paths["sig_4"]).obs["scsigmoid_cell_type"].isna().sum() == 2
+    with pytest.raises(UserError, match="no cell has a label"):
+        read_arms({"sig_4": write_arm("sig_4", values, [""] * 5)})
+
+
+def test_a_diverged_model_is_refused(checkpoint, store, cells, tmp_path, monkeypatch):
     encoder, facts = load_encoder(checkpoint)
     torch.nn.init.constant_(encoder.final_norm.bias, float("nan"))
     monkeypatch.setattr("scsigmoid.evaluation.embeddings.load_encoder", lambda *_: (encoder, facts))
     output = tmp_path / "toy.h5ad"
     with pytest.raises(UserError, match=r"12 of 12 cells as NaN or infinity .* diverged"):
-        embed(checkpoint, store, "toy", Embeddings(pooling="mean", batch_tokens=40), "cpu", output)
+        embed(
+            checkpoint,
+            store,
+            cells,
+            "toy",
+            Embeddings(pooling="mean", batch_tokens=40),
+            "cpu",
+            output,
+        )
     assert not output.exists()
 
 
@@ -95,7 +167,9 @@ def test_nan_in_a_file_is_refused(write_arm):
     values = np.ones((4, 2))
     values[2, 1] = np.nan
     path = write_arm("sigmoid_4k", values, list("aabb"))
-    with pytest.raises(UserError, match=r"sigmoid_4k\.h5ad: holds 1 of 4 cells .* number 2\)"):
+    with pytest.raises(
+        UserError, match=r"sigmoid_4k\.h5ad: holds 1 of 4 cells .* first is 'cell 2'\)"
+    ):
         read_embedding(path)
 
 
@@ -133,10 +207,10 @@ def test_arms_must_hold_the_same_cells(write_arm):
         arms(values, list("abbac"))
 
 
-def test_missing_inputs_are_named(checkpoint, store, tmp_path):
+def test_missing_inputs_are_named(checkpoint, store, cells, tmp_path):
     settings = Embeddings(pooling="mean", batch_tokens=40)
     absent, output = tmp_path / "absent", tmp_path / "toy.h5ad"
     with pytest.raises(UserError, match="absent: no such model"):
-        embed(absent, store, "toy", settings, "cpu", output)
+        embed(absent, store, cells, "toy", settings, "cpu", output)
     with pytest.raises(UserError, match="absent: not a token store"):
-        embed(checkpoint, absent, "toy", settings, "cpu", output)
+        embed(checkpoint, absent, cells, "toy", settings, "cpu", output)

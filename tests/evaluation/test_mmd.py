@@ -20,12 +20,13 @@ SETTINGS = Mmd(
     minimum_cells=10,
     block_cells=16,
 )
+ORDER = ("Mesenchymal", "Cardiac", "Immune")
 COUNTS = {"Immune": 25, "B cell": 31, "Mesenchymal": 20, "Cardiac": 18, "Rare": 9}
 
 
 def run(paths, tmp_path, settings=SETTINGS, seed=42, name="toy"):
     output = tmp_path / "results" / "metrics" / "mmd" / f"{name}.csv"
-    mmd_dataset(paths, "toy", settings, seed, output)
+    mmd_dataset(paths, "toy", settings, seed, output, order=ORDER)
     return read_measurements(output)
 
 
@@ -56,6 +57,8 @@ def test_rows(write_pair, tmp_path):
         for metric, model in (
             (f"mmd_{e}", "sigmoid_4k"),
             (f"mmd_{e}", "softmax_4k"),
+            (f"mmd_{e}_bootstrap_mean", "sigmoid_4k"),
+            (f"mmd_{e}_bootstrap_mean", "softmax_4k"),
             (f"mmd2_{e}", "sigmoid_4k"),
             (f"mmd2_{e}", "softmax_4k"),
             (f"mmd_{e}_ratio", both),
@@ -156,6 +159,13 @@ def test_intervals_are_of_resamples_that_the_arms_share(write_pair, tmp_path):
         ordered = np.sort(expected[1:])
         assert row.low == pytest.approx(ordered[4], abs=1e-10)
         assert row.high == pytest.approx(ordered[195], abs=1e-10)
+    for model, expected in (("sigmoid_4k", sigmoid), ("softmax_4k", softmax)):
+        (row,) = select(rows, "mmd_unbiased_bootstrap_mean", model, "a vs b")
+        (point,) = select(rows, "mmd_unbiased", model, "a vs b")
+        assert row.value == pytest.approx(expected[1:].mean(), abs=1e-10)
+        assert (row.low, row.high) == (point.low, point.high)
+    (row,) = select(rows, "mmd_unbiased_bootstrap_mean_ratio_of_means")
+    assert row.value == pytest.approx(ours[:, 1:].mean() / theirs[:, 1:].mean(), abs=1e-10)
 
 
 def test_equal_arms_have_ratio_1_and_difference_0_without_spread(write_arm, tmp_path):
@@ -188,7 +198,7 @@ def test_a_pair_does_not_depend_on_the_other_pairs(write_pair, write_arm, tmp_pa
         ]
         for rows in (everything, alone)
     ]
-    assert len(numbers[0]) == 12
+    assert len(numbers[0]) == 16
     assert numbers[0] == numbers[1]
 
 
@@ -199,7 +209,10 @@ def test_the_same_bytes_again_and_other_resamples_with_another_seed(write_pair, 
     other = run(paths, tmp_path, seed=43, name="other")
     folder = tmp_path / "results" / "metrics" / "mmd"
     assert (folder / "first.csv").read_bytes() == (folder / "second.csv").read_bytes()
-    assert [row.value for row in first] == [row.value for row in other]
+    points = [
+        [row.value for row in rows if "bootstrap" not in row.metric] for rows in (first, other)
+    ]
+    assert points[0] == points[1]
     assert [row.low for row in second] != [row.low for row in other]
 
 
@@ -210,7 +223,10 @@ def test_ratio_at_zero():
 
 def test_order_of_types():
     labels = np.repeat(["zebra", "Adult immune", "Immune", "alpha"], [3, 3, 3, 1])
-    assert choose_types(labels, 2) == (["Immune", "Adult immune", "zebra"], {"alpha": 1})
+    assert choose_types(labels, 2, ["Immune"]) == (
+        ["Immune", "Adult immune", "zebra"],
+        {"alpha": 1},
+    )
 
 
 def test_refusals(write_arm, tmp_path):

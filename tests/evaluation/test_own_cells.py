@@ -80,11 +80,13 @@ def expected(counts, model, vocabulary, columns):
     rows = []
     for cell in counts:
         values = {g: cell[g] / cell.sum() * 10_000 / medians[g] for g in columns if cell[g]}
-        ranked = sorted(values, key=lambda g: (-values[g], g))[: facts["context"] - 1]
-        tokens = torch.tensor([2, *(g + 4 for g in ranked)])
+        first = [2] if facts["cls_token"] else []
+        ranked = sorted(values, key=lambda g: (-values[g], g))[: facts["context"] - len(first)]
+        tokens = torch.tensor([*first, *(g + 4 for g in ranked)])
         ends = torch.tensor([0, len(tokens)], dtype=torch.int32)
         with torch.no_grad():
-            rows.append(encoder(tokens, torch.arange(len(tokens)), ends, len(tokens))[1:].mean(0))
+            hidden = encoder(tokens, torch.arange(len(tokens)), ends, len(tokens))
+        rows.append(hidden[len(first) :].mean(0))
     return torch.stack(rows).numpy()
 
 
@@ -106,6 +108,14 @@ def test_equals_ranks_and_forward_passes_one_by_one(counts, write, model, vocabu
     }
 
 
+def test_a_model_without_cls_is_given_genes_alone(counts, write, make_model, vocabulary):
+    model = make_model("sigmoid", Vocabulary.read(vocabulary).fingerprint, cls_token=False)
+    found = run(write(counts), model, vocabulary).obsm["X_sigmoid_toy"]
+    np.testing.assert_allclose(found, expected(counts, model, vocabulary, range(36)), atol=2e-5)
+    with pytest.raises(UserError, match=r"tokens\.cls: false"):
+        run(write(counts), model, vocabulary, pooling="cls")
+
+
 def test_genes_by_name_where_it_is_unambiguous(counts, write, model, vocabulary, capfd):
     # in the file GENE5 stands twice, in the vocabulary TWICE
     names = [*NAMES[:34], "GENE5", "TWICE"]
@@ -114,7 +124,7 @@ def test_genes_by_name_where_it_is_unambiguous(counts, write, model, vocabulary,
     found = run(inside, model, vocabulary).obsm["X_sigmoid_toy"]
     np.testing.assert_allclose(found, expected(counts, model, vocabulary, known), atol=2e-5)
     log = capfd.readouterr().err
-    assert "33 of 36 genes are in the vocabulary, 33 of them found by name" in log
+    assert "0 genes found by Ensembl id, 33 by name" in log
     assert "2 names stand for several genes, which are left out (GENE5, TWICE)" in log
     # names as the index
     as_index = run(write(counts[:, :34], NAMES[:34]), model, vocabulary).obsm["X_sigmoid_toy"]
@@ -128,7 +138,7 @@ def test_ids_and_names_in_one_file(counts, write, model, vocabulary, capfd):
     found = run(write(counts, genes), model, vocabulary).obsm["X_sigmoid_toy"]
     np.testing.assert_allclose(found, expected(counts, model, vocabulary, range(30)), atol=2e-5)
     log = capfd.readouterr().err
-    assert "30 of 36 genes are in the vocabulary, 10 of them found by name" in log
+    assert "20 genes found by Ensembl id, 10 by name" in log
     assert "1 names stand for several genes, which are left out (GENE1)" in log
 
 
@@ -163,16 +173,20 @@ def test_the_same_bytes_again_and_progress(counts, write, model, vocabulary, tmp
     first, second = ((tmp_path / f"{name}.h5ad").read_bytes() for name in ("first", "second"))
     assert first == second
     log = capfd.readouterr().err
-    assert f"{path}: 36 of 36 genes are in the vocabulary, 0 of them found by name" in log
+    assert f"{path}: 36 of 36 genes are in the vocabulary" in log
     assert "second.h5ad: 9 cells, obsm['X_sigmoid_toy']" in log
 
 
 @pytest.mark.parametrize(
     ("genes", "message"),
     [
-        ([f"ENSMUSG{i:011d}" for i in range(36)], r"another organism \(ENSMUSG.* instead of ENSG"),
+        (
+            [f"ENSMUSG{i:011d}" for i in range(36)],
+            r"another organism \(Mus musculus instead of Homo",
+        ),
         ([name.capitalize() for name in NAMES], r"another organism \('Gene0', .* has 'GENE0'\)"),
         ([f"probe{i}" for i in range(36)], r"no gene in common .* 'probe0'"),
+        ([*NAMES[:3], *(f"probe{i}" for i in range(33))], r"3 of 36 genes are in the vocabulary"),
     ],
 )
 def test_genes_that_do_not_fit(counts, write, model, vocabulary, genes, message):
@@ -180,6 +194,25 @@ def test_genes_that_do_not_fit(counts, write, model, vocabulary, genes, message)
     with pytest.raises(UserError, match=message):
         run(path, model, vocabulary)
     assert not path.with_name("out.h5ad").exists()
+
+
+def test_a_layer_a_column_of_genes_and_how_many_are_cut(
+    counts, write, model, vocabulary, tmp_path, capfd
+):
+    """What scanpy leaves: normalised X, the counts in a layer, symbols in the index."""
+    adata = anndata.read_h5ad(write(counts, [f"x{i}" for i in range(36)]))
+    adata.layers["counts"], adata.X = adata.X.copy(), adata.X.log1p()
+    adata.var["gene_ids"] = GENES
+    adata.write_h5ad(tmp_path / "scanpy.h5ad")
+    given = ["--checkpoint", str(model), "--vocabulary", str(vocabulary), "--device", "cpu"]
+    own = ["--layer", "counts", "--genes", "gene_ids"]
+    output = tmp_path / "out.h5ad"
+    assert main(["embed", str(tmp_path / "scanpy.h5ad"), str(output), *given, *own]) == 0
+    found = anndata.read_h5ad(output).obsm["X_sigmoid_toy"]
+    np.testing.assert_allclose(found, expected(counts, model, vocabulary, range(36)), atol=2e-5)
+    cut = (np.count_nonzero(counts, axis=1) > 15).sum()
+    assert cut
+    assert f"{cut} of 9 cells ({cut / 9:.1%}) express more than 15 genes" in capfd.readouterr().err
 
 
 def test_refusals(counts, write, model, make_model, vocabulary, tmp_path):
@@ -192,7 +225,7 @@ def test_refusals(counts, write, model, make_model, vocabulary, tmp_path):
     with pytest.raises(UserError, match="not the vocabulary of"):
         run(write(counts), make_model("softmax", "e" * 64), vocabulary)
     foreign = [f"ENSG9{i:010d}" for i in range(36)]
-    unexpressed = write(np.c_[counts, np.zeros(CELLS)], [*foreign, GENES[0]], "unexpressed")
+    unexpressed = write(np.c_[counts, np.zeros((CELLS, 9))], [*foreign, *GENES[:9]], "unexpressed")
     with pytest.raises(UserError, match="none of its 9 cells expresses a gene"):
         run(unexpressed, model, vocabulary)
     path = write(counts)

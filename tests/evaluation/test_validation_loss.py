@@ -1,6 +1,7 @@
 """Validation loss against one cell, one trial and one place at a time."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -12,11 +13,10 @@ from scsigmoid.config.schema import ValidationLoss
 from scsigmoid.evaluation.validation_loss import (
     cell_losses,
     mask_seed,
-    mean_interval,
     place_losses,
     validation_loss,
 )
-from scsigmoid.measurements import read_measurements
+from scsigmoid.measurements import mean_interval, read_measurements
 from scsigmoid.model.masking import mask_tokens
 from scsigmoid.tokens.store import TokenStore
 from scsigmoid.training.export import load_encoder
@@ -27,8 +27,7 @@ SETTINGS = ValidationLoss(trials=3, mask_fraction=0.3, confidence=0.95, batch_to
 def run(checkpoint, store, folder, settings=SETTINGS, model="sigmoid_toy", seed=42):
     csv, parquet = folder / f"{model}.csv", folder / f"{model}.parquet"
     validation_loss(checkpoint, store, "toy", model, settings, seed, "cpu", csv, parquet)
-    (row,) = read_measurements(csv)
-    return row, pq.read_table(parquet)
+    return read_measurements(csv)[0], pq.read_table(parquet)
 
 
 def brute_force(checkpoint, store, seed):
@@ -38,8 +37,9 @@ def brute_force(checkpoint, store, seed):
     tokens = TokenStore.open(store)
     losses = []
     for row, cell in enumerate(tokens.metadata(["cell"])["cell"]):
-        genes = tokens.cells([row], facts["context"] - 1).tokens
-        sequence = np.concatenate([[2], genes.astype(np.int64)])
+        first = np.full(int(facts["cls_token"]), 2)
+        genes = tokens.cells([row], facts["context"] - len(first)).tokens
+        sequence = np.concatenate([first, genes.astype(np.int64)])
         trials = []
         for trial in range(SETTINGS.trials):
             masked = mask_tokens(
@@ -75,6 +75,13 @@ def test_equals_a_loop_over_cells_trials_and_places(checkpoint, store, tmp_path)
     assert row.simulated
 
 
+def test_without_cls(make_model, store, tmp_path):
+    checkpoint = make_model("softmax", cls_token=False)
+    found = run(checkpoint, store, tmp_path)[1]["loss"].to_numpy()
+    expected = brute_force(checkpoint, store, mask_seed(42, "toy"))
+    np.testing.assert_allclose(found, expected, rtol=2e-5)
+
+
 def test_does_not_depend_on_the_batches_and_repeats_to_the_byte(checkpoint, store, tmp_path):
     run(checkpoint, store, tmp_path / "a")
     run(checkpoint, store, tmp_path / "b")
@@ -105,15 +112,25 @@ def test_source_is_relative_to_the_results(checkpoint, store, tmp_path):
     assert row.source == f"training/{model}/model.safetensors tokens/evaluation/toy"
 
 
-def test_interval_of_the_mean():
-    values = np.random.default_rng(0).normal(3, 2, 500)
-    mean, low, high = mean_interval(values, 0.95)
-    expected = stats.norm.interval(0.95, values.mean(), stats.sem(values))
-    assert (low, high) == pytest.approx(expected, rel=1e-12)
-    assert mean == pytest.approx(values.mean())
-    one = mean_interval(np.array([1.5]), 0.95)
-    assert one[0] == 1.5
-    assert all(map(math.isnan, one[1:]))
+def test_both_intervals(checkpoint, make_store, tmp_path):
+    """Over cells with donors as clusters, and over masks: a trial at a time, from its own masks."""
+    donors = ["A"] * 5 + ["B"] * 4 + ["C"] * 3
+    store = make_store(donors=donors)
+    _, table = run(checkpoint, store, tmp_path)
+    assert table["donor"].to_pylist() == donors
+    cells, masks = read_measurements(tmp_path / "sigmoid_toy.csv")
+    assert (cells.metric, masks.metric) == ("validation_loss", "validation_loss_over_masks")
+    losses = table["loss"].to_numpy()
+    assert (cells.value, cells.low, cells.high) == mean_interval(losses, 0.95, np.array(donors))
+    encoder, _ = load_encoder(checkpoint)
+    tokens, trials = TokenStore.open(store), []
+    for count in range(1, 4):
+        settings = replace(SETTINGS, trials=count)
+        found = cell_losses(encoder, tokens, settings, mask_seed(42, "toy"))[0].mean() * count
+        trials.append(found - sum(trials))
+    low, high = stats.t.interval(0.95, 2, np.mean(trials), stats.sem(trials))
+    assert (masks.low, masks.high) == pytest.approx((low, high), rel=1e-5)
+    assert masks.value == cells.value == pytest.approx(np.mean(trials), rel=1e-6)
 
 
 def test_one_compiled_graph_gives_the_same(make_model, store):
@@ -124,7 +141,7 @@ def test_one_compiled_graph_gives_the_same(make_model, store):
     graphs = torch._dynamo.utils.counters["stats"]
     graphs.clear()
     compute = torch.compile(place_losses, dynamic=True, backend="aot_eager")
-    found = cell_losses(encoder, tokens, SETTINGS, 7, compute)
+    found, _ = cell_losses(encoder, tokens, SETTINGS, 7, compute)
     assert graphs["unique_graphs"] == 1
-    np.testing.assert_allclose(found, cell_losses(encoder, tokens, SETTINGS, 7), rtol=1e-5)
+    np.testing.assert_allclose(found, cell_losses(encoder, tokens, SETTINGS, 7)[0], rtol=1e-5)
     torch.compiler.reset()

@@ -4,16 +4,20 @@ Apart from the inference of :mod:`~.embeddings`, so that the metrics start witho
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from scsigmoid.corpus.conversion import OWN_ROW
 from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_path
+from scsigmoid.progress import log
 from scsigmoid.seals import check_seal, seal, unseal
+
+LABEL = "scsigmoid_cell_type"
 
 
 @dataclass(frozen=True)
@@ -23,7 +27,7 @@ class Embedding:
     Attributes:
         path: where it was read from.
         values: cells x hidden, float32, finite.
-        labels: cell type of each cell.
+        labels: cell type of each cell; ``""`` where it has none.
         cells: row of each cell in the dataset's h5ad file, int64.
         metadata: ``model``, ``attention``, ``context``, ``pooling``, ``checkpoint``,
             ``vocabulary`` and ``simulated``.
@@ -36,13 +40,15 @@ class Embedding:
     metadata: dict[str, Any]
 
 
-def check_finite(values: NDArray[np.float32], subject: str) -> None:
-    """Refuse NaN and infinity, with the number of cells and the first of them."""
+def check_finite(values: NDArray[np.float32], obs: Any, subject: str) -> None:
+    """Refuse NaN and infinity, with the number of cells and the name of the first."""
     broken = np.flatnonzero(~np.isfinite(values).all(axis=1))
     if len(broken):
+        first = obs.iloc[broken[0]]
+        row = f" of row {first[OWN_ROW]}" if OWN_ROW in obs else ""
         raise UserError(
             f"{subject} {len(broken)} of {len(values)} cells as NaN or infinity (the first is "
-            f"number {broken[0]}); the model diverged: check its journal and train it again"
+            f"{first.name!r}{row}); the model diverged: check its journal and train it again"
         )
 
 
@@ -52,15 +58,23 @@ def write_embedding(
     labels: NDArray[Any],
     cells: NDArray[np.int64],
     metadata: Mapping[str, Any],
+    obs: Any,
 ) -> None:
-    """Write the embedding of a dataset as AnnData, sealed; the same bytes for the same values."""
+    """Write the embedding of a dataset as AnnData, sealed; the same bytes for the same values.
+
+    Args:
+        output: the h5ad file.
+        values: cells x hidden.
+        labels: cell type of each cell, ``""`` for none; becomes ``obs["scsigmoid_cell_type"]``.
+        cells: row of each cell in the dataset's file; becomes ``uns["scsigmoid"]["rows"]``.
+        metadata: the rest of ``uns["scsigmoid"]``.
+        obs: the dataset's own data frame of these cells.
+    """
     import pandas as pd
 
-    obs = pd.DataFrame(
-        {"cell_type": pd.Categorical(labels.astype(str))}, index=pd.Index(cells.astype(str))
-    )
+    kinds = pd.Categorical([kind or None for kind in labels.tolist()])
     unseal(output)
-    write_anndata(output, values, obs, metadata)
+    write_anndata(output, values, obs.assign(**{LABEL: kinds}), {**metadata, "rows": cells})
     seal(output)
 
 
@@ -98,25 +112,26 @@ def read_embedding(path: Path) -> Embedding:
             for key, value in adata.uns["scsigmoid"].items()
         }
         values = np.asarray(adata.obsm[f"X_{metadata['model']}"], dtype=np.float32)
-        labels = adata.obs["cell_type"].to_numpy().astype(str)
-        cells = adata.obs_names.to_numpy().astype(np.int64)
+        labels = adata.obs[LABEL].astype(object).fillna("").to_numpy().astype(str)
+        cells = np.asarray(metadata.pop("rows"), dtype=np.int64)
     except (OSError, KeyError, ValueError, TypeError) as error:
         raise UserError(
             f"{path}: damaged, or not an embedding of this project; delete it and run again"
         ) from error
-    check_finite(values, f"{path}: holds")
+    check_finite(values, adata.obs, f"{path}: holds")
     return Embedding(path, values, labels, cells, metadata)
 
 
-def read_arms(paths: Mapping[str, Path]) -> dict[str, Embedding]:
+def read_arms(paths: Mapping[str, Path], *, scored: bool = True) -> dict[str, Embedding]:
     """Read the embeddings of one dataset by several models, of the same cells in the same order.
 
     Args:
         paths: model name to file.
+        scored: whether cells without a label are left out; the log has their number.
 
     Raises:
-        UserError: if the cells or their types differ between models, or a cell type is missing
-            from one.
+        UserError: if the cells or their types differ between models, a cell type is missing from
+            one, or no cell has a label.
     """
     arms = {name: read_embedding(path) for name, path in paths.items()}
     first, *others = arms.values()
@@ -138,4 +153,13 @@ def read_arms(paths: Mapping[str, Path]) -> dict[str, Embedding]:
                 f"{other.path}: has other cell types than {first.path} for the same cells; embed "
                 "them again"
             )
-    return arms
+    kept = np.flatnonzero(first.labels != "")
+    if not scored or len(kept) == len(first.labels):
+        return arms
+    log(f"{first.path}: {len(first.labels) - len(kept)} cells without a label are left out")
+    if not len(kept):
+        raise UserError(f"{first.path}: no cell has a label; choose another column for it")
+    return {
+        name: replace(arm, values=arm.values[kept], labels=arm.labels[kept], cells=arm.cells[kept])
+        for name, arm in arms.items()
+    }

@@ -124,3 +124,14 @@ def mmd_squared(
     with np.errstate(invalid="ignore"):
         within = (xx - copies_x) / (n**2 - copies_x) + (yy - copies_y) / (m**2 - copies_y)
     return Estimates(unbiased=within - cross, biased=xx / n**2 + yy / m**2 - cross)
+
+
+def percentiles(values: NDArray[np.float64], confidence: float) -> tuple[float, float]:
+    """Ends of a percentile interval.
+
+    They are order statistics, rounded outwards, so that the interval of a root is the root of the
+    interval.
+    """
+    tail = (1 - confidence) / 2
+    low = np.quantile(values, tail, method="lower")
+    return float(low), float(np.quantile(values, 1 - tail, method="higher"))

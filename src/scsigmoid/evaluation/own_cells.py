@@ -4,7 +4,6 @@ Cells become tokens as in the workflow (:mod:`scsigmoid.tokens.make`), in a temp
 """
 
 import dataclasses
-import re
 import tempfile
 from collections import Counter
 from collections.abc import Collection, Iterable
@@ -12,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from scsigmoid.config.schema import Embeddings
+from scsigmoid.corpus.conversion import as_h5ad
+from scsigmoid.corpus.genes import organism_of
 from scsigmoid.corpus.h5ad import Cells, open_cells
 from scsigmoid.corpus.storage import data_frame, opened
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embedding_files import check_finite, write_anndata
-from scsigmoid.evaluation.embeddings import provenance, vectors
+from scsigmoid.evaluation.embeddings import check_pooling, provenance, vectors
 from scsigmoid.progress import log
 from scsigmoid.tokens.make import Tokenizer
 from scsigmoid.tokens.store import TokenStore
@@ -28,18 +29,24 @@ from scsigmoid.training.export import load_encoder
 # A factor of all values of a cell: it changes no rank.
 TARGET_SUM = 10_000
 SHARD_CELLS = 8192
-# An Ensembl id and its organism's part: ENSG is human, ENSMUSG mouse.
-ENSEMBL = re.compile(r"(ENS[A-Z]*G)\d{6,}")
 NAMED = 5  # examples in a message
 
 
 def embed_file(
-    path: Path, checkpoint: Path, vocabulary: Path, settings: Embeddings, device: str, output: Path
+    path: Path,
+    checkpoint: Path,
+    vocabulary: Path,
+    settings: Embeddings,
+    device: str,
+    output: Path,
+    *,
+    layer: str = "",
+    genes: str = "",
 ) -> None:
-    """Embed the cells of an h5ad file.
+    """Embed the cells of an h5ad file, or of a 10x file or folder.
 
     Args:
-        path: raw counts in ``raw.X`` or ``X``; genes by Ensembl id or by name.
+        path: raw counts; genes by Ensembl id or by name.
         checkpoint: ``model.safetensors``.
         vocabulary: the ``vocabulary.parquet`` that the model was trained with.
         settings: pooling and tokens per forward pass.
@@ -47,6 +54,8 @@ def embed_file(
         output: h5ad file with the file's ``obs``, ``obsm["X_<model>"]`` (cells x hidden, float32)
             and, in ``uns["scsigmoid"]``, what it was made with.  Cells without a gene of the
             vocabulary are left out, and named in the log.
+        layer: layer that holds the counts; without one ``raw.X``, else ``X``.
+        genes: column of ``var`` with the gene ids or names; without one its index.
 
     Raises:
         UserError: for a file, model or vocabulary that is damaged or does not fit the others, for
@@ -62,18 +71,20 @@ def embed_file(
             f"{vocabulary}: not the vocabulary of {checkpoint} ({known.fingerprint[:12]} instead "
             f"of {facts['vocabulary'][:12]}); give the one that it was trained with"
         )
-    cells = with_known_genes(open_cells(path), known)
-    obs, simulated = about(path)
-    with tempfile.TemporaryDirectory(prefix="scsigmoid-") as folder:
-        tokenizer = Tokenizer(vocabulary, TARGET_SUM, facts["context"] - 1, SHARD_CELLS)
+    check_pooling(settings, encoder.settings, checkpoint)
+    with as_h5ad(path) as source, tempfile.TemporaryDirectory(prefix="scsigmoid-") as folder:
+        cells = with_known_genes(open_cells(source, layer=layer, genes=genes), known)
+        obs, simulated = about(source)
+        tokenizer = Tokenizer(vocabulary, TARGET_SUM, encoder.settings.genes, SHARD_CELLS)
         shards = grouped(tokenizer.batches(cells, "", path.stem), SHARD_CELLS)
         write_shards(folder, shards, tokenizer.facts("file", simulated, ""))
         tokens = TokenStore.open(folder)
         values = vectors(encoder, tokens, settings, f"embedding {path.name}")
         rows = tokens.metadata(["cell"])["cell"]
-    check_finite(values, f"{checkpoint}: embeds")
+    obs = obs.iloc[rows]
+    check_finite(values, obs, f"{checkpoint}: embeds")
     metadata = provenance(checkpoint, facts, settings, simulated)
-    write_anndata(output, values, obs.iloc[rows], metadata)
+    write_anndata(output, values, obs, metadata)
     log(f"{output}: {len(rows)} cells, obsm['X_{facts['model']}']")
 
 
@@ -100,7 +111,7 @@ def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
     for gene, name in zip(genes, vocabulary.names[len(SPECIAL) :], strict=True):
         genes_of.setdefault(name, set()).add(gene)
     spelled = [
-        "" if gene in by_id or ENSEMBL.fullmatch(gene) else gene if gene in genes_of else name
+        "" if gene in by_id or organism_of(gene) != "other" else gene if gene in genes_of else name
         for gene, name in zip(cells.genes, cells.names, strict=True)
     ]
     times = Counter(filter(None, spelled))
@@ -109,10 +120,7 @@ def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
     shared = {name for name in times if name in genes_of}
     clear = {name for name in shared if times[name] == len(genes_of[name]) == 1}
     clear -= {name for name in clear if genes_of[name] & by_id}
-    log(
-        f"{cells.path}: {len(by_id) + len(clear)} of {len(cells.genes)} genes are in the "
-        f"vocabulary, {len(clear)} of them found by name"
-    )
+    log(f"{cells.path}: {len(by_id)} genes found by Ensembl id, {len(clear)} by name")
     if shared - clear:
         few = ", ".join(sorted(shared - clear)[:NAMED])
         log(
@@ -134,18 +142,15 @@ def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
 
 def check_organism(cells: Cells, vocabulary: Vocabulary) -> None:
     """Refuse Ensembl ids of other organisms than the vocabulary's."""
-    theirs, ours = organisms(cells.genes), organisms(vocabulary.gene_ids)
+    theirs, ours = (
+        {*map(organism_of, genes)} - {"other"} for genes in (cells.genes, vocabulary.gene_ids)
+    )
     if theirs and ours and not theirs & ours:
         raise UserError(
-            f"{cells.path}: genes of another organism ({', '.join(sorted(theirs))}... instead of "
-            f"{', '.join(sorted(ours))}...); map them to orthologues or take a model of that "
+            f"{cells.path}: genes of another organism ({', '.join(sorted(theirs))} instead of "
+            f"{', '.join(sorted(ours))}); map them to orthologues or take a model of that "
             "organism"
         )
-
-
-def organisms(genes: Iterable[str]) -> set[str]:
-    """The organisms' parts of Ensembl ids."""
-    return {found[1] for found in map(ENSEMBL.fullmatch, genes) if found}
 
 
 def check_spelling(cells: Cells, names: Iterable[str], known: Collection[str]) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 
@@ -188,7 +189,8 @@ def validation_and_training(
     trainer = Trainer(trained, training, 1, device)
     evaluated.eval()
     compute = torch.compile(place_losses, dynamic=True) if device.type == "cuda" else place_losses
-    runs = split_by_tokens(np.minimum(tokens.lengths, settings.context - 1) + 1, loss.batch_tokens)
+    lengths = np.minimum(tokens.lengths, settings.genes) + settings.cls_token
+    runs = split_by_tokens(lengths, loss.batch_tokens)
     ready = []
     for trial in range(loss.trials):
         masking = Masking(
@@ -199,7 +201,7 @@ def validation_and_training(
             vocabulary_size=settings.vocabulary_size,
         )
         for rows in runs:
-            batch = pack(tokens, np.arange(rows.start, rows.stop), settings.context, masking)
+            batch = pack(tokens, np.arange(rows.start, rows.stop), settings, masking)
             ready.append(batch.to(device))
 
     def forward() -> None:
@@ -254,7 +256,8 @@ def time_scib(settings: Any, device: torch.device) -> dict[str, Any]:
         files = []
         for model, arm in simulated_arms(cells.tolist()).items():
             files.append(str(folder / f"{model}.h5ad"))
-            write_embedding(Path(files[-1]), arm.values, arm.labels, arm.cells, arm.metadata)
+            obs = pd.DataFrame(index=arm.cells.astype(str))
+            write_embedding(Path(files[-1]), arm.values, arm.labels, arm.cells, arm.metadata, obs)
         counts = folder / "simulated.h5ad"
         write_counts(counts, cells)
         here = str(folder / "neighbours")

@@ -23,8 +23,8 @@ def umap_dataset(
         embeddings: model name to embedding file; the same cells in the same order.
         settings: variance that the PCA keeps, neighbours and smallest distance.
         seed: the configuration's seed; both models share UMAP's.
-        outputs: model name to Parquet file: ``x``, ``y`` (float32) and ``cell_type``, one row a
-            cell, in the order of the embedding.
+        outputs: model name to Parquet file: ``x``, ``y`` (float32) and ``cell_type``
+            (empty where a cell has none), one row a cell, in the order of the embedding.
 
     Raises:
         UserError: if the embeddings do not match, or hold too few cells.
@@ -32,7 +32,7 @@ def umap_dataset(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    arms = read_arms(embeddings)
+    arms = read_arms(embeddings, scored=False)
     for path, arm in zip(embeddings.values(), arms.values(), strict=True):
         if len(arm.cells) < settings.neighbours + 1:
             raise UserError(

@@ -1,14 +1,13 @@
 """Monte-Carlo validation loss (appendix, "Validation Loss").
 
 In each of T trials a share of every cell's gene tokens becomes [MASK]; a cell's loss is the mean
-over its trials of the mean cross-entropy at its masked places.  The masks depend on the cell, the
+over its trials of the mean cross-entropy at its masked places, so that a dataset's mean is over
+cells, not over masked genes.  The masks depend on the cell, the
 trial and the genes within the context alone, so both arms of a pair see the same ones.
 """
 
-import math
 from collections.abc import Callable
 from pathlib import Path
-from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +19,7 @@ from torch.nn.functional import cross_entropy
 from scsigmoid.config.schema import ValidationLoss
 from scsigmoid.evaluation.embeddings import batches, open_tokens
 from scsigmoid.evaluation.sources import source_of
-from scsigmoid.measurements import Measurement, write_measurements
+from scsigmoid.measurements import Measurement, mean_interval, write_measurements
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.seals import sealed_path
 from scsigmoid.seeds import derive
@@ -57,9 +56,12 @@ def validation_loss(
         settings: trials, masked share, confidence of the interval, tokens per forward pass.
         seed: the configuration's seed.
         device: ``auto``, ``cpu`` or ``cuda``.
-        output_csv: the mean over cells, in nats, with the interval of :func:`mean_interval`.
-        output_parquet: one row a cell: ``cell`` (int64, row in the dataset's file), ``loss``
-            (float64, nats).
+        output_csv: the mean over cells, in nats, twice: as ``validation_loss`` with the interval
+            over cells, donors as clusters where there are several, which says how much other cells
+            or donors would change it; as ``validation_loss_over_masks`` with the Monte-Carlo
+            interval over trials, which says how much other masks would.
+        output_parquet: one row a cell: ``cell`` (int64, row in the dataset's file), ``donor``
+            (empty where the file names none), ``loss`` (float64, nats).
 
     Raises:
         UserError: if the model and the tokens do not belong together.
@@ -72,11 +74,14 @@ def validation_loss(
     tokens = open_tokens(store, facts["vocabulary"])
     # On a GPU one graph serves all batches, as in training.
     compute = torch.compile(place_losses, dynamic=True) if place.type == "cuda" else place_losses
-    losses = cell_losses(encoder, tokens, settings, mask_seed(seed, dataset), compute)
-    mean, low, high = mean_interval(losses, settings.confidence)
+    losses, trials = cell_losses(encoder, tokens, settings, mask_seed(seed, dataset), compute)
+    cells = tokens.metadata(["cell", "donor"])
     with sealed_path(output_parquet) as temporary:
-        cells = tokens.metadata(["cell"])["cell"]
-        pq.write_table(pa.table({"cell": cells, "loss": losses}), temporary)
+        pq.write_table(pa.table({**cells, "loss": losses}), temporary)
+    intervals = {
+        "validation_loss": mean_interval(losses, settings.confidence, cells["donor"]),
+        "validation_loss_over_masks": mean_interval(trials, settings.confidence),
+    }
     write_measurements(
         output_csv,
         [
@@ -85,8 +90,8 @@ def validation_loss(
                 model=model,
                 attention=facts["attention"],
                 context=facts["context"],
-                metric="validation_loss",
-                value=mean,
+                metric=metric,
+                value=float(losses.mean()),
                 low=low,
                 high=high,
                 n=len(losses),
@@ -94,6 +99,7 @@ def validation_loss(
                 simulated=tokens.simulated,
                 source=source_of(output_csv, checkpoint, store),
             )
+            for metric, (_, low, high) in intervals.items()
         ],
     )
 
@@ -125,8 +131,8 @@ def cell_losses(
     settings: ValidationLoss,
     seed: int,
     compute: Losses = place_losses,
-) -> NDArray[np.float64]:
-    """Validation loss of each cell, (cells,), in nats.
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Validation loss of each cell, and the mean over cells of each trial, in nats.
 
     Args:
         encoder: in evaluation mode, on its device.
@@ -134,13 +140,17 @@ def cell_losses(
         settings: trials, masked share and tokens per forward pass.
         seed: of the masks.
         compute: :func:`place_losses`, or the same compiled.
+
+    Returns:
+        (cells,), the mean over trials, and (trials,), the mean over cells.
     """
-    context = encoder.settings.context
     place = next(encoder.parameters()).device
     identity = tokens.metadata(["cell"])["cell"]
     losses = np.empty(len(tokens))
-    for rows in batches(tokens, context, settings.batch_tokens, "validation loss"):
-        genes, cu_seqlens = tokens.cells(np.arange(rows.start, rows.stop), context - 1)
+    sums = torch.zeros(settings.trials + 1, dtype=torch.float64, device=place)  # up to each trial
+    for rows in batches(tokens, encoder.settings, settings.batch_tokens, "validation loss"):
+        here = np.arange(rows.start, rows.stop)
+        genes, cu_seqlens = tokens.cells(here, encoder.settings.genes)
         total = torch.zeros(rows.stop - rows.start, dtype=torch.float64, device=place)
         for trial in range(settings.trials):
             masking = Masking(
@@ -150,7 +160,13 @@ def cell_losses(
                 replacement="mask",
                 vocabulary_size=encoder.settings.vocabulary_size,
             )
-            batch = pack_genes(genes, np.diff(cu_seqlens), identity[rows], masking)
+            batch = pack_genes(
+                genes,
+                np.diff(cu_seqlens),
+                identity[rows],
+                masking,
+                cls_token=encoder.settings.cls_token,
+            )
             owner = torch.searchsorted(batch.cu_seqlens, batch.masked, right=True) - 1
             share = 1 / torch.bincount(owner)[owner].double()
             if place.type == "cuda":  # so that a GPU computes while the next trial is prepared
@@ -162,22 +178,6 @@ def cell_losses(
                 mask = encoder.mask(embedded, batch.cu_seqlens)
                 places = compute(encoder, embedded, mask, batch)[: len(owner)]
             total.index_add_(0, owner, places.double() * share)
+            sums[trial + 1] += total.sum()
         losses[rows] = (total / settings.trials).cpu().numpy()
-    return losses
-
-
-def mean_interval(values: NDArray[np.float64], confidence: float) -> tuple[float, float, float]:
-    """Mean and its two-sided normal interval: mean +- z * s / sqrt(n), over cells.
-
-    The masks of the trials are held fixed; the interval says how much the mean would vary with
-    other cells.
-
-    Returns:
-        Mean, lower and upper end; the ends are NaN for fewer than two values.
-    """
-    mean = float(values.mean())
-    if len(values) < 2:
-        return mean, math.nan, math.nan
-    z = NormalDist().inv_cdf((1 + confidence) / 2)
-    half = z * float(values.std(ddof=1)) / math.sqrt(len(values))
-    return mean, mean - half, mean + half
+    return losses, (sums.diff() / len(tokens)).cpu().numpy()
