@@ -1,6 +1,37 @@
-"""Makes ``oracle`` importable by the tests of this folder."""
+"""Makes ``oracle`` importable by the tests of this folder, and a GPU that is not there."""
 
 import sys
+import types
 from pathlib import Path
 
+import pytest
+import torch
+
+from scsigmoid.attention import backends, choose_backend
+
 sys.path.insert(0, str(Path(__file__).parent))
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """A GPU that is not there, and what its Hopper kernels lack."""
+
+    class Machine:
+        capability = (9, 0)
+        lacking = None
+
+        def choose(self, requested="auto", misfit="", attention="sigmoid"):
+            for cached in (backends._choose, backends._unavailable, backends._warn):
+                cached.cache_clear()
+            return choose_backend(attention, requested, torch.device("cuda", 0), misfit)
+
+    machine = Machine()
+    module = types.ModuleType("scsigmoid.attention.hopper")
+    module.unavailable = lambda device: machine.lacking
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: machine.capability)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "some GPU")
+    yield machine
+    for cached in (backends._choose, backends._unavailable, backends._warn):
+        cached.cache_clear()

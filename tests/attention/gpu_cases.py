@@ -4,7 +4,9 @@ import pytest
 import torch
 from oracle import cumulative
 
+from scsigmoid.attention import BACKENDS as BACKENDS_OF
 from scsigmoid.attention import choose_backend, sigmoid_attention
+from scsigmoid.attention.backends import installed
 from scsigmoid.errors import UserError
 
 #: Backends that are held to the same tests.
@@ -14,12 +16,16 @@ JAGGED = [777, 1, 130, 0, 512, 63, 1200]
 TOLERANCE = {torch.bfloat16: 6e-3, torch.float16: 4e-3, torch.float32: 1e-5}
 
 
-def usable(backend):
-    """The backend; skips the test on a GPU that it is not for, fails where it should run."""
-    if backend == "hopper" and torch.cuda.get_device_capability() != (9, 0):
-        pytest.skip("hopper is for GPUs of capability 9.0")
+def usable(backend, attention="sigmoid"):
+    """The backend; skips the test on a GPU that it is not for, or where its optional package is
+    not installed; fails where it should run."""
+    known = BACKENDS_OF[attention][backend]
+    if known.only and torch.cuda.get_device_capability() != known.needs:
+        pytest.skip(f"{backend} is for GPUs of capability 9.0")
+    if known.package and not installed(known.package):
+        pytest.skip(f"{known.package} is not installed")
     try:
-        return choose_backend("sigmoid", backend, torch.device("cuda"))
+        return choose_backend(attention, backend, torch.device("cuda"))
     except UserError as error:
         pytest.fail(str(error))
 

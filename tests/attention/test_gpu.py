@@ -12,7 +12,9 @@ from scsigmoid.attention import (
     sigmoid_attention_padded,
     sigmoid_attention_qkv,
     softmax_attention,
+    softmax_attention_qkv,
 )
+from scsigmoid.attention.backends import installed
 
 pytestmark = [
     pytest.mark.gpu,
@@ -339,11 +341,29 @@ def test_kernels_do_not_change_what_others_have_set(backend):
         triton.set_allocator(before)
 
 
-@pytest.mark.parametrize("backend", ["flex", "sdpa"])
+def test_fa4_repeats_where_torch_is_deterministic():
+    usable("fa4", "softmax")
+    lengths = many(0)
+    tensors = inputs(sum(lengths), torch.bfloat16, 64)
+    torch.use_deterministic_algorithms(True)
+    try:
+        first, again = (outcome(*tensors, lengths, softmax_attention, backend="fa4") for _ in "ab")
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert all(torch.equal(*pair) for pair in zip(first, again, strict=True))
+
+
+def fused_softmax(q, k, v, *arguments, **options):
+    return softmax_attention_qkv(torch.stack((q, k, v), dim=1), *arguments, **options)
+
+
+@pytest.mark.parametrize("function", [softmax_attention, fused_softmax])
+@pytest.mark.parametrize("backend", ["flex", "sdpa", "fa4"])
 @pytest.mark.parametrize("dimension", [64, 128])
-def test_softmax(backend, dimension):
+def test_softmax(backend, dimension, function):
+    usable(backend, "softmax")
     tensors = inputs(sum(JAGGED), torch.bfloat16, dimension)
-    got = outcome(*tensors, JAGGED, softmax_attention, backend=backend)
+    got = outcome(*tensors, JAGGED, function, backend=backend)
     for value, expected in zip(got, gradients(*tensors, JAGGED, kind="softmax"), strict=True):
         assert relative_error(value, expected) < 1e-2
 
@@ -352,4 +372,5 @@ def test_automatic_backends():
     hopper = torch.cuda.get_device_capability() == (9, 0)
     fastest = "hopper" if hopper else "triton"
     assert choose_backend("sigmoid", "auto", torch.device("cuda")) == fastest
-    assert choose_backend("softmax", "auto", torch.device("cuda")) == "sdpa"
+    softmax = "fa4" if hopper and installed("flash-attn-4") else "sdpa"
+    assert choose_backend("softmax", "auto", torch.device("cuda")) == softmax

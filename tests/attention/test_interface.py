@@ -1,6 +1,5 @@
 """What the entry points accept, refuse and promise to torch.compile."""
 
-import sys
 import types
 import warnings
 
@@ -53,6 +52,13 @@ def test_numbers_of_numpy_are_numbers():
     expected = sigmoid_attention(*arguments, 4, scale=0.5, bias=-1.0)
     given = sigmoid_attention(*arguments, np.int64(4), scale=np.float32(0.5), bias=np.float64(-1.0))
     assert torch.equal(given, expected)
+
+
+def test_a_number_as_bias_keeps_double_precision():
+    arguments = (*(tensor.double() for tensor in packed()), cumulative([4, 2]), 4)
+    bias = torch.full((2,), 0.1, dtype=torch.float64)
+    expected = sigmoid_attention(*arguments, bias=bias)
+    assert torch.equal(sigmoid_attention(*arguments, bias=0.1), expected)
 
 
 @pytest.mark.parametrize("function", [sigmoid_attention, softmax_attention])
@@ -135,31 +141,6 @@ def test_choice_of_backend(capsys):
         choose_backend("linear", "auto", cpu)
 
 
-@pytest.fixture
-def gpu(monkeypatch):
-    """A GPU that is not there, and what its Hopper kernels lack."""
-
-    class Machine:
-        capability = (9, 0)
-        lacking = None
-
-        def choose(self, requested="auto", misfit="", attention="sigmoid"):
-            for cached in (backends._choose, backends._hopper_unavailable, backends._warn):
-                cached.cache_clear()
-            return choose_backend(attention, requested, torch.device("cuda", 0), misfit)
-
-    machine = Machine()
-    module = types.ModuleType("scsigmoid.attention.hopper")
-    module.unavailable = lambda device: machine.lacking
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: machine.capability)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "some GPU")
-    yield machine
-    for cached in (backends._choose, backends._hopper_unavailable, backends._warn):
-        cached.cache_clear()
-
-
 def test_hopper_is_chosen_where_it_runs(gpu):
     assert gpu.choose() == "hopper"
     assert gpu.choose("hopper") == "hopper"
@@ -192,8 +173,8 @@ def test_a_hopper_gpu_without_its_kernels_warns_once(gpu):
     [
         ((9, 0), "triton is too old", "", "triton is too old; take 'triton' or 'auto'"),
         ((9, 0), None, "it computes head dimensions 64 and 128 only", "64 and 128 only; take"),
-        ((8, 0), None, "", "capability 8.0, not 9.0; take 'triton'"),
-        ((7, 5), None, "", "needs compute capability 8.0 and this GPU has 7.5"),
+        ((8, 0), None, "", "capability 9.0 and this GPU has 8.0; take 'triton'"),
+        ((7, 5), None, "", "needs compute capability 9.0 and this GPU has 7.5"),
     ],
 )
 def test_hopper_is_refused_where_it_cannot_run(gpu, capability, lacking, misfit, message):

@@ -4,8 +4,11 @@ The stand-ins compute attention from the arguments that the packages take.
 """
 
 import math
+import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -14,10 +17,13 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from scsigmoid.attention import sigmoid_attention, softmax_attention
-from scsigmoid.benchmarks import sigmoid_kernels, softmax_kernels
+from scsigmoid.benchmarks import flash_sigmoid, sigmoid_kernels, softmax_kernels
 from scsigmoid.benchmarks.cases import Case
 from scsigmoid.benchmarks.inputs import Inputs
+from scsigmoid.benchmarks.providers import PROVIDERS
 from scsigmoid.benchmarks.sigmoid_kernels import Kernel, Unavailable
+from scsigmoid.benchmarks.stacks import STACKS
+from scsigmoid.errors import UserError
 
 CPU = torch.device("cpu")
 EQUAL = Case("paper", 8, 2, 12, (12, 12, 12))
@@ -78,30 +84,27 @@ def test_cudnn_with_torchs_own_backend_in_its_place(
 
 
 @pytest.mark.parametrize("tuple_too", [False, True])
-def test_flash_attention_3_and_4(monkeypatch: pytest.MonkeyPatch, tuple_too: bool) -> None:
-    def varlen(
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        cu_seqlens_q: Tensor,
-        cu_seqlens_k: Tensor,
-        max_seqlen_q: int = 12,
-        max_seqlen_k: int = 12,
-    ) -> Tensor | tuple[Tensor, None]:
-        assert cu_seqlens_q is cu_seqlens_k
-        assert max_seqlen_q == max_seqlen_k == 12
-        found = softmax_attention(q, k, v, cu_seqlens_q, max_seqlen_q, backend="reference")
+def test_flash_attention_3(monkeypatch: pytest.MonkeyPatch, tuple_too: bool) -> None:
+    def varlen(q, k, v, bounds_q, bounds_k, longest_q, longest_k):  # type: ignore[no-untyped-def]
+        assert bounds_q is bounds_k
+        assert longest_q == longest_k == 12
+        found = softmax_attention(q, k, v, bounds_q, longest_q, backend="reference")
         return (found, None) if tuple_too else found
 
     inputs = Inputs(UNEQUAL, CPU, torch.float32)
-    for name, prepare in (
-        ("flash_attn_interface", softmax_kernels.flash_3),
-        ("flash_attn.cute", softmax_kernels.flash_4),
-    ):
-        with pytest.raises(Unavailable, match=f"{name} is not installed"):
-            prepare(inputs)
-        install(monkeypatch, name, flash_attn_varlen_func=varlen)
-        assert error(prepare(inputs), "softmax", "packed", inputs) < 1e-5
+    with pytest.raises(Unavailable, match="flash_attn_interface is not installed"):
+        softmax_kernels.flash_3(inputs)
+    install(monkeypatch, "flash_attn_interface", flash_attn_varlen_func=varlen)
+    assert error(softmax_kernels.flash_3(inputs), "softmax", "packed", inputs) < 1e-5
+
+
+def test_backends_of_softmax_models() -> None:
+    inputs = Inputs(UNEQUAL, CPU, torch.float32)
+    assert error(softmax_kernels.packed("sdpa")(inputs), "softmax", "packed", inputs) < 1e-5
+    with pytest.raises(Unavailable, match="'fa4' for softmax attention: it needs a CUDA GPU"):
+        softmax_kernels.packed("fa4")(inputs)
+    assert "fa4" in [provider.name for provider in PROVIDERS]
+    assert "fa4, packed" in [stack.name for stack in STACKS]
 
 
 def padded_sigmoid(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, bias: Tensor) -> Tensor:
@@ -150,17 +153,99 @@ def test_triton_sigmoid(monkeypatch: pytest.MonkeyPatch, capturing: bool) -> Non
     assert called == [f"dense{ending}", f"padded{ending}"]
 
 
-def test_flash_sigmoid(monkeypatch: pytest.MonkeyPatch) -> None:
-    def attend(q: Tensor, k: Tensor, v: Tensor, sigmoid_bias: float) -> Tensor:
-        lengths = torch.full((len(q),), q.shape[1])
-        return padded_sigmoid(q, k, v, lengths, torch.full((len(q),), sigmoid_bias))
+#: FlashSigmoid's interface in C, for float32 on the CPU, in place of its kernels.
+STAND_IN = """
+#include <math.h>
+#define AT(x, i, d) x[((z * n + i) * heads + h) * dim + d]
+static const char *run(float *q, float *k, float *v, float *out, int count, int n, int heads,
+                       int dim, float scale, float bias, float *g, float *dq, float *dk, float *dv,
+                       float *sums) {
+  if (sums) sums[(long)count * ((n + 127) / 128 * 128) * heads * dim - 1] = 0;
+  for (int z = 0; z < count; z++) for (int h = 0; h < heads; h++) for (int i = 0; i < n; i++)
+    for (int j = 0; j < n; j++) {
+      float score = 0, through = 0;
+      for (int d = 0; d < dim; d++) score += AT(q, i, d) * AT(k, j, d);
+      float p = 1 / (1 + expf(-score * scale - bias));
+      if (!g) {
+        for (int d = 0; d < dim; d++) AT(out, i, d) = AT(v, j, d) * p + (j ? AT(out, i, d) : 0);
+        continue;
+      }
+      for (int d = 0; d < dim; d++) through += AT(g, i, d) * AT(v, j, d);
+      float slope = p * (1 - p) * through * scale;
+      for (int d = 0; d < dim; d++) {
+        AT(dq, i, d) = slope * AT(k, j, d) + (j ? AT(dq, i, d) : 0);
+        AT(dk, j, d) = slope * AT(q, i, d) + (i ? AT(dk, j, d) : 0);
+        AT(dv, j, d) = p * AT(g, i, d) + (i ? AT(dv, j, d) : 0);
+      }
+    }
+  return n == 13 ? "thirteen" : 0;
+}
+const char *flash_sigmoid_forward(void *q, void *k, void *v, void *out, int count, int n, int heads,
+                                  int dim, float scale, float bias, void *stream) {
+  return run(q, k, v, out, count, n, heads, dim, scale, bias, 0, 0, 0, 0, 0);
+}
+const char *flash_sigmoid_backward(void *q, void *k, void *v, void *out, int count, int n,
+                                   int heads, int dim, float scale, float bias, void *stream,
+                                   void *g, void *dq, void *dk, void *dv, void *sums) {
+  return run(q, k, v, out, count, n, heads, dim, scale, bias, g, dq, dk, dv, sums);
+}
+"""
 
-    install(monkeypatch, "flash_sigmoid", flash_attn_func=attend)
-    inputs = Inputs(EQUAL, CPU, torch.float32)
+
+def test_flash_sigmoid(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Pointers, sizes and numbers reach the library in their places; what it says is passed on."""
+    source, library = tmp_path / "stand_in.c", tmp_path / "stand_in.so"
+    source.write_text(STAND_IN)
+    subprocess.run(["gcc", "-shared", "-fPIC", "-O1", source, "-o", library], check=True)
+    monkeypatch.setattr(flash_sigmoid, "stream", lambda: 0)
+    inputs = Inputs(replace(EQUAL, head_dimension=64), CPU, torch.float32)
+    monkeypatch.delenv(flash_sigmoid.VARIABLE, raising=False)
+    with pytest.raises(Unavailable, match="SCSIGMOID_FLASH_SIGMOID names no library"):
+        sigmoid_kernels.flash_sigmoid(inputs)
+    monkeypatch.setenv(flash_sigmoid.VARIABLE, str(tmp_path / "none.so"))
+    with pytest.raises(Unavailable, match=r"none\.so"):
+        sigmoid_kernels.flash_sigmoid(inputs)
+    monkeypatch.setenv(flash_sigmoid.VARIABLE, str(library))
     kernel = sigmoid_kernels.flash_sigmoid(inputs)
     assert error(kernel, "sigmoid", "padded", inputs) < 1e-5
+    thirteen = torch.zeros(1, 13, 1, 64)
+    with pytest.raises(RuntimeError, match="FlashSigmoid: thirteen"):
+        kernel(thirteen, thirteen, thirteen)
     with pytest.raises(Unavailable, match="takes no padding"):
         sigmoid_kernels.flash_sigmoid(Inputs(UNEQUAL, CPU, torch.float32))
+
+
+def test_building_flash_sigmoid(tmp_path: Path) -> None:
+    """What is missing is named; the compiler gets sources, headers and stand-ins for torch's."""
+    checkout, headers = tmp_path / "checkout", tmp_path / "include"
+    output, nvcc = tmp_path / "flash_sigmoid.so", tmp_path / "nvcc"
+    with pytest.raises(UserError, match=r"no flash_bwd_launch_template\.h in it; clone"):
+        flash_sigmoid.build(checkout, [headers], str(nvcc), output)
+    source = checkout / "csrc" / "flash_sigmoid" / "src"
+    source.mkdir(parents=True)
+    (source / "flash_bwd_launch_template.h").touch()
+    with pytest.raises(UserError, match=r"--include: cutlass/cutlass\.h is in none"):
+        flash_sigmoid.build(checkout, [headers], str(nvcc), output)
+    (headers / "cutlass").mkdir(parents=True)
+    (headers / "cutlass" / "cutlass.h").touch()
+    with pytest.raises(UserError, match="nvcc: cannot be run"):
+        flash_sigmoid.build(checkout, [headers], str(nvcc), output)
+    # In nvcc's place: the C preprocessor, which finds the same headers.
+    nvcc.write_text(
+        """#!/bin/sh
+for last; do case $last in -I*) include="$include $last";; *.cu) source=$last;; esac; done
+echo '#include "ATen/cuda/CUDAContext.h"
+#include "flash_bwd_launch_template.h"
+#include "cutlass/cutlass.h"' | gcc -E $include - > /dev/null || exit 1
+cp "$source" "$last"
+"""
+    )
+    nvcc.chmod(0o755)
+    flash_sigmoid.build(checkout, [headers], str(nvcc), output)
+    assert 'extern "C" const char* flash_sigmoid_forward' in output.read_text()
+    nvcc.write_text("#!/bin/sh\necho 'x.h(7): error: wrong' >&2\nexit 2\n")
+    with pytest.raises(UserError, match=r"does not compile: x\.h\(7\): error: wrong"):
+        flash_sigmoid.build(checkout, [headers], str(nvcc), output)
 
 
 @pytest.mark.parametrize("accurate", [False, True])

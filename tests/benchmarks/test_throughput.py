@@ -20,7 +20,7 @@ from scsigmoid.model.sizes import EncoderSettings
 COLUMNS = (
     "size,parameters,context,attention,backend,layout,device,cells_per_step,steps_per_second,"
     "steps_per_second_low,steps_per_second_high,readings,cells_per_second,gpu_hours,"
-    "gpu_hours_low,gpu_hours_high,projected_cells,note"
+    "gpu_hours_low,gpu_hours_high,projected_cells,note,rates"
 )
 SETTINGS = ThroughputBenchmark(
     sizes=["small", "large"],
@@ -75,6 +75,7 @@ def test_projection_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     # mean 22, standard deviation 2, t(0.975, 2) = 4.302652729911275
     half = 4.302652729911275 * 2 / math.sqrt(3)
     assert float(row["steps_per_second"]) == 22.0
+    assert row["rates"] == "20.0 22.0 24.0"
     assert float(row["steps_per_second_low"]) == pytest.approx(22 - half)
     assert float(row["cells_per_second"]) == 44.0
     assert float(row["gpu_hours"]) == pytest.approx(131.6e6 / 44 / 3600)

@@ -9,7 +9,7 @@ from scsigmoid.attention.backends import BACKENDS, choose_backend
 from scsigmoid.attention.padded import sigmoid_attention_padded
 from scsigmoid.attention.scores import score_max
 from scsigmoid.attention.sigmoid import sigmoid_attention, sigmoid_attention_qkv
-from scsigmoid.attention.softmax import softmax_attention
+from scsigmoid.attention.softmax import softmax_attention, softmax_attention_qkv
 
 __all__ = [
     "BACKENDS",
@@ -19,4 +19,5 @@ __all__ = [
     "sigmoid_attention_padded",
     "sigmoid_attention_qkv",
     "softmax_attention",
+    "softmax_attention_qkv",
 ]

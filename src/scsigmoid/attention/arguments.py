@@ -103,6 +103,23 @@ def check_cumulative(name: str, cu_seqlens: Tensor, tokens: int, longest: int) -
         )
 
 
+def check_places(like: Tensor, cu_seqlens: Tensor, max_seqlen: int, check: bool) -> None:
+    """Check where sequences lie among the tokens of a tensor; values on a GPU if ``check``."""
+    check_boundaries("cu_seqlens", cu_seqlens, like)
+    check_longest("max_seqlen", max_seqlen)
+    if (check or like.device.type == "cpu") and not torch.compiler.is_compiling():
+        check_cumulative("cu_seqlens", cu_seqlens, like.shape[0], max_seqlen)
+
+
+def check_fused(qkv: Tensor, cu_seqlens: Tensor, max_seqlen: int, check: bool) -> None:
+    """Check q, k and v in one tensor, (tokens, 3, heads, dim), and where sequences lie."""
+    check_tensor("qkv", qkv)
+    if qkv.ndim != 4 or qkv.shape[1] != 3:
+        raise ValueError(f"qkv: must have shape (tokens, 3, heads, dim), has {tuple(qkv.shape)}")
+    check_tensors(*qkv.unbind(1), dimensions=3)
+    check_places(qkv, cu_seqlens, max_seqlen, check)
+
+
 def check_lengths(name: str, lengths: Tensor, capacity: int) -> None:
     """Check the values of lengths of padded sequences: 0 to ``capacity``."""
     values = lengths.tolist()

@@ -2,26 +2,79 @@
 
 import functools
 import importlib
+import importlib.metadata
 import importlib.util
 import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from scsigmoid.attention import fa4, flex, ops, sdpa
 from scsigmoid.errors import UserError
 from scsigmoid.progress import log
 
-#: Names of the backends of each attention, fastest on a GPU first.
-BACKENDS: dict[str, tuple[str, ...]] = {
-    "sigmoid": ("hopper", "triton", "reference"),
-    "softmax": ("sdpa", "flex", "reference"),
-}
-
 #: ``tanh.approx`` and asynchronous copies need Ampere; so does bfloat16.
 OLDEST_CAPABILITY = (8, 0)
-#: What the backend ``hopper`` is written for.
+#: What the backends ``hopper`` and ``fa4`` are for.
 HOPPER = (9, 0)
 HOPPER_DIMENSIONS = (64, 128)
+
+
+@dataclass(frozen=True)
+class Backend:
+    """An implementation of attention, and where it runs.
+
+    Attributes:
+        needs: compute capability that a GPU must have, or exceed; None if any does.
+        only: whether no other capability will do.
+        anywhere: whether it also runs where there is no GPU.
+        automatic: whether ``auto`` may take it.
+        instead: what to take where it does not run.
+        kernels: a module whose ``unavailable(device)`` says why its kernels do not run on a GPU
+            that has the capability; empty if they do.
+        package: an optional package that has them, as pip knows it.
+        attend: computes softmax attention of [q, k, v], ``cu_seqlens``, ``max_seqlen``, the scale
+            and FlexAttention's mask.
+        fused: whether it also takes [qkv], (tokens, 3, heads, dim).
+    """
+
+    needs: tuple[int, int] | None = None
+    only: bool = False
+    anywhere: bool = False
+    automatic: bool = True
+    instead: str = "reference"
+    kernels: str = ""
+    package: str = ""
+    attend: Callable[..., Tensor] | None = None
+    fused: bool = False
+
+
+#: The backends of each attention, fastest on a GPU first.
+BACKENDS: dict[str, dict[str, Backend]] = {
+    "sigmoid": {
+        "hopper": Backend(
+            HOPPER, only=True, instead="triton", kernels="scsigmoid.attention.hopper"
+        ),
+        "triton": Backend(OLDEST_CAPABILITY),
+        "reference": Backend(anywhere=True),
+    },
+    "softmax": {
+        "fa4": Backend(
+            HOPPER,
+            only=True,
+            instead="sdpa",
+            kernels="scsigmoid.attention.fa4",
+            package="flash-attn-4",
+            attend=fa4.attend,
+            fused=True,
+        ),
+        "sdpa": Backend(OLDEST_CAPABILITY, anywhere=True, attend=sdpa.attend),
+        "flex": Backend(OLDEST_CAPABILITY, automatic=False, instead="sdpa", attend=flex.attend),
+        "reference": Backend(anywhere=True, attend=ops.attend_softmax),
+    },
+}
 
 
 def interpreting() -> bool:
@@ -34,7 +87,7 @@ def interpreting() -> bool:
 
 
 def hopper_misfit(q: Tensor) -> str:
-    """Why the backend ``hopper`` does not compute attention of ``q``; empty if it does."""
+    """Why kernels for Hopper do not compute attention of ``q``; empty if they do."""
     if q.dtype not in (torch.bfloat16, torch.float16):
         return "it computes bfloat16 and float16 only"
     # A comparison, so that the compiler of torch takes the dimension for a constant.
@@ -43,78 +96,78 @@ def hopper_misfit(q: Tensor) -> str:
     return ""
 
 
-@functools.cache
-def _hopper_unavailable(device: torch.device) -> str:
-    """Why the kernels of ``hopper`` do not run on this Hopper GPU; empty if they do."""
+def installed(package: str) -> bool:
+    """Whether pip knows a package."""
     try:
-        hopper = importlib.import_module("scsigmoid.attention.hopper")
+        importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+@functools.cache
+def _unavailable(backend: Backend, device: torch.device) -> str:
+    """Why a backend's kernels do not run on a GPU of its capability; empty if they do."""
+    if backend.package and not installed(backend.package):
+        return f"{backend.package} is not installed (pip install --pre {backend.package})"
+    try:
+        kernels = importlib.import_module(backend.kernels)
     except ImportError as error:
         return f"its kernels cannot be imported ({error})"
-    return hopper.unavailable(device) or ""
+    return kernels.unavailable(device) or ""
 
 
 @functools.cache
-def _warn(reason: str) -> None:
+def _warn(attention: str, name: str, reason: str) -> None:
     """Say once in a process that the fastest kernels are not used."""
     warnings.warn(
-        f"sigmoid attention: backend hopper is not available: {reason}; "
-        "the slower backend triton is used",
+        f"{attention} attention: backend {name} is not available: {reason}; a slower one is used",
         stacklevel=2,
     )
 
 
-def _obstacle(backend: str, device: torch.device, misfit: str) -> str | None:
+def _obstacle(name: str, backend: Backend, device: torch.device, misfit: str) -> str | None:
     """What keeps a backend from running on a device, with the remedy; None if nothing does."""
-    if backend == "reference" or (backend == "sdpa" and device.type != "cuda"):
+    if backend.anywhere and (device.type != "cuda" or backend.needs is None):
         return None
-    if backend == "triton":
+    if name == "triton":
         if importlib.util.find_spec("triton") is None:
             return "triton is not installed; install triton or take 'reference'"
         if device.type == "cpu" and interpreting():
             return None
-    fallback = "sdpa" if backend == "flex" else "reference"
+    remedy = f"take {backend.instead!r} or 'auto'"
     if device.type != "cuda":
-        return f"it needs a CUDA GPU and the device is {device.type!r}; take {fallback!r} or 'auto'"
+        return f"it needs a CUDA GPU and the device is {device.type!r}; {remedy}"
     if not torch.cuda.is_available():
-        return f"it needs a CUDA GPU and torch sees none; take {fallback!r} or 'auto'"
-    capability = torch.cuda.get_device_capability(device)
-    if capability < OLDEST_CAPABILITY:
+        return f"it needs a CUDA GPU and torch sees none; {remedy}"
+    capability, needs = torch.cuda.get_device_capability(device), backend.needs
+    assert needs is not None
+    if capability < needs or (backend.only and capability != needs):
+        more = "" if backend.only else " or more"
         return (
-            f"it needs compute capability {OLDEST_CAPABILITY[0]}.{OLDEST_CAPABILITY[1]} and this "
-            f"GPU has {capability[0]}.{capability[1]}; take 'reference' or 'auto'"
+            f"it needs compute capability {needs[0]}.{needs[1]}{more} and this GPU has "
+            f"{capability[0]}.{capability[1]}; {remedy}"
         )
-    if backend == "hopper":
-        if capability != HOPPER:
-            return (
-                f"this GPU has capability {capability[0]}.{capability[1]}, not 9.0; take 'triton'"
-            )
-        reason = misfit or _hopper_unavailable(device)
-        return f"{reason}; take 'triton' or 'auto'" if reason else None
-    return None
+    reason = backend.kernels and (misfit or _unavailable(backend, device))
+    return f"{reason}; {remedy}" if reason else None
 
 
 def _automatic(attention: str, device: torch.device, misfit: str) -> tuple[str, str]:
     """The fastest backend that the device supports, and why it is that one."""
-    if device.type == "cuda":
-        fastest = "triton" if attention == "sigmoid" else BACKENDS[attention][0]
-        obstacle = _obstacle(fastest, device, misfit)
-        if (
-            fastest == "triton"
-            and obstacle is None
-            and torch.cuda.get_device_capability(device) == HOPPER
-            and not misfit
-        ):
-            unavailable = _hopper_unavailable(device)
-            if not unavailable:
-                fastest = "hopper"
-            else:
-                _warn(unavailable)
+    gpu = device.type == "cuda"
+    reasons = [f"fastest on {torch.cuda.get_device_name(device) if gpu else device.type}"]
+    for name, backend in BACKENDS[attention].items():
+        if not backend.automatic or not (gpu or backend.anywhere):
+            continue
+        obstacle = _obstacle(name, backend, device, misfit)
         if obstacle is None:
-            return fastest, f"fastest on {torch.cuda.get_device_name(device)}"
-        return "reference", f"{fastest}: {obstacle.split(';')[0]}"
-    if attention == "softmax":
-        return "sdpa", f"fastest on {device.type}"
-    return "reference", f"no GPU: the device is {device.type!r}"
+            return name, "; ".join(reasons)
+        reasons.append(f"{name}: {obstacle.split(';')[0]}")
+        optional = backend.package and not installed(backend.package)
+        suits = torch.cuda.get_device_capability(device) == backend.needs and not misfit
+        if backend.kernels and suits and not optional:
+            _warn(attention, name, _unavailable(backend, device))
+    raise AssertionError("the reference runs everywhere")
 
 
 @functools.lru_cache
@@ -132,7 +185,7 @@ def _choose(attention: str, requested: str, device: torch.device, misfit: str) -
             f"backend {requested!r}: not one for {attention} attention; "
             f"use auto, {', '.join(BACKENDS[attention])}"
         )
-    obstacle = _obstacle(requested, device, misfit)
+    obstacle = _obstacle(requested, BACKENDS[attention][requested], device, misfit)
     if obstacle is not None:
         raise UserError(f"backend {requested!r} for {attention} attention: {obstacle}")
     log(f"{attention} attention: backend {requested} (as asked)")
@@ -143,9 +196,10 @@ def choose_backend(attention: str, requested: str, device: torch.device, misfit:
     """Choose the implementation, and log the choice the first time it is made.
 
     ``auto`` is for sigmoid attention ``hopper`` on a GPU of capability 9.0, ``triton`` on another
-    of 8.0 or more, and ``reference`` elsewhere; for softmax attention ``sdpa``, except on an older
-    GPU, where it is ``reference``.  Where ``hopper`` should run and cannot, because of a version
-    that it does not know, a warning says so, once.
+    of 8.0 or more, and ``reference`` elsewhere; for softmax attention ``fa4`` on a GPU of
+    capability 9.0 where its package is installed, else ``sdpa``, except on an older GPU, where it
+    is ``reference``.  Where ``hopper`` or an installed ``fa4`` should run and cannot, because of a
+    version that it does not know, a warning says so, once.
 
     Args:
         attention: ``sigmoid`` or ``softmax``.

@@ -5,6 +5,7 @@ second that a run on the CPU need not spend.
 """
 
 import functools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -104,22 +105,22 @@ def _compiled() -> Any:
     return torch.compile(flex_attention, dynamic=True)
 
 
-def flex_attention_packed(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
+def attend(
+    tensors: Sequence[Tensor],
     cu_seqlens: Tensor,
+    max_seqlen: int,
     scale: float,
     mask: "BlockMask | None" = None,
 ) -> Tensor:
-    """Softmax attention of packed sequences; makes the :func:`document_mask` if it is not given."""
+    """Softmax attention of packed q, k and v; makes the :func:`document_mask` if none is given."""
+    q = tensors[0]
     if q.shape[0] == 0:
         return q.new_zeros(q.shape)
     from torch.nn.attention.flex_attention import flex_attention
 
     if mask is None:
         mask = document_mask(cu_seqlens, q.shape[0])
-    rows = [x.transpose(0, 1)[None] for x in (q, k, v)]
+    rows = [x.transpose(0, 1)[None] for x in tensors]
     # Inside a compiled region the kernel is made by that compilation.
-    attend: Any = flex_attention if torch.compiler.is_compiling() else _compiled()
-    return attend(*rows, block_mask=mask, scale=scale)[0].transpose(0, 1)
+    kernel: Any = flex_attention if torch.compiler.is_compiling() else _compiled()
+    return kernel(*rows, block_mask=mask, scale=scale)[0].transpose(0, 1)

@@ -10,6 +10,7 @@ goes round it where nobody looks at the operator: outside compilers, modes and t
 
 import functools
 import importlib
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -299,3 +300,18 @@ def _softmax_gradients(ctx, grad):  # type: ignore[no-untyped-def]
 
 softmax.register_autograd(_softmax_gradients, setup_context=_save_softmax)
 softmax_backward.register_autograd(refuse)
+
+
+def attend_softmax(
+    tensors: Sequence[Tensor],
+    cu_seqlens: Tensor,
+    max_seqlen: int,
+    scale: float,
+    mask: object = None,
+) -> Tensor:
+    """:func:`compute_softmax` of q, k and v, differentiable."""
+    # An operator's first call loads torch's compiler: a second that an evaluation need not spend.
+    q, k, v = tensors
+    plain = eager(q, k, v) and not torch.is_grad_enabled()
+    compute = compute_softmax if plain else softmax
+    return compute(q, k, v, cu_seqlens[:-1], cu_seqlens[1:], scale)

@@ -6,7 +6,7 @@ blocks of query rows, so that no buffer grows with the square of the length.
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from torch import Tensor
@@ -127,6 +127,52 @@ def backward(
         dk[ka:kb] = dkeys.mul_(scale).transpose(0, 1).to(dk.dtype)
         dv[ka:kb] = dvalues.transpose(0, 1).to(dv.dtype)
     return dq, dk, dv, dbias
+
+
+def weight_statistics(
+    kind: str, q: Tensor, k: Tensor, v: Tensor, spans: Sequence[Span]
+) -> dict[str, float]:
+    """What the weights of packed sequences look like, with the default scale and bias.
+
+    Args:
+        kind: ``sigmoid`` or ``softmax``.
+        q, k, v: (tokens, heads, dim).
+        spans: each sequence's first and one-past-last token.
+
+    Returns:
+        See :class:`scsigmoid.training.validation.Layer`.
+    """
+    scale = 1 / math.sqrt(q.shape[-1])
+    largest = torch.zeros((), dtype=_precise(q).dtype, device=q.device)
+    sums, keys, common = [], [], []
+    for begin, end in spans:
+        columns, values = (_precise(x[begin:end]).transpose(0, 1) for x in (k, v))
+        energy = values.square().sum(-1).mean(-1)
+        common.append(values.mean(1).square().sum(-1) / energy)
+        for first, last in _blocks(end - begin, end - begin, q.shape[1]):
+            queries = _precise(q[begin + first : begin + last]).transpose(0, 1)
+            weights = _weights(
+                cast(Kind, kind), queries, columns, scale, _bias(None, 0, end - begin)
+            )
+            largest = torch.maximum(largest, weights.amax())
+            rows = weights.sum(-1)
+            # exp of -sum(p log p) with p = w / sum(w)
+            entropy = rows.log() + torch.special.entr(weights).sum(-1) / rows
+            sums.append(rows.flatten())
+            # A row of weights that all vanish attends to nothing.
+            keys.append(torch.where(rows > 0, entropy.exp(), 0.0).flatten())
+    low, middle, high = torch.cat(sums).quantile(
+        torch.tensor([0.05, 0.5, 0.95], dtype=largest.dtype, device=q.device)
+    )
+    return {
+        "score_max": float(largest_scores(q, k, spans, spans, scale).amax()),
+        "weight_max": float(largest),
+        "row_sum_low": float(low),
+        "row_sum": float(middle),
+        "row_sum_high": float(high),
+        "keys": float(torch.cat(keys).median()),
+        "value_mean": float(torch.cat(common).mean()),
+    }
 
 
 def largest_scores(

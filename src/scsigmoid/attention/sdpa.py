@@ -4,6 +4,7 @@ On a GPU in half precision: ``torch.nn.attention.varlen`` (FlashAttention over p
 Elsewhere: ``scaled_dot_product_attention``, one sequence after the other.
 """
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import torch
@@ -11,10 +12,15 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 
-def sdpa_attention(
-    q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, max_seqlen: int, scale: float
+def attend(
+    tensors: Sequence[Tensor],
+    cu_seqlens: Tensor,
+    max_seqlen: int,
+    scale: float,
+    mask: object = None,
 ) -> Tensor:
-    """Softmax attention of packed sequences; arguments as :func:`softmax_attention`'s."""
+    """Softmax attention of packed q, k and v; arguments as :func:`softmax_attention`'s."""
+    q, k, v = tensors
     if q.device.type == "cuda" and q.dtype in (torch.bfloat16, torch.float16):
         from torch.nn.attention.varlen import varlen_attn
 

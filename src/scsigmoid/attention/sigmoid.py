@@ -10,6 +10,7 @@ from scsigmoid.attention.arguments import (
     as_number,
     check_boundaries,
     check_cumulative,
+    check_fused,
     check_longest,
     check_tensor,
     check_tensors,
@@ -23,9 +24,9 @@ def per_sequence(bias: float | Tensor | None, sequences: int, like: Tensor) -> T
     """The bias as a tensor (sequences,), float32 or, where ``like`` is, float64."""
     if bias is None:
         return None
+    dtype = torch.float64 if like.dtype == torch.float64 else torch.float32
     if not isinstance(bias, Tensor):
-        value = as_number("bias", bias)
-        return torch.full((sequences,), value, dtype=torch.float32, device=like.device)
+        return torch.full((sequences,), as_number("bias", bias), dtype=dtype, device=like.device)
     check_tensor("bias", bias)
     if bias.is_complex():
         raise TypeError(f"bias: dtype {bias.dtype} is not a real one")
@@ -33,7 +34,6 @@ def per_sequence(bias: float | Tensor | None, sequences: int, like: Tensor) -> T
         raise ValueError(f"bias: must be a number or have shape ({sequences},), has {bias.shape}")
     if bias.device != like.device:
         raise ValueError(f"bias: lies on {bias.device}, q on {like.device}")
-    dtype = torch.float64 if like.dtype == torch.float64 else torch.float32
     return bias.to(dtype).expand(sequences).contiguous()
 
 
@@ -204,14 +204,7 @@ def sigmoid_attention_qkv(
     Raises:
         TypeError, ValueError, NotImplementedError, UserError: as :func:`sigmoid_attention`.
     """
-    check_tensor("qkv", qkv)
-    if qkv.ndim != 4 or qkv.shape[1] != 3:
-        raise ValueError(f"qkv: must have shape (tokens, 3, heads, dim), has {tuple(qkv.shape)}")
-    check_tensors(*qkv.unbind(1), dimensions=3)
-    check_boundaries("cu_seqlens", cu_seqlens, qkv)
-    check_longest("max_seqlen", max_seqlen)
-    if (check or qkv.device.type == "cpu") and not torch.compiler.is_compiling():
-        check_cumulative("cu_seqlens", cu_seqlens, qkv.shape[0], max_seqlen)
+    check_fused(qkv, cu_seqlens, max_seqlen, check)
     (qkv,) = under_autocast(qkv)
     q = qkv.select(1, 0)
     return qkv_ops.attend(

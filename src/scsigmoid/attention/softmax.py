@@ -2,21 +2,16 @@
 
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
-from scsigmoid.attention import ops
 from scsigmoid.attention.arguments import (
-    check_boundaries,
-    check_cumulative,
-    check_longest,
+    check_fused,
+    check_places,
     check_tensors,
     resolve_scale,
     under_autocast,
 )
-from scsigmoid.attention.backends import choose_backend
-from scsigmoid.attention.flex import flex_attention_packed
-from scsigmoid.attention.sdpa import sdpa_attention
+from scsigmoid.attention.backends import BACKENDS, Backend, choose_backend, hopper_misfit
 
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
@@ -43,7 +38,7 @@ def softmax_attention(
         cu_seqlens: (sequences + 1,) int32, cumulative lengths from 0 to ``tokens``.
         max_seqlen: length of the longest sequence, or more.
         scale: factor of the scores; 1 / sqrt(dim) by default.
-        backend: ``auto``, ``sdpa``, ``flex`` or ``reference``.
+        backend: ``auto``, ``fa4``, ``sdpa``, ``flex`` or ``reference``.
         mask: for ``flex``, the batch's :func:`scsigmoid.attention.flex.document_mask` if the caller
             made it already; other backends ignore it.
         check: as in :func:`scsigmoid.attention.sigmoid_attention`.
@@ -58,18 +53,47 @@ def softmax_attention(
     check_tensors(q, k, v, dimensions=3)
     if k.shape[0] != q.shape[0]:
         raise ValueError(f"k: {k.shape[0]} tokens where q has {q.shape[0]}")
-    check_boundaries("cu_seqlens", cu_seqlens, q)
-    check_longest("max_seqlen", max_seqlen)
-    if (check or q.device.type == "cpu") and not torch.compiler.is_compiling():
-        check_cumulative("cu_seqlens", cu_seqlens, q.shape[0], max_seqlen)
-    backend = choose_backend("softmax", backend, q.device)
+    check_places(q, cu_seqlens, max_seqlen, check)
     q, k, v = under_autocast(q, k, v)
+    chosen = _chosen(backend, q)
+    assert chosen.attend is not None
     factor = resolve_scale(scale, q.shape[-1])
-    if backend == "flex":
-        return flex_attention_packed(q, k, v, cu_seqlens, factor, mask)
-    if backend == "sdpa":
-        return sdpa_attention(q, k, v, cu_seqlens, max_seqlen, factor)
-    # An operator's first call loads torch's compiler: a second that an evaluation need not spend.
-    plain = ops.eager(q, k, v) and not torch.is_grad_enabled()
-    attend = ops.compute_softmax if plain else ops.softmax
-    return attend(q, k, v, cu_seqlens[:-1], cu_seqlens[1:], factor)
+    return chosen.attend([q, k, v], cu_seqlens, max_seqlen, factor, mask)
+
+
+def softmax_attention_qkv(
+    qkv: Tensor,
+    cu_seqlens: Tensor,
+    max_seqlen: int,
+    *,
+    scale: float | None = None,
+    backend: str = "auto",
+    mask: "BlockMask | None" = None,
+    check: bool = False,
+) -> Tensor:
+    """:func:`softmax_attention` of q, k and v that one projection made.
+
+    The same numbers; where the backend can, the gradient is written as one tensor, as the
+    projection's backward pass reads it.
+
+    Args:
+        qkv: (tokens, 3, heads, dim): q, k and v; any strides but along ``dim``.
+        cu_seqlens to check: as in :func:`softmax_attention`.
+
+    Returns:
+        (tokens, heads, dim), the dtype of ``qkv``.
+
+    Raises:
+        TypeError, ValueError, UserError: as :func:`softmax_attention`.
+    """
+    check_fused(qkv, cu_seqlens, max_seqlen, check)
+    (qkv,) = under_autocast(qkv)
+    chosen = _chosen(backend, qkv)
+    assert chosen.attend is not None
+    tensors = [qkv] if chosen.fused else qkv.unbind(1)
+    factor = resolve_scale(scale, qkv.shape[-1])
+    return chosen.attend(tensors, cu_seqlens, max_seqlen, factor, mask)
+
+
+def _chosen(backend: str, like: Tensor) -> Backend:
+    return BACKENDS["softmax"][choose_backend("softmax", backend, like.device, hopper_misfit(like))]

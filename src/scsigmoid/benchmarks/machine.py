@@ -10,14 +10,18 @@ from pathlib import Path
 
 import torch
 
+from scsigmoid.benchmarks.flash_sigmoid import VARIABLE
+from scsigmoid.files import sha256
 from scsigmoid.training.devices import device_name
 
 # What a time of the kernel benchmark depends on, beside the kernels.
 TIMING_MODULES = (
-    "cases", "compiling", "inputs", "kernel", "preparing", "providers", "sigmoid_kernels",
-    "softmax_kernels", "timing", "turns",
+    "cases", "compiling", "flash_sigmoid", "inputs", "kernel", "preparing", "providers",
+    "sigmoid_kernels", "softmax_kernels", "timing", "turns",
 )  # fmt: skip
-ATTENTION_PACKAGES = ("triton-sigmoid", "flash-sigmoid", "flash-attn", "flash-attn-3")
+ATTENTION_PACKAGES = (
+    "triton-sigmoid", "flash-attn-3", "flash-attn-4", "nvidia-cutlass-dsl", "quack-kernels",
+)  # fmt: skip
 
 
 def machine_facts(device: torch.device, command: str) -> dict[str, str]:
@@ -75,7 +79,10 @@ def driver_version() -> str:
 
 
 def attention_versions() -> dict[str, str]:
-    """Versions of the libraries whose kernels are compared; empty for those that are not there."""
+    """Versions of the libraries whose kernels are compared; empty for those that are not there.
+
+    FlashSigmoid has none: the first digits of its library's SHA-256 stand for it.
+    """
     cudnn = torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None
     found = {"cudnn": str(cudnn or "")}
     for package in ATTENTION_PACKAGES:
@@ -83,6 +90,8 @@ def attention_versions() -> dict[str, str]:
             found[package] = version(package)
         except PackageNotFoundError:
             found[package] = ""
+    library = os.environ.get(VARIABLE, "")
+    found["flash-sigmoid"] = sha256(library)[:12] if Path(library).is_file() else ""
     return found
 
 

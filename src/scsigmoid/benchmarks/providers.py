@@ -3,6 +3,7 @@
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
+from scsigmoid.attention import BACKENDS
 from scsigmoid.benchmarks import sigmoid_kernels as sigmoid
 from scsigmoid.benchmarks import softmax_kernels as softmax
 from scsigmoid.benchmarks.cases import Case
@@ -148,13 +149,17 @@ PROVIDERS = (
         skips_padding=False,
         matrices=3,
     ),
-    Provider("sdpa", "softmax", "packed", softmax.sdpa_packed, devices=("cpu",)),
+    Provider("sdpa", "softmax", "packed", softmax.packed("sdpa"), devices=("cpu",)),
     Provider("flash_attention_2", "softmax", "heads", softmax.flash_2, suits=equal_lengths),
     Provider(
         "flash_attention_2", "softmax", "packed", softmax.flash_2_packed, suits=unequal_lengths
     ),
     Provider("flash_attention_3", "softmax", "packed", softmax.flash_3),
-    Provider("flash_attention_4", "softmax", "packed", softmax.flash_4),
+    *(
+        Provider(name, "softmax", "packed", softmax.packed(name))
+        for name, backend in BACKENDS["softmax"].items()
+        if backend.package
+    ),
     Provider("cudnn", "softmax", "heads", softmax.cudnn, skips_padding=False),
     Provider(
         "flex",

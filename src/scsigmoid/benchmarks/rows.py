@@ -10,6 +10,8 @@ from typing import Any, NamedTuple, TypeVar, get_type_hints
 from scsigmoid.seals import sealed_path
 
 Row = TypeVar("Row")
+#: How the note of a throughput row begins whose GPU waited for the host.
+HOST_BOUND = "Bound by the host"
 
 
 class Shape(NamedTuple):
@@ -97,6 +99,8 @@ class ThroughputRow:
         cells_per_step: cells of one step of one device.
         steps_per_second: mean over the readings, with its interval; NaN where ``note`` says why.
         gpu_hours: hours that one device needs for ``projected_cells`` at that rate.
+        rates: steps per second of each reading, separated by spaces.  Both attentions of a size and
+            context meet the same cells in the same reading.
     """
 
     size: str
@@ -117,6 +121,12 @@ class ThroughputRow:
     gpu_hours_high: float
     projected_cells: float
     note: str
+    rates: str
+
+    @property
+    def host_bound(self) -> bool:
+        """Whether the row times the host's launches, not the GPU."""
+        return self.note.startswith(HOST_BOUND)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -70,9 +70,8 @@ def run_scaling_benchmark(
     alone: Columns | None = None
     with TemporaryDirectory() as folder:
         cells = steps * settings["training"]["global_batch"]
-        write_simulated_tokens(
-            Path(folder), lengths, cells, settings["context"] - 1, settings["seed"]
-        )
+        genes = settings["context"] - settings["cls_token"]
+        write_simulated_tokens(Path(folder), lengths, cells, genes, settings["seed"])
         for count in counts:
             columns, header = train(model, settings, count, Path(folder))
             alone = columns if count == 1 else alone

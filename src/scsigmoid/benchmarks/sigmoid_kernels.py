@@ -5,13 +5,20 @@ Each function makes the kernel for a batch, with all that does not belong into t
 
 import importlib
 import math
+import os
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from scsigmoid.attention import choose_backend, sigmoid_attention, sigmoid_attention_padded
+from scsigmoid.attention import (
+    BACKENDS,
+    choose_backend,
+    sigmoid_attention,
+    sigmoid_attention_padded,
+)
+from scsigmoid.benchmarks import flash_sigmoid as flash
 from scsigmoid.benchmarks.inputs import Inputs
 from scsigmoid.errors import UserError
 
@@ -45,7 +52,7 @@ def ours(backend: str, *, accurate: bool = False) -> Callable[[Inputs], Kernel]:
     """
 
     def prepare(inputs: Inputs) -> Kernel:
-        runs_here(backend, inputs)
+        runs_here("sigmoid", backend, inputs)
         longest = max(inputs.case.lengths)
         return lambda q, k, v: sigmoid_attention(
             q, k, v, inputs.cu_seqlens, longest, backend=backend, accurate=accurate
@@ -58,7 +65,7 @@ def ours_padded(backend: str) -> Callable[[Inputs], Kernel]:
     """This project's kernel over padded sequences, the paper's interface."""
 
     def prepare(inputs: Inputs) -> Kernel:
-        runs_here(backend, inputs)
+        runs_here("sigmoid", backend, inputs)
         return lambda q, k, v: sigmoid_attention_padded(
             q, k, v, inputs.lengths, backend=backend, accurate=False
         )
@@ -66,13 +73,13 @@ def ours_padded(backend: str) -> Callable[[Inputs], Kernel]:
     return prepare
 
 
-def runs_here(backend: str, inputs: Inputs) -> None:
+def runs_here(attention: str, backend: str, inputs: Inputs) -> None:
     """Refuse a path that this device cannot run."""
-    if backend == "reference":
+    if BACKENDS[attention][backend].anywhere:
         return
     needs_gpu(inputs)
     try:
-        choose_backend("sigmoid", backend, inputs.lengths.device)
+        choose_backend(attention, backend, inputs.lengths.device)
     except UserError as error:
         raise Unavailable(str(error)) from None
 
@@ -122,10 +129,18 @@ def triton_sigmoid(inputs: Inputs) -> Kernel:
 
 
 def flash_sigmoid(inputs: Inputs) -> Kernel:
-    """FlashSigmoid (Ramapuram et al.)."""
+    """FlashSigmoid (Ramapuram et al.), from the library that an environment variable names."""
     needs_gpu(inputs)
-    if inputs.case.uneven:
+    case, path = inputs.case, os.environ.get(flash.VARIABLE)
+    if case.uneven:
         raise Unavailable("takes no padding")
-    package = imported("flash_sigmoid")
-    bias = -math.log(inputs.case.length)
-    return lambda q, k, v: package.flash_attn_func(q, k, v, sigmoid_bias=bias)
+    if case.head_dimension not in (64, 128):
+        raise Unavailable("is built for head dimensions 64 and 128")
+    if not path:
+        raise Unavailable(f"{flash.VARIABLE} names no library (scsigmoid build-flash-sigmoid)")
+    try:
+        library = flash.load(path)
+    except OSError as error:
+        raise Unavailable(f"{flash.VARIABLE}: {error}") from None
+    bias = -math.log(case.length)
+    return lambda q, k, v: flash.attention(q, k, v, bias, library)

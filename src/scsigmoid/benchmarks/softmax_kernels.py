@@ -4,6 +4,7 @@ Each function makes the kernel for a batch, with all that does not belong into t
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -11,7 +12,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from scsigmoid.attention import softmax_attention
 from scsigmoid.benchmarks.inputs import Inputs
-from scsigmoid.benchmarks.sigmoid_kernels import Kernel, imported, needs_gpu
+from scsigmoid.benchmarks.sigmoid_kernels import Kernel, imported, needs_gpu, runs_here
 
 
 def standard_softmax(inputs: Inputs) -> Kernel:
@@ -27,10 +28,17 @@ def standard_softmax(inputs: Inputs) -> Kernel:
     return kernel
 
 
-def sdpa_packed(inputs: Inputs) -> Kernel:
-    """Torch's SDPA, one sequence after the other: what models use on a CPU."""
-    longest = max(inputs.case.lengths)
-    return lambda q, k, v: softmax_attention(q, k, v, inputs.cu_seqlens, longest, backend="sdpa")
+def packed(backend: str) -> Callable[[Inputs], Kernel]:
+    """A backend of this project's softmax models, over packed sequences."""
+
+    def prepare(inputs: Inputs) -> Kernel:
+        runs_here("softmax", backend, inputs)
+        longest = max(inputs.case.lengths)
+        return lambda q, k, v: softmax_attention(
+            q, k, v, inputs.cu_seqlens, longest, backend=backend
+        )
+
+    return prepare
 
 
 def flash_2(inputs: Inputs) -> Kernel:
@@ -42,7 +50,7 @@ def flash_2(inputs: Inputs) -> Kernel:
 def flash_2_packed(inputs: Inputs) -> Kernel:
     """FlashAttention-2 for sequences of any length: torch's ``varlen_attn``."""
     needs_gpu(inputs)
-    return sdpa_packed(inputs)
+    return packed("sdpa")(inputs)
 
 
 def flash_3(inputs: Inputs) -> Kernel:
@@ -53,20 +61,6 @@ def flash_3(inputs: Inputs) -> Kernel:
 
     def kernel(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return first(package.flash_attn_varlen_func(q, k, v, bounds, bounds, longest, longest))
-
-    return kernel
-
-
-def flash_4(inputs: Inputs) -> Kernel:
-    """FlashAttention-4, from its own package."""
-    needs_gpu(inputs)
-    package = imported("flash_attn.cute")
-    bounds = inputs.cu_seqlens
-
-    def kernel(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return first(
-            package.flash_attn_varlen_func(q, k, v, cu_seqlens_q=bounds, cu_seqlens_k=bounds)
-        )
 
     return kernel
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from scsigmoid.attention import BACKENDS
 from scsigmoid.benchmarks import padded_kernels
 from scsigmoid.benchmarks.padded import PaddedAttention, PaddedEncoder, padded
 from scsigmoid.benchmarks.sigmoid_kernels import Unavailable, imported
@@ -77,6 +78,12 @@ STACKS = (
     Stack("hopper", "sigmoid", ("cuda",), backend="hopper"),
     Stack("triton", "sigmoid", ("cuda",), backend="triton"),
     Stack("reference", "sigmoid", ("cpu",)),
+    *(
+        Stack(name, attention, ("cuda",), backend=name)
+        for attention, backends in BACKENDS.items()
+        for name, backend in backends.items()
+        if backend.package
+    ),
     Stack("varlen", "softmax", ("cuda",), backend="sdpa"),
     Stack("sdpa", "softmax", ("cpu",), backend="sdpa"),
     Stack("flex", "softmax", ("cuda",), backend="flex"),

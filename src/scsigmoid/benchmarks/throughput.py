@@ -15,11 +15,10 @@ from pathlib import Path
 
 import torch
 
-from scsigmoid.attention import choose_backend
 from scsigmoid.benchmarks.compiling_steps import compile_steps_ahead
 from scsigmoid.benchmarks.intervals import mean_interval
 from scsigmoid.benchmarks.machine import machine_facts
-from scsigmoid.benchmarks.rows import ThroughputRow, write_rows
+from scsigmoid.benchmarks.rows import HOST_BOUND, ThroughputRow, write_rows
 from scsigmoid.benchmarks.simulated_batches import simulated_batches
 from scsigmoid.benchmarks.stopwatch import Stopwatch
 from scsigmoid.config.schema import Architecture, Size, ThroughputBenchmark, Training
@@ -30,13 +29,13 @@ from scsigmoid.model.sizes import EncoderSettings
 from scsigmoid.progress import log, track
 from scsigmoid.seeds import derive
 from scsigmoid.training.batches import Batch
-from scsigmoid.training.devices import device_name, resolve_device
+from scsigmoid.training.devices import backend_of, device_name, resolve_device
 from scsigmoid.training.step import Trainer
 
 ATTENTIONS = ("sigmoid", "softmax")
 CPU_NOTE = "CPU, tiny shapes: hours of this CPU, not GPU-hours; not comparable with the paper"
 #: Of a row whose steps are so short that the GPU waits for their launch.
-HOST_NOTE = "Bound by the host, for whose launches the GPU waits"
+HOST_NOTE = f"{HOST_BOUND}, for whose launches the GPU waits"
 # A GPU that the host keeps busy has launches of most of a step before it, as many as its queue
 # holds; one that waits has the end of the optimiser's step, a tenth to a seventh, at most.
 BUSY = 0.25
@@ -188,7 +187,7 @@ def row_of(
         parameters=count_parameters(encoder).total,
         context=encoder.context,
         attention=encoder.attention,
-        backend=choose_backend(encoder.attention, encoder.backend, device),
+        backend=backend_of(encoder, device),
         layout="packed",
         device=device_name(device),
         cells_per_step=cells,
@@ -202,6 +201,7 @@ def row_of(
         gpu_hours_high=hours(settings.projected_cells, low * cells),
         projected_cells=settings.projected_cells,
         note=note,
+        rates=" ".join(map(repr, readings)),
     )
 
 

@@ -1,16 +1,13 @@
-"""The loader's benchmark on a store of a few hundred cells."""
+"""Simulated token stores have the paper's lengths, and training reads them."""
 
-import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from scsigmoid.benchmarks.loading import run_loading_benchmark
 from scsigmoid.benchmarks.simulated_tokens import simulated_cells, write_simulated_tokens
-from scsigmoid.config.check import load, model_training
+from scsigmoid.config.check import load
 from scsigmoid.config.schema import Config
 from scsigmoid.tokens.store import TokenStore
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
@@ -21,28 +18,6 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="module")
 def config() -> Config:
     return load(ROOT / "config.yaml", ROOT / "workflow/presets", {"preset": "paper"})
-
-
-def test_rates_and_what_they_belong_to(tmp_path: Path, config: Config):
-    training = replace(model_training(config, "sigmoid_2k"), global_batch=16, workers=1)
-    run_loading_benchmark(
-        config.benchmarks.throughput,
-        config.sizes["160M"],
-        config.architecture,
-        training,
-        512,
-        1,
-        tmp_path / "loading.json",
-        cells=256,
-        steps=2,
-    )
-    found = json.loads((tmp_path / "loading.json").read_text())
-    assert len(found["cells_per_second"]) == 5
-    assert min(found["cells_per_second"]) > 0
-    assert found["median_cells_per_second"] == np.median(found["cells_per_second"])
-    assert len(found["cells_per_core_second"]) == 5
-    assert found["simulated"] is True
-    assert (found["workers"], found["context"], found["global_batch"]) == (1, 512, 16)
 
 
 def test_simulated_cells_have_the_papers_lengths_and_their_types_genes(config: Config):

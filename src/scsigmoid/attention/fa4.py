@@ -1,0 +1,109 @@
+"""Softmax attention by FlashAttention-4: the fastest on Hopper; package ``flash-attn-4``, optional.
+
+Operators around the package's two passes, because its own entry points cannot be compiled.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from scsigmoid.attention.ops import refuse
+
+
+@functools.cache
+def _passes() -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """The package's forward and backward pass."""
+    from flash_attn.cute import interface
+
+    return interface._flash_attn_fwd, interface._flash_attn_bwd
+
+
+def unavailable(device: torch.device) -> str:
+    """Why the package does not run here; empty if it does."""
+    try:
+        _passes()
+    # Its compiler is loaded with it, which can fail in its own ways.
+    except Exception as error:
+        return f"flash-attn-4 cannot be imported ({error})"
+    return ""
+
+
+def _three(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+    """q, k and v, or those of one tensor (tokens, 3, heads, dim)."""
+    return tensors if len(tensors) == 3 else tensors[0].unbind(1)
+
+
+def _places(cu_seqlens: Tensor, max_seqlen: int) -> dict[str, Any]:
+    bounds = dict.fromkeys(("cu_seqlens_q", "cu_seqlens_k"), cu_seqlens)
+    return bounds | dict.fromkeys(("max_seqlen_q", "max_seqlen_k"), max_seqlen)
+
+
+@torch.library.custom_op("scsigmoid::fa4", mutates_args=())
+def forward(
+    tensors: Sequence[Tensor], cu_seqlens: Tensor, max_seqlen: int, scale: float
+) -> tuple[Tensor, Tensor]:
+    """The result, and the logarithm of each row's sum of exponentials, (heads, tokens) float32."""
+    places = _places(cu_seqlens, max_seqlen)
+    run = _passes()[0]
+    return run(*_three(tensors), softmax_scale=scale, return_lse=True, **places)[:2]
+
+
+@forward.register_fake
+def _(tensors: Sequence[Tensor], *arguments: object) -> tuple[Tensor, Tensor]:
+    tokens, heads, dimension = _three(tensors)[0].shape
+    sums = tensors[0].new_empty(heads, tokens, dtype=torch.float32)
+    return tensors[0].new_empty(tokens, heads, dimension), sums
+
+
+@torch.library.custom_op("scsigmoid::fa4_backward", mutates_args=())
+def backward(
+    grad: Tensor,
+    tensors: Sequence[Tensor],
+    cu_seqlens: Tensor,
+    out: Tensor,
+    sums: Tensor,
+    max_seqlen: int,
+    scale: float,
+) -> list[Tensor]:
+    """Gradients of ``tensors``, contiguous."""
+    gradients = [x.new_empty(x.shape) for x in tensors]
+    options = _places(cu_seqlens, max_seqlen)
+    options |= zip(("dq", "dk", "dv"), _three(gradients), strict=True)
+    options["deterministic"] = torch.are_deterministic_algorithms_enabled()
+    _passes()[1](*_three(tensors), out, grad, sums, scale, **options)
+    return gradients
+
+
+@backward.register_fake
+def _(grad: Tensor, tensors: Sequence[Tensor], *arguments: object) -> list[Tensor]:
+    return [x.new_empty(x.shape) for x in tensors]
+
+
+def _save(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
+    tensors, bounds, *ctx.options = inputs
+    ctx.save_for_backward(bounds, *output, *tensors)
+    ctx.mark_non_differentiable(output[1])
+
+
+def _gradients(ctx, grad, _):  # type: ignore[no-untyped-def]
+    bounds, out, sums, *tensors = ctx.saved_tensors
+    return backward(grad, tensors, bounds, out, sums, *ctx.options), None, None, None
+
+
+forward.register_autograd(_gradients, setup_context=_save)
+backward.register_autograd(refuse)
+
+
+def attend(
+    tensors: Sequence[Tensor],
+    cu_seqlens: Tensor,
+    max_seqlen: int,
+    scale: float,
+    mask: object = None,
+) -> Tensor:
+    """Softmax attention of packed q, k and v, or of one tensor with them, whose gradient is one
+    tensor too; arguments as :func:`softmax_attention`'s."""
+    return forward(list(tensors), cu_seqlens, max_seqlen, scale)[0]

@@ -1,0 +1,135 @@
+"""FlashAttention-4 as a backend: its operators around a stand-in of the package, and its choice."""
+
+import sys
+from types import ModuleType
+
+import pytest
+import torch
+from oracle import attention, cumulative, gradients, relative_error
+
+from scsigmoid.attention import backends, fa4, ops, softmax_attention, softmax_attention_qkv
+from scsigmoid.config.schema import SigmoidBackend, SoftmaxBackend
+from scsigmoid.errors import UserError
+
+LENGTHS = [5, 0, 33, 1, 16]
+
+
+def forward(q, k, v, *, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, **options):
+    """The package's forward pass: result, logarithms of sums, and what nobody reads."""
+    assert cu_seqlens_q is cu_seqlens_k
+    assert max_seqlen_q == max_seqlen_k == 40
+    assert options.pop("return_lse")
+    scale = options.pop("softmax_scale")
+    assert not options
+    bounds = cu_seqlens_q[:-1], cu_seqlens_q[1:]
+    sums = q.new_full((q.shape[1], q.shape[0]), 7.0, dtype=torch.float32)
+    return ops.compute_softmax(q, k, v, *bounds, scale), sums, None, None, None
+
+
+def backward(q, k, v, out, grad, sums, scale, *, dq, dk, dv, cu_seqlens_q, **options):
+    """Its backward pass, which writes where it is told to."""
+    assert sums.shape == (q.shape[1], q.shape[0])
+    assert options.pop("deterministic") == torch.are_deterministic_algorithms_enabled()
+    assert options.pop("cu_seqlens_k") is cu_seqlens_q
+    assert options.pop("max_seqlen_q") == options.pop("max_seqlen_k") == 40
+    assert not options
+    bounds = cu_seqlens_q[:-1], cu_seqlens_q[1:]
+    for place, found in zip(
+        (dq, dk, dv), ops.softmax_backward(grad, q, k, v, *bounds, scale), strict=True
+    ):
+        place.copy_(found)
+
+
+@pytest.fixture
+def package(monkeypatch):
+    """The package in its place, and the CPU passing for a GPU that it runs on."""
+    interface = ModuleType("flash_attn.cute.interface")
+    interface._flash_attn_fwd, interface._flash_attn_bwd = forward, backward
+    cute = ModuleType("flash_attn.cute")
+    cute.interface = interface
+    for name, module in (("flash_attn", ModuleType("flash_attn")), (cute.__name__, cute)):
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr(backends, "_obstacle", lambda *arguments: None)
+    for cached in (fa4._passes, backends._choose):
+        cached.cache_clear()
+    yield
+    for cached in (fa4._passes, backends._choose):
+        cached.cache_clear()
+
+
+def tensors(dtype):
+    generator = torch.Generator().manual_seed(1)
+    return [torch.randn(sum(LENGTHS), 2, 8, generator=generator).to(dtype) for _ in range(4)]
+
+
+def fused(q, k, v, *arguments, **options):
+    return softmax_attention_qkv(torch.stack((q, k, v), dim=1), *arguments, **options)
+
+
+@pytest.mark.parametrize("function", [softmax_attention, fused])
+def test_result_and_gradients(package, function):
+    q, k, v, upstream = tensors(torch.float64)
+    leaves = [x.requires_grad_() for x in (q, k, v)]
+    out = function(*leaves, cumulative(LENGTHS), 40, scale=0.3, backend="fa4")
+    got = [out, *torch.autograd.grad(out, leaves, upstream, retain_graph=True)]
+    for value, wanted in zip(
+        got, gradients(q, k, v, upstream, LENGTHS, kind="softmax", scale=0.3), strict=True
+    ):
+        assert relative_error(value, wanted) < 1e-12
+    (first,) = torch.autograd.grad(out.sum(), leaves[0], create_graph=True)
+    with pytest.raises(NotImplementedError, match="second derivative"):
+        first.sum().backward()
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_operators_are_well_formed(package, count):
+    q, k, v, _ = tensors(torch.float32)
+    given = [torch.stack((q, k, v), dim=1)] if count == 1 else [q, k, v]
+    arguments = ([x.requires_grad_() for x in given], cumulative(LENGTHS), 40, 0.3)
+    torch.library.opcheck(fa4.forward, arguments)
+
+
+def test_compiled(package):
+    compiled = torch.compile(
+        softmax_attention_qkv, fullgraph=True, dynamic=True, backend="aot_eager"
+    )
+    for lengths in (LENGTHS, [40, 3]):
+        generator = torch.Generator().manual_seed(2)
+        qkv = torch.randn(sum(lengths), 3, 2, 8, generator=generator, requires_grad=True)
+        out = compiled(qkv, cumulative(lengths), 40, scale=0.3, backend="fa4")
+        wanted = attention(*qkv.detach().unbind(1), lengths, kind="softmax", scale=0.3)
+        assert relative_error(out.detach(), wanted) < 1e-6
+        out.sum().backward()
+        assert qkv.grad is not None
+
+
+def test_a_package_that_cannot_be_loaded(monkeypatch):
+    monkeypatch.setitem(sys.modules, "flash_attn", None)
+    fa4._passes.cache_clear()
+    assert "flash-attn-4 cannot be imported" in fa4.unavailable(torch.device("cpu"))
+
+
+def test_choice(gpu, monkeypatch):
+    installed, lacking = [], [""]
+    monkeypatch.setattr(backends, "installed", lambda package: package in installed)
+    monkeypatch.setattr(fa4, "unavailable", lambda device: lacking[0])
+    assert gpu.choose(attention="softmax") == "sdpa"
+    with pytest.raises(UserError, match=r"flash-attn-4 is not installed \(pip install --pre"):
+        gpu.choose("fa4", attention="softmax")
+    installed.append("flash-attn-4")
+    assert gpu.choose(attention="softmax") == "fa4"
+    assert gpu.choose("fa4", attention="softmax") == "fa4"
+    assert gpu.choose(attention="softmax", misfit="it computes ...") == "sdpa"
+    lacking[0] = "no compiler"
+    with pytest.warns(UserWarning, match="backend fa4 is not available: no compiler; a slower"):
+        assert gpu.choose(attention="softmax") == "sdpa"
+    gpu.capability = (10, 0)
+    assert gpu.choose(attention="softmax") == "sdpa"
+    with pytest.raises(UserError, match=r"needs compute capability 9\.0 and this GPU has 10\.0"):
+        gpu.choose("fa4", attention="softmax")
+
+
+def test_settings_know_every_backend():
+    named = {"sigmoid": SigmoidBackend, "softmax": SoftmaxBackend}
+    for attention_, known in backends.BACKENDS.items():
+        assert sorted(named[attention_].__args__) == sorted(["auto", *known])
