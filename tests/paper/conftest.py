@@ -42,6 +42,8 @@ TYPES = (
     "Adult immune",
 )
 CELLS = 160
+H100 = "NVIDIA H100 80GB HBM3"
+DONORS = [f"donor {cell % 4}" for cell in range(CELLS)]
 CONTROLS = ("random", "pca_log_counts")
 # What each model's made-up loss is above the dataset's own.
 LOSS = {"sigmoid_2k": 0.30, "softmax_2k": 0.33, "sigmoid_4k": 0.10, "softmax_4k": 0.14}
@@ -179,19 +181,26 @@ def write_losses(folder: Path, dataset: str, simulated: bool, random: np.random.
         losses = common + extra + random.normal(0, 0.05, CELLS)
         half = 1.959964 * losses.std(ddof=1) / np.sqrt(CELLS)
         stem = folder / f"metrics/validation_loss/{dataset}/{model}"
-        write_parquet(stem.with_suffix(".parquet"), {"cell": np.arange(CELLS), "loss": losses})
+        write_parquet(
+            stem.with_suffix(".parquet"),
+            {"cell": np.arange(CELLS), "donor": DONORS, "loss": losses},
+        )
         write_measurements(
             stem.with_suffix(".csv"),
             [
                 Measurement(
                     dataset=dataset,
                     model=model,
-                    metric="validation_loss",
+                    metric=metric,
                     value=losses.mean(),
-                    low=losses.mean() - half,
-                    high=losses.mean() + half,
+                    low=losses.mean() - width,
+                    high=losses.mean() + width,
                     n=CELLS,
                     simulated=simulated and dataset != "pbmc68k",
+                )
+                for metric, width in (
+                    ("validation_loss", half),
+                    ("validation_loss_over_masks", half / 50),
                 )
             ],
         )
@@ -242,6 +251,8 @@ def write_mmd(
                 (softmax, ""): (other, 0.03),
                 (f"{sigmoid} / {softmax}", "_ratio"): (one / other, 0.05),
                 (f"{sigmoid} - {softmax}", "_difference"): (one - other, 0.02),
+                (sigmoid, "_bootstrap_mean"): (one + 0.004, 0.03),
+                (softmax, "_bootstrap_mean"): (other + 0.004, 0.03),
             }
             rows += [
                 Measurement(
@@ -258,6 +269,7 @@ def write_mmd(
     for name, value in (
         ("mean_ratio_of_means", ours.mean() / theirs.mean()),
         ("mean_of_ratios", (ours / theirs).mean()),
+        ("bootstrap_mean_ratio_of_means", (ours.mean() + 0.004) / (theirs.mean() + 0.004)),
     ):
         rows.append(
             Measurement(
@@ -322,16 +334,17 @@ def write_journal(folder: Path, config: Config, model: str, random: np.random.Ge
         "gradient_norm": gradient,
         "attention_score_max": score,
     }
-    write_journal_rows(folder / f"training/{model}/journal.csv", columns)
+    device = H100 if config.preset == "paper" else "cpu"
+    write_journal_rows(folder / f"training/{model}/journal.csv", columns, device)
 
 
-def write_journal_rows(path: Path, columns: dict[str, Any]) -> None:
+def write_journal_rows(path: Path, columns: dict[str, Any], device: str = H100) -> None:
     """A journal of some columns; the others are 0."""
     rows = np.zeros((len(columns["step"]), len(COLUMNS)))
     for name, values in columns.items():
         rows[:, COLUMNS.index(name)] = values
     path.parent.mkdir(parents=True, exist_ok=True)
-    lines = ["# device: cpu", "# torch: 2.13.0", ",".join(COLUMNS)]
+    lines = [f"# device: {device}", "# torch: 2.13.0", ",".join(COLUMNS)]
     lines += [",".join([str(int(row[0])), *map(repr, map(float, row[1:]))]) for row in rows]
     path.write_text("\n".join(lines) + "\n")
 
@@ -398,6 +411,7 @@ def write_throughput(folder: Path, config: Config, random: np.random.Generator) 
                     "gpu_hours_high": hours / 0.97,
                     "projected_cells": settings.projected_cells,
                     "note": "CPU-hours of one tiny model: not comparable with the paper",
+                    "rates": "",
                 }
             )
     write_rows(folder / "benchmarks/throughput.csv", rows)
@@ -482,7 +496,7 @@ def paper_results(tmp_path: Path, paper_config: Config) -> Results:
     for name, row in reported()["datasets"].items():
         path = folder / f"corpus/evaluation/{name}.json"
         write_json(path, json.loads(path.read_text()) | {"cells": row["cells"]})
-    machine = {"device": "NVIDIA H100 80GB HBM3", "capability": "9.0"}
+    machine = {"device": H100, "capability": "9.0"}
     write_json(folder / "benchmarks/kernel.json", machine)
     write_json(folder / "benchmarks/throughput.json", machine)
     return Results(folder, paper_config)

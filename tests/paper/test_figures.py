@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import to_rgb
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.text import Text
 from PIL import Image
@@ -20,7 +20,7 @@ from scsigmoid.config.schema import Config
 from scsigmoid.errors import UserError
 from scsigmoid.paper.figures import draw, make_figure, speed, style
 from scsigmoid.paper.figures.lengths import covered, thresholds
-from scsigmoid.paper.results import Results
+from scsigmoid.paper.results import Results, Scatter
 
 NAMES = (
     "sequence_lengths", "tflops", "latency", "gpu_hours", "loss", "scib", "stability",
@@ -156,12 +156,29 @@ def test_further_scib_metrics_get_a_second_row(copied: Callable[[], Path], confi
     ]  # fmt: skip
 
 
+def test_cells_without_a_label_are_grey(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unlabelled(dataset: str, model: str) -> Scatter:
+        found = read(dataset, model)
+        return replace(found, cell_type=np.where(np.arange(len(found.x)) % 3, found.cell_type, ""))
+
+    read = results.umap
+    monkeypatch.setattr(results, "umap", unlabelled)
+    with style.styled():
+        figure = draw("umap_heart_oft", results)
+    named = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert named == ["no label", *sorted({*read("heart_oft", "sigmoid_4k").cell_type})]
+    for axes, model in zip(figure.axes, ("softmax_4k", "sigmoid_4k"), strict=True):
+        grey = axes.collections[0]
+        assert to_hex(grey.get_facecolor()[0]) == style.RULE
+        assert len(grey.get_offsets()) == -(-len(read("heart_oft", model).x) // 3)
+
+
 def test_marks_of_the_length_figure(results: Results, paper_results: Results) -> None:
     assert thresholds(results) == [128, 256, 384, 768]
     assert thresholds(paper_results) == [2048, 4096, 8192, 16384]
     lengths, cells = np.array([1, 127, 128, 500]), np.array([1, 2, 3, 4])
-    # 127 genes and [CLS] fit into 128 tokens; 128 genes do not.
-    assert covered(lengths, cells, 128) == pytest.approx(0.3)
+    # 127 genes fit beside <cls>; 128 genes do not.
+    assert covered(lengths, cells, 127) == pytest.approx(0.3)
 
 
 def test_unknown_names(results: Results) -> None:

@@ -11,7 +11,7 @@ import pytest
 from scsigmoid.config.plan import Plan
 from scsigmoid.errors import UserError
 from scsigmoid.paper.captions import caption, captions
-from scsigmoid.paper.report import TITLES, make_report
+from scsigmoid.paper.report import TITLES, content, make_report
 from scsigmoid.paper.results import Results
 from scsigmoid.paper.tables import make_table
 from scsigmoid.paper.tables.reading import read_markdown
@@ -86,7 +86,7 @@ def test_the_page(whole: Results) -> None:
             assert (whole.folder / link).exists(), link
     words = " ".join(page.words)
     for part in (
-        *("Simulated data", "not testable at this scale", "Preset", "Configuration"),
+        *("Simulated data", "not testable", "Preset", "Configuration"),
         *("What the abstract states", "MMD of each pair of cell types", "28 not testable"),
     ):
         assert part in words
@@ -102,6 +102,26 @@ def test_missing_parts_are_named(whole: Results, file: str) -> None:
     with pytest.raises(UserError, match=f"{file}: no such result file"):
         make_report(whole, whole.folder / "report.html")
     assert not (whole.folder / "report.html").exists()
+
+
+@pytest.mark.parametrize("file", ["figures/loss.png", "tables/scib.md"])
+def test_damaged_parts_are_named(whole: Results, file: str) -> None:
+    good = (whole.folder / file).read_bytes()
+    for place in range(3, len(good), len(good) // 9):
+        damaged = good[:place] + bytes([good[place] ^ 1]) + good[place + 1 :]
+        (whole.folder / file).write_bytes(damaged)
+        with pytest.raises(UserError, match=rf"{file}: damaged"):
+            make_report(Results(whole.folder, whole.config), whole.folder / "report.html")
+    assert not (whole.folder / "report.html").exists()
+
+
+def test_the_share_of_cells_that_is_cut(whole: Results) -> None:
+    lengths, cells = whole.lengths
+    words = content(whole)["facts"]["Cut"]
+    for context in sorted({model.context for model in whole.config.models.values()}):
+        places = context - whole.config.tokens.cls
+        cut = sum(count for n, count in zip(lengths, cells, strict=True) if n > places)
+        assert f"{100 * cut / sum(cells):.1f}% at {context}" in words
 
 
 def test_markdown_tables_come_back(results: Results, tmp_path: Path) -> None:

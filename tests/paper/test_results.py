@@ -15,8 +15,9 @@ from scsigmoid.paper.results import Results
 def test_values_come_back(results: Results) -> None:
     assert results.facts("heart_oft")["cells"] == 160
     assert results.validation_loss("heart_oft", "sigmoid_2k").n == 160
-    cells, losses = results.cell_losses("heart_oft", "sigmoid_2k")
+    cells, losses, donors = results.cell_losses("heart_oft", "sigmoid_2k")
     assert cells.tolist() == list(range(160))
+    assert sorted(set(donors)) == ["donor 0", "donor 1", "donor 2", "donor 3"]
     assert losses.mean() == pytest.approx(results.validation_loss("heart_oft", "sigmoid_2k").value)
     assert results.journal("sigmoid_4k")["step"][-1] == results.config.training.steps
     assert results.vocabulary_size == 1204
@@ -37,10 +38,13 @@ def test_cells_are_sorted(copied: Callable[[], Path], config: Config) -> None:
 
     folder = copied()
     path = folder / "metrics/validation_loss/heart_oft/sigmoid_2k.parquet"
-    pq.write_table(pa.table({"cell": [3, 1, 2], "loss": [0.3, 0.1, 0.2]}), path)
-    cells, losses = Results(folder, config).cell_losses("heart_oft", "sigmoid_2k")
+    pq.write_table(
+        pa.table({"cell": [3, 1, 2], "donor": ["c", "a", "b"], "loss": [0.3, 0.1, 0.2]}), path
+    )
+    cells, losses, donors = Results(folder, config).cell_losses("heart_oft", "sigmoid_2k")
     assert cells.tolist() == [1, 2, 3]
     assert np.allclose(losses, [0.1, 0.2, 0.3])
+    assert donors.tolist() == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize(

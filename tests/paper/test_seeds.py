@@ -128,6 +128,18 @@ def test_runs_that_cannot_be_compared(
         compare_seeds([runs[1], runs[0]], tmp_path / "seeds.csv")
 
 
+def test_seeds_with_other_pairs(runs: list[Path], tmp_path: Path) -> None:
+    path = runs[1] / "metrics/mmd/heart_oft.csv"
+    rows = read_measurements(path)
+    pair = next(row.group for row in rows if " vs " in row.group)
+    write_measurements(path, [row for row in rows if row.group != pair])
+    with pytest.raises(
+        UserError, match=rf"seed_2: .*heart_oft\.csv has other pairs.*27 and 28.*{pair}"
+    ):
+        compare_seeds(runs, tmp_path / "seeds.csv")
+    assert not list(tmp_path.glob("seeds.*"))
+
+
 def test_too_few_or_missing(runs: list[Path], tmp_path: Path) -> None:
     with pytest.raises(UserError, match="name at least two"):
         compare_seeds(runs[:1], tmp_path / "seeds.csv")

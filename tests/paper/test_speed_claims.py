@@ -4,15 +4,24 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
-from paper.conftest import write_json, write_rows
+from paper.conftest import write_journal_rows, write_json, write_rows
 from paper.kernel_rows import kernel_row
 
 from scsigmoid.benchmarks.cases import Case
 from scsigmoid.benchmarks.rows import KernelRow, ThroughputRow, read_rows
 from scsigmoid.benchmarks.rows import write_rows as write_benchmark
+from scsigmoid.benchmarks.throughput import HOST_NOTE
 from scsigmoid.config.schema import Config
-from scsigmoid.paper.claims import NOT_REPRODUCED, NOT_TESTABLE, REPRODUCED, Judged, judge
+from scsigmoid.paper.claims import (
+    INCONCLUSIVE,
+    NOT_REPRODUCED,
+    NOT_TESTABLE,
+    REPRODUCED,
+    Judged,
+    judge,
+)
 from scsigmoid.paper.reported import reported
 from scsigmoid.paper.results import Results
 from scsigmoid.paper.speed import next_steps, notes
@@ -67,6 +76,7 @@ def throughput(config: Config) -> list[dict[str, object]]:
             "steps_per_second_high": 1.0, "readings": 50, "cells_per_second": 2.0,
             "gpu_hours": hours, "gpu_hours_low": hours - 1, "gpu_hours_high": hours + 1,
             "projected_cells": config.benchmarks.throughput.projected_cells, "note": "",
+            "rates": "",
         }
         for (size, context), both in HOURS.items()
         for attention, hours in zip(("sigmoid", "softmax"), both, strict=True)
@@ -80,8 +90,8 @@ def verdict(results: Results, name: str) -> Judged:
 def test_ends_of_the_range_of_speed_ups(results: Results) -> None:
     lowest = verdict(results, "speed_up_lowest_triton_sigmoid_forward_0_padding")
     assert (lowest.our_value, lowest.paper_value) == (pytest.approx(6.0), "4.86")
-    assert lowest.low == pytest.approx(6.0 * 0.96 / 1.04)
-    assert lowest.high == pytest.approx(6.0 * 1.04 / 0.96)
+    # Equal readings, compared round by round, leave no width.
+    assert (lowest.low, lowest.high) == (pytest.approx(6.0), pytest.approx(6.0))
     assert lowest.verdict == REPRODUCED
     highest = verdict(results, "speed_up_highest_triton_sigmoid_forward_0_padding")
     assert (highest.our_value, highest.paper_value) == (pytest.approx(9.0), "9.5")
@@ -92,11 +102,37 @@ def test_ends_of_the_range_of_speed_ups(results: Results) -> None:
     assert (padded.our_value, padded.paper_value) == (pytest.approx(22.0), "6.28")
 
 
+def test_kernels_are_compared_round_by_round(results: Results) -> None:
+    """Rounds that become twice as slow for both leave the ratio; too few leave the ends."""
+    path = results.folder / "benchmarks/kernel.csv"
+    drift = np.linspace(1, 2, 10)
+
+    def with_rounds(count: int) -> Judged:
+        rows = [
+            replace(
+                row, readings=" ".join(repr(float(row.milliseconds * by)) for by in drift[:count])
+            )
+            for row in read_rows(path, KernelRow)
+        ]
+        write_benchmark(path, KernelRow, rows)
+        return verdict(results, "peak_gain_pytorch")
+
+    for count, low, high in ((10, 9.0, 9.0), (3, 9 * 0.96 / 1.04, 9 * 1.04 / 0.96)):
+        found = with_rounds(count)
+        assert (found.our_value, found.low, found.high) == pytest.approx((9.0, low, high))
+
+
 def test_means_over_the_shapes(results: Results) -> None:
     row = verdict(results, "mean_tflops_forward_unpadded")
-    assert (row.our_value, row.low, row.high) == (
-        pytest.approx(600), pytest.approx(300), pytest.approx(900),
-    )  # fmt: skip
+    # The mean with its own interval, 4 % of it; the range is said.
+    assert (row.our_value, row.low, row.high) == pytest.approx((600, 600 / 1.04, 600 / 0.96))
+    assert "2 shapes, which range from 300 to 900" in row.reason
+    # 300 and 900 around 600 would meet 416.5 and 700 alike.
+    assert row.verdict == REPRODUCED
+    means = verdict(results, "speed_up_flash_attention_2_forward_0_padding")
+    assert (means.our_value, means.verdict) == (pytest.approx(5.1), REPRODUCED)
+    backward = verdict(results, "speed_up_flash_attention_2_backward_0_padding")
+    assert (backward.our_value, backward.verdict) == (pytest.approx(5.1), NOT_REPRODUCED)
     assert verdict(results, "mean_tflops_backward_padded").our_value == pytest.approx(220)
     # Mean speed-ups: ours 7.5, FlashAttention-2 5.1, FlashSigmoid 6.45, in both passes.
     for provider in ("flash_attention_2", "flash_sigmoid"):
@@ -106,16 +142,29 @@ def test_means_over_the_shapes(results: Results) -> None:
 
 
 def test_shares_of_the_shapes(results: Results) -> None:
-    # 300 and 310 overlap within 4 %; 900 and 890 too; 440 and 400 are apart.
-    assert verdict(results, "fastest_everywhere").our_value == 1
+    # 300 is not 98 % of 310; 900 beats 890 and 400, and 440 beats 400.
+    for name in ("fastest_everywhere", "beats_flash_attention_2"):
+        row = verdict(results, name)
+        assert (row.our_value, row.low, row.high) == (pytest.approx(2 / 3),) * 3
+        assert row.verdict == NOT_REPRODUCED
     assert verdict(results, "matches_flash_sigmoid").verdict == REPRODUCED
-    beats = verdict(results, "beats_flash_attention_2")
-    assert (beats.our_value, beats.verdict) == (pytest.approx(2 / 3), NOT_REPRODUCED)
-    # Lowest at the long shape, with and without padding; certain with padding alone.
     latency = verdict(results, "lowest_latency")
-    assert (latency.our_value, latency.low) == (pytest.approx(2 / 3), pytest.approx(1 / 3))
-    assert latency.verdict == NOT_REPRODUCED
-    assert "2 of 4 shapes without padding; 2 of 2 shapes with padding" in latency.reason
+    assert (latency.our_value, latency.verdict) == (pytest.approx(2 / 3), REPRODUCED)
+    assert "2 of 4 shapes against FlashAttention-2 and FlashSigmoid" in latency.reason
+    assert "2 of 2 shapes against FlashAttention-2" in latency.reason
+
+
+def test_shares_that_are_not_certain(results: Results) -> None:
+    """Rounds of which every second favours the other: possible, not certain."""
+    path = results.folder / "benchmarks/kernel.csv"
+    ours = " ".join(["1.0", "1.2"] * 5)
+    rows = [
+        replace(row, readings=ours if row.provider == "hopper" else " ".join(["1.1"] * 10))
+        for row in results.kernel
+    ]
+    write_benchmark(path, KernelRow, rows)
+    row = verdict(results, "lowest_latency")
+    assert (row.low, row.high, row.verdict) == (0, 1, INCONCLUSIVE)
 
 
 def test_a_kernel_that_was_not_timed(results: Results) -> None:
@@ -124,20 +173,91 @@ def test_a_kernel_that_was_not_timed(results: Results) -> None:
     absent = next(row for row in results.kernel if row.provider == "flash_sigmoid")
     nothing = replace(absent, milliseconds=math.nan, note="flash_sigmoid is not installed")
     write_benchmark(path, KernelRow, [*kept, nothing])
-    for name in ("matches_flash_sigmoid", "speed_up_lead_flash_sigmoid"):
+    for name in (
+        "matches_flash_sigmoid", "speed_up_lead_flash_sigmoid", "fastest_everywhere",
+        "lowest_latency",
+    ):  # fmt: skip
         row = verdict(results, name)
         assert (row.verdict, "is not installed" in row.reason) == (NOT_TESTABLE, True)
-    assert verdict(results, "fastest_everywhere").reason.startswith("1 reaches 1")
+    # Its range from 81 to 95 % is too wide with the other kernels already.
+    assert verdict(results, "standard_slower").verdict == NOT_REPRODUCED
 
 
 def test_hours_saved(results: Results) -> None:
     row = verdict(results, "hours_saved")
-    assert (row.our_value, row.low, row.high) == (600, 598, 602)
+    ends = (1 - 3001 / 3599, 1 - 2999 / 3601)
+    assert (row.our_value, row.low, row.high) == pytest.approx((600, *(3600 * x for x in ends)))
     assert row.verdict == REPRODUCED
+    for words in (
+        "softmax by x on packed sequences, not by the paper's FlexAttention",
+        "one cuda without communication, not the paper's 16 H100",
+        "unpaired",
+    ):
+        assert words in row.reason
     # Saved: 10, 30; 5, 600.  Two steps in context rise; from 160M to 1.4B at 2K they fall.
     growing = verdict(results, "growing_savings")
-    assert (growing.our_value, growing.low) == (2, 2)
-    assert "counted over 3 steps" in growing.reason
+    assert (growing.our_value, growing.low, growing.high) == (2, 2, 2)
+    assert "ones of 3 steps" in growing.reason
+
+
+def test_arms_that_share_batches_are_paired(results: Results, paper_config: Config) -> None:
+    """Rates that rise and fall together: the saving is 10 % in each reading."""
+    rows = throughput(paper_config)
+    rates = np.random.default_rng(2).lognormal(0, 0.5, 50)
+    for row in rows[:2]:
+        share = 1 if row["attention"] == "sigmoid" else 0.9
+        row["rates"] = " ".join(repr(float(rate * share)) for rate in rates)
+        row |= {"gpu_hours_low": 1.0, "gpu_hours_high": 1e4}
+    write_rows(results.folder / "benchmarks/throughput.csv", rows)
+    row = verdict(results, "gpu_hours_saved_160M_2048")
+    assert (row.our_value, row.low, row.high) == pytest.approx((10, 10, 10))
+    assert row.verdict == REPRODUCED
+    assert "unpaired" not in row.reason
+
+
+def test_rows_bound_by_the_host_are_left_out_by_name(
+    results: Results, paper_config: Config
+) -> None:
+    rows = throughput(paper_config)
+    rows[1]["note"] = HOST_NOTE
+    write_rows(results.folder / "benchmarks/throughput.csv", rows)
+    for name in ("gpu_hours_softmax_160M_2048", "gpu_hours_saved_160M_2048"):
+        row = verdict(results, name)
+        assert row.verdict == NOT_TESTABLE
+        assert row.reason == "Bound by the host: softmax 160M at 2K."
+    assert verdict(results, "gpu_hours_sigmoid_160M_2048").verdict == NOT_REPRODUCED
+    # Faster in the three others; the fourth is unknown.  Of three steps two are.
+    faster = verdict(results, "faster_everywhere")
+    assert (faster.our_value, faster.low, faster.high) == (3, 3, 4)
+    assert "left out, bound by the host: softmax 160M at 2K" in faster.reason
+    growing = verdict(results, "growing_savings")
+    assert (growing.our_value, growing.low, growing.high) == (1, 1, 3)
+    rows[0]["note"] = HOST_NOTE
+    write_rows(results.folder / "benchmarks/throughput.csv", rows)
+    assert "bound by the host: 160M at 2K;" in verdict(results, "faster_everywhere").reason
+
+
+def test_hours_of_the_training_runs_themselves(results: Results, paper_config: Config) -> None:
+    """160M: 100 rows of equal steps, on four GPUs, in 40 and 50 hours for as many cells."""
+    steps = np.linspace(5150, 515_000, 100).astype(int)
+    for name, hours in (("sigmoid_2k", 40), ("softmax_2k", 50)):
+        columns = {"step": steps, "seconds": np.linspace(36, 3600, 100) * hours}
+        path = results.folder / f"training/{name}/journal.csv"
+        write_journal_rows(path, columns, "cuda\n# processes: 4")
+    cells = paper_config.benchmarks.throughput.projected_cells / (515_000 * 256)
+    row = verdict(results, "gpu_hours_sigmoid_160M_2048")
+    assert row.our_value == pytest.approx(40 * 4 * cells)
+    assert "wall clock of the whole training run on 4 cuda" in row.reason
+    assert "training/sigmoid_2k/journal.csv" in row.sources
+    saved = verdict(results, "gpu_hours_saved_160M_2048")
+    assert (saved.our_value, saved.low, saved.high) == pytest.approx((20, 20, 20))
+    assert "without communication" not in saved.reason
+    # A run that is shorter than the paper's, or on another GPU, does not count.
+    columns |= {"step": steps - 1}
+    write_journal_rows(path, columns, "cuda\n# processes: 4")
+    assert verdict(results, "gpu_hours_softmax_160M_2048").our_value == 100
+    write_journal_rows(path, columns | {"step": steps}, "another")
+    assert verdict(results, "gpu_hours_softmax_160M_2048").our_value == 100
 
 
 def test_training_gains_less_than_the_kernel(results: Results) -> None:
@@ -156,28 +276,6 @@ def test_steps_between_configurations() -> None:
     ]
 
 
-def test_the_papers_own_numbers() -> None:
-    own = {
-        name: judge(Results(".", None), claim)  # type: ignore[arg-type]
-        for name, claim in CLAIMS.items()
-        if name.startswith("own_")
-    }
-    # 717 - 653 = 64 and 934 - 896 = 38; 93, 72, 169 at 4K; 53, 169, 645 for 1.4B.
-    growing = own["own_growing_savings"]
-    assert (growing.our_value, growing.verdict) == (4, NOT_REPRODUCED)
-    for words in ("64 (160M at 2K) to 38 (160M at 4K)", "93 (400M at 4K) to 72 (600M at 4K)"):
-        assert words in growing.reason
-    assert own["own_gain_beside_kernel"].our_value == pytest.approx(100 * (717 / 653 - 1) - 13)
-    assert own["own_speed_up_order"].our_value == 4
-    headlines = {name: row.verdict for name, row in own.items() if "headline" in name}
-    assert headlines == {
-        "own_headline_triton_sigmoid": NOT_REPRODUCED,
-        "own_headline_flash_attention_2": REPRODUCED,
-        "own_headline_flash_sigmoid": REPRODUCED,
-    }
-    assert "backward, beside which it stands too, 9 %" in own["own_peak_gain_flash_sigmoid"].reason
-
-
 def test_notes_name_the_rows_that_they_are_of(paper_config: Config, tmp_path: Path) -> None:
     rows = throughput(paper_config)
     for row in rows[:3]:
@@ -190,3 +288,13 @@ def test_notes_name_the_rows_that_they_are_of(paper_config: Config, tmp_path: Pa
         "Not timed (does not fit): 1.4B at 8K.",
     ]
     assert notes(read_rows(tmp_path / "all.csv", ThroughputRow)) == ["On a CPU."]
+
+
+def test_a_kernel_timed_at_some_shapes_is_not_called_untimed(results: Results) -> None:
+    row = replace(next(row for row in results.kernel if row.provider == "hopper"), note="")
+    absent = replace(row, provider="flex", milliseconds=math.nan, note="not there")
+    some = replace(row, milliseconds=math.nan, note="takes no padding")
+    assert notes([row, some, absent]) == [
+        "Timed at some shapes only (takes no padding): Sigmoid, Hopper (ours).",
+        "Not timed (not there): Softmax, FlexAttention.",
+    ]

@@ -12,17 +12,31 @@ from scipy import stats
 from scsigmoid.config.schema import Config
 from scsigmoid.errors import UserError
 from scsigmoid.paper.results import Results
-from scsigmoid.paper.smoothing import moving_mean, moving_median
-from scsigmoid.paper.statistics import mean_interval, paired_difference
+from scsigmoid.paper.smoothing import moving_mean, trailing_median
+from scsigmoid.paper.statistics import mean_interval, paired_difference, ratio_interval
 
 
 @pytest.mark.parametrize("confidence", [0.9, 0.95, 0.99])
 def test_mean_interval(confidence: float) -> None:
-    values = np.random.default_rng(0).normal(3, 2, 200)
+    values = np.random.default_rng(0).normal(3, 2, 4)
     found = mean_interval(values, confidence)
-    low, high = stats.norm.interval(confidence, values.mean(), stats.sem(values))
+    low, high = stats.t.interval(confidence, 3, values.mean(), stats.sem(values))
     assert (found.value, found.low, found.high) == pytest.approx((values.mean(), low, high))
-    assert found.n == 200
+    assert found.n == 4
+
+
+def test_the_interval_of_a_paired_ratio_covers() -> None:
+    """Rates that share their batches, the ratio being 0.9: covered in about 95 % of the tries."""
+    random = np.random.default_rng(1)
+    covered = []
+    for _ in range(1000):
+        work = random.lognormal(0, 0.4, 12)
+        first, second = 0.9 / work, 1 / work * random.normal(1, 0.02, 12)
+        found = ratio_interval(first, second, 0.95)
+        assert found.value == pytest.approx(first.mean() / second.mean())
+        assert found.high - found.low < 0.1
+        covered.append(found.low < 0.9 < found.high)
+    assert np.mean(covered) == pytest.approx(0.95, abs=0.04)
 
 
 def test_one_value_has_no_interval() -> None:
@@ -37,9 +51,12 @@ def test_paired_difference(results: Results) -> None:
     ours, theirs = (
         results.cell_losses("heart_oft", name)[1] for name in ("sigmoid_4k", "softmax_4k")
     )
+    donors = results.cell_losses("heart_oft", "sigmoid_4k")[2]
     found = paired_difference(results, "heart_oft", "sigmoid_4k", "softmax_4k")
     difference = ours - theirs
-    low, high = stats.norm.interval(0.95, difference.mean(), stats.sem(difference))
+    # donors of 40 cells each: Student's interval of their means
+    means = [difference[donors == donor].mean() for donor in sorted(set(donors))]
+    low, high = stats.t.interval(0.95, 3, np.mean(means), stats.sem(means))
     assert (found.value, found.low, found.high) == pytest.approx((difference.mean(), low, high))
     assert found.n == len(ours) == 160
     assert found.high - found.low < 0.5 * 2 * 1.96 * stats.sem(ours)
@@ -59,8 +76,6 @@ def test_moving_mean_narrows_at_the_ends() -> None:
     assert moving_mean(values, share=0.4).tolist() == [1.0, 3.0, 4.0, 5.0, 5.0]
 
 
-def test_moving_median_treats_nan_as_infinite() -> None:
-    values = np.array([1.0, 2.0, 3.0, np.nan, np.nan, np.nan])
-    found = moving_median(values, share=0.4)
-    assert found[1] == 2.0
-    assert np.isinf(found[-1])
+def test_trailing_median_treats_nan_as_infinite() -> None:
+    values = np.array([1.0, 2.0, 4.0, np.nan, np.nan, np.nan])
+    assert trailing_median(values).tolist() == [1.0, 1.5, 2.0, 4.0, np.inf, np.inf]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config
@@ -60,15 +61,16 @@ def test_tables_read_nothing_but_their_declared_inputs(results: Results, tmp_pat
 def test_validation_loss_by_hand(results: Results, tmp_path: Path) -> None:
     rows, markdown, latex = made("validation_loss", results, tmp_path)
     heart = {row["model"]: row for row in rows if row["dataset"] == "heart_oft"}
-    _, sigmoid = results.cell_losses("heart_oft", "sigmoid_4k")
-    _, softmax = results.cell_losses("heart_oft", "softmax_4k")
+    _, sigmoid, donors = results.cell_losses("heart_oft", "sigmoid_4k")
+    _, softmax, _ = results.cell_losses("heart_oft", "softmax_4k")
     assert (
         float(heart["sigmoid_4k"]["mean"])
         == results.validation_loss("heart_oft", "sigmoid_4k").value
     )
     difference = heart["sigmoid_4k - softmax_4k"]
     paired = sigmoid - softmax
-    half = 1.959963984540054 * paired.std(ddof=1) / np.sqrt(len(paired))
+    means = [paired[donors == donor].mean() for donor in sorted(set(donors))]
+    half = stats.t.ppf(0.975, 3) * stats.sem(means)
     assert float(difference["mean"]) == pytest.approx(paired.mean())
     assert float(difference["low"]) == pytest.approx(paired.mean() - half)
     assert float(difference["high"]) == pytest.approx(paired.mean() + half)
@@ -78,6 +80,10 @@ def test_validation_loss_by_hand(results: Results, tmp_path: Path) -> None:
     (best,) = [name for name, row in heart.items() if row["best"] == "true"]
     assert best == min(losses, key=lambda name: losses[name]) == "sigmoid_4k"
     assert f"**{losses[best]:.3f} ± " in markdown
+    loss = results.validation_loss("heart_oft", best)
+    assert f"± {(loss.high - loss.low) / 2:.3f} ({(loss.high - loss.low) / 100:.3f})**" in markdown
+    assert heart[best]["donors"] == "4"
+    assert "Heart OFT 4" in markdown
     assert rf"$\mathbf{{{losses[best]:.3f} \pm " in latex
     assert markdown.count("**") == 2 * len(results.config.datasets)
     assert "Heart OFT (simulated)" in markdown
@@ -91,7 +97,7 @@ def test_different_cells_are_refused(copied: Callable[[], Path], config: Config)
 
     folder = copied()
     path = folder / "metrics/validation_loss/heart_oft/softmax_2k.parquet"
-    pq.write_table(pa.table({"cell": [1, 2], "loss": [1.0, 2.0]}), path)
+    pq.write_table(pa.table({"cell": [1, 2], "donor": ["", ""], "loss": [1.0, 2.0]}), path)
     with pytest.raises(UserError, match=r"heart_oft: sigmoid_2k and softmax_2k .* different cells"):
         table("validation_loss", Results(folder, config))
 
@@ -106,14 +112,16 @@ def test_mmd_by_hand(results: Results, tmp_path: Path) -> None:
     for row, other in zip(pairs, both[28:], strict=True):
         assert float(other["sigmoid"]) - float(row["sigmoid"]) == pytest.approx(0.02)
         line = next(line for line in markdown.splitlines() if line.startswith(f"| {row['pair']} |"))
-        assert f"{float(other['softmax']):.3f} [" in line
+        over = float(other["softmax_bootstrap_mean"])
+        assert over == pytest.approx(float(other["softmax"]) + 0.004)
+        assert f"{float(other['softmax']):.3f} ({over:.3f}) [" in line
     wins = 0
     for row in pairs:
         winner = "sigmoid_4k" if float(row["sigmoid"]) > float(row["softmax"]) else "softmax_4k"
         assert row["best"] == winner
         wins += winner == "sigmoid_4k"
         shown = row["sigmoid"] if winner == "sigmoid_4k" else row["softmax"]
-        assert f"**{float(shown):.3f} [" in markdown
+        assert f"**{float(shown):.3f} ({float(shown) + 0.004:.3f}) [" in markdown
     assert pairs[0]["paper_sigmoid"] == "0.467"
     assert pairs[0]["paper_softmax_high"] == "0.385"
     ours = np.array([float(row["sigmoid"]) for row in pairs])
@@ -121,6 +129,9 @@ def test_mmd_by_hand(results: Results, tmp_path: Path) -> None:
     means = {row["pair"]: float(row["ratio"]) for row in rows if " vs " not in row["pair"]}
     assert means["ratio_of_means"] == pytest.approx(ours.mean() / theirs.mean())
     assert means["mean_of_ratios"] == pytest.approx((ours / theirs).mean())
+    over = (ours.mean() + 0.004) / (theirs.mean() + 0.004)
+    assert means["over_resamples"] == pytest.approx(over)
+    assert f"as the ratio of the means over resamples: +{(over - 1) * 100:.1f} %" in markdown
     assert f"higher MMD on {wins} of 28 pairs" in markdown
     assert "25.0 % as the ratio of the means and 27.3 %" in markdown
     assert "Mast (7)" in markdown

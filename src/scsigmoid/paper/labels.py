@@ -25,7 +25,7 @@ PROVIDERS = {
     "flash_sigmoid": "FlashSigmoid",
     "flash_attention_2": "FlashAttention-2",
     "flash_attention_3": "FlashAttention-3",
-    "flash_attention_4": "FlashAttention-4",
+    "fa4": "FlashAttention-4",
     "pytorch": "Softmax, PyTorch",
     "pytorch_sigmoid": "Sigmoid, PyTorch",
     "reference": "Sigmoid, reference",
@@ -42,14 +42,11 @@ PLACES = {
     "conclusion": "Conclusion",
     "sec:introduction": "Section 1",
     "sec:relatedwork": "Section 2",
-    "sec:background": "Section 3",
     "sec:kernel": "Section 4",
     "sec:empirical": "Section 5",
     "sec:stability": "Section 5.3",
-    "sec:theory_appendix": "Appendix A.1",
     "app:hyperparameters": "Appendix A.2",
     "app:mmd_table": "Appendix A.3",
-    "app:flop_calculation": "Appendix A.4",
     "fig:jaggedness": "Figure 1",
     "fig:tflops": "Figure 2",
     "fig:throughput": "Figure 3",
@@ -61,7 +58,6 @@ PLACES = {
     "tab:model_arch": "Table 2",
     "tab:eval_datasets": "Table 4",
     "tab:validation_loss_detailed": "Table 5",
-    "eq:deriv_bound": "Equation 3",
 }
 
 

@@ -1,17 +1,16 @@
-"""How the results were made: time and memory of the workflow's rules, versions, hardware."""
+"""How the results were made: time and memory of the workflow's jobs, versions, hardware."""
 
-import math
 import os
 import platform
-from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
-from scsigmoid.config.plan import Plan
-from scsigmoid.paper.jobs import Cost, costs, duration, together
+import pandas as pd
+
 from scsigmoid.paper.results import Results
-from scsigmoid.paper.tables.writing import DASH
-from scsigmoid.paper.workflow_graph import RULES, planned_jobs
 
+#: Snakemake's ``benchmark`` files, one a job: ``resources/<rule>[/<wildcards>].tsv``.
+FOLDER = "resources"
 #: Packages that the results depend on.
 PACKAGES = (
     "snakemake", "torch", "triton", "numpy", "pyarrow", "scanpy", "anndata", "scib-metrics",
@@ -19,40 +18,68 @@ PACKAGES = (
 )  # fmt: skip
 
 
-def cost_rows(results: Results) -> list[dict[str, str]]:
-    """Jobs, time and memory of every stage and its rules, and of all; none without records.
+def costs(results: Results) -> pd.DataFrame:
+    """What the jobs of each rule took, in their last attempts.
+
+    Returns:
+        One row a rule, by name, the most expensive first: ``jobs``, ``seconds`` (wall-clock time,
+        summed), ``longest`` (seconds of the longest job) and ``memory`` (MB, resident memory of the
+        largest job with its child processes; NaN where all were too short to be sampled).
 
     Raises:
         UserError: if a record is damaged.
     """
-    found = costs(results)
-    if not found:
-        return []
-    jobs = planned_jobs(Plan(results.config))
-    del jobs["report_page"]  # it is at work on this page
-    rows = []
-    for stage in dict.fromkeys(RULES[rule].stage for rule in jobs):
-        rules = [rule for rule in jobs if RULES[rule].stage == stage]
-        rows.append(sum_row(stage.capitalize(), rules, jobs, found) | {"of": "stage"})
-        rows += [sum_row(rule.replace("_", " "), [rule], jobs, found) for rule in rules]
-    return [*rows, sum_row("All", list(jobs), jobs, found) | {"of": "stage"}]
-
-
-def sum_row(
-    name: str, rules: Sequence[str], jobs: Mapping[str, int], found: Mapping[str, Cost]
-) -> dict[str, str]:
-    """One line: what the jobs of some rules took, and how many of them left no record."""
-    cost = together([found[rule] for rule in rules if rule in found])
-    planned = sum(jobs[rule] for rule in rules)
-    count = f"{cost.jobs:,} of {planned:,}" if cost.jobs < planned else f"{cost.jobs:,}"
-    return {
-        "name": name,
-        "of": "rule",
-        "jobs": count,
-        "time": duration(cost.seconds) if cost.jobs else DASH,
-        "longest": duration(cost.longest) if cost.jobs else DASH,
-        "memory": DASH if math.isnan(cost.memory) else f"{cost.memory:,.0f} MB",
+    records = []
+    for path in sorted((results.folder / FOLDER).rglob("*.tsv")):
+        relative = path.relative_to(results.folder)
+        seconds, memory = results.cached(relative.as_posix(), read_record)
+        rule = relative.with_suffix("").parts[1]
+        records.append({"rule": rule, "seconds": seconds, "memory": memory})
+    table = pd.DataFrame(records, columns=["rule", "seconds", "memory"]).groupby("rule")
+    columns = {
+        "jobs": ("seconds", "size"),
+        "seconds": ("seconds", "sum"),
+        "longest": ("seconds", "max"),
+        "memory": ("memory", "max"),
     }
+    return table.agg(**columns).sort_values("seconds", ascending=False)
+
+
+def read_record(path: Path) -> tuple[float, float]:
+    """Seconds and memory of one job: a header and one row; ``-`` or ``NA`` where not sampled."""
+    (row,) = pd.read_csv(path, sep="\t", na_values="-").to_dict("records")
+    return float(row["s"]), float(row["max_rss"])
+
+
+def cost_rows(results: Results) -> list[dict[str, str]]:
+    """:func:`costs` as the report shows them, and their total; none without records."""
+    table = costs(results)
+    if table.empty:
+        return []
+    total = {
+        "jobs": table["jobs"].sum(),
+        "seconds": table["seconds"].sum(),
+        "longest": table["longest"].max(),
+        "memory": table["memory"].max(),
+    }
+    rows = [("All", pd.Series(total)), *table.iterrows()]
+    return [
+        {
+            "name": str(rule).replace("_", " "),
+            "jobs": f"{row['jobs']:,.0f}",
+            "time": duration(row["seconds"]),
+            "longest": duration(row["longest"]),
+            "memory": "–" if pd.isna(row["memory"]) else f"{row['memory']:,.0f} MB",  # noqa: RUF001
+        }
+        for rule, row in rows
+    ]
+
+
+def duration(seconds: float) -> str:
+    """A time for reading: ``0.8 s``, ``95 s``, ``12 min``, ``31 h``."""
+    unit, words = (1, "s") if seconds < 120 else (60, "min") if seconds < 7200 else (3600, "h")
+    value = seconds / unit
+    return f"{value:,.1f} {words}" if value < 10 else f"{value:,.0f} {words}"
 
 
 def versions(results: Results) -> dict[str, dict[str, str]]:

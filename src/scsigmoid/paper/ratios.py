@@ -53,8 +53,10 @@ class Goal:
 
 
 LONG = (4096, 16384)
+MIDDLE = (1024, 2048, 4096, 8192)
 FAST = Form(OURS, "packed")
 CUDNN = Form(("cudnn",))
+FA4 = Form(("fa4",))
 PUBLISHED = Form(("triton_sigmoid",))
 
 
@@ -73,6 +75,26 @@ def each_pass(name: str, text: str, wanted: float, ours: Form, theirs: Form) -> 
 
 
 GOALS = (
+    Goal("fa4_forward", "Over FlashAttention-4, forward, 1K to 8K", "forward",
+         both(1.18, 1.18), FAST, FA4, MIDDLE),
+    Goal("fa4_backward", "Over FlashAttention-4, backward, 1K to 8K", "backward",
+         both(1.10, 1.10), FAST, FA4, MIDDLE),
+    Goal("fa4_forward_512", "Over FlashAttention-4, forward, 512", "forward",
+         both(1.15, 1.15), FAST, FA4, (512,)),
+    Goal("fa4_backward_512", "Over FlashAttention-4, backward, 512", "backward",
+         both(1.05, 1.05), FAST, FA4, (512,)),
+    Goal("fa4_forward_16k", "Exact sigmoid over FlashAttention-4, forward, 16K", "forward",
+         both(1.10, 1.10), Form(EXACT, "packed"), FA4, (16384,)),
+    Goal("fa4_backward_16k", "Exact sigmoid over FlashAttention-4, backward, 16K", "backward",
+         both(1.08, 1.08), Form(EXACT, "packed"), FA4, (16384,)),
+    Goal("fa4_cells_forward", "Over FlashAttention-4, forward, cells' lengths", "forward",
+         both(1.18, 1.18), Form(OURS, "packed", "jagged"), Form(("fa4",), "packed", "jagged")),
+    Goal("fa4_cells_backward", "Over FlashAttention-4, backward, cells' lengths", "backward",
+         both(1.10, 1.10), Form(OURS, "packed", "jagged"), Form(("fa4",), "packed", "jagged")),
+    Goal("flash_sigmoid_forward", "Over FlashSigmoid, forward, every length", "forward",
+         {}, FAST, Form(("flash_sigmoid",))),
+    Goal("flash_sigmoid_backward", "Over FlashSigmoid, backward, every length", "backward",
+         {}, FAST, Form(("flash_sigmoid",))),
     Goal("cudnn_forward", "Over cuDNN's softmax, forward, 4K and 16K", "forward",
          both(1.18, 1.28), FAST, CUDNN, LONG),
     Goal("cudnn_backward", "Over cuDNN's softmax, backward, 4K and 16K", "backward",
@@ -131,9 +153,27 @@ def ratios(rows: Sequence[KernelRow], confidence: float) -> list[Ratio]:
         for ours, theirs in pairs(timings, goal):
             values = paired(ours, theirs)
             if values:
-                interval = median_interval(values, confidence)
+                interval = ratio_of(ours, theirs, confidence)
                 found.append(Ratio(goal, ours, theirs, interval, len(values)))
     return found
+
+
+def ratio_of(ours: KernelRow, theirs: KernelRow, confidence: float) -> Interval:
+    """Our rate over theirs: the median over the turns that timed both, with its interval.
+
+    Too few turns for an interval leave the ends of both rates' intervals, which are wider.
+    """
+    values = paired(ours, theirs)
+    found = (
+        median_interval(values, confidence) if values else Interval(math.nan, math.nan, math.nan)
+    )
+    if not math.isnan(found.low):
+        return found
+    return Interval(
+        ours.tflops / theirs.tflops,
+        ours.tflops_low / theirs.tflops_high,
+        ours.tflops_high / theirs.tflops_low,
+    )
 
 
 def paired(ours: KernelRow, theirs: KernelRow) -> list[float]:

@@ -10,28 +10,22 @@ from scsigmoid.config.check import as_yaml
 from scsigmoid.config.plan import Plan
 from scsigmoid.files import write_text
 from scsigmoid.paper.captions import caption
-from scsigmoid.paper.claims import NOT_TESTABLE, VERDICTS, read_claims
+from scsigmoid.paper.claims import NOT_TESTABLE, VERDICTS, counted, read_claims
 from scsigmoid.paper.claims.rules import number
-from scsigmoid.paper.jobs import FOLDER
+from scsigmoid.paper.figures.lengths import covered
 from scsigmoid.paper.labels import model_label, place_label
-from scsigmoid.paper.provenance import cost_rows, versions
+from scsigmoid.paper.provenance import FOLDER, cost_rows, versions
 from scsigmoid.paper.reported import reported
 from scsigmoid.paper.results import Results
 from scsigmoid.paper.tables.reading import read_markdown
-from scsigmoid.paper.workflow_graph import draw, planned_jobs
 
-ARITHMETIC = "paper's arithmetic"
 GROUPS = {
     "quality": "Quality of the models",
     "stability": "Training stability",
     "kernel": "The attention kernel",
     "training cost": "Training cost",
     "data": "Data and models",
-    "theory": "Theory, checked numerically",
-    ARITHMETIC: "The paper's own arithmetic",
 }
-#: Groups whose verdicts need no results.
-WITHOUT_RUN = ("theory", ARITHMETIC)
 TITLES = {
     "sequence_lengths": "Sequence lengths",
     "tflops": "Speed of the attention kernels",
@@ -49,7 +43,7 @@ TITLES = {
     "training_cost": "Training cost",
     "training_speed": "Training, kernel by kernel",
 }
-MARKS = ("yes", "no", "open")
+MARKS = ("yes", "no", "unsure", "open")
 YES_NO = "yes (1) or no (0)"
 #: Tables with more rows than this start folded.
 LONG = 16
@@ -84,14 +78,11 @@ def content(results: Results) -> dict[str, Any]:
         "facts": facts(results),
         "simulated": simulated(results),
         "verdicts": counted(claims),
-        "total": len(claims),
         "marks": dict(zip(VERDICTS, MARKS, strict=True)),
-        "without_run": sum(row["group"] in WITHOUT_RUN for row in claims),
         "main": main_claims(results, claims),
         "groups": [group(results, name, title, claims) for name, title in GROUPS.items()],
         "figures": [figure(results, name) for name in plan.figures],
         "tables": [table(results, name) for name in plan.tables],
-        "graph": draw(planned_jobs(plan)),
         "costs": cost_rows(results),
         "records": FOLDER,
         "versions": versions(results),
@@ -114,10 +105,20 @@ def facts(results: Results) -> dict[str, str]:
         f"{sum(int(results.facts(name)['cells']) for name in config.datasets):,} cells",
         "Models": f"{len(config.models)} models of {size.layers} layers, width {size.hidden}; "
         f"compared: {' and '.join(model_label(config, name) for name in compared)}",
+        "Cut": cut(results),
         "Training": f"{int(journal['step'][-1]):,} steps of {config.training.global_batch:,} cells",
         "Device": journal.header.get("device", "unknown"),
         "Seed": str(config.seed),
     }
+
+
+def cut(results: Results) -> str:
+    """How many training cells have more genes than the models' contexts hold."""
+    lengths, cells = results.lengths
+    contexts = sorted({model.context for model in results.config.models.values()})
+    shares = [1 - covered(lengths, cells, n - results.config.tokens.cls) for n in contexts]
+    named = (f"{share:.1%} at {n:,}" for n, share in zip(contexts, shares, strict=True))
+    return f"training cells with more genes than fit the context: {', '.join(named)} tokens"
 
 
 def simulated(results: Results) -> list[str]:
@@ -165,11 +166,7 @@ def group(results: Results, name: str, title: str, claims: list[dict[str, str]])
 
 def main_claims(results: Results, claims: list[dict[str, str]]) -> dict[str, Any]:
     """The results that the abstract states."""
-    rows = [
-        row
-        for row in claims
-        if "abstract" in row["location"].split(", ") and row["group"] != ARITHMETIC
-    ]
+    rows = [row for row in claims if "abstract" in row["location"].split(", ")]
     common = hindrances(rows)
     return {"shared": common, "rows": [shown(results, row, common) for row in rows]}
 
@@ -179,11 +176,6 @@ def hindrances(rows: list[dict[str, str]]) -> list[str]:
     untested = [reasons(row) for row in rows if row["verdict"] == NOT_TESTABLE]
     named = Counter(part for parts in untested for part in parts)
     return [part for part, times in named.items() if times > max(1, len(untested) / 2)]
-
-
-def counted(rows: list[dict[str, str]]) -> dict[str, int]:
-    """How many claims have each verdict."""
-    return {verdict: sum(row["verdict"] == verdict for row in rows) for verdict in VERDICTS}
 
 
 def reasons(row: dict[str, str]) -> list[str]:
@@ -218,10 +210,8 @@ def shown(results: Results, row: dict[str, str], shared: list[str]) -> dict[str,
 
 
 def link(results: Results, path: str) -> tuple[str, str]:
-    """Words for a table, a figure or a source of this project, and the place on the page."""
+    """Words for a table or a figure, and its place on the page."""
     name = Path(path).stem
-    if path.startswith("src/"):
-        return path, ""
     kind = "table" if path.startswith("tables/") else "figure"
     return f"{kind.capitalize()}: {title(results, name)}", f"#{kind}-{name}"
 
@@ -241,7 +231,7 @@ def readable(text: str) -> str:
 
 def figure(results: Results, name: str) -> dict[str, str]:
     """A figure with its picture as a data address."""
-    data = results.path(f"figures/{name}.png").read_bytes()
+    data = results.cached(f"figures/{name}.png", Path.read_bytes)
     return {
         "name": name,
         "title": title(results, name),
@@ -252,7 +242,7 @@ def figure(results: Results, name: str) -> dict[str, str]:
 
 def table(results: Results, name: str) -> dict[str, Any]:
     """A table, and whether it starts folded."""
-    found = read_markdown(results.path(f"tables/{name}.md"))
+    found = results.cached(f"tables/{name}.md", read_markdown)
     return {
         "name": name,
         "title": title(results, name),

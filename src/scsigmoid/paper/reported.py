@@ -17,8 +17,7 @@ class Claim:
 
     Attributes:
         id: unique name.
-        group: ``data``, ``quality``, ``stability``, ``kernel``, ``training cost``, ``theory`` or
-            ``paper's arithmetic``.
+        group: ``data``, ``quality``, ``stability``, ``kernel`` or ``training cost``.
         statement: the claim in our words.
         location: labels of the paper's source where it stands.
         value: the paper's value, or the two ends of a range.
@@ -27,7 +26,6 @@ class Claim:
         of: what the measure is given.
         rule: how the two are compared (``claims.rules``).
         tolerance: relative, or in the value's unit for the rule ``points``.
-        decimals: digits that the paper prints, for the rule ``rounds``.
         requires: what must hold before a verdict is possible (``claims.requirements``).
         models: models that the claim is about, by their names in the configuration.
         datasets: evaluation datasets that the claim is about.
@@ -44,7 +42,6 @@ class Claim:
     of: dict[str, Any] = field(default_factory=dict)
     rule: str
     tolerance: float = 0.0
-    decimals: int = 0
     requires: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
     datasets: tuple[str, ...] = ()
@@ -83,9 +80,7 @@ def expand(entry: dict[str, Any], data: dict[str, Any]) -> Iterator[Claim]:
             key: value.format(**item) if isinstance(value, str) else value
             for key, value in entry.items()
         }
-        named = {
-            key: item[key] for key in ("value", "models", "datasets", "decimals") if key in item
-        }
+        named = {key: item[key] for key in ("value", "models", "datasets") if key in item}
         of = {key: item[key] for key in item.get("give", ())}
         yield as_claim(own | {"of": of} | named, data)
 

@@ -127,21 +127,6 @@ def peak_gain_items(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
         }
 
 
-def own_peak_gain_items(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The gains as the paper prints them: percent or times."""
-    for gain in data["printed"]["peak_gains"]:
-        percent = gain["unit"] == "%"
-        yield {
-            "provider": gain["provider"],
-            "label": provider_label(gain["provider"]),
-            "value": gain["value"],
-            "unit": gain["unit"],
-            "gain_text": f"{gain['value']} % more" if percent else f"{gain['value']} times",
-            "decimals": 0 if percent else 1,
-            "give": ["provider", "unit"],
-        }
-
-
 def speed_up_items(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Average speed-ups over standard PyTorch attention."""
     for row in data["speed_ups"]:
@@ -172,18 +157,6 @@ def flash_items(_: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The kernels that TritonSigmoid is compared with."""
     for provider in ("flash_attention_2", "flash_sigmoid"):
         yield {"provider": provider, "label": provider_label(provider), "give": ["provider"]}
-
-
-def headline_items(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Forward TFLOPS as abstract and introduction print them."""
-    for provider, value in data["printed"]["headlines"].items():
-        yield {
-            "provider": provider,
-            "label": provider_label(provider),
-            "measured": data["tflops"][provider]["forward"],
-            "value": value,
-            "give": ["provider"],
-        }
 
 
 def padded_gain_items(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -218,7 +191,6 @@ def saving_items(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
             **row,
             "context_label": context_label(row["context"]),
             "value": row["saved"],
-            "decimals": 0 if isinstance(row["saved"], int) else 1,
             "give": ["size", "context"],
         }
 
@@ -245,11 +217,9 @@ ITEMS = {
     "mmd": mmd_items,
     "tflops": tflops_items,
     "peak_gains": peak_gain_items,
-    "own_peak_gains": own_peak_gain_items,
     "speed_ups": speed_up_items,
     "speed_up_ends": speed_up_end_items,
     "flash_variants": flash_items,
-    "headlines": headline_items,
     "mean_rates": mean_rate_items,
     "padded_gains": padded_gain_items,
     "padding_overhead": padding_items,

@@ -85,24 +85,27 @@ class Results:
         """The measurements of a file below ``metrics/``."""
         return self.cached(f"metrics/{relative}", read_measurements)
 
-    def validation_loss(self, dataset: str, model: str) -> Measurement:
-        """Mean validation loss of a model on a dataset, with its interval."""
+    def validation_loss(
+        self, dataset: str, model: str, metric: str = "validation_loss"
+    ) -> Measurement:
+        """Mean validation loss of a model on a dataset, with its interval over cells.
+
+        ``validation_loss_over_masks`` has the same mean with the interval over masks.
+        """
         name = f"validation_loss/{dataset}/{model}.csv"
         for row in self.measurements(name):
-            if row.metric == "validation_loss" and row.model == model:
+            if row.metric == metric and row.model == model:
                 return row
-        raise UserError(
-            f"{self.folder / 'metrics' / name}: no validation loss of {model}; delete it"
-        )
+        raise UserError(f"{self.folder / 'metrics' / name}: no {metric} of {model}; delete it")
 
-    def cell_losses(self, dataset: str, model: str) -> tuple[np.ndarray, np.ndarray]:
-        """Cells (int64, ascending) and their validation losses (float64, nats)."""
+    def cell_losses(self, dataset: str, model: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Cells (int64, ascending), their validation losses (float64, nats) and donors (text)."""
 
-        def read(path: Path) -> tuple[np.ndarray, np.ndarray]:
+        def read(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
             table = parquet(path)
-            cells = table["cell"].astype(np.int64)
-            order = np.argsort(cells, kind="stable")
-            return cells[order], table["loss"].astype(np.float64)[order]
+            order = np.argsort(table["cell"], kind="stable")
+            cells, losses = table["cell"].astype(np.int64), table["loss"].astype(np.float64)
+            return cells[order], losses[order], table["donor"].astype(str)[order]
 
         return self.cached(f"metrics/validation_loss/{dataset}/{model}.parquet", read)
 

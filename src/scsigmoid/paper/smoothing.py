@@ -4,6 +4,8 @@ import numpy as np
 
 #: Share of the rows that a window spans.
 WINDOW = 0.05
+#: That of a trailing window: short, so that an explosion at the very end of a run shows.
+RECENT = 0.01
 
 
 def moving_mean(values: np.ndarray, share: float = WINDOW) -> np.ndarray:
@@ -26,10 +28,15 @@ def moving_mean(values: np.ndarray, share: float = WINDOW) -> np.ndarray:
     )
 
 
-def moving_median(values: np.ndarray, share: float = WINDOW) -> np.ndarray:
-    """Median over a centred window; values that are not finite count as infinitely large."""
-    half = max(1, int(len(values) * share / 2))
+def trailing_median(values: np.ndarray, share: float = RECENT) -> np.ndarray:
+    """Median over the window that ends at each row; what is not finite counts as infinitely large.
+
+    Args:
+        values: one value a logging step.
+        share: share of all rows that the window spans; at least three rows.
+    """
+    rows = max(3, int(len(values) * share))
     whole = np.where(np.isfinite(values), values, np.inf)
     return np.array(
-        [np.median(whole[max(0, place - half) : place + half + 1]) for place in range(len(values))]
+        [np.median(whole[max(0, end - rows) : end]) for end in range(1, len(values) + 1)]
     )

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from scsigmoid.benchmarks.rows import KernelRow, Shape, ThroughputRow
+from scsigmoid.config.schema import Config
 from scsigmoid.paper.labels import context_label, provider_label
 from scsigmoid.paper.reported import reported
 from scsigmoid.paper.results import Results
+from scsigmoid.paper.statistics import Interval, ratio_interval
 
 T = TypeVar("T")
 #: The paths of our kernel, fastest first, and standard attention.
@@ -91,38 +93,60 @@ def mean_tflops(timings: Sequence[KernelRow], padding: float, direction: str) ->
 
 @dataclass(frozen=True)
 class Cost:
-    """What one configuration costs with each attention, in the same layout."""
+    """What one configuration costs with each attention, in the same layout.
+
+    Attributes:
+        size: of the models.
+        context: in tokens.
+        sigmoid, softmax: the arms.
+        share: sigmoid's hours over softmax's.  The interval is that of the readings, paired, since
+            both arms meet the same cells; where there are none (``n`` is 0) it comes from the ends
+            of both arms' intervals, which is wider.
+    """
 
     size: str
     context: int
     sigmoid: ThroughputRow
     softmax: ThroughputRow
+    share: Interval
 
     @property
-    def saved(self) -> float:
+    def host_bound(self) -> list[str]:
+        """The arms that time the host's launches, by name: they say nothing of the GPU."""
+        found = [row_label(arm) for arm in (self.sigmoid, self.softmax) if arm.host_bound]
+        both = f"{self.size} at {context_label(self.context)}"
+        return [both] if found[1:] else found
+
+    @property
+    def saved(self) -> Interval:
         """Hours that sigmoid saves, in percent of softmax's."""
-        return (1 - self.sigmoid.gpu_hours / self.softmax.gpu_hours) * 100
+        share = self.share
+        value, low, high = ((1 - end) * 100 for end in (share.value, share.high, share.low))
+        return Interval(value, low, high, share.n)
 
     @property
-    def saved_interval(self) -> tuple[float, float]:
-        """The two ends of ``saved``, from the ends of both intervals (conservative)."""
-        return (
-            (1 - self.sigmoid.gpu_hours_high / self.softmax.gpu_hours_low) * 100,
-            (1 - self.sigmoid.gpu_hours_low / self.softmax.gpu_hours_high) * 100,
-        )
+    def hours(self) -> Interval:
+        """Hours that sigmoid saves: that share of softmax's."""
+        saved, hours = self.saved, self.softmax.gpu_hours / 100
+        return Interval(saved.value * hours, saved.low * hours, saved.high * hours, saved.n)
 
-    @property
-    def hours(self) -> float:
-        """Hours that sigmoid saves."""
-        return self.softmax.gpu_hours - self.sigmoid.gpu_hours
 
-    @property
-    def hours_interval(self) -> tuple[float, float]:
-        """The two ends of ``hours``, from the ends of both intervals (conservative)."""
-        return (
-            self.softmax.gpu_hours_low - self.sigmoid.gpu_hours_high,
-            self.softmax.gpu_hours_high - self.sigmoid.gpu_hours_low,
-        )
+def row_label(row: ThroughputRow) -> str:
+    """A row in words."""
+    return f"{row.attention} {row.size} at {context_label(row.context)}"
+
+
+def share_of(sigmoid: ThroughputRow, softmax: ThroughputRow, confidence: float) -> Interval:
+    """Sigmoid's hours over softmax's: softmax's rate over sigmoid's."""
+    ours, theirs = ([float(rate) for rate in row.rates.split()] for row in (sigmoid, softmax))
+    if len(ours) == len(theirs) > 1:
+        return ratio_interval(theirs, ours, confidence)
+    return Interval(
+        sigmoid.gpu_hours / softmax.gpu_hours,
+        sigmoid.gpu_hours_low / softmax.gpu_hours_high,
+        sigmoid.gpu_hours_high / softmax.gpu_hours_low,
+        0,
+    )
 
 
 def costs(results: Results) -> list[Cost]:
@@ -137,10 +161,12 @@ def costs(results: Results) -> list[Cost]:
         arms = best.setdefault((row.size, row.context), {})
         if row.attention not in arms or row.gpu_hours < arms[row.attention].gpu_hours:
             arms[row.attention] = row
+    confidence = results.config.benchmarks.throughput.confidence
     return [
-        Cost(size, context, arms["sigmoid"], arms["softmax"])
-        for (size, context), arms in best.items()
-        if len(arms) == 2
+        Cost(size, context, *arms, share_of(*arms, confidence))
+        for (size, context), found in best.items()
+        if len(found) == 2
+        for arms in [(found["sigmoid"], found["softmax"])]
     ]
 
 
@@ -151,21 +177,24 @@ def notes(rows: Sequence[KernelRow] | Sequence[ThroughputRow]) -> list[str]:
     """
     missing: dict[str, dict[str, None]] = {}
     timed: dict[str, list[str]] = {}
+    somewhere = set()
     for row in rows:
         if isinstance(row, KernelRow):
             name, has_time = provider_label(row.provider), row.milliseconds > 0
+            somewhere |= {name} if has_time else set()
         else:
             name, has_time = f"{row.size} at {context_label(row.context)}", row.gpu_hours > 0
         names = missing.setdefault(row.note, {})
         if not has_time:
             names[name] = None
         elif isinstance(row, ThroughputRow):
-            timed.setdefault(row.note, []).append(f"{row.attention} {name}")
+            timed.setdefault(row.note, []).append(row_label(row))
     found = []
     for note, names in missing.items():
         places = timed.get(note, [])
         if names:
-            found.append(f"Not timed ({note}): {'; '.join(names)}.")
+            said = "Timed at some shapes only" if somewhere.issuperset(names) else "Not timed"
+            found.append(f"{said} ({note}): {'; '.join(names)}.")
         elif note and 0 < len(places) < len(rows):
             found.append(f"{note}: {'; '.join(places)}.")
         elif note:
@@ -186,13 +215,13 @@ def device_words(machine: dict[str, Any]) -> str:
     return device
 
 
-def named_context(results: Results, context: int) -> int | None:
+def named_context(config: Config, context: int) -> int | None:
     """The context of the throughput benchmark that stands for one of the paper's.
 
     Itself where it was measured; at smaller scales the one of the same rank, where there are as
     many; else None.
     """
-    ours = sorted(results.config.benchmarks.throughput.contexts)
+    ours = sorted(config.benchmarks.throughput.contexts)
     paper = sorted({row["context"] for row in reported()["gpu_hours"]})
     if context in ours:
         return context

@@ -1,11 +1,11 @@
-"""Intervals that tables and claims compute from the cells' or steps' own values."""
+"""Intervals that tables and claims compute from the cells', steps' or readings' own values."""
 
-import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import numpy as np
 
+from scsigmoid import measurements
 from scsigmoid.errors import UserError
 from scsigmoid.paper.results import Results
 
@@ -20,38 +20,45 @@ class Interval:
     n: int
 
 
-def mean_interval(values: np.ndarray, confidence: float) -> Interval:
-    """Mean and normal-theory interval of the mean.
+def mean_interval(
+    values: np.ndarray, confidence: float, clusters: np.ndarray | None = None
+) -> Interval:
+    """:func:`scsigmoid.measurements.mean_interval`, with the number of values."""
+    return Interval(*measurements.mean_interval(values, confidence, clusters), len(values))
+
+
+Values = Sequence[float] | np.ndarray
+
+
+def ratio_interval(first: Values, second: Values, confidence: float) -> Interval:
+    """Mean of ``first`` over mean of ``second``, and Student's interval of the ratio, linearised.
 
     Args:
-        values: independent values, float64.
-        confidence: e.g. 0.95.
-
-    Returns:
-        The interval; its ends are NaN for fewer than two values.
+        first, second: paired values, of which one pair is independent of the next.
+        confidence: between 0 and 1.
     """
-    n = len(values)
-    mean = float(values.mean()) if n else math.nan
-    if n < 2:
-        return Interval(mean, math.nan, math.nan, n)
-    half = NormalDist().inv_cdf(0.5 + confidence / 2) * float(values.std(ddof=1)) / math.sqrt(n)
-    return Interval(mean, mean - half, mean + half, n)
+    ours, theirs = (np.asarray(values, dtype=np.float64) for values in (first, second))
+    ratio = float(ours.mean() / theirs.mean())
+    # The residuals have mean 0 and, over the mean of `second`, the ratio's spread.
+    spread = mean_interval((ours - ratio * theirs) / theirs.mean(), confidence)
+    return Interval(ratio, ratio + spread.low, ratio + spread.high, len(ours))
 
 
 def paired_difference(results: Results, dataset: str, first: str, second: str) -> Interval:
     """Validation loss of ``first`` minus that of ``second``, cell by cell (nats).
 
     Both models see the same masks, so the difference has a far smaller spread than either loss.
+    Donors are clusters, as in the interval of either.
 
     Raises:
         UserError: if the two files do not hold the same cells.
     """
-    cells, losses = results.cell_losses(dataset, first)
-    other_cells, other_losses = results.cell_losses(dataset, second)
+    cells, losses, donors = results.cell_losses(dataset, first)
+    other_cells, other_losses, _ = results.cell_losses(dataset, second)
     if not np.array_equal(cells, other_cells):
         raise UserError(
             f"metrics/validation_loss/{dataset}: {first} and {second} were evaluated on different "
             "cells; delete both and run again"
         )
     confidence = results.config.evaluation.validation_loss.confidence
-    return mean_interval(losses - other_losses, confidence)
+    return mean_interval(losses - other_losses, confidence, donors)

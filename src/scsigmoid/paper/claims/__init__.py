@@ -1,29 +1,21 @@
-"""Every quantitative claim of the paper, with our value and a verdict computed from it.
+"""Every quantitative claim of the paper that a run tests, with our value and a computed verdict.
 
-A claim's requirements are checked first; where one does not hold the verdict is "not testable at
-this scale", with the reasons, and our value stands beside it all the same.  Otherwise the claim's
-rule compares our value, or its interval, with the paper's.
+A claim's requirements are checked first; where one does not hold the verdict is "not testable",
+with the reasons, and our value stands beside it all the same.  Otherwise the claim's rule compares
+our value, or its interval, with the paper's; an interval that straddles is "inconclusive".
 """
 
 import csv
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 from scsigmoid.errors import UserError
-from scsigmoid.paper.claims import (
-    arithmetic,
-    cost,
-    kernel,
-    mmd,
-    quality,
-    speed_arithmetic,
-    stability,
-    theory,
-)
+from scsigmoid.paper.claims import cost, kernel, mmd, quality, stability
 from scsigmoid.paper.claims.estimate import Estimate, Measure
-from scsigmoid.paper.claims.requirements import REQUIREMENTS
-from scsigmoid.paper.claims.rules import RULES
+from scsigmoid.paper.claims.requirements import unmet
+from scsigmoid.paper.claims.rules import compare
 from scsigmoid.paper.claims.sources import split_evidence
 from scsigmoid.paper.reported import Claim, reported
 from scsigmoid.paper.results import Results
@@ -32,17 +24,16 @@ from scsigmoid.seals import check_seal, sealed_path
 
 REPRODUCED = "reproduced"
 NOT_REPRODUCED = "not reproduced"
-NOT_TESTABLE = "not testable at this scale"
-VERDICTS = (REPRODUCED, NOT_REPRODUCED, NOT_TESTABLE)
+INCONCLUSIVE = "inconclusive"
+NOT_TESTABLE = "not testable"
+VERDICTS = (REPRODUCED, NOT_REPRODUCED, INCONCLUSIVE, NOT_TESTABLE)
+OUTCOMES = {True: REPRODUCED, False: NOT_REPRODUCED, None: INCONCLUSIVE}
 MEASURES: dict[str, Measure] = {
     **quality.MEASURES,
     **mmd.MEASURES,
     **stability.MEASURES,
     **kernel.MEASURES,
     **cost.MEASURES,
-    **theory.MEASURES,
-    **arithmetic.MEASURES,
-    **speed_arithmetic.MEASURES,
 }
 
 
@@ -63,7 +54,7 @@ class Judged:
         rule: how the values were compared.
         verdict: one of :data:`VERDICTS`.
         reason: why.
-        evidence: the tables and figures to look at, or sources of this project.
+        evidence: the tables and figures to look at.
         sources: the result files that these came from.
     """
 
@@ -112,17 +103,15 @@ def judge(results: Results, claim: Claim) -> Judged:
 
 def decide(results: Results, claim: Claim, estimate: Estimate) -> tuple[str, str]:
     """Verdict and reason."""
-    unmet = [REQUIREMENTS[name](results, claim) for name in claim.requires]
-    unmet = [reason for reason in [*unmet, estimate.missing] if reason]
-    if unmet:
-        return NOT_TESTABLE, sentence("; ".join(dict.fromkeys("; ".join(unmet).split("; "))))
+    hindrances = [*unmet(results.config, claim, results), *filter(None, [estimate.missing])]
+    if hindrances:
+        return NOT_TESTABLE, sentence("; ".join(dict.fromkeys(hindrances)))
     if estimate.refuted:
         return NOT_REPRODUCED, sentence(estimate.note)
     if math.isnan(estimate.value):
         return NOT_TESTABLE, sentence(f"no value; {estimate.note}".rstrip("; "))
-    met, words = RULES[claim.rule](claim, estimate)
-    reason = f"{words}; {estimate.note}" if estimate.note else words
-    return (REPRODUCED if met else NOT_REPRODUCED), sentence(reason)
+    met, words = compare(claim, estimate)
+    return OUTCOMES[met], sentence(f"{words}; {estimate.note}" if estimate.note else words)
 
 
 def sentence(text: str) -> str:
@@ -150,6 +139,11 @@ def make_claims(results: Results, output: str | Path) -> None:
         writer = csv.writer(handle, lineterminator="\n")
         writer.writerow(COLUMNS)
         writer.writerows([plain(getattr(row, name)) for name in COLUMNS] for row in rows)
+
+
+def counted(rows: Sequence[Mapping[str, str]]) -> dict[str, int]:
+    """How many claims have each verdict."""
+    return {verdict: sum(row["verdict"] == verdict for row in rows) for verdict in VERDICTS}
 
 
 def read_claims(path: str | Path) -> list[dict[str, str]]:

@@ -1,20 +1,107 @@
-"""Measures of training cost (section 4), from the throughput benchmark."""
+"""Measures of training cost (section 4), from the throughput benchmark and the training journals.
 
+What times the host instead of the GPU is left out by name; where a count needs it, it counts as
+unknown.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from scsigmoid.benchmarks.rows import ThroughputRow
+from scsigmoid.config.check import model_training
 from scsigmoid.paper.claims.estimate import Estimate, Measure, absent
 from scsigmoid.paper.claims.kernel import padded_gain
-from scsigmoid.paper.reported import Claim
+from scsigmoid.paper.labels import ATTENTIONS
+from scsigmoid.paper.reported import Claim, reported
 from scsigmoid.paper.results import Results
-from scsigmoid.paper.speed import Cost, costs, named_context, next_steps
+from scsigmoid.paper.speed import Cost, costs, named_context, next_steps, row_label
+from scsigmoid.paper.statistics import Interval, ratio_interval
 
 THROUGHPUT = ("tables/training_cost.csv", "benchmarks/throughput.json")
+NOT_MEASURED = "this size and context was not measured"
+CLOCK = "wall clock of the whole training run"
+
+
+def known(results: Results) -> tuple[list[Cost], str]:
+    """The costs that count, and in words those that do not, and what differs from the paper."""
+    found = [clocked(results, cost) for cost in costs(results)]
+    kept = [cost for cost in found if not cost.host_bound]
+    left_out = [name for cost in found for name in cost.host_bound]
+    notes = [f"left out, bound by the host: {', '.join(left_out)}"] if left_out else []
+    return kept, "; ".join([*notes, *(differing(kept[0]) if kept else ())])
+
+
+def differing(cost: Cost, arms: Sequence[str] = ATTENTIONS) -> list[str]:
+    """What differs from the paper's runs, in one arm or in both."""
+    notes = []
+    if "softmax" in arms and cost.softmax.backend != "flex":
+        notes.append(
+            f"softmax by {cost.softmax.backend} on {cost.softmax.layout} sequences, not by the "
+            "paper's FlexAttention"
+        )
+    if not cost.sigmoid.note.startswith(CLOCK):
+        notes.append(f"one {cost.sigmoid.device} without communication, not the paper's 16 H100")
+        if arms == ATTENTIONS and not cost.share.n:
+            notes.append("arms compared unpaired, as the readings are not kept")
+    return notes
 
 
 def cost_of(results: Results, claim: Claim) -> Cost | None:
     """The cost of the claim's size and context."""
-    context = named_context(results, claim.of["context"])
+    context = named_context(results.config, claim.of["context"])
     for cost in costs(results):
         if (cost.size, cost.context) == (claim.of["size"], context):
-            return cost
+            return clocked(results, cost)
+    return None
+
+
+def clocked(results: Results, cost: Cost) -> Cost:
+    """The cost by the clocks of the training runs, where the paper's is and both are complete."""
+    wanted = [
+        row["wall_clock"]
+        for row in reported()["gpu_hours"]
+        if (row["size"], row["context"]) == (cost.size, cost.context)
+    ]
+    if not any(wanted):
+        return cost
+    sigmoid, softmax = (run_of(results, arm) for arm in (cost.sigmoid, cost.softmax))
+    if sigmoid is None or softmax is None:
+        return cost
+    (ours, own), (theirs, other) = sigmoid, softmax
+    confidence = results.config.benchmarks.throughput.confidence
+    share = Interval(own.gpu_hours / other.gpu_hours, math.nan, math.nan, 0)
+    if len(ours) == len(theirs) > 1:
+        share = ratio_interval(ours * own.gpu_hours, theirs * other.gpu_hours, confidence)
+    return Cost(cost.size, cost.context, own, other, share)
+
+
+def run_of(results: Results, arm: ThroughputRow) -> tuple[np.ndarray, ThroughputRow] | None:
+    """What each logged step took of a model's whole run, as shares, and its row; None without one.
+
+    The run must be as long as the paper's, and on the benchmark's kind of GPU.
+    """
+    config = results.config
+    for name, paper in reported()["models"].items():
+        wanted = (arm.attention, arm.context, arm.size)
+        own = (paper["attention"], paper["context"], config.architecture.size)
+        path = f"training/{name}/journal.csv"
+        if own != wanted or name not in config.models or not (results.folder / path).exists():
+            continue
+        journal = results.journal(name)
+        steps, seconds = int(journal["step"][-1]), journal["seconds"]
+        if steps < paper["steps"] or journal.header.get("device") != arm.device:
+            return None
+        devices = int(journal.header.get("processes", 1))
+        cells = steps * model_training(config, name).global_batch
+        hours = float(seconds[-1]) / 3600 * devices * arm.projected_cells / cells
+        note = f"{CLOCK} on {devices} {arm.device}"
+        shares = np.diff(seconds, prepend=0.0) / seconds[-1]
+        return shares, replace(
+            arm, gpu_hours=hours, gpu_hours_low=math.nan, gpu_hours_high=math.nan, note=note
+        )
     return None
 
 
@@ -22,84 +109,117 @@ def gpu_hours(results: Results, claim: Claim) -> Estimate:
     """Hours of one device for all cells."""
     cost = cost_of(results, claim)
     if cost is None:
-        return absent("this size and context was not measured", *THROUGHPUT)
+        return absent(NOT_MEASURED, *THROUGHPUT)
     row = getattr(cost, claim.of["attention"])
+    clock = row.note.startswith(CLOCK)
     return Estimate(
         value=row.gpu_hours,
         low=row.gpu_hours_low,
         high=row.gpu_hours_high,
-        evidence=THROUGHPUT,
-        note=f"{row.backend}, {row.layout}, {row.device}",
+        evidence=(*THROUGHPUT, *clocks(cost)),
+        note="; ".join([row.note if clock else "projected", *differing(cost, (row.attention,))]),
+        missing=f"bound by the host: {row_label(row)}" if row.host_bound else "",
+    )
+
+
+def clocks(cost: Cost) -> list[str]:
+    """The journals that a cost comes from."""
+    return [
+        f"training/{name}/journal.csv"
+        for name, model in reported()["models"].items()
+        if cost.sigmoid.note.startswith(CLOCK) and model["context"] == cost.context
+    ]
+
+
+def saving(results: Results, claim: Claim, what: str) -> Estimate:
+    """What sigmoid saves at one size and context, ``saved`` in percent or ``hours``."""
+    cost = cost_of(results, claim)
+    if cost is None:
+        return absent(NOT_MEASURED, *THROUGHPUT)
+    found: Interval = getattr(cost, what)
+    return Estimate(
+        value=found.value,
+        low=found.low,
+        high=found.high,
+        evidence=(*THROUGHPUT, *clocks(cost)),
+        note="; ".join(differing(cost)),
+        missing=f"bound by the host: {', '.join(cost.host_bound)}" if cost.host_bound else "",
     )
 
 
 def gpu_hours_saved(results: Results, claim: Claim) -> Estimate:
-    """Percent of the hours that sigmoid saves; the ends from both intervals."""
-    cost = cost_of(results, claim)
-    if cost is None:
-        return absent("this size and context was not measured", *THROUGHPUT)
-    low, high = cost.saved_interval
-    return Estimate(value=cost.saved, low=low, high=high, evidence=THROUGHPUT)
+    """Percent of the hours that sigmoid saves."""
+    return saving(results, claim, "saved")
+
+
+def hours_saved(results: Results, claim: Claim) -> Estimate:
+    """Hours that sigmoid saves."""
+    return saving(results, claim, "hours")
 
 
 def largest_saving(results: Results, _: Claim) -> Estimate:
     """The largest percentage of hours that sigmoid saves anywhere."""
-    found = costs(results)
+    found, note = known(results)
     if not found:
-        return absent("no configuration was measured with both attentions", *THROUGHPUT)
-    best = max(found, key=lambda cost: cost.saved)
-    low, high = best.saved_interval
-    note = f"{best.size} at {best.context:,} tokens"
-    return Estimate(value=best.saved, low=low, high=high, evidence=THROUGHPUT, note=note)
+        return absent("; ".join(filter(None, ["no configuration counts", note])), *THROUGHPUT)
+    best = max(found, key=lambda cost: cost.saved.value)
+    return Estimate(
+        value=best.saved.value,
+        low=best.saved.low,
+        high=best.saved.high,
+        evidence=THROUGHPUT,
+        note=f"{best.size} at {best.context:,} tokens; {note}",
+    )
 
 
 def faster_configurations(results: Results, _: Claim) -> Estimate:
-    """In how many configurations sigmoid takes fewer hours."""
-    found = costs(results)
+    """In how many configurations sigmoid takes fewer hours: certainly, and possibly."""
+    found, note = known(results)
+    total = len(costs(results))
     return Estimate(
-        value=sum(cost.saved > 0 for cost in found),
-        low=sum(cost.saved_interval[0] > 0 for cost in found),
-        high=sum(not cost.saved_interval[1] < 0 for cost in found),
+        value=sum(cost.saved.value > 0 for cost in found),
+        low=sum(cost.saved.low > 0 for cost in found),
+        high=total - sum(cost.saved.high <= 0 for cost in found),
         evidence=THROUGHPUT,
-        note=f"counted over {len(found)} configurations",
+        note=f"certain and possible ones of {total} configurations; {note}",
     )
 
 
 def saving_growth(results: Results, claim: Claim) -> Estimate:
     """Points by which the saving grows from the first to the second context."""
-    wanted = [named_context(results, context) for context in claim.of["contexts"]]
-    saved = {cost.context: cost for cost in costs(results) if cost.size == claim.of["size"]}
+    found, note = known(results)
+    wanted = [named_context(results.config, context) for context in claim.of["contexts"]]
+    saved = {cost.context: cost.saved for cost in found if cost.size == claim.of["size"]}
     if any(context not in saved for context in wanted):
-        return absent("not measured at both contexts", *THROUGHPUT)
+        return absent("; ".join(filter(None, ["not measured at both contexts", note])), *THROUGHPUT)
     short, long = (saved[context] for context in wanted if context is not None)
     return Estimate(
-        value=long.saved - short.saved,
-        low=long.saved_interval[0] - short.saved_interval[1],
-        high=long.saved_interval[1] - short.saved_interval[0],
+        value=long.value - short.value,
+        low=long.low - short.high,
+        high=long.high - short.low,
         evidence=THROUGHPUT,
+        note=note,
     )
 
 
-def hours_saved(results: Results, claim: Claim) -> Estimate:
-    """Hours that sigmoid saves; the ends from both intervals."""
-    cost = cost_of(results, claim)
-    if cost is None:
-        return absent("this size and context was not measured", *THROUGHPUT)
-    low, high = cost.hours_interval
-    return Estimate(value=cost.hours, low=low, high=high, evidence=THROUGHPUT)
-
-
 def growing_savings(results: Results, _: Claim) -> Estimate:
-    """Steps to the next size or context at which the hours saved rise; certain ones as low."""
+    """Steps to the next size or context at which the hours saved rise: certainly, and possibly."""
+    found, note = known(results)
+    hours = {(cost.size, cost.context): cost.hours for cost in found}
     steps = next_steps(costs(results), lambda cost: (cost.size, cost.context))
-    if not steps:
-        return absent("fewer than two configurations were measured", *THROUGHPUT)
+    pairs = [
+        tuple(hours[cost.size, cost.context] for cost in step)
+        for step in steps
+        if all((cost.size, cost.context) in hours for cost in step)
+    ]
+    if not pairs:
+        return absent("fewer than two configurations count", *THROUGHPUT)
     return Estimate(
-        value=sum(more.hours > less.hours for less, more in steps),
-        low=sum(more.hours_interval[0] > less.hours_interval[1] for less, more in steps),
-        high=sum(not more.hours_interval[1] < less.hours_interval[0] for less, more in steps),
+        value=sum(more.value > less.value for less, more in pairs),
+        low=sum(more.low > less.high for less, more in pairs),
+        high=len(steps) - sum(more.high <= less.low for less, more in pairs),
         evidence=THROUGHPUT,
-        note=f"counted over {len(steps)} steps",
+        note=f"certain and possible ones of {len(steps)} steps; {note}",
     )
 
 
@@ -108,14 +228,17 @@ def gain_beside_kernel(results: Results, claim: Claim) -> Estimate:
 
     In points; the kernel's gain is that on padded sequences.
     """
-    kernel, found = padded_gain(results, claim), costs(results)
+    kernel, (found, note) = padded_gain(results, claim), known(results)
     if kernel.missing or not found:
-        return absent(kernel.missing or "no configuration was measured with both attentions")
-    gain = max((cost.softmax.gpu_hours / cost.sigmoid.gpu_hours - 1) * 100 for cost in found)
+        return absent(kernel.missing or "no configuration counts", *THROUGHPUT)
+    best = min(found, key=lambda cost: cost.share.value).share
+    gain, low, high = ((1 / end - 1) * 100 for end in (best.value, best.high, best.low))
     return Estimate(
         value=gain - kernel.value,
+        low=low - kernel.high,
+        high=high - kernel.low,
         evidence=(*kernel.evidence, *THROUGHPUT),
-        note=f"training gains up to {gain:.1f} %, the kernel {kernel.value:.1f} %",
+        note=f"training gains up to {gain:.1f} %, the kernel {kernel.value:.1f} %; {note}",
     )
 
 

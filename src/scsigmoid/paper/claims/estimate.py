@@ -17,7 +17,7 @@ class Estimate:
         value: our value; NaN where there is none.
         low: lower end of its interval or range; NaN where there is none.
         high: upper end.
-        evidence: files below the results folder that it comes from, or ``reported.yaml``.
+        evidence: files below the results folder that it comes from.
         note: what a reader of the verdict should know.
         missing: why there is no value and no verdict is possible; empty otherwise.
         refuted: whether the result contradicts the claim outright, so that there is no value.

@@ -57,8 +57,13 @@ def at_peak(rows: list[KernelRow], direction: str) -> KernelRow | None:
 
 
 def shape_note(row: KernelRow) -> str:
-    """The shape in words."""
-    return f"{row.length:,} tokens, head dimension {row.head_dimension}"
+    """The kernel and the shape in words."""
+    return f"{kernel_note(row)}, {row.length:,} tokens, head dimension {row.head_dimension}"
+
+
+def kernel_note(row: KernelRow) -> str:
+    """The kernel, which may stand for the paper's, and the GPU in words."""
+    return f"{provider_label(row.provider)} on {row.device}"
 
 
 def compared(

@@ -53,7 +53,7 @@ def mmd_wins(results: Results, claim: Claim) -> Estimate:
         low=sum(ratio.low > 1 for ratio in ratios),
         high=sum(not ratio.high < 1 for ratio in ratios),
         evidence=(f"tables/mmd_{dataset}.csv",),
-        note=f"counted over {len(found)} pairs",
+        note=f"certain and possible ones of {len(found)} pairs",
     )
 
 

@@ -7,13 +7,16 @@ from numpy.typing import NDArray
 
 from scsigmoid.paper.claims.estimate import Estimate, Measure, absent
 from scsigmoid.paper.claims.stability import divergence
-from scsigmoid.paper.labels import pairs
+from scsigmoid.paper.labels import model_label, pairs
 from scsigmoid.paper.reported import Claim
-from scsigmoid.paper.results import Results
+from scsigmoid.paper.results import Journal, Results
 from scsigmoid.paper.statistics import Interval, mean_interval, paired_difference
 from scsigmoid.paper.tables.quality import all_scores
 from scsigmoid.paper.tables.setup import parameters as count
 
+#: A model has converged when, over this last part of its steps, its loss changes by less than this
+#: share of its whole fall.
+LAST, FLAT = 0.25, 0.01
 LENGTHS = ("figures/sequence_lengths.png", "tokens/lengths.parquet")
 
 
@@ -77,7 +80,7 @@ def wins(differences: list[Interval], evidence: tuple[str, ...]) -> Estimate:
         low=sum(found.high < 0 for found in differences),
         high=sum(not found.low > 0 for found in differences),
         evidence=evidence,
-        note=f"counted over {len(differences)} comparisons",
+        note=f"certain and possible ones of {len(differences)} comparisons",
     )
 
 
@@ -112,15 +115,18 @@ def best_model_wins(results: Results, claim: Claim) -> Estimate:
     if reason := lacking(results, claim):
         return absent(reason)
     best = claim.of["model"]
-    hardest = []
-    for dataset in present(results, claim):
-        others = [
-            paired_difference(results, dataset, best, model)
-            for model in claim.models
-            if model != best
-        ]
-        hardest.append(max(others, key=lambda found: found.high))
-    return wins(hardest, ("tables/validation_loss.csv",))
+    rivals = [model for model in claim.models if model != best]
+    found = [
+        [paired_difference(results, dataset, best, model) for model in rivals]
+        for dataset in present(results, claim)
+    ]
+    return Estimate(
+        value=sum(all(rival.value < 0 for rival in rivals) for rivals in found),
+        low=sum(all(rival.high < 0 for rival in rivals) for rivals in found),
+        high=sum(all(not rival.low > 0 for rival in rivals) for rivals in found),
+        evidence=("tables/validation_loss.csv",),
+        note=f"certain and possible ones of {len(found)} datasets",
+    )
 
 
 def final_training_loss_lead(results: Results, claim: Claim) -> Estimate:
@@ -167,15 +173,44 @@ def final_difference(
 
 
 def converging_models(results: Results, claim: Claim) -> Estimate:
-    """How many of the models do not diverge."""
+    """How many of the models' losses are level at the end: certainly, and possibly."""
     if reason := lacking(results, claim):
         return absent(reason)
-    lost = [name for name in claim.models if divergence(results.journal(name)) is not None]
+    found = {name: last_change(results.journal(name)) for name in claim.models}
+    levels = [change for change in found.values() if change is not None]
+    words = [
+        f"{model_label(results.config, name)} "
+        + ("diverges" if change is None else f"{change.value * 100:+.2g} %")
+        for name, change in found.items()
+    ]
     return Estimate(
-        value=len(claim.models) - len(lost),
+        value=sum(abs(change.value) < FLAT for change in levels),
+        low=sum(max(-change.low, change.high) < FLAT for change in levels),
+        high=sum(not (change.low >= FLAT or change.high <= -FLAT) for change in levels),
         evidence=("figures/loss.png", *(f"training/{name}/journal.csv" for name in claim.models)),
-        note=f"{', '.join(lost)} diverged" if lost else "",
+        note=f"change over the last quarter of the steps, as a share of the whole fall of the "
+        f"loss, to be within {FLAT * 100:g} %: {', '.join(words)}",
     )
+
+
+def last_change(journal: Journal) -> Interval | None:
+    """Change of the loss over the last quarter of the steps, as a share of its whole fall.
+
+    By least squares, with Student's 95 % interval of the slope; None for a run that diverges.
+    """
+    from scipy import stats
+
+    steps, loss = journal["step"], journal["loss"]
+    late = steps >= steps[-1] * (1 - LAST)
+    if divergence(journal) is not None or not np.isfinite(loss[late]).all() or late.sum() < 3:
+        return None
+    line = stats.linregress(steps[late], loss[late])
+    fall = loss[int(np.argmax(np.isfinite(loss)))] - loss[late].mean()
+    scale = float(np.ptp(steps[late]) / fall)
+    n = int(late.sum())
+    half = float(stats.t.ppf(0.975, n - 2) * line.stderr) * abs(scale)
+    change = float(line.slope) * scale
+    return Interval(change, change - half, change + half, n)
 
 
 def validation_loss(results: Results, claim: Claim) -> Estimate:

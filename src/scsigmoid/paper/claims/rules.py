@@ -1,142 +1,68 @@
 """How our value is compared with the paper's.
 
-A rule says whether a claim is reproduced, and in words why.  Intervals decide wherever there are
-any: a difference counts only where the interval leaves 0 out.
+A rule names the values that the paper's statement allows.  Our whole interval must lie among them
+for the statement to be reproduced, and none of it for the opposite; what straddles an end decides
+nothing.
 """
 
 import math
-from collections.abc import Callable
 
 from scsigmoid.paper.claims.estimate import Estimate
 from scsigmoid.paper.reported import Claim
 
-Outcome = tuple[bool, str]
+#: What counts as equal for a number that needs no measurement: rounding of float64.
+EXACT = 1e-9
+#: Half a power of ten.
+HALF = math.sqrt(10)
 
 
-def within(claim: Claim, ours: Estimate) -> Outcome:
-    """Our interval, or value, comes within a relative tolerance of the paper's value."""
-    value = single(claim)
-    room = abs(value) * claim.tolerance
-    return near(ours, value, room, f"{claim.tolerance * 100:g} % of {number(value)}")
+def allowed(claim: Claim) -> tuple[float, float, str]:
+    """The least and the largest value that the statement allows, and both in words.
+
+    ``within`` and ``at_least``, ``at_most`` have a relative tolerance, ``points`` one in the
+    value's own unit.  ``count`` asks for at least as many cases.  ``order`` allows half a power of
+    ten to either side.
+    """
+    if isinstance(claim.value, tuple):
+        return *claim.value, f"within {number(claim.value[0])} to {number(claim.value[1])}"
+    value, tolerance = claim.value, claim.tolerance
+    room, shown = abs(value) * tolerance, number(value)
+    equal = max(EXACT, EXACT * abs(value))
+    least, most = value - room, value + room
+    return {
+        "within": (least, most, f"within {tolerance * 100:g} % of {shown}"),
+        "points": (value - tolerance, value + tolerance, f"within {tolerance:g} of {shown}"),
+        "at_least": (least, math.inf, f"at or above {number(least)}"),
+        "at_most": (-math.inf, most, f"at or below {number(most)}"),
+        "count": (value, math.inf, f"at or above {shown}"),
+        "below": (-math.inf, math.nextafter(value, -math.inf), f"below {shown}"),
+        "above": (math.nextafter(value, math.inf), math.inf, f"above {shown}"),
+        "above_one": (math.nextafter(1.0, 2.0), math.inf, "above 1"),
+        "same_sign": (math.ulp(0.0), math.inf, "above 0")
+        if value > 0
+        else (-math.inf, -math.ulp(0.0), "below 0"),
+        "order": (value / HALF, value * HALF, f"within half a power of ten of {shown}"),
+        "equal": (value - equal, value + equal, f"at {shown}"),
+    }[claim.rule]
 
 
-def points(claim: Claim, ours: Estimate) -> Outcome:
-    """Our interval, or value, comes within a tolerance in the value's own unit."""
-    value = single(claim)
-    return near(ours, value, claim.tolerance, f"{claim.tolerance:g} of {number(value)}")
+def compare(claim: Claim, ours: Estimate) -> tuple[bool | None, str]:
+    """Whether the statement holds for our value, and why in words.
 
-
-def near(ours: Estimate, value: float, room: float, words: str) -> Outcome:
-    """Whether our interval, or value, meets ``value`` plus or minus ``room``."""
+    Returns:
+        True where our whole interval, or value, is allowed, False where none of it is, None where
+        a part is.  A range that the paper states is left by a part of ours already.
+    """
+    least, most, words = allowed(claim)
     low, high = ends(ours)
-    met = low <= value + room and high >= value - room
-    return met, f"{shown(ours)} {'lies' if met else 'does not lie'} within {words}"
-
-
-def at_least(claim: Claim, ours: Estimate) -> Outcome:
-    """Our value reaches the paper's, less the tolerance, and its interval lies above 0."""
-    threshold = single(claim) * (1 - claim.tolerance)
-    if not math.isnan(ours.low) and ours.low <= 0 < threshold:
-        return False, f"the interval of {shown(ours)} does not leave out 0"
-    met = ours.value >= threshold
-    return met, f"{shown(ours)} {'reaches' if met else 'does not reach'} {number(threshold)}"
-
-
-def at_most(claim: Claim, ours: Estimate) -> Outcome:
-    """Our value does not exceed the paper's by more than the tolerance."""
-    threshold = single(claim) * (1 + claim.tolerance)
-    met = ours.value <= threshold
-    return met, f"{shown(ours)} {'stays below' if met else 'exceeds'} {number(threshold)}"
-
-
-def count(claim: Claim, ours: Estimate) -> Outcome:
-    """So many cases as in the paper are certain: their intervals leave out a tie."""
-    certain = ours.value if math.isnan(ours.low) else ours.low
-    met = certain >= single(claim)
-    words = f"{number(ours.value)}"
-    if not math.isnan(ours.low):
-        words += f", of which {number(certain)} with an interval that leaves out a tie"
-    return met, f"{words}; the paper has {number(single(claim))}"
-
-
-def below(claim: Claim, ours: Estimate) -> Outcome:
-    """Our interval lies below the paper's value."""
-    return beside(ours, single(claim), -1)
-
-
-def above_one(_: Claim, ours: Estimate) -> Outcome:
-    """Our interval lies above 1: the ratio is certain to favour sigmoid."""
-    return beside(ours, 1.0, 1)
-
-
-def above(claim: Claim, ours: Estimate) -> Outcome:
-    """Our interval lies above the paper's value."""
-    return beside(ours, single(claim), 1)
-
-
-def same_sign(claim: Claim, ours: Estimate) -> Outcome:
-    """Our interval lies on the same side of 0 as the paper's value."""
-    return beside(ours, 0.0, 1 if single(claim) > 0 else -1)
-
-
-def beside(ours: Estimate, border: float, side: int) -> Outcome:
-    """Whether our interval, or value, lies above (1) or below (-1) a border."""
-    low, high = ends(ours)
-    met = low > border if side > 0 else high < border
-    where = "above" if side > 0 else "below"
-    return met, f"{shown(ours)} {'lies' if met else 'does not lie'} {where} {number(border)}"
-
-
-def between(claim: Claim, ours: Estimate) -> Outcome:
-    """Our whole range lies within the paper's."""
-    assert isinstance(claim.value, tuple)
-    low, high = ends(ours)
-    met = claim.value[0] <= low and high <= claim.value[1]
-    words = f"{number(claim.value[0])} to {number(claim.value[1])}"
-    return met, f"{shown(ours)} {'stays' if met else 'does not stay'} within {words}"
-
-
-def order(claim: Claim, ours: Estimate) -> Outcome:
-    """Our value has the paper's order of magnitude: half a power of ten up or down."""
-    value = single(claim)
-    met = ours.value > 0 and abs(math.log10(ours.value / value)) <= 0.5
-    return met, f"{shown(ours)} is {'' if met else 'not '}of the order of {number(value)}"
-
-
-def equal(claim: Claim, ours: Estimate) -> Outcome:
-    """Our value equals the paper's, up to rounding of float64."""
-    met = math.isclose(ours.value, single(claim), rel_tol=1e-9, abs_tol=1e-9)
-    return met, f"{shown(ours)} {'equals' if met else 'differs from'} {number(single(claim))}"
-
-
-def rounds(claim: Claim, ours: Estimate) -> Outcome:
-    """Our value, rounded as the paper prints it, is the paper's value."""
-    value = single(claim)
-    met = math.isclose(round(ours.value, claim.decimals), value, rel_tol=1e-9)
-    return met, f"{shown(ours)} {'rounds' if met else 'does not round'} to {number(value)}"
-
-
-RULES: dict[str, Callable[[Claim, Estimate], Outcome]] = {
-    "within": within,
-    "points": points,
-    "at_least": at_least,
-    "at_most": at_most,
-    "count": count,
-    "below": below,
-    "above": above,
-    "above_one": above_one,
-    "same_sign": same_sign,
-    "between": between,
-    "order": order,
-    "equal": equal,
-    "rounds": rounds,
-}
-
-
-def single(claim: Claim) -> float:
-    """The paper's value where it is one number."""
-    assert not isinstance(claim.value, tuple)
-    return claim.value
+    met: bool | None
+    if least <= low and high <= most:
+        met, verb = True, "lies"
+    elif high < least or low > most or claim.rule == "between":
+        met, verb = False, "does not lie"
+    else:
+        met, verb = None, "lies only partly"
+    return met, f"{shown(ours)} {verb} {words}"
 
 
 def ends(ours: Estimate) -> tuple[float, float]:

@@ -16,14 +16,13 @@ def split_evidence(
     Args:
         results: the result files.
         claim: the claim; files of other datasets and models than its own are left out.
-        evidence: tables, figures, sources of this project and result files, as the measure names
-            them.
+        evidence: tables, figures and result files, as the measure names them.
 
     Returns:
-        Tables, figures and sources of this project; then the result files.  The inputs of a table
+        Tables and figures; then the result files.  The inputs of a table
         are among them, those of a figure only where nothing else is named.
     """
-    shown = [path for path in evidence if path.startswith(("tables/", "figures/", "src/"))]
+    shown = [path for path in evidence if path.startswith(("tables/", "figures/"))]
     files = [path for path in evidence if path not in shown]
     tables = [path for path in shown if path.startswith("tables/")]
     figures = [path for path in shown if path.startswith("figures/")]

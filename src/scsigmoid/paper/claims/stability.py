@@ -3,36 +3,48 @@
 import functools
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
 from scsigmoid.paper.claims.estimate import Estimate, Measure, absent
 from scsigmoid.paper.reported import Claim
 from scsigmoid.paper.results import Journal, Results
-from scsigmoid.paper.smoothing import moving_median
+from scsigmoid.paper.smoothing import trailing_median
 
-#: A run has diverged when its loss, having fallen, loses this share of the fall and stays there.
+#: A run is lost when its loss, having fallen, has lost this share of the fall ...
 LOST = 0.5
+#: ... or when its gradient norm is so many times the median until the lowest loss.
+EXPLODED = 100.0
 
 
 def divergence(journal: Journal) -> int | None:
-    """Index of the row from which the smoothed loss stays lost; None for a run that converges.
+    """Index of the row from which the run stays lost; None where it does not diverge.
 
-    Lost means above the lowest smoothed loss by more than half of the fall from the first finite
-    one, or not finite.  A run that is never finite is lost from its first row.
+    Lost means by :data:`LOST` or :data:`EXPLODED`, in the median of a trailing window, or not
+    finite at the last row; so an explosion counts however late.  A run that is never finite is lost
+    from its first row.
     """
-    loss = moving_median(journal["loss"])
+    values = [whole(journal[name]) for name in ("loss", "gradient_norm")]
+    loss, norm = (trailing_median(column) for column in values)
     finite = np.isfinite(loss)
     if not finite.any():
         return 0
-    lowest = int(np.argmin(loss))
-    start = loss[int(np.argmax(finite))]
-    lost = loss > loss[lowest] + LOST * (start - loss[lowest])
+    lowest, start = int(np.argmin(loss)), loss[int(np.argmax(finite))]
+    limits = (
+        loss[lowest] + LOST * (start - loss[lowest]),
+        EXPLODED * np.median(values[1][: lowest + 1]),
+    )
+    lost = (loss > limits[0]) | (norm > limits[1])
     lost[: lowest + 1] = False
-    if not lost[-1]:
+    if not (lost[-1] or np.isinf(values[0][-1])):
         return None
-    kept = np.flatnonzero(~lost)
-    return int(kept[-1]) + 1
+    first = int(np.flatnonzero(~lost[:-1])[-1]) + 1
+    # The median of a window follows its rows by half of it.
+    rows = (values[0] > limits[0]) | (values[1] > limits[1])
+    while first and rows[first - 1]:
+        first -= 1
+    return first
 
 
 def before(journal: Journal, column: str) -> Estimate:
@@ -53,16 +65,8 @@ def of_journal(measure: Callable[[Journal], Estimate]) -> Measure:
         (model,) = claim.models
         if model not in results.config.models:
             return absent(f"there is no model {model}")
-        found = measure(results.journal(model))
-        return Estimate(
-            value=found.value,
-            low=found.low,
-            high=found.high,
-            evidence=(f"training/{model}/journal.csv", "figures/stability.png"),
-            note=found.note,
-            missing=found.missing,
-            refuted=found.refuted,
-        )
+        evidence = (f"training/{model}/journal.csv", "figures/stability.png")
+        return replace(measure(results.journal(model)), evidence=evidence)
 
     return measured
 
@@ -101,7 +105,7 @@ def first_loss(journal: Journal) -> Estimate:
 @of_journal
 def lowest_loss(journal: Journal) -> Estimate:
     """Lowest smoothed loss."""
-    return Estimate(value=float(moving_median(journal["loss"]).min()))
+    return Estimate(value=float(trailing_median(journal["loss"]).min()))
 
 
 @of_journal
@@ -109,7 +113,7 @@ def half_way_loss(journal: Journal) -> Estimate:
     """Smoothed loss of the row nearest to half of the steps."""
     steps = journal["step"]
     row = int(np.argmin(np.abs(steps - steps[-1] / 2)))
-    loss = whole(moving_median(journal["loss"]))
+    loss = whole(trailing_median(journal["loss"]))
     return Estimate(value=float(loss[row]), note=f"at step {int(steps[row]):,}")
 
 
@@ -160,14 +164,14 @@ def score_peak(journal: Journal) -> Estimate:
 @of_journal
 def final_loss(journal: Journal) -> Estimate:
     """Smoothed loss at the end."""
-    return Estimate(value=float(moving_median(journal["loss"])[-1]))
+    return Estimate(value=float(trailing_median(journal["loss"])[-1]))
 
 
 @of_journal
 def largest_rise(journal: Journal) -> Estimate:
     """How far the smoothed loss ever rises above what it was before; infinite where it is lost."""
-    loss = moving_median(journal["loss"])
-    if not np.isfinite(loss).all():
+    loss = trailing_median(journal["loss"])
+    if not np.isfinite(loss).all() or divergence(journal) is not None:
         return Estimate(value=math.inf)
     return Estimate(value=float((loss - np.minimum.accumulate(loss)).max()))
 

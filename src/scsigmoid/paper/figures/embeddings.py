@@ -8,6 +8,7 @@ from scsigmoid.paper.figures.style import (
     DOUBLE,
     MUTED,
     PALETTE,
+    RULE,
     evaluated_on,
     new_figure,
     remark,
@@ -84,24 +85,26 @@ def umap(results: Results, dataset: str) -> "Figure":
     config = results.config
     sigmoid, softmax = config.evaluation.pair
     points = {name: results.umap(dataset, name) for name in (softmax, sigmoid)}
-    types = sorted({kind for found in points.values() for kind in found.cell_type})
+    types = sorted({kind for found in points.values() for kind in found.cell_type} - {""})
     rows = -(-len(types) // 4)
     figure = new_figure(DOUBLE, 3.45 + 0.14 * rows)
     grid = figure.subplots(1, 2)
     for axes, (name, found) in zip(grid, points.items(), strict=True):
         chosen = np.linspace(0, len(found.x) - 1, min(len(found.x), POINTS)).astype(int)
         size = float(np.clip(6000 / len(chosen), 0.3, 14))
-        for index, kind in enumerate(types):
+        for index, kind in enumerate(["", *types], start=-1):  # cells without a label lie below
             at = chosen[found.cell_type[chosen] == kind]
+            if not kind and not len(at):
+                continue
             axes.scatter(
                 found.x[at],
                 found.y[at],
                 s=size,
-                color=PALETTE[index % len(PALETTE)],
-                marker=MARKERS[index // len(PALETTE) % len(MARKERS)],
+                color=PALETTE[index % len(PALETTE)] if kind else RULE,
+                marker=MARKERS[index // len(PALETTE) % len(MARKERS)] if kind else MARKERS[0],
                 linewidths=0,
                 alpha=0.85,
-                label=kind,
+                label=kind or "no label",
                 rasterized=True,
             )
         axes.set_title(model_label(config, name))

@@ -22,9 +22,9 @@ def thresholds(results: Results) -> list[int]:
     return [*contexts, 2 * contexts[-1]]
 
 
-def covered(lengths: np.ndarray, cells: np.ndarray, context: int) -> float:
-    """Share of the cells whose genes all fit beside the [CLS] token."""
-    return float(cells[lengths < context].sum() / cells.sum())
+def covered(lengths: np.ndarray, cells: np.ndarray, places: int) -> float:
+    """Share of the cells whose genes all fit."""
+    return float(cells[lengths <= places].sum() / cells.sum())
 
 
 def sequence_lengths(results: Results) -> "Figure":
@@ -53,9 +53,10 @@ def sequence_lengths(results: Results) -> "Figure":
     right.set_ylabel("Cumulative share of cells")
     right.yaxis.set_major_formatter(percent)
     for level, context in enumerate(marks):
+        share_here = covered(lengths, cells, context - results.config.tokens.cls)
         right.axvline(context, color=MUTED, linestyle=(0, (4, 2)), linewidth=0.8)
         right.annotate(
-            f"{context_label(context)}\n{covered(lengths, cells, context) * 100:.0f} %",
+            f"{context_label(context)}\n{share_here * 100:.0f} %",
             (context, 1.0),
             xycoords=right.get_xaxis_transform(),
             # Neighbours stand at different heights, because short contexts lie close together.

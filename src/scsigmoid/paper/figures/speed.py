@@ -279,7 +279,7 @@ def draw_costs(axes: "Axes", found: Sequence[Cost], colour: dict[str, str]) -> N
         reach = [value for arm in arms for value in (arm.gpu_hours, arm.gpu_hours_high)]
         top = max(value for value in reach if np.isfinite(value))
         axes.annotate(
-            f"{cost.saved:+.1f} %".replace("-", "\N{MINUS SIGN}"),
+            f"{cost.saved.value:+.1f} %".replace("-", "\N{MINUS SIGN}"),
             (place, top),
             xytext=(0, 2),
             textcoords="offset points",

@@ -63,7 +63,7 @@ def loss(results: Results) -> "Figure":
     confidence = config.evaluation.validation_loss.confidence * 100
     remark(
         figure,
-        f"Bars: {confidence:g} % intervals over the cells.",
+        f"Bars: {confidence:g} % intervals over cells, donors as clusters.",
         trained_on(results),
         evaluated_on(kinds),
     )

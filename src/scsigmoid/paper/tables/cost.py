@@ -15,7 +15,6 @@ def training_cost(results: Results) -> Table:
     for cost in found:
         theirs = paper.get((cost.size, cost.context))
         arms = (cost.sigmoid, cost.softmax)
-        low, high = cost.saved_interval
         best = min(arms, key=lambda arm: arm.gpu_hours)
         rows.append(
             [
@@ -34,7 +33,7 @@ def training_cost(results: Results) -> Table:
                     )
                     for arm in arms
                 ),
-                Cell(f"{interval(cost.saved, low, high, 1)} %"),
+                Cell(f"{interval(cost.saved.value, cost.saved.low, cost.saved.high, 1)} %"),
                 Cell(f"{theirs['sigmoid']:,} / {theirs['softmax']:,}" if theirs else DASH),
                 Cell(f"{theirs['saved']} %" if theirs else DASH),
             ]

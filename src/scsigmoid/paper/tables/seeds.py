@@ -25,6 +25,7 @@ from scsigmoid.paper.statistics import Interval
 from scsigmoid.paper.tables.mmd import pair_rows
 from scsigmoid.paper.tables.quality import all_scores
 from scsigmoid.paper.tables.writing import DASH, Cell, Table, fixed, signed, write_table
+from scsigmoid.seals import check_seal
 
 CONFIDENCE = 0.95
 #: What a lower value of is better; of all else a higher one.
@@ -79,6 +80,8 @@ def read_runs(folders: Sequence[str | Path]) -> list[Results]:
     if len(folders) < 2:
         raise UserError("compare-seeds: one results folder; name at least two, each of a seed")
     # Not checked against each other: the user's own files may be gone since the run.
+    for folder in folders:
+        check_seal(Path(folder) / "config.yaml")
     stored = [typed(read_yaml(Path(folder) / "config.yaml"), Config) for folder in folders]
     runs = [Results(folder, config) for folder, config in zip(folders, stored, strict=True)]
     first = plain(runs[0].config)
@@ -109,6 +112,7 @@ def comparisons(runs: Sequence[Results]) -> Iterator[Comparison]:
     """Every metric of every dataset."""
     sigmoid, softmax = runs[0].config.evaluation.pair
     for dataset in runs[0].config.datasets:
+        check_pairs(runs, dataset)
         found = [scores(run, dataset) for run in runs]
         for metric, names in found[0].items():
             values = {name: [one[metric][name] for one in found] for name in names}
@@ -120,6 +124,25 @@ def comparisons(runs: Sequence[Results]) -> Iterator[Comparison]:
                 values=values,
                 difference=student_interval(ours - theirs, CONFIDENCE),
                 better=int((lead > 0).sum()),
+            )
+
+
+def check_pairs(runs: Sequence[Results], dataset: str) -> None:
+    """Refuse seeds whose MMD is the mean of other pairs of cell types.
+
+    Raises:
+        UserError: naming the run and the pairs.
+    """
+    if dataset not in Plan(runs[0].config).compared("mmd"):
+        return
+    pairs = [{pair.name for pair in pair_rows(run, dataset)} for run in runs]
+    for run, found in zip(runs, pairs, strict=True):
+        if found != pairs[0]:
+            named = ", ".join(sorted(found ^ pairs[0])[:3])
+            raise UserError(
+                f"{run.folder}: metrics/mmd/{dataset}.csv has other pairs of cell types than "
+                f"{runs[0].folder} ({len(found)} and {len(pairs[0])}; only in one: {named}); lower "
+                "evaluation.mmd.minimum_cells so that all runs have the same"
             )
 
 
@@ -139,10 +162,12 @@ def scores(run: Results, dataset: str) -> dict[str, dict[str, float]]:
 
 
 def student_interval(values: np.ndarray, confidence: float) -> Interval:
-    """Mean and Student's t interval of the mean, for few values."""
+    """Mean and Student's t interval of the mean, for few values; NaN ends for a single one."""
     from scipy.stats import t
 
     n = len(values)
+    if n < 2:
+        return Interval(float(values.mean()), math.nan, math.nan, n)
     half = float(t.ppf(0.5 + confidence / 2, n - 1) * values.std(ddof=1) / math.sqrt(n))
     mean = float(values.mean())
     return Interval(mean, mean - half, mean + half, n)

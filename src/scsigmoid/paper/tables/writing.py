@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from scsigmoid.files import atomic_path, write_text
+from scsigmoid.seals import sealed_path
 
 DASH, MINUS, TIMES = "\N{EN DASH}", "\N{MINUS SIGN}", "\N{MULTIPLICATION SIGN}"
 INFINITY = "\N{INFINITY}"
@@ -92,7 +92,7 @@ class Table:
 
 
 def write_table(table: Table, name: str, stem: str | Path) -> list[Path]:
-    """Write ``<stem>.csv``, ``<stem>.md`` and ``<stem>.tex``, each atomically.
+    """Write ``<stem>.csv``, ``<stem>.md`` and ``<stem>.tex``, each with its checksum.
 
     Args:
         table: the table.
@@ -105,15 +105,16 @@ def write_table(table: Table, name: str, stem: str | Path) -> list[Path]:
     stem = Path(stem)
     paths = [stem.with_name(stem.name + suffix) for suffix in (".csv", ".md", ".tex")]
     write_csv(table, paths[0])
-    write_text(paths[1], as_markdown(table))
-    write_text(paths[2], as_latex(table, name))
+    for path, text in ((paths[1], as_markdown(table)), (paths[2], as_latex(table, name))):
+        with sealed_path(path) as temporary:
+            temporary.write_text(text, encoding="utf-8", newline="\n")
     return paths
 
 
 def write_csv(table: Table, path: Path) -> None:
     """Write the records; floats with ``repr``, so that reading them back gives the same bits."""
     with (
-        atomic_path(path) as temporary,
+        sealed_path(path) as temporary,
         temporary.open("w", newline="", encoding="utf-8") as handle,
     ):
         writer = csv.writer(handle, lineterminator="\n")
