@@ -1,0 +1,90 @@
+"""The runs of a study: every combination of what its families list."""
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from scsigmoid.config.schema import Config, Model, Training
+from scsigmoid.config.typed import typed
+from scsigmoid.config.words import nearest
+from scsigmoid.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyRun:
+    """One run.
+
+    Attributes:
+        family: which family of runs it belongs to.
+        model: attention and context.
+        size: name of its entry in ``sizes``.
+        seed: of its weights, order, masks and dropout.
+        training: how it is trained.
+    """
+
+    family: str
+    model: Model
+    size: str
+    seed: int
+    training: Training
+
+
+def study_runs(config: Config) -> dict[str, StudyRun]:
+    """All runs by name, in the order of the configuration, the seeds outermost.
+
+    A name says what differs within the family: ``frontier_softmax_learning_rate_0_002_seed_1``.
+
+    Raises:
+        UserError: naming the setting that is wrong.
+    """
+    return dict(itertools.chain.from_iterable(of_family(config, name) for name in config.study))
+
+
+def of_family(config: Config, family: str) -> Iterator[tuple[str, StudyRun]]:
+    """The runs of one family."""
+    path, listed = f"study.{family}", config.study[family]
+    for size in listed.size:
+        if size not in config.sizes:
+            raise UserError(f"{path}.size: unknown size {size!r}{nearest(size, config.sizes)}")
+    if listed.embedded is not None and listed.embedded not in config.datasets:
+        raise UserError(
+            f"{path}.embedded: unknown dataset {listed.embedded!r}"
+            f"{nearest(listed.embedded, config.datasets)}"
+        )
+    axes: dict[str, Any] = {
+        "seed": listed.seed,
+        **{k: v if isinstance(v, list) else [v] for k, v in listed.training.items()},
+        "size": listed.size,
+        "context": listed.context,
+        "attention": listed.attention,
+    }
+    for values in itertools.product(*axes.values()):
+        chosen = dict(zip(axes, values, strict=True))
+        own = {key: of_arm(chosen[key], chosen["attention"]) for key in listed.training}
+        settings = dataclasses.asdict(config.training) | own
+        run = StudyRun(
+            family=family,
+            model=Model(attention=chosen["attention"], context=chosen["context"]),
+            size=chosen["size"],
+            seed=chosen["seed"],
+            training=typed(settings, Training, f"{path}.training"),
+        )
+        differing = [
+            f"{key}_{word(chosen[key])}"
+            for key in reversed(axes)
+            if len(axes[key]) > 1 and key != "attention"
+        ]
+        yield "_".join([family, chosen["attention"], *differing]), run
+
+
+def of_arm(value: Any, attention: str) -> Any:
+    """A value, or that of one arm where it is given for each."""
+    return value.get(attention) if isinstance(value, Mapping) else value
+
+
+def word(value: object) -> str:
+    """A value as part of a name."""
+    text = "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+    return text.lower().replace(".", "_").replace("-", "_")

@@ -1,0 +1,122 @@
+"""How far one gets without attention: losses of guesses from frequencies, on masked genes."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from scsigmoid.config.schema import Config
+from scsigmoid.files import write_text
+from scsigmoid.model.sizes import EncoderSettings
+from scsigmoid.seeds import derive
+from scsigmoid.tokens.store import TokenStore
+from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
+from scsigmoid.training.batches import Batch, Masking, pack
+from scsigmoid.training.loading import validation_rows
+
+#: Classes of a masked gene: its rank over the cell's genes, in eighths; the genes of the cell, by
+#: powers of two.
+RANKS, LENGTHS = 8, 12
+#: Weight of the overall frequencies beside a class's own counts.
+PRIOR = 2000.0
+
+
+def baselines(config: Config, results: Path, output: Path) -> None:
+    """Write the losses, mean over masked genes in nats, of guesses without attention.
+
+    ``frequencies``: each gene by its share of all training tokens.  ``rank and length``: by its
+    share among training tokens of about that rank in cells of about that many genes, the genes
+    that the cell shows elsewhere left out.
+
+    Args:
+        config: the study's configuration.
+        results: the results folder, with its tokens.
+        output: a CSV file with ``dataset`` (``validation`` or an evaluation dataset), ``baseline``
+            and ``loss``.
+    """
+    size = Vocabulary.read(results / "tokens/vocabulary.parquet").size
+    longest = max(context for family in config.study.values() for context in family.context)
+    settings = EncoderSettings.of(
+        config.sizes[config.architecture.size],
+        config.architecture,
+        "sigmoid",
+        longest,
+        size,
+        cls_token=config.tokens.cls,
+    )
+    training = TokenStore.open(sorted((results / "tokens/training").glob("part-*")))
+    kept_out = validation_rows(len(training), config.training.validation_cells)
+    seen = np.setdiff1d(np.arange(len(training)), kept_out)
+    shares = class_shares(training, seen, settings)
+    overall = np.log(shares.mean_share)
+
+    def masked(store: TokenStore, rows: NDArray[np.int64], name: str) -> Batch:
+        seed = derive(0, "validation") if name == "validation" else derive(config.seed, name)
+        masking = Masking(
+            seed=seed,
+            draw=0,
+            fraction=config.training.mask_fraction,
+            replacement="mask",
+            vocabulary_size=size,
+        )
+        return pack(store, rows, settings, masking)
+
+    rows = []
+    sets = {"validation": (training, kept_out)}
+    for dataset in config.datasets:
+        store = TokenStore.open(results / "tokens/evaluation" / dataset)
+        sets[dataset] = (store, np.arange(len(store)))
+    for name, (store, cells) in sets.items():
+        batch = masked(store, cells, name)
+        frequencies = -overall[batch.targets.numpy()].mean()
+        rows.append({"dataset": name, "baseline": "frequencies", "loss": frequencies})
+        loss = shares.loss(batch)
+        rows.append({"dataset": name, "baseline": "rank and length", "loss": loss})
+    write_text(output, pd.DataFrame(rows).to_csv(index=False, float_format="%.6g"))
+
+
+class ClassShares:
+    """Shares of genes among training tokens, by class of rank and length."""
+
+    def __init__(self, counts: NDArray[np.float64]) -> None:
+        """Smooth counts (classes, vocabulary)."""
+        total = counts.sum(0) + 0.5
+        total[: len(SPECIAL)] = 0
+        self.mean_share = np.maximum(total / total.sum(), 1e-300)
+        smooth = counts + PRIOR * self.mean_share
+        self.shares = smooth / smooth.sum(1, keepdims=True)
+
+    def loss(self, batch: Batch) -> float:
+        """Mean loss over a batch's masked genes, what the cell shows elsewhere left out."""
+        tokens, places = batch.tokens.numpy(), batch.masked.numpy()
+        targets, edges = batch.targets.numpy(), batch.cu_seqlens.numpy()
+        losses = []
+        for begin, end in pairwise(edges):
+            inside = slice(*np.searchsorted(places, [begin, end]))
+            classes = classes_of(places[inside] - begin, end - begin)
+            shown = tokens[begin:end]
+            left = 1 - self.shares[:, shown[shown >= len(SPECIAL)]].sum(1)
+            losses.append(-np.log(self.shares[classes, targets[inside]] / left[classes]))
+        return float(np.concatenate(losses).mean())
+
+
+def class_shares(
+    store: TokenStore, rows: NDArray[np.int64], settings: EncoderSettings
+) -> ClassShares:
+    """Count the genes of cells by class."""
+    batch = pack(store, rows, settings)
+    lengths = np.diff(batch.cu_seqlens.numpy())
+    classes = classes_of(batch.positions.numpy(), np.repeat(lengths, lengths))
+    size = settings.vocabulary_size
+    flat = classes * size + batch.tokens.numpy()
+    counts = np.bincount(flat, minlength=RANKS * LENGTHS * size).reshape(-1, size)
+    counts[:, : len(SPECIAL)] = 0
+    return ClassShares(counts.astype(np.float64))
+
+
+def classes_of(ranks: NDArray[np.integer], lengths: NDArray[np.integer] | int) -> NDArray[np.int64]:
+    """The class of each token by its place in the cell and the cell's tokens."""
+    length = np.minimum(np.log2(np.maximum(lengths, 1)).astype(np.int64), LENGTHS - 1)
+    return (ranks * RANKS // lengths) + RANKS * length

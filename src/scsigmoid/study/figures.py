@@ -1,0 +1,222 @@
+"""The figures of a study (docs/reproduction.md)."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from scsigmoid.files import atomic_path
+from scsigmoid.paper.figures.style import (
+    DOUBLE,
+    INK,
+    MUTED,
+    gridded,
+    logarithmic,
+    new_figure,
+    remark,
+    styled,
+)
+from scsigmoid.study.runs import Study
+from scsigmoid.study.verdicts import frontier, last_change, paired
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLOURS = {"sigmoid": "#0072B2", "softmax": "#D55E00"}
+DPI = 200
+
+
+def save(figure: "Figure", path: Path) -> None:
+    """Write a PNG file."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    FigureCanvasAgg(figure)
+    with atomic_path(path) as temporary:
+        figure.savefig(temporary, format="png", dpi=DPI, metadata={"Software": None})
+
+
+def draw(study: Study, baselines: pd.DataFrame, output: Path) -> list[Path]:
+    """Draw every figure that the study has runs for; returns their paths."""
+    families = set(study.runs["family"])
+    known = {
+        "loss": ("seeds", loss),
+        "frontier": ("frontier", stability),
+        "scale": ("scale", scale),
+    }
+    paths = []
+    with styled():
+        for name, (family, function) in known.items():
+            if family in families:
+                paths.append(output / f"study_{name}.png")
+                save(function(study, baselines), paths[-1])
+    return paths
+
+
+def level(baselines: pd.DataFrame, name: str) -> float:
+    """The loss of a baseline on the validation cells."""
+    found = baselines[(baselines["dataset"] == "validation") & (baselines["baseline"] == name)]
+    return float(found["loss"].iloc[0])
+
+
+def loss(study: Study, baselines: pd.DataFrame) -> "Figure":
+    """Validation loss of both arms over steps, every seed, and the paired difference."""
+    figure = new_figure(DOUBLE, 2.7)
+    left, right = figure.subplots(1, 2)
+    curves = study.curves[study.curves["family"] == "seeds"].dropna(subset=["validation_loss"])
+    means = paired(study, "seeds")
+    rates = study.runs[study.runs["family"] == "seeds"].groupby("attention")["learning_rate"]
+    for arm, colour in COLOURS.items():
+        for _, one in curves[curves["attention"] == arm].groupby("run"):
+            left.plot(one["step"], one["validation_loss"], color=colour, alpha=0.3, linewidth=0.7)
+        label = f"{arm} (rate {rates.first()[arm]:g})"
+        left.plot(means["step"], means[arm], color=colour, linewidth=1.6, label=label)
+    for name in ("frequencies", "rank and length"):
+        left.axhline(level(baselines, name), color=MUTED, linewidth=0.7, linestyle=":")
+        left.annotate(
+            f"without attention: {name}",
+            (means["step"].max(), level(baselines, name)),
+            ha="right",
+            va="bottom",
+            fontsize=6.5,
+            color=MUTED,
+        )
+    left.set_title("Validation loss (nats per masked gene)")
+    left.legend(loc="lower left")
+    difference(right, means)
+    right.set_title("Sigmoid minus softmax, seed by seed")
+    for axes in (left, right):
+        axes.set_xlabel("Step")
+        gridded(axes)
+    return figure
+
+
+def difference(axes: "Axes", means: pd.DataFrame, colour: str = INK, label: str = "") -> None:
+    """The paired difference with its interval, and where it changes sign for good."""
+    axes.axhline(0, color=INK, linewidth=0.6)
+    axes.fill_between(
+        means["step"], means["low"], means["high"], color=colour, alpha=0.15, linewidth=0
+    )
+    axes.plot(means["step"], means["difference"], color=colour, label=label)
+    change = last_change(means)
+    if change is not None:
+        axes.axvline(change, color=colour, linewidth=0.7, linestyle=":")
+
+
+def stability(study: Study, baselines: pd.DataFrame) -> "Figure":
+    """Where the runs of each rate end, and the curves at the lowest rate that softmax loses."""
+    runs = frontier(study, level(baselines, "frequencies"))
+    figure = new_figure(DOUBLE, 4.4)
+    grid = figure.subplot_mosaic([["free", "free", "clipped", "clipped"], list("abcd")])
+    for name, clipping in (("free", False), ("clipped", True)):
+        ends(grid[name], runs[runs["clipping"] == clipping])
+        grid[name].axhline(level(baselines, "frequencies"), color=MUTED, linewidth=0.7, ls=":")
+        grid[name].set_title("With clipping at 1.0" if clipping else "Without clipping")
+    grid["clipped"].sharey(grid["free"])
+    grid["free"].set_ylabel("Validation loss at the end (nats)")
+    grid["free"].legend(loc="upper left", fontsize=6, handletextpad=0.2)
+    free = runs[~runs["clipping"] & (runs["attention"] == "softmax")]
+    lost = free.groupby("learning_rate")["collapsed"].all()
+    rate = float(lost[lost].index.min()) if lost.any() else float(free["learning_rate"].max())
+    curves = study.curves
+    curves = curves[(curves["family"] == "frontier") & ~curves["clipping"]]
+    curves = curves[curves["learning_rate"] == rate]
+    layers = study.layers
+    layers = layers[(layers["family"] == "frontier") & ~layers["clipping"]]
+    layers = layers[(layers["learning_rate"] == rate)]
+    panels = (
+        (curves, "loss", "Training loss (nats)", False),
+        (curves, "gradient_norm", "Gradient norm", True),
+        (curves, "attention_score_max", "Largest |score|, layer 0", True),
+        (layers, "keys", "Keys attended to", True),
+    )
+    for panel, (table, column, title, log) in zip("abcd", panels, strict=True):
+        axes = grid[panel]
+        for arm, colour in COLOURS.items():
+            for _, one in table[table["attention"] == arm].groupby("run"):
+                lines = one.groupby("step")[column].median()
+                axes.plot(lines.index, lines, color=colour, linewidth=0.8, alpha=0.8)
+        if log:
+            logarithmic(axes)
+        axes.set_title(title, fontsize=7)
+        axes.set_xlabel("Step")
+        gridded(axes)
+    remark(
+        figure,
+        "Cross: collapsed. Dotted: the loss of gene frequencies. Below: every seed without "
+        f"clipping at a rate of {rate:g}, the lowest that no softmax run survives; keys: exp of "
+        "the entropy of a row's weights, median of rows and layers.",
+    )
+    return figure
+
+
+def ends(axes: "Axes", runs: pd.DataFrame) -> None:
+    """Final validation loss over the learning rate: dots where a run trained, crosses if not."""
+    for shift, (arm, colour) in zip((0.96, 1.04), COLOURS.items(), strict=True):
+        own = runs[runs["attention"] == arm]
+        finite = own[np.isfinite(own["loss"])]
+        line = finite.groupby("learning_rate")["loss"].median()
+        axes.plot(line.index, line, color=colour, linewidth=0.8, alpha=0.6)
+        for collapsed, marker, label in ((False, "o", arm), (True, "x", f"{arm}, collapsed")):
+            points = finite[finite["collapsed"] == collapsed]
+            axes.plot(
+                points["learning_rate"] * shift,
+                points["loss"],
+                marker,
+                color=colour,
+                markersize=4,
+                label=label,
+            )
+        for rate in own[~np.isfinite(own["loss"])]["learning_rate"]:
+            # Beyond numbers: on the upper edge.
+            edge = axes.get_xaxis_transform()
+            axes.plot(
+                rate * shift, 1, "x", color=colour, markersize=4, clip_on=False, transform=edge
+            )
+    axes.set_xscale("log", base=2)
+    rates = sorted(runs["learning_rate"].unique())
+    axes.set_xticks(rates, [f"{rate:g}" for rate in rates], fontsize=6)
+    axes.set_xlabel("Learning rate")
+    gridded(axes)
+
+
+def scale(study: Study, baselines: pd.DataFrame) -> "Figure":
+    """Validation loss of each size at equal data, and the difference of the arms over steps."""
+    figure = new_figure(DOUBLE, 2.6)
+    left, right = figure.subplots(1, 2)
+    differences = by_size(study)
+    tints = dict(zip(differences, ("#999999", "#555555", "#000000"), strict=False))
+    places = {size: place for place, size in enumerate(differences)}
+    last = min(table["step"].max() for table in differences.values())
+    for size, table in differences.items():
+        row = table[table["step"] <= last].iloc[-1]
+        for arm, colour in COLOURS.items():
+            label = arm if not places[size] else ""
+            left.plot(places[size], row[arm], "o", color=colour, label=label)
+        difference(right, table, tints[size], f"{size} ({int(row['seeds'])} seeds)")
+    left.set_xticks(list(places.values()), list(places))
+    left.set_xlim(-0.5, len(places) - 0.5)
+    left.set_xlabel("Layers x width")
+    left.set_title(f"Validation loss after {int(last):,} steps (nats)")
+    left.legend()
+    right.legend()
+    right.set_xlabel("Step")
+    right.set_title("Sigmoid minus softmax, seed by seed")
+    gridded(left)
+    gridded(right)
+    return figure
+
+
+def by_size(study: Study) -> dict[str, pd.DataFrame]:
+    """The paired difference of each size, the smallest first."""
+    parameters = study.runs.groupby("size")["parameters"].first().sort_values()
+    found = {}
+    for size in parameters.index:
+        of_size = study.runs[study.runs["size"] == size]
+        for family in ("scale", "seeds"):
+            arms = set(of_size[of_size["family"] == family]["attention"])
+            if arms == set(COLOURS):
+                found[str(size)] = paired(study, family, str(size))
+                break
+    return found

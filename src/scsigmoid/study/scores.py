@@ -1,0 +1,101 @@
+"""How well embeddings tell cell types apart, for every run of a study and the controls."""
+
+from collections.abc import Mapping
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+
+from scsigmoid.errors import UserError
+from scsigmoid.evaluation.distances import silhouettes
+from scsigmoid.evaluation.embedding_files import read_arms
+from scsigmoid.evaluation.mmd import choose_types
+from scsigmoid.evaluation.mmd_kernel import median_squared_distance, mmd_squared
+from scsigmoid.evaluation.neighbours import representations, with_itself
+from scsigmoid.evaluation.pca import principal_components
+from scsigmoid.files import write_text
+from scsigmoid.progress import log
+from scsigmoid.seeds import derive
+
+CONTROLS = ("random", "pca_log_counts")
+#: Cell types with fewer cells have no fold of their own in the probe.
+FOLDS = 5
+
+
+def score(embeddings: Mapping[str, Path], cells: Path, seed: int, output: Path) -> None:
+    """Score embeddings of one dataset and the controls.
+
+    Args:
+        embeddings: run to embedding file.
+        cells: the dataset's h5ad file.
+        seed: the configuration's seed.
+        output: CSV file with ``run`` (or the control), ``metric`` and ``value``: silhouette, Leiden
+            NMI and ARI on the principal components that keep 95 % of the variance, balanced
+            accuracy of a linear probe (5 folds), and the mean MMD of all pairs of types.
+    """
+    arms = read_arms(embeddings)
+    labels = next(iter(arms.values())).labels
+    types, _ = choose_types(labels, 2 * FOLDS)
+    kept = np.isin(labels, types)
+    if len(types) < 2:
+        raise UserError(f"{cells}: fewer than two cell types; score another dataset")
+    rows = []
+    for name, values, _ in representations(arms, cells, CONTROLS, seed):
+        for metric, value in metrics(np.asarray(values)[kept], labels[kept], seed, name).items():
+            rows.append({"run": name, "metric": metric, "value": value})
+        log(f"{cells.stem} {name}: scored")
+    write_text(output, pd.DataFrame(rows).to_csv(index=False, float_format="%.6g"))
+
+
+def metrics(
+    values: NDArray[np.floating], labels: NDArray[np.str_], seed: int, name: str
+) -> dict[str, float]:
+    """All scores of one representation."""
+    from scib_metrics import nmi_ari_cluster_labels_leiden
+    from scib_metrics.nearest_neighbors import NeighborsResults
+
+    _, kinds = np.unique(labels, return_inverse=True)
+    coordinates = principal_components(values, 0.95, name)
+    indices, distances = with_itself(coordinates, 15, name)
+    clusters = nmi_ari_cluster_labels_leiden(
+        NeighborsResults(indices=indices, distances=distances),
+        labels,
+        optimize_resolution=True,
+        seed=derive(seed, "leiden"),
+    )
+    points = torch.as_tensor(coordinates, dtype=torch.float64)
+    return {
+        "silhouette_label": (float(silhouettes(points, torch.as_tensor(kinds)).mean()) + 1) / 2,
+        "leiden_nmi": float(clusters["nmi"]),
+        "leiden_ari": float(clusters["ari"]),
+        "linear_probe": probe(values, kinds, seed),
+        "mmd": mean_mmd(values, kinds),
+    }
+
+
+def probe(values: NDArray[np.floating], kinds: NDArray[np.int64], seed: int) -> float:
+    """Balanced accuracy of multinomial logistic regression on standardised values, 5 folds."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.metrics import balanced_accuracy_score
+    from sklearn.model_selection import StratifiedKFold, cross_val_predict
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    folds = StratifiedKFold(FOLDS, shuffle=True, random_state=derive(seed, "probe") % 2**32)
+    model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000, C=0.1))
+    return float(balanced_accuracy_score(kinds, cross_val_predict(model, values, kinds, cv=folds)))
+
+
+def mean_mmd(values: NDArray[np.floating], kinds: NDArray[np.int64]) -> float:
+    """Mean over all pairs of types of the unbiased MMD, bandwidth by the median of the pair."""
+    found = []
+    for a, b in combinations(range(kinds.max() + 1), 2):
+        x, y = (np.asarray(values[kinds == kind], dtype=np.float64) for kind in (a, b))
+        bandwidth = median_squared_distance(torch.as_tensor(np.concatenate([x, y])))
+        ones = [np.ones((1, len(part)), dtype=np.int64) for part in (x, y)]
+        squared = mmd_squared(x, y, *ones, bandwidth=bandwidth, block=1024).unbiased[0]
+        found.append(np.sqrt(max(float(squared), 0.0)))
+    return float(np.mean(found))

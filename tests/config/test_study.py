@@ -1,0 +1,66 @@
+"""Families of runs become runs."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from scsigmoid.config.check import load
+from scsigmoid.config.plan import Plan
+from scsigmoid.config.schema import Config
+from scsigmoid.errors import UserError
+
+ROOT = Path(__file__).parents[2]
+FAMILY = {
+    "attention": ["sigmoid", "softmax"],
+    "context": [128],
+    "size": ["demo", "160M"],
+    "seed": [1, 2],
+    "training": {
+        "steps": 7,
+        "clipping": [None, 1.0],
+        "learning_rate": {"sigmoid": 1e-3, "softmax": 2e-3},
+    },
+}
+
+
+def configured(**changes: object) -> Config:
+    study = {"frontier": {**FAMILY, **changes}}
+    return load(ROOT / "config.yaml", ROOT / "workflow/presets", {"study": study})
+
+
+def test_a_family_is_every_combination_with_a_name_that_says_what_differs():
+    plan = Plan(configured())
+    names = [
+        f"frontier_{arm}_size_{size}_clipping_{clipping}_seed_{seed}"
+        for seed, clipping, size, arm in itertools.product(
+            (1, 2), ("none", "1"), ("demo", "160m"), ("sigmoid", "softmax")
+        )
+    ]
+    assert list(plan.study_runs) == names
+    settings = plan.setting("models.frontier_softmax_size_160m_clipping_none_seed_2")
+    assert (settings["attention"], settings["seed"], settings["context"]) == ("softmax", 2, 128)
+    assert settings["size"]["hidden"] == 32
+    assert settings["architecture"]["size"] == "160M"
+    training = settings["training"]
+    assert (training["steps"], training["clipping"], training["learning_rate"]) == (7, None, 2e-3)
+    assert training["global_batch"] == 16  # of the preset
+
+
+def test_the_tokens_are_as_long_as_the_longest_context_of_a_study():
+    assert Plan(configured(context=[128, 700])).setting("maximum_length") == 699
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"size": ["demos"]}, r"study.frontier.size: unknown size 'demos'"),
+        ({"training": {"step": 7}}, r"study.frontier.training.step: unknown setting"),
+        ({"training": {"learning_rate": {"sigmoid": 1e-3}}}, r"learning_rate: expected a number"),
+        ({"training": {"validate_every": 5}}, r"validate_every and training.validation_cells"),
+        ({"context": [9000]}, r"micro_batch_tokens"),
+    ],
+)
+def test_what_is_wrong_is_named(changes: dict[str, object], message: str):
+    with pytest.raises(UserError, match=message):
+        configured(**changes)

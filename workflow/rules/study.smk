@@ -1,0 +1,61 @@
+# A study: its runs gathered into small tables, from which its figures and tables are made.
+
+
+rule study_runs:
+    input:
+        journals=result("training/{model}/journal.csv", model=PLAN.study_runs),
+        training=result("tokens/training/part-{part}", part=PLAN.parts),
+        evaluation=result("tokens/evaluation/{dataset}", dataset=PLAN.datasets),
+    output:
+        runs=f"{RESULTS}/study/runs.csv",
+        curves=f"{RESULTS}/study/curves.csv",
+        layers=f"{RESULTS}/study/layers.csv",
+        baselines=f"{RESULTS}/study/baselines.csv",
+    log:
+        f"{RESULTS}/logs/study_runs.log",
+    benchmark:
+        f"{RESULTS}/resources/study_runs.tsv"
+    conda:
+        ENVIRONMENT
+    params:
+        configuration=STORED,
+        settings=settings("study"),
+    shell:
+        "python -m scsigmoid study-runs --configuration {params.configuration:q}"
+        ' --output "$(dirname {output.runs:q})" --log {log:q}'
+
+
+rule study_scores:
+    input:
+        embeddings=result("{path}", path=PLAN.study_embeddings()),
+        cells=f"{RESULTS}/corpus/evaluation/{PLAN.study_dataset}.h5ad",
+    output:
+        f"{RESULTS}/study/scores.csv",
+    log:
+        f"{RESULTS}/logs/study_scores.log",
+    benchmark:
+        f"{RESULTS}/resources/study_scores.tsv"
+    conda:
+        ENVIRONMENT
+    params:
+        settings=settings("seed"),
+    shell:
+        "python -m scsigmoid study-scores --embeddings {input.embeddings:q} --cells {input.cells:q}"
+        " --settings {params.settings:q} --output {output:q} --log {log:q}"
+
+
+# The target: `snakemake --configfile workflow/studies/arms.yaml -- study`
+rule study:
+    input:
+        runs=rules.study_runs.output.runs,
+        scores=rules.study_scores.output if PLAN.study_dataset else [],
+    output:
+        directory(f"{RESULTS}/study/page"),
+    log:
+        f"{RESULTS}/logs/study.log",
+    benchmark:
+        f"{RESULTS}/resources/study.tsv"
+    conda:
+        ENVIRONMENT
+    shell:
+        'python -m scsigmoid study --runs "$(dirname {input.runs:q})" --output {output:q} --log {log:q}'
