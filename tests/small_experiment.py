@@ -50,18 +50,19 @@ class Line:
         manifest = ["--manifest", self.path("corpus/manifest.csv")]
         vocabulary = ["--vocabulary", self.path("tokens/vocabulary.parquet")]
         facts = ["--facts", self.path(f"corpus/evaluation/{DATASET}.json")]
-        tokens = self.settings("tokens.target_sum", "tokens.shard_cells", "maximum_length")
+        how = ("tokens.target_sum", "tokens.shard_cells", "maximum_length", "corpus.minimum_genes")
+        tokens = self.settings(*how)
         given = {
             "manifest": [*stored, "--account", self.path("corpus/manifest.json")],
             "fetch": [*manifest, "--part", "00000", *stored],
             "fetch-evaluation": [*manifest, "--dataset", DATASET, *stored, *facts],
             "statistics": [
                 *("--cells", self.path(f"corpus/training/{PART}")),
-                *self.settings("tokens.target_sum"),
+                *self.settings("tokens.target_sum", "corpus.minimum_genes"),
             ],
             "vocabulary": [
                 *("--statistics", self.path(f"tokens/statistics/{PART}.arrow")),
-                *self.settings("tokens.minimum_cells"),
+                *self.settings("tokens.minimum_cells", "tokens.vocabulary"),
             ],
             "tokenize": [
                 *("--cells", self.path(f"corpus/training/{PART}"), *vocabulary, *tokens),
@@ -78,6 +79,7 @@ class Line:
                 *("--model", MODEL),
                 *("--checkpoint", self.path(f"training/{MODEL}/model.safetensors")),
                 *("--tokens", self.path(f"tokens/evaluation/{DATASET}")),
+                *("--cells", self.path(f"corpus/evaluation/{DATASET}.h5ad")),
                 *self.settings("evaluation.embeddings", "device"),
             ],
             "validation-loss": [

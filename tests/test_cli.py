@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from small_disk import small_disk
 
 from scsigmoid.cli import main, parser
 
@@ -114,11 +115,55 @@ def test_a_log_gets_everything_and_the_terminal_the_line(tmp_path: Path) -> None
     assert run.stderr in log.read_text()
 
 
-def test_settings_must_be_a_json_object(capsys: pytest.CaptureFixture[str]) -> None:
-    for text in ("{", "[1]"):
-        with pytest.raises(SystemExit) as caught:
-            main(["lengths", "--tokens", "x", "--output", "y", "--settings", text])
-        assert caught.value.code == 2
+def test_no_place_for_compiled_code_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """numba's own error, where neither the code nor the home folder can be written."""
+    from numba.core.caching import FunctionCache, InTreeCacheLocator, UserWideCacheLocator
+
+    def compiled(options: object) -> None:
+        for locator in (InTreeCacheLocator, UserWideCacheLocator):
+            monkeypatch.setattr(locator, "ensure_cache_path", unwritable)
+        FunctionCache(test_no_place_for_compiled_code_is_one_line)
+
+    def unwritable(self: object) -> None:
+        raise OSError
+
+    monkeypatch.setattr("scsigmoid.cli.corpus.lock", compiled)
+    files = ["--manifest", "m", "--files", "f", "--facts", "f", "--output", "o"]
+    assert main(["lock", *files]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("set HOME or NUMBA_CACHE_DIR to a folder of your own that can")
+
+
+LOGS = """
+import sys
+from scsigmoid import cli, progress
+cli.corpus.lock = lambda options: progress.log("x" * 100_000)
+sys.exit(cli.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("stage", ["fails", "logs", "no log"])
+def test_a_full_disk_that_holds_the_log_is_one_line(stage: str, tmp_path: Path) -> None:
+    arguments = ["lengths", "--tokens", str(tmp_path / "none"), "--output", str(tmp_path / "x")]
+    run = [sys.executable, "-m", "scsigmoid", *arguments]
+    if stage == "logs":
+        run = [sys.executable, "-c", LOGS, "lock", "--output", "o"]
+        run += ["--manifest", "m", "--files", "f", "--facts", "f"]
+    place = tmp_path / "logs"
+    place.mkdir()
+    with small_disk(place, 64):
+        log = place / ("full/x.log" if stage == "no log" else "x.log")
+        found = subprocess.run([*run, "--log", log], capture_output=True, text=True, check=False)
+    assert found.returncode == 1
+    words = {
+        "fails": f"{tmp_path}/none",
+        "logs": f"{log}: No space left on device; free some space, and run again",
+        "no log": f"{log.parent}: File exists",
+    }
+    (line,) = found.stderr.splitlines()
+    assert line.startswith(f"scsigmoid: error: {words[stage]}")
 
 
 def test_every_stage_explains_itself() -> None:

@@ -58,6 +58,8 @@ def test_the_pinned_environment_is_one_that_the_project_allows() -> None:
     text = (ROOT / "envs" / "requirements.txt").read_text(encoding="utf-8")
     assert "://" not in text
     assert "+cpu" not in text
+    said = (ROOT / "docs" / "running.md").read_text(encoding="utf-8")
+    assert re.findall(r"of the (\d+) pinned", said) == [str(len(found))]
 
 
 def test_the_container_is_pinned_and_not_roots() -> None:

@@ -4,10 +4,12 @@ import math
 from dataclasses import astuple
 from pathlib import Path
 
+import numpy as np
 import pytest
+from scipy import stats
 
 from scsigmoid.errors import UserError
-from scsigmoid.measurements import Measurement, read_measurements, write_measurements
+from scsigmoid.measurements import Measurement, mean_interval, read_measurements, write_measurements
 
 ROWS = [
     Measurement(dataset="heart_oft", model="sigmoid_4k", metric="mmd", value=0.1 + 0.2, n=3),
@@ -53,3 +55,33 @@ def test_a_damaged_row_is_named(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace("0.30000000000000004", "0.3x"))
     with pytest.raises(UserError, match=r"m\.csv: damaged"):
         read_measurements(path)
+
+
+def test_interval_of_independent_values():
+    values = np.random.default_rng(0).normal(3, 2, 50)
+    expected = stats.t.interval(0.9, 49, values.mean(), stats.sem(values))
+    assert mean_interval(values, 0.9) == pytest.approx((values.mean(), *expected), rel=1e-12)
+    # one donor, or none named, is no cluster
+    for same in ("", "A"):
+        alone = mean_interval(values, 0.9, np.full(50, same))
+        assert alone == mean_interval(values, 0.9)
+    assert [math.isnan(end) for end in mean_interval(values[:1], 0.9)] == [False, True, True]
+
+
+def test_interval_of_clusters():
+    random = np.random.default_rng(1)
+    # of one size: Student's interval of the clusters' means
+    values, donors = random.normal(size=60), np.tile(["A", "B", "C", "D"], 15)
+    means = [values[donors == donor].mean() for donor in "ABCD"]
+    expected = stats.t.interval(0.95, 3, np.mean(means), stats.sem(means))
+    assert mean_interval(values, 0.95, donors)[1:] == pytest.approx(expected, rel=1e-12)
+    # of several sizes: cells of a donor are alike, and the true mean is 0
+    sizes = np.repeat(np.arange(12), random.integers(20, 60, 12))
+    inside = np.zeros(2)
+    for _ in range(400):
+        values = random.normal(size=12)[sizes] + random.normal(size=len(sizes))
+        for which, clusters in enumerate((sizes, None)):
+            _, low, high = mean_interval(values, 0.95, clusters)
+            inside[which] += low < 0 < high
+    assert inside[0] > 0.9 * 400
+    assert inside[1] < 0.5 * 400

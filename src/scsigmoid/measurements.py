@@ -5,9 +5,14 @@ them back gives the same bits.
 """
 
 import csv
+import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from scsigmoid.errors import UserError
 from scsigmoid.seals import sealed_path
@@ -101,3 +106,36 @@ def read_measurements(path: str | Path) -> list[Measurement]:
             ]
         except (TypeError, ValueError) as error:
             raise UserError(f"{path}: damaged ({error}); delete it and run again") from error
+
+
+def mean_interval(
+    values: NDArray[np.float64], confidence: float, clusters: NDArray[Any] | None = None
+) -> tuple[float, float, float]:
+    """Mean and its two-sided Student interval.
+
+    With clusters, as donors, the interval says how much the mean would vary with others of them:
+    the variance is G / (G - 1) * sum of squares of the clusters' summed residuals / n^2 (the
+    cluster-robust variance CR1 of a mean), with G - 1 degrees of freedom.  Values on their own are
+    clusters of one, which gives s^2 / n.
+
+    Args:
+        values: what the mean is of.
+        confidence: e.g. 0.95.
+        clusters: cluster of each value; fewer than two clusters count as none.
+
+    Returns:
+        Mean, lower and upper end; the ends are NaN for fewer than two values.
+    """
+    from scipy.stats import t as student
+
+    mean = float(values.mean()) if len(values) else math.nan
+    residuals = values - mean
+    if clusters is not None and len(names := np.unique(clusters)) > 1:
+        places = np.searchsorted(names, clusters)
+        residuals = np.bincount(places, weights=residuals).astype(np.float64)
+    groups = len(residuals)
+    if groups < 2:
+        return mean, math.nan, math.nan
+    error = math.sqrt(groups / (groups - 1) * float(np.square(residuals).sum())) / len(values)
+    half = float(student.ppf((1 + confidence) / 2, groups - 1)) * error
+    return mean, mean - half, mean + half

@@ -1,6 +1,7 @@
 """The configuration: merging, types, and the words for what is wrong."""
 
 import dataclasses
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,11 @@ def test_numbers_given_as_text_on_the_command_line_are_numbers() -> None:
         ({"preset": "dmo"}, ["preset", "'dmo'", "'demo'"]),
         ({"trainin": {}}, ["trainin", "'training'"]),
         ({"training": {"stepz": 1}}, ["training.stepz", "'steps'"]),
+        ({"training.steps": 5}, ["training.steps", "'training={steps: ...}'"]),
+        ({"x" * 10_000: 1}, ["xxx … xxx", "unknown setting"]),
+        ({"preset": "y" * 10_000}, ["unknown preset 'yyy"]),
+        ({"evaluation": {"pair": ["z" * 10_000, "w"]}}, ["evaluation.pair", "zzz … "]),
+        ({"device": "gpu"}, ["device", "'gpu'", "'auto' or 'cpu' or 'cuda'"]),
         ({"training": {"steps": "many"}}, ["training.steps", "whole number", "'many'"]),
         ({"training": {"steps": 0}}, ["training.steps", "at least 1"]),
         ({"training": {"workers": -1}}, ["training.workers", "at least 0", "-1"]),
@@ -111,11 +117,19 @@ def test_numbers_given_as_text_on_the_command_line_are_numbers() -> None:
         ({"sizes": {"demo": {"heads": 0}}}, ["sizes.demo.heads", "at least 1"]),
         ({"sizes": {"demo": {"hidden": 512}}}, ["sizes.demo", "heads of 256", "at least 4"]),
         ({"tokens": {"shard_cells": 10**9}}, ["tokens.shard_cells", "lower it to 5607"]),
+        (
+            {"tokens": {"cls": False}, "evaluation": {"embeddings": {"pooling": "cls"}}},
+            ["evaluation.embeddings.pooling", "tokens.cls: true"],
+        ),
         ({"figures": {"sigmoid_colour": "blu"}}, ["figures.sigmoid_colour", "'#0072B2'"]),
         ({"results": "results/{dataset}"}, ["results", "without braces"]),
         ({"results": __file__}, ["results", "a file; name a folder"]),
         ({"evaluation": {"mmd": {"datasets": ["heart_oft"] * 2}}}, ["mmd.datasets", "twice"]),
         ({"datasets": {"heart_oft": {"label": ""}}}, ["datasets.heart_oft.label", "text"]),
+        ({"datasets": {"heart_oft": {"label": []}}}, ["datasets.heart_oft.label", "one entry"]),
+        ({"datasets": {"heart_oft": {"label": ["a", ""]}}}, ["datasets.heart_oft.label.1", "text"]),
+        ({"datasets": {"heart_oft": {"label": 3}}}, ["datasets.heart_oft.label", "text or a list"]),
+        ({"datasets": {"lung_acr": {"label": ["a", "*"]}}}, ["lung_acr.label", "lung_acr.types"]),
         (
             {"corpus": {"local": [{"files": "x", "held_out": None}]}},
             ["corpus.local.0.held_out", "true or false or a number or text", "null"],
@@ -136,6 +150,7 @@ def test_one_line_names_the_key_and_what_was_expected(
         loaded(**overrides)
     message = str(caught.value)
     assert "\n" not in message
+    assert len(message) < 800
     for word in words:
         assert word in message
 
@@ -147,9 +162,24 @@ def test_a_missing_or_broken_file_is_named(tmp_path: Path) -> None:
     broken.write_text("a: [1, 2\nb: }")
     with pytest.raises(UserError, match=r"broken\.yaml: not valid YAML"):
         load(broken, ROOT / "workflow/presets")
+    broken.write_text("[" * 20_000)
+    with pytest.raises(UserError, match=r"broken\.yaml: not valid YAML"):
+        load(broken, ROOT / "workflow/presets")
     broken.write_text("- a list")
     with pytest.raises(UserError, match="key: value"):
         load(broken, ROOT / "workflow/presets")
+
+
+@pytest.mark.parametrize("key", ["preset", "seed", "corpus", "unknown"])
+def test_values_that_stand_for_one_another_cannot_grow_without_end(key: str) -> None:
+    """Ten lines of YAML, and 10^10 values."""
+    lines = ["a: &a [x]", "b: &b [" + "*a, " * 10 + "*a]"]
+    lines += [f"{new}: &{new} [" + f"*{old}, " * 10 + "]" for old, new in pairwise("bcdefghijk")]
+    values = yaml.safe_load("\n".join(lines))["k"]
+    with pytest.raises(
+        UserError, match=r"more than 100,000 values; write fewer, without YAML's \*"
+    ):
+        loaded(**{key: values})
 
 
 def test_the_widest_head_is_that_of_the_kernels() -> None:
@@ -181,7 +211,7 @@ class TestLocalFiles:
             {"files": str(tmp_path / "c.h5ad")},
         )
         assert list(config.datasets) == ["a_one", "mine"]
-        assert config.datasets["a_one"].label == "kind"
+        assert config.datasets["a_one"].labels == ["kind"]
         assert Plan(config).compared("mmd") == ["a_one", "mine"]
 
     @pytest.mark.parametrize(("text", "value"), [("0.25", 0.25), ("true", True), ("a=b", "a=b")])
@@ -209,7 +239,7 @@ class TestLocalFiles:
             ([{**entry, "held_out": 1.5}], "between 0 and 1"),
             ([{**entry, "held_out": "split"}], "column=value"),
             ([{"files": str(tmp_path / "*.h5")}], "no such file"),
-            ([{"files": str(tmp_path)}], "a folder; name its files, as"),
+            ([{"files": str(tmp_path)}], "a folder without a 10x matrix; name its files, as"),
             ([{"files": str(loop)}], "loop.h5ad: a link that leads nowhere"),
         ]:
             with pytest.raises(UserError, match=words):
@@ -230,6 +260,21 @@ class TestPlan:
         assert changed == ["mmd_heart_oft"]
         for key in ("models.sigmoid_4k", "evaluation.embeddings", "evaluation.umap", "tokens"):
             assert before.settings(key) == after.settings(key)
+
+    def test_another_label_chooses_no_other_files(self, tmp_path: Path) -> None:
+        before, after = (
+            Plan(loaded(datasets={"lung_acr": {"label": label}}))
+            for label in ("cell_type", ["author", "{age} {kind}"])
+        )
+        assert before.settings("selection") == after.settings("selection")
+        key = "datasets.lung_acr.label"
+        assert before.settings(key) != after.settings(key)
+        path = tmp_path / "a.h5ad"
+        path.touch()
+        entries = [{"files": str(path), "held_out": 0.5, "label": name} for name in ("a", "b")]
+        corpora = [{"source": "local", "local": [entry]} for entry in entries]
+        first, second = (Plan(loaded(corpus=corpus)).settings("selection") for corpus in corpora)
+        assert first == second
 
     def test_settings_are_one_line_of_json(self) -> None:
         text = as_json(Plan(loaded()).settings("evaluation.mmd", "seed"))

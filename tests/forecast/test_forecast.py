@@ -1,7 +1,9 @@
 """The forecast: measured rates come back as they are, and everything else scales as counted."""
 
 import dataclasses
+import json
 import math
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +18,8 @@ from scsigmoid.errors import UserError
 from scsigmoid.forecast.effort import efforts
 from scsigmoid.forecast.page import duration, forecast, gigabytes
 from scsigmoid.forecast.rates import Lengths, rates, training_rates
-from scsigmoid.forecast.volume import volume
+from scsigmoid.forecast.volume import selections, vocabulary_size, volume
+from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
 
 ROOT = Path(__file__).parents[2]
 
@@ -36,9 +39,9 @@ def test_mean_lengths():
 
 
 def test_the_papers_models_cost_what_was_measured():
-    """515,000 steps of 256 cells at the rates of docs/benchmarks.md."""
+    """515,000 steps of 256 cells at the rates of docs/benchmarks.md, of 44,000 tokens."""
     config = load(overrides={"preset": "paper"})
-    found = {effort.model: effort for effort in efforts(config)}
+    found = {effort.model: effort for effort in efforts(config, 44_000)}
     for model, rate in {"sigmoid_2k": 346, "softmax_2k": 280, "sigmoid_4k": 240}.items():
         assert found[model].measured
         assert found[model].hours == pytest.approx(515_000 * 256 / rate / 3600, rel=1e-9)
@@ -47,11 +50,69 @@ def test_the_papers_models_cost_what_was_measured():
 
 def test_twice_the_layers_take_about_twice_as_long():
     config = load(overrides={"preset": "paper", "sizes": {"160M": {"layers": 24}}})
-    single = {e.model: e.hours for e in efforts(load(overrides={"preset": "paper"}))}
-    for effort in efforts(config):
+    single = {e.model: e.hours for e in efforts(load(overrides={"preset": "paper"}), 44_000)}
+    for effort in efforts(config, 44_000):
         # not all of the work is in the layers, and the nearest rate may be another one
         assert not effort.measured
         assert 1.7 < effort.hours / single[effort.model] < 2.3
+
+
+def test_parameters_stand_beside_the_papers(tmp_path):
+    """Of ``paper`` within 4 % of 160M, also before there is a vocabulary."""
+    config = load(overrides={"preset": "paper"})
+    assert vocabulary_size(config, tmp_path)[0] == 25_424 + 18_380 + 4
+    for effort in efforts(config, vocabulary_size(config, tmp_path)[0]):
+        assert abs(effort.parameters / 160e6 - 1) < 0.04
+    page = "\n".join(pages(config, tmp_path))
+    # 12 blocks of 7,087,872, a final norm, 2,048 positions, 43,808 rows in and out with a bias
+    counted = 12 * 7_087_872 + 2 * 768 + 2048 * 768 + 43_808 * (2 * 768 + 1)
+    assert f"{counted / 1e6:.4g}M parameters (-3.8% against the paper's 160M)" in page
+    assert "43,808 tokens              at most, by tokens.vocabulary.sizes: Homo sapiens" in page
+    (tmp_path / "genes.txt").write_text("ENSG00000000001\nENSG00000000002\n")
+    listed = {"tokens": {"vocabulary": {"genes": str(tmp_path / "genes.txt")}}}
+    assert vocabulary_size(load(overrides={"preset": "paper", **listed}), tmp_path)[0] == 6
+    genes = (*SPECIAL, "ENSG00000000001")
+    Vocabulary(genes, genes, np.zeros(5, dtype=np.int64), np.ones(5)).write(
+        tmp_path / "tokens" / "vocabulary.parquet"
+    )
+    assert vocabulary_size(config, tmp_path)[0] == 5
+
+
+def test_selections_come_from_the_manifest(tmp_path):
+    config = load(overrides={"preset": "paper"})
+    assert selections(config, tmp_path)[0][0] == "no manifest yet"
+    assert selections(load(overrides={"preset": "demo"}), tmp_path) == []
+    path = tmp_path / "corpus" / "manifest.json"
+    path.parent.mkdir()
+    one = {"organisms": ["Homo sapiens", "Mus musculus"], "kept": "all", "cells": 132_916_000}
+    path.write_text(json.dumps({"selections": [{**one, "unknown": 0, "nearest": True}]}))
+    words = (
+        "+1.0% against the paper's 131.6M: Homo sapiens and Mus musculus, all cells, the nearest"
+    )
+    assert selections(config, tmp_path) == [("132,916,000 cells", words)]
+    assert any(words in line for line in pages(config, tmp_path))
+    path.write_text("{")
+    with pytest.raises(UserError, match=r"manifest\.json: damaged"):
+        selections(config, tmp_path)
+
+
+def test_the_claims_that_a_preset_tests():
+    """The paper's preset all of them; smaller ones say what keeps them from each other one."""
+    found = {}
+    for preset in ("paper", "small", "demo"):
+        lines = pages(load(overrides={"preset": preset}), Path("none"))
+        (claims,) = (line for line in lines if line.startswith("  claims"))
+        found[preset] = (claims.split()[1:4], [x for x in lines if "not tested" in x])
+    assert found["paper"] == (["179", "of", "179"], [])
+    assert found["demo"][0] == ["0", "of", "179"]
+    # The kernel's, the cells of the datasets, and the hours of the one size that is timed.
+    assert found["small"][0] == ["57", "of", "179"]
+    for line in found["small"][1]:
+        assert re.search(
+            "corpus.maximum_cells|6 layers|global_batch|learning_rate|warmup_steps|gradient"
+            "|trained for|benchmarks.throughput.sizes",
+            line,
+        )
 
 
 def test_every_rate_says_how_it_was_measured():

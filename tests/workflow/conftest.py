@@ -3,6 +3,7 @@
 import copy
 import fcntl
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -109,6 +110,13 @@ class Project:
             text=True,
             check=False,
         )
+
+    def jobs(self, *arguments: str) -> dict[str, int]:
+        """Number of jobs of each rule that a dry run plans."""
+        run = self.run("-n", *arguments)
+        assert run.returncode == 0, run.stdout + run.stderr
+        counts = re.findall(r"^(\w+) +(\d+)$", run.stdout, flags=re.MULTILINE)
+        return {rule: int(count) for rule, count in counts if rule != "total"}
 
     def run_and_kill(self, done: str, seconds: float = 240.0) -> None:
         """Run Snakemake and kill it with all its jobs once the file ``done`` exists."""

@@ -57,6 +57,7 @@ def source(server: Loopback, **changes: Any) -> dict[str, Any]:
             "source": "cellxgene",
             "api": server.api,
             "hosts": HOSTS,
+            "organisms": ["Homo sapiens"],
             "parts": 2,
             "download": download,
             **changes,

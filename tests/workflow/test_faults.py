@@ -111,7 +111,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(
         mount("-o", "remount,ro", place)
         assert line.run("table") == 1
         (error,) = capfd.readouterr().err.splitlines()
-        assert error.endswith("Read-only file system")
+        assert "Read-only file system; make it writable, or choose another place" in error
         assert str(place) in error
         mount("-o", "remount,rw", place)
         assert line.run("table") == 0
@@ -172,6 +172,7 @@ def test_a_damaged_file_is_named_and_made_again(
         ("training/sigmoid_2k/journal.csv", "figure loss"),
         ("benchmarks/throughput.csv", "table training_cost"),
         ("claims.csv", "report"),
+        ("config.yaml", "table evaluation_datasets"),
     ],
 )
 def test_a_damaged_result_is_named(

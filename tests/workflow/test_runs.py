@@ -17,14 +17,7 @@ from small_experiment import Line
 
 def planned(project: Any, *arguments: str) -> set[str]:
     """Rules that a dry run would run."""
-    run = project.run("-n", *arguments)
-    assert run.returncode == 0, run.stdout + run.stderr
-    rules = set()
-    for line in run.stdout.splitlines():
-        fields = line.split()
-        if len(fields) == 2 and fields[1].isdigit() and fields[0] != "total":
-            rules.add(fields[0])
-    return rules
+    return set(project.jobs(*arguments))
 
 
 def test_every_table_and_figure_is_there(finished: Any) -> None:
@@ -67,6 +60,12 @@ def test_a_plot_setting_redraws_figures_alone(finished: Any, tiny: dict[str, Any
     assert rules <= {"figure", "report_page", "all"}
 
 
+def test_every_dataset_can_be_asked_for(make_project: Callable[..., Any]) -> None:
+    wanted = ["figures/umap_pbmc68k.png", "tables/mmd_pbmc68k.csv"]
+    found = planned(make_project({}), *(f"results/demo/{name}" for name in wanted))
+    assert {"figure", "table", "mmd_of_dataset", "umap_of_dataset"} <= found
+
+
 def test_one_table_runs_alone(finished: Any) -> None:
     (finished.folder / "results/demo/tables/mmd_heart_oft.csv").unlink()
     assert planned(finished, "results/demo/tables/mmd_heart_oft.csv") == {"table"}
@@ -88,18 +87,16 @@ def written(project: Any) -> dict[str, int]:
 def test_every_job_leaves_its_time_and_memory(finished: Any) -> None:
     """Nothing depends on these records: without them a finished run is still finished."""
     from scsigmoid.config.check import check, read_yaml
-    from scsigmoid.config.plan import Plan
-    from scsigmoid.paper.jobs import costs
+    from scsigmoid.paper.provenance import costs
     from scsigmoid.paper.results import Results
-    from scsigmoid.paper.workflow_graph import planned_jobs
 
     results = finished.folder / "results/demo"
     config = check(read_yaml(results / "config.yaml"))
-    found = {rule: cost.jobs for rule, cost in costs(Results(results, config)).items()}
-    planned_ones = planned_jobs(Plan(config))
-    del planned_ones["report_page"]
-    assert found == planned_ones
-    assert "Time and memory of each stage" in (results / "report.html").read_text()
+    found = costs(Results(results, config))["jobs"].to_dict()
+    jobs = finished.jobs("--forceall")
+    del jobs["all"], jobs["report_page"]
+    assert found == jobs
+    assert "Time and memory of each rule" in (results / "report.html").read_text()
     before = planned(finished)
     (results / "resources").rename(results / "elsewhere")
     try:
@@ -199,7 +196,7 @@ def test_killed_runs_end_in_the_same_tables(
     for name in names(line.results):
         assert (results / name).read_bytes() == (line.results / name).read_bytes(), name
     assert {path.name for path in results.iterdir()} == {
-        *("config.yaml", "corpus", "tokens", "logs", "resources")
+        *("config.yaml", ".config.yaml.sha256", "corpus", "tokens", "logs", "resources")
     }
 
     project.run_and_kill("results/demo/training/*/checkpoints/**/step-*")

@@ -16,7 +16,7 @@ shell.prefix(SEARCH)
 
 from scsigmoid.config import check, local_files, plan
 from scsigmoid.errors import UserError
-from scsigmoid.files import write_text
+from scsigmoid.seals import sealed_path
 from scsigmoid.stale_lock import clear_stale_lock, note_run
 
 if workflow.is_main_process and clear_stale_lock(".snakemake"):
@@ -38,7 +38,7 @@ ENVIRONMENT = str(BASE / "envs/scsigmoid.yaml")
 wildcard_constraints:
     part=r"\d{5}",
     dataset="|".join(PLAN.datasets),
-    model="|".join(CONFIG.models),
+    model="|".join([*CONFIG.models, *PLAN.study_runs]),
 
 
 def settings(*keys):
@@ -68,9 +68,11 @@ def lock_file():
 
 
 def user_files(wildcards):
-    """The user's own h5ad files: a changed file makes a new manifest."""
+    """The user's own files: a changed file makes a new manifest."""
     if CONFIG.corpus.source == "local":
-        return [str(file.path) for file in local_files.expand(CONFIG.corpus.local)]
+        return [
+            str(path) for file in local_files.expand(CONFIG.corpus.local) for path in file.files
+        ]
     if CONFIG.corpus.manifest:
         return [CONFIG.corpus.manifest]
     return []
@@ -86,7 +88,8 @@ def store_configuration():
     text = check.as_yaml(CONFIG)
     try:
         if not Path(STORED).is_file() or Path(STORED).read_text(encoding="utf-8") != text:
-            write_text(STORED, text)
+            with sealed_path(STORED) as temporary:
+                temporary.write_text(text, encoding="utf-8")
     except OSError as error:
         print(
             f"scsigmoid: error: {STORED}: cannot be written ({error.strerror}); set results to a "
@@ -110,6 +113,11 @@ def table_settings(wildcards):
 
 def figure_settings(wildcards):
     return settings(*PLAN.figure_settings(wildcards.name))
+
+
+def evaluation_settings(wildcards):
+    chosen = (f"datasets.{wildcards.dataset}.{key}" for key in ("label", "types"))
+    return settings("corpus.embedded", "seed", *chosen)
 
 
 def training_settings(wildcards):

@@ -20,7 +20,7 @@ rule manifest:
         download=1,
     params:
         configuration=STORED,
-        settings=settings("selection", "datasets", "seed"),
+        settings=settings("selection", "seed"),
     shell:
         "python -m scsigmoid manifest --configuration {params.configuration:q}"
         " --output {output.manifest:q} --account {output.account:q} --log {log:q}"
@@ -58,6 +58,7 @@ rule evaluation_cells:
         f"{RESULTS}/logs/evaluation_cells/{{dataset}}.log",
     benchmark:
         f"{RESULTS}/resources/evaluation_cells/{{dataset}}.tsv"
+    priority: 20  # a file that lacks the wanted cell types is known before the corpus is read
     conda:
         ENVIRONMENT
     resources:
@@ -65,7 +66,7 @@ rule evaluation_cells:
         download=1,
     params:
         configuration=STORED,
-        settings=settings("corpus.embedded", "seed"),
+        settings=evaluation_settings,
     shell:
         "python -m scsigmoid fetch --manifest {input:q} --dataset {wildcards.dataset}"
         " --configuration {params.configuration:q} --output {output.cells:q}"

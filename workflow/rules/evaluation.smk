@@ -5,6 +5,7 @@ rule embeddings:
     input:
         model=f"{RESULTS}/training/{{model}}/model.safetensors",
         tokens=f"{RESULTS}/tokens/evaluation/{{dataset}}",
+        cells=f"{RESULTS}/corpus/evaluation/{{dataset}}.h5ad",
     output:
         f"{RESULTS}/embeddings/{{dataset}}/{{model}}.h5ad",
     log:
@@ -20,7 +21,8 @@ rule embeddings:
         settings=settings("evaluation.embeddings", "device"),
     shell:
         "python -m scsigmoid embeddings --model {wildcards.model} --checkpoint {input.model:q}"
-        " --tokens {input.tokens:q} --settings {params.settings:q} --output {output:q} --log {log:q}"
+        " --tokens {input.tokens:q} --cells {input.cells:q} --settings {params.settings:q}"
+        " --output {output:q} --log {log:q}"
 
 
 rule validation_loss_of_model:
@@ -172,7 +174,9 @@ rule mmd_of_dataset:
         gpu=accelerators,
         mem_mb=3000,
     params:
-        settings=settings("mmd", "seed", "device"),
+        settings=lambda wildcards: settings(
+            "mmd", "seed", "device", f"datasets.{wildcards.dataset}.types"
+        ),
     shell:
         "python -m scsigmoid mmd --dataset {wildcards.dataset} --embeddings {input:q}"
         " --settings {params.settings:q} --output {output:q} --log {log:q}"

@@ -20,7 +20,7 @@ rule table:
     benchmark:
         f"{RESULTS}/resources/table/{{name}}.tsv"
     wildcard_constraints:
-        name="|".join(PLAN.tables),
+        name="|".join([*PLAN.tables, *(f"mmd_{name}" for name in PLAN.datasets)]),
     conda:
         ENVIRONMENT
     params:
@@ -46,7 +46,7 @@ rule figure:
     benchmark:
         f"{RESULTS}/resources/figure/{{name}}.tsv"
     wildcard_constraints:
-        name="|".join(PLAN.figures),
+        name="|".join([*PLAN.figures, *(f"umap_{name}" for name in PLAN.datasets)]),
     conda:
         ENVIRONMENT
     params:

@@ -18,7 +18,7 @@ rule gene_statistics:
         download=downloads_in_turns,
     params:
         configuration=STORED,
-        settings=settings("tokens.target_sum"),
+        settings=settings("tokens.target_sum", "corpus.minimum_genes"),
     shell:
         "python -m scsigmoid statistics --cells {input:q} --settings {params.settings:q}"
         " --configuration {params.configuration:q} --output {output.statistics:q}"
@@ -27,7 +27,8 @@ rule gene_statistics:
 
 rule vocabulary:
     input:
-        result("tokens/statistics/part-{part}.arrow", part=PLAN.parts),
+        statistics=result("tokens/statistics/part-{part}.arrow", part=PLAN.parts),
+        given=PLAN.vocabulary_files,
     output:
         f"{RESULTS}/tokens/vocabulary.parquet",
     log:
@@ -39,9 +40,9 @@ rule vocabulary:
     resources:
         mem_mb=4000,
     params:
-        settings=settings("tokens.minimum_cells"),
+        settings=settings("tokens.minimum_cells", "tokens.vocabulary"),
     shell:
-        "python -m scsigmoid vocabulary --statistics {input:q} --settings {params.settings:q}"
+        "python -m scsigmoid vocabulary --statistics {input.statistics:q} --settings {params.settings:q}"
         " --output {output:q} --log {log:q}"
 
 
@@ -62,7 +63,9 @@ rule training_tokens:
         download=downloads_in_turns,
     params:
         configuration=STORED,
-        settings=settings("tokens.target_sum", "tokens.shard_cells", "maximum_length"),
+        settings=settings(
+            "tokens.target_sum", "tokens.shard_cells", "maximum_length", "corpus.minimum_genes"
+        ),
     shell:
         "python -m scsigmoid tokenize --cells {input.cells:q} --vocabulary {input.vocabulary:q}"
         " --settings {params.settings:q} --configuration {params.configuration:q}"

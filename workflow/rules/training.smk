@@ -9,6 +9,8 @@ rule train:
     input:
         tokens=result("tokens/training/part-{part}", part=PLAN.parts),
         vocabulary=f"{RESULTS}/tokens/vocabulary.parquet",
+        # checked before: labels, cell types, genes; a newer file trains nothing again
+        evaluated=ancient(result("tokens/evaluation/{dataset}", dataset=PLAN.datasets)),
     output:
         model=f"{RESULTS}/training/{{model}}/model.safetensors",
         journal=f"{RESULTS}/training/{{model}}/journal.csv",

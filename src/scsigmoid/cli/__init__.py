@@ -5,18 +5,32 @@
 """
 
 import argparse
+import errno
 import os
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
 from scsigmoid import __version__
 from scsigmoid.cli import benchmarks, corpus, evaluation, paper, plan, tokens, training
 from scsigmoid.cli.arguments import Stages
-from scsigmoid.errors import UserError
+from scsigmoid.errors import UserError, shortened
+
+FULL, CLOSED = "free some space, and run again", "make it writable, or choose another place"
+NO_CACHE = (
+    "numba: neither the folder of the code nor the home folder can be written, so compiled code "
+    "cannot be kept; set HOME or NUMBA_CACHE_DIR to a folder of your own that can"
+)
+TO_DO = {
+    errno.ENOSPC: FULL,
+    errno.EDQUOT: FULL,
+    errno.EROFS: CLOSED,
+    errno.EACCES: CLOSED,
+    errno.EPERM: CLOSED,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,26 +50,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 )
             except UserError as error:
                 return complain(str(error), sys.stderr)
-    with logged(own_log(options.log)) as terminal:
-        try:
-            options.run(options)
-        except UserError as error:
-            return complain(str(error), terminal)
-        except OSError as error:
-            # Disk full, no permission, a folder where a file should be: the system's words say it.
-            if error.strerror is None:
-                raise
-            where = f"{error.filename}: " if error.filename else ""
-            return complain(f"{where}{error.strerror}", terminal)
-        except KeyboardInterrupt:
-            return 130
-        except Exception as error:
-            if options.log is None:
-                raise
-            traceback.print_exc()
-            reason = f"unexpected {type(error).__name__}: {error}; see {own_log(options.log)}"
-            return complain(reason, terminal)
+    log = own_log(options.log)
+    try:
+        with logged(log) as terminal:
+            try:
+                options.run(options)
+            except UserError as error:
+                return complain(str(error), terminal)
+            except KeyboardInterrupt:
+                return 130
+            except Exception as error:
+                if isinstance(error, OSError) and error.strerror:
+                    return complain(worded(error, log), terminal)
+                if "no locator available" in str(error):  # numba's words
+                    return complain(NO_CACHE, terminal)
+                if log is None:
+                    raise
+                complain(f"unexpected {type(error).__name__}: {error}; see {log}", terminal)
+                with suppress(OSError):
+                    traceback.print_exc()
+                return 1
+    except UserError as error:  # the log cannot be written
+        return complain(str(error), sys.stderr)
     return 0
+
+
+def worded(error: OSError, log: Path | None) -> str:
+    """An error of the system in one line: where, what, and what to do."""
+    # where it does not say where, it was the log: stages name the files that they write
+    where = error.filename or log
+    to_do = TO_DO.get(error.errno or 0)
+    return f"{where}: " * bool(where) + f"{error.strerror}" + f"; {to_do}" * bool(to_do)
 
 
 def own_log(path: Path | None) -> Path | None:
@@ -74,26 +99,36 @@ def logged(path: Path | None) -> Iterator[TextIO]:
     if path is None:
         yield sys.stderr
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        log = path.open("w", encoding="utf-8")
+    except OSError as error:
+        raise UserError(worded(error, path)) from None
     sys.stderr.flush()
     before = os.dup(2)
-    with path.open("w", encoding="utf-8") as log:
+    with log:
         os.dup2(log.fileno(), 2)
     try:
         with os.fdopen(os.dup(before), "w") as terminal:
             yield terminal
     finally:
-        sys.stderr.flush()
+        try:
+            sys.stderr.flush()
+        except OSError:  # the disk is full: what does not fit shall not appear on the terminal
+            with open(os.devnull, "w") as nowhere:
+                os.dup2(nowhere.fileno(), 2)
+            sys.stderr.flush()
         os.dup2(before, 2)
         os.close(before)
 
 
 def complain(message: str, terminal: TextIO) -> int:
-    """Print one line on standard error, and in the log if there is one."""
-    line = f"scsigmoid: error: {' '.join(message.split())}"
-    print(line, file=sys.stderr, flush=True)
+    """Print one line on the terminal, and in the log if there is one with room for it."""
+    line = f"scsigmoid: error: {shortened(' '.join(message.split()))}"
+    print(line, file=terminal, flush=True)
     if terminal is not sys.stderr:
-        print(line, file=terminal, flush=True)
+        with suppress(OSError):
+            print(line, file=sys.stderr, flush=True)
     return 1
 
 

@@ -91,7 +91,9 @@ def as_settings(text: str) -> Given:
 def stored(configuration: Path) -> Config:
     """A stored configuration, checked again."""
     from scsigmoid.config.check import check
+    from scsigmoid.seals import check_seal
 
+    check_seal(configuration)
     values = read_yaml(configuration)
     try:
         return check(values)

@@ -31,22 +31,21 @@ def add(stages: Stages) -> None:
     stages.add(
         "simulate-tokens", simulate_tokens, "write simulated cells, ready for training"
     ).paths("configuration").number("cells", "how many", default=30_000).output()
-    stages.add("benchmark-loading", benchmark_loading, "time the preparation of batches").text(
-        "model"
-    ).paths("configuration").number("workers", "threads that prepare batches").output()
     stages.add("benchmark-scaling", benchmark_scaling, "time training on several processes").text(
         "model"
     ).paths("configuration").text("processes").number(
         "steps", "optimiser steps of each run", default=60
     ).choice("device", get_args(Device), "auto").output().paths("machine")
     stages.add(
-        "benchmark-tokens", benchmark_tokens, "time gene statistics and tokenization"
-    ).settings().paths("work").output().paths("machine")
-    stages.add(
         "benchmark-evaluation", benchmark_evaluation, "time a part of the evaluation"
     ).choice("part", ("mmd", "mmd-plain", "validation-loss", "silhouette", "scib"), "mmd").choice(
         "device", get_args(Device), "auto"
     ).paths("configuration").output()
+    stages.add(
+        "build-flash-sigmoid", build_flash_sigmoid, "compile FlashSigmoid's kernels, to time them"
+    ).paths("checkout").paths("include", required=False, many=True).text(
+        "nvcc", required=False
+    ).output()
 
 
 def benchmark_kernel(options: argparse.Namespace) -> None:
@@ -110,23 +109,6 @@ def simulate_tokens(options: argparse.Namespace) -> None:
     )
 
 
-def benchmark_loading(options: argparse.Namespace) -> None:
-    from scsigmoid.benchmarks.loading import run_loading_benchmark
-
-    config = from_yaml(options.configuration)
-    model = model_of(config, options)
-    architecture = built(Architecture, config["architecture"])
-    run_loading_benchmark(
-        built(ThroughputBenchmark, config["benchmarks"]["throughput"]),
-        built(Size, config["sizes"][architecture.size]),
-        architecture,
-        built(Training, config["training"] | {"workers": options.workers}),
-        model["context"],
-        config["seed"],
-        options.output,
-    )
-
-
 def benchmark_scaling(options: argparse.Namespace) -> None:
     from scsigmoid.benchmarks.scaling import run_scaling_benchmark
 
@@ -141,6 +123,7 @@ def benchmark_scaling(options: argparse.Namespace) -> None:
     settings = {
         "attention": model["attention"],
         "context": model["context"],
+        "cls_token": config["tokens"]["cls"],
         "backend": model.get("backend", "auto"),
         "size": config["sizes"][config["architecture"]["size"]],
         "architecture": config["architecture"],
@@ -154,15 +137,14 @@ def benchmark_scaling(options: argparse.Namespace) -> None:
     )
 
 
-def benchmark_tokens(options: argparse.Namespace) -> None:
-    from scsigmoid.benchmarks.tokenizing import TokenizingBenchmark, run_tokenizing_benchmark
-
-    settings = built(TokenizingBenchmark, options.settings)
-    run_tokenizing_benchmark(settings, options.work, options.output, options.machine)
-
-
 def benchmark_evaluation(options: argparse.Namespace) -> None:
     from scsigmoid.evaluation.speed import run_evaluation_benchmark
 
     settings = from_yaml(options.configuration)
     run_evaluation_benchmark(options.part, settings, options.device, options.output)
+
+
+def build_flash_sigmoid(options: argparse.Namespace) -> None:
+    from scsigmoid.benchmarks.flash_sigmoid import build
+
+    build(options.checkout, options.include or [], options.nvcc or "nvcc", options.output)

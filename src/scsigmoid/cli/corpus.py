@@ -40,7 +40,8 @@ def fetch(options: argparse.Namespace) -> None:
     config, downloads = corpus_of(options.configuration)
     how = (config.corpus, config.seed, downloads, options.output)
     if options.dataset:
-        fetch_evaluation(options.manifest, options.dataset, *how, options.facts)
+        wanted = config.datasets[options.dataset]
+        fetch_evaluation(options.manifest, options.dataset, wanted, *how, options.facts)
     else:
         fetch_part(options.manifest, int(options.part), *how)
 

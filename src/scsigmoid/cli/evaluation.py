@@ -14,14 +14,14 @@ from scsigmoid.errors import UserError
 
 def add(stages: Stages) -> None:
     """Add the stage's subcommands."""
-    stages.add("embed", embed, "embed your own h5ad file with a trained model").files(
-        "input", "output"
-    ).paths("checkpoint").paths("vocabulary").choice("pooling", get_args(Pooling), "mean").choice(
-        "device", get_args(Device), "auto"
-    ).number("batch-tokens", "tokens per forward pass; bounds the memory", default=16_384)
+    own = stages.add("embed", embed, "embed your own cells (h5ad, or 10x) with a trained model")
+    own.files("input", "output").paths("checkpoint").paths("vocabulary")
+    own.choice("pooling", get_args(Pooling), "mean").choice("device", get_args(Device), "auto")
+    own.number("batch-tokens", "tokens per forward pass; bounds the memory", default=16_384)
+    own.text("layer", required=False).text("genes", required=False)
     stages.add("embeddings", embeddings, "embed the cells of a token store").text("model").paths(
         "checkpoint"
-    ).paths("tokens").settings().output()
+    ).paths("tokens").paths("cells").settings().output()
     stages.add("validation-loss", validation_loss, "masked-gene loss on held-out cells").text(
         "dataset"
     ).text("model").paths("checkpoint").paths("tokens").settings().output().paths("cells")
@@ -60,6 +60,8 @@ def embed(options: argparse.Namespace) -> None:
         Embeddings(pooling=options.pooling, batch_tokens=options.batch_tokens),
         options.device,
         options.output,
+        layer=options.layer,
+        genes=options.genes,
     )
 
 
@@ -70,6 +72,7 @@ def embeddings(options: argparse.Namespace) -> None:
     embed_cells(
         options.checkpoint,
         options.tokens,
+        options.cells,
         options.model,
         settings,
         options.settings["device"],
@@ -159,6 +162,7 @@ def mmd(options: argparse.Namespace) -> None:
         settings["seed"],
         options.output,
         resolve_device(settings["device"]),
+        settings[f"datasets.{options.dataset}.types"],
     )
 
 

@@ -20,6 +20,14 @@ def add(stages: Stages) -> None:
         "compare-seeds", compare_seeds, "compare the two arms over runs with several seeds"
     ).folders().output()
 
+    stages.add("study-runs", study_runs, "gather the runs of a study into tables").paths(
+        "configuration"
+    ).output()
+    stages.add("study-scores", study_scores, "score the embeddings of a study's runs").paths(
+        "embeddings", many=True
+    ).paths("cells").settings().output()
+    stages.add("study", study, "make the tables and figures of a study").paths("runs").output()
+
 
 def results_of(configuration: Path) -> "Results":
     """The results folder that a stored configuration lies in."""
@@ -46,9 +54,12 @@ def figure(options: argparse.Namespace) -> None:
 
 
 def claims(options: argparse.Namespace) -> None:
-    from scsigmoid.paper.claims import make_claims
+    from scsigmoid.paper.claims import counted, make_claims, read_claims
 
     make_claims(results_of(options.configuration), options.output)
+    rows = read_claims(options.output)
+    counts = (f"{count} {verdict}" for verdict, count in counted(rows).items() if count)
+    print(f"{len(rows)} claims about runs: {', '.join(counts)}")
 
 
 def report(options: argparse.Namespace) -> None:
@@ -62,3 +73,33 @@ def compare_seeds(options: argparse.Namespace) -> None:
 
     for path in compare(options.folders, options.output):
         print(path)
+
+
+def study_runs(options: argparse.Namespace) -> None:
+    from scsigmoid.study.baselines import baselines
+    from scsigmoid.study.runs import collect
+
+    config, results = stored(options.configuration), options.configuration.parent
+    collect(config, results, options.output)
+    baselines(config, results, options.output / "baselines.csv")
+
+
+def study_scores(options: argparse.Namespace) -> None:
+    from scsigmoid.study.scores import score
+
+    embeddings = {path.stem: path for path in options.embeddings}
+    score(embeddings, options.cells, options.settings["seed"], options.output)
+
+
+def study(options: argparse.Namespace) -> None:
+    from scsigmoid.study.figures import draw
+    from scsigmoid.study.runs import Study
+    from scsigmoid.study.tables import write_tables
+
+    found = Study(options.runs)
+    baselines = found.table("baselines")
+    for make in (write_tables, draw):
+        for path in make(found, baselines, options.output):
+            print(path)
+    if found.unfinished:
+        print(f"left out, not at their end: {', '.join(found.unfinished)}")

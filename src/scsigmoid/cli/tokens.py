@@ -31,15 +31,20 @@ def statistics(options: argparse.Namespace) -> None:
     from scsigmoid.tokens.statistics import gather
 
     with raw_files(options, last=False):
-        gather(options.cells, options.settings["tokens.target_sum"], options.output)
+        target_sum, minimum = options.settings["tokens.target_sum"], minimum_genes(options)
+        gather(options.cells, target_sum, options.output, minimum)
         if options.files:
             write_manifest(options.files, read_manifest(options.cells / FILES))
 
 
 def vocabulary(options: argparse.Namespace) -> None:
+    from scsigmoid.config.given import built
+    from scsigmoid.config.schema import VocabularyChoice
     from scsigmoid.tokens.vocabulary import build_vocabulary
 
-    build_vocabulary(options.statistics, options.settings["tokens.minimum_cells"], options.output)
+    settings = options.settings
+    choice = built(VocabularyChoice, settings["tokens.vocabulary"])
+    build_vocabulary(options.statistics, settings["tokens.minimum_cells"], options.output, choice)
 
 
 def tokenize(options: argparse.Namespace) -> None:
@@ -57,7 +62,12 @@ def tokenize(options: argparse.Namespace) -> None:
         tokenize_evaluation(options.cells, options.facts, *how)
     else:
         with raw_files(options, last=True):
-            tokenize_part(options.cells, *how)
+            tokenize_part(options.cells, *how, minimum_genes(options))
+
+
+def minimum_genes(options: argparse.Namespace) -> int:
+    """The least genes of a training cell."""
+    return int(options.settings["corpus.minimum_genes"])
 
 
 @contextmanager

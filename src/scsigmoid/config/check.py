@@ -2,7 +2,7 @@
 
 The order: ``config.yaml``, the preset's overlay, then what the command line gives
 (``--configfile``, ``--config``).  Mappings merge key by key; a list replaces a list; ``null``
-removes an entry of ``datasets``, ``sizes`` or ``models``.
+removes an entry of ``datasets``, ``sizes``, ``models`` or ``study``.
 """
 
 import dataclasses
@@ -17,11 +17,12 @@ from scsigmoid.config.combinations import check_combinations
 from scsigmoid.config.given import read_yaml
 from scsigmoid.config.local_files import expand
 from scsigmoid.config.schema import Config, Dataset, Training
-from scsigmoid.config.typed import typed
-from scsigmoid.config.words import nearest
+from scsigmoid.config.study import study_runs
+from scsigmoid.config.typed import plain, typed
+from scsigmoid.config.words import nearest, shown
 from scsigmoid.errors import UserError
 
-NAMED = ("datasets", "sizes", "models")
+NAMED = ("datasets", "sizes", "models", "study")
 
 
 def load(
@@ -39,12 +40,12 @@ def load(
     Raises:
         UserError: naming the key, what was expected and the nearest valid name.
     """
-    base = read_yaml(path)
-    overrides = dict(overrides or {})
+    base = plain(read_yaml(path))
+    overrides = plain(overrides or {})
     preset = overrides.get("preset", base.get("preset"))
     known = sorted(file.stem for file in Path(presets).glob("*.yaml"))
     if preset not in known:
-        raise UserError(f"preset: unknown preset {preset!r}{nearest(preset, known)}")
+        raise UserError(f"preset: unknown preset {shown(preset)}{nearest(preset, known)}")
     merged = merge(merge(base, read_yaml(Path(presets) / f"{preset}.yaml")), overrides)
     for name in NAMED:
         if isinstance(merged.get(name), dict):
@@ -61,7 +62,9 @@ def check(values: Mapping[str, Any]) -> Config:
     config = typed(values, Config)
     if config.corpus.source == "local":
         config = with_local_datasets(config)
-    check_combinations(config, {name: model_training(config, name) for name in config.models})
+    runs = {name: (model, model_training(config, name)) for name, model in config.models.items()}
+    runs |= {name: (run.model, run.training) for name, run in study_runs(config).items()}
+    check_combinations(config, runs)
     return config
 
 
@@ -97,7 +100,7 @@ def with_local_datasets(config: Config) -> Config:
                 f"corpus.local: two files would make the dataset {file.dataset!r}; give one a name"
             )
         datasets[file.dataset] = Dataset(
-            title=file.dataset.replace("_", " "), label=file.label, description=str(file.path.name)
+            title=file.dataset.replace("_", " "), label=file.labels, description=str(file.path.name)
         )
     return dataclasses.replace(config, datasets=datasets)
 

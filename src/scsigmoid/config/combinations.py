@@ -2,27 +2,33 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import get_args
 
 from scsigmoid.config.corpus import check_corpus, check_identifiers
-from scsigmoid.config.schema import Config, Training
+from scsigmoid.config.schema import (
+    Config,
+    Model,
+    SigmoidBackend,
+    SoftmaxBackend,
+    Training,
+    VocabularyChoice,
+)
 from scsigmoid.config.words import nearest
 from scsigmoid.errors import UserError
 
-SIGMOID_BACKENDS = ("auto", "reference", "triton", "hopper")
-SOFTMAX_BACKENDS = ("auto", "reference", "flex", "sdpa")
-GPU_BACKENDS = ("triton", "hopper", "flex")
+CPU_BACKENDS = ("auto", "reference", "sdpa")
 # The widest head that the GPU's kernels of sigmoid attention take.
 WIDEST_HEAD = 128
 # Arrow counts the tokens of a file in 32 bits.
 LARGEST_SHARD = 2**31 - 1
 
 
-def check_combinations(config: Config, training: Mapping[str, Training]) -> None:
+def check_combinations(config: Config, runs: Mapping[str, tuple[Model, Training]]) -> None:
     """Check settings against each other.
 
     Args:
         config: the configuration.
-        training: how each model is trained, its own settings laid over those of all.
+        runs: all models, those of a study too, and how each is trained.
 
     Raises:
         UserError: for the first contradiction, naming a setting that is part of it.
@@ -32,13 +38,19 @@ def check_combinations(config: Config, training: Mapping[str, Training]) -> None
     for group in ("models", "datasets"):
         if not getattr(config, group):
             raise UserError(f"{group}: empty; name at least one")
+    for name, dataset in config.datasets.items():
+        if "*" in dataset.labels and not dataset.types:
+            raise UserError(
+                f"datasets.{name}.label: '*' takes the column with most of the cell types in "
+                f"datasets.{name}.types, and there are none; name columns"
+            )
     check_corpus(config.corpus)
     if config.corpus.source in ("cellxgene", "census"):
         check_identifiers(config.datasets)
     check_sizes(config)
-    check_models(config, training)
-    longest = max(model.context for model in config.models.values()) - 1
-    check_shards(config.tokens.shard_cells, longest)
+    check_models(config, runs)
+    check_shards(config.tokens.shard_cells, longest_cell(config))
+    check_vocabulary(config.tokens.vocabulary)
     check_evaluation(config)
     check_benchmarks(config)
 
@@ -66,29 +78,39 @@ def check_sizes(config: Config) -> None:
                 raise UserError(f"{key}: unknown size {name!r}{nearest(name, config.sizes)}")
 
 
-def check_models(config: Config, training: Mapping[str, Training]) -> None:
+def check_models(config: Config, runs: Mapping[str, tuple[Model, Training]]) -> None:
     """Every model can be trained as configured."""
-    for name, model in config.models.items():
-        backends = SIGMOID_BACKENDS if model.attention == "sigmoid" else SOFTMAX_BACKENDS
+    for name, (model, training) in runs.items():
+        backends = get_args(SigmoidBackend if model.attention == "sigmoid" else SoftmaxBackend)
         if model.backend not in backends:
             raise UserError(
                 f"models.{name}.backend: {model.backend!r} does not compute {model.attention} "
                 f"attention; expected one of {', '.join(backends)}"
             )
-        if config.device == "cpu" and model.backend in GPU_BACKENDS:
+        if config.device == "cpu" and model.backend not in CPU_BACKENDS:
             raise UserError(
                 f"models.{name}.backend: {model.backend!r} needs a GPU and device is 'cpu'; take "
                 "'auto' or 'reference'"
             )
-        if len(training[name].betas) != 2:
+        if len(training.betas) != 2:
+            raise UserError(f"training.betas: expected two numbers, found {len(training.betas)}")
+        if (training.validate_every == 0) != (training.validation_cells == 0):
             raise UserError(
-                f"training.betas: expected two numbers, found {len(training[name].betas)}"
+                "training.validate_every and training.validation_cells: one is 0 and the other "
+                f"is not (models.{name}); set both or neither"
             )
-        if training[name].micro_batch_tokens < model.context:
+        if training.micro_batch_tokens < model.context:
             raise UserError(
-                f"training.micro_batch_tokens: {training[name].micro_batch_tokens} is less than "
+                f"training.micro_batch_tokens: {training.micro_batch_tokens} is less than "
                 f"the context of models.{name} ({model.context}); raise it to at least that"
             )
+
+
+def longest_cell(config: Config) -> int:
+    """Gene tokens that the longest context has room for; ``<cls>`` takes one place."""
+    contexts = [model.context for model in config.models.values()]
+    contexts += [context for family in config.study.values() for context in family.context]
+    return max(contexts) - config.tokens.cls
 
 
 def check_shards(shard_cells: int, longest: int) -> None:
@@ -105,8 +127,31 @@ def check_shards(shard_cells: int, longest: int) -> None:
         )
 
 
+def check_vocabulary(choice: VocabularyChoice) -> None:
+    """The files are there, and are looked at."""
+    if choice.genes is not None and choice.biotypes is not None:
+        raise UserError(
+            "tokens.vocabulary.genes: the list decides alone, and biotypes are given; remove one"
+        )
+    if (choice.biotypes is None) != (not choice.annotation):
+        raise UserError(
+            "tokens.vocabulary: biotypes are told by an annotation; set both biotypes and "
+            "annotation, or neither"
+        )
+    listed = [] if choice.genes is None else [choice.genes]
+    for key, paths in (("genes", listed), ("annotation", choice.annotation)):
+        for path in paths:
+            if not Path(path).is_file():
+                raise UserError(f"tokens.vocabulary.{key}: {path}: no such file; correct the path")
+
+
 def check_evaluation(config: Config) -> None:
     """Everything that evaluation names exists."""
+    if config.evaluation.embeddings.pooling == "cls" and not config.tokens.cls:
+        raise UserError(
+            "evaluation.embeddings.pooling: 'cls' takes the embedding from <cls>, which "
+            "tokens.cls: false leaves out; set pooling: mean or tokens.cls: true"
+        )
     pair = config.evaluation.pair
     if len(pair) != 2:
         raise UserError("evaluation.pair: expected two models, sigmoid first")

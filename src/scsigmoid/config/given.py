@@ -87,7 +87,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
         raise UserError(
             f"{path}: cannot be read ({error.strerror}); give an existing file"
         ) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         where = getattr(error, "problem_mark", None)
         line = f" near line {where.line + 1}" if where else ""
         raise UserError(f"{path}: not valid YAML{line}; correct the file") from None

@@ -8,7 +8,6 @@ import math
 import re
 import types
 import typing
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
@@ -124,8 +123,9 @@ def check_limits(value: Any, kind: Any, path: str) -> None:
         check_limits(value, kind, path)
     elif origin in (typing.Union, types.UnionType):
         kinds = [option for option in typing.get_args(kind) if option is not types.NoneType]
-        # Of several types the limits would have to be told apart; no setting needs that.
-        check_limits(value, kinds[0] if len(kinds) == 1 and value is not None else Any, path)
+        # Of several types, only a list is told from what is none.
+        fits = [option for option in kinds if is_list(option) == isinstance(value, list)]
+        check_limits(value, fits[0] if len(fits) == 1 and value is not None else Any, path)
     elif dataclasses.is_dataclass(kind) and isinstance(kind, type):
         hints = typing.get_type_hints(kind, include_extras=True)
         for field in dataclasses.fields(kind):
@@ -134,10 +134,16 @@ def check_limits(value: Any, kind: Any, path: str) -> None:
     elif origin is list:
         for index, item in enumerate(value):
             check_limits(item, typing.get_args(kind)[0], f"{path}.{index}")
-    elif isinstance(value, Mapping):
+    elif origin is dict:
         key_kind, item_kind = typing.get_args(kind)
         for key, item in value.items():
             check_limits(key, key_kind, path)
             check_limits(item, item_kind, f"{path}.{key}")
     elif isinstance(value, float) and not math.isfinite(value):
         raise UserError(f"{path}: expected a finite number, found {value}")
+
+
+def is_list(kind: Any) -> bool:
+    """Whether a type, as annotated, is a list."""
+    bare = typing.get_args(kind)[0] if typing.get_origin(kind) is Annotated else kind
+    return typing.get_origin(bare) is list

@@ -16,15 +16,32 @@ class LocalFile:
 
     Attributes:
         path: absolute path.
-        label: column of ``obs`` with the cell type.
+        labels: columns of ``obs`` with the cell type, as in the configuration.
         held_out: ``True`` (all cells), ``False`` (none), a fraction, or ``"column=value"``.
         dataset: name of the evaluation dataset of the held-out cells; empty without such.
+        layer: layer that holds the raw counts; empty for ``raw.X`` or ``X``.
+        genes: column of ``var`` with the gene ids; empty for its index.
     """
 
     path: Path
-    label: str
+    labels: list[str]
     held_out: bool | float | str
     dataset: str
+    layer: str
+    genes: str
+
+    @property
+    def files(self) -> list[Path]:
+        """The file itself, or the files of a 10x folder."""
+        return files_of(self.path)
+
+
+def files_of(path: Path) -> list[Path]:
+    """The file itself, or the files of a 10x folder: matrix, barcodes and features."""
+    if not path.is_dir():
+        return [path]
+    kinds = ("matrix.mtx", "barcodes.tsv", "features.tsv", "genes.tsv")
+    return sorted(file for kind in kinds for file in path.glob(f"*{kind}*") if file.is_file())
 
 
 def expand(entries: Sequence[LocalFiles]) -> list[LocalFile]:
@@ -45,14 +62,18 @@ def expand(entries: Sequence[LocalFiles]) -> list[LocalFile]:
             )
         held_out = understood(f"corpus.local.{index}.held_out", entry.held_out)
         for path in paths:
-            if path.is_dir():
+            if path.is_dir() and not files_of(path):
                 raise UserError(
-                    f"corpus.local.{index}.files: {path}: a folder; name its files, as "
-                    f"{path / '*.h5ad'}"
+                    f"corpus.local.{index}.files: {path}: a folder without a 10x matrix; name its "
+                    f"files, as {path / '*.h5ad'}"
                 )
             if not path.exists():
                 raise UserError(
                     f"corpus.local.{index}.files: {path}: a link that leads nowhere; correct it"
+                )
+            if not path.is_file() and not path.is_dir():
+                raise UserError(
+                    f"corpus.local.{index}.files: {path}: a pipe or a device; name a file"
                 )
             absolute = path.resolve()
             if absolute in found:
@@ -66,7 +87,12 @@ def expand(entries: Sequence[LocalFiles]) -> list[LocalFile]:
                 )
             dataset = slug(entry.name or path.stem) if held_out else ""
             found[absolute] = LocalFile(
-                path=absolute, label=entry.label, held_out=held_out, dataset=dataset
+                path=absolute,
+                labels=[entry.label] if isinstance(entry.label, str) else entry.label,
+                held_out=held_out,
+                dataset=dataset,
+                layer=entry.layer or "",
+                genes=entry.genes or "",
             )
     return list(found.values())
 

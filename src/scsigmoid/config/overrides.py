@@ -21,6 +21,6 @@ def parsed(pairs: Sequence[str]) -> dict[str, Any]:
             raise UserError(f"--config: expected KEY=VALUE, found {pair!r}")
         try:
             settings[key] = yaml.safe_load(value)
-        except yaml.YAMLError:
+        except (yaml.YAMLError, RecursionError):
             raise UserError(f"--config {key}: not valid YAML: {value!r}") from None
     return settings

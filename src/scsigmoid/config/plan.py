@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from scsigmoid.config.check import model_training
+from scsigmoid.config.combinations import longest_cell
 from scsigmoid.config.schema import Config
+from scsigmoid.config.study import study_runs
 from scsigmoid.config.words import nearest
 from scsigmoid.errors import UserError
 
@@ -32,6 +34,20 @@ class Plan:
         self.parts = [f"{part:05d}" for part in range(config.corpus.parts)]
         self.evaluated_models = [name for name, model in config.models.items() if not model.stress]
         self.stress_models = [name for name, model in config.models.items() if model.stress]
+        self.study_runs = study_runs(config)
+
+    @property
+    def study_dataset(self) -> str | None:
+        """The dataset that runs of the study embed."""
+        return next((one.embedded for one in self.config.study.values() if one.embedded), None)
+
+    def study_embeddings(self) -> list[str]:
+        """Their embeddings, below the results folder."""
+        return [
+            f"embeddings/{self.study_dataset}/{name}.h5ad"
+            for name, run in self.study_runs.items()
+            if self.config.study[run.family].embedded
+        ]
 
     def compared(self, metric: str) -> list[str]:
         """The datasets that ``mmd`` or ``umap`` compares: Heart OFT, unless named otherwise."""
@@ -39,6 +55,12 @@ class Plan:
         if named is not None:
             return list(named)
         return ["heart_oft"] if "heart_oft" in self.datasets else self.datasets
+
+    @property
+    def vocabulary_files(self) -> list[str]:
+        """The user's files that the vocabulary is made with."""
+        choice = self.config.tokens.vocabulary
+        return choice.annotation if choice.genes is None else [choice.genes]
 
     @property
     def tables(self) -> list[str]:
@@ -149,11 +171,13 @@ class Plan:
         """Settings that a figure depends on, beyond its inputs."""
         if name in ("scib",) or name.startswith("umap_"):
             return [*LABELS, "figures", "evaluation.pair"]
-        return [*LABELS, "figures"]
+        return [*LABELS, "figures", *(["tokens.cls"] if name == "sequence_lengths" else [])]
 
     def claim_settings(self) -> list[str]:
         """Settings that the claims depend on, beyond their inputs."""
-        return [*LABELS, "corpus", "training", "evaluation.pair", "evaluation.mmd.estimator"]
+        evaluation = (f"evaluation.{name}" for name in ("pair", "validation_loss", "scib", "mmd"))
+        benchmarks = ("benchmarks.kernel", "benchmarks.throughput")
+        return [*LABELS, "corpus", "training", "device", *evaluation, *benchmarks]
 
     def dataset_facts(self) -> list[str]:
         """Facts of every evaluation dataset."""
@@ -182,9 +206,9 @@ class Plan:
 
         Args:
             keys: dotted names of the configuration; ``models.<name>`` gives all that training this
-                model needs; ``maximum_length`` the most gene tokens that any model reads; ``mmd``
-                and ``umap`` what these are computed with; ``selection`` which files are chosen;
-                none at all the whole configuration.
+                model, or run of a study, needs; ``maximum_length`` the most gene tokens that any
+                of them reads; ``mmd`` and ``umap`` what these are computed with; ``selection``
+                which files are chosen; none at all the whole configuration.
 
         Returns:
             A mapping from each key, as given, to its value.
@@ -196,27 +220,39 @@ class Plan:
     def setting(self, key: str) -> Any:
         """The value of one dotted name."""
         if key == "maximum_length":
-            # One place of the context is the [CLS] token's.
-            return max(model.context for model in self.config.models.values()) - 1
+            return longest_cell(self.config)
         if key in ("mmd", "umap"):
             # Which datasets are compared and which estimator is printed changes no computation.
             chosen = dataclasses.asdict(getattr(self.config.evaluation, key))
             return chosen | {"datasets": None} | ({"estimator": "unbiased"} if key == "mmd" else {})
         if key == "selection":
-            # How files are downloaded, and from which hosts, changes none of them.
+            # How files are downloaded, from which hosts, which of their columns has the cell types
+            # and which of their cells are taken, changes none of them.
             chosen = dataclasses.asdict(self.config.corpus)
-            return {k: v for k, v in chosen.items() if k not in ("download", "hosts")}
+            for entry in chosen["local"]:
+                del entry["label"]
+            datasets = {name: [one.id, one.title] for name, one in self.config.datasets.items()}
+            others = ("download", "hosts", "minimum_genes")
+            kept = {k: v for k, v in chosen.items() if k not in others}
+            return kept | {"datasets": datasets}
         if key.startswith("models."):
             name = key.removeprefix("models.")
-            model = self.config.models[name]
+            architecture, seed = self.config.architecture, self.config.seed
+            if name in self.study_runs:
+                run = self.study_runs[name]
+                model, training, seed = run.model, run.training, run.seed
+                architecture = dataclasses.replace(architecture, size=run.size)
+            else:
+                model, training = self.config.models[name], model_training(self.config, name)
             return {
                 "attention": model.attention,
                 "context": model.context,
+                "cls_token": self.config.tokens.cls,
                 "backend": model.backend,
-                "size": dataclasses.asdict(self.config.sizes[self.config.architecture.size]),
-                "architecture": dataclasses.asdict(self.config.architecture),
-                "training": dataclasses.asdict(model_training(self.config, name)),
-                "seed": self.config.seed,
+                "size": dataclasses.asdict(self.config.sizes[architecture.size]),
+                "architecture": dataclasses.asdict(architecture),
+                "training": dataclasses.asdict(training),
+                "seed": seed,
                 "device": self.config.device,
             }
         value: Any = dataclasses.asdict(self.config)

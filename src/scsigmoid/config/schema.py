@@ -5,7 +5,7 @@ paper's sections and tables are named where a value comes from them.
 """
 
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from scsigmoid.config.limits import (
     AnyNumber,
@@ -21,7 +21,8 @@ from scsigmoid.config.limits import (
 )
 
 Attention = Literal["sigmoid", "softmax"]
-Backend = Literal["auto", "reference", "triton", "hopper", "flex", "sdpa"]
+SigmoidBackend = Literal["auto", "reference", "triton", "hopper"]
+SoftmaxBackend = Literal["auto", "reference", "sdpa", "flex", "fa4"]
 Device = Literal["auto", "cpu", "cuda"]
 Pooling = Literal["mean", "cls"]
 Metric = Literal[
@@ -31,26 +32,33 @@ Metric = Literal[
 Name = Annotated[
     str, Form(r"[a-z0-9][a-z0-9_]{0,79}", "a name of at most 80 lower-case letters, digits and '_'")
 ]
+# Columns of `obs` that hold the cell type, tried in this order, and rules that join columns, as
+# "{age_group} {cell_type}"; "*" stands for all columns of text.
+Label = Text | Several[Text]
 Colour = Annotated[str, Form(r"#[0-9A-Fa-f]{6}", "a colour as '#0072B2'")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class LocalFiles:
-    """The user's own h5ad files (one entry of ``corpus.local``).
+    """The user's own files (one entry of ``corpus.local``): h5ad, or 10x ``.h5`` and folders.
 
     Attributes:
         files: path or glob, relative to the working directory.
-        label: column of ``obs`` that holds the cell type.
+        label: which columns of ``obs`` hold the cell type (see ``Label``).
         held_out: cells kept out of training and used for evaluation: ``true`` (all), ``false``
             (none), a fraction between 0 and 1 (a seeded choice of cells), or ``column=value``
             (the cells whose ``obs`` column has that value).
         name: name of the evaluation dataset; the file's stem where none is given.
+        layer: layer that holds the raw counts; without one ``raw.X``, else ``X``.
+        genes: column of ``var`` with the gene ids; without one its index.
     """
 
     files: Text
-    label: Text = "cell_type"
+    label: Label = "cell_type"
     held_out: bool | float | str = False
     name: Text | None = None
+    layer: Text | None = None
+    genes: Text | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +125,7 @@ class Corpus:
         census_version: name of the Census release, e.g. ``2024-07-01``.
         organisms: training files hold no other organism.
         assays: training files hold no other assay; ``null`` keeps all.
+        minimum_genes: training cells that express fewer genes of their file are left out.
         leave_out: CELLxGENE ids of datasets, or of dataset versions, that are not trained on.
         manifest: a lock file written by an earlier run; ``null`` asks the service.
         api: address of the Discover curation API.
@@ -138,6 +147,7 @@ class Corpus:
     ]
     organisms: Several[Text]
     assays: Several[Text] | None
+    minimum_genes: CountOrZero
     leave_out: AnyNumber[str]
     manifest: Text | None
     api: Text
@@ -157,14 +167,43 @@ class Dataset:
     Attributes:
         title: name in tables and figures.
         id: CELLxGENE id.
-        label: column of ``obs`` that holds the cell type.
+        label: which columns of ``obs`` hold the cell type (see ``Label``): the first that the file
+            has, or where there are ``types`` the one with most of them.
+        types: cell types that must be among the labels, but for case, the order of words and
+            "cell"; in the order of the MMD table.
         description: one sentence.
     """
 
     title: Annotated[str, Form(r"\s*\S[\s\S]*", "a title")]
     id: str | None = None
-    label: Text = "cell_type"
+    label: Label = "cell_type"
+    types: AnyNumber[Text] = field(default_factory=list)
     description: str = ""
+
+    @property
+    def labels(self) -> list[str]:
+        """The entries of ``label``."""
+        return [self.label] if isinstance(self.label, str) else self.label
+
+
+@dataclass(frozen=True, kw_only=True)
+class VocabularyChoice:
+    """Which genes have tokens: those of a list, or those that meet the rest.
+
+    Attributes:
+        genes: file with a gene id a line.  All of them have tokens, with a median of 1 where no
+            training cell expresses them; neither the rest nor ``minimum_cells`` is looked at.
+            ``null`` for none.
+        biotypes: of the genes, e.g. ``protein_coding``; ``null`` for all.
+        annotation: GTF files that tell the biotypes, as GENCODE offers them, one for each organism.
+        sizes: for an organism, how many genes at most: those of most training cells; ``null`` for
+            no limit.
+    """
+
+    genes: Text | None
+    biotypes: Several[Text] | None
+    annotation: AnyNumber[Text]
+    sizes: dict[Literal["Homo sapiens", "Mus musculus"], Count] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,12 +212,16 @@ class Tokens:
 
     Attributes:
         target_sum: counts of a cell are scaled to this total.
+        cls: whether ``<cls>`` is in front of a cell's genes and takes a place of the context.
         minimum_cells: a gene enters the vocabulary when this many training cells express it.
+        vocabulary: which genes enter it, beyond that.
         shard_cells: cells per file of the token store.
     """
 
     target_sum: Positive
+    cls: bool
     minimum_cells: Count
+    vocabulary: VocabularyChoice
     shard_cells: Count
 
 
@@ -222,11 +265,16 @@ class Training:
         weight_decay: of AdamW.
         betas: of AdamW.
         epsilon: of AdamW.
-        clipping: largest L2 norm of the gradient; ``null`` for none.
+        gradient: what is differentiated: ``mean``, the mean loss over the masked genes of a global
+            batch, or ``sum``, the sum over its cells of each cell's mean loss.
+        clipping: largest L2 norm of that gradient; ``null`` for none.
         mask_fraction: share of a cell's gene tokens that is masked.
         mask_replacement: ``mask`` (all become [MASK]) or ``bert`` (80 % [MASK], 10 % random, 10 %
             kept).
         log_every: steps between rows of the journal.
+        validate_every: steps between two losses on the validation cells; 0 for none.
+        validation_cells: training cells that are kept out of training for that; the same ones
+            whatever the seed.
         checkpoint_every: steps between checkpoints.
         keep_checkpoints: newest checkpoints kept.
         threads: CPU threads; fixed, because sums depend on it.
@@ -242,10 +290,13 @@ class Training:
     weight_decay: NotNegative
     betas: list[Annotated[float, Limits(least=0, below=1)]]
     epsilon: Positive
+    gradient: Literal["mean", "sum"]
     clipping: Positive | None
     mask_fraction: Share
     mask_replacement: Literal["mask", "bert"]
     log_every: Count
+    validate_every: CountOrZero
+    validation_cells: CountOrZero
     checkpoint_every: Count
     keep_checkpoints: Count
     threads: Annotated[int, Limits(least=1, most=1024)]
@@ -259,7 +310,7 @@ class Model:
 
     Attributes:
         attention: ``sigmoid`` or ``softmax``.
-        context: longest sequence in tokens, the [CLS] token included.
+        context: longest sequence in tokens.
         stress: whether it belongs to the stress test; such models are not evaluated.
         backend: attention backend; ``auto`` takes the fastest that the device supports.
         training: settings of ``training`` that differ for this model.
@@ -268,13 +319,35 @@ class Model:
     attention: Attention
     context: Annotated[int, Limits(least=8)]
     stress: bool = False
-    backend: Backend = "auto"
+    backend: SigmoidBackend | SoftmaxBackend = "auto"
     training: dict[str, bool | float | int | str | list[float] | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
+class StudyFamily:
+    """Runs of a study: every combination of the values listed.
+
+    Attributes:
+        attention: of the models.
+        context: likewise.
+        size: names of ``sizes``.
+        seed: of weights, order, masks and dropout; the cells stay those of the configuration.
+        training: settings of ``training`` that differ; those with a list are varied, a mapping
+            has a value for each attention.
+        embedded: evaluation dataset whose cells these runs embed, to be scored.
+    """
+
+    attention: Several[Attention]
+    context: Several[Annotated[int, Limits(least=8)]]
+    size: Several[str]
+    seed: Several[int]
+    training: dict[str, Any] = field(default_factory=dict)
+    embedded: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Embeddings:
-    """How a cell's embedding is read from a model: mean over gene tokens, or the [CLS] token."""
+    """How a cell's embedding is read from a model: mean over gene tokens, or ``<cls>``."""
 
     pooling: Pooling
     batch_tokens: Count
@@ -488,6 +561,7 @@ class Config:
         device: where models run; ``auto`` takes a GPU where there is one.
         gpus: GPUs of one machine that train a model together; changes rounding and dropout alone.
         nodes: machines that train a model together, started by Slurm (docs/running.md).
+        study: families of runs that differ in a few settings (docs/reproduction.md).
     """
 
     preset: str
@@ -509,3 +583,4 @@ class Config:
     evaluation: Evaluation
     benchmarks: Benchmarks
     figures: Figures
+    study: dict[Name, StudyFamily] = field(default_factory=dict)

@@ -5,7 +5,7 @@ import datetime
 import re
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -16,6 +16,8 @@ from scsigmoid.errors import UserError
 
 T = TypeVar("T")
 
+MOST = 100_000  # values of a configuration
+FEW = 5  # names that are all listed, as the nearest to a wrong one may be another mistake
 # By the beginning of pydantic's names of what went wrong.
 EXPECTED = {
     "int": "a whole number",
@@ -41,7 +43,7 @@ def typed(values: Any, kind: type[T], path: str = "") -> T:
         UserError: for the first setting that is unknown, missing, of another type or outside its
             limits.
     """
-    values = without_dates(values)
+    values = plain(values)
     check_keys(values, kind, f"{path}." if path else "")
     try:
         settings = TypeAdapter(kind).validate_python(values)
@@ -51,12 +53,19 @@ def typed(values: Any, kind: type[T], path: str = "") -> T:
     return settings
 
 
-def without_dates(values: Any) -> Any:
-    """The same values with dates as text: YAML takes an unquoted 2024-06-11 for a date."""
+def plain(values: Any, left: Iterator[int] | None = None) -> Any:
+    """The same values with dates as text: YAML takes an unquoted 2024-06-11 for a date.
+
+    Raises:
+        UserError: if there are far too many, as names of YAML that stand for one another can make.
+    """
+    left = left or iter(range(MOST))
+    if next(left, None) is None:
+        raise UserError(f"configuration: more than {MOST:,} values; write fewer, without YAML's *")
     if isinstance(values, Mapping):
-        return {key: without_dates(value) for key, value in values.items()}
+        return {key: plain(value, left) for key, value in values.items()}
     if isinstance(values, list):
-        return [without_dates(value) for value in values]
+        return [plain(value, left) for value in values]
     return values.isoformat() if isinstance(values, datetime.date) else values
 
 
@@ -70,7 +79,10 @@ def check_keys(value: Any, kind: Any, path: str) -> None:
     """
     origin = typing.get_origin(kind)
     kinds = typing.get_args(kind) if origin in (typing.Union, types.UnionType) else (kind,)
-    if origin is dict and isinstance(value, Mapping):
+    present = [one for one in kinds if one is not types.NoneType]
+    if value is not None and len(present) == 1 < len(kinds):
+        check_keys(value, present[0], path)
+    elif origin is dict and isinstance(value, Mapping):
         for key, item in value.items():
             check_keys(item, typing.get_args(kind)[1], f"{path}{key}.")
     elif origin is list and isinstance(value, list):
@@ -83,6 +95,11 @@ def check_keys(value: Any, kind: Any, path: str) -> None:
             )
         hints = typing.get_type_hints(kind)
         for key in value:
+            outer, _, inner = str(key).partition(".")
+            if outer in hints and inner:
+                raise UserError(
+                    f"{path}{key}: give settings within others as '{outer}={{{inner}: ...}}'"
+                )
             if key not in hints:
                 raise UserError(f"{path}{key}: unknown setting{nearest(key, hints)}")
         for field in dataclasses.fields(kind):
@@ -107,7 +124,12 @@ def worded(error: ValidationError, path: str) -> str:
     if first["type"] == "literal_error":
         names = re.findall(r"'([^']*)'", str(first.get("ctx", {}).get("expected", "")))
         found = first["input"]
-        return f"{setting}: {shown(found)} is not a valid value{nearest(found, names)}"
+        hint = (
+            nearest(found, names)
+            if len(names) > FEW
+            else f"; expected {' or '.join(map(repr, names))}"
+        )
+        return f"{setting}: {shown(found)} is not a valid value{hint}"
     # Of a setting that takes several types, pydantic reports each.
     tried = [
         EXPECTED.get(each["type"].split("_")[0], each["msg"])

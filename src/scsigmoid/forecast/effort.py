@@ -41,10 +41,10 @@ class Effort:
         return 1 / NEAR < self.scale < NEAR
 
 
-def efforts(config: Config) -> list[Effort]:
-    """The cost of every model of a configuration."""
+def efforts(config: Config, vocabulary: int) -> list[Effort]:
+    """The cost of every model of a configuration, with so many tokens."""
     found = []
-    vocabulary, lengths = config.benchmarks.throughput.vocabulary, lengths_of(config)
+    lengths = lengths_of(config)
     size = config.sizes[config.architecture.size]
     for name, model in config.models.items():
         training = model_training(config, name)

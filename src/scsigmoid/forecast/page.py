@@ -1,12 +1,17 @@
 """The forecast as lines for people; every number says what it rests on."""
 
+import itertools
+from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
+from scsigmoid.config.combinations import longest_cell
 from scsigmoid.config.schema import Config
 from scsigmoid.forecast.effort import Effort, efforts
 from scsigmoid.forecast.rates import rates
-from scsigmoid.forecast.volume import Volume, lengths_of, volume
+from scsigmoid.forecast.volume import Volume, lengths_of, selections, vocabulary_size, volume
+from scsigmoid.paper.claims.requirements import unmet
+from scsigmoid.paper.reported import reported
 
 TOKEN_BYTES = 2  # uint16; vocabularies of CELLxGENE have fewer than 65,536 genes
 CELL_BYTES = 100  # metadata of a cell in the token store: ids, type, donor, tissue, assay
@@ -24,13 +29,18 @@ def forecast(
         gigabits: a second, of the network; assumed, not measured.
         results: the results folder, whose manifest is used if there is one.
     """
-    data, trained = volume(config, results), efforts(config)
+    data, (vocabulary, rests_on) = volume(config, results), vocabulary_size(config, results)
+    trained = efforts(config, vocabulary)
     yield f"Preset {config.preset}, corpus {config.corpus.source}: {data.basis}"
     yield line(
         "raw files", f"{number(data.files)} files, {gigabytes(data.bytes)}", data.bytes_basis
     )
     yield line("cells", number(data.cells), "to train on")
-    preparing = yield from prepared(config, data, cores, gigabits)
+    for cells, words in selections(config, results):
+        yield line("selection", cells, words)
+    models = sum(effort.bytes for effort in trained)
+    preparing = yield from prepared(config, data, models, cores, gigabits)
+    yield line("vocabulary", f"{vocabulary:,} tokens", rests_on)
     total = 0.0
     for effort in trained:
         total += effort.hours
@@ -46,21 +56,21 @@ def forecast(
     for measured in dict.fromkeys(f"{e.rate.machine}: {e.rate.measured}" for e in trained):
         yield f"Training was measured on {measured}."
     yield f"Reading and tokenizing were measured on {rates()['tokens']['measured']}."
+    yield from tested(config)
 
 
 def prepared(
-    config: Config, data: Volume, cores: int, gigabits: float
+    config: Config, data: Volume, models: int, cores: int, gigabits: float
 ) -> Generator[str, None, float]:
-    """The lines from download to tokens; returns the hours that these take."""
-    models = sum(effort.bytes for effort in efforts(config))
+    """The lines from download to tokens, ``models`` in bytes; returns the hours that these take."""
     if data.cells is None:
         yield line(
             "disk", gigabytes(data.bytes + models), "raw files and models; tokens not yet known"
         )
         return 0.0
     lengths = lengths_of(config)
-    longest = max(model.context for model in config.models.values())
-    tokens = data.cells * (lengths.mean(longest - 1) + 1)
+    longest = longest_cell(config)
+    tokens = data.cells * lengths.mean(longest)
     stored = tokens * TOKEN_BYTES + data.cells * CELL_BYTES
     yield line(
         "tokens",
@@ -111,16 +121,29 @@ def prepared(
     return hours
 
 
+def tested(config: Config) -> Iterator[str]:
+    """How many of the paper's claims this configuration tests, and why not the others."""
+    reasons = [unmet(config, claim) for claim in reported().claims]
+    yield line(
+        "claims",
+        f"{sum(not found for found in reasons)} of {len(reasons)} tested",
+        "on a Hopper GPU, with the kernels that they name",
+    )
+    for reason, count in Counter(itertools.chain(*reasons)).most_common():
+        yield line("", f"{count} not tested", reason)
+
+
 def basis(effort: Effort) -> str:
     """What the hours of a model rest on."""
-    rate = effort.rate
+    rate, paper = effort.rate, reported()["model_architecture"]["parameters"]
+    size = (
+        f"{effort.parameters / 1e6:,.4g}M parameters ({effort.parameters / paper - 1:+.1%} against "
+        f"the paper's {paper / 1e6:g}M)"
+    )
     words = f"{rate.cells_per_second:g} cells a second at context {rate.context:,}"
     if effort.measured:
-        return f"{effort.parameters / 1e6:,.4g}M parameters, {words}, measured"
-    return (
-        f"{effort.parameters / 1e6:,.4g}M parameters, scaled by {effort.scale:.2g} times the work "
-        f"from {words}"
-    )
+        return f"{size}, {words}, measured"
+    return f"{size}, scaled by {effort.scale:.2g} times the work from {words}"
 
 
 def device(effort: Effort) -> str:

@@ -1,16 +1,22 @@
 """How much data a configuration takes in: from its manifest, or estimated where there is none."""
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from scsigmoid.config.local_files import expand
 from scsigmoid.config.schema import Config
+from scsigmoid.corpus.account import PAPER_CELLS, worded_selections
 from scsigmoid.corpus.embedded import evaluation_recipe, training_recipes
+from scsigmoid.corpus.lock import REMOTE
 from scsigmoid.corpus.rows import ManifestRow, read_manifest
+from scsigmoid.errors import UserError
 from scsigmoid.forecast.rates import Lengths, rates
+from scsigmoid.tokens.choice import listed
+from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
 
-PAPER_FILES, PAPER_CELLS = 1600, 131_600_000
+PAPER_FILES = 1600
 EVALUATION_CELLS = 257_888  # of the six datasets of tab:eval_datasets
 
 
@@ -57,6 +63,41 @@ def volume(config: Config, results: Path) -> Volume:
     return expected_volume(config)
 
 
+def selections(config: Config, results: Path) -> list[tuple[str, str]]:
+    """The cells of each selection that the paper's could be, and words; from a manifest.
+
+    Raises:
+        UserError: if the account beside the manifest is damaged.
+    """
+    if config.corpus.source not in REMOTE:
+        return []
+    path = results / "corpus" / "manifest.json"
+    if config.corpus.manifest is not None:
+        return [("unknown", "the lock corpus.manifest tells what was taken, not what was offered")]
+    if not path.is_file():
+        return [("no manifest yet", f"it counts them beside the paper's {PAPER_CELLS / 1e6:g}M")]
+    try:
+        stated = worded_selections(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise UserError(f"{path}: damaged; delete it and make the manifest again") from None
+    return [(f"{cells:,} cells", words) for cells, words in stated]
+
+
+def vocabulary_size(config: Config, results: Path) -> tuple[int, str]:
+    """Tokens, special ones included, and what their number rests on."""
+    path, choice = results / "tokens" / "vocabulary.parquet", config.tokens.vocabulary
+    if path.is_file():
+        return Vocabulary.read(path).size, f"the vocabulary {path}"
+    if choice.genes is not None:
+        return len(listed(choice.genes)) + len(SPECIAL), f"the list {choice.genes}"
+    sizes = {str(organism): size for organism, size in (choice.sizes or {}).items()}
+    organisms = config.corpus.organisms
+    if config.corpus.source in REMOTE and set(organisms) <= sizes.keys():
+        size = sum(sizes[organism] for organism in organisms) + len(SPECIAL)
+        return size, f"at most, by tokens.vocabulary.sizes: {' and '.join(organisms)}"
+    return config.benchmarks.throughput.vocabulary, "assumed, as benchmarks.throughput.vocabulary"
+
+
 def locked_volume(rows: Iterable[ManifestRow], path: str, lengths: Lengths) -> Volume:
     """The volume of a manifest; sizes that it lacks are estimated."""
     rows = list(rows)
@@ -95,7 +136,7 @@ def local_volume(config: Config) -> Volume:
         basis="the files",
         files=len(files),
         cells=None,
-        bytes=sum(file.path.stat().st_size for file in files),
+        bytes=sum(path.stat().st_size for file in files for path in file.files),
         bytes_basis="on the disk already",
     )
 

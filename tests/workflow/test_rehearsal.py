@@ -1,0 +1,254 @@
+"""``preset=paper`` at a tiny scale, from a service on loopback to the claims.
+
+The corpus is of human and mouse, the evaluation datasets were published later, and the authors'
+cell types stand in a column of their own.  Jobs are those that Snakemake lists, in its order; each
+runs in a fork of this process, which need not import everything again.
+"""
+
+import csv
+import importlib
+import json
+import os
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import anndata
+import pyarrow.parquet as pq
+import pytest
+from forked import forked
+from loopback import HOSTS, Loopback, uuid
+
+from scsigmoid.cli import main
+from scsigmoid.config.check import load, merge
+from scsigmoid.config.schema import Config, EmbeddedCorpus
+from scsigmoid.corpus.embedded import write_recipe
+from scsigmoid.corpus.facts import read_facts
+from scsigmoid.paper.claims.requirements import unmet
+from scsigmoid.paper.reported import reported
+from scsigmoid.paper.results import Results
+
+DATASETS = (
+    "adolescent_brain", "aging_pbmc", "healthy_colon", "heart_oft", "indonesian_pbmc", "lung_acr",
+)  # fmt: skip
+CELLS = 48
+BENCHMARKS = ("kernel", "training cost")
+SIZE = re.compile(
+    r"the models have 1 layers|training on a CPU|global_batch is 8|the corpus has 300 real cells|"
+    r"trained for 2 steps|.* not the paper's cells$|the size 160M has",
+    re.IGNORECASE,
+)
+# What is changed, and the words of the reason.
+MISSING: list[tuple[dict[str, Any], str]] = [
+    ({"corpus": {"source": "census"}}, "the corpus is census, not the CELLxGENE snapshot"),
+    ({"corpus": {"snapshot": "2024-06-12"}}, "the snapshot is of 2024-06-12, the paper's of 2024-"),
+    ({"corpus": {"maximum_cells": 1000}}, "part of the snapshot is trained on (corpus.maximum_c"),
+    ({"models": {"sigmoid_2k": {"context": 1024}}}, "reads at most 1024 tokens"),
+    ({"models": {"softmax_8k": None}}, "there is no model softmax_8k"),
+    ({"architecture": {"dropout": 0.1}}, "dropout is 0.1, the paper's 0.02"),
+    ({"training": {"learning_rate": 0.1}}, "learning_rate is 0.1, the paper's 0.0001"),
+    ({"training": {"warmup_steps": 5}}, "warmup_steps is 5, the paper's 10,000"),
+    ({"training": {"weight_decay": 0}}, "weight_decay is 0.0, the paper's 0.1"),
+    ({"training": {"mask_fraction": 0.3}}, "mask_fraction is 0.3, the paper's 0.15"),
+    ({"training": {"clipping": None}}, "clipping is none, the paper's 1.0"),
+    (
+        {"models": {"sigmoid_8k": {"training": {"clipping": 1}}}},
+        "clipping is 1.0, the paper's none",
+    ),
+    ({"datasets": {"aging_pbmc": None}}, "1 of 6 datasets are not evaluated"),
+    (
+        {"evaluation": {"validation_loss": {"trials": 3}}},
+        "validation_loss.trials is 3, the paper's",
+    ),
+    ({"evaluation": {"scib": {"neighbours": 30}}}, "evaluation.scib.neighbours is 30"),
+    ({"evaluation": {"scib": {"metrics": ["leiden_nmi"]}}}, "leiden_ari is not among evaluation"),
+    ({"evaluation": {"mmd": {"resamples": 50}}}, "evaluation.mmd.resamples is 50, the paper's"),
+    ({"evaluation": {"mmd": {"datasets": ["lung_acr"]}}}, "heart_oft is not among evaluation.mmd"),
+]
+# What jobs import, once for all forks; the last compile their functions as they are imported.
+IMPORTED = (
+    "scsigmoid.corpus.compiled", "scsigmoid.tokens.compiled", "scsigmoid.training.loop",
+    "scsigmoid.evaluation.validation_loss", "scsigmoid.evaluation.mmd", "scsigmoid.paper.claims",
+    "scsigmoid.benchmarks.kernel", "scsigmoid.benchmarks.throughput", "torch._dynamo",
+    "torch.utils.tensorboard", "pyarrow.dataset", "scsigmoid.tokens.choice",
+)  # fmt: skip
+COMPILING = ("scib_metrics", "scsigmoid.evaluation.scib", "scsigmoid.evaluation.neighbours")
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Loopback]:
+    """Training datasets of June 2024, and six evaluation datasets of 2025."""
+    running = Loopback()
+    sizes = EmbeddedCorpus(
+        training_cells=300, training_files=3, evaluation_cells=CELLS, genes=900, programmes=24,
+        regulators=3, median_length=115, donors=4,
+    )  # fmt: skip
+    human, mouse = ("Homo sapiens",), ("Mus musculus",)
+    for number in range(3):
+        path = tmp_path / "training.h5ad"
+        write_recipe(f"simulated_training_{number:02d}", sizes, 1, path)
+        if number == 2:
+            as_mouse(path)
+        marks = {"is_primary_data": [number != 1]}  # the second dataset holds copies
+        kind = mouse if number == 2 else human
+        running.add(number + 1, path.read_bytes(), cells=100, organisms=kind, **marks)
+    for number, name in enumerate(DATASETS):
+        path = tmp_path / f"{name}.h5ad"
+        write_recipe(name, sizes, 1, path)
+        if name == "heart_oft":
+            with_authors_types(path)
+        content, published = path.read_bytes(), "2025-01-01"
+        running.add(10 + number, content, cells=CELLS, collection=90 + number, published=published)
+    # of Heart OFT's publication, and old enough
+    running.add(20, b"no cells of this may be read", collection=93)
+    yield running
+    running.close()
+
+
+def as_mouse(path: Path) -> None:
+    """Give the genes of a file ids of mouse."""
+    cells = anndata.read_h5ad(path)
+    raw = cells.raw.to_adata()
+    for table in (cells, raw):
+        table.var_names = [f"ENSMUSG{gene.removeprefix('ENSG')}" for gene in table.var_names]
+    del cells.raw
+    cells.raw = raw
+    cells.write_h5ad(path)
+
+
+def with_authors_types(path: Path) -> None:
+    """Put the cell types into a column of the authors, and terms of the ontology in their place."""
+    cells = anndata.read_h5ad(path)
+    cells.obs["author_annotation"] = cells.obs["cell_type"].astype(str) + " cells"
+    cells.obs["cell_type"] = ["fibroblast", "endothelial cell"] * (CELLS // 2)
+    cells.write_h5ad(path)
+
+
+def overrides(server: Loopback) -> dict[str, Any]:
+    """What is laid over the preset: the service, and sizes."""
+    tiny = {"layers": 1, "hidden": 32, "heads": 1, "feed_forward": 64}
+    stress = {"training": {"steps": 2}}
+    return {
+        "preset": "paper",
+        "device": "cpu",
+        "corpus": {
+            "api": server.api,
+            "hosts": HOSTS,
+            "parts": 2,
+            "download": {"timeout": 5, "longest_pause": 0},
+        },
+        "datasets": {name: {"id": uuid(1010 + i)} for i, name in enumerate(DATASETS)},
+        "sizes": {"160M": tiny},
+        "training": {"steps": 2, "global_batch": 8, "log_every": 1, "checkpoint_every": 2},
+        "models": {"sigmoid_8k": stress, "softmax_8k": stress},
+        "evaluation": {"mmd": {"minimum_cells": 2}},
+        "benchmarks": {
+            "kernel": {
+                "tokens": 64, "hidden": 128, "lengths": [32, 64], "iterations": 2, "warmup_ms": 1,
+                "median_length": 30,
+            },
+            "throughput": {
+                "sizes": ["160M"], "contexts": [128], "vocabulary": 900, "steps": 2,
+                "read_every": 1, "median_length": 115,
+            },
+        },
+    }  # fmt: skip
+
+
+def listed(project: Any, target: str, folder: Path) -> list[list[str]]:
+    """The arguments of ``scsigmoid`` in each job that a dry run lists, as the shell gives them."""
+    run = project.run(target, "-n", "-p", "--quiet", "host")
+    assert run.returncode == 0, run.stdout + run.stderr
+    commands = re.findall(r"^Shell command: (.*)$", run.stdout, flags=re.MULTILINE)
+    assert commands
+    (folder / "python").write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
+    (folder / "python").chmod(0o755)
+    environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
+    return [
+        subprocess.run(
+            ["bash", "-c", command], env=environment, capture_output=True, text=True, check=True
+        ).stdout.splitlines()[2:]
+        for command in commands
+    ]
+
+
+def rehearse(project: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Carry out the jobs that lead to the claims."""
+    jobs = listed(project, "results/paper/claims.csv", folder)
+    for name in IMPORTED:
+        importlib.import_module(name)
+    monkeypatch.setattr("numba.core.config.DISABLE_JIT", True)
+    for name in COMPILING:
+        importlib.import_module(name)
+    monkeypatch.undo()
+    monkeypatch.setattr("scsigmoid.cli.evaluation.without_compilation", lambda: None)
+    monkeypatch.chdir(project.folder)
+    for job in jobs:
+        assert forked(lambda job=job: main(job)) == 0, job  # type: ignore[misc]
+
+
+class Doctored(Results):
+    """Results of which something is not the paper's."""
+
+    def facts(self, dataset: str) -> dict[str, Any]:
+        return super().facts(dataset) | {"simulated": dataset == "lung_acr"}
+
+    def mmd(self, dataset: str) -> list[Any]:
+        return super().mmd(dataset)[2:]
+
+
+def reasons(config: Config, results: Results | None = None) -> set[str]:
+    """Why claims about our models cannot be tested: as configured, and as the results say."""
+    every = [claim for claim in reported().claims if claim.group not in BENCHMARKS]
+    # of those that ask the same, one
+    asked = {str((c.requires, c.models, c.datasets, c.of.get("metric"))): c for c in every}
+    return {reason for claim in asked.values() for reason in unmet(config, claim, results)}
+
+
+def test_paper_in_small(
+    server: Loopback,
+    make_project: Callable[..., Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given = overrides(server)
+    project = make_project(given)
+    run = project.run("results/paper/corpus/manifest.csv")
+    assert run.returncode == 0, run.stdout + run.stderr
+    rehearse(project, tmp_path, monkeypatch)
+    results = project.folder / "results" / "paper"
+
+    account = json.loads((results / "corpus/manifest.json").read_text())
+    assert account["held_out"] == {uuid(20): "collection of heart_oft"}
+    assert server.asked(f"/{uuid(1020)}.h5ad") == []
+    totals = [(s["cells"], s["nearest"]) for s in account["selections"]]
+    assert totals == [(200, False), (100, False), (100, False), (100, False), (300, True),
+                      (200, False)]  # fmt: skip
+    assert {row["published"] for row in account["evaluation"].values()} == {"2025-01-01"}
+    organisms = json.loads(
+        pq.read_schema(results / "tokens/vocabulary.parquet").metadata[b"organisms"]
+    )
+    assert organisms.keys() == {"Homo sapiens", "Mus musculus"}
+    assert all(told["tokens"] > 500 and not told["outside"] for told in organisms.values())
+    stored = read_facts(results / "corpus/evaluation/heart_oft.json")
+    assert stored.label == "author_annotation"
+
+    # Every requirement is met, but for size.
+    with (results / "claims.csv").open(newline="", encoding="utf-8") as handle:
+        judged = [row for row in csv.DictReader(handle) if row["group"] not in BENCHMARKS]
+    for row in judged:
+        if row["verdict"] == "not testable":
+            for reason in row["reason"].rstrip(".").split("; "):
+                assert SIZE.match(reason), row
+    assert sum(row["verdict"] == "not testable" for row in judged) > 90
+
+    # Each missing one is named.
+    config = load(overrides=given)
+    met = reasons(config)
+    for changes, words in MISSING:
+        more = reasons(load(overrides=merge(given, changes))) - met
+        assert any(words in reason for reason in more), (words, more)
+    more = reasons(config, Doctored(results, config))
+    assert {"Lung ACR is simulated", "27 of the paper's 28 pairs are measured"} <= more
