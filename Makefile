@@ -1,7 +1,8 @@
 # make demo   the whole experiment at demo scale; the report's place is printed at the end
 # make test   style, types and tests
-# make test-slurm   the workflow on a real Slurm, which it starts itself: as root, with Debian's
-#                   slurmctld, slurmd, slurm-client and munge; skipped where they are missing
+# make test-faults   kills, full disks, damaged files, failing downloads, and a real Slurm, which
+#                    it starts itself: as root, with Debian's slurmctld, slurmd, slurm-client and
+#                    munge; what is missing is skipped
 # All make the environment (.venv) first, if need be.
 PYTHON ?= python3
 VENV ?= .venv
@@ -9,17 +10,19 @@ CORES ?= all
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-slurm style environment clean
+PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
+
+.PHONY: demo test test-faults style environment clean
 
 demo: $(READY)
 	PATH="$(CURDIR)/$(BIN):$$PATH" snakemake --cores $(CORES) --config preset=demo
 	@echo "Open $(CURDIR)/results/demo/report.html"
 
 test: style
-	PATH="$(CURDIR)/$(BIN):$$PATH" pytest -m "not gpu and not slurm" -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST)
+	PATH="$(CURDIR)/$(BIN):$$PATH" pytest -m "not gpu and not faults" $(PARALLEL) $(PYTEST)
 
-test-slurm: $(READY)
-	PATH="$(CURDIR)/$(BIN):$$PATH" pytest -m slurm $(PYTEST)
+test-faults: $(READY)
+	PATH="$(CURDIR)/$(BIN):$$PATH" pytest -m faults $(PARALLEL) $(PYTEST)
 
 style: $(READY)
 	$(BIN)/ruff check

@@ -72,6 +72,7 @@ def source(server: Loopback, **changes: Any) -> dict[str, Any]:
     }
 
 
+@pytest.mark.faults
 def test_from_the_service_to_tokens(
     server: Loopback, make_project: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -175,6 +176,7 @@ def uncapped(config: Config, manifest: Path, folder: Path) -> list[Path]:
     return [folder / f"tokens-{part}" for part in parts]
 
 
+@pytest.mark.faults
 def test_within_a_cap(server: Loopback, make_project: Callable[..., Any], tmp_path: Path) -> None:
     """Three parts take turns where one fits and a half; the tokens are the same to the byte."""
     sizes = dataclasses.replace(

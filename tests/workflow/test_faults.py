@@ -17,6 +17,8 @@ from small_experiment import DATASET, MODEL, OUTPUTS, PART, Line
 
 from scsigmoid.cli import main
 
+pytestmark = pytest.mark.faults
+
 
 @pytest.fixture(scope="module")
 def overrides() -> dict[str, Any]:

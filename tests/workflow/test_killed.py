@@ -21,6 +21,8 @@ from forked import forked
 from scsigmoid.cli import main, parser
 from scsigmoid.seals import unseal
 
+pytestmark = pytest.mark.faults
+
 RESULTS = "results/demo"
 STORE, CELLS = f"{RESULTS}/tokens/training/part-00000", f"{RESULTS}/corpus/training/part-00000"
 VOCABULARY = f"{RESULTS}/tokens/vocabulary.parquet"

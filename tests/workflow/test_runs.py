@@ -175,6 +175,7 @@ def names(folder: Path) -> set[Path]:
     }
 
 
+@pytest.mark.faults
 def test_killed_runs_end_in_the_same_tables(
     finished: Any, make_project: Callable[..., Any], tiny: dict[str, Any], tmp_path: Path
 ) -> None:

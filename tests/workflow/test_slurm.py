@@ -21,7 +21,7 @@ from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config
 
 pytestmark = [
-    pytest.mark.slurm,
+    pytest.mark.faults,
     pytest.mark.skipif(bool(missing()), reason=missing() or "Slurm is here"),
 ]
 

@@ -559,7 +559,7 @@ class Config:
         results: folder of the results; ``null`` means ``results/<preset>``.
         seed: the one seed that all others derive from (tab:model_arch: 42).
         device: where models run; ``auto`` takes a GPU where there is one.
-        gpus: GPUs of one machine that train a model together; changes rounding and dropout alone.
+        gpus: GPUs of one machine that train a model together; changes rounding alone.
         nodes: machines that train a model together, started by Slurm (docs/running.md).
         study: families of runs that differ in a few settings (docs/reproduction.md).
     """
