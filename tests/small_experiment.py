@@ -76,18 +76,16 @@ class Line:
                 *(*vocabulary, *self.settings(f"models.{MODEL}")),
             ],
             "embeddings": [
-                *("--model", MODEL),
                 *("--checkpoint", self.path(f"training/{MODEL}/model.safetensors")),
                 *("--tokens", self.path(f"tokens/evaluation/{DATASET}")),
                 *("--cells", self.path(f"corpus/evaluation/{DATASET}.h5ad")),
                 *self.settings("evaluation.embeddings", "device"),
             ],
             "validation-loss": [
-                *("--dataset", DATASET, "--model", MODEL),
+                *("--dataset", DATASET),
                 *("--checkpoint", self.path(f"training/{MODEL}/model.safetensors")),
                 *("--tokens", self.path(f"tokens/evaluation/{DATASET}")),
                 *self.settings("evaluation.validation_loss", "seed", "device"),
-                *("--cells", self.path(f"metrics/loss/{MODEL}.parquet")),
             ],
             "table": ["evaluation_datasets", *stored],
         }[stage]

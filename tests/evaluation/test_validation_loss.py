@@ -1,7 +1,8 @@
 """Validation loss against one cell, one trial and one place at a time."""
 
+import json
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -9,6 +10,7 @@ import pytest
 import torch
 from scipy import stats
 
+from scsigmoid.cli import main
 from scsigmoid.config.schema import ValidationLoss
 from scsigmoid.evaluation.validation_loss import (
     cell_losses,
@@ -131,6 +133,32 @@ def test_both_intervals(checkpoint, make_store, tmp_path):
     low, high = stats.t.interval(0.95, 2, np.mean(trials), stats.sem(trials))
     assert (masks.low, masks.high) == pytest.approx((low, high), rel=1e-5)
     assert masks.value == cells.value == pytest.approx(np.mean(trials), rel=1e-6)
+
+
+def test_one_command_for_all_models_gives_what_each_alone_gives(
+    make_model, store, tmp_path, capsys
+):
+    models = {name: make_model(name) for name in ("sigmoid", "softmax")}
+    settings = {"evaluation.validation_loss": asdict(SETTINGS), "seed": 42, "device": "cpu"}
+    command = [
+        *("validation-loss", "--dataset", "toy", "--tokens", str(store)),
+        *(
+            "--settings",
+            json.dumps(settings),
+            "--checkpoint",
+            *map(str, models.values()),
+            "--output",
+        ),
+    ]
+    together = tmp_path / "results/together"
+    assert main([*command, *(str(together / f"{name}.csv") for name in models)]) == 0
+    for name, checkpoint in models.items():
+        alone = tmp_path / "results/alone"
+        run(checkpoint, store, alone, model=name)
+        for file in (f"{name}.csv", f"{name}.parquet"):
+            assert (together / file).read_bytes() == (alone / file).read_bytes()
+    assert main([*command, str(together / "sigmoid.csv")]) == 1
+    assert "1 files for 2 checkpoints" in capsys.readouterr().err
 
 
 def test_one_compiled_graph_gives_the_same(make_model, store):

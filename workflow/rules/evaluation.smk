@@ -1,17 +1,18 @@
 # Evaluation: embeddings, validation loss, scIB, MMD, UMAP.
 
 
-rule embeddings:
+# scIB, MMD and UMAP compare the pair, so one job embeds a dataset with both of its models.
+rule embeddings_of_pair:
     input:
-        model=f"{RESULTS}/training/{{model}}/model.safetensors",
+        models=result("training/{model}/model.safetensors", model=CONFIG.evaluation.pair),
         tokens=f"{RESULTS}/tokens/evaluation/{{dataset}}",
         cells=f"{RESULTS}/corpus/evaluation/{{dataset}}.h5ad",
     output:
-        f"{RESULTS}/embeddings/{{dataset}}/{{model}}.h5ad",
+        result("embeddings/{{dataset}}/{model}.h5ad", model=CONFIG.evaluation.pair),
     log:
-        f"{RESULTS}/logs/embeddings/{{dataset}}/{{model}}.log",
+        f"{RESULTS}/logs/embeddings/{{dataset}}.log",
     benchmark:
-        f"{RESULTS}/resources/embeddings/{{dataset}}/{{model}}.tsv"
+        f"{RESULTS}/resources/embeddings_of_pair/{{dataset}}.tsv"
     conda:
         ENVIRONMENT
     resources:
@@ -20,22 +21,43 @@ rule embeddings:
     params:
         settings=settings("evaluation.embeddings", "device"),
     shell:
-        "python -m scsigmoid embeddings --model {wildcards.model} --checkpoint {input.model:q}"
-        " --tokens {input.tokens:q} --cells {input.cells:q} --settings {params.settings:q}"
-        " --output {output:q} --log {log:q}"
+        "python -m scsigmoid embeddings --checkpoint {input.models:q} --tokens {input.tokens:q}"
+        " --cells {input.cells:q} --settings {params.settings:q} --output {output:q} --log {log:q}"
 
 
-rule validation_loss_of_model:
+# Any other model, also of a study.
+use rule embeddings_of_pair as embeddings_of_model with:
     input:
-        model=f"{RESULTS}/training/{{model}}/model.safetensors",
+        models=f"{RESULTS}/training/{{model}}/model.safetensors",
+        tokens=f"{RESULTS}/tokens/evaluation/{{dataset}}",
+        cells=f"{RESULTS}/corpus/evaluation/{{dataset}}.h5ad",
+    output:
+        f"{RESULTS}/embeddings/{{dataset}}/{{model}}.h5ad",
+    log:
+        f"{RESULTS}/logs/embeddings/{{dataset}}/{{model}}.log",
+    benchmark:
+        f"{RESULTS}/resources/embeddings_of_model/{{dataset}}/{{model}}.tsv"
+
+
+ruleorder: embeddings_of_pair > embeddings_of_model
+
+
+# One job for all models: loading PyTorch takes longer than a small model does.
+rule validation_loss_of_dataset:
+    input:
+        models=result("training/{model}/model.safetensors", model=PLAN.evaluated_models),
         tokens=f"{RESULTS}/tokens/evaluation/{{dataset}}",
     output:
-        summary=f"{RESULTS}/metrics/validation_loss/{{dataset}}/{{model}}.csv",
-        cells=f"{RESULTS}/metrics/validation_loss/{{dataset}}/{{model}}.parquet",
+        summaries=result(
+            "metrics/validation_loss/{{dataset}}/{model}.csv", model=PLAN.evaluated_models
+        ),
+        cells=result(
+            "metrics/validation_loss/{{dataset}}/{model}.parquet", model=PLAN.evaluated_models
+        ),
     log:
-        f"{RESULTS}/logs/validation_loss/{{dataset}}/{{model}}.log",
+        f"{RESULTS}/logs/validation_loss/{{dataset}}.log",
     benchmark:
-        f"{RESULTS}/resources/validation_loss_of_model/{{dataset}}/{{model}}.tsv"
+        f"{RESULTS}/resources/validation_loss_of_dataset/{{dataset}}.tsv"
     conda:
         ENVIRONMENT
     resources:
@@ -44,9 +66,9 @@ rule validation_loss_of_model:
     params:
         settings=settings("evaluation.validation_loss", "seed", "device"),
     shell:
-        "python -m scsigmoid validation-loss --dataset {wildcards.dataset} --model {wildcards.model}"
-        " --checkpoint {input.model:q} --tokens {input.tokens:q} --settings {params.settings:q}"
-        " --output {output.summary:q} --cells {output.cells:q} --log {log:q}"
+        "python -m scsigmoid validation-loss --dataset {wildcards.dataset}"
+        " --checkpoint {input.models:q} --tokens {input.tokens:q} --settings {params.settings:q}"
+        " --output {output.summaries:q} --log {log:q}"
 
 
 rule neighbours:

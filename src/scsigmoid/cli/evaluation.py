@@ -2,7 +2,7 @@
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -19,12 +19,12 @@ def add(stages: Stages) -> None:
     own.choice("pooling", get_args(Pooling), "mean").choice("device", get_args(Device), "auto")
     own.number("batch-tokens", "tokens per forward pass; bounds the memory", default=16_384)
     own.text("layer", required=False).text("genes", required=False)
-    stages.add("embeddings", embeddings, "embed the cells of a token store").text("model").paths(
-        "checkpoint"
-    ).paths("tokens").paths("cells").settings().output()
+    stages.add("embeddings", embeddings, "embed the cells of a token store").paths(
+        "checkpoint", many=True
+    ).paths("tokens").paths("cells").settings().output(many=True)
     stages.add("validation-loss", validation_loss, "masked-gene loss on held-out cells").text(
         "dataset"
-    ).text("model").paths("checkpoint").paths("tokens").settings().output().paths("cells")
+    ).paths("checkpoint", many=True).paths("tokens").settings().output(many=True)
     stages.add("neighbours", neighbours, "PCA and neighbours of each representation").paths(
         "embeddings", many=True
     ).paths("cells").settings().output()
@@ -68,32 +68,47 @@ def embed(options: argparse.Namespace) -> None:
 def embeddings(options: argparse.Namespace) -> None:
     from scsigmoid.evaluation.embeddings import embed as embed_cells
 
-    settings = built(Embeddings, options.settings["evaluation.embeddings"])
-    embed_cells(
-        options.checkpoint,
-        options.tokens,
-        options.cells,
-        options.model,
-        settings,
-        options.settings["device"],
-        options.output,
-    )
+    for checkpoint, output in checkpoints_and_outputs(options):
+        embed_cells(
+            checkpoint,
+            options.tokens,
+            options.cells,
+            output.stem,
+            built(Embeddings, options.settings["evaluation.embeddings"]),
+            options.settings["device"],
+            output,
+        )
 
 
 def validation_loss(options: argparse.Namespace) -> None:
     from scsigmoid.evaluation.validation_loss import validation_loss as measure
 
-    measure(
-        options.checkpoint,
-        options.tokens,
-        options.dataset,
-        options.model,
-        built(ValidationLoss, options.settings["evaluation.validation_loss"]),
-        options.settings["seed"],
-        options.settings["device"],
-        options.output,
-        options.cells,
-    )
+    for checkpoint, output in checkpoints_and_outputs(options):
+        measure(
+            checkpoint,
+            options.tokens,
+            options.dataset,
+            output.stem,
+            built(ValidationLoss, options.settings["evaluation.validation_loss"]),
+            options.settings["seed"],
+            options.settings["device"],
+            output,
+            output.with_suffix(".parquet"),
+        )
+
+
+def checkpoints_and_outputs(options: argparse.Namespace) -> Iterator[tuple[Path, Path]]:
+    """Checkpoints with their outputs, in order; an output's stem names the model.
+
+    Raises:
+        UserError: if there are more of the ones than of the others.
+    """
+    if len(options.checkpoint) != len(options.output):
+        raise UserError(
+            f"--output: {len(options.output)} files for {len(options.checkpoint)} checkpoints; "
+            "name one for each"
+        )
+    yield from zip(options.checkpoint, options.output, strict=True)
 
 
 def neighbours(options: argparse.Namespace) -> None:

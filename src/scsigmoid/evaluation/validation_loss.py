@@ -21,6 +21,7 @@ from scsigmoid.evaluation.embeddings import batches, open_tokens
 from scsigmoid.evaluation.sources import source_of
 from scsigmoid.measurements import Measurement, mean_interval, write_measurements
 from scsigmoid.model.encoder import Encoder
+from scsigmoid.progress import log
 from scsigmoid.seals import sealed_path
 from scsigmoid.seeds import derive
 from scsigmoid.tokens.store import TokenStore
@@ -72,10 +73,13 @@ def validation_loss(
     place = resolve_device(device)
     encoder, facts = load_encoder(checkpoint, place)
     tokens = open_tokens(store, facts["vocabulary"])
-    # On a GPU one graph serves all batches, as in training.
-    compute = torch.compile(place_losses, dynamic=True) if place.type == "cuda" else place_losses
+    compute: Losses = place_losses
+    if place.type == "cuda":  # one graph serves all batches, as in training
+        torch.compiler.reset()  # graphs of models before this one would stay
+        compute = torch.compile(place_losses, dynamic=True)
     losses, trials = cell_losses(encoder, tokens, settings, mask_seed(seed, dataset), compute)
     cells = tokens.metadata(["cell", "donor"])
+    log(f"{dataset} {model}: validation loss {losses.mean():.4f}")
     with sealed_path(output_parquet) as temporary:
         pq.write_table(pa.table({**cells, "loss": losses}), temporary)
     intervals = {
