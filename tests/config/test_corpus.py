@@ -34,7 +34,7 @@ def loaded(**corpus: object):
         ({"maximum_cells": -1}, "corpus.maximum_cells: expected at least 1, found -1"),
         ({"download": {"connections": 0}}, "corpus.download.connections: expected at least 1"),
         ({"download": {"timeout": -1}}, "corpus.download.timeout: expected more than 0, found -1"),
-        ({"download": {"disk_cap_gb": math.nan}}, "corpus.download.disk_cap_gb: expected more th"),
+        ({"download": {"disk_cap_gb": math.nan}}, "corpus.download.disk_cap_gb: expected a finite"),
         ({"download": {"longest_pause": -1}}, "corpus.download.longest_pause: expected at least 0"),
         ({"download": {"keep_file": True}}, "corpus.download.keep_file: unknown setting; did you"),
         ({"embedded": {"training_files": 9999}}, "corpus.embedded.training_files: 9999 files of"),

@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from scsigmoid.config.check import load
-from scsigmoid.config.overrides import parsed
+from scsigmoid.config.check import load, parsed
 from scsigmoid.corpus.rows import ManifestRow, write_manifest
 from scsigmoid.errors import UserError
 from scsigmoid.forecast.effort import efforts

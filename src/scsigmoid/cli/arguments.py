@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from scsigmoid.config.given import Given, from_json, read_yaml
+from scsigmoid.config.check import Loaded, from_json, read_yaml
 from scsigmoid.config.schema import Config
 from scsigmoid.errors import UserError
 
@@ -80,7 +80,7 @@ class Stages:
         return Adder(sub)
 
 
-def as_settings(text: str) -> Given:
+def as_settings(text: str) -> Loaded:
     """Settings given as JSON."""
     try:
         return from_json("--settings", text)

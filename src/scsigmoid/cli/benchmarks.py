@@ -4,7 +4,7 @@ import argparse
 from typing import Any, get_args
 
 from scsigmoid.cli.arguments import Stages
-from scsigmoid.config.given import built, from_yaml
+from scsigmoid.config.check import built, from_yaml
 from scsigmoid.config.schema import (
     Architecture,
     Device,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import get_args
 
 from scsigmoid.cli.arguments import Stages
-from scsigmoid.config.given import built
+from scsigmoid.config.check import built
 from scsigmoid.config.schema import Device, Embeddings, Mmd, Pooling, Umap, ValidationLoss
 from scsigmoid.errors import UserError
 

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from scsigmoid.cli.arguments import Stages
-from scsigmoid.config.given import read_yaml
+from scsigmoid.config.check import read_yaml
 from scsigmoid.errors import UserError
 
 
@@ -18,8 +18,7 @@ def add(stages: Stages) -> None:
 
 
 def plan(options: argparse.Namespace) -> None:
-    from scsigmoid.config.check import load, merge
-    from scsigmoid.config.overrides import parsed
+    from scsigmoid.config.check import load, merge, parsed
     from scsigmoid.forecast.page import forecast
 
     for name in ("devices", "cores", "gigabits"):

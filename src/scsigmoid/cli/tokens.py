@@ -38,7 +38,7 @@ def statistics(options: argparse.Namespace) -> None:
 
 
 def vocabulary(options: argparse.Namespace) -> None:
-    from scsigmoid.config.given import built
+    from scsigmoid.config.check import built
     from scsigmoid.config.schema import VocabularyChoice
     from scsigmoid.tokens.vocabulary import build_vocabulary
 

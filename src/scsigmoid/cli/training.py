@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from scsigmoid.cli.arguments import Stages
-from scsigmoid.config.given import built
+from scsigmoid.config.check import built
 from scsigmoid.config.schema import Architecture, Size, Training
 
 

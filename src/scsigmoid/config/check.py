@@ -3,31 +3,35 @@
 The order: ``config.yaml``, the preset's overlay, then what the command line gives
 (``--configfile``, ``--config``).  Mappings merge key by key; a list replaces a list; ``null``
 removes an entry of ``datasets``, ``sizes``, ``models`` or ``study``.
+
+A job reads the settings that the workflow has checked: ``from_json``, ``from_yaml`` and ``built``
+name what is missing, and need no pydantic.
 """
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
 from scsigmoid.config.combinations import check_combinations
-from scsigmoid.config.given import read_yaml
 from scsigmoid.config.local_files import expand
 from scsigmoid.config.schema import Config, Dataset, Training
 from scsigmoid.config.study import study_runs
-from scsigmoid.config.typed import plain, typed
-from scsigmoid.config.words import nearest, shown
+from scsigmoid.config.validate import check_known, nearest, plain, typed
 from scsigmoid.errors import UserError
 
+T = TypeVar("T")
+
 NAMED = ("datasets", "sizes", "models", "study")
+SHIPPED = Path(__file__).parent / "shipped"
 
 
 def load(
-    path: str | Path = "config.yaml",
-    presets: str | Path = "workflow/presets",
+    path: str | Path = SHIPPED / "config.yaml",
+    presets: str | Path = SHIPPED / "presets",
     overrides: Mapping[str, Any] | None = None,
 ) -> Config:
     """Read, merge and check the configuration.
@@ -44,8 +48,7 @@ def load(
     overrides = plain(overrides or {})
     preset = overrides.get("preset", base.get("preset"))
     known = sorted(file.stem for file in Path(presets).glob("*.yaml"))
-    if preset not in known:
-        raise UserError(f"preset: unknown preset {shown(preset)}{nearest(preset, known)}")
+    check_known("preset", "preset", [preset], known)
     merged = merge(merge(base, read_yaml(Path(presets) / f"{preset}.yaml")), overrides)
     for name in NAMED:
         if isinstance(merged.get(name), dict):
@@ -74,9 +77,8 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in over.items():
         old = merged.get(key)
         if isinstance(old, Mapping) and isinstance(value, Mapping):
-            merged[key] = merge(old, value)
-        else:
-            merged[key] = value
+            value = merge(old, value)
+        merged[key] = value
     return merged
 
 
@@ -93,15 +95,14 @@ def with_local_datasets(config: Config) -> Config:
         )
     datasets: dict[str, Dataset] = {}
     for file in files:
-        if not file.dataset:
-            continue
-        if file.dataset in datasets:
+        name = file.dataset
+        if name in datasets:
             raise UserError(
-                f"corpus.local: two files would make the dataset {file.dataset!r}; give one a name"
+                f"corpus.local: two files would make the dataset {name!r}; give one a name"
             )
-        datasets[file.dataset] = Dataset(
-            title=file.dataset.replace("_", " "), label=file.labels, description=str(file.path.name)
-        )
+        if name:
+            title, description = name.replace("_", " "), file.path.name
+            datasets[name] = Dataset(title=title, label=file.labels, description=description)
     return dataclasses.replace(config, datasets=datasets)
 
 
@@ -117,17 +118,94 @@ def model_training(config: Config, name: str) -> Training:
     return typed(values, Training, f"models.{name}.training")
 
 
-def as_json(value: Any) -> str:
-    """A settings object (dataclass, mapping, list) as one line of JSON, for a command line."""
-
-    def plain(item: Any) -> Any:
-        if dataclasses.is_dataclass(item) and not isinstance(item, type):
-            return dataclasses.asdict(item)
-        raise TypeError(type(item))
-
-    return json.dumps(value, default=plain, sort_keys=True, separators=(",", ":"))
+def as_json(values: Any) -> str:
+    """Settings as one line of JSON, for a command line."""
+    return json.dumps(values, default=dataclasses.asdict, sort_keys=True, separators=(",", ":"))
 
 
 def as_yaml(config: Config) -> str:
     """The resolved configuration as YAML."""
     return yaml.safe_dump(dataclasses.asdict(config), sort_keys=False, allow_unicode=True)
+
+
+def read_yaml(path: str | Path) -> dict[str, Any]:
+    """Read a YAML mapping.
+
+    Raises:
+        UserError: if the file is missing, is not YAML or is not a mapping.
+    """
+    try:
+        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(
+            f"{path}: cannot be read ({error.strerror}); give an existing file"
+        ) from None
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        where = getattr(error, "problem_mark", None)
+        line = f" near line {where.line + 1}" if where else ""
+        raise UserError(f"{path}: not valid YAML{line}; correct the file") from None
+    if values is not None and not isinstance(values, dict):
+        raise UserError(f"{path}: expected settings as 'key: value'")
+    return values or {}
+
+
+def parsed(pairs: Sequence[str]) -> dict[str, Any]:
+    """Settings as Snakemake takes them: ``key=value``, the value in YAML.
+
+    Raises:
+        UserError: for a pair that is none.
+    """
+    settings = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not key or not equals:
+            raise UserError(f"--config: expected KEY=VALUE, found {pair!r}")
+        try:
+            settings[key] = yaml.safe_load(value)
+        except (yaml.YAMLError, RecursionError):
+            raise UserError(f"--config {key}: not valid YAML: {value!r}") from None
+    return settings
+
+
+class Loaded(dict[str, Any]):
+    """Settings of one job, whose messages name where they are from."""
+
+    def __init__(self, source: str, values: Mapping[str, Any]) -> None:
+        super().__init__(
+            (key, Loaded(source, value) if isinstance(value, Mapping) else value)
+            for key, value in values.items()
+        )
+        self.source = source
+
+    def __missing__(self, key: str) -> Any:
+        raise UserError(f"{self.source}: the setting {key!r} is missing; add it")
+
+
+def from_json(source: str, text: str) -> Loaded:
+    """Settings in a JSON object.
+
+    Raises:
+        ValueError: if the text is none.
+    """
+    values = json.loads(text)
+    if not isinstance(values, dict):
+        raise ValueError("expected a JSON object")
+    return Loaded(source, values)
+
+
+def from_yaml(path: str | Path) -> Loaded:
+    """Settings in a stored configuration."""
+    return Loaded(str(path), read_yaml(path))
+
+
+def built(kind: type[T], values: Mapping[str, Any]) -> T:
+    """A dataclass of the schema from checked settings.
+
+    Raises:
+        UserError: for settings that it lacks or does not have.
+    """
+    try:
+        return kind(**values)
+    except TypeError as error:
+        reason = str(error).rpartition("__init__() ")[2]
+        raise UserError(f"settings: {kind.__name__}: {reason}; correct them") from None

@@ -1,21 +1,32 @@
-"""Refuses settings that are valid alone but not together."""
+"""Refuses settings that are valid alone but not together, and those that cannot be met."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from datetime import date
 from pathlib import Path
 from typing import get_args
+from urllib.parse import urlsplit
 
-from scsigmoid.config.corpus import check_corpus, check_identifiers
 from scsigmoid.config.schema import (
+    Benchmarks,
     Config,
+    Corpus,
+    EmbeddedCorpus,
+    Evaluation,
     Model,
     SigmoidBackend,
     SoftmaxBackend,
     Training,
     VocabularyChoice,
 )
-from scsigmoid.config.words import nearest
+from scsigmoid.config.validate import check_known, shown
 from scsigmoid.errors import UserError
 
+REMOTE = ("cellxgene", "census")
+IDENTIFIER = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+# Numbers of a simulated file, such as cells x genes: all are drawn in memory, where they take up to
+# 50 bytes each.
+LARGEST_SIMULATED = 200_000_000
 CPU_BACKENDS = ("auto", "reference", "sdpa")
 # The widest head that the GPU's kernels of sigmoid attention take.
 WIDEST_HEAD = 128
@@ -33,77 +44,157 @@ def check_combinations(config: Config, runs: Mapping[str, tuple[Model, Training]
     Raises:
         UserError: for the first contradiction, naming a setting that is part of it.
     """
-    if config.results is not None and Path(config.results).is_file():
-        raise UserError(f"results: {config.results}: a file; name a folder")
+    check_names(config)
+    for problem in contradictions(config, runs):
+        raise UserError(problem)
+    check_shards(config.tokens.shard_cells, longest_cell(config))
+
+
+def check_names(config: Config) -> None:
+    """Every size, model and dataset that a setting names exists."""
     for group in ("models", "datasets"):
         if not getattr(config, group):
             raise UserError(f"{group}: empty; name at least one")
-    for name, dataset in config.datasets.items():
-        if "*" in dataset.labels and not dataset.types:
-            raise UserError(
-                f"datasets.{name}.label: '*' takes the column with most of the cell types in "
-                f"datasets.{name}.types, and there are none; name columns"
-            )
-    check_corpus(config.corpus)
-    if config.corpus.source in ("cellxgene", "census"):
-        check_identifiers(config.datasets)
-    check_sizes(config)
-    check_models(config, runs)
-    check_shards(config.tokens.shard_cells, longest_cell(config))
-    check_vocabulary(config.tokens.vocabulary)
-    check_evaluation(config)
-    check_benchmarks(config)
+    benchmarks, evaluation = config.benchmarks, config.evaluation
+    sizes = {
+        "architecture.size": [config.architecture.size],
+        "benchmarks.throughput.sizes": benchmarks.throughput.sizes,
+        "benchmarks.training.size": [benchmarks.training.size],
+    }
+    for setting, names in sizes.items():
+        check_known(setting, "size", names, config.sizes)
+    check_known("evaluation.pair", "model", evaluation.pair, config.models)
+    for key in ("mmd", "umap"):
+        names = getattr(evaluation, key).datasets or []
+        check_known(f"evaluation.{key}.datasets", "dataset", names, config.datasets)
 
 
-def check_sizes(config: Config) -> None:
-    """Every size is a possible encoder and every size that is named exists."""
+def contradictions(config: Config, runs: Mapping[str, tuple[Model, Training]]) -> Iterator[str]:
+    """Messages about all sections."""
+    if config.results is not None and Path(config.results).is_file():
+        yield f"results: {config.results}: a file; name a folder"
+    yield from of_corpus(config.corpus)
+    yield from of_datasets(config)
     for name, size in config.sizes.items():
         if size.hidden % size.heads:
-            raise UserError(
-                f"sizes.{name}: hidden {size.hidden} is not a multiple of heads {size.heads}"
-            )
+            yield f"sizes.{name}: hidden {size.hidden} is not a multiple of heads {size.heads}"
         if size.hidden // size.heads > WIDEST_HEAD:
-            raise UserError(
+            yield (
                 f"sizes.{name}: {size.heads} heads of {size.hidden // size.heads}; expected heads "
                 f"of at most {WIDEST_HEAD}, that is at least {-(-size.hidden // WIDEST_HEAD)} of "
                 "them"
             )
-    for key, names in {
-        "architecture.size": [config.architecture.size],
-        "benchmarks.throughput.sizes": config.benchmarks.throughput.sizes,
-        "benchmarks.training.size": [config.benchmarks.training.size],
-    }.items():
-        for name in names:
-            if name not in config.sizes:
-                raise UserError(f"{key}: unknown size {name!r}{nearest(name, config.sizes)}")
-
-
-def check_models(config: Config, runs: Mapping[str, tuple[Model, Training]]) -> None:
-    """Every model can be trained as configured."""
     for name, (model, training) in runs.items():
-        backends = get_args(SigmoidBackend if model.attention == "sigmoid" else SoftmaxBackend)
-        if model.backend not in backends:
-            raise UserError(
-                f"models.{name}.backend: {model.backend!r} does not compute {model.attention} "
-                f"attention; expected one of {', '.join(backends)}"
+        yield from of_model(name, model, training, config.device)
+    yield from of_vocabulary(config.tokens.vocabulary)
+    if config.evaluation.embeddings.pooling == "cls" and not config.tokens.cls:
+        yield (
+            "evaluation.embeddings.pooling: 'cls' takes the embedding from <cls>, which "
+            "tokens.cls: false leaves out; set pooling: mean or tokens.cls: true"
+        )
+    yield from of_pair(config.evaluation, config.models)
+    yield from of_benchmarks(config.benchmarks)
+
+
+def of_corpus(corpus: Corpus) -> Iterator[str]:
+    """Settings of the corpus that cannot be met, or that would not be looked at."""
+    try:
+        date.fromisoformat(corpus.snapshot)
+    except ValueError:
+        yield f"corpus.snapshot: expected a date as 2024-06-11, found {corpus.snapshot!r}"
+    if corpus.manifest is not None and not Path(corpus.manifest).is_file():
+        yield f"corpus.manifest: {corpus.manifest}: no such file; correct the path"
+    if corpus.manifest is not None and corpus.source not in REMOTE:
+        yield (
+            f"corpus.manifest: a lock is for the source 'cellxgene' or 'census', and corpus.source "
+            f"is {corpus.source!r}; set the one or remove the other"
+        )
+    if corpus.local and corpus.source != "local":
+        yield (
+            f"corpus.local: lists files, and corpus.source is {corpus.source!r}; set "
+            "corpus.source: local"
+        )
+    if corpus.source in REMOTE:
+        try:
+            host = urlsplit(corpus.api).hostname
+        except ValueError:
+            host = None
+        if host not in corpus.hosts:
+            yield (
+                f"corpus.api: {corpus.api!r} is not at one of corpus.hosts; expected an address as "
+                "https://api.cellxgene.cziscience.com/curation/v1"
             )
-        if config.device == "cpu" and model.backend not in CPU_BACKENDS:
-            raise UserError(
-                f"models.{name}.backend: {model.backend!r} needs a GPU and device is 'cpu'; take "
-                "'auto' or 'reference'"
+        for identifier in corpus.leave_out:
+            if not IDENTIFIER.fullmatch(identifier):
+                yield f"corpus.leave_out: {shown(identifier)} is not a CELLxGENE id; correct it"
+    if corpus.source == "embedded":
+        yield from of_simulated(corpus.embedded)
+
+
+def of_simulated(sizes: EmbeddedCorpus) -> Iterator[str]:
+    """Simulated files that have no cells, or do not fit in memory."""
+    if sizes.training_files > sizes.training_cells:
+        yield (
+            f"corpus.embedded.training_files: {sizes.training_files} files of "
+            f"{sizes.training_cells} cells; take fewer files or more training_cells"
+        )
+    for key, count in {
+        "training_cells": -(-sizes.training_cells // sizes.training_files),  # of the largest file
+        "evaluation_cells": sizes.evaluation_cells,
+        "programmes": sizes.programmes,
+        "donors": sizes.donors,
+    }.items():
+        if count * sizes.genes > LARGEST_SIMULATED:
+            yield (
+                f"corpus.embedded.{key}: {count} (in a file) times {sizes.genes} genes do not fit "
+                f"in memory; expected at most {LARGEST_SIMULATED // sizes.genes}"
             )
-        if len(training.betas) != 2:
-            raise UserError(f"training.betas: expected two numbers, found {len(training.betas)}")
-        if (training.validate_every == 0) != (training.validation_cells == 0):
-            raise UserError(
-                "training.validate_every and training.validation_cells: one is 0 and the other "
-                f"is not (models.{name}); set both or neither"
+
+
+def of_datasets(config: Config) -> Iterator[str]:
+    """Evaluation datasets that cannot be found, or whose labels cannot."""
+    for name, dataset in config.datasets.items():
+        if "*" in dataset.labels and not dataset.types:
+            yield (
+                f"datasets.{name}.label: '*' takes the column with most of the cell types in "
+                f"datasets.{name}.types, and there are none; name columns"
             )
-        if training.micro_batch_tokens < model.context:
-            raise UserError(
-                f"training.micro_batch_tokens: {training.micro_batch_tokens} is less than "
-                f"the context of models.{name} ({model.context}); raise it to at least that"
+        if config.corpus.source not in REMOTE:
+            continue
+        if dataset.id is None:
+            yield (
+                f"datasets.{name}.id: missing; give the dataset's CELLxGENE id, or leave it out "
+                f"with {name}: null"
             )
+        elif not IDENTIFIER.fullmatch(dataset.id):
+            yield f"datasets.{name}.id: {shown(dataset.id)} is not a CELLxGENE id; correct it"
+
+
+def of_model(name: str, model: Model, training: Training, device: str) -> Iterator[str]:
+    """A model that cannot be trained as configured."""
+    backends = get_args(SigmoidBackend if model.attention == "sigmoid" else SoftmaxBackend)
+    if model.backend not in backends:
+        yield (
+            f"models.{name}.backend: {model.backend!r} does not compute {model.attention} "
+            f"attention; expected one of {', '.join(backends)}"
+        )
+    if device == "cpu" and model.backend not in CPU_BACKENDS:
+        yield (
+            f"models.{name}.backend: {model.backend!r} needs a GPU and device is 'cpu'; take "
+            "'auto' or 'reference'"
+        )
+    if len(training.betas) != 2:
+        yield f"training.betas: expected two numbers, found {len(training.betas)}"
+    if (training.validate_every == 0) != (training.validation_cells == 0):
+        yield (
+            "training.validate_every and training.validation_cells: one is 0 and the other "
+            f"is not (models.{name}); set both or neither"
+        )
+    if training.micro_batch_tokens < model.context:
+        yield (
+            f"training.micro_batch_tokens: {training.micro_batch_tokens} is less than "
+            f"the context of models.{name} ({model.context}); raise it to at least that"
+        )
 
 
 def longest_cell(config: Config) -> int:
@@ -127,14 +218,14 @@ def check_shards(shard_cells: int, longest: int) -> None:
         )
 
 
-def check_vocabulary(choice: VocabularyChoice) -> None:
-    """The files are there, and are looked at."""
+def of_vocabulary(choice: VocabularyChoice) -> Iterator[str]:
+    """Files that are not there, or would not be looked at."""
     if choice.genes is not None and choice.biotypes is not None:
-        raise UserError(
+        yield (
             "tokens.vocabulary.genes: the list decides alone, and biotypes are given; remove one"
         )
     if (choice.biotypes is None) != (not choice.annotation):
-        raise UserError(
+        yield (
             "tokens.vocabulary: biotypes are told by an annotation; set both biotypes and "
             "annotation, or neither"
         )
@@ -142,56 +233,38 @@ def check_vocabulary(choice: VocabularyChoice) -> None:
     for key, paths in (("genes", listed), ("annotation", choice.annotation)):
         for path in paths:
             if not Path(path).is_file():
-                raise UserError(f"tokens.vocabulary.{key}: {path}: no such file; correct the path")
+                yield f"tokens.vocabulary.{key}: {path}: no such file; correct the path"
 
 
-def check_evaluation(config: Config) -> None:
-    """Everything that evaluation names exists."""
-    if config.evaluation.embeddings.pooling == "cls" and not config.tokens.cls:
-        raise UserError(
-            "evaluation.embeddings.pooling: 'cls' takes the embedding from <cls>, which "
-            "tokens.cls: false leaves out; set pooling: mean or tokens.cls: true"
-        )
-    pair = config.evaluation.pair
+def of_pair(evaluation: Evaluation, models: Mapping[str, Model]) -> Iterator[str]:
+    """Two models that cannot be compared."""
+    pair = evaluation.pair
     if len(pair) != 2:
-        raise UserError("evaluation.pair: expected two models, sigmoid first")
+        yield "evaluation.pair: expected two models, sigmoid first"
     for name in pair:
-        if name not in config.models:
-            raise UserError(
-                f"evaluation.pair: unknown model {name!r}{nearest(name, config.models)}"
-            )
-        if config.models[name].stress:
-            raise UserError(f"evaluation.pair: {name!r} is a stress-test model; take another")
-    arms = [config.models[name] for name in pair]
-    if [arm.attention for arm in arms] != ["sigmoid", "softmax"]:
-        raise UserError("evaluation.pair: expected a sigmoid model, then a softmax model")
-    if arms[0].context != arms[1].context:
-        raise UserError("evaluation.pair: the two models differ in their context; take a pair")
-    for key in ("mmd", "umap"):
-        for name in getattr(config.evaluation, key).datasets or ():
-            if name not in config.datasets:
-                raise UserError(
-                    f"evaluation.{key}.datasets: unknown dataset {name!r}"
-                    f"{nearest(name, config.datasets)}"
+        if models[name].stress:
+            yield f"evaluation.pair: {name!r} is a stress-test model; take another"
+    if [models[name].attention for name in pair] != ["sigmoid", "softmax"]:
+        yield "evaluation.pair: expected a sigmoid model, then a softmax model"
+    if len({models[name].context for name in pair}) > 1:
+        yield "evaluation.pair: the two models differ in their context; take a pair"
+
+
+def of_benchmarks(benchmarks: Benchmarks) -> Iterator[str]:
+    """Shapes that do not divide, and throughput that is not read within its steps."""
+    kernel, throughput = benchmarks.kernel, benchmarks.throughput
+    for key, values, whole in (
+        ("head_dimensions", kernel.head_dimensions, "hidden"),
+        ("lengths", kernel.lengths, "tokens"),
+    ):
+        for value in values:
+            if getattr(kernel, whole) % value:
+                yield (
+                    f"benchmarks.kernel.{key}: {value} does not divide {whole} "
+                    f"{getattr(kernel, whole)}"
                 )
-
-
-def check_benchmarks(config: Config) -> None:
-    """Shapes divide as they must, and throughput is read within its steps."""
-    kernel, throughput = config.benchmarks.kernel, config.benchmarks.throughput
-    for dimension in kernel.head_dimensions:
-        if kernel.hidden % dimension:
-            raise UserError(
-                f"benchmarks.kernel.head_dimensions: {dimension} does not divide hidden "
-                f"{kernel.hidden}"
-            )
-    for length in kernel.lengths:
-        if kernel.tokens % length:
-            raise UserError(
-                f"benchmarks.kernel.lengths: {length} does not divide tokens {kernel.tokens}"
-            )
     if throughput.read_every > throughput.steps:
-        raise UserError(
+        yield (
             f"benchmarks.throughput.read_every: {throughput.read_every} is more than steps "
             f"({throughput.steps}); lower it"
         )

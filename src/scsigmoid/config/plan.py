@@ -12,7 +12,7 @@ from scsigmoid.config.check import model_training
 from scsigmoid.config.combinations import longest_cell
 from scsigmoid.config.schema import Config
 from scsigmoid.config.study import study_runs
-from scsigmoid.config.words import nearest
+from scsigmoid.config.validate import nearest
 from scsigmoid.errors import UserError
 
 # What titles and labels are made of.

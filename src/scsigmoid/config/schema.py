@@ -1,24 +1,72 @@
-"""Every setting of the experiment, with its type and meaning.
+"""Every setting of the experiment, with its type, limits and meaning.
 
-Plain frozen dataclasses: no default is given here, ``config.yaml`` states every value once.  The
-paper's sections and tables are named where a value comes from them.
+Frozen dataclasses that need nothing but Python: most jobs build theirs from JSON, also on a GPU
+image without pydantic, whose import takes longer than some jobs.  ``validate`` has pydantic check
+them.  No default is given here, ``config.yaml`` states every value once.  The paper's sections and
+tables are named where a value comes from them.
 """
 
+import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from scsigmoid.config.limits import (
-    AnyNumber,
-    Count,
-    CountOrZero,
-    Form,
-    Limits,
-    NotNegative,
-    Positive,
-    Several,
-    Share,
-    Text,
-)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What a value must be beyond its type; stands in ``Annotated``, for pydantic.
+
+    Attributes:
+        expected: the limit, for the message.
+        admits: whether a value of the type is within it.
+    """
+
+    expected: str
+    admits: Callable[[Any], bool] = lambda value: True
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], Any]) -> Any:
+        """The validator: pydantic's own of the type, then the limit."""
+        from pydantic_core.core_schema import no_info_wrap_validator_function
+
+        def check(value: Any, typed: Callable[[Any], Any]) -> Any:
+            result = typed(value)
+            if isinstance(value, bool):  # pydantic takes true for 1
+                raise ValueError("a number")
+            if not self.admits(result):
+                raise ValueError(self.expected)
+            return result
+
+        return no_info_wrap_validator_function(check, handler(source))
+
+
+def at_least(least: float, most: float | None = None) -> Limit:
+    """Bounds of a number, both included."""
+    if most is None:
+        return Limit(f"at least {least}", lambda value: bool(value >= least))
+    return Limit(f"at least {least} and at most {most}", lambda value: bool(least <= value <= most))
+
+
+def form(pattern: str, expected: str) -> Limit:
+    """A regular expression for the whole of a text."""
+    return Limit(expected, lambda value: re.fullmatch(pattern, value) is not None)
+
+
+Whole = Annotated[int, Limit("a whole number")]
+Count = Annotated[int, at_least(1)]
+CountOrZero = Annotated[int, at_least(0)]
+Context = Annotated[int, at_least(8)]
+Positive = Annotated[float, Limit("more than 0", lambda value: value > 0)]
+NotNegative = Annotated[float, at_least(0)]
+Share = Annotated[float, Limit("more than 0 and less than 1", lambda value: 0 < value < 1)]
+ShareOrZero = Annotated[float, Limit("at least 0 and less than 1", lambda value: 0 <= value < 1)]
+Text = Annotated[str, form(r"[^\x00-\x20\x7f][^\x00-\x1f\x7f]*", "text, on one line")]
+Several = Annotated[
+    list[T],
+    Limit("at least one entry, and none twice", lambda value: 1 <= len(value) == len(set(value))),
+]
+AnyNumber = Annotated[list[T], Limit("no entry twice", lambda value: len(value) == len(set(value)))]
 
 Attention = Literal["sigmoid", "softmax"]
 SigmoidBackend = Literal["auto", "reference", "triton", "hopper"]
@@ -30,16 +78,22 @@ Metric = Literal[
 ]
 # They become names of files.
 Name = Annotated[
-    str, Form(r"[a-z0-9][a-z0-9_]{0,79}", "a name of at most 80 lower-case letters, digits and '_'")
+    str, form(r"[a-z0-9][a-z0-9_]{0,79}", "a name of at most 80 lower-case letters, digits and '_'")
 ]
 # Columns of `obs` that hold the cell type, tried in this order, and rules that join columns, as
 # "{age_group} {cell_type}"; "*" stands for all columns of text.
 Label = Text | Several[Text]
-Colour = Annotated[str, Form(r"#[0-9A-Fa-f]{6}", "a colour as '#0072B2'")]
+Colour = Annotated[str, form(r"#[0-9A-Fa-f]{6}", "a colour as '#0072B2'")]
+
+
+class Settings:
+    """Settings that belong together; pydantic refuses others, and numbers that are not finite."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "allow_inf_nan": False}
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalFiles:
+class LocalFiles(Settings):
     """The user's own files (one entry of ``corpus.local``): h5ad, or 10x ``.h5`` and folders.
 
     Attributes:
@@ -62,7 +116,7 @@ class LocalFiles:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EmbeddedCorpus:
+class EmbeddedCorpus(Settings):
     """Sizes of the corpus that ships with the project: 700 real blood cells and simulated cells.
 
     Attributes:
@@ -87,7 +141,7 @@ class EmbeddedCorpus:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Download:
+class Download(Settings):
     """How files are downloaded; none of it changes a result.
 
     Attributes:
@@ -106,14 +160,14 @@ class Download:
     folder: Text | None
     keep_files: bool
     disk_cap_gb: Positive | None
-    connections: Annotated[int, Limits(least=1, most=64)]
+    connections: Annotated[int, at_least(1, 64)]
     attempts: Count
     timeout: Positive
     longest_pause: NotNegative
 
 
 @dataclass(frozen=True, kw_only=True)
-class Corpus:
+class Corpus(Settings):
     """Where cells come from.
 
     Attributes:
@@ -140,10 +194,10 @@ class Corpus:
     """
 
     source: Literal["embedded", "local", "cellxgene", "census"]
-    parts: Annotated[int, Limits(least=1, most=100_000)]
+    parts: Annotated[int, at_least(1, 100_000)]
     snapshot: str
     census_version: Annotated[
-        str, Form(r"[A-Za-z0-9-]{1,40}", "the name of a release as 2024-07-01")
+        str, form(r"[A-Za-z0-9-]{1,40}", "the name of a release as 2024-07-01")
     ]
     organisms: Several[Text]
     assays: Several[Text] | None
@@ -151,7 +205,7 @@ class Corpus:
     leave_out: AnyNumber[str]
     manifest: Text | None
     api: Text
-    hosts: Several[Annotated[str, Form(r"[a-z0-9.-]+|::1", "the name of a host, without https://")]]
+    hosts: Several[Annotated[str, form(r"[a-z0-9.-]+|::1", "the name of a host, without https://")]]
     maximum_file_gb: Positive | None
     maximum_cells: Count | None
     maximum_gb: Positive | None
@@ -161,7 +215,7 @@ class Corpus:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dataset:
+class Dataset(Settings):
     """An evaluation dataset (tab:eval_datasets).
 
     Attributes:
@@ -174,7 +228,7 @@ class Dataset:
         description: one sentence.
     """
 
-    title: Annotated[str, Form(r"\s*\S[\s\S]*", "a title")]
+    title: Annotated[str, form(r"\s*\S[\s\S]*", "a title")]
     id: str | None = None
     label: Label = "cell_type"
     types: AnyNumber[Text] = field(default_factory=list)
@@ -187,7 +241,7 @@ class Dataset:
 
 
 @dataclass(frozen=True, kw_only=True)
-class VocabularyChoice:
+class VocabularyChoice(Settings):
     """Which genes have tokens: those of a list, or those that meet the rest.
 
     Attributes:
@@ -207,7 +261,7 @@ class VocabularyChoice:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tokens:
+class Tokens(Settings):
     """How a cell becomes a sequence of gene tokens.
 
     Attributes:
@@ -226,7 +280,7 @@ class Tokens:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Size:
+class Size(Settings):
     """Dimensions of an encoder (tab:model_arch; the larger ones are inferred).
 
     Attributes:
@@ -243,17 +297,17 @@ class Size:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Architecture:
+class Architecture(Settings):
     """What all models share (tab:model_arch)."""
 
     size: str
-    dropout: Annotated[float, Limits(least=0, below=1)]
+    dropout: ShareOrZero
     layer_norm_epsilon: Positive
     initializer_range: Positive
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training:
+class Training(Settings):
     """How a model is trained (tab:model_arch, tab:performance_hyperparams).
 
     Attributes:
@@ -288,7 +342,7 @@ class Training:
     learning_rate: Positive
     warmup_steps: CountOrZero
     weight_decay: NotNegative
-    betas: list[Annotated[float, Limits(least=0, below=1)]]
+    betas: list[ShareOrZero]
     epsilon: Positive
     gradient: Literal["mean", "sum"]
     clipping: Positive | None
@@ -299,13 +353,13 @@ class Training:
     validation_cells: CountOrZero
     checkpoint_every: Count
     keep_checkpoints: Count
-    threads: Annotated[int, Limits(least=1, most=1024)]
-    workers: Annotated[int, Limits(least=0, most=1024)]
+    threads: Annotated[int, at_least(1, 1024)]
+    workers: Annotated[int, at_least(0, 1024)]
     deterministic: bool
 
 
 @dataclass(frozen=True, kw_only=True)
-class Model:
+class Model(Settings):
     """One trained model: an attention mechanism at a context length.
 
     Attributes:
@@ -317,14 +371,14 @@ class Model:
     """
 
     attention: Attention
-    context: Annotated[int, Limits(least=8)]
+    context: Context
     stress: bool = False
     backend: SigmoidBackend | SoftmaxBackend = "auto"
-    training: dict[str, bool | float | int | str | list[float] | None] = field(default_factory=dict)
+    training: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
-class StudyFamily:
+class StudyFamily(Settings):
     """Runs of a study: every combination of the values listed.
 
     Attributes:
@@ -338,15 +392,15 @@ class StudyFamily:
     """
 
     attention: Several[Attention]
-    context: Several[Annotated[int, Limits(least=8)]]
+    context: Several[Context]
     size: Several[str]
-    seed: Several[int]
+    seed: Several[Whole]
     training: dict[str, Any] = field(default_factory=dict)
     embedded: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Embeddings:
+class Embeddings(Settings):
     """How a cell's embedding is read from a model: mean over gene tokens, or ``<cls>``."""
 
     pooling: Pooling
@@ -354,7 +408,7 @@ class Embeddings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ValidationLoss:
+class ValidationLoss(Settings):
     """Monte-Carlo validation loss (appendix, "Validation Loss")."""
 
     trials: Count
@@ -364,7 +418,7 @@ class ValidationLoss:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scib:
+class Scib(Settings):
     """scIB bio-conservation metrics (appendix, "SCIB Biological Conservation Metrics").
 
     Attributes:
@@ -376,13 +430,13 @@ class Scib:
     """
 
     metrics: Several[Metric]
-    neighbours: Annotated[int, Limits(least=2)]
+    neighbours: Annotated[int, at_least(2)]
     variance: Share
     controls: AnyNumber[Literal["random", "pca_log_counts"]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mmd:
+class Mmd(Settings):
     """Bootstrap maximum mean discrepancy between cell types (appendix, "Maximum Mean Discrepancy").
 
     Attributes:
@@ -396,25 +450,25 @@ class Mmd:
     """
 
     datasets: AnyNumber[str] | None
-    resamples: Annotated[int, Limits(least=1, most=100_000)]
+    resamples: Annotated[int, at_least(1, 100_000)]
     confidence: Share
     estimator: Literal["unbiased", "biased"]
-    minimum_cells: Annotated[int, Limits(least=2)]
+    minimum_cells: Annotated[int, at_least(2)]
     block_cells: Count
 
 
 @dataclass(frozen=True, kw_only=True)
-class Umap:
+class Umap(Settings):
     """UMAP (appendix, "UMAP Visualization"); ``datasets`` as for the MMD."""
 
     datasets: AnyNumber[str] | None
-    neighbours: Annotated[int, Limits(least=2)]
-    minimum_distance: Annotated[float, Limits(least=0, most=1)]
+    neighbours: Annotated[int, at_least(2)]
+    minimum_distance: Annotated[float, at_least(0, 1)]
     variance: Share
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluation:
+class Evaluation(Settings):
     """What is evaluated.
 
     Attributes:
@@ -430,7 +484,7 @@ class Evaluation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class KernelBenchmark:
+class KernelBenchmark(Settings):
     """The kernel benchmark (section "Kernel Performance").
 
     Attributes:
@@ -455,7 +509,7 @@ class KernelBenchmark:
     hidden: Count
     head_dimensions: Several[Count]
     lengths: Several[Count]
-    padding: Several[Annotated[float, Limits(least=0, below=1)]]
+    padding: Several[ShareOrZero]
     jagged: bool
     median_length: Count
     sigma_length: Positive
@@ -467,7 +521,7 @@ class KernelBenchmark:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ThroughputBenchmark:
+class ThroughputBenchmark(Settings):
     """The training-throughput benchmark (section "Training Speed Performance").
 
     Attributes:
@@ -484,9 +538,9 @@ class ThroughputBenchmark:
     """
 
     sizes: Several[str]
-    contexts: Several[Annotated[int, Limits(least=8)]]
+    contexts: Several[Context]
     cells_per_gpu: Count
-    vocabulary: Annotated[int, Limits(least=8)]
+    vocabulary: Context
     steps: Count
     read_every: Count
     projected_cells: Positive
@@ -496,7 +550,7 @@ class ThroughputBenchmark:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingBenchmark:
+class TrainingBenchmark(Settings):
     """The training benchmark: one encoder trained with several attention kernels, side by side.
 
     Attributes:
@@ -514,9 +568,9 @@ class TrainingBenchmark:
     """
 
     size: str
-    contexts: Several[Annotated[int, Limits(least=8)]]
-    cells_per_gpu: Annotated[int, Limits(least=2)]
-    vocabulary: Annotated[int, Limits(least=8)]
+    contexts: Several[Context]
+    cells_per_gpu: Annotated[int, at_least(2)]
+    vocabulary: Context
     kernels: Several[Text] | None
     steps: Count
     turns: Count
@@ -527,7 +581,7 @@ class TrainingBenchmark:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Benchmarks:
+class Benchmarks(Settings):
     """Speed."""
 
     kernel: KernelBenchmark
@@ -536,7 +590,7 @@ class Benchmarks:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figures:
+class Figures(Settings):
     """How figures are drawn.
 
     Attributes:
@@ -545,13 +599,13 @@ class Figures:
         softmax_colour: colour of softmax attention.
     """
 
-    dpi: Annotated[int, Limits(least=50, most=1200)]
+    dpi: Annotated[int, at_least(50, 1200)]
     sigmoid_colour: Colour
     softmax_colour: Colour
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(Settings):
     """The whole experiment.
 
     Attributes:
@@ -566,13 +620,13 @@ class Config:
 
     preset: str
     results: (
-        Annotated[str, Form(r"[^\x00-\x20\x7f{}][^\x00-\x1f\x7f{}]*", "a folder, without braces")]
+        Annotated[str, form(r"[^\x00-\x20\x7f{}][^\x00-\x1f\x7f{}]*", "a folder, without braces")]
         | None
     )
-    seed: int
+    seed: Whole
     device: Device
-    gpus: Annotated[int, Limits(least=1, most=64)]
-    nodes: Annotated[int, Limits(least=1, most=10_000)]
+    gpus: Annotated[int, at_least(1, 64)]
+    nodes: Annotated[int, at_least(1, 10_000)]
     corpus: Corpus
     datasets: dict[Name, Dataset]
     tokens: Tokens

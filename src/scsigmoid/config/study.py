@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from scsigmoid.config.schema import Config, Model, Training
-from scsigmoid.config.typed import typed
-from scsigmoid.config.words import nearest
-from scsigmoid.errors import UserError
+from scsigmoid.config.validate import check_known, typed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,14 +43,9 @@ def study_runs(config: Config) -> dict[str, StudyRun]:
 def of_family(config: Config, family: str) -> Iterator[tuple[str, StudyRun]]:
     """The runs of one family."""
     path, listed = f"study.{family}", config.study[family]
-    for size in listed.size:
-        if size not in config.sizes:
-            raise UserError(f"{path}.size: unknown size {size!r}{nearest(size, config.sizes)}")
-    if listed.embedded is not None and listed.embedded not in config.datasets:
-        raise UserError(
-            f"{path}.embedded: unknown dataset {listed.embedded!r}"
-            f"{nearest(listed.embedded, config.datasets)}"
-        )
+    check_known(f"{path}.size", "size", listed.size, config.sizes)
+    embedded = [] if listed.embedded is None else [listed.embedded]
+    check_known(f"{path}.embedded", "dataset", embedded, config.datasets)
     axes: dict[str, Any] = {
         "seed": listed.seed,
         **{k: v if isinstance(v, list) else [v] for k, v in listed.training.items()},

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from scsigmoid.config.corpus import IDENTIFIER
+from scsigmoid.config.combinations import IDENTIFIER
 from scsigmoid.errors import UserError
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,199}")

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from scsigmoid.config.schema import Corpus
-from scsigmoid.config.words import nearest
+from scsigmoid.config.validate import nearest
 from scsigmoid.corpus.discover import NAMED, Version
 from scsigmoid.corpus.evaluated import Identified, held_out_reason
 from scsigmoid.errors import UserError

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scsigmoid.config.schema import VocabularyChoice
-from scsigmoid.config.words import nearest
+from scsigmoid.config.validate import nearest
 from scsigmoid.corpus.genes import VERSIONED, organism_of
 from scsigmoid.errors import UserError
 from scsigmoid.progress import log

@@ -17,7 +17,7 @@ import numpy as np
 from scsigmoid.config.check import read_yaml
 from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config
-from scsigmoid.config.typed import typed
+from scsigmoid.config.validate import typed
 from scsigmoid.errors import UserError
 from scsigmoid.paper.labels import METRICS, model_label, representation_label
 from scsigmoid.paper.results import Results

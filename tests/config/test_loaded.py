@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from scsigmoid.config.given import built, from_json, from_yaml
+from scsigmoid.config.check import built, from_json, from_yaml
 from scsigmoid.config.schema import Embeddings
 from scsigmoid.errors import UserError
 
