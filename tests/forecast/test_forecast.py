@@ -108,8 +108,8 @@ def test_the_claims_that_a_preset_tests():
     assert found["small"][0] == ["57", "of", "179"]
     for line in found["small"][1]:
         assert re.search(
-            "corpus.maximum_cells|6 layers|global_batch|learning_rate|warmup_steps|gradient"
-            "|trained for|benchmarks.throughput.sizes",
+            "corpus.maximum_cells|6 layers|global_batch|learning_rate|warmup_steps|trained for"
+            "|benchmarks.throughput.sizes",
             line,
         )
 
@@ -152,7 +152,9 @@ def test_a_manifest_replaces_estimates(tmp_path):
     assert (found.files, found.cells) == (3, 1500)
     assert found.bytes == pytest.approx(10**12 + 5 + 500 * Lengths(1830, 0.65).mean() * 5.7)
     assert found.bytes_basis == "manifest; 1 sizes estimated"
-    assert any("1.00 TB" in line for line in pages(config, tmp_path))
+    lines = pages(config, tmp_path)
+    assert any("1.00 TB" in line for line in lines)
+    assert any("the corpus has 1,500 cells, the paper's 131,600,000" in line for line in lines)
     given = dataclasses.replace(config.corpus, manifest=str(tmp_path / "none.csv"))
     with pytest.raises(UserError, match="no such manifest"):
         volume(dataclasses.replace(config, corpus=given), tmp_path)

@@ -206,6 +206,11 @@ SETTINGS = [
     ("benchmarks.throughput.contexts", [2048], "faster_up_to", "4,096 not among"),
     ("benchmarks.kernel.providers", ["hopper"], "tflops_pytorch_forward", "not among benchmarks"),
     ("benchmarks.kernel.lengths", [512], "tflops_pytorch_forward", "shapes of up to 512 tokens"),
+    ("benchmarks.kernel.lengths", [16384], "padded_gain_forward", "512 not among benchmarks.kerne"),
+    ("benchmarks.kernel.padding", [0.0], "padding_overhead_forward", "0.25 not among benchmarks"),
+    ("benchmarks.kernel.head_dimensions", [64], "tflops_pytorch_forward", "128 not among benchmar"),
+    ("benchmarks.throughput.cells_per_gpu", 16, "faster_up_to", "cells_per_gpu is 16, the paper's"),
+    ("benchmarks.throughput.projected_cells", 1000, "hours_saved", "projected_cells is 1,000, the"),
 ]  # fmt: skip
 
 

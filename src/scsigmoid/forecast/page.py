@@ -56,7 +56,7 @@ def forecast(
     for measured in dict.fromkeys(f"{e.rate.machine}: {e.rate.measured}" for e in trained):
         yield f"Training was measured on {measured}."
     yield f"Reading and tokenizing were measured on {rates()['tokens']['measured']}."
-    yield from tested(config)
+    yield from tested(config, data.cells)
 
 
 def prepared(
@@ -121,9 +121,9 @@ def prepared(
     return hours
 
 
-def tested(config: Config) -> Iterator[str]:
+def tested(config: Config, cells: int | None) -> Iterator[str]:
     """How many of the paper's claims this configuration tests, and why not the others."""
-    reasons = [unmet(config, claim) for claim in reported().claims]
+    reasons = [unmet(config, claim, cells=cells) for claim in reported().claims]
     yield line(
         "claims",
         f"{sum(not found for found in reasons)} of {len(reasons)} tested",

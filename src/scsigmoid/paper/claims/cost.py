@@ -92,7 +92,8 @@ def run_of(results: Results, arm: ThroughputRow) -> tuple[np.ndarray, Throughput
             continue
         journal = results.journal(name)
         steps, seconds = int(journal["step"][-1]), journal["seconds"]
-        if steps < paper["steps"] or journal.header.get("device") != arm.device:
+        complete = steps >= paper["steps"] and seconds[-1] > 0
+        if not complete or journal.header.get("device") != arm.device:
             return None
         devices = int(journal.header.get("processes", 1))
         cells = steps * model_training(config, name).global_batch

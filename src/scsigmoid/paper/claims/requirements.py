@@ -20,13 +20,16 @@ Reasons = Iterator[str]
 CELLS = 0.01
 
 
-def unmet(config: Config, claim: Claim, results: Results | None = None) -> list[str]:
+def unmet(
+    config: Config, claim: Claim, results: Results | None = None, cells: int | None = None
+) -> list[str]:
     """The reasons why a claim cannot be tested, each once.
 
     Args:
         config: the configuration of the run.
         claim: the claim.
         results: its result files; without them the configuration alone is asked.
+        cells: training cells of its manifest, where there are no results yet.
     """
     reasons: list[str] = []
     for name in claim.requires:
@@ -34,6 +37,8 @@ def unmet(config: Config, claim: Claim, results: Results | None = None) -> list[
         reasons += configured(config, claim)
         if results is not None:
             reasons += measured(results, claim)
+    if cells is not None and {"corpus", "training"} & set(claim.requires):
+        reasons += [] if any(corpus_source(config, claim)) else other_size(cells)
     return list(dict.fromkeys(reasons))
 
 
@@ -47,7 +52,9 @@ def differing(ours: Any, paper: Mapping[str, Any], whose: str = "") -> Reasons:
 
 def plain(value: Any) -> str:
     """A setting in words."""
-    return "none" if value is None else f"{value:,}" if isinstance(value, int) else f"{value}"
+    if isinstance(value, int) or (isinstance(value, float) and value >= 1000):
+        return f"{value:,.0f}"
+    return "none" if value is None else str(value)
 
 
 def nothing(_: Any, __: Claim) -> Collection[str]:
@@ -70,9 +77,14 @@ def corpus_source(config: Config, _: Claim) -> Reasons:
 
 def corpus_size(results: Results, _: Claim) -> Reasons:
     """The corpus has as many cells as the paper's."""
-    cells, paper = results.training_cells, reported()["corpus"]["cells"]
+    yield from other_size(results.training_cells, f"{results.training_data} cells")
+
+
+def other_size(cells: int, kind: str = "cells") -> Reasons:
+    """A corpus of so many cells is not as large as the paper's."""
+    paper = reported()["corpus"]["cells"]
     if abs(cells / paper - 1) > CELLS:
-        yield f"the corpus has {cells:,} {results.training_data} cells, the paper's {paper:,.0f}"
+        yield f"the corpus has {cells:,} {kind}, the paper's {paper:,.0f}"
 
 
 def size(config: Config, _: Claim) -> Reasons:
@@ -225,6 +237,10 @@ def kernel_shapes(config: Config, claim: Claim) -> Reasons:
             f"shapes of up to {max(kernel.lengths):,} tokens and hidden size {kernel.hidden:,}, "
             f"the paper's {max(paper['lengths']):,} and {paper['hidden']:,}"
         )
+    for name in ("lengths", "head_dimensions", "padding"):
+        absent = set(paper[name]) - set(getattr(kernel, name)) - {max(paper["lengths"])}
+        if absent:
+            yield f"{', '.join(map(plain, sorted(absent)))} not among benchmarks.kernel.{name}"
     for name in (claim.of.get("provider"), *claim.of.get("against", ())):
         stand_ins = OURS if name == "triton_sigmoid" else (name,)
         if name and kernel.providers and not set(stand_ins) & set(kernel.providers):
@@ -234,7 +250,12 @@ def kernel_shapes(config: Config, claim: Claim) -> Reasons:
 def sizes(config: Config, claim: Claim) -> Reasons:
     """The throughput benchmark has the claim's sizes, and the paper's contexts."""
     yield from on_gpu(config, claim)
-    ours = config.benchmarks.throughput
+    ours, paper = config.benchmarks.throughput, reported()
+    wanted = {
+        "cells_per_gpu": paper["printed"]["throughput"]["cells_per_gpu"],
+        "projected_cells": paper["corpus"]["cells"],
+    }
+    yield from differing(ours, wanted, "benchmarks.throughput.")
     if missing := [size for size in named_sizes(claim) if size not in ours.sizes]:
         yield f"{', '.join(missing)} not among benchmarks.throughput.sizes"
     for context in sorted({row["context"] for row in reported()["gpu_hours"]}):
