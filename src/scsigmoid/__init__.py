@@ -1,7 +1,32 @@
 """scsigmoid: sigmoid attention for single-cell foundation models, as a reproducible experiment.
 
+In Python:
+
+    import scsigmoid as ss
+    model = ss.load("results/demo/training/sigmoid_2k")
+    ss.embed(adata, model)  # adata.obsm["X_scsigmoid"]
+
 The stages are subpackages, in the order in which data flows: ``corpus``, ``tokens``,
 ``attention``, ``model``, ``training``, ``evaluation``, ``benchmarks``, ``paper``.
 """
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from scsigmoid.evaluation.own_cells import Model, embed, load, tokenize
+
 __version__ = "0.1.0"
+__all__ = ["Model", "embed", "load", "tokenize"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import torch and anndata when they are first needed: the command line is quick without."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from scsigmoid.evaluation import own_cells
+
+    return getattr(own_cells, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,4 +1,4 @@
-"""Progress of long work: a bar on a terminal, plain lines in a log."""
+"""Progress of long work: a bar on a terminal or in a notebook, plain lines in a log."""
 
 import sys
 import time
@@ -26,8 +26,9 @@ def track(
     """
     if total is None and isinstance(items, Sized):
         total = len(items)
-    if sys.stderr.isatty():
-        from tqdm import tqdm
+    notebook = hasattr(sys.modules.get("ipykernel"), "kernelapp")
+    if notebook or sys.stderr.isatty():
+        from tqdm.auto import tqdm
 
         yield from tqdm(items, desc=label, total=total, leave=False)
         return

@@ -12,12 +12,17 @@ from scsigmoid.config.schema import Architecture, Size
 from scsigmoid.evaluation.embedding_files import write_embedding
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.tokens.shards import store_schema
+from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
 from scsigmoid.tokens.writing import write_store
 from scsigmoid.training.export import save_encoder
 from scsigmoid.training.run import TrainingRun
 
-VOCABULARY = "f" * 64
 VOCABULARY_SIZE = 40
+GENES = tuple(f"ENSG{gene:011d}" for gene in range(VOCABULARY_SIZE - len(SPECIAL)))
+TOY = Vocabulary(
+    (*SPECIAL, *GENES), (*SPECIAL, *GENES), np.ones(VOCABULARY_SIZE, int), np.ones(VOCABULARY_SIZE)
+)
+VOCABULARY = TOY.fingerprint
 CONTEXT = 16
 # one gene; just below, at and above the context (with [CLS]); and others
 LENGTHS = [1, 7, 14, 15, 16, 30, 3, 10, 10, 2, 25, 5]
@@ -85,7 +90,7 @@ def cells(tmp_path: Path) -> Path:
 def make_model(tmp_path: Path):
     """Writes an untrained model: ``make_model(attention, vocabulary, cls_token)``."""
 
-    def make(attention: str, vocabulary: str = VOCABULARY, cls_token: bool = True) -> Path:
+    def make(attention: str, vocabulary: Vocabulary = TOY, cls_token: bool = True) -> Path:
         run = TrainingRun(
             model=f"{attention}_toy",
             attention=attention,

@@ -7,10 +7,11 @@ import pytest
 import torch
 from scipy.sparse import csr_matrix
 
+import scsigmoid as ss
 from scsigmoid.cli import main
 from scsigmoid.config.schema import Embeddings
 from scsigmoid.errors import UserError
-from scsigmoid.evaluation.own_cells import embed_file
+from scsigmoid.evaluation.own_cells import embed_file, load
 from scsigmoid.files import sha256
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
 from scsigmoid.training.export import load_encoder
@@ -38,7 +39,7 @@ def vocabulary(tmp_path):
 @pytest.fixture
 def model(make_model, vocabulary):
     """An untrained sigmoid model with a context of 16 tokens."""
-    return make_model("sigmoid", Vocabulary.read(vocabulary).fingerprint)
+    return make_model("sigmoid", Vocabulary.read(vocabulary))
 
 
 @pytest.fixture
@@ -69,7 +70,7 @@ def write(tmp_path):
 def run(path, model, vocabulary, pooling="mean", batch_tokens=40):
     output = path.with_name("out.h5ad")
     settings = Embeddings(pooling=pooling, batch_tokens=batch_tokens)
-    embed_file(path, model, vocabulary, settings, "cpu", output)
+    embed_file(path, load(model, device="cpu", vocabulary=vocabulary), settings, output)
     return anndata.read_h5ad(output)
 
 
@@ -109,7 +110,7 @@ def test_equals_ranks_and_forward_passes_one_by_one(counts, write, model, vocabu
 
 
 def test_a_model_without_cls_is_given_genes_alone(counts, write, make_model, vocabulary):
-    model = make_model("sigmoid", Vocabulary.read(vocabulary).fingerprint, cls_token=False)
+    model = make_model("sigmoid", Vocabulary.read(vocabulary), cls_token=False)
     found = run(write(counts), model, vocabulary).obsm["X_sigmoid_toy"]
     np.testing.assert_allclose(found, expected(counts, model, vocabulary, range(36)), atol=2e-5)
     with pytest.raises(UserError, match=r"tokens\.cls: false"):
@@ -167,7 +168,7 @@ def test_cells_without_a_known_gene_are_left_out_by_name(counts, write, model, v
 
 def test_the_same_bytes_again_and_progress(counts, write, model, vocabulary, tmp_path, capfd):
     path = write(counts)
-    given = ["--checkpoint", str(model), "--vocabulary", str(vocabulary), "--device", "cpu"]
+    given = ["--checkpoint", str(model), "--device", "cpu"]
     for name in ("first", "second"):
         assert main(["embed", str(path), str(tmp_path / f"{name}.h5ad"), *given]) == 0
     first, second = ((tmp_path / f"{name}.h5ad").read_bytes() for name in ("first", "second"))
@@ -204,7 +205,7 @@ def test_a_layer_a_column_of_genes_and_how_many_are_cut(
     adata.layers["counts"], adata.X = adata.X.copy(), adata.X.log1p()
     adata.var["gene_ids"] = GENES
     adata.write_h5ad(tmp_path / "scanpy.h5ad")
-    given = ["--checkpoint", str(model), "--vocabulary", str(vocabulary), "--device", "cpu"]
+    given = ["--checkpoint", str(model), "--device", "cpu"]
     own = ["--layer", "counts", "--genes", "gene_ids"]
     output = tmp_path / "out.h5ad"
     assert main(["embed", str(tmp_path / "scanpy.h5ad"), str(output), *given, *own]) == 0
@@ -223,7 +224,7 @@ def test_refusals(counts, write, model, make_model, vocabulary, tmp_path):
     with pytest.raises(UserError, match="no such model"):
         run(write(counts), tmp_path / "absent.safetensors", vocabulary)
     with pytest.raises(UserError, match="not the vocabulary of"):
-        run(write(counts), make_model("softmax", "e" * 64), vocabulary)
+        run(write(counts), make_model("softmax"), vocabulary)
     foreign = [f"ENSG9{i:010d}" for i in range(36)]
     unexpressed = write(np.c_[counts, np.zeros((CELLS, 9))], [*foreign, *GENES[:9]], "unexpressed")
     with pytest.raises(UserError, match="none of its 9 cells expresses a gene"):
@@ -231,6 +232,61 @@ def test_refusals(counts, write, model, make_model, vocabulary, tmp_path):
     path = write(counts)
     before = path.read_bytes()
     with pytest.raises(UserError, match="is the input itself"):
-        embed_file(path, model, vocabulary, Embeddings(pooling="cls", batch_tokens=9), "cpu", path)
+        embed_file(path, load(model), Embeddings(pooling="cls", batch_tokens=9), path)
     assert path.read_bytes() == before
     assert not (tmp_path / "out.h5ad").exists()
+
+
+def ranked(adata, model, vocabulary):
+    """Tokens of each cell, by Python's sort."""
+    medians, genes = Vocabulary.read(vocabulary).medians[4:], load(model).encoder.settings.genes
+    for cell in np.asarray(adata.X.todense()):
+        values = {g: cell[g] / cell.sum() * 10_000 / medians[g] for g in np.flatnonzero(cell)}
+        yield [g + 4 for g in sorted(values, key=lambda g: (-values[g], g))][:genes]
+
+
+def test_in_python_a_cell_is_what_it_is_in_a_file(counts, write, model, vocabulary, tmp_path):
+    path = write(counts)
+    wanted = expected(counts, model, vocabulary, range(36))
+    loaded = ss.load(model.parent)
+    assert repr(loaded).startswith("Model(sigmoid_toy: sigmoid attention, context 16, 0.0M param")
+    for adata in (anndata.read_h5ad(path), anndata.read_h5ad(path, backed="r")):
+        packed = ss.tokenize(adata, loaded)
+        ends = zip(packed.cu_seqlens, packed.cu_seqlens[1:], strict=False)
+        cells = [packed.tokens[start:end].tolist() for start, end in ends]
+        assert cells == list(ranked(anndata.read_h5ad(path), model, vocabulary))
+        ss.embed(adata, loaded, batch_tokens=40)
+        np.testing.assert_allclose(adata.obsm["X_scsigmoid"], wanted, atol=2e-5)
+        assert adata.uns["X_scsigmoid"]["checkpoint"] == sha256(model)
+        view = adata[[4, 2, 7]]
+        assert ss.tokenize(view, loaded).tokens.tolist() == cells[4] + cells[2] + cells[7]
+    copy = anndata.read_h5ad(path)[[4, 2, 7]].copy()
+    copy.write_h5ad(tmp_path / "copy.h5ad")
+    ss.embed(copy, loaded, key="X_few")
+    np.testing.assert_allclose(copy.obsm["X_few"], wanted[[4, 2, 7]], atol=2e-5)
+
+
+def test_in_python_counts_may_stand_elsewhere(counts, write, model, vocabulary):
+    loaded = ss.load(model)
+    plain = anndata.read_h5ad(write(counts))
+    wanted = expected(counts, model, vocabulary, range(36))
+    layered = plain.copy()
+    layered.layers["counts"], layered.X = plain.X.copy(), plain.X.log1p()
+    layered.var = pd.DataFrame({"ids": GENES}, index=[f"x{i}" for i in range(36)])
+    ss.embed(layered, loaded, layer="counts", genes="ids")
+    np.testing.assert_allclose(layered.obsm["X_scsigmoid"], wanted, atol=2e-5)
+    scanpys = plain.copy()
+    scanpys.raw = plain
+    scanpys = scanpys[:, :5].copy()
+    scanpys.X = scanpys.X.log1p()
+    ss.embed(scanpys, loaded)
+    np.testing.assert_allclose(scanpys.obsm["X_scsigmoid"], wanted, atol=2e-5)
+    with pytest.raises(UserError, match=r"adata: no layer 'raw' \(there: counts\)"):
+        ss.embed(layered, loaded, layer="raw")
+    with pytest.raises(UserError, match=r"^adata: no raw counts"):
+        ss.embed(anndata.AnnData(plain.X.log1p(), plain.obs, plain.var), loaded)
+    empty = plain.copy()
+    empty.X = plain.X.multiply(np.arange(CELLS)[:, None] != 3).tocsr()
+    with pytest.raises(UserError, match=r"1 of 9 cells express no gene .* \(barcode-3\); leave"):
+        ss.embed(empty, loaded)
+    assert "X_scsigmoid" not in empty.obsm

@@ -2,20 +2,29 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
 
 from scsigmoid.errors import UserError
 from scsigmoid.model.encoder import Encoder
-from scsigmoid.training.export import load_encoder, save_encoder
+from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
+from scsigmoid.training.export import load_encoder, load_vocabulary, save_encoder
 from scsigmoid.training.run import TrainingRun
+
+GENES = tuple(f"ENSG{gene:011d}" for gene in range(60))
+VOCABULARY = Vocabulary(
+    (*SPECIAL, *GENES), (*SPECIAL, *map(str.lower, GENES)), np.arange(64), np.linspace(0.1, 9, 64)
+)
 
 
 @pytest.fixture
 def model(tmp_path: Path, run: TrainingRun) -> Path:
     encoder = Encoder(run.encoder_settings(64)).initialise(1)
     path = tmp_path / "model.safetensors"
-    save_encoder(encoder, run, "f" * 64, 20, path)
+    save_encoder(encoder, run, VOCABULARY, 20, path)
     return path
 
 
@@ -29,14 +38,36 @@ def test_round_trip(model: Path, run: TrainingRun):
     ):
         assert torch.equal(mine, other), name
     assert metadata["size"] == {"layers": 1, "hidden": 16, "heads": 2, "feed_forward": 32}
-    assert (metadata["vocabulary"], metadata["step"], metadata["seed"]) == ("f" * 64, 20, 42)
+    assert (metadata["vocabulary"], metadata["step"], metadata["seed"]) == (
+        VOCABULARY.fingerprint,
+        20,
+        42,
+    )
     assert metadata["training"]["learning_rate"] == 1e-2
     assert (metadata["model"], metadata["attention"]) == ("sigmoid_2k", "sigmoid")
 
 
+def test_the_vocabulary_comes_back_to_the_bit(model: Path, tmp_path: Path):
+    found = load_vocabulary(model)
+    assert found.fingerprint == VOCABULARY.fingerprint
+    assert (found.gene_ids, found.names) == (VOCABULARY.gene_ids, VOCABULARY.names)
+    with safe_open(model, "pt") as handle:
+        header = handle.metadata()
+        tensors = {name: handle.get_tensor(name) for name in handle.keys()}  # noqa: SIM118
+    tensors["vocabulary/medians"][5] *= 2
+    save_file(tensors, model, metadata=header)
+    with pytest.raises(UserError, match=r"model\.safetensors: its vocabulary is damaged"):
+        load_vocabulary(model)
+    weights = {k: v for k, v in tensors.items() if not k.startswith("vocabulary/")}
+    save_file(weights, model, metadata=header)
+    load_encoder(model)  # of version 0.1
+    with pytest.raises(UserError, match="holds no vocabulary"):
+        load_vocabulary(model)
+
+
 def test_equal_models_are_equal_files(model: Path, tmp_path: Path, run: TrainingRun):
     again = tmp_path / "again.safetensors"
-    save_encoder(Encoder(run.encoder_settings(64)).initialise(1), run, "f" * 64, 20, again)
+    save_encoder(Encoder(run.encoder_settings(64)).initialise(1), run, VOCABULARY, 20, again)
     assert again.read_bytes() == model.read_bytes()
 
 
@@ -67,7 +98,7 @@ def test_damage_is_worded(model: Path, tmp_path: Path):
     broken = tmp_path / "broken.safetensors"
     for bad in (
         content[:-100],
-        content[:-100] + bytes([content[-100] ^ 1]) + content[-99:],
+        content[:-4000] + bytes([content[-4000] ^ 1]) + content[-3999:],
         b"",
         b"not a model" * 10,
         content.replace(b"scsigmoid", b"anything_"),

@@ -15,7 +15,7 @@ from scsigmoid.errors import UserError
 def add(stages: Stages) -> None:
     """Add the stage's subcommands."""
     own = stages.add("embed", embed, "embed your own cells (h5ad, or 10x) with a trained model")
-    own.files("input", "output").paths("checkpoint").paths("vocabulary")
+    own.files("input", "output").paths("checkpoint").paths("vocabulary", required=False)
     own.choice("pooling", get_args(Pooling), "mean").choice("device", get_args(Device), "auto")
     own.number("batch-tokens", "tokens per forward pass; bounds the memory", default=16_384)
     own.text("layer", required=False).text("genes", required=False)
@@ -47,7 +47,7 @@ def add(stages: Stages) -> None:
 
 
 def embed(options: argparse.Namespace) -> None:
-    from scsigmoid.evaluation.own_cells import embed_file
+    from scsigmoid.evaluation.own_cells import embed_file, load
 
     if options.batch_tokens < 1:
         raise UserError(f"--batch-tokens {options.batch_tokens}: expected at least 1")
@@ -55,10 +55,8 @@ def embed(options: argparse.Namespace) -> None:
         raise UserError(f"{options.output}: a folder; name a file")
     embed_file(
         options.input,
-        options.checkpoint,
-        options.vocabulary,
+        load(options.checkpoint, device=options.device, vocabulary=options.vocabulary),
         Embeddings(pooling=options.pooling, batch_tokens=options.batch_tokens),
-        options.device,
         options.output,
         layer=options.layer,
         genes=options.genes,

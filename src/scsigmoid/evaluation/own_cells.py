@@ -1,56 +1,188 @@
-"""Embeds a user's own h5ad file with a given model: no corpus, no Snakemake.
+"""Cells of one's own with a trained model: from Python and for ``scsigmoid embed``.
 
-Cells become tokens as in the workflow (:mod:`scsigmoid.tokens.make`), in a temporary token store.
+Cells become tokens as in the workflow (:mod:`scsigmoid.tokens.make`), in a temporary token store;
+no corpus and no Snakemake is needed.
 """
 
 import dataclasses
 import tempfile
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from scsigmoid.config.schema import Embeddings
+import numpy as np
+from numpy.typing import NDArray
+
+from scsigmoid.config.schema import Embeddings, Pooling
 from scsigmoid.corpus.conversion import as_h5ad
 from scsigmoid.corpus.genes import organism_of
 from scsigmoid.corpus.h5ad import Cells, open_cells
 from scsigmoid.corpus.storage import data_frame, opened
-from scsigmoid.errors import UserError
+from scsigmoid.errors import UserError, naming
 from scsigmoid.evaluation.embedding_files import check_finite, write_anndata
 from scsigmoid.evaluation.embeddings import check_pooling, provenance, vectors
+from scsigmoid.model.encoder import Encoder
 from scsigmoid.progress import log
 from scsigmoid.tokens.make import Tokenizer
-from scsigmoid.tokens.store import TokenStore
+from scsigmoid.tokens.store import Packed, TokenStore
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
 from scsigmoid.tokens.writing import grouped, write_shards
 from scsigmoid.training.devices import resolve_device
-from scsigmoid.training.export import load_encoder
+from scsigmoid.training.export import MODEL, load_encoder, load_vocabulary
+
+if TYPE_CHECKING:
+    from anndata import AnnData
 
 # A factor of all values of a cell: it changes no rank.
 TARGET_SUM = 10_000
 SHARD_CELLS = 8192
+BATCH_TOKENS = 16_384
 NAMED = 5  # examples in a message
+
+
+@dataclass(frozen=True)
+class Model:
+    """A trained encoder and the vocabulary by which it reads cells; :func:`load` makes it.
+
+    Attributes:
+        path: ``model.safetensors``.
+        encoder: the :class:`torch.nn.Module`, in evaluation mode.
+        vocabulary: gene ids, names and medians of its tokens.
+        metadata: ``model``, ``attention``, ``context``, ``size``, ``training``, ``step``, ``seed``
+            and the encoder's other settings.
+    """
+
+    path: Path
+    encoder: Encoder
+    vocabulary: Vocabulary
+    metadata: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """The model's name, as ``sigmoid_2k``."""
+        return str(self.metadata["model"])
+
+    def __repr__(self) -> str:
+        """One line: what it is, how large, and where."""
+        weights = list(self.encoder.parameters())
+        return (
+            f"Model({self.name}: {self.metadata['attention']} attention, context "
+            f"{self.metadata['context']:,}, {sum(w.numel() for w in weights) / 1e6:.1f}M "
+            f"parameters, {self.vocabulary.size - len(SPECIAL):,} genes, {weights[0].device})"
+        )
+
+
+def load(
+    path: str | Path,
+    *,
+    device: str = "auto",
+    backend: str = "auto",
+    vocabulary: str | Path | None = None,
+) -> Model:
+    """Load a trained model.
+
+    Args:
+        path: ``model.safetensors``, or the folder that holds it.
+        device: ``auto`` (a GPU where there is one), ``cpu`` or ``cuda``.
+        backend: attention backend; ``auto`` takes the fastest one.
+        vocabulary: ``vocabulary.parquet``, for a model of version 0.1, whose file has none.
+
+    Raises:
+        UserError: if the file is missing, damaged, or not of this vocabulary.
+    """
+    path = Path(path)
+    if path.is_dir() and (path / MODEL).is_file():
+        path = path / MODEL
+    encoder, metadata = load_encoder(path, resolve_device(device), backend)
+    known = load_vocabulary(path) if vocabulary is None else Vocabulary.read(vocabulary)
+    if metadata["vocabulary"] != known.fingerprint:
+        raise UserError(
+            f"{vocabulary}: not the vocabulary of {path} ({known.fingerprint[:12]} instead "
+            f"of {metadata['vocabulary'][:12]}); give the one that it was trained with"
+        )
+    return Model(path, encoder, known, metadata)
+
+
+def tokenize(adata: "AnnData", model: Model, *, layer: str = "", genes: str = "") -> Packed:
+    """Turn cells into rank tokens: each cell's genes from the most to the least expressed.
+
+    Args:
+        adata: raw counts, cells x genes; a view or backed by a file as well.
+        model: whose vocabulary and context are taken.
+        layer: as for :func:`embed`.
+        genes: as for :func:`embed`.
+
+    Returns:
+        ``tokens``, those of all cells without padding and without [CLS], uint16 or uint32, and
+        ``cu_seqlens``, int32, cells + 1: cell i has ``tokens[cu_seqlens[i]:cu_seqlens[i + 1]]``.
+        ``model.vocabulary.gene_ids[token]`` is a token's gene.
+
+    Raises:
+        UserError: as for :func:`embed`.
+    """
+    with as_file(adata, layer, genes) as path, stored(model, path, layer, genes) as tokens:
+        check_complete(tokens, adata)
+        return tokens.cells(np.arange(len(tokens)), model.encoder.settings.genes)
+
+
+def embed(
+    adata: "AnnData",
+    model: Model,
+    *,
+    key: str = "X_scsigmoid",
+    layer: str = "",
+    genes: str = "",
+    pooling: Pooling = "mean",
+    batch_tokens: int = BATCH_TOKENS,
+) -> None:
+    """Embed cells; the embedding becomes ``adata.obsm[key]``.
+
+    Args:
+        adata: raw counts, cells x genes, with Ensembl ids or gene names; a view or backed by a file
+            as well.  One copy of the counts is held on disk meanwhile; for files that exceed the
+            memory, ``scsigmoid embed`` reads them in blocks.
+        model: of :func:`load`.
+        key: where in ``obsm`` the embedding goes: cells x hidden, float32.  ``uns[key]`` says what
+            it was made with.
+        layer: layer that holds the raw counts; without one ``raw.X``, else ``X``.
+        genes: column of ``var`` with the gene ids or names; without one its index.
+        pooling: ``mean`` of a cell's gene tokens in the last layer, or ``cls``, the hidden state of
+            [CLS].
+        batch_tokens: tokens per forward pass; bounds the GPU's memory.
+
+    Raises:
+        UserError: for cells without raw counts, of another organism, or without a gene of the
+            vocabulary (``adata[keep]`` leaves them out), and if the embedding is not finite.
+    """
+    settings = Embeddings(pooling=pooling, batch_tokens=batch_tokens)
+    check_pooling(settings, model.encoder.settings, model.path)
+    with as_file(adata, layer, genes) as path, stored(model, path, layer, genes) as tokens:
+        check_complete(tokens, adata)
+        values = vectors(model.encoder, tokens, settings, f"embedding with {model.name}")
+    check_finite(values, adata.obs, f"{model.path}: embeds")
+    adata.obsm[key] = values
+    simulated = bool(adata.uns.get("scsigmoid", {}).get("simulated", False))
+    adata.uns[key] = provenance(model.path, model.metadata, settings, simulated)
 
 
 def embed_file(
     path: Path,
-    checkpoint: Path,
-    vocabulary: Path,
+    model: Model,
     settings: Embeddings,
-    device: str,
     output: Path,
     *,
     layer: str = "",
     genes: str = "",
 ) -> None:
-    """Embed the cells of an h5ad file, or of a 10x file or folder.
+    """Embed the cells of an h5ad file, or of a 10x file or folder, in bounded memory.
 
     Args:
         path: raw counts; genes by Ensembl id or by name.
-        checkpoint: ``model.safetensors``.
-        vocabulary: the ``vocabulary.parquet`` that the model was trained with.
+        model: of :func:`load`.
         settings: pooling and tokens per forward pass.
-        device: ``auto``, ``cpu`` or ``cuda``.
         output: h5ad file with the file's ``obs``, ``obsm["X_<model>"]`` (cells x hidden, float32)
             and, in ``uns["scsigmoid"]``, what it was made with.  Cells without a gene of the
             vocabulary are left out, and named in the log.
@@ -58,34 +190,81 @@ def embed_file(
         genes: column of ``var`` with the gene ids or names; without one its index.
 
     Raises:
-        UserError: for a file, model or vocabulary that is damaged or does not fit the others, for
-            cells of another organism, without raw counts or without a gene of the vocabulary, and
-            for a model that gives no finite embedding.
+        UserError: for a file that is damaged or does not fit the model, for cells of another
+            organism, without raw counts or without a gene of the vocabulary, and if the embedding
+            is not finite.
     """
     if output.exists() and path.exists() and output.samefile(path):
         raise UserError(f"{output}: is the input itself; give another file for the embedding")
-    known = Vocabulary.read(vocabulary)
-    encoder, facts = load_encoder(checkpoint, resolve_device(device))
-    if facts["vocabulary"] != known.fingerprint:
-        raise UserError(
-            f"{vocabulary}: not the vocabulary of {checkpoint} ({known.fingerprint[:12]} instead "
-            f"of {facts['vocabulary'][:12]}); give the one that it was trained with"
-        )
-    check_pooling(settings, encoder.settings, checkpoint)
-    with as_h5ad(path) as source, tempfile.TemporaryDirectory(prefix="scsigmoid-") as folder:
-        cells = with_known_genes(open_cells(source, layer=layer, genes=genes), known)
+    check_pooling(settings, model.encoder.settings, model.path)
+    with as_h5ad(path) as source:
+        with stored(model, source, layer, genes, path.stem) as tokens:
+            values = vectors(model.encoder, tokens, settings, f"embedding {path.name}")
+            rows = tokens.metadata(["cell"])["cell"]
         obs, simulated = about(source)
-        tokenizer = Tokenizer(vocabulary, TARGET_SUM, encoder.settings.genes, SHARD_CELLS)
-        shards = grouped(tokenizer.batches(cells, "", path.stem), SHARD_CELLS)
-        write_shards(folder, shards, tokenizer.facts("file", simulated, ""))
-        tokens = TokenStore.open(folder)
-        values = vectors(encoder, tokens, settings, f"embedding {path.name}")
-        rows = tokens.metadata(["cell"])["cell"]
     obs = obs.iloc[rows]
-    check_finite(values, obs, f"{checkpoint}: embeds")
-    metadata = provenance(checkpoint, facts, settings, simulated)
+    check_finite(values, obs, f"{model.path}: embeds")
+    metadata = provenance(model.path, model.metadata, settings, simulated)
     write_anndata(output, values, obs, metadata)
-    log(f"{output}: {len(rows)} cells, obsm['X_{facts['model']}']")
+    log(f"{output}: {len(rows)} cells, obsm['X_{model.name}']")
+
+
+@contextmanager
+def stored(
+    model: Model, path: Path, layer: str, genes: str, name: str = "adata"
+) -> Iterator[TokenStore]:
+    """The tokens of a file's cells for a model, while the block runs."""
+    with tempfile.TemporaryDirectory(prefix="scsigmoid-") as folder:
+        cells = with_known_genes(open_cells(path, layer=layer, genes=genes), model.vocabulary)
+        places = model.encoder.settings.genes
+        tokenizer = Tokenizer(model.vocabulary, TARGET_SUM, places, SHARD_CELLS)
+        shards = grouped(tokenizer.batches(cells, "", name), SHARD_CELLS)
+        write_shards(folder, shards, tokenizer.facts("file", False, ""))
+        yield TokenStore.open(folder)
+
+
+@contextmanager
+def as_file(adata: "AnnData", layer: str, genes: str) -> Iterator[Path]:
+    """An AnnData's counts and gene names as an h5ad file; messages call it ``adata``."""
+    import anndata
+    import pandas as pd
+
+    def named(var: Any) -> Any:
+        columns = dict.fromkeys([*(["feature_name", "feature_types"]), genes])
+        return var[[name for name in columns if name in var]]
+
+    def read(matrix: Any) -> Any:
+        return matrix.to_memory() if hasattr(matrix, "to_memory") else matrix[:]
+
+    if layer and layer not in adata.layers:
+        there = ", ".join(adata.layers) or "none"
+        raise UserError(f"adata: no layer {layer!r} (there: {there}); name the one with raw counts")
+    part = anndata.AnnData(
+        X=None if layer else read(adata.X),
+        obs=pd.DataFrame(index=adata.obs_names),
+        var=named(adata.var),
+        layers={layer: read(adata.layers[layer])} if layer else None,
+    )
+    if adata.raw is not None and not layer:
+        raw = adata.raw
+        part.raw = anndata.AnnData(X=read(raw.X), obs=part.obs, var=named(raw.var))
+    with tempfile.TemporaryDirectory(prefix="scsigmoid-") as folder:
+        path = Path(folder) / "adata.h5ad"
+        part.write_h5ad(path)
+        with naming(path, "adata"):
+            yield path
+
+
+def check_complete(tokens: TokenStore, adata: "AnnData") -> None:
+    """Refuse cells without a gene of the vocabulary: the embedding has a row for each cell."""
+    without = np.setdiff1d(np.arange(adata.n_obs), tokens.metadata(["cell"])["cell"])
+    if len(without):
+        first: NDArray[np.str_] = adata.obs_names[without[:NAMED]].to_numpy()
+        raise UserError(
+            f"adata: {len(without)} of {adata.n_obs} cells express no gene of the vocabulary "
+            f"({', '.join(map(str, first))}{', ...' if len(without) > NAMED else ''}); leave them "
+            "out: adata = adata[keep]"
+        )
 
 
 def about(path: Path) -> tuple[Any, bool]:

@@ -43,19 +43,21 @@ class Tokenizer:
 
     def __init__(
         self,
-        vocabulary: str | Path,
+        vocabulary: str | Path | Vocabulary,
         target_sum: float,
         maximum_length: int,
         shard_cells: int,
         minimum_genes: int = 0,
     ) -> None:
-        """Read the vocabulary.
+        """Read the vocabulary, where a path is given.
 
         Raises:
             UserError: if a shard could hold more tokens than Arrow can count.
         """
         check_shards(shard_cells, maximum_length)
-        self.vocabulary = Vocabulary.read(vocabulary)
+        if not isinstance(vocabulary, Vocabulary):
+            vocabulary = Vocabulary.read(vocabulary)
+        self.vocabulary = vocabulary
         self.target_sum = float(target_sum)
         self.maximum_length = maximum_length
         self.shard_cells = shard_cells

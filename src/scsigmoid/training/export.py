@@ -1,4 +1,8 @@
-"""Finished models: weights as safetensors, and in their header all that rebuilds the encoder."""
+"""Finished models: one safetensors file with weights, vocabulary and, in its header, the settings.
+
+The vocabulary stands beside the weights as four tensors: ``vocabulary/gene_ids`` and
+``vocabulary/names`` (UTF-8 bytes, a line a token), ``vocabulary/cells`` and ``vocabulary/medians``.
+"""
 
 import hashlib
 import json
@@ -7,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
@@ -16,21 +21,23 @@ from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_path
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.model.sizes import EncoderSettings
+from scsigmoid.tokens.vocabulary import Vocabulary
 from scsigmoid.training.run import TrainingRun
 
 KEY = "scsigmoid"
 MODEL = "model.safetensors"
+PREFIX = "vocabulary/"
 
 
 def save_encoder(
-    encoder: Encoder, run: TrainingRun, vocabulary: str, step: int, path: str | Path
+    encoder: Encoder, run: TrainingRun, vocabulary: Vocabulary, step: int, path: str | Path
 ) -> None:
-    """Write the weights, float32, with the metadata that :func:`load_encoder` gives back.
+    """Write the weights, float32, the vocabulary, and the metadata of :func:`load_encoder`.
 
     Args:
         encoder: the trained encoder.
         run: the run that made it.
-        vocabulary: the vocabulary's fingerprint.
+        vocabulary: what its tokens mean.
         step: steps taken.
         path: the ``.safetensors`` file.
     """
@@ -44,7 +51,7 @@ def save_encoder(
         "initializer_range": run.architecture.initializer_range,
         "cls_token": encoder.settings.cls_token,
         "vocabulary_size": encoder.settings.vocabulary_size,
-        "vocabulary": vocabulary,
+        "vocabulary": vocabulary.fingerprint,
         "step": step,
         "seed": run.seed,
         "training": asdict(run.training),
@@ -58,8 +65,43 @@ def save_encoder(
         # safetensors keeps files to their owner; results are for whom other files here are for.
         temporary.touch()
         mode = temporary.stat().st_mode
-        save_file(weights, temporary, metadata={KEY: json.dumps(metadata, sort_keys=True)})
+        tensors = {**weights, **as_tensors(vocabulary)}
+        save_file(tensors, temporary, metadata={KEY: json.dumps(metadata, sort_keys=True)})
         temporary.chmod(mode)
+
+
+def as_tensors(vocabulary: Vocabulary) -> dict[str, Tensor]:
+    """The vocabulary as tensors, by name in the file."""
+    lines = {"gene_ids": vocabulary.gene_ids, "names": vocabulary.names}
+    numbers = {"cells": vocabulary.cells, "medians": vocabulary.medians}
+    arrays = {k: np.array([*"\n".join(v).encode()], np.uint8) for k, v in lines.items()}
+    return {f"{PREFIX}{k}": torch.tensor(v) for k, v in {**arrays, **numbers}.items()}
+
+
+def load_vocabulary(path: str | Path) -> Vocabulary:
+    """Read the vocabulary of a finished model.
+
+    Raises:
+        UserError: if the file has none, as those of version 0.1, or it is damaged.
+    """
+    try:
+        with safe_open(path, framework="pt") as handle:
+            stored = json.loads((handle.metadata() or {})[KEY])["vocabulary"]
+            names = [name for name in handle.keys() if name.startswith(PREFIX)]  # noqa: SIM118
+            arrays = {name.removeprefix(PREFIX): handle.get_tensor(name).numpy() for name in names}
+        if not arrays:
+            raise UserError(f"{path}: holds no vocabulary; name the one it was trained with")
+        ids, symbols = (
+            tuple(arrays[name].tobytes().decode().split("\n")) for name in ("gene_ids", "names")
+        )
+        vocabulary = Vocabulary(ids, symbols, arrays["cells"], arrays["medians"])
+        if vocabulary.fingerprint != stored:
+            raise ValueError("not what was written")
+    except (SafetensorError, OSError, KeyError, ValueError) as error:
+        raise UserError(
+            f"{path}: its vocabulary is damaged ({error}); copy the model again"
+        ) from error
+    return vocabulary
 
 
 def checksum(weights: Mapping[str, Tensor]) -> str:
@@ -99,7 +141,8 @@ def load_encoder(
     try:
         with safe_open(path, framework="pt") as handle:
             metadata: dict[str, Any] = json.loads((handle.metadata() or {})[KEY])
-            weights = {name: handle.get_tensor(name) for name in handle.keys()}  # noqa: SIM118
+            names = [name for name in handle.keys() if not name.startswith(PREFIX)]  # noqa: SIM118
+            weights = {name: handle.get_tensor(name) for name in names}
         if metadata.get("sha256") not in (None, checksum(weights)):
             raise ValueError("its weights are not those that were written")
         if not {"model", "vocabulary"} <= metadata.keys():

@@ -109,9 +109,7 @@ def train_together(
                 if records is not None:
                     records.writer.wait()
                     records.journal.complete()
-                    save_encoder(
-                        encoder, run, known.fingerprint, run.training.steps, output / MODEL
-                    )
+                    save_encoder(encoder, run, known, run.training.steps, output / MODEL)
 
             processes.in_turn(finish)
     return True
