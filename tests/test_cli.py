@@ -1,5 +1,6 @@
 """The command line: one line for a user's mistake, and what each stage may import."""
 
+import argparse
 import subprocess
 import sys
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 from small_disk import small_disk
 
-from scsigmoid.cli import main, parser
+from scsigmoid.cli import STAGES, main
 
 
 def test_a_users_mistake_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -79,12 +80,18 @@ def test_what_is_missing_is_named(
     assert not (tmp_path / "output").exists()
 
 
-def test_plan_says_where_it_runs(
+def test_plan_works_anywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """With the presets of the package, which are those of the repository."""
+    monkeypatch.chdir(Path(__file__).parents[1])
+    assert main(["plan", "--config", "preset=paper"]) == 0
+    inside = capsys.readouterr()
     monkeypatch.chdir(tmp_path)
-    assert main(["plan"]) == 1
-    assert "config.yaml: not in this folder" in capsys.readouterr().err
+    assert main(["plan", "--config", "preset=paper"]) == 0
+    outside = capsys.readouterr()
+    assert outside.out == inside.out
+    assert (inside.err, outside.err.count("\n")) == ("", 1)
 
 
 def test_the_systems_errors_are_one_line(
@@ -129,7 +136,7 @@ def test_no_place_for_compiled_code_is_one_line(
     def unwritable(self: object) -> None:
         raise OSError
 
-    monkeypatch.setattr("scsigmoid.cli.corpus.lock", compiled)
+    monkeypatch.setattr(STAGES["lock"], "run", compiled)
     files = ["--manifest", "m", "--files", "f", "--facts", "f", "--output", "o"]
     assert main(["lock", *files]) == 1
     (line,) = capsys.readouterr().err.splitlines()
@@ -139,7 +146,7 @@ def test_no_place_for_compiled_code_is_one_line(
 LOGS = """
 import sys
 from scsigmoid import cli, progress
-cli.corpus.lock = lambda options: progress.log("x" * 100_000)
+cli.STAGES["lock"].run = lambda options: progress.log("x" * 100_000)
 sys.exit(cli.main(sys.argv[1:]))
 """
 
@@ -166,8 +173,17 @@ def test_a_full_disk_that_holds_the_log_is_one_line(stage: str, tmp_path: Path) 
     assert line.startswith(f"scsigmoid: error: {words[stage]}")
 
 
-def test_every_stage_explains_itself() -> None:
-    assert "validation-loss" in parser().format_help()
+def test_every_argument_explains_itself() -> None:
+    """And says its default, if it has one."""
+    for name in STAGES:
+        stages = argparse.ArgumentParser().add_subparsers()
+        STAGES[name].add_to(stages, name)
+        sub = stages.choices[name]
+        for action in sub._actions:
+            assert action.help, (name, action.dest)
+            if action.option_strings and not action.required and action.default:
+                shown = action.default in ("==SUPPRESS==", []) or "default" in action.help
+                assert shown, (name, action.dest)
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,16 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import TextIO
 
 from scsigmoid import __version__
-from scsigmoid.cli import benchmarks, corpus, evaluation, paper, plan, tokens, training
-from scsigmoid.cli.arguments import Stages
+from scsigmoid.cli.arguments import STAGES
 from scsigmoid.errors import UserError, shortened
+
+for module in ("pipeline", "evaluation", "benchmarks", "paper"):
+    import_module(f"scsigmoid.cli.{module}")  # their functions become subcommands
 
 FULL, CLOSED = "free some space, and run again", "make it writable, or choose another place"
 NO_CACHE = (
@@ -139,7 +142,7 @@ def parser() -> argparse.ArgumentParser:
         description="Stages of the sigmoid-attention experiment; `snakemake` runs them all.",
     )
     top.add_argument("--version", action="version", version=f"scsigmoid {__version__}")
-    stages = Stages(top)
-    for group in (plan, corpus, tokens, training, evaluation, benchmarks, paper):
-        group.add(stages)
+    stages = top.add_subparsers(title="stages", metavar="STAGE", required=True)
+    for name, stage in STAGES.items():
+        stage.add_to(stages, name)
     return top

@@ -1,91 +1,143 @@
-"""What subcommands have in common: how their arguments are declared, and stored configurations."""
+"""All arguments of the subcommands, with their help and defaults; stored configurations."""
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, get_args
 
 from scsigmoid.config.check import Loaded, from_json, read_yaml
-from scsigmoid.config.schema import Config
+from scsigmoid.config.schema import Config, Device, Pooling
 from scsigmoid.errors import UserError
 
 
-class Adder:
-    """Adds arguments to a subcommand; each method returns the adder."""
-
-    def __init__(self, sub: argparse.ArgumentParser) -> None:
-        self.sub = sub
-
-    def name(self) -> Self:
-        self.sub.add_argument("name")
-        return self
-
-    def files(self, *names: str) -> Self:
-        for name in names:
-            self.sub.add_argument(name, type=Path, metavar=f"{name.upper()}.h5ad")
-        return self
-
-    def folders(self) -> Self:
-        self.sub.add_argument("folders", type=Path, nargs="+", metavar="RESULTS")
-        return self
-
-    def choice(self, name: str, values: Sequence[str], default: str) -> Self:
-        self.sub.add_argument(f"--{name}", choices=values, default=default)
-        return self
-
-    def text(self, name: str, *, required: bool = True) -> Self:
-        self.sub.add_argument(f"--{name}", required=required, default="")
-        return self
-
-    def number(self, name: str, summary: str, *, default: int = 1) -> Self:
-        self.sub.add_argument(f"--{name}", type=int, default=default, metavar="N", help=summary)
-        return self
-
-    def paths(self, name: str, *, required: bool = True, many: bool = False) -> Self:
-        self.sub.add_argument(
-            f"--{name}", required=required, type=Path, nargs="+" if many else None, metavar="PATH"
-        )
-        return self
-
-    def output(self, *, many: bool = False) -> Self:
-        return self.paths("output", many=many)
-
-    def overrides(self) -> Self:
-        self.sub.add_argument("--configfile", type=Path, metavar="PATH", help="as for snakemake")
-        self.sub.add_argument(
-            "--config", nargs="+", default=[], metavar="KEY=VALUE", help="as for snakemake"
-        )
-        return self
-
-    def settings(self) -> Self:
-        self.sub.add_argument("--settings", required=True, type=as_settings, metavar="JSON")
-        return self
+def path(summary: str, metavar: str = "PATH") -> dict[str, Any]:
+    """A file or folder."""
+    return {"type": Path, "metavar": metavar, "help": summary}
 
 
-class Stages:
-    """The subcommands of the command line.
-
-    Args:
-        top: the parser that they belong to.
-    """
-
-    def __init__(self, top: argparse.ArgumentParser) -> None:
-        self._stages: Any = top.add_subparsers(title="stages", metavar="STAGE", required=True)
-
-    def add(self, name: str, run: Callable[[argparse.Namespace], None], summary: str) -> Adder:
-        """Add a subcommand that ``run`` carries out."""
-        sub = self._stages.add_parser(name, help=summary, description=summary)
-        sub.set_defaults(run=run)
-        sub.add_argument("--log", type=Path, metavar="PATH", help="write progress to this file")
-        return Adder(sub)
+def number(summary: str, default: int = 1) -> dict[str, Any]:
+    """A whole number."""
+    return {"type": int, "metavar": "N", "default": default, "help": summary}
 
 
-def as_settings(text: str) -> Loaded:
+def choice(summary: str, values: tuple[str, ...], default: str) -> dict[str, Any]:
+    """One of several names."""
+    return {"choices": values, "default": default, "help": summary}
+
+
+def text(summary: str) -> dict[str, Any]:
+    """A name."""
+    return {"default": "", "metavar": "NAME", "help": summary}
+
+
+def as_settings(json: str) -> Loaded:
     """Settings given as JSON."""
     try:
-        return from_json("--settings", text)
+        return from_json("--settings", json)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"not valid JSON: {error}") from None
+
+
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "input": path("cells with raw counts: h5ad, or a 10x file or folder", "INPUT.h5ad"),
+    "output": path("file to write", "OUTPUT.h5ad"),
+    "name": {"help": "of the table or figure"},
+    "results": path("folders of results, one for each seed", "RESULTS"),
+    "--log": path("write progress to this file; without it to the terminal"),
+    "--output": path("file or folder to write; of several, named after the models"),
+    "--configuration": path("configuration that a run stored: config.yaml of its results"),
+    "--settings": {"type": as_settings, "metavar": "JSON", "help": "settings by dotted name"},
+    "--configfile": path("settings laid over the preset, as for snakemake"),
+    "--config": {
+        "default": [],
+        "metavar": "KEY=VALUE",
+        "help": "settings laid over both, as for snakemake",
+    },
+    "--manifest": path("files of the corpus: manifest.csv"),
+    "--account": path("cells of each possible selection, to write"),
+    "--part": text("number of a part of the training cells"),
+    "--dataset": text("evaluation dataset"),
+    "--facts": path("JSON about an evaluation dataset: labels, cells, checksum"),
+    "--files": path("CSV of files with their checksums"),
+    "--cells": path("cells: a part of the corpus, or an evaluation dataset (h5ad)"),
+    "--statistics": path("gene statistics of each part"),
+    "--vocabulary": path("vocabulary that the model was trained with: vocabulary.parquet"),
+    "--tokens": path("token stores, made by tokenize"),
+    "--model": text("name of the model"),
+    "--checkpoint": path("trained model: model.safetensors"),
+    "--gpus": number("GPUs of each machine that train together, by torchrun"),
+    "--nodes": number("machines that train together, by Slurm"),
+    "--devices": number("GPUs that train at a time"),
+    "--cores": number("cores that read and tokenize"),
+    "--gigabits": number("assumed speed of the network in Gbit/s"),
+    "--device": choice("auto takes a GPU where there is one", get_args(Device), "auto"),
+    "--pooling": choice(
+        "mean over a cell's gene tokens, or the token <cls>", get_args(Pooling), "mean"
+    ),
+    "--batch-tokens": number("tokens per forward pass; bounds the memory", 16_384),
+    "--layer": text("layer with the raw counts; without it raw.X, else X"),
+    "--genes": text("column of var with Ensembl ids or gene names; without it the index of var"),
+    "--embeddings": path("embeddings, named after their models"),
+    "--neighbours": path("PCA coordinates and neighbours, made by neighbours"),
+    "--nmi": path("scores to write"),
+    "--ari": path("scores to write"),
+    "--machine": path("JSON about the machine and software, to write"),
+    "--processes": text("numbers of processes, with commas: 1,2"),
+    "--steps": number("optimiser steps of each run", 60),
+    "--checkout": path("checkout of FlashSigmoid"),
+    "--include": path("folder with headers"),
+    "--nvcc": text("CUDA's compiler; without it nvcc"),
+    "--runs": path("folder that study-runs wrote"),
+}
+
+
+Run = Callable[[argparse.Namespace], None]
+
+
+@dataclass
+class Stage:
+    """A subcommand.
+
+    Attributes:
+        run: carries it out.
+        arguments: names in :data:`ARGUMENTS`; ``?`` behind one says that it may be left out, ``+``
+            that it takes one value or more, ``*`` both.
+        own: arguments that are not in :data:`ARGUMENTS`, or others there.
+    """
+
+    run: Run
+    arguments: str
+    own: Mapping[str, dict[str, Any]]
+
+    def add_to(self, stages: Any, name: str) -> None:
+        """Add its parser to those of the command line."""
+        summary = self.run.__doc__ or ""
+        sub = stages.add_parser(name, help=summary.rstrip("."), description=summary)
+        sub.set_defaults(run=self.run)
+        for argument in ("--log?", *self.arguments.split()):
+            key = argument.rstrip("?+*")
+            options = dict({**ARGUMENTS, **self.own}[key])
+            if options.get("default"):
+                options["help"] += " (default: %(default)s)"
+            elif key.startswith("--"):
+                options["required"] = argument[-1] not in "?*"
+            if argument[-1] in "+*":
+                options["nargs"] = "+"
+            sub.add_argument(key, **options)
+
+
+STAGES: dict[str, Stage] = {}
+
+
+def stage(arguments: str, own: Mapping[str, dict[str, Any]] | None = None) -> Callable[[Run], Run]:
+    """Make a function a subcommand, named and explained as the function is; see :class:`Stage`."""
+
+    def add(run: Run) -> Run:
+        STAGES[run.__name__.replace("_", "-")] = Stage(run, arguments, own or {})
+        return run
+
+    return add
 
 
 def stored(configuration: Path) -> Config:

@@ -1,13 +1,12 @@
 """Subcommands that time parts of the experiment."""
 
 import argparse
-from typing import Any, get_args
+from typing import Any
 
-from scsigmoid.cli.arguments import Stages
+from scsigmoid.cli.arguments import choice, number, stage
 from scsigmoid.config.check import built, from_yaml
 from scsigmoid.config.schema import (
     Architecture,
-    Device,
     KernelBenchmark,
     Size,
     ThroughputBenchmark,
@@ -16,46 +15,21 @@ from scsigmoid.config.schema import (
 )
 from scsigmoid.errors import UserError
 
-
-def add(stages: Stages) -> None:
-    """Add the stage's subcommands."""
-    stages.add(
-        "benchmark-kernel", benchmark_kernel, "time the attention kernels"
-    ).settings().output().paths("machine")
-    stages.add(
-        "benchmark-throughput", benchmark_throughput, "time training steps"
-    ).settings().output().paths("machine")
-    stages.add(
-        "benchmark-training", benchmark_training, "time training with each attention kernel"
-    ).settings().output().paths("machine")
-    stages.add(
-        "simulate-tokens", simulate_tokens, "write simulated cells, ready for training"
-    ).paths("configuration").number("cells", "how many", default=30_000).output()
-    stages.add("benchmark-scaling", benchmark_scaling, "time training on several processes").text(
-        "model"
-    ).paths("configuration").text("processes").number(
-        "steps", "optimiser steps of each run", default=60
-    ).choice("device", get_args(Device), "auto").output().paths("machine")
-    stages.add(
-        "benchmark-evaluation", benchmark_evaluation, "time a part of the evaluation"
-    ).choice("part", ("mmd", "mmd-plain", "validation-loss", "silhouette", "scib"), "mmd").choice(
-        "device", get_args(Device), "auto"
-    ).paths("configuration").output()
-    stages.add(
-        "build-flash-sigmoid", build_flash_sigmoid, "compile FlashSigmoid's kernels, to time them"
-    ).paths("checkout").paths("include", required=False, many=True).text(
-        "nvcc", required=False
-    ).output()
+PARTS = ("mmd", "mmd-plain", "validation-loss", "silhouette", "scib")
 
 
+@stage("--settings --output --machine")
 def benchmark_kernel(options: argparse.Namespace) -> None:
+    """Time the attention kernels."""
     from scsigmoid.benchmarks.kernel import run_kernel_benchmark
 
     settings = built(KernelBenchmark, options.settings["benchmarks.kernel"])
     run_kernel_benchmark(settings, options.settings["device"], options.output, options.machine)
 
 
+@stage("--settings --output --machine")
 def benchmark_throughput(options: argparse.Namespace) -> None:
+    """Time training steps."""
     from scsigmoid.benchmarks.throughput import run_throughput_benchmark
 
     settings = options.settings
@@ -71,7 +45,9 @@ def benchmark_throughput(options: argparse.Namespace) -> None:
     )
 
 
+@stage("--settings --output --machine")
 def benchmark_training(options: argparse.Namespace) -> None:
+    """Time training with each attention kernel."""
     from scsigmoid.benchmarks.training import run_training_benchmark
 
     settings = options.settings
@@ -96,7 +72,9 @@ def model_of(config: dict[str, Any], options: argparse.Namespace) -> dict[str, A
     return model
 
 
+@stage("--configuration --cells --output", {"--cells": number("how many", 30_000)})
 def simulate_tokens(options: argparse.Namespace) -> None:
+    """Write simulated cells, ready for training."""
     from scsigmoid.benchmarks.simulated_tokens import write_simulated_tokens
 
     config = from_yaml(options.configuration)
@@ -109,7 +87,9 @@ def simulate_tokens(options: argparse.Namespace) -> None:
     )
 
 
+@stage("--model --configuration --processes --steps --device --output --machine")
 def benchmark_scaling(options: argparse.Namespace) -> None:
+    """Time training on several processes."""
     from scsigmoid.benchmarks.scaling import run_scaling_benchmark
 
     config = from_yaml(options.configuration)
@@ -137,14 +117,18 @@ def benchmark_scaling(options: argparse.Namespace) -> None:
     )
 
 
+@stage("--part --device --configuration --output", {"--part": choice("what to time", PARTS, "mmd")})
 def benchmark_evaluation(options: argparse.Namespace) -> None:
+    """Time a part of the evaluation."""
     from scsigmoid.evaluation.speed import run_evaluation_benchmark
 
     settings = from_yaml(options.configuration)
     run_evaluation_benchmark(options.part, settings, options.device, options.output)
 
 
+@stage("--checkout --include* --nvcc? --output")
 def build_flash_sigmoid(options: argparse.Namespace) -> None:
+    """Compile FlashSigmoid's kernels, to time them."""
     from scsigmoid.benchmarks.flash_sigmoid import build
 
     build(options.checkout, options.include or [], options.nvcc or "nvcc", options.output)

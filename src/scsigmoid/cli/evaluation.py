@@ -4,49 +4,19 @@ import argparse
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import get_args
 
-from scsigmoid.cli.arguments import Stages
+from scsigmoid.cli.arguments import path, stage
 from scsigmoid.config.check import built
-from scsigmoid.config.schema import Device, Embeddings, Mmd, Pooling, Umap, ValidationLoss
+from scsigmoid.config.schema import Embeddings, Mmd, Umap, ValidationLoss
 from scsigmoid.errors import UserError
 
 
-def add(stages: Stages) -> None:
-    """Add the stage's subcommands."""
-    own = stages.add("embed", embed, "embed your own cells (h5ad, or 10x) with a trained model")
-    own.files("input", "output").paths("checkpoint").paths("vocabulary", required=False)
-    own.choice("pooling", get_args(Pooling), "mean").choice("device", get_args(Device), "auto")
-    own.number("batch-tokens", "tokens per forward pass; bounds the memory", default=16_384)
-    own.text("layer", required=False).text("genes", required=False)
-    stages.add("embeddings", embeddings, "embed the cells of a token store").paths(
-        "checkpoint", many=True
-    ).paths("tokens").paths("cells").settings().output(many=True)
-    stages.add("validation-loss", validation_loss, "masked-gene loss on held-out cells").text(
-        "dataset"
-    ).paths("checkpoint", many=True).paths("tokens").settings().output(many=True)
-    stages.add("neighbours", neighbours, "PCA and neighbours of each representation").paths(
-        "embeddings", many=True
-    ).paths("cells").settings().output()
-    stages.add("silhouette", silhouette, "scIB silhouette of the cell types").text("dataset").paths(
-        "neighbours"
-    ).settings().output()
-    stages.add("leiden", leiden, "scIB Leiden NMI and ARI").text("dataset").paths(
-        "neighbours"
-    ).settings().paths("nmi").paths("ari")
-    stages.add("kmeans", kmeans, "scIB k-means NMI and ARI").text("dataset").paths(
-        "neighbours"
-    ).paths("nmi").paths("ari")
-    stages.add("clisi", clisi, "scIB cLISI").text("dataset").paths("neighbours").output()
-    stages.add("mmd", mmd, "bootstrap MMD between cell types").text("dataset").paths(
-        "embeddings", many=True
-    ).settings().output()
-    stages.add("umap", umap, "UMAP coordinates of both models").paths(
-        "embeddings", many=True
-    ).settings().output(many=True)
-
-
+@stage(
+    "input output --checkpoint --vocabulary? --pooling --device --batch-tokens --layer? --genes?",
+    {"--vocabulary": path("vocabulary of the model; without it the one in the checkpoint")},
+)
 def embed(options: argparse.Namespace) -> None:
+    """Embed your own cells (h5ad, or 10x) with a trained model."""
     from scsigmoid.evaluation.own_cells import embed_file, load
 
     if options.batch_tokens < 1:
@@ -63,7 +33,9 @@ def embed(options: argparse.Namespace) -> None:
     )
 
 
+@stage("--checkpoint+ --tokens --cells --settings --output+")
 def embeddings(options: argparse.Namespace) -> None:
+    """Embed the cells of a token store."""
     from scsigmoid.evaluation.embeddings import embed as embed_cells
 
     for checkpoint, output in checkpoints_and_outputs(options):
@@ -78,7 +50,9 @@ def embeddings(options: argparse.Namespace) -> None:
         )
 
 
+@stage("--dataset --checkpoint+ --tokens --settings --output+")
 def validation_loss(options: argparse.Namespace) -> None:
+    """Masked-gene loss on held-out cells."""
     from scsigmoid.evaluation.validation_loss import validation_loss as measure
 
     for checkpoint, output in checkpoints_and_outputs(options):
@@ -109,7 +83,9 @@ def checkpoints_and_outputs(options: argparse.Namespace) -> Iterator[tuple[Path,
     yield from zip(options.checkpoint, options.output, strict=True)
 
 
+@stage("--embeddings+ --cells --settings --output")
 def neighbours(options: argparse.Namespace) -> None:
+    """PCA and neighbours of each representation."""
     from scsigmoid.evaluation.neighbours import neighbours_of_dataset
     from scsigmoid.training.devices import resolve_device
 
@@ -134,7 +110,9 @@ def without_compilation() -> None:
     os.environ["NUMBA_DISABLE_JIT"] = "1"
 
 
+@stage("--dataset --neighbours --settings --output")
 def silhouette(options: argparse.Namespace) -> None:
+    """ScIB silhouette of the cell types."""
     from scsigmoid.evaluation.scib import silhouette as measure
     from scsigmoid.training.devices import resolve_device
 
@@ -142,28 +120,36 @@ def silhouette(options: argparse.Namespace) -> None:
     measure(options.neighbours, options.dataset, options.output, device)
 
 
+@stage("--dataset --neighbours --settings --nmi --ari")
 def leiden(options: argparse.Namespace) -> None:
+    """ScIB Leiden NMI and ARI."""
     without_compilation()
     from scsigmoid.evaluation.scib import leiden as measure
 
     measure(options.neighbours, options.dataset, options.settings["seed"], options.nmi, options.ari)
 
 
+@stage("--dataset --neighbours --nmi --ari")
 def kmeans(options: argparse.Namespace) -> None:
+    """ScIB k-means NMI and ARI."""
     without_compilation()
     from scsigmoid.evaluation.scib import kmeans as measure
 
     measure(options.neighbours, options.dataset, options.nmi, options.ari)
 
 
+@stage("--dataset --neighbours --output")
 def clisi(options: argparse.Namespace) -> None:
+    """ScIB cLISI."""
     without_compilation()
     from scsigmoid.evaluation.scib import clisi as measure
 
     measure(options.neighbours, options.dataset, options.output)
 
 
+@stage("--dataset --embeddings+ --settings --output")
 def mmd(options: argparse.Namespace) -> None:
+    """Bootstrap MMD between cell types."""
     from scsigmoid.evaluation.mmd import mmd_dataset
     from scsigmoid.training.devices import resolve_device
 
@@ -179,7 +165,9 @@ def mmd(options: argparse.Namespace) -> None:
     )
 
 
+@stage("--embeddings+ --settings --output+")
 def umap(options: argparse.Namespace) -> None:
+    """UMAP coordinates of both models."""
     from scsigmoid.evaluation.umap import umap_dataset
 
     settings = options.settings

@@ -4,29 +4,10 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scsigmoid.cli.arguments import Stages, stored
+from scsigmoid.cli.arguments import stage, stored
 
 if TYPE_CHECKING:
     from scsigmoid.paper.results import Results
-
-
-def add(stages: Stages) -> None:
-    """Add the stage's subcommands."""
-    stages.add("table", table, "make one table").name().paths("configuration").output()
-    stages.add("figure", figure, "draw one figure").name().paths("configuration").output()
-    stages.add("claims", claims, "check the paper's claims").paths("configuration").output()
-    stages.add("report", report, "write the report page").paths("configuration").output()
-    stages.add(
-        "compare-seeds", compare_seeds, "compare the two arms over runs with several seeds"
-    ).folders().output()
-
-    stages.add("study-runs", study_runs, "gather the runs of a study into tables").paths(
-        "configuration"
-    ).output()
-    stages.add("study-scores", study_scores, "score the embeddings of a study's runs").paths(
-        "embeddings", many=True
-    ).paths("cells").settings().output()
-    stages.add("study", study, "make the tables and figures of a study").paths("runs").output()
 
 
 def results_of(configuration: Path) -> "Results":
@@ -36,13 +17,17 @@ def results_of(configuration: Path) -> "Results":
     return Results(configuration.parent, stored(configuration))
 
 
+@stage("name --configuration --output")
 def table(options: argparse.Namespace) -> None:
+    """Make one table."""
     from scsigmoid.paper.tables import make_table
 
     make_table(options.name, results_of(options.configuration), options.output.with_suffix(""))
 
 
+@stage("name --configuration --output")
 def figure(options: argparse.Namespace) -> None:
+    """Draw one figure."""
     from scsigmoid.paper.figures import make_figure
 
     make_figure(
@@ -53,7 +38,9 @@ def figure(options: argparse.Namespace) -> None:
     )
 
 
+@stage("--configuration --output")
 def claims(options: argparse.Namespace) -> None:
+    """Check the paper's claims."""
     from scsigmoid.paper.claims import counted, make_claims, read_claims
 
     make_claims(results_of(options.configuration), options.output)
@@ -62,20 +49,26 @@ def claims(options: argparse.Namespace) -> None:
     print(f"{len(rows)} claims about runs: {', '.join(counts)}")
 
 
+@stage("--configuration --output")
 def report(options: argparse.Namespace) -> None:
+    """Write the report page."""
     from scsigmoid.paper.report import make_report
 
     make_report(results_of(options.configuration), options.output)
 
 
+@stage("results+ --output")
 def compare_seeds(options: argparse.Namespace) -> None:
+    """Compare the two arms over runs with several seeds."""
     from scsigmoid.paper.tables.seeds import compare_seeds as compare
 
-    for path in compare(options.folders, options.output):
+    for path in compare(options.results, options.output):
         print(path)
 
 
+@stage("--configuration --output")
 def study_runs(options: argparse.Namespace) -> None:
+    """Gather the runs of a study into tables."""
     from scsigmoid.study.baselines import baselines
     from scsigmoid.study.runs import collect
 
@@ -84,14 +77,18 @@ def study_runs(options: argparse.Namespace) -> None:
     baselines(config, results, options.output / "baselines.csv")
 
 
+@stage("--embeddings+ --cells --settings --output")
 def study_scores(options: argparse.Namespace) -> None:
+    """Score the embeddings of a study's runs."""
     from scsigmoid.study.scores import score
 
     embeddings = {path.stem: path for path in options.embeddings}
     score(embeddings, options.cells, options.settings["seed"], options.output)
 
 
+@stage("--runs --output")
 def study(options: argparse.Namespace) -> None:
+    """Make the tables and figures of a study."""
     from scsigmoid.study.figures import draw
     from scsigmoid.study.runs import Study
     from scsigmoid.study.tables import write_tables

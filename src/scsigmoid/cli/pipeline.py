@@ -1,0 +1,173 @@
+"""Subcommands that lead from the corpus to a trained model, and ``plan``, which says the cost."""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from scsigmoid.cli.arguments import corpus_of, stage
+from scsigmoid.config.check import SHIPPED, built, load, merge, parsed, read_yaml
+from scsigmoid.config.schema import Architecture, Size, Training, VocabularyChoice
+from scsigmoid.errors import UserError
+
+
+@stage("--configfile? --config* --devices --cores --gigabits")
+def plan(options: argparse.Namespace) -> None:
+    """Print what a preset costs in files, disk and hours, before anything runs."""
+    from scsigmoid.forecast.page import forecast
+
+    for name in ("devices", "cores", "gigabits"):
+        if getattr(options, name) < 1:
+            raise UserError(f"--{name}: expected at least 1")
+    base, presets = Path("config.yaml"), Path("workflow/presets")
+    if not (base.is_file() and presets.is_dir()):
+        print("no workflow in this folder: the presets of the package", file=sys.stderr)
+        base, presets = SHIPPED / "config.yaml", SHIPPED / "presets"
+    overrides = read_yaml(options.configfile) if options.configfile else {}
+    config = load(base, presets, merge(overrides, parsed(options.config)))
+    lines = forecast(
+        config,
+        devices=options.devices,
+        cores=options.cores,
+        gigabits=options.gigabits,
+        results=Path(config.results or f"results/{config.preset}"),
+    )
+    print(*lines, sep="\n")
+
+
+@stage("--configuration --output --account")
+def manifest(options: argparse.Namespace) -> None:
+    """List the corpus files and lock them."""
+    from scsigmoid.corpus.manifest import build_manifest
+
+    config, downloads = corpus_of(options.configuration)
+    lines = build_manifest(
+        config.corpus, config.datasets, config.seed, downloads, options.output, options.account
+    )
+    for line in lines:
+        print(line)
+
+
+@stage("--manifest --part? --dataset? --facts? --configuration --output")
+def fetch(options: argparse.Namespace) -> None:
+    """Bring a part of the corpus, or an evaluation dataset, to disk."""
+    from scsigmoid.corpus.fetch import fetch_evaluation, fetch_part
+
+    if not options.dataset and not options.part.isdigit():
+        raise UserError("fetch: expected --part with a number, or --dataset")
+    config, downloads = corpus_of(options.configuration)
+    how = (config.corpus, config.seed, downloads, options.output)
+    if options.dataset:
+        wanted = config.datasets[options.dataset]
+        fetch_evaluation(options.manifest, options.dataset, wanted, *how, options.facts)
+    else:
+        fetch_part(options.manifest, int(options.part), *how)
+
+
+@stage("--manifest --files+ --facts+ --output")
+def lock(options: argparse.Namespace) -> None:
+    """Complete the manifest with the checksums of all files."""
+    from scsigmoid.corpus.lock import write_lock
+
+    write_lock(options.manifest, options.files, options.facts, options.output)
+
+
+@stage("--cells --settings --configuration? --files? --output")
+def statistics(options: argparse.Namespace) -> None:
+    """Gather gene statistics."""
+    from scsigmoid.corpus.rows import FILES, read_manifest, write_manifest
+    from scsigmoid.tokens.statistics import gather
+
+    with raw_files(options, last=False):
+        target_sum, minimum = options.settings["tokens.target_sum"], minimum_genes(options)
+        gather(options.cells, target_sum, options.output, minimum)
+        if options.files:
+            write_manifest(options.files, read_manifest(options.cells / FILES))
+
+
+@stage("--statistics+ --settings --output")
+def vocabulary(options: argparse.Namespace) -> None:
+    """Make vocabulary and medians."""
+    from scsigmoid.tokens.vocabulary import build_vocabulary
+
+    settings = options.settings
+    choice = built(VocabularyChoice, settings["tokens.vocabulary"])
+    build_vocabulary(options.statistics, settings["tokens.minimum_cells"], options.output, choice)
+
+
+@stage("--cells --facts? --vocabulary --settings --configuration? --output")
+def tokenize(options: argparse.Namespace) -> None:
+    """Turn cells into ranked gene tokens."""
+    from scsigmoid.tokens.make import tokenize_evaluation, tokenize_part
+
+    settings = options.settings
+    how = (
+        options.vocabulary,
+        settings["tokens.target_sum"],
+        settings["maximum_length"],
+        settings["tokens.shard_cells"],
+        options.output,
+    )
+    if options.facts:
+        tokenize_evaluation(options.cells, options.facts, *how)
+    else:
+        with raw_files(options, last=True):
+            tokenize_part(options.cells, *how, minimum_genes(options))
+
+
+def minimum_genes(options: argparse.Namespace) -> int:
+    """The least genes of a training cell."""
+    return int(options.settings["corpus.minimum_genes"])
+
+
+@contextmanager
+def raw_files(options: argparse.Namespace, *, last: bool) -> Iterator[None]:
+    """Have the raw files of a part, as the configuration says; without one they are there."""
+    from scsigmoid.corpus import fetch as corpus
+
+    if options.configuration is None:
+        yield
+        return
+    config, downloads = corpus_of(options.configuration)
+    manifest = options.configuration.parent / "corpus" / "manifest.csv"
+    with corpus.raw_files(options.cells, manifest, config.corpus, downloads, last=last):
+        yield
+
+
+@stage("--tokens+ --cells? --vocabulary?")
+def check_tokens(options: argparse.Namespace) -> None:
+    """Check token stores, and rebuild damaged shards."""
+    from scsigmoid.tokens.checking import check_tokens as check
+
+    check(options.tokens, options.cells, options.vocabulary)
+
+
+@stage("--tokens+ --output")
+def lengths(options: argparse.Namespace) -> None:
+    """Count cells at each sequence length."""
+    from scsigmoid.tokens.lengths import write_length_counts
+
+    write_length_counts(options.tokens, options.output)
+
+
+@stage("--model --tokens+ --vocabulary --settings --output --gpus --nodes")
+def train(options: argparse.Namespace) -> None:
+    """Train one model, or resume from its last checkpoint."""
+    from scsigmoid.training.interruption import STOPPED
+    from scsigmoid.training.launch import launched
+    from scsigmoid.training.loop import train as run_training
+    from scsigmoid.training.run import TrainingRun
+    from scsigmoid.training.slurm import requeue
+
+    settings = options.settings[f"models.{options.model}"]
+    kinds = {"size": Size, "architecture": Architecture, "training": Training}
+    parts: dict[str, Any] = {name: built(kind, settings[name]) for name, kind in kinds.items()}
+    run = built(TrainingRun, {**settings, **parts, "model": options.model})
+    try:
+        run_training(run, options.tokens, options.vocabulary, options.output)
+    except SystemExit as end:
+        if end.code == STOPPED and not launched():
+            requeue()
+        raise
