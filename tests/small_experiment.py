@@ -49,11 +49,11 @@ class Line:
         stored = ["--configuration", self.path("config.yaml")]
         manifest = ["--manifest", self.path("corpus/manifest.csv")]
         vocabulary = ["--vocabulary", self.path("tokens/vocabulary.parquet")]
-        facts = ["--facts", self.path(f"corpus/evaluation/{DATASET}.json")]
+        facts = ["--metadata", self.path(f"corpus/evaluation/{DATASET}.json")]
         how = ("tokens.target_sum", "tokens.shard_cells", "maximum_length", "corpus.minimum_genes")
         tokens = self.settings(*how)
         given = {
-            "manifest": [*stored, "--account", self.path("corpus/manifest.json")],
+            "manifest": [*stored, "--summary", self.path("corpus/manifest.json")],
             "fetch": [*manifest, "--part", "00000", *stored],
             "fetch-evaluation": [*manifest, "--dataset", DATASET, *stored, *facts],
             "statistics": [

@@ -99,7 +99,7 @@ def test_the_systems_errors_are_one_line(
 ) -> None:
     blocked = tmp_path / "file"
     blocked.touch()
-    where = ["--output", str(blocked / "manifest.csv"), "--account", str(tmp_path / "account.json")]
+    where = ["--output", str(blocked / "manifest.csv"), "--summary", str(tmp_path / "account.json")]
     code = main(["manifest", "--configuration", str(stored(tmp_path)), *where])
     assert code == 1
     error = capsys.readouterr().err
@@ -137,7 +137,7 @@ def test_no_place_for_compiled_code_is_one_line(
         raise OSError
 
     monkeypatch.setattr(STAGES["lock"], "run", compiled)
-    files = ["--manifest", "m", "--files", "f", "--facts", "f", "--output", "o"]
+    files = ["--manifest", "m", "--files", "f", "--metadata", "f", "--output", "o"]
     assert main(["lock", *files]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.endswith("set HOME or NUMBA_CACHE_DIR to a folder of your own that can")
@@ -157,7 +157,7 @@ def test_a_full_disk_that_holds_the_log_is_one_line(stage: str, tmp_path: Path) 
     run = [sys.executable, "-m", "scsigmoid", *arguments]
     if stage == "logs":
         run = [sys.executable, "-c", LOGS, "lock", "--output", "o"]
-        run += ["--manifest", "m", "--files", "f", "--facts", "f"]
+        run += ["--manifest", "m", "--files", "f", "--metadata", "f"]
     place = tmp_path / "logs"
     place.mkdir()
     with small_disk(place, 64):

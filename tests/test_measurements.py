@@ -38,13 +38,18 @@ def test_values_read_back_to_the_bit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
-    [("a,b\n1,2\n", "not a table of measurements"), (None, "no such result file")],
+    ("content", "words"),
+    [
+        (b"a,b\n1,2\n", "not a table of measurements"),
+        (b"\xff\xfe", "damaged"),
+        (b"", "not a table of measurements"),
+        (None, "no such result file"),
+    ],
 )
-def test_other_files_are_refused(tmp_path: Path, text: str | None, words: str) -> None:
+def test_other_files_are_refused(tmp_path: Path, content: bytes | None, words: str) -> None:
     path = tmp_path / "m.csv"
-    if text is not None:
-        path.write_text(text)
+    if content is not None:
+        path.write_bytes(content)
     with pytest.raises(UserError, match=words):
         read_measurements(path)
 

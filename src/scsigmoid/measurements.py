@@ -1,19 +1,18 @@
 """The one shape of every measured value that tables, figures and claims read.
 
-A measurement is one row of a tidy CSV file.  Floats are written with ``repr``, so that reading
-them back gives the same bits.
+A measurement is one row of a tidy CSV file.
 """
 
-import csv
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from scsigmoid.csv_rows import read_rows, write_rows
 from scsigmoid.errors import UserError
 from scsigmoid.seals import sealed_path
 
@@ -53,23 +52,10 @@ class Measurement:
     source: str = ""
 
 
-COLUMNS = tuple(field.name for field in fields(Measurement))
-
-
 def write_measurements(path: str | Path, rows: Iterable[Measurement]) -> None:
     """Write measurements as CSV, atomically and sealed, in the order given."""
-    with (
-        sealed_path(path) as temporary,
-        temporary.open("w", newline="", encoding="utf-8") as handle,
-    ):
-        writer = csv.DictWriter(handle, fieldnames=COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        for row in rows:
-            values = asdict(row)
-            for name in ("value", "low", "high"):
-                values[name] = repr(float(values[name]))
-            values["simulated"] = "true" if row.simulated else "false"
-            writer.writerow(values)
+    with sealed_path(path) as temporary:
+        write_rows(temporary, Measurement, rows)
 
 
 def read_measurements(path: str | Path) -> list[Measurement]:
@@ -78,34 +64,14 @@ def read_measurements(path: str | Path) -> list[Measurement]:
     Raises:
         UserError: if the file is missing or does not hold the columns.
     """
-    path = Path(path)
-    if not path.is_file():
+    if not Path(path).is_file():
         raise UserError(f"{path}: no such result file; run the target that makes it")
-    with path.open(newline="", encoding="utf-8") as handle:
-        reader = csv.DictReader(handle)
-        if tuple(reader.fieldnames or ()) != COLUMNS:
-            raise UserError(f"{path}: not a table of measurements; delete it and run again")
-        try:
-            return [
-                Measurement(
-                    dataset=row["dataset"],
-                    group=row["group"],
-                    model=row["model"],
-                    attention=row["attention"],
-                    context=int(row["context"]),
-                    metric=row["metric"],
-                    value=float(row["value"]),
-                    low=float(row["low"]),
-                    high=float(row["high"]),
-                    n=int(row["n"]),
-                    seed=int(row["seed"]),
-                    simulated=row["simulated"] == "true",
-                    source=row["source"],
-                )
-                for row in reader
-            ]
-        except (TypeError, ValueError) as error:
-            raise UserError(f"{path}: damaged ({error}); delete it and run again") from error
+    try:
+        return read_rows(path, Measurement, exact=True)
+    except KeyError:
+        raise UserError(f"{path}: not a table of measurements; delete it and run again") from None
+    except ValueError as error:
+        raise UserError(f"{path}: damaged ({error}); delete it and run again") from error
 
 
 def mean_interval(

@@ -16,7 +16,7 @@ from loopback import uuid
 from scsigmoid.config.schema import Dataset
 from scsigmoid.corpus import census, manifest
 from scsigmoid.corpus.discover import Service, snapshot
-from scsigmoid.corpus.rows import read_manifest
+from scsigmoid.corpus.metadata import read_manifest
 from scsigmoid.errors import UserError
 
 TABLE = [

@@ -5,7 +5,7 @@ from loopback import uuid
 
 from scsigmoid.corpus import web as web_module
 from scsigmoid.corpus.discover import Service, snapshot
-from scsigmoid.corpus.foreign import check_identifier, check_name, natural, one_line
+from scsigmoid.corpus.sanitise import check_identifier, check_name, natural, one_line
 from scsigmoid.errors import UserError
 
 DAY = "2024-06-11"

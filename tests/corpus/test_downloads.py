@@ -16,7 +16,7 @@ from loopback import uuid
 
 from scsigmoid.corpus import web as web_module
 from scsigmoid.corpus.downloads import Downloads, download
-from scsigmoid.corpus.rows import ManifestRow
+from scsigmoid.corpus.metadata import ManifestRow
 from scsigmoid.errors import UserError
 
 

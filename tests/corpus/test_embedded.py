@@ -9,11 +9,19 @@ import pytest
 from scsigmoid.config.check import load
 from scsigmoid.config.schema import EmbeddedCorpus
 from scsigmoid.corpus import embedded
-from scsigmoid.corpus.cell_types import DATASETS, FACETS
+from scsigmoid.corpus.embedded import real_cells, recovered_counts
 from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.corpus.labels import cell_types
-from scsigmoid.corpus.real_cells import real_cells, real_genes, recovered_counts
-from scsigmoid.corpus.simulate import make_genome, regulate, simulate, spread, type_activity
+from scsigmoid.corpus.simulate import (
+    DATASETS,
+    FACETS,
+    make_genome,
+    real_genes,
+    regulate,
+    simulate,
+    spread,
+    type_activity,
+)
 from scsigmoid.errors import UserError
 from scsigmoid.files import sha256
 

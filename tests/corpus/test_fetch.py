@@ -20,7 +20,7 @@ from scsigmoid.corpus.fetch import (
 from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.corpus.labels import cell_types
 from scsigmoid.corpus.manifest import build_manifest
-from scsigmoid.corpus.rows import ManifestRow, read_manifest, write_manifest
+from scsigmoid.corpus.metadata import ManifestRow, read_manifest, write_manifest
 from scsigmoid.errors import UserError
 from scsigmoid.files import sha256
 

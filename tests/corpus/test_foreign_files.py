@@ -1,7 +1,6 @@
 """Files that were made elsewhere: hostile HDF5, other layouts, proteins, genes named otherwise."""
 
 import dataclasses
-import gzip
 import os
 import shlex
 import time
@@ -13,15 +12,15 @@ import h5py
 import numpy as np
 import pandas as pd
 import pytest
-import scipy.io
 import scipy.sparse as sp
+from tenx import tenx_file, tenx_folder
 
 from scsigmoid.config.check import load
 from scsigmoid.config.schema import LocalFiles
 from scsigmoid.corpus.fetch import fetch_evaluation, fetch_part
 from scsigmoid.corpus.h5ad import cells_of, open_cells
 from scsigmoid.corpus.manifest import build_manifest
-from scsigmoid.corpus.rows import FILES, read_manifest
+from scsigmoid.corpus.metadata import FILES, read_manifest
 from scsigmoid.errors import UserError
 from scsigmoid.tokens.make import tokenize_evaluation, tokenize_part
 from scsigmoid.tokens.statistics import gather, read_statistics
@@ -288,36 +287,6 @@ def test_a_layer_and_a_column_of_genes(counts, write_h5ad, tmp_path):
     ):
         with pytest.raises(UserError, match=message):
             manifest(local(LocalFiles(files=str(path), **wrong)), tmp_path)
-
-
-def tenx_folder(folder: Path, counts, prefix: str, kinds: list[str]) -> Path:
-    """As Cell Ranger 3 and newer write it."""
-    folder.mkdir()
-    genes = [f"ENSG{index:011d}\tGENE{index % 11}\t{kind}" for index, kind in enumerate(kinds)]
-    lines = {"features.tsv": genes, "barcodes.tsv": [f"AC-{i}" for i in range(len(counts))]}
-    for name, rows in lines.items():
-        (folder / f"{prefix}{name}.gz").write_bytes(gzip.compress("\n".join(rows).encode()))
-    with gzip.open(folder / f"{prefix}matrix.mtx.gz", "wb") as file:
-        scipy.io.mmwrite(file, sp.csc_matrix(counts.T))
-    return folder
-
-
-def tenx_file(path: Path, counts, kinds: list[str]) -> Path:
-    """As Cell Ranger 3 and newer write it."""
-    matrix = sp.csc_matrix(counts.T.astype(np.int32))
-    with h5py.File(path, "w") as file:
-        group = file.create_group("matrix")
-        group["barcodes"] = np.array([f"AC-{i}" for i in range(len(counts))], dtype="S")
-        for name in ("data", "indices", "indptr"):
-            group[name] = getattr(matrix, name)
-        group["shape"] = matrix.shape
-        features = group.create_group("features")
-        count = len(kinds)
-        features["id"] = np.array([f"ENSG{i:011d}" for i in range(count)], dtype="S")
-        features["name"] = np.array([f"GENE{i % 11}" for i in range(count)], dtype="S")
-        features["feature_type"] = np.array(kinds, dtype="S")
-        features["genome"] = np.array(["GRCh38"] * count, dtype="S")
-    return path
 
 
 @pytest.mark.parametrize("kind", ["folder", "prefixed folder", "file"])

@@ -10,7 +10,7 @@ from loopback import uuid
 from scsigmoid.config.check import load
 from scsigmoid.config.schema import Dataset, LocalFiles
 from scsigmoid.corpus.manifest import build_manifest, dealt
-from scsigmoid.corpus.rows import ManifestRow, read_manifest, write_manifest
+from scsigmoid.corpus.metadata import ManifestRow, read_manifest, write_manifest
 from scsigmoid.errors import UserError
 from scsigmoid.files import sha256
 

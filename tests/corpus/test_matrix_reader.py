@@ -9,9 +9,8 @@ import scipy.sparse as sp
 from anndata.io import write_elem
 
 from scsigmoid.corpus import matrix_reader
-from scsigmoid.corpus.counts import Matrix
 from scsigmoid.corpus.h5ad import open_cells
-from scsigmoid.corpus.matrix_reader import Vector
+from scsigmoid.corpus.matrix_reader import Matrix, Vector
 from scsigmoid.errors import UserError
 
 FILTERS = {

@@ -11,15 +11,15 @@ from loopback import uuid
 
 from scsigmoid.corpus import quota
 from scsigmoid.corpus.downloads import Downloads
+from scsigmoid.corpus.metadata import ManifestRow, write_manifest
 from scsigmoid.corpus.quota import exceeds_cap, space
-from scsigmoid.corpus.rows import ManifestRow, write_manifest
 from scsigmoid.errors import UserError
 
 HOLD = """
 import sys, time
 from scsigmoid.corpus.downloads import Downloads
 from scsigmoid.corpus.quota import space
-from scsigmoid.corpus.rows import read_manifest
+from scsigmoid.corpus.metadata import read_manifest
 with space(Downloads(sys.argv[1], None), read_manifest(sys.argv[2]), "0", 100e-9):
     print("held", flush=True)
     time.sleep(60)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
 
-from scsigmoid.corpus.layout import CellTable, write_cells
+from scsigmoid.corpus.h5ad_writer import CellTable, write_cells
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.neighbours import (
     log_count_components,

@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 import torch
 from scipy.sparse import csr_matrix
+from tenx import tenx_file, tenx_folder
 
 import scsigmoid as ss
 from scsigmoid.cli import main
@@ -214,6 +215,19 @@ def test_a_layer_a_column_of_genes_and_how_many_are_cut(
     cut = (np.count_nonzero(counts, axis=1) > 15).sum()
     assert cut
     assert f"{cut} of 9 cells ({cut / 9:.1%}) express more than 15 genes" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["folder", "file"])
+def test_tenx(kind, counts, write, model, vocabulary, tmp_path):
+    """The same embedding as of an h5ad file, under 10x's barcodes."""
+    kinds = ["Gene Expression"] * 36
+    if kind == "file":
+        path = tenx_file(tmp_path / "sample.h5", counts, kinds)
+    else:
+        path = tenx_folder(tmp_path / "sample", counts, "", kinds)
+    found, same = run(path, model, vocabulary), run(write(counts), model, vocabulary)
+    assert found.obs_names.tolist() == [f"AC-{i}" for i in range(CELLS)]
+    np.testing.assert_array_equal(found.obsm["X_sigmoid_toy"], same.obsm["X_sigmoid_toy"])
 
 
 def test_refusals(counts, write, model, make_model, vocabulary, tmp_path):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from scsigmoid.config.check import load, parsed
-from scsigmoid.corpus.rows import ManifestRow, write_manifest
+from scsigmoid.corpus.metadata import ManifestRow, write_manifest
 from scsigmoid.errors import UserError
 from scsigmoid.forecast.effort import efforts
 from scsigmoid.forecast.page import duration, forecast, gigabytes

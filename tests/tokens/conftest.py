@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 
-from scsigmoid.corpus.rows import FILES, ManifestRow, write_manifest
+from scsigmoid.corpus.metadata import FILES, ManifestRow, write_manifest
 
 WritePart = Callable[..., Path]
 

@@ -6,8 +6,8 @@ import anndata
 import numpy as np
 import pytest
 
-from scsigmoid.corpus.facts import Facts, write_facts
 from scsigmoid.corpus.h5ad import open_cells
+from scsigmoid.corpus.metadata import Metadata, write_metadata
 from scsigmoid.errors import UserError
 from scsigmoid.files import sha256
 from scsigmoid.tokens.lengths import length_counts, write_length_counts
@@ -97,7 +97,7 @@ def facts(folder, **values):
     path = folder / "facts.json"
     standard = {"file": "file0", "simulated": False, "label": "cell_type", "title": "Cells"}
     unused = {"types": [], "cells": 30, "genes": 20, "sha256": "", "location": ""}
-    write_facts(path, Facts(**{**standard, **unused, **values}))
+    write_metadata(path, Metadata(**{**standard, **unused, **values}))
     return path
 
 

@@ -20,7 +20,7 @@ from scsigmoid.config.schema import Config
 from scsigmoid.corpus.embedded import write_recipe
 from scsigmoid.corpus.fetch import fetch_part
 from scsigmoid.corpus.manifest import build_manifest
-from scsigmoid.corpus.rows import read_manifest
+from scsigmoid.corpus.metadata import read_manifest
 from scsigmoid.tokens.make import tokenize_part
 from scsigmoid.tokens.statistics import gather
 from scsigmoid.tokens.store import TokenStore

@@ -30,7 +30,7 @@ VOCABULARY = f"{RESULTS}/tokens/vocabulary.parquet"
 OTHERS = {
     "lock": (
         f"--manifest {RESULTS}/corpus/manifest.csv --files {RESULTS}/tokens/statistics/part-*.csv"
-        f" --facts {RESULTS}/corpus/evaluation/*.json --output lock.csv",
+        f" --metadata {RESULTS}/corpus/evaluation/*.json --output lock.csv",
         ["lock.csv"],
     ),
     "embed": (

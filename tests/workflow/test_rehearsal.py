@@ -25,7 +25,7 @@ from scsigmoid.cli import main
 from scsigmoid.config.check import load, merge
 from scsigmoid.config.schema import Config, EmbeddedCorpus
 from scsigmoid.corpus.embedded import write_recipe
-from scsigmoid.corpus.facts import read_facts
+from scsigmoid.corpus.metadata import read_metadata
 from scsigmoid.paper.claims.requirements import unmet
 from scsigmoid.paper.reported import reported
 from scsigmoid.paper.results import Results
@@ -88,7 +88,7 @@ MISSING: list[tuple[dict[str, Any], str]] = [
 ]
 # What jobs import, once for all forks; the last compile their functions as they are imported.
 IMPORTED = (
-    "scsigmoid.corpus.compiled", "scsigmoid.tokens.compiled", "scsigmoid.training.loop",
+    "scsigmoid.corpus.gene_counts", "scsigmoid.tokens.compiled", "scsigmoid.training.loop",
     "scsigmoid.evaluation.validation_loss", "scsigmoid.evaluation.mmd", "scsigmoid.paper.claims",
     "scsigmoid.benchmarks.kernel", "scsigmoid.benchmarks.throughput", "torch._dynamo",
     "torch.utils.tensorboard", "pyarrow.dataset", "scsigmoid.tokens.choice",
@@ -253,7 +253,7 @@ def test_paper_in_small(
     )
     assert organisms.keys() == {"Homo sapiens", "Mus musculus"}
     assert all(told["tokens"] > 500 and not told["outside"] for told in organisms.values())
-    stored = read_facts(results / "corpus/evaluation/heart_oft.json")
+    stored = read_metadata(results / "corpus/evaluation/heart_oft.json")
     assert stored.label == "author_annotation"
 
     # Every requirement is met, but for size.

@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 import pytest
 import yaml
+from small_disk import mount, small_disk
 from small_experiment import Line
 
 
@@ -229,6 +230,23 @@ def test_a_wrong_configuration_stops_before_any_work(
     assert len(lines) == 1, run.stderr
     assert words in lines[0]
     assert not (project.folder / "results").exists()
+
+
+def test_results_that_cannot_be_written_are_one_line(
+    make_project: Callable[..., Any], tmp_path: Path
+) -> None:
+    place = tmp_path / "disk"
+    place.mkdir()
+    project = make_project({"results": str(place / "results")})
+    with small_disk(place) as full:
+        full.unlink()
+        mount("-o", "remount,ro", place)
+        run = project.run("corpus")
+    assert run.returncode != 0
+    output = run.stdout + run.stderr
+    line = "Read-only file system); set results to a folder that can"
+    assert f"scsigmoid: error: {place}/results/config.yaml: cannot be written ({line}" in output
+    assert "Traceback" not in output
 
 
 def test_a_failing_job_shows_its_one_line(make_project: Callable[..., Any], tmp_path: Path) -> None:

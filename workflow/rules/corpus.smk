@@ -9,7 +9,7 @@ rule manifest:
         user_files,
     output:
         manifest=f"{RESULTS}/corpus/manifest.csv",
-        account=f"{RESULTS}/corpus/manifest.json",
+        summary=f"{RESULTS}/corpus/manifest.json",
     log:
         f"{RESULTS}/logs/manifest.log",
     benchmark:
@@ -23,7 +23,7 @@ rule manifest:
         settings=settings("selection", "seed"),
     shell:
         "python -m scsigmoid manifest --configuration {params.configuration:q}"
-        " --output {output.manifest:q} --account {output.account:q} --log {log:q}"
+        " --output {output.manifest:q} --summary {output.summary:q} --log {log:q}"
 
 
 rule training_cells:
@@ -53,7 +53,7 @@ rule evaluation_cells:
         f"{RESULTS}/corpus/manifest.csv",
     output:
         cells=f"{RESULTS}/corpus/evaluation/{{dataset}}.h5ad",
-        facts=f"{RESULTS}/corpus/evaluation/{{dataset}}.json",
+        metadata=f"{RESULTS}/corpus/evaluation/{{dataset}}.json",
     log:
         f"{RESULTS}/logs/evaluation_cells/{{dataset}}.log",
     benchmark:
@@ -70,14 +70,14 @@ rule evaluation_cells:
     shell:
         "python -m scsigmoid fetch --manifest {input:q} --dataset {wildcards.dataset}"
         " --configuration {params.configuration:q} --output {output.cells:q}"
-        " --facts {output.facts:q} --log {log:q}"
+        " --metadata {output.metadata:q} --log {log:q}"
 
 
 rule lock:
     input:
         manifest=f"{RESULTS}/corpus/manifest.csv",
         files=result("tokens/statistics/part-{part}.csv", part=PLAN.parts),
-        facts=result("corpus/evaluation/{dataset}.json", dataset=PLAN.datasets),
+        metadata=result("corpus/evaluation/{dataset}.json", dataset=PLAN.datasets),
     output:
         f"{RESULTS}/corpus/lock.csv",
     log:
@@ -88,4 +88,4 @@ rule lock:
         ENVIRONMENT
     shell:
         "python -m scsigmoid lock --manifest {input.manifest:q} --files {input.files:q}"
-        " --facts {input.facts:q} --output {output:q} --log {log:q}"
+        " --metadata {input.metadata:q} --output {output:q} --log {log:q}"

@@ -75,7 +75,7 @@ rule training_tokens:
 rule evaluation_tokens:
     input:
         cells=f"{RESULTS}/corpus/evaluation/{{dataset}}.h5ad",
-        facts=f"{RESULTS}/corpus/evaluation/{{dataset}}.json",
+        metadata=f"{RESULTS}/corpus/evaluation/{{dataset}}.json",
         vocabulary=f"{RESULTS}/tokens/vocabulary.parquet",
     output:
         directory(f"{RESULTS}/tokens/evaluation/{{dataset}}"),
@@ -90,7 +90,7 @@ rule evaluation_tokens:
     params:
         settings=settings("tokens.target_sum", "tokens.shard_cells", "maximum_length"),
     shell:
-        "python -m scsigmoid tokenize --cells {input.cells:q} --facts {input.facts:q}"
+        "python -m scsigmoid tokenize --cells {input.cells:q} --metadata {input.metadata:q}"
         " --vocabulary {input.vocabulary:q} --settings {params.settings:q}"
         " --output {output:q} --log {log:q}"
 

@@ -24,7 +24,7 @@ import pandas as pd
 from anndata.io import write_elem
 from scipy.sparse import csr_matrix, vstack
 
-from scsigmoid.corpus.rows import FILES, ManifestRow, write_manifest
+from scsigmoid.corpus.metadata import FILES, ManifestRow, write_manifest
 from scsigmoid.files import atomic_folder, sha256, write_json
 from scsigmoid.tokens.lengths import write_length_counts
 from scsigmoid.tokens.make import tokenize_part

@@ -1,15 +1,14 @@
 """Benchmark results as CSV: one row a configuration."""
 
-import csv
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, get_type_hints
+from typing import Any, NamedTuple
 
+from scsigmoid import csv_rows
+from scsigmoid.csv_rows import read_rows as read_rows
 from scsigmoid.seals import sealed_path
 
-Row = TypeVar("Row")
 #: How the note of a throughput row begins whose GPU waited for the host.
 HOST_BOUND = "Bound by the host"
 
@@ -229,56 +228,6 @@ class ScalingRow:
 
 
 def write_rows(path: str | Path, kind: type, rows: Sequence[Any]) -> None:
-    """Write dataclass instances as CSV, atomically and sealed; floats keep every bit.
-
-    A field's column has its name, or what its metadata gives as ``column``.
-    """
-    with (
-        sealed_path(path) as temporary,
-        temporary.open("w", newline="", encoding="utf-8") as handle,
-    ):
-        writer = csv.writer(handle, lineterminator="\n")
-        writer.writerow(columns(kind).values())
-        writer.writerows([plain(getattr(row, name)) for name in columns(kind)] for row in rows)
-
-
-def read_rows(path: str | Path, kind: type[Row]) -> list[Row]:
-    """Read back what :func:`write_rows` wrote.
-
-    An empty number is NaN, or 0 where an integer is expected.
-
-    Raises:
-        KeyError: for a missing column.
-        ValueError: for a cell that is missing, or no number where one is expected.
-    """
-    types = get_type_hints(kind)
-    with Path(path).open(newline="", encoding="utf-8") as handle:
-        rows = list(csv.DictReader(handle))
-    for number, row in enumerate(rows, start=1):
-        if None in row or None in row.values():
-            raise ValueError(f"row {number} is not as long as the header")
-    return [
-        kind(**{name: value(row[column], types[name]) for name, column in columns(kind).items()})
-        for row in rows
-    ]
-
-
-def columns(kind: type) -> dict[str, str]:
-    """The columns of a dataclass, by field."""
-    return {one.name: one.metadata.get("column", one.name) for one in fields(kind)}
-
-
-def plain(found: object) -> object:
-    """A value as the CSV has it."""
-    return str(found).lower() if isinstance(found, bool) else found
-
-
-def value(text: str, kind: type) -> str | bool | int | float:
-    """A CSV cell as a field's type."""
-    if kind is bool:
-        return text == "true"
-    if kind is int:
-        return int(float(text)) if text else 0
-    if kind is float:
-        return float(text) if text else math.nan
-    return text
+    """Write dataclass instances as CSV, atomically and sealed."""
+    with sealed_path(path) as temporary:
+        csv_rows.write_rows(temporary, kind, rows)

@@ -37,20 +37,20 @@ def plan(options: argparse.Namespace) -> None:
     print(*lines, sep="\n")
 
 
-@stage("--configuration --output --account")
+@stage("--configuration --output --summary")
 def manifest(options: argparse.Namespace) -> None:
     """List the corpus files and lock them."""
     from scsigmoid.corpus.manifest import build_manifest
 
     config, downloads = corpus_of(options.configuration)
     lines = build_manifest(
-        config.corpus, config.datasets, config.seed, downloads, options.output, options.account
+        config.corpus, config.datasets, config.seed, downloads, options.output, options.summary
     )
     for line in lines:
         print(line)
 
 
-@stage("--manifest --part? --dataset? --facts? --configuration --output")
+@stage("--manifest --part? --dataset? --metadata? --configuration --output")
 def fetch(options: argparse.Namespace) -> None:
     """Bring a part of the corpus, or an evaluation dataset, to disk."""
     from scsigmoid.corpus.fetch import fetch_evaluation, fetch_part
@@ -61,23 +61,23 @@ def fetch(options: argparse.Namespace) -> None:
     how = (config.corpus, config.seed, downloads, options.output)
     if options.dataset:
         wanted = config.datasets[options.dataset]
-        fetch_evaluation(options.manifest, options.dataset, wanted, *how, options.facts)
+        fetch_evaluation(options.manifest, options.dataset, wanted, *how, options.metadata)
     else:
         fetch_part(options.manifest, int(options.part), *how)
 
 
-@stage("--manifest --files+ --facts+ --output")
+@stage("--manifest --files+ --metadata+ --output")
 def lock(options: argparse.Namespace) -> None:
     """Complete the manifest with the checksums of all files."""
-    from scsigmoid.corpus.lock import write_lock
+    from scsigmoid.corpus.manifest import write_lock
 
-    write_lock(options.manifest, options.files, options.facts, options.output)
+    write_lock(options.manifest, options.files, options.metadata, options.output)
 
 
 @stage("--cells --settings --configuration? --files? --output")
 def statistics(options: argparse.Namespace) -> None:
     """Gather gene statistics."""
-    from scsigmoid.corpus.rows import FILES, read_manifest, write_manifest
+    from scsigmoid.corpus.metadata import FILES, read_manifest, write_manifest
     from scsigmoid.tokens.statistics import gather
 
     with raw_files(options, last=False):
@@ -97,7 +97,7 @@ def vocabulary(options: argparse.Namespace) -> None:
     build_vocabulary(options.statistics, settings["tokens.minimum_cells"], options.output, choice)
 
 
-@stage("--cells --facts? --vocabulary --settings --configuration? --output")
+@stage("--cells --metadata? --vocabulary --settings --configuration? --output")
 def tokenize(options: argparse.Namespace) -> None:
     """Turn cells into ranked gene tokens."""
     from scsigmoid.tokens.make import tokenize_evaluation, tokenize_part
@@ -110,8 +110,8 @@ def tokenize(options: argparse.Namespace) -> None:
         settings["tokens.shard_cells"],
         options.output,
     )
-    if options.facts:
-        tokenize_evaluation(options.cells, options.facts, *how)
+    if options.metadata:
+        tokenize_evaluation(options.cells, options.metadata, *how)
     else:
         with raw_files(options, last=True):
             tokenize_part(options.cells, *how, minimum_genes(options))

@@ -12,7 +12,7 @@ from urllib.parse import quote, urlparse
 import pyarrow as pa
 
 from scsigmoid.corpus.discover import UNKNOWN_SIZE, Listing, Version
-from scsigmoid.corpus.foreign import check_identifier, natural, one_line
+from scsigmoid.corpus.sanitise import check_identifier, natural, one_line
 from scsigmoid.errors import UserError
 from scsigmoid.progress import log
 
@@ -69,7 +69,6 @@ def release(name: str) -> Listing:
 
 
 def imported() -> Any:
-    """The package, an optional extra."""
     try:
         import cellxgene_census
     except ImportError:
@@ -114,7 +113,6 @@ def contents_of(experiment: Any) -> dict[str, list[str]]:
 
 
 def label_of(organism: str) -> str:
-    """The label of an organism that the Census names ``homo_sapiens``."""
     return organism.replace("_", " ").capitalize()
 
 

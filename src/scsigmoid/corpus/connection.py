@@ -11,7 +11,7 @@ from requests.adapters import HTTPAdapter
 from urllib3.exceptions import LocationParseError
 from urllib3.util import Url, parse_url
 
-from scsigmoid.corpus.foreign import one_line
+from scsigmoid.corpus.sanitise import one_line
 from scsigmoid.errors import UserError
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -38,7 +38,6 @@ def checked_address(url: str, hosts: Collection[str]) -> str:
 
 
 def check_host(host: str, hosts: Collection[str], url: str) -> None:
-    """Refuse hosts other than these."""
     if host not in hosts:
         raise UserError(
             f"{one_line(url)}: host {one_line(host)!r} is not allowed; add it to corpus.hosts "
@@ -57,7 +56,6 @@ class Connection(HTTPAdapter):
     """
 
     def __init__(self, hosts: Collection[str]) -> None:
-        """Note the hosts that may be asked."""
         super().__init__()
         self.hosts = hosts
         self.late = ""
@@ -116,7 +114,6 @@ class Connection(HTTPAdapter):
         self.timer.start()
 
     def hang_up(self, what: str) -> None:
-        """Shut the connection down."""
         self.late = what
         for handle in self.sockets:
             with suppress(OSError):

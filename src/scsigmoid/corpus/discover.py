@@ -1,10 +1,13 @@
-"""CELLxGENE Discover's curation API: which dataset versions there were on a day."""
+"""CELLxGENE Discover's curation API: which dataset versions there were on a day, and what the ids
+of evaluation datasets stand for.
+"""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from scsigmoid.corpus.foreign import check_identifier, natural, one_line
+from scsigmoid.config.schema import Dataset
+from scsigmoid.corpus.sanitise import check_identifier, natural, one_line
 from scsigmoid.corpus.web import Absent, Web
 from scsigmoid.errors import UserError
 from scsigmoid.progress import log
@@ -60,6 +63,19 @@ class Listing:
     left_out: dict[str, str]
 
 
+@dataclass(frozen=True)
+class Resolved:
+    """An evaluation dataset.
+
+    Attributes:
+        version: the version that is evaluated.
+        kind: what its id is of: ``dataset version``, ``dataset`` or ``collection``.
+    """
+
+    version: Version
+    kind: str
+
+
 class NoFit(Exception):
     """Something is not what was looked for; the message says why."""
 
@@ -72,17 +88,12 @@ class Service:
     """The API; public, no key needed."""
 
     def __init__(self, api: str, web: Web) -> None:
-        """Note where the service is and how it is asked."""
         self.api = api.rstrip("/")
         self.web = web
         self._datasets: list[Mapping[str, Any]] | None = None
 
     def get(self, path: str) -> Any:
-        """The JSON answer to a path.
-
-        Raises:
-            Absent: if the service knows nothing of it.
-        """
+        """The JSON answer to a path, or :class:`~.web.Absent`."""
         return self.web.json(f"{self.api}/{path}")
 
     def datasets(self) -> list[Mapping[str, Any]]:
@@ -102,14 +113,10 @@ class Service:
 
 
 def snapshot(service: Service, day: str, leave_out: Collection[str] = ()) -> Listing:
-    """The newest version of every dataset as of a day.
+    """The newest version of every dataset as of a day (ISO 8601).
 
-    Datasets that were withdrawn since are not listed by the service and so not found.
-
-    Args:
-        service: the API.
-        day: ISO 8601.
-        leave_out: ids of datasets and versions whose descriptions are not read.
+    Descriptions of datasets and versions in ``leave_out`` are not read.  Datasets that were
+    withdrawn since are not listed by the service and so not found.
 
     Raises:
         UserError: if nothing had been published by then, or the service answers nonsense.
@@ -148,17 +155,10 @@ def newest(
     dataset: Mapping[str, Any] | None = None,
     leave_out: Collection[str] = (),
 ) -> Version:
-    """The newest of a dataset's published versions, of all or as of a day.
-
-    Args:
-        entries: the versions.
-        day: ISO 8601; ``None`` for any.
-        dataset_id: whose versions these must be.
-        dataset: the service's description of the dataset, which knows its collection.
-        leave_out: ids of versions whose descriptions are not read.
+    """The newest of a dataset's published versions; ``dataset`` may know its collection.
 
     Raises:
-        LeftOut: if it is one of these.
+        LeftOut: if it is one of ``leave_out``.
         NoFit: if there is none, or it has no h5ad file.
     """
     candidates = [entry for entry in entries if published_by(entry, day)]
@@ -226,22 +226,79 @@ def primary_cells(entry: Mapping[str, Any], cells: int) -> int | None:
 
 
 def labels(entry: Mapping[str, Any], key: str) -> tuple[str, ...]:
-    """Labels of ontology terms, each once."""
     return tuple(dict.fromkeys(one_line(term.get("label")) for term in entries_of(entry, key)))
 
 
 def entries_of(entry: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    """The mappings in a list of an entry."""
     values = entry.get(key)
     return [v for v in values if isinstance(v, Mapping)] if isinstance(values, list) else []
 
 
 def listed(answer: Any, where: str) -> list[Mapping[str, Any]]:
-    """An answer that must be a list of descriptions.
-
-    Raises:
-        UserError: if it is not.
-    """
+    """An answer that must be a list of descriptions."""
     if not isinstance(answer, list) or not all(isinstance(entry, Mapping) for entry in answer):
         raise UserError(f"{where}: expected a list of datasets; check corpus.api")
     return answer
+
+
+def resolve_all(service: Service, datasets: Mapping[str, Dataset]) -> dict[str, Resolved]:
+    """Find all evaluation datasets, by name, whenever they were published.
+
+    For an id of a dataset or collection, its newest version is taken: no day binds what is not
+    trained on.
+
+    Raises:
+        UserError: if an id is missing or is none of the three, with what was tried.
+    """
+    return {name: resolve(service, name, dataset.id) for name, dataset in datasets.items()}
+
+
+def resolve(service: Service, name: str, identifier: str | None) -> Resolved:
+    if identifier is None:
+        raise UserError(f"datasets.{name}.id: missing; give the dataset's CELLxGENE id")
+    check_identifier(identifier, f"datasets.{name}.id")
+    tried = []
+    for kind, find in (
+        ("dataset version", as_version),
+        ("dataset", as_dataset),
+        ("collection", as_collection),
+    ):
+        try:
+            return Resolved(with_collection(service, find(service, identifier)), kind)
+        except (Absent, NoFit) as error:
+            tried.append(f"as {kind}: {error.reason if isinstance(error, Absent) else error}")
+    raise UserError(
+        f"datasets.{name}.id: {identifier} fits nothing at {service.api} ({'; '.join(tried)}); "
+        "correct the id"
+    )
+
+
+def with_collection(service: Service, version: Version) -> Version:
+    """The version with the collection that the list of today states, where it states none."""
+    for entry in () if version.collection_id else service.datasets():
+        if entry.get("dataset_id") == version.dataset_id and entry.get("collection_id"):
+            return replace(version, collection_id=check_identifier(entry["collection_id"]))
+    return version
+
+
+def as_version(service: Service, identifier: str) -> Version:
+    entry = service.get(f"dataset_versions/{identifier}")
+    if not isinstance(entry, Mapping) or entry.get("dataset_version_id") != identifier:
+        raise NoFit("the answer is of another version")
+    return described(entry)
+
+
+def as_dataset(service: Service, identifier: str) -> Version:
+    """The newest version of the dataset of this id."""
+    return newest(service.versions(identifier), None, identifier)
+
+
+def as_collection(service: Service, identifier: str) -> Version:
+    """The newest version of the one dataset of the collection of this id."""
+    entry = service.get(f"collections/{identifier}")
+    members = entries_of(entry, "datasets") if isinstance(entry, Mapping) else []
+    if len(members) != 1:
+        raise NoFit(f"holds {len(members)} datasets, not one")
+    dataset_id = check_identifier(members[0].get("dataset_id"))
+    version = newest(service.versions(dataset_id), None, dataset_id, members[0])
+    return version if version.collection_id else replace(version, collection_id=identifier)

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from scsigmoid.corpus.foreign import check_identifier, digits, one_line
-from scsigmoid.corpus.rows import ManifestRow
+from scsigmoid.corpus.metadata import ManifestRow
+from scsigmoid.corpus.sanitise import check_identifier, digits, one_line
 from scsigmoid.corpus.web import ADVANCE, SLOWEST_ADVANCE, Answer, Transient, Web, check_status
 from scsigmoid.errors import UserError
 from scsigmoid.files import sha256, write_text
@@ -30,10 +30,9 @@ RANGE = re.compile(r"bytes ([0-9]+)-[0-9]+/([0-9]+)")
 
 
 class Downloads:
-    """The folder."""
+    """The folder, and how what is missing is asked for."""
 
     def __init__(self, folder: str | Path, web: Web) -> None:
-        """Note where it is, and how what is missing is asked for."""
         self.folder = Path(folder).absolute()
         self.web = web
 
@@ -69,11 +68,7 @@ class Downloads:
             lock.release()
 
     def obtain(self, row: ManifestRow) -> tuple[Path, str]:
-        """The file of a row, downloaded if need be, and its SHA-256.
-
-        Raises:
-            UserError: if the right bytes cannot be had.
-        """
+        """The file of a row, downloaded if need be, and its SHA-256."""
         path = self.path(row)
         record = path.with_suffix(".sha256")
         with self.alone(path.stem):
@@ -101,11 +96,7 @@ class Downloads:
         return path, found
 
     def check_space(self, rows: Iterable[ManifestRow]) -> None:
-        """Refuse to start what the disk has no room for.
-
-        Raises:
-            UserError: with the gigabytes that are missing.
-        """
+        """Refuse to start what the disk has no room for."""
         self.folder.mkdir(parents=True, exist_ok=True)
         missing = 0
         for row in rows:
@@ -135,7 +126,7 @@ def download(
     Args:
         web: how servers are asked.
         url: where from.
-        destination: where to; one process at a time may download to it.
+        destination: one process at a time may download to it.
         size: bytes of the file, where known.
         digest: SHA-256 of the file, where known.
         origin: what says so, for messages.
@@ -179,12 +170,7 @@ def download(
 
 
 def continue_download(web: Web, url: str, partial: Path, size: int | None) -> None:
-    """One attempt: ask for what is missing, append it, and check the length.
-
-    Raises:
-        Transient: if the connection broke or the server was busy.
-        UserError: if the file has another size than expected, or the server states none.
-    """
+    """One attempt: ask for what is missing, append it, and check the length."""
     have = length_of(partial)
     if have == size:
         return
@@ -238,18 +224,15 @@ def identity(answer: Answer, size: str) -> str:
 
 
 def note(partial: Path) -> Path:
-    """Where it is noted of which file a partial one is."""
     return partial.with_suffix(".kept")
 
 
 def forget(partial: Path) -> None:
-    """Remove a partial file, and what was noted of it."""
     partial.unlink(missing_ok=True)
     note(partial).unlink(missing_ok=True)
 
 
 def length_of(path: Path) -> int:
-    """Bytes of a file; 0 where there is none."""
     return path.stat().st_size if path.exists() else 0
 
 

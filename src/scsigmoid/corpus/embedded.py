@@ -1,18 +1,32 @@
 """The corpus that ships with the project: 700 real blood cells, and simulated ones.
 
 A *recipe* names what a file of it holds; the manifest gives the recipe as the file's location.
+
+The real cells are ``scanpy.datasets.pbmc68k_reduced`` (Zheng et al. 2017), read from the installed
+package, offline.  Its ``raw.X`` holds log(1 + count / total * 10,000), rounded to three decimals,
+for 765 genes, and ``obs.n_counts`` the total over all genes of the cell.  Hence count =
+(exp(x) - 1) * total / 10,000, rounded to the next integer; :func:`recovered_counts` checks that the
+rounded counts give the stored values back.  scanpy names genes by symbol; ``pbmc68k_genes.csv``
+gives their Ensembl ids in GENCODE v44, the annotation of CELLxGENE.  Five genes that it no longer
+holds are left out.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from scsigmoid.config.schema import Dataset, EmbeddedCorpus
-from scsigmoid.corpus import real_cells
-from scsigmoid.corpus.cell_types import DATASETS
-from scsigmoid.corpus.layout import write_cells
-from scsigmoid.corpus.simulate import simulate
+from scsigmoid.corpus.h5ad_writer import TARGET_SUM, CellTable, constant, write_cells
+from scsigmoid.corpus.simulate import DATASETS, real_genes, simulate
 from scsigmoid.errors import UserError
+from scsigmoid.seeds import derive
 
+CELLS = 700
+HELD_OUT = 210  # 30 %
+TITLE = "PBMC 68k"
 REAL = "pbmc68k"
 REAL_TRAINING = "pbmc68k_training"
 TRAINING = "simulated_training_"
@@ -20,14 +34,7 @@ TRAINING = "simulated_training_"
 
 @dataclass(frozen=True)
 class Recipe:
-    """One file of the embedded corpus.
-
-    Attributes:
-        name: of the recipe.
-        title: title of the dataset.
-        cells: number of cells.
-        simulated: whether they are simulated.
-    """
+    """One file of the embedded corpus."""
 
     name: str
     title: str
@@ -49,21 +56,16 @@ def training_recipes(sizes: EmbeddedCorpus) -> list[Recipe]:
     ]
     real = Recipe(
         REAL_TRAINING,
-        f"{real_cells.TITLE}, training part",
-        real_cells.CELLS - real_cells.HELD_OUT,
+        f"{TITLE}, training part",
+        CELLS - HELD_OUT,
         False,
     )
     return [*simulated, real]
 
 
 def evaluation_recipe(name: str, dataset: Dataset, sizes: EmbeddedCorpus) -> Recipe:
-    """The recipe of an evaluation dataset.
-
-    Raises:
-        UserError: if the embedded corpus has no dataset of this name.
-    """
     if name == REAL:
-        return Recipe(REAL, dataset.title, real_cells.HELD_OUT, False)
+        return Recipe(REAL, dataset.title, HELD_OUT, False)
     if name in DATASETS:
         return Recipe(name, dataset.title, sizes.evaluation_cells, True)
     raise UserError(
@@ -73,13 +75,9 @@ def evaluation_recipe(name: str, dataset: Dataset, sizes: EmbeddedCorpus) -> Rec
 
 
 def write_recipe(name: str, sizes: EmbeddedCorpus, seed: int, path: str | Path) -> None:
-    """Make the cells of a recipe and write them in the CELLxGENE layout.
-
-    Raises:
-        UserError: if there is no such recipe.
-    """
+    """Make the cells of a recipe and write them in the CELLxGENE layout."""
     if name in (REAL, REAL_TRAINING):
-        write_cells(path, real_cells.real_cells(seed, held_out=name == REAL))
+        write_cells(path, real_cells(seed, held_out=name == REAL))
         return
     training = {recipe.name: recipe for recipe in training_recipes(sizes)}
     if name in DATASETS:
@@ -96,3 +94,67 @@ def write_recipe(name: str, sizes: EmbeddedCorpus, seed: int, path: str | Path) 
     else:
         raise UserError(f"{name}: the embedded corpus has no such file; make the manifest again")
     write_cells(path, simulate(name, cells, tissues, sizes, seed))
+
+
+def recovered_counts(raw: Any, totals: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Recover integer counts from log(1 + count / total * 10,000).
+
+    Args:
+        raw: stored values, cells x genes, rounded to three decimals.
+        totals: total count of each cell.
+
+    Returns:
+        Counts, cells x genes.
+
+    Raises:
+        UserError: if the stored values do not come from integers.
+    """
+    stored = np.asarray(raw, dtype=np.float64)
+    scale = totals[:, None] / TARGET_SUM
+    counts = np.rint(np.expm1(stored) * scale)
+    # half a unit of the third decimal, and what float32 adds
+    if np.abs(np.log1p(counts / scale) - stored).max() > 0.000501:
+        raise UserError(
+            "scanpy.datasets.pbmc68k_reduced: its values are not the ones expected; "
+            "install a scanpy that pyproject.toml allows"
+        )
+    return counts.astype(np.int64)
+
+
+def real_cells(seed: int, *, held_out: bool) -> CellTable:
+    """The training part (70 %) or the held-out part (30 %) of the real cells, split by the seed."""
+    import warnings
+
+    import scanpy
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the file's age
+        adata = scanpy.datasets.pbmc68k_reduced()
+    genes = real_genes()
+    kept = adata.raw.var_names.get_indexer([symbol for symbol, _, _ in genes])
+    stored = adata.raw.X.toarray()
+    counts = recovered_counts(stored, adata.obs["n_counts"].to_numpy(dtype=np.float64))[:, kept]
+    order = np.random.default_rng(derive(seed, "embedded", "pbmc68k")).permutation(CELLS)
+    rows = np.sort(order[:HELD_OUT] if held_out else order[HELD_OUT:])
+    obs = {
+        "cell_type": adata.obs["bulk_labels"].astype(str).to_numpy()[rows].tolist(),
+        **constant(
+            len(rows),
+            {
+                "assay": "10x 3' v1",
+                "donor_id": "donor A",
+                "tissue": "blood",
+                "tissue_type": "tissue",
+                "disease": "normal",
+                "suspension_type": "cell",
+            },
+        ),
+    }
+    return CellTable(
+        counts=counts[rows],
+        genes=[identifier for _, identifier, _ in genes],
+        names=[name for _, _, name in genes],
+        obs=obs,
+        title=TITLE,
+        simulated=False,
+    )

@@ -7,14 +7,20 @@ from pathlib import Path
 
 from scsigmoid.config.schema import Corpus, Dataset
 from scsigmoid.corpus import embedded
-from scsigmoid.corpus.conversion import convert, copy_cells, fingerprint, is_tenx
 from scsigmoid.corpus.downloads import Downloads
-from scsigmoid.corpus.facts import Facts, write_facts
 from scsigmoid.corpus.h5ad import Cells, cells_of, open_cells
+from scsigmoid.corpus.h5ad_writer import convert, copy_cells, fingerprint, is_tenx
 from scsigmoid.corpus.labels import evaluated_label
-from scsigmoid.corpus.lock import REMOTE
+from scsigmoid.corpus.metadata import (
+    FILES,
+    REMOTE,
+    ManifestRow,
+    Metadata,
+    read_manifest,
+    write_manifest,
+    write_metadata,
+)
 from scsigmoid.corpus.quota import exceeds_cap, space
-from scsigmoid.corpus.rows import FILES, ManifestRow, read_manifest, write_manifest
 from scsigmoid.corpus.web import Web
 from scsigmoid.errors import UserError, naming
 from scsigmoid.files import atomic_folder, atomic_path, sha256
@@ -29,19 +35,11 @@ def fetch_part(
     downloads_folder: str | Path,
     output_folder: str | Path,
 ) -> None:
-    """Make, link or download the training files of one part.
+    """Make, link or download the training files of one part, as ``<file>.h5ad``.
 
-    Where the raw files exceed the cap nothing is downloaded yet: the part gets links to where its
-    files will lie, and rows as the manifest has them (:func:`raw_files`).
-
-    Args:
-        manifest: the manifest.
-        part: number of the part.
-        corpus: the configuration's corpus.
-        seed: the configuration's seed.
-        downloads_folder: where downloads are kept.
-        output_folder: gets ``<file>.h5ad`` and ``files.csv``: the part's manifest rows with cells,
-            bytes and SHA-256 filled in.
+    ``files.csv`` beside them has the part's manifest rows with cells, bytes and SHA-256.  Where the
+    raw files exceed the cap nothing is downloaded yet: the part gets links to where its files will
+    lie, and rows as the manifest has them (:func:`raw_files`).
 
     Raises:
         UserError: if a file cannot be had or read; the others are downloaded all the same.
@@ -66,7 +64,7 @@ def fetch_part(
 
 
 def obtain_all(rows: Sequence[ManifestRow], downloads: Downloads) -> dict[str, tuple[Path, str]]:
-    """Download the files of rows, several at a time: their places and SHA-256, by name.
+    """Download the remote files of rows: their places and SHA-256, by name.
 
     Raises:
         UserError: for the first file that cannot be had, after all others were tried.
@@ -110,13 +108,6 @@ def raw_files(
     the last reader has done its work the files go, if the cap or the configuration asks for it;
     before that they stay until others need their space.
 
-    Args:
-        part_folder: as :func:`fetch_part` made it.
-        manifest: the manifest.
-        corpus: the configuration's corpus.
-        downloads_folder: where downloads are kept.
-        last: whether nobody reads the files after this.
-
     Raises:
         UserError: if the files cannot be had, or the cap not be kept.
     """
@@ -136,11 +127,6 @@ def raw_files(
 
 def restore_part(part_folder: str | Path, corpus: Corpus, downloads_folder: str | Path) -> None:
     """Download what a part links to and is not there, and complete the part's rows.
-
-    Args:
-        part_folder: as :func:`fetch_part` made it.
-        corpus: the configuration's corpus.
-        downloads_folder: where downloads are kept.
 
     Raises:
         UserError: if the files of the first download cannot be had.
@@ -181,17 +167,7 @@ def fetch_evaluation(
     output_h5ad: str | Path,
     output_json: str | Path,
 ) -> None:
-    """Make, link, copy or download the cells of an evaluation dataset.
-
-    Args:
-        manifest: the manifest.
-        dataset: name of the evaluation dataset.
-        wanted: its labels and cell types.
-        corpus: the configuration's corpus.
-        seed: the configuration's seed.
-        downloads_folder: where downloads are kept.
-        output_h5ad: gets the evaluated cells alone.
-        output_json: gets the :class:`~.facts.Facts`.
+    """Make, link, copy or download the cells of an evaluation dataset, and write its metadata.
 
     Raises:
         UserError: if the dataset is unknown, or has not the labels and cell types wanted.
@@ -213,7 +189,7 @@ def fetch_evaluation(
         label = evaluated_label(cells, dataset, wanted)
         known = filled_in(row, path, cells, digest)
         genes = len(cells.genes)
-    facts = Facts(
+    metadata = Metadata(
         file=known.file,
         simulated=known.simulated == "true",
         label=label,
@@ -224,7 +200,7 @@ def fetch_evaluation(
         sha256=known.sha256,
         location=known.location,
     )
-    write_facts(output_json, facts)
+    write_metadata(output_json, metadata)
 
 
 def bring(row: ManifestRow, corpus: Corpus, seed: int, path: Path) -> None:
@@ -249,7 +225,6 @@ def find_row(rows: Sequence[ManifestRow], dataset: str, manifest: str | Path) ->
 
 
 def counted(row: ManifestRow, path: Path, digest: str) -> ManifestRow:
-    """A training file's row, filled in."""
     with naming(path, row.location):
         return filled_in(row, path, cells_of(row, path), digest)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scsigmoid.corpus.storage import column, length
+from scsigmoid.corpus.hdf5 import column, length
 from scsigmoid.errors import UserError
 from scsigmoid.progress import log
 
@@ -25,11 +25,7 @@ OTHERS = re.compile(r".* capture|custom|peaks|adt|hto|atac|prot(ein)?")
 
 
 def check_named(ids: NDArray[np.object_], path: Path) -> None:
-    """Refuse genes without an id: empty ones, and the numbers that anndata gives unnamed columns.
-
-    Raises:
-        UserError: naming the file.
-    """
+    """Refuse genes without an id: empty ones, and anndata's numbers of unnamed columns."""
     if (ids == "").any():
         raise UserError(
             f"{path}: gene number {int(np.argmax(ids == ''))} has no name; name genes by Ensembl "
@@ -79,11 +75,7 @@ def comparable(genes: Sequence[str], known: Iterable[str]) -> set[str]:
 def check_alike(files: Mapping[Path, Sequence[str]]) -> None:
     """Refuse files that would be trained on together and do not name genes alike.
 
-    Args:
-        files: the genes of each file; each is compared with the larger ones.
-
-    Raises:
-        UserError: naming a file that shares less than a tenth of its genes.
+    Each is compared with the larger ones.
     """
     known: set[str] = set()
     for path, genes in sorted(files.items(), key=lambda item: -len(item[1])):
@@ -98,12 +90,6 @@ def check_shared(genes: Sequence[str], known: Iterable[str], path: Path, other: 
     """Say how many genes a file shares with others; warn of less than half of what is possible.
 
     What is possible is the smaller number of genes, so that a panel fits a whole transcriptome.
-
-    Args:
-        genes: of the file.
-        known: genes that they should be among.
-        path: the file.
-        other: what has the known genes, for messages.
 
     Raises:
         UserError: if they share less than a tenth.

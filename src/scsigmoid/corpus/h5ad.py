@@ -5,7 +5,8 @@ exists.  Files do not say which it is, so the values decide.
 """
 
 import os
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -13,14 +14,15 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from scsigmoid.corpus.counts import Matrix, find_counts
 from scsigmoid.corpus.genes import check_named, expression, unique_genes
-from scsigmoid.corpus.held_out import choose
-from scsigmoid.corpus.rows import ManifestRow
-from scsigmoid.corpus.storage import Strings, check_column, check_layout, column, length, opened
+from scsigmoid.corpus.hdf5 import Strings, check_column, check_layout, column, length, opened
+from scsigmoid.corpus.matrix_reader import Matrix, find_counts
+from scsigmoid.corpus.metadata import ManifestRow
 from scsigmoid.errors import UserError
 from scsigmoid.files import verified
+from scsigmoid.seeds import derive
 
+FRACTION = re.compile(r"fraction=(?P<share>[0-9.e-]+) seed=(?P<seed>-?\d+)")
 Part = Literal["training", "evaluation", "all"]
 
 CHUNK_CELLS = 1 << 15
@@ -62,7 +64,6 @@ class Cells:
 
     @property
     def n_cells(self) -> int:
-        """Number of selected cells."""
         return len(self.rows)
 
     def known(self, sha256: str, made: Path) -> "Cells":
@@ -118,7 +119,7 @@ def open_cells(
 
     Args:
         path: the file.
-        held_out: which cells are held out, as the manifest writes it (:mod:`~.held_out`).
+        held_out: which cells are held out, as the manifest writes it (:func:`as_text`).
         part: ``evaluation`` for the held-out cells, ``training`` for the others, or ``all``.
         layer: layer that holds the raw counts; empty for ``raw.X`` or ``X``.
         genes: column of ``var`` that holds the gene ids; empty for its index.
@@ -177,3 +178,47 @@ def cells_of(row: ManifestRow, path: str | Path, made: Path | None = None) -> Ce
     part: Part = "evaluation" if row.role == "evaluation" else "training"
     cells = open_cells(path, row.held_out, part, layer=row.layer, genes=row.genes)
     return cells.known(row.sha256, made) if made else cells
+
+
+def as_text(held_out: bool | float | str, seed: int) -> str:
+    """The held-out cells as the manifest writes them, so that all jobs read the same choice.
+
+    ``""`` (none), ``all``, ``fraction=0.1 seed=42`` or ``column=value``.
+    """
+    if isinstance(held_out, bool):
+        return "all" if held_out else ""
+    if isinstance(held_out, str):
+        return held_out
+    return f"fraction={held_out!r} seed={seed}"
+
+
+def choose(
+    held_out: str, n_cells: int, values: Callable[[str], NDArray[np.object_]], path: Path
+) -> NDArray[np.bool_]:
+    """Mark the held-out cells: a boolean array; a seeded choice depends on ``n_cells`` alone.
+
+    Args:
+        held_out: the choice as the manifest writes it.
+        n_cells: cells of the file.
+        values: reads a column of ``obs`` as strings.
+        path: the file, for messages.
+
+    Raises:
+        UserError: if no cell has the value.
+    """
+    if held_out in ("", "all"):
+        return np.full(n_cells, held_out == "all")
+    fraction = FRACTION.fullmatch(held_out)
+    if fraction:
+        count = min(max(1, round(float(fraction["share"]) * n_cells)), n_cells - 1)
+        generator = np.random.default_rng(derive(int(fraction["seed"]), "held out", n_cells))
+        held = np.zeros(n_cells, dtype=bool)
+        held[generator.permutation(n_cells)[:count]] = True
+        return held
+    name, _, value = held_out.partition("=")
+    present = values(name)
+    held = present == value
+    if not held.any():
+        known = sorted(set(present.tolist()))
+        raise UserError(f"{path}: no cell has {name} {value!r}; its values: {', '.join(known[:8])}")
+    return held

@@ -12,7 +12,7 @@ import numpy as np
 
 from scsigmoid.config.schema import Dataset
 from scsigmoid.corpus.h5ad import Cells
-from scsigmoid.corpus.storage import Strings, check_column, opened
+from scsigmoid.corpus.hdf5 import Strings, check_column, opened
 from scsigmoid.errors import UserError
 from scsigmoid.progress import log
 
@@ -25,7 +25,6 @@ NEAREST = 3
 
 
 def columns_of(label: str) -> list[str]:
-    """The columns that a label is made of."""
     return JOINED.findall(label) or [label]
 
 

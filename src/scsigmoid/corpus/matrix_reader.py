@@ -1,4 +1,4 @@
-"""Reads a stored matrix in blocks of rows, in bounded memory, whatever the storage and chunking.
+"""Finds the matrix with raw counts and reads it in blocks of rows, in bounded memory.
 
 CSR and dense matrices are read in their own order.  Of a CSC matrix, or a dense one whose chunks
 span too many rows, the entries are read twice: the first pass counts those of each row, which gives
@@ -9,6 +9,7 @@ float32.
 
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,9 +18,14 @@ import numpy as np
 from isal import igzip_lib, isal_zlib
 from numpy.typing import NDArray
 
+from scsigmoid.corpus.hdf5 import listed
 from scsigmoid.errors import UserError
 from scsigmoid.progress import log
 
+CANDIDATES = ("raw/X", "X")
+SAMPLE = 65536
+FEW = 1024
+TOLERANCE = 1e-6  # CELLxGENE files hold counts that are integers only up to 1e-11
 BLOCK_VALUES = 1 << 22  # stored values of a block: 32 MB of a sparse matrix
 FILE_VALUES = 1 << 23  # entries of a block of rows of a temporary file
 DENSE_BYTES = 1 << 28  # a dense matrix whose chunks span more is read by columns
@@ -52,6 +58,148 @@ class Entries(NamedTuple):
     rows: NDArray[np.integer[Any]]
     columns: NDArray[np.int32]
     values: NDArray[Any]
+
+
+class Matrix:
+    """A stored matrix, cells x genes: dense, CSR or CSC.
+
+    Attributes:
+        shape: cells and genes.
+    """
+
+    def __init__(self, stored: Any, path: Path, name: str) -> None:
+        """Look at an HDF5 group (sparse) or dataset (dense) without reading it; refuse others."""
+        self.path, self.name = path, name
+        self._stored = stored
+        encoding = str(stored.attrs.get("encoding-type", "array"))
+        self.kind = encoding.removesuffix("_matrix") if encoding != "array" else "dense"
+        if self.kind not in ("dense", "csr", "csc"):
+            raise UserError(f"{path}: {name} is stored as {encoding!r}; write it as CSR")
+        try:
+            values = stored if self.kind == "dense" else stored["data"]
+            cells, genes = stored.shape if self.kind == "dense" else stored.attrs["shape"]
+            dtype = values.dtype
+        except (AttributeError, KeyError, ValueError):
+            raise UserError(
+                f"{path}: {name} is not a matrix as anndata writes it; write the file again"
+            ) from None
+        if dtype.kind not in "biuf":
+            raise UserError(
+                f"{path}: {name} holds no numbers; store the raw integer counts in raw.X"
+            )
+        self.shape: tuple[int, int] = (int(cells), int(genes))
+
+    def sample(self) -> NDArray[np.float64]:
+        """The first non-zero values: those of a few chunks, or of ``SAMPLE`` stored ones."""
+        if self.kind != "dense":
+            values = self._stored["data"][:SAMPLE]
+        elif self._stored.chunks is None:
+            values = self._stored[: max(1, SAMPLE // max(1, self.shape[1]))].ravel()
+        else:  # chunk by chunk, because a row may lie in as many chunks as it has genes
+            values = np.zeros(0)
+            for rows, columns in self._stored.iter_chunks():
+                chunk = self._stored[rows, columns]
+                values = np.append(values, chunk[chunk != 0][:SAMPLE])
+                if len(values) >= FEW:
+                    break
+        values = values.astype(np.float64)
+        return values[values != 0]
+
+    def counts(
+        self, wanted: NDArray[np.int64], gene_of_column: NDArray[np.int64], genes: int
+    ) -> Iterator[Block]:
+        """Blocks of rows that together hold the wanted ones.
+
+        Args:
+            wanted: rows, ascending.
+            gene_of_column: gene of each column, or -1; the counts of a gene's columns are added.
+            genes: number of genes.
+
+        Yields:
+            CSR matrices of int32, rows x genes, without stored zeros or repeated entries.
+
+        Raises:
+            UserError: for values that are no counts.
+        """
+        from scipy.sparse import csr_matrix
+
+        from scsigmoid.corpus.gene_counts import counts_of_genes
+
+        for start, block in blocks_of(self._stored, self.kind, self.shape, wanted):
+            values = self._integers(block, start)
+            ends, found, counts = counts_of_genes(
+                block.indptr, block.indices, values, gene_of_column, genes
+            )
+            shape = (block.shape[0], genes)
+            yield Block(start, csr_matrix((counts, found, ends), shape=shape, copy=False))
+
+    def _integers(self, block: Any, start: int) -> NDArray[np.int32]:
+        values = block.data
+        rounded = np.rint(values)
+        whole = bool((rounded == values).all())  # as nearly all files are
+        if whole and (not len(values) or (values.min() >= 0 and values.max() < 2**31)):
+            return values.astype(np.int32)
+        wrong = ~(integral(values) & (rounded >= 0) & (rounded < 2**31))
+        if wrong.any():
+            index = int(np.argmax(wrong))
+            row = start + int(np.searchsorted(block.indptr, index, side="right")) - 1
+            kind = "a negative count" if values[index] < 0 else "a count that is no integer"
+            if values[index] >= 2**31:
+                kind = "a count beyond 2,147,483,647"
+            raise UserError(
+                f"{self.path}: {self.name} holds {kind} ({values[index]:g} in row {row}); "
+                "store the raw integer counts in raw.X"
+            )
+        return rounded.astype(np.int32)
+
+
+def integral(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which values are integers, up to the tolerance; NaN and infinity are not."""
+    with np.errstate(invalid="ignore"):
+        return np.abs(values - np.rint(values)) <= TOLERANCE
+
+
+def find_counts(file: Any, path: Path, layer: str = "") -> str:
+    """Name of the matrix that holds raw counts: ``raw/X``, else ``X``; or the layer asked for.
+
+    Most values of raw counts are positive integers and next to none of normalised or scaled values
+    are, so a sample of the first values tells them apart.  Whether every value is a count is
+    checked when it is read.
+
+    Raises:
+        UserError: if there is no such layer, or no matrix with raw counts.
+    """
+    import h5py
+
+    layers = file.get("layers")
+    present = list(layers) if isinstance(layers, h5py.Group) else []
+    if layer and layer not in present:
+        raise UserError(f"{path}: has no layer {layer!r}; its layers: {listed(layer, present)}")
+    seen = []
+    for name in [f"layers/{layer}"] if layer else CANDIDATES:
+        if name not in file:
+            continue
+        matrix = Matrix(file[name], path, name.replace("/", "."))
+        fraction = first_fraction(matrix)
+        if fraction is None:
+            return name
+        seen.append(f"{matrix.name} holds values such as {fraction:.4g}")
+    for name in present:
+        with suppress(UserError):  # whatever else a layer is
+            if first_fraction(Matrix(layers[name], path, name)) is None:
+                seen.append(f"layers[{name!r}] holds some: give it as 'layer'")
+    where = f"layers.{layer}" if layer else "raw.X or X"
+    raise UserError(
+        f"{path}: no raw counts in {where} ({', '.join(seen) or 'there is neither'}); store the "
+        "integer counts in raw.X"
+    )
+
+
+def first_fraction(matrix: Matrix) -> float | None:
+    """A value that is no count, where few of the first values are; None of raw counts."""
+    values = matrix.sample()
+    whole = integral(values)
+    return None if 2 * whole.sum() >= len(values) else float(values[np.argmin(whole)])
 
 
 def blocks_of(stored: Any, kind: str, shape: tuple[int, int], wanted: Int64s) -> Iterator[Block]:
@@ -129,10 +277,6 @@ def turned(entries: Callable[[], Iterator[Entries]], shape: tuple[int, int]) -> 
     """All rows of a matrix whose entries come in another order.
 
     Blocks hold at most ``FILE_VALUES`` entries, one row at least.
-
-    Args:
-        entries: starts a pass over all entries, in pieces.
-        shape: cells and genes.
     """
     from scipy.sparse import csr_matrix
 
@@ -165,11 +309,7 @@ def record(kind: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def deal(piece: Entries, starts: Int64s, folder: Path) -> None:
-    """Append every entry to the file of its block.
-
-    Raises:
-        UserError: if the folder has no room.
-    """
+    """Append every entry to the file of its block."""
     blocks = np.searchsorted(starts, piece.rows, side="right") - 1
     order = np.argsort(blocks, kind="stable")
     dealt = np.empty(len(order), dtype=record(piece.values.dtype))
@@ -188,11 +328,9 @@ def deal(piece: Entries, starts: Int64s, folder: Path) -> None:
 
 
 def bounds(ends: Int64s, most: int) -> Iterator[tuple[int, int]]:
-    """Cut rows into ranges of at most ``most`` values; a longer row is a range of its own.
+    """Cut rows, of which ``ends`` are the cumulative values, into ranges of at most ``most``.
 
-    Args:
-        ends: cumulative values of the rows, from 0; rows + 1 of them.
-        most: values of a range.
+    A longer row is a range of its own.
     """
     start, rows = 0, len(ends) - 1
     while start < rows:
@@ -213,11 +351,6 @@ def holding(ranges: Iterable[tuple[int, int]], wanted: Int64s) -> Iterator[tuple
 def ends_of(stored: Any, length: int, width: int) -> Int64s:
     """Cumulative values of the rows of a CSR matrix, or the columns of a CSC one, from 0.
 
-    Args:
-        stored: the HDF5 group.
-        length: number of rows, or columns.
-        width: most values that one of them can hold.
-
     Raises:
         OSError: if they do not describe the values.
     """
@@ -235,11 +368,7 @@ def ends_of(stored: Any, length: int, width: int) -> Int64s:
 
 
 def within(indices: NDArray[Any], length: int) -> NDArray[Any]:
-    """Indices into rows or columns, of which there are ``length``; compiled loops follow them.
-
-    Raises:
-        OSError: if one lies outside.
-    """
+    """Refuse indices beyond ``length`` rows or columns: compiled loops follow them."""
     if len(indices) and not 0 <= indices.min() <= indices.max() < length:
         raise OSError(f"an index lies outside {length} rows or columns")
     return indices
@@ -254,7 +383,6 @@ class Vector:
     """
 
     def __init__(self, dataset: Any) -> None:
-        """Look at the dataset without reading it."""
         self._dataset = dataset
         filters = dataset.id.get_create_plist()
         codes = [filters.get_filter(index)[0] for index in range(filters.get_nfilters())]
@@ -263,11 +391,6 @@ class Vector:
         self._last: tuple[int, NDArray[Any]] | None = None
 
     def read(self, first: int, last: int) -> NDArray[Any]:
-        """The values from ``first`` to ``last``.
-
-        Raises:
-            OSError: if they are damaged.
-        """
         if not self._direct or first >= last:
             return self._dataset[first:last]
         size = self._dataset.chunks[0]

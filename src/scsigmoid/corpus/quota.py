@@ -16,8 +16,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from scsigmoid.corpus.downloads import Downloads, forget, length_of
-from scsigmoid.corpus.lock import REMOTE
-from scsigmoid.corpus.rows import ManifestRow
+from scsigmoid.corpus.metadata import REMOTE, ManifestRow
 from scsigmoid.errors import UserError
 from scsigmoid.progress import log
 
@@ -26,11 +25,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0  # seconds between two looks at the space
 
 
 def exceeds_cap(rows: Iterable[ManifestRow], cap: float | None) -> bool:
-    """Whether the raw files of a manifest exceed the cap, so that its parts must take turns.
-
-    Args:
-        rows: the manifest.
-        cap: in gigabytes (1e9 bytes), or ``None``.
+    """Whether the raw files of a manifest exceed the cap (in 1e9 bytes): its parts take turns.
 
     Raises:
         UserError: if the cap cannot be kept: a part and the evaluation datasets, which stay, exceed
@@ -72,11 +67,7 @@ def space(
 ) -> Iterator[None]:
     """Have the space for the raw files of a part meanwhile; wait for it if need be.
 
-    Args:
-        downloads: the folder.
-        rows: the manifest; its evaluation files have their space whether they are there or not.
-        part: number of the part, as in the manifest.
-        cap: in gigabytes (1e9 bytes).
+    Evaluation files have their space whether they are there or not.
 
     Raises:
         UserError: if files that no job uses and that are not of this manifest leave too little.

@@ -1,14 +1,23 @@
-"""Which of the versions on offer are trained on."""
+"""Which of the versions on offer are trained on: none that shares cells with an evaluated one."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from scsigmoid.config.schema import Corpus
 from scsigmoid.config.validate import nearest
 from scsigmoid.corpus.discover import NAMED, Version
-from scsigmoid.corpus.evaluated import Identified, held_out_reason
 from scsigmoid.errors import UserError
 from scsigmoid.seeds import derive
+
+
+class Identified(Protocol):
+    """What knows its dataset and collection: a version, or a row of the manifest."""
+
+    @property
+    def dataset_id(self) -> str: ...
+    @property
+    def collection_id(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -17,7 +26,7 @@ class Selection:
 
     Attributes:
         training: versions to train on, in the order of the listing.
-        held_out: why others are held out, by dataset id (:func:`~.evaluated.held_out_reason`).
+        held_out: why others are held out, by dataset id (:func:`held_out_reason`).
         left_out: number of others, by reason.
         offered: all versions that are not held out.
     """
@@ -31,13 +40,7 @@ class Selection:
 def select(
     versions: Sequence[Version], evaluation: Mapping[str, Identified], corpus: Corpus, seed: int
 ) -> Selection:
-    """Choose what to train on.
-
-    Args:
-        versions: what is on offer.
-        evaluation: the evaluation datasets.
-        corpus: organisms, assays, ids to leave out, and how much to take.
-        seed: decides which files are taken where ``corpus.maximum_cells`` or ``maximum_gb`` is set.
+    """Choose what to train on; the seed decides where the configuration limits cells or bytes.
 
     Raises:
         UserError: if an organism, an assay or an id of ``corpus.leave_out`` is not on offer.
@@ -56,13 +59,11 @@ def select(
     held_out: dict[str, str] = {}
     left_out: dict[str, int] = {}
     for version in versions:
-        held = held_out_reason(version, evaluation)
-        reason = "" if held else reason_against(version, corpus)
-        if held:
+        if held := held_out_reason(version, evaluation):
             held_out[version.dataset_id] = held
             continue
         free.append(version)
-        if reason:
+        if reason := reason_against(version, corpus):
             left_out[reason] = left_out.get(reason, 0) + 1
         else:
             training.append(version)
@@ -119,3 +120,30 @@ def chosen(
             cells -= version.cells
             size -= version.bytes
     return [version for version in versions if version.dataset_id in taken]
+
+
+def held_out_reason(item: Identified, evaluation: Mapping[str, Identified]) -> str:
+    """Why something may not be trained on; empty where it may.
+
+    Every version of an evaluation dataset is held out, and all of its collection: cells come back
+    in other datasets of the same publication.  Collections that are not known match none.
+    """
+    for name, other in evaluation.items():
+        if item.dataset_id and item.dataset_id == other.dataset_id:
+            return f"dataset of {name}"
+        if item.collection_id and item.collection_id == other.collection_id:
+            return f"collection of {name}"
+    return ""
+
+
+def check_separate(
+    training: Iterable[Identified], evaluation: Mapping[str, Identified], where: str
+) -> None:
+    """Refuse training files that share a dataset or a collection with an evaluation dataset."""
+    for item in training:
+        reason = held_out_reason(item, evaluation)
+        if reason:
+            raise UserError(
+                f"{where}: training file of dataset {item.dataset_id} is of the {reason}, which is "
+                "evaluated; remove it"
+            )

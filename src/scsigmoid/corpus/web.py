@@ -12,7 +12,7 @@ from urllib.parse import urljoin
 
 from scsigmoid import __version__
 from scsigmoid.config.schema import Corpus, Download
-from scsigmoid.corpus.foreign import digits, one_line
+from scsigmoid.corpus.sanitise import digits, one_line
 from scsigmoid.errors import UserError
 from scsigmoid.progress import log, track
 
@@ -39,7 +39,6 @@ class Transient(Exception):
     """
 
     def __init__(self, reason: str, pause: float | None = None) -> None:
-        """Note the reason."""
         super().__init__(reason)
         self.pause = pause
 
@@ -52,7 +51,6 @@ class Absent(UserError):
     """
 
     def __init__(self, url: str, status: int) -> None:
-        """Note address and status."""
         self.reason = GONE[status]
         super().__init__(
             f"{one_line(url)}: {self.reason}; name its id in corpus.leave_out to go on without "
@@ -101,12 +99,7 @@ class Web:
         return cls(tuple(corpus.hosts), corpus.download)
 
     def json(self, url: str) -> Any:
-        """The JSON document at an address.
-
-        Raises:
-            Absent: if the server does not have it.
-            UserError: if the host is not allowed or the document could not be had.
-        """
+        """The JSON document at an address, or :class:`Absent`."""
 
         def ask() -> Any:
             text, values = bytearray(), 0
@@ -129,12 +122,7 @@ class Web:
         return self.retried(url, ask)
 
     def size(self, url: str) -> int | None:
-        """Bytes of the file at an address, or ``None`` where the server does not tell.
-
-        Raises:
-            Absent: if the server does not have it.
-            UserError: if the host is not allowed or the server does not answer.
-        """
+        """Bytes of the file at an address (or :class:`Absent`); ``None`` where it does not tell."""
 
         def ask() -> int | None:
             with self.opened("HEAD", url) as answer:
@@ -224,13 +212,9 @@ class Web:
             raise UserError("interrupted")
 
     def each(self, action: Callable[[A], T], items: Iterable[A], *, label: str) -> list[T]:
-        """Do something for every item, as many at a time as the settings allow.
+        """Do something for every item, as many at a time as the settings allow, in their order.
 
-        Returns:
-            The results in the order of the items.
-
-        Raises:
-            Exception: the first of them, after the others were told to end.
+        The first failure ends the others.
         """
         items = list(items)
         with ThreadPoolExecutor(self.settings.connections) as pool:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scsigmoid.corpus.conversion import OWN_ROW
+from scsigmoid.corpus.h5ad_writer import OWN_ROW
 from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_path
 from scsigmoid.progress import log

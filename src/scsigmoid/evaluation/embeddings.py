@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from scsigmoid.config.schema import Embeddings
-from scsigmoid.corpus.storage import data_frame, opened
+from scsigmoid.corpus.hdf5 import data_frame, opened
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embedding_files import check_finite, write_embedding
 from scsigmoid.files import sha256

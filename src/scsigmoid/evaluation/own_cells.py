@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scsigmoid.config.schema import Embeddings, Pooling
-from scsigmoid.corpus.conversion import as_h5ad
 from scsigmoid.corpus.genes import organism_of
 from scsigmoid.corpus.h5ad import Cells, open_cells
-from scsigmoid.corpus.storage import data_frame, opened
+from scsigmoid.corpus.h5ad_writer import as_h5ad
+from scsigmoid.corpus.hdf5 import data_frame, opened
 from scsigmoid.errors import UserError, naming
 from scsigmoid.evaluation.embedding_files import check_finite, write_anndata
 from scsigmoid.evaluation.embeddings import check_pooling, provenance, vectors

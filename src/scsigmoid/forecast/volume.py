@@ -7,10 +7,9 @@ from pathlib import Path
 
 from scsigmoid.config.local_files import expand
 from scsigmoid.config.schema import Config
-from scsigmoid.corpus.account import PAPER_CELLS, worded_selections
 from scsigmoid.corpus.embedded import evaluation_recipe, training_recipes
-from scsigmoid.corpus.lock import REMOTE
-from scsigmoid.corpus.rows import ManifestRow, read_manifest
+from scsigmoid.corpus.metadata import REMOTE, ManifestRow, read_manifest
+from scsigmoid.corpus.summary import PAPER_CELLS, worded_selections
 from scsigmoid.errors import UserError
 from scsigmoid.forecast.rates import Lengths, rates
 from scsigmoid.tokens.choice import listed
@@ -67,7 +66,7 @@ def selections(config: Config, results: Path) -> list[tuple[str, str]]:
     """The cells of each selection that the paper's could be, and words; from a manifest.
 
     Raises:
-        UserError: if the account beside the manifest is damaged.
+        UserError: if the summary beside the manifest is damaged.
     """
     if config.corpus.source not in REMOTE:
         return []

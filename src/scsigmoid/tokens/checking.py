@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from scsigmoid.corpus.rows import FILES, read_manifest
+from scsigmoid.corpus.metadata import FILES, read_manifest
 from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_path, sha256
 from scsigmoid.progress import log, track

@@ -8,12 +8,11 @@ import numpy as np
 import pyarrow as pa
 
 from scsigmoid.config.combinations import check_shards
-from scsigmoid.corpus.conversion import OWN_ROW
-from scsigmoid.corpus.facts import read_facts
 from scsigmoid.corpus.genes import check_shared
 from scsigmoid.corpus.h5ad import Cells, cells_of, open_cells
+from scsigmoid.corpus.h5ad_writer import OWN_ROW
 from scsigmoid.corpus.labels import cell_types
-from scsigmoid.corpus.rows import FILES, read_manifest
+from scsigmoid.corpus.metadata import FILES, read_manifest, read_metadata
 from scsigmoid.errors import UserError
 from scsigmoid.progress import log, track
 from scsigmoid.tokens.ranks import rank_tokens
@@ -230,7 +229,7 @@ def tokenize_part(
 
 def tokenize_evaluation(
     h5ad: str | Path,
-    facts: str | Path,
+    metadata: str | Path,
     vocabulary: str | Path,
     target_sum: float,
     maximum_length: int,
@@ -241,14 +240,14 @@ def tokenize_evaluation(
 
     Args:
         h5ad: the evaluated cells.
-        facts: the JSON file beside them.
+        metadata: the JSON file beside them.
         vocabulary: ``vocabulary.parquet``.
         target_sum: as for training.
         maximum_length: as for training.
         shard_cells: cells per file of the store.
         output_folder: the token store.
     """
-    stated = read_facts(facts)
+    stated = read_metadata(metadata)
     tokenizer = Tokenizer(vocabulary, target_sum, maximum_length, shard_cells)
     cells = open_cells(h5ad).known(stated.sha256, Path(h5ad))
     batches = tokenizer.batches(cells, stated.label, stated.file, stated.types)

@@ -22,7 +22,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from scsigmoid.corpus.h5ad import cells_of
-from scsigmoid.corpus.rows import FILES, read_manifest
+from scsigmoid.corpus.metadata import FILES, read_manifest
 from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_path
 from scsigmoid.progress import track

@@ -1,21 +1,102 @@
-"""Files that are made of the user's: h5ad of what 10x's hold, and of some cells of an h5ad."""
+"""Writes h5ad files: the embedded corpus in the CELLxGENE layout, 10x's files, some cells of
+another h5ad.  The same input gives the same bytes.
+"""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from scsigmoid.config.local_files import files_of
-from scsigmoid.corpus.foreign import one_line
 from scsigmoid.corpus.h5ad import Cells
-from scsigmoid.corpus.layout import SCHEMA
-from scsigmoid.corpus.storage import data_frame, opened
+from scsigmoid.corpus.hdf5 import data_frame, opened
+from scsigmoid.corpus.sanitise import one_line
 from scsigmoid.errors import UserError, naming
-from scsigmoid.files import sha256
+from scsigmoid.files import atomic_path, sha256
 
+SCHEMA = "5.0.0"
+HUMAN = {"organism": "Homo sapiens", "organism_ontology_term_id": "NCBITaxon:9606"}
+TARGET_SUM = 10_000
 # Column of ``obs`` of such a copy: rows of the user's file, which messages number.
 OWN_ROW = "scsigmoid_row"
+
+
+@dataclass(frozen=True)
+class CellTable:
+    """Cells before they are written.
+
+    Attributes:
+        counts: raw counts, cells x genes, non-negative integers, dense.
+        genes: Ensembl ids of the columns.
+        names: symbols of the columns.
+        obs: columns of ``obs``, one value a cell.
+        title: title of the dataset.
+        simulated: whether the cells were simulated.
+    """
+
+    counts: NDArray[np.int64]
+    genes: Sequence[str]
+    names: Sequence[str]
+    obs: Mapping[str, Sequence[str]]
+    title: str
+    simulated: bool
+
+
+def write_cells(path: str | Path, table: CellTable) -> None:
+    """Write cells as CELLxGENE does: counts in ``raw.X``, log-normalised values in ``X``.
+
+    Cells are called ``cell_000000`` and so on.  ``uns["scsigmoid"]`` says whether they are
+    simulated.
+    """
+    import anndata
+    import pandas as pd
+    from scipy.sparse import csr_matrix
+
+    counts = csr_matrix(table.counts.astype(np.float32))
+    totals = np.maximum(table.counts.sum(axis=1), 1)
+    normalised = counts.copy()
+    scale = np.repeat(TARGET_SUM / totals, np.diff(counts.indptr))
+    normalised.data = np.log1p(counts.data * scale).astype(np.float32)
+
+    cells = pd.Index([f"cell_{row:06d}" for row in range(len(totals))])
+    columns: dict[str, Any] = {
+        name: pd.Categorical(list(values), categories=sorted(set(values)))
+        for name, values in {**constant(len(cells), HUMAN), **table.obs}.items()
+    }
+    obs = pd.DataFrame({**columns, "is_primary_data": True}, index=cells)
+    var = pd.DataFrame(
+        {
+            "feature_name": pd.Categorical(list(table.names), categories=sorted(set(table.names))),
+            "feature_biotype": pd.Categorical(["gene"] * len(table.genes)),
+            "feature_reference": pd.Categorical(
+                [HUMAN["organism_ontology_term_id"]] * len(table.genes)
+            ),
+        },
+        index=pd.Index(table.genes),
+    )
+    adata = anndata.AnnData(
+        X=normalised,
+        obs=obs,
+        var=var.assign(feature_is_filtered=False),
+        uns={
+            "title": table.title,
+            "schema_version": SCHEMA,
+            "scsigmoid": {"simulated": table.simulated, "label": "cell_type", "title": table.title},
+        },
+    )
+    adata.raw = anndata.AnnData(X=counts, var=var, obs=obs[[]])
+    with atomic_path(path) as temporary:
+        adata.write_h5ad(temporary, compression="gzip", compression_opts=1)
+
+
+def constant(cells: int, values: Mapping[str, str]) -> dict[str, list[str]]:
+    return {name: [value] * cells for name, value in values.items()}
 
 
 def is_tenx(path: Path) -> bool:
@@ -29,11 +110,9 @@ def is_tenx(path: Path) -> bool:
 
 
 def convert(path: Path, output: Path) -> None:
-    """Write a 10x file or folder as h5ad: counts in ``X``, gene ids in the index of ``var``.
+    """Write a 10x file or folder as h5ad, in memory: counts in ``X``, gene ids in ``var``'s index.
 
-    Args:
-        path: an ``.h5`` or a folder with matrix, barcodes and features; held in memory.
-        output: the h5ad file, with ``feature_name`` and, where there are some, ``feature_types``.
+    ``var`` has ``feature_name`` and, where there are some, ``feature_types``.
 
     Raises:
         UserError: for what scanpy cannot read.
@@ -89,13 +168,7 @@ def fingerprint(path: Path) -> tuple[str, int]:
 
 
 def copy_cells(cells: Cells, path: Path, title: str) -> None:
-    """Write the selected cells: all columns of ``obs`` and their rows, raw counts in ``X``.
-
-    Args:
-        cells: what to copy; held in memory meanwhile.
-        path: the h5ad file to write.
-        title: goes into ``uns``.
-    """
+    """Write the selected cells, in memory: all columns of ``obs``, their rows, counts in ``X``."""
     import anndata
     import numpy as np
     import pandas as pd

@@ -6,8 +6,8 @@ import pytest
 from loopback import uuid
 
 from scsigmoid.config.schema import Dataset
-from scsigmoid.corpus.discover import Service, Version
-from scsigmoid.corpus.evaluated import check_separate, held_out_reason, resolve_all
+from scsigmoid.corpus.discover import Service, Version, resolve_all
+from scsigmoid.corpus.selection import check_separate, held_out_reason
 from scsigmoid.errors import UserError
 
 

@@ -1,13 +1,15 @@
-"""Rows of the manifest, and how they are read and written."""
+"""Metadata of the corpus: rows of the manifest, and a JSON file beside each evaluation dataset."""
 
-import csv
+import json
 import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
+from scsigmoid.csv_rows import read_rows, write_rows
 from scsigmoid.errors import UserError
-from scsigmoid.files import atomic_path
+from scsigmoid.files import atomic_path, write_json
+from scsigmoid.seals import check_seal, seal, unseal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,10 +32,10 @@ class ManifestRow:
         doi: of the publication.
         organism: organisms, joined by ``" || "``.
         assay: assays, joined by ``" || "``.
-        label: column of ``obs`` with the cell type of training cells; the facts of an evaluation
+        label: column of ``obs`` with the cell type of training cells; the metadata of an evaluation
             dataset have its own.
-        held_out: which cells are held out (:mod:`scsigmoid.corpus.held_out`); a training row means
-            the other cells.
+        held_out: which cells are held out (:func:`~scsigmoid.corpus.h5ad.as_text`); a training row
+            means the other cells.
         cells: number of cells in this role.
         bytes: size of the file.
         sha256: of the file's bytes; empty before the first download.
@@ -70,8 +72,35 @@ class ManifestRow:
     genes: str = ""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Metadata:
+    """What later stages need to know of an evaluation dataset.
+
+    Attributes:
+        file: name of its file in the manifest.
+        simulated: whether its cells are simulated.
+        label: column of ``obs`` with the cell type, or columns in braces (:mod:`~.labels`).
+        types: spelling of cell types.
+        title: of the dataset.
+        cells: number of evaluated cells.
+        genes: number of genes.
+        sha256: of the file with the cells.
+        location: where they are from, as in the manifest.
+    """
+
+    file: str
+    simulated: bool
+    label: str
+    types: list[str]
+    title: str
+    cells: int
+    genes: int
+    sha256: str
+    location: str
+
+
 FILES = "files.csv"  # the rows of one part, beside its files
-COLUMNS = tuple(field.name for field in fields(ManifestRow))
+REMOTE = ("cellxgene", "census")  # sources whose files are downloaded
 # What columns must look like that code computes with.
 NUMBER = re.compile(r"\d{0,15}")
 FORMS = {
@@ -94,22 +123,18 @@ def read_manifest(path: str | Path) -> list[ManifestRow]:
     path = Path(path)
     if not path.is_file():
         raise UserError(f"{path}: no such manifest; correct the path or make it again")
-    with path.open(newline="", encoding="utf-8") as handle:
-        reader = csv.DictReader(handle)
-        try:
-            if tuple(reader.fieldnames or ()) != COLUMNS:
-                raise UserError(f"{path}: not a manifest; its columns must be {', '.join(COLUMNS)}")
-            rows = [ManifestRow(**row) for row in reader]
-        except (TypeError, UnicodeDecodeError, csv.Error):
-            raise UserError(f"{path}: damaged manifest; make it again") from None
-    with path.open("rb") as file:
-        file.seek(-1, 2)
-        whole = file.read() == b"\n"
-    if not whole or any(None in asdict(row).values() for row in rows):
+    try:
+        rows = read_rows(path, ManifestRow, exact=True)
+    except KeyError:
+        expected = ", ".join(field.name for field in fields(ManifestRow))
+        raise UserError(f"{path}: not a manifest; its columns must be {expected}") from None
+    except ValueError as error:
+        raise UserError(f"{path}: damaged manifest: {error}; make it again") from None
+    if not path.read_bytes().endswith(b"\n"):
         raise UserError(f"{path}: damaged manifest: a line is cut; make it again")
     for number, row in enumerate(rows, start=2):
         for name, form in FORMS.items():
-            if not form.fullmatch(getattr(row, name) or ""):
+            if not form.fullmatch(getattr(row, name)):
                 raise UserError(
                     f"{path}: damaged manifest: line {number} has a {name} that is none; make it "
                     "again"
@@ -119,10 +144,31 @@ def read_manifest(path: str | Path) -> list[ManifestRow]:
 
 def write_manifest(path: str | Path, rows: Iterable[ManifestRow]) -> None:
     """Write manifest rows as CSV, atomically."""
-    with (
-        atomic_path(path) as temporary,
-        temporary.open("w", newline="", encoding="utf-8") as handle,
-    ):
-        writer = csv.DictWriter(handle, fieldnames=COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(asdict(row) for row in rows)
+    with atomic_path(path) as temporary:
+        write_rows(temporary, ManifestRow, rows)
+
+
+def read_metadata(path: str | Path) -> Metadata:
+    """Read what :func:`write_metadata` wrote.
+
+    Raises:
+        UserError: if the file is missing, damaged or holds something else.
+    """
+    check_seal(path)
+    try:
+        values = json.loads(Path(path).read_text(encoding="utf-8"))
+        return Metadata(**{field.name: values[field.name] for field in fields(Metadata)})
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); make it again") from None
+    except (ValueError, KeyError, TypeError):
+        raise UserError(
+            f"{path}: damaged, or not the metadata of an evaluation dataset; delete it and run "
+            "again"
+        ) from None
+
+
+def write_metadata(path: str | Path, metadata: Metadata) -> None:
+    """Write metadata as JSON, atomically and sealed."""
+    unseal(path)
+    write_json(path, asdict(metadata))
+    seal(path)

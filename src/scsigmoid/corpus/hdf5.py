@@ -61,7 +61,7 @@ def raised_by_h5py(error: Exception) -> bool:
 
 
 def conversion(path: Path) -> str:
-    """What to do about a file that is no h5ad: the line that converts it, where there is one."""
+    """What to do about a file that is no h5ad."""
     suffix = Path(path.name.lower().removesuffix(".gz")).suffix
     rows = "cells in rows; of a file with genes in rows, read_csv(...).T"
     known = {".loom": ("read_loom", "needs loompy"), ".csv": ("read_csv", rows)}
@@ -176,11 +176,7 @@ def column(frame: Any, name: str) -> Strings:
 
 
 def data_frame(stored: Any) -> Any:
-    """A stored data frame, as pandas has it.
-
-    Raises:
-        OSError: if it is not stored as anndata stores data frames.
-    """
+    """A stored data frame, as pandas has it; an ``OSError`` if it is none of anndata's."""
     from anndata.io import read_elem
 
     try:
@@ -192,7 +188,6 @@ def data_frame(stored: Any) -> Any:
 
 
 def length(frame: Any) -> int:
-    """Number of rows of a stored data frame."""
     import h5py
 
     index = frame[str(frame.attrs["_index"])]

@@ -6,10 +6,14 @@ import pytest
 from loopback import uuid
 
 from scsigmoid.config.schema import Dataset
-from scsigmoid.corpus.facts import Facts, write_facts
-from scsigmoid.corpus.lock import write_lock
-from scsigmoid.corpus.manifest import build_manifest
-from scsigmoid.corpus.rows import ManifestRow, read_manifest, write_manifest
+from scsigmoid.corpus.manifest import build_manifest, write_lock
+from scsigmoid.corpus.metadata import (
+    ManifestRow,
+    Metadata,
+    read_manifest,
+    write_manifest,
+    write_metadata,
+)
 from scsigmoid.errors import UserError
 
 HEART = {"heart": Dataset(title="Heart", id=uuid(1003))}
@@ -92,11 +96,11 @@ def test_the_lock_gets_every_hash(tmp_path):
     for row in rows[:2]:
         done = dataclasses.replace(row, sha256=row.file * 64, cells="5", bytes="7")
         write_manifest(tmp_path / f"{row.file}.csv", [done])
-    facts = Facts(
+    facts = Metadata(
         file="heart", simulated=False, label="", types=[], title="", cells=9, genes=2,
         sha256="c" * 64, location="",
     )  # fmt: skip
-    write_facts(tmp_path / "heart.json", facts)
+    write_metadata(tmp_path / "heart.json", facts)
     parts = [tmp_path / "a.csv", tmp_path / "b.csv"]
     for missing in ((parts[:1], [tmp_path / "heart.json"]), (parts, [])):
         with pytest.raises(UserError, match=r"m\.csv: nothing is known of its .* file '(b|heart)'"):

@@ -1,4 +1,4 @@
-"""The account of a manifest: what was offered, held out, left out and taken, in words and numbers.
+"""The summary of a manifest: what was offered, held out, left out and taken.
 
 It is printed when the manifest is made, and kept beside it.
 """
@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from scsigmoid.corpus.discover import Listing, Version
-from scsigmoid.corpus.evaluated import Resolved
-from scsigmoid.corpus.rows import ManifestRow
+from scsigmoid.corpus.discover import Listing, Resolved, Version
+from scsigmoid.corpus.metadata import ManifestRow
 from scsigmoid.corpus.selection import Selection
 
 PAPER_CELLS = 131_600_000  # section "Empirical evaluation": snapshot of 11 June 2024
@@ -33,8 +32,8 @@ class Origin:
     evaluation: Mapping[str, Resolved] = field(default_factory=dict)
 
 
-def account(rows: Sequence[ManifestRow], origin: Origin) -> dict[str, Any]:
-    """The account in numbers, for a JSON file."""
+def summary(rows: Sequence[ManifestRow], origin: Origin) -> dict[str, Any]:
+    """The summary in numbers, for a JSON file."""
     training = [row for row in rows if row.role == "training"]
     stated: dict[str, Any] = {
         "origin": origin.words,
@@ -64,37 +63,6 @@ def account(rows: Sequence[ManifestRow], origin: Origin) -> dict[str, Any]:
     return stated
 
 
-def selections(offered: Sequence[Version]) -> list[dict[str, Any]]:
-    """What the paper's 131.6M cells could be: the total of each choice, without evaluated data.
-
-    Args:
-        offered: the versions that may be trained on.
-
-    Returns:
-        For each choice: ``organisms``, of which datasets hold no other; ``kept``, ``all`` cells or
-        ``primary`` ones; ``cells``, their number; ``unknown``, datasets that do not tell it; and
-        ``nearest``, whether this total is the nearest to the paper's.
-    """
-    stated: list[dict[str, Any]] = []
-    for organisms in ([HUMAN], [MOUSE], [HUMAN, MOUSE]):
-        chosen = [v for v in offered if v.organisms and set(v.organisms) <= set(organisms)]
-        for kept, numbers in (
-            ("all", [v.cells for v in chosen]),
-            ("primary", [v.primary for v in chosen]),
-        ):
-            told = [number for number in numbers if number is not None]
-            stated.append(
-                {
-                    "organisms": organisms,
-                    "kept": kept,
-                    "cells": sum(told),
-                    "unknown": len(numbers) - len(told),
-                }
-            )
-    nearest = min(stated, key=lambda one: (abs(one["cells"] - PAPER_CELLS), one["unknown"]))
-    return [{**one, "nearest": one is nearest} for one in stated]
-
-
 def totals(rows: Sequence[ManifestRow]) -> dict[str, int | None]:
     """Files, cells and bytes; ``None`` where one of the files does not say."""
     stated: dict[str, int | None] = {"files": len(rows)}
@@ -104,8 +72,30 @@ def totals(rows: Sequence[ManifestRow]) -> dict[str, int | None]:
     return stated
 
 
+def selections(offered: Sequence[Version]) -> list[dict[str, Any]]:
+    """What the paper's 131.6M cells could be: the total of each choice, without evaluated data.
+
+    Returns:
+        For each choice: ``organisms``, of which datasets hold no other; ``kept``, ``all`` cells or
+        ``primary`` ones; ``cells``, their number; ``unknown``, datasets that do not tell it; and
+        ``nearest``, whether this total is the nearest to the paper's.
+    """
+    stated: list[dict[str, Any]] = []
+    for organisms in ([HUMAN], [MOUSE], [HUMAN, MOUSE]):
+        chosen = [v for v in offered if v.organisms and set(v.organisms) <= set(organisms)]
+        every, primary = [v.cells for v in chosen], [v.primary for v in chosen]
+        for kept, numbers in (("all", every), ("primary", primary)):
+            told = [number for number in numbers if number is not None]
+            unknown = len(numbers) - len(told)
+            stated.append(
+                {"organisms": organisms, "kept": kept, "cells": sum(told), "unknown": unknown}
+            )
+    nearest = min(stated, key=lambda one: (abs(one["cells"] - PAPER_CELLS), one["unknown"]))
+    return [{**one, "nearest": one is nearest} for one in stated]
+
+
 def worded(stated: Mapping[str, Any]) -> list[str]:
-    """The account as lines for people."""
+    """The summary as lines for people."""
     lines = [f"Corpus: {stated['origin']}"]
     if "offered" in stated:
         offered = stated["offered"]
@@ -155,5 +145,4 @@ def worded_selections(stated: Mapping[str, Any]) -> list[tuple[int, str]]:
 
 
 def count(number: int | None) -> str:
-    """A number with separators, or that it is not known."""
     return "an unknown number of" if number is None else f"{number:,}"

@@ -35,7 +35,6 @@ def check_name(name: str, where: str) -> str:
 
 
 def natural(value: Any) -> int | None:
-    """A count of cells or bytes, or ``None`` where the value is none."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST:
         return None
     return value

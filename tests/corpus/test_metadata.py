@@ -1,0 +1,65 @@
+"""The manifest and the metadata of evaluation datasets on disk: what is cut or is none is named."""
+
+import json
+from dataclasses import asdict
+
+import pytest
+
+from scsigmoid.corpus.metadata import (
+    ManifestRow,
+    Metadata,
+    read_manifest,
+    read_metadata,
+    write_manifest,
+    write_metadata,
+)
+from scsigmoid.errors import UserError
+
+ROWS = [
+    ManifestRow(file=name, role="training", source="local", location=f"/{name}", cells="5",
+                collection_id="0123")
+    for name in ("one", "two, \"quoted\"", "three")
+]  # fmt: skip
+
+
+def test_rows_come_back(tmp_path):
+    write_manifest(tmp_path / "m.csv", ROWS)
+    assert read_manifest(tmp_path / "m.csv") == ROWS
+
+
+def test_a_file_that_was_cut_anywhere_is_refused(tmp_path):
+    """Cut between two lines it is a manifest of fewer files, which its readers miss by name."""
+    path = tmp_path / "m.csv"
+    write_manifest(path, ROWS)
+    whole = path.read_bytes()
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        if whole[:length].endswith(b"\n"):
+            assert read_manifest(path) == ROWS[: whole[:length].count(b"\n") - 1]
+        else:
+            with pytest.raises(UserError, match=r"m\.csv: (damaged|not a) manifest"):
+                read_manifest(path)
+
+
+METADATA = Metadata(
+    file="heart", simulated=True, label="kind", types=["b", "a"], title="Heart", cells=9, genes=5,
+    sha256="c" * 64, location="https://example.org/heart.h5ad",
+)  # fmt: skip
+
+
+def test_metadata_comes_back(tmp_path):
+    write_metadata(tmp_path / "heart.json", METADATA)
+    assert read_metadata(tmp_path / "heart.json") == METADATA
+    assert json.loads((tmp_path / "heart.json").read_text()) == asdict(METADATA)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[1]", b"null", b'{"file": "heart"}', b"\xff\xfe", b"a,b\n1,2\n"]
+)
+def test_something_else_is_named(content, tmp_path):
+    path = tmp_path / "heart.json"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=r"heart\.json: damaged, or not the metadata"):
+        read_metadata(path)
+    with pytest.raises(UserError, match=r"none\.json: cannot be read \(No such file"):
+        read_metadata(tmp_path / "none.json")
