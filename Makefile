@@ -3,6 +3,7 @@
 # make test-faults   kills, full disks, damaged files, failing downloads, and a real Slurm, which
 #                    it starts itself: as root, with Debian's slurmctld, slurmd, slurm-client and
 #                    munge; what is missing is skipped
+# make docs   the documentation site, in site/, with the Python interface; a broken link is an error
 # All make the environment (.venv) first, if need be.
 PYTHON ?= python3
 VENV ?= .venv
@@ -12,7 +13,7 @@ READY := $(VENV)/.ready
 
 PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test test-faults style environment clean
+.PHONY: demo test test-faults style docs environment clean
 
 demo: $(READY)
 	PATH="$(CURDIR)/$(BIN):$$PATH" snakemake --cores $(CORES) --config preset=demo
@@ -31,6 +32,10 @@ style: $(READY)
 	$(BIN)/mypy
 	PATH="$(CURDIR)/$(BIN):$$PATH" snakemake --lint
 
+docs: $(READY)
+	$(BIN)/pip install --quiet --editable '.[docs]'
+	$(BIN)/sphinx-build -W --keep-going -q docs site
+
 environment: $(READY)
 
 $(READY): pyproject.toml
@@ -43,4 +48,4 @@ $(READY): pyproject.toml
 	touch $(READY)
 
 clean:
-	rm -rf $(VENV) results/demo .snakemake
+	rm -rf $(VENV) results/demo site .snakemake

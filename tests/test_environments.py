@@ -13,14 +13,13 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 ROOT = Path(__file__).parents[1]
-# What a job needs is all but what starts jobs.
-STARTERS = {"snakemake", "psutil"}
 
 
-def dependencies() -> dict[str, Requirement]:
-    """The project's dependencies by name."""
+def dependencies(*extras: str) -> dict[str, Requirement]:
+    """The project's dependencies, and those of extras, by name."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    found = [Requirement(text) for text in project["dependencies"]]
+    texts = [project["optional-dependencies"][extra] for extra in extras]
+    found = [Requirement(text) for part in (project["dependencies"], *texts) for text in part]
     return {requirement.name: requirement for requirement in found}
 
 
@@ -41,17 +40,13 @@ def test_conda_environments_have_the_projects_bounds(path: Path) -> None:
     assert environment["channels"] == ["conda-forge", "nodefaults"]
     assert [name.split()[0] for name in conda] == ["python", "pip"]
     found = {Requirement(text).name: Requirement(text).specifier for text in extra["pip"]}
-    wanted = {
-        name: requirement.specifier
-        for name, requirement in dependencies().items()
-        if name not in STARTERS
-    }
-    assert found == wanted
+    # what starts jobs is an extra
+    assert found == {name: wanted.specifier for name, wanted in dependencies().items()}
 
 
 def test_the_pinned_environment_is_one_that_the_project_allows() -> None:
     found = pinned()
-    for name, requirement in dependencies().items():
+    for name, requirement in dependencies("workflow").items():
         version, _ = found[name]
         assert requirement.specifier.contains(version.public), name
     assert all(hashes for _, hashes in found.values())
@@ -113,3 +108,17 @@ def test_an_environment_that_was_cut_off_is_completed(tmp_path: Path) -> None:
     subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
     assert "--editable .[test]" in (tmp_path / "installed").read_text()
     assert (venv / ".ready").exists()
+
+
+def test_the_conda_recipe_has_the_projects_bounds() -> None:
+    text = (ROOT / "docs" / "releasing.md").read_text(encoding="utf-8")
+    block = re.search(r"^```yaml\n(.*?)^```", text, flags=re.M | re.S)
+    assert block
+    run = yaml.safe_load(block[1])["requirements"]["run"]
+    names = {"pytorch": "torch", "python-isal": "isal", "matplotlib-base": "matplotlib"}
+    found = {}
+    for line in run:
+        name, bounds = line.split(maxsplit=1)
+        found[names.get(name, name)] = Requirement(f"x{bounds}").specifier
+    assert found.pop("python") == Requirement("x>=3.11").specifier
+    assert found == {name: wanted.specifier for name, wanted in dependencies().items()}

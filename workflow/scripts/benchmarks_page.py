@@ -98,21 +98,21 @@ Minutes ([demo.csv](measurements/cpu/demo.csv)).
 
 {demo}"""  # noqa: E501
 QUALITY = """\
-### 3,000 steps, three seeds
+## 3,000 steps, three seeds
 Mean ± standard deviation; difference with Student's 95 % interval
 ([real_cells_seeds.csv](measurements/h200/real_cells_seeds.csv), which has further metrics).
 
 {seeds}
-### 9,000 steps, four seeds
+## 9,000 steps, four seeds
 Validation loss, sigmoid / softmax ([real_cells_steps.csv](measurements/h200/real_cells_steps.csv)).
 
 {steps}
-### Learning rates without clipping, 1,600 steps
+## Learning rates without clipping, 1,600 steps
 Training loss of the last step, largest gradient norm
 ([stability_ladder.csv](measurements/h200/stability_ladder.csv)).
 
 {ladder}
-### 160M models on simulated cells, at most 150 steps
+## 160M models on simulated cells, at most 150 steps
 ![Training loss](images/benchmark_loop.png)
 
 The arms start alike; so few steps show no more ([journals](measurements/README.md)).

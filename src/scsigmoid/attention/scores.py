@@ -11,7 +11,7 @@ from scsigmoid.attention.reference import largest_scores
 
 @torch.no_grad()
 def score_max(q: Tensor, k: Tensor, cu_seqlens: Tensor, scale: float | None = None) -> Tensor:
-    """Largest |q . k * scale| over all heads and all pairs of tokens of one sequence.
+    """Largest ``|q . k * scale|`` over all heads and all pairs of tokens of one sequence.
 
     Computed in float32 block by block, so the memory does not grow with the square of the length.
     Reads ``cu_seqlens`` on the host, so a GPU is waited for.

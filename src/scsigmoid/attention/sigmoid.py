@@ -124,8 +124,8 @@ def sigmoid_attention(
 
     Returns:
         Shape and dtype of ``q``, contiguous; zeros for a sequence without keys.  With ``score_max``
-        a pair: this, and the largest |q . k * scale| of each head over all pairs of tokens of one
-        sequence, (heads,) float32, without gradient; 0 without tokens, NaN if a score is NaN.
+        a pair: this, and the largest ``|q . k * scale|`` of each head over all pairs of tokens of
+        one sequence, (heads,) float32, without gradient; 0 without tokens, NaN if a score is NaN.
 
     Raises:
         TypeError, ValueError: for an argument of wrong type, shape, device or value; names it.

@@ -1,0 +1,16 @@
+"""The documentation site: ``make docs`` writes it to site/."""
+
+from importlib.metadata import version as installed
+
+project = "scsigmoid"
+author = "The scsigmoid developers"
+release = version = installed("scsigmoid")
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+html_theme = "furo"
+html_title = "scsigmoid"
+exclude_patterns = ["measurements/h200", "measurements/cpu"]
+nitpicky = False
+myst_heading_anchors = 3
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+napoleon_google_docstring = True
