@@ -14,9 +14,8 @@ import pytest
 from scsigmoid.config.check import load, parsed
 from scsigmoid.corpus.metadata import ManifestRow, write_manifest
 from scsigmoid.errors import UserError
-from scsigmoid.forecast.effort import efforts
+from scsigmoid.forecast.effort import Lengths, efforts, rates, training_rates
 from scsigmoid.forecast.page import duration, forecast, gigabytes
-from scsigmoid.forecast.rates import Lengths, rates, training_rates
 from scsigmoid.forecast.volume import selections, vocabulary_size, volume
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
 

@@ -29,6 +29,10 @@ except UserError as error:
     sys.exit(1)
 
 RESULTS = CONFIG.results or f"results/{CONFIG.preset}"
+# The whole configuration, for the jobs that read titles and labels, or how to download.  A parameter
+# of theirs and no input: `onstart` writes it before any job; as an input, also an `ancient` one, it
+# needs a rule that all jobs wait for, and results made before count as made from other inputs.  What
+# makes a job run again stands in its `settings` alone.
 STORED = f"{RESULTS}/config.yaml"
 PLAN = plan.Plan(CONFIG)
 DOWNLOADED = CONFIG.corpus.source in ("cellxgene", "census")
@@ -84,7 +88,7 @@ def downloads_in_turns(wildcards):
 
 
 def store_configuration():
-    """Write what the run's jobs read titles and labels from; an equal file stays as it is."""
+    """Write STORED; an equal file stays as it is."""
     text = check.as_yaml(CONFIG)
     try:
         if not Path(STORED).is_file() or Path(STORED).read_text(encoding="utf-8") != text:

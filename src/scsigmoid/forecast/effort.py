@@ -1,18 +1,104 @@
-"""How long training takes: the nearest measured rate, scaled by counted operations."""
+"""How long training takes: the nearest rate in ``rates.yaml``, scaled by counted operations."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from math import log
+from functools import cache
+from importlib.resources import files
+from math import exp, log
+from statistics import NormalDist
+from typing import Any
+
+import yaml
 
 from scsigmoid.config.check import model_training
-from scsigmoid.config.schema import Architecture, Config, Size
-from scsigmoid.forecast.rates import Lengths, TrainingRate, training_rates
-from scsigmoid.forecast.volume import lengths_of
+from scsigmoid.config.schema import Config, Size
 from scsigmoid.model.parameters import count_flops, count_parameters
 from scsigmoid.model.sizes import EncoderSettings
 
+QUANTILES = 500
 # What a checkpoint and the trained model hold for each parameter, float32: weights and two moments.
 CHECKPOINT_BYTES, MODEL_BYTES = 12, 4
 NEAR = 1.05  # work that differs by less counts as the measured work
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """A log-normal distribution of the number of genes that cells express.
+
+    Attributes:
+        median: of the distribution.
+        sigma: of its logarithm.
+    """
+
+    median: float
+    sigma: float
+
+    def sample(self, longest: float = float("inf")) -> list[float]:
+        """Evenly spaced quantiles, cut at ``longest``; their mean is the cells'."""
+        normal = NormalDist()
+        places = ((index + 0.5) / QUANTILES for index in range(QUANTILES))
+        return [
+            min(self.median * exp(self.sigma * normal.inv_cdf(place)), longest) for place in places
+        ]
+
+    def mean(self, longest: float = float("inf")) -> float:
+        """Mean length of cells that are cut at ``longest``."""
+        return sum(self.sample(longest)) / QUANTILES
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingRate:
+    """A measured training rate.
+
+    Attributes:
+        machine: in words.
+        measured: when and how, in words.
+        size: of the encoder.
+        vocabulary: tokens.
+        lengths: of the cells, before they are cut.
+        attention: ``sigmoid`` or ``softmax``.
+        context: longest sequence, in tokens.
+        cells_per_second: the rate.
+    """
+
+    machine: str
+    measured: str
+    size: Size
+    vocabulary: int
+    lengths: Lengths
+    attention: str
+    context: int
+    cells_per_second: float
+
+
+@cache
+def rates() -> dict[str, Any]:
+    """The content of ``rates.yaml``."""
+    text = files("scsigmoid.forecast").joinpath("rates.yaml").read_text(encoding="utf-8")
+    return dict(yaml.safe_load(text))
+
+
+def training_rates() -> Iterator[TrainingRate]:
+    """All measured training rates."""
+    for entry in rates()["training"]:
+        for attention, contexts in entry["cells_per_second"].items():
+            for context, value in contexts.items():
+                yield TrainingRate(
+                    machine=entry["machine"],
+                    measured=entry["measured"],
+                    size=Size(**entry["size"]),
+                    vocabulary=entry["vocabulary"],
+                    lengths=Lengths(**entry["lengths"]),
+                    attention=attention,
+                    context=context,
+                    cells_per_second=value,
+                )
+
+
+def lengths_of(config: Config) -> Lengths:
+    """The lengths that cells of this configuration are assumed to have (Fig. 1, or simulated)."""
+    throughput = config.benchmarks.throughput
+    return Lengths(throughput.median_length, throughput.sigma_length)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,24 +130,19 @@ class Effort:
 def efforts(config: Config, vocabulary: int) -> list[Effort]:
     """The cost of every model of a configuration, with so many tokens."""
     found = []
-    lengths = lengths_of(config)
-    size = config.sizes[config.architecture.size]
+    lengths, architecture = lengths_of(config), config.architecture
+    size = config.sizes[architecture.size]
     for name, model in config.models.items():
-        training = model_training(config, name)
-        encoder = settings_of(size, config.architecture, model.attention, model.context, vocabulary)
+        training, kind = model_training(config, name), model.attention
+        encoder = EncoderSettings.of(size, architecture, kind, model.context, vocabulary)
         work = work_of(encoder, lengths, training.mask_fraction)
-        scales = {
-            rate: work
-            / work_of(
-                settings_of(
-                    rate.size, config.architecture, rate.attention, rate.context, rate.vocabulary
-                ),
-                rate.lengths,
-                training.mask_fraction,
-            )
-            for rate in training_rates()
-            if rate.attention == model.attention
-        }
+        scales = {}
+        for rate in training_rates():
+            if rate.attention == kind:
+                measured = EncoderSettings.of(
+                    rate.size, architecture, kind, rate.context, rate.vocabulary
+                )
+                scales[rate] = work / work_of(measured, rate.lengths, training.mask_fraction)
         nearest = min(scales, key=lambda rate: abs(log(scales[rate])))
         cells = training.steps * training.global_batch
         parameters = count_parameters(encoder).total
@@ -76,13 +157,6 @@ def efforts(config: Config, vocabulary: int) -> list[Effort]:
             )
         )
     return found
-
-
-def settings_of(
-    size: Size, architecture: Architecture, attention: str, context: int, vocabulary: int
-) -> EncoderSettings:
-    """The encoder whose work is counted."""
-    return EncoderSettings.of(size, architecture, attention, context, vocabulary)
 
 
 def work_of(settings: EncoderSettings, lengths: Lengths, mask_fraction: float) -> float:

@@ -7,9 +7,8 @@ from pathlib import Path
 
 from scsigmoid.config.combinations import longest_cell
 from scsigmoid.config.schema import Config
-from scsigmoid.forecast.effort import Effort, efforts
-from scsigmoid.forecast.rates import rates
-from scsigmoid.forecast.volume import Volume, lengths_of, selections, vocabulary_size, volume
+from scsigmoid.forecast.effort import Effort, efforts, lengths_of, rates
+from scsigmoid.forecast.volume import Volume, selections, vocabulary_size, volume
 from scsigmoid.paper.claims.requirements import unmet
 from scsigmoid.paper.reported import reported
 

@@ -11,7 +11,7 @@ from scsigmoid.corpus.embedded import evaluation_recipe, training_recipes
 from scsigmoid.corpus.metadata import REMOTE, ManifestRow, read_manifest
 from scsigmoid.corpus.summary import PAPER_CELLS, worded_selections
 from scsigmoid.errors import UserError
-from scsigmoid.forecast.rates import Lengths, rates
+from scsigmoid.forecast.effort import Lengths, lengths_of, rates
 from scsigmoid.tokens.choice import listed
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
 
@@ -36,12 +36,6 @@ class Volume:
     cells: int | None
     bytes: float
     bytes_basis: str
-
-
-def lengths_of(config: Config) -> Lengths:
-    """The lengths that cells of this configuration are assumed to have (Fig. 1, or simulated)."""
-    throughput = config.benchmarks.throughput
-    return Lengths(throughput.median_length, throughput.sigma_length)
 
 
 def volume(config: Config, results: Path) -> Volume:
