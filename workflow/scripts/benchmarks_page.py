@@ -220,7 +220,7 @@ def kernel_table(rows: pd.DataFrame, rival: tuple[str, str] | None = None) -> st
 
 def slashed(both: Sequence[float], digits: int) -> str:
     """Forward / backward; a single dash where neither was timed."""
-    return DASH if np.isnan(both).all() else " / ".join(number(value, digits) for value in both)
+    return DASH if np.isnan(both).all() else "/".join(number(value, digits) for value in both)
 
 
 def kernel_ratio(
