@@ -28,9 +28,8 @@ from scsigmoid.paper.claims import (
     make_claims,
     read_claims,
 )
-from scsigmoid.paper.claims.estimate import NAN, Estimate
 from scsigmoid.paper.claims.requirements import unmet
-from scsigmoid.paper.claims.rules import compare
+from scsigmoid.paper.claims.rules import NAN, Estimate, compare
 from scsigmoid.paper.claims.stability import divergence
 from scsigmoid.paper.reported import Claim, reported
 from scsigmoid.paper.results import Journal, Results

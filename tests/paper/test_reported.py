@@ -4,9 +4,8 @@ import re
 
 import pytest
 
-from scsigmoid.paper.claims import MEASURES
 from scsigmoid.paper.claims.requirements import REQUIREMENTS
-from scsigmoid.paper.claims.rules import allowed
+from scsigmoid.paper.claims.rules import MEASURES, allowed
 from scsigmoid.paper.labels import PLACES, place_label
 from scsigmoid.paper.reported import expand, reported
 

@@ -12,8 +12,13 @@ from scipy import stats
 from scsigmoid.config.schema import Config
 from scsigmoid.errors import UserError
 from scsigmoid.paper.results import Results
-from scsigmoid.paper.smoothing import moving_mean, trailing_median
-from scsigmoid.paper.statistics import mean_interval, paired_difference, ratio_interval
+from scsigmoid.paper.statistics import (
+    mean_interval,
+    moving_mean,
+    paired_difference,
+    ratio_interval,
+    trailing_median,
+)
 
 
 @pytest.mark.parametrize("confidence", [0.9, 0.95, 0.99])

@@ -9,14 +9,13 @@ import csv
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
+from scsigmoid.config.plan import Plan
 from scsigmoid.errors import UserError
-from scsigmoid.paper.claims import cost, kernel, mmd, quality, stability
-from scsigmoid.paper.claims.estimate import Estimate, Measure
+from scsigmoid.paper.claims import cost, kernel, quality, stability
 from scsigmoid.paper.claims.requirements import unmet
-from scsigmoid.paper.claims.rules import compare
-from scsigmoid.paper.claims.sources import split_evidence
+from scsigmoid.paper.claims.rules import MEASURES, Estimate, compare
 from scsigmoid.paper.reported import Claim, reported
 from scsigmoid.paper.results import Results
 from scsigmoid.paper.tables.writing import plain
@@ -28,13 +27,8 @@ INCONCLUSIVE = "inconclusive"
 NOT_TESTABLE = "not testable"
 VERDICTS = (REPRODUCED, NOT_REPRODUCED, INCONCLUSIVE, NOT_TESTABLE)
 OUTCOMES = {True: REPRODUCED, False: NOT_REPRODUCED, None: INCONCLUSIVE}
-MEASURES: dict[str, Measure] = {
-    **quality.MEASURES,
-    **mmd.MEASURES,
-    **stability.MEASURES,
-    **kernel.MEASURES,
-    **cost.MEASURES,
-}
+#: The modules that enter their measures in the registry.
+MODULES = (quality, stability, kernel, cost)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +111,35 @@ def decide(results: Results, claim: Claim, estimate: Estimate) -> tuple[str, str
 def sentence(text: str) -> str:
     """Text with a capital letter and a full stop."""
     return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
+
+
+def split_evidence(
+    results: Results, claim: Claim, evidence: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """What a reader looks at, and the result files behind it.
+
+    Args:
+        results: the result files.
+        claim: the claim; files of other datasets and models than its own are left out.
+        evidence: tables, figures and result files, as the measure names them.
+
+    Returns:
+        Tables and figures; then the result files.  The inputs of a table
+        are among them, those of a figure only where nothing else is named.
+    """
+    plan, config = Plan(results.config), results.config
+    tables = [path for path in evidence if path.startswith("tables/")]
+    figures = [path for path in evidence if path.startswith("figures/")]
+    files = [path for path in evidence if path not in (*tables, *figures)]
+    others = set(config.datasets) - set(claim.datasets) if claim.datasets else set()
+    others |= set(config.models) - set(claim.models) if claim.models else set()
+    inputs: list[str] = []
+    for path in tables or ([] if files else figures):
+        name = PurePosixPath(path).stem
+        inputs += plan.table_inputs(name) if path in tables else plan.figure_inputs(name)
+    files += [file for file in inputs if not others & {*PurePosixPath(file).with_suffix("").parts}]
+    shown = [path for path in evidence if path in (*tables, *figures)]
+    return shown, list(dict.fromkeys(files))
 
 
 def judge_all(results: Results) -> list[Judged]:

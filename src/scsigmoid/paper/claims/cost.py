@@ -12,8 +12,8 @@ import numpy as np
 
 from scsigmoid.benchmarks.rows import ThroughputRow
 from scsigmoid.config.check import model_training
-from scsigmoid.paper.claims.estimate import Estimate, Measure, absent
 from scsigmoid.paper.claims.kernel import padded_gain
+from scsigmoid.paper.claims.rules import AbsentError, Estimate, measure
 from scsigmoid.paper.labels import ATTENTIONS
 from scsigmoid.paper.reported import Claim, reported
 from scsigmoid.paper.results import Results
@@ -21,7 +21,6 @@ from scsigmoid.paper.speed import Cost, costs, named_context, next_steps, row_la
 from scsigmoid.paper.statistics import Interval, ratio_interval
 
 THROUGHPUT = ("tables/training_cost.csv", "benchmarks/throughput.json")
-NOT_MEASURED = "this size and context was not measured"
 CLOCK = "wall clock of the whole training run"
 
 
@@ -49,13 +48,17 @@ def differing(cost: Cost, arms: Sequence[str] = ATTENTIONS) -> list[str]:
     return notes
 
 
-def cost_of(results: Results, claim: Claim) -> Cost | None:
-    """The cost of the claim's size and context."""
+def cost_of(results: Results, claim: Claim) -> Cost:
+    """The cost of the claim's size and context.
+
+    Raises:
+        AbsentError: if it was not measured.
+    """
     context = named_context(results.config, claim.of["context"])
     for cost in costs(results):
         if (cost.size, cost.context) == (claim.of["size"], context):
             return clocked(results, cost)
-    return None
+    raise AbsentError("this size and context was not measured", *THROUGHPUT)
 
 
 def clocked(results: Results, cost: Cost) -> Cost:
@@ -106,73 +109,64 @@ def run_of(results: Results, arm: ThroughputRow) -> tuple[np.ndarray, Throughput
     return None
 
 
+@measure()
 def gpu_hours(results: Results, claim: Claim) -> Estimate:
     """Hours of one device for all cells."""
     cost = cost_of(results, claim)
-    if cost is None:
-        return absent(NOT_MEASURED, *THROUGHPUT)
     row = getattr(cost, claim.of["attention"])
     clock = row.note.startswith(CLOCK)
     return Estimate(
         value=row.gpu_hours,
         low=row.gpu_hours_low,
         high=row.gpu_hours_high,
-        evidence=(*THROUGHPUT, *clocks(cost)),
+        evidence=evidence(cost),
         note="; ".join([row.note if clock else "projected", *differing(cost, (row.attention,))]),
         missing=f"bound by the host: {row_label(row)}" if row.host_bound else "",
     )
 
 
-def clocks(cost: Cost) -> list[str]:
-    """The journals that a cost comes from."""
-    return [
+def evidence(cost: Cost) -> tuple[str, ...]:
+    """The benchmark, and the journals that a cost comes from."""
+    journals = (
         f"training/{name}/journal.csv"
         for name, model in reported()["models"].items()
         if cost.sigmoid.note.startswith(CLOCK) and model["context"] == cost.context
-    ]
-
-
-def saving(results: Results, claim: Claim, what: str) -> Estimate:
-    """What sigmoid saves at one size and context, ``saved`` in percent or ``hours``."""
-    cost = cost_of(results, claim)
-    if cost is None:
-        return absent(NOT_MEASURED, *THROUGHPUT)
-    found: Interval = getattr(cost, what)
-    return Estimate(
-        value=found.value,
-        low=found.low,
-        high=found.high,
-        evidence=(*THROUGHPUT, *clocks(cost)),
-        note="; ".join(differing(cost)),
-        missing=f"bound by the host: {', '.join(cost.host_bound)}" if cost.host_bound else "",
     )
+    return *THROUGHPUT, *journals
 
 
+def saving(cost: Cost, found: Interval) -> Estimate:
+    """What sigmoid saves at one size and context."""
+    missing = f"bound by the host: {', '.join(cost.host_bound)}" if cost.host_bound else ""
+    estimate = Estimate.of(found, "; ".join(differing(cost)), evidence(cost))
+    return replace(estimate, missing=missing)
+
+
+@measure()
 def gpu_hours_saved(results: Results, claim: Claim) -> Estimate:
     """Percent of the hours that sigmoid saves."""
-    return saving(results, claim, "saved")
+    cost = cost_of(results, claim)
+    return saving(cost, cost.saved)
 
 
+@measure()
 def hours_saved(results: Results, claim: Claim) -> Estimate:
     """Hours that sigmoid saves."""
-    return saving(results, claim, "hours")
+    cost = cost_of(results, claim)
+    return saving(cost, cost.hours)
 
 
+@measure(*THROUGHPUT)
 def largest_saving(results: Results, _: Claim) -> Estimate:
     """The largest percentage of hours that sigmoid saves anywhere."""
     found, note = known(results)
     if not found:
-        return absent("; ".join(filter(None, ["no configuration counts", note])), *THROUGHPUT)
+        raise AbsentError("; ".join(filter(None, ["no configuration counts", note])), *THROUGHPUT)
     best = max(found, key=lambda cost: cost.saved.value)
-    return Estimate(
-        value=best.saved.value,
-        low=best.saved.low,
-        high=best.saved.high,
-        evidence=THROUGHPUT,
-        note=f"{best.size} at {best.context:,} tokens; {note}",
-    )
+    return Estimate.of(best.saved, f"{best.size} at {best.context:,} tokens; {note}")
 
 
+@measure(*THROUGHPUT)
 def faster_configurations(results: Results, _: Claim) -> Estimate:
     """In how many configurations sigmoid takes fewer hours: certainly, and possibly."""
     found, note = known(results)
@@ -181,28 +175,29 @@ def faster_configurations(results: Results, _: Claim) -> Estimate:
         value=sum(cost.saved.value > 0 for cost in found),
         low=sum(cost.saved.low > 0 for cost in found),
         high=total - sum(cost.saved.high <= 0 for cost in found),
-        evidence=THROUGHPUT,
         note=f"certain and possible ones of {total} configurations; {note}",
     )
 
 
+@measure(*THROUGHPUT)
 def saving_growth(results: Results, claim: Claim) -> Estimate:
     """Points by which the saving grows from the first to the second context."""
     found, note = known(results)
     wanted = [named_context(results.config, context) for context in claim.of["contexts"]]
     saved = {cost.context: cost.saved for cost in found if cost.size == claim.of["size"]}
     if any(context not in saved for context in wanted):
-        return absent("; ".join(filter(None, ["not measured at both contexts", note])), *THROUGHPUT)
+        reasons = filter(None, ["not measured at both contexts", note])
+        raise AbsentError("; ".join(reasons), *THROUGHPUT)
     short, long = (saved[context] for context in wanted if context is not None)
     return Estimate(
         value=long.value - short.value,
         low=long.low - short.high,
         high=long.high - short.low,
-        evidence=THROUGHPUT,
         note=note,
     )
 
 
+@measure(*THROUGHPUT)
 def growing_savings(results: Results, _: Claim) -> Estimate:
     """Steps to the next size or context at which the hours saved rise: certainly, and possibly."""
     found, note = known(results)
@@ -214,16 +209,16 @@ def growing_savings(results: Results, _: Claim) -> Estimate:
         if all((cost.size, cost.context) in hours for cost in step)
     ]
     if not pairs:
-        return absent("fewer than two configurations count", *THROUGHPUT)
+        raise AbsentError("fewer than two configurations count", *THROUGHPUT)
     return Estimate(
         value=sum(more.value > less.value for less, more in pairs),
         low=sum(more.low > less.high for less, more in pairs),
         high=len(steps) - sum(more.high <= less.low for less, more in pairs),
-        evidence=THROUGHPUT,
         note=f"certain and possible ones of {len(steps)} steps; {note}",
     )
 
 
+@measure()
 def gain_beside_kernel(results: Results, claim: Claim) -> Estimate:
     """Largest gain of training throughput less the kernel's mean gain over FlashAttention-2.
 
@@ -231,7 +226,7 @@ def gain_beside_kernel(results: Results, claim: Claim) -> Estimate:
     """
     kernel, (found, note) = padded_gain(results, claim), known(results)
     if kernel.missing or not found:
-        return absent(kernel.missing or "no configuration counts", *THROUGHPUT)
+        raise AbsentError(kernel.missing or "no configuration counts", *THROUGHPUT)
     best = min(found, key=lambda cost: cost.share.value).share
     gain, low, high = ((1 / end - 1) * 100 for end in (best.value, best.high, best.low))
     return Estimate(
@@ -241,18 +236,3 @@ def gain_beside_kernel(results: Results, claim: Claim) -> Estimate:
         evidence=(*kernel.evidence, *THROUGHPUT),
         note=f"training gains up to {gain:.1f} %, the kernel {kernel.value:.1f} %; {note}",
     )
-
-
-MEASURES: dict[str, Measure] = {
-    function.__name__: function
-    for function in (
-        gpu_hours,
-        gpu_hours_saved,
-        hours_saved,
-        growing_savings,
-        gain_beside_kernel,
-        largest_saving,
-        faster_configurations,
-        saving_growth,
-    )
-}

@@ -5,40 +5,76 @@ intervals' ends as its interval, which is wider than its own.
 """
 
 from collections.abc import Sequence
+from typing import NoReturn
 
 import numpy as np
 
 from scsigmoid.benchmarks.intervals import Interval
 from scsigmoid.benchmarks.rows import KernelRow
-from scsigmoid.paper.claims.estimate import Estimate, Measure, absent
-from scsigmoid.paper.claims.kernel_timings import (
-    FLASH,
-    KERNEL,
-    OURS,
-    at_peak,
-    compared,
-    kernel_note,
-    shape_note,
-    timings,
-    untimed,
-)
-from scsigmoid.paper.claims.rules import allowed, number
+from scsigmoid.paper.claims.rules import AbsentError, Estimate, allowed, measure, number
 from scsigmoid.paper.labels import provider_label
 from scsigmoid.paper.ratios import ratio_of
-from scsigmoid.paper.reported import Claim
+from scsigmoid.paper.reported import Claim, reported
 from scsigmoid.paper.results import Results
-from scsigmoid.paper.speed import STANDARD, in_panel, matched, speed_ups
+from scsigmoid.paper.speed import (
+    PAPER,
+    STANDARD,
+    in_panel,
+    matched,
+    measured,
+    our_path,
+    speed_ups,
+)
+
+KERNEL = ("tables/kernel_speed.csv", "benchmarks/kernel.json")
+FLASH = ("flash_attention_2", "flash_sigmoid")
+# The paper's kernel; ours stands for it.
+OURS = "triton_sigmoid"
+PASSES = ("forward", "backward")
 
 
-def rate(row: KernelRow) -> Estimate:
+def timings(results: Results, provider: str) -> list[KernelRow]:
+    """The timings of a provider at the paper's shapes; ``triton_sigmoid`` is our kernel.
+
+    Where a shape was timed packed and padded, the packed layout counts: it is what the models use,
+    and both count valid tokens only.
+    """
+    name = our_path(results) if provider == OURS else provider
+    found: dict[tuple[object, ...], KernelRow] = {}
+    for row in measured(results.kernel):
+        if row.provider == name and row.batch in PAPER:
+            kept = found.get(row.shape)
+            if kept is None or kept.layout != "packed":
+                found[row.shape] = row
+    return list(found.values())
+
+
+def timed(results: Results, provider: str) -> list[KernelRow]:
+    """The same; at least one.
+
+    Raises:
+        AbsentError: if it could not run.
+    """
+    return timings(results, provider) or untimed(results, provider)
+
+
+def untimed(results: Results, provider: str) -> NoReturn:
+    """Raise :class:`AbsentError` for a provider that could not run, with its own note."""
+    name = our_path(results) if provider == OURS else provider
+    notes = {row.note for row in results.kernel if row.provider == name and row.note}
+    reason = f" ({'; '.join(sorted(notes))})" if notes else ""
+    raise AbsentError(f"no time of {provider_label(name)}{reason}", *KERNEL)
+
+
+def described(row: KernelRow, shape: bool = True) -> str:
+    """The kernel, which may stand for the paper's, the GPU and the shape in words."""
+    place = f", {row.length:,} tokens, head dimension {row.head_dimension}" if shape else ""
+    return f"{provider_label(row.provider)} on {row.device}{place}"
+
+
+def rate(row: KernelRow) -> Interval:
     """TFLOPS of a timing, with their interval."""
-    return Estimate(
-        value=row.tflops,
-        low=row.tflops_low,
-        high=row.tflops_high,
-        evidence=KERNEL,
-        note=shape_note(row),
-    )
+    return Interval(row.tflops, row.tflops_low, row.tflops_high)
 
 
 def ratio(results: Results, ours: KernelRow, theirs: KernelRow) -> Interval:
@@ -47,137 +83,151 @@ def ratio(results: Results, ours: KernelRow, theirs: KernelRow) -> Interval:
 
 
 def mean_of(found: Sequence[Interval], row: KernelRow) -> Estimate:
-    """Mean over shapes of the kernel of a row; the range is a note."""
+    """Mean over shapes of the kernel of a row; the range is a note.
+
+    Raises:
+        AbsentError: if there are none.
+    """
     if not found:
-        return absent("no shape was timed with both", *KERNEL)
+        raise AbsentError("no shape was timed with both", *KERNEL)
     values = [one.value for one in found]
-    value, low, high = (float(mean) for mean in np.mean(found, axis=0))
-    return Estimate(
-        value=value,
-        low=low,
-        high=high,
-        evidence=KERNEL,
-        note=f"{kernel_note(row)}, mean over {len(found)} shapes, which range from "
-        f"{number(min(values))} to {number(max(values))}",
+    note = (
+        f"{described(row, shape=False)}, mean over {len(found)} shapes, which range from "
+        f"{number(min(values))} to {number(max(values))}"
+    )
+    return Estimate.of(Interval(*(float(mean) for mean in np.mean(found, axis=0))), note)
+
+
+def at_peak(results: Results, provider: str, direction: str) -> KernelRow:
+    """The timing at the paper's peak shape, or at the longest one where that was not run.
+
+    Raises:
+        AbsentError: if there is none.
+    """
+    rows = timings(results, provider)
+    chosen = [row for row in rows if row.direction == direction and row.padding == 0]
+    dimension = reported()["tflops"]["shape"]["head_dimension"]
+    return max(
+        chosen or untimed(results, provider),
+        key=lambda row: (row.length, row.head_dimension == dimension),
     )
 
 
+@measure(*KERNEL)
 def peak_tflops(results: Results, claim: Claim) -> Estimate:
     """TFLOPS of a provider at the peak shape."""
-    provider, direction = claim.of["provider"], claim.of["pass"]
-    row = at_peak(timings(results, provider), direction)
-    return untimed(results, provider) if row is None else rate(row)
+    row = at_peak(results, claim.of["provider"], claim.of["pass"])
+    return Estimate.of(rate(row), described(row))
 
 
+@measure(*KERNEL)
 def peak_ratio(results: Results, claim: Claim) -> Estimate:
     """Our forward TFLOPS over a provider's at the peak shape."""
-    ours = at_peak(timings(results, OURS), "forward")
-    if ours is None:
-        return untimed(results, OURS)
-    for theirs in timings(results, claim.of["provider"]):
-        if theirs.shape == ours.shape:
-            found = ratio(results, ours, theirs)
-            return Estimate(**found._asdict(), evidence=KERNEL, note=shape_note(ours))
-    return untimed(results, claim.of["provider"])
+    ours, provider = at_peak(results, OURS, "forward"), claim.of["provider"]
+    same = [row for row in timings(results, provider) if row.shape == ours.shape]
+    (theirs, *_) = same or untimed(results, provider)
+    return Estimate.of(ratio(results, ours, theirs), described(ours))
 
 
-def gains(results: Results, provider: str, padding: float, direction: str) -> list[Interval]:
-    """A provider's speed-up over standard PyTorch attention at each shape that both have."""
-    rows, standard = timings(results, provider), timings(results, STANDARD)
-    return [ratio(results, *pair) for pair in matched(rows, standard, padding, direction)]
+@measure(*KERNEL)
+def best_tflops(results: Results, claim: Claim) -> Estimate:
+    """Highest TFLOPS of a provider."""
+    provider = claim.of["provider"]
+    rows = [row for row in timings(results, provider) if row.direction == claim.of["pass"]]
+    best = max(rows or untimed(results, provider), key=lambda row: row.tflops)
+    return Estimate.of(rate(best), described(best))
 
 
+def gains(
+    results: Results, provider: str, other: str, padding: float, direction: str
+) -> list[tuple[Interval, KernelRow]]:
+    """A provider's speed-up over another at each shape that both have."""
+    rows, others = timed(results, provider), timed(results, other)
+    found = matched(rows, others, padding, direction)
+    return [(ratio(results, *pair), pair[0]) for pair in found]
+
+
+@measure(*KERNEL)
 def mean_speed_up(results: Results, claim: Claim) -> Estimate:
     """Mean over the shapes of standard PyTorch's time over a provider's."""
-    provider = claim.of["provider"]
-    for name in (provider, STANDARD):
-        if not timings(results, name):
-            return untimed(results, name)
-    found = gains(results, provider, claim.of["padding"], claim.of["pass"])
-    return mean_of(found, timings(results, provider)[0])
+    of = claim.of
+    found = gains(results, of["provider"], STANDARD, of["padding"], of["pass"])
+    return mean_of([gain for gain, _ in found], timed(results, of["provider"])[0])
 
 
+@measure(*KERNEL)
 def speed_up_end(results: Results, claim: Claim) -> Estimate:
     """The smallest or largest speed-up over standard PyTorch attention, with its own interval."""
-    provider = claim.of["provider"]
-    rows, standard = timings(results, provider), timings(results, STANDARD)
-    if not rows or not standard:
-        return untimed(results, STANDARD if rows else provider)
-    found = matched(rows, standard, claim.of["padding"], claim.of["pass"])
+    of = claim.of
+    found = gains(results, of["provider"], STANDARD, of["padding"], of["pass"])
     if not found:
-        return absent("no shape was timed with both", *KERNEL)
-    end = {"lowest": min, "highest": max}[claim.of["end"]]
-    speed_up, note = end((ratio(results, *pair), shape_note(pair[0])) for pair in found)
-    return Estimate(**speed_up._asdict(), evidence=KERNEL, note=note)
+        raise AbsentError("no shape was timed with both", *KERNEL)
+    end = {"lowest": min, "highest": max}[of["end"]]
+    speed_up, note = end((gain, described(row)) for gain, row in found)
+    return Estimate.of(speed_up, note)
 
 
+@measure(*KERNEL)
 def speed_up_lead(results: Results, claim: Claim) -> Estimate:
     """In how many passes our mean speed-up without padding exceeds that of a provider."""
-    means = []
-    for direction in ("forward", "backward"):
-        for provider in (OURS, claim.of["provider"]):
-            found = gains(results, provider, 0.0, direction)
-            if not found:
-                return untimed(results, provider if timings(results, STANDARD) else STANDARD)
-            means.append(mean_of(found, timings(results, provider)[0]))
-    passes = [means[:2], means[2:]]
-    words = "mean speed-ups {:.3g} and {:.3g} forward, {:.3g} and {:.3g} backward"
-    return Estimate(
-        value=sum(ours.value > theirs.value for ours, theirs in passes),
-        low=sum(ours.low > theirs.high for ours, theirs in passes),
-        high=sum(ours.high > theirs.low for ours, theirs in passes),
-        evidence=KERNEL,
-        note=words.format(*(mean.value for mean in means)),
+    timed(results, STANDARD)
+    passes = []
+    for direction in PASSES:
+        means = []
+        for name in (OURS, claim.of["provider"]):
+            found = gains(results, name, STANDARD, 0.0, direction)
+            means.append(mean_of([gain for gain, _ in found], timed(results, name)[0]))
+        passes.append(means)
+    values = (mean.value for means in passes for mean in means)
+    return Estimate.counted(
+        [ours.value > theirs.value for ours, theirs in passes],
+        [ours.low > theirs.high for ours, theirs in passes],
+        [ours.high <= theirs.low for ours, theirs in passes],
+        "mean speed-ups {:.3g} and {:.3g} forward, {:.3g} and {:.3g} backward".format(*values),
     )
 
 
+def most_padding(rows: Sequence[KernelRow]) -> float:
+    """The largest share of padding that was timed."""
+    return max(row.padding for row in rows)
+
+
+@measure(*KERNEL)
 def padded_gain(results: Results, claim: Claim) -> Estimate:
     """Percent by which we are faster than FlashAttention-2 on padded sequences."""
-    rows, theirs = timings(results, OURS), timings(results, "flash_attention_2")
-    if not rows or not theirs:
-        return untimed(results, "flash_attention_2" if rows else OURS)
-    padding = max(row.padding for row in rows)
-    found = [ratio(results, *pair) for pair in matched(rows, theirs, padding, claim.of["pass"])]
-    percent = [Interval(*((end - 1) * 100 for end in one)) for one in found]
+    rows = timed(results, OURS)
+    found = gains(results, OURS, "flash_attention_2", most_padding(rows), claim.of["pass"])
+    percent = [Interval(*((end - 1) * 100 for end in gain)) for gain, _ in found]
     return mean_of(percent, rows[0])
 
 
+def mean_of_panel(rows: Sequence[KernelRow], padded: bool, direction: str) -> Estimate:
+    """Mean TFLOPS over the shapes of a panel."""
+    padding = most_padding(rows) if padded else 0.0
+    return mean_of([rate(row) for row in rows if in_panel(row, padding, direction)], rows[0])
+
+
+@measure(*KERNEL)
 def mean_rate(results: Results, claim: Claim) -> Estimate:
     """Our mean TFLOPS over the shapes, with padding or without."""
-    rows = timings(results, OURS)
-    if not rows:
-        return untimed(results, OURS)
-    padding = max(row.padding for row in rows) if claim.of["padded"] else 0.0
-    return mean_of(rates(rows, padding, claim.of["pass"]), rows[0])
+    return mean_of_panel(timed(results, OURS), claim.of["padded"], claim.of["pass"])
 
 
-def rates(rows: Sequence[KernelRow], padding: float, direction: str) -> list[Interval]:
-    """TFLOPS at each shape of a panel."""
-    return [
-        Interval(row.tflops, row.tflops_low, row.tflops_high)
-        for row in rows
-        if in_panel(row, padding, direction)
-    ]
-
-
+@measure(*KERNEL)
 def padding_overhead(results: Results, claim: Claim) -> Estimate:
     """Percent by which padding lowers our mean TFLOPS; the ends from those of both means."""
-    rows = timings(results, OURS)
-    if not rows:
-        return untimed(results, OURS)
-    paddings = (0.0, max(row.padding for row in rows))
-    full, padded = (
-        mean_of(rates(rows, padding, claim.of["pass"]), rows[0]) for padding in paddings
-    )
+    rows = timed(results, OURS)
+    full, padded = (mean_of_panel(rows, which, claim.of["pass"]) for which in (False, True))
     return Estimate(
         value=(1 - padded.value / full.value) * 100,
         low=(1 - padded.high / full.low) * 100,
         high=(1 - padded.low / full.high) * 100,
-        evidence=KERNEL,
-        note=f"{kernel_note(rows[0])}, mean TFLOPS {full.value:.4g} and {padded.value:.4g}",
+        note=f"{described(rows[0], shape=False)}, mean TFLOPS {full.value:.4g} and "
+        f"{padded.value:.4g}",
     )
 
 
+@measure(*KERNEL)
 def fastest_share(results: Results, claim: Claim) -> Estimate:
     """Share of the shapes on which we are as fast as each of the claim's providers.
 
@@ -185,86 +235,49 @@ def fastest_share(results: Results, claim: Claim) -> Estimate:
     that is certain, ``high`` those where it is possible.  Each provider must have been timed;
     FlashSigmoid takes no padding, so that padded shapes are without it.
     """
-    against = claim.of["against"]
-    for name in (OURS, *against):
-        if not timings(results, name):
-            return untimed(results, name)
-    wanted = 1 - claim.of["margin"]
-    value: list[bool] = []
-    low: list[bool] = []
-    high: list[bool] = []
+    ours = timed(results, OURS)
+    others = [row for provider in claim.of["against"] for row in timed(results, provider)]
+    wanted, padding = 1 - claim.of["margin"], claim.of.get("padding")
+    won: list[tuple[bool, ...]] = []
     words: dict[str, list[bool]] = {}
-    for ours, others in compared(results, against, claim.of.get("padding")):
-        found = [ratio(results, ours, other) for other in others]
-        value.append(all(one.value > wanted for one in found))
-        low.append(all(one.low > wanted for one in found))
-        high.append(all(one.high > wanted for one in found))
-        names = " and ".join(sorted(provider_label(other.provider) for other in others))
-        words.setdefault(names, []).append(value[-1])
-    return Estimate(
-        value=float(np.mean(value)),
-        low=float(np.mean(low)),
-        high=float(np.mean(high)),
-        evidence=KERNEL,
-        note="; ".join(
-            f"{sum(won)} of {len(won)} shapes against {names}" for names, won in words.items()
-        ),
-    )
+    for row in ours:
+        same = [other for other in others if other.shape == row.shape]
+        if not same or padding not in (None, row.padding):
+            continue
+        found = [ratio(results, row, other) for other in same]
+        won.append(tuple(all(end > wanted for end in ends) for ends in zip(*found, strict=True)))
+        names = " and ".join(sorted(provider_label(other.provider) for other in same))
+        words.setdefault(names, []).append(won[-1][0])
+    if not won:
+        raise AbsentError("no shape was timed with both", *KERNEL)
+    note = "; ".join(f"{sum(w)} of {len(w)} shapes against {names}" for names, w in words.items())
+    return Estimate.of(Interval(*(float(mean) for mean in np.mean(won, axis=0))), note)
 
 
-def best_tflops(results: Results, claim: Claim) -> Estimate:
-    """Highest TFLOPS of a provider."""
-    rows = [
-        row for row in timings(results, claim.of["provider"]) if row.direction == claim.of["pass"]
-    ]
-    if not rows:
-        return untimed(results, claim.of["provider"])
-    return rate(max(rows, key=lambda row: row.tflops))
-
-
+@measure(*KERNEL)
 def standard_slower(results: Results, claim: Claim) -> Estimate:
     """Percent of TFLOPS by which standard attention lies behind the optimised kernels: its range.
 
     A kernel that was not timed could only widen it.
     """
-    standard = timings(results, STANDARD)
-    if not standard:
-        return untimed(results, STANDARD)
-    fast = [row for provider in (OURS, *FLASH) for row in timings(results, provider)]
+    standard = timed(results, STANDARD)
+    fast = {name: timings(results, name) for name in (OURS, *FLASH)}
+    rows = [row for found in fast.values() for row in found]
     behind = [
         (1 - 1 / gain) * 100
-        for padding in sorted({row.padding for row in fast})
-        for direction in ("forward", "backward")
-        for gain in speed_ups(fast, standard, padding, direction)
+        for padding in sorted({row.padding for row in rows})
+        for direction in PASSES
+        for gain in speed_ups(rows, standard, padding, direction)
     ]
     if not behind:
-        return untimed(results, OURS)
+        untimed(results, OURS)
     least, most, _ = allowed(claim)
-    absent_ones = [name for name in (OURS, *FLASH) if not timings(results, name)]
-    if absent_ones and least <= min(behind) and max(behind) <= most:
-        return untimed(results, absent_ones[0])
+    absent = [name for name, found in fast.items() if not found]
+    if absent and least <= min(behind) and max(behind) <= most:
+        untimed(results, absent[0])
     return Estimate(
         value=float(np.mean(behind)),
         low=min(behind),
         high=max(behind),
-        evidence=KERNEL,
         note=f"mean and range over {len(behind)} shapes and kernels",
     )
-
-
-MEASURES: dict[str, Measure] = {
-    function.__name__: function
-    for function in (
-        peak_tflops,
-        peak_ratio,
-        mean_speed_up,
-        speed_up_end,
-        speed_up_lead,
-        padded_gain,
-        mean_rate,
-        padding_overhead,
-        fastest_share,
-        best_tflops,
-        standard_slower,
-    )
-}

@@ -5,12 +5,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from scsigmoid.paper.claims.estimate import Estimate, Measure, absent
+from scsigmoid.paper.claims.rules import AbsentError, Estimate, measure, present
 from scsigmoid.paper.claims.stability import divergence
 from scsigmoid.paper.labels import model_label, pairs
 from scsigmoid.paper.reported import Claim
 from scsigmoid.paper.results import Journal, Results
 from scsigmoid.paper.statistics import Interval, mean_interval, paired_difference
+from scsigmoid.paper.tables.mmd import Pair, improvement, mean_ratio, pair_rows
 from scsigmoid.paper.tables.quality import all_scores
 from scsigmoid.paper.tables.setup import parameters as count
 
@@ -18,121 +19,102 @@ from scsigmoid.paper.tables.setup import parameters as count
 #: share of its whole fall.
 LAST, FLAT = 0.25, 0.01
 LENGTHS = ("figures/sequence_lengths.png", "tokens/lengths.parquet")
+LOSS = "tables/validation_loss.csv"
 
 
+@measure(*LENGTHS)
 def corpus_cells(results: Results, _: Claim) -> Estimate:
     """Number of training cells."""
-    return Estimate(value=results.training_cells, evidence=LENGTHS)
+    return Estimate(value=results.training_cells)
 
 
+@measure(*LENGTHS)
 def truncated_share(results: Results, claim: Claim) -> Estimate:
     """Percent of the training cells with more genes than a context holds."""
     lengths, cells = results.lengths
     share = cells[lengths >= claim.of["context"]].sum() / cells.sum()
-    return Estimate(value=float(share) * 100, evidence=LENGTHS)
+    return Estimate(value=float(share) * 100)
 
 
+@measure(*LENGTHS)
 def shortest_cell(results: Results, _: Claim) -> Estimate:
     """Fewest genes of a training cell."""
-    return Estimate(value=float(results.lengths[0][0]), evidence=LENGTHS)
+    return Estimate(value=float(results.lengths[0][0]))
 
 
+@measure(*LENGTHS)
 def longest_cell(results: Results, _: Claim) -> Estimate:
     """Most genes of a training cell."""
-    return Estimate(value=float(results.lengths[0][-1]), evidence=LENGTHS)
+    return Estimate(value=float(results.lengths[0][-1]))
 
 
+@measure("tables/evaluation_datasets.csv")
 def dataset_cells(results: Results, claim: Claim) -> Estimate:
     """Number of cells of an evaluation dataset."""
-    dataset = claim.of["dataset"]
-    if dataset not in results.config.datasets:
-        return absent("not among the datasets")
-    cells = float(results.facts(dataset)["cells"])
-    return Estimate(value=cells, evidence=("tables/evaluation_datasets.csv",))
+    return Estimate(value=float(results.facts(claim.of["dataset"])["cells"]))
 
 
+@measure("tables/model_architecture.csv")
 def parameters(results: Results, _: Claim) -> Estimate:
     """Parameters of the configured encoder."""
-    evidence = ("tables/model_architecture.csv",)
-    return Estimate(value=float(count(results)), evidence=evidence)
+    return Estimate(value=float(count(results)))
 
 
-def present(results: Results, claim: Claim) -> list[str]:
-    """The claim's datasets that were evaluated."""
-    return [name for name in claim.datasets if name in results.config.datasets]
-
-
-def lacking(results: Results, claim: Claim) -> str:
-    """Why nothing can be computed: a model or every dataset is not there."""
-    for name in claim.models:
-        if name not in results.config.models:
-            return f"there is no model {name}"
-    if claim.datasets and not present(results, claim):
-        return "none of the datasets was evaluated"
-    return ""
-
-
-def wins(differences: list[Interval], evidence: tuple[str, ...]) -> Estimate:
-    """How many differences are below 0; ``low`` counts those whose interval is, ``high`` those
-    whose interval is not above 0."""
-    return Estimate(
-        value=sum(found.value < 0 for found in differences),
-        low=sum(found.high < 0 for found in differences),
-        high=sum(not found.low > 0 for found in differences),
-        evidence=evidence,
-        note=f"certain and possible ones of {len(differences)} comparisons",
+def wins(found: Sequence[Sequence[Interval]], what: str) -> Estimate:
+    """In how many cases all differences are below 0."""
+    return Estimate.counted(
+        [all(one.value < 0 for one in differences) for differences in found],
+        [all(one.high < 0 for one in differences) for differences in found],
+        [any(one.low > 0 for one in differences) for differences in found],
+        f"certain and possible ones of {len(found)} {what}",
     )
 
 
+@measure(LOSS)
 def validation_loss_wins(results: Results, claim: Claim) -> Estimate:
     """In how many datasets and contexts sigmoid has the lower validation loss, paired by cell."""
-    if reason := lacking(results, claim):
-        return absent(reason)
     compared = [pair for pair in pairs(results.config) if set(pair) <= set(claim.models)]
-    differences = [
-        paired_difference(results, dataset, sigmoid, softmax)
-        for dataset in present(results, claim)
-        for sigmoid, softmax in compared
-    ]
-    return wins(differences, ("tables/validation_loss.csv",))
-
-
-def longer_context_wins(results: Results, claim: Claim) -> Estimate:
-    """In how many datasets and attentions the longer context has the lower loss, paired by cell."""
-    if reason := lacking(results, claim):
-        return absent(reason)
-    (short_sigmoid, short_softmax), (long_sigmoid, long_softmax) = pairs(results.config)[:2]
-    differences = [
-        paired_difference(results, dataset, long, short)
-        for dataset in present(results, claim)
-        for long, short in ((long_sigmoid, short_sigmoid), (long_softmax, short_softmax))
-    ]
-    return wins(differences, ("tables/validation_loss.csv",))
-
-
-def best_model_wins(results: Results, claim: Claim) -> Estimate:
-    """On how many datasets a model has the lowest validation loss of all, paired by cell."""
-    if reason := lacking(results, claim):
-        return absent(reason)
-    best = claim.of["model"]
-    rivals = [model for model in claim.models if model != best]
-    found = [
-        [paired_difference(results, dataset, best, model) for model in rivals]
-        for dataset in present(results, claim)
-    ]
-    return Estimate(
-        value=sum(all(rival.value < 0 for rival in rivals) for rivals in found),
-        low=sum(all(rival.high < 0 for rival in rivals) for rivals in found),
-        high=sum(all(not rival.low > 0 for rival in rivals) for rivals in found),
-        evidence=("tables/validation_loss.csv",),
-        note=f"certain and possible ones of {len(found)} datasets",
+    return wins(
+        [
+            [paired_difference(results, dataset, sigmoid, softmax)]
+            for dataset in present(results, claim)
+            for sigmoid, softmax in compared
+        ],
+        "comparisons",
     )
 
 
+@measure(LOSS)
+def longer_context_wins(results: Results, claim: Claim) -> Estimate:
+    """In how many datasets and attentions the longer context has the lower loss, paired by cell."""
+    short, long = pairs(results.config)[:2]
+    return wins(
+        [
+            [paired_difference(results, dataset, *models)]
+            for dataset in present(results, claim)
+            for models in zip(long, short, strict=True)
+        ],
+        "comparisons",
+    )
+
+
+@measure(LOSS)
+def best_model_wins(results: Results, claim: Claim) -> Estimate:
+    """On how many datasets a model has the lowest validation loss of all, paired by cell."""
+    best = claim.of["model"]
+    rivals = [model for model in claim.models if model != best]
+    return wins(
+        [
+            [paired_difference(results, dataset, best, model) for model in rivals]
+            for dataset in present(results, claim)
+        ],
+        "datasets",
+    )
+
+
+@measure()
 def final_training_loss_lead(results: Results, claim: Claim) -> Estimate:
     """Training loss of a model minus the lowest of the others, over the last tenth of the steps."""
-    if reason := lacking(results, claim):
-        return absent(reason)
     own = claim.of["model"]
     last = final_losses(results, claim.models)
     others = [name for name in claim.models if name != own]
@@ -140,12 +122,10 @@ def final_training_loss_lead(results: Results, claim: Claim) -> Estimate:
     return final_difference(last, own, other, f"next best is {other}; ")
 
 
+@measure()
 def final_training_difference(results: Results, claim: Claim) -> Estimate:
     """Sigmoid's training loss minus softmax's, over the last tenth of the steps."""
-    if reason := lacking(results, claim):
-        return absent(reason)
-    first, second = claim.models
-    return final_difference(final_losses(results, claim.models), first, second)
+    return final_difference(final_losses(results, claim.models), *claim.models)
 
 
 def final_losses(results: Results, models: Sequence[str]) -> dict[str, NDArray[np.float64]]:
@@ -160,22 +140,17 @@ def final_difference(
 ) -> Estimate:
     """Mean difference of two models' last losses, paired by step, with its interval."""
     found = mean_interval(last[first] - last[second], 0.95)
-    return Estimate(
-        value=found.value,
-        low=found.low,
-        high=found.high,
-        evidence=(
-            "figures/loss.png",
-            *(f"training/{name}/journal.csv" for name in (first, second)),
-        ),
-        note=f"{note}{found.n} logged steps",
-    )
+    return Estimate.of(found, f"{note}{found.n} logged steps", curves((first, second)))
 
 
+def curves(models: Sequence[str]) -> tuple[str, ...]:
+    """The loss figure and the journals of some models."""
+    return "figures/loss.png", *(f"training/{name}/journal.csv" for name in models)
+
+
+@measure()
 def converging_models(results: Results, claim: Claim) -> Estimate:
     """How many of the models' losses are level at the end: certainly, and possibly."""
-    if reason := lacking(results, claim):
-        return absent(reason)
     found = {name: last_change(results.journal(name)) for name in claim.models}
     levels = [change for change in found.values() if change is not None]
     words = [
@@ -187,7 +162,7 @@ def converging_models(results: Results, claim: Claim) -> Estimate:
         value=sum(abs(change.value) < FLAT for change in levels),
         low=sum(max(-change.low, change.high) < FLAT for change in levels),
         high=sum(not (change.low >= FLAT or change.high <= -FLAT) for change in levels),
-        evidence=("figures/loss.png", *(f"training/{name}/journal.csv" for name in claim.models)),
+        evidence=curves(claim.models),
         note=f"change over the last quarter of the steps, as a share of the whole fall of the "
         f"loss, to be within {FLAT * 100:g} %: {', '.join(words)}",
     )
@@ -213,58 +188,94 @@ def last_change(journal: Journal) -> Interval | None:
     return Interval(change, change - half, change + half, n)
 
 
+@measure(LOSS)
 def validation_loss(results: Results, claim: Claim) -> Estimate:
     """Validation loss of one model on one dataset."""
-    if reason := lacking(results, claim):
-        return absent(reason)
-    dataset, model = claim.of["dataset"], claim.of["model"]
-    row = results.validation_loss(dataset, model)
-    evidence = ("tables/validation_loss.csv",)
-    return Estimate(value=row.value, low=row.low, high=row.high, evidence=evidence)
+    return Estimate.of(results.validation_loss(claim.of["dataset"], claim.of["model"]))
 
 
+@measure(LOSS)
 def validation_difference(results: Results, claim: Claim) -> Estimate:
     """Validation loss of the first model minus that of the second, paired by cell."""
-    if reason := lacking(results, claim):
-        return absent(reason)
-    found = paired_difference(results, claim.of["dataset"], claim.of["first"], claim.of["second"])
-    evidence = ("tables/validation_loss.csv",)
-    return Estimate(value=found.value, low=found.low, high=found.high, evidence=evidence)
+    of = claim.of
+    return Estimate.of(paired_difference(results, of["dataset"], of["first"], of["second"]))
 
 
+@measure("tables/scib.csv", "figures/scib.png")
 def scib_wins(results: Results, claim: Claim) -> Estimate:
     """On how many datasets sigmoid has the higher score; the scores have no interval."""
-    if reason := lacking(results, claim):
-        return absent(reason)
     sigmoid, softmax = results.config.evaluation.pair
-    metric = claim.of["metric"]
+    metric, datasets = claim.of["metric"], present(results, claim)
     won = 0
-    for dataset in present(results, claim):
+    for dataset in datasets:
         scores = all_scores(results, dataset)
         if metric not in scores:
-            return absent(f"{metric} is not among evaluation.scib.metrics")
+            raise AbsentError(f"{metric} is not among evaluation.scib.metrics")
         won += scores[metric][sigmoid].value > scores[metric][softmax].value
-    note = f"counted over {len(present(results, claim))} datasets"
-    return Estimate(value=won, evidence=("tables/scib.csv", "figures/scib.png"), note=note)
+    return Estimate(value=won, note=f"counted over {len(datasets)} datasets")
 
 
-MEASURES: dict[str, Measure] = {
-    function.__name__: function
-    for function in (
-        corpus_cells,
-        truncated_share,
-        shortest_cell,
-        longest_cell,
-        dataset_cells,
-        parameters,
-        validation_loss_wins,
-        longer_context_wins,
-        best_model_wins,
-        converging_models,
-        final_training_loss_lead,
-        final_training_difference,
-        validation_loss,
-        validation_difference,
-        scib_wins,
+# Separation of cell types (tab:mmd_heart_oft).
+
+
+def mmd_pairs_of(results: Results, claim: Claim) -> tuple[tuple[str, ...], list[Pair]]:
+    """The table of the claim's dataset, and the pairs of cell types.
+
+    Raises:
+        AbsentError: if there are none.
+    """
+    dataset = claim.datasets[0]
+    if not (results.folder / f"metrics/mmd/{dataset}.csv").exists():
+        raise AbsentError(f"{dataset} is not among evaluation.mmd.datasets")
+    found = pair_rows(results, dataset)
+    if not found:
+        raise AbsentError("no pair of cell types was measured")
+    return (f"tables/mmd_{dataset}.csv",), found
+
+
+@measure()
+def mmd_improvement(results: Results, claim: Claim) -> Estimate:
+    """Percent by which sigmoid's MMD is higher, averaged as the claim says."""
+    evidence, _ = mmd_pairs_of(results, claim)
+    row = mean_ratio(results, claim.datasets[0], claim.of["mean"])
+    if row is None:
+        raise AbsentError("the mean ratio was not measured")
+    other = mean_ratio(results, claim.datasets[0], "mean_of_ratios")
+    value, low, high = ((end - 1) * 100 for end in (row.value, row.low, row.high))
+    words = "unknown" if other is None else improvement(other)
+    note = f"ratio of the means; mean of the pairs' ratios {words}"
+    return Estimate(value=value, low=low, high=high, evidence=evidence, note=note)
+
+
+@measure()
+def mmd_wins(results: Results, claim: Claim) -> Estimate:
+    """On how many pairs of cell types sigmoid has the higher MMD."""
+    evidence, found = mmd_pairs_of(results, claim)
+    ratios = [row.ratio for row in found if row.ratio is not None]
+    return Estimate(
+        value=sum(row.sigmoid.value > row.softmax.value for row in found),
+        low=sum(ratio.low > 1 for ratio in ratios),
+        high=sum(not ratio.high < 1 for ratio in ratios),
+        evidence=evidence,
+        note=f"certain and possible ones of {len(found)} pairs",
     )
-}
+
+
+@measure()
+def mmd_pairs(results: Results, claim: Claim) -> Estimate:
+    """Number of pairs of cell types."""
+    evidence, found = mmd_pairs_of(results, claim)
+    return Estimate(value=len(found), evidence=evidence)
+
+
+@measure()
+def mmd_ratio(results: Results, claim: Claim) -> Estimate:
+    """Sigmoid's MMD over softmax's for one pair of cell types, with its paired interval."""
+    evidence, found = mmd_pairs_of(results, claim)
+    types = {part.lower() for part in claim.of["pair"].split(" vs ")}
+    for row in found:
+        if {part.lower() for part in row.name.split(" vs ")} == types:
+            if row.ratio is None:
+                raise AbsentError("this pair has no paired ratio")
+            return Estimate.of(row.ratio, evidence=evidence)
+    raise AbsentError("this pair of cell types was not measured")

@@ -1,19 +1,126 @@
-"""How our value is compared with the paper's.
+"""Our side of a claim, and how it is compared with the paper's.
 
-A rule names the values that the paper's statement allows.  Our whole interval must lie among them
-for the statement to be reproduced, and none of it for the opposite; what straddles an end decides
-nothing.
+A measure computes our side; :func:`measure` enters it in the registry under its own name, which
+``reported.yaml`` uses.  A rule names the values that the paper's statement allows.  Our whole
+interval must lie among them for the statement to be reproduced, and none of it for the opposite;
+what straddles an end decides nothing.
 """
 
+import functools
 import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
 
-from scsigmoid.paper.claims.estimate import Estimate
 from scsigmoid.paper.reported import Claim
+from scsigmoid.paper.results import Results
 
+NAN = float("nan")
 #: What counts as equal for a number that needs no measurement: rounding of float64.
 EXACT = 1e-9
 #: Half a power of ten.
 HALF = math.sqrt(10)
+
+
+class Ends(Protocol):
+    """A value with the ends of its interval."""
+
+    @property
+    def value(self) -> float: ...
+    @property
+    def low(self) -> float: ...
+    @property
+    def high(self) -> float: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """Our side of a claim.
+
+    Attributes:
+        value: our value; NaN where there is none.
+        low: lower end of its interval or range; NaN where there is none.
+        high: upper end.
+        evidence: files below the results folder that it comes from; the measure's own where empty.
+        note: what a reader of the verdict should know.
+        missing: why no verdict is possible; empty otherwise.
+        refuted: whether the result contradicts the claim outright, so that there is no value.
+    """
+
+    value: float = NAN
+    low: float = NAN
+    high: float = NAN
+    evidence: tuple[str, ...] = ()
+    note: str = ""
+    missing: str = ""
+    refuted: bool = False
+
+    @classmethod
+    def of(cls, found: Ends, note: str = "", evidence: tuple[str, ...] = ()) -> "Estimate":
+        """A value with its interval."""
+        return cls(value=found.value, low=found.low, high=found.high, note=note, evidence=evidence)
+
+    @classmethod
+    def counted(
+        cls, won: Sequence[bool], sure: Sequence[bool], lost: Sequence[bool], note: str = ""
+    ) -> "Estimate":
+        """How many are won: by the values, certainly, and at most (all but those surely lost)."""
+        return cls(value=sum(won), low=sum(sure), high=len(lost) - sum(lost), note=note)
+
+
+class AbsentError(Exception):
+    """There is no value of ours, for a reason; ``evidence`` has the files that show it."""
+
+    def __init__(self, reason: str, *evidence: str) -> None:
+        super().__init__(reason)
+        self.evidence = evidence
+
+
+Measure = Callable[[Results, Claim], Estimate]
+#: Every measure by its name.
+MEASURES: dict[str, Measure] = {}
+
+
+def measure(*evidence: str) -> Callable[[Measure], Measure]:
+    """Enter a measure in the registry.
+
+    Args:
+        evidence: tables, figures and result files that its value comes from.
+    """
+
+    def entered(function: Measure) -> Measure:
+        @functools.wraps(function)
+        def measured(results: Results, claim: Claim) -> Estimate:
+            try:
+                check_present(results, claim)
+                found = function(results, claim)
+            except AbsentError as absent:
+                return Estimate(missing=str(absent), evidence=absent.evidence)
+            return replace(found, evidence=found.evidence or evidence)
+
+        MEASURES[function.__name__] = measured
+        return measured
+
+    return entered
+
+
+def check_present(results: Results, claim: Claim) -> None:
+    """Check that the claim's models and one of its datasets are configured.
+
+    Raises:
+        AbsentError: if they are not.
+    """
+    for name in claim.models:
+        if name not in results.config.models:
+            raise AbsentError(f"there is no model {name}")
+    if claim.datasets and not present(results, claim):
+        own = claim.group == "data"  # the claim is about this dataset itself
+        raise AbsentError("not among the datasets" if own else "none of the datasets was evaluated")
+
+
+def present(results: Results, claim: Claim) -> list[str]:
+    """The claim's datasets that are configured."""
+    return [name for name in claim.datasets if name in results.config.datasets]
 
 
 def allowed(claim: Claim) -> tuple[float, float, str]:
@@ -54,7 +161,9 @@ def compare(claim: Claim, ours: Estimate) -> tuple[bool | None, str]:
         a part is.  A range that the paper states is left by a part of ours already.
     """
     least, most, words = allowed(claim)
-    low, high = ends(ours)
+    exact = math.isnan(ours.low) or math.isnan(ours.high)
+    low, high = (ours.value, ours.value) if exact else (ours.low, ours.high)
+    shown = number(ours.value) + ("" if exact else f" [{number(low)}, {number(high)}]")
     met: bool | None
     if least <= low and high <= most:
         met, verb = True, "lies"
@@ -62,27 +171,11 @@ def compare(claim: Claim, ours: Estimate) -> tuple[bool | None, str]:
         met, verb = False, "does not lie"
     else:
         met, verb = None, "lies only partly"
-    return met, f"{shown(ours)} {verb} {words}"
-
-
-def ends(ours: Estimate) -> tuple[float, float]:
-    """Our interval; the value itself where there is none."""
-    if math.isnan(ours.low) or math.isnan(ours.high):
-        return ours.value, ours.value
-    return ours.low, ours.high
-
-
-def shown(ours: Estimate) -> str:
-    """Our value with its interval, in words."""
-    if math.isnan(ours.low) or math.isnan(ours.high):
-        return number(ours.value)
-    return f"{number(ours.value)} [{number(ours.low)}, {number(ours.high)}]"
+    return met, f"{shown} {verb} {words}"
 
 
 def number(value: float) -> str:
     """A number with four significant digits."""
-    if math.isfinite(value) and value == int(value) and abs(value) < 1e9:
-        return f"{value:,.0f}"
-    if math.isfinite(value) and 1e4 <= abs(value) < 1e9:
+    if math.isfinite(value) and abs(value) < 1e9 and (value == int(value) or abs(value) >= 1e4):
         return f"{value:,.0f}"
     return f"{value:.4g}"

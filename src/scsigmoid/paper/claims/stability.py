@@ -1,21 +1,26 @@
 """Measures of the stress test (section "Training Stability"), from the journals."""
 
-import functools
 import math
 from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
-from scsigmoid.paper.claims.estimate import Estimate, Measure, absent
+from scsigmoid.paper.claims.rules import Estimate, measure
 from scsigmoid.paper.reported import Claim
 from scsigmoid.paper.results import Journal, Results
-from scsigmoid.paper.smoothing import trailing_median
+from scsigmoid.paper.statistics import trailing_median
 
 #: A run is lost when its loss, having fallen, has lost this share of the fall ...
 LOST = 0.5
 #: ... or when its gradient norm is so many times the median until the lowest loss.
 EXPLODED = 100.0
+NO_DIVERGENCE = Estimate(refuted=True, note="the run does not diverge")
+
+
+def finite_or_inf(values: np.ndarray) -> np.ndarray:
+    """Values with infinity in place of what is not finite."""
+    return np.where(np.isfinite(values), values, np.inf)
 
 
 def divergence(journal: Journal) -> int | None:
@@ -25,7 +30,7 @@ def divergence(journal: Journal) -> int | None:
     finite at the last row; so an explosion counts however late.  A run that is never finite is lost
     from its first row.
     """
-    values = [whole(journal[name]) for name in ("loss", "gradient_norm")]
+    values = [finite_or_inf(journal[name]) for name in ("loss", "gradient_norm")]
     loss, norm = (trailing_median(column) for column in values)
     finite = np.isfinite(loss)
     if not finite.any():
@@ -47,28 +52,18 @@ def divergence(journal: Journal) -> int | None:
     return first
 
 
-def before(journal: Journal, column: str) -> Estimate:
-    """Median of a column over the rows before the divergence."""
-    found = divergence(journal)
-    if found is None:
-        return Estimate(refuted=True, note="the run does not diverge")
-    if found == 0:
-        return absent("the run diverges from its first row")
-    return Estimate(value=float(np.median(whole(journal[column][:found]))))
+def of_journal(function: Callable[[Journal], Estimate | float]) -> None:
+    """Enter a measure of the claim's one model, with its journal as evidence."""
 
-
-def of_journal(measure: Callable[[Journal], Estimate]) -> Measure:
-    """A measure of the claim's one model, with its journal as evidence."""
-
-    @functools.wraps(measure)
     def measured(results: Results, claim: Claim) -> Estimate:
         (model,) = claim.models
-        if model not in results.config.models:
-            return absent(f"there is no model {model}")
+        found = function(results.journal(model))
+        estimate = found if isinstance(found, Estimate) else Estimate(value=float(found))
         evidence = (f"training/{model}/journal.csv", "figures/stability.png")
-        return replace(measure(results.journal(model)), evidence=evidence)
+        return replace(estimate, evidence=evidence)
 
-    return measured
+    measured.__name__ = function.__name__
+    measure()(measured)
 
 
 @of_journal
@@ -88,24 +83,22 @@ def stays_stable(journal: Journal) -> Estimate:
 
 
 @of_journal
-def divergence_step(journal: Journal) -> Estimate:
+def divergence_step(journal: Journal) -> Estimate | float:
     """The step at which the run diverges."""
     found = divergence(journal)
-    if found is None:
-        return Estimate(refuted=True, note="the run does not diverge")
-    return Estimate(value=float(journal["step"][found]))
+    return NO_DIVERGENCE if found is None else float(journal["step"][found])
 
 
 @of_journal
-def first_loss(journal: Journal) -> Estimate:
+def first_loss(journal: Journal) -> float:
     """Loss of the first row."""
-    return Estimate(value=float(whole(journal["loss"])[0]))
+    return float(finite_or_inf(journal["loss"])[0])
 
 
 @of_journal
-def lowest_loss(journal: Journal) -> Estimate:
+def lowest_loss(journal: Journal) -> float:
     """Lowest smoothed loss."""
-    return Estimate(value=float(trailing_median(journal["loss"]).min()))
+    return float(trailing_median(journal["loss"]).min())
 
 
 @of_journal
@@ -113,23 +106,58 @@ def half_way_loss(journal: Journal) -> Estimate:
     """Smoothed loss of the row nearest to half of the steps."""
     steps = journal["step"]
     row = int(np.argmin(np.abs(steps - steps[-1] / 2)))
-    loss = whole(trailing_median(journal["loss"]))
+    loss = trailing_median(journal["loss"])
     return Estimate(value=float(loss[row]), note=f"at step {int(steps[row]):,}")
 
 
 @of_journal
-def loss_after_divergence(journal: Journal) -> Estimate:
+def loss_after_divergence(journal: Journal) -> Estimate | float:
     """Median loss after the divergence; infinite where it is not finite."""
     found = divergence(journal)
     if found is None:
-        return Estimate(refuted=True, note="the run does not diverge")
-    return Estimate(value=float(np.median(whole(journal["loss"][found:]))))
+        return NO_DIVERGENCE
+    return float(np.median(finite_or_inf(journal["loss"][found:])))
 
 
 @of_journal
-def gradient_peak(journal: Journal) -> Estimate:
-    """Largest gradient norm; infinite where one is not finite."""
-    return Estimate(value=float(whole(journal["gradient_norm"]).max()))
+def final_loss(journal: Journal) -> float:
+    """Smoothed loss at the end."""
+    return float(trailing_median(journal["loss"])[-1])
+
+
+@of_journal
+def largest_rise(journal: Journal) -> float:
+    """How far the smoothed loss ever rises above what it was before; infinite where it is lost."""
+    loss = trailing_median(journal["loss"])
+    if not np.isfinite(loss).all() or divergence(journal) is not None:
+        return math.inf
+    return float((loss - np.minimum.accumulate(loss)).max())
+
+
+def before(journal: Journal, column: str) -> Estimate:
+    """Median of a column over the rows before the divergence."""
+    found = divergence(journal)
+    if found is None:
+        return NO_DIVERGENCE
+    if found == 0:
+        return Estimate(missing="the run diverges from its first row")
+    return Estimate(value=float(np.median(finite_or_inf(journal[column][:found]))))
+
+
+def peak(journal: Journal, column: str) -> float:
+    """Largest value of a column; infinite where one is not finite."""
+    return float(finite_or_inf(journal[column]).max())
+
+
+def ranged(journal: Journal, column: str) -> Estimate:
+    """Median, smallest and largest value of a column."""
+    values = finite_or_inf(journal[column])
+    return Estimate(
+        value=float(np.median(values)),
+        low=float(values.min()),
+        high=float(values.max()),
+        note="median, smallest and largest",
+    )
 
 
 @of_journal
@@ -139,14 +167,37 @@ def gradient_before(journal: Journal) -> Estimate:
 
 
 @of_journal
-def gradient_orders(journal: Journal) -> Estimate:
+def gradient_peak(journal: Journal) -> float:
+    """Largest gradient norm."""
+    return peak(journal, "gradient_norm")
+
+
+@of_journal
+def gradient_orders(journal: Journal) -> Estimate | float:
     """Powers of ten from the median gradient norm before the divergence to the peak after it."""
     usual = before(journal, "gradient_norm")
     if math.isnan(usual.value):
         return usual
     # The explosion may show in the gradients some rows before it shows in the loss.
-    peak = whole(journal["gradient_norm"]).max()
-    return Estimate(value=float(np.log10(peak / usual.value)))
+    return float(np.log10(peak(journal, "gradient_norm") / usual.value))
+
+
+@of_journal
+def gradient_range(journal: Journal) -> Estimate:
+    """Median gradient norm, with the smallest and the largest."""
+    return ranged(journal, "gradient_norm")
+
+
+@of_journal
+def gradient_trend(journal: Journal) -> float:
+    """Powers of ten from the first to the last quarter's median gradient norm.
+
+    Infinite where the last quarter's is not finite, or a norm is 0.
+    """
+    norm = finite_or_inf(journal["gradient_norm"])
+    quarter = max(1, len(norm) // 4)
+    first, last = (float(np.median(part)) for part in (norm[:quarter], norm[-quarter:]))
+    return math.log10(last / first) if first > 0 and 0 < last < math.inf else math.inf
 
 
 @of_journal
@@ -156,86 +207,12 @@ def score_before(journal: Journal) -> Estimate:
 
 
 @of_journal
-def score_peak(journal: Journal) -> Estimate:
-    """Largest attention score of layer 0; infinite where one is not finite."""
-    return Estimate(value=float(whole(journal["attention_score_max"]).max()))
-
-
-@of_journal
-def final_loss(journal: Journal) -> Estimate:
-    """Smoothed loss at the end."""
-    return Estimate(value=float(trailing_median(journal["loss"])[-1]))
-
-
-@of_journal
-def largest_rise(journal: Journal) -> Estimate:
-    """How far the smoothed loss ever rises above what it was before; infinite where it is lost."""
-    loss = trailing_median(journal["loss"])
-    if not np.isfinite(loss).all() or divergence(journal) is not None:
-        return Estimate(value=math.inf)
-    return Estimate(value=float((loss - np.minimum.accumulate(loss)).max()))
-
-
-@of_journal
-def gradient_range(journal: Journal) -> Estimate:
-    """Median gradient norm, with the smallest and the largest."""
-    return ranged(journal["gradient_norm"])
-
-
-@of_journal
-def gradient_trend(journal: Journal) -> Estimate:
-    """Powers of ten from the first to the last quarter's median gradient norm.
-
-    Infinite where the last quarter's is not finite, or a norm is 0.
-    """
-    norm = whole(journal["gradient_norm"])
-    quarter = max(1, len(norm) // 4)
-    first, last = (float(np.median(part)) for part in (norm[:quarter], norm[-quarter:]))
-    usable = first > 0 and 0 < last < math.inf
-    return Estimate(value=math.log10(last / first) if usable else math.inf)
+def score_peak(journal: Journal) -> float:
+    """Largest attention score of layer 0."""
+    return peak(journal, "attention_score_max")
 
 
 @of_journal
 def score_range(journal: Journal) -> Estimate:
     """Median of the largest score of layer 0, with the smallest and the largest."""
-    return ranged(journal["attention_score_max"])
-
-
-def ranged(values: np.ndarray) -> Estimate:
-    """Median, minimum and maximum."""
-    values = whole(values)
-    return Estimate(
-        value=float(np.median(values)),
-        low=float(values.min()),
-        high=float(values.max()),
-        note="median, smallest and largest",
-    )
-
-
-def whole(values: np.ndarray) -> np.ndarray:
-    """Values with infinity in place of what is not finite."""
-    return np.where(np.isfinite(values), values, np.inf)
-
-
-MEASURES: dict[str, Measure] = {
-    function.__name__: function
-    for function in (
-        diverges,
-        stays_stable,
-        divergence_step,
-        first_loss,
-        lowest_loss,
-        half_way_loss,
-        loss_after_divergence,
-        gradient_peak,
-        gradient_before,
-        gradient_orders,
-        score_before,
-        score_peak,
-        final_loss,
-        largest_rise,
-        gradient_range,
-        gradient_trend,
-        score_range,
-    )
-}
+    return ranged(journal, "attention_score_max")

@@ -19,7 +19,7 @@ from scsigmoid.paper.figures.style import (
 )
 from scsigmoid.paper.labels import context_label, model_label, nominal, short_label, shrunk
 from scsigmoid.paper.results import Results
-from scsigmoid.paper.smoothing import moving_mean
+from scsigmoid.paper.statistics import moving_mean
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
