@@ -79,8 +79,9 @@ def test_what_lies_within_the_limits_passes() -> None:
             {"inner": {"one": {"shar": 1.0}}},
             "inner.one.shar: unknown setting; did you mean",
         ),
-        ({"inner": {" ": {"share": 0.5}}}, "inner. : expected text, on one line, found ' '"),
+        ({"inner": {" ": {"share": 0.5}}}, "inner: expected text, on one line, found ' '"),
         ({"inner": {"one": {}}}, "inner.one.share: missing setting; add it"),
+        ({"a\nb": 2}, "a b: unknown setting"),
         ({1: 2}, "1: unknown setting; expected one of count, zero, cap, bounded"),
     ],
 )

@@ -64,8 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return 130
             except Exception as error:
                 if isinstance(error, OSError) and error.strerror:
-                    return complain(worded(error, log), terminal)
-                if "no locator available" in str(error):  # numba's words
+                    return complain(described(error, log), terminal)
+                if "no locator available" in str(error):  # numba's message
                     return complain(NO_CACHE, terminal)
                 if log is None:
                     raise
@@ -78,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def worded(error: OSError, log: Path | None) -> str:
+def described(error: OSError, log: Path | None) -> str:
     """An error of the system in one line: where, what, and what to do."""
     # where it does not say where, it was the log: stages name the files that they write
     where = error.filename or log
@@ -106,7 +106,7 @@ def logged(path: Path | None) -> Iterator[TextIO]:
         path.parent.mkdir(parents=True, exist_ok=True)
         log = path.open("w", encoding="utf-8")
     except OSError as error:
-        raise UserError(worded(error, path)) from None
+        raise UserError(described(error, path)) from None
     sys.stderr.flush()
     before = os.dup(2)
     with log:

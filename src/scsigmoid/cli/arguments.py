@@ -1,12 +1,13 @@
 """All arguments of the subcommands, with their help and defaults; stored configurations."""
 
 import argparse
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from scsigmoid.config.check import Loaded, from_json, read_yaml
+from scsigmoid.config.check import Loaded, read_yaml
 from scsigmoid.config.schema import Config, Device, Pooling
 from scsigmoid.errors import UserError
 
@@ -31,12 +32,15 @@ def text(summary: str) -> dict[str, Any]:
     return {"default": "", "metavar": "NAME", "help": summary}
 
 
-def as_settings(json: str) -> Loaded:
-    """Settings given as JSON."""
+def as_settings(text: str) -> Loaded:
+    """Settings in a JSON object."""
     try:
-        return from_json("--settings", json)
+        values = json.loads(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"not valid JSON: {error}") from None
+    if not isinstance(values, dict):
+        raise argparse.ArgumentTypeError("not valid JSON: expected a JSON object")
+    return Loaded("--settings", values)
 
 
 ARGUMENTS: dict[str, dict[str, Any]] = {

@@ -4,8 +4,8 @@ The order: ``config.yaml``, the preset's overlay, then what the command line giv
 (``--configfile``, ``--config``).  Mappings merge key by key; a list replaces a list; ``null``
 removes an entry of ``datasets``, ``sizes``, ``models`` or ``study``.
 
-A job reads the settings that the workflow has checked: ``from_json``, ``from_yaml`` and ``built``
-name what is missing, and need no pydantic.
+A job reads the settings that the workflow has checked, without pydantic: ``Loaded`` and ``built``
+name what is missing.
 """
 
 import dataclasses
@@ -179,18 +179,6 @@ class Loaded(dict[str, Any]):
 
     def __missing__(self, key: str) -> Any:
         raise UserError(f"{self.source}: the setting {key!r} is missing; add it")
-
-
-def from_json(source: str, text: str) -> Loaded:
-    """Settings in a JSON object.
-
-    Raises:
-        ValueError: if the text is none.
-    """
-    values = json.loads(text)
-    if not isinstance(values, dict):
-        raise ValueError("expected a JSON object")
-    return Loaded(source, values)
 
 
 def from_yaml(path: str | Path) -> Loaded:

@@ -1,4 +1,4 @@
-"""Gives settings their types, and words every message about a wrong one."""
+"""Gives settings their types; all messages about wrong ones are made here."""
 
 import dataclasses
 import datetime
@@ -28,8 +28,8 @@ EXPECTED = {
     "dict": "settings as 'key: value'",
     "dataclass": "settings as 'key: value'",
 }
-# What pydantic adds to the place of an error: the member of a union that was tried, or a key.
-TRIED = re.compile(r"\[key\]|bool|int|float|str|(list|literal|constrained|function)\b.*")
+# What pydantic adds to the place of an error: the member of a union that was tried.
+TRIED = re.compile(r"bool|int|float|str|(list|literal|constrained|function)\b.*")
 
 
 def typed(values: Any, kind: type[T], path: str = "") -> T:
@@ -111,8 +111,9 @@ def unknown(setting: str, name: str, known: list[str]) -> str:
 
 
 def place_of(error: dict[str, Any]) -> list[str]:
-    """Names down to the setting that an error is about."""
-    return [str(part) for part in error["loc"] if not TRIED.fullmatch(str(part))]
+    """Names down to the setting that an error is about; a wrong key's is what holds the key."""
+    loc = error["loc"][:-2] if error["loc"][-1] == "[key]" else error["loc"]
+    return [" ".join(str(part).split()) for part in loc if not TRIED.fullmatch(str(part))]
 
 
 def names_at(kind: Any, place: list[str]) -> list[str]:

@@ -51,8 +51,8 @@ class TrainingRate:
     """A measured training rate.
 
     Attributes:
-        machine: in words.
-        measured: when and how, in words.
+        machine: its name.
+        measured: when and how.
         size: of the encoder.
         vocabulary: tokens.
         lengths: of the cells, before they are cut.

@@ -35,8 +35,8 @@ def forecast(
         "raw files", f"{number(data.files)} files, {gigabytes(data.bytes)}", data.bytes_basis
     )
     yield line("cells", number(data.cells), "to train on")
-    for cells, words in selections(config, results):
-        yield line("selection", cells, words)
+    for cells, note in selections(config, results):
+        yield line("selection", cells, note)
     models = sum(effort.bytes for effort in trained)
     preparing = yield from prepared(config, data, models, cores, gigabits)
     yield line("vocabulary", f"{vocabulary:,} tokens", rests_on)
@@ -108,11 +108,11 @@ def prepared(
         )
     speeds = rates()["tokens"]
     nonzeros = data.cells * lengths.mean()
-    for name, words in {"statistics": "gene medians", "tokenize": "tokenization"}.items():
+    for name, title in {"statistics": "gene medians", "tokenize": "tokenization"}.items():
         passing = nonzeros / float(speeds[name]) / cores / 3600
         hours += passing
         yield line(
-            words,
+            title,
             duration(passing),
             f"{cores} {'core' if cores == 1 else 'cores'}, {float(speeds[name]) / 1e6:.3g} million "
             "non-zero counts a second each",
@@ -139,10 +139,10 @@ def basis(effort: Effort) -> str:
         f"{effort.parameters / 1e6:,.4g}M parameters ({effort.parameters / paper - 1:+.1%} against "
         f"the paper's {paper / 1e6:g}M)"
     )
-    words = f"{rate.cells_per_second:g} cells a second at context {rate.context:,}"
+    speed = f"{rate.cells_per_second:g} cells a second at context {rate.context:,}"
     if effort.measured:
-        return f"{size}, {words}, measured"
-    return f"{size}, scaled by {effort.scale:.2g} times the work from {words}"
+        return f"{size}, {speed}, measured"
+    return f"{size}, scaled by {effort.scale:.2g} times the work from {speed}"
 
 
 def device(effort: Effort) -> str:
@@ -150,9 +150,9 @@ def device(effort: Effort) -> str:
     return "an H200" if "H200" in effort.rate.machine else "a core"
 
 
-def line(name: str, value: str, words: str) -> str:
+def line(name: str, value: str, note: str) -> str:
     """One line of the table."""
-    return f"  {name:<13} {value:<26} {words}".rstrip()
+    return f"  {name:<13} {value:<26} {note}".rstrip()
 
 
 def number(value: int | None) -> str:
@@ -166,7 +166,7 @@ def gigabytes(size: float) -> str:
 
 
 def duration(hours: float) -> str:
-    """A time in words, three digits of it."""
+    """A time with its unit, three digits of it."""
     if hours >= 1:
         return f"{hours:,.3g} h" if hours < 1000 else f"{hours:,.0f} h"
     return f"{hours * 60:.3g} min" if hours * 60 >= 1 else "under 1 min"

@@ -24,11 +24,11 @@ class Volume:
     """The data of a configuration.
 
     Attributes:
-        basis: where the numbers are from, in words.
+        basis: where the numbers are from.
         files: raw files; ``None`` where unknown.
         cells: training cells; ``None`` where unknown.
         bytes: raw files on the disk, evaluation datasets included.
-        bytes_basis: where this number is from, in words.
+        bytes_basis: where this number is from.
     """
 
     basis: str
@@ -49,15 +49,15 @@ def volume(config: Config, results: Path) -> Volume:
         return embedded_volume(config)
     if config.corpus.source == "local":
         return local_volume(config)
-    given = config.corpus.manifest
-    path = Path(given) if given else results / "corpus" / "manifest.csv"
-    if given or path.is_file():
+    lock = config.corpus.manifest
+    path = Path(lock) if lock else results / "corpus" / "manifest.csv"
+    if lock or path.is_file():
         return locked_volume(read_manifest(path), str(path), lengths_of(config))
     return expected_volume(config)
 
 
 def selections(config: Config, results: Path) -> list[tuple[str, str]]:
-    """The cells of each selection that the paper's could be, and words; from a manifest.
+    """The cells of each selection that the paper's could be, with a note; from a manifest.
 
     Raises:
         UserError: if the summary beside the manifest is damaged.
@@ -73,7 +73,7 @@ def selections(config: Config, results: Path) -> list[tuple[str, str]]:
         stated = worded_selections(json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, KeyError, TypeError, AttributeError):
         raise UserError(f"{path}: damaged; delete it and make the manifest again") from None
-    return [(f"{cells:,} cells", words) for cells, words in stated]
+    return [(f"{cells:,} cells", note) for cells, note in stated]
 
 
 def vocabulary_size(config: Config, results: Path) -> tuple[int, str]:
@@ -159,5 +159,5 @@ def bytes_of(cells: int, lengths: Lengths) -> float:
 
 
 def by_nonzero() -> str:
-    """The basis of such an estimate, in words."""
+    """The basis of such an estimate."""
     return f"estimate, {rates()['raw_files']['bytes_per_nonzero']} bytes per non-zero count"
