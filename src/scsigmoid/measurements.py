@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from scsigmoid.csv_rows import read_rows, write_rows
 from scsigmoid.errors import UserError
-from scsigmoid.seals import sealed_path
+from scsigmoid.files import checksum_path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +53,8 @@ class Measurement:
 
 
 def write_measurements(path: str | Path, rows: Iterable[Measurement]) -> None:
-    """Write measurements as CSV, atomically and sealed, in the order given."""
-    with sealed_path(path) as temporary:
+    """Write measurements as CSV, atomically, with a checksum, in the order given."""
+    with checksum_path(path) as temporary:
         write_rows(temporary, Measurement, rows)
 
 

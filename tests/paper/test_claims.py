@@ -15,6 +15,7 @@ from scipy import stats
 from scsigmoid.benchmarks.rows import KernelRow, write_rows
 from scsigmoid.config.schema import Config
 from scsigmoid.errors import UserError
+from scsigmoid.files import remove_checksum
 from scsigmoid.measurements import read_measurements, write_measurements
 from scsigmoid.paper.claims import (
     COLUMNS,
@@ -33,7 +34,6 @@ from scsigmoid.paper.claims.rules import NAN, Estimate, compare
 from scsigmoid.paper.claims.stability import divergence
 from scsigmoid.paper.reported import Claim, reported
 from scsigmoid.paper.results import Journal, Results
-from scsigmoid.seals import unseal
 from scsigmoid.training.journal import read_journal
 
 CLAIMS = {claim.id: claim for claim in reported().claims}
@@ -242,7 +242,7 @@ def rewrite(folder: Path, file: str, old: str, new: str) -> None:
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new))
-    unseal(path)
+    remove_checksum(path)
 
 
 def facts(folder: Path, **values: object) -> None:

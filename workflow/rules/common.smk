@@ -16,7 +16,7 @@ shell.prefix(SEARCH)
 
 from scsigmoid.config import check, local_files, plan
 from scsigmoid.errors import UserError
-from scsigmoid.seals import sealed_path
+from scsigmoid.files import checksum_path
 from scsigmoid.stale_lock import clear_stale_lock, note_run
 
 if workflow.is_main_process and clear_stale_lock(".snakemake"):
@@ -92,7 +92,7 @@ def store_configuration():
     text = check.as_yaml(CONFIG)
     try:
         if not Path(STORED).is_file() or Path(STORED).read_text(encoding="utf-8") != text:
-            with sealed_path(STORED) as temporary:
+            with checksum_path(STORED) as temporary:
                 temporary.write_text(text, encoding="utf-8")
     except OSError as error:
         print(

@@ -5,9 +5,8 @@ from pathlib import Path
 
 from scsigmoid.benchmarks.rows import KernelRow, read_rows, write_rows
 from scsigmoid.errors import UserError
-from scsigmoid.files import write_json
+from scsigmoid.files import compare_checksum, remove_checksum, write_json
 from scsigmoid.progress import log
-from scsigmoid.seals import check_seal, unseal
 
 
 class Partial:
@@ -42,7 +41,7 @@ class Partial:
             return False
         try:
             before = json.loads(self._conditions.read_text(encoding="utf-8"))
-            check_seal(self._table)
+            compare_checksum(self._table)
             rows = read_rows(self._table, KernelRow)
         except (UserError, KeyError, ValueError, TypeError) as error:
             log(f"{self._table}: damaged ({error}); measuring anew")
@@ -61,6 +60,6 @@ class Partial:
 
     def discard(self) -> None:
         """Remove both files."""
-        unseal(self._table)
+        remove_checksum(self._table)
         self._table.unlink(missing_ok=True)
         self._conditions.unlink(missing_ok=True)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from scsigmoid import csv_rows
 from scsigmoid.csv_rows import read_rows as read_rows
-from scsigmoid.seals import sealed_path
+from scsigmoid.files import checksum_path
 
 #: How the note of a throughput row begins whose GPU waited for the host.
 HOST_BOUND = "Bound by the host"
@@ -228,6 +228,6 @@ class ScalingRow:
 
 
 def write_rows(path: str | Path, kind: type, rows: Sequence[Any]) -> None:
-    """Write dataclass instances as CSV, atomically and sealed."""
-    with sealed_path(path) as temporary:
+    """Write dataclass instances as CSV, atomically, with a checksum."""
+    with checksum_path(path) as temporary:
         csv_rows.write_rows(temporary, kind, rows)

@@ -147,9 +147,9 @@ def stage(arguments: str, own: Mapping[str, dict[str, Any]] | None = None) -> Ca
 def stored(configuration: Path) -> Config:
     """A stored configuration, checked again."""
     from scsigmoid.config.check import check
-    from scsigmoid.seals import check_seal
+    from scsigmoid.files import compare_checksum
 
-    check_seal(configuration)
+    compare_checksum(configuration)
     values = read_yaml(configuration)
     try:
         return check(values)

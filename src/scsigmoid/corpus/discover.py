@@ -80,10 +80,6 @@ class NoFit(Exception):
     """Something is not what was looked for; the message says why."""
 
 
-class LeftOut(Exception):
-    """The configuration leaves a version out; the message is its id."""
-
-
 class Service:
     """The API; public, no key needed."""
 
@@ -131,10 +127,10 @@ def snapshot(service: Service, day: str, leave_out: Collection[str] = ()) -> Lis
         if dataset_id in leave_out:
             return dataset_id, NAMED
         try:
-            versions = service.versions(dataset_id)
-            return newest(versions, day, dataset_id, entries[dataset_id], leave_out)
-        except LeftOut as error:
-            return str(error), NAMED
+            entry = newest(service.versions(dataset_id), day)
+            if entry.get("dataset_version_id") in leave_out:
+                return entry["dataset_version_id"], NAMED
+            return described(entry, dataset_id, entries[dataset_id])
         except (NoFit, Absent) as error:
             return dataset_id, error.reason if isinstance(error, Absent) else str(error)
 
@@ -148,29 +144,12 @@ def snapshot(service: Service, day: str, leave_out: Collection[str] = ()) -> Lis
     return Listing(versions, left_out)
 
 
-def newest(
-    entries: Iterable[Mapping[str, Any]],
-    day: str | None,
-    dataset_id: str,
-    dataset: Mapping[str, Any] | None = None,
-    leave_out: Collection[str] = (),
-) -> Version:
-    """The newest of a dataset's published versions; ``dataset`` may know its collection.
-
-    Raises:
-        LeftOut: if it is one of ``leave_out``.
-        NoFit: if there is none, or it has no h5ad file.
-    """
+def newest(entries: Iterable[Mapping[str, Any]], day: str | None = None) -> Mapping[str, Any]:
+    """The newest description of all, or as of a day; :class:`NoFit` where there is none."""
     candidates = [entry for entry in entries if published_by(entry, day)]
     if not candidates:
         raise NoFit(f"has no version of {day} or before" if day else "has no published version")
-    entry = max(candidates, key=lambda entry: str(entry["published_at"]))
-    if entry.get("dataset_version_id") in leave_out:
-        raise LeftOut(entry["dataset_version_id"])
-    version = described(entry, dataset)
-    if version.dataset_id != dataset_id:
-        raise NoFit(f"its versions are of another dataset, {version.dataset_id}")
-    return version
+    return max(candidates, key=lambda entry: str(entry["published_at"]))
 
 
 def published_by(entry: Mapping[str, Any], day: str | None) -> bool:
@@ -179,11 +158,18 @@ def published_by(entry: Mapping[str, Any], day: str | None) -> bool:
     return bool(published) and (day is None or str(published)[:10] <= day)
 
 
-def described(entry: Mapping[str, Any], dataset: Mapping[str, Any] | None = None) -> Version:
+def described(
+    entry: Mapping[str, Any], of: str = "", dataset: Mapping[str, Any] | None = None
+) -> Version:
     """A version from the service's description; fields that are not known are ignored.
 
+    Args:
+        entry: the description.
+        of: id of the dataset that it must be of, where that is known.
+        dataset: the description of the dataset, which may know its collection.
+
     Raises:
-        NoFit: if it was withdrawn or has no h5ad file.
+        NoFit: if it was withdrawn, has no h5ad file or is of another dataset.
         UserError: if an id or the number of cells is none.
     """
     version_id = check_identifier(entry.get("dataset_version_id"))
@@ -198,10 +184,13 @@ def described(entry: Mapping[str, Any], dataset: Mapping[str, Any] | None = None
             f"{version_id}: CELLxGENE says it has {one_line(entry.get('cell_count'), 40)!r} cells; "
             "name it in corpus.leave_out"
         )
+    dataset_id = check_identifier(entry.get("dataset_id"))
+    if of and dataset_id != of:
+        raise NoFit(f"its versions are of another dataset, {dataset_id}")
     collection = entry.get("collection_id") or (dataset or {}).get("collection_id")
     doi = entry.get("collection_doi") or (dataset or {}).get("collection_doi")
     return Version(
-        dataset_id=check_identifier(entry.get("dataset_id")),
+        dataset_id=dataset_id,
         dataset_version_id=version_id,
         collection_id=check_identifier(collection) if collection else "",
         title=one_line(entry.get("title") or ""),
@@ -264,9 +253,11 @@ def resolve(service: Service, name: str, identifier: str | None) -> Resolved:
         ("collection", as_collection),
     ):
         try:
-            return Resolved(with_collection(service, find(service, identifier)), kind)
+            version = find(service, identifier)
         except (Absent, NoFit) as error:
             tried.append(f"as {kind}: {error.reason if isinstance(error, Absent) else error}")
+        else:
+            return Resolved(with_collection(service, version), kind)
     raise UserError(
         f"datasets.{name}.id: {identifier} fits nothing at {service.api} ({'; '.join(tried)}); "
         "correct the id"
@@ -290,7 +281,7 @@ def as_version(service: Service, identifier: str) -> Version:
 
 def as_dataset(service: Service, identifier: str) -> Version:
     """The newest version of the dataset of this id."""
-    return newest(service.versions(identifier), None, identifier)
+    return described(newest(service.versions(identifier)), identifier)
 
 
 def as_collection(service: Service, identifier: str) -> Version:
@@ -300,5 +291,5 @@ def as_collection(service: Service, identifier: str) -> Version:
     if len(members) != 1:
         raise NoFit(f"holds {len(members)} datasets, not one")
     dataset_id = check_identifier(members[0].get("dataset_id"))
-    version = newest(service.versions(dataset_id), None, dataset_id, members[0])
+    version = described(newest(service.versions(dataset_id)), dataset_id, members[0])
     return version if version.collection_id else replace(version, collection_id=identifier)

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scsigmoid.config.schema import Dataset, EmbeddedCorpus
-from scsigmoid.corpus.h5ad_writer import TARGET_SUM, CellTable, constant, write_cells
+from scsigmoid.corpus.h5ad_writer import ORDINARY, TARGET_SUM, CellTable, write_cells
 from scsigmoid.corpus.simulate import DATASETS, real_genes, simulate
 from scsigmoid.errors import UserError
 from scsigmoid.seeds import derive
@@ -54,13 +54,7 @@ def training_recipes(sizes: EmbeddedCorpus) -> list[Recipe]:
         )
         for index in range(files)
     ]
-    real = Recipe(
-        REAL_TRAINING,
-        f"{TITLE}, training part",
-        CELLS - HELD_OUT,
-        False,
-    )
-    return [*simulated, real]
+    return [*simulated, Recipe(REAL_TRAINING, f"{TITLE}, training part", CELLS - HELD_OUT, False)]
 
 
 def evaluation_recipe(name: str, dataset: Dataset, sizes: EmbeddedCorpus) -> Recipe:
@@ -81,10 +75,8 @@ def write_recipe(name: str, sizes: EmbeddedCorpus, seed: int, path: str | Path) 
         return
     training = {recipe.name: recipe for recipe in training_recipes(sizes)}
     if name in DATASETS:
-        cells, tissues = (
-            sizes.evaluation_cells,
-            dict.fromkeys(DATASETS[name].cell_types, DATASETS[name].tissue),
-        )
+        cells, dataset = sizes.evaluation_cells, DATASETS[name]
+        tissues = dict.fromkeys(dataset.cell_types, dataset.tissue)
     elif name in training:
         cells, tissues = training[name].cells, {}
         # a cell type that occurs in several tissues is trained on in the first of them
@@ -99,12 +91,7 @@ def write_recipe(name: str, sizes: EmbeddedCorpus, seed: int, path: str | Path) 
 def recovered_counts(raw: Any, totals: NDArray[np.float64]) -> NDArray[np.int64]:
     """Recover integer counts from log(1 + count / total * 10,000).
 
-    Args:
-        raw: stored values, cells x genes, rounded to three decimals.
-        totals: total count of each cell.
-
-    Returns:
-        Counts, cells x genes.
+    ``raw`` (cells x genes) is rounded to three decimals, ``totals`` are the cells' counts.
 
     Raises:
         UserError: if the stored values do not come from integers.
@@ -138,23 +125,10 @@ def real_cells(seed: int, *, held_out: bool) -> CellTable:
     rows = np.sort(order[:HELD_OUT] if held_out else order[HELD_OUT:])
     obs = {
         "cell_type": adata.obs["bulk_labels"].astype(str).to_numpy()[rows].tolist(),
-        **constant(
-            len(rows),
-            {
-                "assay": "10x 3' v1",
-                "donor_id": "donor A",
-                "tissue": "blood",
-                "tissue_type": "tissue",
-                "disease": "normal",
-                "suspension_type": "cell",
-            },
-        ),
+        "assay": "10x 3' v1",
+        "donor_id": "donor A",
+        "tissue": "blood",
+        **ORDINARY,
     }
-    return CellTable(
-        counts=counts[rows],
-        genes=[identifier for _, identifier, _ in genes],
-        names=[name for _, _, name in genes],
-        obs=obs,
-        title=TITLE,
-        simulated=False,
-    )
+    _, identifiers, names = zip(*genes, strict=True)
+    return CellTable(counts[rows], identifiers, names, obs, TITLE, simulated=False)

@@ -22,6 +22,7 @@ from scsigmoid.files import atomic_path, sha256
 
 SCHEMA = "5.0.0"
 HUMAN = {"organism": "Homo sapiens", "organism_ontology_term_id": "NCBITaxon:9606"}
+ORDINARY = {"tissue_type": "tissue", "disease": "normal", "suspension_type": "cell"}
 TARGET_SUM = 10_000
 # Column of ``obs`` of such a copy: rows of the user's file, which messages number.
 OWN_ROW = "scsigmoid_row"
@@ -35,7 +36,7 @@ class CellTable:
         counts: raw counts, cells x genes, non-negative integers, dense.
         genes: Ensembl ids of the columns.
         names: symbols of the columns.
-        obs: columns of ``obs``, one value a cell.
+        obs: columns of ``obs``: one value a cell, or one for all.
         title: title of the dataset.
         simulated: whether the cells were simulated.
     """
@@ -43,7 +44,7 @@ class CellTable:
     counts: NDArray[np.int64]
     genes: Sequence[str]
     names: Sequence[str]
-    obs: Mapping[str, Sequence[str]]
+    obs: Mapping[str, Sequence[str] | str]
     title: str
     simulated: bool
 
@@ -65,20 +66,20 @@ def write_cells(path: str | Path, table: CellTable) -> None:
     normalised.data = np.log1p(counts.data * scale).astype(np.float32)
 
     cells = pd.Index([f"cell_{row:06d}" for row in range(len(totals))])
-    columns: dict[str, Any] = {
-        name: pd.Categorical(list(values), categories=sorted(set(values)))
-        for name, values in {**constant(len(cells), HUMAN), **table.obs}.items()
-    }
-    obs = pd.DataFrame({**columns, "is_primary_data": True}, index=cells)
-    var = pd.DataFrame(
-        {
-            "feature_name": pd.Categorical(list(table.names), categories=sorted(set(table.names))),
-            "feature_biotype": pd.Categorical(["gene"] * len(table.genes)),
-            "feature_reference": pd.Categorical(
-                [HUMAN["organism_ontology_term_id"]] * len(table.genes)
-            ),
-        },
-        index=pd.Index(table.genes),
+
+    def frame(index: Any, columns: Mapping[str, Sequence[str] | str]) -> pd.DataFrame:
+        every = {
+            name: [values] * len(index) if isinstance(values, str) else list(values)
+            for name, values in columns.items()
+        }
+        kinds = {name: pd.Categorical(v, categories=sorted(set(v))) for name, v in every.items()}
+        return pd.DataFrame(kinds, index=index)
+
+    obs = frame(cells, {**HUMAN, **table.obs}).assign(is_primary_data=True)
+    reference = HUMAN["organism_ontology_term_id"]
+    var = frame(
+        pd.Index(table.genes),
+        {"feature_name": table.names, "feature_biotype": "gene", "feature_reference": reference},
     )
     adata = anndata.AnnData(
         X=normalised,
@@ -93,10 +94,6 @@ def write_cells(path: str | Path, table: CellTable) -> None:
     adata.raw = anndata.AnnData(X=counts, var=var, obs=obs[[]])
     with atomic_path(path) as temporary:
         adata.write_h5ad(temporary, compression="gzip", compression_opts=1)
-
-
-def constant(cells: int, values: Mapping[str, str]) -> dict[str, list[str]]:
-    return {name: [value] * cells for name, value in values.items()}
 
 
 def is_tenx(path: Path) -> bool:

@@ -8,8 +8,13 @@ from pathlib import Path
 
 from scsigmoid.csv_rows import read_rows, write_rows
 from scsigmoid.errors import UserError
-from scsigmoid.files import atomic_path, write_json
-from scsigmoid.seals import check_seal, seal, unseal
+from scsigmoid.files import (
+    atomic_path,
+    compare_checksum,
+    remove_checksum,
+    write_checksum,
+    write_json,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +159,7 @@ def read_metadata(path: str | Path) -> Metadata:
     Raises:
         UserError: if the file is missing, damaged or holds something else.
     """
-    check_seal(path)
+    compare_checksum(path)
     try:
         values = json.loads(Path(path).read_text(encoding="utf-8"))
         return Metadata(**{field.name: values[field.name] for field in fields(Metadata)})
@@ -168,7 +173,7 @@ def read_metadata(path: str | Path) -> Metadata:
 
 
 def write_metadata(path: str | Path, metadata: Metadata) -> None:
-    """Write metadata as JSON, atomically and sealed."""
-    unseal(path)
+    """Write metadata as JSON, atomically, with a checksum."""
+    remove_checksum(path)
     write_json(path, asdict(metadata))
-    seal(path)
+    write_checksum(path)

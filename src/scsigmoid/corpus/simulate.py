@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scsigmoid.config.schema import EmbeddedCorpus
-from scsigmoid.corpus.h5ad_writer import CellTable, constant
+from scsigmoid.corpus.h5ad_writer import ORDINARY, CellTable
 from scsigmoid.seeds import derive
 
 # Chosen so that a model of the demo's size learns something of the cell types in a few hundred
@@ -49,9 +49,9 @@ ENHANCER_SHAPE, ENHANCER_SCALE = 2.0, 0.8
 DRIVE = 5.0
 
 
-# The facets of each simulated cell type.
+# The facets of each simulated cell type: named as in tab:mmd_heart_oft, then in the
+# Cell Ontology.
 FACETS: dict[str, tuple[str, ...]] = {
-    # Heart OFT, named as in tab:mmd_heart_oft
     "Mesenchymal": ("stromal", "fetal"),
     "Cardiac": ("muscle", "fetal"),
     "Endothelial": ("vascular", "fetal"),
@@ -60,7 +60,6 @@ FACETS: dict[str, tuple[str, ...]] = {
     "Adult endothelial": ("vascular", "adult"),
     "Adult valve interstitial": ("stromal", "adult"),
     "Adult immune": ("immune", "adult"),
-    # Cell Ontology names
     "glutamatergic neuron": ("neural", "neuron", "adult"),
     "GABAergic neuron": ("neural", "neuron", "adult"),
     "astrocyte": ("neural", "glia", "adult"),
@@ -90,7 +89,7 @@ FACETS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Simulated:
-    """One simulated evaluation dataset: its tissue and cell types."""
+    """One simulated evaluation dataset."""
 
     tissue: str
     cell_types: tuple[str, ...]
@@ -100,74 +99,48 @@ DATASETS: dict[str, Simulated] = {
     "adolescent_brain": Simulated(
         "brain",
         (
-            "glutamatergic neuron",
-            "GABAergic neuron",
-            "astrocyte",
-            "oligodendrocyte",
-            "oligodendrocyte precursor cell",
-            "microglial cell",
+            "glutamatergic neuron", "GABAergic neuron", "astrocyte", "oligodendrocyte",
+            "oligodendrocyte precursor cell", "microglial cell"
         ),
     ),
     "aging_pbmc": Simulated(
         "blood",
         (
-            "CD4-positive, alpha-beta T cell",
-            "CD8-positive, alpha-beta T cell",
-            "natural killer cell",
-            "B cell",
-            "CD14-positive monocyte",
-            "CD16-positive monocyte",
-            "dendritic cell",
+            "CD4-positive, alpha-beta T cell", "CD8-positive, alpha-beta T cell",
+            "natural killer cell", "B cell", "CD14-positive monocyte",
+            "CD16-positive monocyte", "dendritic cell"
         ),
     ),
     "healthy_colon": Simulated(
         "colon",
         (
-            "enterocyte",
-            "intestinal goblet cell",
-            "intestinal stem cell",
-            "fibroblast",
-            "plasma cell",
-            "CD4-positive, alpha-beta T cell",
+            "enterocyte", "intestinal goblet cell", "intestinal stem cell", "fibroblast",
+            "plasma cell", "CD4-positive, alpha-beta T cell"
         ),
     ),
     "heart_oft": Simulated(
         "outflow tract",
         (
-            "Mesenchymal",
-            "Cardiac",
-            "Endothelial",
-            "Immune",
-            "Neural",
-            "Adult endothelial",
-            "Adult valve interstitial",
-            "Adult immune",
+            "Mesenchymal", "Cardiac", "Endothelial", "Immune", "Neural", "Adult endothelial",
+            "Adult valve interstitial", "Adult immune"
         ),
     ),
     "indonesian_pbmc": Simulated(
         "blood",
         (
-            "CD4-positive, alpha-beta T cell",
-            "CD8-positive, alpha-beta T cell",
-            "natural killer cell",
-            "B cell",
-            "CD14-positive monocyte",
-            "platelet",
+            "CD4-positive, alpha-beta T cell", "CD8-positive, alpha-beta T cell",
+            "natural killer cell", "B cell", "CD14-positive monocyte", "platelet"
         ),
     ),
     "lung_acr": Simulated(
         "lung",
         (
-            "pulmonary alveolar type 1 cell",
-            "pulmonary alveolar type 2 cell",
-            "ciliated epithelial cell",
-            "alveolar macrophage",
-            "capillary endothelial cell",
-            "fibroblast",
-            "CD8-positive, alpha-beta T cell",
+            "pulmonary alveolar type 1 cell", "pulmonary alveolar type 2 cell",
+            "ciliated epithelial cell", "alveolar macrophage", "capillary endothelial cell",
+            "fibroblast", "CD8-positive, alpha-beta T cell"
         ),
     ),
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -230,21 +203,12 @@ def type_activity(cell_type: str, programmes: int, seed: int) -> NDArray[np.floa
 
 
 def simulate(
-    name: str,
-    cells: int,
-    tissues: Mapping[str, str],
-    sizes: EmbeddedCorpus,
-    seed: int,
+    name: str, cells: int, tissues: Mapping[str, str], sizes: EmbeddedCorpus, seed: int
 ) -> CellTable:
-    """Simulate one file.
+    """Simulate one file, whose donors and cells are drawn from a seed of its name.
 
-    Args:
-        name: the file; its donors and its cells are drawn from a seed of this name.
-        cells: number of cells.
-        tissues: the cell types with their tissues; the first type is about twice as frequent as
-            the last.
-        sizes: sizes of the embedded corpus.
-        seed: the configuration's seed.
+    ``tissues`` are the cell types with their tissues; the first type is about twice as frequent as
+    the last.
     """
     cell_types = list(tissues)
     genome = make_genome(sizes, seed)
@@ -275,15 +239,8 @@ def simulate(
         "cell_type": [cell_types[index] for index in types],
         "tissue": [tissues[cell_types[index]] for index in types],
         "donor_id": [f"{name} donor {index + 1}" for index in donors],
-        **constant(
-            cells,
-            {
-                "assay": "simulated",
-                "tissue_type": "tissue",
-                "disease": "normal",
-                "suspension_type": "cell",
-            },
-        ),
+        "assay": "simulated",
+        **ORDINARY,
     }
     return CellTable(counts, genome.genes, genome.names, obs, f"{name} (simulated)", simulated=True)
 

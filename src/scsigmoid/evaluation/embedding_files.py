@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from scsigmoid.corpus.h5ad_writer import OWN_ROW
 from scsigmoid.errors import UserError
-from scsigmoid.files import atomic_path
+from scsigmoid.files import atomic_path, compare_checksum, remove_checksum, write_checksum
 from scsigmoid.progress import log
-from scsigmoid.seals import check_seal, seal, unseal
 
 LABEL = "scsigmoid_cell_type"
 
@@ -60,7 +59,7 @@ def write_embedding(
     metadata: Mapping[str, Any],
     obs: Any,
 ) -> None:
-    """Write the embedding of a dataset as AnnData, sealed; the same bytes for the same values.
+    """Write the embedding of a dataset as AnnData; the same bytes for the same values.
 
     Args:
         output: the h5ad file.
@@ -73,9 +72,9 @@ def write_embedding(
     import pandas as pd
 
     kinds = pd.Categorical([kind or None for kind in labels.tolist()])
-    unseal(output)
+    remove_checksum(output)
     write_anndata(output, values, obs.assign(**{LABEL: kinds}), {**metadata, "rows": cells})
-    seal(output)
+    write_checksum(output)
 
 
 def write_anndata(
@@ -103,7 +102,7 @@ def read_embedding(path: Path) -> Embedding:
 
     if not path.is_file():
         raise UserError(f"{path}: no such embedding; run the target that makes it")
-    check_seal(path)
+    compare_checksum(path)
     try:
         adata = anndata.read_h5ad(path)
         # anndata reads scalars as NumPy's

@@ -7,8 +7,8 @@ from scsigmoid.config.schema import Umap
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embedding_files import read_arms
 from scsigmoid.evaluation.pca import principal_components
+from scsigmoid.files import checksum_path
 from scsigmoid.progress import log
-from scsigmoid.seals import sealed_path
 from scsigmoid.seeds import derive
 
 
@@ -53,5 +53,5 @@ def umap_dataset(
             principal_components(arm.values, settings.variance, str(arm.path))
         ).astype("float32")
         table = pa.table({"x": points[:, 0], "y": points[:, 1], "cell_type": arm.labels.tolist()})
-        with sealed_path(outputs[model]) as temporary:
+        with checksum_path(outputs[model]) as temporary:
             pq.write_table(table, temporary)

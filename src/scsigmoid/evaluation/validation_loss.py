@@ -19,10 +19,10 @@ from torch.nn.functional import cross_entropy
 from scsigmoid.config.schema import ValidationLoss
 from scsigmoid.evaluation.embeddings import batches, open_tokens
 from scsigmoid.evaluation.sources import source_of
+from scsigmoid.files import checksum_path
 from scsigmoid.measurements import Measurement, mean_interval, write_measurements
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.progress import log
-from scsigmoid.seals import sealed_path
 from scsigmoid.seeds import derive
 from scsigmoid.tokens.store import TokenStore
 from scsigmoid.training.batches import Batch, Masking, pack_genes
@@ -80,7 +80,7 @@ def validation_loss(
     losses, trials = cell_losses(encoder, tokens, settings, mask_seed(seed, dataset), compute)
     cells = tokens.metadata(["cell", "donor"])
     log(f"{dataset} {model}: validation loss {losses.mean():.4f}")
-    with sealed_path(output_parquet) as temporary:
+    with checksum_path(output_parquet) as temporary:
         pq.write_table(pa.table({**cells, "loss": losses}), temporary)
     intervals = {
         "validation_loss": mean_interval(losses, settings.confidence, cells["donor"]),

@@ -14,8 +14,8 @@ from scsigmoid.benchmarks.rows import KernelRow, ThroughputRow, TrainingRow
 from scsigmoid.benchmarks.rows import read_rows as read_benchmark
 from scsigmoid.config.schema import Config
 from scsigmoid.errors import UserError
+from scsigmoid.files import compare_checksum
 from scsigmoid.measurements import Measurement, read_measurements
-from scsigmoid.seals import check_seal
 from scsigmoid.training.journal import read_journal
 
 T = TypeVar("T")
@@ -73,7 +73,7 @@ class Results:
         """
         if relative not in self._read:
             path = self.path(relative)
-            check_seal(path)
+            compare_checksum(path)
             try:
                 self._read[relative] = read(path)
             except (KeyError, ValueError, TypeError, OSError) as error:

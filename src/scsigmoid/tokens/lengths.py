@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from scsigmoid.seals import sealed_path
+from scsigmoid.files import checksum_path
 from scsigmoid.tokens.store import GENES, read_array, read_index
 
 
@@ -33,5 +33,5 @@ def write_length_counts(folders: Iterable[str | Path], output: str | Path) -> No
     table = pa.table(
         {"length": pa.array(lengths, type=pa.int32()), "cells": pa.array(counts[lengths])}
     )
-    with sealed_path(output) as temporary:
+    with checksum_path(output) as temporary:
         pq.write_table(table, temporary)

@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scsigmoid.errors import UserError
-from scsigmoid.files import write_text
-from scsigmoid.seals import seal, unseal
+from scsigmoid.files import remove_checksum, write_checksum, write_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,14 +96,14 @@ class Journal:
 
     def write(self) -> None:
         """Write the whole file, atomically."""
-        unseal(self.path)
+        remove_checksum(self.path)
         lines = [f"# {key}: {' '.join(value.split())}\n" for key, value in self.header.items()]
         write_text(self.path, "".join(lines) + ",".join(COLUMNS) + "\n" + as_csv(self.rows))
 
     def complete(self) -> None:
-        """Write the whole file, which will not change any more, and seal it."""
+        """Write the whole file, which will not change any more, and its checksum."""
         self.write()
-        seal(self.path)
+        write_checksum(self.path)
 
     def append(self, row: Row) -> None:
         """Add a row, for others to read at once."""

@@ -13,13 +13,13 @@ from pathlib import Path, PurePosixPath
 
 from scsigmoid.config.plan import Plan
 from scsigmoid.errors import UserError
+from scsigmoid.files import checksum_path, compare_checksum
 from scsigmoid.paper.claims import cost, kernel, quality, stability
 from scsigmoid.paper.claims.requirements import unmet
 from scsigmoid.paper.claims.rules import MEASURES, Estimate, compare
 from scsigmoid.paper.reported import Claim, reported
 from scsigmoid.paper.results import Results
 from scsigmoid.paper.tables.writing import plain
-from scsigmoid.seals import check_seal, sealed_path
 
 REPRODUCED = "reproduced"
 NOT_REPRODUCED = "not reproduced"
@@ -158,7 +158,7 @@ def make_claims(results: Results, output: str | Path) -> None:
         UserError: if a result file is missing or damaged.
     """
     rows = judge_all(results)
-    with sealed_path(output) as part, part.open("w", newline="", encoding="utf-8") as handle:
+    with checksum_path(output) as part, part.open("w", newline="", encoding="utf-8") as handle:
         writer = csv.writer(handle, lineterminator="\n")
         writer.writerow(COLUMNS)
         writer.writerows([plain(getattr(row, name)) for name in COLUMNS] for row in rows)
@@ -178,7 +178,7 @@ def read_claims(path: str | Path) -> list[dict[str, str]]:
     path = Path(path)
     if not path.is_file():
         raise UserError(f"{path}: no such result file; run the target that makes it")
-    check_seal(path)
+    compare_checksum(path)
     with path.open(newline="", encoding="utf-8") as handle:
         reader = csv.DictReader(handle)
         if tuple(reader.fieldnames or ()) != COLUMNS:

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scsigmoid.files import checksum_path
 from scsigmoid.paper.results import Results
-from scsigmoid.seals import sealed_path
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -79,9 +79,9 @@ def save(figure: "Figure", results: Results, png: str | Path, pdf: str | Path) -
     dpi = results.config.figures.dpi
     figure.set_dpi(dpi)
     settle(figure)
-    with sealed_path(png) as temporary:
+    with checksum_path(png) as temporary:
         figure.savefig(temporary, format="png", dpi=dpi, metadata={"Software": None})
-    with sealed_path(pdf) as temporary:
+    with checksum_path(pdf) as temporary:
         dates = {"CreationDate": None, "ModDate": None, "Producer": None, "Creator": None}
         figure.savefig(temporary, format="pdf", dpi=dpi, metadata=dates)
 

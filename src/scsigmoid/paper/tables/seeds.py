@@ -19,13 +19,13 @@ from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config
 from scsigmoid.config.validate import typed
 from scsigmoid.errors import UserError
+from scsigmoid.files import compare_checksum
 from scsigmoid.paper.labels import METRICS, model_label, representation_label
 from scsigmoid.paper.results import Results
 from scsigmoid.paper.statistics import Interval
 from scsigmoid.paper.tables.mmd import pair_rows
 from scsigmoid.paper.tables.quality import all_scores
 from scsigmoid.paper.tables.writing import DASH, Cell, Table, fixed, signed, write_table
-from scsigmoid.seals import check_seal
 
 CONFIDENCE = 0.95
 #: What a lower value of is better; of all else a higher one.
@@ -81,7 +81,7 @@ def read_runs(folders: Sequence[str | Path]) -> list[Results]:
         raise UserError("compare-seeds: one results folder; name at least two, each of a seed")
     # Not checked against each other: the user's own files may be gone since the run.
     for folder in folders:
-        check_seal(Path(folder) / "config.yaml")
+        compare_checksum(Path(folder) / "config.yaml")
     stored = [typed(read_yaml(Path(folder) / "config.yaml"), Config) for folder in folders]
     runs = [Results(folder, config) for folder, config in zip(folders, stored, strict=True)]
     first = plain(runs[0].config)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from scsigmoid.seals import sealed_path
+from scsigmoid.files import checksum_path
 
 DASH, MINUS, TIMES = "\N{EN DASH}", "\N{MINUS SIGN}", "\N{MULTIPLICATION SIGN}"
 INFINITY = "\N{INFINITY}"
@@ -106,7 +106,7 @@ def write_table(table: Table, name: str, stem: str | Path) -> list[Path]:
     paths = [stem.with_name(stem.name + suffix) for suffix in (".csv", ".md", ".tex")]
     write_csv(table, paths[0])
     for path, text in ((paths[1], as_markdown(table)), (paths[2], as_latex(table, name))):
-        with sealed_path(path) as temporary:
+        with checksum_path(path) as temporary:
             temporary.write_text(text, encoding="utf-8", newline="\n")
     return paths
 
@@ -114,7 +114,7 @@ def write_table(table: Table, name: str, stem: str | Path) -> list[Path]:
 def write_csv(table: Table, path: Path) -> None:
     """Write the records; floats with ``repr``, so that reading them back gives the same bits."""
     with (
-        sealed_path(path) as temporary,
+        checksum_path(path) as temporary,
         temporary.open("w", newline="", encoding="utf-8") as handle,
     ):
         writer = csv.writer(handle, lineterminator="\n")
