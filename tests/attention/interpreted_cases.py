@@ -13,15 +13,14 @@ from hypothesis import strategies as st
 from oracle import bias_gradient, cumulative, gradients, largest_scores, relative_error
 
 from scsigmoid.attention import (
-    gaps,
+    launching,
     sigmoid_attention,
     sigmoid_attention_padded,
     sigmoid_attention_qkv,
     triton_launch,
 )
-from scsigmoid.attention.hopper_schedule import schedule_kernel
-from scsigmoid.attention.schedule import list_tiles, most_tiles
-from scsigmoid.attention.triton_configurations import Configuration
+from scsigmoid.attention.schedule import list_tiles, most_tiles, schedule_kernel
+from scsigmoid.attention.tuning import Configuration
 
 TOLERANCE = {torch.float32: 2e-6, torch.float16: 2e-3}
 
@@ -66,7 +65,7 @@ def poisoned(monkeypatch):
             return empty if name == "empty" else getattr(torch, name)
 
     monkeypatch.setattr(triton_launch, "torch", Torch())
-    monkeypatch.setattr(gaps, "torch", Torch())
+    monkeypatch.setattr(launching, "torch", Torch())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])

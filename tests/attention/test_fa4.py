@@ -8,7 +8,6 @@ import torch
 from oracle import attention, cumulative, gradients, relative_error
 
 from scsigmoid.attention import backends, fa4, ops, softmax_attention, softmax_attention_qkv
-from scsigmoid.config.schema import SigmoidBackend, SoftmaxBackend
 from scsigmoid.errors import UserError
 
 LENGTHS = [5, 0, 33, 1, 16]
@@ -127,9 +126,3 @@ def test_choice(gpu, monkeypatch):
     assert gpu.choose(attention="softmax") == "sdpa"
     with pytest.raises(UserError, match=r"needs compute capability 9\.0 and this GPU has 10\.0"):
         gpu.choose("fa4", attention="softmax")
-
-
-def test_settings_know_every_backend():
-    named = {"sigmoid": SigmoidBackend, "softmax": SoftmaxBackend}
-    for attention_, known in backends.BACKENDS.items():
-        assert sorted(named[attention_].__args__) == sorted(["auto", *known])

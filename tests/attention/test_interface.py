@@ -14,12 +14,12 @@ from scsigmoid.attention import (
     backends,
     choose_backend,
     ops,
-    qkv_ops,
     sigmoid_attention,
     sigmoid_attention_padded,
     sigmoid_attention_qkv,
     softmax_attention,
 )
+from scsigmoid.attention.problem import Problem
 from scsigmoid.errors import UserError
 
 
@@ -277,11 +277,8 @@ def test_exact_sigmoid_beyond_a_length(monkeypatch, accurate, longest, settled):
     q = torch.zeros(0, 1, 8)
     bounds = (nothing,) * 4
     for deterministic in (None, True):
-        ops.compute_sigmoid(
-            *(q, q, q, *bounds, None, 1, longest, 1.0, accurate, False, deterministic),
-            backend="triton",
-            score_max=False,
-        )
+        options = (None, 1, longest, 1.0, accurate, False, deterministic)
+        ops.compute_sigmoid(q, q, q, Problem(*bounds, *options), "triton", False)
     assert [problem.accurate for problem in seen] == [settled, settled]
     assert [problem.deterministic for problem in seen] == [False, True]
 
@@ -296,7 +293,7 @@ def test_operators_are_well_formed():
     qkv = torch.stack(packed(), dim=1).requires_grad_()
     for each in (None, bias):
         arguments = (qkv, *bounds, each, 4, 0.3, None, None, "reference")
-        torch.library.opcheck(qkv_ops.forward, arguments)
+        torch.library.opcheck(ops.qkv_sigmoid, arguments)
     torch.library.opcheck(ops.softmax, (q, k, v, *bounds, 0.3))
 
 

@@ -10,11 +10,11 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from scsigmoid.attention.triton_configurations import (
+from scsigmoid.attention.triton_launch import BY_PRODUCTS, KERNELS, LOOPED, constants
+from scsigmoid.attention.tuning import (
     block_width,
     configurations,
 )
-from scsigmoid.attention.triton_launch import BY_PRODUCTS, KERNELS, LOOPED, constants
 
 TYPES = {"bf16": 2, "fp16": 2, "fp32": 4}
 #: Shared memory of a program in bytes, on Hopper and Blackwell, and on GPUs with little of it; A100

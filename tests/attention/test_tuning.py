@@ -7,8 +7,8 @@ import torch
 import triton.testing
 
 from scsigmoid.attention import tuning
-from scsigmoid.attention.triton_configurations import configurations
 from scsigmoid.attention.triton_launch import KERNELS
+from scsigmoid.attention.tuning import configurations
 from scsigmoid.errors import UserError
 
 AMPERE, HOPPER = (8, 6), (9, 0)

@@ -7,12 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from scsigmoid.benchmarks.cases import Case
-from scsigmoid.benchmarks.inputs import Inputs
+from scsigmoid.benchmarks.cases import Case, Inputs
 from scsigmoid.benchmarks.kernel import run_kernel_benchmark
-from scsigmoid.benchmarks.providers import chosen
+from scsigmoid.benchmarks.providers import Unavailable, chosen
 from scsigmoid.benchmarks.rows import KernelRow, read_rows
-from scsigmoid.benchmarks.sigmoid_kernels import Unavailable
 from scsigmoid.benchmarks.timing import Clocked, Queued, Replayed, passes
 from scsigmoid.config.schema import KernelBenchmark
 

@@ -6,12 +6,11 @@ import pytest
 import torch
 from small_training import ARCHITECTURE, TRAINING
 
-from scsigmoid.benchmarks.contestants import Course, gradient_error
+from scsigmoid.benchmarks.providers import Unavailable
 from scsigmoid.benchmarks.rows import TrainingRow, read_rows
-from scsigmoid.benchmarks.sigmoid_kernels import Unavailable
-from scsigmoid.benchmarks.simulated_batches import simulated_batches
-from scsigmoid.benchmarks.stacks import Stack, chosen_stacks
+from scsigmoid.benchmarks.simulated import simulated_batches
 from scsigmoid.benchmarks.training import run_training_benchmark
+from scsigmoid.benchmarks.variants import Conditions, Variant, chosen_variants, gradient_error
 from scsigmoid.config.schema import Size, TrainingBenchmark
 from scsigmoid.model.sizes import EncoderSettings
 
@@ -35,14 +34,14 @@ SETTINGS = TrainingBenchmark(
 )
 
 
-@pytest.mark.parametrize("stack", chosen_stacks(None, "cuda"), ids=lambda stack: stack.name)
+@pytest.mark.parametrize("variant", chosen_variants(None, "cuda"), ids=lambda variant: variant.name)
 @pytest.mark.parametrize("context", [256, 300])
-def test_the_gradient_is_plain_pytorchs(stack: Stack, context: int) -> None:
+def test_the_gradient_is_plain_pytorchs(variant: Variant, context: int) -> None:
     encoder = EncoderSettings.of(SIZE, ARCHITECTURE, "sigmoid", context, SETTINGS.vocabulary)
-    course = Course(encoder, TRAINING, 42, torch.device("cuda"))
+    conditions = Conditions(encoder, TRAINING, 42, torch.device("cuda"))
     batch = next(simulated_batches(SETTINGS, context, TRAINING, 42))
     try:
-        assert gradient_error(stack, course, batch) < 0.03
+        assert gradient_error(variant, conditions, batch) < 0.03
     except Unavailable as error:
         pytest.skip(str(error))
 
@@ -61,7 +60,7 @@ def test_every_kernel_is_timed_and_none_compiled_in_a_turn(tmp_path: Path) -> No
         tmp_path / "t.json",
     )
     rows = read_rows(tmp_path / "t.csv", TrainingRow)
-    assert len(rows) == 2 * len(chosen_stacks(None, "cuda"))
+    assert len(rows) == 2 * len(chosen_variants(None, "cuda"))
     timed = [row for row in rows if row.turns]
     assert [row.note for row in rows if not row.turns and "is not installed" not in row.note] == []
     for row in timed:

@@ -4,21 +4,39 @@ import csv
 import json
 import math
 import statistics
+import weakref
+from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-from scsigmoid.benchmarks import kernel, preparing
-from scsigmoid.benchmarks.cases import groups
-from scsigmoid.benchmarks.inputs import Inputs
-from scsigmoid.benchmarks.kernel import run_kernel_benchmark
-from scsigmoid.benchmarks.providers import PROVIDERS, Provider, chosen
+from scsigmoid.benchmarks import kernel
+from scsigmoid.benchmarks.cases import Case, Inputs, groups
+from scsigmoid.benchmarks.kernel import (
+    Candidate,
+    measure,
+    prepare_case,
+    refuse_large,
+    run_kernel_benchmark,
+    strides,
+)
+from scsigmoid.benchmarks.providers import (
+    PROVIDERS,
+    Kernel,
+    Provider,
+    Unavailable,
+    chosen,
+    imported,
+    plain,
+)
 from scsigmoid.benchmarks.rows import KernelRow, read_rows
-from scsigmoid.benchmarks.sigmoid_kernels import Kernel, Unavailable, imported
-from scsigmoid.benchmarks.softmax_kernels import standard_softmax
+from scsigmoid.benchmarks.timing import Results, passes
 from scsigmoid.config.schema import KernelBenchmark
 from scsigmoid.errors import UserError
 
@@ -64,8 +82,8 @@ def test_every_provider_shape_and_pass_has_a_row(rows: list[KernelRow]) -> None:
     assert {row.provider for row in rows if row.checked} == TIMED
     for row in rows:
         if row.checked:
-            assert row.iterations == 8 == len(row.turns)
-            assert row.note == preparing.CPU_NOTE
+            assert row.iterations == 8 == len(row.rounds)
+            assert row.note == kernel.CPU_NOTE
             assert row.relative_error < 1e-5
             assert row.timing == "clock"
         else:
@@ -77,14 +95,14 @@ def test_every_provider_shape_and_pass_has_a_row(rows: list[KernelRow]) -> None:
 def test_rows_follow_from_the_readings(rows: list[KernelRow]) -> None:
     shape = ("paper", 0.0, 8, 32, "backward")
     (row,) = [row for row in rows if row.provider == "pytorch" and row.shape == shape]
-    assert row.milliseconds == pytest.approx(statistics.median(row.turns), rel=1e-5)
+    assert row.milliseconds == pytest.approx(statistics.median(row.rounds), rel=1e-5)
     seconds = row.milliseconds / 1e3
     assert row.tflops == pytest.approx(10 * 1 * 2 * 32**2 * 8 / 1e12 / seconds)
     # It keeps the scores and so computes four products instead of five.
     assert row.executed_tflops == pytest.approx(row.tflops * 4 / 5)
     # The interval of 8 readings at 99 % is their range.
-    assert row.milliseconds_low == pytest.approx(min(row.turns), rel=1e-5)
-    assert row.milliseconds_high == pytest.approx(max(row.turns), rel=1e-5)
+    assert row.milliseconds_low == pytest.approx(min(row.rounds), rel=1e-5)
+    assert row.milliseconds_high == pytest.approx(max(row.rounds), rel=1e-5)
     assert row.tflops_low <= row.tflops <= row.tflops_high
 
 
@@ -191,7 +209,7 @@ def test_a_gpu_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_a_group_takes_a_limited_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scsigmoid.benchmarks.turns.LEAST_TURNS", 1)
+    monkeypatch.setattr("scsigmoid.benchmarks.kernel.LEAST_ROUNDS", 1)
     rows = run(replace(ONE, seconds=0.0), tmp_path)
     timed = [row for row in rows if row.checked]
     assert {row.iterations for row in timed} == {1}
@@ -206,7 +224,7 @@ def test_a_kernel_that_turns_wrong_has_no_readings(
 
     def prepare(inputs: Inputs) -> Kernel:
         calls = []
-        attend = standard_softmax(inputs)
+        attend = plain("softmax")(inputs)
 
         def kernel(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             calls.append(1)
@@ -221,7 +239,7 @@ def test_a_kernel_that_turns_wrong_has_no_readings(
     mine = [row for row in rows if row.provider == "spoilt"]
     assert len(mine) == 2
     for row in mine:
-        assert row.note.startswith("wrong after its last turn: ")
+        assert row.note.startswith("wrong after its last round: ")
         assert row.note.endswith("has a relative error of 0.5; readings dropped")
         assert not row.checked
         assert row.iterations == 0
@@ -257,7 +275,8 @@ def test_a_stopped_sweep_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         with pytest.raises(Stop):
             run(settings, tmp_path)
     assert not (tmp_path / "kernel.csv").exists()
-    before = (tmp_path / "kernel.partial.csv").read_text().splitlines()
+    (partial,) = tmp_path.glob("kernel.partial-*.csv")
+    before = partial.read_text().splitlines()
     measured = stopping_after(99, monkeypatch)
     rows = run(settings, tmp_path)
     assert measured == groups(settings)[2:]
@@ -285,10 +304,185 @@ def test_another_sweep_begins_anew(
     elif change == "torch":
         monkeypatch.setattr(torch, "__version__", "9.9")
     else:
-        (tmp_path / "kernel.partial.csv").write_text("attention\nsoftmax\n")
+        (partial,) = tmp_path.glob("kernel.partial-*.csv")
+        partial.write_text("attention\nsoftmax\n")
     measured = stopping_after(99, monkeypatch)
     run(settings, tmp_path)
     assert measured == groups(settings)
     said = capsys.readouterr().err
     assert "measuring anew" in said
-    assert ("damaged" if change == "damage" else f"other {change}") in said
+    assert ("damaged" if change == "damage" else "of another machine, version") in said
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "kernel.csv", ".kernel.csv.sha256", "kernel.json",
+    }  # fmt: skip
+
+
+CPU = torch.device("cpu")
+CASE = Case("paper", 8, 2, 12, (12, 12))
+PLAIN = [one for one in PROVIDERS if one.matrices]
+
+
+def failing(held: list[weakref.ref[Tensor]], kept: list[BaseException], where: str) -> Provider:
+    """A kernel that runs out of memory with tensors in its frames, in a cycle, and its error kept.
+
+    As torch's autograd, its compiler and a caller that logs errors may do.
+    """
+
+    def fail() -> None:
+        large = torch.zeros(1000)
+        cycle: list[object] = [torch.zeros(1000)]
+        cycle.append(cycle)
+        held.extend(weakref.ref(one) for one in (large, cycle[0]) if isinstance(one, Tensor))
+        try:
+            raise torch.OutOfMemoryError("tried to allocate 1 PiB")
+        except torch.OutOfMemoryError as error:
+            kept.append(error)
+            # A second error on top of the first, as where a capture cannot be ended.
+            if where == "twice":
+                raise RuntimeError("capture failed") from error
+            raise
+
+    def prepare(_: Inputs) -> Kernel:
+        if where == "prepare":
+            fail()
+
+        def kernel(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            fail()
+            return q
+
+        return kernel
+
+    return Provider("failing", "sigmoid", "padded", prepare)
+
+
+@pytest.mark.parametrize("where", ["prepare", "call", "twice"])
+def test_a_failed_kernel_leaves_nothing_behind(where: str) -> None:
+    held: list[weakref.ref[Tensor]] = []
+    kept: list[BaseException] = []
+    (candidate,) = prepare_case(
+        Inputs(CASE, CPU, torch.float32), [failing(held, kept, where)], 0, CPU
+    )
+    assert candidate.timer is None
+    said = "failed: RuntimeError: capture failed" if where == "twice" else "does not fit in memory"
+    assert candidate.note == said
+    assert len(kept) == 1
+    assert len(held) == 2
+    assert [one() for one in held] == [None, None]
+
+
+def test_the_next_kernel_is_timed() -> None:
+    plain = next(one for one in PLAIN if one.name == "pytorch")
+    found = prepare_case(Inputs(CASE, CPU, torch.float32), [failing([], [], "call"), plain], 0, CPU)
+    assert [one.timer is not None for one in found] == [False, True]
+
+
+def test_a_broken_gpu_stops_the_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What fails after it would not be that kernel's fault."""
+
+    def broken(_: torch.device) -> None:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered\nMore.")
+
+    monkeypatch.setattr(kernel, "synchronise", broken)
+    with pytest.raises(UserError, match=r"failing \(padded, .*illegal memory access.*; leave it"):
+        prepare_case(
+            Inputs(CASE, CPU, torch.float32), [failing([], [], "prepare")], 0, torch.device("cpu")
+        )
+
+
+class LiveMatrices(TorchDispatchMode):
+    """The most memory in n x n results of operators that was alive at once."""
+
+    def __init__(self, smallest: int) -> None:
+        super().__init__()
+        self.smallest, self.live, self.most = smallest, 0, 0
+        self.seen: set[int] = set()
+
+    def __torch_dispatch__(
+        self, function: Callable[..., Any], types: object, arguments: Any = (), options: Any = None
+    ) -> Any:
+        found = function(*arguments, **(options or {}))
+        for tensor in (one for one in tree_leaves(found) if isinstance(one, Tensor)):
+            storage = tensor.untyped_storage()
+            if storage.nbytes() >= self.smallest and storage.data_ptr() not in self.seen:
+                self.seen.add(storage.data_ptr())
+                self.live += storage.nbytes()
+                self.most = max(self.most, self.live)
+                weakref.finalize(storage, self.gone, storage.data_ptr(), storage.nbytes())
+        return found
+
+    def gone(self, address: int, size: int) -> None:
+        self.seen.discard(address)
+        self.live -= size
+
+
+@pytest.mark.parametrize("lengths", [(96, 96), (96, 80)], ids=["equal", "unequal"])
+@pytest.mark.parametrize("provider", PLAIN, ids=lambda one: one.name)
+def test_the_matrices_that_plain_attention_holds(
+    provider: Provider, lengths: tuple[int, ...]
+) -> None:
+    case = Case("paper", 4, 2, 96, lengths)
+    inputs = Inputs(case, CPU, torch.float32)
+    kernel, tensors = provider.prepare(inputs), inputs.in_layout(provider.layout)
+    one = 2 * 2 * 96**2 * 4
+    with LiveMatrices(one) as counted:
+        passes(kernel, tensors)
+    assert counted.most == provider.matrix_bytes(case, 4) == 3 * one
+
+
+def test_what_will_not_fit_is_not_tried() -> None:
+    case = Case("paper", 64, 32, 16384, (16384,))
+    for provider in PLAIN:
+        # 3 matrices of 32 heads in bfloat16.
+        needed = 3 * 32 * 16384**2 * 2
+        assert needed == 48 * 2**30
+        refuse_large(provider, case, 2, needed)
+        with pytest.raises(Unavailable, match=r"left out: .* need 48 GiB, 40 GiB are free"):
+            refuse_large(provider, case, 2, 40 * 2**30)
+    for provider in PROVIDERS:
+        if not provider.matrices:
+            refuse_large(provider, case, 2, 0)
+
+
+CASE = Case("paper", 8, 2, 32, (32,))
+
+
+class Scripted:
+    """A timer that takes a fixed time and notes when it was asked."""
+
+    how = "script"
+
+    def __init__(self, name: str, milliseconds: float, asked: list[str]) -> None:
+        self.name, self.milliseconds, self.asked = name, milliseconds, asked
+
+    def once(self) -> tuple[float, float]:
+        self.asked.append(self.name)
+        return self.milliseconds, 2 * self.milliseconds
+
+    def results(self) -> Results:
+        raise AssertionError("nothing here asks for results")
+
+
+def test_every_round_times_every_kernel_in_an_order_of_its_own() -> None:
+    asked: list[str] = []
+    candidates = [
+        Candidate(CASE, PROVIDERS[0], Scripted(name, time, asked))
+        for name, time in zip("abcd", (1.0, 1.1, 1.2, 9.0), strict=True)
+    ]
+    missing = Candidate(CASE, PROVIDERS[1])
+    assert measure([*candidates, missing], 12, 60.0, torch.device("cuda")) == 12
+    # Asked once to learn how long it takes; the slow one then in every fourth turn.
+    assert [asked.count(name) for name in "abcd"] == [13, 13, 13, 4]
+    slow = candidates[3].rounds["forward"]
+    assert [turn for turn, reading in enumerate(slow) if not math.isnan(reading)] == [0, 4, 8]
+    assert candidates[1].rounds["backward"] == [2.2] * 12
+    assert missing.rounds == {"forward": [], "backward": []}
+    fast = [name for name in asked[4:] if name != "d"]
+    orders = {tuple(fast[start : start + 3]) for start in range(0, len(fast), 3)}
+    assert all(sorted(order) == ["a", "b", "c"] for order in orders)
+    assert len(orders) > 2
+
+
+def test_slow_kernels_take_fewer_rounds() -> None:
+    assert strides([1.0, 1.2, 0.9, 2.4, 2.6]) == [1, 1, 1, 1, 1]
+    assert strides([1.0, 1.2, 0.9, 2.4, 9.0]) == [1, 1, 1, 1, 4]
+    assert strides([]) == []

@@ -14,10 +14,9 @@ from torch._dynamo.utils import counters
 from torch.nn.attention import flex_attention
 
 from scsigmoid.attention import backends
-from scsigmoid.benchmarks import padded_kernels
-from scsigmoid.benchmarks.padded import PaddedEncoder, padded
-from scsigmoid.benchmarks.padded_kernels import padding_mask
-from scsigmoid.benchmarks.stacks import STACKS, Stack
+from scsigmoid.benchmarks import padded as padded_cells
+from scsigmoid.benchmarks.padded import PaddedEncoder, padded, padding_mask
+from scsigmoid.benchmarks.variants import VARIANTS, Variant
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.model.sizes import EncoderSettings
 from scsigmoid.tokens.vocabulary import PAD
@@ -50,10 +49,10 @@ def batch_of(lengths: list[int], draw: int = 1) -> Batch:
     return pack_genes(genes, torch.tensor(lengths).numpy(), cells, masking)
 
 
-def trainer_of(stack: Stack) -> Trainer:
+def trainer_of(variant: Variant) -> Trainer:
     torch.manual_seed(3)
     weights = Encoder(SETTINGS).state_dict()
-    encoder = stack.encoder(SETTINGS, CPU)
+    encoder = variant.encoder(SETTINGS, CPU)
     encoder.load_state_dict(weights)
     return Trainer(encoder, TRAINING, 42, CPU)
 
@@ -65,7 +64,7 @@ def loss_and_gradients(trainer: Trainer, batch: Batch) -> tuple[Tensor, list[Ten
     return loss.detach(), [p.grad for p in trainer.encoder.parameters() if p.grad is not None]
 
 
-def assert_same_training(found: Stack, right: Stack, compiled: bool = False) -> None:
+def assert_same_training(found: Variant, right: Variant, compiled: bool = False) -> None:
     """Equal losses and gradients; ``compiled``: with one graph for batches of other lengths."""
     own, other = trainer_of(found), trainer_of(right)
     counters.clear()
@@ -81,8 +80,8 @@ def assert_same_training(found: Stack, right: Stack, compiled: bool = False) -> 
     assert counters["stats"]["unique_graphs"] == compiled
 
 
-def stack(attention: str, **how: object) -> Stack:
-    return Stack("some", attention, ("cpu",), **how)  # type: ignore[arg-type]
+def variant(attention: str, **how: object) -> Variant:
+    return Variant("some", attention, ("cpu",), **how)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -139,18 +138,18 @@ def test_the_mask_is_torchs_but_for_rows_of_padding(lengths: list[int], context:
 
 
 @pytest.mark.parametrize(
-    "found", [one for one in STACKS if "cpu" in one.devices], ids=lambda one: one.name
+    "found", [one for one in VARIANTS if "cpu" in one.devices], ids=lambda one: one.name
 )
-def test_every_stack_of_the_cpu_has_the_same_loss_and_gradients(found: Stack) -> None:
-    assert_same_training(found, stack(found.attention))
+def test_every_variant_of_the_cpu_has_the_same_loss_and_gradients(found: Variant) -> None:
+    assert_same_training(found, variant(found.attention))
 
 
-@pytest.mark.parametrize("form", [padded_kernels.FLEX, None], ids=["padded", "packed"])
+@pytest.mark.parametrize("form", [padded_cells.FLEX, None], ids=["padded", "packed"])
 def test_flex_attention_in_one_compiled_graph(
-    form: padded_kernels.PaddedAttention | None, flex_on_cpu: None
+    form: padded_cells.PaddedAttention | None, flex_on_cpu: None
 ) -> None:
     """As on a GPU, but for what torch makes of the graph."""
-    assert_same_training(stack("softmax", backend="flex", padded=form), stack("softmax"), True)
+    assert_same_training(variant("softmax", backend="flex", padded=form), variant("softmax"), True)
 
 
 def plain_package() -> SimpleNamespace:
@@ -187,18 +186,18 @@ def test_triton_sigmoid_is_called_with_what_its_operators_take(
 ) -> None:
     monkeypatch.setitem(sys.modules, "triton_sigmoid", ModuleType("triton_sigmoid"))
     monkeypatch.setitem(sys.modules, "triton_sigmoid.sigmoid_triton_padded", plain_package())  # type: ignore[arg-type]
-    (published,) = [one for one in STACKS if one.kernel == "triton_sigmoid"]
+    (published,) = [one for one in VARIANTS if one.kernel == "triton_sigmoid"]
     # The operator keeps the package that it was made with.
-    padded_kernels.register_published.cache_clear()
+    padded_cells.register_published.cache_clear()
     try:
-        assert_same_training(published, stack("sigmoid"), True)
+        assert_same_training(published, variant("sigmoid"), True)
     finally:
-        padded_kernels.register_published.cache_clear()
+        padded_cells.register_published.cache_clear()
 
 
 def test_a_padded_encoder_has_the_encoders_parameters() -> None:
     with torch.device("meta"):
-        found = PaddedEncoder(SETTINGS, padded_kernels.SDPA)
+        found = PaddedEncoder(SETTINGS, padded_cells.SDPA)
         right = Encoder(SETTINGS)
     shapes = [
         {name: tuple(p.shape) for name, p in model.named_parameters()} for model in (found, right)

@@ -6,7 +6,6 @@ The stand-ins compute attention from the arguments that the packages take.
 import math
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -17,13 +16,12 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from scsigmoid.attention import sigmoid_attention, softmax_attention
-from scsigmoid.benchmarks import flash_sigmoid, sigmoid_kernels, softmax_kernels
-from scsigmoid.benchmarks.cases import Case
-from scsigmoid.benchmarks.inputs import Inputs
-from scsigmoid.benchmarks.providers import PROVIDERS
-from scsigmoid.benchmarks.sigmoid_kernels import Kernel, Unavailable
-from scsigmoid.benchmarks.stacks import STACKS
+from scsigmoid.benchmarks import flash_sigmoid, providers
+from scsigmoid.benchmarks.cases import Case, Inputs
+from scsigmoid.benchmarks.providers import PROVIDERS, Kernel, Unavailable
+from scsigmoid.benchmarks.variants import VARIANTS
 from scsigmoid.errors import UserError
+from scsigmoid.kernels import LABELS
 
 CPU = torch.device("cpu")
 EQUAL = Case("paper", 8, 2, 12, (12, 12, 12))
@@ -33,8 +31,7 @@ UNEQUAL = Case("paper", 8, 2, 12, (9, 12, 7), 0.5)
 @pytest.fixture(autouse=True)
 def on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the CPU pass for a GPU."""
-    monkeypatch.setattr(sigmoid_kernels, "needs_gpu", lambda inputs: None)
-    monkeypatch.setattr(softmax_kernels, "needs_gpu", lambda inputs: None)
+    monkeypatch.setattr(providers, "needs_gpu", lambda inputs: None)
 
 
 def error(kernel: Kernel, attention: str, layout: str, inputs: Inputs) -> float:
@@ -54,32 +51,26 @@ def install(monkeypatch: pytest.MonkeyPatch, name: str, **functions: object) -> 
 
 
 @pytest.mark.parametrize("case", [EQUAL, UNEQUAL], ids=["equal", "unequal"])
-@pytest.mark.parametrize(
-    ("prepare", "attention"),
-    [
-        (sigmoid_kernels.standard_sigmoid, "sigmoid"),
-        (softmax_kernels.standard_softmax, "softmax"),
-    ],
-)
-def test_plain_pytorch(prepare: Callable[[Inputs], Kernel], attention: str, case: Case) -> None:
+@pytest.mark.parametrize("attention", ["sigmoid", "softmax"])
+def test_plain_pytorch(attention: str, case: Case) -> None:
     inputs = Inputs(case, CPU, torch.float32)
-    assert error(prepare(inputs), attention, "heads", inputs) < 1e-5
+    assert error(providers.plain(attention)(inputs), attention, "heads", inputs) < 1e-5
 
 
 @pytest.mark.parametrize("case", [EQUAL, UNEQUAL], ids=["equal", "unequal"])
 def test_cudnn_with_torchs_own_backend_in_its_place(
     monkeypatch: pytest.MonkeyPatch, case: Case
 ) -> None:
-    real = softmax_kernels.sdpa_with
+    real = providers.sdpa_with
     asked = []
 
     def instead(backend: str, mask: Tensor | None) -> Kernel:
         asked.append(backend)
         return real("MATH", mask)
 
-    monkeypatch.setattr(softmax_kernels, "sdpa_with", instead)
+    monkeypatch.setattr(providers, "sdpa_with", instead)
     inputs = Inputs(case, CPU, torch.float32)
-    assert error(softmax_kernels.cudnn(inputs), "softmax", "heads", inputs) < 1e-5
+    assert error(providers.cudnn(inputs), "softmax", "heads", inputs) < 1e-5
     assert asked == ["CUDNN_ATTENTION"]
 
 
@@ -93,18 +84,24 @@ def test_flash_attention_3(monkeypatch: pytest.MonkeyPatch, tuple_too: bool) -> 
 
     inputs = Inputs(UNEQUAL, CPU, torch.float32)
     with pytest.raises(Unavailable, match="flash_attn_interface is not installed"):
-        softmax_kernels.flash_3(inputs)
+        providers.flash_3(inputs)
     install(monkeypatch, "flash_attn_interface", flash_attn_varlen_func=varlen)
-    assert error(softmax_kernels.flash_3(inputs), "softmax", "packed", inputs) < 1e-5
+    assert error(providers.flash_3(inputs), "softmax", "packed", inputs) < 1e-5
 
 
 def test_backends_of_softmax_models() -> None:
     inputs = Inputs(UNEQUAL, CPU, torch.float32)
-    assert error(softmax_kernels.packed("sdpa")(inputs), "softmax", "packed", inputs) < 1e-5
+    assert error(providers.packed("sdpa")(inputs), "softmax", "packed", inputs) < 1e-5
     with pytest.raises(Unavailable, match="'fa4' for softmax attention: it needs a CUDA GPU"):
-        softmax_kernels.packed("fa4")(inputs)
+        providers.packed("fa4")(inputs)
     assert "fa4" in [provider.name for provider in PROVIDERS]
-    assert "fa4, packed" in [stack.name for stack in STACKS]
+    assert "fa4, packed" in [variant.name for variant in VARIANTS]
+
+
+def test_every_kernel_has_a_label() -> None:
+    """Tables would show a bare name; and no label stands for a kernel that is not timed."""
+    timed = {provider.name for provider in PROVIDERS} | {variant.kernel for variant in VARIANTS}
+    assert timed == set(LABELS)
 
 
 def padded_sigmoid(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, bias: Tensor) -> Tensor:
@@ -147,7 +144,7 @@ def test_triton_sigmoid(monkeypatch: pytest.MonkeyPatch, capturing: bool) -> Non
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing)
     for case in (EQUAL, UNEQUAL):
         inputs = Inputs(case, CPU, torch.float32)
-        kernel = sigmoid_kernels.triton_sigmoid(inputs)
+        kernel = providers.triton_sigmoid(inputs)
         assert error(kernel, "sigmoid", "padded", inputs) < 1e-5
     ending = " operator" if capturing else ""
     assert called == [f"dense{ending}", f"padded{ending}"]
@@ -201,18 +198,18 @@ def test_flash_sigmoid(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     inputs = Inputs(replace(EQUAL, head_dimension=64), CPU, torch.float32)
     monkeypatch.delenv(flash_sigmoid.VARIABLE, raising=False)
     with pytest.raises(Unavailable, match="SCSIGMOID_FLASH_SIGMOID names no library"):
-        sigmoid_kernels.flash_sigmoid(inputs)
+        providers.flash_sigmoid(inputs)
     monkeypatch.setenv(flash_sigmoid.VARIABLE, str(tmp_path / "none.so"))
     with pytest.raises(Unavailable, match=r"none\.so"):
-        sigmoid_kernels.flash_sigmoid(inputs)
+        providers.flash_sigmoid(inputs)
     monkeypatch.setenv(flash_sigmoid.VARIABLE, str(library))
-    kernel = sigmoid_kernels.flash_sigmoid(inputs)
+    kernel = providers.flash_sigmoid(inputs)
     assert error(kernel, "sigmoid", "padded", inputs) < 1e-5
     thirteen = torch.zeros(1, 13, 1, 64)
     with pytest.raises(RuntimeError, match="FlashSigmoid: thirteen"):
         kernel(thirteen, thirteen, thirteen)
     with pytest.raises(Unavailable, match="takes no padding"):
-        sigmoid_kernels.flash_sigmoid(Inputs(UNEQUAL, CPU, torch.float32))
+        providers.flash_sigmoid(Inputs(UNEQUAL, CPU, torch.float32))
 
 
 def test_building_flash_sigmoid(tmp_path: Path) -> None:
@@ -252,14 +249,14 @@ cp "$source" "$last"
 def test_ours_asks_for_its_path(monkeypatch: pytest.MonkeyPatch, accurate: bool) -> None:
     """The path and the sigmoid are those asked for, whatever the defaults are."""
     inputs = Inputs(UNEQUAL, CPU, torch.float32)
-    kernel = sigmoid_kernels.ours("reference", accurate=accurate)(inputs)
+    kernel = providers.ours("reference", accurate=accurate)(inputs)
     asked: dict[str, object] = {}
 
     def attend(*tensors: Tensor, **options: object) -> Tensor:
         asked.update(options)
         return sigmoid_attention(*tensors, **options)  # type: ignore[arg-type, call-overload]
 
-    monkeypatch.setattr(sigmoid_kernels, "sigmoid_attention", attend)
+    monkeypatch.setattr(providers, "sigmoid_attention", attend)
     assert error(kernel, "sigmoid", "packed", inputs) < 1e-5
     assert asked == {"backend": "reference", "accurate": accurate}
 
@@ -267,9 +264,9 @@ def test_ours_asks_for_its_path(monkeypatch: pytest.MonkeyPatch, accurate: bool)
 def test_a_path_that_the_device_lacks() -> None:
     inputs = Inputs(UNEQUAL, CPU, torch.float32)
     with pytest.raises(Unavailable, match="needs a CUDA GPU"):
-        sigmoid_kernels.ours("triton")(inputs)
+        providers.ours("triton")(inputs)
     with pytest.raises(Unavailable, match="hopper"):
-        sigmoid_kernels.ours_padded("hopper")(inputs)
+        providers.ours_padded("hopper")(inputs)
 
 
 def test_scaled_dot_product_attention_is_told_the_mask() -> None:
@@ -278,5 +275,5 @@ def test_scaled_dot_product_attention_is_told_the_mask() -> None:
     q, k, v, _ = inputs.in_layout("heads")
     mask = inputs.valid[:, None, None, :]
     expected = scaled_dot_product_attention(q, k, v, attn_mask=mask)
-    found = softmax_kernels.standard_softmax(inputs)(q, k, v)
+    found = providers.plain("softmax")(inputs)(q, k, v)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)

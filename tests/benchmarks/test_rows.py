@@ -4,10 +4,16 @@ import math
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+import numpy as np
 import pandas
 import pytest
+from scipy import stats
 
-from scsigmoid.benchmarks.rows import read_rows, write_rows
+from scsigmoid.benchmarks.rows import (
+    median_interval,
+    read_rows,
+    write_rows,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,3 +63,31 @@ def test_a_damaged_table_is_refused(tmp_path: Path) -> None:
     path.write_text("name,pass,number,value,checked\nx,forward,1,fast,true\n")
     with pytest.raises(ValueError, match="fast"):
         read_rows(path, Reading)
+
+
+@pytest.mark.parametrize(("count", "confidence"), [(10, 0.99), (250, 0.99), (50, 0.95), (7, 0.5)])
+def test_median_interval_is_scipys(count: int, confidence: float):
+    values = np.random.default_rng(1).exponential(size=count)
+    found = median_interval(values.tolist(), confidence)
+    # Coverage of the k-th smallest to the k-th largest value, for every k.
+    coverage = [1 - 2 * stats.binom.cdf(k - 1, count, 0.5) for k in range(1, count // 2 + 1)]
+    k = max(index + 1 for index, share in enumerate(coverage) if share >= confidence)
+    ordered = np.sort(values)
+    assert found == (np.median(values), ordered[k - 1], ordered[-k])
+
+
+def test_median_interval_covers_as_often_as_it_says():
+    generator = np.random.default_rng(2)
+    hits = 0
+    for _ in range(400):
+        found = median_interval(generator.exponential(size=40).tolist(), 0.9)
+        hits += found.low <= math.log(2) <= found.high
+    # Binomial(400, >= 0.9): three standard errors below.
+    assert hits >= 400 * 0.9 - 3 * math.sqrt(400 * 0.09)
+
+
+def test_too_few_readings_have_no_interval():
+    found = median_interval([1.0, 2.0, 9.0], 0.99)
+    assert found.value == 2.0
+    assert math.isnan(found.low)
+    assert math.isnan(found.high)

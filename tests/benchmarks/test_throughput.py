@@ -11,7 +11,7 @@ import torch
 from small_training import ARCHITECTURE, TRAINING
 
 from scsigmoid.benchmarks import throughput
-from scsigmoid.benchmarks.simulated_batches import simulated_batches
+from scsigmoid.benchmarks.simulated import simulated_batches
 from scsigmoid.benchmarks.throughput import run_throughput_benchmark
 from scsigmoid.config.schema import Size, ThroughputBenchmark
 from scsigmoid.model.encoder import Encoder

@@ -1,4 +1,4 @@
-"""The training benchmark on the CPU: turns, checks and what becomes of failures."""
+"""The training benchmark on the CPU: rounds, checks and what becomes of failures."""
 
 import json
 import math
@@ -12,13 +12,19 @@ import torch
 from small_training import ARCHITECTURE, TRAINING
 from torch import Tensor
 
-from scsigmoid.benchmarks import contestants, training
-from scsigmoid.benchmarks.contestants import Contestant, Course, give_up
+from scsigmoid.benchmarks import training, variants
 from scsigmoid.benchmarks.padded import PaddedAttention
 from scsigmoid.benchmarks.rows import TrainingRow, read_rows
-from scsigmoid.benchmarks.simulated_batches import simulated_batches
-from scsigmoid.benchmarks.stacks import STACKS, Stack, chosen_stacks
+from scsigmoid.benchmarks.simulated import simulated_batches
 from scsigmoid.benchmarks.training import run_training_benchmark
+from scsigmoid.benchmarks.variants import (
+    VARIANTS,
+    Conditions,
+    TimedVariant,
+    Variant,
+    chosen_variants,
+    give_up,
+)
 from scsigmoid.config.schema import Size, TrainingBenchmark
 from scsigmoid.errors import UserError
 from scsigmoid.model.encoder import Encoder
@@ -81,7 +87,7 @@ def test_every_context_and_stack_has_a_row(tmp_path: Path) -> None:
         assert row.loss == pytest.approx(math.log(50), rel=0.3)
 
 
-def test_turns_time_the_cells_that_are_counted(
+def test_rounds_time_the_cells_that_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each step is pretended to take a millisecond for each token that the model computes."""
@@ -107,7 +113,7 @@ def test_turns_time_the_cells_that_are_counted(
         seen.append((type(self.encoder).__name__, number, lengths))
         return take(self, number, batches, masked)
 
-    monkeypatch.setattr(contestants, "Stopwatch", Clock)
+    monkeypatch.setattr(variants, "Stopwatch", Clock)
     monkeypatch.setattr(Trainer, "step", step)
     monkeypatch.setattr(training, "peak_flops", lambda name: 1e6)
     rows = benchmark(tmp_path, replace(SETTINGS, contexts=[32]))
@@ -115,8 +121,8 @@ def test_turns_time_the_cells_that_are_counted(
 
     batches = simulated_batches(SETTINGS, 32, TRAINING, 42)
     made = [next(batches) for _ in range(4 + 3 * 9)]
-    turns = [made[first + 1 : first + 3] for first in range(4, len(made), 3)]
-    tokens = [sum(len(batch.tokens) for batch in turn) for turn in turns]
+    rounds = [made[first + 1 : first + 3] for first in range(4, len(made), 3)]
+    tokens = [sum(len(batch.tokens) for batch in cells) for cells in rounds]
     assert [float(reading) for reading in packed.readings.split()] == pytest.approx(
         [count / 2 for count in tokens], rel=1e-5
     )
@@ -127,9 +133,10 @@ def test_turns_time_the_cells_that_are_counted(
     assert padded.padding == pytest.approx(1 - statistics.fmean(tokens) / 2 / 96)
     work = [
         sum(
-            count_flops(encoder(32), torch.diff(b.cu_seqlens).tolist(), len(b.masked)) for b in turn
+            count_flops(encoder(32), torch.diff(b.cu_seqlens).tolist(), len(b.masked))
+            for b in cells
         )
-        for turn in turns
+        for cells in rounds
     ]
     assert padded.mfu == pytest.approx(statistics.median(work) / (2 * 0.096) / 1e6, rel=1e-5)
     # All four meet the same cells at the same steps, in an order that changes.
@@ -141,7 +148,7 @@ def test_turns_time_the_cells_that_are_counted(
 
 def test_it_ends_when_the_time_is_over(tmp_path: Path) -> None:
     rows = benchmark(tmp_path, replace(SETTINGS, contexts=[16], turns=500, seconds=0.01))
-    assert {row.turns for row in rows} == {training.LEAST_TURNS}
+    assert {row.turns for row in rows} == {training.LEAST_ROUNDS}
 
 
 def test_what_computes_something_else_is_not_timed(
@@ -151,8 +158,8 @@ def test_what_computes_something_else_is_not_timed(
         """Attention that sees the padding."""
         return v.mean(1, keepdim=True).expand_as(v)
 
-    wrong = Stack("blind", "softmax", ("cpu",), padded=PaddedAttention(lambda *_: None, blind))
-    monkeypatch.setattr(training, "chosen_stacks", lambda *_: [STACKS[2], wrong])
+    wrong = Variant("blind", "softmax", ("cpu",), padded=PaddedAttention(lambda *_: None, blind))
+    monkeypatch.setattr(training, "chosen_variants", lambda *_: [VARIANTS[3], wrong])
     right, found = benchmark(tmp_path, replace(SETTINGS, contexts=[16]))
     assert right.turns == 9
     assert found.turns == 0
@@ -162,8 +169,8 @@ def test_what_computes_something_else_is_not_timed(
 
 
 def test_what_cannot_run_here_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    absent = [stack for stack in STACKS if stack.kernel in ("hopper", "triton_sigmoid")]
-    monkeypatch.setattr(training, "chosen_stacks", lambda *_: [*absent, STACKS[2]])
+    absent = [variant for variant in VARIANTS if variant.kernel in ("hopper", "triton_sigmoid")]
+    monkeypatch.setattr(training, "chosen_variants", lambda *_: [*absent, VARIANTS[3]])
     hopper, published, reference = benchmark(tmp_path, replace(SETTINGS, contexts=[16]))
     assert "'hopper' for sigmoid attention: it needs a CUDA GPU" in hopper.note
     assert published.note == "triton_sigmoid is not installed"
@@ -194,32 +201,32 @@ def test_a_broken_gpu_ends_the_benchmark(monkeypatch: pytest.MonkeyPatch) -> Non
     def broken(device: torch.device) -> None:
         raise RuntimeError("an illegal memory access was encountered\nCompile with ...")
 
-    monkeypatch.setattr(contestants, "synchronise", broken)
+    monkeypatch.setattr(variants, "synchronise", broken)
     with pytest.raises(UserError, match=r"varlen, packed broke .* illegal memory access was .*;"):
-        give_up(Contestant(STACKS[4]), RuntimeError("first"), CPU)
+        give_up(TimedVariant(VARIANTS[4]), RuntimeError("first"), CPU)
 
 
 def test_all_models_begin_with_the_same_weights() -> None:
-    course = Course(encoder(16), TRAINING, 42, CPU)
+    conditions = Conditions(encoder(16), TRAINING, 42, CPU)
     weights = Encoder(encoder(16)).state_dict()
     batches: Sequence = [next(simulated_batches(SETTINGS, 16, TRAINING, 42))]
-    for stack in chosen_stacks(None, "cpu"):
-        contestant = Contestant(stack)
-        contestants.prepare(contestant, replace_rate(course), weights, batches, {})
-        assert contestant.trainer is not None
-        for name, value in contestant.trainer.encoder.state_dict().items():
+    for variant in chosen_variants(None, "cpu"):
+        entry = TimedVariant(variant)
+        variants.prepare(entry, replace_rate(conditions), weights, batches, {})
+        assert entry.trainer is not None
+        for name, value in entry.trainer.encoder.state_dict().items():
             torch.testing.assert_close(value, weights[name])
 
 
-def replace_rate(course: Course) -> Course:
-    """The course with an optimiser that changes nothing."""
-    return replace(course, training=replace(TRAINING, learning_rate=0.0))
+def replace_rate(conditions: Conditions) -> Conditions:
+    """The conditions with an optimiser that changes nothing."""
+    return replace(conditions, training=replace(TRAINING, learning_rate=0.0))
 
 
 def test_an_unknown_kernel_is_refused() -> None:
     with pytest.raises(UserError, match=r"benchmarks.training.kernels: unknown kernel 'hoper'; .*"):
-        chosen_stacks(["hoper"], "cuda")
-    assert [stack.name for stack in chosen_stacks(["flex", "triton"], "cuda")] == [
+        chosen_variants(["hoper"], "cuda")
+    assert [variant.name for variant in chosen_variants(["flex", "triton"], "cuda")] == [
         "triton, packed",
         "flex, packed",
         "flex, padded",

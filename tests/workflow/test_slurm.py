@@ -15,7 +15,7 @@ import psutil
 import pytest
 from slurm_cluster import Slurm, missing, profile_of
 
-from scsigmoid.benchmarks.simulated_tokens import write_simulated_tokens
+from scsigmoid.benchmarks.simulated import write_simulated_tokens
 from scsigmoid.config.check import as_json, load
 from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config

@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 import pandas as pd
 import torch
 
-from scsigmoid.benchmarks.simulated_tokens import write_simulated_tokens
+from scsigmoid.benchmarks.simulated import write_simulated_tokens
 from scsigmoid.config.check import load, model_training
 from scsigmoid.model.sizes import EncoderSettings
 from scsigmoid.tokens.store import TokenStore

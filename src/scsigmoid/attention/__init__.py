@@ -1,15 +1,19 @@
 """Sigmoid and softmax attention over packed sequences.
 
-Tokens of all sequences lie behind each other, without padding: ``q``, ``k`` and ``v`` have shape
+Sequences are packed along the token axis, without padding: ``q``, ``k`` and ``v`` have shape
 (tokens, heads, dim) and ``cu_seqlens`` holds the cumulative lengths.  A padded entry point,
 (sequences, length, heads, dim) with lengths, stands beside it.
 """
 
-from scsigmoid.attention.backends import BACKENDS, choose_backend
-from scsigmoid.attention.padded import sigmoid_attention_padded
-from scsigmoid.attention.scores import score_max
-from scsigmoid.attention.sigmoid import sigmoid_attention, sigmoid_attention_qkv
+from scsigmoid.attention.backends import choose_backend
+from scsigmoid.attention.sigmoid import (
+    score_max,
+    sigmoid_attention,
+    sigmoid_attention_padded,
+    sigmoid_attention_qkv,
+)
 from scsigmoid.attention.softmax import softmax_attention, softmax_attention_qkv
+from scsigmoid.kernels import BACKENDS
 
 __all__ = [
     "BACKENDS",

@@ -5,76 +5,15 @@ import importlib
 import importlib.metadata
 import importlib.util
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from scsigmoid.attention import fa4, flex, ops, sdpa
 from scsigmoid.errors import UserError
+from scsigmoid.kernels import BACKENDS, Backend
 from scsigmoid.progress import log
 
-#: ``tanh.approx`` and asynchronous copies need Ampere; so does bfloat16.
-OLDEST_CAPABILITY = (8, 0)
-#: What the backends ``hopper`` and ``fa4`` are for.
-HOPPER = (9, 0)
 HOPPER_DIMENSIONS = (64, 128)
-
-
-@dataclass(frozen=True)
-class Backend:
-    """An implementation of attention, and where it runs.
-
-    Attributes:
-        needs: compute capability that a GPU must have, or exceed; None if any does.
-        only: whether no other capability will do.
-        anywhere: whether it also runs where there is no GPU.
-        automatic: whether ``auto`` may take it.
-        instead: what to take where it does not run.
-        kernels: a module whose ``unavailable(device)`` says why its kernels do not run on a GPU
-            that has the capability; empty if they do.
-        package: an optional package that has them, as pip knows it.
-        attend: computes softmax attention of [q, k, v], ``cu_seqlens``, ``max_seqlen``, the scale
-            and FlexAttention's mask.
-        fused: whether it also takes [qkv], (tokens, 3, heads, dim).
-    """
-
-    needs: tuple[int, int] | None = None
-    only: bool = False
-    anywhere: bool = False
-    automatic: bool = True
-    instead: str = "reference"
-    kernels: str = ""
-    package: str = ""
-    attend: Callable[..., Tensor] | None = None
-    fused: bool = False
-
-
-#: The backends of each attention, fastest on a GPU first.
-BACKENDS: dict[str, dict[str, Backend]] = {
-    "sigmoid": {
-        "hopper": Backend(
-            HOPPER, only=True, instead="triton", kernels="scsigmoid.attention.hopper"
-        ),
-        "triton": Backend(OLDEST_CAPABILITY),
-        "reference": Backend(anywhere=True),
-    },
-    "softmax": {
-        "fa4": Backend(
-            HOPPER,
-            only=True,
-            instead="sdpa",
-            kernels="scsigmoid.attention.fa4",
-            package="flash-attn-4",
-            attend=fa4.attend,
-            fused=True,
-        ),
-        "sdpa": Backend(OLDEST_CAPABILITY, anywhere=True, attend=sdpa.attend),
-        "flex": Backend(OLDEST_CAPABILITY, automatic=False, instead="sdpa", attend=flex.attend),
-        "reference": Backend(anywhere=True, attend=ops.attend_softmax),
-    },
-}
 
 
 def interpreting() -> bool:
@@ -111,7 +50,7 @@ def _unavailable(backend: Backend, device: torch.device) -> str:
     if backend.package and not installed(backend.package):
         return f"{backend.package} is not installed (pip install --pre {backend.package})"
     try:
-        kernels = importlib.import_module(backend.kernels)
+        kernels = importlib.import_module(f"scsigmoid.attention.{backend.kernels}")
     except ImportError as error:
         return f"its kernels cannot be imported ({error})"
     return kernels.unavailable(device) or ""

@@ -12,12 +12,15 @@ also goes through shared memory; each group computes one half of the block of dQ
 dimension 128, rows at 64) and adds it to a float32 buffer in global memory, asynchronously.  The
 order of these additions varies: dQ differs from run to run in its last bits, dK and dV do not.
 
-Five matrix products are executed where the split kernels of :mod:`triton_sigmoid` execute seven.
+Five matrix products are executed where the split kernels of :mod:`triton_kernels` execute seven.
 """
 
 from scsigmoid.attention.hopper_gluon import (
+    AHEAD,
     WRAP,
     advance,
+    announce,
+    entry,
     fence_async_shared,
     gl,
     gluon,
@@ -29,8 +32,8 @@ from scsigmoid.attention.hopper_gluon import (
     warpgroup_mma,
     warpgroup_mma_init,
     warpgroup_mma_wait,
+    word,
 )
-from scsigmoid.attention.hopper_tiles import AHEAD, announce, entry, word
 
 
 @gluon.jit
@@ -147,6 +150,9 @@ def _consumer(
     FORM: gl.constexpr,
 ):
     """Compute 64 keys of each tile, and this group's half of each block of dQ."""
+    # Shifts and masks of `turn` and `count` below stand for divisions by these.
+    gl.static_assert(AHEAD == 2)
+    gl.static_assert(STAGES == 1 or STAGES == 2 or STAGES == 4)
     maps, factor, scale, tiles, staging, words, barriers, shared, announcements = common
     dq_map, dk_map, dv_map = maps
     qs, grads, ks, vs = tiles

@@ -1,7 +1,7 @@
 """Algorithm 1 on Hopper: asynchronous copies, asynchronous matrix products, specialised warps.
 
-A program has one producing warp and two to four consuming groups of four warps.  The producer
-takes tiles from the list (:mod:`scsigmoid.attention.hopper_schedule`) and keeps a ring of blocks
+A program has one producing warp and three or four consuming groups of four warps.  The producer
+takes tiles from the list (:func:`scsigmoid.attention.schedule.schedule`) and keeps a ring of blocks
 filled, into the next tile already while the consumers finish this one.  Each consumer owns 64
 query rows.  Its matrix products run two deep: Q K^T of block i and P V of block i-1 are issued
 together, and the sigmoid of block i hides the second.  Without a running maximum and sum, nothing
@@ -13,9 +13,12 @@ No score is masked: rows past a sequence's end arrive as zeros and leave nowhere
 """
 
 from scsigmoid.attention.hopper_gluon import (
+    AHEAD,
     KEEP_NAN,
     WRAP,
     advance,
+    announce,
+    entry,
     fence_async_shared,
     gl,
     gluon,
@@ -25,8 +28,8 @@ from scsigmoid.attention.hopper_gluon import (
     tma,
     warpgroup_mma,
     warpgroup_mma_wait,
+    word,
 )
-from scsigmoid.attention.hopper_tiles import AHEAD, announce, entry, word
 
 
 @gluon.jit
@@ -251,17 +254,7 @@ def forward_kernel(
     maps = (q_map, k_map, v_map)
     common = (out_map, MAXIMA, factor, tiles, outs, words, barriers)
     # A group's number must be a constant, so that addresses stay in uniform registers.
-    if PIECES == 2:
-        gl.warp_specialize(
-            [
-                (_consumer, (0, common, BLOCK_K, STAGES, FORM, SCORE_MAX)),
-                (_consumer, (1, common, BLOCK_K, STAGES, FORM, SCORE_MAX)),
-                (_producer, (SCHEDULE, maps, tiles, words, barriers, PIECES, BLOCK_K, STAGES)),
-            ],
-            [4, 1],
-            [REGISTERS, 24],
-        )
-    elif PIECES == 3:
+    if PIECES == 3:
         gl.warp_specialize(
             [
                 (_consumer, (0, common, BLOCK_K, STAGES, FORM, SCORE_MAX)),

@@ -26,7 +26,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from scsigmoid.attention import ragged
+from scsigmoid.attention import launching
 
 __all__ = [
     "KEEP_NAN",
@@ -46,8 +46,8 @@ __all__ = [
     "warpgroup_mma_wait",
 ]
 
-#: :data:`scsigmoid.attention.ragged.WRAP` as a constant of the kernels.
-WRAP = gl.constexpr(ragged.WRAP)
+#: :data:`scsigmoid.attention.launching.WRAP` as a constant of the kernels.
+WRAP = gl.constexpr(launching.WRAP)
 #: Of minimum and maximum: a NaN among the operands is the result.
 KEEP_NAN = gl.constexpr(tl.PropagateNan.ALL)
 
@@ -65,16 +65,16 @@ def _layout(rows: int, columns: int, dtype: torch.dtype) -> Any:
 
 
 def descriptor(tensor: Tensor, rows: int, columns: int) -> TensorDescriptor:
-    """Descriptor of tiles (rows, columns) of one head of one sequence, see :mod:`ragged`.
+    """Descriptor of tiles (rows, columns) of one head of one sequence, see :mod:`launching`.
 
     Args:
-        tensor: :func:`ragged.describable`.
+        tensor: :func:`launching.describable`.
         rows, columns: of a tile.
     """
     # Not by the constructor, whose checks take most of its time.
     made = object.__new__(TensorDescriptor)
     made.base = tensor
-    made.shape, made.strides, made.block_shape = ragged.described(tensor, rows, columns)
+    made.shape, made.strides, made.block_shape = launching.described(tensor, rows, columns)
     made.layout = _layout(rows, columns, tensor.dtype)
     return made
 
@@ -153,3 +153,47 @@ def sigmoid(scores, factor, summand, FORM: gl.constexpr):
             pack=2,
         )
     return weights
+
+
+#: Tiles announced ahead of the one in work.
+AHEAD = gl.constexpr(2)
+
+
+@gluon.jit
+def entry(SCHEDULE, tile):
+    """The words of a tile's entry, in the order of :func:`schedule.schedule_kernel`."""
+    at = SCHEDULE + 8 + tile * 8
+    return (
+        gl.load(at),
+        gl.load(at + 1),
+        gl.load(at + 2),
+        gl.load(at + 3),
+        gl.load(at + 4),
+        gl.load(at + 5),
+        gl.load(at + 6),
+        gl.load(at + 7),
+    )
+
+
+@gluon.jit
+def announce(words, barriers, slot, phase, row_end, row, blocks, summand, head, sixth, seventh):
+    """Tell the consumers which tile comes next; no blocks of columns means that none does."""
+    full, empty = barriers
+    layout: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
+    mbarrier.wait(empty.index(slot), phase)
+    words.index(slot * 8).store(gl.full([1], blocks, gl.int32, layout))
+    words.index(slot * 8 + 1).store(gl.full([1], row_end, gl.int32, layout))
+    words.index(slot * 8 + 2).store(gl.full([1], row, gl.int32, layout))
+    words.index(slot * 8 + 3).store(gl.full([1], summand, gl.int32, layout))
+    words.index(slot * 8 + 4).store(gl.full([1], head, gl.int32, layout))
+    words.index(slot * 8 + 5).store(gl.full([1], sixth, gl.int32, layout))
+    words.index(slot * 8 + 6).store(gl.full([1], seventh, gl.int32, layout))
+    mbarrier.arrive(full.index(slot), count=1)
+    return advance(slot, phase, AHEAD)
+
+
+@gluon.jit
+def word(words, slot, NUMBER: gl.constexpr):
+    """One number of an announced tile, the same in every thread."""
+    layout: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
+    return gl.max(words.index(slot * 8 + NUMBER).load(layout), axis=0)

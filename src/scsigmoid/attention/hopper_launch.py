@@ -9,13 +9,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from scsigmoid.attention import hopper_schedule, ragged, triton_launch
-from scsigmoid.attention.compiled import device_of, launch
-from scsigmoid.attention.gaps import output
+from scsigmoid.attention import triton_launch
 from scsigmoid.attention.hopper_backward import backward_kernel
 from scsigmoid.attention.hopper_forward import forward_kernel
 from scsigmoid.attention.hopper_gluon import descriptor
+from scsigmoid.attention.launching import WRAP, describable, device_of, launch, output
 from scsigmoid.attention.problem import Problem, nothing
+from scsigmoid.attention.schedule import PIECE, schedule
 
 
 @dataclass(frozen=True)
@@ -76,14 +76,14 @@ def _activation(problem: Problem, exact: str) -> tuple[str, float]:
 
 def _mappable(tensor: Tensor) -> Tensor:
     """The tensor, copied only if there can be no descriptor of it."""
-    if ragged.describable(tensor):
+    if describable(tensor):
         return tensor
     return tensor.clone(memory_format=torch.contiguous_format)
 
 
 def _served(*tensors: Tensor) -> bool:
-    """Whether there is work, in a batch that ragged descriptors can address."""
-    return all(0 < tensor.shape[0] <= ragged.WRAP and tensor.numel() for tensor in tensors)
+    """Whether there is work, in a batch that descriptors can address."""
+    return all(0 < tensor.shape[0] <= WRAP and tensor.numel() for tensor in tensors)
 
 
 def forward(
@@ -102,7 +102,7 @@ def forward(
     heads = q.shape[1]
     maxima = torch.zeros(heads, device=q.device) if score_max else None
     with device_of(q):
-        table, programs = hopper_schedule.schedule(
+        table, programs = schedule(
             (problem.starts_q, problem.ends_q),
             (problem.starts_k, problem.ends_k),
             problem.bias,
@@ -119,10 +119,10 @@ def forward(
             q.get_device(),
             (programs, 1),
             (
-                descriptor(q, hopper_schedule.PIECE, q.shape[-1]),
+                descriptor(q, PIECE, q.shape[-1]),
                 descriptor(k, cut.block_k, q.shape[-1]),
                 descriptor(v, cut.block_k, q.shape[-1]),
-                descriptor(out, hopper_schedule.PIECE, q.shape[-1]),
+                descriptor(out, PIECE, q.shape[-1]),
                 table,
                 maxima,
                 factor * problem.scale,
@@ -184,7 +184,7 @@ def backward(
     else:
         dq, dk, dv = into
     with device_of(q):
-        table, programs = hopper_schedule.schedule(
+        table, programs = schedule(
             (problem.starts_k, problem.ends_k),
             (problem.starts_q, problem.ends_q),
             problem.bias,
@@ -203,11 +203,11 @@ def backward(
             (
                 descriptor(q, cut.block_q, q.shape[-1]),
                 descriptor(grad, cut.block_q, q.shape[-1]),
-                descriptor(k, hopper_schedule.PIECE, q.shape[-1]),
-                descriptor(v, hopper_schedule.PIECE, q.shape[-1]),
+                descriptor(k, PIECE, q.shape[-1]),
+                descriptor(v, PIECE, q.shape[-1]),
                 descriptor(total, 64, 64),
-                descriptor(dk, hopper_schedule.PIECE, q.shape[-1]),
-                descriptor(dv, hopper_schedule.PIECE, q.shape[-1]),
+                descriptor(dk, PIECE, q.shape[-1]),
+                descriptor(dv, PIECE, q.shape[-1]),
                 table,
                 factor * problem.scale,
                 problem.scale,

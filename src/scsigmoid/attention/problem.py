@@ -20,9 +20,11 @@ class Problem(NamedTuple):
         bias: (sequences,) float32 (float64 for float64 inputs), or None for -log(number of keys).
         longest_q, longest_k: no sequence has more queries or keys.
         scale: factor of the scores.
-        accurate: exact sigmoid instead of the hardware's approximate tanh.
+        accurate: exact sigmoid instead of the hardware's approximate tanh; None decides by
+            :data:`LONGEST_APPROXIMATE`.
         gaps: tokens may lie outside every sequence (padding); they get exact zeros.
-        deterministic: gradients must not depend on the order in which the GPU runs its blocks.
+        deterministic: gradients must not depend on the order in which the GPU runs its blocks;
+            None is what torch is set to.
     """
 
     starts_q: Tensor
@@ -33,9 +35,18 @@ class Problem(NamedTuple):
     longest_q: int
     longest_k: int
     scale: float
-    accurate: bool
+    accurate: bool | None
     gaps: bool
-    deterministic: bool
+    deterministic: bool | None
+
+    def settled(self) -> "Problem":
+        """The problem with what the caller left open decided."""
+        accurate, deterministic = self.accurate, self.deterministic
+        if accurate is None:
+            accurate = self.longest_k > LONGEST_APPROXIMATE
+        if deterministic is None:
+            deterministic = torch.are_deterministic_algorithms_enabled()
+        return self._replace(accurate=accurate, deterministic=deterministic)
 
     @property
     def sequences(self) -> int:

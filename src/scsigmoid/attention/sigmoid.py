@@ -1,16 +1,18 @@
-"""Sigmoid attention of packed sequences: the entry point."""
+"""Sigmoid attention: the entry points, packed and padded, and the largest score."""
 
+from itertools import pairwise
 from typing import Literal, overload
 
 import torch
 from torch import Tensor
 
-from scsigmoid.attention import ops, qkv_ops
+from scsigmoid.attention import ops
 from scsigmoid.attention.arguments import (
     as_number,
     check_boundaries,
     check_cumulative,
     check_fused,
+    check_lengths,
     check_longest,
     check_tensor,
     check_tensors,
@@ -18,6 +20,8 @@ from scsigmoid.attention.arguments import (
     under_autocast,
 )
 from scsigmoid.attention.backends import choose_backend, hopper_misfit
+from scsigmoid.attention.problem import Problem
+from scsigmoid.attention.reference import largest_scores
 
 
 def per_sequence(bias: float | Tensor | None, sequences: int, like: Tensor) -> Tensor | None:
@@ -156,24 +160,20 @@ def sigmoid_attention(
         check_cumulative("cu_seqlens_k", cu_seqlens_k, k.shape[0], max_seqlen_k)
     q, k, v = under_autocast(q, k, v)
     backend = choose_backend("sigmoid", backend, q.device, hopper_misfit(q))
-    out, largest = ops.attend(
-        q,
-        k,
-        v,
-        cu_seqlens[:-1],
-        cu_seqlens[1:],
-        cu_seqlens_k[:-1],
-        cu_seqlens_k[1:],
-        per_sequence(bias, cu_seqlens.shape[0] - 1, q),
-        max_seqlen,
-        max_seqlen_k,
-        resolve_scale(scale, q.shape[-1]),
-        accurate,
-        False,
-        deterministic,
-        backend,
-        score_max,
+    problem = Problem(
+        starts_q=cu_seqlens[:-1],
+        ends_q=cu_seqlens[1:],
+        starts_k=cu_seqlens_k[:-1],
+        ends_k=cu_seqlens_k[1:],
+        bias=per_sequence(bias, cu_seqlens.shape[0] - 1, q),
+        longest_q=max_seqlen,
+        longest_k=max_seqlen_k,
+        scale=resolve_scale(scale, q.shape[-1]),
+        accurate=accurate,
+        gaps=False,
+        deterministic=deterministic,
     )
+    out, largest = ops.attend(q, k, v, problem, backend, score_max)
     return (out, largest) if score_max else out
 
 
@@ -207,14 +207,156 @@ def sigmoid_attention_qkv(
     check_fused(qkv, cu_seqlens, max_seqlen, check)
     (qkv,) = under_autocast(qkv)
     q = qkv.select(1, 0)
-    return qkv_ops.attend(
-        qkv,
-        cu_seqlens[:-1],
-        cu_seqlens[1:],
-        per_sequence(bias, cu_seqlens.shape[0] - 1, q),
-        max_seqlen,
-        resolve_scale(scale, q.shape[-1]),
-        accurate,
-        deterministic,
-        choose_backend("sigmoid", backend, qkv.device, hopper_misfit(q)),
+    packed = ops.Packed(
+        starts=cu_seqlens[:-1],
+        ends=cu_seqlens[1:],
+        bias=per_sequence(bias, cu_seqlens.shape[0] - 1, q),
+        longest=max_seqlen,
+        scale=resolve_scale(scale, q.shape[-1]),
+        accurate=accurate,
+        deterministic=deterministic,
     )
+    backend = choose_backend("sigmoid", backend, qkv.device, hopper_misfit(q))
+    return ops.attend_qkv(qkv, packed, backend)
+
+
+def _check_lengths(name: str, lengths: Tensor, like: Tensor, capacity: int, values: bool) -> None:
+    check_tensor(name, lengths)
+    if lengths.shape != (like.shape[0],):
+        raise ValueError(f"{name}: must have shape ({like.shape[0]},), has {tuple(lengths.shape)}")
+    if lengths.dtype not in (torch.int32, torch.int64):
+        raise TypeError(f"{name}: must be int32 or int64, is {lengths.dtype}")
+    if lengths.device != like.device:
+        raise ValueError(f"{name}: lies on {lengths.device}, q on {like.device}")
+    if values and not torch.compiler.is_compiling():
+        check_lengths(name, lengths, capacity)
+
+
+@overload
+def sigmoid_attention_padded(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    lengths_q: Tensor,
+    lengths_k: Tensor | None = None,
+    *,
+    scale: float | None = None,
+    bias: float | Tensor | None = None,
+    backend: str = "auto",
+    accurate: bool | None = None,
+    deterministic: bool | None = None,
+    score_max: Literal[False] = False,
+    check: bool = False,
+) -> Tensor: ...
+
+
+@overload
+def sigmoid_attention_padded(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    lengths_q: Tensor,
+    lengths_k: Tensor | None = None,
+    *,
+    scale: float | None = None,
+    bias: float | Tensor | None = None,
+    backend: str = "auto",
+    accurate: bool | None = None,
+    deterministic: bool | None = None,
+    score_max: Literal[True],
+    check: bool = False,
+) -> tuple[Tensor, Tensor]: ...
+
+
+def sigmoid_attention_padded(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    lengths_q: Tensor,
+    lengths_k: Tensor | None = None,
+    *,
+    scale: float | None = None,
+    bias: float | Tensor | None = None,
+    backend: str = "auto",
+    accurate: bool | None = None,
+    deterministic: bool | None = None,
+    score_max: bool = False,
+    check: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Sigmoid attention of padded sequences: the interface of the paper's algorithms 1 to 3.
+
+    The padded batch is read as a packed one with gaps, by the same kernel: blocks of padding cost
+    nothing, padding is never read (it may hold NaN), and outputs and gradients there are exactly
+    zero.  Inputs are not copied where the first two dimensions can be viewed as one.
+
+    Args:
+        q: (sequences, length, heads, dim).
+        k, v: (sequences, key length, heads, dim).
+        lengths_q: (sequences,) int32 or int64, valid tokens of each sequence.
+        lengths_k: valid keys of each sequence; ``lengths_q`` by default.
+        scale, bias, backend, accurate, deterministic, score_max, check: as in
+            :func:`sigmoid_attention`; the longest sequence counts as one without padding.
+
+    Returns:
+        Shape and dtype of ``q``, contiguous; with ``score_max`` a pair, as there.
+
+    Raises:
+        TypeError, ValueError, NotImplementedError, UserError: as :func:`sigmoid_attention`.
+    """
+    check_tensors(q, k, v, dimensions=4)
+    if lengths_k is None and k.shape[1] != q.shape[1]:
+        raise ValueError(f"k: length {k.shape[1]} where q has {q.shape[1]}; pass lengths_k")
+    values = check or q.device.type == "cpu"
+    _check_lengths("lengths_q", lengths_q, q, q.shape[1], values)
+    if lengths_k is not None:
+        _check_lengths("lengths_k", lengths_k, q, k.shape[1], values)
+    q, k, v = under_autocast(q, k, v)
+    backend = choose_backend("sigmoid", backend, q.device, hopper_misfit(q))
+    sequences = torch.arange(q.shape[0], dtype=torch.int32, device=q.device)
+    starts_q = sequences * q.shape[1]
+    ends_q = starts_q + lengths_q.to(torch.int32)
+    if lengths_k is None:
+        starts_k, ends_k = starts_q, ends_q
+    else:
+        starts_k = sequences * k.shape[1]
+        ends_k = starts_k + lengths_k.to(torch.int32)
+    problem = Problem(
+        starts_q=starts_q,
+        ends_q=ends_q,
+        starts_k=starts_k,
+        ends_k=ends_k,
+        bias=per_sequence(bias, q.shape[0], q),
+        longest_q=q.shape[1],
+        longest_k=k.shape[1],
+        scale=resolve_scale(scale, q.shape[-1]),
+        accurate=accurate,
+        gaps=True,
+        deterministic=deterministic,
+    )
+    flat_q, flat_k, flat_v = (x.flatten(0, 1) for x in (q, k, v))
+    out, largest = ops.attend(flat_q, flat_k, flat_v, problem, backend, score_max)
+    out = out.unflatten(0, (q.shape[0], q.shape[1]))
+    return (out, largest) if score_max else out
+
+
+@torch.no_grad()
+def score_max(q: Tensor, k: Tensor, cu_seqlens: Tensor, scale: float | None = None) -> Tensor:
+    """Largest ``|q . k * scale|`` over all heads and all pairs of tokens of one sequence.
+
+    Computed in float32 block by block, so the memory does not grow with the square of the length.
+    Reads ``cu_seqlens`` on the host, so a GPU is waited for.
+
+    Args:
+        q, k: (tokens, heads, dim).
+        cu_seqlens: (sequences + 1,) int32.
+        scale: factor of the scores; 1 / sqrt(dim) by default.
+
+    Returns:
+        A float32 scalar tensor on the device of ``q``; 0 without tokens.  NaN if a score is NaN.
+    """
+    check_tensors(q, k, k, dimensions=3)
+    check_boundaries("cu_seqlens", cu_seqlens, q)
+    spans = list(pairwise(cu_seqlens.tolist()))
+    if not q.shape[1]:
+        return torch.zeros((), dtype=torch.float32, device=q.device)
+    return largest_scores(q, k, spans, spans, resolve_scale(scale, q.shape[-1])).amax()

@@ -1,5 +1,7 @@
 """Softmax attention of packed sequences: the baseline's entry point."""
 
+import importlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from torch import Tensor
@@ -11,10 +13,24 @@ from scsigmoid.attention.arguments import (
     resolve_scale,
     under_autocast,
 )
-from scsigmoid.attention.backends import BACKENDS, Backend, choose_backend, hopper_misfit
+from scsigmoid.attention.backends import choose_backend, hopper_misfit
+from scsigmoid.kernels import BACKENDS
 
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
+
+
+def _function(place: str) -> Callable[..., Tensor]:
+    """A function of this folder, given as ``module:name``."""
+    module, _, name = place.partition(":")
+    found: Callable[..., Tensor] = getattr(
+        importlib.import_module(f"scsigmoid.attention.{module}"), name
+    )
+    return found
+
+
+#: What computes it, by backend; here, so that torch's compiler finds plain functions.
+ATTEND = {name: _function(backend.attend) for name, backend in BACKENDS["softmax"].items()}
 
 
 def softmax_attention(
@@ -38,7 +54,7 @@ def softmax_attention(
         cu_seqlens: (sequences + 1,) int32, cumulative lengths from 0 to ``tokens``.
         max_seqlen: length of the longest sequence, or more.
         scale: factor of the scores; 1 / sqrt(dim) by default.
-        backend: ``auto``, ``fa4``, ``sdpa``, ``flex`` or ``reference``.
+        backend: ``auto``, or a name in :data:`scsigmoid.kernels.BACKENDS`.
         mask: for ``flex``, the batch's :func:`scsigmoid.attention.flex.document_mask` if the caller
             made it already; other backends ignore it.
         check: as in :func:`scsigmoid.attention.sigmoid_attention`.
@@ -55,10 +71,8 @@ def softmax_attention(
         raise ValueError(f"k: {k.shape[0]} tokens where q has {q.shape[0]}")
     check_places(q, cu_seqlens, max_seqlen, check)
     q, k, v = under_autocast(q, k, v)
-    chosen = _chosen(backend, q)
-    assert chosen.attend is not None
-    factor = resolve_scale(scale, q.shape[-1])
-    return chosen.attend([q, k, v], cu_seqlens, max_seqlen, factor, mask)
+    attend = ATTEND[_chosen(backend, q)]
+    return attend([q, k, v], cu_seqlens, max_seqlen, resolve_scale(scale, q.shape[-1]), mask)
 
 
 def softmax_attention_qkv(
@@ -89,11 +103,10 @@ def softmax_attention_qkv(
     check_fused(qkv, cu_seqlens, max_seqlen, check)
     (qkv,) = under_autocast(qkv)
     chosen = _chosen(backend, qkv)
-    assert chosen.attend is not None
-    tensors = [qkv] if chosen.fused else qkv.unbind(1)
+    tensors = [qkv] if BACKENDS["softmax"][chosen].fused else qkv.unbind(1)
     factor = resolve_scale(scale, qkv.shape[-1])
-    return chosen.attend(tensors, cu_seqlens, max_seqlen, factor, mask)
+    return ATTEND[chosen](tensors, cu_seqlens, max_seqlen, factor, mask)
 
 
-def _chosen(backend: str, like: Tensor) -> Backend:
-    return BACKENDS["softmax"][choose_backend("softmax", backend, like.device, hopper_misfit(like))]
+def _chosen(backend: str, like: Tensor) -> str:
+    return choose_backend("softmax", backend, like.device, hopper_misfit(like))

@@ -10,19 +10,18 @@ import torch
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from scsigmoid.attention import ragged, tuning
+from scsigmoid.attention import tuning
 from scsigmoid.attention.backends import interpreting
-from scsigmoid.attention.gaps import output
+from scsigmoid.attention.launching import describable, described, output
 from scsigmoid.attention.problem import Problem, nothing
 from scsigmoid.attention.schedule import Tiling, share_out
-from scsigmoid.attention.triton_backward import dkdv_kernel, dq_kernel
-from scsigmoid.attention.triton_configurations import (
+from scsigmoid.attention.triton_kernels import dkdv_kernel, dq_kernel, forward_kernel
+from scsigmoid.attention.tuning import (
     INTERPRETED,
     Configuration,
     Kernel,
     block_width,
 )
-from scsigmoid.attention.triton_forward import forward_kernel
 
 #: Largest head dimension.
 WIDEST = 128
@@ -60,7 +59,7 @@ def inner_contiguous(tensor: Tensor) -> Tensor:
 
 def _argument(tensor: Tensor, rows: int) -> TensorDescriptor:
     """What a kernel gets for a tensor whose blocks of ``rows`` tokens are copied whole."""
-    return TensorDescriptor(tensor, *ragged.described(tensor, rows, block_width(tensor.shape[-1])))
+    return TensorDescriptor(tensor, *described(tensor, rows, block_width(tensor.shape[-1])))
 
 
 def _device(tensor: Tensor) -> contextlib.AbstractContextManager[Any]:
@@ -101,7 +100,7 @@ def _launch(
         dimension,
         4 if interpreting() else tensors[0].element_size(),
         has_bias=problem.bias is not None,
-        accurate=problem.accurate,
+        accurate=bool(problem.accurate),
     )
     by_product = BY_PRODUCTS.get(kernel)
     flag = {} if by_product is None else {by_product: parts is not None}
@@ -163,7 +162,7 @@ def _configuration(kernel: Kernel, q: Tensor, *looped: Tensor) -> Configuration:
     about = q.shape[-1], q.dtype, q.device
     trial = functools.partial(_trial, kernel, *about)
     chosen = tuning.choose(kernel, *about, trial, KERNELS[kernel])
-    if chosen.tma and not all(map(ragged.describable, looped)):
+    if chosen.tma and not all(map(describable, looped)):
         return dataclasses.replace(chosen, tma=False, tail_last=True)
     return chosen
 

@@ -3,10 +3,10 @@
 import triton
 import triton.language as tl
 
-from scsigmoid.attention import ragged
+from scsigmoid.attention import launching
 
-#: :data:`ragged.WRAP` as a constant of the kernels.
-WRAP = tl.constexpr(ragged.WRAP)
+#: :data:`launching.WRAP` as a constant of the kernels.
+WRAP = tl.constexpr(launching.WRAP)
 LOG2_E = tl.constexpr(1.4426950408889634)
 
 
@@ -148,7 +148,7 @@ def tile_at(DESCRIPTOR, end, rows, row, head, BLOCK: tl.constexpr, BLOCK_D: tl.c
     """A tile of one head of one sequence, copied whole by the hardware.
 
     What lies past the sequence or the head dimension is zero and is not read from memory; see
-    :mod:`scsigmoid.attention.ragged`.
+    :mod:`scsigmoid.attention.launching`.
     """
     tile = DESCRIPTOR.load([WRAP, end, WRAP - rows + row, head, 0])
     return tl.reshape(tile, [BLOCK, BLOCK_D])

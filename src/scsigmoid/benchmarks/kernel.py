@@ -1,35 +1,92 @@
 """The kernel benchmark (section "Kernel Performance"): forward and backward of attention alone.
 
-Every kernel is checked against float64, as it is timed, before its first turn and after its last.
-The kernels of a group of shapes take turns, so that what the machine does meanwhile meets all of
-them alike.
+Every kernel is checked against float64, as it is timed, before its first round and after its last.
+The kernels of a group of shapes are timed in interleaved rounds, so that what the machine does
+meanwhile meets all of them alike.
 """
 
+import hashlib
+import json
 import math
 import platform
 import statistics
 import time
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+import numpy as np
 import torch
 
-from scsigmoid.benchmarks.cases import Case, groups
+from scsigmoid.benchmarks.cases import SEED, TOLERANCE, Case, Inputs, dtype_of, groups
 from scsigmoid.benchmarks.compiling import bound_choices, compile_ahead
-from scsigmoid.benchmarks.inputs import Inputs
-from scsigmoid.benchmarks.intervals import median_interval
-from scsigmoid.benchmarks.machine import attention_versions, code_version, machine_facts
-from scsigmoid.benchmarks.monitor import GpuMonitor, gpu_identity
-from scsigmoid.benchmarks.partial import Partial
-from scsigmoid.benchmarks.preparing import check_again, dtype_of, prepare_case, release
+from scsigmoid.benchmarks.machine import (
+    GpuMonitor,
+    attention_versions,
+    code_version,
+    gpu_identity,
+    machine_facts,
+)
 from scsigmoid.benchmarks.providers import Provider, chosen
-from scsigmoid.benchmarks.rows import KernelRow, write_rows
-from scsigmoid.benchmarks.turns import DIRECTIONS, Candidate, measure
+from scsigmoid.benchmarks.rows import KernelRow, median_interval, read_rows, write_rows
+from scsigmoid.benchmarks.timing import (
+    Clocked,
+    Kernel,
+    Queued,
+    Replayed,
+    Timer,
+    Unavailable,
+    Wrong,
+    first_line,
+    forget,
+    reason,
+    release,
+)
 from scsigmoid.config.schema import KernelBenchmark
-from scsigmoid.files import write_json
+from scsigmoid.errors import UserError
+from scsigmoid.files import compare_checksum, remove_checksum, write_json
 from scsigmoid.progress import log, track
-from scsigmoid.training.devices import device_name, resolve_device
+from scsigmoid.seeds import derive
+from scsigmoid.training.devices import device_name, resolve_device, synchronise
+
+CPU_NOTE = "CPU, reference attention, tiny shapes: not comparable with the paper"
+DIRECTIONS = ("forward", "backward")
+# Rounds that a group takes at least, whatever its time: the 99 % interval of a kernel that is timed
+# in every fourth round needs eight readings.
+LEAST_ROUNDS = 32
+# Sampling interval: a kernel that takes so many times as long as the median one is timed in every
+# fourth round only.
+SLOW, SELDOM = 2.5, 4
+# Single calls from Python of each kernel.
+CALLS = 5
+# Seconds of preparation (compiling, choosing) from which the log names the kernel.
+LONG_PREPARATION = 5.0
+
+
+@dataclass
+class Candidate:
+    """A kernel at a shape, and what was found of it.
+
+    Attributes:
+        timer: None where it cannot be timed; ``note`` says why.
+        error: the largest relative error.
+        calls: milliseconds of single calls, by direction.
+        rounds: milliseconds by direction, NaN for rounds that it sat out.
+    """
+
+    case: Case
+    provider: Provider
+    timer: Timer | None = None
+    error: float = math.nan
+    note: str = ""
+    calls: dict[str, list[float]] = field(default_factory=lambda: {key: [] for key in DIRECTIONS})
+    rounds: dict[str, list[float]] = field(default_factory=lambda: {key: [] for key in DIRECTIONS})
+
+    def drop(self, note: str) -> None:
+        """Forget its timer and all readings; the note says why."""
+        self.timer, self.note = None, note
+        for readings in (*self.calls.values(), *self.rounds.values()):
+            readings.clear()
 
 
 def run_kernel_benchmark(
@@ -39,7 +96,7 @@ def run_kernel_benchmark(
 
     bfloat16 on a GPU, float32 on a CPU.  A kernel that is missing, cannot do a shape, fails its
     check or does not fit in memory gets rows whose note says so.  After each group of shapes all
-    rows are kept beside the output; a sweep that was stopped goes on there, see :class:`Partial`.
+    rows are kept beside the output; a sweep that was stopped resumes there, see :func:`resume`.
 
     Args:
         settings: shapes, kernels and repetitions.
@@ -57,8 +114,9 @@ def run_kernel_benchmark(
     facts = machine_facts(place, "scsigmoid benchmark-kernel")
     facts |= {"code": code_version(), **attention_versions()}
     machine = gpu_identity(place) if place.type == "cuda" else platform.node()
-    partial = Partial(output_csv, {**facts, "machine": machine, "settings": asdict(settings)})
-    done = {row.shape[:4] for row in partial.rows}
+    conditions = {**facts, "machine": machine, "settings": asdict(settings)}
+    partial, rows = resume(Path(output_csv), conditions)
+    done = {row.shape[:4] for row in rows}
     missing = [group for group in groups(settings) if not done.issuperset(map(shape_of, group))]
     if place.type == "cuda" and missing:
         cases = [case for group in missing for case in group]
@@ -68,10 +126,46 @@ def run_kernel_benchmark(
         compile_ahead(cases, providers, place, torch.bfloat16)
         bound_choices()
     for group in track(missing, label="groups of shapes"):
-        partial.save(partial.rows + run_group(group, providers, settings, place))
-    write_rows(output_csv, KernelRow, partial.rows)
+        rows += run_group(group, providers, settings, place)
+        write_rows(partial, KernelRow, rows)
+    write_rows(output_csv, KernelRow, rows)
     write_json(output_json, facts)
-    partial.discard()
+    discard(partial)
+
+
+def resume(output: Path, conditions: Mapping[str, object]) -> tuple[Path, list[KernelRow]]:
+    """Where a sweep keeps its rows until it is done, and those that a stopped one left there.
+
+    No output of the workflow, which deletes those of a failed job.  The file's name holds a
+    checksum of all that a measurement depends on, so only rows measured alike are taken up.
+
+    Args:
+        output: the table that the sweep will write.
+        conditions: machine, versions, code and settings, as plain values.
+    """
+    checksum = hashlib.sha256(json.dumps(conditions, sort_keys=True).encode()).hexdigest()[:12]
+    path = output.with_name(f"{output.stem}.partial-{checksum}.csv")
+    for other in sorted(output.parent.glob(f"{output.stem}.partial-*.csv")):
+        if other != path:
+            log(f"{other}: of another machine, version, code or setting; measuring anew")
+            discard(other)
+    if not path.exists():
+        return path, []
+    try:
+        compare_checksum(path)
+        rows = read_rows(path, KernelRow)
+    except (UserError, KeyError, ValueError) as error:
+        log(f"{path}: damaged ({error}); measuring anew")
+        discard(path)
+        return path, []
+    log(f"{path}: resuming after {len(rows)} rows")
+    return path, rows
+
+
+def discard(path: Path) -> None:
+    """Remove a table and its checksum."""
+    remove_checksum(path)
+    path.unlink(missing_ok=True)
 
 
 def shape_of(case: Case) -> tuple[str, float, int, int]:
@@ -85,7 +179,7 @@ def run_group(
     settings: KernelBenchmark,
     device: torch.device,
 ) -> list[KernelRow]:
-    """The rows of shapes that are timed in the same turns."""
+    """The rows of shapes that are timed in the same rounds."""
     begin = time.perf_counter()
     # Held until the last check: what a kernel reads must stay where it is.
     batches = {case: Inputs(case, device, dtype_of(device)) for case in group}
@@ -96,10 +190,11 @@ def run_group(
     ]
     middle = time.perf_counter()
     with GpuMonitor(device) as monitor:
-        turns = measure(candidates, settings.iterations, settings.seconds, device)
+        rounds = measure(candidates, settings.iterations, settings.seconds, device)
     log(
         f"head dimension {group[0].head_dimension}, {group[0].batch}, {group[0].length:,} tokens: "
-        f"{middle - begin:.1f} s to prepare, {time.perf_counter() - middle:.1f} s for {turns} turns"
+        f"{middle - begin:.1f} s to prepare, {time.perf_counter() - middle:.1f} s for {rounds} "
+        "rounds"
     )
     check_again(candidates, batches, device)
     rows = [
@@ -114,6 +209,185 @@ def run_group(
     return rows
 
 
+def prepare_case(
+    inputs: Inputs, providers: Sequence[Provider], warmup_ms: float, device: torch.device
+) -> list[Candidate]:
+    """All kernels that suit a batch: made, checked and warm.
+
+    Raises:
+        UserError: if one of them has left the GPU unusable.
+    """
+    case = inputs.case
+    found = []
+    for provider in providers:
+        if not provider.suits(case):
+            continue
+        candidate = Candidate(case, provider)
+        found.append(candidate)
+        begin = time.perf_counter()
+        try:
+            prepare(candidate, inputs, warmup_ms, device)
+        except Unavailable as error:
+            candidate.drop(str(error))
+        except Exception as error:
+            # Whatever a kernel of another project raises is a result of this benchmark.
+            candidate.drop(reason(error))
+            forget(error)
+            check_alive(provider, case, device)
+            release(device)
+        seconds = time.perf_counter() - begin
+        if seconds > LONG_PREPARATION:
+            log(f"{provider.name}, {case.length:,} tokens: {seconds:.0f} s to prepare")
+    return found
+
+
+def prepare(candidate: Candidate, inputs: Inputs, warmup_ms: float, device: torch.device) -> None:
+    """Make a kernel, check it as it will be timed, and warm it up.
+
+    Raises:
+        Unavailable: if it cannot run here.
+        Wrong: if it computes something else.
+    """
+    provider = candidate.provider
+    kernel = provider.prepare(inputs)
+    if provider.matrices and device.type == "cuda":
+        refuse_large(provider, inputs.case, dtype_of(device).itemsize, free_memory(device))
+    calls = Clocked(kernel, inputs.in_layout(provider.layout), device)
+    timer, candidate.note = timer_of(kernel, provider, calls)
+    check(candidate, timer, inputs, device)
+    if device.type == "cuda":
+        calls.once()
+        for _ in range(CALLS):
+            for direction, milliseconds in zip(DIRECTIONS, calls.once(), strict=True):
+                candidate.calls[direction].append(milliseconds)
+    end = time.perf_counter() + warmup_ms / 1e3
+    while True:
+        timer.once()
+        if time.perf_counter() >= end:
+            break
+    candidate.timer = timer
+
+
+def refuse_large(provider: Provider, case: Case, itemsize: int, free: int) -> None:
+    """Leave out a kernel whose n x n matrices, of ``itemsize`` bytes a number, will not fit.
+
+    Raises:
+        Unavailable: if they need more than the ``free`` bytes of the GPU's memory.
+    """
+    needed = provider.matrix_bytes(case, itemsize)
+    if needed > free:
+        raise Unavailable(
+            f"left out: its n x n matrices need {needed / 2**30:.0f} GiB, {free / 2**30:.0f} GiB "
+            "are free"
+        )
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes of a GPU's memory that can be allocated, what torch has cached included."""
+    free, _ = torch.cuda.mem_get_info(device)
+    return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+
+
+def timer_of(kernel: Kernel, provider: Provider, calls: Clocked) -> tuple[Timer, str]:
+    """How a kernel is timed on a device, and a note where that is not the usual way."""
+    if calls.device.type == "cpu":
+        return calls, CPU_NOTE
+    if provider.matrices:
+        return Queued(kernel, calls.tensors), ""
+    # Whatever it chooses or compiles, it does now.
+    calls.once()
+    try:
+        return Replayed(kernel, calls.tensors), ""
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        note = f"{provider.name} is timed without a CUDA graph ({first_line(error)})"
+        forget(error)
+    synchronise(calls.device)
+    release(calls.device)
+    return Queued(kernel, calls.tensors), note
+
+
+def check(candidate: Candidate, timer: Timer, inputs: Inputs, device: torch.device) -> None:
+    """Compare what a timer's kernel computes with float64; fills the candidate's ``error``.
+
+    Raises:
+        Wrong: if they differ.
+    """
+    provider = candidate.provider
+    candidate.error, name = inputs.largest_error(
+        provider.attention, provider.layout, *timer.results()
+    )
+    # Also where it is NaN.
+    if not candidate.error <= TOLERANCE[dtype_of(device)]:
+        raise Wrong(f"{name} has a relative error of {candidate.error:.2g}")
+
+
+def check_again(
+    candidates: Sequence[Candidate], batches: Mapping[Case, Inputs], device: torch.device
+) -> None:
+    """Check the kernels after their last round; what is wrong by then loses its readings."""
+    for candidate in candidates:
+        if candidate.timer is None:
+            continue
+        try:
+            check(candidate, candidate.timer, batches[candidate.case], device)
+        except Wrong as error:
+            candidate.drop(f"wrong after its last round: {error}; readings dropped")
+
+
+def check_alive(provider: Provider, case: Case, device: torch.device) -> None:
+    """Stop where a kernel has left the GPU unusable for all that follow.
+
+    Raises:
+        UserError: if so; what was measured before is kept.
+    """
+    try:
+        synchronise(device)
+    except RuntimeError as error:
+        raise UserError(
+            f"benchmarks.kernel: {provider.name} ({provider.layout_name}, head dimension "
+            f"{case.head_dimension}, {case.length:,} tokens) broke the GPU's context: "
+            f"{first_line(error)}; leave it out with benchmarks.kernel.providers"
+        ) from None
+
+
+def measure(
+    candidates: Sequence[Candidate], iterations: int, seconds: float, device: torch.device
+) -> int:
+    """Time the kernels in interleaved rounds; fills their ``rounds``.
+
+    Each round has an order of its own: a kernel finds the GPU as cool, and its clock as high, as
+    the one before it leaves them.  Ends after ``seconds`` if the rounds take longer: the long runs
+    of long sequences vary little, so fewer of them do.
+
+    Returns:
+        The number of rounds.
+    """
+    timed = [(one, one.timer) for one in candidates if one.timer is not None]
+    every = strides([sum(timer.once()) for _, timer in timed] if device.type == "cuda" else [])
+    generator = np.random.default_rng(derive(SEED, "turns"))
+    end = time.perf_counter() + seconds
+    for number in range(iterations):
+        if number >= LEAST_ROUNDS and time.perf_counter() > end:
+            return number
+        for place in generator.permutation(len(timed)):
+            candidate, timer = timed[place]
+            sits_out = device.type == "cuda" and number % every[place]
+            times = (math.nan, math.nan) if sits_out else timer.once()
+            for direction, milliseconds in zip(DIRECTIONS, times, strict=True):
+                candidate.rounds[direction].append(milliseconds)
+    return iterations
+
+
+def strides(milliseconds: Sequence[float]) -> list[int]:
+    """Sampling intervals in rounds, from the time that each kernel takes."""
+    if not milliseconds:
+        return []
+    slow = SLOW * statistics.median(milliseconds)
+    return [SELDOM if one > slow else 1 for one in milliseconds]
+
+
 def row_of(
     candidate: Candidate,
     direction: str,
@@ -123,8 +397,8 @@ def row_of(
 ) -> KernelRow:
     """The row of one kernel, shape and pass."""
     case, provider = candidate.case, candidate.provider
-    turns, calls = candidate.turns[direction], candidate.calls[direction]
-    readings = [reading for reading in turns if not math.isnan(reading)]
+    rounds, calls = candidate.rounds[direction], candidate.calls[direction]
+    readings = [reading for reading in rounds if not math.isnan(reading)]
     value = low = high = math.nan
     if readings:
         value, low, high = median_interval(readings, confidence)
@@ -158,5 +432,5 @@ def row_of(
         clock_mhz=monitor.clock_mhz,
         power_w=monitor.power_w,
         note=candidate.note,
-        readings=" ".join(f"{reading:.6g}" for reading in turns),
+        readings=" ".join(f"{reading:.6g}" for reading in rounds),
     )

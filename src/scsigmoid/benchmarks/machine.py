@@ -1,31 +1,29 @@
-"""What a benchmark ran on."""
+"""What a benchmark ran on: versions, code, and the GPU's clock and power meanwhile."""
 
 import hashlib
+import math
 import os
 import platform
 import shutil
+import statistics
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import TracebackType
 
 import torch
 
 from scsigmoid.benchmarks.flash_sigmoid import VARIABLE
 from scsigmoid.files import sha256
+from scsigmoid.kernels import PACKAGES
 from scsigmoid.training.devices import device_name
 
 # What a time of the kernel benchmark depends on, beside the kernels.
-TIMING_MODULES = (
-    "cases", "compiling", "flash_sigmoid", "inputs", "kernel", "preparing", "providers",
-    "sigmoid_kernels", "softmax_kernels", "timing", "turns",
-)  # fmt: skip
-ATTENTION_PACKAGES = (
-    "triton-sigmoid", "flash-attn-3", "flash-attn-4", "nvidia-cutlass-dsl", "quack-kernels",
-)  # fmt: skip
+TIMING_MODULES = ("cases", "compiling", "flash_sigmoid", "kernel", "providers", "timing")
 
 
 def machine_facts(device: torch.device, command: str) -> dict[str, str]:
-    """The machine in words; empty strings stand for what it does not have.
+    """The machine's metadata; empty strings stand for what it does not have.
 
     Args:
         device: what the benchmark ran on.
@@ -85,7 +83,7 @@ def attention_versions() -> dict[str, str]:
     """
     cudnn = torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None
     found = {"cudnn": str(cudnn or "")}
-    for package in ATTENTION_PACKAGES:
+    for package in PACKAGES:
         try:
             found[package] = version(package)
         except PackageNotFoundError:
@@ -105,3 +103,91 @@ def code_version() -> str:
     for path in [*sorted((package / "attention").rglob("*.py")), *timing]:
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:12]
+
+
+# Between two readings.  Reading takes the GPU some microseconds.
+PERIOD_MS = 500
+
+
+class GpuMonitor:
+    """Reads clock and power beside what runs in its block, from ``nvidia-smi``.
+
+    Attributes:
+        clock_mhz: median clock of the multiprocessors; NaN where it is not to be had.
+        power_w: median power drawn by the board; NaN likewise.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.clock_mhz = self.power_w = math.nan
+        self._device = device
+        self._process: subprocess.Popen[bytes] | None = None
+        self._terminal = -1
+
+    def __enter__(self) -> "GpuMonitor":
+        command = shutil.which("nvidia-smi")
+        if self._device.type == "cuda" and command is not None:
+            query = [
+                command,
+                f"--id={gpu_identity(self._device)}",
+                "--query-gpu=clocks.sm,power.draw",
+                "--format=csv,noheader,nounits",
+                f"--loop-ms={PERIOD_MS}",
+            ]
+            # Into a pipe it might write nothing before its buffer is full; to a terminal it does.
+            self._terminal, end = os.openpty()
+            self._process = subprocess.Popen(
+                query, stdin=subprocess.DEVNULL, stdout=end, stderr=subprocess.DEVNULL
+            )
+            os.close(end)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait()
+            self.clock_mhz, self.power_w = medians(drained(self._terminal))
+            os.close(self._terminal)
+
+
+def gpu_identity(device: torch.device) -> str:
+    """The GPU's UUID, as ``nvidia-smi`` writes it."""
+    return f"GPU-{torch.cuda.get_device_properties(device).uuid}"
+
+
+def drained(terminal: int) -> str:
+    """All that was written to a terminal whose other end is closed."""
+    parts = []
+    while True:
+        try:
+            part = os.read(terminal, 65536)
+        except OSError:
+            # Linux's way to say that no more will come.
+            break
+        if not part:
+            break
+        parts.append(part)
+    return b"".join(parts).decode(errors="replace")
+
+
+def medians(text: str) -> tuple[float, float]:
+    """Medians of the two columns of ``clock, power`` lines; NaN where there is no number.
+
+    A line that the end of the process cut short is left out, as is what the GPU does not tell
+    (``[N/A]``).
+    """
+    columns: tuple[list[float], list[float]] = ([], [])
+    for line in text.splitlines(keepends=True):
+        if not line.endswith("\n"):
+            continue
+        for column, cell in zip(columns, line.split(","), strict=False):
+            try:
+                column.append(float(cell))
+            except ValueError:
+                continue
+    clock, power = (statistics.median(column) if column else math.nan for column in columns)
+    return clock, power

@@ -5,13 +5,18 @@ only attention looks at it cell by cell, and only the output layer leaves the pa
 padded and packed models are the same but for what is compared.
 """
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
 
+from scsigmoid.attention import sigmoid_attention_padded
+from scsigmoid.attention.flex import BLOCK
+from scsigmoid.benchmarks.providers import imported
 from scsigmoid.model.encoder import Block, Encoder
 from scsigmoid.model.sizes import EncoderSettings
 from scsigmoid.tokens.vocabulary import PAD
@@ -98,3 +103,170 @@ class PaddedEncoder(Encoder):
     def mask(self, embedded: Tensor, cu_seqlens: Tensor) -> Any:
         """What ``prepare`` of the attention makes."""
         return self.padded_attention.prepare(torch.diff(cu_seqlens), self.settings)
+
+
+if TYPE_CHECKING:
+    from torch.nn.attention.flex_attention import BlockMask
+
+
+def padding_mask(lengths: Tensor, settings: EncoderSettings) -> "BlockMask":
+    """FlexAttention's block mask for padded cells: tokens see the valid tokens of their cell.
+
+    Made from the lengths alone, which is faster than ``create_block_mask``: that looks at all pairs
+    of tokens.  Blocks of rows that hold padding alone see nothing.
+
+    Args:
+        lengths: (cells,) int32, valid tokens.
+        settings: of the encoder; its context is the length of a padded cell.
+
+    Returns:
+        The mask of one head, the same for all.
+    """
+    from torch.nn.attention.flex_attention import BlockMask
+
+    constant_shape(lengths)
+    cells, context = len(lengths), settings.context
+    blocks = (context + BLOCK - 1) // BLOCK
+    block = torch.arange(blocks, dtype=torch.int32, device=lengths.device)
+    touched = ((lengths + BLOCK - 1) // BLOCK)[:, None]
+    whole = (lengths // BLOCK)[:, None]
+    # A block of columns that a length ends in is seen in part, those before it as a whole.
+    is_whole, is_partial = block < whole, (block >= whole) & (block < touched)
+
+    def visits(active: Tensor, counts: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
+        """How many blocks each active block visits, and which come first; for one head."""
+        number = torch.where(active, counts, 0).to(torch.int32)[:, None]
+        indices = order.to(torch.int32)[:, None, None].expand(cells, 1, blocks, blocks)
+        return constant_shape(number), constant_shape(indices.contiguous())
+
+    rows_first = block.expand(cells, blocks)
+    partial_first = (block + whole) % blocks
+    valid_rows = block < touched
+    kv_number, kv_indices = visits(valid_rows, touched - whole, partial_first)
+    full_kv_number, full_kv_indices = visits(valid_rows, whole, rows_first)
+    q_number, q_indices = visits(is_partial, touched, rows_first)
+    full_q_number, full_q_indices = visits(is_whole, touched, rows_first)
+
+    def is_valid(cell: Tensor, head: Tensor, row: Tensor, column: Tensor) -> Tensor:
+        return column < lengths[cell]
+
+    return BlockMask(
+        seq_lengths=(context, context),
+        kv_num_blocks=kv_number,
+        kv_indices=kv_indices,
+        full_kv_num_blocks=full_kv_number,
+        full_kv_indices=full_kv_indices,
+        q_num_blocks=q_number,
+        q_indices=q_indices,
+        full_q_num_blocks=full_q_number,
+        full_q_indices=full_q_indices,
+        BLOCK_SIZE=(BLOCK, BLOCK),
+        mask_mod=is_valid,
+    )
+
+
+@functools.cache
+def _compiled_flex() -> Any:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    return torch.compile(flex_attention, dynamic=False)
+
+
+def flex(q: Tensor, k: Tensor, v: Tensor, mask: "BlockMask") -> Tensor:
+    """Softmax attention by FlexAttention: the paper's baseline."""
+    from torch.nn.attention.flex_attention import flex_attention
+
+    # Inside a compiled region the kernel is made by that compilation.
+    attend: Any = flex_attention if torch.compiler.is_compiling() else _compiled_flex()
+    return attend(*(x.transpose(1, 2) for x in (q, k, v)), block_mask=mask).transpose(1, 2)
+
+
+class PublishedBatch(NamedTuple):
+    """What triton-sigmoid needs of a batch beside q, k and v.
+
+    Attributes:
+        lengths: (cells,) int32, valid tokens.
+        bias: (cells,) float32, -log of the lengths.
+        scale: () float32, factor of the scores.
+    """
+
+    lengths: Tensor
+    bias: Tensor
+    scale: Tensor
+
+
+def published_batch(lengths: Tensor, settings: EncoderSettings) -> PublishedBatch:
+    """What all layers share; the package makes it anew at each call."""
+    register_published()
+    scale = torch.full((), settings.head_dimension**-0.5, device=lengths.device)
+    bias = -torch.log(lengths.float())
+    return PublishedBatch(constant_shape(lengths), constant_shape(bias), scale)
+
+
+@functools.cache
+def register_published() -> None:
+    """Make an operator of triton-sigmoid's padded kernels that ``torch.compile`` takes as it is.
+
+    The package's function copies the scale to the GPU at every call and waits for that; the
+    operators behind it, called here, do not.
+
+    Raises:
+        Unavailable: if the package is not installed.
+    """
+    package = imported("triton_sigmoid.sigmoid_triton_padded")
+
+    def attend(
+        q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, bias: Tensor, scale: Tensor
+    ) -> Tensor:
+        out: Tensor = package.sigmoid_attn_padded_fwd_op(
+            q, k, v, lengths, lengths, bias, None, scale, False
+        )
+        return out
+
+    def gradients(
+        grad: Tensor, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, bias: Tensor, scale: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        found: tuple[Tensor, Tensor, Tensor] = package.sigmoid_attn_padded_bwd_op(
+            q, k, v, grad, lengths, lengths, bias, None, scale, False
+        )
+        return found
+
+    forward = torch.library.custom_op("scsigmoid::published_padded", attend, mutates_args=())
+    backward = torch.library.custom_op(
+        "scsigmoid::published_padded_backward", gradients, mutates_args=()
+    )
+    forward.register_fake(lambda q, *_: torch.empty_like(q))
+    backward.register_fake(lambda grad, q, k, v, *_: tuple(map(torch.empty_like, (q, k, v))))
+
+    def save(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    def differentiate(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        return (*backward(grad.contiguous(), *ctx.saved_tensors), None, None, None)
+
+    forward.register_autograd(differentiate, setup_context=save)
+
+
+def published(q: Tensor, k: Tensor, v: Tensor, batch: PublishedBatch) -> Tensor:
+    """Sigmoid attention by triton-sigmoid, the paper's kernel."""
+    q, k, v = (x.contiguous() for x in (q, k, v))
+    attended: Tensor = torch.ops.scsigmoid.published_padded(q, k, v, *batch)
+    return attended
+
+
+def valid_tokens(lengths: Tensor, settings: EncoderSettings) -> Tensor:
+    """Which tokens of each cell are valid, (cells, 1, 1, context) bool."""
+    places = torch.arange(settings.context, device=lengths.device)
+    return (places < lengths[:, None])[:, None, None]
+
+
+def masked_sdpa(q: Tensor, k: Tensor, v: Tensor, valid: Tensor) -> Tensor:
+    """Softmax attention by torch's SDPA with a mask."""
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    return scaled_dot_product_attention(q, k, v, attn_mask=valid).transpose(1, 2)
+
+
+FLEX = PaddedAttention(padding_mask, flex)
+PUBLISHED = PaddedAttention(published_batch, published)
+SDPA = PaddedAttention(valid_tokens, masked_sdpa)
+OURS = PaddedAttention(lambda lengths, _: lengths, sigmoid_attention_padded)

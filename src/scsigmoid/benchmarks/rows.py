@@ -1,9 +1,12 @@
-"""Benchmark results as CSV: one row a configuration."""
+"""Benchmark results as CSV, one row a configuration, and the interval of a median."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from scsigmoid import csv_rows
 from scsigmoid.csv_rows import read_rows as read_rows
@@ -45,8 +48,8 @@ class KernelRow:
         relative_error: the largest error found there, of output and gradients.
         clock_mhz, power_w: median clock and power of the GPU while the shape was timed.
         iterations: number of readings.
-        readings: milliseconds of each turn, separated by spaces; ``nan`` where it sat out.  All
-            kernels of a group of shapes share the turns.
+        readings: milliseconds of each round, separated by spaces; ``nan`` where it sat out.  All
+            kernels of a group of shapes share the rounds.
     """
 
     attention: str
@@ -85,7 +88,7 @@ class KernelRow:
         return Shape(self.batch, self.padding, self.head_dimension, self.length, self.direction)
 
     @property
-    def turns(self) -> list[float]:
+    def rounds(self) -> list[float]:
         """The readings as numbers."""
         return [float(reading) for reading in self.readings.split()]
 
@@ -140,19 +143,19 @@ class TrainingRow:
         milliseconds: median time of a step, with ``milliseconds_low`` and ``_high``; NaN where
             ``note`` says why there is none.
         cells_per_second: from that.
-        tokens_per_second: valid tokens over time, median of the turns.
+        tokens_per_second: valid tokens over time, median of the rounds.
         mfu: counted work on valid tokens over what the GPU could have done at its peak, likewise;
             NaN where the peak is unknown.
         peak_memory_gb: most memory of a step with weights, gradients and optimiser of this model
             alone, in 10^9 bytes; NaN on a CPU.
-        graphs: graphs that were compiled before the first turn; models of other contexts may have
+        graphs: graphs that were compiled before the first round; models of other contexts may have
             left theirs.
-        recompiled: graphs that were compiled during the turns.
+        recompiled: graphs that were compiled during the rounds.
         loss: of the first step, nats; all models begin with the same weights and cells.
         relative_error: of the gradient of one layer, against plain PyTorch in float32.
         turns: number of readings.
-        readings: milliseconds a step of each turn, separated by spaces.  All kernels of a context
-            share the turns, and in a turn the cells.
+        readings: milliseconds a step of each round, separated by spaces.  All kernels of a context
+            share the rounds, and in a round the cells.
     """
 
     size: str
@@ -183,7 +186,7 @@ class TrainingRow:
     readings: str
 
     def over(self, other: "TrainingRow") -> list[float]:
-        """This one's rate over another's of the same context, in each turn."""
+        """This one's rate over another's of the same context, in each round."""
         own, theirs = (
             [float(reading) for reading in row.readings.split()] for row in (self, other)
         )
@@ -231,3 +234,36 @@ def write_rows(path: str | Path, kind: type, rows: Sequence[Any]) -> None:
     """Write dataclass instances as CSV, atomically, with a checksum."""
     with checksum_path(path) as temporary:
         csv_rows.write_rows(temporary, kind, rows)
+
+
+class Interval(NamedTuple):
+    """An estimate and the ends of its interval; the ends are NaN where none can be made."""
+
+    value: float
+    low: float
+    high: float
+
+
+def median_interval(values: Sequence[float], confidence: float) -> Interval:
+    """Median, and an interval from order statistics.
+
+    The interval runs from the k-th smallest to the k-th largest value with the largest k for which
+    a binomial count keeps it within the confidence, whatever the distribution.  Timings have long
+    tails, so the median, not the mean, is what a repetition would find again.
+
+    Args:
+        values: independent timings.
+        confidence: between 0 and 1; reached or exceeded.
+    """
+    ordered = sorted(values)
+    count = len(ordered)
+    middle = float(np.median(ordered))
+    # P(the interval misses on one side) = P(Binomial(count, 1/2) < k), in exact integers.
+    limit = (1 - confidence) / 2 * 2**count
+    k, below = 0, 0
+    while k < count and below + math.comb(count, k) <= limit:
+        below += math.comb(count, k)
+        k += 1
+    if k == 0:
+        return Interval(middle, math.nan, math.nan)
+    return Interval(middle, ordered[k - 1], ordered[count - k])

@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from scsigmoid.benchmarks.intervals import Interval, median_interval
 from scsigmoid.benchmarks.machine import machine_facts
-from scsigmoid.benchmarks.rows import ScalingRow, write_rows
-from scsigmoid.benchmarks.simulated_tokens import write_simulated_tokens
+from scsigmoid.benchmarks.rows import Interval, ScalingRow, median_interval, write_rows
+from scsigmoid.benchmarks.simulated import write_simulated_tokens
 from scsigmoid.config.schema import ThroughputBenchmark
 from scsigmoid.errors import UserError
 from scsigmoid.files import write_json

@@ -5,7 +5,6 @@ cells of a step are drawn from the seed, the context and the step alone, so both
 ones.
 """
 
-import gc
 import math
 import statistics
 import time
@@ -13,16 +12,17 @@ from collections.abc import Sequence
 from itertools import cycle, islice
 from pathlib import Path
 
+import numpy as np
 import torch
 
-from scsigmoid.benchmarks.compiling_steps import compile_steps_ahead
-from scsigmoid.benchmarks.intervals import mean_interval
+from scsigmoid.benchmarks.compiling import compile_steps_ahead
 from scsigmoid.benchmarks.machine import machine_facts
 from scsigmoid.benchmarks.rows import HOST_BOUND, ThroughputRow, write_rows
-from scsigmoid.benchmarks.simulated_batches import simulated_batches
-from scsigmoid.benchmarks.stopwatch import Stopwatch
+from scsigmoid.benchmarks.simulated import simulated_batches
+from scsigmoid.benchmarks.timing import Stopwatch, release
 from scsigmoid.config.schema import Architecture, Size, ThroughputBenchmark, Training
 from scsigmoid.files import write_json
+from scsigmoid.measurements import mean_interval
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.model.parameters import count_parameters
 from scsigmoid.model.sizes import EncoderSettings
@@ -114,9 +114,7 @@ def run_throughput_benchmark(
             f"{rows[-1].cells_per_second:.4g} cells/s; {time.perf_counter() - begin:.0f} s in all"
         )
         # The next model needs the memory.
-        gc.collect()
-        if place.type == "cuda":
-            torch.cuda.empty_cache()
+        release(place)
 
 
 def steps_per_second(
@@ -180,7 +178,7 @@ def row_of(
     """The row of one configuration."""
     value = low = high = math.nan
     if readings:
-        value, low, high = mean_interval(readings, settings.confidence)
+        value, low, high = mean_interval(np.asarray(readings), settings.confidence)
     cells = settings.cells_per_gpu
     return ThroughputRow(
         size=size,

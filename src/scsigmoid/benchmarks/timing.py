@@ -1,16 +1,18 @@
-"""How one run of a kernel is timed: on the clock, by a GPU's events, or as a CUDA graph."""
+"""How kernels and training steps are timed, and what becomes of those that fail."""
 
 import contextlib
+import gc
 import math
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from scsigmoid.benchmarks.sigmoid_kernels import Kernel, Unavailable
 from scsigmoid.training.devices import synchronise
 
 # A GPU is kept busy for about 0.2 ms before what is timed, so that this is queued behind it and the
@@ -23,7 +25,46 @@ MOST_REPLAYS = 10
 # Runs before a graph is captured: choices among configurations are made, workspaces exist.
 WARM_RUNS = 3
 
+Kernel = Callable[[Tensor, Tensor, Tensor], Tensor]
 Results = tuple[Tensor, tuple[Tensor, ...]]
+
+
+class Unavailable(Exception):
+    """A kernel that cannot run here; the message says why."""
+
+
+class Wrong(Exception):
+    """A kernel that computes something else; the message says by how much."""
+
+
+def reason(error: Exception) -> str:
+    """Why a kernel has no time, in one line."""
+    if isinstance(error, Wrong):
+        return f"wrong: {error}; not timed"
+    if isinstance(error, torch.OutOfMemoryError):
+        return "does not fit in memory"
+    return f"failed: {type(error).__name__}: {first_line(error)}"
+
+
+def first_line(error: Exception) -> str:
+    """The first line of an error's message, shortened."""
+    lines = str(error).strip().splitlines()
+    return lines[0][:160] if lines else ""
+
+
+def forget(error: BaseException) -> None:
+    """Let go of what the frames of an error hold, and of those that it followed on."""
+    following: BaseException | None = error
+    while following is not None:
+        traceback.clear_frames(following.__traceback__)
+        following = following.__context__
+
+
+def release(device: torch.device) -> None:
+    """Give back memory that nothing holds any more."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
 
 
 class Timer(Protocol):
@@ -202,3 +243,59 @@ def passes(kernel: Kernel, tensors: list[Tensor]) -> Results:
     q, k, v, gradient = tensors
     output = kernel(q, k, v)
     return output, torch.autograd.grad(output, (q, k, v), gradient)
+
+
+class Stopwatch:
+    """On a GPU its own events mark the moments, so that marking waits for nothing: steps follow
+    each other as in training.  On a CPU the clock does.
+
+    Args:
+        device: what computes.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._gpu = device.type == "cuda"
+        self._begun: tuple[torch.cuda.Event, float] | None = None
+        self._moments: list[float] = []
+        self._events: list[torch.cuda.Event] = []
+
+    def begin(self) -> None:
+        """Wait for what was begun so far, and set host's and GPU's clock to zero together."""
+        if self._gpu:
+            torch.cuda.synchronize()
+            self._begun = self._event(), time.perf_counter()
+
+    def mark(self) -> None:
+        """Mark the moment at which what was begun so far is done."""
+        if self._gpu:
+            self._events.append(self._event())
+        self._moments.append(time.perf_counter())
+
+    def seconds(self) -> list[float]:
+        """Times between the marks, in order; waits for the last one."""
+        if not self._gpu:
+            return [end - begin for begin, end in pairwise(self._moments)]
+        self._events[-1].synchronize()
+        return [begin.elapsed_time(end) / 1e3 for begin, end in pairwise(self._events)]
+
+    def behind(self) -> list[float]:
+        """For each mark, the seconds that a GPU took to reach it after the host had gone on.
+
+        Nearly none where the GPU waits for its host to launch something; a good part of a step, as
+        much as the queue of launches holds, where the host waits for the GPU.  Waits for the last
+        mark; needs :meth:`begin`.  Empty for a CPU.
+        """
+        if self._begun is None or not self._events:
+            return []
+        event, moment = self._begun
+        self._events[-1].synchronize()
+        return [
+            event.elapsed_time(mark) / 1e3 - (then - moment)
+            for mark, then in zip(self._events, self._moments, strict=True)
+        ]
+
+    @staticmethod
+    def _event() -> torch.cuda.Event:
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event

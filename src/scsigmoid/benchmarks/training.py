@@ -2,7 +2,7 @@
 
 The same encoder with the same weights and cells is trained with each attention kernel, over packed
 cells and over cells padded to the context.  All of a context lie on one device in one process and
-take turns, so that what the machine does meanwhile meets all of them alike.
+are timed in interleaved rounds, so that what the machine does meanwhile meets all of them alike.
 """
 
 import math
@@ -20,14 +20,20 @@ import torch
 
 from scsigmoid.benchmarks.cases import SEED, Case
 from scsigmoid.benchmarks.compiling import bound_choices, compile_ahead, share_compiled_kernels
-from scsigmoid.benchmarks.contestants import LEAD_STEPS, Contestant, Course, prepare, take_turn
-from scsigmoid.benchmarks.intervals import median_interval
 from scsigmoid.benchmarks.machine import attention_versions, machine_facts
-from scsigmoid.benchmarks.preparing import release
 from scsigmoid.benchmarks.providers import PROVIDERS
-from scsigmoid.benchmarks.rows import TrainingRow, write_rows
-from scsigmoid.benchmarks.simulated_batches import simulated_batches
-from scsigmoid.benchmarks.stacks import Stack, chosen_stacks
+from scsigmoid.benchmarks.rows import TrainingRow, median_interval, write_rows
+from scsigmoid.benchmarks.simulated import simulated_batches
+from scsigmoid.benchmarks.timing import release
+from scsigmoid.benchmarks.variants import (
+    LEAD_STEPS,
+    Conditions,
+    TimedVariant,
+    Variant,
+    chosen_variants,
+    prepare,
+    time_round,
+)
 from scsigmoid.config.schema import Architecture, Size, Training, TrainingBenchmark
 from scsigmoid.files import write_json
 from scsigmoid.model.encoder import Encoder
@@ -39,16 +45,16 @@ from scsigmoid.training.batches import Batch
 from scsigmoid.training.devices import device_name, peak_flops, resolve_device
 
 CPU_NOTE = "CPU, tiny shapes, not compiled: not comparable with a GPU"
-# Steps before the first turn: compilation, choices among kernels, the allocator.
+# Steps before the first round: compilation, choices among kernels, the allocator.
 FIRST_STEPS = 4
 # The 99 % interval of a median needs eight readings.
-LEAST_TURNS = 8
+LEAST_ROUNDS = 8
 PUBLISHED = "triton_sigmoid"
 
 
 @dataclass(frozen=True)
 class Work:
-    """What the timed steps of a turn compute: valid tokens, and operations counted on them."""
+    """What the timed steps of a round compute: valid tokens, and operations counted on them."""
 
     tokens: int
     flops: int
@@ -86,14 +92,14 @@ def run_training_benchmark(
     """
     torch.set_num_threads(training.threads)
     place = resolve_device(device)
-    stacks = chosen_stacks(settings.kernels, place.type)
+    variants = chosen_variants(settings.kernels, place.type)
     facts = machine_facts(place, "scsigmoid benchmark-training") | attention_versions()
     write_json(output_json, facts)
     if place.type == "cuda":
-        # Each stack has a graph, those of padded cells one for each context.
-        torch._dynamo.config.recompile_limit = max(8, 2 * len(stacks) * len(settings.contexts))
-    courses = [
-        Course(
+        # Each variant has a graph, those of padded cells one for each context.
+        torch._dynamo.config.recompile_limit = max(8, 2 * len(variants) * len(settings.contexts))
+    each = [
+        Conditions(
             EncoderSettings.of(size, architecture, "sigmoid", context, settings.vocabulary),
             training,
             seed,
@@ -102,24 +108,24 @@ def run_training_benchmark(
         for context in settings.contexts
     ]
     rows: list[TrainingRow] = []
-    errors: dict[Stack, float] = {}
-    with published_compiled_beside(stacks, courses, settings.cells_per_gpu, place) as published:
-        for course in track(courses, label="contexts"):
-            rows += run_course(course, stacks, settings, errors, published)
+    errors: dict[Variant, float] = {}
+    with published_compiled_beside(variants, each, settings.cells_per_gpu, place) as published:
+        for conditions in track(each, label="contexts"):
+            rows += run_context(conditions, variants, settings, errors, published)
             write_rows(output_csv, TrainingRow, rows)
             release(place)
 
 
 @contextmanager
 def published_compiled_beside(
-    stacks: Sequence[Stack], courses: Sequence[Course], cells: int, device: torch.device
+    variants: Sequence[Variant], each: Sequence[Conditions], cells: int, device: torch.device
 ) -> Iterator[Future[None] | None]:
     """Compile the many configurations of triton-sigmoid while other models are made ready.
 
     Yields:
         What is done when they are compiled; None where nothing is to be.
     """
-    if device.type != "cuda" or not any(stack.kernel == PUBLISHED for stack in stacks):
+    if device.type != "cuda" or not any(variant.kernel == PUBLISHED for variant in variants):
         yield None
         return
     share_compiled_kernels()
@@ -128,83 +134,83 @@ def published_compiled_beside(
     cases = [
         Case(
             "jagged",
-            course.like.head_dimension,
-            course.like.heads,
-            course.like.context,
-            (course.like.context - 1,) * cells,
+            conditions.like.head_dimension,
+            conditions.like.heads,
+            conditions.like.context,
+            (conditions.like.context - 1,) * cells,
         )
-        for course in courses
+        for conditions in each
     ]
     with ThreadPoolExecutor(1) as pool:
         yield pool.submit(compile_ahead, cases, providers, device, torch.bfloat16)
 
 
-def run_course(
-    course: Course,
-    stacks: Sequence[Stack],
+def run_context(
+    conditions: Conditions,
+    variants: Sequence[Variant],
     settings: TrainingBenchmark,
-    errors: dict[Stack, float],
+    errors: dict[Variant, float],
     published: Future[None] | None,
 ) -> list[TrainingRow]:
     """The rows of one context."""
-    like, device = course.like, course.device
-    batches = simulated_batches(settings, like.context, course.training, course.seed)
-    torch.manual_seed(derive(course.seed, "weights"))
+    like, device = conditions.like, conditions.device
+    batches = simulated_batches(settings, like.context, conditions.training, conditions.seed)
+    torch.manual_seed(derive(conditions.seed, "weights"))
     with device:
         weights = Encoder(like).state_dict()
     first = list(islice(batches, FIRST_STEPS))
-    contestants = [Contestant(stack) for stack in stacks]
-    for contestant in contestants:
-        if contestant.stack.kernel == PUBLISHED and published is not None:
+    entries = [TimedVariant(variant) for variant in variants]
+    for entry in entries:
+        if entry.variant.kernel == PUBLISHED and published is not None:
             # What was not compiled there is compiled here.
             failed = published.exception()
             if failed is not None:
                 log(f"compiling {PUBLISHED} ahead failed: {failed}")
-        prepare(contestant, course, weights, first, errors)
-    work = run_turns(contestants, course, settings, batches)
-    rows = [row_of(contestant, course, settings, work) for contestant in contestants]
+        prepare(entry, conditions, weights, first, errors)
+    work = time_rounds(entries, conditions, settings, batches)
+    rows = [row_of(entry, conditions, settings, work) for entry in entries]
     report(rows, settings.confidence)
     return rows
 
 
-def run_turns(
-    contestants: Sequence[Contestant],
-    course: Course,
+def time_rounds(
+    entries: Sequence[TimedVariant],
+    conditions: Conditions,
     settings: TrainingBenchmark,
     batches: Iterator[Batch],
 ) -> list[Work]:
-    """Time the models in turns, each of which has an order of its own and cells of its own.
+    """Time the models in interleaved rounds, each with an order and cells of its own.
 
-    Ends after ``seconds`` if the turns take longer.
+    Ends after ``seconds`` if the rounds take longer.
 
     Returns:
-        What each turn computed.
+        What each round computed.
     """
     generator = np.random.default_rng(derive(SEED, "turns"))
     step, end = FIRST_STEPS + 1, time.perf_counter() + settings.seconds
     work: list[Work] = []
-    for turn in range(settings.turns):
-        if turn >= LEAST_TURNS and time.perf_counter() > end:
+    for number in range(settings.turns):
+        if number >= LEAST_ROUNDS and time.perf_counter() > end:
             break
         packed = list(islice(batches, LEAD_STEPS + settings.steps))
         layouts: dict[str, list[Batch]] = {}
-        for place in generator.permutation(len(contestants)):
-            contestant = contestants[place]
-            if contestant.trainer is None:
+        for place in generator.permutation(len(entries)):
+            entry = entries[place]
+            if entry.trainer is None:
                 continue
-            stack = contestant.stack
-            if stack.layout not in layouts:
-                layouts[stack.layout] = laid_out(stack, packed, course)
-            take_turn(contestant, course, layouts[stack.layout], step)
-        work.append(counted(packed[LEAD_STEPS:], course.like))
+            variant = entry.variant
+            if variant.layout not in layouts:
+                layouts[variant.layout] = laid_out(variant, packed, conditions)
+            time_round(entry, conditions, layouts[variant.layout], step)
+        work.append(counted(packed[LEAD_STEPS:], conditions.like))
         step += len(packed)
     return work
 
 
-def laid_out(stack: Stack, packed: Sequence[Batch], course: Course) -> list[Batch]:
-    """Batches in a stack's layout; for a GPU in page-locked memory, as training's loader does."""
-    batches = [stack.batch(batch, course.like.context) for batch in packed]
-    return [batch.pinned() for batch in batches] if course.device.type == "cuda" else batches
+def laid_out(variant: Variant, packed: Sequence[Batch], conditions: Conditions) -> list[Batch]:
+    """Batches in a variant's layout; for a GPU in page-locked memory, as training's loader does."""
+    batches = [variant.batch(batch, conditions.like.context) for batch in packed]
+    return [batch.pinned() for batch in batches] if conditions.device.type == "cuda" else batches
 
 
 def counted(batches: Sequence[Batch], encoder: EncoderSettings) -> Work:
@@ -219,29 +225,29 @@ def counted(batches: Sequence[Batch], encoder: EncoderSettings) -> Work:
 
 
 def row_of(
-    contestant: Contestant, course: Course, settings: TrainingBenchmark, work: Sequence[Work]
+    entry: TimedVariant, conditions: Conditions, settings: TrainingBenchmark, work: Sequence[Work]
 ) -> TrainingRow:
-    """The row of one contestant."""
-    stack, like = contestant.stack, course.like
-    device, steps, cells = device_name(course.device), settings.steps, settings.cells_per_gpu
-    readings = contestant.milliseconds
+    """The row of one entry."""
+    variant, like = entry.variant, conditions.like
+    device, steps, cells = device_name(conditions.device), settings.steps, settings.cells_per_gpu
+    readings = entry.milliseconds
     value = low = high = tokens_per_second = utilisation = math.nan
     if readings:
         value, low, high = median_interval(readings, settings.confidence)
         seconds = [steps * reading / 1e3 for reading in readings]
-        tokens_per_second = median_rate([turn.tokens for turn in work], seconds)
+        tokens_per_second = median_rate([each.tokens for each in work], seconds)
         peak = peak_flops(device)
         if peak is not None:
-            utilisation = median_rate([turn.flops for turn in work], seconds) / peak
-    tokens = statistics.fmean(turn.tokens for turn in work) / steps if work else math.nan
-    computed = tokens if stack.layout == "packed" else float(cells * like.context)
+            utilisation = median_rate([each.flops for each in work], seconds) / peak
+    tokens = statistics.fmean(each.tokens for each in work) / steps if work else math.nan
+    computed = tokens if variant.layout == "packed" else float(cells * like.context)
     return TrainingRow(
         size=settings.size,
         parameters=count_parameters(like).total,
         context=like.context,
-        attention=stack.attention,
-        kernel=stack.kernel,
-        layout=stack.layout,
+        attention=variant.attention,
+        kernel=variant.kernel,
+        layout=variant.layout,
         device=device,
         cells_per_step=cells,
         tokens_per_step=tokens,
@@ -254,19 +260,19 @@ def row_of(
         cells_per_second_high=cells * 1e3 / low,
         tokens_per_second=tokens_per_second,
         mfu=utilisation,
-        peak_memory_gb=contestant.memory / 1e9,
-        graphs=contestant.graphs,
-        recompiled=contestant.recompiled,
-        loss=contestant.loss,
-        relative_error=contestant.error,
+        peak_memory_gb=entry.memory / 1e9,
+        graphs=entry.graphs,
+        recompiled=entry.recompiled,
+        loss=entry.loss,
+        relative_error=entry.error,
         turns=len(readings),
-        note=contestant.note or (CPU_NOTE if course.device.type == "cpu" else ""),
+        note=entry.note or (CPU_NOTE if conditions.device.type == "cpu" else ""),
         readings=" ".join(f"{reading:.6g}" for reading in readings),
     )
 
 
 def median_rate(amounts: Sequence[int], seconds: Sequence[float]) -> float:
-    """Median over the turns of an amount over its time."""
+    """Median over the rounds of an amount over its time."""
     return statistics.median(amount / time for amount, time in zip(amounts, seconds, strict=False))
 
 
@@ -276,7 +282,7 @@ def report(rows: Sequence[TrainingRow], confidence: float) -> None:
     for row in timed:
         words = (
             f"context {row.context}, {row.kernel}, {row.layout}: {row.cells_per_second:.4g} "
-            f"cells/s, {row.milliseconds:.4g} ms a step, {row.turns} turns"
+            f"cells/s, {row.milliseconds:.4g} ms a step, {row.turns} rounds"
         )
         if not math.isnan(row.mfu):
             words += f", MFU {row.mfu:.1%}, {row.peak_memory_gb:.1f} GB"

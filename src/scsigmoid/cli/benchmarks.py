@@ -75,7 +75,7 @@ def model_of(config: dict[str, Any], options: argparse.Namespace) -> dict[str, A
 @stage("--configuration --cells --output", {"--cells": number("how many", 30_000)})
 def simulate_tokens(options: argparse.Namespace) -> None:
     """Write simulated cells, ready for training."""
-    from scsigmoid.benchmarks.simulated_tokens import write_simulated_tokens
+    from scsigmoid.benchmarks.simulated import write_simulated_tokens
 
     config = from_yaml(options.configuration)
     write_simulated_tokens(

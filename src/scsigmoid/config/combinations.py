@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator, Mapping
 from datetime import date
 from pathlib import Path
-from typing import get_args
 from urllib.parse import urlsplit
 
 from scsigmoid.config.schema import (
@@ -14,20 +13,18 @@ from scsigmoid.config.schema import (
     EmbeddedCorpus,
     Evaluation,
     Model,
-    SigmoidBackend,
-    SoftmaxBackend,
     Training,
     VocabularyChoice,
 )
 from scsigmoid.config.validate import check_known, shown
 from scsigmoid.errors import UserError
+from scsigmoid.kernels import BACKENDS
 
 REMOTE = ("cellxgene", "census")
 IDENTIFIER = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 # Numbers of a simulated file, such as cells x genes: all are drawn in memory, where they take up to
 # 50 bytes each.
 LARGEST_SIMULATED = 200_000_000
-CPU_BACKENDS = ("auto", "reference", "sdpa")
 # The widest head that the GPU's kernels of sigmoid attention take.
 WIDEST_HEAD = 128
 # Arrow counts the tokens of a file in 32 bits.
@@ -172,13 +169,13 @@ def of_datasets(config: Config) -> Iterator[str]:
 
 def of_model(name: str, model: Model, training: Training, device: str) -> Iterator[str]:
     """A model that cannot be trained as configured."""
-    backends = get_args(SigmoidBackend if model.attention == "sigmoid" else SoftmaxBackend)
-    if model.backend not in backends:
+    backends = BACKENDS[model.attention]
+    if model.backend not in ("auto", *backends):
         yield (
             f"models.{name}.backend: {model.backend!r} does not compute {model.attention} "
-            f"attention; expected one of {', '.join(backends)}"
+            f"attention; expected one of auto, {', '.join(backends)}"
         )
-    if device == "cpu" and model.backend not in CPU_BACKENDS:
+    elif device == "cpu" and model.backend != "auto" and not backends[model.backend].anywhere:
         yield (
             f"models.{name}.backend: {model.backend!r} needs a GPU and device is 'cpu'; take "
             "'auto' or 'reference'"

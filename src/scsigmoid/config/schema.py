@@ -69,8 +69,6 @@ Several = Annotated[
 AnyNumber = Annotated[list[T], Limit("no entry twice", lambda value: len(value) == len(set(value)))]
 
 Attention = Literal["sigmoid", "softmax"]
-SigmoidBackend = Literal["auto", "reference", "triton", "hopper"]
-SoftmaxBackend = Literal["auto", "reference", "sdpa", "flex", "fa4"]
 Device = Literal["auto", "cpu", "cuda"]
 Pooling = Literal["mean", "cls"]
 Metric = Literal[
@@ -366,14 +364,15 @@ class Model(Settings):
         attention: ``sigmoid`` or ``softmax``.
         context: longest sequence in tokens.
         stress: whether it belongs to the stress test; such models are not evaluated.
-        backend: attention backend; ``auto`` takes the fastest that the device supports.
+        backend: one of :data:`scsigmoid.kernels.BACKENDS`; ``auto`` takes the fastest that the
+            device supports.
         training: settings of ``training`` that differ for this model.
     """
 
     attention: Attention
     context: Context
     stress: bool = False
-    backend: SigmoidBackend | SoftmaxBackend = "auto"
+    backend: str = "auto"
     training: dict[str, Any] = field(default_factory=dict)
 
 

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from scsigmoid.attention.backends import BACKENDS
 from scsigmoid.config.schema import Architecture, Size
 from scsigmoid.errors import UserError
+from scsigmoid.kernels import BACKENDS
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,6 +3,7 @@
 import re
 
 from scsigmoid.config.schema import Config
+from scsigmoid.kernels import LABELS
 
 ATTENTIONS = ("sigmoid", "softmax")
 # In the order of fig:scib's panels; the last two before the mean are not in the paper.
@@ -16,26 +17,6 @@ METRICS = {
     "bio_conservation": "Bio conservation",
 }
 CONTROLS = {"random": "Random embedding", "pca_log_counts": "PCA of log counts"}
-PROVIDERS = {
-    "hopper": "Sigmoid, Hopper (ours)",
-    "hopper_accurate": "Sigmoid, Hopper (ours, exact)",
-    "triton": "Sigmoid, Triton (ours)",
-    "triton_accurate": "Sigmoid, Triton (ours, exact)",
-    "triton_sigmoid": "TritonSigmoid",
-    "flash_sigmoid": "FlashSigmoid",
-    "flash_attention_2": "FlashAttention-2",
-    "flash_attention_3": "FlashAttention-3",
-    "fa4": "FlashAttention-4",
-    "pytorch": "Softmax, PyTorch",
-    "pytorch_sigmoid": "Sigmoid, PyTorch",
-    "reference": "Sigmoid, reference",
-    "reference_sigmoid": "Sigmoid, reference",
-    "cudnn": "Softmax, cuDNN",
-    "flex": "Softmax, FlexAttention",
-    "sdpa": "Softmax, SDPA",
-    "varlen": "Softmax, varlen",
-}
-
 # Numbers as LaTeX gives them to the paper's labels.
 PLACES = {
     "abstract": "Abstract",
@@ -112,7 +93,7 @@ def place_label(location: str) -> str:
 
 def provider_label(name: str) -> str:
     """The label of a kernel of the benchmark."""
-    return PROVIDERS.get(name, name)
+    return LABELS.get(name, name)
 
 
 def pairs(config: Config) -> list[tuple[str, str]]:

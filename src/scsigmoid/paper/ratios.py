@@ -4,9 +4,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from scsigmoid.benchmarks.intervals import Interval, median_interval
-from scsigmoid.benchmarks.rows import KernelRow
-from scsigmoid.paper.speed import OURS, measured
+from scsigmoid.benchmarks.rows import Interval, KernelRow, median_interval
+from scsigmoid.kernels import OURS
+from scsigmoid.paper.speed import measured
 
 EXACT = tuple(f"{path}_accurate" for path in OURS)
 PORTABLE = OURS[-1:]
@@ -179,7 +179,7 @@ def ratio_of(ours: KernelRow, theirs: KernelRow, confidence: float) -> Interval:
 def paired(ours: KernelRow, theirs: KernelRow) -> list[float]:
     """Our rate over theirs in each turn that timed both."""
     work = ours.tflops * ours.milliseconds / (theirs.tflops * theirs.milliseconds)
-    values = (work * other / own for own, other in zip(ours.turns, theirs.turns, strict=False))
+    values = (work * other / own for own, other in zip(ours.rounds, theirs.rounds, strict=False))
     return [value for value in values if not math.isnan(value)]
 
 

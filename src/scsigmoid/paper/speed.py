@@ -9,14 +9,14 @@ from typing import Any, TypeVar
 
 from scsigmoid.benchmarks.rows import KernelRow, Shape, ThroughputRow
 from scsigmoid.config.schema import Config
+from scsigmoid.kernels import OURS
 from scsigmoid.paper.labels import context_label, provider_label
 from scsigmoid.paper.reported import reported
 from scsigmoid.paper.results import Results
 from scsigmoid.paper.statistics import Interval, ratio_interval
 
 T = TypeVar("T")
-#: The paths of our kernel, fastest first, and standard attention.
-OURS = ("hopper", "triton")
+#: Standard attention.
 STANDARD = "pytorch"
 #: Batches of the kernel benchmark: the paper's shapes, and those of cells beside equal ones.
 PAPER, CELLS = ("paper",), ("jagged", "even")

@@ -9,8 +9,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from scsigmoid.benchmarks.intervals import Interval
-from scsigmoid.benchmarks.rows import KernelRow
+from scsigmoid.benchmarks.rows import Interval, KernelRow
 from scsigmoid.paper.claims.rules import AbsentError, Estimate, allowed, measure, number
 from scsigmoid.paper.labels import provider_label
 from scsigmoid.paper.ratios import ratio_of

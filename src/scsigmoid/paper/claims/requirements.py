@@ -10,10 +10,11 @@ from typing import Any
 from scsigmoid.config.check import model_training
 from scsigmoid.config.plan import SCIB_METRICS, Plan
 from scsigmoid.config.schema import Config
+from scsigmoid.kernels import OURS
 from scsigmoid.paper.labels import model_label, provider_label
 from scsigmoid.paper.reported import Claim, reported
 from scsigmoid.paper.results import Results
-from scsigmoid.paper.speed import OURS, costs, device_words, named_context, named_size
+from scsigmoid.paper.speed import costs, device_words, named_context, named_size
 
 Reasons = Iterator[str]
 #: Share by which a count of cells may differ from the paper's.

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from scsigmoid.benchmarks.rows import KernelRow
+from scsigmoid.kernels import OURS
 from scsigmoid.paper.figures.lengths import thousands
 from scsigmoid.paper.figures.style import DOUBLE, colours, gridded, logarithmic, new_figure, remark
 from scsigmoid.paper.labels import ATTENTIONS, context_label, provider_label
 from scsigmoid.paper.results import Results
 from scsigmoid.paper.speed import (
-    OURS,
     Cost,
     costs,
     device_words,

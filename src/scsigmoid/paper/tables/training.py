@@ -2,8 +2,7 @@
 
 import math
 
-from scsigmoid.benchmarks.intervals import Interval, median_interval
-from scsigmoid.benchmarks.rows import TrainingRow
+from scsigmoid.benchmarks.rows import Interval, TrainingRow, median_interval
 from scsigmoid.paper.labels import context_label, provider_label
 from scsigmoid.paper.results import Results
 from scsigmoid.paper.speed import device_words, sentence

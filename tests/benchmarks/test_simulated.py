@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from scsigmoid.benchmarks.simulated_tokens import simulated_cells, write_simulated_tokens
+from scsigmoid.benchmarks.simulated import simulated_cells, write_simulated_tokens
 from scsigmoid.config.check import load
 from scsigmoid.config.schema import Config
 from scsigmoid.tokens.store import TokenStore

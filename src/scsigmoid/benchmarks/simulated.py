@@ -1,9 +1,4 @@
-"""Token stores of simulated cells with the paper's lengths: for benchmarks and trial runs.
-
-A cell is of one of a few types.  Each type has an order of all genes, its own for the most part;
-a cell holds the first ones of it, some missing and the ranks blurred.  So a model has something
-to learn, and nothing of biology is meant.
-"""
+"""Simulated cells with the paper's lengths: batches, and token stores for trial runs."""
 
 import math
 from collections.abc import Iterator
@@ -12,11 +7,43 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from scsigmoid.config.schema import ThroughputBenchmark
+from scsigmoid.config.schema import ThroughputBenchmark, Training, TrainingBenchmark
 from scsigmoid.seeds import derive
 from scsigmoid.tokens.store import store_schema
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
 from scsigmoid.tokens.writing import write_store
+from scsigmoid.training.batches import Batch, Masking, pack_genes
+
+
+def simulated_batches(
+    settings: ThroughputBenchmark | TrainingBenchmark,
+    context: int,
+    training: Training,
+    seed: int,
+) -> Iterator[Batch]:
+    """Endless batches of random genes with log-normal lengths, cut at the context.
+
+    They depend on the settings, the seed and the context alone, so all that is compared meets the
+    same ones.
+    """
+    generator = np.random.default_rng(derive(seed, "throughput", context))
+    step = 0
+    while True:
+        step += 1
+        drawn = generator.lognormal(
+            math.log(settings.median_length), settings.sigma_length, settings.cells_per_gpu
+        )
+        lengths = np.clip(np.rint(drawn), 1, context - 1).astype(np.int64)
+        genes = generator.integers(len(SPECIAL), settings.vocabulary, lengths.sum())
+        masking = Masking(
+            seed=derive(seed, "masks"),
+            draw=step,
+            fraction=training.mask_fraction,
+            replacement=training.mask_replacement,
+            vocabulary_size=settings.vocabulary,
+        )
+        yield pack_genes(genes, lengths, np.arange(settings.cells_per_gpu), masking)
+
 
 SHORTEST, LONGEST = 200, 16_000
 TYPES = 32

@@ -1,0 +1,140 @@
+"""Attention kernels by name: this project's backends, and others that benchmarks compare them with.
+
+The configuration, the choice of a backend for a device, the benchmarks and the labels of tables and
+figures read these two tables.  A new backend is an entry here, a module of
+:mod:`scsigmoid.attention` and its tests; a new kernel to compare with is an entry here, its
+provider in :mod:`scsigmoid.benchmarks.providers` and its tests.  Needs nothing but Python.
+"""
+
+from dataclasses import dataclass
+
+#: Compute capabilities: ``tanh.approx``, asynchronous copies and bfloat16 need Ampere.
+AMPERE, HOPPER = (8, 0), (9, 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backend:
+    """An implementation of attention, and where it runs.  Modules: of :mod:`scsigmoid.attention`.
+
+    Attributes:
+        label: in tables and figures.
+        launcher: sigmoid attention: the module whose ``forward`` and ``backward`` launch its
+            kernels; none for plain torch.
+        attend: softmax attention: ``module:function`` that computes it of [q, k, v],
+            ``cu_seqlens``, ``max_seqlen``, the scale and FlexAttention's mask.
+        fused: whether that also takes [qkv], (tokens, 3, heads, dim).
+        needs: compute capability that a GPU must have, or exceed; None if any does.
+        only: whether no other capability will do.
+        anywhere: whether it also runs where there is no GPU.
+        automatic: whether ``auto`` may take it.
+        instead: what to take where it does not run.
+        kernels: the module whose ``unavailable(device)`` says why its kernels do not run on a GPU
+            that has the capability; empty if they do.
+        packages: of an optional backend, as pip knows them: the one that has it, then those whose
+            versions matter too.
+        compared: whether benchmarks time it by its name on a GPU; others have rows of their own
+            in :mod:`scsigmoid.benchmarks.providers`.
+        backward_products: matrix products that its backward pass runs, five being counted.
+    """
+
+    label: str
+    launcher: str = ""
+    attend: str = ""
+    fused: bool = False
+    needs: tuple[int, int] | None = None
+    only: bool = False
+    anywhere: bool = False
+    automatic: bool = True
+    instead: str = "reference"
+    kernels: str = ""
+    packages: tuple[str, ...] = ()
+    compared: bool = False
+    backward_products: int = 5
+
+    @property
+    def package(self) -> str:
+        """The optional package that has it; empty if none is needed."""
+        return self.packages[0] if self.packages else ""
+
+
+#: The backends of each attention, fastest on a GPU first.  The backward pass of ``triton`` computes
+#: scores and their gradients twice, for dQ and for dK and dV; that of ``hopper`` once.
+BACKENDS: dict[str, dict[str, Backend]] = {
+    "sigmoid": {
+        "hopper": Backend(
+            label="Sigmoid, Hopper",
+            launcher="hopper_launch",
+            needs=HOPPER,
+            only=True,
+            instead="triton",
+            kernels="hopper",
+            compared=True,
+        ),
+        "triton": Backend(
+            label="Sigmoid, Triton",
+            launcher="triton_launch",
+            needs=AMPERE,
+            compared=True,
+            backward_products=7,
+        ),
+        "reference": Backend(label="Sigmoid, reference", anywhere=True),
+    },
+    "softmax": {
+        "fa4": Backend(
+            label="FlashAttention-4",
+            attend="fa4:attend",
+            fused=True,
+            needs=HOPPER,
+            only=True,
+            instead="sdpa",
+            kernels="fa4",
+            packages=("flash-attn-4", "nvidia-cutlass-dsl", "quack-kernels"),
+            compared=True,
+        ),
+        "sdpa": Backend(label="Softmax, SDPA", attend="sdpa:attend", needs=AMPERE, anywhere=True),
+        "flex": Backend(
+            label="Softmax, FlexAttention",
+            attend="flex:attend",
+            needs=AMPERE,
+            automatic=False,
+            instead="sdpa",
+        ),
+        "reference": Backend(
+            label="Softmax, reference", attend="ops:attend_softmax", anywhere=True
+        ),
+    },
+}
+
+#: This project's kernels of sigmoid attention, fastest first.
+OURS = tuple(name for name, backend in BACKENDS["sigmoid"].items() if backend.compared)
+
+#: Further kernels that benchmarks time: label, and the packages whose versions are noted.
+OTHERS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "triton_sigmoid": ("TritonSigmoid", ("triton-sigmoid",)),
+    "flash_sigmoid": ("FlashSigmoid", ()),
+    "flash_attention_2": ("FlashAttention-2", ()),
+    "flash_attention_3": ("FlashAttention-3", ("flash-attn-3",)),
+    "pytorch": ("Softmax, PyTorch", ()),
+    "pytorch_sigmoid": ("Sigmoid, PyTorch", ()),
+    "reference_sigmoid": ("Sigmoid, reference", ()),
+    "cudnn": ("Softmax, cuDNN", ()),
+    "varlen": ("Softmax, varlen", ()),
+}
+
+#: How each kernel of the benchmarks is called in tables and figures.
+LABELS = {
+    **{
+        name: backend.label
+        for kind in reversed(BACKENDS.values())
+        for name, backend in kind.items()
+    },
+    **{name: f"{BACKENDS['sigmoid'][name].label} (ours)" for name in OURS},
+    **{f"{name}_accurate": f"{BACKENDS['sigmoid'][name].label} (ours, exact)" for name in OURS},
+    **{name: label for name, (label, _) in OTHERS.items()},
+}
+
+#: Optional packages whose kernels are compared, as pip knows them.
+PACKAGES = (
+    *(package for _, packages in OTHERS.values() for package in packages),
+    *(package for kind in BACKENDS.values() for one in kind.values() for package in one.packages),
+)

@@ -1,0 +1,127 @@
+"""Launching on a GPU: addresses and bounds of descriptors, and second launches of a kernel."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from triton import knobs
+
+from scsigmoid.attention import launching
+from scsigmoid.attention.launching import WRAP, describable, described
+
+
+def address(tensor, coordinates):
+    """What a descriptor's coordinates address, and whether they are inside its shape."""
+    shape, strides, block = described(tensor, 64, 128)
+    assert block == [1, 1, 64, 1, 128]
+    offset = sum(a * b for a, b in zip(coordinates, strides, strict=True))
+    inside = all(0 <= a < size for a, size in zip(coordinates, shape, strict=True))
+    return (tensor.data_ptr() + offset * tensor.element_size()) % 2**64, inside
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_rows_of_a_sequence_are_addressed_and_others_are_outside(dtype):
+    # Slices of a fused projection: tokens are further apart than they are long.
+    _, k, _ = torch.zeros(50, 3, 4, 32, dtype=dtype).unbind(1)
+    for start, end in ((0, 7), (7, 8), (8, 50)):
+        rows = end - start
+        for row in range(rows + 70):
+            for head in (0, 3):
+                place, inside = address(k, (WRAP, end, WRAP - rows + row, head, 5))
+                assert inside == (row < rows)
+                if inside:
+                    assert place == k[start + row, head, 5:].data_ptr()
+
+
+def test_columns_past_the_head_dimension_are_outside():
+    tensor = torch.zeros(9, 2, 96, dtype=torch.bfloat16)
+    assert address(tensor, (WRAP, 9, WRAP - 9, 1, 95))[1]
+    assert not address(tensor, (WRAP, 9, WRAP - 9, 1, 96))[1]
+    assert not address(tensor, (WRAP, 9, WRAP - 9, 2, 0))[1]
+
+
+def test_what_can_be_described():
+    tensor = torch.zeros(10, 4, 64, dtype=torch.bfloat16)
+    assert describable(tensor)
+    assert describable(tensor[1:, 1:])
+    assert not describable(tensor[:0])
+    assert not describable(tensor.transpose(1, 2))
+    assert not describable(tensor[:, :1].expand(10, 4, 64))
+    # 8 bytes off, and rows of 8 bytes.
+    assert not describable(tensor.flatten()[4:2308].view(9, 4, 64))
+    assert not describable(torch.zeros(10, 4, 4, dtype=torch.bfloat16))
+
+
+class Kernel:
+    """As much of a jitted kernel as launching asks for; notes what reaches it and by which way."""
+
+    def __init__(self) -> None:
+        self.fn = lambda: None
+        self.reached: list[tuple] = []
+
+    def __getitem__(self, programs):
+        def first(*arguments, **options):
+            self.reached.append(("jit", programs, arguments, options))
+            return Compiled(self.reached)
+
+        return first
+
+
+class Compiled:
+    function = "function"
+    packed_metadata = "metadata"
+
+    def __init__(self, reached):
+        self.reached = reached
+
+    def run(self, *arguments):
+        self.reached.append(("driver", *arguments))
+
+    def __getitem__(self, programs):
+        return lambda *arguments: self.reached.append(("hooked", programs, arguments))
+
+
+@pytest.fixture
+def kernel(monkeypatch):
+    monkeypatch.setattr(launching, "_compiled", {})
+    active = SimpleNamespace(get_current_stream=lambda device: f"stream of {device}")
+    monkeypatch.setattr(launching, "driver", SimpleNamespace(active=active))
+    return Kernel()
+
+
+def test_the_first_launch_compiles_and_later_ones_do_not(kernel):
+    for value in (1.0, 2.0):
+        launching.launch(kernel, 3, (5, 7), ("x", value), {"BLOCK": 64}, key="bf16", maxnreg=96)
+    assert kernel.reached == [
+        ("jit", (5, 7), ("x", 1.0), {"BLOCK": 64, "maxnreg": 96}),
+        ("driver", 5, 7, 1, "stream of 3", "function", "metadata", None, None, None, "x", 2.0, 64),
+    ]
+
+
+def test_other_types_constants_or_devices_are_compiled_for_themselves(kernel):
+    for device, block, key in ((0, 64, "bf16"), (1, 64, "bf16"), (0, 128, "bf16"), (0, 64, "fp16")):
+        launching.launch(kernel, device, (1, 1), (), {"BLOCK": block}, key=key)
+    assert [way for way, *_ in kernel.reached] == ["jit"] * 4
+
+
+def test_a_profiler_is_told_of_every_launch(kernel):
+    def hook(*_):
+        pass
+
+    launching.launch(kernel, 0, (2, 1), ("x",), {"BLOCK": 64}, key=None)
+    for chain in (knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook):
+        chain.add(hook)
+        try:
+            launching.launch(kernel, 0, (2, 1), ("x",), {"BLOCK": 64}, key=None)
+        finally:
+            chain.remove(hook)
+    assert kernel.reached[1:] == [("hooked", (2, 1, 1), ("x", 64))] * 2
+
+
+def test_the_tensors_device_is_made_current_only_where_it_is_not(monkeypatch):
+    made = []
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "device", made.append)
+    for number in (1, 0):
+        launching.device_of(SimpleNamespace(get_device=lambda n=number: n, device=f"cuda:{number}"))
+    assert made == ["cuda:0"]
