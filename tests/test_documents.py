@@ -32,3 +32,11 @@ def test_links_lead_somewhere(page: Path) -> None:
         target = page.parent / file if file else page
         assert target.exists(), f"{page.name}: {file}"
         assert not anchor or anchor in anchors(target), f"{page.name}: {file}#{anchor}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_files_of_the_project_that_are_named_exist(page: Path) -> None:
+    if page.name in ("CHANGELOG.md", "kernel-log.md"):  # they tell of the past
+        return
+    for path in re.findall(r"`((?:src|workflow|tests|envs|docs)/[\w./-]+)`", text(page)):
+        assert any((folder / path).exists() for folder in (ROOT, ROOT / "tests")), path
