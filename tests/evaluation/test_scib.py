@@ -1,6 +1,7 @@
 """scIB metrics against scikit-learn, and the clustering against igraph's own."""
 
 import random
+from pathlib import Path
 
 import igraph
 import numpy as np
@@ -14,9 +15,11 @@ from sklearn.metrics import (
 )
 from umap.umap_ import fuzzy_simplicial_set
 
+from scsigmoid.cli import main
+from scsigmoid.config.metrics import METRICS
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.neighbours import neighbours_of_dataset, read_neighbours
-from scsigmoid.evaluation.scib import aggregate, clisi, kmeans, leiden, silhouette
+from scsigmoid.evaluation.scib import aggregate, scib
 from scsigmoid.measurements import Measurement, read_measurements
 from scsigmoid.seeds import derive
 
@@ -37,6 +40,13 @@ def folder(write_pair, tmp_path):
     return output
 
 
+def scored(folder, output, *metrics):
+    """The rows of each metric."""
+    outputs = {metric: output / metric / "toy.csv" for metric in metrics}
+    scib(folder, "toy", 42, outputs)
+    return [read_measurements(path) for path in outputs.values()]
+
+
 def change_labels(folder, labels):
     for path in folder.glob("*.npz"):
         with np.load(path) as arrays:
@@ -45,9 +55,7 @@ def change_labels(folder, labels):
 
 
 def test_silhouette_equals_scikit_learn(folder, tmp_path):
-    output = tmp_path / "silhouette.csv"
-    silhouette(folder, "toy", output)
-    rows = read_measurements(output)
+    (rows,) = scored(folder, tmp_path, "silhouette_label")
     assert [row.model for row in rows] == ["sigmoid_4k", "softmax_4k", "random"]
     for row, one in zip(rows, read_neighbours(folder), strict=True):
         expected = (silhouette_score(one.coordinates.astype(float), one.labels) + 1) / 2
@@ -61,10 +69,8 @@ def test_silhouette_equals_scikit_learn(folder, tmp_path):
 
 
 def test_leiden_equals_igraph_and_scikit_learn(folder, tmp_path):
-    nmi, ari = tmp_path / "nmi.csv", tmp_path / "ari.csv"
-    leiden(folder, "toy", 42, nmi, ari)
-    found = list(zip(read_measurements(nmi), read_measurements(ari), strict=True))
-    for (row_nmi, row_ari), one in zip(found, read_neighbours(folder), strict=True):
+    found = scored(folder, tmp_path, "leiden_nmi", "leiden_ari")
+    for row_nmi, row_ari, one in zip(*found, read_neighbours(folder), strict=True):
         weights = fuzzy_simplicial_set(
             np.zeros((90, 1)), n_neighbors=15, random_state=None, metric=None,
             knn_indices=one.indices, knn_dists=one.distances,
@@ -98,11 +104,8 @@ def test_kmeans_finds_what_scikit_learn_finds(write_arm, tmp_path):
         tmp_path / "toy.h5ad",
         neighbours=15, variance=0.95, controls=["random"], seed=42, output=output,
     )  # fmt: skip
-    nmi, ari = tmp_path / "nmi.csv", tmp_path / "ari.csv"
-    kmeans(output, "toy", nmi, ari)
-    for one, *scores in zip(
-        read_neighbours(output), read_measurements(nmi), read_measurements(ari), strict=True
-    ):
+    found = scored(output, tmp_path, "kmeans_nmi", "kmeans_ari")
+    for one, *scores in zip(read_neighbours(output), *found, strict=True):
         clusters = KMeans(3, n_init=50, random_state=0).fit_predict(one.coordinates)
         expected = (
             normalized_mutual_info_score(labels, clusters), adjusted_rand_score(labels, clusters),
@@ -116,9 +119,7 @@ def test_kmeans_finds_what_scikit_learn_finds(write_arm, tmp_path):
 
 def test_clisi_equals_the_formula(folder, tmp_path):
     """Simpson's index of a cell's neighbours, weights of perplexity 5; the median."""
-    output = tmp_path / "clisi.csv"
-    clisi(folder, "toy", output)
-    mixed = read_measurements(output)
+    (mixed,) = scored(folder, tmp_path, "clisi")
     assert [row.metric for row in mixed] == ["clisi"] * 3
     assert mixed[0].value > mixed[2].value  # types against a random embedding
     for row, one in zip(mixed, read_neighbours(folder), strict=True):
@@ -144,35 +145,44 @@ def gaussian(distances, perplexity):
     return weights
 
 
-def test_the_same_bytes_again(folder, tmp_path):
-    for name in ("first", "second"):
-        silhouette(folder, "toy", tmp_path / f"{name}.csv")
-        leiden(folder, "toy", 42, tmp_path / f"{name}_nmi.csv", tmp_path / f"{name}_ari.csv")
-    for kind in ("", "_nmi", "_ari"):
-        first, second = (tmp_path / f"{name}{kind}.csv" for name in ("first", "second"))
+def test_the_same_bytes_again_whatever_else_is_asked_for(folder, tmp_path):
+    metrics = ("silhouette_label", "leiden_nmi", "leiden_ari")
+    scored(folder, tmp_path / "first", *metrics)
+    for name in metrics:
+        scored(folder, tmp_path / "second", name)
+        first, second = (tmp_path / run / name / "toy.csv" for run in ("first", "second"))
         assert first.read_bytes() == second.read_bytes()
 
 
 def test_a_type_with_one_cell_stops_the_silhouette_alone(folder, tmp_path):
     change_labels(folder, ["a"] * 45 + ["b"] * 44 + ["lonely"])
-    output = tmp_path / "silhouette.csv"
     with pytest.raises(UserError, match="'lonely' has one cell"):
-        silhouette(folder, "toy", output)
-    assert not output.exists()
-    leiden(folder, "toy", 42, tmp_path / "nmi.csv", tmp_path / "ari.csv")
+        scored(folder, tmp_path, "leiden_nmi", "silhouette_label")
+    assert not (tmp_path / "leiden_nmi").exists()
+    scored(folder, tmp_path, "leiden_nmi", "leiden_ari")
 
 
 def test_a_single_type_is_refused(folder, tmp_path):
     change_labels(folder, ["a"] * 90)
     with pytest.raises(UserError, match="all cells are of type 'a'"):
-        silhouette(folder, "toy", tmp_path / "silhouette.csv")
-    with pytest.raises(UserError, match="all cells are of type 'a'"):
-        leiden(folder, "toy", 42, tmp_path / "nmi.csv", tmp_path / "ari.csv")
+        scored(folder, tmp_path, "leiden_nmi")
 
 
 def test_missing_neighbours_are_refused(tmp_path):
     with pytest.raises(UserError, match="holds no neighbours"):
-        silhouette(tmp_path / "absent", "toy", tmp_path / "silhouette.csv")
+        scored(tmp_path / "absent", tmp_path, "silhouette_label")
+
+
+def test_the_command_takes_metrics_from_folders(monkeypatch, capsys):
+    found = {}
+    monkeypatch.setenv("NUMBA_DISABLE_JIT", "0")  # the command changes it for itself
+    monkeypatch.setattr("scsigmoid.evaluation.scib.scib", lambda *given: found.update(given[3]))
+    command = ["scib", "--dataset", "toy", "--neighbours", "folder", "--settings"]
+    command += ['{"seed": 42, "device": "cpu"}', "--output"]
+    assert main([*command, *(f"metrics/{name}/toy.csv" for name in METRICS)]) == 0
+    assert found == {name: Path(f"metrics/{name}/toy.csv") for name in METRICS}
+    assert main([*command, "kbet/toy.csv"]) == 1
+    assert "kbet/toy.csv: its folder shall be named after a metric" in capsys.readouterr().err
 
 
 def test_aggregate_is_the_mean_of_the_three():
@@ -185,11 +195,12 @@ def test_aggregate_is_the_mean_of_the_three():
         score("leiden_ari", 0.1),
         score("leiden_nmi", 0.9, "random"),
     ]
-    (mean,) = aggregate(rows)
+    metrics = [row.metric for row in rows[:3]]
+    (mean,) = aggregate(rows, metrics)
     assert mean.value == pytest.approx(0.4)
     assert (mean.model, mean.metric, mean.n) == ("sigmoid_4k", "bio_conservation", 90)
     further = [*rows, score("clisi", 0.9)]
-    (same,) = aggregate(further, [*(row.metric for row in rows[:3]), "clisi"])
+    (same,) = aggregate(further, [*metrics, "clisi"])
     assert same.value == mean.value
     (partial,) = aggregate(rows[3:], ["leiden_nmi"])
     assert partial.value == 0.9

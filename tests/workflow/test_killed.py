@@ -50,8 +50,6 @@ OTHERS = {
 LEFT_OUT = {
     "plan": "writes nothing",
     "compare-seeds": "needs more runs; it writes its table as `table` does",
-    "kmeans": "not in the demo; it writes as `leiden` does",
-    "clisi": "not in the demo; it writes as `silhouette` does",
     "build-flash-sigmoid": "needs nvcc and a checkout; it moves its library into place at the end",
     **dict.fromkeys(
         ("study", "study-runs", "study-scores"),
@@ -65,7 +63,7 @@ LEFT_OUT = {
 
 
 # These set numba up before it is imported, which a forked process may find done.
-COMPILED = {"leiden", "umap"}
+COMPILED = {"scib", "umap"}
 LIVING = "import sys; from scsigmoid.cli import main; sys.exit(main(sys.argv[1:]))"
 DYING = f"import os; os.replace = lambda *names: os.kill(os.getpid(), 9); {LIVING}"
 

@@ -100,85 +100,25 @@ rule neighbours:
         " --settings {params.settings:q} --output {output:q} --log {log:q}"
 
 
-rule silhouette:
+rule scib_of_dataset:
     input:
         f"{RESULTS}/neighbours/{{dataset}}",
     output:
-        f"{RESULTS}/metrics/silhouette_label/{{dataset}}.csv",
+        result("metrics/{metric}/{{dataset}}.csv", metric=CONFIG.evaluation.scib.metrics),
     log:
-        f"{RESULTS}/logs/silhouette_label/{{dataset}}.log",
+        f"{RESULTS}/logs/scib/{{dataset}}.log",
     benchmark:
-        f"{RESULTS}/resources/silhouette/{{dataset}}.tsv"
+        f"{RESULTS}/resources/scib_of_dataset/{{dataset}}.tsv"
     conda:
         ENVIRONMENT
     resources:
         gpu=accelerators,
         mem_mb=3000,
     params:
-        settings=settings("device"),
+        settings=settings("seed", "device"),
     shell:
-        "python -m scsigmoid silhouette --dataset {wildcards.dataset} --neighbours {input:q}"
+        "python -m scsigmoid scib --dataset {wildcards.dataset} --neighbours {input:q}"
         " --settings {params.settings:q} --output {output:q} --log {log:q}"
-
-
-# One clustering gives both metrics.
-rule leiden:
-    input:
-        f"{RESULTS}/neighbours/{{dataset}}",
-    output:
-        nmi=f"{RESULTS}/metrics/leiden_nmi/{{dataset}}.csv",
-        ari=f"{RESULTS}/metrics/leiden_ari/{{dataset}}.csv",
-    log:
-        f"{RESULTS}/logs/leiden/{{dataset}}.log",
-    benchmark:
-        f"{RESULTS}/resources/leiden/{{dataset}}.tsv"
-    conda:
-        ENVIRONMENT
-    resources:
-        mem_mb=3000,
-    params:
-        settings=settings("seed"),
-    shell:
-        "python -m scsigmoid leiden --dataset {wildcards.dataset} --neighbours {input:q}"
-        " --settings {params.settings:q} --nmi {output.nmi:q} --ari {output.ari:q} --log {log:q}"
-
-
-# Two that the paper does not have; made where evaluation.scib.metrics names them.
-rule kmeans:
-    input:
-        f"{RESULTS}/neighbours/{{dataset}}",
-    output:
-        nmi=f"{RESULTS}/metrics/kmeans_nmi/{{dataset}}.csv",
-        ari=f"{RESULTS}/metrics/kmeans_ari/{{dataset}}.csv",
-    log:
-        f"{RESULTS}/logs/kmeans/{{dataset}}.log",
-    benchmark:
-        f"{RESULTS}/resources/kmeans/{{dataset}}.tsv"
-    conda:
-        ENVIRONMENT
-    resources:
-        mem_mb=3000,
-    shell:
-        "python -m scsigmoid kmeans --dataset {wildcards.dataset} --neighbours {input:q}"
-        " --nmi {output.nmi:q} --ari {output.ari:q} --log {log:q}"
-
-
-rule clisi:
-    input:
-        f"{RESULTS}/neighbours/{{dataset}}",
-    output:
-        f"{RESULTS}/metrics/clisi/{{dataset}}.csv",
-    log:
-        f"{RESULTS}/logs/clisi/{{dataset}}.log",
-    benchmark:
-        f"{RESULTS}/resources/clisi/{{dataset}}.tsv"
-    conda:
-        ENVIRONMENT
-    resources:
-        mem_mb=3000,
-    shell:
-        "python -m scsigmoid clisi --dataset {wildcards.dataset} --neighbours {input:q}"
-        " --output {output:q} --log {log:q}"
 
 
 rule mmd_of_dataset:

@@ -102,49 +102,24 @@ def neighbours(options: argparse.Namespace) -> None:
     )
 
 
-def without_compilation() -> None:
-    """Keep numba from compiling: scib_metrics imports libraries that compile when imported.
-
-    It would cost ten seconds a job; what runs instead takes a fraction of a millisecond a cell.
-    """
+@stage("--dataset --neighbours --settings --output+")
+def scib(options: argparse.Namespace) -> None:
+    """ScIB metrics of a dataset, each in a folder of its name."""
+    # scib-metrics imports libraries that compile when imported, which would cost ten seconds a
+    # job; what runs instead takes a fraction of a millisecond a cell.
     os.environ["NUMBA_DISABLE_JIT"] = "1"
-
-
-@stage("--dataset --neighbours --settings --output")
-def silhouette(options: argparse.Namespace) -> None:
-    """ScIB silhouette of the cell types."""
-    from scsigmoid.evaluation.scib import silhouette as measure
+    from scsigmoid.config.metrics import METRICS
+    from scsigmoid.evaluation.scib import scib as measure
     from scsigmoid.training.devices import resolve_device
 
-    device = resolve_device(options.settings["device"])
-    measure(options.neighbours, options.dataset, options.output, device)
-
-
-@stage("--dataset --neighbours --settings --nmi --ari")
-def leiden(options: argparse.Namespace) -> None:
-    """ScIB Leiden NMI and ARI."""
-    without_compilation()
-    from scsigmoid.evaluation.scib import leiden as measure
-
-    measure(options.neighbours, options.dataset, options.settings["seed"], options.nmi, options.ari)
-
-
-@stage("--dataset --neighbours --nmi --ari")
-def kmeans(options: argparse.Namespace) -> None:
-    """ScIB k-means NMI and ARI."""
-    without_compilation()
-    from scsigmoid.evaluation.scib import kmeans as measure
-
-    measure(options.neighbours, options.dataset, options.nmi, options.ari)
-
-
-@stage("--dataset --neighbours --output")
-def clisi(options: argparse.Namespace) -> None:
-    """ScIB cLISI."""
-    without_compilation()
-    from scsigmoid.evaluation.scib import clisi as measure
-
-    measure(options.neighbours, options.dataset, options.output)
+    outputs = {file.parent.name: file for file in options.output}
+    for metric, output in outputs.items():
+        if metric not in METRICS:
+            raise UserError(
+                f"{output}: its folder shall be named after a metric ({', '.join(METRICS)})"
+            )
+    device = str(resolve_device(options.settings["device"]))
+    measure(options.neighbours, options.dataset, options.settings["seed"], outputs, device)
 
 
 @stage("--dataset --embeddings+ --settings --output")

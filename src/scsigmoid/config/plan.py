@@ -6,18 +6,17 @@ folder.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, get_args
+from typing import Any
 
 from scsigmoid.config.check import model_training
 from scsigmoid.config.combinations import longest_cell
-from scsigmoid.config.schema import Config, Metric
+from scsigmoid.config.schema import Config
 from scsigmoid.config.study import study_runs
 from scsigmoid.config.validate import nearest
 from scsigmoid.errors import UserError
 
 # What titles and labels are made of.
 LABELS = ("preset", "corpus.source", "datasets", "models", "sizes", "architecture")
-SCIB_METRICS: tuple[str, ...] = get_args(Metric)
 KERNEL = ("benchmarks/kernel.csv", "benchmarks/kernel.json")
 THROUGHPUT = ("benchmarks/throughput.csv", "benchmarks/throughput.json")
 TRAINING = ("benchmarks/training.csv", "benchmarks/training.json")
@@ -194,8 +193,7 @@ class Plan:
         """scIB scores."""
         return [
             f"metrics/{metric}/{dataset}.csv"
-            for metric in SCIB_METRICS
-            if metric in self.config.evaluation.scib.metrics
+            for metric in self.config.evaluation.scib.metrics
             for dataset in self.datasets
         ]
 

@@ -9,7 +9,9 @@ tables are named where a value comes from them.
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
+
+from scsigmoid.config.metrics import METRICS
 
 T = TypeVar("T")
 
@@ -71,9 +73,10 @@ AnyNumber = Annotated[list[T], Limit("no entry twice", lambda value: len(value) 
 Attention = Literal["sigmoid", "softmax"]
 Device = Literal["auto", "cpu", "cuda"]
 Pooling = Literal["mean", "cls"]
-Metric = Literal[
-    "silhouette_label", "leiden_nmi", "leiden_ari", "kmeans_nmi", "kmeans_ari", "clisi"
-]
+if TYPE_CHECKING:
+    Metric = str
+else:
+    Metric = Literal[tuple(METRICS)]
 # They become names of files.
 Name = Annotated[
     str, form(r"[a-z0-9][a-z0-9_]{0,79}", "a name of at most 80 lower-case letters, digits and '_'")
@@ -421,8 +424,8 @@ class Scib(Settings):
     """scIB bio-conservation metrics (appendix, "SCIB Biological Conservation Metrics").
 
     Attributes:
-        metrics: which ones; ``kmeans_nmi``, ``kmeans_ari`` and ``clisi`` are not the paper's
-            and do not enter the mean.
+        metrics: names in :mod:`scsigmoid.config.metrics`; those that are not the paper's do not
+            enter the mean.
         neighbours: of a cell, itself included.
         variance: share that the PCA keeps.
         controls: what a score is compared with.

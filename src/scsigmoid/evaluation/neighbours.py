@@ -9,21 +9,22 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.errors import UserError
-from scsigmoid.evaluation.distances import nearest
 from scsigmoid.evaluation.embedding_files import Embedding, read_arms
 from scsigmoid.evaluation.pca import principal_components
 from scsigmoid.evaluation.sources import source_of
 from scsigmoid.files import atomic_folder
 from scsigmoid.progress import log
 from scsigmoid.seeds import derive
+
+if TYPE_CHECKING:
+    import torch
 
 TARGET_SUM = 10_000
 # The control follows the usual single-cell analysis, which also bounds its memory.
@@ -61,7 +62,7 @@ def neighbours_of_dataset(
     controls: Sequence[str],
     seed: int,
     output: Path,
-    device: str | torch.device = "cpu",
+    device: "str | torch.device" = "cpu",
 ) -> None:
     """Find the neighbours of every representation of a dataset.
 
@@ -177,7 +178,7 @@ def with_itself(
     coordinates: NDArray[np.float32],
     neighbours: int,
     source: str,
-    device: str | torch.device = "cpu",
+    device: "str | torch.device" = "cpu",
 ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
     """Exact nearest neighbours, each cell itself first, as scIB wants them.
 
@@ -187,6 +188,10 @@ def with_itself(
     Raises:
         UserError: for fewer than ``neighbours`` + 1 cells.
     """
+    import torch
+
+    from scsigmoid.evaluation.distances import nearest
+
     count = len(coordinates)
     if count < neighbours + 1:
         raise UserError(

@@ -1,20 +1,20 @@
 """scIB biological-conservation metrics (appendix, "SCIB Biological Conservation Metrics").
 
-On the PCA coordinates and neighbours of :mod:`~.neighbours`.  Higher is better.  Silhouette depends
-on the coordinates and Leiden on the neighbours alone, so they are jobs of their own; NMI and ARI
-come from one clustering.  All but the silhouette are computed by scib-metrics, whose silhouette
-takes differences of vectors instead of matrix products: docs/benchmarks.md has both times.
+On the PCA coordinates and neighbours of :mod:`~.neighbours`.  Higher is better.  All but the
+silhouette are computed by scib-metrics, whose silhouette takes differences of vectors instead of
+matrix products: docs/benchmarks.md has both times.  scib-metrics and PyTorch are imported where
+they are used: tables and claims need :func:`aggregate` alone.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
+from scsigmoid.config.metrics import MEAN, METRICS
 from scsigmoid.errors import UserError
-from scsigmoid.evaluation.distances import silhouettes
 from scsigmoid.evaluation.neighbours import Neighbours, read_neighbours
 from scsigmoid.measurements import Measurement, write_measurements
 from scsigmoid.progress import log
@@ -23,119 +23,115 @@ from scsigmoid.seeds import derive
 if TYPE_CHECKING:
     from scib_metrics.nearest_neighbors import NeighborsResults
 
-# The paper's; others may be asked for.
-METRICS = ("silhouette_label", "leiden_nmi", "leiden_ari")
-AGGREGATE = "bio_conservation"
+Scores = Mapping[str, float]
 
 
-def silhouette(
-    neighbours: Path, dataset: str, output: Path, device: str | torch.device = "cpu"
+def scib(
+    neighbours: Path, dataset: str, seed: int, outputs: Mapping[str, Path], device: str = "cpu"
 ) -> None:
-    """Silhouette label: how tightly cells of a type lie together, (s + 1) / 2, from 0 to 1.
-
-    s is the mean over cells of (b - a) / max(a, b), with a the mean distance to the cells of the
-    same type and b that to the nearest other type, Euclidean in the PCA space.
+    """Score every representation of a dataset.
 
     Args:
         neighbours: folder that :func:`~.neighbours.neighbours_of_dataset` made.
         dataset: the dataset's name.
-        output: gets one measurement a representation.
-        device: where distances are computed, in float64 everywhere.
+        seed: the configuration's seed; all representations share what is derived from it.
+        outputs: metric to CSV file, which gets one measurement a representation.
+        device: where the silhouette's distances are computed, in float64 everywhere.
 
     Raises:
-        UserError: for a single cell type, or a type with one cell.
+        UserError: for a single cell type; with the silhouette also for a type with one cell.
     """
-    found = checked(neighbours)
-    names, labels, counts = np.unique(found[0].labels, return_inverse=True, return_counts=True)
-    if (counts == 1).any():
+    found = read_neighbours(neighbours)
+    names, counts = np.unique(found[0].labels, return_counts=True)
+    if len(names) < 2:
+        raise UserError(
+            f"{neighbours}: all cells are of type '{names[0]}', so there is nothing to tell "
+            "apart; choose another label column or leave the dataset out"
+        )
+    if "silhouette_label" in outputs and counts.min() == 1:
         raise UserError(
             f"{neighbours}: cell type '{names[counts == 1][0]}' has one cell, which has no "
             "silhouette; leave it out of the dataset or merge the type with another"
         )
-    rows = []
-    for one in found:
-        points = torch.as_tensor(one.coordinates).to(device, torch.float64)
-        kinds = torch.as_tensor(labels, device=points.device)
-        score = (float(silhouettes(points, kinds).mean()) + 1) / 2
-        rows.append(row(dataset, one, "silhouette_label", score))
-        log(f"{dataset} {one.metadata['model']}: silhouette_label {score:.4f}")
-    write_measurements(output, rows)
+    rows: dict[str, list[Measurement]] = {metric: [] for metric in outputs}
+    for function in dict.fromkeys(METRICS[metric].function for metric in outputs):
+        for one in found:
+            scores = FUNCTIONS[function](one, derive(seed, function, dataset), device)
+            text = ", ".join(f"{metric} {score:.4f}" for metric, score in scores.items())
+            log(f"{dataset} {one.metadata['model']}: {text}")
+            for metric in scores.keys() & rows.keys():
+                rows[metric].append(
+                    Measurement(
+                        dataset=dataset,
+                        model=one.metadata["model"],
+                        attention=one.metadata["attention"],
+                        context=one.metadata["context"],
+                        metric=metric,
+                        value=scores[metric],
+                        n=len(one.labels),
+                        seed=seed if METRICS[metric].seeded else -1,
+                        simulated=one.metadata["simulated"],
+                        source=one.metadata["source"],
+                    )
+                )
+    for metric, output in outputs.items():
+        write_measurements(output, rows[metric])
 
 
-def leiden(neighbours: Path, dataset: str, seed: int, output_nmi: Path, output_ari: Path) -> None:
-    """Leiden NMI and ARI: how well clusters of the neighbour graph agree with the cell types.
+def silhouette(one: Neighbours, seed: int, device: str) -> Scores:
+    """Silhouette label: how tightly cells of a type lie together, (s + 1) / 2, from 0 to 1.
+
+    s is the mean over cells of (b - a) / max(a, b), with a the mean distance to the cells of the
+    same type and b that to the nearest other type, Euclidean in the PCA space.
+    """
+    import torch
+
+    from scsigmoid.evaluation.distances import silhouettes
+
+    points = torch.as_tensor(one.coordinates).to(device, torch.float64)
+    labels = np.unique(one.labels, return_inverse=True)[1]
+    kinds = torch.as_tensor(labels, device=points.device)
+    return {"silhouette_label": (float(silhouettes(points, kinds).mean()) + 1) / 2}
+
+
+def leiden(one: Neighbours, seed: int, device: str) -> Scores:
+    """NMI and ARI of the cell types with clusters of the neighbour graph.
 
     Of ten resolutions from 0.2 to 2, that of the highest NMI counts, as in scIB.
-
-    Args:
-        neighbours: folder that :func:`~.neighbours.neighbours_of_dataset` made.
-        dataset: the dataset's name.
-        seed: the configuration's seed; all representations share the clustering's.
-        output_nmi: gets one measurement a representation.
-        output_ari: the same.
-
-    Raises:
-        UserError: for a single cell type.
     """
-    found = checked(neighbours)
     from scib_metrics import nmi_ari_cluster_labels_leiden
 
-    def scores(one: Neighbours) -> Mapping[str, float]:
-        return nmi_ari_cluster_labels_leiden(
-            results(one),
-            one.labels,
-            optimize_resolution=True,
-            seed=derive(seed, "leiden", dataset),
-        )
-
-    write_agreement("leiden", scores, found, dataset, seed, {"nmi": output_nmi, "ari": output_ari})
+    found = nmi_ari_cluster_labels_leiden(
+        results(one), one.labels, optimize_resolution=True, seed=seed
+    )
+    return {f"leiden_{name}": float(found[name]) for name in ("nmi", "ari")}
 
 
-def kmeans(neighbours: Path, dataset: str, output_nmi: Path, output_ari: Path) -> None:
-    """K-means NMI and ARI, on the coordinates, with as many clusters as there are cell types.
+def kmeans(one: Neighbours, seed: int, device: str) -> Scores:
+    """NMI and ARI with k-means on the coordinates, with as many clusters as cell types.
 
-    Not among the paper's metrics.  The seed is the library's own, which cannot be chosen.
-
-    Args:
-        neighbours: folder that :func:`~.neighbours.neighbours_of_dataset` made.
-        dataset: the dataset's name.
-        output_nmi: gets one measurement a representation.
-        output_ari: the same.
-
-    Raises:
-        UserError: for a single cell type.
+    The clustering's seed is the library's own, which cannot be chosen.
     """
-    found = checked(neighbours)
     from scib_metrics import nmi_ari_cluster_labels_kmeans
 
-    def scores(one: Neighbours) -> Mapping[str, float]:
-        return nmi_ari_cluster_labels_kmeans(one.coordinates, one.labels)
-
-    write_agreement("kmeans", scores, found, dataset, -1, {"nmi": output_nmi, "ari": output_ari})
+    found = nmi_ari_cluster_labels_kmeans(one.coordinates, one.labels)
+    return {f"kmeans_{name}": float(found[name]) for name in ("nmi", "ari")}
 
 
-def clisi(neighbours: Path, dataset: str, output: Path) -> None:
-    """cLISI: how few cell types a cell's neighbours are of, from 0 to 1; on the shared neighbours.
-
-    Not among the paper's metrics.
-
-    Args:
-        neighbours: folder that :func:`~.neighbours.neighbours_of_dataset` made.
-        dataset: the dataset's name.
-        output: gets one measurement a representation.
-
-    Raises:
-        UserError: for a single cell type.
-    """
-    found = checked(neighbours)
+def clisi(one: Neighbours, seed: int, device: str) -> Scores:
+    """cLISI: how few cell types a cell's neighbours are of, from 0 to 1; the shared neighbours."""
     from scib_metrics import clisi_knn
 
-    rows = []
-    for one in found:
-        score = float(clisi_knn(results(one), one.labels))
-        rows.append(row(dataset, one, "clisi", score))
-        log(f"{dataset} {one.metadata['model']}: cLISI {score:.4f}")
-    write_measurements(output, rows)
+    return {"clisi": float(clisi_knn(results(one), one.labels))}
+
+
+#: What computes the metrics of a representation, given a seed of its own and a device.
+FUNCTIONS: Mapping[str, Callable[[Neighbours, int, str], Scores]] = {
+    "silhouette": silhouette,
+    "leiden": leiden,
+    "kmeans": kmeans,
+    "clisi": clisi,
+}
 
 
 def results(one: Neighbours) -> "NeighborsResults":
@@ -145,89 +141,26 @@ def results(one: Neighbours) -> "NeighborsResults":
     return NeighborsResults(indices=one.indices, distances=one.distances)
 
 
-def write_agreement(
-    clustering: str,
-    scores: Callable[[Neighbours], Mapping[str, float]],
-    found: Iterable[Neighbours],
-    dataset: str,
-    seed: int,
-    outputs: Mapping[str, Path],
-) -> None:
-    """Write NMI and ARI of one clustering with the cell types, each into its own file."""
-    rows: dict[str, list[Measurement]] = {name: [] for name in outputs}
-    for one in found:
-        values = scores(one)
-        for name in outputs:
-            metric = f"{clustering}_{name}"
-            rows[name].append(row(dataset, one, metric, float(values[name]), seed))
-        log(
-            f"{dataset} {one.metadata['model']}: {clustering} NMI {values['nmi']:.4f}, "
-            f"ARI {values['ari']:.4f}"
-        )
-    for name, output in outputs.items():
-        write_measurements(output, rows[name])
-
-
-def checked(neighbours: Path) -> list[Neighbours]:
-    """Read all representations; refuse a single cell type."""
-    found = read_neighbours(neighbours)
-    if len(set(found[0].labels.tolist())) < 2:
-        raise UserError(
-            f"{neighbours}: all cells are of type '{found[0].labels[0]}', so there is nothing to "
-            "tell apart; choose another label column or leave the dataset out"
-        )
-    return found
-
-
-def row(dataset: str, one: Neighbours, metric: str, value: float, seed: int = -1) -> Measurement:
-    """The measurement of one representation."""
-    return Measurement(
-        dataset=dataset,
-        model=one.metadata["model"],
-        attention=one.metadata["attention"],
-        context=one.metadata["context"],
-        metric=metric,
-        value=value,
-        n=len(one.labels),
-        seed=seed,
-        simulated=one.metadata["simulated"],
-        source=one.metadata["source"],
-    )
-
-
-def aggregate(
-    measurements: Iterable[Measurement], metrics: Sequence[str] = METRICS
-) -> list[Measurement]:
+def aggregate(measurements: Iterable[Measurement], metrics: Sequence[str]) -> list[Measurement]:
     """Bio conservation: the mean of the paper's metrics, for each dataset and representation.
 
     Args:
         measurements: of any datasets, representations and metrics.
-        metrics: those that were asked for.  Other metrics than the paper's enter the mean only
-            where there are no others.  A representation that lacks one has no mean.
+        metrics: those that were asked for.  Others than the paper's enter the mean only where
+            there are none of the paper's.  A representation that lacks one has no mean.
     """
-    metrics = [metric for metric in metrics if metric in METRICS] or metrics
+    metrics = [metric for metric in metrics if METRICS[metric].in_paper] or metrics
     groups: dict[tuple[str, str], dict[str, Measurement]] = {}
     for measurement in measurements:
         groups.setdefault((measurement.dataset, measurement.model), {})[measurement.metric] = (
             measurement
         )
     means = []
-    for (dataset, model), found in groups.items():
+    for found in groups.values():
         if not all(metric in found for metric in metrics):
             continue
         parts = [found[metric] for metric in metrics]
-        means.append(
-            Measurement(
-                dataset=dataset,
-                model=model,
-                attention=parts[0].attention,
-                context=parts[0].context,
-                metric=AGGREGATE,
-                value=float(np.mean([part.value for part in parts])),
-                n=parts[0].n,
-                seed=max(part.seed for part in parts),
-                simulated=parts[0].simulated,
-                source=parts[0].source,
-            )
-        )
+        value = float(np.mean([part.value for part in parts]))
+        seed = max(part.seed for part in parts)
+        means.append(replace(parts[0], metric=MEAN, value=value, seed=seed))
     return means

@@ -268,10 +268,8 @@ def time_scib(settings: Any, device: torch.device) -> dict[str, Any]:
                 *("--settings", chosen, "--output", here),
             ]
         }
-        then = {
-            "silhouette": [*read, "--output", str(folder / "silhouette.csv")],
-            "leiden": [*read, *("--nmi", str(folder / "nmi"), "--ari", str(folder / "ari"))],
-        }
+        scores = [str(folder / metric / "simulated.csv") for metric in scib["metrics"]]
+        then = {"scib": [*read, "--output", *scores]}
         begin = time.perf_counter()
         jobs = run_together(first) | run_together(then)
         seconds = time.perf_counter() - begin

@@ -2,20 +2,13 @@
 
 import re
 
+from scsigmoid.config import metrics
 from scsigmoid.config.schema import Config
 from scsigmoid.kernels import LABELS
 
 ATTENTIONS = ("sigmoid", "softmax")
-# In the order of fig:scib's panels; the last two before the mean are not in the paper.
-METRICS = {
-    "leiden_nmi": "Leiden NMI",
-    "leiden_ari": "Leiden ARI",
-    "silhouette_label": "Silhouette label",
-    "kmeans_nmi": "K-means NMI",
-    "kmeans_ari": "K-means ARI",
-    "clisi": "cLISI",
-    "bio_conservation": "Bio conservation",
-}
+METRICS = {name: metric.title for name, metric in metrics.METRICS.items()}
+METRICS[metrics.MEAN] = metrics.MEAN_TITLE
 CONTROLS = {"random": "Random embedding", "pca_log_counts": "PCA of log counts"}
 # Numbers as LaTeX gives them to the paper's labels.
 PLACES = {

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from scsigmoid.config.metrics import MEAN
 from scsigmoid.measurements import Measurement
 from scsigmoid.paper.labels import METRICS, model_label, pairs, representation_label, short_label
 from scsigmoid.paper.reported import reported
@@ -17,8 +18,6 @@ from scsigmoid.paper.tables.writing import (
     plus_minus,
     signed,
 )
-
-BIO_CONSERVATION = "bio_conservation"
 
 
 def validation_loss(results: Results) -> Table:
@@ -174,7 +173,7 @@ def all_scores(results: Results, dataset: str) -> dict[str, dict[str, Measuremen
     scores = {str(metric): results.scores(metric, dataset) for metric in metrics}
     rows = [row for of_metric in scores.values() for row in of_metric.values()]
     means = {row.model: row for row in aggregate(rows, metrics)}
-    return {**scores, BIO_CONSERVATION: means}
+    return {**scores, MEAN: means}
 
 
 def scib(results: Results) -> Table:
@@ -187,7 +186,7 @@ def scib(results: Results) -> Table:
     for dataset, entry in config.datasets.items():
         scores = all_scores(results, dataset)
         metrics = list(scores)
-        simulated = any(row.simulated for row in scores[BIO_CONSERVATION].values())
+        simulated = any(row.simulated for row in scores[MEAN].values())
         rows.append([Cell(entry.title + (" (simulated)" if simulated else ""))])
         for name in names:
             cells = []
