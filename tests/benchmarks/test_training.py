@@ -28,8 +28,7 @@ from scsigmoid.benchmarks.variants import (
 from scsigmoid.config.schema import Size, TrainingBenchmark
 from scsigmoid.errors import UserError
 from scsigmoid.model.encoder import Encoder
-from scsigmoid.model.parameters import count_flops
-from scsigmoid.model.sizes import EncoderSettings
+from scsigmoid.model.sizes import EncoderSettings, count_flops
 from scsigmoid.training.step import Trainer
 
 CPU = torch.device("cpu")

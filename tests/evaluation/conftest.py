@@ -11,7 +11,7 @@ from small_training import UNTRAINED
 from scsigmoid.config.schema import Architecture, Size
 from scsigmoid.evaluation.embedding_files import write_embedding
 from scsigmoid.model.encoder import Encoder
-from scsigmoid.tokens.shards import store_schema
+from scsigmoid.tokens.store import store_schema
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
 from scsigmoid.tokens.writing import write_store
 from scsigmoid.training.export import save_encoder

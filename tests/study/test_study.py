@@ -18,8 +18,7 @@ from scsigmoid.errors import UserError
 from scsigmoid.study.runs import Study, collect
 from scsigmoid.study.scores import metrics
 from scsigmoid.study.verdicts import ending, flattening, frontier, last_change, paired, survived
-from scsigmoid.training.journal import Journal, Row
-from scsigmoid.training.validation import LAYER_COLUMNS
+from scsigmoid.training.journal import LAYER_COLUMNS, Journal, Row
 
 ROOT = Path(__file__).parents[2]
 FREQUENCIES = 9.0

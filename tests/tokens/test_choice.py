@@ -9,9 +9,15 @@ import pytest
 
 from scsigmoid.config.check import load
 from scsigmoid.errors import UserError
-from scsigmoid.tokens.choice import biotypes_of, listed
 from scsigmoid.tokens.statistics import gather
-from scsigmoid.tokens.vocabulary import EXPRESSED, SPECIAL, Vocabulary, build_vocabulary
+from scsigmoid.tokens.vocabulary import (
+    EXPRESSED,
+    SPECIAL,
+    Vocabulary,
+    biotypes_of,
+    build_vocabulary,
+    listed,
+)
 
 HUMAN = [f"ENSG{index:011d}" for index in range(12)]
 MOUSE = [f"ENSMUSG{index:011d}" for index in range(9)]

@@ -10,10 +10,9 @@ from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.corpus.metadata import Metadata, write_metadata
 from scsigmoid.errors import UserError
 from scsigmoid.files import sha256
-from scsigmoid.tokens.lengths import length_counts, write_length_counts
 from scsigmoid.tokens.make import tokenize_evaluation, tokenize_part
 from scsigmoid.tokens.statistics import gather
-from scsigmoid.tokens.store import TokenStore, read_index
+from scsigmoid.tokens.store import TokenStore, length_counts, read_index, write_length_counts
 from scsigmoid.tokens.vocabulary import Vocabulary, build_vocabulary
 
 

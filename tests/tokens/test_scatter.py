@@ -7,7 +7,7 @@ from scipy import stats
 
 from scsigmoid.errors import UserError
 from scsigmoid.tokens.scatter import Scatter, reordered
-from scsigmoid.tokens.shards import store_schema
+from scsigmoid.tokens.store import store_schema
 
 SCHEMA = store_schema(5000)
 

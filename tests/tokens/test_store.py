@@ -12,8 +12,7 @@ import pytest
 from scsigmoid.errors import UserError
 from scsigmoid.files import sha256
 from scsigmoid.tokens.checking import check_tokens
-from scsigmoid.tokens.shards import store_schema
-from scsigmoid.tokens.store import TokenStore
+from scsigmoid.tokens.store import TokenStore, store_schema
 from scsigmoid.tokens.writing import write_store
 
 

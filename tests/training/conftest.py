@@ -10,7 +10,7 @@ import pytest
 from small_training import TRAINING
 
 from scsigmoid.config.schema import Architecture, Size, Training
-from scsigmoid.tokens.shards import store_schema
+from scsigmoid.tokens.store import store_schema
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
 from scsigmoid.tokens.writing import write_store
 from scsigmoid.training.run import TrainingRun
@@ -73,12 +73,12 @@ def writer() -> Callable[..., Corpus]:
     return write_corpus
 
 
-@pytest.fixture
-def corpus(tmp_path: Path) -> Corpus:
-    return write_corpus(tmp_path / "corpus")
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    return write_corpus(tmp_path_factory.mktemp("corpus"))
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def training() -> Training:
     return replace(
         TRAINING,
@@ -93,7 +93,7 @@ def training() -> Training:
     )
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def run(training: Training) -> TrainingRun:
     return TrainingRun(
         model="sigmoid_2k",

@@ -7,7 +7,7 @@ import torch
 
 from scsigmoid.errors import UserError
 from scsigmoid.files import sha256
-from scsigmoid.training.checkpoints import Checkpoint, Checkpoints
+from scsigmoid.training.checkpoints import Checkpoint, Checkpoints, read
 
 IDENTITY = {"training.learning_rate": "0.001", "vocabulary": "a" * 64}
 
@@ -44,7 +44,7 @@ def test_the_newest_are_kept_and_load_without_code(checkpoints: Checkpoints):
     values = torch.load(checkpoints.folder / "step-00000030.pt", weights_only=True)
     assert values["model"]["weight"].tolist() == [30.0] * 3
     assert checkpoints.resume(IDENTITY, 100) == 30
-    latest = checkpoints.read(30)
+    latest = read(checkpoints.path(30))
     assert (latest.step, latest.seconds) == (30, 30.0)
     assert latest.model["weight"].tolist() == [30.0] * 3
 

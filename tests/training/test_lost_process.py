@@ -16,6 +16,8 @@ import pytest
 from scsigmoid.cli import main
 from scsigmoid.training.run import TrainingRun
 
+pytestmark = pytest.mark.faults
+
 
 def arguments(run: TrainingRun, corpus: Any, output: Path, gpus: int) -> list[str]:
     settings = asdict(run)

@@ -22,8 +22,8 @@ from scsigmoid.errors import UserError
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.tokens.store import TokenStore
 from scsigmoid.training import processes as module
-from scsigmoid.training.interruption import STOPPED
 from scsigmoid.training.journal import read_journal
+from scsigmoid.training.launch import STOPPED
 from scsigmoid.training.loading import GlobalBatches
 from scsigmoid.training.loop import train
 from scsigmoid.training.processes import Processes, buckets, joined
@@ -161,6 +161,7 @@ def in_two(arguments: Sequence[str]) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.faults
 def test_stopped_and_run_again_by_two_and_by_one(run: TrainingRun, corpus: Any, tmp_path: Path):
     endless = replace(run, training=replace(run.training, steps=10**6, checkpoint_every=10**6))
     child = in_two(command(endless, corpus, tmp_path / "two"))

@@ -14,13 +14,13 @@ from scsigmoid.attention.reference import weight_statistics
 from scsigmoid.errors import UserError
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.tokens.store import TokenStore
-from scsigmoid.training.journal import read_journal
+from scsigmoid.training.journal import LAYER_COLUMNS, read_journal
 from scsigmoid.training.loading import GlobalBatches, validation_rows
 from scsigmoid.training.loop import train
 from scsigmoid.training.processes import Processes
 from scsigmoid.training.run import TrainingRun
 from scsigmoid.training.step import Trainer
-from scsigmoid.training.validation import LAYER_COLUMNS, Validation
+from scsigmoid.training.validation import Validation
 
 
 def validated(run: TrainingRun, **changes: object) -> TrainingRun:

@@ -19,7 +19,10 @@ def journal_losses(path: Path) -> list[float]:
 def test_local_files_from_cells_to_tables(
     real_data: Path, make_project: Callable[..., Any], tiny: dict[str, Any]
 ) -> None:
-    """Tables are complete, and training predicts genes and separates types better than chance."""
+    """Training predicts genes and separates types better than chance.
+
+    Of the targets only those that are looked at: that all can be made, ``test_runs.py`` sees.
+    """
     project = make_project(
         {
             "results": "results/demo",
@@ -40,13 +43,17 @@ def test_local_files_from_cells_to_tables(
                 "softmax_8k": None,
             },
             "evaluation": tiny["evaluation"],
-            "benchmarks": tiny["benchmarks"],
         }
     )
-    run = project.run()
+    datasets = ("pbmc_facs", "lung_cell_lines")
+    wanted = ["tables/validation_loss.md"]
+    for name in datasets:
+        wanted += [f"metrics/leiden_nmi/{name}.csv", f"tables/mmd_{name}.csv"]
+        wanted.append(f"figures/umap_{name}.png")
+    run = project.run(*(f"results/demo/{name}" for name in wanted))
     assert run.returncode == 0, run.stdout + run.stderr
     results = project.folder / "results" / "demo"
-    for dataset in ("pbmc_facs", "lung_cell_lines"):
+    for dataset in datasets:
         scores = {
             row["model"]: float(row["value"])
             for row in rows(results / f"metrics/leiden_nmi/{dataset}.csv")

@@ -88,10 +88,10 @@ MISSING: list[tuple[dict[str, Any], str]] = [
 ]
 # What jobs import, once for all forks; the last compile their functions as they are imported.
 IMPORTED = (
-    "scsigmoid.corpus.gene_counts", "scsigmoid.tokens.compiled", "scsigmoid.training.loop",
+    "scsigmoid.corpus.gene_counts", "scsigmoid.tokens.make", "scsigmoid.training.loop",
     "scsigmoid.evaluation.validation_loss", "scsigmoid.evaluation.mmd", "scsigmoid.paper.claims",
     "scsigmoid.benchmarks.kernel", "scsigmoid.benchmarks.throughput", "torch._dynamo",
-    "torch.utils.tensorboard", "pyarrow.dataset", "scsigmoid.tokens.choice",
+    "torch.utils.tensorboard", "pyarrow.dataset", "scsigmoid.tokens.vocabulary",
 )  # fmt: skip
 COMPILING = ("scib_metrics", "scsigmoid.evaluation.scib", "scsigmoid.evaluation.neighbours")
 

@@ -26,10 +26,9 @@ from scipy.sparse import csr_matrix, vstack
 
 from scsigmoid.corpus.metadata import FILES, ManifestRow, write_manifest
 from scsigmoid.files import atomic_folder, sha256, write_json
-from scsigmoid.tokens.lengths import write_length_counts
 from scsigmoid.tokens.make import tokenize_part
 from scsigmoid.tokens.statistics import gather
-from scsigmoid.tokens.store import CHECKSUMS, GENES, INDEX, VERSION
+from scsigmoid.tokens.store import CHECKSUMS, GENES, INDEX, VERSION, write_length_counts
 from scsigmoid.tokens.vocabulary import build_vocabulary
 
 TARGET_SUM, MAXIMUM_LENGTH, SHARD_CELLS = 10_000.0, 8191, 32_768

@@ -25,8 +25,7 @@ from scsigmoid.benchmarks.providers import PROVIDERS, Provider
 from scsigmoid.benchmarks.simulated import simulated_batches
 from scsigmoid.config.schema import ThroughputBenchmark, Training
 from scsigmoid.model.encoder import Encoder
-from scsigmoid.model.parameters import count_parameters
-from scsigmoid.model.sizes import EncoderSettings
+from scsigmoid.model.sizes import EncoderSettings, count_parameters
 from scsigmoid.progress import log
 from scsigmoid.training.step import Trainer, autocast
 

@@ -24,8 +24,7 @@ from scsigmoid.config.schema import Architecture, Size, ThroughputBenchmark, Tra
 from scsigmoid.files import write_json
 from scsigmoid.measurements import mean_interval
 from scsigmoid.model.encoder import Encoder
-from scsigmoid.model.parameters import count_parameters
-from scsigmoid.model.sizes import EncoderSettings
+from scsigmoid.model.sizes import EncoderSettings, count_parameters
 from scsigmoid.progress import log, track
 from scsigmoid.seeds import derive
 from scsigmoid.training.batches import Batch

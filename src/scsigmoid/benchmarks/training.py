@@ -37,8 +37,7 @@ from scsigmoid.benchmarks.variants import (
 from scsigmoid.config.schema import Architecture, Size, Training, TrainingBenchmark
 from scsigmoid.files import write_json
 from scsigmoid.model.encoder import Encoder
-from scsigmoid.model.parameters import count_flops, count_parameters
-from scsigmoid.model.sizes import EncoderSettings
+from scsigmoid.model.sizes import EncoderSettings, count_flops, count_parameters
 from scsigmoid.progress import log, track
 from scsigmoid.seeds import derive
 from scsigmoid.training.batches import Batch

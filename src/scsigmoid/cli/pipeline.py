@@ -147,7 +147,7 @@ def check_tokens(options: argparse.Namespace) -> None:
 @stage("--tokens+ --output")
 def lengths(options: argparse.Namespace) -> None:
     """Count cells at each sequence length."""
-    from scsigmoid.tokens.lengths import write_length_counts
+    from scsigmoid.tokens.store import write_length_counts
 
     write_length_counts(options.tokens, options.output)
 
@@ -155,11 +155,9 @@ def lengths(options: argparse.Namespace) -> None:
 @stage("--model --tokens+ --vocabulary --settings --output --gpus --nodes")
 def train(options: argparse.Namespace) -> None:
     """Train one model, or resume from its last checkpoint."""
-    from scsigmoid.training.interruption import STOPPED
-    from scsigmoid.training.launch import launched
+    from scsigmoid.training.launch import STOPPED, launched, requeue
     from scsigmoid.training.loop import train as run_training
     from scsigmoid.training.run import TrainingRun
-    from scsigmoid.training.slurm import requeue
 
     settings = options.settings[f"models.{options.model}"]
     kinds = {"size": Size, "architecture": Architecture, "training": Training}

@@ -31,7 +31,7 @@ from scsigmoid.model.sizes import EncoderSettings
 from scsigmoid.progress import log
 from scsigmoid.training.batches import Masking, pack, split_by_tokens
 from scsigmoid.training.devices import device_name, resolve_device, synchronise
-from scsigmoid.training.provenance import versions
+from scsigmoid.training.run import versions
 from scsigmoid.training.step import Trainer, autocast
 
 # Heart OFT has 30,125 cells of eight types; how many of each the paper does not say.

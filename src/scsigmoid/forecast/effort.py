@@ -12,8 +12,7 @@ import yaml
 
 from scsigmoid.config.check import model_training
 from scsigmoid.config.schema import Config, Size
-from scsigmoid.model.parameters import count_flops, count_parameters
-from scsigmoid.model.sizes import EncoderSettings
+from scsigmoid.model.sizes import EncoderSettings, count_flops, count_parameters
 
 QUANTILES = 500
 # What a checkpoint and the trained model hold for each parameter, float32: weights and two moments.

@@ -12,8 +12,7 @@ from scsigmoid.corpus.metadata import REMOTE, ManifestRow, read_manifest
 from scsigmoid.corpus.summary import PAPER_CELLS, worded_selections
 from scsigmoid.errors import UserError
 from scsigmoid.forecast.effort import Lengths, lengths_of, rates
-from scsigmoid.tokens.choice import listed
-from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
+from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary, listed
 
 PAPER_FILES = 1600
 EVALUATION_CELLS = 257_888  # of the six datasets of tab:eval_datasets

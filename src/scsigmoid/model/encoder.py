@@ -1,11 +1,10 @@
 """The paper's encoder over packed tokens (tab:model_arch).
 
-Pre-norm transformer blocks with GELU over learned token and rank-position embeddings, a final
-layer normalisation and an output layer of its own.  There is no padding anywhere: the tokens of
-all cells of a batch lie behind each other.  Sigmoid and softmax models have the same parameters;
-only the function between Q, K, V and O differs, and it draws no random numbers (there is no
-dropout of attention weights), so equal seeds give both arms the same weights and the same dropout
-(:mod:`scsigmoid.model.dropout`).
+Pre-norm transformer blocks with GELU over learned token and rank-position embeddings, a final layer
+normalisation and an output layer of its own.  Batches are packed: there is no padding.  Sigmoid and
+softmax models have the same parameters; only the function between Q, K, V and O differs, and it
+draws no random numbers (there is no dropout of attention weights), so equal seeds give both arms
+the same weights and the same dropout (:mod:`scsigmoid.model.dropout`).
 """
 
 from typing import TYPE_CHECKING
@@ -57,7 +56,6 @@ class Block(nn.Module):
     def attend(
         self, qkv: Tensor, cu_seqlens: Tensor, max_seqlen: int, mask: "BlockMask | None"
     ) -> Tensor:
-        """Attention between the tokens of each cell, (tokens, heads, dim)."""
         backend = self.settings.backend
         if self.settings.attention == "sigmoid":
             return sigmoid_attention_qkv(qkv, cu_seqlens, max_seqlen, backend=backend)

@@ -60,7 +60,7 @@ def mask_tokens(
     being equally likely.  Special tokens, wherever they stand, are neither masked nor counted.
 
     Args:
-        gene_ids: (tokens,) tokens of all cells behind each other.
+        gene_ids: (tokens,) packed tokens.
         cells: (cells,) identity of each cell, e.g. its row in the store.
         cu_seqlens: (cells + 1,) cumulative lengths.
         seed: the run's seed for masks.

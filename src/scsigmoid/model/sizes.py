@@ -1,6 +1,7 @@
-"""The dimensions of an encoder."""
+"""The dimensions of an encoder, its parameters, and the arithmetic that a training step counts."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, astuple, dataclass
 
 from scsigmoid.config.schema import Architecture, Size
 from scsigmoid.errors import UserError
@@ -56,7 +57,6 @@ class EncoderSettings:
 
     @property
     def head_dimension(self) -> int:
-        """Width of one attention head."""
         return self.hidden // self.heads
 
     @property
@@ -79,10 +79,7 @@ class EncoderSettings:
         return cls(
             attention=attention,
             context=context,
-            layers=size.layers,
-            hidden=size.hidden,
-            heads=size.heads,
-            feed_forward=size.feed_forward,
+            **asdict(size),
             vocabulary_size=vocabulary_size,
             dropout=architecture.dropout,
             layer_norm_epsilon=architecture.layer_norm_epsilon,
@@ -90,3 +87,64 @@ class EncoderSettings:
             backend=backend,
             cls_token=cls_token,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParameterCount:
+    """Parameters of an encoder, part by part."""
+
+    token_embedding: int
+    position_embedding: int
+    blocks: int
+    final_norm: int
+    output: int
+
+    @property
+    def total(self) -> int:
+        return sum(astuple(self))
+
+
+def _linear(inputs: int, outputs: int) -> int:
+    return inputs * outputs + outputs
+
+
+def count_parameters(settings: EncoderSettings) -> ParameterCount:
+    """Count an encoder's parameters from its settings, without building it."""
+    hidden, wide = settings.hidden, settings.feed_forward
+    block = (
+        2 * 2 * hidden
+        + _linear(hidden, 3 * hidden)
+        + _linear(hidden, hidden)
+        + _linear(hidden, wide)
+        + _linear(wide, hidden)
+    )
+    return ParameterCount(
+        token_embedding=settings.vocabulary_size * hidden,
+        position_embedding=settings.context * hidden,
+        blocks=settings.layers * block,
+        final_norm=2 * hidden,
+        output=_linear(hidden, settings.vocabulary_size),
+    )
+
+
+def count_flops(settings: EncoderSettings, lengths: Sequence[int], masked: int) -> int:
+    """Floating-point operations of one forward and backward pass over a packed batch.
+
+    Counted, not executed: a matrix product's backward is twice its forward; attention is
+    4 n^2 hidden forward and 2.5 times that backward (section "FLOP Calculation" of the appendix);
+    the output layer runs at the masked places alone; element-wise work and the optimiser are left
+    out.
+
+    Args:
+        settings: of the encoder.
+        lengths: tokens of each cell.
+        masked: number of masked places.
+    """
+    hidden, wide = settings.hidden, settings.feed_forward
+    tokens = sum(int(length) for length in lengths)
+    weights = settings.layers * (4 * hidden * hidden + 2 * hidden * wide)
+    linear = 6 * weights * tokens
+    pairs = sum(int(length) ** 2 for length in lengths)
+    attention = 14 * settings.layers * hidden * pairs
+    output = 6 * hidden * settings.vocabulary_size * masked
+    return linear + attention + output

@@ -15,8 +15,7 @@ from scsigmoid.config.study import study_runs
 from scsigmoid.errors import UserError
 from scsigmoid.files import write_text
 from scsigmoid.progress import log
-from scsigmoid.training.journal import read_journal
-from scsigmoid.training.records import JOURNAL, LAYERS
+from scsigmoid.training.journal import JOURNAL, LAYERS, read_journal
 
 #: Columns of a journal that are kept.
 KEPT = ("step", "loss", "gradient_norm", "attention_score_max", "validation_loss")

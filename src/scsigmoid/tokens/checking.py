@@ -12,8 +12,7 @@ from scsigmoid.files import atomic_path, sha256
 from scsigmoid.progress import log, track
 from scsigmoid.tokens.make import Part, Tokenizer
 from scsigmoid.tokens.scatter import scatter_folder
-from scsigmoid.tokens.shards import Shard, store_schema
-from scsigmoid.tokens.store import CHECKSUMS, GENES, read_index
+from scsigmoid.tokens.store import CHECKSUMS, GENES, Shard, read_index, store_schema
 from scsigmoid.tokens.vocabulary import Vocabulary
 from scsigmoid.tokens.writing import checksums, write_shard
 
@@ -62,7 +61,6 @@ def check_tokens(
 
 
 def intact(folder: Path, name: str, index: dict[str, Any]) -> bool:
-    """Whether an array of a store is what was written."""
     return (folder / name).is_file() and sha256(folder / name) == index["arrays"][name]
 
 

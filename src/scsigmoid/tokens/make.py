@@ -17,7 +17,7 @@ from scsigmoid.errors import UserError
 from scsigmoid.progress import log, track
 from scsigmoid.tokens.ranks import rank_tokens
 from scsigmoid.tokens.scatter import Scatter, scatter_folder
-from scsigmoid.tokens.shards import store_schema
+from scsigmoid.tokens.store import store_schema
 from scsigmoid.tokens.vocabulary import Vocabulary
 from scsigmoid.tokens.writing import grouped, write_shards
 
@@ -65,7 +65,6 @@ class Tokenizer:
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns of the store."""
         return store_schema(self.vocabulary.size)
 
     def facts(self, order: str, simulated: bool, label: str) -> Mapping[str, Any]:
@@ -90,9 +89,9 @@ class Tokenizer:
 
         Args:
             cells: what to tokenize.
-            label: column of ``obs`` with the cell type (:mod:`scsigmoid.corpus.labels`).
+            label: column of ``obs`` with the cell type (:mod:`scsigmoid.corpus.labels`), spelled
+                as in ``types``.
             file: name of the file in the store.
-            types: spelling of cell types.
 
         Raises:
             UserError: if the file shares next to no gene with the vocabulary, or no cell has a
@@ -173,19 +172,13 @@ class Part:
     """The training cells of one part, on their way into a store."""
 
     def __init__(self, folder: str | Path, tokenizer: Tokenizer) -> None:
-        """Open the files.
-
-        Args:
-            folder: folder with h5ad files and ``files.csv``.
-            tokenizer: how they become tokens.
-        """
+        """Open the h5ad files of a folder and its ``files.csv``."""
         self.tokenizer = tokenizer
         path = Path(folder)
         self.rows = read_manifest(path / FILES)
         self._cells = [cells_of(row, path / f"{row.file}.h5ad", path) for row in self.rows]
 
     def scatter(self) -> Scatter:
-        """Where each cell goes."""
         count = sum(cells.n_cells for cells in self._cells)
         return Scatter(count, self.tokenizer.shard_cells, self.tokenizer.schema)
 
@@ -195,7 +188,6 @@ class Part:
             yield from self.tokenizer.batches(cells, row.label, row.file)
 
     def facts(self) -> Mapping[str, Any]:
-        """See :meth:`Tokenizer.facts`."""
         simulated = any(row.simulated == "true" for row in self.rows)
         labels = sorted({row.label for row in self.rows})
         return self.tokenizer.facts("scattered", simulated, ", ".join(labels))
@@ -212,14 +204,7 @@ def tokenize_part(
 ) -> None:
     """Tokenize the training cells of one part; they are permuted over its shards.
 
-    Args:
-        part_folder: folder with h5ad files and ``files.csv``.
-        vocabulary: ``vocabulary.parquet``.
-        target_sum: see :class:`Tokenizer`, as for the next two.
-        maximum_length: where cells are cut.
-        shard_cells: cells per file of the store.
-        output_folder: the token store.
-        minimum_genes: as for the gene statistics.
+    ``part_folder`` has h5ad files and ``files.csv``; for the settings see :class:`Tokenizer`.
     """
     tokenizer = Tokenizer(vocabulary, target_sum, maximum_length, shard_cells, minimum_genes)
     part = Part(part_folder, tokenizer)
@@ -236,17 +221,7 @@ def tokenize_evaluation(
     shard_cells: int,
     output_folder: str | Path,
 ) -> None:
-    """Tokenize an evaluation dataset, in the order of the file.
-
-    Args:
-        h5ad: the evaluated cells.
-        metadata: the JSON file beside them.
-        vocabulary: ``vocabulary.parquet``.
-        target_sum: as for training.
-        maximum_length: as for training.
-        shard_cells: cells per file of the store.
-        output_folder: the token store.
-    """
+    """Tokenize an evaluation dataset, in the order of the file; ``metadata`` is the JSON there."""
     stated = read_metadata(metadata)
     tokenizer = Tokenizer(vocabulary, target_sum, maximum_length, shard_cells)
     cells = open_cells(h5ad).known(stated.sha256, Path(h5ad))

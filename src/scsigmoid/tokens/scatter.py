@@ -13,11 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from numba import njit
 from numpy.typing import NDArray
 
 from scsigmoid.errors import UserError
 from scsigmoid.seeds import derive
-from scsigmoid.tokens.shards import lists_of
+from scsigmoid.tokens.store import lists_of
 
 MOST_SHARDS = 512  # files that are open at once
 
@@ -38,7 +39,7 @@ class Scatter:
         Args:
             cells: number of cells of the part; fewer may come.
             shard_cells: cells per shard at most; the shards are alike in size.
-            schema: columns of the cells, ``input_ids`` first.
+            schema: columns of the cells.
 
         Raises:
             UserError: if there would be too many shards.
@@ -118,8 +119,6 @@ def reordered(
 
     Arrow's own ``take`` needs ten times as long for lists.
     """
-    from scsigmoid.tokens.compiled import place_cells
-
     lists = [lists_of(batch.column(0)) for batch in batches]
     lengths = np.concatenate([np.zeros(0, np.int32), *(np.diff(starts) for starts, _ in lists)])
     offsets = np.zeros(len(order) + 1, dtype=np.int32)
@@ -140,3 +139,17 @@ def reordered(
         ],
         schema=schema,
     )
+
+
+@njit(cache=True, nogil=True)
+def place_cells(
+    tokens: NDArray[np.unsignedinteger],
+    offsets: NDArray[np.int32],
+    places: NDArray[np.int64],
+    placed: NDArray[np.unsignedinteger],
+) -> None:
+    """Copy ``tokens[offsets[i]:offsets[i + 1]]`` of cell i to ``placed[places[i]:]``."""
+    for cell in range(len(places)):
+        first = offsets[cell]
+        for entry in range(offsets[cell + 1] - first):
+            placed[places[cell] + entry] = tokens[first + entry]

@@ -2,10 +2,10 @@
 
 It has two halves.  When a part is tokenized its cells are permuted over all shards of its store
 (:mod:`scsigmoid.tokens.scatter`), so that any run of rows is a uniform sample of the part.  When
-the stores are read, the rows of all parts behind each other are cut into blocks of ``BLOCK_CELLS``
-consecutive ones; every epoch puts the blocks into an order of its own, and the cells of
-``WINDOW_BLOCKS`` successive blocks into an order of theirs.  What is read is therefore whole
-blocks (about 200 KB at the paper's lengths), and what must be at hand is one window (262,144
+the stores are read, the rows of all parts, one after the other, are cut into blocks of
+``BLOCK_CELLS`` consecutive ones; every epoch puts the blocks into an order of its own, and the
+cells of ``WINDOW_BLOCKS`` successive blocks into an order of theirs.  What is read is therefore
+whole blocks (about 200 KB at the paper's lengths), and what must be at hand is one window (262,144
 cells, about 1 GB), which the page cache of a machine holds for all its processes.
 
 Two cells of a batch come from one block, and so from one part, with a probability of about

@@ -19,7 +19,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numba import njit
 from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
 
 from scsigmoid.corpus.h5ad import cells_of
 from scsigmoid.corpus.metadata import FILES, read_manifest
@@ -151,15 +153,11 @@ def take_names(names: dict[str, str], genes: Sequence[str], others: Sequence[str
 
 
 def count_cells(counts: Any, rows: NDArray[np.int64], histogram: NDArray[np.uint32]) -> None:
-    """Add cells to a histogram.
+    """Add cells to a histogram, rows x ``BINS``.
 
-    Args:
-        counts: raw counts, cells x genes, CSR of int32 without stored zeros.
-        rows: row of the histogram for each gene.
-        histogram: rows x ``BINS``.
+    ``counts`` are raw, cells x genes, CSR of int32 without stored zeros; ``rows`` has the
+    histogram's row of each gene.
     """
-    from scsigmoid.tokens.compiled import add_counts
-
     totals = np.asarray(counts.sum(axis=1, dtype=np.int64)).ravel()
     add_counts(
         counts.indptr,
@@ -175,20 +173,77 @@ def count_cells(counts: Any, rows: NDArray[np.int64], histogram: NDArray[np.uint
 
 def sparse(histogram: NDArray[np.uint32]) -> Any:
     """A histogram as a SciPy CSR matrix of int64."""
-    from scipy.sparse import csr_matrix
-
-    from scsigmoid.tokens.compiled import compressed
-
     ends, bins, cells = compressed(histogram)
     return csr_matrix((cells, bins, ends), shape=histogram.shape)
+
+
+@njit(cache=True, nogil=True)
+def add_counts(
+    indptr: NDArray[np.int32],
+    columns: NDArray[np.int32],
+    counts: NDArray[np.int32],
+    log_totals: NDArray[np.float64],
+    log_counts: NDArray[np.float64],
+    log_ratio: float,
+    row_of_column: NDArray[np.int64],
+    histogram: NDArray[np.uint32],
+) -> None:
+    """Count cells in the bins of their genes.
+
+    The values are put in the order of their genes first, so that one row of the histogram, which
+    fits in the cache, is worked on at a time.
+
+    Args:
+        indptr: (cells + 1,) of the counts, which are stored as CSR.
+        columns: column of each count.
+        counts: positive.
+        log_totals: (cells,) logarithm of each cell's total.
+        log_counts: logarithms of 0, 1, 2, ...; larger counts than it holds are computed.
+        log_ratio: logarithm of the ratio of a bin's bounds.
+        row_of_column: row of the histogram for each column.
+        histogram: (rows, bins), is added to; the last bin takes all that is smaller, too.
+    """
+    starts = np.zeros(len(row_of_column) + 1, np.int64)
+    for column in columns:
+        starts[column + 1] += 1
+    starts = np.cumsum(starts)
+    place = starts[:-1].copy()
+    bins = np.empty(len(columns), np.int32)
+    for cell in range(len(indptr) - 1):
+        for entry in range(indptr[cell], indptr[cell + 1]):
+            count, column = counts[entry], columns[entry]
+            log_count = log_counts[count] if count < len(log_counts) else np.log(float(count))
+            found = int((log_totals[cell] - log_count) / log_ratio)
+            bins[place[column]] = min(found, histogram.shape[1] - 1)
+            place[column] += 1
+    for column in range(len(row_of_column)):
+        row = histogram[row_of_column[column]]
+        for entry in range(starts[column], starts[column + 1]):
+            row[bins[entry]] += np.uint32(1)
+
+
+@njit(cache=True, nogil=True)
+def compressed(
+    histogram: NDArray[np.uint32],
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
+    """A dense matrix as CSR: ``indptr``, columns and values."""
+    ends = np.zeros(len(histogram) + 1, np.int64)
+    for row in range(len(histogram)):
+        ends[row + 1] = ends[row] + np.count_nonzero(histogram[row])
+    columns, values = np.empty(ends[-1], np.int32), np.empty(ends[-1], np.int64)
+    place = 0
+    for row in range(len(histogram)):
+        for column in range(histogram.shape[1]):
+            if histogram[row, column] > 0:
+                columns[place], values[place] = column, histogram[row, column]
+                place += 1
+    return ends, columns, values
 
 
 def merge(parts: Iterable[GeneStatistics], target_sum: float | None = None) -> GeneStatistics:
     """Add statistics, one after the other.  Exact, and independent of the order.
 
-    Args:
-        parts: what to add; read only when it is its turn.
-        target_sum: needed where ``parts`` may be empty.
+    ``parts`` are read one at a time; ``target_sum`` is needed where there may be none.
 
     Raises:
         UserError: if the parts were scaled differently.
@@ -200,8 +255,6 @@ def merge(parts: Iterable[GeneStatistics], target_sum: float | None = None) -> G
 
 def nothing(target_sum: float) -> GeneStatistics:
     """The statistics of no cells."""
-    from scipy.sparse import csr_matrix
-
     return GeneStatistics([], [], csr_matrix((0, BINS), dtype=np.int64), 0, target_sum)
 
 
@@ -222,8 +275,6 @@ def added(one: GeneStatistics, other: GeneStatistics) -> GeneStatistics:
 
 def spread(statistics: GeneStatistics, position: Mapping[str, int]) -> Any:
     """The histogram with its genes moved to other rows, which keep their order."""
-    from scipy.sparse import csr_matrix
-
     histogram = statistics.histogram
     lengths = np.zeros(len(position) + 1, dtype=np.int64)
     rows = np.array([position[gene] for gene in statistics.genes], dtype=np.int64)
@@ -264,8 +315,6 @@ def read_statistics(path: str | Path) -> GeneStatistics:
     Raises:
         UserError: if the file is missing, damaged or was made with another grid.
     """
-    from scipy.sparse import csr_matrix
-
     try:
         with pa.memory_map(str(path)) as source:
             table = pa.ipc.open_file(source).read_all().combine_chunks()
@@ -304,5 +353,4 @@ def column_of_lists(
 
 
 def read_all(paths: Iterable[str | Path]) -> GeneStatistics:
-    """Read and add the statistics of several parts."""
     return merge(read_statistics(path) for path in paths)

@@ -1,7 +1,7 @@
 """The token store: a folder of Arrow files (IPC streams, one record batch each) and an index.
 
 =====================  =============================================================================
-``shard-00000.arrow``  cells, with the columns of :func:`~.shards.store_schema`
+``shard-00000.arrow``  cells, with the columns of :func:`store_schema`
 ``genes.npy``          int32, one a cell: vocabulary genes that it expresses, before any cut
 ``checksums.npy``      uint32, one a block of ``BLOCK_CELLS`` cells of a shard: CRC-32 of its tokens
 ``index.json``         what the store was made with; rows, bytes and SHA-256 of every file
@@ -16,6 +16,7 @@ hash a store of terabytes.
 """
 
 import json
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,12 +24,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from scsigmoid.errors import UserError
-from scsigmoid.files import sha256
-from scsigmoid.tokens.ranks import token_type
-from scsigmoid.tokens.shards import Shard, Tokens, checksum, store_schema
+from scsigmoid.files import checksum_path, sha256
 from scsigmoid.tokens.shuffle import BLOCK_CELLS
 
 VERSION = 2
@@ -45,6 +45,110 @@ ENTRIES = {
     "shards": list,
     "arrays": dict,
 }
+
+
+END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
+
+Tokens = NDArray[np.unsignedinteger[Any]]
+
+
+def token_type(vocabulary_size: int) -> type[np.unsignedinteger[Any]]:
+    """16 bits where the vocabulary allows, else 32."""
+    return np.uint16 if vocabulary_size <= 65535 else np.uint32
+
+
+def store_schema(vocabulary_size: int) -> pa.Schema:
+    """Columns of a shard.
+
+    ``input_ids`` are the tokens, 16 bits wide where the vocabulary allows, ``length`` their number
+    and ``genes`` what it was before the cut; ``file`` is the name of the dataset's file in the
+    manifest and ``cell`` the cell's row in it; the others are columns of ``obs``.
+    """
+    return pa.schema(
+        [
+            ("input_ids", pa.list_(pa.from_numpy_dtype(token_type(vocabulary_size)))),
+            ("length", pa.int32()),
+            ("genes", pa.int32()),
+            ("cell", pa.int64()),
+            ("file", pa.string()),
+            ("cell_type", pa.string()),
+            ("donor", pa.string()),
+            ("tissue", pa.string()),
+            ("assay", pa.string()),
+            ("is_primary", pa.bool_()),
+        ]
+    )
+
+
+class Shard:
+    """One file of a store, mapped into memory when it is first needed."""
+
+    def __init__(self, folder: Path, entry: dict[str, Any], schema: pa.Schema) -> None:
+        """Check the file's size and end against its entry in the index.
+
+        Raises:
+            UserError: if the file is missing or has another size or end.
+        """
+        self.path = folder / entry["file"]
+        self.rows = int(entry["rows"])
+        self._entry, self._schema = entry, schema
+        self._table: pa.Table | None = None
+        self._lists: tuple[NDArray[np.int32], Tokens] | None = None
+        if not self.path.is_file():
+            raise self.damaged("is missing")
+        with self.path.open("rb") as file:
+            size = file.seek(0, 2)
+            if size != entry["bytes"] or size < len(END_OF_STREAM):
+                raise self.damaged()
+            file.seek(-len(END_OF_STREAM), 2)
+            if file.read() != END_OF_STREAM:
+                raise self.damaged()
+
+    def damaged(self, how: str = "is damaged") -> UserError:
+        return UserError(
+            f"{self.path}: this shard of the token store {how}; rebuild it with `scsigmoid "
+            "check-tokens`, or delete the folder and run again"
+        )
+
+    @property
+    def table(self) -> pa.Table:
+        """The cells; structure and number of rows are checked."""
+        if self._table is None:
+            try:
+                table = pa.ipc.open_stream(pa.memory_map(str(self.path))).read_all()
+            except (pa.ArrowException, OSError):
+                raise self.damaged() from None
+            if table.num_rows != self.rows or not table.schema.equals(self._schema):
+                raise self.damaged()
+            self._table = table
+        return self._table
+
+    @property
+    def lists(self) -> tuple[NDArray[np.int32], Tokens]:
+        """Offsets (rows + 1) and tokens of the cells."""
+        if self._lists is None:
+            self._lists = lists_of(self.table["input_ids"].chunk(0))
+        return self._lists
+
+    def verify(self) -> None:
+        """Read the whole file and compare its SHA-256 with the index.
+
+        Raises:
+            UserError: if it differs.
+        """
+        if sha256(self.path) != self._entry["sha256"]:
+            raise self.damaged()
+
+
+def lists_of(column: pa.ListArray) -> tuple[NDArray[np.int32], Tokens]:
+    """Offsets and values of a list column, without a copy."""
+    return column.offsets.to_numpy(), column.values.to_numpy()
+
+
+def checksum(offsets: NDArray[np.int32], tokens: Tokens, first: int) -> int:
+    """CRC-32 of the lengths and tokens of the block of cells that begins with cell ``first``."""
+    ends = offsets[first : first + BLOCK_CELLS + 1]
+    return zlib.crc32(tokens[ends[0] : ends[-1]].data, zlib.crc32(np.diff(ends).data))
 
 
 class Packed(NamedTuple):
@@ -135,7 +239,6 @@ class TokenStore:
         )
 
     def __len__(self) -> int:
-        """Number of cells."""
         return len(self.lengths)
 
     def cells(self, rows: Sequence[int] | NDArray[np.integer[Any]], maximum_length: int) -> Packed:
@@ -197,7 +300,6 @@ class TokenStore:
 
 
 def read_index(folder: Path) -> dict[str, Any]:
-    """Read the index of a store."""
     path = folder / INDEX
     if not path.is_file():
         raise UserError(f"{folder}: not a token store ({INDEX} is missing); make the tokens first")
@@ -229,3 +331,28 @@ def read_array(folder: Path, name: str, index: dict[str, Any]) -> NDArray[Any]:
         )
     array: NDArray[Any] = np.load(path, mmap_mode="r")
     return array
+
+
+def length_counts(folders: Iterable[str | Path]) -> NDArray[np.int64]:
+    """Number of cells that express 0, 1, 2, ... genes of the vocabulary, before any cut.
+
+    Reads the stores' ``genes.npy`` alone.
+    """
+    total = np.zeros(0, dtype=np.int64)
+    for folder in folders:
+        genes = read_array(Path(folder), GENES, read_index(Path(folder)))
+        counts = np.bincount(genes, minlength=len(total))
+        counts[: len(total)] += total
+        total = counts
+    return total
+
+
+def write_length_counts(folders: Iterable[str | Path], output: str | Path) -> None:
+    """Write ``length`` (int32) and ``cells`` (int64), for lengths that occur, as Parquet."""
+    counts = length_counts(folders)
+    lengths = np.flatnonzero(counts)
+    table = pa.table(
+        {"length": pa.array(lengths, type=pa.int32()), "cells": pa.array(counts[lengths])}
+    )
+    with checksum_path(output) as temporary:
+        pq.write_table(table, temporary)

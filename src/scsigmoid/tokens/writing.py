@@ -10,9 +10,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from scsigmoid.files import atomic_folder, sha256, write_json
-from scsigmoid.tokens.shards import checksum, lists_of
 from scsigmoid.tokens.shuffle import BLOCK_CELLS
-from scsigmoid.tokens.store import CHECKSUMS, GENES, INDEX, VERSION
+from scsigmoid.tokens.store import CHECKSUMS, GENES, INDEX, VERSION, checksum, lists_of
 
 
 def write_store(
@@ -26,17 +25,9 @@ def write_store(
     simulated: bool,
     label: str,
 ) -> None:
-    """Write cells in the order in which they come, atomically.
+    """Write cells, with the columns of :func:`~.store.store_schema`, in the order given.
 
-    Args:
-        folder: the store.
-        batches: cells, with the columns of :func:`~.shards.store_schema`.
-        vocabulary: fingerprint of the vocabulary.
-        vocabulary_size: number of tokens, the special ones included.
-        maximum_length: where cells were cut.
-        shard_cells: cells per shard.
-        simulated: whether any cell is simulated.
-        label: column of ``obs`` that ``cell_type`` came from.
+    For the other entries of the index see :class:`~.store.TokenStore`.
     """
     write_shards(
         folder,
@@ -57,10 +48,7 @@ def write_shards(
 ) -> None:
     """Write a store of which the shards are given, atomically.
 
-    Args:
-        folder: the store.
-        shards: the cells of one shard each.
-        facts: the other entries of the index; read when all shards are written.
+    ``facts`` are the other entries of the index, read when all shards are written.
     """
     with atomic_folder(folder) as temporary:
         entries = []

@@ -49,7 +49,7 @@ class Masking:
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """Packed cells: the tokens of all of them behind each other, no padding.
+    """Packed cells: their tokens one after the other, no padding.
 
     Attributes:
         tokens: (tokens,) int64, the genes of each cell, with or without [CLS] in front, masked
@@ -96,8 +96,7 @@ def pack(
     Args:
         store: where the cells are.
         indices: rows of the store.
-        settings: of the encoder, which says how many genes of a cell are read, those of the first
-            ranks, and whether [CLS] is in front.
+        settings: how many genes of a cell are read, and whether [CLS] is in front.
         masking: what is masked; nothing if None.
     """
     genes, cu_seqlens = store.cells(indices, settings.genes)
@@ -115,7 +114,7 @@ def pack_genes(
     """Pack cells.
 
     Args:
-        genes: (genes,) gene tokens of all cells behind each other.
+        genes: (genes,) packed gene tokens.
         lengths: (cells,) genes of each cell.
         cells: (cells,) identity of each cell: its mask depends on it.
         masking: what is masked; nothing if None.

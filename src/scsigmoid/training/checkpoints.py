@@ -1,4 +1,4 @@
-"""Checkpoints: written atomically, checked when read, the newest few kept.
+"""Checkpoints: written atomically in the background, checked when read, the newest few kept.
 
 ``step-00000100.pt`` loads with ``torch.load(weights_only=True)``; ``step-00000100.sha256`` beside
 it, in the format of ``sha256sum``, tells a damaged one.
@@ -6,11 +6,13 @@ it, in the format of ``sha256sum``, tells a damaged one.
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, cast
 
 import torch
+from torch import Tensor
 
 from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_path, sha256, write_text
@@ -50,7 +52,6 @@ class Checkpoints:
         self.keep = keep
 
     def path(self, step: int) -> Path:
-        """Where the checkpoint after a step lies."""
         return self.folder / f"step-{step:08d}.pt"
 
     def paths(self) -> list[Path]:
@@ -91,24 +92,11 @@ class Checkpoints:
             remove(path)
         return None
 
-    def read(self, step: int) -> Checkpoint:
-        """The checkpoint after a step, known to be sound."""
-        return read(self.path(step))
-
-    def clear(self) -> None:
-        """Remove all checkpoints."""
-        for path in self.paths():
-            remove(path)
-
     def resume(self, identity: Mapping[str, str], steps: int) -> int:
         """The step after which a run goes on: that of a checkpoint, or 0 if it starts anew.
 
         Checkpoints of a *finished* run of other settings are removed: its model is complete and is
         being made again.  Those of an unfinished one are not touched.
-
-        Args:
-            identity: of the run that is to go on.
-            steps: its number of steps.
 
         Raises:
             UserError: if an unfinished run of other settings left the checkpoint; names them.
@@ -126,12 +114,67 @@ class Checkpoints:
             return checkpoint.step
         if checkpoint.step >= checkpoint.steps:
             log(f"{self.folder}: of a finished training with other settings; removed")
-            self.clear()
+            for path in self.paths():
+                remove(path)
             return 0
         raise UserError(
             f"{self.folder}: checkpoints of an unfinished training with other settings: "
             f"{'; '.join(different)}; delete the folder to train anew, or restore the settings"
         )
+
+
+class CheckpointWriter:
+    """Writes checkpoints in a thread, one at a time."""
+
+    def __init__(self, checkpoints: Checkpoints) -> None:
+        self.checkpoints = checkpoints
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._writing: Future[None] | None = None
+
+    def close(self) -> None:
+        """Wait for what is being written, whether or not that succeeds."""
+        self._pool.shutdown()
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Copy the state to the host's memory and begin to write it, after the one before.
+
+        Raises:
+            UserError: if the one before could not be written.
+        """
+        self.wait()
+        copy = replace(
+            checkpoint, model=on_host(checkpoint.model), optimiser=on_host(checkpoint.optimiser)
+        )
+        self._writing = self._pool.submit(self.checkpoints.save, copy)
+
+    @property
+    def failed(self) -> bool:
+        """Whether the last write is known to have failed; does not wait."""
+        return (
+            self._writing is not None
+            and self._writing.done()
+            and self._writing.exception() is not None
+        )
+
+    def wait(self) -> None:
+        """Wait until all is written.
+
+        Raises:
+            UserError: if it could not be.
+        """
+        if self._writing is not None:
+            self._writing.result()
+
+
+def on_host(value: Any) -> Any:
+    """A copy of nested mappings and lists with tensors of their own in the host's memory."""
+    if isinstance(value, Tensor):
+        return value.detach().to("cpu", copy=True)
+    if isinstance(value, Mapping):
+        return {key: on_host(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [on_host(item) for item in value]
+    return value
 
 
 class Hashed:
@@ -148,7 +191,6 @@ class Hashed:
         self.error: OSError | None = None
 
     def write(self, data: bytes) -> int:
-        """Write bytes."""
         self.digest.update(data)
         try:
             return self.handle.write(data)
@@ -157,7 +199,6 @@ class Hashed:
             raise
 
     def flush(self) -> None:
-        """Hand buffered bytes to the system."""
         self.handle.flush()
 
 
@@ -193,7 +234,6 @@ def read(path: Path) -> Checkpoint:
 
 
 def remove(path: Path) -> None:
-    """Remove a checkpoint and its checksum."""
     path.unlink(missing_ok=True)
     path.with_suffix(".sha256").unlink(missing_ok=True)
 
@@ -208,7 +248,6 @@ def damage(path: Path) -> str | None:
 
 
 def differences(there: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """The settings that differ, in words."""
     return [
         f"{name} ({short(there.get(name))} there, {short(now.get(name))} now)"
         for name in sorted(there.keys() | now.keys())

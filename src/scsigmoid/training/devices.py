@@ -1,14 +1,16 @@
-"""Where models run."""
+"""Where models run, and what to change where memory does not suffice."""
 
 import os
 import resource
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
 from scsigmoid.attention.backends import choose_backend, hopper_misfit
 from scsigmoid.errors import UserError
-from scsigmoid.model.sizes import EncoderSettings
+from scsigmoid.model.sizes import EncoderSettings, count_parameters
 
 #: Peak of dense bfloat16 products with float32 sums, in operations per second, as the makers' data
 #: sheets give it.  The first name that a GPU's own name holds is meant.
@@ -26,11 +28,12 @@ PEAK_FLOPS = {
 }
 
 
-def resolve_device(device: str) -> torch.device:
-    """The device of the setting ``device``.
+# float32 weights, their gradients and AdamW's two moments.
+BYTES_PER_PARAMETER = 16
 
-    Args:
-        device: ``auto`` (a GPU where there is one), ``cpu`` or ``cuda``.
+
+def resolve_device(device: str) -> torch.device:
+    """The device of ``auto`` (a GPU where there is one), ``cpu`` or ``cuda``.
 
     Raises:
         UserError: if a GPU is asked for and PyTorch finds none.
@@ -92,3 +95,36 @@ def peak_memory_gb(device: torch.device) -> float:
     # Linux counts in KiB, macOS in bytes.
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
+
+
+@contextmanager
+def out_of_memory_advice(
+    encoder: EncoderSettings, micro_batch_tokens: int, device: torch.device
+) -> Iterator[None]:
+    """Say which setting to lower, and to what, when the GPU's memory does not suffice."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        total = torch.cuda.mem_get_info(device)[1] if device.type == "cuda" else None
+        raise UserError(advice(encoder, micro_batch_tokens, total)) from None
+
+
+def advice(encoder: EncoderSettings, micro_batch_tokens: int, total: int | None) -> str:
+    """What to change, for a GPU of ``total`` bytes; None if unknown."""
+    fixed = BYTES_PER_PARAMETER * count_parameters(encoder).total
+    if total is not None and fixed > 0.9 * total:
+        return (
+            f"architecture.size: weights, gradients and optimiser take {fixed / 1e9:.0f} GB and "
+            f"the GPU has {total / 1e9:.0f} GB; take a smaller model or a larger GPU"
+        )
+    if micro_batch_tokens <= encoder.context:
+        return (
+            f"training.micro_batch_tokens: a single cell of {encoder.context} tokens does not fit "
+            "in the GPU's memory; take a smaller context or model"
+        )
+    # Beyond the fixed part, memory grows with the tokens; halving is sure to change something.
+    lower = max(encoder.context, micro_batch_tokens // 2)
+    return (
+        f"training.micro_batch_tokens: {micro_batch_tokens} tokens do not fit in the GPU's memory; "
+        f"lower it to {lower}, and again by half if that is too much (it changes rounding alone)"
+    )

@@ -1,13 +1,13 @@
-"""The journal: what training measured, one row per logging step.
+"""The files of measurements of a run: ``journal.csv`` and ``layers.csv``.
 
-A CSV file with ``# key: value`` lines in front.  The rows up to a checkpoint are part of that
+The journal has ``# key: value`` lines in front.  Its rows up to a checkpoint are part of that
 checkpoint, so a resumed run drops what came after it and measures it again.
 """
 
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,13 @@ import numpy.typing as npt
 from scsigmoid.errors import UserError
 from scsigmoid.files import remove_checksum, write_checksum, write_text
 
+JOURNAL = "journal.csv"
+LAYERS = "layers.csv"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One row.
+    """One row of the journal, written at a logging step.
 
     Attributes:
         step: optimiser step, counted from 1.
@@ -57,27 +60,64 @@ class Row:
     validation_loss: float | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Layer:
+    """One row of ``layers.csv``: the attention of one layer on the watched cells, over all heads
+    and rows.
+
+    Attributes:
+        step: the optimiser's; before its update.
+        layer: from 0.
+        score_max: largest |q . k / sqrt(dim)|.
+        weight_max: largest attention weight.
+        row_sum_low, row_sum, row_sum_high: 5th, 50th and 95th percentile of the rows' sums of
+            weights; 1 for softmax.
+        keys: median over rows of exp(entropy) of a row's weights over their sum: to how many keys
+            a token attends; 0 for a row whose weights all vanish.
+        value_mean: |mean of v|^2 over the mean of |v|^2, of each head and cell, averaged: the share
+            of the values that all keys of a cell have in common.
+    """
+
+    step: int
+    layer: int
+    score_max: float
+    weight_max: float
+    row_sum_low: float
+    row_sum: float
+    row_sum_high: float
+    keys: float
+    value_mean: float
+
+
 COLUMNS = tuple(field.name for field in fields(Row))
+LAYER_COLUMNS = tuple(field.name for field in fields(Layer))
 
 
-def as_csv(rows: Sequence[Row]) -> str:
+def as_csv(rows: Sequence[Row | Layer]) -> str:
     """Rows as CSV lines without the names of the columns; floats keep every bit, None is empty."""
     buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="\n").writerows(asdict(row).values() for row in rows)
+    csv.writer(buffer, lineterminator="\n").writerows(map(astuple, rows))
     return buffer.getvalue()
 
 
 def from_csv(text: str, columns: Sequence[str] = COLUMNS) -> list[Row]:
-    """The inverse of :func:`as_csv`."""
+    """The inverse of :func:`as_csv` for the journal's rows."""
     return [
-        Row(step=int(step), **dict(zip(columns[1:], map(number, values), strict=True)))  # type: ignore[arg-type]
+        Row(
+            step=int(step),
+            **{
+                name: float(value) if value else None
+                for name, value in zip(columns[1:], values, strict=True)
+            },  # type: ignore[arg-type]
+        )
         for step, *values in csv.reader(io.StringIO(text))
     ]
 
 
-def number(text: str) -> float | None:
-    """A number of a row; nothing, where it is unknown."""
-    return float(text) if text else None
+def append(path: Path, rows: Sequence[Row | Layer]) -> None:
+    """Add rows to a file, for others to read at once."""
+    with path.open("a", encoding="utf-8", newline="\n") as handle:
+        handle.write(as_csv(rows))
 
 
 class Journal:
@@ -101,15 +141,27 @@ class Journal:
         write_text(self.path, "".join(lines) + ",".join(COLUMNS) + "\n" + as_csv(self.rows))
 
     def complete(self) -> None:
-        """Write the whole file, which will not change any more, and its checksum."""
+        """Write the whole file, which will not change any more, with its checksum."""
         self.write()
         write_checksum(self.path)
 
     def append(self, row: Row) -> None:
-        """Add a row, for others to read at once."""
         self.rows.append(row)
-        with self.path.open("a", encoding="utf-8", newline="\n") as handle:
-            handle.write(as_csv([row]))
+        append(self.path, [row])
+
+
+class LayerFile:
+    """``layers.csv`` being written."""
+
+    def __init__(self, path: Path, step: int) -> None:
+        """Keep the rows up to ``step``: what came later is measured again."""
+        self.path = path
+        lines = path.read_text(encoding="utf-8").splitlines()[1:] if step and path.exists() else []
+        kept = [line for line in lines if int(line.split(",")[0]) <= step]
+        write_text(path, "\n".join([",".join(LAYER_COLUMNS), *kept]) + "\n")
+
+    def append(self, layers: Sequence[Layer]) -> None:
+        append(self.path, layers)
 
 
 def read_journal(path: str | Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, str]]:

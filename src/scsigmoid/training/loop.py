@@ -16,18 +16,15 @@ from scsigmoid.progress import log
 from scsigmoid.seeds import derive
 from scsigmoid.tokens.store import TokenStore, read_index
 from scsigmoid.tokens.vocabulary import Vocabulary
-from scsigmoid.training.checkpoints import Checkpoints
-from scsigmoid.training.devices import backend_of, be_deterministic
+from scsigmoid.training.checkpoints import Checkpoints, read
+from scsigmoid.training.devices import backend_of, be_deterministic, out_of_memory_advice
 from scsigmoid.training.export import MODEL, save_encoder
-from scsigmoid.training.interruption import STOPPED, stop_requests
 from scsigmoid.training.journal import Row, from_csv
+from scsigmoid.training.launch import STOPPED, Request, stop_requests
 from scsigmoid.training.loading import GlobalBatches, ahead
-from scsigmoid.training.memory import worded_out_of_memory
-from scsigmoid.training.meter import Meter
 from scsigmoid.training.processes import Processes, joined
-from scsigmoid.training.provenance import header
-from scsigmoid.training.records import Records
-from scsigmoid.training.run import TrainingRun
+from scsigmoid.training.records import Meter, Records
+from scsigmoid.training.run import TrainingRun, header
 from scsigmoid.training.step import Trainer
 from scsigmoid.training.validation import Validation
 
@@ -89,7 +86,7 @@ def train_together(
     (step,) = processes.total([found])
 
     settings, budget = batches.settings, run.training.micro_batch_tokens
-    with worded_out_of_memory(settings, budget, processes.device):
+    with out_of_memory_advice(settings, budget, processes.device):
         encoder = Encoder(settings).initialise(derive(run.seed, "weights"))
         trainer = Trainer(encoder, run.training, run.seed, processes.device, processes)
         seconds, rows = restore(trainer, checkpoints, step) if step else (0.0, [])
@@ -148,7 +145,7 @@ def fingerprint(stores: Sequence[Path]) -> str:
 
 def restore(trainer: Trainer, checkpoints: Checkpoints, step: int) -> tuple[float, list[Row]]:
     """Put a trainer into the state after a step; returns the time spent and the journal so far."""
-    checkpoint = checkpoints.read(step)
+    checkpoint = read(checkpoints.path(step))
     trainer.encoder.load_state_dict(checkpoint.model)
     trainer.optimiser.load_state_dict(checkpoint.optimiser)
     return checkpoint.seconds, from_csv(checkpoint.journal)
@@ -173,6 +170,13 @@ def loop(
         if training.validate_every
         else None
     )
+
+    def end(step: int, request: Request) -> None:
+        if records is not None:
+            records.checkpoint(trainer, step, meter.seconds())
+            records.writer.wait()
+            log(f"{run.model}: stopped by {request.name} after step {step}; run again to go on")
+
     with (
         stop_requests() as request,
         closing(ahead(batches, steps, training.workers, trainer.device)) as shares,
@@ -186,12 +190,7 @@ def loop(
                 [share.masked, bool(request.signal), bool(failed)]
             )
             if stop or unwritten:
-                processes.in_turn(partial(end, records, trainer, step - 1, meter))
-                if records is not None:
-                    log(
-                        f"{run.model}: stopped by {request.name} after step {step - 1}; "
-                        "run again to go on"
-                    )
+                processes.in_turn(partial(end, step - 1, request))
                 return False
             ends = step in (1, training.steps)
             validating = validation and (ends or step % training.validate_every == 0)
@@ -212,10 +211,3 @@ def loop(
             if step % training.checkpoint_every == 0 or step == training.steps:
                 records.checkpoint(trainer, step, meter.seconds())
     return True
-
-
-def end(records: Records | None, trainer: Trainer, step: int, meter: Meter) -> None:
-    """Leave a checkpoint after the last step taken, in the first process."""
-    if records is not None:
-        records.checkpoint(trainer, step, meter.seconds())
-        records.writer.wait()

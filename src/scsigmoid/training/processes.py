@@ -48,7 +48,6 @@ class Processes:
 
     @property
     def first(self) -> bool:
-        """Whether this process writes the files."""
         return self.rank == 0
 
     def total(self, values: Sequence[int]) -> list[int]:
@@ -140,9 +139,6 @@ def buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
 def joined(device: str) -> Iterator[Processes]:
     """Join the processes that torchrun started; without it, be alone.
 
-    Args:
-        device: ``auto``, ``cpu`` or ``cuda``.
-
     Raises:
         UserError: in one process of each machine: for a GPU that is not there, a PyTorch without
             NCCL, or processes that do not find each other.
@@ -168,7 +164,6 @@ def joined(device: str) -> Iterator[Processes]:
 
 
 def join(count: int, device: str) -> Processes:
-    """Join the ``count`` processes."""
     place = resolve_device(device)
     if place.type == "cuda":
         here, gpus = int(os.environ["LOCAL_WORLD_SIZE"]), torch.cuda.device_count()

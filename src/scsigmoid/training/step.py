@@ -1,18 +1,17 @@
-"""One optimiser step."""
+"""One optimiser step: loss, gradient, AdamW and its learning rate (tab:model_arch)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, pad
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from scsigmoid.config.schema import Training
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.training.batches import Batch
-from scsigmoid.training.optimiser import learning_rate, make_optimiser
 from scsigmoid.training.processes import Processes
 
 if TYPE_CHECKING:
@@ -39,6 +38,39 @@ class StepResult:
     gradient_norm: Tensor
 
 
+def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    """Parameters with and without weight decay.
+
+    Weight matrices and embeddings decay; biases and layer normalisations, which have one dimension,
+    do not.  The paper does not say; this is the common choice for encoders.
+    """
+    parameters = list(model.parameters())
+    return [
+        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": weight_decay},
+        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+    ]
+
+
+def make_optimiser(model: nn.Module, training: Training) -> torch.optim.AdamW:
+    return torch.optim.AdamW(
+        parameter_groups(model, training.weight_decay),
+        lr=training.learning_rate,
+        betas=(training.betas[0], training.betas[1]),
+        eps=training.epsilon,
+        fused=True,
+    )
+
+
+def learning_rate(step: int, training: Training) -> float:
+    """Learning rate of a step: linear warm-up, then constant.
+
+    Steps are counted from 1, so the first step already learns: its rate is one warm-up step's.
+    """
+    if step >= training.warmup_steps:
+        return training.learning_rate
+    return training.learning_rate * step / training.warmup_steps
+
+
 def summed_loss(
     encoder: Encoder,
     embedded: Tensor,
@@ -50,10 +82,9 @@ def summed_loss(
     """Cross-entropy summed over a batch's masked genes, float32 scalar, or (n,) with weights.
 
     Args:
-        encoder: the model.
+        encoder, batch: what is computed of what.
         embedded: (tokens, hidden), the batch's embedded tokens.
         mask: the attention's mask, where it takes one.
-        batch: see :class:`Batch`.
         keys: what dropout depends on; None for none.
         weights: (masked, n) float32, of n weighted sums.
     """
@@ -113,14 +144,9 @@ class Trainer:
         device: torch.device,
         processes: Processes | None = None,
     ) -> None:
-        """Move the encoder to the device.
+        """Move the encoder, which has the same weights in all processes, to the device.
 
-        Args:
-            encoder: the model, with the same weights in all processes.
-            training: the run's settings.
-            seed: the run's seed.
-            device: where to compute.
-            processes: those that share each global batch; this one alone if None.
+        ``processes`` share each global batch; this one is alone if None.
         """
         self.processes = processes or Processes(device=device)
         self.encoder = encoder.to(device).train()
@@ -138,9 +164,6 @@ class Trainer:
 
         The embedding stays outside: the number of positions would make a graph of its own for each
         context length.  So does the mask of FlexAttention.
-
-        Args:
-            backend: of ``torch.compile``.
         """
         options = COMPILER if backend == "inductor" else None
         self._summed_loss = torch.compile(
@@ -201,11 +224,7 @@ class Trainer:
         return StepResult(loss=loss, gradient_norm=norm)
 
     def attention_score_max(self, batches: Sequence[Batch]) -> float:
-        """Largest attention score of the first layer over a global batch, in training's precision.
-
-        Args:
-            batches: the micro-batches of this process.
-        """
+        """Largest score of the first layer over a global batch, in training's precision."""
         largest = torch.zeros((), device=self.device)
         with torch.no_grad(), autocast(self.device):
             for batch in batches:

@@ -84,8 +84,7 @@ def paper_architecture() -> dict[str, str]:
 
 def parameters(results: Results) -> int:
     """Parameters of the configured encoder with the vocabulary found, at the longest context."""
-    from scsigmoid.model.parameters import count_parameters
-    from scsigmoid.model.sizes import EncoderSettings
+    from scsigmoid.model.sizes import EncoderSettings, count_parameters
 
     config = results.config
     settings = EncoderSettings.of(

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from scsigmoid.training import provenance
+from scsigmoid.training import run as module
 from scsigmoid.training.processes import Processes
 from scsigmoid.training.run import TrainingRun
 
 
 def test_header(run: TrainingRun):
-    found = provenance.header(
+    found = module.header(
         run, run.encoder_settings(64), Processes(device=torch.device("cpu"), count=4)
     )
     assert found["torch"] == torch.__version__
@@ -23,10 +23,10 @@ def test_header(run: TrainingRun):
 
 
 def test_the_commit_is_that_of_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    source = tmp_path / "provenance.py"
+    source = tmp_path / "run.py"
     source.write_text("old")
-    monkeypatch.setattr(provenance, "__file__", str(source))
-    assert provenance.commit() == "unknown"
+    monkeypatch.setattr(module, "__file__", str(source))
+    assert module.commit() == "unknown"
 
     def git(*arguments: str) -> str:
         who = ["-c", "user.name=n", "-c", "user.email=e"]
@@ -36,9 +36,9 @@ def test_the_commit_is_that_of_the_code(tmp_path: Path, monkeypatch: pytest.Monk
 
     git("init")
     # Inside a checkout, but not of it.
-    assert provenance.commit() == "unknown"
-    git("add", "provenance.py")
+    assert module.commit() == "unknown"
+    git("add", "run.py")
     git("commit", "-m", "one")
-    assert provenance.commit() == git("rev-parse", "HEAD")
+    assert module.commit() == git("rev-parse", "HEAD")
     source.write_text("new")
-    assert provenance.commit() == git("rev-parse", "HEAD") + "-dirty"
+    assert module.commit() == git("rev-parse", "HEAD") + "-dirty"

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from scsigmoid.training.interruption import stop_requests
+from scsigmoid.training.launch import stop_requests
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])

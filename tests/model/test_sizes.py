@@ -8,8 +8,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from scsigmoid.model.encoder import Encoder
-from scsigmoid.model.parameters import count_flops, count_parameters
-from scsigmoid.model.sizes import EncoderSettings
+from scsigmoid.model.sizes import EncoderSettings, count_flops, count_parameters
 
 PAPER = EncoderSettings(
     attention="sigmoid",

@@ -1,0 +1,125 @@
+"""Rates of the journal against hand-made sums, TensorBoard events, and lines of progress."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from scsigmoid.model.sizes import count_flops
+from scsigmoid.tokens.store import TokenStore
+from scsigmoid.training import records as module
+from scsigmoid.training.devices import peak_flops
+from scsigmoid.training.journal import Row
+from scsigmoid.training.loading import GlobalBatches
+from scsigmoid.training.records import Display, Events, Meter, duration
+from scsigmoid.training.run import TrainingRun
+from scsigmoid.training.step import StepResult
+
+
+def test_rates_count_the_whole_global_batch(
+    run: TrainingRun, corpus, monkeypatch: pytest.MonkeyPatch
+):
+    clock = iter([100.0, 104.0, 110.0])
+    monkeypatch.setattr(module.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(module, "device_name", lambda device: "NVIDIA H200")
+    store = TokenStore.open(corpus.stores)
+    settings = run.encoder_settings(store.vocabulary_size)
+    batches = GlobalBatches(store, settings, run.training, 42, rank=1, processes=2)
+    meter = Meter(settings, torch.device("cpu"), 2, seconds=50.0)
+    shares = [batches[step] for step in (1, 2)]
+    for share, masked in zip(shares, (20, 21), strict=True):
+        meter.count(share, masked)
+    meter.waited(1.0)
+    result = StepResult(torch.tensor(3.0), torch.tensor(0.5))
+    row = meter.row(2, result, 1e-3, 7.0)
+    lengths = [length for share in shares for length in share.lengths.tolist()]
+    assert (row.step, row.loss, row.gradient_norm, row.learning_rate) == (2, 3.0, 0.5, 1e-3)
+    assert row.attention_score_max == 7.0
+    assert row.cells_per_second == 16 / 4
+    assert row.tokens_per_second == sum(lengths) / 4
+    flops = count_flops(settings, lengths, 41)
+    assert row.mfu == pytest.approx(flops / 4 / (2 * 990e12))
+    room = sum(share.capacity for share in shares)
+    assert row.packing_efficiency == pytest.approx(sum(lengths) / room)
+    assert row.data_wait == 0.25
+    assert row.seconds == 54.0
+    # The next interval begins anew.
+    meter.count(shares[0], 20)
+    assert meter.row(3, result, 1e-3, 7.0).cells_per_second == pytest.approx(8 / 6)
+
+
+def test_the_peak_of_a_gpu():
+    assert peak_flops("NVIDIA H100 80GB HBM3") == peak_flops("NVIDIA H200") == 990e12
+    assert peak_flops("NVIDIA H100 PCIe") == 756e12
+    assert peak_flops("NVIDIA A100-SXM4-80GB") == 312e12
+    assert peak_flops("NVIDIA A10G") == 125e12
+    assert peak_flops("cpu") is None
+
+
+def row(step: int, loss: float) -> Row:
+    return Row(
+        step=step,
+        loss=loss,
+        gradient_norm=1.0,
+        learning_rate=1e-4,
+        attention_score_max=2.0,
+        cells_per_second=100.0,
+        tokens_per_second=2e5,
+        mfu=None,
+        packing_efficiency=0.9,
+        seconds=1.5,
+        data_wait=0.01,
+        peak_memory_gb=3.0,
+    )
+
+
+def test_without_the_package_it_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    events = Events(tmp_path / "events", 0)
+    for step in (1, 2):
+        events.append(row(step, 3.0))
+    events.close()
+    assert capsys.readouterr().err.count("tensorboard is not installed") == 1
+    assert not (tmp_path / "events").exists()
+
+
+def test_rows_are_read_back_and_a_resumed_run_replaces_later_ones(tmp_path: Path):
+    for first, losses in ((0, {1: 4.0, 2: 3.5, 3: 9.0}), (2, {3: 3.0, 4: float("nan")})):
+        events = Events(tmp_path, first)
+        for step, loss in losses.items():
+            events.append(row(step, loss))
+        events.close()
+    read = EventAccumulator(str(tmp_path))
+    read.Reload()
+    assert "mfu" not in read.Tags()["scalars"]
+    assert [(e.step, e.value) for e in read.Scalars("loss")][:3] == [(1, 4.0), (2, 3.5), (3, 3.0)]
+    assert read.Scalars("loss")[-1].step == 4
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.4, "0 s"), (119, "119 s"), (600, "10 min"), (3900, "1 h 05 min"), (183600, "2 d 03 h")],
+)
+def test_durations(seconds: float, text: str):
+    assert duration(seconds) == text
+
+
+def test_lines_hold_loss_rate_and_time_left(capsys: pytest.CaptureFixture[str]):
+    display = Display("sigmoid_2k", first=0, steps=10, seconds=0.0)
+    display.step()
+    display.show(1, 3.25, 120.0)
+    display.close()
+    line = capsys.readouterr().err
+    assert line.startswith("sigmoid_2k: step 1 of 10, loss 3.2500, 120 cells/s, ")
+    assert line.endswith(" left\n")
+
+
+def test_lines_are_rare_but_the_last_step_is_shown(capsys: pytest.CaptureFixture[str]):
+    display = Display("m", first=0, steps=3)
+    for step in (1, 2, 3):
+        display.show(step, 1.0, 1.0)
+    assert capsys.readouterr().err.count("\n") == 1
