@@ -23,6 +23,7 @@ from scsigmoid.config.local_files import expand
 from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config, Embeddings, LocalFiles
 from scsigmoid.errors import UserError
+from scsigmoid.paper import registry
 
 ROOT = Path(__file__).parents[2]
 
@@ -245,9 +246,9 @@ class TestPlan:
         before, after = (Plan(loaded(evaluation={"mmd": {"resamples": n}})) for n in (1000, 1001))
         changed = [
             name
-            for name in before.tables
-            if before.settings(*before.table_settings(name))
-            != after.settings(*after.table_settings(name))
+            for name in registry.names("table", before)
+            if before.settings(*registry.settings("table", name, before))
+            != after.settings(*registry.settings("table", name, after))
         ]
         assert changed == ["mmd_heart_oft"]
         for key in ("models.sigmoid_4k", "evaluation.embeddings", "evaluation.umap", "tokens"):
@@ -276,17 +277,17 @@ class TestPlan:
     def test_every_table_and_figure_names_its_inputs(self) -> None:
         for preset in ("demo", "small", "paper"):
             plan = Plan(loaded(preset=preset))
-            for name in plan.tables:
-                assert isinstance(plan.table_inputs(name), list)
-            for name in plan.figures:
-                assert plan.figure_inputs(name)
+            for name in registry.names("table", plan):
+                assert isinstance(registry.inputs("table", name, plan), list)
+            for name in registry.names("figure", plan):
+                assert registry.inputs("figure", name, plan)
 
     def test_an_unknown_table_or_figure_is_named(self) -> None:
         plan = Plan(loaded())
         with pytest.raises(UserError, match="table scb: no such table; did you mean 'scib'"):
-            plan.table_inputs("scb")
+            registry.inputs("table", "scb", plan)
         with pytest.raises(UserError, match="figure los: no such figure; did you mean 'loss'"):
-            plan.figure_inputs("los")
+            registry.inputs("figure", "los", plan)
 
     def test_an_unknown_setting_is_named(self) -> None:
         with pytest.raises(UserError, match="no such setting"):

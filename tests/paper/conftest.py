@@ -23,6 +23,7 @@ from scsigmoid.config.check import as_yaml, load, model_training
 from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config
 from scsigmoid.measurements import Measurement, write_measurements
+from scsigmoid.paper import registry
 from scsigmoid.paper.claims import make_claims
 from scsigmoid.paper.figures import make_figure
 from scsigmoid.paper.reported import reported
@@ -147,6 +148,9 @@ def write_corpus(folder: Path, config: Config, simulated: bool) -> None:
         rows.append(
             row | {"file": dataset, "role": "evaluation", "dataset": dataset, "title": entry.title}
         )
+        genes = folder / f"tokens/evaluation/{dataset}/genes.npy"
+        genes.parent.mkdir(parents=True, exist_ok=True)
+        np.save(genes, np.arange(CELLS, dtype=np.int32) * 4)
         write_json(
             folder / f"corpus/evaluation/{dataset}.json",
             {
@@ -167,7 +171,14 @@ def write_lengths(folder: Path, random: np.random.Generator) -> None:
     drawn = np.clip(random.lognormal(np.log(115), 0.65, 3000), 8, 1100).astype(np.int32)
     lengths, cells = np.unique(drawn, return_counts=True)
     write_parquet(folder / "tokens/lengths.parquet", {"length": lengths, "cells": cells})
-    write_parquet(folder / "tokens/vocabulary.parquet", {"token": np.arange(1204)})
+    write_vocabulary(folder, 1204)
+
+
+def write_vocabulary(folder: Path, tokens: int) -> None:
+    """A vocabulary whose genes come less and less often; the first four tokens are no genes."""
+    cells = np.where(np.arange(tokens) < 4, 0, 1 + 100_000 // np.arange(1, tokens + 1))
+    path = folder / "tokens/vocabulary.parquet"
+    write_parquet(path, {"token": np.arange(tokens), "cells": cells})
 
 
 def dataset_seed(dataset: str) -> float:
@@ -492,7 +503,7 @@ def paper_results(tmp_path: Path, paper_config: Config) -> Results:
     lengths = np.arange(200, 16_000, 100, dtype=np.int32)
     cells = np.full(len(lengths), 131_600_000 // len(lengths))
     write_parquet(folder / "tokens/lengths.parquet", {"length": lengths, "cells": cells})
-    write_parquet(folder / "tokens/vocabulary.parquet", {"token": np.arange(44_000)})
+    write_vocabulary(folder, 44_000)
     for name, row in reported()["datasets"].items():
         path = folder / f"corpus/evaluation/{name}.json"
         write_json(path, json.loads(path.read_text()) | {"cells": row["cells"]})
@@ -512,9 +523,9 @@ def finished(folder: Path, config: Config, tmp_path_factory: pytest.TempPathFact
     results = Results(copy, replace(config, datasets=datasets))
     (copy / "config.yaml").write_text(as_yaml(results.config))
     plan = Plan(results.config)
-    for name in plan.tables:
+    for name in registry.names("table", plan):
         make_table(name, results, copy / "tables" / name)
-    for name in plan.figures:
+    for name in registry.names("figure", plan):
         make_figure(name, results, copy / f"figures/{name}.png", copy / f"figures/{name}.pdf")
     make_claims(results, copy / "claims.csv")
     write_records(copy)

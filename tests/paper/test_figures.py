@@ -18,9 +18,16 @@ from PIL import Image
 from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config
 from scsigmoid.errors import UserError
-from scsigmoid.paper.figures import draw, make_figure, speed, style
-from scsigmoid.paper.figures.lengths import covered, thresholds
+from scsigmoid.paper import registry
+from scsigmoid.paper.figures import benchmarks, make_figure, style
+from scsigmoid.paper.figures.training import covered, thresholds
 from scsigmoid.paper.results import Results, Scatter
+
+
+def draw(name: str, results: Results) -> Figure:
+    figure: Figure = registry.make("figure", name, results)
+    return figure
+
 
 NAMES = (
     "sequence_lengths", "tflops", "latency", "gpu_hours", "loss", "scib", "stability",
@@ -29,12 +36,12 @@ NAMES = (
 
 
 def test_the_names_are_the_planned_ones(results: Results) -> None:
-    assert set(NAMES) == set(Plan(results.config).figures)
+    assert set(NAMES) == set(registry.names("figure", Plan(results.config)))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_figure_from_its_declared_inputs_alone(name: str, results: Results, tmp_path: Path) -> None:
-    for file in Plan(results.config).figure_inputs(name):
+    for file in registry.inputs("figure", name, Plan(results.config)):
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(results.folder / file, tmp_path / file)
     png, pdf = tmp_path / "a.png", tmp_path / "a.pdf"
@@ -135,7 +142,7 @@ def lab(colour: str, seen: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("seen", SEEN)
 def test_colours_differ_for_colour_blind_readers(seen: str, results: Results) -> None:
     arms = tuple(style.colours(results).values())
-    kernels = tuple(itertools.chain(*speed.SHADES.values()))
+    kernels = tuple(itertools.chain(*benchmarks.SHADES.values()))
     for colours, least in ((style.PALETTE, 12), (kernels, 12), (arms, 40)):
         for first, second in itertools.combinations(colours, 2):
             difference = np.linalg.norm(lab(first, SEEN[seen]) - lab(second, SEEN[seen]))
@@ -156,6 +163,21 @@ def test_further_scib_metrics_get_a_second_row(copied: Callable[[], Path], confi
     ]  # fmt: skip
 
 
+def test_controls_lie_on_the_diagonal(results: Results) -> None:
+    with style.styled():
+        panel = draw("scib", results).axes[0]
+    controls = [line for line in panel.lines if line.get_fillstyle() in ("none", "bottom")]
+    assert len(controls) == 2 * len(results.config.datasets)
+    low, high = panel.get_xlim()
+    for line in controls:
+        (x,), (y,) = line.get_data()
+        assert low <= x == y <= high
+    scores = results.scores("leiden_nmi", "heart_oft")
+    assert low < scores["pca_log_counts"].value < high
+    assert any(line.get_xdata() == scores["pca_log_counts"].value for line in controls)
+    assert "both above random: 4" in panel.get_xlabel()
+
+
 def test_cells_without_a_label_are_grey(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
     def unlabelled(dataset: str, model: str) -> Scatter:
         found = read(dataset, model)
@@ -174,7 +196,7 @@ def test_cells_without_a_label_are_grey(results: Results, monkeypatch: pytest.Mo
 
 
 def test_marks_of_the_length_figure(results: Results, paper_results: Results) -> None:
-    assert thresholds(results) == [128, 256, 384, 768]
+    assert thresholds(results) == [128, 256, 384]
     assert thresholds(paper_results) == [2048, 4096, 8192, 16384]
     lengths, cells = np.array([1, 127, 128, 500]), np.array([1, 2, 3, 4])
     # 127 genes fit beside <cls>; 128 genes do not.

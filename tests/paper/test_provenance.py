@@ -8,7 +8,7 @@ import pytest
 
 from scsigmoid.config.schema import Config
 from scsigmoid.errors import UserError
-from scsigmoid.paper.provenance import cost_rows, costs, duration, environment
+from scsigmoid.paper.provenance import costs, duration, environment, job_costs
 from scsigmoid.paper.results import Results
 
 
@@ -17,16 +17,16 @@ def test_costs_by_hand(finished: Results) -> None:
     assert found.index.tolist() == ["train", "embeddings", "manifest"]
     assert found.loc["train"].tolist() == [2, 7800.0, 4000.0, 2100.5]
     assert math.isnan(found.loc["manifest", "memory"])
-    rows = {row["name"]: row for row in cost_rows(finished)}
-    assert rows["train"] == {
-        "name": "train", "jobs": "2", "time": "2.2 h", "longest": "67 min", "memory": "2,100 MB",
-    }  # fmt: skip
-    assert (rows["manifest"]["time"], rows["manifest"]["memory"]) == ("0.5 s", "\N{EN DASH}")
-    assert rows["All"] == rows["train"] | {"name": "All", "jobs": "4"}
+    table = job_costs(finished)
+    assert table
+    rows = {row[0].text: [cell.text for cell in row[1:]] for row in table.cells}
+    assert rows["train"] == ["2", "2.2 h", "67 min", "2,100 MB"]
+    assert rows["manifest"] == ["1", "0.5 s", "0.5 s", "\N{EN DASH}"]
+    assert rows["All"] == ["4", *rows["train"][1:]]
 
 
 def test_results_without_records(results: Results) -> None:
-    assert cost_rows(results) == []
+    assert job_costs(results) is None
 
 
 def test_a_damaged_record_is_named(copied: Callable[[], Path], config: Config) -> None:

@@ -2,19 +2,19 @@
 
 import base64
 import shutil
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 
 import jinja2
 import pytest
 
 from scsigmoid.config.plan import Plan
 from scsigmoid.errors import UserError
-from scsigmoid.paper.captions import caption, captions
-from scsigmoid.paper.report import TITLES, content, make_report
+from scsigmoid.paper import registry
+from scsigmoid.paper.report import content, make_report
 from scsigmoid.paper.results import Results
-from scsigmoid.paper.tables import make_table
-from scsigmoid.paper.tables.reading import read_markdown
 
 ROOT = Path(__file__).parents[2]
 VOID = {"meta", "img", "br", "link", "input", "hr"}
@@ -28,7 +28,7 @@ class Page(HTMLParser):
         self.tags: list[str] = []
         self.loads: list[str] = []
         self.links: list[str] = []
-        self.ids: set[str] = set()
+        self.ids: list[str] = []
         self.words: list[str] = []
         self.open: list[str] = []
         self.feed(text)
@@ -43,7 +43,7 @@ class Page(HTMLParser):
             elif name == "href":
                 (self.links if tag == "a" else self.loads).append(value or "")
             elif name == "id":
-                self.ids.add(value or "")
+                self.ids.append(value or "")
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
@@ -67,8 +67,9 @@ def test_the_page(whole: Results) -> None:
     assert not page.open
     # Nothing is loaded but pictures in the page itself.
     plan = Plan(whole.config)
-    assert len(page.loads) == len(plan.figures)
-    for source, name in zip(page.loads, plan.figures, strict=True):
+    figures = registry.names("figure", plan)
+    assert len(page.loads) == len(figures)
+    for source, name in zip(page.loads, figures, strict=True):
         head, data = source.split(",", 1)
         assert head == "data:image/png;base64"
         assert base64.b64decode(data) == (whole.folder / f"figures/{name}.png").read_bytes()
@@ -90,8 +91,8 @@ def test_the_page(whole: Results) -> None:
         *("What the abstract states", "MMD of each pair of cell types", "28 not testable"),
     ):
         assert part in words
-    assert all(f"table-{name}" in page.ids for name in plan.tables)
-    assert all(f"figure-{name}" in page.ids for name in plan.figures)
+    assert all(f"table-{name}" in page.ids for name in registry.names("table", plan))
+    assert all(f"figure-{name}" in page.ids for name in figures)
     make_report(Results(whole.folder, whole.config), path)
     assert path.read_text(encoding="utf-8") == text
 
@@ -104,7 +105,7 @@ def test_missing_parts_are_named(whole: Results, file: str) -> None:
     assert not (whole.folder / "report.html").exists()
 
 
-@pytest.mark.parametrize("file", ["figures/loss.png", "tables/scib.md"])
+@pytest.mark.parametrize("file", ["figures/loss.png", "metrics/mmd/heart_oft.csv"])
 def test_damaged_parts_are_named(whole: Results, file: str) -> None:
     good = (whole.folder / file).read_bytes()
     for place in range(3, len(good), len(good) // 9):
@@ -124,32 +125,43 @@ def test_the_share_of_cells_that_is_cut(whole: Results) -> None:
         assert f"{100 * cut / sum(cells):.1f}% at {context}" in words
 
 
-def test_markdown_tables_come_back(results: Results, tmp_path: Path) -> None:
-    _, path, _ = make_table("mmd_heart_oft", results, tmp_path / "mmd_heart_oft")
-    found = read_markdown(path)
-    assert found.header[0] == "Cell type pair"
-    assert found.align[:2] == ["left", "middle"]
-    assert len(found.rows) == 28
-    assert sum(bold for row in found.rows for _, bold in row) == 2 * 28
-    assert any("Mast (7)" in note for note in found.notes)
-    _, path, _ = make_table("scib", results, tmp_path / "scib")
-    sections = [row for row in read_markdown(path).rows if len(row) == 1]
-    assert len(sections) == len(results.config.datasets)
+def test_own_cells_come_first_and_claims_last(whole: Results) -> None:
+    corpus = replace(whole.config.corpus, source="local")
+    own = Results(whole.folder, replace(whole.config, corpus=corpus))
+    make_report(own, own.folder / "report.html")
+    page = Page((own.folder / "report.html").read_text(encoding="utf-8"))
+    assert not page.open
+    order = ["run", "cells", "figure-umap_heart_oft", "figure-scib", "figure-loss", "speed"]
+    order += ["table-kernel_speed", "made", "claims"]
+    assert [name for name in page.ids if name in order] == order
+    first, rest = content(own)["sections"]
+    every = [item["name"] for item in (*first["items"][1:], *rest["items"])]
+    plan = Plan(own.config)
+    planned = [name for kind in ("figure", "table") for name in registry.names(kind, plan)]
+    assert sorted(every) == sorted(planned)
+    rows = {
+        row[0].text: [cell.text for cell in row[1:]] for row in first["items"][0]["table"].cells
+    }
+    lengths, cells = own.lengths
+    cut = [
+        f"{cells[lengths > n - own.config.tokens.cls].sum() / 3000:.1%}" for n in (128, 256, 384)
+    ]
+    assert rows["Training"] == ["3,000", *["\N{EN DASH}"] * 4, *cut]
+    # Cells of 0, 4, 8 ... 636 genes: 32 of the 160 have at most 127, 64 at most 255.
+    assert rows["Heart OFT"] == [
+        "160", "1,200", "4", "cell_type", "8", "80.0%", "60.0%", "40.0%",
+    ]  # fmt: skip
 
 
-def test_every_table_and_figure_has_caption_and_title(results: Results) -> None:
+def test_every_entry_has_words(results: Results) -> None:
     plan = Plan(results.config)
-    for kind, names in (("figures", plan.figures), ("tables", plan.tables)):
-        for name in names:
-            assert len(caption(kind, name)) > 30
-            assert name in TITLES or name.endswith("heart_oft")
+    for kind in ("figure", "table"):
+        for name in registry.names(kind, plan, every=True):
+            assert len(registry.find(kind, name, plan)[0].caption) > 30
+            assert registry.title(kind, name, plan)
 
 
-@pytest.mark.parametrize(("file", "kind"), [("figure", "figures"), ("table", "tables")])
-def test_snakemakes_captions_are_the_same(file: str, kind: str) -> None:
-    template = jinja2.Template((ROOT / f"workflow/report/{file}.rst").read_text())
-    for name, words in captions()[kind].items():
-        full = f"{name}_heart_oft" if name in ("mmd", "umap") else name
-        wildcards = type("Wildcards", (), {"name": full})
-        shown = template.render(snakemake=type("Snakemake", (), {"wildcards": wildcards}))
-        assert " ".join(shown.split()) == words
+def test_snakemakes_caption_is_the_parameter() -> None:
+    template = jinja2.Template((ROOT / "workflow/report/caption.rst").read_text())
+    snakemake = SimpleNamespace(params=SimpleNamespace(caption="What it shows."))
+    assert template.render(snakemake=snakemake).strip() == "What it shows."

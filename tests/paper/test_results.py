@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from scsigmoid.config.schema import Config
@@ -25,6 +27,15 @@ def test_values_come_back(results: Results) -> None:
     assert results.training_data == "simulated"
 
 
+def test_chance_is_the_entropy_of_the_genes(copied: Callable[[], Path], config: Config) -> None:
+    folder = copied()
+    path = folder / "tokens/vocabulary.parquet"
+    pq.write_table(pa.table({"token": range(6), "cells": [0, 0, 8, 4, 2, 2]}), path)
+    results = Results(folder, config)
+    assert results.chance_loss == pytest.approx(1.75 * math.log(2))
+    assert results.vocabulary_size == 6
+
+
 def test_empty_numbers_are_nan(results: Results) -> None:
     row = next(row for row in results.kernel if row.provider == "flash_sigmoid")
     assert math.isnan(row.tflops)
@@ -33,9 +44,6 @@ def test_empty_numbers_are_nan(results: Results) -> None:
 
 
 def test_cells_are_sorted(copied: Callable[[], Path], config: Config) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     folder = copied()
     path = folder / "metrics/validation_loss/heart_oft/sigmoid_2k.parquet"
     pq.write_table(

@@ -10,10 +10,10 @@ from scsigmoid.benchmarks.cases import Case
 from scsigmoid.benchmarks.rows import KernelRow, write_rows
 from scsigmoid.config.schema import Config
 from scsigmoid.paper.claims.kernel import timings
-from scsigmoid.paper.figures.speed import drawn
+from scsigmoid.paper.figures.benchmarks import drawn
 from scsigmoid.paper.results import Results
 from scsigmoid.paper.speed import CELLS, PAPER, mean_tflops, our_path, series, speed_ups
-from scsigmoid.paper.tables import table
+from scsigmoid.paper.tables.benchmarks import kernel_speed
 
 EQUAL = Case("paper", 64, 32, 512, (512,) * 4)
 PADDED = Case("paper", 64, 32, 512, (400, 450, 500), 0.25)
@@ -100,7 +100,7 @@ def test_figures_leave_out_what_only_tables_show(tmp_path: Path, config: Config)
 def test_the_table_states_clock_power_and_cells(tmp_path: Path, config: Config) -> None:
     seen = [replace(one, clock_mhz=clock, power_w=600.0) for one, clock in zip(
         ROWS, range(1500, 1600, 10), strict=True)]  # fmt: skip
-    made = table("kernel_speed", results(tmp_path, config, seen))
+    made = kernel_speed(results(tmp_path, config, seen))
     assert "clock 1,500 to 1,590 MHz, power 600 to 600 W" in made.notes[0]
-    lines = [line[0].text for line in made.rows if len(line) == 1]
+    lines = [line[0].text for line in made.cells if len(line) == 1]
     assert "TFLOPS, forward, 3 sequences of cells' lengths, up to 3,000" in lines

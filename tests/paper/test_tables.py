@@ -11,8 +11,9 @@ from scipy import stats
 from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config
 from scsigmoid.errors import UserError
+from scsigmoid.paper import registry
 from scsigmoid.paper.results import Results
-from scsigmoid.paper.tables import make_table, table
+from scsigmoid.paper.tables import make_table
 from scsigmoid.paper.tables.setup import compact, rounded_count
 from scsigmoid.paper.tables.writing import (
     Cell,
@@ -39,7 +40,7 @@ def made(name: str, results: Results, tmp_path: Path) -> tuple[list[dict[str, st
 
 
 def test_every_planned_table_is_made_and_reproducible(results: Results, tmp_path: Path) -> None:
-    for name in Plan(results.config).tables:
+    for name in registry.names("table", Plan(results.config)):
         first = [path.read_bytes() for path in make_table(name, results, tmp_path / name)]
         again = Results(results.folder, results.config)
         assert first == [path.read_bytes() for path in make_table(name, again, tmp_path / name)]
@@ -50,9 +51,9 @@ def test_tables_read_nothing_but_their_declared_inputs(results: Results, tmp_pat
     import shutil
 
     plan = Plan(results.config)
-    for name in plan.tables:
+    for name in registry.names("table", plan):
         alone = tmp_path / name
-        for file in plan.table_inputs(name):
+        for file in registry.inputs("table", name, plan):
             (alone / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(results.folder / file, alone / file)
         make_table(name, Results(alone, results.config), alone / "tables" / name)
@@ -99,7 +100,7 @@ def test_different_cells_are_refused(copied: Callable[[], Path], config: Config)
     path = folder / "metrics/validation_loss/heart_oft/softmax_2k.parquet"
     pq.write_table(pa.table({"cell": [1, 2], "donor": ["", ""], "loss": [1.0, 2.0]}), path)
     with pytest.raises(UserError, match=r"heart_oft: sigmoid_2k and softmax_2k .* different cells"):
-        table("validation_loss", Results(folder, config))
+        registry.make("table", "validation_loss", Results(folder, config))
 
 
 def test_mmd_by_hand(results: Results, tmp_path: Path) -> None:
@@ -194,9 +195,9 @@ def test_parameters_of_the_papers_size(paper_results: Results, tmp_path: Path) -
 
 def test_unknown_names(results: Results) -> None:
     with pytest.raises(UserError, match="did you mean 'scib'"):
-        table("scibb", results)
+        registry.make("table", "scibb", results)
     with pytest.raises(UserError, match="unknown dataset 'heart'"):
-        table("mmd_heart", results)
+        registry.make("table", "mmd_heart", results)
 
 
 def test_latex_is_escaped() -> None:

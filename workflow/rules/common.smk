@@ -17,6 +17,7 @@ shell.prefix(SEARCH)
 from scsigmoid.config import check, local_files, plan
 from scsigmoid.errors import UserError
 from scsigmoid.files import checksum_path
+from scsigmoid.paper import registry
 from scsigmoid.stale_lock import clear_stale_lock, note_run
 
 if workflow.is_main_process and clear_stale_lock(".snakemake"):
@@ -35,6 +36,7 @@ RESULTS = CONFIG.results or f"results/{CONFIG.preset}"
 # makes a job run again stands in its `settings` alone.
 STORED = f"{RESULTS}/config.yaml"
 PLAN = plan.Plan(CONFIG)
+TABLES, FIGURES = (registry.names(kind, PLAN) for kind in ("table", "figure"))
 DOWNLOADED = CONFIG.corpus.source in ("cellxgene", "census")
 ENVIRONMENT = str(BASE / "envs/scsigmoid.yaml")
 
@@ -60,8 +62,8 @@ def final_results():
     return [
         f"{RESULTS}/report.html",
         f"{RESULTS}/claims.csv",
-        *result("tables/{name}.csv", name=PLAN.tables),
-        *result("figures/{name}.png", name=PLAN.figures),
+        *result("tables/{name}.csv", name=TABLES),
+        *result("figures/{name}.png", name=FIGURES),
         *lock_file(),
     ]
 
@@ -103,20 +105,19 @@ def store_configuration():
         sys.exit(1)
 
 
-def table_inputs(wildcards):
-    return result("{path}", path=PLAN.table_inputs(wildcards.name))
+def inputs_of(kind):
+    """The inputs of a table or figure."""
+    return lambda wildcards: result("{path}", path=registry.inputs(kind, wildcards.name, PLAN))
 
 
-def figure_inputs(wildcards):
-    return result("{path}", path=PLAN.figure_inputs(wildcards.name))
+def settings_of(kind):
+    """The settings that a table or figure depends on."""
+    return lambda wildcards: settings(*registry.settings(kind, wildcards.name, PLAN))
 
 
-def table_settings(wildcards):
-    return settings(*PLAN.table_settings(wildcards.name))
-
-
-def figure_settings(wildcards):
-    return settings(*PLAN.figure_settings(wildcards.name))
+def caption_of(kind):
+    """The caption of a table or figure, for Snakemake's report."""
+    return lambda wildcards: registry.find(kind, wildcards.name, PLAN)[0].caption
 
 
 def evaluation_settings(wildcards):

@@ -5,11 +5,11 @@
 # What makes them run again is their inputs and the settings in `params`.
 rule table:
     input:
-        table_inputs,
+        inputs_of("table"),
     output:
         csv=report(
             f"{RESULTS}/tables/{{name}}.csv",
-            caption="../report/table.rst",
+            caption="../report/caption.rst",
             category="Tables",
             labels={"table": "{name}"},
         ),
@@ -20,11 +20,12 @@ rule table:
     benchmark:
         f"{RESULTS}/resources/table/{{name}}.tsv"
     wildcard_constraints:
-        name="|".join([*PLAN.tables, *(f"mmd_{name}" for name in PLAN.datasets)]),
+        name="|".join(registry.names("table", PLAN, every=True)),
     conda:
         ENVIRONMENT
     params:
-        settings=table_settings,
+        settings=settings_of("table"),
+        caption=caption_of("table"),
         configuration=STORED,
     shell:
         "python -m scsigmoid table {wildcards.name} --configuration {params.configuration:q} --output {output.csv:q} --log {log:q}"
@@ -32,11 +33,11 @@ rule table:
 
 rule figure:
     input:
-        figure_inputs,
+        inputs_of("figure"),
     output:
         png=report(
             f"{RESULTS}/figures/{{name}}.png",
-            caption="../report/figure.rst",
+            caption="../report/caption.rst",
             category="Figures",
             labels={"figure": "{name}"},
         ),
@@ -46,11 +47,12 @@ rule figure:
     benchmark:
         f"{RESULTS}/resources/figure/{{name}}.tsv"
     wildcard_constraints:
-        name="|".join([*PLAN.figures, *(f"umap_{name}" for name in PLAN.datasets)]),
+        name="|".join(registry.names("figure", PLAN, every=True)),
     conda:
         ENVIRONMENT
     params:
-        settings=figure_settings,
+        settings=settings_of("figure"),
+        caption=caption_of("figure"),
         configuration=STORED,
     shell:
         "python -m scsigmoid figure {wildcards.name} --configuration {params.configuration:q} --output {output.png:q}"
@@ -77,8 +79,8 @@ rule claims:
 
 rule report_page:
     input:
-        tables=result("tables/{name}.csv", name=PLAN.tables),
-        figures=result("figures/{name}.png", name=PLAN.figures),
+        tables=result("tables/{name}.csv", name=TABLES),
+        figures=result("figures/{name}.png", name=FIGURES),
         claims=f"{RESULTS}/claims.csv",
     output:
         f"{RESULTS}/report.html",

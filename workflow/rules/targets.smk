@@ -94,9 +94,9 @@ rule training_benchmark:
 
 rule tables:
     input:
-        result("tables/{name}.csv", name=PLAN.tables),
+        result("tables/{name}.csv", name=TABLES),
 
 
 rule figures:
     input:
-        result("figures/{name}.png", name=PLAN.figures),
+        result("figures/{name}.png", name=FIGURES),

@@ -1,18 +1,16 @@
 """What a configuration asks for: the files of each stage and the settings that each depends on.
 
 The workflow's rules read this; it holds no paths of the machine, only names below the results
-folder.
+folder. Tables and figures are in :mod:`scsigmoid.paper.registry`.
 """
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any
 
 from scsigmoid.config.check import model_training
 from scsigmoid.config.combinations import longest_cell
 from scsigmoid.config.schema import Config
 from scsigmoid.config.study import study_runs
-from scsigmoid.config.validate import nearest
 from scsigmoid.errors import UserError
 
 # What titles and labels are made of.
@@ -23,7 +21,7 @@ TRAINING = ("benchmarks/training.csv", "benchmarks/training.json")
 
 
 class Plan:
-    """The parts, datasets, models, tables and figures of one configuration."""
+    """The parts, datasets and models of one configuration."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -59,82 +57,6 @@ class Plan:
         choice = self.config.tokens.vocabulary
         return choice.annotation if choice.genes is None else [choice.genes]
 
-    @property
-    def tables(self) -> list[str]:
-        """Names of the tables."""
-        return [
-            "model_architecture",
-            "hyperparameters",
-            "evaluation_datasets",
-            "validation_loss",
-            "scib",
-            *(f"mmd_{dataset}" for dataset in self.compared("mmd")),
-            "kernel_speed",
-            "kernel_ratios",
-            "training_cost",
-            "training_speed",
-        ]
-
-    @property
-    def figures(self) -> list[str]:
-        """Names of the figures."""
-        return [
-            "sequence_lengths",
-            "tflops",
-            "latency",
-            "gpu_hours",
-            "loss",
-            "scib",
-            *(["stability"] if self.stress_models else []),
-            *(f"umap_{dataset}" for dataset in self.compared("umap")),
-        ]
-
-    def table_inputs(self, name: str) -> list[str]:
-        """Files below the results folder that a table is made from."""
-        if name.startswith("mmd_"):
-            return [f"metrics/mmd/{name.removeprefix('mmd_')}.csv"]
-        inputs = {
-            "model_architecture": ["tokens/vocabulary.parquet"],
-            "hyperparameters": [],
-            "evaluation_datasets": self.dataset_facts(),
-            "validation_loss": self.validation_losses(),
-            "scib": self.scib_scores(),
-            "kernel_speed": list(KERNEL),
-            "kernel_ratios": list(KERNEL),
-            "training_cost": list(THROUGHPUT),
-            "training_speed": list(TRAINING),
-        }
-        return named("table", name, inputs)
-
-    def figure_inputs(self, name: str) -> list[str]:
-        """Files below the results folder that a figure is drawn from."""
-        if name.startswith("umap_"):
-            dataset = name.removeprefix("umap_")
-            return [
-                *(
-                    f"metrics/umap/{dataset}/{model}.parquet"
-                    for model in self.config.evaluation.pair
-                ),
-                f"corpus/evaluation/{dataset}.json",
-            ]
-        inputs = {
-            "sequence_lengths": ["tokens/lengths.parquet", "corpus/manifest.csv"],
-            "tflops": list(KERNEL),
-            "latency": list(KERNEL),
-            "gpu_hours": list(THROUGHPUT),
-            "loss": [
-                *self.validation_losses(),
-                *(f"training/{model}/journal.csv" for model in self.evaluated_models),
-                "corpus/manifest.csv",
-            ],
-            "scib": self.scib_scores(),
-            "stability": [
-                *(f"training/{model}/journal.csv" for model in self.stress_models),
-                "corpus/manifest.csv",
-            ],
-        }
-        return named("figure", name, inputs)
-
     def claim_inputs(self) -> list[str]:
         """Files below the results folder that the claims are checked against."""
         return [
@@ -149,26 +71,6 @@ class Plan:
             *KERNEL,
             *THROUGHPUT,
         ]
-
-    def table_settings(self, name: str) -> list[str]:
-        """Settings that a table depends on, beyond its inputs."""
-        extra = {
-            "hyperparameters": ["training", "seed"],
-            "model_architecture": ["training", "seed"],
-        }
-        if name == "validation_loss":
-            return [*LABELS, "evaluation.validation_loss"]
-        if name.startswith("mmd_"):
-            return [*LABELS, "evaluation.pair", "evaluation.mmd"]
-        if name == "scib":
-            return [*LABELS, "evaluation.pair", "evaluation.scib"]
-        return [*LABELS, *extra.get(name, [])]
-
-    def figure_settings(self, name: str) -> list[str]:
-        """Settings that a figure depends on, beyond its inputs."""
-        if name in ("scib",) or name.startswith("umap_"):
-            return [*LABELS, "figures", "evaluation.pair"]
-        return [*LABELS, "figures", *(["tokens.cls"] if name == "sequence_lengths" else [])]
 
     def claim_settings(self) -> list[str]:
         """Settings that the claims depend on, beyond their inputs."""
@@ -257,14 +159,3 @@ class Plan:
                 raise UserError(f"{key}: no such setting")
             value = value[part]
         return value
-
-
-def named(kind: str, name: str, inputs: Mapping[str, list[str]]) -> list[str]:
-    """The inputs of a table or figure.
-
-    Raises:
-        UserError: if there is none of this name.
-    """
-    if name not in inputs:
-        raise UserError(f"{kind} {name}: no such {kind}{nearest(name, inputs)}")
-    return inputs[name]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from scsigmoid.paper.results import Results
+from scsigmoid.paper.tables.writing import DASH, Cell, Table
 
 #: Snakemake's ``benchmark`` files, one a job: ``resources/<rule>[/<wildcards>].tsv``.
 FOLDER = "resources"
@@ -51,28 +52,34 @@ def read_record(path: Path) -> tuple[float, float]:
     return float(row["s"]), float(row["max_rss"])
 
 
-def cost_rows(results: Results) -> list[dict[str, str]]:
-    """:func:`costs` as the report shows them, and their total; none without records."""
+def job_costs(results: Results) -> Table | None:
+    """:func:`costs` as the report shows them, their total first; None without records."""
     table = costs(results)
     if table.empty:
-        return []
-    total = {
-        "jobs": table["jobs"].sum(),
-        "seconds": table["seconds"].sum(),
-        "longest": table["longest"].max(),
-        "memory": table["memory"].max(),
-    }
-    rows = [("All", pd.Series(total)), *table.iterrows()]
-    return [
-        {
-            "name": str(rule).replace("_", " "),
-            "jobs": f"{row['jobs']:,.0f}",
-            "time": duration(row["seconds"]),
-            "longest": duration(row["longest"]),
-            "memory": "–" if pd.isna(row["memory"]) else f"{row['memory']:,.0f} MB",  # noqa: RUF001
-        }
-        for rule, row in rows
-    ]
+        return None
+    total = table.agg({"jobs": "sum", "seconds": "sum", "longest": "max", "memory": "max"})
+    rows = [("All", total), *table.iterrows()]
+    return Table(
+        caption="Wall-clock time of each job's last attempt, added up; jobs run side by side, so "
+        "the run took less. A job that resumed from a checkpoint counts from there. Memory is the "
+        "resident memory of the largest job, without that of GPUs.",
+        records=(),
+        header=("Rule", "Jobs", "Time", "Longest job", "Most memory"),
+        rows=[
+            [
+                Cell(text, bold=rule == "All")
+                for text in (
+                    str(rule).replace("_", " "),
+                    f"{row['jobs']:,.0f}",
+                    duration(row["seconds"]),
+                    duration(row["longest"]),
+                    DASH if pd.isna(row["memory"]) else f"{row['memory']:,.0f} MB",
+                )
+            ]
+            for rule, row in rows
+        ],
+        align="lrrrr",
+    )
 
 
 def duration(seconds: float) -> str:

@@ -2,22 +2,25 @@
 
 import base64
 from collections import Counter
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from scsigmoid.config.check import as_yaml
 from scsigmoid.config.plan import Plan
 from scsigmoid.files import write_text
-from scsigmoid.paper.captions import caption
+from scsigmoid.paper import registry
 from scsigmoid.paper.claims import NOT_TESTABLE, VERDICTS, counted, read_claims
 from scsigmoid.paper.claims.rules import number
-from scsigmoid.paper.figures.lengths import covered
+from scsigmoid.paper.figures.training import covered
 from scsigmoid.paper.labels import model_label, place_label
-from scsigmoid.paper.provenance import FOLDER, cost_rows, versions
+from scsigmoid.paper.provenance import FOLDER, job_costs, versions
 from scsigmoid.paper.reported import reported
 from scsigmoid.paper.results import Results
-from scsigmoid.paper.tables.reading import read_markdown
+from scsigmoid.paper.tables.writing import DASH, Table
 
 GROUPS = {
     "quality": "Quality of the models",
@@ -26,34 +29,23 @@ GROUPS = {
     "training cost": "Training cost",
     "data": "Data and models",
 }
-TITLES = {
-    "sequence_lengths": "Sequence lengths",
-    "tflops": "Speed of the attention kernels",
-    "latency": "Latency of the attention kernels",
-    "gpu_hours": "Cost of training",
-    "loss": "Training and validation loss",
-    "scib": "Biological conservation",
-    "stability": "Training stability",
-    "model_architecture": "Model architecture",
-    "hyperparameters": "Hyperparameters",
-    "evaluation_datasets": "Evaluation datasets",
-    "validation_loss": "Validation loss",
-    "kernel_speed": "Kernel speed",
-    "kernel_ratios": "Our kernel against the others",
-    "training_cost": "Training cost",
-    "training_speed": "Training, kernel by kernel",
-}
 MARKS = ("yes", "no", "unsure", "open")
 YES_NO = "yes (1) or no (0)"
 #: Tables with more rows than this start folded.
 LONG = 16
+SUFFIXES = {"figure": ("pdf", "png"), "table": ("csv", "md", "tex")}
+#: What users look for first in the results of their own cells, in this order.
+OWN = {
+    "figure": ("umap", "scib", "loss", "sequence_lengths"),
+    "table": ("scib", "validation_loss", "mmd"),
+}
 
 
 def make_report(results: Results, output: str | Path) -> None:
     """Write the report page.
 
-    Reads ``claims.csv``, the tables (Markdown) and the figures (PNG), and says from the training
-    journals and the benchmarks what they were made with.
+    Reads ``claims.csv`` and the figures (PNG), makes the tables again from the result files, and
+    says from the training journals and the benchmarks what they were made with.
 
     Args:
         results: the result files, tables, figures and claims among them.
@@ -71,24 +63,108 @@ def make_report(results: Results, output: str | Path) -> None:
 
 def content(results: Results) -> dict[str, Any]:
     """All that the template shows."""
-    plan = Plan(results.config)
     claims = read_claims(results.path("claims.csv"))
     return {
         "paper": reported()["source"],
+        "own": results.config.corpus.source == "local",
         "facts": facts(results),
         "simulated": simulated(results),
         "verdicts": counted(claims),
         "marks": dict(zip(VERDICTS, MARKS, strict=True)),
         "main": main_claims(results, claims),
         "groups": [group(results, name, title, claims) for name, title in GROUPS.items()],
-        "figures": [figure(results, name) for name in plan.figures],
-        "tables": [table(results, name) for name in plan.tables],
-        "costs": cost_rows(results),
+        "sections": sections(results),
+        "costs": job_costs(results),
         "records": FOLDER,
         "versions": versions(results),
         "configuration": as_yaml(results.config),
         "files": ["claims.csv", "config.yaml"],
     }
+
+
+def sections(results: Results) -> list[dict[str, Any]]:
+    """The page's sections of figures and tables; of the user's own cells those come first."""
+    plan = Plan(results.config)
+    figures, tables = (
+        [shown(results, kind, name) for name in registry.names(kind, plan)]
+        for kind in ("figure", "table")
+    )
+    if results.config.corpus.source != "local":
+        return [
+            {"id": "figures", "title": "Figures", "items": figures},
+            {"id": "tables", "title": "Tables", "items": tables},
+        ]
+    first = [
+        item
+        for kind, items in (("figure", figures), ("table", tables))
+        for stem in OWN[kind]
+        for item in items
+        if item["entry"] == stem
+    ]
+    rest = [item for item in (*figures, *tables) if item not in first]
+    cells = {"kind": "table", "name": "", "title": "Cells", "table": cells_table(results)}
+    return [
+        {"id": "cells", "title": "Your cells", "items": [cells, *first]},
+        {"id": "speed", "title": "Speed, cost and settings", "items": rest},
+    ]
+
+
+def shown(results: Results, kind: str, name: str) -> dict[str, Any]:
+    """A figure, its picture as a data address, or a table, as the page shows it."""
+    plan = Plan(results.config)
+    entry, dataset = registry.find(kind, name, plan)
+    item: dict[str, Any] = {
+        "kind": kind,
+        "name": name,
+        "entry": name.removesuffix(f"_{dataset}") if dataset else name,
+        "title": registry.title(kind, name, plan),
+        "files": [f"{kind}s/{name}.{suffix}" for suffix in SUFFIXES[kind]],
+    }
+    for path in item["files"]:
+        results.path(path)
+    if kind == "table":
+        table: Table = registry.make("table", name, results)
+        return item | {"table": table, "folded": len(table.rows) > LONG}
+    data = results.cached(f"figures/{name}.png", Path.read_bytes)
+    source = f"data:image/png;base64,{base64.b64encode(data).decode()}"
+    return item | {"caption": entry.caption, "source": source}
+
+
+def cells_table(results: Results) -> Table:
+    """The cells that the models were trained and evaluated on."""
+    config = results.config
+    contexts = sorted({model.context for model in config.models.values()})
+    training = [f"{share:.1%}" for share in cut_shares(results, contexts)]
+    rows = [["Training", f"{results.training_cells:,}", *[DASH] * 4, *training]]
+    for name, entry in config.datasets.items():
+        facts = results.facts(name)
+        model = config.evaluation.pair[0]
+        donors = {*results.cell_losses(name, model)[2].tolist()} - {""}
+        types = DASH
+        if name in Plan(config).compared("umap"):
+            types = f"{len({*results.umap(name, model).cell_type.tolist()} - {''}):,}"
+        rows.append(
+            [
+                entry.title,
+                f"{int(facts['cells']):,}",
+                f"{int(facts['genes']):,}",
+                str(len(donors) or DASH),
+                facts["label"],
+                types,
+                *(f"{share:.1%}" for share in cut_shares(results, contexts, name)),
+            ]
+        )
+    return Table(
+        caption="Cells that the models were trained on, and the held-out cells of each dataset.",
+        records=(),
+        header=(
+            *("Cells of", "Cells", "Genes", "Donors", "Label", "Cell types"),
+            *(f"Cut at {context:,} tokens" for context in contexts),
+        ),
+        rows=rows,
+        align="lrrrlr" + "r" * len(contexts),
+        notes=["Cut: the share of cells that express more genes than the context holds."],
+    )
 
 
 def facts(results: Results) -> dict[str, str]:
@@ -112,12 +188,21 @@ def facts(results: Results) -> dict[str, str]:
     }
 
 
+def cut_shares(results: Results, contexts: Sequence[int], dataset: str = "") -> list[float]:
+    """Share of the training cells, or of a dataset's, with more genes than each context holds."""
+    if dataset:
+        lengths = results.cached(f"tokens/evaluation/{dataset}/genes.npy", np.load)
+        cells = np.ones(len(lengths))
+    else:
+        lengths, cells = results.lengths
+    return [1 - covered(lengths, cells, n - results.config.tokens.cls) for n in contexts]
+
+
 def cut(results: Results) -> str:
     """How many training cells have more genes than the models' contexts hold."""
-    lengths, cells = results.lengths
     contexts = sorted({model.context for model in results.config.models.values()})
-    shares = [1 - covered(lengths, cells, n - results.config.tokens.cls) for n in contexts]
-    named = (f"{share:.1%} at {n:,}" for n, share in zip(contexts, shares, strict=True))
+    shares = zip(cut_shares(results, contexts), contexts, strict=True)
+    named = (f"{share:.1%} at {context:,}" for share, context in shares)
     return f"training cells with more genes than fit the context: {', '.join(named)} tokens"
 
 
@@ -145,7 +230,7 @@ def group(results: Results, name: str, title: str, claims: list[dict[str, str]])
     """The claims of one group, those that were made of one entry together."""
     rows = [row for row in claims if row["group"] == name]
     common = hindrances(rows)
-    of = {claim.id: claim.family for claim in reported().claims}
+    of = {one.id: one.family for one in reported().claims}
     families: dict[str, list[dict[str, str]]] = {"": []}
     for row in rows:
         families.setdefault(of.get(row["id"], ""), []).append(row)
@@ -157,7 +242,7 @@ def group(results: Results, name: str, title: str, claims: list[dict[str, str]])
             {
                 "title": family,
                 "counts": counted(members),
-                "rows": [shown(results, row, common) for row in members],
+                "rows": [claim(results, row, common) for row in members],
             }
             for family, members in families.items()
         ],
@@ -168,7 +253,7 @@ def main_claims(results: Results, claims: list[dict[str, str]]) -> dict[str, Any
     """The results that the abstract states."""
     rows = [row for row in claims if "abstract" in row["location"].split(", ")]
     common = hindrances(rows)
-    return {"shared": common, "rows": [shown(results, row, common) for row in rows]}
+    return {"shared": common, "rows": [claim(results, row, common) for row in rows]}
 
 
 def hindrances(rows: list[dict[str, str]]) -> list[str]:
@@ -184,7 +269,7 @@ def reasons(row: dict[str, str]) -> list[str]:
     return [part[:1].upper() + part[1:] for part in parts]
 
 
-def shown(results: Results, row: dict[str, str], shared: list[str]) -> dict[str, Any]:
+def claim(results: Results, row: dict[str, str], shared: list[str]) -> dict[str, Any]:
     """A claim as the page shows it."""
     rest = row["reason"]
     if row["verdict"] == NOT_TESTABLE and shared and set(shared) <= set(reasons(row)):
@@ -213,7 +298,10 @@ def link(results: Results, path: str) -> tuple[str, str]:
     """Words for a table or a figure, and its place on the page."""
     name = Path(path).stem
     kind = "table" if path.startswith("tables/") else "figure"
-    return f"{kind.capitalize()}: {title(results, name)}", f"#{kind}-{name}"
+    return (
+        f"{kind.capitalize()}: {registry.title(kind, name, Plan(results.config))}",
+        f"#{kind}-{name}",
+    )
 
 
 def answer(text: str) -> str:
@@ -227,34 +315,3 @@ def readable(text: str) -> str:
         return " to ".join(number(float(part)) for part in text.split(" to "))
     except ValueError:
         return text
-
-
-def figure(results: Results, name: str) -> dict[str, str]:
-    """A figure with its picture as a data address."""
-    data = results.cached(f"figures/{name}.png", Path.read_bytes)
-    return {
-        "name": name,
-        "title": title(results, name),
-        "caption": caption("figures", name),
-        "source": f"data:image/png;base64,{base64.b64encode(data).decode()}",
-    }
-
-
-def table(results: Results, name: str) -> dict[str, Any]:
-    """A table, and whether it starts folded."""
-    found = results.cached(f"tables/{name}.md", read_markdown)
-    return {
-        "name": name,
-        "title": title(results, name),
-        "table": found,
-        "long": len(found.rows) > LONG,
-    }
-
-
-def title(results: Results, name: str) -> str:
-    """Heading of a figure or table."""
-    for prefix, words in (("mmd_", "MMD between cell types"), ("umap_", "UMAP")):
-        dataset = name.removeprefix(prefix)
-        if name.startswith(prefix) and dataset in results.config.datasets:
-            return f"{words}: {results.config.datasets[dataset].title}"
-    return TITLES.get(name, name)

@@ -174,15 +174,21 @@ class Results:
         return self.cached("tokens/lengths.parquet", read)
 
     @property
+    def gene_cells(self) -> np.ndarray:
+        """Training cells that express the gene of each token; 0 for special tokens."""
+        return self.cached("tokens/vocabulary.parquet", lambda path: parquet(path)["cells"])
+
+    @property
     def vocabulary_size(self) -> int:
         """Number of tokens, special ones included."""
+        return len(self.gene_cells)
 
-        def read(path: Path) -> int:
-            import pyarrow.parquet
-
-            return int(pyarrow.parquet.read_metadata(path).num_rows)
-
-        return self.cached("tokens/vocabulary.parquet", read)
+    @property
+    def chance_loss(self) -> float:
+        """Loss in nats of guessing each masked gene by its share of all expressed genes."""
+        shares = self.gene_cells / self.gene_cells.sum()
+        shares = shares[shares > 0]
+        return float(-(shares * np.log(shares)).sum())
 
     @property
     def training_data(self) -> str:

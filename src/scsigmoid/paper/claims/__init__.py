@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from scsigmoid.config.plan import Plan
 from scsigmoid.errors import UserError
 from scsigmoid.files import checksum_path, compare_checksum
+from scsigmoid.paper import registry
 from scsigmoid.paper.claims import cost, kernel, quality, stability
 from scsigmoid.paper.claims.requirements import unmet
 from scsigmoid.paper.claims.rules import MEASURES, Estimate, compare
@@ -136,7 +137,7 @@ def split_evidence(
     inputs: list[str] = []
     for path in tables or ([] if files else figures):
         name = PurePosixPath(path).stem
-        inputs += plan.table_inputs(name) if path in tables else plan.figure_inputs(name)
+        inputs += registry.inputs("table" if path in tables else "figure", name, plan)
     files += [file for file in inputs if not others & {*PurePosixPath(file).with_suffix("").parts}]
     shown = [path for path in evidence if path in (*tables, *figures)]
     return shown, list(dict.fromkeys(files))

@@ -1,5 +1,6 @@
 """Embeddings: scIB scores (fig:scib) and UMAP (fig:umap_mmd)."""
 
+from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MARKERS = "osD^vp<>*"
+#: The controls, which have one score a dataset, and their marks.
+CONTROL_WORDS = {"random": "a random embedding (hollow)", "pca_log_counts": "PCA (half filled)"}
 #: At most so many points of a panel are drawn; more only make the PDF large.
 POINTS = 100_000
 
@@ -33,9 +36,14 @@ def scib(results: Results) -> "Figure":
     scores = {dataset: all_scores(results, dataset) for dataset in config.datasets}
     metrics = list(next(iter(scores.values())))
     kinds = {found[metrics[0]][sigmoid].simulated for found in scores.values()}
+    controls = {
+        name: fill
+        for name, fill in (("random", "none"), ("pca_log_counts", "bottom"))
+        if all(name in of_metric for found in scores.values() for of_metric in found.values())
+    }
     columns = min(len(metrics), 4)
     rows = -(-len(metrics) // columns)
-    figure = new_figure(DOUBLE, 0.95 + 1.85 * rows)
+    figure = new_figure(DOUBLE, 0.95 + 2.0 * rows)
     grid = list(figure.subplots(rows, columns, squeeze=False).flat)
     for axes in grid[len(metrics) :]:
         axes.set_visible(False)
@@ -56,17 +64,35 @@ def scib(results: Results) -> "Figure":
                 markeredgewidth=0.4,
                 label=starred(config.datasets[dataset].title, simulated, kinds),
             )
-        values = np.array(list(points.values())).ravel()
-        room = max(0.02, 0.12 * float(np.ptp(values)))
+        values = np.ravel(list(points.values()))
+        room = max(0.02, 0.2 * float(np.ptp(values)))
         limits = (float(values.min()) - room, float(values.max()) + room)
+        for (index, found), control in product(enumerate(scores.values()), controls):
+            # Far from the models it stands in the corner, so that these can be told apart.
+            score = float(np.clip(found[metric][control].value, *limits))
+            axes.plot(
+                score,
+                score,
+                MARKERS[index % len(MARKERS)],
+                color=PALETTE[index % len(PALETTE)],
+                fillstyle=controls[control],
+                markersize=4,
+                markeredgewidth=0.7,
+                clip_on=False,
+            )
         axes.plot(limits, limits, color=MUTED, linewidth=0.8, linestyle="--", zorder=0)
         axes.set_xlim(limits)
         axes.set_ylim(limits)
         axes.set_aspect("equal")
         axes.locator_params(nbins=4)
         wins = sum(y > x for x, y in points.values())
+        words = f"Softmax\n(sigmoid higher: {wins} of {len(points)}"
+        if "random" in controls:
+            chance = {dataset: found[metric]["random"].value for dataset, found in scores.items()}
+            above = sum(min(point) > chance[dataset] for dataset, point in points.items())
+            words += f";\nboth above random: {above})"
         axes.set_title(METRICS.get(metric, metric))
-        axes.set_xlabel(f"Softmax\n(sigmoid higher: {wins} of {len(points)})")
+        axes.set_xlabel(words.rstrip(")") + ")")
     for axes in grid[::columns]:
         axes.set_ylabel("Sigmoid")
     handles, labels = grid[0].get_legend_handles_labels()
@@ -75,6 +101,10 @@ def scib(results: Results) -> "Figure":
         figure,
         f"{model_label(config, sigmoid)} against {model_label(config, softmax)}; above "
         "the diagonal sigmoid is better.",
+        f"On the diagonal: {' and '.join(CONTROL_WORDS[name] for name in controls)}, in a corner "
+        "where far off."
+        if controls
+        else "",
         evaluated_on(kinds),
     )
     return figure

@@ -163,3 +163,10 @@ def evaluated_on(kinds: set[bool]) -> str:
 def starred(title: str, simulated: bool, kinds: set[bool]) -> str:
     """A dataset's title, marked where simulated and real ones stand side by side."""
     return f"{title} *" if simulated and len(kinds) > 1 else title
+
+
+def thousands(value: float, _: float) -> str:
+    """A tick with separators, short from ten thousand on."""
+    if abs(value) >= 1e6:
+        return f"{value / 1e6:g}M"
+    return f"{value / 1e3:g}K" if abs(value) >= 1e4 else f"{value:,.0f}"

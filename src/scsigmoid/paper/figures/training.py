@@ -1,13 +1,15 @@
-"""Training and validation loss (fig:training_validation_loss), stability (fig:stability)."""
+"""Sequence lengths (fig:jaggedness), losses (fig:training_validation_loss), fig:stability."""
 
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scsigmoid.paper.figures.lengths import thousands
+from scsigmoid.config.check import model_training
 from scsigmoid.paper.figures.style import (
     DOUBLE,
     INK,
+    MUTED,
+    SINGLE,
     colours,
     evaluated_on,
     gridded,
@@ -15,9 +17,11 @@ from scsigmoid.paper.figures.style import (
     new_figure,
     remark,
     starred,
+    thousands,
     trained_on,
 )
 from scsigmoid.paper.labels import context_label, model_label, nominal, short_label, shrunk
+from scsigmoid.paper.reported import reported
 from scsigmoid.paper.results import Results
 from scsigmoid.paper.statistics import moving_mean
 
@@ -63,6 +67,7 @@ def loss(results: Results) -> "Figure":
     confidence = config.evaluation.validation_loss.confidence * 100
     remark(
         figure,
+        "Dotted: guessing each gene by its share of the training data.",
         f"Bars: {confidence:g} % intervals over cells, donors as clusters.",
         trained_on(results),
         evaluated_on(kinds),
@@ -71,7 +76,7 @@ def loss(results: Results) -> "Figure":
 
 
 def draw_training(axes: "Axes", results: Results, models: list[str], contexts: list[int]) -> None:
-    """Training loss, faint as logged and strong as a moving mean."""
+    """Training loss, faint as logged and strong as a moving mean; dotted what chance gives."""
     colour = colours(results)
     for name in models:
         model = results.config.models[name]
@@ -94,6 +99,9 @@ def draw_training(axes: "Axes", results: Results, models: list[str], contexts: l
             markevery=(0.06 + 0.05 * index, 0.22),
             label=model_label(results.config, name),
         )
+    axes.axhline(
+        results.chance_loss, color=MUTED, linestyle=":", linewidth=1.0, label="Gene frequencies"
+    )
     gridded(axes)
     axes.set_xlabel("Step")
     axes.set_ylabel("Training loss (nats per masked gene)")
@@ -175,6 +183,7 @@ def stability(results: Results) -> "Figure":
         gridded(axes)
     handles, labels = grid[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=2)
+    rates = {model_training(config, name).learning_rate for name in models}
     lost_any = any(
         not np.isfinite(results.journal(name)[column]).all()
         for name in models
@@ -183,7 +192,72 @@ def stability(results: Results) -> "Figure":
     remark(
         figure,
         "No gradient clipping.",
+        f"Learning rate {' and '.join(f'{rate:g}' for rate in sorted(rates))}.",
         "Cross: the first value that is not finite." if lost_any else "",
         trained_on(results),
+    )
+    return figure
+
+
+def thresholds(results: Results) -> list[int]:
+    """The contexts to mark: the paper's four, or the models' where these are others."""
+    contexts = sorted({model.context for model in results.config.models.values()})
+    paper = list(reported()["sequence_lengths"]["thresholds"])
+    if set(contexts) <= set(paper):
+        return paper
+    return contexts
+
+
+def covered(lengths: np.ndarray, cells: np.ndarray, places: int) -> float:
+    """Share of the cells whose genes all fit."""
+    return float(cells[lengths <= places].sum() / cells.sum())
+
+
+def sequence_lengths(results: Results) -> "Figure":
+    """Histogram (grey, left), cumulative share (black, right), contexts with the share covered."""
+    lengths, cells = results.lengths
+    marks = thresholds(results)
+    figure = new_figure(SINGLE, 2.75)
+    axes = figure.add_subplot()
+    end = float(np.clip(lengths[-1], marks[-1] * 1.08, marks[-1] * 1.3))
+    axes.hist(
+        lengths, bins=np.linspace(0, end, 70).tolist(), weights=cells, color="#b5b5b5", linewidth=0
+    )
+    axes.set_xlim(0, end)
+    axes.set_xlabel("Expressed genes per cell")
+    axes.set_ylabel("Cells")
+    axes.yaxis.set_major_formatter(thousands)
+    axes.xaxis.set_major_formatter(thousands)
+
+    right = axes.twinx()
+    right.spines["right"].set_visible(True)
+    share = np.cumsum(cells) / cells.sum()
+    right.plot(
+        [0, *lengths, max(end, lengths[-1])], [0, *share, 1], color="black", drawstyle="steps-post"
+    )
+    right.set_ylim(0, 1.0)
+    right.set_ylabel("Cumulative share of cells")
+    right.yaxis.set_major_formatter(lambda value, _: f"{value * 100:.0f} %")
+    for level, context in enumerate(marks):
+        share_here = covered(lengths, cells, context - results.config.tokens.cls)
+        right.axvline(context, color=MUTED, linestyle=(0, (4, 2)), linewidth=0.8)
+        right.annotate(
+            f"{context_label(context)}\n{share_here * 100:.0f} %",
+            (context, 1.0),
+            xycoords=right.get_xaxis_transform(),
+            # Neighbours stand at different heights, because short contexts lie close together.
+            xytext=(0, 3 + 19 * (level % 2)),
+            textcoords="offset points",
+            ha="center",
+            va="bottom",
+            fontsize=7,
+            color=INK,
+            linespacing=1.1,
+        )
+    kind = results.training_data
+    remark(
+        figure,
+        f"{int(cells.sum()):,} training cells" + (f", {kind}." if kind != "real" else "."),
+        "Dashed: contexts, with the share of cells that fit.",
     )
     return figure

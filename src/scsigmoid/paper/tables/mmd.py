@@ -20,15 +20,11 @@ MEANS = {
     "over_resamples": ("bootstrap_mean_ratio_of_means", "ratio of the means over resamples"),
 }
 COLUMNS = (
-    "pair",
-    "estimator",
+    *("pair", "estimator"),
     *(f"{name}{end}" for name in ("sigmoid", "softmax", "ratio", "difference") for end in ENDS),
-    "best",
-    "cells",
-    "simulated",
+    *("best", "cells", "simulated"),
     *(f"paper_{name}{end}" for name in ("sigmoid", "softmax") for end in ENDS),
-    "sigmoid_bootstrap_mean",
-    "softmax_bootstrap_mean",
+    *("sigmoid_bootstrap_mean", "softmax_bootstrap_mean"),
 )
 
 
@@ -84,12 +80,6 @@ def pair_rows(results: Results, dataset: str, estimator: str = "") -> list[Pair]
     ]
 
 
-def left_out(results: Results, dataset: str) -> dict[str, int]:
-    """Cell types with too few cells, and how many they have."""
-    rows = results.mmd(dataset)
-    return {row.group: int(row.value) for row in rows if row.metric == "mmd_left_out"}
-
-
 def mean_ratio(
     results: Results, dataset: str, mean: str, estimator: str = ""
 ) -> Measurement | None:
@@ -129,50 +119,52 @@ def mmd(results: Results, dataset: str) -> Table:
     beside = any(paper_pair(dataset, row.name) for row in found[first])
     simulated = any(row.sigmoid.simulated for row in found[first])
     title = config.datasets[dataset].title + (", simulated cells" if simulated else "")
-    paper_columns = ("Sigmoid in the paper", "Softmax in the paper") if beside else ()
-    confidence = f"{settings.confidence * 100:g} %"
+    header = (
+        "Cell type pair",
+        *(model_label(config, name) for name in pair),
+        *("Ratio", "Difference"),
+        *(f"{config.models[name].attention.capitalize()}, {second}" for name in pair),
+        f"Ratio, {second}",
+        *(("Sigmoid in the paper", "Softmax in the paper") if beside else ()),
+    )
+    records = []
+    for name, rows in found.items():
+        records += [pair_record(dataset, row, pair, name) for row in rows]
+        for mean in MEANS:
+            row = mean_ratio(results, dataset, mean, name)
+            if row is not None:
+                records.append(
+                    {"pair": mean, "estimator": name, **interval_record("ratio", ends(row))}
+                    | {"cells": row.n, "simulated": row.simulated}
+                )
     return Table(
         caption=f"Pairwise MMD for {title}: the point, in brackets its mean over "
         f"{settings.resamples:,} resamples, which the paper prints, and percentiles of the "
         f"resamples ({first} estimator; then the {second} one). For the unbiased estimator they "
-        f"are a {confidence} bootstrap interval. For the biased one they are none: copies lift "
-        "resamples above the point; docs/evaluation.md has the measured coverage of both. The "
-        "higher of each pair in bold. The ratio is sigmoid over softmax, the difference sigmoid "
-        "minus softmax, with the resamples shared.",
+        f"are a {settings.confidence * 100:g} % bootstrap interval. For the biased one they are "
+        "none: copies lift resamples above the point; docs/evaluation.md has the measured coverage "
+        "of both. The higher of each pair in bold. The ratio is sigmoid over softmax, the "
+        "difference sigmoid minus softmax, with the resamples shared.",
         columns=COLUMNS,
-        records=[
-            record
-            for name, rows in found.items()
-            for record in [
-                *(pair_record(dataset, row, pair, name) for row in rows),
-                *summary_records(results, dataset, name),
-            ]
-        ],
-        header=(
-            "Cell type pair",
-            *(model_label(config, name) for name in pair),
-            "Ratio",
-            "Difference",
-            *(f"{config.models[name].attention.capitalize()}, {second}" for name in pair),
-            f"Ratio, {second}",
-            *paper_columns,
-        ),
+        records=records,
+        header=header,
         rows=[pair_cells(dataset, row, others.get(row.name), beside) for row in found[first]],
-        align="l" + "c" * (7 + len(paper_columns)),
-        latex_columns=(0, 1, 2, 3),
+        align="l" + "c" * (len(header) - 1),
+        latex_columns=4,
         notes=notes(results, dataset, found[first]),
     )
 
 
-def pair_cells(dataset: str, row: Pair, other: Pair | None, beside: bool) -> list[Cell]:
+def pair_cells(dataset: str, row: Pair, other: Pair | None, beside: bool) -> list[Cell | str]:
     """A formatted row: the configured estimator, the other one, the paper."""
-    cells = [Cell(row.name), *arm_cells(row), paired_cell(row.ratio), paired_cell(row.difference)]
-    cells += [Cell(DASH)] * 3 if other is None else [*arm_cells(other), paired_cell(other.ratio)]
+    cells: list[Cell | str] = [row.name, *arm_cells(row), paired_cell(row.ratio)]
+    cells.append(paired_cell(row.difference))
+    cells += [DASH] * 3 if other is None else [*arm_cells(other), paired_cell(other.ratio)]
     if beside:
         paper = paper_pair(dataset, row.name)
         for arm in ("sigmoid", "softmax"):
             value, low, high = paper.get(arm, (NAN, NAN, NAN))
-            cells.append(Cell(interval(value, low, high, 3)))
+            cells.append(interval(value, low, high, 3))
     return cells
 
 
@@ -186,14 +178,12 @@ def arm_cells(row: Pair) -> list[Cell]:
 
 
 def paired_cell(row: Measurement | None) -> Cell:
-    """A paired value."""
-    return Cell(text(row), maths=row is not None)
+    """A ratio or a difference."""
+    return Cell(DASH) if row is None else Cell(text(row), maths=True)
 
 
-def text(row: Measurement | None, mean: float = NAN) -> str:
+def text(row: Measurement, mean: float = NAN) -> str:
     """A value, its mean over resamples, where it has one, and its interval."""
-    if row is None:
-        return DASH
     value, *ends_of = interval(row.value, row.low, row.high, 3).split(" ", 1)
     return " ".join([value, *([] if math.isnan(mean) else [f"({fixed(mean, 3)})"]), *ends_of])
 
@@ -203,36 +193,29 @@ def ends(row: Measurement | None) -> tuple[float, float, float]:
     return (NAN, NAN, NAN) if row is None else (row.value, row.low, row.high)
 
 
-def pair_record(dataset: str, row: Pair, pair: Sequence[str], estimator: str) -> tuple[object, ...]:
+def interval_record(name: str, values: Sequence[float]) -> dict[str, float]:
+    """A value and its ends as columns."""
+    return {f"{name}{end}": value for end, value in zip(ENDS, values, strict=True)}
+
+
+def pair_record(dataset: str, row: Pair, pair: Sequence[str], estimator: str) -> dict[str, object]:
     """A CSV row."""
     paper = paper_pair(dataset, row.name)
-    best = pair[0] if row.sigmoid.value > row.softmax.value else pair[1]
-    return (
-        row.name,
-        estimator,
-        *ends(row.sigmoid),
-        *ends(row.softmax),
-        *ends(row.ratio),
-        *ends(row.difference),
-        best,
-        row.sigmoid.n,
-        row.sigmoid.simulated,
-        *(paper.get("sigmoid") or (NAN,) * 3),
-        *(paper.get("softmax") or (NAN,) * 3),
-        *row.means,
-    )
-
-
-def summary_records(results: Results, dataset: str, estimator: str) -> list[tuple[object, ...]]:
-    """CSV rows of the means of the ratio."""
-    records = []
-    for mean in MEANS:
-        row = mean_ratio(results, dataset, mean, estimator)
-        if row is not None:
-            empty = (NAN,) * 3
-            value = (*ends(row), *empty, None, row.n, row.simulated)
-            records.append((mean, estimator, *empty, *empty, *value))
-    return [record + (NAN,) * 8 for record in records]
+    return {
+        "pair": row.name,
+        "estimator": estimator,
+        **interval_record("sigmoid", ends(row.sigmoid)),
+        **interval_record("softmax", ends(row.softmax)),
+        **interval_record("ratio", ends(row.ratio)),
+        **interval_record("difference", ends(row.difference)),
+        "best": pair[0] if row.sigmoid.value > row.softmax.value else pair[1],
+        "cells": row.sigmoid.n,
+        "simulated": row.sigmoid.simulated,
+        **interval_record("paper_sigmoid", paper.get("sigmoid", ends(None))),
+        **interval_record("paper_softmax", paper.get("softmax", ends(None))),
+        "sigmoid_bootstrap_mean": row.means[0],
+        "softmax_bootstrap_mean": row.means[1],
+    }
 
 
 def notes(results: Results, dataset: str, found: Sequence[Pair]) -> list[str]:
@@ -252,9 +235,9 @@ def notes(results: Results, dataset: str, found: Sequence[Pair]) -> list[str]:
             f"In the paper's table it is {fixed(paper['ratio_of_means'], 1)} % as the ratio of the "
             f"means and {fixed(paper['mean_of_ratios'], 1)} % as the mean of the pairs' ratios."
         )
-    small = left_out(results, dataset)
+    small = [row for row in results.mmd(dataset) if row.metric == "mmd_left_out"]
     if small:
-        named = ", ".join(f"{name} ({cells})" for name, cells in small.items())
+        named = ", ".join(f"{row.group} ({row.value:.0f})" for row in small)
         least = results.config.evaluation.mmd.minimum_cells
         lines.append(f"Left out for having fewer than {least} cells: {named}.")
     return lines

@@ -25,118 +25,78 @@ def validation_loss(results: Results) -> Table:
     config = results.config
     models = [name for name, model in config.models.items() if not model.stress]
     compared = pairs(config)
-    columns = (
-        "dataset",
-        "title",
-        "model",
-        "mean",
-        "low",
-        "high",
-        "masks_low",
-        "masks_high",
-        "cells",
-        "donors",
-        "best",
-        "simulated",
-        "paper_mean",
-        "paper_half_width",
-    )
-    records: list[Sequence[object]] = []
-    rows = []
-    clusters = {}
+    records: list[dict[str, object]] = []
+    rows: list[list[Cell | str]] = []
+    clusters = []
     for dataset, entry in config.datasets.items():
         losses = {model: results.validation_loss(dataset, model) for model in models}
-        masks = {
-            model: results.validation_loss(dataset, model, "validation_loss_over_masks")
-            for model in models
-        }
         donors = len({*results.cell_losses(dataset, models[0])[2].tolist()} - {""})
-        clusters[entry.title] = donors
+        clusters.append(f"{entry.title} {donors}")
         best = min(losses, key=lambda model: losses[model].value)
+        simulated = losses[best].simulated
         paper = reported()["validation_loss"].get(dataset, {})
+        cells: list[Cell | str] = [entry.title + (" (simulated)" if simulated else "")]
         for model, loss in losses.items():
+            masks = results.validation_loss(dataset, model, "validation_loss_over_masks")
             theirs = paper.get(model, (None, None))
             records.append(
-                (
-                    dataset,
-                    entry.title,
-                    model,
-                    loss.value,
-                    loss.low,
-                    loss.high,
-                    masks[model].low,
-                    masks[model].high,
-                    loss.n,
-                    donors,
-                    model == best,
-                    loss.simulated,
-                    *theirs,
-                )
+                {
+                    "dataset": dataset,
+                    "title": entry.title,
+                    "model": model,
+                    "mean": loss.value,
+                    "low": loss.low,
+                    "high": loss.high,
+                    "masks_low": masks.low,
+                    "masks_high": masks.high,
+                    "cells": loss.n,
+                    "donors": donors,
+                    "best": model == best,
+                    "simulated": loss.simulated,
+                    "paper_mean": theirs[0],
+                    "paper_half_width": theirs[1],
+                }
             )
-        differences = []
+            text = plus_minus(loss.value, loss.low, loss.high, 3)
+            over_masks = fixed((masks.high - masks.low) / 2, 3)
+            cells.append(Cell(f"{text} ({over_masks})", bold=model == best, maths=True))
         for first, second in compared:
-            difference = paired_difference(results, dataset, first, second)
-            theirs = paper_difference(paper, first, second)
+            found = paired_difference(results, dataset, first, second)
             records.append(
-                (
-                    dataset,
-                    entry.title,
-                    f"{first} - {second}",
-                    difference.value,
-                    difference.low,
-                    difference.high,
-                    None,
-                    None,
-                    difference.n,
-                    donors,
-                    None,
-                    losses[first].simulated,
-                    theirs,
-                    None,
-                )
+                {
+                    "dataset": dataset,
+                    "title": entry.title,
+                    "model": f"{first} - {second}",
+                    "mean": found.value,
+                    "low": found.low,
+                    "high": found.high,
+                    "cells": found.n,
+                    "donors": donors,
+                    "simulated": losses[first].simulated,
+                    "paper_mean": paper_difference(paper, first, second),
+                }
             )
-            text = signed(difference.value, 3)
-            differences.append(f"{text} ± {fixed((difference.high - difference.low) / 2, 3)}")
-        simulated = losses[best].simulated
-        rows.append(
-            [
-                Cell(entry.title + (" (simulated)" if simulated else "")),
-                *(
-                    Cell(
-                        f"{plus_minus(loss.value, loss.low, loss.high, 3)} "
-                        f"({fixed((masks[model].high - masks[model].low) / 2, 3)})",
-                        bold=model == best,
-                        maths=True,
-                    )
-                    for model, loss in losses.items()
-                ),
-                *(Cell(text, maths=True) for text in differences),
-            ]
-        )
+            text = f"{signed(found.value, 3)} ± {fixed((found.high - found.low) / 2, 3)}"
+            cells.append(Cell(text, maths=True))
+        rows.append(cells)
         if paper:
+            means = (paper.get(model) for model in models)
+            differences = (paper_difference(paper, *pair) for pair in compared)
             rows.append(
                 [
-                    Cell("in the paper"),
-                    *(
-                        Cell(
-                            f"{paper[model][0]:.3f} ± {paper[model][1]:.3f}"
-                            if model in paper
-                            else ""
-                        )
-                        for model in models
-                    ),
-                    *(Cell(paper_difference_text(paper, *pair)) for pair in compared),
+                    "in the paper",
+                    *(f"{mean[0]:.3f} ± {mean[1]:.3f}" if mean else "" for mean in means),
+                    *("" if one is None else signed(one, 3) for one in differences),
                 ]
             )
-    confidence = f"{config.evaluation.validation_loss.confidence * 100:g} %"
-    trials = config.evaluation.validation_loss.trials
+    settings = config.evaluation.validation_loss
     return Table(
         caption="Detailed validation loss, in nats: the mean over cells, not over masked genes, of "
-        f"each cell's loss in {trials} masking trials. ± is the {confidence} interval over cells, "
+        f"each cell's loss in {settings.trials} masking trials. ± is the "
+        f"{settings.confidence * 100:g} % interval over cells, "
         "with donors as clusters where there are several; in brackets stands the Monte-Carlo one "
         "over masks, which the paper's ± fits. The best of each dataset in bold. Differences are "
         "paired by cell: below 0 sigmoid is better.",
-        columns=columns,
         records=records,
         header=(
             "Dataset",
@@ -148,7 +108,7 @@ def validation_loss(results: Results) -> Table:
         ),
         rows=rows,
         align="l" + "c" * (len(models) + len(compared)),
-        notes=[f"Donors: {', '.join(f'{title} {count}' for title, count in clusters.items())}."],
+        notes=[f"Donors: {', '.join(clusters)}."],
     )
 
 
@@ -157,12 +117,6 @@ def paper_difference(paper: Mapping[str, Sequence[float]], first: str, second: s
     if first not in paper or second not in paper:
         return None
     return round(paper[first][0] - paper[second][0], 6)
-
-
-def paper_difference_text(paper: Mapping[str, Sequence[float]], first: str, second: str) -> str:
-    """The paper's difference with its sign; empty where it has none."""
-    difference = paper_difference(paper, first, second)
-    return "" if difference is None else signed(difference, 3)
 
 
 def all_scores(results: Results, dataset: str) -> dict[str, dict[str, Measurement]]:
@@ -179,58 +133,44 @@ def all_scores(results: Results, dataset: str) -> dict[str, dict[str, Measuremen
 def scib(results: Results) -> Table:
     """The scIB scores of both models and the controls on every dataset."""
     config = results.config
-    names = [*config.evaluation.pair, *config.evaluation.scib.controls]
-    records: list[Sequence[object]] = []
-    rows = []
+    pair = config.evaluation.pair
+    records: list[dict[str, object]] = []
+    rows: list[list[Cell | str]] = []
     metrics: list[str] = []
     for dataset, entry in config.datasets.items():
         scores = all_scores(results, dataset)
         metrics = list(scores)
         simulated = any(row.simulated for row in scores[MEAN].values())
-        rows.append([Cell(entry.title + (" (simulated)" if simulated else ""))])
-        for name in names:
-            cells = []
+        rows.append([entry.title + (" (simulated)" if simulated else "")])
+        for name in (*pair, *config.evaluation.scib.controls):
+            cells: list[Cell | str] = [representation_label(config, name)]
             for metric, of_metric in scores.items():
                 score = of_metric.get(name)
                 if score is None:
-                    cells.append(Cell(DASH))
+                    cells.append(DASH)
                     continue
-                best = score.value == max(
-                    of_metric[model].value for model in config.evaluation.pair if model in of_metric
-                )
-                best = best and name in config.evaluation.pair
+                highest = max(of_metric[model].value for model in pair if model in of_metric)
+                best = name in pair and score.value == highest
                 records.append(
-                    (
-                        dataset,
-                        entry.title,
-                        name,
-                        metric,
-                        score.value,
-                        score.low,
-                        score.high,
-                        score.n,
-                        best,
-                        score.simulated,
-                    )
+                    {
+                        "dataset": dataset,
+                        "title": entry.title,
+                        "model": name,
+                        "metric": metric,
+                        "value": score.value,
+                        "low": score.low,
+                        "high": score.high,
+                        "cells": score.n,
+                        "best": best,
+                        "simulated": score.simulated,
+                    }
                 )
                 cells.append(Cell(interval(score.value, score.low, score.high, 3), bold=best))
-            rows.append([Cell(representation_label(config, name)), *cells])
+            rows.append(cells)
     return Table(
         caption="scIB biological conservation. Silhouette is rescaled to 0 to 1; the aggregate is "
         "the mean of the metrics. The better of the two models in bold; the controls say what a "
         "score means.",
-        columns=(
-            "dataset",
-            "title",
-            "model",
-            "metric",
-            "value",
-            "low",
-            "high",
-            "cells",
-            "best",
-            "simulated",
-        ),
         records=records,
         header=("Representation", *(METRICS.get(metric, metric) for metric in metrics)),
         rows=rows,

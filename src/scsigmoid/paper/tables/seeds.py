@@ -20,12 +20,12 @@ from scsigmoid.config.schema import Config
 from scsigmoid.config.validate import typed
 from scsigmoid.errors import UserError
 from scsigmoid.files import compare_checksum
-from scsigmoid.paper.labels import METRICS, model_label, representation_label
+from scsigmoid.paper.labels import METRICS, representation_label
 from scsigmoid.paper.results import Results
 from scsigmoid.paper.statistics import Interval
 from scsigmoid.paper.tables.mmd import pair_rows
 from scsigmoid.paper.tables.quality import all_scores
-from scsigmoid.paper.tables.writing import DASH, Cell, Table, fixed, signed, write_table
+from scsigmoid.paper.tables.writing import DASH, Table, fixed, signed, write_table
 
 CONFIDENCE = 0.95
 #: What a lower value of is better; of all else a higher one.
@@ -177,36 +177,44 @@ def seeds(runs: Sequence[Results]) -> Table:
     """The comparison as a table."""
     config = runs[0].config
     names = [*config.evaluation.pair, *config.evaluation.scib.controls]
-    records: list[Sequence[object]] = []
-    rows: list[Sequence[Cell]] = []
+    records: list[dict[str, object]] = []
+    rows: list[list[str]] = []
     for found in comparisons(runs):
         title = config.datasets[found.dataset].title
-        if not records or records[-1][0] != found.dataset:
-            rows.append([Cell(title)])
+        if not records or records[-1]["dataset"] != found.dataset:
+            rows.append([title])
         difference = found.difference
+        spread = {
+            name: (float(np.mean(values)), float(np.std(values, ddof=1)))
+            for name, values in found.values.items()
+        }
+        empty = (math.nan, math.nan)
         records.append(
-            (
-                found.dataset,
-                title,
-                found.metric,
-                *(mean(found.values.get(name)) for name in names),
-                *(deviation(found.values.get(name)) for name in names),
-                difference.value,
-                difference.low,
-                difference.high,
-                found.better,
-                difference.n,
-            )
+            {
+                "dataset": found.dataset,
+                "title": title,
+                "metric": found.metric,
+                **{name: spread.get(name, empty)[0] for name in names},
+                **{f"{name}_deviation": spread.get(name, empty)[1] for name in names},
+                "difference": difference.value,
+                "difference_low": difference.low,
+                "difference_high": difference.high,
+                "sigmoid_better": found.better,
+                "seeds": difference.n,
+            }
         )
+        low, high = signed(difference.low, 3), signed(difference.high, 3)
         rows.append(
             [
-                Cell(NAMES[found.metric]),
-                *(Cell(words(found.values.get(name))) for name in names),
-                Cell(
-                    f"{signed(difference.value, 3)} "
-                    f"[{signed(difference.low, 3)}, {signed(difference.high, 3)}]"
+                NAMES[found.metric],
+                *(
+                    " ± ".join(fixed(value, 3) for value in spread[name])
+                    if name in spread
+                    else DASH
+                    for name in names
                 ),
-                Cell(f"{found.better} of {difference.n}"),
+                f"{signed(difference.value, 3)} [{low}, {high}]",
+                f"{found.better} of {difference.n}",
             ]
         )
     drawn = ", ".join(str(run.config.seed) for run in runs)
@@ -216,42 +224,13 @@ def seeds(runs: Sequence[Results]) -> Table:
         f"({drawn}); the difference, sigmoid minus softmax, is taken seed by seed, with Student's "
         f"{CONFIDENCE * 100:g} % interval. Of the validation loss lower is better, of all else "
         "higher.",
-        columns=(
-            "dataset",
-            "title",
-            "metric",
-            *names,
-            *(f"{name}_deviation" for name in names),
-            "difference",
-            "difference_low",
-            "difference_high",
-            "sigmoid_better",
-            "seeds",
-        ),
         records=records,
         header=(
             "Metric",
-            *(model_label(config, name) for name in config.evaluation.pair),
-            *(representation_label(config, name) for name in config.evaluation.scib.controls),
-            "Difference",
-            "Sigmoid better",
+            *(representation_label(config, name) for name in names),
+            *("Difference", "Sigmoid better"),
         ),
         rows=rows,
         align="l" + "c" * (len(names) + 2),
         notes=[f"Trained on {kind} cells." for kind in sorted(kinds - {"real"})],
     )
-
-
-def mean(values: Sequence[float] | None) -> float:
-    """Mean over the seeds; NaN where a representation has no such metric."""
-    return float(np.mean(values)) if values else math.nan
-
-
-def deviation(values: Sequence[float] | None) -> float:
-    """Standard deviation over the seeds."""
-    return float(np.std(values, ddof=1)) if values else math.nan
-
-
-def words(values: Sequence[float] | None) -> str:
-    """Mean and standard deviation."""
-    return f"{fixed(mean(values), 3)} ± {fixed(deviation(values), 3)}" if values else DASH

@@ -1,16 +1,19 @@
 """One table in three formats: CSV for machines, Markdown for people, LaTeX for papers."""
 
-import csv
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import pandas as pd
 
 from scsigmoid.files import checksum_path
 
 DASH, MINUS, TIMES = "\N{EN DASH}", "\N{MINUS SIGN}", "\N{MULTIPLICATION SIGN}"
 INFINITY = "\N{INFINITY}"
-LATEX = {
+LATEX_WORDS: dict[str, str | int | None] = {
     "\\": r"\textbackslash{}",
     "&": r"\&",
     "%": r"\%",
@@ -32,6 +35,7 @@ LATEX = {
     "ε": r"$\epsilon$",
     DASH: "--",
 }
+LATEX = str.maketrans(LATEX_WORDS)
 MATHS = {"±": r"\pm ", TIMES: r"\times ", "%": r"\%", MINUS: "-", INFINITY: r"\infty "}
 
 
@@ -51,17 +55,14 @@ class Cell:
 
     @property
     def markdown(self) -> str:
-        """The cell in Markdown."""
         text = markdown_escape(self.text)
         return f"**{text}**" if self.bold and text else text
 
     @property
     def latex(self) -> str:
-        """The cell in LaTeX."""
         if not self.maths:
-            return (
-                rf"\textbf{{{latex_escape(self.text)}}}" if self.bold else latex_escape(self.text)
-            )
+            text = latex_escape(self.text)
+            return rf"\textbf{{{text}}}" if self.bold else text
         formula = "".join(MATHS.get(letter, letter) for letter in self.text).replace(" [", r"\;[")
         return rf"$\mathbf{{{formula}}}$" if self.bold else f"${formula}$"
 
@@ -72,23 +73,34 @@ class Table:
 
     Attributes:
         caption: title sentence and explanations, plain text.
-        columns: names of the CSV's columns.
-        records: the CSV's rows, numbers in full precision.
+        records: the CSV's rows by column, numbers in full precision.
+        columns: names of the CSV's columns, where ``records`` are without or can be none.
         header: head of the formatted table.
-        rows: the formatted table; a row of one cell is a line between two rules.
-        latex_columns: indices of the formatted columns that LaTeX gets; all where None.
-        notes: lines below the formatted table.
+        rows: the formatted table; a plain text stands for ``Cell(text)``, and a row of one cell is
+            a line between two rules.
         align: one of ``l``, ``r``, ``c`` for each formatted column.
+        latex_columns: how many of the formatted columns LaTeX gets; all where None.
+        notes: lines below the formatted table.
     """
 
     caption: str
-    columns: Sequence[str]
-    records: Sequence[Sequence[object]]
+    records: Sequence[Mapping[str, object]] | Sequence[Sequence[object]]
+    columns: Sequence[str] | None = None
     header: Sequence[str]
-    rows: Sequence[Sequence[Cell]]
+    rows: Sequence[Sequence[Cell | str]]
     align: str
-    latex_columns: Sequence[int] | None = None
+    latex_columns: int | None = None
     notes: Sequence[str] = ()
+
+    @property
+    def cells(self) -> list[list[Cell]]:
+        """The formatted rows, each text a cell."""
+        return [[Cell(one) if isinstance(one, str) else one for one in row] for row in self.rows]
+
+
+def picked(row: object, names: str) -> dict[str, Any]:
+    """The attributes of an object that are named, by name."""
+    return {name: getattr(row, name) for name in names.split()}
 
 
 def write_table(table: Table, name: str, stem: str | Path) -> list[Path]:
@@ -102,28 +114,22 @@ def write_table(table: Table, name: str, stem: str | Path) -> list[Path]:
     Returns:
         The three paths.
     """
-    stem = Path(stem)
-    paths = [stem.with_name(stem.name + suffix) for suffix in (".csv", ".md", ".tex")]
-    write_csv(table, paths[0])
-    for path, text in ((paths[1], as_markdown(table)), (paths[2], as_latex(table, name))):
+    # Of type object, so that whole numbers beside empty cells stay whole.
+    frame = pd.DataFrame(table.records, columns=table.columns, dtype=object)  # type: ignore[arg-type]
+    texts = {
+        ".csv": frame.map(plain).to_csv(index=False, lineterminator="\n"),
+        ".md": as_markdown(table),
+        ".tex": as_latex(table, name),
+    }
+    paths = [Path(f"{stem}{suffix}") for suffix in texts]
+    for path, text in zip(paths, texts.values(), strict=True):
         with checksum_path(path) as temporary:
             temporary.write_text(text, encoding="utf-8", newline="\n")
     return paths
 
 
-def write_csv(table: Table, path: Path) -> None:
-    """Write the records; floats with ``repr``, so that reading them back gives the same bits."""
-    with (
-        checksum_path(path) as temporary,
-        temporary.open("w", newline="", encoding="utf-8") as handle,
-    ):
-        writer = csv.writer(handle, lineterminator="\n")
-        writer.writerow(table.columns)
-        writer.writerows([plain(value) for value in record] for record in table.records)
-
-
 def plain(value: object) -> str:
-    """A value as a CSV cell; nothing for None and NaN."""
+    """A value as a CSV cell: floats with every digit; nothing for None and NaN."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     if isinstance(value, bool):
@@ -140,7 +146,7 @@ def as_markdown(table: Table) -> str:
         "| " + " | ".join(markdown_escape(text) for text in table.header) + " |",
         "| " + " | ".join(rule[side] for side in table.align) + " |",
     ]
-    for row in table.rows:
+    for row in table.cells:
         cells = [cell.markdown for cell in row] + [""] * (len(table.header) - len(row))
         lines.append("| " + " | ".join(cells) + " |")
     for note in table.notes:
@@ -150,7 +156,7 @@ def as_markdown(table: Table) -> str:
 
 def as_latex(table: Table, name: str) -> str:
     """The formatted table as a LaTeX table environment, plain ``tabular`` with ``hline``."""
-    kept = range(len(table.header)) if table.latex_columns is None else table.latex_columns
+    kept = slice(table.latex_columns)
     first, _, rest = table.caption.partition(". ")
     caption = rf"\textbf{{{latex_escape(first.rstrip('.'))}.}}"
     words = " ".join([rest, *table.notes]).strip()
@@ -160,31 +166,29 @@ def as_latex(table: Table, name: str) -> str:
         rf"\caption{{{caption}{' ' + latex_escape(words) if words else ''}}}",
         rf"\label{{tab:{name}}}",
         r"\small",
-        rf"\begin{{tabular}}{{{''.join(table.align[index] for index in kept)}}}",
+        rf"\begin{{tabular}}{{{table.align[kept]}}}",
         r"\hline",
-        " & ".join(rf"\textbf{{{latex_escape(table.header[index])}}}" for index in kept) + r" \\",
+        " & ".join(rf"\textbf{{{latex_escape(text)}}}" for text in table.header[kept]) + r" \\",
         r"\hline",
     ]
-    for row in table.rows:
+    for row in table.cells:
         if len(row) == 1:
-            whole = rf"\multicolumn{{{len(kept)}}}{{l}}{{{row[0].latex}}} \\"
+            whole = rf"\multicolumn{{{len(table.align[kept])}}}{{l}}{{{row[0].latex}}} \\"
             lines += [whole, r"\hline"] if lines[-1] == r"\hline" else [r"\hline", whole, r"\hline"]
         else:
-            lines.append(" & ".join(row[index].latex for index in kept) + r" \\")
+            lines.append(" & ".join(cell.latex for cell in row[kept]) + r" \\")
     lines += [r"\hline", r"\end{tabular}", r"\end{table}"]
     return "\n".join(lines) + "\n"
 
 
 def latex_escape(text: str) -> str:
     """Text with LaTeX's special characters escaped."""
-    return "".join(LATEX.get(letter, letter) for letter in text)
+    return text.translate(LATEX)
 
 
 def markdown_escape(text: str) -> str:
     """Text that Markdown shows as it stands."""
-    for letter in ("\\", "|", "*", "_", "`", "<", ">"):
-        text = text.replace(letter, "\\" + letter)
-    return " ".join(text.split())
+    return " ".join(re.sub(r"[\\|*_`<>]", r"\\\g<0>", text).split())
 
 
 def fixed(value: float, digits: int) -> str:

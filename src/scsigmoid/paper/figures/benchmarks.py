@@ -7,8 +7,15 @@ import numpy as np
 
 from scsigmoid.benchmarks.rows import KernelRow
 from scsigmoid.kernels import OURS
-from scsigmoid.paper.figures.lengths import thousands
-from scsigmoid.paper.figures.style import DOUBLE, colours, gridded, logarithmic, new_figure, remark
+from scsigmoid.paper.figures.style import (
+    DOUBLE,
+    colours,
+    gridded,
+    logarithmic,
+    new_figure,
+    remark,
+    thousands,
+)
 from scsigmoid.paper.labels import ATTENTIONS, context_label, provider_label
 from scsigmoid.paper.results import Results
 from scsigmoid.paper.speed import (
@@ -221,14 +228,15 @@ def benchmark_note(results: Results) -> str:
 
 
 def gpu_hours(results: Results) -> "Figure":
-    """Bars of hours, one panel a context, one pair a size, with what sigmoid saves above it."""
+    """Bars of hours, one panel a context, one pair a size, above it sigmoid's over softmax's."""
     found = costs(results)
     contexts = list(dict.fromkeys(cost.context for cost in found))
     figure = new_figure(DOUBLE, 2.7)
-    grid = figure.subplots(1, max(len(contexts), 1), squeeze=False)[0]
+    grid = figure.subplots(1, max(len(contexts), 1), squeeze=False, sharey=True)[0]
     for axes, context in zip(grid, contexts, strict=False):
         draw_costs(axes, [cost for cost in found if cost.context == context], colours(results))
         axes.set_title(f"Context {context_label(context)}")
+    sizes = dict.fromkeys(cost.size for cost in found)
     unit = "GPU-hours" if any(cost.sigmoid.device != "cpu" for cost in found) else "Hours"
     cells = results.config.benchmarks.throughput.projected_cells / 1e6
     grid[0].set_ylabel(f"{unit} for {cells:,.1f}M cells")
@@ -238,23 +246,19 @@ def gpu_hours(results: Results) -> "Figure":
     confidence = results.config.benchmarks.throughput.confidence * 100
     remark(
         figure,
-        f"{device}. Above each pair: hours that sigmoid saves. Error bars: {confidence:g} % "
-        "intervals.",
-        shrunk_sizes(found),
+        f"{device}. Above each pair: sigmoid's hours over softmax's, below 1 where sigmoid is "
+        f"faster. Error bars: {confidence:g} % intervals.",
+        f"Models by their number of parameters; they stand for the paper's {', '.join(sizes)}."
+        if shrunk(found)
+        else "",
         *notes(results.throughput),
     )
     return figure
 
 
-def shrunk_sizes(found: Sequence[Cost]) -> str:
-    """That the models are smaller than their names say; empty where they are not."""
-    counts = [cost.sigmoid.parameters for cost in found]
-    if all(abs(cost.sigmoid.parameters / named_size(cost.size) - 1) < 0.15 for cost in found):
-        return ""
-    return (
-        f"Sizes bear the paper's names; these models have {min(counts) / 1e6:.2g}M to "
-        f"{max(counts) / 1e6:.2g}M parameters."
-    )
+def shrunk(found: Sequence[Cost]) -> bool:
+    """Whether the models are smaller than the paper's whose names they bear."""
+    return any(abs(cost.sigmoid.parameters / named_size(cost.size) - 1) > 0.15 for cost in found)
 
 
 def draw_costs(axes: "Axes", found: Sequence[Cost], colour: dict[str, str]) -> None:
@@ -279,7 +283,7 @@ def draw_costs(axes: "Axes", found: Sequence[Cost], colour: dict[str, str]) -> N
         reach = [value for arm in arms for value in (arm.gpu_hours, arm.gpu_hours_high)]
         top = max(value for value in reach if np.isfinite(value))
         axes.annotate(
-            f"{cost.saved.value:+.1f} %".replace("-", "\N{MINUS SIGN}"),
+            f"{cost.share.value:.2f}",
             (place, top),
             xytext=(0, 2),
             textcoords="offset points",
@@ -287,7 +291,7 @@ def draw_costs(axes: "Axes", found: Sequence[Cost], colour: dict[str, str]) -> N
             fontsize=7,
         )
     axes.margins(y=0.12)
-    axes.set_ylim(bottom=0)
-    axes.set_xticks(range(len(found)), [cost.size for cost in found])
+    sizes = [f"{cost.sigmoid.parameters / 1e6:.2g}M" for cost in found]
+    axes.set_xticks(range(len(found)), sizes if shrunk(found) else [cost.size for cost in found])
     axes.set_xlabel("Model size")
     axes.yaxis.set_major_formatter(thousands)

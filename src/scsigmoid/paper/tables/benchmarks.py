@@ -1,0 +1,404 @@
+"""Speed of the attention kernels (fig:tflops), and what training costs (fig:throughput)."""
+
+import math
+from collections.abc import Sequence
+
+from scsigmoid.benchmarks.rows import Interval, KernelRow, Shape, TrainingRow, median_interval
+from scsigmoid.paper.labels import context_label, provider_label
+from scsigmoid.paper.ratios import GOALS, Goal, Ratio, ratios
+from scsigmoid.paper.reported import reported
+from scsigmoid.paper.results import Results
+from scsigmoid.paper.speed import (
+    CELLS,
+    PAPER,
+    STANDARD,
+    costs,
+    device_words,
+    mean_tflops,
+    notes,
+    sentence,
+    series,
+    speed_ups,
+)
+from scsigmoid.paper.tables.writing import (
+    DASH,
+    TIMES,
+    Cell,
+    Table,
+    fixed,
+    interval,
+    picked,
+    significant,
+)
+
+PASSES = ("forward", "backward")
+Series = dict[tuple[str, str], list[KernelRow]]
+
+
+def kernel_speed(results: Results) -> Table:
+    """TFLOPS by shape and provider, speed-ups over standard PyTorch attention, padding's cost."""
+    found = series(results, (*PAPER, *CELLS))
+    every = sorted({timing.shape for timings in found.values() for timing in timings})
+    shapes = [shape for shape in every if shape.batch in PAPER]
+    rows: list[list[Cell | str]] = []
+    for padding in sorted({shape.padding for shape in shapes}):
+        for direction in PASSES:
+            rows.append([f"TFLOPS, {direction}, {padding * 100:g} % padding"])
+            rows += [
+                shape_row(shape, found)
+                for shape in shapes
+                if (shape.padding, shape.direction) == (padding, direction)
+            ]
+            rows.append(speed_up_row(found, padding, direction))
+    rows.append(["Decrease of the mean TFLOPS by padding"])
+    rows += [padding_row(found, direction) for direction in PASSES]
+    for direction in PASSES:
+        cells = [one for one in every if one.batch in CELLS and one.direction == direction]
+        if cells:
+            rows.append([f"TFLOPS, {direction}, {cells_words(results)}"])
+            rows += [shape_row(shape, found) for shape in cells]
+    machine = device_words(results.machine("kernel"))
+    confidence = results.config.benchmarks.kernel.confidence * 100
+    return Table(
+        caption=f"Speed of the attention kernels on {machine}. TFLOPS of each shape (higher is "
+        "better), the fastest in bold, and the mean speed-up over standard PyTorch attention with "
+        "its range. Padding: lengths lie uniformly between that share below the length and the "
+        f"length. The CSV has the times and their {confidence:g} % intervals, the operations "
+        "that each kernel runs, and the time of a call from Python.",
+        records=[kernel_record(timing, found) for timing in results.kernel],
+        header=(f"Head dimension {TIMES} length", *(series_label(key, found) for key in found)),
+        rows=rows,
+        align="l" + "c" * len(found),
+        notes=[*conditions(results.kernel), *notes(results.kernel)],
+    )
+
+
+def cells_words(results: Results) -> str:
+    """What the batches beside the paper's shapes are."""
+    ends = {
+        (timing.batch, timing.sequences, timing.length)
+        for timing in results.kernel
+        if timing.batch in CELLS
+    }
+    return " and ".join(
+        f"{sequences} sequences of "
+        + (f"cells' lengths, up to {length:,}" if batch == CELLS[0] else f"{length:,} tokens each")
+        for batch, sequences, length in sorted(ends, key=lambda end: CELLS.index(end[0]))
+    )
+
+
+def conditions(rows: Sequence[KernelRow]) -> list[str]:
+    """Clock and power of the GPU, as seen while the shapes were timed; nothing without a GPU."""
+    found = []
+    for name, unit, values in (
+        ("clock", "MHz", [row.clock_mhz for row in rows]),
+        ("power", "W", [row.power_w for row in rows]),
+    ):
+        seen = [value for value in values if not math.isnan(value)]
+        if seen:
+            found.append(f"{name} {min(seen):,.0f} to {max(seen):,.0f} {unit}")
+    return [f"Medians while each group of shapes was timed: {', '.join(found)}."] if found else []
+
+
+def series_label(key: tuple[str, str], found: Series) -> str:
+    """A provider's label, with the layout where it was timed in several."""
+    provider, layout = key
+    several = sum(name == provider for name, _ in found) > 1
+    return provider_label(provider) + (f", {layout}" if several else "")
+
+
+def shape_row(shape: Shape, found: Series) -> list[Cell | str]:
+    """TFLOPS of every series at one shape."""
+    values = []
+    for timings in found.values():
+        at_shape = [timing.tflops for timing in timings if timing.shape == shape]
+        values.append(at_shape[0] if at_shape else math.nan)
+    best = max((value for value in values if not math.isnan(value)), default=math.nan)
+    digits = significant(best)
+    return [
+        f"{shape.head_dimension} {TIMES} {shape.length:,}",
+        *(Cell(fixed(value, digits), bold=value == best) for value in values),
+    ]
+
+
+def speed_up_row(found: Series, padding: float, direction: str) -> list[Cell | str]:
+    """Mean speed-up over standard PyTorch attention and its range."""
+    cells: list[Cell | str] = ["Speed-up over PyTorch, mean [range]"]
+    for timings in found.values():
+        values = speed_ups(timings, standard(found), padding, direction)
+        mean = sum(values) / len(values) if values else math.nan
+        ends = (min(values), max(values)) if values else (math.nan, math.nan)
+        cells.append(interval(mean, *ends, 2))
+    return cells
+
+
+def standard(found: Series) -> list[KernelRow]:
+    """The timings of standard PyTorch attention."""
+    return [timing for (name, _), rows in found.items() if name == STANDARD for timing in rows]
+
+
+def padding_row(found: Series, direction: str) -> list[Cell | str]:
+    """Decrease of the mean TFLOPS from no padding to the most padding, in percent."""
+    cells: list[Cell | str] = [direction.capitalize()]
+    for timings in found.values():
+        levels = sorted({timing.padding for timing in timings if timing.batch in PAPER})
+        if len(levels) < 2:
+            cells.append(DASH)
+            continue
+        full, padded = (mean_tflops(timings, levels[end], direction) for end in (0, -1))
+        cells.append(f"{fixed((1 - padded / full) * 100, 1)} %")
+    return cells
+
+
+def kernel_record(timing: KernelRow, found: Series) -> dict[str, object]:
+    """A CSV row: the timing, its speed-up over PyTorch, and the paper's TFLOPS at its peak."""
+    base = {row.shape: row.milliseconds for row in standard(found)}.get(timing.shape, math.nan)
+    paper = reported()["tflops"]
+    at_peak = timing.batch in PAPER and all(
+        getattr(timing, name) == paper["shape"][name]
+        for name in ("padding", "head_dimension", "length")
+    )
+    theirs = paper.get(timing.provider, {}).get(timing.direction) if at_peak else None
+    return {
+        **picked(timing, "attention provider layout"),
+        "pass": timing.direction,
+        **picked(timing, "batch head_dimension heads length sequences padding tokens dtype device"),
+        **picked(timing, "milliseconds milliseconds_low milliseconds_high"),
+        **picked(timing, "tflops tflops_low tflops_high executed_tflops"),
+        "speed_up_over_pytorch": base / timing.milliseconds,
+        "paper_tflops": theirs,
+        **picked(timing, "timing call_milliseconds iterations checked relative_error"),
+        **picked(timing, "clock_mhz power_w note"),
+    }
+
+
+def kernel_ratios(results: Results) -> Table:
+    """Ratios of TFLOPS, paired by round: lowest and highest over the shapes of each goal."""
+    confidence = results.config.benchmarks.kernel.confidence
+    found = ratios(results.kernel, confidence)
+    dimensions = sorted(results.config.benchmarks.kernel.head_dimensions, reverse=True)
+    machine = device_words(results.machine("kernel"))
+    ours = dict.fromkeys(provider_label(ratio.ours.provider) for ratio in found)
+    return Table(
+        caption=f"Our attention kernel against others on {machine}. Ratios of TFLOPS on valid "
+        "tokens, above 1 where ours is faster, beside the smallest ratio that this project aims "
+        "at. A ratio is the median over the turns of one run, each of which timed both, with its "
+        f"{confidence * 100:g} % interval; of several lengths the lowest and the highest are "
+        "given.",
+        columns=(
+            *("goal", "pass", "head_dimension", "length", "padding", "ours", "ours_layout"),
+            *("ours_tflops", "theirs", "theirs_layout", "theirs_length", "theirs_tflops"),
+            *("ratio", "ratio_low", "ratio_high", "turns", "wanted", "met"),
+        ),
+        records=[ratio_record(ratio) for ratio in found],
+        header=("Comparison", "Head dimension", "Wanted", "Lowest", "Highest", "Met"),
+        rows=[
+            goal_row(
+                goal,
+                dimension,
+                [
+                    ratio
+                    for ratio in found
+                    if ratio.goal is goal and ratio.ours.head_dimension == dimension
+                ],
+            )
+            for goal in GOALS
+            for dimension in dimensions
+        ],
+        align="lrrccc",
+        notes=[
+            "Met: yes where every interval lies at or above what is wanted, no where one lies "
+            "below, else unclear.",
+            *([f"Ours: {'; '.join(ours)}."] if ours else []),
+            *notes(results.kernel),
+        ],
+    )
+
+
+def goal_row(goal: Goal, dimension: int, found: Sequence[Ratio]) -> list[str]:
+    """One line: a goal at a head dimension."""
+    head = [goal.text, str(dimension), fixed(goal.wanted.get(dimension, math.nan), 2)]
+    if not found:
+        return [*head, DASH, DASH, "not measured"]
+    ends = [one(found, key=lambda ratio: ratio.interval.value) for one in (min, max)]
+    lowest, highest = (
+        f"{interval(*ratio.interval, 3)} at {context_label(ratio.ours.length)}" for ratio in ends
+    )
+    each = {met(ratio) for ratio in found}
+    verdict = next(word for word in ("no", "unclear", DASH, "yes") if word in each)
+    return [*head, lowest, highest if ends[0] is not ends[1] else DASH, verdict]
+
+
+def met(ratio: Ratio) -> str:
+    """Whether the whole interval lies above what is wanted, below it, or neither."""
+    low, high = (
+        ratio.interval.value if math.isnan(end) else end
+        for end in (ratio.interval.low, ratio.interval.high)
+    )
+    if math.isnan(ratio.wanted):
+        return DASH
+    if low >= ratio.wanted:
+        return "yes"
+    return "no" if high < ratio.wanted else "unclear"
+
+
+def ratio_record(ratio: Ratio) -> tuple[object, ...]:
+    """A CSV row."""
+    ours, theirs = ratio.ours, ratio.theirs
+    return (
+        ratio.goal.name,
+        *picked(ours, "direction head_dimension length padding provider layout tflops").values(),
+        *picked(theirs, "provider layout length tflops").values(),
+        *ratio.interval,
+        ratio.turns,
+        ratio.wanted,
+        "" if math.isnan(ratio.wanted) else met(ratio),
+    )
+
+
+def training_cost(results: Results) -> Table:
+    """GPU-hours of every size and context with both attentions, the paper's beside ours."""
+    paper = {(row["size"], row["context"]): row for row in reported()["gpu_hours"]}
+    rows: list[list[Cell | str]] = []
+    for cost in costs(results):
+        theirs = paper.get((cost.size, cost.context))
+        arms = (cost.sigmoid, cost.softmax)
+        best = min(arms, key=lambda arm: arm.gpu_hours)
+        rows.append(
+            [
+                cost.size,
+                millions(cost.sigmoid.parameters),
+                context_label(cost.context),
+                *(
+                    Cell(
+                        interval(
+                            arm.gpu_hours,
+                            arm.gpu_hours_low,
+                            arm.gpu_hours_high,
+                            significant(arm.gpu_hours),
+                        ),
+                        bold=arm is best,
+                    )
+                    for arm in arms
+                ),
+                f"{interval(cost.saved.value, cost.saved.low, cost.saved.high, 1)} %",
+                f"{theirs['sigmoid']:,} / {theirs['softmax']:,}" if theirs else DASH,
+                f"{theirs['saved']} %" if theirs else DASH,
+            ]
+        )
+    settings = results.config.benchmarks.throughput
+    return Table(
+        caption=f"Training cost on {device_words(results.machine('throughput'))}. Hours of one "
+        f"device for {settings.projected_cells / 1e6:,.1f} million cells, projected from the "
+        f"measured throughput, with {settings.confidence * 100:g} % intervals; the lower in bold.",
+        records=[
+            {
+                **picked(row, "size parameters context attention backend layout device"),
+                **picked(row, "cells_per_second gpu_hours gpu_hours_low gpu_hours_high"),
+                **picked(row, "readings projected_cells"),
+                "paper_gpu_hours": paper.get((row.size, row.context), {}).get(row.attention),
+                "note": row.note,
+            }
+            for row in results.throughput
+        ],
+        header=(
+            *("Size", "Parameters", "Context", "Sigmoid", "Softmax", "Saved by sigmoid"),
+            *("Sigmoid / softmax in the paper", "Saved in the paper"),
+        ),
+        rows=rows,
+        align="lrrccccc",
+        latex_columns=6,
+        notes=notes(results.throughput),
+    )
+
+
+def millions(count: float) -> str:
+    """A number of parameters, e.g. ``"1,402M"`` and ``"0.05M"``."""
+    value = count / 1e6
+    return f"{value:,.0f}M" if value >= 100 else f"{value:.3g}M"
+
+
+def training_speed(results: Results) -> Table:
+    """Rate of each kernel and layout at each context, and ours over it."""
+    settings = results.config.benchmarks.training
+    ours = fastest(results.training)
+    rows: list[list[Cell | str]] = []
+    records = []
+    for row in results.training:
+        own = ours.get(row.context)
+        ratio = rate_ratio(own, row, settings.confidence)
+        records.append(
+            {
+                **picked(row, "context attention kernel layout device padding cells_per_second"),
+                **picked(row, "cells_per_second_low cells_per_second_high milliseconds"),
+                **picked(row, "tokens_per_second mfu peak_memory_gb graphs recompiled turns"),
+                "ours": own.kernel if own else "",
+                **dict(zip(("ratio", "ratio_low", "ratio_high"), ratio, strict=True)),
+                "note": row.note,
+            }
+        )
+        if row.turns:
+            rate = row.cells_per_second, row.cells_per_second_low, row.cells_per_second_high
+            rows.append(
+                [
+                    context_label(row.context),
+                    provider_label(row.kernel),
+                    row.layout,
+                    percent(row.padding),
+                    Cell(interval(*rate, 0), bold=row is own),
+                    percent(row.mfu),
+                    fixed(row.peak_memory_gb, 1),
+                    interval(*ratio, 2),
+                ]
+            )
+    return Table(
+        caption=f"Training the {settings.size} encoder on "
+        f"{device_words(results.machine('training'))}. Cells per second with "
+        f"{settings.cells_per_gpu} cells a step, of log-normal lengths with median "
+        f"{settings.median_length:,}; MFU is counted work on valid tokens over the peak. The last "
+        "column is the rate of our packed sigmoid attention over the row's, the median over the "
+        f"turns of one run, with its {settings.confidence * 100:g} % interval.",
+        records=records,
+        header=(
+            *("Context", "Kernel", "Layout", "Padding", "Cells per second", "MFU"),
+            *("Memory, GB", "Ours over it"),
+        ),
+        rows=rows,
+        align="rllrcrrc",
+        notes=training_notes(results.training),
+    )
+
+
+def fastest(rows: list[TrainingRow]) -> dict[int, TrainingRow]:
+    """Our packed sigmoid attention by context: its fastest path that was timed."""
+    found: dict[int, TrainingRow] = {}
+    for row in rows:
+        if row.attention == "sigmoid" and row.layout == "packed" and row.turns:
+            best = found.get(row.context)
+            if best is None or row.milliseconds < best.milliseconds:
+                found[row.context] = row
+    return found
+
+
+def rate_ratio(ours: TrainingRow | None, row: TrainingRow, confidence: float) -> Interval:
+    """Our rate over a row's, paired by round; NaN for our own row and where one has no rate."""
+    if ours is None or row is ours or not row.turns:
+        return Interval(math.nan, math.nan, math.nan)
+    return median_interval(ours.over(row), confidence)
+
+
+def percent(share: float) -> str:
+    """A share in whole percent."""
+    return DASH if math.isnan(share) else f"{share * 100:.0f} %"
+
+
+def training_notes(rows: list[TrainingRow]) -> list[str]:
+    """The rows' notes, each once; what has no rate is named with its note."""
+    found: dict[str, None] = {}
+    for row in rows:
+        if not row.turns:
+            name = f"{provider_label(row.kernel)}, {row.layout}, at {context_label(row.context)}"
+            found[f"Not timed: {name} ({row.note})."] = None
+        elif row.note:
+            found[sentence(row.note)] = None
+    return list(found)
