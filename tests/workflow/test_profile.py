@@ -17,11 +17,13 @@ STAGES = sorted(
 
 
 def rules() -> dict[str, str]:
-    """The text of every rule that is a job, by name."""
-    found = {}
+    """The text of every rule that is a job, by name; of one made from another, both texts."""
+    found: dict[str, str] = {}
     for path in STAGES:
-        parts = re.split(r"^rule (\w+):\n", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
-        found |= dict(zip(parts[1::2], parts[2::2], strict=True))
+        text = path.read_text(encoding="utf-8")
+        parts = re.split(r"^(?:use )?rule (\w+)(?: as (\w+) with)?:\n", text, flags=re.MULTILINE)
+        for name, derived, body in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
+            found[derived or name] = found.get(name, "") + body
     return found
 
 
