@@ -22,10 +22,24 @@ def shortened(message: str) -> str:
     return message if len(message) <= 800 else f"{message[:400]} … {message[-300:]}"
 
 
+# Temporary paths, and what messages call them meanwhile.
+_NAMES: dict[str, str] = {}
+
+
 @contextmanager
 def naming(temporary: Path, location: str) -> Iterator[None]:
-    """Let messages name the file as the user knows it instead of a temporary path."""
+    """Let errors and the log name the file as the user knows it instead of a temporary path."""
+    _NAMES[str(temporary)] = location
     try:
         yield
     except UserError as error:
-        raise UserError(str(error).replace(str(temporary), location)) from error.__cause__
+        raise UserError(named(str(error))) from error.__cause__
+    finally:
+        del _NAMES[str(temporary)]
+
+
+def named(message: str) -> str:
+    """A message with the users' names for temporary paths."""
+    for temporary, location in _NAMES.items():
+        message = message.replace(temporary, location)
+    return message

@@ -5,12 +5,14 @@ import time
 from collections.abc import Iterable, Iterator, Sized
 from typing import TypeVar
 
+from scsigmoid.errors import named
+
 T = TypeVar("T")
 
 
 def log(message: str) -> None:
     """Print one line of progress to standard error."""
-    print(message, file=sys.stderr, flush=True)
+    print(named(message), file=sys.stderr, flush=True)
 
 
 def track(

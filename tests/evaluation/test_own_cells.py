@@ -280,7 +280,7 @@ def test_in_python_a_cell_is_what_it_is_in_a_file(counts, write, model, vocabula
     np.testing.assert_allclose(copy.obsm["X_few"], wanted[[4, 2, 7]], atol=2e-5)
 
 
-def test_in_python_counts_may_stand_elsewhere(counts, write, model, vocabulary):
+def test_in_python_counts_may_stand_elsewhere(counts, write, model, vocabulary, capfd):
     loaded = ss.load(model)
     plain = anndata.read_h5ad(write(counts))
     wanted = expected(counts, model, vocabulary, range(36))
@@ -295,6 +295,7 @@ def test_in_python_counts_may_stand_elsewhere(counts, write, model, vocabulary):
     scanpys.X = scanpys.X.log1p()
     ss.embed(scanpys, loaded)
     np.testing.assert_allclose(scanpys.obsm["X_scsigmoid"], wanted, atol=2e-5)
+    assert "\nadata: 36 genes found by Ensembl id, 0 by name\n" in capfd.readouterr().err
     with pytest.raises(UserError, match=r"adata: no layer 'raw' \(there: counts\)"):
         ss.embed(layered, loaded, layer="raw")
     with pytest.raises(UserError, match=r"^adata: no raw counts"):
