@@ -55,10 +55,7 @@ LEFT_OUT = {
         ("study", "study-runs", "study-scores"),
         "not in the demo; tests/study calls them, and they write as `table` does",
     ),
-    **dict.fromkeys(
-        ("benchmark-evaluation", "benchmark-scaling"),
-        "measures for minutes, and writes in the end",
-    ),
+    "benchmark-scaling": "measures for minutes, and writes in the end",
 }
 
 

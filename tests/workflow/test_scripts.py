@@ -1,14 +1,22 @@
 """The scripts that measure parts of the pipeline: the data they make, and the rows they write."""
 
+import importlib.util
+import json
 import runpy
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import anndata
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from small_training import UNTRAINED
+
+from scsigmoid.config.schema import ValidationLoss
+from scsigmoid.model.sizes import EncoderSettings
 
 SCRIPTS = Path(__file__).parents[2] / "workflow/scripts"
 
@@ -50,6 +58,60 @@ def test_loading(tmp_path: Path) -> None:
     )
     assert len(rows) == 2
     assert (rows > 0).all(axis=None)
+
+
+@pytest.fixture
+def time_evaluation(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The script, at a scale of seconds."""
+    spec = importlib.util.spec_from_file_location("script", SCRIPTS / "time_evaluation.py")
+    assert spec is not None
+    assert spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    small = {"PLAIN": (14, 9), "HEART_OFT": (14, 9, 11), "ROUNDS": 2, "LARGEST": 90, "TYPES": 3}
+    for name, value in small.items():
+        monkeypatch.setattr(script, name, value)
+    return script
+
+
+@pytest.mark.parametrize("part", ["mmd", "mmd-plain"])
+def test_evaluation(part: str, time_evaluation: Any, tmp_path: Path) -> None:
+    output = tmp_path / "out.json"
+    preset = ["--preset", "demo"]
+    time_evaluation.main([part, *preset, "--device", "cpu", "--output", str(output)])
+    found = json.loads(output.read_text())
+    assert found["simulated"] is True
+    assert found["machine"]["device"] == "cpu"
+    assert all(seconds > 0 for seconds in found["seconds"])
+    if part == "mmd-plain":
+        assert found["largest_difference"] < 1e-12
+
+
+def test_evaluation_gives_validation_and_training_the_same_cells(time_evaluation: Any) -> None:
+    tokens = time_evaluation.SimulatedTokens(3, 5000, 512)
+    assert len(tokens) == 3
+    assert tokens.cells(np.array([2, 0]), 40).cu_seqlens.tolist() == [0, 40, 80]
+    encoder = EncoderSettings(
+        attention="sigmoid", context=4096, layers=1, hidden=8, heads=1, feed_forward=8,
+        vocabulary_size=5000, dropout=0.1, layer_norm_epsilon=1e-5, initializer_range=0.02,
+    )  # fmt: skip
+    loss = ValidationLoss(trials=2, mask_fraction=0.15, confidence=0.95, batch_tokens=600)
+    cpu = torch.device("cpu")
+    times = time_evaluation.validation_and_training(encoder, tokens, loss, UNTRAINED, cpu)
+    assert len(times) == 2
+    assert all(min(seconds) > 0 for seconds in times)
+
+
+def test_evaluation_simulates_types_that_lie_further_apart_in_sigmoids_arm(
+    time_evaluation: Any,
+) -> None:
+    arms = time_evaluation.simulated_arms([30, 40])
+    far = {}
+    for model, arm in arms.items():
+        means = [arm.values[arm.labels == kind].mean(0) for kind in ("type 00", "type 01")]
+        far[model] = np.linalg.norm(means[0] - means[1])
+    assert far["sigmoid_4k"] > far["softmax_4k"]
+    assert arms["sigmoid_4k"].values.dtype == np.float32
 
 
 def test_coverage(tmp_path: Path) -> None:

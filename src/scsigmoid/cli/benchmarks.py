@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from scsigmoid.cli.arguments import choice, number, stage
+from scsigmoid.cli.arguments import number, stage
 from scsigmoid.config.check import built, from_yaml
 from scsigmoid.config.schema import (
     Architecture,
@@ -14,8 +14,6 @@ from scsigmoid.config.schema import (
     TrainingBenchmark,
 )
 from scsigmoid.errors import UserError
-
-PARTS = ("mmd", "mmd-plain", "validation-loss", "silhouette", "scib")
 
 
 @stage("--settings --output --machine")
@@ -115,15 +113,6 @@ def benchmark_scaling(options: argparse.Namespace) -> None:
     run_scaling_benchmark(
         options.model, settings, lengths, counts, options.steps, options.output, options.machine
     )
-
-
-@stage("--part --device --configuration --output", {"--part": choice("what to time", PARTS, "mmd")})
-def benchmark_evaluation(options: argparse.Namespace) -> None:
-    """Time a part of the evaluation."""
-    from scsigmoid.evaluation.speed import run_evaluation_benchmark
-
-    settings = from_yaml(options.configuration)
-    run_evaluation_benchmark(options.part, settings, options.device, options.output)
 
 
 @stage("--checkout --include* --nvcc? --output")

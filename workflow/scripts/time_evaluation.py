@@ -1,39 +1,50 @@
-"""How long the evaluation takes at the paper's sizes, on simulated cells (docs/benchmarks.md)."""
+"""Time parts of the evaluation at the paper's sizes, on simulated cells.
 
+    python workflow/scripts/time_evaluation.py mmd --device cpu --output mmd.json
+
+Nothing of biology is meant: vectors lie around a centre for each type, with variances that fall as
+1 / rank, and counts are drawn from a distribution for each type.
+"""
+
+import argparse
 import json
 import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from itertools import combinations
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import anndata
 import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
+from scipy.sparse import csr_matrix, vstack
 
-from scsigmoid.config.schema import Architecture, Mmd, Size, Training, ValidationLoss
+from scsigmoid.config.check import as_json, load
+from scsigmoid.config.plan import Plan
+from scsigmoid.config.schema import Config, Size, Training, ValidationLoss
 from scsigmoid.evaluation.distances import silhouettes
-from scsigmoid.evaluation.embedding_files import write_embedding
+from scsigmoid.evaluation.embedding_files import Embedding, write_embedding
 from scsigmoid.evaluation.mmd import measure_pair
 from scsigmoid.evaluation.mmd_kernel import Counts, mmd_squared, resample_counts
-from scsigmoid.evaluation.simulated import HIDDEN, SimulatedTokens, simulated_arms, write_counts
 from scsigmoid.evaluation.validation_loss import cell_losses, place_losses
 from scsigmoid.files import write_json
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.model.sizes import EncoderSettings
-from scsigmoid.progress import log
+from scsigmoid.tokens.store import Packed
 from scsigmoid.training.batches import Masking, pack, split_by_tokens
 from scsigmoid.training.devices import device_name, resolve_device, synchronise
 from scsigmoid.training.run import versions
 from scsigmoid.training.step import Trainer, autocast
 
+ROOT = Path(__file__).parents[2]
 # Heart OFT has 30,125 cells of eight types; how many of each the paper does not say.
 HEART_OFT = (15_000, 5_200, 3_800, 2_600, 1_500, 1_100, 600, 325)
 # The largest dataset that is evaluated; 30 types are a guess.
@@ -41,31 +52,35 @@ LARGEST, TYPES = 88_658, 30
 SILHOUETTE = 6_000
 PLAIN = (400, 300)
 ROUNDS = 5
+HIDDEN = 768
+# Molecules of a cell, and genes, of simulated counts.
+COUNTS, GENES = 1_500, 20_000
+# Of the log-normal distribution of lengths.
+MEDIAN_LENGTH, SIGMA_LENGTH = 1830, 0.65
 
 
-def run_evaluation_benchmark(part: str, settings: Any, device: str, output: Path) -> None:
-    """Time one part of the evaluation.
-
-    Args:
-        part: ``mmd`` (all pairs of eight types, both arms), ``mmd-plain`` (one small pair, beside
-            kernels that are recomputed for every resample), ``validation-loss`` (beside training's
-            forward passes), ``silhouette`` (beside scib-metrics) or ``scib`` (a dataset's jobs).
-        settings: the stored configuration, as plain values.
-        device: ``auto``, ``cpu`` or ``cuda``.
-        output: JSON: seconds of each round, versions, device.
-    """
-    parts: dict[str, Callable[[Any, torch.device], dict[str, Any]]] = {
+def main(arguments: list[str] | None = None) -> None:
+    parts: dict[str, Callable[[Config, torch.device], dict[str, Any]]] = {
         "mmd": time_mmd,
         "mmd-plain": time_plain,
         "validation-loss": time_loss,
         "silhouette": time_silhouette,
         "scib": time_scib,
     }
-    place = resolve_device(device)
-    found = parts[part](settings, place)
-    machine = {"device": device_name(place), "threads": torch.get_num_threads(), **versions()}
-    write_json(output, {"part": part, "simulated": True, **found, "machine": machine})
-    log(json.dumps(found))
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("part", choices=parts)
+    parser.add_argument("--preset", default="paper")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    parser.add_argument("--output", type=Path, required=True, help="JSON file")
+    options = parser.parse_args(arguments)
+    config = load(ROOT / "config.yaml", ROOT / "workflow/presets", {"preset": options.preset})
+    device = resolve_device(options.device)
+    found = parts[options.part](replace(config, device=device.type), device)
+    machine = {"device": device_name(device), "threads": torch.get_num_threads(), **versions()}
+    write_json(
+        options.output, {"part": options.part, "simulated": True, **found, "machine": machine}
+    )
+    print(json.dumps(found))
 
 
 def seconds_of(work: Callable[[], object], device: torch.device) -> float:
@@ -77,17 +92,16 @@ def seconds_of(work: Callable[[], object], device: torch.device) -> float:
     return time.perf_counter() - begin
 
 
-def time_mmd(settings: Any, device: torch.device) -> dict[str, Any]:
+def time_mmd(config: Config, device: torch.device) -> dict[str, Any]:
     """All pairs of Heart OFT's size, both arms; on a GPU a second time, when all is loaded."""
     arms = simulated_arms(HEART_OFT)
-    mmd = Mmd(**settings["evaluation"]["mmd"])
+    mmd = config.evaluation.mmd
     names = np.unique(next(iter(arms.values())).labels).tolist()
     pairs = list(combinations(names, 2))
 
     def measure() -> None:
-        for number, (a, b) in enumerate(pairs, start=1):
-            measure_pair(arms, a, b, "heart_oft", mmd, settings["seed"], device)
-            log(f"MMD: {number} of {len(pairs)} pairs")
+        for a, b in pairs:
+            measure_pair(arms, a, b, "heart_oft", mmd, config.seed, device)
 
     rounds = 2 if device.type == "cuda" else 1
     return {
@@ -99,9 +113,9 @@ def time_mmd(settings: Any, device: torch.device) -> dict[str, Any]:
     }
 
 
-def time_plain(settings: Any, device: torch.device) -> dict[str, Any]:
+def time_plain(config: Config, device: torch.device) -> dict[str, Any]:
     """A small pair, both ways in turns, with the same resamples."""
-    resamples = settings["evaluation"]["mmd"]["resamples"]
+    resamples = config.evaluation.mmd.resamples
     arm = simulated_arms(PLAIN)["sigmoid_4k"].values
     x, y = arm[: PLAIN[0]], arm[PLAIN[0] :]
     w, v = (resample_counts(count, resamples, seed) for seed, count in enumerate(PLAIN))
@@ -144,26 +158,22 @@ def recomputed_squares(
     return np.array(squares)
 
 
-def time_loss(settings: Any, device: torch.device) -> dict[str, Any]:
+def time_loss(config: Config, device: torch.device) -> dict[str, Any]:
     """Validation beside training's forward passes, for both attentions.
 
     On a CPU four layers and two cells of at most 1,024 tokens, on a GPU the paper's and 128 cells.
     """
     gpu = device.type == "cuda"
     small = Size(layers=4, hidden=256, heads=4, feed_forward=1024)
-    size = Size(**settings["sizes"]["160M"]) if gpu else small
+    size = config.sizes["160M"] if gpu else small
     vocabulary = 44_000 if gpu else 4_400
-    loss = ValidationLoss(
-        **settings["evaluation"]["validation_loss"] | {"batch_tokens": 65_536 if gpu else 8192}
-    )
-    training = Training(**settings["training"])
+    loss = replace(config.evaluation.validation_loss, batch_tokens=65_536 if gpu else 8192)
     context = 4096 if gpu else 1024
     tokens: Any = SimulatedTokens(128 if gpu else 2, vocabulary, context)
     found: dict[str, Any] = {"size": asdict(size), "cells": len(tokens), "trials": loss.trials}
     for attention in ("sigmoid", "softmax"):
-        architecture = Architecture(**settings["architecture"])
-        encoder = EncoderSettings.of(size, architecture, attention, context, vocabulary)
-        pairs = validation_and_training(encoder, tokens, loss, training, device)
+        encoder = EncoderSettings.of(size, config.architecture, attention, context, vocabulary)
+        pairs = validation_and_training(encoder, tokens, loss, config.training, device)
         ratios = [a / b for a, b in pairs]
         found[attention] = {
             "seconds": [a for a, _ in pairs],
@@ -217,7 +227,7 @@ def validation_and_training(
     return [(seconds_of(validate, device), seconds_of(forward, device)) for _ in range(ROUNDS)]
 
 
-def time_silhouette(settings: Any, device: torch.device) -> dict[str, Any]:
+def time_silhouette(config: Config, device: torch.device) -> dict[str, Any]:
     """Our silhouette and scib-metrics', in turns, of fewer cells than the largest dataset has."""
     from scib_metrics import silhouette_label
 
@@ -242,58 +252,113 @@ def time_silhouette(settings: Any, device: torch.device) -> dict[str, Any]:
     }
 
 
-def time_scib(settings: Any, device: torch.device) -> dict[str, Any]:
-    """The scIB jobs of the largest dataset, as two cores run them, with both arms and controls."""
+def time_scib(config: Config, device: torch.device) -> dict[str, Any]:
+    """The scIB jobs of the largest dataset, one after the other, with both arms and controls."""
     share = np.random.default_rng(1).dirichlet(np.ones(TYPES))
     cells = np.maximum(np.round(share * LARGEST).astype(int), 2)
     cells[cells.argmax()] += LARGEST - cells.sum()
-    scib = settings["evaluation"]["scib"]
-    keys = ("neighbours", "variance", "controls")
-    given = {f"evaluation.scib.{key}": scib[key] for key in keys}
-    chosen = json.dumps(given | {"seed": settings["seed"], "device": str(device)})
-    with tempfile.TemporaryDirectory() as name:
+    keys = [f"evaluation.scib.{key}" for key in ("neighbours", "variance", "controls")]
+    settings = as_json(Plan(config).settings(*keys, "evaluation.pair", "seed", "device"))
+    with TemporaryDirectory() as name:
         folder = Path(name)
         files = []
         for model, arm in simulated_arms(cells.tolist()).items():
-            files.append(str(folder / f"{model}.h5ad"))
+            files.append(folder / f"{model}.h5ad")
             obs = pd.DataFrame(index=arm.cells.astype(str))
-            write_embedding(Path(files[-1]), arm.values, arm.labels, arm.cells, arm.metadata, obs)
-        counts = folder / "simulated.h5ad"
+            write_embedding(files[-1], arm.values, arm.labels, arm.cells, arm.metadata, obs)
+        counts, found = folder / "simulated.h5ad", folder / "neighbours"
         write_counts(counts, cells)
-        here = str(folder / "neighbours")
-        read = ["--dataset", "simulated", "--neighbours", here, "--settings", chosen]
-        first = {
-            "neighbours": [
-                *("--embeddings", *files, "--cells", str(counts)),
-                *("--settings", chosen, "--output", here),
-            ]
+        scores = [folder / metric / "simulated.csv" for metric in config.evaluation.scib.metrics]
+        jobs = {
+            "neighbours": ["--embeddings", *files, "--cells", counts, "--output", found],
+            "scib": ["--dataset", "simulated", "--neighbours", found, "--output", *scores],
         }
-        scores = [str(folder / metric / "simulated.csv") for metric in scib["metrics"]]
-        then = {"scib": [*read, "--output", *scores]}
-        begin = time.perf_counter()
-        jobs = run_together(first) | run_together(then)
-        seconds = time.perf_counter() - begin
-        return {"cells": LARGEST, "types": TYPES, "seconds": seconds, "jobs": jobs}
+        used = {
+            job: resources_of(job, *given, "--settings", settings) for job, given in jobs.items()
+        }
+    return {"cells": LARGEST, "types": TYPES, "jobs": used}
 
 
-def run_together(jobs: Mapping[str, Sequence[str]]) -> dict[str, dict[str, float]]:
-    """Run stages at the same time, as on two cores: seconds and peak memory of each."""
+def resources_of(job: str, *arguments: str | Path) -> dict[str, float]:
+    """Seconds and peak memory of a job."""
     begin = time.perf_counter()
-    running = {
-        stage: subprocess.Popen([sys.executable, "-m", "scsigmoid", stage, *arguments])
-        for stage, arguments in jobs.items()
+    process = subprocess.Popen([sys.executable, "-m", "scsigmoid", job, *arguments])
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, job)
+    return {
+        "seconds": time.perf_counter() - begin,
+        "cpu_seconds": usage.ru_utime + usage.ru_stime,
+        "peak_gb": usage.ru_maxrss * 1024 / 1e9,  # Linux counts in KiB
     }
-    stages = {process.pid: stage for stage, process in running.items()}
-    found = {}
-    for _ in jobs:
-        process, status, usage = os.wait4(-1, 0)
-        stage = stages[process]
-        if status:
-            raise subprocess.CalledProcessError(status, stage)
-        found[stage] = {
-            "seconds": time.perf_counter() - begin,
-            "cpu_seconds": usage.ru_utime + usage.ru_stime,
-            "peak_gb": usage.ru_maxrss * 1024 / 1e9,  # Linux counts in KiB
+
+
+def simulated_arms(cells: Sequence[int]) -> dict[str, Embedding]:
+    """Both arms' vectors of cells of so many types; types lie further apart in sigmoid's."""
+    generator = np.random.default_rng(0)
+    labels = np.repeat([f"type {kind:02d}" for kind in range(len(cells))], cells)
+    spread = (1 / np.sqrt(1 + np.arange(HIDDEN))).astype(np.float32)
+    turn = np.linalg.qr(generator.standard_normal((HIDDEN, HIDDEN)))[0].astype(np.float32)
+    arms = {}
+    for model, apart in (("sigmoid_4k", 1.0), ("softmax_4k", 0.8)):
+        centres = generator.standard_normal((len(cells), HIDDEN), dtype=np.float32) * apart
+        values = generator.standard_normal((len(labels), HIDDEN), dtype=np.float32)
+        values += np.repeat(centres, cells, axis=0)
+        metadata = {
+            "model": model,
+            "attention": model.split("_")[0],
+            "context": 4096,
+            "simulated": True,
         }
-        log(f"{stage}: {found[stage]}")
-    return found
+        values *= spread
+        arms[model] = Embedding(
+            Path(model), values @ turn, labels, np.arange(len(labels)), metadata
+        )
+    return arms
+
+
+class SimulatedTokens:
+    """Cells of random genes in memory, with lengths as in Fig. 1: a store as far as it is read."""
+
+    def __init__(self, cells: int, vocabulary: int, context: int) -> None:
+        generator = np.random.default_rng(0)
+        lengths = generator.lognormal(np.log(MEDIAN_LENGTH), SIGMA_LENGTH, cells)
+        self.lengths = np.clip(lengths, 100, context - 1).astype(np.int32)
+        genes = np.arange(4, vocabulary)
+        self.genes = [generator.choice(genes, n, replace=False) for n in self.lengths]
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def cells(self, rows: NDArray[np.int64], maximum_length: int) -> Packed:
+        """See :meth:`scsigmoid.tokens.store.TokenStore.cells`."""
+        genes = [self.genes[row][:maximum_length] for row in rows]
+        ends = np.cumsum([0, *map(len, genes)])
+        return Packed(np.concatenate(genes), ends.astype(np.int32))
+
+    def metadata(self, columns: Sequence[str]) -> dict[str, NDArray[np.int64]]:
+        """Row of each cell."""
+        return {name: np.arange(len(self)) for name in columns}
+
+
+def write_counts(path: Path, cells: NDArray[np.int64]) -> None:
+    """Counts of so many cells of each type: ``COUNTS`` molecules a cell, ``GENES`` genes."""
+    generator = np.random.default_rng(2)
+    blocks = []
+    for count in cells:
+        share = generator.gamma(0.3, size=GENES).cumsum()
+        genes = np.searchsorted(share / share[-1], generator.random((count, COUNTS)))
+        ends = np.arange(0, genes.size + 1, COUNTS)
+        block = csr_matrix((np.ones(genes.size, np.float32), genes.ravel(), ends), (count, GENES))
+        block.sum_duplicates()
+        blocks.append(block)
+    kinds = np.repeat([f"type {kind:02d}" for kind in range(len(cells))], cells)
+    obs = pd.DataFrame({"cell_type": pd.Categorical(kinds)})
+    obs.index = obs.index.map(str)
+    var = pd.DataFrame(index=[f"ENSG9{gene:010d}" for gene in range(GENES)])
+    anndata.AnnData(vstack(blocks, format="csr"), obs=obs, var=var).write_h5ad(path)
+
+
+if __name__ == "__main__":
+    main()
