@@ -43,53 +43,50 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code: 0, or 1 after an error, or 130 after an interruption.
     """
     options = parser().parse_args(arguments)
-    if max(getattr(options, "gpus", 1), getattr(options, "nodes", 1)) > 1:
-        from scsigmoid.training.launch import launch, launched
-
-        if not launched():
-            try:
-                return launch(
-                    options.nodes, options.gpus, sys.argv[1:] if arguments is None else arguments
-                )
-            except UserError as error:
-                return complain(str(error), sys.stderr)
-    log = own_log(options.log)
+    log, rank = options.log, os.environ.get("RANK", "0")
+    if log is not None and rank != "0":  # torchrun's processes beyond the first have their own
+        log = log.with_suffix(f".{rank}{log.suffix}")
     try:
+        if max(getattr(options, "gpus", 1), getattr(options, "nodes", 1)) > 1:
+            from scsigmoid.training.launch import launch, launched
+
+            if not launched():
+                given = sys.argv[1:] if arguments is None else arguments
+                return launch(options.nodes, options.gpus, given)
         with logged(log) as terminal:
-            try:
-                options.run(options)
-            except UserError as error:
-                return complain(str(error), terminal)
-            except KeyboardInterrupt:
-                return 130
-            except Exception as error:
-                if isinstance(error, OSError) and error.strerror:
-                    return complain(described(error, log), terminal)
-                if "no locator available" in str(error):  # numba's message
-                    return complain(NO_CACHE, terminal)
-                if log is None:
-                    raise
-                complain(f"unexpected {type(error).__name__}: {error}; see {log}", terminal)
-                with suppress(OSError):
-                    traceback.print_exc()
-                return 1
-    except UserError as error:  # the log cannot be written
+            return run(options, log, terminal)
+    except UserError as error:  # several processes cannot be started, or the log not be written
         return complain(str(error), sys.stderr)
+
+
+def run(options: argparse.Namespace, log: Path | None, terminal: TextIO) -> int:
+    """Run a subcommand; errors become a line on the terminal, unexpected ones a traceback too."""
+    try:
+        options.run(options)
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        problem = described(error, log)
+        if problem is None and log is None:
+            raise
+        complain(problem or f"unexpected {type(error).__name__}: {error}; see {log}", terminal)
+        if problem is None:
+            with suppress(OSError):
+                traceback.print_exc()
+        return 1
     return 0
 
 
-def described(error: OSError, log: Path | None) -> str:
-    """An error of the system in one line: where, what, and what to do."""
-    # where it does not say where, it was the log: stages name the files that they write
-    where = error.filename or log
-    to_do = TO_DO.get(error.errno or 0)
-    return f"{where}: " * bool(where) + f"{error.strerror}" + f"; {to_do}" * bool(to_do)
-
-
-def own_log(path: Path | None) -> Path | None:
-    """The log of this process: torchrun's processes beyond the first have files of their own."""
-    rank = os.environ.get("RANK", "0")
-    return path if path is None or rank == "0" else path.with_suffix(f".{rank}{path.suffix}")
+def described(error: Exception, log: Path | None) -> str | None:
+    """An error that a person can mend in one line: where, what, and what to do."""
+    if isinstance(error, UserError):
+        return str(error)
+    if isinstance(error, OSError) and error.strerror:
+        # where it does not say where, it was the log: stages name the files that they write
+        where = error.filename or log
+        to_do = TO_DO.get(error.errno or 0)
+        return f"{where}: " * bool(where) + f"{error.strerror}" + f"; {to_do}" * bool(to_do)
+    return NO_CACHE if "no locator available" in str(error) else None  # numba's message
 
 
 @contextmanager
@@ -106,7 +103,7 @@ def logged(path: Path | None) -> Iterator[TextIO]:
         path.parent.mkdir(parents=True, exist_ok=True)
         log = path.open("w", encoding="utf-8")
     except OSError as error:
-        raise UserError(described(error, path)) from None
+        raise UserError(f"{described(error, path)}") from None
     sys.stderr.flush()
     before = os.dup(2)
     with log:
