@@ -46,7 +46,7 @@ def test_the_gradient_is_plain_pytorchs(variant: Variant, context: int) -> None:
         pytest.skip(str(error))
 
 
-def test_every_kernel_is_timed_and_none_compiled_in_a_turn(tmp_path: Path) -> None:
+def test_every_kernel_is_timed_and_none_compiled_in_a_round(tmp_path: Path) -> None:
     torch.compiler.reset()
     torch._dynamo.utils.counters.clear()
     run_training_benchmark(

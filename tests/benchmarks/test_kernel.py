@@ -470,10 +470,10 @@ def test_every_round_times_every_kernel_in_an_order_of_its_own() -> None:
     ]
     missing = Candidate(CASE, PROVIDERS[1])
     assert measure([*candidates, missing], 12, 60.0, torch.device("cuda")) == 12
-    # Asked once to learn how long it takes; the slow one then in every fourth turn.
+    # Asked once to learn how long it takes; the slow one then in every fourth round.
     assert [asked.count(name) for name in "abcd"] == [13, 13, 13, 4]
     slow = candidates[3].rounds["forward"]
-    assert [turn for turn, reading in enumerate(slow) if not math.isnan(reading)] == [0, 4, 8]
+    assert [number for number, reading in enumerate(slow) if not math.isnan(reading)] == [0, 4, 8]
     assert candidates[1].rounds["backward"] == [2.2] * 12
     assert missing.rounds == {"forward": [], "backward": []}
     fast = [name for name in asked[4:] if name != "d"]

@@ -179,7 +179,7 @@ def test_what_cannot_run_here_is_named(tmp_path: Path, monkeypatch: pytest.Monke
 def test_what_does_not_fit_in_memory_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At the first step of one, and in a turn of the other."""
+    """At the first step of one, and in a round of the other."""
     take = Trainer.step
 
     def step(self, number, batches, masked=None):  # type: ignore[no-untyped-def]
