@@ -1,4 +1,4 @@
-"""Two processes against one, by torchrun and gloo on the CPU."""
+"""Two processes against one, by torchrun and gloo on the CPU; one is stopped, or lost."""
 
 import json
 import math
@@ -7,12 +7,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import torch
 import torch.distributed as dist
@@ -144,32 +145,38 @@ def test_two_processes_have_the_loss_and_gradient_of_one(
     assert found[1]["failed"] == "SystemExit(1)"
 
 
-def command(run: TrainingRun, corpus: Any, output: Path) -> list[str]:
-    """``scsigmoid train`` in two processes."""
+def command(run: TrainingRun, corpus: Any, output: Path, gpus: int = 2) -> list[str]:
+    """``scsigmoid train`` in two processes, or one."""
     settings = asdict(run)
     del settings["model"]
     return [
-        *("train", "--model", run.model, "--gpus", "2"),
+        *("train", "--model", run.model, "--gpus", str(gpus), "--output", str(output)),
         *("--tokens", *map(str, corpus.stores), "--vocabulary", str(corpus.vocabulary)),
-        *("--settings", json.dumps({f"models.{run.model}": settings}), "--output", str(output)),
+        *("--settings", json.dumps({f"models.{run.model}": settings})),
     ]
 
 
-def in_two(arguments: Sequence[str]) -> subprocess.Popen[str]:
+def start(arguments: Sequence[str]) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "scsigmoid", *arguments], stderr=subprocess.PIPE, text=True
     )
 
 
+def until(found: Callable[[], Any], seconds: float = 120.0) -> Any:
+    """Wait until something is found."""
+    end = time.monotonic() + seconds
+    while not (result := found()):
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
+    return result
+
+
 @pytest.mark.faults
 def test_stopped_and_run_again_by_two_and_by_one(run: TrainingRun, corpus: Any, tmp_path: Path):
     endless = replace(run, training=replace(run.training, steps=10**6, checkpoint_every=10**6))
-    child = in_two(command(endless, corpus, tmp_path / "two"))
+    child = start(command(endless, corpus, tmp_path / "two"))
     journal = tmp_path / "two/journal.csv"
-    for _ in range(2400):
-        if journal.is_file() and len(journal.read_text().splitlines()) > 30:
-            break
-        time.sleep(0.05)
+    until(lambda: journal.is_file() and len(journal.read_text().splitlines()) > 30)
     child.send_signal(signal.SIGUSR1)
     _, errors = child.communicate(timeout=60)
     assert child.returncode == STOPPED, errors
@@ -182,7 +189,7 @@ def test_stopped_and_run_again_by_two_and_by_one(run: TrainingRun, corpus: Any, 
         (tmp_path / "one/checkpoints" / path.name).write_bytes(path.read_bytes())
 
     finite = replace(run, training=replace(run.training, steps=step + 10))
-    children = [in_two(command(finite, corpus, tmp_path / name)) for name in ("two", "whole")]
+    children = [start(command(finite, corpus, tmp_path / name)) for name in ("two", "whole")]
     assert [child.wait(timeout=120) for child in children] == [0, 0]
     models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("two", "whole")]
     assert models[0] == models[1]
@@ -201,6 +208,51 @@ def test_stopped_and_run_again_by_two_and_by_one(run: TrainingRun, corpus: Any, 
     np.testing.assert_array_equal(one["loss"][before], two["loss"][before])
     np.testing.assert_array_equal(one["step"], two["step"])
     np.testing.assert_allclose(one["loss"], two["loss"], rtol=1e-4)
+
+
+@pytest.mark.faults
+def test_a_lost_process_ends_the_run_which_goes_on(run: TrainingRun, corpus: Any, tmp_path: Path):
+    long = replace(run, training=replace(run.training, steps=80, checkpoint_every=10))
+    lost, whole = tmp_path / "lost", tmp_path / "whole"
+    child = start(command(long, corpus, lost))
+    until(lambda: list(lost.glob("checkpoints/*.sha256")))
+    second = next(
+        process
+        for process in psutil.Process(child.pid).children(recursive=True)
+        if process.environ().get("RANK") == "1"
+    )
+    second.kill()
+    _, errors = child.communicate(timeout=120)
+    assert child.returncode == 1
+    lines = [line for line in errors.splitlines() if line.startswith("scsigmoid: error")]
+    assert any("process 1 of 2 was killed by SIGKILL; run again" in line for line in lines), errors
+    assert "Traceback" not in errors
+    assert not (lost / "model.safetensors").exists()
+
+    children = [start(command(long, corpus, folder)) for folder in (lost, whole)]
+    outputs = [child.communicate(timeout=240)[1] for child in children]
+    assert [child.returncode for child in children] == [0, 0], outputs
+    assert "going on from the checkpoint after step" in outputs[0]
+    assert (lost / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+
+
+@pytest.mark.faults
+def test_two_runs_at_once_do_not_share_a_folder(
+    run: TrainingRun, corpus: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+):
+    endless = replace(run, training=replace(run.training, steps=10**6))
+    words = command(endless, corpus, tmp_path / "model", gpus=1)
+    first = start(words)
+    try:
+        until(lambda: list((tmp_path / "model").glob("checkpoints/*.sha256")))
+        capfd.readouterr()
+        assert main(words) == 1
+        (error,) = [e for e in capfd.readouterr().err.splitlines() if "error" in e]
+        assert f"process {first.pid} on" in error
+        assert "is training this model; let it end, or stop it, and run again" in error
+    finally:
+        first.send_signal(signal.SIGKILL)
+        first.communicate()
 
 
 def test_a_mistake_is_one_line(

@@ -91,8 +91,6 @@ class EncoderSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ParameterCount:
-    """Parameters of an encoder, part by part."""
-
     token_embedding: int
     position_embedding: int
     blocks: int

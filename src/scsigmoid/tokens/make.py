@@ -183,7 +183,6 @@ class Part:
         return Scatter(count, self.tokenizer.shard_cells, self.tokenizer.schema)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """All cells, file by file."""
         for row, cells in zip(self.rows, self._cells, strict=True):
             yield from self.tokenizer.batches(cells, row.label, row.file)
 

@@ -108,7 +108,6 @@ class Scatter:
 
 
 def scatter_folder(store: Path) -> Path:
-    """Where the temporary files of a store go."""
     return store.with_name(f".{store.name}.scatter")
 
 

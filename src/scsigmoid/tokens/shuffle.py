@@ -86,7 +86,6 @@ class CellOrder:
         return blocks * BLOCK_CELLS - (self._missing if shorter < blocks else 0)
 
     def window_at(self, epoch: int, place: int) -> int:
-        """The window that holds a place of the epoch."""
         # Cells are missing from the last block alone; what comes after it begins that much earlier.
         window = place // (WINDOW_BLOCKS * BLOCK_CELLS)
         following = window + 1

@@ -172,7 +172,6 @@ def count_cells(counts: Any, rows: NDArray[np.int64], histogram: NDArray[np.uint
 
 
 def sparse(histogram: NDArray[np.uint32]) -> Any:
-    """A histogram as a SciPy CSR matrix of int64."""
     ends, bins, cells = compressed(histogram)
     return csr_matrix((cells, bins, ends), shape=histogram.shape)
 
@@ -254,7 +253,6 @@ def merge(parts: Iterable[GeneStatistics], target_sum: float | None = None) -> G
 
 
 def nothing(target_sum: float) -> GeneStatistics:
-    """The statistics of no cells."""
     return GeneStatistics([], [], csr_matrix((0, BINS), dtype=np.int64), 0, target_sum)
 
 
@@ -285,7 +283,6 @@ def spread(statistics: GeneStatistics, position: Mapping[str, int]) -> Any:
 
 
 def write_statistics(statistics: GeneStatistics, output: str | Path) -> None:
-    """Write statistics as an Arrow IPC file."""
     histogram = statistics.histogram
     offsets = pa.array(histogram.indptr, type=pa.int32())
     table = pa.table(
@@ -345,7 +342,6 @@ def read_statistics(path: str | Path) -> GeneStatistics:
 def column_of_lists(
     chunks: pa.ChunkedArray,
 ) -> tuple[NDArray[np.integer[Any]], NDArray[np.integer[Any]]]:
-    """Offsets and values of a list column."""
     lists = chunks.combine_chunks()
     if isinstance(lists, pa.ChunkedArray):  # an empty table has no chunk
         return np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.int64)

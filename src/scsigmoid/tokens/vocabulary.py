@@ -81,7 +81,6 @@ class Vocabulary:
 
     @cached_property
     def token_of(self) -> dict[str, int]:
-        """Token of each gene id."""
         return {gene: token for token, gene in enumerate(self.gene_ids) if token >= len(SPECIAL)}
 
     def tokens(self, genes: Iterable[str]) -> NDArray[np.int64]:

@@ -87,7 +87,6 @@ def write_shard(path: Path, shard: pa.RecordBatch) -> dict[str, Any]:
 
 
 def checksums(shard: pa.RecordBatch) -> NDArray[np.uint32]:
-    """Checksum of every block of cells of a shard."""
     offsets, tokens = lists_of(shard["input_ids"])
     starts = range(0, shard.num_rows, BLOCK_CELLS)
     return np.array([checksum(offsets, tokens, first) for first in starts], dtype=np.uint32)

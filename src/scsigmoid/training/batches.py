@@ -77,7 +77,6 @@ class Batch:
         )
 
     def pinned(self) -> "Batch":
-        """The batch in page-locked memory."""
         return self._mapped(Tensor.pin_memory)
 
     def _mapped(self, change: Callable[[Tensor], Tensor]) -> "Batch":

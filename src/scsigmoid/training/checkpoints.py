@@ -45,8 +45,6 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The checkpoints of one run."""
-
     def __init__(self, folder: Path, keep: int) -> None:
         self.folder = folder
         self.keep = keep

@@ -151,8 +151,6 @@ class Journal:
 
 
 class LayerFile:
-    """``layers.csv`` being written."""
-
     def __init__(self, path: Path, step: int) -> None:
         """Keep the rows up to ``step``: what came later is measured again."""
         self.path = path

@@ -104,7 +104,6 @@ class Share:
 
     @property
     def masked(self) -> int:
-        """Masked genes of the process's cells."""
         return sum(len(batch.masked) for batch in self.micro_batches)
 
     def pinned(self) -> "Share":

@@ -59,7 +59,6 @@ class TrainingRun:
     device: str
 
     def encoder_settings(self, vocabulary_size: int) -> EncoderSettings:
-        """The encoder for a vocabulary of so many tokens."""
         return EncoderSettings.of(
             self.size,
             self.architecture,
