@@ -1,6 +1,7 @@
 """A user's own h5ad: against ranks by a sort and one forward pass a cell, and what is refused."""
 
 import anndata
+import anndata.tests.helpers
 import numpy as np
 import pandas as pd
 import pytest
@@ -212,6 +213,13 @@ def test_a_layer_a_column_of_genes_and_how_many_are_cut(
     assert main(["embed", str(tmp_path / "scanpy.h5ad"), str(output), *given, *own]) == 0
     found = anndata.read_h5ad(output).obsm["X_sigmoid_toy"]
     np.testing.assert_allclose(found, expected(counts, model, vocabulary, range(36)), atol=2e-5)
+    assert (
+        main(["embed", str(tmp_path / "scanpy.h5ad"), str(output), *given, *own, "--keep-all"]) == 0
+    )
+    whole, before = anndata.read_h5ad(output), anndata.read_h5ad(tmp_path / "scanpy.h5ad")
+    np.testing.assert_array_equal(whole.obsm.pop("X_sigmoid_toy"), found)
+    del whole.uns["scsigmoid"]
+    anndata.tests.helpers.assert_equal(whole, before, exact=True)
     cut = (np.count_nonzero(counts, axis=1) > 15).sum()
     assert cut
     assert f"{cut} of 9 cells ({cut / 9:.1%}) express more than 15 genes" in capfd.readouterr().err

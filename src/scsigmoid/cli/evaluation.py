@@ -12,8 +12,15 @@ from scsigmoid.errors import UserError
 
 
 @stage(
-    "input output --checkpoint --vocabulary? --pooling --device --batch-tokens --layer? --genes?",
-    {"--vocabulary": path("vocabulary of the model; without it the one in the checkpoint")},
+    "input output --checkpoint --vocabulary? --pooling --device --batch-tokens --layer? --genes?"
+    " --keep-all?",
+    {
+        "--vocabulary": path("vocabulary of the model; without it the one in the checkpoint"),
+        "--keep-all": {
+            "action": "store_true",
+            "help": "write X, layers, var, obsm, ... of the input too; holds it in memory",
+        },
+    },
 )
 def embed(options: argparse.Namespace) -> None:
     """Embed your own cells (h5ad, or 10x) with a trained model."""
@@ -30,6 +37,7 @@ def embed(options: argparse.Namespace) -> None:
         options.output,
         layer=options.layer,
         genes=options.genes,
+        keep_all=options.keep_all,
     )
 
 

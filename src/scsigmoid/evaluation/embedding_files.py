@@ -78,16 +78,22 @@ def write_embedding(
 
 
 def write_anndata(
-    output: Path, values: NDArray[np.float32], obs: Any, metadata: Mapping[str, Any]
+    output: Path,
+    values: NDArray[np.float32],
+    obs: Any,
+    metadata: Mapping[str, Any],
+    adata: Any = None,
 ) -> None:
-    """Write ``obs`` (a data frame), ``obsm["X_<model>"]`` and ``uns["scsigmoid"]``, atomically."""
+    """Write ``obs`` (a data frame), ``obsm["X_<model>"]`` and ``uns["scsigmoid"]``, atomically.
+
+    With ``adata``, of the same cells, all else that it holds is written too.
+    """
     import anndata
 
-    adata = anndata.AnnData(
-        obs=obs,
-        obsm={f"X_{metadata['model']}": values},
-        uns={"scsigmoid": dict(metadata)},
-    )
+    if adata is None:
+        adata = anndata.AnnData(obs=obs)
+    adata.obsm[f"X_{metadata['model']}"] = values
+    adata.uns["scsigmoid"] = dict(metadata)
     with atomic_path(output) as temporary:
         adata.write_h5ad(temporary)
 

@@ -176,6 +176,7 @@ def embed_file(
     *,
     layer: str = "",
     genes: str = "",
+    keep_all: bool = False,
 ) -> None:
     """Embed the cells of an h5ad file, or of a 10x file or folder, in bounded memory.
 
@@ -188,12 +189,16 @@ def embed_file(
             vocabulary are left out, and named in the log.
         layer: layer that holds the counts; without one ``raw.X``, else ``X``.
         genes: column of ``var`` with the gene ids or names; without one its index.
+        keep_all: whether the output also has the input's ``X``, ``layers``, ``var``, ``obsm``, …;
+            they are held in memory.
 
     Raises:
         UserError: for a file that is damaged or does not fit the model, for cells of another
             organism, without raw counts or without a gene of the vocabulary, and if the embedding
             is not finite.
     """
+    import anndata
+
     if output.exists() and path.exists() and output.samefile(path):
         raise UserError(f"{output}: is the input itself; give another file for the embedding")
     check_pooling(settings, model.encoder.settings, model.path)
@@ -202,10 +207,11 @@ def embed_file(
             values = vectors(model.encoder, tokens, settings, f"embedding {path.name}")
             rows = tokens.metadata(["cell"])["cell"]
         obs, simulated = about(source)
+        whole = anndata.read_h5ad(source)[rows].copy() if keep_all else None
     obs = obs.iloc[rows]
     check_finite(values, obs, f"{model.path}: embeds")
     metadata = provenance(model.path, model.metadata, settings, simulated)
-    write_anndata(output, values, obs, metadata)
+    write_anndata(output, values, obs, metadata, whole)
     log(f"{output}: {len(rows)} cells, obsm['X_{model.name}']")
 
 
