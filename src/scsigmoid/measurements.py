@@ -4,6 +4,7 @@ A measurement is one row of a tidy CSV file.
 """
 
 import math
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,3 +107,12 @@ def mean_interval(
     error = math.sqrt(groups / (groups - 1) * float(np.square(residuals).sum())) / len(values)
     half = float(stdtrit(groups - 1, (1 + confidence) / 2)) * error
     return mean, mean - half, mean + half
+
+
+def source_of(output: Path, *inputs: Path) -> str:
+    """A measurement's source: paths of ``inputs``, separated by spaces, relative to the folder that
+    holds them and ``output``, which is the results folder for files of different stages.
+    """
+    paths = [path.absolute() for path in inputs]
+    root = os.path.commonpath([output.absolute().parent, *(path.parent for path in paths)])
+    return " ".join(path.relative_to(root).as_posix() for path in paths)

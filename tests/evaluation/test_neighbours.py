@@ -9,10 +9,10 @@ from scsigmoid.errors import UserError
 from scsigmoid.evaluation.neighbours import (
     log_count_components,
     neighbours_of_dataset,
+    principal_components,
     read_neighbours,
     with_itself,
 )
-from scsigmoid.evaluation.pca import principal_components
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from sklearn.metrics import silhouette_score
 from scsigmoid.config.schema import Umap
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embedding_files import read_arms
-from scsigmoid.evaluation.pca import principal_components
+from scsigmoid.evaluation.neighbours import principal_components
 from scsigmoid.evaluation.umap import umap_dataset
 from scsigmoid.seeds import derive
 

@@ -14,6 +14,7 @@ from types import TracebackType
 import torch
 
 from scsigmoid.benchmarks.flash_sigmoid import VARIABLE
+from scsigmoid.benchmarks.rows import cpu_name
 from scsigmoid.files import sha256
 from scsigmoid.kernels import PACKAGES
 from scsigmoid.training.devices import device_name
@@ -53,17 +54,6 @@ def triton_version() -> str:
     except ImportError:
         return ""
     return str(triton.__version__)
-
-
-def cpu_name() -> str:
-    """The CPU's model, as Linux or the platform names it."""
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
 
 
 def driver_version() -> str:

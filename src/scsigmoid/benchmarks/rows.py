@@ -1,6 +1,7 @@
 """Benchmark results as CSV, one row a configuration, and the interval of a median."""
 
 import math
+import platform
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -267,3 +268,14 @@ def median_interval(values: Sequence[float], confidence: float) -> Interval:
     if k == 0:
         return Interval(middle, math.nan, math.nan)
     return Interval(middle, ordered[k - 1], ordered[count - k])
+
+
+def cpu_name() -> str:
+    """The CPU's model, as Linux or the platform names it; here, where PyTorch is not imported."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

@@ -33,8 +33,7 @@ from scsigmoid.evaluation.mmd_kernel import (
     percentiles,
     resample_counts,
 )
-from scsigmoid.evaluation.sources import source_of
-from scsigmoid.measurements import Measurement, write_measurements
+from scsigmoid.measurements import Measurement, source_of, write_measurements
 from scsigmoid.progress import track
 from scsigmoid.seeds import derive
 

@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embedding_files import Embedding, read_arms
-from scsigmoid.evaluation.pca import principal_components
-from scsigmoid.evaluation.sources import source_of
 from scsigmoid.files import atomic_folder
+from scsigmoid.measurements import source_of
 from scsigmoid.progress import log
 from scsigmoid.seeds import derive
 
@@ -172,6 +171,37 @@ def log_normalised(counts: Any) -> Any:
     totals = np.asarray(values.sum(axis=1)).ravel()
     values.data *= np.repeat(TARGET_SUM / totals, np.diff(values.indptr))
     return values.log1p()
+
+
+def principal_components(
+    values: NDArray[np.floating], variance: float, name: str = "embedding"
+) -> NDArray[np.float32]:
+    """Coordinates on the first principal components that together keep ``variance``; scIB metrics
+    and UMAP start from them.
+
+    Args:
+        values: cells x dimensions.
+        variance: share of the variance, between 0 and 1 (the paper: 0.95).
+        name: what the values are, for messages.
+
+    Returns:
+        cells x components, float32; computed in float64 from the eigenvectors of the covariance,
+        exactly and without drawing anything.
+
+    Raises:
+        UserError: if the values do not vary.
+    """
+    from sklearn.decomposition import PCA
+
+    values = np.asarray(values, dtype=np.float64)
+    if len(values) < 2 or not (values != values[0]).any():
+        raise UserError(
+            f"{name}: all {len(values)} cells have the same values, so there is nothing to "
+            "compare; check the model's training"
+        )
+    # centred first, because the covariance is computed from the products' sums
+    pca = PCA(variance, svd_solver="covariance_eigh", copy=False)
+    return pca.fit_transform(values - values.mean(axis=0)).astype(np.float32)
 
 
 def with_itself(

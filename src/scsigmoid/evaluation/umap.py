@@ -6,7 +6,7 @@ from pathlib import Path
 from scsigmoid.config.schema import Umap
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embedding_files import read_arms
-from scsigmoid.evaluation.pca import principal_components
+from scsigmoid.evaluation.neighbours import principal_components
 from scsigmoid.files import checksum_path
 from scsigmoid.progress import log
 from scsigmoid.seeds import derive

@@ -18,9 +18,8 @@ from torch.nn.functional import cross_entropy
 
 from scsigmoid.config.schema import ValidationLoss
 from scsigmoid.evaluation.embeddings import batches, open_tokens
-from scsigmoid.evaluation.sources import source_of
 from scsigmoid.files import checksum_path
-from scsigmoid.measurements import Measurement, mean_interval, write_measurements
+from scsigmoid.measurements import Measurement, mean_interval, source_of, write_measurements
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.progress import log
 from scsigmoid.seeds import derive

@@ -102,7 +102,7 @@ def versions(results: Results) -> dict[str, dict[str, str]]:
 
 def environment() -> dict[str, str]:
     """Machine and packages that the page was made with: on one machine those of all other jobs."""
-    from scsigmoid.benchmarks.machine import cpu_name
+    from scsigmoid.benchmarks.rows import cpu_name
 
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     found = {
