@@ -42,7 +42,9 @@ onstart:
 
 onsuccess:
     if Path(RESULTS, "report.html").is_file():
-        print(f"The report lies at {RESULTS}/report.html")
+        from scsigmoid.paper.summary import summary
+
+        print(summary(RESULTS))
 
 
 onerror:
