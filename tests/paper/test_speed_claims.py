@@ -13,6 +13,7 @@ from scsigmoid.benchmarks.cases import Case
 from scsigmoid.benchmarks.rows import KernelRow, ThroughputRow, read_rows
 from scsigmoid.benchmarks.rows import write_rows as write_benchmark
 from scsigmoid.benchmarks.throughput import HOST_NOTE
+from scsigmoid.cli.arguments import stored
 from scsigmoid.config.schema import Config
 from scsigmoid.paper.claims import (
     INCONCLUSIVE,
@@ -298,3 +299,27 @@ def test_a_kernel_timed_at_some_shapes_is_not_called_untimed(results: Results) -
         "Timed at some shapes only (takes no padding): Sigmoid, Hopper (ours).",
         "Not timed (not there): Softmax, FlexAttention.",
     ]
+
+
+def test_the_committed_measurements() -> None:
+    """Verdicts on the benchmarks of one H200, where FlashSigmoid was not timed."""
+    folder = Path(__file__).parents[2] / "docs/measurements/h200"
+    results = Results(folder, stored(folder / "config.yaml"))
+    found = {
+        name: judge(results, claim)
+        for name, claim in CLAIMS.items()
+        if claim.group in ("kernel", "training cost")
+    }
+    # The mean over shapes is judged; its range, 2.4 to 7.0, would meet 5.22.
+    for name, mean in (("forward", 4.06), ("backward", 1.73)):
+        row = found[f"speed_up_flash_attention_2_{name}_0_padding"]
+        assert (row.our_value, row.verdict) == (pytest.approx(mean, abs=0.01), NOT_REPRODUCED)
+    for name in ("fastest_everywhere", "lowest_latency"):
+        assert found[name].verdict == NOT_TESTABLE
+        assert "FlashSigmoid (flash_sigmoid is not installed" in found[name].reason
+    for attention in ("sigmoid", "softmax"):
+        row = found[f"gpu_hours_{attention}_160M_2048"]
+        assert row.reason == f"Bound by the host: {attention} 160M at 2K."
+    assert found["beats_flash_attention_2"].verdict == REPRODUCED
+    assert found["faster_up_to"].verdict == INCONCLUSIVE
+    assert "not by the paper's FlexAttention; one NVIDIA H200" in found["faster_up_to"].reason

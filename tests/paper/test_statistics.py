@@ -13,7 +13,7 @@ from scsigmoid.config.schema import Config
 from scsigmoid.errors import UserError
 from scsigmoid.paper.results import Results
 from scsigmoid.paper.statistics import (
-    mean_interval,
+    Interval,
     moving_mean,
     paired_difference,
     ratio_interval,
@@ -24,7 +24,7 @@ from scsigmoid.paper.statistics import (
 @pytest.mark.parametrize("confidence", [0.9, 0.95, 0.99])
 def test_mean_interval(confidence: float) -> None:
     values = np.random.default_rng(0).normal(3, 2, 4)
-    found = mean_interval(values, confidence)
+    found = Interval.of_mean(values, confidence)
     low, high = stats.t.interval(confidence, 3, values.mean(), stats.sem(values))
     assert (found.value, found.low, found.high) == pytest.approx((values.mean(), low, high))
     assert found.n == 4
@@ -45,7 +45,7 @@ def test_the_interval_of_a_paired_ratio_covers() -> None:
 
 
 def test_one_value_has_no_interval() -> None:
-    found = mean_interval(np.array([2.0]), 0.95)
+    found = Interval.of_mean(np.array([2.0]), 0.95)
     assert found.value == 2.0
     assert math.isnan(found.low)
     assert math.isnan(found.high)

@@ -1,4 +1,4 @@
-"""Rates of our kernel over others', paired by turn, and what the project aims at."""
+"""Rates of our kernel over others', paired by round, and what the project aims at."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -129,7 +129,7 @@ class Ratio:
     Attributes:
         goal: what it belongs to.
         ours, theirs: the timings.
-        interval: median over the turns that timed both, with its interval.
+        interval: median over the rounds that timed both, with its interval.
         turns: their number.
     """
 
@@ -159,15 +159,12 @@ def ratios(rows: Sequence[KernelRow], confidence: float) -> list[Ratio]:
 
 
 def ratio_of(ours: KernelRow, theirs: KernelRow, confidence: float) -> Interval:
-    """Our rate over theirs: the median over the turns that timed both, with its interval.
+    """Our rate over theirs: the median over the rounds that timed both, with its interval.
 
-    Too few turns for an interval leave the ends of both rates' intervals, which are wider.
+    Too few rounds for an interval leave the ends of both rates' intervals, which are wider.
     """
     values = paired(ours, theirs)
-    found = (
-        median_interval(values, confidence) if values else Interval(math.nan, math.nan, math.nan)
-    )
-    if not math.isnan(found.low):
+    if values and not math.isnan((found := median_interval(values, confidence)).low):
         return found
     return Interval(
         ours.tflops / theirs.tflops,
@@ -177,7 +174,7 @@ def ratio_of(ours: KernelRow, theirs: KernelRow, confidence: float) -> Interval:
 
 
 def paired(ours: KernelRow, theirs: KernelRow) -> list[float]:
-    """Our rate over theirs in each turn that timed both."""
+    """Our rate over theirs in each round that timed both."""
     work = ours.tflops * ours.milliseconds / (theirs.tflops * theirs.milliseconds)
     values = (work * other / own for own, other in zip(ours.rounds, theirs.rounds, strict=False))
     return [value for value in values if not math.isnan(value)]

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scsigmoid import measurements
 from scsigmoid.errors import UserError
+from scsigmoid.measurements import mean_interval
 from scsigmoid.paper.results import Results
 
 #: Share of the rows that a window spans.
@@ -25,12 +25,12 @@ class Interval:
     high: float
     n: int
 
-
-def mean_interval(
-    values: np.ndarray, confidence: float, clusters: np.ndarray | None = None
-) -> Interval:
-    """:func:`scsigmoid.measurements.mean_interval`, with the number of values."""
-    return Interval(*measurements.mean_interval(values, confidence, clusters), len(values))
+    @classmethod
+    def of_mean(
+        cls, values: np.ndarray, confidence: float, clusters: np.ndarray | None = None
+    ) -> "Interval":
+        """:func:`scsigmoid.measurements.mean_interval`, with the number of values."""
+        return cls(*mean_interval(values, confidence, clusters), len(values))
 
 
 Values = Sequence[float] | np.ndarray
@@ -46,7 +46,7 @@ def ratio_interval(first: Values, second: Values, confidence: float) -> Interval
     ours, theirs = (np.asarray(values, dtype=np.float64) for values in (first, second))
     ratio = float(ours.mean() / theirs.mean())
     # The residuals have mean 0 and, over the mean of `second`, the ratio's spread.
-    spread = mean_interval((ours - ratio * theirs) / theirs.mean(), confidence)
+    spread = Interval.of_mean((ours - ratio * theirs) / theirs.mean(), confidence)
     return Interval(ratio, ratio + spread.low, ratio + spread.high, len(ours))
 
 
@@ -67,7 +67,7 @@ def paired_difference(results: Results, dataset: str, first: str, second: str) -
             "cells; delete both and run again"
         )
     confidence = results.config.evaluation.validation_loss.confidence
-    return mean_interval(losses - other_losses, confidence, donors)
+    return Interval.of_mean(losses - other_losses, confidence, donors)
 
 
 def moving_mean(values: np.ndarray, share: float = WINDOW) -> np.ndarray:

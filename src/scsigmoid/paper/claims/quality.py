@@ -10,7 +10,7 @@ from scsigmoid.paper.claims.stability import divergence
 from scsigmoid.paper.labels import model_label, pairs
 from scsigmoid.paper.reported import Claim
 from scsigmoid.paper.results import Journal, Results
-from scsigmoid.paper.statistics import Interval, mean_interval, paired_difference
+from scsigmoid.paper.statistics import Interval, paired_difference
 from scsigmoid.paper.tables.mmd import Pair, improvement, mean_ratio, pair_rows
 from scsigmoid.paper.tables.quality import all_scores
 from scsigmoid.paper.tables.setup import parameters as count
@@ -139,7 +139,7 @@ def final_difference(
     last: Mapping[str, NDArray[np.float64]], first: str, second: str, note: str = ""
 ) -> Estimate:
     """Mean difference of two models' last losses, paired by step, with its interval."""
-    found = mean_interval(last[first] - last[second], 0.95)
+    found = Interval.of_mean(last[first] - last[second], 0.95)
     return Estimate.of(found, f"{note}{found.n} logged steps", curves((first, second)))
 
 
