@@ -1,4 +1,4 @@
-"""Rates of our kernel over others', paired by round, and what the project aims at."""
+"""Rates of our kernel over others', paired by round."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -30,14 +30,13 @@ class Form:
 
 
 @dataclass(frozen=True)
-class Goal:
-    """A rate over another that the project aims at.
+class Comparison:
+    """A rate over another.
 
     Attributes:
         name: in the CSV.
         text: in words.
         direction: ``forward`` or ``backward``.
-        wanted: the smallest ratio of TFLOPS, by head dimension.
         ours: the rate.
         theirs: what it is divided by.
         lengths: those that count; all that were timed where empty.
@@ -46,7 +45,6 @@ class Goal:
     name: str
     text: str
     direction: str
-    wanted: dict[int, float]
     ours: Form
     theirs: Form
     lengths: tuple[int, ...] = ()
@@ -60,65 +58,39 @@ FA4 = Form(("fa4",))
 PUBLISHED = Form(("triton_sigmoid",))
 
 
-def both(first: float, second: float) -> dict[int, float]:
-    """What is wanted at head dimension 128, then at 64."""
-    return {128: first, 64: second}
+FLASH_SIGMOID = Form(("flash_sigmoid",))
+CELLS = Form(OURS, "packed", "jagged")
 
 
-def each_pass(name: str, text: str, wanted: float, ours: Form, theirs: Form) -> tuple[Goal, Goal]:
-    """One goal for both passes and both head dimensions."""
-    forward, backward = (
-        Goal(f"{name}_{way}", f"{text}, {way}", way, both(wanted, wanted), ours, theirs)
-        for way in ("forward", "backward")
-    )
-    return forward, backward
+def each_pass(
+    name: str, text: str, ours: Form, theirs: Form, lengths: tuple[int, ...] = ()
+) -> Iterator[Comparison]:
+    """One comparison for both passes; ``{}`` stands for the pass."""
+    for way in ("forward", "backward"):
+        yield Comparison(name.format(way), text.format(way), way, ours, theirs, lengths)
 
 
-GOALS = (
-    Goal("fa4_forward", "Over FlashAttention-4, forward, 1K to 8K", "forward",
-         both(1.18, 1.18), FAST, FA4, MIDDLE),
-    Goal("fa4_backward", "Over FlashAttention-4, backward, 1K to 8K", "backward",
-         both(1.10, 1.10), FAST, FA4, MIDDLE),
-    Goal("fa4_forward_512", "Over FlashAttention-4, forward, 512", "forward",
-         both(1.15, 1.15), FAST, FA4, (512,)),
-    Goal("fa4_backward_512", "Over FlashAttention-4, backward, 512", "backward",
-         both(1.05, 1.05), FAST, FA4, (512,)),
-    Goal("fa4_forward_16k", "Exact sigmoid over FlashAttention-4, forward, 16K", "forward",
-         both(1.10, 1.10), Form(EXACT, "packed"), FA4, (16384,)),
-    Goal("fa4_backward_16k", "Exact sigmoid over FlashAttention-4, backward, 16K", "backward",
-         both(1.08, 1.08), Form(EXACT, "packed"), FA4, (16384,)),
-    Goal("fa4_cells_forward", "Over FlashAttention-4, forward, cells' lengths", "forward",
-         both(1.18, 1.18), Form(OURS, "packed", "jagged"), Form(("fa4",), "packed", "jagged")),
-    Goal("fa4_cells_backward", "Over FlashAttention-4, backward, cells' lengths", "backward",
-         both(1.10, 1.10), Form(OURS, "packed", "jagged"), Form(("fa4",), "packed", "jagged")),
-    Goal("flash_sigmoid_forward", "Over FlashSigmoid, forward, every length", "forward",
-         {}, FAST, Form(("flash_sigmoid",))),
-    Goal("flash_sigmoid_backward", "Over FlashSigmoid, backward, every length", "backward",
-         {}, FAST, Form(("flash_sigmoid",))),
-    Goal("cudnn_forward", "Over cuDNN's softmax, forward, 4K and 16K", "forward",
-         both(1.18, 1.28), FAST, CUDNN, LONG),
-    Goal("cudnn_backward", "Over cuDNN's softmax, backward, 4K and 16K", "backward",
-         both(1.14, 1.22), FAST, CUDNN, LONG),
-    Goal("cudnn_forward_all", "Over cuDNN's softmax, forward, every length", "forward",
-         both(1.08, 1.10), FAST, CUDNN),
-    Goal("cudnn_backward_all", "Over cuDNN's softmax, backward, every length", "backward",
-         {}, FAST, CUDNN),
-    Goal("published_forward", "Over triton-sigmoid, forward, 4K and 16K", "forward",
-         both(1.45, 1.40), FAST, PUBLISHED, LONG),
-    Goal("published_backward", "Over triton-sigmoid, backward, 4K and 16K", "backward",
-         both(1.65, 1.75), FAST, PUBLISHED, LONG),
-    Goal("exact_forward", "Exact sigmoid over cuDNN's softmax, forward, 4K and 16K", "forward",
-         both(1.03, 1.03), Form(EXACT, "packed"), CUDNN, LONG),
-    *each_pass("padding_padded", "Padding against none, padded layout", 0.96,
+COMPARISONS = (
+    *each_pass("fa4_{}", "Over FlashAttention-4, {}, 1K to 8K", FAST, FA4, MIDDLE),
+    *each_pass("fa4_{}_512", "Over FlashAttention-4, {}, 512", FAST, FA4, (512,)),
+    *each_pass("fa4_{}_16k", "Exact sigmoid over FlashAttention-4, {}, 16K",
+               Form(EXACT, "packed"), FA4, (16384,)),
+    *each_pass("fa4_cells_{}", "Over FlashAttention-4, {}, cells' lengths",
+               CELLS, Form(("fa4",), "packed", "jagged")),
+    *each_pass("flash_sigmoid_{}", "Over FlashSigmoid, {}, every length", FAST, FLASH_SIGMOID),
+    *each_pass("cudnn_{}", "Over cuDNN's softmax, {}, 4K and 16K", FAST, CUDNN, LONG),
+    *each_pass("cudnn_{}_all", "Over cuDNN's softmax, {}, every length", FAST, CUDNN),
+    *each_pass("published_{}", "Over triton-sigmoid, {}, 4K and 16K", FAST, PUBLISHED, LONG),
+    Comparison("exact_forward", "Exact sigmoid over cuDNN's softmax, forward, 4K and 16K",
+               "forward", Form(EXACT, "packed"), CUDNN, LONG),
+    *each_pass("padding_padded_{}", "Padding against none, padded layout, {}",
                Form(OURS, "padded", padded=True), Form(layout="padded")),
-    *each_pass("padding_packed", "Padding against none, packed layout", 0.96,
+    *each_pass("padding_packed_{}", "Padding against none, packed layout, {}",
                Form(OURS, "packed", padded=True), Form(layout="packed")),
-    *each_pass("jagged", "Cells' lengths against equal ones of the same work", 0.94,
-               Form(OURS, "packed", "jagged"), Form((), "packed", "even")),
-    Goal("portable_forward", "Portable path over triton-sigmoid, forward, 4K and 16K", "forward",
-         both(1.15, 1.25), Form(PORTABLE, "packed"), PUBLISHED, LONG),
-    Goal("portable_backward", "Portable path over triton-sigmoid, backward, 4K and 16K", "backward",
-         both(1.20, 1.25), Form(PORTABLE, "packed"), PUBLISHED, LONG),
+    *each_pass("jagged_{}", "Cells' lengths against equal ones of the same work, {}",
+               CELLS, Form((), "packed", "even")),
+    *each_pass("portable_{}", "Portable path over triton-sigmoid, {}, 4K and 16K",
+               Form(PORTABLE, "packed"), PUBLISHED, LONG),
 )  # fmt: skip
 
 
@@ -127,34 +99,29 @@ class Ratio:
     """Our rate over another's at one shape.
 
     Attributes:
-        goal: what it belongs to.
+        comparison: what it belongs to.
         ours, theirs: the timings.
         interval: median over the rounds that timed both, with its interval.
-        turns: their number.
+        rounds: their number.
     """
 
-    goal: Goal
+    comparison: Comparison
     ours: KernelRow
     theirs: KernelRow
     interval: Interval
-    turns: int
-
-    @property
-    def wanted(self) -> float:
-        """What the project aims at; NaN where it aims at nothing."""
-        return self.goal.wanted.get(self.ours.head_dimension, math.nan)
+    rounds: int
 
 
 def ratios(rows: Sequence[KernelRow], confidence: float) -> list[Ratio]:
-    """All ratios that can be made of a benchmark's rows, in the order of the goals."""
+    """All ratios that can be made of a benchmark's rows, in the order of the comparisons."""
     timings = measured(rows)
     found = []
-    for goal in GOALS:
-        for ours, theirs in pairs(timings, goal):
+    for comparison in COMPARISONS:
+        for ours, theirs in pairs(timings, comparison):
             values = paired(ours, theirs)
             if values:
                 interval = ratio_of(ours, theirs, confidence)
-                found.append(Ratio(goal, ours, theirs, interval, len(values)))
+                found.append(Ratio(comparison, ours, theirs, interval, len(values)))
     return found
 
 
@@ -180,21 +147,26 @@ def paired(ours: KernelRow, theirs: KernelRow) -> list[float]:
     return [value for value in values if not math.isnan(value)]
 
 
-def pairs(timings: Sequence[KernelRow], goal: Goal) -> Iterator[tuple[KernelRow, KernelRow]]:
-    """The timings that a goal compares, shape by shape."""
-    candidates = [timing for timing in timings if timing.direction == goal.direction]
+def pairs(
+    timings: Sequence[KernelRow], comparison: Comparison
+) -> Iterator[tuple[KernelRow, KernelRow]]:
+    """The timings that are compared, shape by shape."""
+    candidates = [timing for timing in timings if timing.direction == comparison.direction]
     shapes = dict.fromkeys(
         (timing.head_dimension, timing.length)
         for timing in candidates
-        if timing.batch == goal.ours.batch and (not goal.lengths or timing.length in goal.lengths)
+        if timing.batch == comparison.ours.batch
+        and (not comparison.lengths or timing.length in comparison.lengths)
     )
     for dimension, length in shapes:
         at_dimension = [timing for timing in candidates if timing.head_dimension == dimension]
-        ours = select(at_dimension, goal.ours, length)
+        ours = select(at_dimension, comparison.ours, length)
         if ours is None:
             continue
-        same_length = goal.theirs.batch == goal.ours.batch
-        theirs = select(at_dimension, goal.theirs, length if same_length else None, ours.provider)
+        same_length = comparison.theirs.batch == comparison.ours.batch
+        theirs = select(
+            at_dimension, comparison.theirs, length if same_length else None, ours.provider
+        )
         if theirs is not None:
             yield ours, theirs
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from scsigmoid.benchmarks.rows import Interval, KernelRow, Shape, TrainingRow, median_interval
 from scsigmoid.paper.labels import context_label, provider_label
-from scsigmoid.paper.ratios import GOALS, Goal, Ratio, ratios
+from scsigmoid.paper.ratios import COMPARISONS, Comparison, Ratio, ratios
 from scsigmoid.paper.reported import reported
 from scsigmoid.paper.results import Results
 from scsigmoid.paper.speed import (
@@ -173,86 +173,62 @@ def kernel_record(timing: KernelRow, found: Series) -> dict[str, object]:
 
 
 def kernel_ratios(results: Results) -> Table:
-    """Ratios of TFLOPS, paired by round: lowest and highest over the shapes of each goal."""
+    """Ratios of TFLOPS, paired by round: lowest and highest over the shapes of each comparison."""
     confidence = results.config.benchmarks.kernel.confidence
     found = ratios(results.kernel, confidence)
-    dimensions = sorted(results.config.benchmarks.kernel.head_dimensions, reverse=True)
     machine = device_words(results.machine("kernel"))
     ours = dict.fromkeys(provider_label(ratio.ours.provider) for ratio in found)
+    groups: dict[tuple[Comparison, int], list[Ratio]] = {}
+    for ratio in found:
+        groups.setdefault((ratio.comparison, ratio.ours.head_dimension), []).append(ratio)
+    dimensions = sorted({dimension for _, dimension in groups}, reverse=True)
+    rows = [
+        [comparison.text, str(dimension), *lowest_and_highest(groups[comparison, dimension])]
+        for comparison in COMPARISONS
+        for dimension in dimensions
+        if (comparison, dimension) in groups
+    ]
+    left_out = [one.text for one in COMPARISONS if all(one != key for key, _ in groups)]
     return Table(
         caption=f"Our attention kernel against others on {machine}. Ratios of TFLOPS on valid "
-        "tokens, above 1 where ours is faster, beside the smallest ratio that this project aims "
-        "at. A ratio is the median over the turns of one run, each of which timed both, with its "
-        f"{confidence * 100:g} % interval; of several lengths the lowest and the highest are "
-        "given.",
+        "tokens, above 1 where ours is faster. A ratio is the median over the rounds of one run, "
+        f"each of which timed both, with its {confidence * 100:g} % interval; of several lengths "
+        "the lowest and the highest are given.",
         columns=(
-            *("goal", "pass", "head_dimension", "length", "padding", "ours", "ours_layout"),
+            *("comparison", "pass", "head_dimension", "length", "padding", "ours", "ours_layout"),
             *("ours_tflops", "theirs", "theirs_layout", "theirs_length", "theirs_tflops"),
-            *("ratio", "ratio_low", "ratio_high", "turns", "wanted", "met"),
+            *("ratio", "ratio_low", "ratio_high", "rounds"),
         ),
         records=[ratio_record(ratio) for ratio in found],
-        header=("Comparison", "Head dimension", "Wanted", "Lowest", "Highest", "Met"),
-        rows=[
-            goal_row(
-                goal,
-                dimension,
-                [
-                    ratio
-                    for ratio in found
-                    if ratio.goal is goal and ratio.ours.head_dimension == dimension
-                ],
-            )
-            for goal in GOALS
-            for dimension in dimensions
-        ],
-        align="lrrccc",
+        header=("Comparison", "Head dimension", "Lowest", "Highest"),
+        rows=rows,
+        align="lrcc",
         notes=[
-            "Met: yes where every interval lies at or above what is wanted, no where one lies "
-            "below, else unclear.",
+            *([f"Not measured: {'; '.join(left_out)}."] if left_out else []),
             *([f"Ours: {'; '.join(ours)}."] if ours else []),
             *notes(results.kernel),
         ],
     )
 
 
-def goal_row(goal: Goal, dimension: int, found: Sequence[Ratio]) -> list[str]:
-    """One line: a goal at a head dimension."""
-    head = [goal.text, str(dimension), fixed(goal.wanted.get(dimension, math.nan), 2)]
-    if not found:
-        return [*head, DASH, DASH, "not measured"]
+def lowest_and_highest(found: Sequence[Ratio]) -> tuple[str, str]:
+    """The two ends of several ratios, with intervals and lengths; of one a dash for the second."""
     ends = [one(found, key=lambda ratio: ratio.interval.value) for one in (min, max)]
     lowest, highest = (
         f"{interval(*ratio.interval, 3)} at {context_label(ratio.ours.length)}" for ratio in ends
     )
-    each = {met(ratio) for ratio in found}
-    verdict = next(word for word in ("no", "unclear", DASH, "yes") if word in each)
-    return [*head, lowest, highest if ends[0] is not ends[1] else DASH, verdict]
-
-
-def met(ratio: Ratio) -> str:
-    """Whether the whole interval lies above what is wanted, below it, or neither."""
-    low, high = (
-        ratio.interval.value if math.isnan(end) else end
-        for end in (ratio.interval.low, ratio.interval.high)
-    )
-    if math.isnan(ratio.wanted):
-        return DASH
-    if low >= ratio.wanted:
-        return "yes"
-    return "no" if high < ratio.wanted else "unclear"
+    return lowest, highest if ends[0] is not ends[1] else DASH
 
 
 def ratio_record(ratio: Ratio) -> tuple[object, ...]:
     """A CSV row."""
     ours, theirs = ratio.ours, ratio.theirs
     return (
-        ratio.goal.name,
+        ratio.comparison.name,
         *picked(ours, "direction head_dimension length padding provider layout tflops").values(),
         *picked(theirs, "provider layout length tflops").values(),
         *ratio.interval,
-        ratio.turns,
-        ratio.wanted,
-        "" if math.isnan(ratio.wanted) else met(ratio),
+        ratio.rounds,
     )
 
 
