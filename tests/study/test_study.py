@@ -15,9 +15,17 @@ from scsigmoid.config.check import load
 from scsigmoid.config.schema import Config
 from scsigmoid.config.study import StudyRun, study_runs
 from scsigmoid.errors import UserError
-from scsigmoid.study.runs import Study, collect
+from scsigmoid.study.runs import (
+    Study,
+    collect,
+    ending,
+    flattening,
+    frontier,
+    last_change,
+    paired,
+    survived,
+)
 from scsigmoid.study.scores import metrics
-from scsigmoid.study.verdicts import ending, flattening, frontier, last_change, paired, survived
 from scsigmoid.training.journal import LAYER_COLUMNS, Journal, Row
 
 ROOT = Path(__file__).parents[2]

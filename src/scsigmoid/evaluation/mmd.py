@@ -105,10 +105,18 @@ def mmd_dataset(
         for a, b in track(list(combinations(types, 2)), label=f"MMD {dataset}")
     ]
     simulated = any(arm.metadata["simulated"] for arm in arms.values())
-    table = Rows(arms, dataset, settings, seed, simulated, source_of(output, *embeddings.values()))
+    common = Measurement(
+        dataset=dataset,
+        model="",
+        metric="mmd_left_out",
+        value=0,
+        simulated=simulated,
+        source=source_of(output, *embeddings.values()),
+    )
+    table = Rows(arms, common, settings, seed)
     rows = [row for pair in pairs for row in table.of_pair(pair)]
     rows += table.of_means(pairs)
-    rows += [table.left_out(name, count) for name, count in small.items()]
+    rows += [replace(common, group=name, value=count, n=count) for name, count in small.items()]
     write_measurements(output, rows)
 
 
@@ -186,14 +194,19 @@ def ratio(first: NDArray[np.float64], second: NDArray[np.float64]) -> NDArray[np
 
 @dataclass(frozen=True)
 class Rows:
-    """Turns estimates into measurements."""
+    """Turns estimates into measurements.
+
+    Attributes:
+        arms: model to embedding.
+        common: what all measurements share.
+        settings: the confidence of the intervals.
+        seed: the configuration's seed.
+    """
 
     arms: Mapping[str, Embedding]
-    dataset: str
+    common: Measurement
     settings: Mmd
     seed: int
-    simulated: bool
-    source: str
 
     def row(
         self, values: NDArray[np.float64], metric: str, model: str, group: str, n: int
@@ -201,8 +214,8 @@ class Rows:
         """Point (element 0) and percentile interval (the others)."""
         low, high = percentiles(values[1:], self.settings.confidence)
         arm = self.arms.get(model, next(iter(self.arms.values())))
-        return Measurement(
-            dataset=self.dataset,
+        return replace(
+            self.common,
             group=group,
             model=model,
             attention=arm.metadata["attention"] if model in self.arms else "",
@@ -213,8 +226,6 @@ class Rows:
             high=high,
             n=n,
             seed=self.seed,
-            simulated=self.simulated,
-            source=self.source,
         )
 
     def over_resamples(
@@ -258,16 +269,3 @@ class Rows:
             name = f"mmd_{estimator}_bootstrap_mean_ratio_of_means"
             overall = self.row(of_means, name, both, "", len(pairs))
             yield replace(overall, value=float(of_resamples))
-
-    def left_out(self, name: str, cells: int) -> Measurement:
-        """The note that a type has too few cells."""
-        return Measurement(
-            dataset=self.dataset,
-            group=name,
-            model="",
-            metric="mmd_left_out",
-            value=cells,
-            n=cells,
-            simulated=self.simulated,
-            source=self.source,
-        )

@@ -17,8 +17,7 @@ from scsigmoid.paper.figures.style import (
     remark,
     styled,
 )
-from scsigmoid.study.runs import Study
-from scsigmoid.study.verdicts import frontier, last_change, paired
+from scsigmoid.study.runs import Study, frontier, last_change, paired
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,9 +11,9 @@ import pandas as pd
 from scsigmoid.paper.tables.seeds import student_interval
 from scsigmoid.paper.tables.writing import Cell, Table, fixed, signed, write_table
 from scsigmoid.study.figures import COLOURS, by_size, level
-from scsigmoid.study.runs import Study
-from scsigmoid.study.verdicts import (
+from scsigmoid.study.runs import (
     CONFIDENCE,
+    Study,
     ending,
     flattening,
     frontier,
