@@ -5,7 +5,7 @@ from loopback import uuid
 
 from scsigmoid.corpus import web as web_module
 from scsigmoid.corpus.discover import Service, snapshot
-from scsigmoid.corpus.sanitise import check_identifier, check_name, natural, one_line
+from scsigmoid.corpus.sanitise import as_count, check_identifier, check_name, one_line
 from scsigmoid.errors import UserError
 
 DAY = "2024-06-11"
@@ -144,4 +144,4 @@ def test_words_of_others():
         with pytest.raises(UserError, match="is not a file name"):
             check_name(wrong, "here")
     assert one_line(None) == "None"
-    assert [natural(value) for value in (0, 7, -1, 10**16, 1.0, "1", False)] == [0, 7] + [None] * 5
+    assert [as_count(value) for value in (0, 7, -1, 10**16, 1.0, "1", False)] == [0, 7] + [None] * 5

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from scsigmoid.corpus.h5ad import as_text, choose, open_cells
+from scsigmoid.corpus.h5ad import held_out_mask, held_out_text, open_cells
 from scsigmoid.corpus.labels import cell_types
 from scsigmoid.errors import UserError
 
@@ -321,24 +321,26 @@ def no_column(name: str):
 
 
 def test_as_text():
-    assert as_text(True, 42) == "all"
-    assert as_text(False, 42) == ""
-    assert as_text(0.1, 42) == "fraction=0.1 seed=42"
-    assert as_text("split=test", 42) == "split=test"
+    assert held_out_text(True, 42) == "all"
+    assert held_out_text(False, 42) == ""
+    assert held_out_text(0.1, 42) == "fraction=0.1 seed=42"
+    assert held_out_text("split=test", 42) == "split=test"
 
 
 @pytest.mark.parametrize(("fraction", "count"), [(0.1, 10), (0.001, 1), (0.999, 99), (1e-05, 1)])
 def test_fraction(fraction, count):
-    held = choose(as_text(fraction, 3), 100, no_column, HERE)
+    held = held_out_mask(held_out_text(fraction, 3), 100, no_column, HERE)
     assert held.sum() == count
-    np.testing.assert_array_equal(held, choose(as_text(fraction, 3), 100, no_column, HERE))
+    np.testing.assert_array_equal(
+        held, held_out_mask(held_out_text(fraction, 3), 100, no_column, HERE)
+    )
 
 
 def test_fraction_is_spread_over_the_file():
-    held = np.flatnonzero(choose(as_text(0.5, 3), 10_000, no_column, HERE))
+    held = np.flatnonzero(held_out_mask(held_out_text(0.5, 3), 10_000, no_column, HERE))
     assert abs(held.mean() - 5000) < 150
 
 
 def test_values_may_hold_equals_signs():
     values = np.array(["x=1", "y"], dtype=object)
-    assert choose("batch=x=1", 2, lambda name: values, HERE).tolist() == [True, False]
+    assert held_out_mask("batch=x=1", 2, lambda name: values, HERE).tolist() == [True, False]

@@ -9,7 +9,7 @@ from loopback import uuid
 
 from scsigmoid.config.check import load
 from scsigmoid.config.schema import Dataset, LocalFiles
-from scsigmoid.corpus.manifest import build_manifest, dealt
+from scsigmoid.corpus.manifest import assign_parts, build_manifest
 from scsigmoid.corpus.metadata import ManifestRow, read_manifest, write_manifest
 from scsigmoid.errors import UserError
 from scsigmoid.files import sha256
@@ -111,20 +111,20 @@ def test_parts_are_balanced():
     generator = np.random.default_rng(0)
     sizes = (generator.lognormal(3, 1, 200) * 1000).astype(int)
     rows = [row(f"f{i}", bytes=str(size)) for i, size in enumerate(sizes)]
-    parts = np.array([int(r.part) for r in dealt(rows, 8)])
+    parts = np.array([int(r.part) for r in assign_parts(rows, 8)])
     loads = np.bincount(parts, weights=sizes, minlength=8)
     assert loads.max() - loads.min() <= sizes.max()
     assert loads.max() < 1.02 * sizes.sum() / 8
 
 
 def test_more_parts_than_files():
-    rows = dealt([row("a", cells="5"), row("b", cells="9"), row("e", "evaluation")], 64)
+    rows = assign_parts([row("a", cells="5"), row("b", cells="9"), row("e", "evaluation")], 64)
     assert [r.part for r in rows] == ["1", "0", ""]
 
 
 def test_nothing_to_train_on():
     with pytest.raises(UserError, match="no file is left for training"):
-        dealt([row("e", "evaluation")], 2)
+        assign_parts([row("e", "evaluation")], 2)
 
 
 @pytest.fixture

@@ -77,7 +77,7 @@ def test_columns_are_not_read_whole(values, small_blocks, tmp_path):
     path = store(tmp_path / "m.h5", values, "csc")
     with h5py.File(path) as file:
         columns = matrix_reader.compressed_columns(file["X"], values.shape)
-        pieces = [len(piece.rows) for piece in columns]
+        pieces = [len(rows) for rows, _, _ in columns]
     assert sum(pieces) == (values > 0).sum()
     assert max(pieces) <= 64
 
@@ -147,7 +147,7 @@ def test_vector_with_chunks_never_written(tmp_path):
 
 
 def test_memory_is_bounded_by_the_blocks(tmp_path, monkeypatch):
-    """4 million values by columns: read whole they take 32 MB, turned round as much again."""
+    """4 million values by columns: read whole they take 32 MB, transposed as much again."""
     import tracemalloc
 
     monkeypatch.setattr(matrix_reader, "BLOCK_VALUES", 1 << 17)

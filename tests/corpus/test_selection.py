@@ -8,7 +8,7 @@ from loopback import uuid
 
 from scsigmoid.config.check import load
 from scsigmoid.corpus.discover import Version
-from scsigmoid.corpus.selection import chosen, select
+from scsigmoid.corpus.selection import sample_files, select
 from scsigmoid.errors import UserError
 
 
@@ -104,11 +104,11 @@ def test_the_small_preset_takes_what_it_says():
 
 def test_choice_by_seed():
     versions = [version(i, cells=10 * i) for i in range(1, 40)]
-    first = chosen(versions, 1000, None, 42)
+    first = sample_files(versions, 1000, None, 42)
     assert 900 < sum(v.cells for v in first) <= 1000
-    assert first == chosen(versions, 1000, None, 42) != chosen(versions, 1000, None, 43)
+    assert first == sample_files(versions, 1000, None, 42) != sample_files(versions, 1000, None, 43)
     assert first == sorted(first, key=lambda v: v.dataset_id)
     # the order of the listing does not matter
-    assert chosen(versions[::-1], 1000, None, 42) == first[::-1]
-    assert sum(v.bytes for v in chosen(versions, None, 7.5, 42)) == 7e9
-    assert chosen(versions, None, None, 42) == versions
+    assert sample_files(versions[::-1], 1000, None, 42) == first[::-1]
+    assert sum(v.bytes for v in sample_files(versions, None, 7.5, 42)) == 7e9
+    assert sample_files(versions, None, None, 42) == versions

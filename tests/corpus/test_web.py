@@ -9,7 +9,7 @@ from email.utils import formatdate
 import pytest
 
 from scsigmoid.corpus import web as module
-from scsigmoid.corpus.web import asked_pause
+from scsigmoid.corpus.web import retry_after
 from scsigmoid.errors import UserError
 
 PATH = "/file.h5ad"
@@ -39,10 +39,10 @@ def test_pauses_double_and_retry_after_is_honoured(server, web):
 
 def test_retry_after():
     for odd in ("", "soon", "²", "-5", "9" * 5000, "\x00"):
-        assert asked_pause(odd) is None
-    assert asked_pause("12") == 12
-    assert 50 < asked_pause(formatdate(time.time() + 60, usegmt=True)) <= 60
-    assert asked_pause("Thu, 01 Jan 1970 00:00:00 GMT") == 0
+        assert retry_after(odd) is None
+    assert retry_after("12") == 12
+    assert 50 < retry_after(formatdate(time.time() + 60, usegmt=True)) <= 60
+    assert retry_after("Thu, 01 Jan 1970 00:00:00 GMT") == 0
 
 
 def test_gives_up(server, web):
@@ -116,7 +116,7 @@ def test_one_failure_ends_the_others(web):
         if item == 0:
             raise UserError("no")
         while True:
-            web.go_on()
+            web.check_stopped()
             time.sleep(0.01)
 
     with pytest.raises(UserError, match="no"):

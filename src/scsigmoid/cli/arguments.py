@@ -59,7 +59,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         "help": "settings laid over both, as for snakemake",
     },
     "--manifest": path("files of the corpus: manifest.csv"),
-    "--summary": path("cells of each possible selection, to write"),
+    "--summary": path("summary of the corpus to write: what was offered, held out and taken"),
     "--part": text("number of a part of the training cells"),
     "--dataset": text("evaluation dataset"),
     "--metadata": path("JSON about an evaluation dataset: labels, cells, checksum"),

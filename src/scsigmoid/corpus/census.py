@@ -12,7 +12,7 @@ from urllib.parse import quote, urlparse
 import pyarrow as pa
 
 from scsigmoid.corpus.discover import UNKNOWN_SIZE, Listing, Version
-from scsigmoid.corpus.sanitise import check_identifier, natural, one_line
+from scsigmoid.corpus.sanitise import as_count, check_identifier, one_line
 from scsigmoid.errors import UserError
 from scsigmoid.progress import log
 
@@ -45,7 +45,7 @@ def release(name: str) -> Listing:
         dataset_id = check_identifier(entry["dataset_id"])
         organisms = [name for name, datasets in contents.items() if dataset_id in datasets]
         assays = [assay for name in organisms for assay in contents[name][dataset_id]]
-        cells = natural(entry["dataset_total_cell_count"])
+        cells = as_count(entry["dataset_total_cell_count"])
         if not organisms or not cells:
             left_out[dataset_id] = "no cell of it is in the Census"
             continue

@@ -60,7 +60,7 @@ class Connection(HTTPAdapter):
         self.hosts = hosts
         self.late = ""
         self.sockets: list[socket.socket] = []
-        self.timer = threading.Timer(0, self.hang_up)
+        self.timer = threading.Timer(0, self.shut_down)
 
     def ask(self, method: str, url: str, headers: dict[str, str], timeout: float) -> Any:
         """Send a request: the response, of which nothing but headers was read.
@@ -87,7 +87,7 @@ class Connection(HTTPAdapter):
                 handle = socket.fromfd(made.fileno(), made.family, made.type)
                 adapter.sockets.append(handle)
                 if adapter.late:
-                    adapter.hang_up(adapter.late)
+                    adapter.shut_down(adapter.late)
 
         pool.ConnectionCls = Watched
         return pool
@@ -109,11 +109,11 @@ class Connection(HTTPAdapter):
     def within(self, seconds: float, what: str) -> None:
         """Allow so much time from now on; ``what`` is said where it is not kept."""
         self.timer.cancel()
-        self.timer = threading.Timer(seconds, self.hang_up, [what])
+        self.timer = threading.Timer(seconds, self.shut_down, [what])
         self.timer.daemon = True
         self.timer.start()
 
-    def hang_up(self, what: str) -> None:
+    def shut_down(self, what: str) -> None:
         self.late = what
         for handle in self.sockets:
             with suppress(OSError):

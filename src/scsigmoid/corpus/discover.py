@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from scsigmoid.config.schema import Dataset
-from scsigmoid.corpus.sanitise import check_identifier, natural, one_line
+from scsigmoid.corpus.sanitise import as_count, check_identifier, one_line
 from scsigmoid.corpus.web import Absent, Web
 from scsigmoid.errors import UserError
 from scsigmoid.progress import log
@@ -178,7 +178,7 @@ def described(
     assets = [asset for asset in entries_of(entry, "assets") if asset.get("filetype") == "H5AD"]
     if not assets or not isinstance(assets[0].get("url"), str):
         raise NoFit(f"its version {version_id} has no h5ad file")
-    cells, size = natural(entry.get("cell_count")), natural(assets[0].get("filesize"))
+    cells, size = as_count(entry.get("cell_count")), as_count(assets[0].get("filesize"))
     if cells is None:
         raise UserError(
             f"{version_id}: CELLxGENE says it has {one_line(entry.get('cell_count'), 40)!r} cells; "
@@ -207,7 +207,7 @@ def described(
 
 def primary_cells(entry: Mapping[str, Any], cells: int) -> int | None:
     """Cells that are marked as primary: their number, or what the marks of all cells say."""
-    stated = natural(entry.get("primary_cell_count"))
+    stated = as_count(entry.get("primary_cell_count"))
     marks = entry.get("is_primary_data")
     if stated is None and marks in ([True], [False]):
         return cells if marks[0] else 0

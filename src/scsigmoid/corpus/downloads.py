@@ -20,7 +20,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from scsigmoid.corpus.metadata import ManifestRow
-from scsigmoid.corpus.sanitise import check_identifier, digits, one_line
+from scsigmoid.corpus.sanitise import check_identifier, one_line, parse_count
 from scsigmoid.corpus.web import ADVANCE, SLOWEST_ADVANCE, Answer, Transient, Web, check_status
 from scsigmoid.errors import UserError
 from scsigmoid.files import sha256, write_text
@@ -54,7 +54,7 @@ class Downloads:
         return FileLock(locks / f"{name}.lock")
 
     @contextmanager
-    def alone(self, name: str) -> Iterator[None]:
+    def exclusive(self, name: str) -> Iterator[None]:
         """Keep other jobs from the same file meanwhile."""
         lock = self.lock(name)
         try:
@@ -71,7 +71,7 @@ class Downloads:
         """The file of a row, downloaded if need be, and its SHA-256."""
         path = self.path(row)
         record = path.with_suffix(".sha256")
-        with self.alone(path.stem):
+        with self.exclusive(path.stem):
             noted = record.read_text(encoding="ascii").strip() if record.exists() else ""
             if path.exists():
                 found = sha256(path)
@@ -101,7 +101,7 @@ class Downloads:
         missing = 0
         for row in rows:
             path = self.path(row)
-            have = length_of(path) or length_of(path.with_suffix(".partial"))
+            have = size_of(path) or size_of(path.with_suffix(".partial"))
             missing += max(0, int(row.bytes or 0) - have)
         free = shutil.disk_usage(self.folder).free
         if missing > free:
@@ -141,9 +141,7 @@ def download(
     """
     partial = destination.with_suffix(".partial")
     try:
-        web.retried(
-            url, lambda: continue_download(web, url, partial, size), lambda: length_of(partial)
-        )
+        web.retry(url, lambda: continue_download(web, url, partial, size), lambda: size_of(partial))
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise UserError(
@@ -160,33 +158,34 @@ def download(
                 "way (run again) or changed at its source (make the manifest again)"
             )
     except UserError:
-        forget(partial)
+        remove_partial(partial)
         raise
     with partial.open("rb") as handle:
         os.fsync(handle.fileno())
     os.replace(partial, destination)
-    forget(partial)
+    remove_partial(partial)
     return found
 
 
 def continue_download(web: Web, url: str, partial: Path, size: int | None) -> None:
     """One attempt: ask for what is missing, append it, and check the length."""
-    have = length_of(partial)
+    have = size_of(partial)
     if have == size:
         return
-    kept = note(partial).read_text(encoding="utf-8") if have and note(partial).exists() else ""
+    noted = note_path(partial)
+    kept = noted.read_text(encoding="utf-8") if have and noted.exists() else ""
     ranged = {"Range": f"bytes={have}-"} if kept else {}
     with web.opened("GET", url, ranged) as answer:
         resumed = answer.status == 206
         found = RANGE.fullmatch(answer.headers.get("Content-Range", ""))
         goes_on = kept and found and (found[1], identity(answer, found[2])) == (str(have), kept)
         if answer.status == 416 or (resumed and not goes_on):
-            forget(partial)
+            remove_partial(partial)
             raise Transient("it does not go on with the same file")
         check_status(url, answer)
-        total = digits(found[2]) if resumed and found else answer.length
+        total = parse_count(found[2]) if resumed and found else answer.length
         if size is not None and total not in (None, size):
-            forget(partial)
+            remove_partial(partial)
             raise UserError(
                 f"{one_line(url)}: {total} bytes, the manifest says {size}; the file changed: name "
                 "its id in corpus.leave_out to go on without it, or make the manifest again"
@@ -199,18 +198,18 @@ def continue_download(web: Web, url: str, partial: Path, size: int | None) -> No
             )
         with partial.open("ab" if resumed else "wb") as handle:
             if not resumed:
-                note(partial).unlink(missing_ok=True)
+                noted.unlink(missing_ok=True)
                 if kept := identity(answer, str(expected)):
-                    write_text(note(partial), kept)
+                    write_text(noted, kept)
             for block in answer.blocks(ADVANCE, SLOWEST_ADVANCE):
                 # a byte too many shows it, and the cap on raw files holds
                 handle.write(block[: expected + 1 - handle.tell()])
-                web.go_on()
+                web.check_stopped()
                 if handle.tell() > expected:
                     break
-    have = length_of(partial)
+    have = size_of(partial)
     if have > expected:
-        forget(partial)
+        remove_partial(partial)
         raise Transient(f"it sent more than {expected} bytes")
     if have < expected:
         raise Transient(f"it sent {have} of {expected} bytes")
@@ -223,16 +222,16 @@ def identity(answer: Answer, size: str) -> str:
     return ascii((tag, date, size)) if tag.startswith('"') or date else ""
 
 
-def note(partial: Path) -> Path:
+def note_path(partial: Path) -> Path:
     return partial.with_suffix(".kept")
 
 
-def forget(partial: Path) -> None:
+def remove_partial(partial: Path) -> None:
     partial.unlink(missing_ok=True)
-    note(partial).unlink(missing_ok=True)
+    note_path(partial).unlink(missing_ok=True)
 
 
-def length_of(path: Path) -> int:
+def size_of(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 

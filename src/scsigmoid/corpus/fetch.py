@@ -187,7 +187,7 @@ def fetch_evaluation(
             bring(row, corpus, seed, path)
         cells = open_cells(path)
         label = evaluated_label(cells, dataset, wanted)
-        known = filled_in(row, path, cells, digest)
+        known = completed(row, path, cells, digest)
         genes = len(cells.genes)
     metadata = Metadata(
         file=known.file,
@@ -226,10 +226,10 @@ def find_row(rows: Sequence[ManifestRow], dataset: str, manifest: str | Path) ->
 
 def counted(row: ManifestRow, path: Path, digest: str) -> ManifestRow:
     with naming(path, row.location):
-        return filled_in(row, path, cells_of(row, path), digest)
+        return completed(row, path, cells_of(row, path), digest)
 
 
-def filled_in(row: ManifestRow, path: Path, cells: Cells, digest: str) -> ManifestRow:
+def completed(row: ManifestRow, path: Path, cells: Cells, digest: str) -> ManifestRow:
     """A row with what is known once its file is there; ``digest`` saves hashing it again."""
     return replace(
         row,

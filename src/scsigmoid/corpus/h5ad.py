@@ -119,7 +119,7 @@ def open_cells(
 
     Args:
         path: the file.
-        held_out: which cells are held out, as the manifest writes it (:func:`as_text`).
+        held_out: which cells are held out, as the manifest writes it (:func:`held_out_text`).
         part: ``evaluation`` for the held-out cells, ``training`` for the others, or ``all``.
         layer: layer that holds the raw counts; empty for ``raw.X`` or ``X``.
         genes: column of ``var`` that holds the gene ids; empty for its index.
@@ -151,7 +151,7 @@ def open_cells(
                 check_column(obs, name, path, "the held-out cells")
                 return column(obs, name)
 
-            held = choose(held_out, n_cells, values, path)
+            held = held_out_mask(held_out, n_cells, values, path)
             rows = rows[held if part == "evaluation" else ~held]
             if not len(rows):
                 raise UserError(
@@ -180,7 +180,7 @@ def cells_of(row: ManifestRow, path: str | Path, made: Path | None = None) -> Ce
     return cells.known(row.sha256, made) if made else cells
 
 
-def as_text(held_out: bool | float | str, seed: int) -> str:
+def held_out_text(held_out: bool | float | str, seed: int) -> str:
     """The held-out cells as the manifest writes them, so that all jobs read the same choice.
 
     ``""`` (none), ``all``, ``fraction=0.1 seed=42`` or ``column=value``.
@@ -192,7 +192,7 @@ def as_text(held_out: bool | float | str, seed: int) -> str:
     return f"fraction={held_out!r} seed={seed}"
 
 
-def choose(
+def held_out_mask(
     held_out: str, n_cells: int, values: Callable[[str], NDArray[np.object_]], path: Path
 ) -> NDArray[np.bool_]:
     """Mark the held-out cells: a boolean array; a seeded choice depends on ``n_cells`` alone.

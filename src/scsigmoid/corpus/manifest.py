@@ -15,7 +15,7 @@ from scsigmoid.corpus import census, embedded
 from scsigmoid.corpus.discover import Service, Version, resolve_all, snapshot
 from scsigmoid.corpus.downloads import Downloads
 from scsigmoid.corpus.genes import check_alike
-from scsigmoid.corpus.h5ad import as_text, cells_of
+from scsigmoid.corpus.h5ad import cells_of, held_out_text
 from scsigmoid.corpus.h5ad_writer import as_h5ad, fingerprint
 from scsigmoid.corpus.labels import evaluated_label
 from scsigmoid.corpus.metadata import (
@@ -28,7 +28,7 @@ from scsigmoid.corpus.metadata import (
 from scsigmoid.corpus.quota import exceeds_cap
 from scsigmoid.corpus.sanitise import check_identifier, check_name
 from scsigmoid.corpus.selection import check_separate, select
-from scsigmoid.corpus.summary import Origin, summary, worded
+from scsigmoid.corpus.summary import Origin, as_lines, summary
 from scsigmoid.corpus.web import Absent, Web
 from scsigmoid.errors import UserError
 from scsigmoid.files import write_json
@@ -64,12 +64,12 @@ def build_manifest(
         downloads = Downloads(folder, Web.of(corpus))
         rows, origin = remote_rows(corpus, datasets, seed, downloads)
     check_names(rows, origin.words)
-    rows = dealt(rows, corpus.parts)
+    rows = assign_parts(rows, corpus.parts)
     in_turns = exceeds_cap(rows, corpus.download.disk_cap_gb)
     stated = summary(rows, origin)
     write_json(output_json, stated)
     write_manifest(output, rows)
-    lines = worded(stated) if corpus.source in REMOTE else []
+    lines = as_lines(stated) if corpus.source in REMOTE else []
     if in_turns:
         lines.append(
             "the raw files exceed corpus.download.disk_cap_gb: parts take turns, and a file is "
@@ -109,7 +109,7 @@ def local_rows(corpus: Corpus, datasets: Mapping[str, Dataset], seed: int) -> li
     taken: set[str] = set()
     genes: dict[Path, list[str]] = {}
     for local in expand(corpus.local):
-        held_out = as_text(local.held_out, seed)
+        held_out = held_out_text(local.held_out, seed)
         digest, size = fingerprint(local.path)
         roles = ["training"] * (held_out != "all") + ["evaluation"] * bool(held_out)
         for role in roles:
@@ -149,7 +149,7 @@ def remote_rows(
     """Rows of CELLxGENE's files: as of the snapshot's date, of a Census release, or of a lock."""
     if corpus.manifest is not None:
         words = f"the lock {corpus.manifest}"
-        rows = given_rows(corpus.manifest, corpus, datasets)
+        rows = lock_rows(corpus.manifest, corpus, datasets)
         return check_offered(rows, downloads, corpus.manifest, locked=True), Origin(words)
     service = Service(corpus.api, downloads.web)
     if corpus.source == "census":
@@ -221,7 +221,7 @@ def remote_row(version: Version, source: str, edition: str, role: str, file: str
     )
 
 
-def dealt(rows: Sequence[ManifestRow], parts: int) -> list[ManifestRow]:
+def assign_parts(rows: Sequence[ManifestRow], parts: int) -> list[ManifestRow]:
     """Deal training files to parts so that the parts are alike in size.
 
     The largest file goes first, to the part with the least so far; equals keep the order of the
@@ -257,7 +257,7 @@ def unique(name: str, taken: set[str]) -> str:
     return candidate
 
 
-def given_rows(
+def lock_rows(
     path: str | Path, corpus: Corpus, datasets: Mapping[str, Dataset]
 ) -> list[ManifestRow]:
     """Rows of a lock that the user gives back, checked against the configuration.

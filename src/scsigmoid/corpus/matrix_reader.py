@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from isal import igzip_lib, isal_zlib
@@ -34,30 +34,10 @@ DEFLATE, SHUFFLE = 1, 2  # HDF5's numbers of the filters
 Int64s = NDArray[np.int64]
 
 
-class Block(NamedTuple):
-    """Consecutive rows.
-
-    Attributes:
-        start: the first row.
-        values: rows x genes, a SciPy CSR matrix in the stored type.
-    """
-
-    start: int
-    values: Any
-
-
-class Entries(NamedTuple):
-    """Some entries of a matrix.
-
-    Attributes:
-        rows: integers.
-        columns: int32.
-        values: as stored; of the same type in all pieces.
-    """
-
-    rows: NDArray[np.integer[Any]]
-    columns: NDArray[np.int32]
-    values: NDArray[Any]
+# Consecutive rows: the first of them, and the rows x genes, a SciPy CSR matrix in the stored type.
+Block = tuple[int, Any]
+# Some entries of a matrix: rows, columns (int32) and values, which are of one type in all pieces.
+Entries = tuple[NDArray[np.integer[Any]], NDArray[np.int32], NDArray[Any]]
 
 
 class Matrix:
@@ -131,7 +111,7 @@ class Matrix:
                 block.indptr, block.indices, values, gene_of_column, genes
             )
             shape = (block.shape[0], genes)
-            yield Block(start, csr_matrix((counts, found, ends), shape=shape, copy=False))
+            yield start, csr_matrix((counts, found, ends), shape=shape, copy=False)
 
     def _integers(self, block: Any, start: int) -> NDArray[np.int32]:
         values = block.data
@@ -205,11 +185,7 @@ def first_fraction(matrix: Matrix) -> float | None:
 def blocks_of(stored: Any, kind: str, shape: tuple[int, int], wanted: Int64s) -> Iterator[Block]:
     """Blocks of rows, ascending; those that hold no wanted row may be left out.
 
-    Args:
-        stored: the HDF5 group (sparse) or dataset (dense).
-        kind: ``csr``, ``csc`` or ``dense``.
-        shape: cells and genes.
-        wanted: rows, ascending.
+    ``wanted`` rows ascend.
 
     Raises:
         OSError: for a matrix that contradicts itself.
@@ -218,10 +194,10 @@ def blocks_of(stored: Any, kind: str, shape: tuple[int, int], wanted: Int64s) ->
     if kind == "csr":
         return compressed_rows(stored, shape, wanted)
     if kind == "csc":
-        return turned(lambda: compressed_columns(stored, shape), shape)
+        return transposed(lambda: compressed_columns(stored, shape), shape)
     rows = stored.chunks[0] if stored.chunks else 1
     if rows * shape[1] * stored.dtype.itemsize > DENSE_BYTES:
-        return turned(lambda: dense_chunks(stored), shape)
+        return transposed(lambda: dense_chunks(stored), shape)
     return dense_rows(stored, shape, wanted)
 
 
@@ -229,14 +205,14 @@ def compressed_rows(stored: Any, shape: tuple[int, int], wanted: Int64s) -> Iter
     """A CSR matrix, in blocks of at most ``BLOCK_VALUES`` values, one row at least."""
     from scipy.sparse import csr_matrix
 
-    ends = ends_of(stored, *shape)
+    ends = read_indptr(stored, *shape)
     data, indices = Vector(stored["data"]), Vector(stored["indices"])
-    for start, stop in holding(bounds(ends, BLOCK_VALUES), wanted):
+    for start, stop in containing(bounds(ends, BLOCK_VALUES), wanted):
         first, last = int(ends[start]), int(ends[stop])
-        columns = within(indices.read(first, last), shape[1]).astype(np.int32, copy=False)
+        columns = check_indices(indices.read(first, last), shape[1]).astype(np.int32, copy=False)
         indptr = (ends[start : stop + 1] - first).astype(np.int32)
         values = data.read(first, last)
-        yield Block(start, csr_matrix((values, columns, indptr), shape=(stop - start, shape[1])))
+        yield start, csr_matrix((values, columns, indptr), shape=(stop - start, shape[1]))
 
 
 def dense_rows(stored: Any, shape: tuple[int, int], wanted: Int64s) -> Iterator[Block]:
@@ -247,20 +223,20 @@ def dense_rows(stored: Any, shape: tuple[int, int], wanted: Int64s) -> Iterator[
     rows = max(1, BLOCK_VALUES // max(1, shape[1]))
     rows = max(chunk, rows - rows % chunk)
     starts = range(0, shape[0], rows)
-    for start, stop in holding(((start, start + rows) for start in starts), wanted):
-        yield Block(start, csr_matrix(stored[start:stop]))
+    for start, stop in containing(((start, start + rows) for start in starts), wanted):
+        yield start, csr_matrix(stored[start:stop])
 
 
 def compressed_columns(stored: Any, shape: tuple[int, int]) -> Iterator[Entries]:
     """The entries of a CSC matrix, column by column, at most ``BLOCK_VALUES`` in a piece."""
-    ends = ends_of(stored, *shape[::-1])
+    ends = read_indptr(stored, *shape[::-1])
     data, indices = Vector(stored["data"]), Vector(stored["indices"])
     values = int(ends[-1])
     for first in range(0, values, BLOCK_VALUES):
         last = min(first + BLOCK_VALUES, values)
         counts = np.diff(ends.clip(first, last))
         columns = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
-        yield Entries(within(indices.read(first, last), shape[0]), columns, data.read(first, last))
+        yield check_indices(indices.read(first, last), shape[0]), columns, data.read(first, last)
 
 
 def dense_chunks(stored: Any) -> Iterator[Entries]:
@@ -268,12 +244,10 @@ def dense_chunks(stored: Any) -> Iterator[Entries]:
     for rows, columns in stored.iter_chunks():
         values: NDArray[Any] = stored[rows, columns]
         row, column = np.nonzero(values)
-        yield Entries(
-            row + rows.start, (column + columns.start).astype(np.int32), values[row, column]
-        )
+        yield row + rows.start, (column + columns.start).astype(np.int32), values[row, column]
 
 
-def turned(entries: Callable[[], Iterator[Entries]], shape: tuple[int, int]) -> Iterator[Block]:
+def transposed(entries: Callable[[], Iterator[Entries]], shape: tuple[int, int]) -> Iterator[Block]:
     """All rows of a matrix whose entries come in another order.
 
     Blocks hold at most ``FILE_VALUES`` entries, one row at least.
@@ -281,26 +255,26 @@ def turned(entries: Callable[[], Iterator[Entries]], shape: tuple[int, int]) -> 
     from scipy.sparse import csr_matrix
 
     counts = np.zeros(shape[0], dtype=np.int64)
-    for piece in entries():
-        counts += np.bincount(piece.rows, minlength=len(counts))
+    for rows, _, _ in entries():
+        counts += np.bincount(rows, minlength=len(counts))
     ends = np.concatenate([[0], np.cumsum(counts)])
     starts = np.array([0, *(stop for _, stop in bounds(ends, FILE_VALUES))], dtype=np.int64)
     with tempfile.TemporaryDirectory(prefix="scsigmoid-rows-") as name:
         folder = Path(name)
-        log(f"not stored by rows: {ends[-1]} values are turned through {folder}")
+        log(f"not stored by rows: {ends[-1]} values are transposed through {folder}")
         for piece in entries():
-            kind = piece.values.dtype
-            deal(piece, starts, folder)
+            kind = piece[2].dtype
+            scatter(piece, starts, folder)
         for number, (start, stop) in enumerate(pairwise(starts)):
-            path, rows = folder / str(number), (int(stop - start), shape[1])
+            path, size = folder / str(number), (int(stop - start), shape[1])
             if not path.exists():  # no entry in these rows
-                yield Block(int(start), csr_matrix(rows, dtype=np.int32))
+                yield int(start), csr_matrix(size, dtype=np.int32)
                 continue
             found = np.fromfile(path, dtype=record(kind))
             path.unlink()
             values = (found["value"], (found["row"], found["column"]))
             # columns sorted, entries of one place added
-            yield Block(int(start), csr_matrix(values, shape=rows))
+            yield int(start), csr_matrix(values, shape=size)
 
 
 def record(kind: np.dtype[Any]) -> np.dtype[Any]:
@@ -308,16 +282,17 @@ def record(kind: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype([("row", np.int32), ("column", np.int32), ("value", kind)])
 
 
-def deal(piece: Entries, starts: Int64s, folder: Path) -> None:
+def scatter(piece: Entries, starts: Int64s, folder: Path) -> None:
     """Append every entry to the file of its block."""
-    blocks = np.searchsorted(starts, piece.rows, side="right") - 1
+    rows, columns, values = piece
+    blocks = np.searchsorted(starts, rows, side="right") - 1
     order = np.argsort(blocks, kind="stable")
-    dealt = np.empty(len(order), dtype=record(piece.values.dtype))
-    dealt["row"] = (piece.rows - starts[blocks])[order]
-    dealt["column"] = piece.columns[order]
-    dealt["value"] = piece.values[order]
+    entries = np.empty(len(order), dtype=record(values.dtype))
+    entries["row"] = (rows - starts[blocks])[order]
+    entries["column"] = columns[order]
+    entries["value"] = values[order]
     present, first = np.unique(blocks[order], return_index=True)
-    for number, part in zip(present, np.split(dealt, first[1:]), strict=True):
+    for number, part in zip(present, np.split(entries, first[1:]), strict=True):
         try:
             with (folder / str(number)).open("ab") as file:
                 file.write(part.tobytes())
@@ -340,7 +315,7 @@ def bounds(ends: Int64s, most: int) -> Iterator[tuple[int, int]]:
         start = stop
 
 
-def holding(ranges: Iterable[tuple[int, int]], wanted: Int64s) -> Iterator[tuple[int, int]]:
+def containing(ranges: Iterable[tuple[int, int]], wanted: Int64s) -> Iterator[tuple[int, int]]:
     """The ranges of rows that hold at least one wanted row."""
     for start, stop in ranges:
         first, last = np.searchsorted(wanted, [start, stop])
@@ -348,7 +323,7 @@ def holding(ranges: Iterable[tuple[int, int]], wanted: Int64s) -> Iterator[tuple
             yield start, stop
 
 
-def ends_of(stored: Any, length: int, width: int) -> Int64s:
+def read_indptr(stored: Any, length: int, width: int) -> Int64s:
     """Cumulative values of the rows of a CSR matrix, or the columns of a CSC one, from 0.
 
     Raises:
@@ -367,7 +342,7 @@ def ends_of(stored: Any, length: int, width: int) -> Int64s:
     return ends
 
 
-def within(indices: NDArray[Any], length: int) -> NDArray[Any]:
+def check_indices(indices: NDArray[Any], length: int) -> NDArray[Any]:
     """Refuse indices beyond ``length`` rows or columns: compiled loops follow them."""
     if len(indices) and not 0 <= indices.min() <= indices.max() < length:
         raise OSError(f"an index lies outside {length} rows or columns")

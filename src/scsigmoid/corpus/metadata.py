@@ -39,8 +39,8 @@ class ManifestRow:
         assay: assays, joined by ``" || "``.
         label: column of ``obs`` with the cell type of training cells; the metadata of an evaluation
             dataset have its own.
-        held_out: which cells are held out (:func:`~scsigmoid.corpus.h5ad.as_text`); a training row
-            means the other cells.
+        held_out: which cells are held out (:func:`~.h5ad.held_out_text`); a training row means the
+            other cells.
         cells: number of cells in this role.
         bytes: size of the file.
         sha256: of the file's bytes; empty before the first download.

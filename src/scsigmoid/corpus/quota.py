@@ -15,7 +15,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from scsigmoid.corpus.downloads import Downloads, forget, length_of
+from scsigmoid.corpus.downloads import Downloads, remove_partial, size_of
 from scsigmoid.corpus.metadata import REMOTE, ManifestRow
 from scsigmoid.errors import UserError
 from scsigmoid.progress import log
@@ -107,7 +107,7 @@ def taken(
     with downloads.lock("turns"):
         for found in downloads.folder.glob("*"):
             if found.suffix in (".h5ad", ".partial") and found.with_suffix(".h5ad") not in known:
-                left -= length_of(found)
+                left -= size_of(found)
         for other in others:
             try:
                 with lock_of(downloads, files[other]).acquire(blocking=False):
@@ -128,14 +128,14 @@ def taken(
             return False
         for other in idle:
             size = sum(
-                length_of(path) + length_of(path.with_suffix(".partial")) for path in files[other]
+                size_of(path) + size_of(path.with_suffix(".partial")) for path in files[other]
             )
             if size <= left:
                 left -= size
                 continue
             for path in files[other]:
                 path.unlink(missing_ok=True)
-                forget(path.with_suffix(".partial"))
+                remove_partial(path.with_suffix(".partial"))
     return True
 
 

@@ -34,12 +34,12 @@ def check_name(name: str, where: str) -> str:
     return name
 
 
-def natural(value: Any) -> int | None:
+def as_count(value: Any) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST:
         return None
     return value
 
 
-def digits(text: str) -> int | None:
+def parse_count(text: str) -> int | None:
     """The count that a header states, or ``None`` where it states none."""
-    return natural(int(text)) if re.fullmatch(r"[0-9]{1,20}", text) else None
+    return as_count(int(text)) if re.fullmatch(r"[0-9]{1,20}", text) else None

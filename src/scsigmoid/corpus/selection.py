@@ -2,22 +2,16 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from scsigmoid.config.schema import Corpus
 from scsigmoid.config.validate import nearest
 from scsigmoid.corpus.discover import NAMED, Version
+from scsigmoid.corpus.metadata import ManifestRow
 from scsigmoid.errors import UserError
 from scsigmoid.seeds import derive
 
-
-class Identified(Protocol):
-    """What knows its dataset and collection: a version, or a row of the manifest."""
-
-    @property
-    def dataset_id(self) -> str: ...
-    @property
-    def collection_id(self) -> str: ...
+# What knows its dataset and collection.
+Identified = Version | ManifestRow
 
 
 @dataclass(frozen=True)
@@ -67,7 +61,7 @@ def select(
             left_out[reason] = left_out.get(reason, 0) + 1
         else:
             training.append(version)
-    kept = chosen(training, corpus.maximum_cells, corpus.maximum_gb, seed)
+    kept = sample_files(training, corpus.maximum_cells, corpus.maximum_gb, seed)
     if len(kept) < len(training):
         left_out["not in the seeded choice"] = len(training) - len(kept)
     return Selection(kept, held_out, left_out, free)
@@ -100,7 +94,7 @@ def reason_against(version: Version, corpus: Corpus) -> str:
     return ""
 
 
-def chosen(
+def sample_files(
     versions: Sequence[Version], maximum_cells: int | None, maximum_gb: float | None, seed: int
 ) -> list[Version]:
     """A seeded choice of files that hold at most so many cells and bytes together.

@@ -94,7 +94,7 @@ def selections(offered: Sequence[Version]) -> list[dict[str, Any]]:
     return [{**one, "nearest": one is nearest} for one in stated]
 
 
-def worded(stated: Mapping[str, Any]) -> list[str]:
+def as_lines(stated: Mapping[str, Any]) -> list[str]:
     """The summary as lines for people."""
     lines = [f"Corpus: {stated['origin']}"]
     if "offered" in stated:
@@ -121,7 +121,7 @@ def worded(stated: Mapping[str, Any]) -> list[str]:
         f"  training   {training['files']:,} datasets, {count(training['cells'])} cells{size}; the "
         f"paper has {training['paper_cells']:,} cells"
     )
-    for cells, words in worded_selections(stated):
+    for cells, words in selection_lines(stated):
         lines.append(f"  would be   {cells:,} cells, {words}")
     lines.append(
         f"  checked    none of the {training['files']:,} training files shares a dataset or "
@@ -130,7 +130,7 @@ def worded(stated: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def worded_selections(stated: Mapping[str, Any]) -> list[tuple[int, str]]:
+def selection_lines(stated: Mapping[str, Any]) -> list[tuple[int, str]]:
     """Total and words of each selection; none for a lock that was given back."""
     return [
         (

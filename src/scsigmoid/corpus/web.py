@@ -12,7 +12,7 @@ from urllib.parse import urljoin
 
 from scsigmoid import __version__
 from scsigmoid.config.schema import Corpus, Download
-from scsigmoid.corpus.sanitise import digits, one_line
+from scsigmoid.corpus.sanitise import one_line, parse_count
 from scsigmoid.errors import UserError
 from scsigmoid.progress import log, track
 
@@ -76,7 +76,7 @@ class Answer:
     @property
     def length(self) -> int | None:
         """Bytes of the body, where the server says so."""
-        return digits(self.headers.get("Content-Length", ""))
+        return parse_count(self.headers.get("Content-Length", ""))
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Web:
             with self.opened("GET", url) as answer:
                 check_status(url, answer)
                 for block in answer.blocks(LARGEST_ANSWER, SLOWEST_ANSWER):
-                    self.go_on()
+                    self.check_stopped()
                     text += block
                     values += sum(map(block.count, (b",", b":", b"[", b"{")))  # one before each
                     if len(text) > LARGEST_ANSWER or values > MOST_VALUES:
@@ -119,7 +119,7 @@ class Web:
             except (ValueError, RecursionError):
                 raise Transient("its answer is not JSON") from None
 
-        return self.retried(url, ask)
+        return self.retry(url, ask)
 
     def size(self, url: str) -> int | None:
         """Bytes of the file at an address (or :class:`Absent`); ``None`` where it does not tell."""
@@ -131,7 +131,7 @@ class Web:
                 check_status(url, answer)
                 return answer.length
 
-        return self.retried(url, ask)
+        return self.retry(url, ask)
 
     @contextmanager
     def opened(
@@ -174,7 +174,7 @@ class Web:
 
         return checked_address(url, self.hosts)
 
-    def retried(
+    def retry(
         self, url: str, action: Callable[[], T], progress: Callable[[], int] = lambda: 0
     ) -> T:
         """Do something until it works, with pauses that double.
@@ -204,9 +204,9 @@ class Web:
             pause = min(asked, self.settings.longest_pause)
             log(f"{one_line(url)}: {failed}; again in {pause:g} s")
             self.stopping.wait(pause)
-            self.go_on()
+            self.check_stopped()
 
-    def go_on(self) -> None:
+    def check_stopped(self) -> None:
         """End this thread's work if all work is given up."""
         if self.stopping.is_set():
             raise UserError("interrupted")
@@ -232,13 +232,13 @@ def check_status(url: str, answer: Answer) -> None:
     if status in (200, 206):
         return
     if status in BUSY or status >= 500:
-        raise Transient(f"HTTP {status}", asked_pause(answer.headers.get("Retry-After", "")))
+        raise Transient(f"HTTP {status}", retry_after(answer.headers.get("Retry-After", "")))
     if status in GONE:
         raise Absent(url, status)
     raise UserError(f"{one_line(url)}: HTTP {status}; correct the address")
 
 
-def asked_pause(text: str) -> float | None:
+def retry_after(text: str) -> float | None:
     """Seconds of a ``Retry-After`` header, which holds seconds or a date."""
     from urllib3.exceptions import InvalidHeader
     from urllib3.util import Retry

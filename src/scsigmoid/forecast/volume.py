@@ -9,7 +9,7 @@ from scsigmoid.config.local_files import expand
 from scsigmoid.config.schema import Config
 from scsigmoid.corpus.embedded import evaluation_recipe, training_recipes
 from scsigmoid.corpus.metadata import REMOTE, ManifestRow, read_manifest
-from scsigmoid.corpus.summary import PAPER_CELLS, worded_selections
+from scsigmoid.corpus.summary import PAPER_CELLS, selection_lines
 from scsigmoid.errors import UserError
 from scsigmoid.forecast.effort import Lengths, lengths_of, rates
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary, listed
@@ -69,7 +69,7 @@ def selections(config: Config, results: Path) -> list[tuple[str, str]]:
     if not path.is_file():
         return [("no manifest yet", f"it counts them beside the paper's {PAPER_CELLS / 1e6:g}M")]
     try:
-        stated = worded_selections(json.loads(path.read_text(encoding="utf-8")))
+        stated = selection_lines(json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, KeyError, TypeError, AttributeError):
         raise UserError(f"{path}: damaged; delete it and make the manifest again") from None
     return [(f"{cells:,} cells", note) for cells, note in stated]
