@@ -79,7 +79,6 @@ def edges(study: Study, frequencies: float) -> Table:
                 arm,
                 len(group),
                 int(group["collapsed"].sum()),
-                int(group["as_stated"].sum()),
                 float(trained["loss"].mean()) if len(trained) else math.nan,
                 float(group["gradient_norm"].max()),
                 float(group["score"].max()),
@@ -96,7 +95,7 @@ def edges(study: Study, frequencies: float) -> Table:
         f"survive: {words}.",
         columns=(
             "clipping", "learning_rate", "attention", "seeds", "collapsed",
-            "collapsed_as_first_stated", "loss", "gradient_norm", "score",
+            "loss", "gradient_norm", "score",
         ),
         records=records,
         header=("Clipping", "Rate", "Arm", "Collapsed", "Loss (nats)", "Gradient norm", "Score"),
@@ -110,7 +109,7 @@ def edges(study: Study, frequencies: float) -> Table:
                 Cell(fixed(norm, 1)),
                 Cell(fixed(score, 0)),
             ]
-            for clipping, rate, arm, count, lost, _, reached, norm, score in records
+            for clipping, rate, arm, count, lost, reached, norm, score in records
         ],
         align="llllccc",
     )  # fmt: skip
