@@ -35,10 +35,10 @@ YES_NO = "yes (1) or no (0)"
 LONG = 16
 SUFFIXES = {"figure": ("pdf", "png"), "table": ("csv", "md", "tex")}
 #: What users look for first in the results of their own cells, in this order.
-OWN = {
-    "figure": ("umap", "scib", "loss", "sequence_lengths"),
-    "table": ("scib", "validation_loss", "mmd"),
-}
+OWN = (
+    *(("figure", "umap"), ("figure", "scib"), ("table", "scib"), ("figure", "loss")),
+    *(("table", "validation_loss"), ("figure", "sequence_lengths"), ("table", "mmd")),
+)
 
 
 def make_report(results: Results, output: str | Path) -> None:
@@ -94,14 +94,10 @@ def sections(results: Results) -> list[dict[str, Any]]:
             {"id": "figures", "title": "Figures", "items": figures},
             {"id": "tables", "title": "Tables", "items": tables},
         ]
-    first = [
-        item
-        for kind, items in (("figure", figures), ("table", tables))
-        for stem in OWN[kind]
-        for item in items
-        if item["entry"] == stem
-    ]
-    rest = [item for item in (*figures, *tables) if item not in first]
+    every = [*figures, *tables]
+    first = [item for place in OWN for item in every if (item["kind"], item["entry"]) == place]
+    first = [item | {"folded": item["entry"] == "mmd"} for item in first]
+    rest = [item for item in every if (item["kind"], item["entry"]) not in OWN]
     cells = {"kind": "table", "name": "", "title": "Cells", "table": cells_table(results)}
     return [
         {"id": "cells", "title": "Your cells", "items": [cells, *first]},
