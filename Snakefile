@@ -6,7 +6,7 @@ import os
 
 from snakemake.utils import min_version
 
-min_version("9.10")
+min_version("9.27")
 
 
 include: "workflow/rules/common.smk"
