@@ -202,7 +202,6 @@ def rehearse(project: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     for name in COMPILING:
         importlib.import_module(name)
     monkeypatch.undo()
-    monkeypatch.setattr("scsigmoid.cli.evaluation.without_compilation", lambda: None)
     monkeypatch.chdir(project.folder)
     for job in jobs:
         assert forked(lambda job=job: main(job)) == 0, job  # type: ignore[misc]
