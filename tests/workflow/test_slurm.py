@@ -186,7 +186,12 @@ def test_what_a_site_sets_reaches_slurm(
     accounts.write_text("#!/bin/sh\necho lab\n")
     accounts.chmod(0o755)
     results = project.folder / "results/demo"
-    for name in ("tokens/training/part-00000", "tokens/training/part-00001", "benchmarks"):
+    evaluated = [f"tokens/evaluation/{name}" for name in load(overrides=tiny).datasets]
+    for name in (
+        *(f"tokens/training/part-0000{part}" for part in (0, 1)),
+        "benchmarks",
+        *evaluated,
+    ):
         (results / name).mkdir(parents=True)
     for name in ("tokens/vocabulary.parquet", "benchmarks/kernel.csv", "benchmarks/kernel.json"):
         (results / name).touch()
