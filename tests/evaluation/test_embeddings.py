@@ -32,6 +32,11 @@ def one_by_one(checkpoint, store, pooling):
     return torch.stack(rows).numpy()
 
 
+def run(checkpoint, store, cells, output, pooling="mean"):
+    settings = Embeddings(pooling=pooling, batch_tokens=40)
+    embed(checkpoint, store, cells, "toy", settings, "cpu", output)
+
+
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 @pytest.mark.parametrize("batch_tokens", [16, 50, 10_000])
 def test_a_batch_gives_what_each_cell_alone_gives(
@@ -48,35 +53,17 @@ def test_a_batch_gives_what_each_cell_alone_gives(
 def test_without_cls_all_places_are_genes(make_model, store, cells, tmp_path):
     """Two cells have as many genes as the context, and one has more."""
     checkpoint, output = make_model("sigmoid", cls_token=False), tmp_path / "toy.h5ad"
-    embed(
-        checkpoint, store, cells, "toy", Embeddings(pooling="mean", batch_tokens=50), "cpu", output
-    )
+    run(checkpoint, store, cells, output)
     expected = one_by_one(checkpoint, store, "mean")
     np.testing.assert_allclose(read_embedding(output).values, expected, atol=2e-5)
     with pytest.raises(UserError, match=r"trained with tokens\.cls: false.*; pool the mean"):
-        embed(
-            checkpoint,
-            store,
-            cells,
-            "toy",
-            Embeddings(pooling="cls", batch_tokens=50),
-            "cpu",
-            output,
-        )
+        run(checkpoint, store, cells, output, pooling="cls")
 
 
 def test_the_file_says_what_it_is_and_has_the_same_bytes_again(checkpoint, store, cells, tmp_path):
     outputs = [tmp_path / "first.h5ad", tmp_path / "second.h5ad"]
     for output in outputs:
-        embed(
-            checkpoint,
-            store,
-            cells,
-            "toy",
-            Embeddings(pooling="mean", batch_tokens=40),
-            "cpu",
-            output,
-        )
+        run(checkpoint, store, cells, output)
     assert outputs[0].read_bytes() == outputs[1].read_bytes()
     adata = anndata.read_h5ad(outputs[0])
     assert adata.obsm["X_toy"].shape == (12, 16)
@@ -101,35 +88,21 @@ def test_the_file_says_what_it_is_and_has_the_same_bytes_again(checkpoint, store
 def test_tokens_of_another_vocabulary_are_refused(checkpoint, make_store, cells, tmp_path):
     store = make_store(vocabulary="e" * 64)
     with pytest.raises(UserError, match="another vocabulary"):
-        embed(
-            checkpoint, store, cells, "toy", Embeddings(pooling="mean", batch_tokens=40), "cpu",
-            tmp_path / "toy.h5ad",
-        )  # fmt: skip
+        run(checkpoint, store, cells, tmp_path / "toy.h5ad")
 
 
 def test_a_cell_without_genes_is_refused(checkpoint, make_store, cells, tmp_path):
     store = make_store(lengths=(3, 0, 4))
     output = tmp_path / "toy.h5ad"
     with pytest.raises(UserError, match="1 of 3 cells have no gene of the vocabulary"):
-        embed(
-            checkpoint,
-            store,
-            cells,
-            "toy",
-            Embeddings(pooling="mean", batch_tokens=40),
-            "cpu",
-            output,
-        )
+        run(checkpoint, store, cells, output)
     assert not output.exists()
 
 
 def test_a_file_of_other_cells_is_refused(checkpoint, make_store, cells, tmp_path):
     store = make_store(cells=np.arange(12) * 4)
     with pytest.raises(UserError, match=r"toy\.h5ad: not the file that .* was made from"):
-        embed(
-            checkpoint, store, cells, "toy", Embeddings(pooling="mean", batch_tokens=40), "cpu",
-            tmp_path / "toy.h5ad",
-        )  # fmt: skip
+        run(checkpoint, store, cells, tmp_path / "toy.h5ad")
 
 
 def test_cells_without_a_label_are_left_out_of_scores(write_arm, capsys):
@@ -151,15 +124,7 @@ def test_a_diverged_model_is_refused(checkpoint, store, cells, tmp_path, monkeyp
     monkeypatch.setattr("scsigmoid.evaluation.embeddings.load_encoder", lambda *_: (encoder, facts))
     output = tmp_path / "toy.h5ad"
     with pytest.raises(UserError, match=r"12 of 12 cells as NaN or infinity .* diverged"):
-        embed(
-            checkpoint,
-            store,
-            cells,
-            "toy",
-            Embeddings(pooling="mean", batch_tokens=40),
-            "cpu",
-            output,
-        )
+        run(checkpoint, store, cells, output)
     assert not output.exists()
 
 

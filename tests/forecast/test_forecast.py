@@ -218,3 +218,11 @@ def test_the_command():
     run = subprocess.run([*command, "--cores", "0"], cwd=ROOT, capture_output=True, text=True)
     assert run.returncode == 1
     assert run.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("preset", ["demo", "small", "paper"])
+def test_the_documents_have_what_it_prints(preset: str, tmp_path: Path):
+    """In a folder of its own, where no results change the numbers."""
+    command = [sys.executable, "-m", "scsigmoid", "plan", "--config", f"preset={preset}"]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert run.stdout == (ROOT / f"docs/measurements/plan_{preset}.txt").read_text()
