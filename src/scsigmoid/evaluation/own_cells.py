@@ -123,7 +123,7 @@ def tokenize(adata: "AnnData", model: Model, *, layer: str = "", genes: str = ""
     Raises:
         UserError: as for :func:`embed`.
     """
-    with as_file(adata, layer, genes) as path, stored(model, path, layer, genes) as tokens:
+    with as_file(adata, layer, genes) as path, token_store(model, path, layer, genes) as tokens:
         check_complete(tokens, adata)
         return tokens.cells(np.arange(len(tokens)), model.encoder.settings.genes)
 
@@ -159,7 +159,7 @@ def embed(
     """
     settings = Embeddings(pooling=pooling, batch_tokens=batch_tokens)
     check_pooling(settings, model.encoder.settings, model.path)
-    with as_file(adata, layer, genes) as path, stored(model, path, layer, genes) as tokens:
+    with as_file(adata, layer, genes) as path, token_store(model, path, layer, genes) as tokens:
         check_complete(tokens, adata)
         values = vectors(model.encoder, tokens, settings, f"embedding with {model.name}")
     check_finite(values, adata.obs, f"{model.path}: embeds")
@@ -203,7 +203,7 @@ def embed_file(
         raise UserError(f"{output}: is the input itself; give another file for the embedding")
     check_pooling(settings, model.encoder.settings, model.path)
     with as_h5ad(path) as source:
-        with stored(model, source, layer, genes, path.stem) as tokens:
+        with token_store(model, source, layer, genes, path.stem) as tokens:
             values = vectors(model.encoder, tokens, settings, f"embedding {path.name}")
             rows = tokens.metadata(["cell"])["cell"]
         obs, simulated = about(source)
@@ -216,10 +216,10 @@ def embed_file(
 
 
 @contextmanager
-def stored(
+def token_store(
     model: Model, path: Path, layer: str, genes: str, name: str = "adata"
 ) -> Iterator[TokenStore]:
-    """The tokens of a file's cells for a model, while the block runs."""
+    """A temporary token store of a file's cells, by the model's vocabulary and context."""
     with tempfile.TemporaryDirectory(prefix="scsigmoid-") as folder:
         cells = with_known_genes(open_cells(path, layer=layer, genes=genes), model.vocabulary)
         places = model.encoder.settings.genes
@@ -236,7 +236,7 @@ def as_file(adata: "AnnData", layer: str, genes: str) -> Iterator[Path]:
     import pandas as pd
 
     def named(var: Any) -> Any:
-        columns = dict.fromkeys([*(["feature_name", "feature_types"]), genes])
+        columns = dict.fromkeys(("feature_name", "feature_types", genes))
         return var[[name for name in columns if name in var]]
 
     def read(matrix: Any) -> Any:
