@@ -1,12 +1,15 @@
-"""What is said when the GPU's memory does not suffice."""
+"""What is said when the GPU's memory does not suffice, and which GPU a job takes."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from forked import forked
 
 from scsigmoid.errors import UserError
-from scsigmoid.training.devices import advice, out_of_memory_advice
+from scsigmoid.training import devices
+from scsigmoid.training.devices import advice, claim_gpus, out_of_memory_advice
 from scsigmoid.training.run import TrainingRun
 
 GB = 10**9
@@ -49,3 +52,24 @@ def test_other_errors_pass(run: TrainingRun):
         within(torch.OutOfMemoryError("CUDA out of memory"))
     with pytest.raises(RuntimeError, match="something else"):
         within(RuntimeError("something else"))
+
+
+def test_jobs_of_a_machine_spread_over_its_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    monkeypatch.setattr(devices, "_claims", [])
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7,2,GPU-5")
+
+    def ended() -> int:
+        """A job that takes a GPU and ends."""
+        return claim_gpus(1)[0]
+
+    # Each claim is an open file of its own, as that of another process would be.
+    assert claim_gpus(1) == [0]
+    assert [forked(ended), forked(ended)] == [1, 1]
+    assert claim_gpus(1) == [1]
+    assert claim_gpus(2) == [0, 2]
+    assert claim_gpus(3) == [0, 1, 2]
+    # A job whose GPUs carry other names claims others.
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert claim_gpus(1) == [0]

@@ -1,10 +1,15 @@
 """Where models run, and what to change where memory does not suffice."""
 
+import fcntl
+import itertools
 import os
 import resource
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
 
 import torch
 
@@ -35,14 +40,66 @@ BYTES_PER_PARAMETER = 16
 def resolve_device(device: str) -> torch.device:
     """The device of ``auto`` (a GPU where there is one), ``cpu`` or ``cuda``.
 
+    Of several GPUs it is the one that the fewest jobs use (:func:`claim_gpus`), and becomes
+    PyTorch's current one.  Processes that torchrun started choose theirs by their rank.
+
     Raises:
         UserError: if a GPU is asked for and PyTorch finds none.
     """
     if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if device == "cuda" and not torch.cuda.is_available():
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device != "cuda":
+        return torch.device(device)
+    if not torch.cuda.is_available():
         raise UserError("device: cuda is asked for but PyTorch finds no GPU; set it to auto or cpu")
-    return torch.device(device)
+    if "WORLD_SIZE" in os.environ or torch.cuda.device_count() == 1:
+        return torch.device(device)
+    if not _claims:
+        torch.cuda.set_device(claim_gpus(1)[0])
+    return torch.device(device, torch.cuda.current_device())
+
+
+# Open files: their locks are this process's claims, and end with it.
+_claims: list[IO[str]] = []
+
+
+def claim_gpus(count: int) -> list[int]:
+    """Choose GPUs for this process, those with the fewest claims by other jobs of this user.
+
+    So jobs that one machine runs side by side spread over its GPUs, and share them evenly where
+    there are more jobs than GPUs.  A claim is a locked file in the folder for temporary files.
+
+    Returns:
+        ``count`` indices into the visible GPUs, in order; all of them where there are no more.
+    """
+    visible = visible_gpus()
+    if count >= len(visible):
+        return list(range(len(visible)))
+    folder = Path(tempfile.gettempdir()) / f"scsigmoid-gpus-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    chosen: list[int] = []
+    for place in itertools.count():
+        for index, name in enumerate(visible):
+            if index in chosen:
+                continue
+            file = (folder / f"{name}-{place}").open("w")
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.close()
+                continue
+            _claims.append(file)
+            chosen.append(index)
+            if len(chosen) == count:
+                return sorted(chosen)
+    raise AssertionError  # the loop above has no end
+
+
+def visible_gpus() -> list[str]:
+    """How ``CUDA_VISIBLE_DEVICES`` names the GPUs that PyTorch sees."""
+    count = torch.cuda.device_count()
+    named = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    return [name.strip() for name in named] if len(named) == count else [*map(str, range(count))]
 
 
 def device_name(device: torch.device) -> str:

@@ -14,6 +14,7 @@ from types import FrameType
 
 from scsigmoid.errors import UserError
 from scsigmoid.progress import log
+from scsigmoid.training.devices import claim_gpus, visible_gpus
 
 #: Exit code of a run that was asked to stop and left a checkpoint: run it again to go on.
 #: (EX_TEMPFAIL of sysexits.h; a process that a signal killed never ends with it.)
@@ -113,6 +114,10 @@ def torchrun(place: Sequence[str], processes: int, arguments: Sequence[str]) -> 
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import parse_args, run
 
+    visible = visible_gpus()
+    if processes < len(visible):
+        chosen = claim_gpus(processes)
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(visible[index] for index in chosen)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", SECONDS_TO_STOP)
     names = ",".join(number.name for number in SIGNALS)
