@@ -191,7 +191,7 @@ def test_every_argument_explains_itself() -> None:
     [
         "scsigmoid.cli, scsigmoid.attention, scsigmoid.model.encoder, scsigmoid.training.loop",
         "scsigmoid.benchmarks.kernel, scsigmoid.benchmarks.throughput, scsigmoid.tokens.store",
-        "scsigmoid.benchmarks.training, scsigmoid.benchmarks.scaling",
+        "scsigmoid.benchmarks.training, scsigmoid.benchmarks.simulated",
     ],
 )
 def test_training_and_benchmarks_import_on_a_bare_gpu_image(modules: str) -> None:

@@ -55,7 +55,6 @@ LEFT_OUT = {
         ("study", "study-runs", "study-scores"),
         "not in the demo; tests/study calls them, and they write as `table` does",
     ),
-    "benchmark-scaling": "measures for minutes, and writes in the end",
 }
 
 

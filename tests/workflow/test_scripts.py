@@ -15,6 +15,7 @@ import pytest
 import torch
 from small_training import UNTRAINED
 
+from scsigmoid.config.check import as_yaml, load
 from scsigmoid.config.schema import ValidationLoss
 from scsigmoid.model.sizes import EncoderSettings
 
@@ -58,6 +59,37 @@ def test_loading(tmp_path: Path) -> None:
     )
     assert len(rows) == 2
     assert (rows > 0).all(axis=None)
+
+
+def test_scaling(tmp_path: Path) -> None:
+    """One and two processes; the efficiency is of the steps that both logged."""
+    overrides = {
+        "preset": "demo",
+        "sizes": {"demo": {"layers": 1, "hidden": 16, "heads": 1, "feed_forward": 16}},
+    }
+    configuration = tmp_path / "config.yaml"
+    root = SCRIPTS.parents[1]
+    configuration.write_text(
+        as_yaml(load(root / "config.yaml", root / "workflow/presets", overrides))
+    )
+    rows = run(
+        *("time_scaling.py", "--model", "sigmoid_2k", "--configuration", str(configuration)),
+        *("--processes", "1", "2", "--steps", "20", "--device", "cpu"),
+        *("--machine", str(tmp_path / "machine.json")),
+        output=tmp_path / "rows.csv",
+    )
+    measured = pd.read_csv(root / "docs/measurements/h200/benchmarks/scaling.csv")
+    assert list(rows) == list(measured)
+    assert rows["processes"].tolist() == [1, 2]
+    assert rows["readings"].tolist() == [2, 2]  # steps 15 and 20
+    rate, efficiency = rows["cells_per_second"], rows["efficiency"]
+    assert efficiency[0] == 1
+    assert efficiency[1] == pytest.approx(rate[1] / rate[0] / 2, rel=0.5)
+    assert json.loads((tmp_path / "machine.json").read_text())["device"] == "cpu"
+    alone = {"step": np.array([15, 20, 25]), "cells_per_second": np.array([10.0, 20.0, 5.0])}
+    four = {"step": np.array([20, 25, 30]), "cells_per_second": np.array([60.0, 10.0, 1.0])}
+    script = runpy.run_path(str(SCRIPTS / "time_scaling.py"))
+    assert script["efficiencies"](4, four, alone) == [60 / 80, 10 / 20]
 
 
 @pytest.fixture

@@ -194,43 +194,6 @@ class TrainingRow:
         return [slow / fast for fast, slow in zip(own, theirs, strict=False)]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ScalingRow:
-    """A row of ``scaling.csv``: the training loop on so many processes of one machine.
-
-    Attributes:
-        steps: steps of the run; its first ones are left out of everything below.
-        cells_per_second: of all processes, median over the journal's rows, with its interval.
-        efficiency: that rate over ``processes`` times one process's, median over the steps that
-            both logged, with its interval; NaN without a run of one process.
-        mfu: median; NaN where the peak is unknown.
-        data_wait: median share of the time that the first process waited for batches.
-        packing_efficiency: median share of the micro-batches' room that held tokens.
-        peak_memory_gb: most memory of the first process, in 10^9 bytes.
-        readings: number of the journal's rows.
-    """
-
-    processes: int
-    model: str
-    context: int
-    parameters: int
-    device: str
-    backend: str
-    global_batch: int
-    steps: int
-    cells_per_second: float
-    cells_per_second_low: float
-    cells_per_second_high: float
-    efficiency: float
-    efficiency_low: float
-    efficiency_high: float
-    mfu: float
-    data_wait: float
-    packing_efficiency: float
-    peak_memory_gb: float
-    readings: int
-
-
 def write_rows(path: str | Path, kind: type, rows: Sequence[Any]) -> None:
     """Write dataclass instances as CSV, atomically, with a checksum."""
     with checksum_path(path) as temporary:

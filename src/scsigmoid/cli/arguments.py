@@ -85,8 +85,6 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "--embeddings": path("embeddings, named after their models"),
     "--neighbours": path("PCA coordinates and neighbours, made by neighbours"),
     "--machine": path("JSON about the machine and software, to write"),
-    "--processes": text("numbers of processes, with commas: 1,2"),
-    "--steps": number("optimiser steps of each run", 60),
     "--checkout": path("checkout of FlashSigmoid"),
     "--include": path("folder with headers"),
     "--nvcc": text("CUDA's compiler; without it nvcc"),

@@ -1,7 +1,6 @@
 """Subcommands that time parts of the experiment."""
 
 import argparse
-from typing import Any
 
 from scsigmoid.cli.arguments import number, stage
 from scsigmoid.config.check import built, from_yaml
@@ -13,7 +12,6 @@ from scsigmoid.config.schema import (
     Training,
     TrainingBenchmark,
 )
-from scsigmoid.errors import UserError
 
 
 @stage("--settings --output --machine")
@@ -62,14 +60,6 @@ def benchmark_training(options: argparse.Namespace) -> None:
     )
 
 
-def model_of(config: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
-    """The entry of ``--model`` in the configuration."""
-    if options.model not in config["models"]:
-        raise UserError(f"--model {options.model}: not among models of {options.configuration}")
-    model: dict[str, Any] = config["models"][options.model]
-    return model
-
-
 @stage("--configuration --cells --output", {"--cells": number("how many", 30_000)})
 def simulate_tokens(options: argparse.Namespace) -> None:
     """Write simulated cells, ready for training."""
@@ -82,36 +72,6 @@ def simulate_tokens(options: argparse.Namespace) -> None:
         options.cells,
         max(model["context"] for model in config["models"].values()) - 1,
         config["seed"],
-    )
-
-
-@stage("--model --configuration --processes --steps --device --output --machine")
-def benchmark_scaling(options: argparse.Namespace) -> None:
-    """Time training on several processes."""
-    from scsigmoid.benchmarks.scaling import run_scaling_benchmark
-
-    config = from_yaml(options.configuration)
-    model = model_of(config, options)
-    try:
-        counts = [int(count) for count in options.processes.split(",")]
-    except ValueError:
-        raise UserError(
-            f"--processes {options.processes}: expected numbers with commas, as in 1,2"
-        ) from None
-    settings = {
-        "attention": model["attention"],
-        "context": model["context"],
-        "cls_token": config["tokens"]["cls"],
-        "backend": model.get("backend", "auto"),
-        "size": config["sizes"][config["architecture"]["size"]],
-        "architecture": config["architecture"],
-        "training": config["training"] | model.get("training", {}),
-        "seed": config["seed"],
-        "device": options.device,
-    }
-    lengths = built(ThroughputBenchmark, config["benchmarks"]["throughput"])
-    run_scaling_benchmark(
-        options.model, settings, lengths, counts, options.steps, options.output, options.machine
     )
 
 
