@@ -25,10 +25,8 @@ from scsigmoid.config.schema import Config
 from scsigmoid.measurements import Measurement, write_measurements
 from scsigmoid.paper import registry
 from scsigmoid.paper.claims import make_claims
-from scsigmoid.paper.figures import make_figure
 from scsigmoid.paper.reported import reported
 from scsigmoid.paper.results import Results
-from scsigmoid.paper.tables import make_table
 from scsigmoid.training.journal import COLUMNS
 
 ROOT = Path(__file__).parents[2]
@@ -523,10 +521,9 @@ def finished(folder: Path, config: Config, tmp_path_factory: pytest.TempPathFact
     results = Results(copy, replace(config, datasets=datasets))
     (copy / "config.yaml").write_text(as_yaml(results.config))
     plan = Plan(results.config)
-    for name in registry.names("table", plan):
-        make_table(name, results, copy / "tables" / name)
-    for name in registry.names("figure", plan):
-        make_figure(name, results, copy / f"figures/{name}.png", copy / f"figures/{name}.pdf")
+    for kind in registry.KINDS:
+        for name in registry.names(kind, plan):
+            registry.write(kind, name, results, copy / f"{kind}s/{name}")
     make_claims(results, copy / "claims.csv")
     write_records(copy)
     return results

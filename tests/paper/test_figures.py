@@ -19,7 +19,7 @@ from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config
 from scsigmoid.errors import UserError
 from scsigmoid.paper import registry
-from scsigmoid.paper.figures import benchmarks, make_figure, style
+from scsigmoid.paper.figures import benchmarks, style
 from scsigmoid.paper.figures.training import covered, thresholds
 from scsigmoid.paper.results import Results, Scatter
 
@@ -44,10 +44,10 @@ def test_figure_from_its_declared_inputs_alone(name: str, results: Results, tmp_
     for file in registry.inputs("figure", name, Plan(results.config)):
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(results.folder / file, tmp_path / file)
-    png, pdf = tmp_path / "a.png", tmp_path / "a.pdf"
     written = []
     for _ in range(2):
-        make_figure(name, Results(tmp_path, results.config), png, pdf)
+        again = Results(tmp_path, results.config)
+        png, pdf = registry.write("figure", name, again, tmp_path / "a")
         written.append((png.read_bytes(), pdf.read_bytes()))
     assert written[0] == written[1]
     with Image.open(png) as image:

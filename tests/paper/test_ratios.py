@@ -13,9 +13,9 @@ from paper.kernel_rows import kernel_row
 from scsigmoid.benchmarks.cases import Case
 from scsigmoid.benchmarks.rows import KernelRow, write_rows
 from scsigmoid.config.schema import Config
+from scsigmoid.paper import registry
 from scsigmoid.paper.ratios import COMPARISONS, paired, ratios
 from scsigmoid.paper.results import Results
-from scsigmoid.paper.tables import make_table
 
 SHORT = Case("paper", 64, 32, 512, (512,) * 32)
 LONG = Case("paper", 64, 32, 4096, (4096,) * 4)
@@ -117,7 +117,7 @@ def test_the_table(tmp_path: Path, config: Config) -> None:
     write_rows(tmp_path / "benchmarks/kernel.csv", KernelRow, rows)
     machine = json.dumps({"device": "Made-up GPU"})
     (tmp_path / "benchmarks/kernel.json").write_text(machine)
-    make_table("kernel_ratios", Results(tmp_path, config), tmp_path / "kernel_ratios")
+    registry.write("table", "kernel_ratios", Results(tmp_path, config), tmp_path / "kernel_ratios")
     with (tmp_path / "kernel_ratios.csv").open(newline="") as handle:
         of = {record["comparison"]: record for record in csv.DictReader(handle)}
     assert float(of["cudnn_forward"]["ratio"]) == pytest.approx(1.3, rel=1e-4)

@@ -15,7 +15,7 @@ from scsigmoid.paper.results import Results
 
 
 def test_values_come_back(results: Results) -> None:
-    assert results.facts("heart_oft")["cells"] == 160
+    assert results.metadata("heart_oft")["cells"] == 160
     assert results.validation_loss("heart_oft", "sigmoid_2k").n == 160
     cells, losses, donors = results.cell_losses("heart_oft", "sigmoid_2k")
     assert cells.tolist() == list(range(160))
@@ -58,7 +58,7 @@ def test_cells_are_sorted(copied: Callable[[], Path], config: Config) -> None:
 @pytest.mark.parametrize(
     ("file", "read"),
     [
-        ("corpus/evaluation/heart_oft.json", lambda r: r.facts("heart_oft")),
+        ("corpus/evaluation/heart_oft.json", lambda r: r.metadata("heart_oft")),
         ("tokens/lengths.parquet", lambda r: r.lengths),
         ("tokens/vocabulary.parquet", lambda r: r.vocabulary_size),
         ("benchmarks/kernel.csv", lambda r: r.kernel),

@@ -1,6 +1,7 @@
 """Tables: values by hand, bold winners, three formats that agree."""
 
 import csv
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +14,6 @@ from scsigmoid.config.schema import Config
 from scsigmoid.errors import UserError
 from scsigmoid.paper import registry
 from scsigmoid.paper.results import Results
-from scsigmoid.paper.tables import make_table
 from scsigmoid.paper.tables.setup import compact, rounded_count
 from scsigmoid.paper.tables.writing import (
     Cell,
@@ -34,29 +34,24 @@ def records(path: Path) -> list[dict[str, str]]:
 
 
 def made(name: str, results: Results, tmp_path: Path) -> tuple[list[dict[str, str]], str, str]:
-    paths = make_table(name, results, tmp_path / name)
+    paths = registry.write("table", name, results, tmp_path / name)
     assert [path.suffix for path in paths] == [".csv", ".md", ".tex"]
     return records(paths[0]), paths[1].read_text(), paths[2].read_text()
 
 
-def test_every_planned_table_is_made_and_reproducible(results: Results, tmp_path: Path) -> None:
-    for name in registry.names("table", Plan(results.config)):
-        first = [path.read_bytes() for path in make_table(name, results, tmp_path / name)]
-        again = Results(results.folder, results.config)
-        assert first == [path.read_bytes() for path in make_table(name, again, tmp_path / name)]
-        assert first[2].count(b"{") == first[2].count(b"}")
-
-
-def test_tables_read_nothing_but_their_declared_inputs(results: Results, tmp_path: Path) -> None:
-    import shutil
-
+def test_tables_are_made_of_their_declared_inputs_alone(results: Results, tmp_path: Path) -> None:
     plan = Plan(results.config)
     for name in registry.names("table", plan):
         alone = tmp_path / name
         for file in registry.inputs("table", name, plan):
             (alone / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(results.folder / file, alone / file)
-        make_table(name, Results(alone, results.config), alone / "tables" / name)
+        written = [
+            [path.read_bytes() for path in registry.write("table", name, one, alone / name)]
+            for one in (results, Results(alone, results.config))
+        ]
+        assert written[0] == written[1]
+        assert written[0][2].count(b"{") == written[0][2].count(b"}")
 
 
 def test_validation_loss_by_hand(results: Results, tmp_path: Path) -> None:
@@ -176,6 +171,29 @@ def test_training_cost_by_hand(results: Results, tmp_path: Path) -> None:
     hours = {row["attention"]: float(row["gpu_hours"]) for row in first}
     saved = (1 - hours["sigmoid"] / hours["softmax"]) * 100
     assert f"{saved:.1f} [" in markdown
+
+
+def test_training_speed_is_beside_ours_at_the_same_context(
+    results: Results, tmp_path: Path
+) -> None:
+    rows, markdown, _ = made("training_speed", results, tmp_path)
+    assert [row["kernel"] for row in rows] == ["reference", "sdpa", "flex"] * 3 + ["triton_sigmoid"]
+    for row, right in zip(rows, [None, 1.2, 2.0] * 3, strict=False):
+        assert row["ours"] == "reference"
+        if right is None:
+            assert row["ratio"] == ""
+        else:
+            # The made-up turns differ by the same factor all along.
+            for column in ("ratio", "ratio_low", "ratio_high"):
+                assert float(row[column]) == pytest.approx(right)
+    # 4 cells in 128 / 64 milliseconds
+    assert "| 128 | Sigmoid, reference | packed | 0 % | **2,000 [1,923, 2,083]** |" in markdown
+    assert "| 128 | Softmax, FlexAttention | padded | 50 % | 1,000 [962, 1,042] |" in markdown
+    assert "2.00 [2.00, 2.00]" in markdown
+    assert rows[-1]["cells_per_second"] == ""
+    absent = "Not timed: TritonSigmoid, padded, at 128 (triton\\_sigmoid is not installed)."
+    assert absent in markdown
+    assert markdown.count("TritonSigmoid") == 1
 
 
 def test_datasets_beside_the_papers(results: Results, tmp_path: Path) -> None:

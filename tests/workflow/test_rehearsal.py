@@ -214,8 +214,8 @@ def rehearse(project: Any, folder: Path) -> None:
 class Doctored(Results):
     """Results of which something is not the paper's."""
 
-    def facts(self, dataset: str) -> dict[str, Any]:
-        return super().facts(dataset) | {"simulated": dataset == "lung_acr"}
+    def metadata(self, dataset: str) -> dict[str, Any]:
+        return super().metadata(dataset) | {"simulated": dataset == "lung_acr"}
 
     def mmd(self, dataset: str) -> list[Any]:
         return super().mmd(dataset)[2:]

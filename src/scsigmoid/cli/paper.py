@@ -20,22 +20,19 @@ def results_of(configuration: Path) -> "Results":
 @stage("name --configuration --output")
 def table(options: argparse.Namespace) -> None:
     """Make one table."""
-    from scsigmoid.paper.tables import make_table
+    from scsigmoid.paper import registry
 
-    make_table(options.name, results_of(options.configuration), options.output.with_suffix(""))
+    results = results_of(options.configuration)
+    registry.write("table", options.name, results, options.output.with_suffix(""))
 
 
 @stage("name --configuration --output")
 def figure(options: argparse.Namespace) -> None:
     """Draw one figure."""
-    from scsigmoid.paper.figures import make_figure
+    from scsigmoid.paper import registry
 
-    make_figure(
-        options.name,
-        results_of(options.configuration),
-        options.output,
-        options.output.with_suffix(".pdf"),
-    )
+    results = results_of(options.configuration)
+    registry.write("figure", options.name, results, options.output.with_suffix(""))
 
 
 @stage("--configuration --output")

@@ -64,7 +64,7 @@ class Plan:
             *self.scib_scores(),
             *(f"metrics/mmd/{dataset}.csv" for dataset in self.compared("mmd")),
             *(f"training/{model}/journal.csv" for model in self.config.models),
-            *self.dataset_facts(),
+            *self.dataset_metadata(),
             "corpus/manifest.csv",
             "tokens/lengths.parquet",
             "tokens/vocabulary.parquet",
@@ -78,8 +78,8 @@ class Plan:
         benchmarks = ("benchmarks.kernel", "benchmarks.throughput")
         return [*LABELS, "corpus", "training", "device", *evaluation, *benchmarks]
 
-    def dataset_facts(self) -> list[str]:
-        """Facts of every evaluation dataset."""
+    def dataset_metadata(self) -> list[str]:
+        """Metadata of every evaluation dataset."""
         return [f"corpus/evaluation/{dataset}.json" for dataset in self.datasets]
 
     def validation_losses(self) -> list[str]:

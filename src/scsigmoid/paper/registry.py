@@ -7,6 +7,7 @@ and its entry here; to add a figure, likewise.
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from scsigmoid.config.plan import KERNEL, LABELS, THROUGHPUT, TRAINING, Plan
@@ -74,7 +75,7 @@ TABLES: Mapping[str, Entry] = {
         function="tables.setup:evaluation_datasets",
         title="Evaluation datasets",
         caption="The evaluation datasets and their cells, beside the paper's Table 4.",
-        inputs=Plan.dataset_facts,
+        inputs=Plan.dataset_metadata,
     ),
     "validation_loss": Entry(
         function="tables.quality:validation_loss",
@@ -279,3 +280,28 @@ def make(kind: str, name: str, results: Any) -> Any:
     module, _, function = entry.function.partition(":")
     maker = getattr(importlib.import_module(f"scsigmoid.paper.{module}"), function)
     return maker(results, dataset) if dataset else maker(results)
+
+
+def write(kind: str, name: str, results: Any, stem: str | Path) -> list[Path]:
+    """Make a table (CSV, Markdown, LaTeX) or a figure (PNG, PDF).
+
+    Args:
+        kind: ``table`` or ``figure``.
+        name: as :func:`names` has it.
+        results: the result files, :class:`~scsigmoid.paper.results.Results`.
+        stem: path of the outputs without a suffix, e.g. ``results/demo/tables/scib``.
+
+    Returns:
+        The paths written.
+
+    Raises:
+        UserError: as :func:`make`.
+    """
+    if kind == "table":
+        from scsigmoid.paper.tables.writing import write_table
+
+        return write_table(make(kind, name, results), name, stem)
+    from scsigmoid.paper.figures.style import save, styled
+
+    with styled():
+        return save(make(kind, name, results), results, stem)

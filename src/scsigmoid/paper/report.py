@@ -67,7 +67,7 @@ def content(results: Results) -> dict[str, Any]:
     return {
         "paper": reported()["source"],
         "own": results.config.corpus.source == "local",
-        "facts": facts(results),
+        "overview": overview(results),
         "simulated": simulated(results),
         "verdicts": counted(claims),
         "marks": dict(zip(VERDICTS, MARKS, strict=True)),
@@ -133,7 +133,7 @@ def cells_table(results: Results) -> Table:
     training = [f"{share:.1%}" for share in cut_shares(results, contexts)]
     rows = [["Training", f"{results.training_cells:,}", *[DASH] * 4, *training]]
     for name, entry in config.datasets.items():
-        facts = results.facts(name)
+        metadata = results.metadata(name)
         model = config.evaluation.pair[0]
         donors = {*results.cell_losses(name, model)[2].tolist()} - {""}
         types = DASH
@@ -142,10 +142,10 @@ def cells_table(results: Results) -> Table:
         rows.append(
             [
                 entry.title,
-                f"{int(facts['cells']):,}",
-                f"{int(facts['genes']):,}",
+                f"{int(metadata['cells']):,}",
+                f"{int(metadata['genes']):,}",
                 str(len(donors) or DASH),
-                facts["label"],
+                metadata["label"],
                 types,
                 *(f"{share:.1%}" for share in cut_shares(results, contexts, name)),
             ]
@@ -163,7 +163,7 @@ def cells_table(results: Results) -> Table:
     )
 
 
-def facts(results: Results) -> dict[str, str]:
+def overview(results: Results) -> dict[str, str]:
     """What was run, in a few words each."""
     config = results.config
     size = config.sizes[config.architecture.size]
@@ -174,7 +174,7 @@ def facts(results: Results) -> dict[str, str]:
         "Corpus": f"{results.training_cells:,} training cells, {results.training_data} "
         f"(source: {config.corpus.source})",
         "Evaluation": f"{len(config.datasets)} datasets, "
-        f"{sum(int(results.facts(name)['cells']) for name in config.datasets):,} cells",
+        f"{sum(int(results.metadata(name)['cells']) for name in config.datasets):,} cells",
         "Models": f"{len(config.models)} models of {size.layers} layers, width {size.hidden}; "
         f"compared: {' and '.join(model_label(config, name) for name in compared)}",
         "Cut": cut(results),
@@ -210,7 +210,9 @@ def simulated(results: Results) -> list[str]:
         share = "The" if results.training_data == "simulated" else "Some of the"
         sentences.append(f"{share} training cells are simulated.")
     titles = [
-        entry.title for name, entry in config.datasets.items() if results.facts(name)["simulated"]
+        entry.title
+        for name, entry in config.datasets.items()
+        if results.metadata(name)["simulated"]
     ]
     if titles:
         several = f"{', '.join(titles[:-1])} and {titles[-1]} hold" if titles[1:] else titles[0]

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Journal:
-    """A training journal: the header's facts and one array a column."""
+    """A training journal: its header and one array a column."""
 
     header: dict[str, str]
     columns: dict[str, np.ndarray]
@@ -158,8 +158,8 @@ class Results:
         """Rows of the corpus manifest."""
         return self.cached("corpus/manifest.csv", read_csv)
 
-    def facts(self, dataset: str) -> dict[str, Any]:
-        """Facts of an evaluation dataset: cells, label, simulated or not."""
+    def metadata(self, dataset: str) -> dict[str, Any]:
+        """Metadata of an evaluation dataset: cells, label, simulated or not."""
         return self.cached(f"corpus/evaluation/{dataset}.json", read_json)
 
     @property

@@ -51,7 +51,7 @@ def longest_cell(results: Results, _: Claim) -> Estimate:
 @measure("tables/evaluation_datasets.csv")
 def dataset_cells(results: Results, claim: Claim) -> Estimate:
     """Number of cells of an evaluation dataset."""
-    return Estimate(value=float(results.facts(claim.of["dataset"])["cells"]))
+    return Estimate(value=float(results.metadata(claim.of["dataset"])["cells"]))
 
 
 @measure("tables/model_architecture.csv")

@@ -162,10 +162,10 @@ def real(results: Results, claim: Claim) -> Reasons:
     for name in claim.datasets:
         if name not in results.config.datasets:
             continue
-        facts, paper = results.facts(name), reported()["datasets"][name]
-        if facts["simulated"]:
+        metadata, paper = results.metadata(name), reported()["datasets"][name]
+        if metadata["simulated"]:
             found["simulated"].append(paper["title"])
-        elif abs(int(facts["cells"]) / paper["cells"] - 1) > CELLS:
+        elif abs(int(metadata["cells"]) / paper["cells"] - 1) > CELLS:
             found["not the paper's cells"].append(paper["title"])
     for reason, titles in found.items():
         yield from told(reason, titles, claim)

@@ -150,6 +150,6 @@ def umap(results: Results, dataset: str) -> "Figure":
             handle.set_sizes([22])
             handle.set_alpha(1.0)
     title = config.datasets[dataset].title
-    simulated = ", simulated" if results.facts(dataset)["simulated"] else ""
+    simulated = ", simulated" if results.metadata(dataset)["simulated"] else ""
     remark(figure, f"{title}: {len(points[sigmoid].x):,} cells{simulated}.")
     return figure

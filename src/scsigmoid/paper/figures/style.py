@@ -71,19 +71,23 @@ def new_figure(width: float, height: float) -> "Figure":
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def save(figure: "Figure", results: Results, png: str | Path, pdf: str | Path) -> None:
-    """Write both formats, without dates, so that the same figure has the same bytes."""
+def save(figure: "Figure", results: Results, stem: str | Path) -> list[Path]:
+    """Write PNG and PDF, without dates, so that the same figure has the same bytes."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     FigureCanvasAgg(figure)
     dpi = results.config.figures.dpi
     figure.set_dpi(dpi)
     settle(figure)
-    with checksum_path(png) as temporary:
-        figure.savefig(temporary, format="png", dpi=dpi, metadata={"Software": None})
-    with checksum_path(pdf) as temporary:
-        dates = {"CreationDate": None, "ModDate": None, "Producer": None, "Creator": None}
-        figure.savefig(temporary, format="pdf", dpi=dpi, metadata=dates)
+    undated = {
+        "png": {"Software": None},
+        "pdf": {"CreationDate": None, "ModDate": None, "Producer": None, "Creator": None},
+    }
+    paths = [Path(f"{stem}.{suffix}") for suffix in undated]
+    for path, (suffix, metadata) in zip(paths, undated.items(), strict=True):
+        with checksum_path(path) as temporary:
+            figure.savefig(temporary, format=suffix, dpi=dpi, metadata=metadata)
+    return paths
 
 
 def settle(figure: "Figure") -> None:

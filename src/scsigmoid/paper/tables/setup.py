@@ -137,16 +137,16 @@ def evaluation_datasets(results: Results) -> Table:
     """tab:eval_datasets, with the cells found beside the paper's."""
     records, rows = [], []
     for name, dataset in results.config.datasets.items():
-        facts = results.facts(name)
+        metadata = results.metadata(name)
         theirs = reported()["datasets"].get(name, {}).get("cells")
         record = {
             "dataset": name,
             "title": dataset.title,
-            "cells": int(facts["cells"]),
+            "cells": int(metadata["cells"]),
             "paper_cells": theirs,
-            "genes": int(facts["genes"]),
-            "simulated": bool(facts["simulated"]),
-            "label": facts["label"],
+            "genes": int(metadata["genes"]),
+            "simulated": bool(metadata["simulated"]),
+            "label": metadata["label"],
             "description": dataset.description,
         }
         records.append(record)
