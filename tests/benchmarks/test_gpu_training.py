@@ -26,7 +26,7 @@ SETTINGS = TrainingBenchmark(
     vocabulary=1000,
     kernels=None,
     steps=2,
-    turns=8,
+    rounds=8,
     seconds=5,
     median_length=200,
     sigma_length=0.65,
@@ -61,10 +61,10 @@ def test_every_kernel_is_timed_and_none_compiled_in_a_round(tmp_path: Path) -> N
     )
     rows = read_rows(tmp_path / "t.csv", TrainingRow)
     assert len(rows) == 2 * len(chosen_variants(None, "cuda"))
-    timed = [row for row in rows if row.turns]
-    assert [row.note for row in rows if not row.turns and "is not installed" not in row.note] == []
+    timed = [row for row in rows if row.rounds]
+    assert [row.note for row in rows if not row.rounds and "is not installed" not in row.note] == []
     for row in timed:
-        assert row.turns == 8
+        assert row.rounds == 8
         assert row.recompiled == 0
         assert row.peak_memory_gb > 0
         # Contexts share the graph of packed cells.

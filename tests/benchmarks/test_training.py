@@ -40,7 +40,7 @@ SETTINGS = TrainingBenchmark(
     vocabulary=50,
     kernels=None,
     steps=2,
-    turns=9,
+    rounds=9,
     seconds=60,
     median_length=20,
     sigma_length=0.65,
@@ -73,7 +73,7 @@ def test_every_context_and_stack_has_a_row(tmp_path: Path) -> None:
     ]
     assert json.loads((tmp_path / "t.json").read_text())["device"] == "cpu"
     for row in rows:
-        assert row.turns == 9
+        assert row.rounds == 9
         assert len(row.readings.split()) == 9
         assert row.note == training.CPU_NOTE
         assert row.relative_error < 1e-4
@@ -146,8 +146,8 @@ def test_rounds_time_the_cells_that_are_counted(
 
 
 def test_it_ends_when_the_time_is_over(tmp_path: Path) -> None:
-    rows = benchmark(tmp_path, replace(SETTINGS, contexts=[16], turns=500, seconds=0.01))
-    assert {row.turns for row in rows} == {training.LEAST_ROUNDS}
+    rows = benchmark(tmp_path, replace(SETTINGS, contexts=[16], rounds=500, seconds=0.01))
+    assert {row.rounds for row in rows} == {training.LEAST_ROUNDS}
 
 
 def test_what_computes_something_else_is_not_timed(
@@ -160,8 +160,8 @@ def test_what_computes_something_else_is_not_timed(
     wrong = Variant("blind", "softmax", ("cpu",), padded=PaddedAttention(lambda *_: None, blind))
     monkeypatch.setattr(training, "chosen_variants", lambda *_: [VARIANTS[3], wrong])
     right, found = benchmark(tmp_path, replace(SETTINGS, contexts=[16]))
-    assert right.turns == 9
-    assert found.turns == 0
+    assert right.rounds == 9
+    assert found.rounds == 0
     assert found.note.startswith("wrong: a gradient has a relative error of")
     assert found.relative_error > 0.01
     assert math.isnan(found.milliseconds)
@@ -173,7 +173,7 @@ def test_what_cannot_run_here_is_named(tmp_path: Path, monkeypatch: pytest.Monke
     hopper, published, reference = benchmark(tmp_path, replace(SETTINGS, contexts=[16]))
     assert "'hopper' for sigmoid attention: it needs a CUDA GPU" in hopper.note
     assert published.note == "triton_sigmoid is not installed"
-    assert reference.turns == 9
+    assert reference.rounds == 9
 
 
 def test_what_does_not_fit_in_memory_is_named(
@@ -191,7 +191,7 @@ def test_what_does_not_fit_in_memory_is_named(
 
     monkeypatch.setattr(Trainer, "step", step)
     rows = benchmark(tmp_path, replace(SETTINGS, contexts=[16]))
-    assert [row.turns for row in rows] == [9, 9, 0, 0]
+    assert [row.rounds for row in rows] == [9, 9, 0, 0]
     assert {row.note for row in rows[2:]} == {"does not fit in memory"}
     assert {row.readings for row in rows[2:]} == {""}
 

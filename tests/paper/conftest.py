@@ -448,8 +448,10 @@ def write_training(folder: Path, config: Config) -> None:
 def training_row(
     context: int, attention: str, kernel: str, layout: str, milliseconds: float
 ) -> TrainingRow:
-    """A row of the training benchmark with nine turns around a time of a step."""
-    turns = [] if math.isnan(milliseconds) else [milliseconds * (1 + n / 100) for n in range(-4, 5)]
+    """A row of the training benchmark with nine rounds around a time of a step."""
+    rounds = (
+        [] if math.isnan(milliseconds) else [milliseconds * (1 + n / 100) for n in range(-4, 5)]
+    )
     return TrainingRow(
         size="160M",
         parameters=1000,
@@ -474,9 +476,9 @@ def training_row(
         recompiled=0,
         loss=6.8,
         relative_error=1e-7,
-        turns=len(turns),
+        rounds=len(rounds),
         note="",
-        readings=" ".join(map(str, turns)),
+        readings=" ".join(map(str, rounds)),
     )
 
 

@@ -42,7 +42,7 @@ def test_ratios_are_paired_by_turn() -> None:
     assert paired(ours, theirs) == pytest.approx([1.25] * 40, rel=1e-4)
 
 
-def test_turns_that_one_sat_out_do_not_count() -> None:
+def test_rounds_that_one_sat_out_do_not_count() -> None:
     ours = row(SHORT, "triton", [500, 400, 300, 200])
     theirs = row(SHORT, "cudnn", [250, math.nan, 100, math.nan])
     assert paired(ours, theirs) == pytest.approx([2.0, 3.0], rel=1e-4)

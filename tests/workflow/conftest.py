@@ -42,7 +42,7 @@ TINY: dict[str, Any] = {
     "benchmarks": {
         "kernel": {"tokens": 128, "lengths": [64, 128], "iterations": 3, "warmup_ms": 1},
         "throughput": {"sizes": ["160M"], "contexts": [128], "steps": 2},
-        "training": {"contexts": [128], "turns": 2},
+        "training": {"contexts": [128], "rounds": 2},
     },
 }
 

@@ -114,7 +114,7 @@ def time_mmd(config: Config, device: torch.device) -> dict[str, Any]:
 
 
 def time_plain(config: Config, device: torch.device) -> dict[str, Any]:
-    """A small pair, both ways in turns, with the same resamples."""
+    """A small pair, both ways in interleaved rounds, with the same resamples."""
     resamples = config.evaluation.mmd.resamples
     arm = simulated_arms(PLAIN)["sigmoid_4k"].values
     x, y = arm[: PLAIN[0]], arm[PLAIN[0] :]
@@ -191,7 +191,7 @@ def validation_and_training(
     training: Training,
     device: torch.device,
 ) -> list[tuple[float, float]]:
-    """Seconds of all trials and of as many forward passes of training, in turns.
+    """Seconds of all trials and of as many forward passes of training, interleaved.
 
     Training finds its batches ready, as if others had prepared them; validation prepares its own.
     """
@@ -228,7 +228,7 @@ def validation_and_training(
 
 
 def time_silhouette(config: Config, device: torch.device) -> dict[str, Any]:
-    """Our silhouette and scib-metrics', in turns, of fewer cells than the largest dataset has."""
+    """Our silhouette and scib-metrics', interleaved, of fewer cells than the largest dataset."""
     from scib_metrics import silhouette_label
 
     arm = simulated_arms([SILHOUETTE // TYPES] * TYPES)["sigmoid_4k"]

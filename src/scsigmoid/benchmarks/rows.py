@@ -154,7 +154,7 @@ class TrainingRow:
         recompiled: graphs that were compiled during the rounds.
         loss: of the first step, nats; all models begin with the same weights and cells.
         relative_error: of the gradient of one layer, against plain PyTorch in float32.
-        turns: number of readings.
+        rounds: number of readings.
         readings: milliseconds a step of each round, separated by spaces.  All kernels of a context
             share the rounds, and in a round the cells.
     """
@@ -182,7 +182,7 @@ class TrainingRow:
     recompiled: int
     loss: float
     relative_error: float
-    turns: int
+    rounds: int
     note: str
     readings: str
 

@@ -188,7 +188,7 @@ def time_rounds(
     generator = np.random.default_rng(derive(SEED, "turns"))
     step, end = FIRST_STEPS + 1, time.perf_counter() + settings.seconds
     work: list[Work] = []
-    for number in range(settings.turns):
+    for number in range(settings.rounds):
         if number >= LEAST_ROUNDS and time.perf_counter() > end:
             break
         packed = list(islice(batches, LEAD_STEPS + settings.steps))
@@ -264,7 +264,7 @@ def row_of(
         recompiled=entry.recompiled,
         loss=entry.loss,
         relative_error=entry.error,
-        turns=len(readings),
+        rounds=len(readings),
         note=entry.note or (CPU_NOTE if conditions.device.type == "cpu" else ""),
         readings=" ".join(f"{reading:.6g}" for reading in readings),
     )
@@ -281,7 +281,7 @@ def report(rows: Sequence[TrainingRow], confidence: float) -> None:
     for row in timed:
         words = (
             f"context {row.context}, {row.kernel}, {row.layout}: {row.cells_per_second:.4g} "
-            f"cells/s, {row.milliseconds:.4g} ms a step, {row.turns} rounds"
+            f"cells/s, {row.milliseconds:.4g} ms a step, {row.rounds} rounds"
         )
         if not math.isnan(row.mfu):
             words += f", MFU {row.mfu:.1%}, {row.peak_memory_gb:.1f} GB"

@@ -501,8 +501,8 @@ class KernelBenchmark(Settings):
         median_length: median of the log-normal distribution of the cells' lengths.
         sigma_length: its sigma.
         providers: names of the kernels; all where None.
-        iterations: most turns, each of which times every kernel.
-        seconds: longest time for the turns of one length or jagged batch.
+        iterations: most rounds, each of which times every kernel.
+        seconds: longest time for the rounds of one length or jagged batch.
         warmup_ms: warm-up in milliseconds.
         confidence: of the intervals.
     """
@@ -561,9 +561,9 @@ class TrainingBenchmark(Settings):
         cells_per_gpu: cells of a step.
         vocabulary: rows of the embedding: special tokens and genes.
         kernels: names of the kernels; all where None.
-        steps: steps of a turn that are timed.
-        turns: most turns, each of which times every kernel.
-        seconds: longest time for the turns of a context.
+        steps: steps of a round that are timed.
+        rounds: most rounds, each of which times every kernel.
+        seconds: longest time for the rounds of a context.
         median_length: median of the log-normal distribution of the cells' lengths.
         sigma_length: its sigma.
         confidence: of the intervals.
@@ -575,7 +575,7 @@ class TrainingBenchmark(Settings):
     vocabulary: Context
     kernels: Several[Text] | None
     steps: Count
-    turns: Count
+    rounds: Count
     seconds: Positive
     median_length: Count
     sigma_length: Positive

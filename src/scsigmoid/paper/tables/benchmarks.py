@@ -307,13 +307,13 @@ def training_speed(results: Results) -> Table:
             {
                 **picked(row, "context attention kernel layout device padding cells_per_second"),
                 **picked(row, "cells_per_second_low cells_per_second_high milliseconds"),
-                **picked(row, "tokens_per_second mfu peak_memory_gb graphs recompiled turns"),
+                **picked(row, "tokens_per_second mfu peak_memory_gb graphs recompiled rounds"),
                 "ours": own.kernel if own else "",
                 **dict(zip(("ratio", "ratio_low", "ratio_high"), ratio, strict=True)),
                 "note": row.note,
             }
         )
-        if row.turns:
+        if row.rounds:
             rate = row.cells_per_second, row.cells_per_second_low, row.cells_per_second_high
             rows.append(
                 [
@@ -333,7 +333,7 @@ def training_speed(results: Results) -> Table:
         f"{settings.cells_per_gpu} cells a step, of log-normal lengths with median "
         f"{settings.median_length:,}; MFU is counted work on valid tokens over the peak. The last "
         "column is the rate of our packed sigmoid attention over the row's, the median over the "
-        f"turns of one run, with its {settings.confidence * 100:g} % interval.",
+        f"rounds of one run, with its {settings.confidence * 100:g} % interval.",
         records=records,
         header=(
             *("Context", "Kernel", "Layout", "Padding", "Cells per second", "MFU"),
@@ -349,7 +349,7 @@ def fastest(rows: list[TrainingRow]) -> dict[int, TrainingRow]:
     """Our packed sigmoid attention by context: its fastest path that was timed."""
     found: dict[int, TrainingRow] = {}
     for row in rows:
-        if row.attention == "sigmoid" and row.layout == "packed" and row.turns:
+        if row.attention == "sigmoid" and row.layout == "packed" and row.rounds:
             best = found.get(row.context)
             if best is None or row.milliseconds < best.milliseconds:
                 found[row.context] = row
@@ -358,7 +358,7 @@ def fastest(rows: list[TrainingRow]) -> dict[int, TrainingRow]:
 
 def rate_ratio(ours: TrainingRow | None, row: TrainingRow, confidence: float) -> Interval:
     """Our rate over a row's, paired by round; NaN for our own row and where one has no rate."""
-    if ours is None or row is ours or not row.turns:
+    if ours is None or row is ours or not row.rounds:
         return Interval(math.nan, math.nan, math.nan)
     return median_interval(ours.over(row), confidence)
 
@@ -372,7 +372,7 @@ def training_notes(rows: list[TrainingRow]) -> list[str]:
     """The rows' notes, each once; what has no rate is named with its note."""
     found: dict[str, None] = {}
     for row in rows:
-        if not row.turns:
+        if not row.rounds:
             name = f"{provider_label(row.kernel)}, {row.layout}, at {context_label(row.context)}"
             found[f"Not timed: {name} ({row.note})."] = None
         elif row.note:
