@@ -1,6 +1,7 @@
 """The command line: one line for a user's mistake, and what each stage may import."""
 
 import argparse
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 from small_disk import small_disk
 
-from scsigmoid.cli import STAGES, main
+from scsigmoid.cli import SILENT, STAGES, main
 
 
 def test_a_users_mistake_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -120,6 +121,33 @@ def test_a_log_gets_everything_and_the_terminal_the_line(tmp_path: Path) -> None
     assert run.stderr.count("\n") == 1
     assert run.stderr.startswith(f"scsigmoid: error: {tmp_path}")
     assert run.stderr in log.read_text()
+
+
+ANNOUNCES = """
+import sys
+from scsigmoid import cli, progress
+def run(options):
+    progress.log("in the log")
+    progress.announce("for whoever waits")
+cli.STAGES["lengths"].run = run
+sys.exit(cli.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_an_announcement_also_appears_on_the_terminal(seen: bool, tmp_path: Path) -> None:
+    """Unless it is that of a cluster's job, which nobody sees."""
+    log = tmp_path / "x.log"
+    arguments = ["lengths", "--tokens", "t", "--output", "o", "--log", str(log)]
+    found = subprocess.run(
+        [sys.executable, "-c", ANNOUNCES, *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | ({} if seen else {SILENT: "1"}),
+    )
+    assert log.read_text() == "in the log\nfor whoever waits\n"
+    assert found.stderr == "for whoever waits\n" * seen
 
 
 def test_no_place_for_compiled_code_is_one_line(

@@ -1,18 +1,34 @@
 """Progress of long work: a bar on a terminal or in a notebook, plain lines in a log."""
 
+import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sized
-from typing import TypeVar
+from contextlib import suppress
+from typing import TextIO, TypeVar
 
 from scsigmoid.errors import named
 
 T = TypeVar("T")
 
+# The terminal beside the log, while standard error goes to a log; set by the command line.
+terminal: TextIO | None = None
+
 
 def log(message: str) -> None:
     """Print one line of progress to standard error."""
     print(named(message), file=sys.stderr, flush=True)
+
+
+def announce(message: str) -> None:
+    """Print one line of progress to standard error and, where that is a log, on the terminal too.
+
+    For the few lines that somebody who runs the workflow waits for.
+    """
+    log(message)
+    if terminal is not None:
+        with suppress(OSError):  # nobody reads it any more: no reason to stop
+            os.write(terminal.fileno(), f"{named(message)}\n".encode())
 
 
 def track(

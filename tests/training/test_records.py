@@ -113,13 +113,17 @@ def test_lines_hold_loss_rate_and_time_left(capsys: pytest.CaptureFixture[str]):
     display.step()
     display.show(1, 3.25, 120.0)
     display.close()
-    line = capsys.readouterr().err
+    first, line = capsys.readouterr().err.splitlines()
+    assert first == "sigmoid_2k: training, step 1 of 10"
     assert line.startswith("sigmoid_2k: step 1 of 10, loss 3.2500, 120 cells/s, ")
-    assert line.endswith(" left\n")
+    assert line.endswith(" left")
 
 
 def test_lines_are_rare_but_the_last_step_is_shown(capsys: pytest.CaptureFixture[str]):
     display = Display("m", first=0, steps=3)
     for step in (1, 2, 3):
         display.show(step, 1.0, 1.0)
-    assert capsys.readouterr().err.count("\n") == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "m: training, step 1 of 3",
+        "m: step 3 of 3, loss 1.0000, 1 cells/s, done in 0 s",
+    ]

@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).parents[2]
+TERMINAL = "terminal.txt"  # what the run wrote to standard error
 PARTS = ("Snakefile", "config.yaml", "profiles", "workflow", "envs", "src")
 
 # One dataset and a few steps: the same code and the same targets as the demo.
@@ -166,6 +167,7 @@ def whole_run(tmp_path_factory: pytest.TempPathFactory) -> Project:
             project = Project.new(tmp_path_factory.mktemp("unfinished") / "project", TINY)
             run = project.run()
             assert run.returncode == 0, run.stdout + run.stderr
+            (project.folder / TERMINAL).write_text(run.stderr)
             project.folder.rename(folder)
     return Project(folder, TINY)
 

@@ -2,6 +2,7 @@
 
 import csv
 import os
+import re
 import signal
 import subprocess
 import time
@@ -31,6 +32,19 @@ def test_every_table_and_figure_is_there(finished: Any) -> None:
     report = (results / "report.html").read_text()
     assert "simulated" in report
     assert yaml.safe_load((results / "config.yaml").read_text())["training"]["steps"] == 12
+
+
+def test_training_tells_its_rate_on_the_terminal(finished: Any) -> None:
+    """And in its log; the terminal shows nothing else of a job that went well."""
+    lines = (finished.folder / "terminal.txt").read_text().splitlines()
+    for model in yaml.safe_load((finished.folder / "results/demo/config.yaml").read_text())[
+        "models"
+    ]:
+        first, *_, last = told = [line for line in lines if line.startswith(f"{model}: ")]
+        assert first.startswith(f"{model}: training, step 1 of ")
+        assert re.fullmatch(r"\w+: step (\d+) of \1, loss [\d.]+, \d+ cells/s, done in .*", last)
+        log = finished.folder / f"results/demo/logs/train/{model}.log"
+        assert set(told) <= set(log.read_text().splitlines())
 
 
 def test_a_second_run_finds_nothing_to_do(finished: Any) -> None:

@@ -12,6 +12,9 @@ sys.path.insert(0, SOURCE)
 SEARCH = f"export PYTHONPATH={shlex.quote(SOURCE)}; "
 if not workflow.deployment_settings.deployment_method:
     SEARCH += f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH; "
+# Training also tells its rate and remaining time on the terminal; a cluster's job has none.
+if workflow.remote_exec:
+    SEARCH += "export SCSIGMOID_SILENT=1; "
 shell.prefix(SEARCH)
 
 from scsigmoid.config import check, local_files, plan

@@ -15,13 +15,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import TextIO
 
-from scsigmoid import __version__
+from scsigmoid import __version__, progress
 from scsigmoid.cli.arguments import STAGES
 from scsigmoid.errors import UserError, shortened
 
 for module in ("pipeline", "evaluation", "benchmarks", "paper"):
     import_module(f"scsigmoid.cli.{module}")  # their functions become subcommands
 
+#: Set where nobody sees a job's standard error, as on a cluster: progress goes to the log alone.
+SILENT = "SCSIGMOID_SILENT"
 FULL, CLOSED = "free some space, and run again", "make it writable, or choose another place"
 NO_CACHE = (
     "numba: neither the folder of the code nor the home folder can be written, so compiled code "
@@ -110,8 +112,11 @@ def logged(path: Path | None) -> Iterator[TextIO]:
         os.dup2(log.fileno(), 2)
     try:
         with os.fdopen(os.dup(before), "w") as terminal:
+            if SILENT not in os.environ:
+                progress.terminal = terminal
             yield terminal
     finally:
+        progress.terminal = None
         try:
             sys.stderr.flush()
         except OSError:  # the disk is full: what does not fit shall not appear on the terminal

@@ -12,7 +12,7 @@ import torch
 from scsigmoid.errors import UserError
 from scsigmoid.files import held
 from scsigmoid.model.encoder import Encoder
-from scsigmoid.progress import log
+from scsigmoid.progress import announce, log
 from scsigmoid.seeds import derive
 from scsigmoid.tokens.store import TokenStore, read_index
 from scsigmoid.tokens.vocabulary import Vocabulary
@@ -175,7 +175,9 @@ def loop(
         if records is not None:
             records.checkpoint(trainer, step, meter.seconds())
             records.writer.wait()
-            log(f"{run.model}: stopped by {request.name} after step {step}; run again to go on")
+            announce(
+                f"{run.model}: stopped by {request.name} after step {step}; run again to go on"
+            )
 
     with (
         stop_requests() as request,

@@ -11,7 +11,7 @@ from typing import Any, Self
 import torch
 
 from scsigmoid.model.sizes import EncoderSettings, count_flops
-from scsigmoid.progress import log
+from scsigmoid.progress import announce, log
 from scsigmoid.training.checkpoints import Checkpoint, Checkpoints, CheckpointWriter
 from scsigmoid.training.devices import device_name, peak_flops, peak_memory_gb, synchronise
 from scsigmoid.training.journal import JOURNAL, LAYERS, Journal, LayerFile, Row, as_csv
@@ -108,10 +108,13 @@ class Events:
 
 
 class Display:
-    """Progress: a bar with loss, rate and time left on a terminal, plain lines elsewhere."""
+    """Progress: a bar with loss, rate and time left on a terminal, plain lines elsewhere.
 
-    def __init__(self, label: str, first: int, steps: int, seconds: float = 10.0) -> None:
-        """Begin at step ``first`` of ``steps``; log lines come at most every ``seconds``."""
+    Beside a log, the lines also appear on the terminal of whoever runs the workflow.
+    """
+
+    def __init__(self, label: str, first: int, steps: int, seconds: float = 30.0) -> None:
+        """Begin at step ``first`` of ``steps``; lines come at most every ``seconds``."""
         self.label = label
         self.first = first
         self.steps = steps
@@ -122,6 +125,8 @@ class Display:
             from tqdm import tqdm
 
             self.bar = tqdm(desc=label, total=steps, initial=first, unit="step", leave=False)
+        else:
+            announce(f"{label}: training, step {first + 1} of {steps}")
 
     def step(self) -> None:
         if self.bar is not None:
@@ -135,10 +140,12 @@ class Display:
         if now - self.last < self.seconds and step < self.steps:
             return
         self.last = now
-        left = (now - self.begin) / max(1, step - self.first) * (self.steps - step)
-        log(
+        spent = now - self.begin
+        left = spent / max(1, step - self.first) * (self.steps - step)
+        time_of_it = f"{duration(left)} left" if step < self.steps else f"done in {duration(spent)}"
+        announce(
             f"{self.label}: step {step} of {self.steps}, loss {loss:.4f}, "
-            f"{cells_per_second:.0f} cells/s, {duration(left)} left"
+            f"{cells_per_second:.0f} cells/s, {time_of_it}"
         )
 
     def close(self) -> None:
