@@ -13,13 +13,14 @@ MEASUREMENTS = ROOT / "docs/measurements"
 
 
 def test_the_pages_are_what_the_script_makes() -> None:
+    measured = SCRIPT["Measured"](MEASUREMENTS)
     page = (ROOT / "docs/benchmarks.md").read_text(encoding="utf-8")
-    assert page == SCRIPT["page"](MEASUREMENTS)
+    assert page == SCRIPT["page"](measured)
     assert len(page.splitlines()) < 120
     text = (ROOT / "docs/reproduction.md").read_text(encoding="utf-8")
     _, _, tables = text.partition(SCRIPT["MARK"])
-    assert tables == SCRIPT["quality"](MEASUREMENTS)
-    for name in SCRIPT["figures"](MEASUREMENTS):
+    assert tables == SCRIPT["quality"](measured)
+    for name in SCRIPT["figures"](measured):
         assert (ROOT / "docs/images" / f"{name}.png").is_file()
 
 
@@ -32,13 +33,7 @@ def test_a_speed_up_over_flash_attention_4_is_the_median_over_rounds() -> None:
             if shape == ["paper", "128", "16384", "backward", "packed"]:
                 times[row["provider"]] = [float(value) for value in row["readings"].split()]
     median = np.median(np.divide(times["fa4"], times["hopper"]))
-    rows = SCRIPT["read"](path.parent, path.name)
-    keys = ("hopper", "packed"), ("fa4", "packed")
-    found = SCRIPT["kernel_ratio"](rows, *keys, 128, "paper", 16384, "backward")
+    rows = SCRIPT["read_kernels"](path)
+    place = (128, "paper", 16384, "backward")
+    found = SCRIPT["kernel_ratio"](rows["hopper", "packed"], rows["fa4", "packed"], place)
     assert found == pytest.approx(median, rel=1e-3)
-
-
-def test_a_speed_up_counts_the_rounds_that_timed_both() -> None:
-    ours, theirs = {"readings": "2 1 nan 4"}, {"readings": "2 3 5 nan 9"}
-    assert SCRIPT["speed_up"](ours, theirs) == 2.0  # of 1 and 3
-    assert SCRIPT["speed_up"](ours, theirs, work=0.5) == 1.0

@@ -13,33 +13,45 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from scsigmoid.benchmarks.rows import KernelRow, TrainingRow, read_rows
+from scsigmoid.config.check import read_yaml
+from scsigmoid.config.schema import Config
+from scsigmoid.config.validate import typed
 from scsigmoid.files import atomic_path
-from scsigmoid.paper.figures.style import DOUBLE, MUTED, gridded, new_figure, settle, styled
-from scsigmoid.paper.labels import METRICS, context_label
+from scsigmoid.paper.figures.benchmarks import PASSES, looks
+from scsigmoid.paper.figures.style import (
+    DOUBLE,
+    MUTED,
+    PALETTE,
+    colours,
+    gridded,
+    new_figure,
+    settle,
+    styled,
+)
+from scsigmoid.paper.labels import ATTENTIONS, METRICS, context_label
+from scsigmoid.paper.ratios import paired
+from scsigmoid.paper.results import Results
+from scsigmoid.paper.speed import Cost, costs
 from scsigmoid.paper.tables.writing import DASH
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-PASSES = ("forward", "backward")
-# Label and colour by (kernel, layout), ours first, then the strongest rival first.
-KERNELS = {
-    ("hopper", "packed"): ("sigmoid, Hopper (ours)", "#0072B2"),
-    ("hopper_accurate", "packed"): ("sigmoid, Hopper, exact (ours)", "#56B4E9"),
-    ("triton", "packed"): ("sigmoid, Triton (ours)", "#009E73"),
-    ("fa4", "packed"): ("softmax, FlashAttention-4", "#D55E00"),
-    ("cudnn", "padded"): ("softmax, cuDNN", "#E69F00"),
-    ("varlen", "packed"): ("softmax, FlashAttention-2 (`varlen_attn`)", "#4C250B"),
-    ("flash_attention_2", ""): ("softmax, FlashAttention-2", "#4C250B"),
-    ("flex", "packed"): ("softmax, FlexAttention, packed", "#BFBA69"),
-    ("flex", "padded"): ("softmax, FlexAttention, padded", "#735063"),
-    ("flash_sigmoid", "padded"): ("sigmoid, FlashSigmoid", "#8C8CFF"),
-    ("triton_sigmoid", "padded"): ("sigmoid, triton-sigmoid", "#2A2F4C"),
-}
-ARMS = {"sigmoid": "#0072B2", "softmax": "#D55E00"}
+# The kernels and layouts that are shown, ours first, then the strongest first; an empty layout is
+# any.
+SIGMOID = (("hopper", "packed"), ("hopper_accurate", "packed"), ("triton", "packed"))
+SOFTMAX = (
+    *(("fa4", "packed"), ("cudnn", "padded"), ("varlen", "packed")),
+    *(("flash_attention_2", ""), ("flex", "packed"), ("flex", "padded")),
+)
+OTHERS = (("flash_sigmoid", "padded"), ("triton_sigmoid", "padded"))
+KERNELS = looks(
+    {key: "softmax" if key in SOFTMAX else "sigmoid" for key in (*SIGMOID, *SOFTMAX, *OTHERS)}
+)
 DATASETS = {"pbmc_facs": "Blood cells", "lung_cell_lines": "Lung cancer cell lines"}
 METRIC_NAMES = {"validation_loss": "Validation loss", **METRICS, "mmd": "MMD, mean of the pairs"}
+Kernels = dict[tuple[str, str], dict[tuple[object, ...], KernelRow]]
 PAGE = """\
 # Benchmarks
 
@@ -127,6 +139,19 @@ def read(folder: Path, name: str) -> pd.DataFrame:
     return table.fillna(dict.fromkeys(text, ""))
 
 
+def read_kernels(path: Path, *, padded: bool = False) -> Kernels:
+    """The timings of a kernel benchmark, by (kernel, layout), then by (head dimension, batch,
+    length, pass); those with padding, or those without.
+    """
+    found: Kernels = {key: {} for key in KERNELS}
+    for row in read_rows(path, KernelRow):
+        place = (row.head_dimension, row.batch, row.length, row.direction)
+        for key in ((row.provider, row.layout), (row.provider, "")):
+            if key in found and row.milliseconds > 0 and (row.padding > 0) == padded:
+                found[key].setdefault(place, row)
+    return {key: rows for key, rows in found.items() if rows}
+
+
 def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table whose columns are centred, but for the first."""
     lines = [header, ["---", *[":-:"] * (len(header) - 1)], *rows]
@@ -163,52 +188,24 @@ def listed(rows: pd.DataFrame, columns: dict[str, tuple[str, int]]) -> str:
     return markdown(list(columns), lines)
 
 
-def speed_up(ours: pd.Series, theirs: pd.Series, work: float = 1.0) -> float:
-    """Their time over ours at equal work, the median over the rounds that timed both.
-
-    Args:
-        ours, theirs: rows with ``readings``, one time a round, NaN where it was not timed.
-        work: our operations over theirs.
-    """
-    own, other = (np.array(row["readings"].split(), dtype=float) for row in (ours, theirs))
-    both = min(len(own), len(other))
-    return float(np.nanmedian(work * other[:both] / own[:both]))
-
-
-def kernel(rows: pd.DataFrame, key: tuple[str, str], *shape: object) -> pd.Series | None:
-    """The row of a kernel at (head dimension, batch, length, pass); None if it was not timed."""
-    found = rows[(rows["provider"] == key[0]) & (rows["milliseconds"] > 0)]
-    for column, value in zip(
-        ("head_dimension", "batch", "length", "pass", "layout"), (*shape, key[1]), strict=True
-    ):
-        if value:
-            found = found[found[column] == value]
-    return found.iloc[0] if len(found) else None
-
-
-def kernel_table(rows: pd.DataFrame, rival: tuple[str, str] | None = None) -> str:
-    """TFLOPS forward / backward by kernel and shape, and ours over a rival."""
+def kernel_table(rows: Kernels, *rivalries: tuple[tuple[str, str], tuple[str, str]]) -> str:
+    """TFLOPS forward / backward by kernel and shape, and ours over rivals."""
+    places = {place[:3] for found in rows.values() for place in found}
     shapes = [("paper", length) for length in (512, 2048, 8192, 16384)]
-    shapes += [("jagged", length) for length in lengths(rows[rows["batch"] == "jagged"])]
+    shapes += sorted({(batch, length) for _, batch, length in places if batch == "jagged"})
     columns = [(dimension, *shape) for dimension in (64, 128) for shape in shapes]
     lines = []
-    for key, (label, _) in KERNELS.items():
-        found = [[kernel(rows, key, *column, way) for way in PASSES] for column in columns]
-        cells = [[np.nan if row is None else row["tflops"] for row in both] for both in found]
-        if not np.isnan(cells).all():
-            lines.append([label, *(slashed(both, 0) for both in cells)])
-    for ours in (("hopper", "packed"), ("hopper_accurate", "packed")) if rival else ():
+    for key, found in rows.items():
+        at = [[found.get((*column, way)) for way in PASSES] for column in columns]
+        cells = ([np.nan if row is None else row.tflops for row in both] for both in at)
+        lines.append([KERNELS[key]["label"], *(slashed(both, 0) for both in cells)])
+    for ours, theirs in rivalries:
+        label, rival = (KERNELS[key]["label"] for key in (ours, theirs))
         ratios = [
-            slashed([kernel_ratio(rows, ours, rival, *column, way) for way in PASSES], 2)
+            slashed([kernel_ratio(rows[ours], rows[theirs], (*column, way)) for way in PASSES], 2)
             for column in columns
         ]
-        name = KERNELS[ours][0].removeprefix("sigmoid, ").replace(" (ours)", "")
-        lines.append(
-            [
-                f"**{name} over {KERNELS[rival][0].split(', ')[1]}**",
-                *(f"**{ratio}**" for ratio in ratios),
-            ]
-        )
+        lines.append([f"**{label} over {rival}**", *(f"**{ratio}**" for ratio in ratios)])
     words = [
         f"D {dimension}: " * (shape == shapes[0])
         + ("cells" if shape[0] == "jagged" else f"{shape[1]:,}")
@@ -224,37 +221,39 @@ def slashed(both: Sequence[float], digits: int) -> str:
 
 
 def kernel_ratio(
-    rows: pd.DataFrame, first: tuple[str, str], second: tuple[str, str], *shape: object
+    ours: dict[tuple[object, ...], KernelRow],
+    theirs: dict[tuple[object, ...], KernelRow],
+    place: tuple[object, ...],
 ) -> float:
-    """TFLOPS of one kernel over another's at (head dimension, batch, length, pass), by round."""
-    ours, theirs = (kernel(rows, key, *shape) for key in (first, second))
-    if ours is None or theirs is None:
+    """TFLOPS of one kernel over another's, the median over the rounds that timed both."""
+    if place not in ours or place not in theirs:
         return np.nan
-    work = [row["tflops"] * row["milliseconds"] for row in (ours, theirs)]
-    return speed_up(ours, theirs, work[0] / work[1])
+    return float(np.median(paired(ours[place], theirs[place])))
 
 
-def kernel_figure(rows: pd.DataFrame) -> "Figure":
+def kernel_figure(rows: Kernels) -> "Figure":
     """TFLOPS over sequence length, one panel a pass and head dimension."""
     figure = new_figure(DOUBLE, 4.6)
     grid = figure.subplots(2, 2, sharex=True)
-    shapes = rows[rows["batch"] == "paper"]
+    every = [row for found in rows.values() for row in found.values() if row.batch == "paper"]
+    lengths = sorted({row.length for row in every})
     for line, dimension in zip(grid, (64, 128), strict=True):
         for axes, way in zip(line, PASSES, strict=True):
-            for key, (label, colour) in KERNELS.items():
-                found = [kernel(shapes, key, dimension, "", n, way) for n in lengths(shapes)]
-                drawn = [row for row in found if row is not None]
+            for key, found in rows.items():
+                drawn = [
+                    found[place]
+                    for length in lengths
+                    if (place := (dimension, "paper", length, way)) in found
+                ]
                 axes.plot(
-                    [row["length"] for row in drawn],
-                    [row["tflops"] for row in drawn],
-                    color=colour,
-                    marker="o",
+                    [row.length for row in drawn],
+                    [row.tflops for row in drawn],
                     markersize=3,
                     linewidth=2.0 if key[0] == "hopper" else 1.2,
-                    label=label.replace("`", "") if drawn else "_",
+                    **KERNELS[key],
                 )
             axes.set_xscale("log", base=2)
-            axes.set_xticks(lengths(shapes), [context_label(n) for n in lengths(shapes)])
+            axes.set_xticks(lengths, [context_label(length) for length in lengths])
             axes.set_title(f"{way.capitalize()}, head dimension {dimension}")
             axes.set_ylim(bottom=0)
             gridded(axes)
@@ -262,37 +261,40 @@ def kernel_figure(rows: pd.DataFrame) -> "Figure":
         axes.set_ylabel("TFLOPS")
     for axes in grid[-1]:
         axes.set_xlabel("Sequence length (tokens)")
-    legend(figure, grid[0, 0])
+    handles, labels = grid[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=3)
     return figure
 
 
-def lengths(rows: pd.DataFrame) -> list[int]:
-    """The sequence lengths, ascending."""
-    return sorted(set(rows["length"]))
+Runs = Sequence[list[TrainingRow]]
 
 
-def legend(figure: "Figure", axes: "Axes") -> None:
-    """One legend above all panels."""
-    handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=3)
+def training_rows(rows: list[TrainingRow], key: tuple[str, str]) -> dict[int, TrainingRow]:
+    """A kernel's rows of the training benchmark, by context."""
+    return {row.context: row for row in rows if (row.kernel, row.layout) == key}
 
 
-def training_table(runs: Sequence[pd.DataFrame]) -> str:
-    """Cells/s by kernel, run and context, and ours over it."""
-    columns = [(rows, context) for rows in runs for context in contexts_of(rows)]
+def contexts_of(rows: list[TrainingRow]) -> list[int]:
+    """The contexts of a run, ascending."""
+    return sorted({row.context for row in rows})
+
+
+def training_table(runs: Runs) -> str:
+    """Cells/s by kernel, run and context, and the speed-up of our fastest kernel."""
     lines = []
-    for (name, layout), (label, _) in KERNELS.items():
+    for key, look in KERNELS.items():
         cells = []
-        for rows, context in columns:
-            found = rows[(rows["context"] == context)].set_index(["kernel", "layout"])
-            if (name, layout) not in found.index:
-                cells.append(DASH)
-                continue
-            row, ours = found.loc[(name, layout)], found.loc[("hopper", "packed")]
-            ratio = "" if name == "hopper" else f" ({speed_up(ours, row):.2f} x)"
-            cells.append(number(row["cells_per_second"]) + ratio)
+        for rows in runs:
+            found, ours = training_rows(rows, key), training_rows(rows, SIGMOID[0])
+            for context in contexts_of(rows):
+                if context not in found:
+                    cells.append(DASH)
+                    continue
+                row = found[context]
+                ratio = f" ({np.median(ours[context].over(row)):.2f} x)"
+                cells.append(number(row.cells_per_second) + (ratio if key != SIGMOID[0] else ""))
         if set(cells) != {DASH}:
-            lines.append([label, *cells])
+            lines.append([look["label"], *cells])
     words = [
         f"{title}: " * (context == contexts_of(rows)[0]) + context_label(context)
         for rows, title in zip(runs, ("first run", "second run"), strict=True)
@@ -301,38 +303,31 @@ def training_table(runs: Sequence[pd.DataFrame]) -> str:
     return markdown(["kernel", *words], lines)
 
 
-def contexts_of(rows: pd.DataFrame) -> list[int]:
-    """The contexts of a run, ascending."""
-    return sorted(set(rows["context"]))
-
-
-def training_figure(runs: Sequence[pd.DataFrame]) -> "Figure":
+def training_figure(runs: Runs) -> "Figure":
     """Bars of cells/s with their intervals, one panel a run."""
     figure = new_figure(DOUBLE, 2.9)
-    widths = [rows["context"].nunique() for rows in runs]
-    grid = figure.subplots(1, 2, sharey=True, width_ratios=widths)
+    grid = figure.subplots(1, 2, sharey=True, width_ratios=[len(contexts_of(run)) for run in runs])
     labels = {}
-    for axes, rows, title in zip(
-        grid, runs, ("With FlashAttention-4", "With the paper's padded stack"), strict=True
-    ):
+    titles = ("With FlashAttention-4", "With the paper's padded stack")
+    for axes, rows, title in zip(grid, runs, titles, strict=True):
         contexts = contexts_of(rows)
-        keys = [k for k in KERNELS if ((rows["kernel"] == k[0]) & (rows["layout"] == k[1])).any()]
+        keys = [key for key in KERNELS if training_rows(rows, key)]
         for place, key in enumerate(keys):
-            found = rows[(rows["kernel"] == key[0]) & (rows["layout"] == key[1])]
-            middle = found["cells_per_second"]
-            ends = [middle - found["cells_per_second_low"], found["cells_per_second_high"] - middle]
-            bars = axes.bar(
+            found = list(training_rows(rows, key).values())
+            middle = np.array([row.cells_per_second for row in found])
+            low = np.array([row.cells_per_second_low for row in found])
+            high = np.array([row.cells_per_second_high for row in found])
+            labels[KERNELS[key]["label"]] = axes.bar(
                 [
-                    contexts.index(n) + (place + 0.5) / (len(keys) + 1) - 0.5
-                    for n in found["context"]
+                    contexts.index(row.context) + (place + 0.5) / (len(keys) + 1) - 0.5
+                    for row in found
                 ],
                 middle,
                 0.9 / (len(keys) + 1),
-                yerr=np.array(ends),
-                color=KERNELS[key][1],
+                yerr=[middle - low, high - middle],
+                color=KERNELS[key]["color"],
                 error_kw={"elinewidth": 0.6},
             )
-            labels[KERNELS[key][0].replace("`", "")] = bars
         axes.set_xticks(range(len(contexts)), [context_label(context) for context in contexts])
         axes.set_title(title)
         axes.set_xlabel("Context")
@@ -342,73 +337,60 @@ def training_figure(runs: Sequence[pd.DataFrame]) -> "Figure":
     return figure
 
 
-def scaling_figure(rows: pd.DataFrame, sizes: pd.DataFrame) -> "Figure":
-    """Cells/s over GPUs beside a linear gain, and sigmoid's rate over softmax's by size."""
+def scaling_figure(rows: pd.DataFrame, found: list[Cost]) -> "Figure":
+    """Cells/s over GPUs beside a linear gain, and sigmoid's rate over softmax's by size, where
+    neither waits for the host.
+    """
     figure = new_figure(DOUBLE, 2.3)
     left, right = figure.subplots(1, 2)
     ideal = rows["processes"] * rows["cells_per_second"].iloc[0]
     left.plot(rows["processes"], ideal, color=MUTED, linestyle=":", label="linear")
-    left.plot(rows["processes"], rows["cells_per_second"], marker="o", color=ARMS["sigmoid"])
+    left.plot(rows["processes"], rows["cells_per_second"], marker="o", color=PALETTE[0])
     left.set_xticks(rows["processes"])
     left.set_title("Sigmoid 2K, 160M: cells per second")
     left.set_xlabel("H200s")
     left.set_ylim(bottom=0)
     left.legend()
     gridded(left)
-    draw_sizes(right, sizes)
+    sizes = list(dict.fromkeys(cost.size for cost in found))
+    for place, context in enumerate(sorted({cost.context for cost in found})):
+        own = [cost for cost in found if cost.context == context and not cost.host_bound]
+        right.bar(
+            [sizes.index(cost.size) + (place - 1) * 0.27 for cost in own],
+            [1 / cost.share.value for cost in own],
+            0.25,
+            color=PALETTE[place],
+            label=context_label(context),
+        )
+    right.axhline(1, color=MUTED, linewidth=0.7)
+    right.set_xticks(range(len(sizes)), sizes)
+    right.set_title("Sigmoid over softmax (FlashAttention-2), cells/s")
+    right.set_ylim(0, 1.5)
+    right.legend(ncols=3, loc="upper left")
+    gridded(right)
     return figure
 
 
-def sizes_pairs(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rates of both arms by size and context, and whether either waits for the host."""
-    pairs = rows.pivot(index=["size", "context"], columns="attention", values="cells_per_second")
-    bound = rows["note"].str.startswith("Bound by the host")
-    pairs["bound"] = bound.groupby([rows["size"], rows["context"]]).any()
-    return pairs.loc[list(dict.fromkeys(zip(rows["size"], rows["context"], strict=True)))]
-
-
-def sizes_table(rows: pd.DataFrame) -> str:
+def sizes_table(found: list[Cost]) -> str:
     """Rates of both arms and their ratio by size and context."""
-    pairs = sizes_pairs(rows)
-    names = list(dict.fromkeys(rows["size"]))
+    sizes = list(dict.fromkeys(cost.size for cost in found))
     lines = []
-    for context in sorted(set(rows["context"])):
-        cells = []
-        for name in names:
-            pair = pairs.loc[(name, context)]
-            rates = " / ".join(number(pair[arm], 1) for arm in ARMS)
-            ratio = f"**{pair['sigmoid'] / pair['softmax']:.2f} x**"
-            cells.append(f"{rates} \\*" if pair["bound"] else f"{rates}, {ratio}")
-        lines.append([context_label(context), *cells])
-    return markdown(["context", *names], lines)
+    for context in sorted({cost.context for cost in found}):
+        cells = [context_label(context)]
+        for cost in (cost for cost in found if cost.context == context):
+            arms = (cost.sigmoid, cost.softmax)
+            rates = " / ".join(number(arm.cells_per_second, 1) for arm in arms)
+            ratio = f"**{1 / cost.share.value:.2f} x**"
+            cells.append(f"{rates} \\*" if cost.host_bound else f"{rates}, {ratio}")
+        lines.append(cells)
+    return markdown(["context", *sizes], lines)
 
 
-def draw_sizes(axes: "Axes", rows: pd.DataFrame) -> None:
-    """Sigmoid's rate over softmax's where neither waits for the host."""
-    pairs = sizes_pairs(rows)
-    pairs = pairs[~pairs["bound"]]
-    names = list(dict.fromkeys(pairs.index.get_level_values("size")))
-    contexts = contexts_of(rows)
-    for place, (context, colour) in enumerate(
-        zip(contexts, ("#56B4E9", "#0072B2", "#2A2F4C"), strict=True)
-    ):
-        found = pairs.xs(context, level="context")
-        places = [names.index(name) + (place - 1) * 0.27 for name in found.index]
-        values = found["sigmoid"] / found["softmax"]
-        axes.bar(places, values, 0.25, color=colour, label=context_label(context))
-    axes.axhline(1, color=MUTED, linewidth=0.7)
-    axes.set_xticks(range(len(names)), names)
-    axes.set_title("Sigmoid over softmax (FlashAttention-2), cells/s")
-    axes.set_ylim(0, 1.5)
-    axes.legend(ncols=3, loc="upper left")
-    gridded(axes)
-
-
-def loop_figure(journals: Path) -> "Figure":
+def loop_figure(journals: Path, arms: dict[str, str]) -> "Figure":
     """Training loss of the 160M pairs over steps."""
     figure = new_figure(DOUBLE, 2.2)
     for axes, name in zip(figure.subplots(1, 3, sharey=True), ("2k", "4k", "8k"), strict=True):
-        for arm, colour in ARMS.items():
+        for arm, colour in arms.items():
             journal = pd.read_csv(journals / f"journal_{arm}_{name}.csv", comment="#")
             axes.plot(journal["step"], journal["loss"], color=colour, label=arm)
         axes.set_title(f"{name.upper()} tokens")
@@ -453,7 +435,7 @@ def ladder_table(rows: pd.DataFrame) -> str:
     columns = list(dict.fromkeys(zip(rows["learning_rate"], rows["seed"], strict=True)))
     indexed = rows.set_index(["attention", "learning_rate", "seed"])
     lines = []
-    for arm in ARMS:
+    for arm in ATTENTIONS:
         found = [indexed.loc[(arm, *column)] for column in columns]
         lines.append([arm, *(f"{row['loss']:.2f}, {row['gradient_norm_max']:,g}" for row in found)])
     return markdown(["rate, seed", *(f"{rate:g}, {seed}" for rate, seed in columns)], lines)
@@ -473,27 +455,43 @@ def tokens_table(rows: pd.DataFrame) -> str:
     return markdown(["file", *header, "GB"], lines)
 
 
-def page(folder: Path) -> str:
-    """The text of docs/benchmarks.md, from the folder docs/measurements."""
-    benchmarks, cpu = folder / "h200" / "benchmarks", folder / "cpu"
-    padded, training = read(benchmarks, "kernel.csv"), read(benchmarks, "training.csv")
-    evaluation = read(cpu, "evaluation.csv")
-    ours = training[(training["kernel"] == "hopper") & (training["context"] == 2048)].iloc[0]
+class Measured:
+    """The files of docs/measurements that both a table and a figure read."""
+
+    def __init__(self, folder: Path) -> None:
+        self.h200, self.cpu = folder / "h200", folder / "cpu"
+        self.benchmarks = self.h200 / "benchmarks"
+        config = typed(read_yaml(self.h200 / "config.yaml"), Config)
+        self.costs = costs(Results(self.h200, config))
+        self.colours = colours(Results(self.h200, config))
+        self.kernels = read_kernels(self.benchmarks / "kernel_fa4.csv")
+        self.padded = read_kernels(self.benchmarks / "kernel.csv", padded=True)
+        self.scaling = read(self.benchmarks, "scaling.csv")
+        self.training = [
+            read_rows(self.benchmarks / name, TrainingRow)
+            for name in ("training_fa4.csv", "training.csv")
+        ]
+
+
+def page(of: Measured) -> str:
+    """The text of docs/benchmarks.md."""
+    evaluation = read(of.cpu, "evaluation.csv")
+    ours = training_rows(of.training[1], SIGMOID[0])[2048]
     return PAGE.format(
-        kernels=kernel_table(read(benchmarks, "kernel_fa4.csv"), ("fa4", "packed")),
-        padding=kernel_table(padded[padded["padding"] > 0]),
-        training=training_table([read(benchmarks, "training_fa4.csv"), training]),
+        kernels=kernel_table(of.kernels, *((key, SOFTMAX[0]) for key in SIGMOID[:2])),
+        padding=kernel_table(of.padded),
+        training=training_table(of.training),
         scaling=listed(
-            read(benchmarks, "scaling.csv"),
+            of.scaling,
             {"H200s": ("processes", 0), "cells/s": ("cells_per_second", 0),
              "efficiency": ("efficiency", 3), "MFU": ("mfu", 3),
              "share of time waiting for data": ("data_wait", 4), "GB a GPU": ("peak_memory_gb", 1)},
         ),
-        sizes=sizes_table(read(benchmarks, "throughput.csv")),
-        tokens=tokens_table(read(cpu, "tokens.csv")),
-        need=number(ours["cells_per_second"]),
+        sizes=sizes_table(of.costs),
+        tokens=tokens_table(read(of.cpu, "tokens.csv")),
+        need=number(ours.cells_per_second),
         loading=listed(
-            read(cpu, "loading.csv"),
+            read(of.cpu, "loading.csv"),
             {"workers": ("workers", 0), "cells/s": ("cells_per_second", 0),
              "cells/s for each busy core": ("cells_per_core_second", 0)},
         ),
@@ -503,51 +501,46 @@ def page(folder: Path) -> str:
              "seconds": ("seconds", 2), "CPU seconds": ("cpu_seconds", 0)},
         ),
         demo=listed(
-            read(cpu, "demo.csv"),
+            read(of.cpu, "demo.csv"),
             {"machine": ("machine", 0), "runs": ("runs", 0), "`make demo`": ("demo_minutes", 1),
              "the environment, once": ("environment_minutes", 1)},
         ),
     )  # fmt: skip
 
 
-def quality(folder: Path) -> str:
-    """The tables of docs/reproduction.md, from the folder docs/measurements."""
-    h200 = folder / "h200"
+def quality(of: Measured) -> str:
+    """The tables of docs/reproduction.md."""
     return QUALITY.format(
-        seeds=seeds_table(read(h200, "real_cells_seeds.csv")),
-        steps=steps_table(read(h200, "real_cells_steps.csv")),
-        ladder=ladder_table(read(h200, "stability_ladder.csv")),
+        seeds=seeds_table(read(of.h200, "real_cells_seeds.csv")),
+        steps=steps_table(read(of.h200, "real_cells_steps.csv")),
+        ladder=ladder_table(read(of.h200, "stability_ladder.csv")),
     )
 
 
-def figures(folder: Path) -> dict[str, "Figure"]:
-    """The figures of both pages by file name, from the folder docs/measurements."""
-    benchmarks = folder / "h200" / "benchmarks"
-    padded = read(benchmarks, "kernel.csv")
-    runs = [read(benchmarks, name) for name in ("training_fa4.csv", "training.csv")]
-    scaling, sizes = (read(benchmarks, name) for name in ("scaling.csv", "throughput.csv"))
+def figures(of: Measured) -> dict[str, "Figure"]:
+    """The figures of both pages by file name."""
     return {
-        "benchmark_kernels": kernel_figure(read(benchmarks, "kernel_fa4.csv")),
-        "benchmark_padding": kernel_figure(padded[padded["padding"] > 0]),
-        "benchmark_training": training_figure(runs),
-        "benchmark_scaling": scaling_figure(scaling, sizes),
-        "benchmark_loop": loop_figure(folder / "h200" / "journals"),
+        "benchmark_kernels": kernel_figure(of.kernels),
+        "benchmark_padding": kernel_figure(of.padded),
+        "benchmark_training": training_figure(of.training),
+        "benchmark_scaling": scaling_figure(of.scaling, of.costs),
+        "benchmark_loop": loop_figure(of.h200 / "journals", of.colours),
     }
 
 
 def main(docs: Path) -> None:
     """Write docs/benchmarks.md, the tables of docs/reproduction.md, and their figures."""
-    measurements = docs / "measurements"
+    of = Measured(docs / "measurements")
     with styled():
-        for name, figure in figures(measurements).items():
+        for name, figure in figures(of).items():
             settle(figure)
             with atomic_path(docs / "images" / f"{name}.png") as temporary:
                 figure.savefig(temporary, dpi=150, metadata={"Software": None})
     reproduction = docs / "reproduction.md"
     told, _, _ = reproduction.read_text(encoding="utf-8").partition(MARK)
     for path, text in (
-        (docs / "benchmarks.md", page(measurements)),
-        (reproduction, told + MARK + quality(measurements)),
+        (docs / "benchmarks.md", page(of)),
+        (reproduction, told + MARK + quality(of)),
     ):
         with atomic_path(path) as temporary:
             temporary.write_text(text, encoding="utf-8")

@@ -1,6 +1,6 @@
 """Speed: kernels (fig:tflops, fig:latency_supp) and training (fig:throughput)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -53,28 +53,26 @@ def drawn(results: Results) -> dict[tuple[str, str], list[KernelRow]]:
     return {key: rows for key, rows in found.items() if key not in left_out}
 
 
-def looks(
-    found: dict[tuple[str, str], list[KernelRow]],
-) -> dict[tuple[str, str], dict[str, str]]:
-    """Colour, marker and label of each series; ours first among the sigmoid kernels."""
+def looks(attentions: Mapping[tuple[str, str], str]) -> dict[tuple[str, str], dict[str, str]]:
+    """Colour, marker and label of each series, from its attention, in the order given."""
     used = {"sigmoid": 0, "softmax": 0}
     look: dict[tuple[str, str], dict[str, str]] = {}
-    for key in ordered(found):
-        attention = found[key][0].attention
-        several = sum(provider == key[0] for provider, _ in found) > 1
+    for (provider, layout), attention in attentions.items():
+        several = sum(name == provider for name, _ in attentions) > 1
         shades = SHADES[attention]
-        look[key] = {
+        look[provider, layout] = {
             "color": shades[used[attention] % len(shades)],
             "marker": MARKERS[len(look) % len(MARKERS)],
-            "label": provider_label(key[0]) + (f", {key[1]}" if several else ""),
+            "label": provider_label(provider) + (f", {layout}" if several else ""),
         }
         used[attention] += 1
     return look
 
 
-def ordered(found: dict[tuple[str, str], list[KernelRow]]) -> list[tuple[str, str]]:
-    """Ours first, then the sigmoid kernels, then softmax, each in the order of the file."""
-    return sorted(found, key=lambda key: (key[0] not in OURS, found[key][0].attention))
+def ordered(found: dict[tuple[str, str], list[KernelRow]]) -> dict[tuple[str, str], str]:
+    """Attention of each series: ours first, then the other sigmoid kernels, then softmax."""
+    keys = sorted(found, key=lambda key: (key[0] not in OURS, found[key][0].attention))
+    return {key: found[key][0].attention for key in keys}
 
 
 def panels(results: Results, figure: "Figure") -> Panels:
@@ -111,7 +109,7 @@ def timings_of(
 def tflops(results: Results) -> "Figure":
     """Bars of TFLOPS with their intervals, one panel a head dimension, padding and pass."""
     found = drawn(results)
-    look = looks(found)
+    look = looks(ordered(found))
     lengths = sorted({timing.length for rows in found.values() for timing in rows})
     figure = new_figure(DOUBLE, 7.6)
     width = 0.84 / max(len(look), 1)
@@ -147,7 +145,7 @@ def tflops(results: Results) -> "Figure":
 def latency(results: Results) -> "Figure":
     """Lines of milliseconds with shaded intervals, one panel a head dimension, padding and pass."""
     found = drawn(results)
-    look = looks(found)
+    look = looks(ordered(found))
     lengths = sorted({timing.length for rows in found.values() for timing in rows})
     figure = new_figure(DOUBLE, 7.6)
     grid = panels(results, figure)
