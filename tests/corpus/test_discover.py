@@ -5,7 +5,7 @@ from loopback import uuid
 
 from scsigmoid.corpus import web as web_module
 from scsigmoid.corpus.discover import Service, snapshot
-from scsigmoid.corpus.sanitise import as_count, check_identifier, check_name, one_line
+from scsigmoid.corpus.metadata import as_count, check_identifier, check_name, one_line
 from scsigmoid.errors import UserError
 
 DAY = "2024-06-11"

@@ -12,7 +12,7 @@ from urllib.parse import quote, urlparse
 import pyarrow as pa
 
 from scsigmoid.corpus.discover import UNKNOWN_SIZE, Listing, Version
-from scsigmoid.corpus.sanitise import as_count, check_identifier, one_line
+from scsigmoid.corpus.metadata import as_count, check_identifier, one_line
 from scsigmoid.errors import UserError
 from scsigmoid.progress import log
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from scsigmoid.config.schema import Dataset
-from scsigmoid.corpus.sanitise import as_count, check_identifier, one_line
+from scsigmoid.corpus.metadata import as_count, check_identifier, one_line
 from scsigmoid.corpus.web import Absent, Web
 from scsigmoid.errors import UserError
 from scsigmoid.progress import log

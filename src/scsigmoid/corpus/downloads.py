@@ -7,25 +7,48 @@ later use, and every later download, is checked against.
 A file is complete and right, or not there.  An interrupted download leaves a ``.partial`` file and,
 beside it, what tells the file from another one at the same address (``.kept``): its ETag, date and
 size.  The next try goes on from its end if the server's answer says the same.
+
+Where a corpus exceeds ``corpus.download.disk_cap_gb`` its parts take turns.  A job asks for the
+space of its whole part at once, so that no two jobs wait for each other, and holds it by a lock in
+this folder.  The system frees the lock with the job, however that ends; jobs of other machines see
+it where the file system's locks reach them.  What earlier jobs left stays until its space is
+needed.
 """
 
 import errno
 import os
 import re
 import shutil
+import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from filelock import FileLock, Timeout
+from requests import Response
 
-from scsigmoid.corpus.metadata import ManifestRow
-from scsigmoid.corpus.sanitise import check_identifier, one_line, parse_count
-from scsigmoid.corpus.web import ADVANCE, SLOWEST_ADVANCE, Answer, Transient, Web, check_status
+from scsigmoid.corpus.metadata import (
+    REMOTE,
+    ManifestRow,
+    check_identifier,
+    one_line,
+    parse_count,
+)
+from scsigmoid.corpus.web import (
+    ADVANCE,
+    SLOWEST_ADVANCE,
+    Transient,
+    Web,
+    check_status,
+    stated_length,
+)
 from scsigmoid.errors import UserError
 from scsigmoid.files import sha256, write_text
 from scsigmoid.progress import log
 
+CAP = "corpus.download.disk_cap_gb"
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0  # seconds between two looks at the space
 RANGE = re.compile(r"bytes ([0-9]+)-[0-9]+/([0-9]+)")
 
 
@@ -175,15 +198,15 @@ def continue_download(web: Web, url: str, partial: Path, size: int | None) -> No
     noted = note_path(partial)
     kept = noted.read_text(encoding="utf-8") if have and noted.exists() else ""
     ranged = {"Range": f"bytes={have}-"} if kept else {}
-    with web.opened("GET", url, ranged) as answer:
-        resumed = answer.status == 206
-        found = RANGE.fullmatch(answer.headers.get("Content-Range", ""))
-        goes_on = kept and found and (found[1], identity(answer, found[2])) == (str(have), kept)
-        if answer.status == 416 or (resumed and not goes_on):
+    with web.opened("GET", url, ranged) as response:
+        resumed = response.status_code == 206
+        found = RANGE.fullmatch(response.headers.get("Content-Range", ""))
+        goes_on = kept and found and (found[1], identity(response, found[2])) == (str(have), kept)
+        if response.status_code == 416 or (resumed and not goes_on):
             remove_partial(partial)
             raise Transient("it does not go on with the same file")
-        check_status(url, answer)
-        total = parse_count(found[2]) if resumed and found else answer.length
+        check_status(url, response)
+        total = parse_count(found[2]) if resumed and found else stated_length(response)
         if size is not None and total not in (None, size):
             remove_partial(partial)
             raise UserError(
@@ -199,12 +222,11 @@ def continue_download(web: Web, url: str, partial: Path, size: int | None) -> No
         with partial.open("ab" if resumed else "wb") as handle:
             if not resumed:
                 noted.unlink(missing_ok=True)
-                if kept := identity(answer, str(expected)):
+                if kept := identity(response, str(expected)):
                     write_text(noted, kept)
-            for block in answer.blocks(ADVANCE, SLOWEST_ADVANCE):
+            for block in web.body(response, ADVANCE, SLOWEST_ADVANCE):
                 # a byte too many shows it, and the cap on raw files holds
                 handle.write(block[: expected + 1 - handle.tell()])
-                web.check_stopped()
                 if handle.tell() > expected:
                     break
     have = size_of(partial)
@@ -215,9 +237,9 @@ def continue_download(web: Web, url: str, partial: Path, size: int | None) -> No
         raise Transient(f"it sent {have} of {expected} bytes")
 
 
-def identity(answer: Answer, size: str) -> str:
+def identity(response: Response, size: str) -> str:
     """What tells a file from another one at the same address; empty where nothing does."""
-    tag, date = (answer.headers.get(name, "") for name in ("ETag", "Last-Modified"))
+    tag, date = (response.headers.get(name, "") for name in ("ETag", "Last-Modified"))
     # a weak ETag does not promise the same bytes
     return ascii((tag, date, size)) if tag.startswith('"') or date else ""
 
@@ -248,3 +270,123 @@ def check_readable(path: Path, location: str) -> None:
             f"{location}: {reason}, as the server sends it; run again, or name its id in "
             "corpus.leave_out to go on without it"
         ) from None
+
+
+def exceeds_cap(rows: Iterable[ManifestRow], cap: float | None) -> bool:
+    """Whether the raw files of a manifest exceed the cap (in 1e9 bytes): its parts take turns.
+
+    Raises:
+        UserError: if the cap cannot be kept: a part and the evaluation datasets, which stay, exceed
+            it, or the size of a file is unknown.
+    """
+    if cap is None:
+        return False
+    load = Counter({"": 0})
+    for row in rows:
+        if row.source not in REMOTE:
+            continue
+        if not row.bytes:
+            raise UserError(
+                f"{CAP}: the size of {row.file} is unknown, so the cap cannot be kept; name it "
+                "in corpus.leave_out, or set no cap"
+            )
+        load[row.part] += int(row.bytes)
+    if load.total() <= in_bytes(cap):
+        return False
+    evaluated = load.pop("")
+    part, largest = max(load.items(), key=lambda item: item[1], default=("", 0))
+    if evaluated + largest > in_bytes(cap):
+        raise UserError(
+            f"{CAP}: part {part} has {largest / 1e9:,.4g} GB of raw files and the evaluation "
+            f"datasets {evaluated / 1e9:,.4g} GB, the cap is {cap:,.4g}; raise it, or make smaller "
+            "parts (more of them: corpus.parts; of smaller files: corpus.maximum_file_gb)"
+        )
+    return True
+
+
+def in_bytes(gigabytes: float) -> int:
+    """A setting in bytes, whatever rounding left of it."""
+    return round(gigabytes * 1e9)
+
+
+@contextmanager
+def space(
+    downloads: Downloads, rows: Iterable[ManifestRow], part: str, cap: float
+) -> Iterator[None]:
+    """Have the space for the raw files of a part meanwhile; wait for it if need be.
+
+    Evaluation files have their space whether they are there or not.
+
+    Raises:
+        UserError: if files that no job uses and that are not of this manifest leave too little.
+    """
+    files: dict[str, dict[Path, int]] = {"": {}}
+    for row in rows:
+        if row.source in REMOTE:
+            files.setdefault(row.part, {})[downloads.path(row)] = int(row.bytes)
+    own = lock_of(downloads, files[part])
+    pause = FIRST_PAUSE
+    while not taken(downloads, files, part, in_bytes(cap), own):
+        if pause == FIRST_PAUSE:
+            log(
+                f"{downloads.folder}: waiting for {sum(files[part].values()) / 1e9:,.4g} of the "
+                f"{cap:,.4g} GB that {CAP} grants raw files"
+            )
+        time.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE)
+    try:
+        yield
+    finally:
+        own.release()
+
+
+def taken(
+    downloads: Downloads, files: dict[str, dict[Path, int]], part: str, limit: int, own: FileLock
+) -> bool:
+    """Take the space for a part, which its lock then holds; false while other jobs hold too much.
+
+    What lies there of parts that no job reads goes where it must, the last part first: parts are
+    read in the same order each time, so the first are needed again first.
+    """
+    known = {path for sizes in files.values() for path in sizes}
+    left = limit - sum(files[""].values()) - sum(files[part].values())
+    others = sorted(set(files) - {"", part}, key=int)
+    idle = []
+    with downloads.lock("turns"):
+        for found in downloads.folder.glob("*"):
+            if found.suffix in (".h5ad", ".partial") and found.with_suffix(".h5ad") not in known:
+                left -= size_of(found)
+        for other in others:
+            try:
+                with lock_of(downloads, files[other]).acquire(blocking=False):
+                    idle.append(other)
+            except Timeout:
+                left -= sum(files[other].values())
+        if left < 0 and idle == others:
+            raise UserError(
+                f"{CAP}: files of other manifests in {downloads.folder} leave no room for "
+                f"{sum(files[part].values()) / 1e9:,.4g} GB; raise it, delete them, or set "
+                "corpus.download.folder"
+            )
+        if left < 0:
+            return False
+        try:
+            own.acquire(blocking=False)
+        except Timeout:
+            return False
+        for other in idle:
+            size = sum(
+                size_of(path) + size_of(path.with_suffix(".partial")) for path in files[other]
+            )
+            if size <= left:
+                left -= size
+                continue
+            for path in files[other]:
+                path.unlink(missing_ok=True)
+                remove_partial(path.with_suffix(".partial"))
+    return True
+
+
+def lock_of(downloads: Downloads, files: Iterable[Path]) -> FileLock:
+    """The lock of a part, named after one of its files: parts of other manifests have others."""
+    return downloads.lock(f"part-of-{min(files).stem}")

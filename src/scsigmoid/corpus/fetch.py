@@ -7,7 +7,7 @@ from pathlib import Path
 
 from scsigmoid.config.schema import Corpus, Dataset
 from scsigmoid.corpus import embedded
-from scsigmoid.corpus.downloads import Downloads
+from scsigmoid.corpus.downloads import Downloads, exceeds_cap, space
 from scsigmoid.corpus.h5ad import Cells, cells_of, open_cells
 from scsigmoid.corpus.h5ad_writer import convert, copy_cells, fingerprint, is_tenx
 from scsigmoid.corpus.labels import evaluated_label
@@ -20,7 +20,6 @@ from scsigmoid.corpus.metadata import (
     write_manifest,
     write_metadata,
 )
-from scsigmoid.corpus.quota import exceeds_cap, space
 from scsigmoid.corpus.web import Web
 from scsigmoid.errors import UserError, naming
 from scsigmoid.files import atomic_folder, atomic_path, sha256

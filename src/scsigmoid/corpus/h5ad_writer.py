@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scsigmoid.config.local_files import files_of
 from scsigmoid.corpus.h5ad import Cells
 from scsigmoid.corpus.hdf5 import data_frame, opened
-from scsigmoid.corpus.sanitise import one_line
+from scsigmoid.corpus.metadata import one_line
 from scsigmoid.errors import UserError, naming
 from scsigmoid.files import atomic_path, sha256
 

@@ -13,7 +13,7 @@ from scsigmoid.config.local_files import expand, slug
 from scsigmoid.config.schema import Corpus, Dataset
 from scsigmoid.corpus import census, embedded
 from scsigmoid.corpus.discover import Service, Version, resolve_all, snapshot
-from scsigmoid.corpus.downloads import Downloads
+from scsigmoid.corpus.downloads import Downloads, exceeds_cap
 from scsigmoid.corpus.genes import check_alike
 from scsigmoid.corpus.h5ad import cells_of, held_out_text
 from scsigmoid.corpus.h5ad_writer import as_h5ad, fingerprint
@@ -21,15 +21,15 @@ from scsigmoid.corpus.labels import evaluated_label
 from scsigmoid.corpus.metadata import (
     REMOTE,
     ManifestRow,
+    check_identifier,
+    check_name,
     read_manifest,
     read_metadata,
     write_manifest,
 )
-from scsigmoid.corpus.quota import exceeds_cap
-from scsigmoid.corpus.sanitise import check_identifier, check_name
 from scsigmoid.corpus.selection import check_separate, select
 from scsigmoid.corpus.summary import Origin, as_lines, summary
-from scsigmoid.corpus.web import Absent, Web
+from scsigmoid.corpus.web import Absent, Web, checked_address
 from scsigmoid.errors import UserError
 from scsigmoid.files import write_json
 from scsigmoid.progress import log
@@ -324,7 +324,7 @@ def check_offered(
         UserError: naming the files that are gone or changed, and the choice there is.
     """
     for row in rows:
-        downloads.web.check_address(row.location)
+        checked_address(row.location, downloads.web.hosts)
 
     def ask(row: ManifestRow) -> ManifestRow | str:
         if downloads.has(row):

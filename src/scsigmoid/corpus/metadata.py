@@ -1,11 +1,15 @@
-"""Metadata of the corpus: rows of the manifest, and a JSON file beside each evaluation dataset."""
+"""Metadata of the corpus: rows of the manifest, a JSON file beside each evaluation dataset, and
+checks of text from elsewhere before it becomes part of them, of a path, an address or a message.
+"""
 
 import json
 import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
+from scsigmoid.config.combinations import IDENTIFIER
 from scsigmoid.csv_rows import read_rows, write_rows
 from scsigmoid.errors import UserError
 from scsigmoid.files import (
@@ -104,6 +108,9 @@ class Metadata:
     location: str
 
 
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,199}")
+LONGEST = 200  # characters of a title or another text from elsewhere
+LARGEST = 10**15  # bytes or cells; more is nonsense
 FILES = "files.csv"  # the rows of one part, beside its files
 REMOTE = ("cellxgene", "census")  # sources whose files are downloaded
 # What columns must look like that code computes with.
@@ -177,3 +184,37 @@ def write_metadata(path: str | Path, metadata: Metadata) -> None:
     remove_checksum(path)
     write_json(path, asdict(metadata))
     write_checksum(path)
+
+
+def one_line(value: Any, longest: int = LONGEST) -> str:
+    """Printable text without line breaks or control characters, cut where it is too long."""
+    text = str(value)[: 4 * longest]
+    text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def check_identifier(identifier: Any, where: str = "CELLxGENE") -> str:
+    """Refuse what is no CELLxGENE id before it becomes part of an address or a path."""
+    if not isinstance(identifier, str) or not IDENTIFIER.fullmatch(identifier):
+        raise UserError(f"{where}: {one_line(identifier, 60)!r} is not a CELLxGENE id; correct it")
+    return identifier
+
+
+def check_name(name: str, where: str) -> str:
+    """Refuse a name that could lead out of its folder."""
+    if not NAME.fullmatch(name):
+        raise UserError(
+            f"{where}: {one_line(name, 60)!r} is not a file name of letters, digits, '_' and '-'"
+        )
+    return name
+
+
+def as_count(value: Any) -> int | None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST:
+        return None
+    return value
+
+
+def parse_count(text: str) -> int | None:
+    """The count that a header states, or ``None`` where it states none."""
+    return as_count(int(text)) if re.fullmatch(r"[0-9]{1,20}", text) else None

@@ -9,16 +9,14 @@ from types import SimpleNamespace
 import pytest
 from loopback import uuid
 
-from scsigmoid.corpus import quota
-from scsigmoid.corpus.downloads import Downloads
+from scsigmoid.corpus import downloads as module
+from scsigmoid.corpus.downloads import Downloads, exceeds_cap, space
 from scsigmoid.corpus.metadata import ManifestRow, write_manifest
-from scsigmoid.corpus.quota import exceeds_cap, space
 from scsigmoid.errors import UserError
 
 HOLD = """
 import sys, time
-from scsigmoid.corpus.downloads import Downloads
-from scsigmoid.corpus.quota import space
+from scsigmoid.corpus.downloads import Downloads, space
 from scsigmoid.corpus.metadata import read_manifest
 with space(Downloads(sys.argv[1], None), read_manifest(sys.argv[2]), "0", 100e-9):
     print("held", flush=True)
@@ -100,7 +98,7 @@ def test_jobs_wait_until_there_is_space(downloads, monkeypatch, capsys):
         waiting.set()
         time.sleep(0.01)
 
-    monkeypatch.setattr(quota, "time", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr(module, "time", SimpleNamespace(sleep=sleep))
 
     def third() -> None:
         with space(downloads, rows, "2", 100e-9):
@@ -123,7 +121,7 @@ def test_jobs_wait_until_there_is_space(downloads, monkeypatch, capsys):
 
 
 def test_many_jobs_never_hold_more_than_the_cap(downloads, monkeypatch):
-    monkeypatch.setattr(quota, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(module, "FIRST_PAUSE", 0.001)
     rows = [row(10 + number, 10 * number, str(number)) for number in range(1, 8)] + [ROWS[-1]]
     alone, held, most = threading.Lock(), [20], [0]
 
@@ -155,7 +153,7 @@ def test_a_killed_job_holds_nothing(downloads, monkeypatch, tmp_path):
         put(downloads, 1, 25, ".partial")
         with space(downloads, ROWS, "1", 100e-9):
             # what the other may bring counts, not what it has brought so far
-            monkeypatch.setattr(quota, "time", SimpleNamespace(sleep=lambda seconds: holder.kill()))
+            monkeypatch.setattr(module, "time", SimpleNamespace(sleep=lambda _: holder.kill()))
             with space(downloads, ROWS, "2", 100e-9):
                 assert there(downloads) == {}  # its half a file had to go
             assert holder.wait() == -9
