@@ -63,13 +63,24 @@ def written_out(model, tokens):
         heads = []
         for head in range(2):
             of = slice(8 * head, 8 * head + 8)
-            scores = q[:, of] @ k[:, of].T / math.sqrt(8)
+            own_q, own_k, own_v = q[:, of], k[:, of], v[:, of]
+            if "qk_norm" in model.settings.variants:
+                own_q, own_k = (
+                    x * weights[f"{block}.{name}_norm.weight"]
+                    / (x.square().mean(-1, keepdim=True) + model.settings.layer_norm_epsilon).sqrt()
+                    for x, name in ((own_q, "query"), (own_k, "key"))
+                )  # fmt: skip
+            scores = own_q @ own_k.T / math.sqrt(8)
             if model.settings.attention == "sigmoid":
                 attended = 1 / (1 + n * torch.exp(-scores))
             else:
                 attended = torch.softmax(scores, dim=-1)
-            heads.append(attended @ v[:, of])
-        x = x + linear(torch.cat(heads, dim=-1), f"{block}.projection")
+            mean = own_v.mean(0) if "centred_values" in model.settings.variants else 0
+            heads.append(attended @ (own_v - mean) + mean)
+        out = linear(torch.cat(heads, dim=-1), f"{block}.projection")
+        if "hybrid_norm" in model.settings.variants:
+            out = norm(out, f"{block}.output_norm")
+        x = x + out
         wide = linear(norm(x, f"{block}.feed_forward_norm"), f"{block}.expansion")
         wide = wide * 0.5 * (1 + torch.erf(wide / math.sqrt(2)))
         x = x + linear(wide, f"{block}.contraction")
@@ -77,9 +88,15 @@ def written_out(model, tokens):
 
 
 @pytest.mark.parametrize("attention", ARMS)
-def test_packed_batch_is_each_cell_alone(attention):
+@pytest.mark.parametrize(
+    "variants", [(), ("qk_norm",), ("centred_values",), ("hybrid_norm",)], ids="_".join
+)
+def test_packed_batch_is_each_cell_alone(attention, variants):
     # Weights ten times the usual make attention matter.
-    model = encoder(attention, initializer_range=0.2).double().eval()
+    model = encoder(attention, initializer_range=0.2, variants=variants).double().eval()
+    for name, parameter in model.named_parameters():
+        if name.endswith("norm.weight"):  # gains other than 1
+            parameter.data += 0.1 * torch.arange(len(parameter)) / len(parameter)
     tokens, *rest = batch()
     hidden = model(tokens, *rest)
     bounds = rest[1].tolist()

@@ -45,9 +45,10 @@ def test_larger_sizes(size, expected):
     assert count_parameters(settings).total == pytest.approx(expected, rel=0.03)
 
 
-def test_count_is_that_of_the_module():
-    model = Encoder(TINY)
-    count = count_parameters(TINY)
+@pytest.mark.parametrize("variants", [(), ("qk_norm", "centred_values", "hybrid_norm")])
+def test_count_is_that_of_the_module(variants):
+    settings = replace(TINY, variants=variants)
+    model, count = Encoder(settings), count_parameters(settings)
 
     def of(module: nn.Module) -> int:
         return sum(parameter.numel() for parameter in module.parameters())

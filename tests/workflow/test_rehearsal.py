@@ -60,6 +60,7 @@ MISSING: list[tuple[dict[str, Any], str]] = [
     ({"training": {"gradient": "mean"}}, "gradient is mean, the paper's sum"),
     ({"architecture": {"layer_norm_epsilon": 1e-6}}, "layer_norm_epsilon is 1e-06"),
     ({"architecture": {"initializer_range": 0.1}}, "initializer_range is 0.1"),
+    ({"architecture": {"variants": ["qk_norm"]}}, "variants is qk_norm, the paper's none"),
     ({"models": {"softmax_8k": {"attention": "sigmoid"}}}, "softmax_8k has sigmoid attention"),
     (
         {"models": {"sigmoid_8k": {"training": {"clipping": 1}}}},

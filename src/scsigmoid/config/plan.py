@@ -139,7 +139,9 @@ class Plan:
             if name in self.study_runs:
                 run = self.study_runs[name]
                 model, training, seed = run.model, run.training, run.seed
-                architecture = dataclasses.replace(architecture, size=run.size)
+                architecture = dataclasses.replace(
+                    architecture, size=run.size, variants=run.variants
+                )
             else:
                 model, training = self.config.models[name], model_training(self.config, name)
             return {

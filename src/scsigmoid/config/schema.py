@@ -71,6 +71,7 @@ Several = Annotated[
 AnyNumber = Annotated[list[T], Limit("no entry twice", lambda value: len(value) == len(set(value)))]
 
 Attention = Literal["sigmoid", "softmax"]
+Variant = Literal["qk_norm", "centred_values", "hybrid_norm"]
 Device = Literal["auto", "cpu", "cuda"]
 Pooling = Literal["mean", "cls"]
 if TYPE_CHECKING:
@@ -299,12 +300,21 @@ class Size(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture(Settings):
-    """What all models share (tab:model_arch)."""
+    """What all models share (tab:model_arch).
+
+    Attributes:
+        size: name of an entry of ``sizes``.
+        dropout: share of activations dropped.
+        layer_norm_epsilon: epsilon of the layer normalisations.
+        initializer_range: standard deviation of the initial weights.
+        variants: changes to attention that the paper does not have (``model.encoder`` says which).
+    """
 
     size: str
     dropout: ShareOrZero
     layer_norm_epsilon: Positive
     initializer_range: Positive
+    variants: AnyNumber[Variant] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -388,6 +398,7 @@ class StudyFamily(Settings):
         context: likewise.
         size: names of ``sizes``.
         seed: of weights, order, masks and dropout; the cells stay those of the configuration.
+        variants: lists of ``architecture.variants``, one after the other.
         training: settings of ``training`` that differ; those with a list are varied, a mapping
             has a value for each attention.
         embedded: evaluation dataset whose cells these runs embed, to be scored.
@@ -397,6 +408,7 @@ class StudyFamily(Settings):
     context: Several[Context]
     size: Several[str]
     seed: Several[Whole]
+    variants: list[AnyNumber[Variant]] = field(default_factory=lambda: [[]])
     training: dict[str, Any] = field(default_factory=dict)
     embedded: str | None = None
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from scsigmoid.config.schema import Config, Model, Training
+from scsigmoid.config.schema import Config, Model, Training, Variant
 from scsigmoid.config.validate import check_known, typed
 
 
@@ -18,6 +18,7 @@ class StudyRun:
         family: which family of runs it belongs to.
         model: attention and context.
         size: name of its entry in ``sizes``.
+        variants: of its attention.
         seed: of its weights, order, masks and dropout.
         training: how it is trained.
     """
@@ -25,6 +26,7 @@ class StudyRun:
     family: str
     model: Model
     size: str
+    variants: list[Variant]
     seed: int
     training: Training
 
@@ -49,6 +51,7 @@ def of_family(config: Config, family: str) -> Iterator[tuple[str, StudyRun]]:
     axes: dict[str, Any] = {
         "seed": listed.seed,
         **{k: v if isinstance(v, list) else [v] for k, v in listed.training.items()},
+        "variants": listed.variants,
         "size": listed.size,
         "context": listed.context,
         "attention": listed.attention,
@@ -61,6 +64,7 @@ def of_family(config: Config, family: str) -> Iterator[tuple[str, StudyRun]]:
             family=family,
             model=Model(attention=chosen["attention"], context=chosen["context"]),
             size=chosen["size"],
+            variants=chosen["variants"],
             seed=chosen["seed"],
             training=typed(settings, Training, f"{path}.training"),
         )
@@ -79,5 +83,7 @@ def of_arm(value: Any, attention: str) -> Any:
 
 def word(value: object) -> str:
     """A value as part of a name."""
+    if isinstance(value, list):
+        value = "_".join(value) or None
     text = "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
     return text.lower().replace(".", "_").replace("-", "_")

@@ -5,6 +5,14 @@ normalisation and an output layer of its own.  Batches are packed: there is no p
 softmax models have the same parameters; only the function between Q, K, V and O differs, and it
 draws no random numbers (there is no dropout of attention weights), so equal seeds give both arms
 the same weights and the same dropout (:mod:`scsigmoid.model.dropout`).
+
+Variants of attention, for studies; the paper has none of them:
+
+- ``qk_norm``: RMS normalisation of each head's q and k, with a learned gain.
+- ``centred_values``: attention to the values less their mean over the cell, which is then added
+  again, O = P (V - mean) + mean.  The same function for softmax, whose rows sum to 1.
+- ``hybrid_norm``: layer normalisation of attention's output (after the projection) as well as of
+  its input.
 """
 
 from typing import TYPE_CHECKING
@@ -42,6 +50,11 @@ class Block(nn.Module):
         self.attention_norm = nn.LayerNorm(hidden, eps=epsilon)
         self.qkv = nn.Linear(hidden, 3 * hidden)
         self.projection = nn.Linear(hidden, hidden)
+        if "qk_norm" in settings.variants:
+            self.query_norm = nn.RMSNorm(settings.head_dimension, eps=epsilon)
+            self.key_norm = nn.RMSNorm(settings.head_dimension, eps=epsilon)
+        if "hybrid_norm" in settings.variants:
+            self.output_norm = nn.LayerNorm(hidden, eps=epsilon)
         self.feed_forward_norm = nn.LayerNorm(hidden, eps=epsilon)
         self.expansion = nn.Linear(hidden, settings.feed_forward)
         self.contraction = nn.Linear(settings.feed_forward, hidden)
@@ -51,14 +64,23 @@ class Block(nn.Module):
     def heads(self, x: Tensor) -> Tensor:
         """q, k and v of the residual stream, (tokens, 3, heads, dim)."""
         shape = (3, self.settings.heads, self.settings.head_dimension)
-        return self.qkv(self.attention_norm(x)).unflatten(-1, shape)
+        qkv: Tensor = self.qkv(self.attention_norm(x)).unflatten(-1, shape)
+        if "qk_norm" in self.settings.variants:
+            q, k, v = qkv.unbind(1)
+            qkv = torch.stack([self.query_norm(q), self.key_norm(k), v], 1)
+        return qkv
 
     def attend(
         self, qkv: Tensor, cu_seqlens: Tensor, max_seqlen: int, mask: "BlockMask | None"
     ) -> Tensor:
         backend = self.settings.backend
         if self.settings.attention == "sigmoid":
-            return sigmoid_attention_qkv(qkv, cu_seqlens, max_seqlen, backend=backend)
+            if "centred_values" not in self.settings.variants:
+                return sigmoid_attention_qkv(qkv, cu_seqlens, max_seqlen, backend=backend)
+            q, k, v = qkv.unbind(1)
+            mean = cell_means(v, cu_seqlens)
+            qkv = torch.stack([q, k, v - mean], 1)
+            return mean + sigmoid_attention_qkv(qkv, cu_seqlens, max_seqlen, backend=backend)
         return softmax_attention_qkv(qkv, cu_seqlens, max_seqlen, backend=backend, mask=mask)
 
     def forward(
@@ -70,9 +92,21 @@ class Block(nn.Module):
         keys: Tensor | None,
     ) -> Tensor:
         attended = self.attend(self.heads(x), cu_seqlens, max_seqlen, mask)
-        x = x + self.attention_dropout(self.projection(attended.flatten(1)), keys)
+        attended = self.projection(attended.flatten(1))
+        if "hybrid_norm" in self.settings.variants:
+            attended = self.output_norm(attended)
+        x = x + self.attention_dropout(attended, keys)
         activated = functional.gelu(self.expansion(self.feed_forward_norm(x)))
         return x + self.feed_forward_dropout(self.contraction(activated), keys)
+
+
+def cell_means(values: Tensor, cu_seqlens: Tensor) -> Tensor:
+    """The mean over its cell, for each token: (tokens, heads, dim), summed in float32 or more."""
+    summed = torch.promote_types(values.dtype, torch.float32)
+    flat, lengths = values.flatten(1).to(summed), torch.diff(cu_seqlens)
+    means = torch.segment_reduce(flat, "mean", offsets=cu_seqlens.long(), axis=0)
+    spread = torch.repeat_interleave(means, lengths, dim=0, output_size=len(values))
+    return spread.to(values.dtype).view_as(values)
 
 
 class Encoder(nn.Module):

@@ -25,6 +25,7 @@ class EncoderSettings:
         initializer_range: standard deviation of the initial weights.
         backend: attention backend.
         cls_token: whether [CLS] is in front of a cell's genes; it takes a place of the context.
+        variants: changes to attention (:mod:`scsigmoid.model.encoder`).
     """
 
     attention: str
@@ -39,6 +40,7 @@ class EncoderSettings:
     initializer_range: float
     backend: str = "auto"
     cls_token: bool = True
+    variants: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.attention not in BACKENDS:
@@ -86,6 +88,7 @@ class EncoderSettings:
             initializer_range=architecture.initializer_range,
             backend=backend,
             cls_token=cls_token,
+            variants=tuple(architecture.variants),
         )
 
 
@@ -115,6 +118,8 @@ def count_parameters(settings: EncoderSettings) -> ParameterCount:
         + _linear(hidden, hidden)
         + _linear(hidden, wide)
         + _linear(wide, hidden)
+        + 2 * settings.head_dimension * ("qk_norm" in settings.variants)
+        + 2 * hidden * ("hybrid_norm" in settings.variants)
     )
     return ParameterCount(
         token_embedding=settings.vocabulary_size * hidden,

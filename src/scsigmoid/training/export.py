@@ -49,6 +49,7 @@ def save_encoder(
         "dropout": run.architecture.dropout,
         "layer_norm_epsilon": run.architecture.layer_norm_epsilon,
         "initializer_range": run.architecture.initializer_range,
+        "variants": run.architecture.variants,
         "cls_token": encoder.settings.cls_token,
         "vocabulary_size": encoder.settings.vocabulary_size,
         "vocabulary": vocabulary.fingerprint,
@@ -157,7 +158,9 @@ def load_encoder(
                 layer_norm_epsilon=metadata["layer_norm_epsilon"],
                 initializer_range=metadata["initializer_range"],
                 backend=backend,
-                cls_token=metadata.get("cls_token", True),  # older files do not say
+                # older files do not say
+                cls_token=metadata.get("cls_token", True),
+                variants=tuple(metadata.get("variants", ())),
             )
         )
         encoder.load_state_dict(weights)

@@ -107,6 +107,8 @@ def training(config: Config, claim: Claim) -> Reasons:
     yield from size(config, claim)
     paper = reported()["model_architecture"]
     yield from differing(config.architecture, {k: v for k, v in paper.items() if k != "size"})
+    if config.architecture.variants:
+        yield f"variants is {', '.join(config.architecture.variants)}, the paper's none"
     if config.device == "cpu":
         yield "training on a CPU is in float32, the paper's in bfloat16"
     for name in claim.models:

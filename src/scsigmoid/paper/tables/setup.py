@@ -23,7 +23,7 @@ def model_architecture(results: Results) -> Table:
         "parameters": parameters(results),
         "head_dimension": size.hidden // size.heads,
         "activation": "GELU",
-        "normalisation": "LayerNorm (pre-norm)",
+        "normalisation": ", ".join(["LayerNorm (pre-norm)", *config.architecture.variants]),
         "precision": "BF16 (automatic mixed precision) on GPUs, FP32 on CPUs",
         "seed": config.seed,
     }
