@@ -21,7 +21,6 @@ from scsigmoid.paper.figures.style import (
     trained_on,
 )
 from scsigmoid.paper.labels import context_label, model_label, nominal, short_label, shrunk
-from scsigmoid.paper.reported import reported
 from scsigmoid.paper.results import Results
 from scsigmoid.paper.statistics import moving_mean
 
@@ -199,15 +198,6 @@ def stability(results: Results) -> "Figure":
     return figure
 
 
-def thresholds(results: Results) -> list[int]:
-    """The contexts to mark: the paper's four, or the models' where these are others."""
-    contexts = sorted({model.context for model in results.config.models.values()})
-    paper = list(reported()["sequence_lengths"]["thresholds"])
-    if set(contexts) <= set(paper):
-        return paper
-    return contexts
-
-
 def covered(lengths: np.ndarray, cells: np.ndarray, places: int) -> float:
     """Share of the cells whose genes all fit."""
     return float(cells[lengths <= places].sum() / cells.sum())
@@ -216,7 +206,7 @@ def covered(lengths: np.ndarray, cells: np.ndarray, places: int) -> float:
 def sequence_lengths(results: Results) -> "Figure":
     """Histogram (grey, left), cumulative share (black, right), contexts with the share covered."""
     lengths, cells = results.lengths
-    marks = thresholds(results)
+    marks = sorted({model.context for model in results.config.models.values()})
     figure = new_figure(SINGLE, 2.75)
     axes = figure.add_subplot()
     end = float(np.clip(lengths[-1], marks[-1] * 1.08, marks[-1] * 1.3))

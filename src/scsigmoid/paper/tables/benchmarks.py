@@ -12,6 +12,7 @@ from scsigmoid.paper.speed import (
     CELLS,
     PAPER,
     STANDARD,
+    Cost,
     costs,
     device_words,
     mean_tflops,
@@ -257,9 +258,9 @@ def training_cost(results: Results) -> Table:
                     )
                     for arm in arms
                 ),
-                f"{interval(cost.saved.value, cost.saved.low, cost.saved.high, 1)} %",
+                more_or_fewer(cost),
                 f"{theirs['sigmoid']:,} / {theirs['softmax']:,}" if theirs else DASH,
-                f"{theirs['saved']} %" if theirs else DASH,
+                f"{theirs['saved']} % fewer" if theirs else DASH,
             ]
         )
     settings = results.config.benchmarks.throughput
@@ -278,14 +279,22 @@ def training_cost(results: Results) -> Table:
             for row in results.throughput
         ],
         header=(
-            *("Size", "Parameters", "Context", "Sigmoid", "Softmax", "Saved by sigmoid"),
-            *("Sigmoid / softmax in the paper", "Saved in the paper"),
+            *("Size", "Parameters", "Context", "Sigmoid", "Softmax", "Sigmoid takes"),
+            *("Sigmoid / softmax in the paper", "Sigmoid takes in the paper"),
         ),
         rows=rows,
         align="lrrccccc",
         latex_columns=6,
         notes=notes(results.throughput),
     )
+
+
+def more_or_fewer(cost: Cost) -> str:
+    """What sigmoid takes more or less, in percent of softmax's hours."""
+    saved = cost.saved
+    if saved.value < 0:
+        return f"{interval(-saved.value, -saved.high, -saved.low, 1)} % more"
+    return f"{interval(saved.value, saved.low, saved.high, 1)} % fewer"
 
 
 def millions(count: float) -> str:
