@@ -9,8 +9,8 @@ from small_training import ARCHITECTURE, TRAINING
 from scsigmoid.benchmarks.providers import Unavailable
 from scsigmoid.benchmarks.rows import TrainingRow, read_rows
 from scsigmoid.benchmarks.simulated import simulated_batches
-from scsigmoid.benchmarks.training import run_training_benchmark
-from scsigmoid.benchmarks.variants import Conditions, Variant, chosen_variants, gradient_error
+from scsigmoid.benchmarks.training import Conditions, gradient_error, run_training_benchmark
+from scsigmoid.benchmarks.variants import Variant, chosen_variants
 from scsigmoid.config.schema import Size, TrainingBenchmark
 from scsigmoid.model.sizes import EncoderSettings
 

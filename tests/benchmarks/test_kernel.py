@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from scsigmoid.benchmarks import kernel
+from scsigmoid.benchmarks import kernel, machine, timing
 from scsigmoid.benchmarks.cases import Case, Inputs, groups
 from scsigmoid.benchmarks.kernel import (
     Candidate,
@@ -300,7 +300,7 @@ def test_another_sweep_begins_anew(
     if change == "settings":
         settings = replace(settings, iterations=2)
     elif change == "code":
-        monkeypatch.setattr(kernel, "code_version", lambda: "another")
+        monkeypatch.setattr(machine, "code_version", lambda: "another")
     elif change == "torch":
         monkeypatch.setattr(torch, "__version__", "9.9")
     else:
@@ -382,7 +382,7 @@ def test_a_broken_gpu_stops_the_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(_: torch.device) -> None:
         raise RuntimeError("CUDA error: an illegal memory access was encountered\nMore.")
 
-    monkeypatch.setattr(kernel, "synchronise", broken)
+    monkeypatch.setattr(timing, "synchronise", broken)
     with pytest.raises(UserError, match=r"failing \(padded, .*illegal memory access.*; leave it"):
         prepare_case(
             Inputs(CASE, CPU, torch.float32), [failing([], [], "prepare")], 0, torch.device("cpu")

@@ -11,13 +11,7 @@ import torch
 
 import scsigmoid
 from scsigmoid.benchmarks import machine
-from scsigmoid.benchmarks.machine import (
-    GpuMonitor,
-    attention_versions,
-    code_version,
-    machine_facts,
-    medians,
-)
+from scsigmoid.benchmarks.machine import GpuMonitor, code_version, machine_facts, medians
 
 
 def test_facts_are_words() -> None:
@@ -29,7 +23,7 @@ def test_facts_are_words() -> None:
 
 def test_the_code_has_a_fingerprint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = Path(scsigmoid.__file__).parent
-    for folder in ("attention", "benchmarks"):
+    for folder in machine.TIMED_CODE:
         shutil.copytree(package / folder, tmp_path / folder)
     monkeypatch.setattr(scsigmoid, "__file__", str(tmp_path / "__init__.py"))
     before = code_version()
@@ -42,7 +36,7 @@ def test_the_code_has_a_fingerprint(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_versions_of_other_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "PACKAGES", ("numpy", "no-such-package"))
-    found = attention_versions()
+    found = machine_facts(torch.device("cpu"), "a command")
     import numpy
 
     assert found["numpy"] == numpy.__version__

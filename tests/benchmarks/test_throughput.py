@@ -105,12 +105,21 @@ def test_a_gpu_that_waits_for_its_host_is_noted():
 
 
 def test_other_errors_are_not_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    def broken(*_: object) -> list[float]:
-        raise RuntimeError("shape mismatch")
+    """They end the run, which resumes where it ended."""
+    measured = []
+
+    def broken(encoder: EncoderSettings, *_: object) -> tuple[list[float], list[float]]:
+        measured.append((encoder.hidden, encoder.context, encoder.attention))
+        if len(measured) == 4:
+            raise RuntimeError("shape mismatch")
+        return [20.0, 22.0], []
 
     monkeypatch.setattr(throughput, "steps_per_second", broken)
     with pytest.raises(RuntimeError, match="shape mismatch"):
         benchmark(tmp_path)
+    assert len(benchmark(tmp_path)) == 8
+    assert measured[3] == measured[4] == (8, 32, "softmax")
+    assert len(measured) == 9
 
 
 def test_lengths_are_log_normal_and_cut():

@@ -12,19 +12,12 @@ import torch
 from small_training import ARCHITECTURE, TRAINING
 from torch import Tensor
 
-from scsigmoid.benchmarks import training, variants
-from scsigmoid.benchmarks.padded import PaddedAttention
+from scsigmoid.benchmarks import timing, training
 from scsigmoid.benchmarks.rows import TrainingRow, read_rows
 from scsigmoid.benchmarks.simulated import simulated_batches
-from scsigmoid.benchmarks.training import run_training_benchmark
-from scsigmoid.benchmarks.variants import (
-    VARIANTS,
-    Conditions,
-    TimedVariant,
-    Variant,
-    chosen_variants,
-    give_up,
-)
+from scsigmoid.benchmarks.timing import noted
+from scsigmoid.benchmarks.training import Conditions, TimedVariant, run_training_benchmark
+from scsigmoid.benchmarks.variants import VARIANTS, PaddedAttention, Variant, chosen_variants
 from scsigmoid.config.schema import Size, TrainingBenchmark
 from scsigmoid.errors import UserError
 from scsigmoid.model.encoder import Encoder
@@ -112,7 +105,7 @@ def test_rounds_time_the_cells_that_are_counted(
         seen.append((type(self.encoder).__name__, number, lengths))
         return take(self, number, batches, masked)
 
-    monkeypatch.setattr(variants, "Stopwatch", Clock)
+    monkeypatch.setattr(training, "Stopwatch", Clock)
     monkeypatch.setattr(Trainer, "step", step)
     monkeypatch.setattr(training, "peak_flops", lambda name: 1e6)
     rows = benchmark(tmp_path, replace(SETTINGS, contexts=[32]))
@@ -148,6 +141,29 @@ def test_rounds_time_the_cells_that_are_counted(
 def test_it_ends_when_the_time_is_over(tmp_path: Path) -> None:
     rows = benchmark(tmp_path, replace(SETTINGS, contexts=[16], rounds=500, seconds=0.01))
     assert {row.rounds for row in rows} == {training.LEAST_ROUNDS}
+
+
+def test_a_stopped_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The context that was measured stands as it was; the other follows."""
+    real, measured = training.run_context, []
+
+    def counted(conditions, *rest):  # type: ignore[no-untyped-def]
+        measured.append(conditions.like.context)
+        if measured == [16, 32]:
+            raise KeyboardInterrupt
+        return real(conditions, *rest)
+
+    monkeypatch.setattr(training, "run_context", counted)
+    settings = replace(SETTINGS, kernels=["sdpa"], rounds=1)
+    with pytest.raises(KeyboardInterrupt):
+        benchmark(tmp_path, settings)
+    (partial,) = tmp_path.glob("t.partial-*.csv")
+    before = partial.read_text().splitlines()
+    rows = benchmark(tmp_path, settings)
+    assert measured == [16, 32, 32]
+    assert [row.context for row in rows] == [16, 16, 32, 32]
+    assert (tmp_path / "t.csv").read_text().splitlines()[:3] == before
+    assert {path.name for path in tmp_path.iterdir()} == {"t.csv", ".t.csv.sha256", "t.json"}
 
 
 def test_what_computes_something_else_is_not_timed(
@@ -200,9 +216,14 @@ def test_a_broken_gpu_ends_the_benchmark(monkeypatch: pytest.MonkeyPatch) -> Non
     def broken(device: torch.device) -> None:
         raise RuntimeError("an illegal memory access was encountered\nCompile with ...")
 
-    monkeypatch.setattr(variants, "synchronise", broken)
-    with pytest.raises(UserError, match=r"varlen, packed broke .* illegal memory access was .*;"):
-        give_up(TimedVariant(VARIANTS[4]), RuntimeError("first"), CPU)
+    monkeypatch.setattr(timing, "synchronise", broken)
+    with (
+        pytest.raises(
+            UserError, match=r"kernels: varlen, packed broke .* illegal memory access .*;"
+        ),
+        noted(TimedVariant(VARIANTS[4]), training.KERNELS, CPU),
+    ):
+        raise RuntimeError("first")
 
 
 def test_all_models_begin_with_the_same_weights() -> None:
@@ -211,7 +232,7 @@ def test_all_models_begin_with_the_same_weights() -> None:
     batches: Sequence = [next(simulated_batches(SETTINGS, 16, TRAINING, 42))]
     for variant in chosen_variants(None, "cpu"):
         entry = TimedVariant(variant)
-        variants.prepare(entry, replace_rate(conditions), weights, batches, {})
+        training.prepare(entry, replace_rate(conditions), weights, batches, {})
         assert entry.trainer is not None
         for name, value in entry.trainer.encoder.state_dict().items():
             torch.testing.assert_close(value, weights[name])

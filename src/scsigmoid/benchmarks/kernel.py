@@ -5,30 +5,20 @@ The kernels of a group of shapes are timed in interleaved rounds, so that what t
 meanwhile meets all of them alike.
 """
 
-import hashlib
-import json
 import math
-import platform
 import statistics
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-import numpy as np
 import torch
 
-from scsigmoid.benchmarks.cases import SEED, TOLERANCE, Case, Inputs, dtype_of, groups
+from scsigmoid.benchmarks.cases import TOLERANCE, Case, Inputs, dtype_of, groups
 from scsigmoid.benchmarks.compiling import bound_choices, compile_ahead
-from scsigmoid.benchmarks.machine import (
-    GpuMonitor,
-    attention_versions,
-    code_version,
-    gpu_identity,
-    machine_facts,
-)
+from scsigmoid.benchmarks.machine import GpuMonitor, identity, machine_facts
 from scsigmoid.benchmarks.providers import Provider, chosen
-from scsigmoid.benchmarks.rows import KernelRow, median_interval, read_rows, write_rows
+from scsigmoid.benchmarks.rows import KernelRow, Sweep, median_interval
 from scsigmoid.benchmarks.timing import (
     Clocked,
     Kernel,
@@ -39,14 +29,13 @@ from scsigmoid.benchmarks.timing import (
     Wrong,
     first_line,
     forget,
-    reason,
+    noted,
     release,
+    rounds,
 )
 from scsigmoid.config.schema import KernelBenchmark
-from scsigmoid.errors import UserError
-from scsigmoid.files import compare_checksum, remove_checksum, write_json
+from scsigmoid.files import write_json
 from scsigmoid.progress import log, track
-from scsigmoid.seeds import derive
 from scsigmoid.training.devices import device_name, resolve_device, synchronise
 
 CPU_NOTE = "CPU, reference attention, tiny shapes: not comparable with the paper"
@@ -82,8 +71,15 @@ class Candidate:
     calls: dict[str, list[float]] = field(default_factory=lambda: {key: [] for key in DIRECTIONS})
     rounds: dict[str, list[float]] = field(default_factory=lambda: {key: [] for key in DIRECTIONS})
 
+    @property
+    def name(self) -> str:
+        """Kernel and shape, in words."""
+        return (
+            f"{self.provider.name} ({self.provider.layout_name}, head dimension "
+            f"{self.case.head_dimension}, {self.case.length:,} tokens)"
+        )
+
     def drop(self, note: str) -> None:
-        """Forget its timer and all readings; the note says why."""
         self.timer, self.note = None, note
         for readings in (*self.calls.values(), *self.rounds.values()):
             readings.clear()
@@ -96,7 +92,7 @@ def run_kernel_benchmark(
 
     bfloat16 on a GPU, float32 on a CPU.  A kernel that is missing, cannot do a shape, fails its
     check or does not fit in memory gets rows whose note says so.  After each group of shapes all
-    rows are kept beside the output; a sweep that was stopped resumes there, see :func:`resume`.
+    rows are kept beside the output, where a sweep that was stopped resumes.
 
     Args:
         settings: shapes, kernels and repetitions.
@@ -112,11 +108,8 @@ def run_kernel_benchmark(
     if place.type == "cpu":
         torch.set_num_threads(1)
     facts = machine_facts(place, "scsigmoid benchmark-kernel")
-    facts |= {"code": code_version(), **attention_versions()}
-    machine = gpu_identity(place) if place.type == "cuda" else platform.node()
-    conditions = {**facts, "machine": machine, "settings": asdict(settings)}
-    partial, rows = resume(Path(output_csv), conditions)
-    done = {row.shape[:4] for row in rows}
+    sweep = Sweep(KernelRow, output_csv, [facts, identity(place), asdict(settings)])
+    done = {row.shape[:4] for row in sweep.rows}
     missing = [group for group in groups(settings) if not done.issuperset(map(shape_of, group))]
     if place.type == "cuda" and missing:
         cases = [case for group in missing for case in group]
@@ -126,46 +119,9 @@ def run_kernel_benchmark(
         compile_ahead(cases, providers, place, torch.bfloat16)
         bound_choices()
     for group in track(missing, label="groups of shapes"):
-        rows += run_group(group, providers, settings, place)
-        write_rows(partial, KernelRow, rows)
-    write_rows(output_csv, KernelRow, rows)
+        sweep.add(run_group(group, providers, settings, place))
     write_json(output_json, facts)
-    discard(partial)
-
-
-def resume(output: Path, conditions: Mapping[str, object]) -> tuple[Path, list[KernelRow]]:
-    """Where a sweep keeps its rows until it is done, and those that a stopped one left there.
-
-    No output of the workflow, which deletes those of a failed job.  The file's name holds a
-    checksum of all that a measurement depends on, so only rows measured alike are taken up.
-
-    Args:
-        output: the table that the sweep will write.
-        conditions: machine, versions, code and settings, as plain values.
-    """
-    checksum = hashlib.sha256(json.dumps(conditions, sort_keys=True).encode()).hexdigest()[:12]
-    path = output.with_name(f"{output.stem}.partial-{checksum}.csv")
-    for other in sorted(output.parent.glob(f"{output.stem}.partial-*.csv")):
-        if other != path:
-            log(f"{other}: of another machine, version, code or setting; measuring anew")
-            discard(other)
-    if not path.exists():
-        return path, []
-    try:
-        compare_checksum(path)
-        rows = read_rows(path, KernelRow)
-    except (UserError, KeyError, ValueError) as error:
-        log(f"{path}: damaged ({error}); measuring anew")
-        discard(path)
-        return path, []
-    log(f"{path}: resuming after {len(rows)} rows")
-    return path, rows
-
-
-def discard(path: Path) -> None:
-    """Remove a table and its checksum."""
-    remove_checksum(path)
-    path.unlink(missing_ok=True)
+    sweep.finish()
 
 
 def shape_of(case: Case) -> tuple[str, float, int, int]:
@@ -190,10 +146,10 @@ def run_group(
     ]
     middle = time.perf_counter()
     with GpuMonitor(device) as monitor:
-        rounds = measure(candidates, settings.iterations, settings.seconds, device)
+        count = measure(candidates, settings.iterations, settings.seconds, device)
     log(
         f"head dimension {group[0].head_dimension}, {group[0].batch}, {group[0].length:,} tokens: "
-        f"{middle - begin:.1f} s to prepare, {time.perf_counter() - middle:.1f} s for {rounds} "
+        f"{middle - begin:.1f} s to prepare, {time.perf_counter() - middle:.1f} s for {count} "
         "rounds"
     )
     check_again(candidates, batches, device)
@@ -225,19 +181,11 @@ def prepare_case(
         candidate = Candidate(case, provider)
         found.append(candidate)
         begin = time.perf_counter()
-        try:
+        with noted(candidate, "benchmarks.kernel.providers", device):
             prepare(candidate, inputs, warmup_ms, device)
-        except Unavailable as error:
-            candidate.drop(str(error))
-        except Exception as error:
-            # Whatever a kernel of another project raises is a result of this benchmark.
-            candidate.drop(reason(error))
-            forget(error)
-            check_alive(provider, case, device)
-            release(device)
         seconds = time.perf_counter() - begin
         if seconds > LONG_PREPARATION:
-            log(f"{provider.name}, {case.length:,} tokens: {seconds:.0f} s to prepare")
+            log(f"{candidate.name}: {seconds:.0f} s to prepare")
     return found
 
 
@@ -336,48 +284,28 @@ def check_again(
             candidate.drop(f"wrong after its last round: {error}; readings dropped")
 
 
-def check_alive(provider: Provider, case: Case, device: torch.device) -> None:
-    """Stop where a kernel has left the GPU unusable for all that follow.
-
-    Raises:
-        UserError: if so; what was measured before is kept.
-    """
-    try:
-        synchronise(device)
-    except RuntimeError as error:
-        raise UserError(
-            f"benchmarks.kernel: {provider.name} ({provider.layout_name}, head dimension "
-            f"{case.head_dimension}, {case.length:,} tokens) broke the GPU's context: "
-            f"{first_line(error)}; leave it out with benchmarks.kernel.providers"
-        ) from None
-
-
 def measure(
     candidates: Sequence[Candidate], iterations: int, seconds: float, device: torch.device
 ) -> int:
     """Time the kernels in interleaved rounds; fills their ``rounds``.
 
-    Each round has an order of its own: a kernel finds the GPU as cool, and its clock as high, as
-    the one before it leaves them.  Ends after ``seconds`` if the rounds take longer: the long runs
-    of long sequences vary little, so fewer of them do.
+    Ends after ``seconds`` if the rounds take longer: the long runs of long sequences vary little,
+    so fewer of them do.
 
     Returns:
         The number of rounds.
     """
     timed = [(one, one.timer) for one in candidates if one.timer is not None]
     every = strides([sum(timer.once()) for _, timer in timed] if device.type == "cuda" else [])
-    generator = np.random.default_rng(derive(SEED, "turns"))
-    end = time.perf_counter() + seconds
-    for number in range(iterations):
-        if number >= LEAST_ROUNDS and time.perf_counter() > end:
-            return number
-        for place in generator.permutation(len(timed)):
+    number = 0
+    for number, order in enumerate(rounds(len(timed), LEAST_ROUNDS, iterations, seconds), start=1):
+        for place in order:
             candidate, timer = timed[place]
-            sits_out = device.type == "cuda" and number % every[place]
+            sits_out = device.type == "cuda" and (number - 1) % every[place]
             times = (math.nan, math.nan) if sits_out else timer.once()
             for direction, milliseconds in zip(DIRECTIONS, times, strict=True):
                 candidate.rounds[direction].append(milliseconds)
-    return iterations
+    return number
 
 
 def strides(milliseconds: Sequence[float]) -> list[int]:
@@ -397,8 +325,8 @@ def row_of(
 ) -> KernelRow:
     """The row of one kernel, shape and pass."""
     case, provider = candidate.case, candidate.provider
-    rounds, calls = candidate.rounds[direction], candidate.calls[direction]
-    readings = [reading for reading in rounds if not math.isnan(reading)]
+    times, calls = candidate.rounds[direction], candidate.calls[direction]
+    readings = [reading for reading in times if not math.isnan(reading)]
     value = low = high = math.nan
     if readings:
         value, low, high = median_interval(readings, confidence)
@@ -432,5 +360,5 @@ def row_of(
         clock_mhz=monitor.clock_mhz,
         power_w=monitor.power_w,
         note=candidate.note,
-        readings=" ".join(f"{reading:.6g}" for reading in rounds),
+        readings=" ".join(f"{reading:.6g}" for reading in times),
     )

@@ -19,12 +19,14 @@ from scsigmoid.files import sha256
 from scsigmoid.kernels import PACKAGES
 from scsigmoid.training.devices import device_name
 
-# What a time of the kernel benchmark depends on, beside the kernels.
-TIMING_MODULES = ("cases", "compiling", "flash_sigmoid", "kernel", "providers", "timing")
+# What a time depends on: folders of this package.
+TIMED_CODE = ("attention", "benchmarks", "model", "training")
 
 
 def machine_facts(device: torch.device, command: str) -> dict[str, str]:
-    """The machine's metadata; empty strings stand for what it does not have.
+    """Machine, versions and code; empty strings stand for what there is not.
+
+    FlashSigmoid has no version: the first digits of its library's SHA-256 stand for it.
 
     Args:
         device: what the benchmark ran on.
@@ -32,6 +34,8 @@ def machine_facts(device: torch.device, command: str) -> dict[str, str]:
     """
     gpu = device.type == "cuda"
     capability = torch.cuda.get_device_capability(device) if gpu else ()
+    cudnn = torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None
+    library = os.environ.get(VARIABLE, "")
     return {
         "device": device_name(device),
         "capability": ".".join(map(str, capability)),
@@ -44,6 +48,10 @@ def machine_facts(device: torch.device, command: str) -> dict[str, str]:
         "driver": driver_version() if gpu else "",
         "python": platform.python_version(),
         "command": command,
+        "code": code_version(),
+        "cudnn": str(cudnn or ""),
+        **{package: version_of(package) for package in PACKAGES},
+        "flash-sigmoid": sha256(library)[:12] if Path(library).is_file() else "",
     }
 
 
@@ -56,6 +64,14 @@ def triton_version() -> str:
     return str(triton.__version__)
 
 
+def version_of(package: str) -> str:
+    """An optional package's version; empty where it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
 def driver_version() -> str:
     """The NVIDIA driver's version, from ``nvidia-smi``; empty where that is not to be had."""
     command = shutil.which("nvidia-smi")
@@ -66,33 +82,21 @@ def driver_version() -> str:
     return found.stdout.split("\n")[0].strip() if found.returncode == 0 else ""
 
 
-def attention_versions() -> dict[str, str]:
-    """Versions of the libraries whose kernels are compared; empty for those that are not there.
-
-    FlashSigmoid has none: the first digits of its library's SHA-256 stand for it.
-    """
-    cudnn = torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None
-    found = {"cudnn": str(cudnn or "")}
-    for package in PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = ""
-    library = os.environ.get(VARIABLE, "")
-    found["flash-sigmoid"] = sha256(library)[:12] if Path(library).is_file() else ""
-    return found
-
-
 def code_version() -> str:
-    """A fingerprint of the attention kernels and of the code that times them."""
+    """A checksum of the attention kernels, of the models and of the code that times them."""
     import scsigmoid
 
     package = Path(scsigmoid.__file__).parent
-    timing = [package / "benchmarks" / f"{name}.py" for name in TIMING_MODULES]
     digest = hashlib.sha256()
-    for path in [*sorted((package / "attention").rglob("*.py")), *timing]:
-        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    for folder in TIMED_CODE:
+        for path in sorted((package / folder).rglob("*.py")):
+            digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:12]
+
+
+def identity(device: torch.device) -> str:
+    """Which GPU it is, or which machine; not for publication."""
+    return gpu_identity(device) if device.type == "cuda" else platform.node()
 
 
 # Between two readings.  Reading takes the GPU some microseconds.

@@ -1,17 +1,23 @@
 """Benchmark results as CSV, one row a configuration, and the interval of a median."""
 
+import hashlib
+import json
 import math
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from scsigmoid import csv_rows
 from scsigmoid.csv_rows import read_rows as read_rows
-from scsigmoid.files import checksum_path
+from scsigmoid.errors import UserError
+from scsigmoid.files import checksum_path, compare_checksum, remove_checksum
+from scsigmoid.progress import log
+
+Row = TypeVar("Row")
 
 #: How the note of a throughput row begins whose GPU waited for the host.
 HOST_BOUND = "Bound by the host"
@@ -198,6 +204,58 @@ def write_rows(path: str | Path, kind: type, rows: Sequence[Any]) -> None:
     """Write dataclass instances as CSV, atomically, with a checksum."""
     with checksum_path(path) as temporary:
         csv_rows.write_rows(temporary, kind, rows)
+
+
+class Sweep(Generic[Row]):
+    """The rows of a benchmark, kept beside its table until all are there.
+
+    A sweep that was stopped resumes with the rows that it kept.  Their file is no output of the
+    workflow, which deletes those of a failed job.  Its name holds a checksum of all that a
+    measurement depends on, so only rows measured alike are taken up.
+
+    Args:
+        kind: of the rows.
+        output: the table.
+        conditions: machine, versions, code and settings, as plain values.
+
+    Attributes:
+        rows: those that are there.
+    """
+
+    def __init__(self, kind: type[Row], output: str | Path, conditions: object) -> None:
+        self.kind, self.output = kind, Path(output)
+        digest = hashlib.sha256(json.dumps(conditions, sort_keys=True).encode()).hexdigest()
+        self.partial = self.output.with_name(f"{self.output.stem}.partial-{digest[:12]}.csv")
+        for other in sorted(self.output.parent.glob(f"{self.output.stem}.partial-*.csv")):
+            if other != self.partial:
+                log(f"{other}: of another machine, version, code or setting; measuring anew")
+                discard(other)
+        self.rows: list[Row] = []
+        if not self.partial.exists():
+            return
+        try:
+            compare_checksum(self.partial)
+            self.rows = read_rows(self.partial, kind)
+            log(f"{self.partial}: resuming after {len(self.rows)} rows")
+        except (UserError, KeyError, ValueError) as error:
+            log(f"{self.partial}: damaged ({error}); measuring anew")
+            discard(self.partial)
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Keep further rows."""
+        self.rows += rows
+        write_rows(self.partial, self.kind, self.rows)
+
+    def finish(self) -> None:
+        """Write the table."""
+        write_rows(self.output, self.kind, self.rows)
+        discard(self.partial)
+
+
+def discard(path: Path) -> None:
+    """Remove a table and its checksum."""
+    remove_checksum(path)
+    path.unlink(missing_ok=True)
 
 
 class Interval(NamedTuple):

@@ -9,6 +9,7 @@ import math
 import statistics
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from itertools import cycle, islice
 from pathlib import Path
 
@@ -16,8 +17,8 @@ import numpy as np
 import torch
 
 from scsigmoid.benchmarks.compiling import compile_steps_ahead
-from scsigmoid.benchmarks.machine import machine_facts
-from scsigmoid.benchmarks.rows import HOST_BOUND, ThroughputRow, write_rows
+from scsigmoid.benchmarks.machine import identity, machine_facts
+from scsigmoid.benchmarks.rows import HOST_BOUND, Sweep, ThroughputRow
 from scsigmoid.benchmarks.simulated import simulated_batches
 from scsigmoid.benchmarks.timing import Stopwatch, release
 from scsigmoid.config.schema import Architecture, Size, ThroughputBenchmark, Training
@@ -56,8 +57,8 @@ def run_throughput_benchmark(
 ) -> None:
     """Time training steps and project them to a corpus.
 
-    What does not fit in memory gets a row whose note says so.  The table is written anew after each
-    row, so a run that is stopped leaves what it has measured.
+    What does not fit in memory gets a row whose note says so.  Each row is kept beside the output,
+    where a run that was stopped resumes.
 
     Args:
         settings: what is timed, and how long.
@@ -74,6 +75,11 @@ def run_throughput_benchmark(
     """
     torch.set_num_threads(training.threads)
     place = resolve_device(device)
+    facts = machine_facts(place, "scsigmoid benchmark-throughput")
+    given = [asdict(each) for each in (settings, architecture, training)]
+    dimensions = {name: asdict(sizes[name]) for name in settings.sizes}
+    sweep = Sweep(ThroughputRow, output_csv, [facts, identity(place), given, dimensions, seed])
+    done = {(row.size, row.context, row.attention) for row in sweep.rows}
     encoders = [
         (
             name,
@@ -84,17 +90,17 @@ def run_throughput_benchmark(
         for name in settings.sizes
         for context in settings.contexts
         for attention in ATTENTIONS
+        if (name, context, attention) not in done
     ]
-    rows = []
     if place.type == "cuda":
         # One graph for each size and attention; the contexts share it.
         torch._dynamo.config.recompile_limit = max(8, len(encoders))
         log("compiling training steps")
         compile_steps_ahead([each for _, each in encoders], settings, training, seed, place)
     batches = {
-        context: prepared(settings, context, training, seed, place) for context in settings.contexts
+        context: prepared(settings, context, training, seed, place)
+        for context in {encoder.context for _, encoder in encoders}
     }
-    write_json(output_json, machine_facts(place, "scsigmoid benchmark-throughput"))
     for name, encoder in track(encoders, label="training throughput"):
         begin = time.perf_counter()
         try:
@@ -106,14 +112,16 @@ def run_throughput_benchmark(
             if not out_of_memory(error):
                 raise
             readings, note = [], "does not fit in memory"
-        rows.append(row_of(name, encoder, settings, place, readings, note))
-        write_rows(output_csv, ThroughputRow, rows)
+        row = row_of(name, encoder, settings, place, readings, note)
+        sweep.add([row])
         log(
             f"{name}, {encoder.attention}, context {encoder.context}: "
-            f"{rows[-1].cells_per_second:.4g} cells/s; {time.perf_counter() - begin:.0f} s in all"
+            f"{row.cells_per_second:.4g} cells/s; {time.perf_counter() - begin:.0f} s in all"
         )
         # The next model needs the memory.
         release(place)
+    write_json(output_json, facts)
+    sweep.finish()
 
 
 def steps_per_second(

@@ -1,4 +1,4 @@
-"""How kernels and training steps are timed, and what becomes of those that fail."""
+"""How kernels and training steps are timed: rounds, timers, and what becomes of failures."""
 
 import contextlib
 import gc
@@ -7,12 +7,16 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from scsigmoid.errors import UserError
+from scsigmoid.seeds import derive
 from scsigmoid.training.devices import synchronise
 
 # A GPU is kept busy for about 0.2 ms before what is timed, so that this is queued behind it and the
@@ -65,6 +69,71 @@ def release(device: torch.device) -> None:
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()
+
+
+class Entry(Protocol):
+    """What is compared: a kernel, or a model with one."""
+
+    @property
+    def name(self) -> str:
+        """What it is, in words."""
+
+    def drop(self, note: str) -> None:
+        """Forget what is timed and all readings; the note says why."""
+
+
+@contextmanager
+def noted(entry: Entry, setting: str, device: torch.device) -> Iterator[None]:
+    """Drop an entry that fails in the block, and release what the block held.
+
+    Whatever a kernel of another project, or its compilation, raises is a result of the benchmark.
+
+    Args:
+        entry: what is prepared or timed.
+        setting: that leaves it out, for the message.
+        device: what computes.
+
+    Raises:
+        UserError: if the GPU is unusable since, for all that follow.
+    """
+    try:
+        yield
+    except Unavailable as error:
+        entry.drop(str(error))
+    except Exception as error:
+        entry.drop(reason(error))
+        forget(error)
+        try:
+            synchronise(device)
+        except RuntimeError as broken:
+            raise UserError(
+                f"{setting}: {entry.name} broke the GPU's context: {first_line(broken)}; "
+                "leave it out"
+            ) from None
+        release(device)
+
+
+def rounds(count: int, least: int, most: int, seconds: float) -> Iterator[list[int]]:
+    """Interleaved rounds: what the machine does meanwhile meets all that is timed alike.
+
+    Each round has an order of its own: a kernel finds the GPU as cool, and its clock as high, as
+    the one before it leaves them.
+
+    Args:
+        count: of what is timed.
+        least: rounds, however long they take.
+        most: rounds, however short they are.
+        seconds: after which they end.
+
+    Yields:
+        The order of a round.
+    """
+    generator = np.random.default_rng(derive(0, "rounds"))
+    end = time.perf_counter() + seconds
+    for number in range(most):
+        if number >= least and time.perf_counter() > end:
+            return
+        yield generator.permutation(count).tolist()
 
 
 class Timer(Protocol):
@@ -183,7 +252,7 @@ class Replayed:
         return self.output, self.gradients
 
 
-@contextlib.contextmanager
+@contextmanager
 def capturing(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
     """Record the block as a CUDA graph; where that fails, torch works on as before.
 

@@ -8,40 +8,33 @@ are timed in interleaved rounds, so that what the machine does meanwhile meets a
 import math
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
-import numpy as np
 import torch
+from torch import Tensor
 
-from scsigmoid.benchmarks.cases import SEED, Case
+from scsigmoid.benchmarks.cases import TOLERANCE, Case, dtype_of, relative_error
 from scsigmoid.benchmarks.compiling import bound_choices, compile_ahead, share_compiled_kernels
-from scsigmoid.benchmarks.machine import attention_versions, machine_facts
+from scsigmoid.benchmarks.machine import identity, machine_facts
 from scsigmoid.benchmarks.providers import PROVIDERS
-from scsigmoid.benchmarks.rows import TrainingRow, median_interval, write_rows
+from scsigmoid.benchmarks.rows import Sweep, TrainingRow, median_interval
 from scsigmoid.benchmarks.simulated import simulated_batches
-from scsigmoid.benchmarks.timing import release
-from scsigmoid.benchmarks.variants import (
-    LEAD_STEPS,
-    Conditions,
-    TimedVariant,
-    Variant,
-    chosen_variants,
-    prepare,
-    time_round,
-)
+from scsigmoid.benchmarks.timing import Stopwatch, Wrong, noted, release, rounds
+from scsigmoid.benchmarks.variants import Variant, chosen_variants
 from scsigmoid.config.schema import Architecture, Size, Training, TrainingBenchmark
 from scsigmoid.files import write_json
-from scsigmoid.model.encoder import Encoder
+from scsigmoid.model.encoder import Block, Encoder
 from scsigmoid.model.sizes import EncoderSettings, count_flops, count_parameters
 from scsigmoid.progress import log, track
 from scsigmoid.seeds import derive
 from scsigmoid.training.batches import Batch
-from scsigmoid.training.devices import device_name, peak_flops, resolve_device
+from scsigmoid.training.devices import device_name, peak_flops, resolve_device, synchronise
+from scsigmoid.training.step import Trainer, autocast, summed_loss
 
 CPU_NOTE = "CPU, tiny shapes, not compiled: not comparable with a GPU"
 # Steps before the first round: compilation, choices among kernels, the allocator.
@@ -49,6 +42,61 @@ FIRST_STEPS = 4
 # The 99 % interval of a median needs eight readings.
 LEAST_ROUNDS = 8
 PUBLISHED = "triton_sigmoid"
+# Steps before those of a round that are timed: after a pause, launching them must catch up first.
+LEAD_STEPS = 1
+KERNELS = "benchmarks.training.kernels"
+
+
+@dataclass
+class TimedVariant:
+    """A variant at one context, and what was found of it.
+
+    Attributes:
+        trainer: None where it cannot be timed; ``note`` says why.
+        loss: of the first step.
+        error: of the gradient, see :func:`gradient_error`.
+        graphs: compiled before the first round.
+        recompiled: graphs that were compiled in the rounds.
+        memory: most bytes of a step, of this model alone; NaN on a CPU.
+        milliseconds: a step's mean time in each round.
+    """
+
+    variant: Variant
+    trainer: Trainer | None = None
+    note: str = ""
+    loss: float = math.nan
+    error: float = math.nan
+    graphs: int = 0
+    recompiled: int = 0
+    memory: float = math.nan
+    milliseconds: list[float] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """Kernel and layout, in words."""
+        return self.variant.name
+
+    def drop(self, note: str) -> None:
+        """Forget the model and all readings; the note says why."""
+        self.trainer, self.note = None, note
+        self.milliseconds.clear()
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What all entries of a context share.
+
+    Attributes:
+        like: the encoder; each entry has its own attention.
+        training: the optimiser's settings.
+        seed: of weights and dropout.
+        device: what computes.
+    """
+
+    like: EncoderSettings
+    training: Training
+    seed: int
+    device: torch.device
 
 
 @dataclass(frozen=True)
@@ -72,8 +120,8 @@ def run_training_benchmark(
     """Time training steps of all kernels, context by context.
 
     bfloat16 and ``torch.compile`` on a GPU; float32, not compiled, on a CPU.  A kernel that is
-    missing, fails its check or does not fit in memory gets rows whose note says so.  The table is
-    written anew after each context, so a run that is stopped leaves what it has measured.
+    missing, fails its check or does not fit in memory gets rows whose note says so.  The rows of
+    each context are kept beside the output, where a run that was stopped resumes.
 
     Args:
         settings: contexts, kernels and repetitions.
@@ -92,8 +140,10 @@ def run_training_benchmark(
     torch.set_num_threads(training.threads)
     place = resolve_device(device)
     variants = chosen_variants(settings.kernels, place.type)
-    facts = machine_facts(place, "scsigmoid benchmark-training") | attention_versions()
-    write_json(output_json, facts)
+    facts = machine_facts(place, "scsigmoid benchmark-training")
+    given = [asdict(each) for each in (settings, size, architecture, training)]
+    sweep = Sweep(TrainingRow, output_csv, [facts, identity(place), given, seed])
+    done = {row.context for row in sweep.rows}
     if place.type == "cuda":
         # Each variant has a graph, those of padded cells one for each context.
         torch._dynamo.config.recompile_limit = max(8, 2 * len(variants) * len(settings.contexts))
@@ -105,14 +155,15 @@ def run_training_benchmark(
             place,
         )
         for context in settings.contexts
+        if context not in done
     ]
-    rows: list[TrainingRow] = []
     errors: dict[Variant, float] = {}
     with published_compiled_beside(variants, each, settings.cells_per_gpu, place) as published:
         for conditions in track(each, label="contexts"):
-            rows += run_context(conditions, variants, settings, errors, published)
-            write_rows(output_csv, TrainingRow, rows)
+            sweep.add(run_context(conditions, variants, settings, errors, published))
             release(place)
+    write_json(output_json, facts)
+    sweep.finish()
 
 
 @contextmanager
@@ -165,11 +216,162 @@ def run_context(
             failed = published.exception()
             if failed is not None:
                 log(f"compiling {PUBLISHED} ahead failed: {failed}")
-        prepare(entry, conditions, weights, first, errors)
+        begin = time.perf_counter()
+        with noted(entry, KERNELS, device):
+            prepare(entry, conditions, weights, first, errors)
+        log(f"{entry.name}: {entry.note or f'ready in {time.perf_counter() - begin:.0f} s'}")
     work = time_rounds(entries, conditions, settings, batches)
     rows = [row_of(entry, conditions, settings, work) for entry in entries]
     report(rows, settings.confidence)
     return rows
+
+
+def prepare(
+    entry: TimedVariant,
+    conditions: Conditions,
+    weights: Mapping[str, Tensor],
+    batches: Sequence[Batch],
+    errors: dict[Variant, float],
+) -> None:
+    """Check an entry's attention, make its model and take its first steps.
+
+    Args:
+        entry: gets a trainer.
+        conditions: see there.
+        weights: initial weights of all.
+        batches: packed batches of the first steps, in which everything is compiled and chosen.
+        errors: of the variants that were checked at an earlier context; this one's is added.
+
+    Raises:
+        Unavailable: if this device, or what is installed, has no such kernel.
+        Wrong: if it computes something else.
+    """
+    variant, device = entry.variant, conditions.device
+    if variant not in errors:
+        errors[variant] = gradient_error(variant, conditions, batches[0])
+    entry.error = errors[variant]
+    # Also where it is NaN.
+    if not entry.error <= TOLERANCE[dtype_of(device)]:
+        raise Wrong(f"a gradient has a relative error of {entry.error:.2g}")
+    before = compiled_graphs(device)
+    encoder = variant.encoder(conditions.like, device)
+    encoder.load_state_dict(weights)
+    trainer = Trainer(encoder, conditions.training, conditions.seed, device)
+    losses = [
+        trainer.step(step, [variant.batch(batch, conditions.like.context)]).loss
+        for step, batch in enumerate(batches, start=1)
+    ]
+    synchronise(device)
+    entry.trainer, entry.loss = trainer, float(losses[0])
+    entry.graphs = compiled_graphs(device) - before
+
+
+def gradient_error(variant: Variant, conditions: Conditions, batch: Batch) -> float:
+    """Relative error of a gradient: that of q, k and v's projection in an encoder of one layer.
+
+    Compared with plain PyTorch in float32 over packed cells.  Two cells, no dropout, not compiled
+    but for the kernel: what is checked is that the attention is the right one, padding included.
+    """
+    cells = first_cells(batch, 2)
+    like = replace(conditions.like, layers=1, dropout=0.0)
+    torch.manual_seed(conditions.seed)
+    plain = Variant("reference", variant.attention, (conditions.device.type,))
+    right = plain.encoder(like, conditions.device)
+    encoder = variant.encoder(like, conditions.device)
+    encoder.load_state_dict(right.state_dict())
+    own = variant.batch(cells, like.context).to(conditions.device)
+    with autocast(conditions.device):
+        found = projection_gradient(encoder, own)
+    return relative_error(found, projection_gradient(right, cells.to(conditions.device)))
+
+
+def first_cells(batch: Batch, count: int) -> Batch:
+    """The first cells of a packed batch."""
+    tokens = int(batch.cu_seqlens[count])
+    masked = int(torch.searchsorted(batch.masked, tokens))
+    return replace(
+        batch,
+        tokens=batch.tokens[:tokens],
+        positions=batch.positions[:tokens],
+        cu_seqlens=batch.cu_seqlens[: count + 1],
+        masked=batch.masked[:masked],
+        targets=batch.targets[:masked],
+        cells=batch.cells[:count],
+    )
+
+
+def projection_gradient(encoder: Encoder, batch: Batch) -> Tensor:
+    """Gradient of the loss by the weights that make q, k and v in the first layer, float64."""
+    embedded = encoder.embed(batch.tokens, batch.positions)
+    mask = encoder.mask(embedded, batch.cu_seqlens)
+    summed_loss(encoder, embedded, mask, batch).backward()
+    first = encoder.blocks[0]
+    assert isinstance(first, Block)
+    assert first.qkv.weight.grad is not None
+    return first.qkv.weight.grad.double()
+
+
+def time_steps(
+    entry: TimedVariant, conditions: Conditions, batches: Sequence[Batch], first_step: int
+) -> None:
+    """Train on some batches and time all but the first ``LEAD_STEPS``; adds a reading.
+
+    Args:
+        entry: whose trainer does.
+        conditions: see there.
+        batches: in the entry's layout.
+        first_step: number of the first of these steps.
+    """
+    trainer, device = entry.trainer, conditions.device
+    assert trainer is not None
+    before = compiled_graphs(device)
+    memory = MemoryOf(trainer, device)
+    watch = Stopwatch(device)
+    for index, batch in enumerate(batches):
+        if index == LEAD_STEPS:
+            watch.mark()
+        trainer.step(first_step + index, [batch])
+    watch.mark()
+    (seconds,) = watch.seconds()
+    entry.milliseconds.append(seconds / (len(batches) - LEAD_STEPS) * 1e3)
+    entry.recompiled += compiled_graphs(device) - before
+    entry.memory = memory.most(entry.memory)
+
+
+class MemoryOf:
+    """The memory that one model's steps need, others lying on the same GPU.
+
+    Args:
+        trainer: the model with its optimiser.
+        device: where it is; nothing is known of a CPU.
+    """
+
+    def __init__(self, trainer: Trainer, device: torch.device) -> None:
+        self._device = device if device.type == "cuda" else None
+        if self._device is not None:
+            held: list[Tensor] = [*trainer.encoder.parameters()]
+            held += [p.grad for p in trainer.encoder.parameters() if p.grad is not None]
+            for state in trainer.optimiser.state.values():
+                held += [value for value in state.values() if isinstance(value, Tensor)]
+            own = sum(tensor.nbytes for tensor in held)
+            self._others = torch.cuda.memory_allocated(self._device) - own
+            torch.cuda.reset_peak_memory_stats(self._device)
+
+    def most(self, so_far: float) -> float:
+        """The most bytes, of now or before; NaN on a CPU."""
+        if self._device is None:
+            return math.nan
+        peak = float(torch.cuda.max_memory_allocated(self._device) - self._others)
+        return peak if math.isnan(so_far) else max(so_far, peak)
+
+
+def compiled_graphs(device: torch.device) -> int:
+    """Graphs that ``torch.compile`` has made in this process; on a CPU nothing is compiled."""
+    if device.type != "cuda":
+        return 0
+    from torch._dynamo.utils import counters
+
+    return int(counters["stats"]["unique_graphs"])
 
 
 def time_rounds(
@@ -185,22 +387,20 @@ def time_rounds(
     Returns:
         What each round computed.
     """
-    generator = np.random.default_rng(derive(SEED, "turns"))
-    step, end = FIRST_STEPS + 1, time.perf_counter() + settings.seconds
+    step = FIRST_STEPS + 1
     work: list[Work] = []
-    for number in range(settings.rounds):
-        if number >= LEAST_ROUNDS and time.perf_counter() > end:
-            break
+    for order in rounds(len(entries), LEAST_ROUNDS, settings.rounds, settings.seconds):
         packed = list(islice(batches, LEAD_STEPS + settings.steps))
         layouts: dict[str, list[Batch]] = {}
-        for place in generator.permutation(len(entries)):
+        for place in order:
             entry = entries[place]
             if entry.trainer is None:
                 continue
             variant = entry.variant
             if variant.layout not in layouts:
                 layouts[variant.layout] = laid_out(variant, packed, conditions)
-            time_round(entry, conditions, layouts[variant.layout], step)
+            with noted(entry, KERNELS, conditions.device):
+                time_steps(entry, conditions, layouts[variant.layout], step)
         work.append(counted(packed[LEAD_STEPS:], conditions.like))
         step += len(packed)
     return work

@@ -1,45 +1,274 @@
-"""The ways to train the same encoder that are compared: an attention kernel and a layout."""
+"""The ways to train the same encoder that are compared: an attention kernel and a layout.
 
-import math
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+Packed cells are training's own layout; the paper pads every cell to the context.  A padded batch is
+a stream of cells * context tokens.  All layers of the encoder take it as it is; only attention
+looks at it cell by cell, and only the output layer leaves the padding out.  So padded and packed
+models are the same but for what is compared.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
 
-from scsigmoid.benchmarks.cases import TOLERANCE, dtype_of, relative_error
-from scsigmoid.benchmarks.padded import (
-    FLEX,
-    OURS,
-    PUBLISHED,
-    SDPA,
-    PaddedAttention,
-    PaddedEncoder,
-    padded,
-)
+from scsigmoid.attention import sigmoid_attention_padded
+from scsigmoid.attention.flex import BLOCK
 from scsigmoid.benchmarks.providers import imported
-from scsigmoid.benchmarks.timing import (
-    Stopwatch,
-    Unavailable,
-    Wrong,
-    first_line,
-    forget,
-    reason,
-    release,
-)
-from scsigmoid.config.schema import Training
+from scsigmoid.benchmarks.timing import Unavailable
 from scsigmoid.errors import UserError
 from scsigmoid.kernels import BACKENDS
 from scsigmoid.model.encoder import Block, Encoder
 from scsigmoid.model.sizes import EncoderSettings
-from scsigmoid.progress import log
+from scsigmoid.tokens.vocabulary import PAD
 from scsigmoid.training.batches import Batch
-from scsigmoid.training.devices import backend_of, synchronise
-from scsigmoid.training.step import Trainer, autocast, summed_loss
+from scsigmoid.training.devices import backend_of
 
-# Steps before those of a round that are timed: after a pause, launching them must catch up first.
-LEAD_STEPS = 1
+
+@dataclass(frozen=True)
+class PaddedAttention:
+    """Attention of padded cells.
+
+    Attributes:
+        prepare: from the valid tokens of each cell, (cells,) int32, and the encoder's settings:
+            what all layers share, made once a batch outside the compiled graph.
+        attend: from q, k and v, (cells, context, heads, dim), and what ``prepare`` made: their
+            attention, of the same shape.  What it gives in the padding is not used.
+    """
+
+    prepare: Callable[[Tensor, EncoderSettings], Any]
+    attend: Callable[[Tensor, Tensor, Tensor, Any], Tensor]
+
+
+def padded(batch: Batch, context: int) -> Batch:
+    """A packed batch with each cell padded to the context.
+
+    ``cu_seqlens`` goes on counting valid tokens.  Targets, and the tokens that are masked, stay the
+    same ones.
+    """
+    lengths = torch.diff(batch.cu_seqlens).long()
+    cells = len(lengths)
+    starts = torch.arange(cells) * context
+    places = torch.repeat_interleave(starts, lengths) + batch.positions
+    tokens = torch.full((cells * context,), PAD, dtype=torch.int64)
+    tokens[places] = batch.tokens
+    return replace(
+        batch,
+        tokens=tokens,
+        positions=torch.arange(context).repeat(cells),
+        masked=places[batch.masked],
+        max_seqlen=context,
+    )
+
+
+def constant_shape(tensor: Tensor) -> Tensor:
+    """The tensor, whose shape ``torch.compile`` shall take for a constant, as batches of one
+    padded shape have it; the number of masked places alone varies."""
+    torch._dynamo.mark_static(tensor)
+    return tensor
+
+
+class PaddedBlock(Block):
+    """A block of the encoder with another attention."""
+
+    def __init__(self, settings: EncoderSettings, layer: int, attention: PaddedAttention) -> None:
+        super().__init__(settings, layer)
+        self.padded_attention = attention
+
+    def attend(self, qkv: Tensor, cu_seqlens: Tensor, max_seqlen: int, mask: Any) -> Tensor:
+        q, k, v = (x.unflatten(0, (-1, self.settings.context)) for x in qkv.unbind(1))
+        return self.padded_attention.attend(q, k, v, mask).flatten(0, 1)
+
+
+class PaddedEncoder(Encoder):
+    """The encoder for batches that :func:`padded` made."""
+
+    def __init__(self, settings: EncoderSettings, attention: PaddedAttention) -> None:
+        super().__init__(settings)
+        self.padded_attention = attention
+        self.blocks = nn.ModuleList(
+            PaddedBlock(settings, layer, attention) for layer in range(settings.layers)
+        )
+
+    def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        return constant_shape(super().embed(tokens, positions))
+
+    def dropout_keys(
+        self, cells: Tensor, positions: Tensor, cu_seqlens: Tensor, seed: int, step: int
+    ) -> Tensor | None:
+        keys = super().dropout_keys(cells, positions, cu_seqlens, seed, step)
+        return None if keys is None else constant_shape(keys)
+
+    def for_tokens(self, of_cells: Tensor, cu_seqlens: Tensor, tokens: int) -> Tensor:
+        return of_cells.repeat_interleave(self.settings.context)
+
+    def mask(self, embedded: Tensor, cu_seqlens: Tensor) -> Any:
+        """What ``prepare`` of the attention makes."""
+        return self.padded_attention.prepare(torch.diff(cu_seqlens), self.settings)
+
+
+if TYPE_CHECKING:
+    from torch.nn.attention.flex_attention import BlockMask
+
+
+def padding_mask(lengths: Tensor, settings: EncoderSettings) -> "BlockMask":
+    """FlexAttention's block mask for padded cells: tokens see the valid tokens of their cell.
+
+    Made from the lengths alone, which is faster than ``create_block_mask``: that looks at all pairs
+    of tokens.  Blocks of rows that hold padding alone see nothing.
+
+    Args:
+        lengths: (cells,) int32, valid tokens.
+        settings: of the encoder; its context is the length of a padded cell.
+
+    Returns:
+        The mask of one head, the same for all.
+    """
+    from torch.nn.attention.flex_attention import BlockMask
+
+    constant_shape(lengths)
+    cells, context = len(lengths), settings.context
+    blocks = (context + BLOCK - 1) // BLOCK
+    block = torch.arange(blocks, dtype=torch.int32, device=lengths.device)
+    touched = ((lengths + BLOCK - 1) // BLOCK)[:, None]
+    whole = (lengths // BLOCK)[:, None]
+    # A block of columns that a length ends in is seen in part, those before it as a whole.
+    is_whole, is_partial = block < whole, (block >= whole) & (block < touched)
+
+    def visits(active: Tensor, counts: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
+        """How many blocks each active block visits, and which come first; for one head."""
+        number = torch.where(active, counts, 0).to(torch.int32)[:, None]
+        indices = order.to(torch.int32)[:, None, None].expand(cells, 1, blocks, blocks)
+        return constant_shape(number), constant_shape(indices.contiguous())
+
+    rows_first = block.expand(cells, blocks)
+    partial_first = (block + whole) % blocks
+    valid_rows = block < touched
+    kv_number, kv_indices = visits(valid_rows, touched - whole, partial_first)
+    full_kv_number, full_kv_indices = visits(valid_rows, whole, rows_first)
+    q_number, q_indices = visits(is_partial, touched, rows_first)
+    full_q_number, full_q_indices = visits(is_whole, touched, rows_first)
+
+    def is_valid(cell: Tensor, head: Tensor, row: Tensor, column: Tensor) -> Tensor:
+        return column < lengths[cell]
+
+    return BlockMask(
+        seq_lengths=(context, context),
+        kv_num_blocks=kv_number,
+        kv_indices=kv_indices,
+        full_kv_num_blocks=full_kv_number,
+        full_kv_indices=full_kv_indices,
+        q_num_blocks=q_number,
+        q_indices=q_indices,
+        full_q_num_blocks=full_q_number,
+        full_q_indices=full_q_indices,
+        BLOCK_SIZE=(BLOCK, BLOCK),
+        mask_mod=is_valid,
+    )
+
+
+@functools.cache
+def _compiled_flex() -> Any:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    return torch.compile(flex_attention, dynamic=False)
+
+
+def flex(q: Tensor, k: Tensor, v: Tensor, mask: "BlockMask") -> Tensor:
+    """Softmax attention by FlexAttention: the paper's baseline."""
+    from torch.nn.attention.flex_attention import flex_attention
+
+    # Inside a compiled region the kernel is made by that compilation.
+    attend: Any = flex_attention if torch.compiler.is_compiling() else _compiled_flex()
+    return attend(*(x.transpose(1, 2) for x in (q, k, v)), block_mask=mask).transpose(1, 2)
+
+
+class PublishedBatch(NamedTuple):
+    """What triton-sigmoid needs of a batch beside q, k and v.
+
+    Attributes:
+        lengths: (cells,) int32, valid tokens.
+        bias: (cells,) float32, -log of the lengths.
+        scale: () float32, factor of the scores.
+    """
+
+    lengths: Tensor
+    bias: Tensor
+    scale: Tensor
+
+
+def published_batch(lengths: Tensor, settings: EncoderSettings) -> PublishedBatch:
+    """What all layers share; the package makes it anew at each call."""
+    register_published()
+    scale = torch.full((), settings.head_dimension**-0.5, device=lengths.device)
+    bias = -torch.log(lengths.float())
+    return PublishedBatch(constant_shape(lengths), constant_shape(bias), scale)
+
+
+@functools.cache
+def register_published() -> None:
+    """Make an operator of triton-sigmoid's padded kernels that ``torch.compile`` takes as it is.
+
+    The package's function copies the scale to the GPU at every call and waits for that; the
+    operators behind it, called here, do not.
+
+    Raises:
+        Unavailable: if the package is not installed.
+    """
+    package = imported("triton_sigmoid.sigmoid_triton_padded")
+
+    def attend(
+        q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, bias: Tensor, scale: Tensor
+    ) -> Tensor:
+        out: Tensor = package.sigmoid_attn_padded_fwd_op(
+            q, k, v, lengths, lengths, bias, None, scale, False
+        )
+        return out
+
+    def gradients(
+        grad: Tensor, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, bias: Tensor, scale: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        found: tuple[Tensor, Tensor, Tensor] = package.sigmoid_attn_padded_bwd_op(
+            q, k, v, grad, lengths, lengths, bias, None, scale, False
+        )
+        return found
+
+    forward = torch.library.custom_op("scsigmoid::published_padded", attend, mutates_args=())
+    backward = torch.library.custom_op(
+        "scsigmoid::published_padded_backward", gradients, mutates_args=()
+    )
+    forward.register_fake(lambda q, *_: torch.empty_like(q))
+    backward.register_fake(lambda grad, q, k, v, *_: tuple(map(torch.empty_like, (q, k, v))))
+
+    def save(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    def differentiate(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        return (*backward(grad.contiguous(), *ctx.saved_tensors), None, None, None)
+
+    forward.register_autograd(differentiate, setup_context=save)
+
+
+def published(q: Tensor, k: Tensor, v: Tensor, batch: PublishedBatch) -> Tensor:
+    """Sigmoid attention by triton-sigmoid, the paper's kernel."""
+    q, k, v = (x.contiguous() for x in (q, k, v))
+    attended: Tensor = torch.ops.scsigmoid.published_padded(q, k, v, *batch)
+    return attended
+
+
+def valid_tokens(lengths: Tensor, settings: EncoderSettings) -> Tensor:
+    """Which tokens of each cell are valid, (cells, 1, 1, context) bool."""
+    places = torch.arange(settings.context, device=lengths.device)
+    return (places < lengths[:, None])[:, None, None]
+
+
+def masked_sdpa(q: Tensor, k: Tensor, v: Tensor, valid: Tensor) -> Tensor:
+    """Softmax attention by torch's SDPA with a mask."""
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    return scaled_dot_product_attention(q, k, v, attn_mask=valid).transpose(1, 2)
 
 
 @dataclass(frozen=True)
@@ -111,10 +340,21 @@ VARIANTS = (
     Variant("varlen", "softmax", ("cuda",), backend="sdpa"),
     Variant("sdpa", "softmax", ("cpu",), backend="sdpa"),
     Variant("flex", "softmax", ("cuda",), backend="flex"),
-    Variant("flex", "softmax", ("cuda",), padded=FLEX),
-    Variant("sdpa", "softmax", ("cpu",), padded=SDPA),
-    Variant("reference", "sigmoid", ("cpu",), padded=OURS),
-    Variant("triton_sigmoid", "sigmoid", ("cuda",), padded=PUBLISHED, package="triton_sigmoid"),
+    Variant("flex", "softmax", ("cuda",), padded=PaddedAttention(padding_mask, flex)),
+    Variant("sdpa", "softmax", ("cpu",), padded=PaddedAttention(valid_tokens, masked_sdpa)),
+    Variant(
+        "reference",
+        "sigmoid",
+        ("cpu",),
+        padded=PaddedAttention(lambda lengths, _: lengths, sigmoid_attention_padded),
+    ),
+    Variant(
+        "triton_sigmoid",
+        "sigmoid",
+        ("cuda",),
+        padded=PaddedAttention(published_batch, published),
+        package="triton_sigmoid",
+    ),
 )
 
 
@@ -140,232 +380,3 @@ def chosen_variants(kernels: Sequence[str] | None, device: str) -> list[Variant]
         for variant in VARIANTS
         if device in variant.devices and (kernels is None or variant.kernel in kernels)
     ]
-
-
-@dataclass
-class TimedVariant:
-    """A variant at one context, and what was found of it.
-
-    Attributes:
-        trainer: None where it cannot be timed; ``note`` says why.
-        loss: of the first step.
-        error: of the gradient, see :func:`gradient_error`.
-        graphs: compiled before the first round.
-        recompiled: graphs that were compiled in the rounds.
-        memory: most bytes of a step, of this model alone; NaN on a CPU.
-        milliseconds: a step's mean time in each round.
-    """
-
-    variant: Variant
-    trainer: Trainer | None = None
-    note: str = ""
-    loss: float = math.nan
-    error: float = math.nan
-    graphs: int = 0
-    recompiled: int = 0
-    memory: float = math.nan
-    milliseconds: list[float] = field(default_factory=list)
-
-    def drop(self, note: str) -> None:
-        """Forget the model and all readings; the note says why."""
-        self.trainer, self.note = None, note
-        self.milliseconds.clear()
-
-
-@dataclass(frozen=True)
-class Conditions:
-    """What all entries of a context share.
-
-    Attributes:
-        like: the encoder; each entry has its own attention.
-        training: the optimiser's settings.
-        seed: of weights and dropout.
-        device: what computes.
-    """
-
-    like: EncoderSettings
-    training: Training
-    seed: int
-    device: torch.device
-
-
-def prepare(
-    entry: TimedVariant,
-    conditions: Conditions,
-    weights: Mapping[str, Tensor],
-    batches: Sequence[Batch],
-    errors: dict[Variant, float],
-) -> None:
-    """Check an entry's attention, make its model and take its first steps.
-
-    What fails is noted, and the memory that it holds given back.
-
-    Args:
-        entry: gets a trainer, or a note.
-        conditions: see there.
-        weights: initial weights of all.
-        batches: packed batches of the first steps, in which everything is compiled and chosen.
-        errors: of the variants that were checked at an earlier context; this one's is added.
-
-    Raises:
-        UserError: if it has left the GPU unusable.
-    """
-    variant, device = entry.variant, conditions.device
-    begin = time.perf_counter()
-    try:
-        if variant not in errors:
-            errors[variant] = gradient_error(variant, conditions, batches[0])
-        entry.error = errors[variant]
-        # Also where it is NaN.
-        if not entry.error <= TOLERANCE[dtype_of(device)]:
-            raise Wrong(f"a gradient has a relative error of {entry.error:.2g}")
-        before = compiled_graphs(device)
-        encoder = variant.encoder(conditions.like, device)
-        encoder.load_state_dict(weights)
-        trainer = Trainer(encoder, conditions.training, conditions.seed, device)
-        losses = [
-            trainer.step(step, [variant.batch(batch, conditions.like.context)]).loss
-            for step, batch in enumerate(batches, start=1)
-        ]
-        synchronise(device)
-        entry.trainer, entry.loss = trainer, float(losses[0])
-        entry.graphs = compiled_graphs(device) - before
-    except Unavailable as error:
-        entry.drop(str(error))
-    except Exception as error:
-        # Whatever a kernel of another project, or its compilation, raises is a result.
-        give_up(entry, error, device)
-    log(f"{variant.name}: {entry.note or f'ready in {time.perf_counter() - begin:.0f} s'}")
-
-
-def give_up(entry: TimedVariant, error: Exception, device: torch.device) -> None:
-    """Note a failure and release what it held.
-
-    Raises:
-        UserError: if the GPU is unusable since.
-    """
-    entry.drop(reason(error))
-    forget(error)
-    try:
-        synchronise(device)
-    except RuntimeError as broken:
-        raise UserError(
-            f"benchmarks.training: {entry.variant.name} broke the GPU's context: "
-            f"{first_line(broken)}; leave its kernel out of benchmarks.training.kernels"
-        ) from None
-    release(device)
-
-
-def gradient_error(variant: Variant, conditions: Conditions, batch: Batch) -> float:
-    """Relative error of a gradient: that of q, k and v's projection in an encoder of one layer.
-
-    Compared with plain PyTorch in float32 over packed cells.  Two cells, no dropout, not compiled
-    but for the kernel: what is checked is that the attention is the right one, padding included.
-    """
-    cells = first_cells(batch, 2)
-    like = replace(conditions.like, layers=1, dropout=0.0)
-    torch.manual_seed(conditions.seed)
-    plain = Variant("reference", variant.attention, (conditions.device.type,))
-    right = plain.encoder(like, conditions.device)
-    encoder = variant.encoder(like, conditions.device)
-    encoder.load_state_dict(right.state_dict())
-    own = variant.batch(cells, like.context).to(conditions.device)
-    with autocast(conditions.device):
-        found = projection_gradient(encoder, own)
-    return relative_error(found, projection_gradient(right, cells.to(conditions.device)))
-
-
-def first_cells(batch: Batch, count: int) -> Batch:
-    """The first cells of a packed batch."""
-    tokens = int(batch.cu_seqlens[count])
-    masked = int(torch.searchsorted(batch.masked, tokens))
-    return replace(
-        batch,
-        tokens=batch.tokens[:tokens],
-        positions=batch.positions[:tokens],
-        cu_seqlens=batch.cu_seqlens[: count + 1],
-        masked=batch.masked[:masked],
-        targets=batch.targets[:masked],
-        cells=batch.cells[:count],
-    )
-
-
-def projection_gradient(encoder: Encoder, batch: Batch) -> Tensor:
-    """Gradient of the loss by the weights that make q, k and v in the first layer, float64."""
-    embedded = encoder.embed(batch.tokens, batch.positions)
-    mask = encoder.mask(embedded, batch.cu_seqlens)
-    summed_loss(encoder, embedded, mask, batch).backward()
-    first = encoder.blocks[0]
-    assert isinstance(first, Block)
-    assert first.qkv.weight.grad is not None
-    return first.qkv.weight.grad.double()
-
-
-def time_round(
-    entry: TimedVariant, conditions: Conditions, batches: Sequence[Batch], first_step: int
-) -> None:
-    """Train on some batches and time all but the first ``LEAD_STEPS``; adds a reading.
-
-    A model that does not fit in memory is dropped.
-
-    Args:
-        entry: whose trainer does.
-        conditions: see there.
-        batches: in the entry's layout.
-        first_step: number of the first of these steps.
-    """
-    trainer, device = entry.trainer, conditions.device
-    assert trainer is not None
-    before = compiled_graphs(device)
-    memory = MemoryOf(trainer, device)
-    watch = Stopwatch(device)
-    try:
-        for index, batch in enumerate(batches):
-            if index == LEAD_STEPS:
-                watch.mark()
-            trainer.step(first_step + index, [batch])
-        watch.mark()
-        (seconds,) = watch.seconds()
-    except torch.OutOfMemoryError as error:
-        del trainer, memory
-        give_up(entry, error, device)
-        return
-    entry.milliseconds.append(seconds / (len(batches) - LEAD_STEPS) * 1e3)
-    entry.recompiled += compiled_graphs(device) - before
-    entry.memory = memory.most(entry.memory)
-
-
-class MemoryOf:
-    """The memory that one model's steps need, others lying on the same GPU.
-
-    Args:
-        trainer: the model with its optimiser.
-        device: where it is; nothing is known of a CPU.
-    """
-
-    def __init__(self, trainer: Trainer, device: torch.device) -> None:
-        self._device = device if device.type == "cuda" else None
-        if self._device is not None:
-            held: list[Tensor] = [*trainer.encoder.parameters()]
-            held += [p.grad for p in trainer.encoder.parameters() if p.grad is not None]
-            for state in trainer.optimiser.state.values():
-                held += [value for value in state.values() if isinstance(value, Tensor)]
-            own = sum(tensor.nbytes for tensor in held)
-            self._others = torch.cuda.memory_allocated(self._device) - own
-            torch.cuda.reset_peak_memory_stats(self._device)
-
-    def most(self, so_far: float) -> float:
-        """The most bytes, of now or before; NaN on a CPU."""
-        if self._device is None:
-            return math.nan
-        peak = float(torch.cuda.max_memory_allocated(self._device) - self._others)
-        return peak if math.isnan(so_far) else max(so_far, peak)
-
-
-def compiled_graphs(device: torch.device) -> int:
-    """Graphs that ``torch.compile`` has made in this process; on a CPU nothing is compiled."""
-    if device.type != "cuda":
-        return 0
-    from torch._dynamo.utils import counters
-
-    return int(counters["stats"]["unique_graphs"])

@@ -14,9 +14,15 @@ from torch._dynamo.utils import counters
 from torch.nn.attention import flex_attention
 
 from scsigmoid.attention import backends
-from scsigmoid.benchmarks import padded as padded_cells
-from scsigmoid.benchmarks.padded import PaddedEncoder, padded, padding_mask
-from scsigmoid.benchmarks.variants import VARIANTS, Variant
+from scsigmoid.benchmarks import variants
+from scsigmoid.benchmarks.variants import (
+    VARIANTS,
+    PaddedAttention,
+    PaddedEncoder,
+    Variant,
+    padded,
+    padding_mask,
+)
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.model.sizes import EncoderSettings
 from scsigmoid.tokens.vocabulary import PAD
@@ -144,9 +150,11 @@ def test_every_variant_of_the_cpu_has_the_same_loss_and_gradients(found: Variant
     assert_same_training(found, variant(found.attention))
 
 
-@pytest.mark.parametrize("form", [padded_cells.FLEX, None], ids=["padded", "packed"])
+@pytest.mark.parametrize(
+    "form", [PaddedAttention(padding_mask, variants.flex), None], ids=["padded", "packed"]
+)
 def test_flex_attention_in_one_compiled_graph(
-    form: padded_cells.PaddedAttention | None, flex_on_cpu: None
+    form: PaddedAttention | None, flex_on_cpu: None
 ) -> None:
     """As on a GPU, but for what torch makes of the graph."""
     assert_same_training(variant("softmax", backend="flex", padded=form), variant("softmax"), True)
@@ -188,16 +196,18 @@ def test_triton_sigmoid_is_called_with_what_its_operators_take(
     monkeypatch.setitem(sys.modules, "triton_sigmoid.sigmoid_triton_padded", plain_package())  # type: ignore[arg-type]
     (published,) = [one for one in VARIANTS if one.kernel == "triton_sigmoid"]
     # The operator keeps the package that it was made with.
-    padded_cells.register_published.cache_clear()
+    variants.register_published.cache_clear()
     try:
         assert_same_training(published, variant("sigmoid"), True)
     finally:
-        padded_cells.register_published.cache_clear()
+        variants.register_published.cache_clear()
 
 
 def test_a_padded_encoder_has_the_encoders_parameters() -> None:
     with torch.device("meta"):
-        found = PaddedEncoder(SETTINGS, padded_cells.SDPA)
+        found = PaddedEncoder(
+            SETTINGS, PaddedAttention(variants.valid_tokens, variants.masked_sdpa)
+        )
         right = Encoder(SETTINGS)
     shapes = [
         {name: tuple(p.shape) for name, p in model.named_parameters()} for model in (found, right)
