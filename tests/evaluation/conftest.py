@@ -11,9 +11,8 @@ from small_training import UNTRAINED
 from scsigmoid.config.schema import Architecture, Size
 from scsigmoid.evaluation.embedding_files import write_embedding
 from scsigmoid.model.encoder import Encoder
-from scsigmoid.tokens.store import store_schema
+from scsigmoid.tokens.store import grouped, store_schema, write_shards
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
-from scsigmoid.tokens.writing import write_store
 from scsigmoid.training.export import save_encoder
 from scsigmoid.training.run import TrainingRun
 
@@ -50,15 +49,17 @@ def write_tokens(
     batch = pa.record_batch(
         [pa.array(list(columns[field.name]), field.type) for field in schema], schema=schema
     )
-    write_store(
+    write_shards(
         path,
-        [batch],
-        vocabulary=vocabulary,
-        vocabulary_size=VOCABULARY_SIZE,
-        maximum_length=30,
-        shard_cells=5,
-        simulated=True,
-        label="cell_type",
+        grouped([batch], 5),
+        {
+            "vocabulary": vocabulary,
+            "vocabulary_size": VOCABULARY_SIZE,
+            "maximum_length": 30,
+            "shard_cells": 5,
+            "simulated": True,
+            "label": "cell_type",
+        },
     )
     return path
 

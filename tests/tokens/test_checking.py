@@ -4,7 +4,7 @@ import pytest
 
 from scsigmoid.errors import UserError
 from scsigmoid.tokens.checking import check_tokens
-from scsigmoid.tokens.make import tokenize_part
+from scsigmoid.tokens.make import Tokenizer, tokenize_part
 from scsigmoid.tokens.statistics import gather
 from scsigmoid.tokens.vocabulary import build_vocabulary
 
@@ -16,7 +16,7 @@ def made(draw, write_part, tmp_path):
     gather(part, 1e4, tmp_path / "statistics.arrow")
     known = tmp_path / "vocabulary.parquet"
     build_vocabulary([tmp_path / "statistics.arrow"], 1, known)
-    tokenize_part(part, known, 1e4, 20, 25, tmp_path / "store")
+    tokenize_part(part, Tokenizer(known, 1e4, 20, 25), tmp_path / "store")
     return part, known, tmp_path / "store"
 
 
@@ -50,6 +50,7 @@ def test_damage_is_named_and_rebuilt_alone(made):
     assert contents(store) == before
     assert (store / "shard-00002.arrow").stat().st_mtime_ns == untouched
     check_tokens([store])
+    assert not list(store.parent.glob(".store*"))
 
 
 def test_other_cells_do_not_replace_a_shard(made, draw, write_part):

@@ -4,15 +4,16 @@ import re
 
 import anndata
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.corpus.metadata import Metadata, write_metadata
 from scsigmoid.errors import UserError
 from scsigmoid.files import sha256
-from scsigmoid.tokens.make import tokenize_evaluation, tokenize_part
+from scsigmoid.tokens.make import Tokenizer, tokenize_evaluation, tokenize_part
 from scsigmoid.tokens.statistics import gather
-from scsigmoid.tokens.store import TokenStore, length_counts, read_index, write_length_counts
+from scsigmoid.tokens.store import TokenStore, read_index, write_length_counts
 from scsigmoid.tokens.vocabulary import Vocabulary, build_vocabulary
 
 
@@ -48,7 +49,7 @@ def test_part(draw, write_part, tmp_path):
     vocabulary = vocabulary_of(folder, tmp_path, 7)
     assert vocabulary.size == 42
     for name in ("a", "b"):
-        tokenize_part(folder, tmp_path / "vocabulary.parquet", 1e4, 9, 25, tmp_path / name)
+        tokenize_part(folder, Tokenizer(vocabulary, 1e4, 9, 25), tmp_path / name)
     for path in (tmp_path / "a").iterdir():
         assert sha256(path) == sha256(tmp_path / "b" / path.name)
     store = TokenStore.open(tmp_path / "a", vocabulary.fingerprint)
@@ -77,23 +78,24 @@ def test_part(draw, write_part, tmp_path):
 
 def test_held_out_cells_are_not_trained_on(draw, write_part, tmp_path):
     folder = write_part("part", [draw(0, 30, 20)], held_out="fraction=0.2 seed=4")
-    vocabulary_of(folder, tmp_path)
-    tokenize_part(folder, tmp_path / "vocabulary.parquet", 1e4, 99, 25, tmp_path / "store")
+    vocabulary = vocabulary_of(folder, tmp_path)
+    tokenize_part(folder, Tokenizer(vocabulary, 1e4, 99, 25), tmp_path / "store")
     held = open_cells(folder / "file0.h5ad", "fraction=0.2 seed=4", "evaluation").rows
     trained = TokenStore.open(tmp_path / "store").metadata(["cell"])["cell"]
     assert sorted([*held, *trained]) == list(range(30))
 
 
 def test_empty_part(draw, write_part, tmp_path):
-    vocabulary_of(write_part("part", [draw(0, 30, 20)]), tmp_path)
+    vocabulary = vocabulary_of(write_part("part", [draw(0, 30, 20)]), tmp_path)
     empty = write_part("empty", [])
-    tokenize_part(empty, tmp_path / "vocabulary.parquet", 1e4, 99, 25, tmp_path / "store")
+    tokenize_part(empty, Tokenizer(vocabulary, 1e4, 99, 25), tmp_path / "store")
     assert len(TokenStore.open(tmp_path / "store")) == 0
-    assert length_counts([tmp_path / "store"]).tolist() == []
+    write_length_counts([tmp_path / "store"], tmp_path / "lengths.parquet")
+    assert pq.read_table(tmp_path / "lengths.parquet").num_rows == 0
 
 
-def facts(folder, **values):
-    path = folder / "facts.json"
+def stated(folder, **values):
+    path = folder / "stated.json"
     standard = {"file": "file0", "simulated": False, "label": "cell_type", "title": "Cells"}
     unused = {"types": [], "cells": 30, "genes": 20, "sha256": "", "location": ""}
     write_metadata(path, Metadata(**{**standard, **unused, **values}))
@@ -103,15 +105,9 @@ def facts(folder, **values):
 def test_evaluation(draw, write_part, tmp_path):
     folder = write_part("part", [draw(0, 30, 20)])
     vocabulary = vocabulary_of(folder, tmp_path)
-    tokenize_part(folder, tmp_path / "vocabulary.parquet", 1e4, 9, 25, tmp_path / "training")
+    tokenize_part(folder, Tokenizer(vocabulary, 1e4, 9, 25), tmp_path / "training")
     tokenize_evaluation(
-        folder / "file0.h5ad",
-        facts(folder),
-        tmp_path / "vocabulary.parquet",
-        1e4,
-        9,
-        25,
-        tmp_path / "e",
+        folder / "file0.h5ad", stated(folder), Tokenizer(vocabulary, 1e4, 9, 25), tmp_path / "e"
     )
     a, b = (TokenStore.open(tmp_path / name, vocabulary.fingerprint) for name in ("training", "e"))
     assert b.metadata(["cell"])["cell"].tolist() == list(range(30))
@@ -122,20 +118,14 @@ def test_evaluation(draw, write_part, tmp_path):
 
 
 def test_no_gene_in_common(draw, write_part, tmp_path):
-    vocabulary_of(write_part("part", [draw(0, 30, 20)]), tmp_path)
+    vocabulary = vocabulary_of(write_part("part", [draw(0, 30, 20)]), tmp_path)
     other = write_part("other", [draw(0, 30, 3)], genes=["TP53", "CD3D", "ACTB"])
     message = r"file0\.h5ad: 0 of 3 genes are in the vocabulary, which has 20 \(it has 'TP53'"
     with pytest.raises(UserError, match=message):
-        tokenize_part(other, tmp_path / "vocabulary.parquet", 1e4, 9, 25, tmp_path / "store")
+        tokenize_part(other, Tokenizer(vocabulary, 1e4, 9, 25), tmp_path / "store")
     with pytest.raises(UserError, match=message):
         tokenize_evaluation(
-            other / "file0.h5ad",
-            facts(other),
-            tmp_path / "vocabulary.parquet",
-            1e4,
-            9,
-            25,
-            tmp_path / "e",
+            other / "file0.h5ad", stated(other), Tokenizer(vocabulary, 1e4, 9, 25), tmp_path / "e"
         )
     assert not (tmp_path / "store").exists()
 
@@ -146,10 +136,12 @@ def test_cells_without_vocabulary_genes_are_left_out_by_name(draw, write_part, t
     counts[17], counts[25] = 0, 0
     counts[17, 20] = 1  # a gene that has no token; cell 25 has no count at all
     folder = write_part("other", [draw(1, 30, 20), counts])
-    known = tmp_path / "vocabulary.parquet"
-    tokenize_part(folder, known, 1e4, 9, 25, tmp_path / "s")
+    tokenize_part(folder, Tokenizer(vocabulary, 1e4, 9, 25), tmp_path / "s")
     tokenize_evaluation(
-        folder / "file1.h5ad", facts(folder, file="file1"), known, 1e4, 9, 25, tmp_path / "e"
+        folder / "file1.h5ad",
+        stated(folder, file="file1"),
+        Tokenizer(vocabulary, 1e4, 9, 25),
+        tmp_path / "e",
     )
     message = r"file1.h5ad: 2 of 30 cells express no gene of the vocabulary .* \(rows 17, 25\)"
     assert len(re.findall(message, capsys.readouterr().err)) == 2
@@ -165,8 +157,12 @@ def test_cells_without_vocabulary_genes_are_left_out_by_name(draw, write_part, t
     copied = anndata.read_h5ad(folder / "file1.h5ad")
     copied.obs["scsigmoid_row"] = np.arange(30) * 10
     copied.write_h5ad(tmp_path / "copy.h5ad")
-    stated = facts(folder, file="copy")
-    tokenize_evaluation(tmp_path / "copy.h5ad", stated, known, 1e4, 9, 25, tmp_path / "c")
+    tokenize_evaluation(
+        tmp_path / "copy.h5ad",
+        stated(folder, file="copy"),
+        Tokenizer(vocabulary, 1e4, 9, 25),
+        tmp_path / "c",
+    )
     assert "are left out (rows 170, 250)" in capsys.readouterr().err
 
 
@@ -182,7 +178,7 @@ def test_cells_of_few_genes_count_nowhere(draw, write_part, tmp_path, capsys):
     for path, minimum in ((folder, least), (rest, 0)):
         gather(path, 1e4, path / "s.arrow", minimum)
         build_vocabulary([path / "s.arrow"], 1, path / "v.parquet")
-        tokenize_part(path, path / "v.parquet", 1e4, 9, 25, path / "store", minimum)
+        tokenize_part(path, Tokenizer(path / "v.parquet", 1e4, 9, 25, minimum), path / "store")
     known, other = (Vocabulary.read(path / "v.parquet") for path in (folder, rest))
     assert known.fingerprint == other.fingerprint
     stores = [TokenStore.open(path / "store") for path in (folder, rest)]
@@ -202,20 +198,19 @@ def test_cells_of_few_genes_count_nowhere(draw, write_part, tmp_path, capsys):
 
 
 def test_all_cells_without_vocabulary_genes(draw, write_part, tmp_path):
-    vocabulary_of(write_part("part", [draw(0, 30, 20)]), tmp_path)
+    vocabulary = vocabulary_of(write_part("part", [draw(0, 30, 20)]), tmp_path)
     counts = np.hstack([np.zeros((4, 20)), np.ones((4, 1))])
     other = write_part("other", [counts])
     with pytest.raises(UserError, match=r"file0\.h5ad: none of its 4 cells expresses a gene"):
-        tokenize_part(other, tmp_path / "vocabulary.parquet", 1e4, 9, 25, tmp_path / "s")
+        tokenize_part(other, Tokenizer(vocabulary, 1e4, 9, 25), tmp_path / "s")
     assert not list(tmp_path.glob("*.scatter*")) + list(tmp_path.glob("s"))
 
 
 def test_shards_that_arrow_cannot_hold(draw, write_part, tmp_path):
     folder = write_part("part", [draw(0, 30, 20)])
-    vocabulary_of(folder, tmp_path)
-    known = tmp_path / "vocabulary.parquet"
+    vocabulary = vocabulary_of(folder, tmp_path)
     with pytest.raises(UserError, match=r"tokens\.shard_cells: 1000000 cells of 4095 tokens"):
-        tokenize_part(folder, known, 1e4, 4095, 1_000_000, tmp_path / "s")
+        tokenize_part(folder, Tokenizer(vocabulary, 1e4, 4095, 1_000_000), tmp_path / "s")
 
 
 def test_messages_name_the_users_file(draw, write_part, tmp_path):
@@ -230,14 +225,12 @@ def test_messages_name_the_users_file(draw, write_part, tmp_path):
 
 
 def test_lengths(draw, write_part, tmp_path):
-    import pyarrow.parquet as pq
-
     stores, expected = [], []
     for name in ("a", "b"):
         counts = draw(ord(name), 30, 20)
         folder = write_part(name, [counts])
-        vocabulary_of(folder, tmp_path)
-        tokenize_part(folder, tmp_path / "vocabulary.parquet", 1e4, 4, 25, tmp_path / f"s{name}")
+        vocabulary = vocabulary_of(folder, tmp_path)
+        tokenize_part(folder, Tokenizer(vocabulary, 1e4, 4, 25), tmp_path / f"s{name}")
         stores.append(tmp_path / f"s{name}")
         expected += (counts > 0).sum(axis=1).tolist()
     write_length_counts(stores, tmp_path / "lengths.parquet")
@@ -253,7 +246,7 @@ def test_real_cells(file, real_data, write_part, tmp_path):
     (folder / "file0.h5ad").unlink()
     (folder / "file0.h5ad").symlink_to(real_data / f"{file}.h5ad")
     vocabulary = vocabulary_of(folder, tmp_path, 3)
-    tokenize_part(folder, tmp_path / "vocabulary.parquet", 1e4, 4095, 1000, tmp_path / "store")
+    tokenize_part(folder, Tokenizer(vocabulary, 1e4, 4095, 1000), tmp_path / "store")
     store = TokenStore.open(tmp_path / "store", vocabulary.fingerprint)
     cells = open_cells(folder / "file0.h5ad")
     tokens = vocabulary.tokens(cells.genes)

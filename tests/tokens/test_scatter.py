@@ -1,4 +1,4 @@
-"""Cells of a part over its shards: all there, in a uniform permutation, each shard on its own."""
+"""Cells of a part over its shards: all there, in a uniform permutation."""
 
 import numpy as np
 import pyarrow as pa
@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 from scsigmoid.errors import UserError
-from scsigmoid.tokens.scatter import Scatter, reordered
+from scsigmoid.tokens.scatter import reordered, scattered
 from scsigmoid.tokens.store import store_schema
 
 SCHEMA = store_schema(5000)
@@ -33,48 +33,36 @@ def batches():
         first += count
 
 
+def shards_of(batches, cells, shard_cells, tmp_path):
+    shards = list(scattered(batches, cells, shard_cells, SCHEMA, tmp_path / "store"))
+    assert not list(tmp_path.iterdir())
+    return shards
+
+
 def test_all_cells_are_dealt(tmp_path):
-    scatter = Scatter(100, 30, SCHEMA)
-    shards = list(scatter.deal(batches(), tmp_path / "dealt"))
+    shards = shards_of(batches(), 100, 30, tmp_path)
     assert [shard.num_rows for shard in shards] == [25] * 4
     rows = [row for shard in shards for row in shard.to_pylist()]
     assert sorted(rows, key=lambda row: row["cell"]) == [
         row for one in batches() for row in one.to_pylist()
     ]
     assert [row["cell"] for row in rows] != list(range(100))
-    assert not list(tmp_path.iterdir())
-
-
-def test_the_order_is_that_of_one_permutation(tmp_path):
-    """Which cells come together in batches does not matter."""
-    one = pa.concat_batches(list(batches()))
-    expected = [
-        shard.to_pylist() for shard in Scatter(100, 30, SCHEMA).deal([one], tmp_path / "dealt")
-    ]
-    found = [
-        shard.to_pylist() for shard in Scatter(100, 30, SCHEMA).deal(batches(), tmp_path / "dealt")
-    ]
-    assert found == expected
-
-
-def test_a_shard_alone_is_the_same(tmp_path):
-    whole = list(Scatter(100, 30, SCHEMA).deal(batches(), tmp_path / "dealt"))
-    some = list(Scatter(100, 30, SCHEMA).deal(batches(), tmp_path / "dealt", [1, 3]))
-    assert [shard.to_pylist() for shard in some] == [whole[i].to_pylist() for i in (1, 3)]
+    # which cells come together in batches does not matter
+    again = shards_of([pa.concat_batches(list(batches()))], 100, 30, tmp_path)
+    assert rows == [row for shard in again for row in shard.to_pylist()]
 
 
 def test_fewer_cells_than_announced(tmp_path):
-    shards = list(Scatter(120, 30, SCHEMA).deal(batches(), tmp_path / "dealt"))
+    shards = shards_of(batches(), 120, 30, tmp_path)
     assert sorted(row["cell"] for shard in shards for row in shard.to_pylist()) == list(range(100))
-    none = list(Scatter(2, 1, SCHEMA).deal([], tmp_path / "dealt"))
-    assert [shard.num_rows for shard in none] == [0, 0]
-    assert list(Scatter(0, 30, SCHEMA).deal([], tmp_path / "dealt")) == []
+    assert [shard.num_rows for shard in shards_of([], 2, 1, tmp_path)] == [0, 0]
+    assert shards_of([], 0, 30, tmp_path) == []
 
 
 def test_cells_of_a_file_spread_evenly_over_shards(tmp_path):
     """Of 4,000 cells the first 1,000 are one file: hypergeometric in each of 20 shards."""
     parts = [batch(0, 1000), batch(1000, 3000)]
-    shards = list(Scatter(4000, 200, store_schema(5000)).deal(parts, tmp_path / "dealt"))
+    shards = shards_of(parts, 4000, 200, tmp_path)
     found = np.array([(shard["cell"].to_numpy() < 1000).sum() for shard in shards])
     variance = stats.hypergeom(4000, 1000, 200).var()
     statistic = ((found - 50) ** 2).sum() / variance * 19 / 20
@@ -90,6 +78,6 @@ def test_reordered_equals_take():
     assert reordered(parts, order, SCHEMA).to_pylist() == whole.take(pa.array(order)).to_pylist()
 
 
-def test_too_many_shards():
+def test_too_many_shards(tmp_path):
     with pytest.raises(UserError, match=r"would make 1000 shards, more than 512; raise corpus\."):
-        Scatter(10_000, 10, SCHEMA)
+        shards_of([], 10_000, 10, tmp_path)

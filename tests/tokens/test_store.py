@@ -12,8 +12,7 @@ import pytest
 from scsigmoid.errors import UserError
 from scsigmoid.files import sha256
 from scsigmoid.tokens.checking import check_tokens
-from scsigmoid.tokens.store import TokenStore, store_schema
-from scsigmoid.tokens.writing import write_store
+from scsigmoid.tokens.store import TokenStore, grouped, store_schema, write_shards
 
 
 def batch(first: int, lengths: list[int], vocabulary_size: int) -> pa.RecordBatch:
@@ -38,16 +37,9 @@ def write(folder, sizes=(5, 1, 7), vocabulary_size=5000, shard_cells=4, vocabula
     for size in sizes:
         batches.append(batch(first, generator.integers(1, 9, size).tolist(), vocabulary_size))
         first += size
-    write_store(
-        folder,
-        iter(batches),
-        vocabulary=vocabulary,
-        vocabulary_size=vocabulary_size,
-        maximum_length=8,
-        shard_cells=shard_cells,
-        simulated=False,
-        label="cell_type",
-    )
+    metadata = {"vocabulary": vocabulary, "vocabulary_size": vocabulary_size, "maximum_length": 8}
+    metadata |= {"shard_cells": shard_cells, "simulated": False, "label": "cell_type"}
+    write_shards(folder, grouped(batches, shard_cells), metadata)
     return pa.Table.from_batches(batches, store_schema(vocabulary_size))
 
 

@@ -10,9 +10,8 @@ import pytest
 from small_training import TRAINING
 
 from scsigmoid.config.schema import Architecture, Size, Training
-from scsigmoid.tokens.store import store_schema
+from scsigmoid.tokens.store import grouped, store_schema, write_shards
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
-from scsigmoid.tokens.writing import write_store
 from scsigmoid.training.run import TrainingRun
 
 GENES = 60
@@ -55,15 +54,17 @@ def write_corpus(folder: Path, cells: int = 30, longest: int = 31, seed: int = 0
             schema=schema,
         )
         stores.append(folder / f"part-{part:05d}")
-        write_store(
+        write_shards(
             stores[-1],
-            [batch],
-            vocabulary=vocabulary.fingerprint,
-            vocabulary_size=size,
-            maximum_length=longest,
-            shard_cells=10,
-            simulated=True,
-            label="cell_type",
+            grouped([batch], 10),
+            {
+                "vocabulary": vocabulary.fingerprint,
+                "vocabulary_size": size,
+                "maximum_length": longest,
+                "shard_cells": 10,
+                "simulated": True,
+                "label": "cell_type",
+            },
         )
     return Corpus(stores, folder / "vocabulary.parquet")
 

@@ -21,7 +21,7 @@ from scsigmoid.corpus.embedded import write_recipe
 from scsigmoid.corpus.fetch import fetch_part
 from scsigmoid.corpus.manifest import build_manifest
 from scsigmoid.corpus.metadata import read_manifest
-from scsigmoid.tokens.make import tokenize_part
+from scsigmoid.tokens.make import Tokenizer, tokenize_part
 from scsigmoid.tokens.statistics import gather
 from scsigmoid.tokens.store import TokenStore
 from scsigmoid.tokens.vocabulary import build_vocabulary
@@ -169,10 +169,10 @@ def uncapped(config: Config, manifest: Path, folder: Path) -> list[Path]:
     statistics = [folder / f"{part}.arrow" for part in parts]
     build_vocabulary(statistics, config.tokens.minimum_cells, folder / "vocabulary.parquet")
     longest = max(model.context for model in config.models.values()) - 1
-    how = (config.tokens.target_sum, longest, config.tokens.shard_cells)
+    known, how = folder / "vocabulary.parquet", config.tokens
+    tokenizer = Tokenizer(known, how.target_sum, longest, how.shard_cells)
     for part in parts:
-        cells, store = folder / f"cells-{part}", folder / f"tokens-{part}"
-        tokenize_part(cells, folder / "vocabulary.parquet", *how, store)
+        tokenize_part(folder / f"cells-{part}", tokenizer, folder / f"tokens-{part}")
     return [folder / f"tokens-{part}" for part in parts]
 
 

@@ -26,7 +26,7 @@ from scipy.sparse import csr_matrix, vstack
 
 from scsigmoid.corpus.metadata import FILES, ManifestRow, write_manifest
 from scsigmoid.files import atomic_folder, sha256, write_json
-from scsigmoid.tokens.make import tokenize_part
+from scsigmoid.tokens.make import Tokenizer, tokenize_part
 from scsigmoid.tokens.statistics import gather
 from scsigmoid.tokens.store import CHECKSUMS, GENES, INDEX, VERSION, write_length_counts
 from scsigmoid.tokens.vocabulary import build_vocabulary
@@ -45,8 +45,9 @@ def statistics(part: Path) -> None:
 
 def tokens(part: Path) -> None:
     """The second pass: from h5ad to the finished store."""
-    vocabulary, store = part / "vocabulary.parquet", part / "store"
-    tokenize_part(part, vocabulary, TARGET_SUM, MAXIMUM_LENGTH, SHARD_CELLS, store)
+    vocabulary = part / "vocabulary.parquet"
+    tokenizer = Tokenizer(vocabulary, TARGET_SUM, MAXIMUM_LENGTH, SHARD_CELLS)
+    tokenize_part(part, tokenizer, part / "store")
 
 
 def lengths(folder: Path) -> None:

@@ -9,9 +9,8 @@ import pyarrow as pa
 
 from scsigmoid.config.schema import ThroughputBenchmark, Training, TrainingBenchmark
 from scsigmoid.seeds import derive
-from scsigmoid.tokens.store import store_schema
+from scsigmoid.tokens.store import grouped, store_schema, write_shards
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
-from scsigmoid.tokens.writing import write_store
 from scsigmoid.training.batches import Batch, Masking, pack_genes
 
 
@@ -69,15 +68,17 @@ def write_simulated_tokens(
     names = (*SPECIAL, *(f"SIMULATED{gene:06d}" for gene in range(size - len(SPECIAL))))
     vocabulary = Vocabulary(names, names, np.full(size, cells), np.ones(size))
     vocabulary.write(folder / "vocabulary.parquet")
-    write_store(
+    write_shards(
         folder / "tokens",
-        simulated_cells(settings, cells, longest, seed),
-        vocabulary=vocabulary.fingerprint,
-        vocabulary_size=size,
-        maximum_length=longest,
-        shard_cells=cells,
-        simulated=True,
-        label="",
+        grouped(simulated_cells(settings, cells, longest, seed), cells),
+        {
+            "vocabulary": vocabulary.fingerprint,
+            "vocabulary_size": size,
+            "maximum_length": longest,
+            "shard_cells": cells,
+            "simulated": True,
+            "label": "",
+        },
     )
 
 

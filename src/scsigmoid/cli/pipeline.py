@@ -81,7 +81,8 @@ def statistics(options: argparse.Namespace) -> None:
     from scsigmoid.tokens.statistics import gather
 
     with raw_files(options, last=False):
-        target_sum, minimum = options.settings["tokens.target_sum"], minimum_genes(options)
+        settings = options.settings
+        target_sum, minimum = settings["tokens.target_sum"], settings["corpus.minimum_genes"]
         gather(options.cells, target_sum, options.output, minimum)
         if options.files:
             write_manifest(options.files, read_manifest(options.cells / FILES))
@@ -100,26 +101,21 @@ def vocabulary(options: argparse.Namespace) -> None:
 @stage("--cells --metadata? --vocabulary --settings --configuration? --output")
 def tokenize(options: argparse.Namespace) -> None:
     """Turn cells into ranked gene tokens."""
-    from scsigmoid.tokens.make import tokenize_evaluation, tokenize_part
+    from scsigmoid.tokens.make import Tokenizer, tokenize_evaluation, tokenize_part
 
     settings = options.settings
-    how = (
+    tokenizer = Tokenizer(
         options.vocabulary,
         settings["tokens.target_sum"],
         settings["maximum_length"],
         settings["tokens.shard_cells"],
-        options.output,
+        0 if options.metadata else settings["corpus.minimum_genes"],
     )
     if options.metadata:
-        tokenize_evaluation(options.cells, options.metadata, *how)
+        tokenize_evaluation(options.cells, options.metadata, tokenizer, options.output)
     else:
         with raw_files(options, last=True):
-            tokenize_part(options.cells, *how, minimum_genes(options))
-
-
-def minimum_genes(options: argparse.Namespace) -> int:
-    """The least genes of a training cell."""
-    return int(options.settings["corpus.minimum_genes"])
+            tokenize_part(options.cells, tokenizer, options.output)
 
 
 @contextmanager

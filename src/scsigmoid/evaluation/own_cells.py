@@ -27,9 +27,8 @@ from scsigmoid.evaluation.embeddings import check_pooling, provenance, vectors
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.progress import log
 from scsigmoid.tokens.make import Tokenizer
-from scsigmoid.tokens.store import Packed, TokenStore
+from scsigmoid.tokens.store import Packed, TokenStore, grouped, write_shards
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
-from scsigmoid.tokens.writing import grouped, write_shards
 from scsigmoid.training.devices import resolve_device
 from scsigmoid.training.export import MODEL, load_encoder, load_vocabulary
 
@@ -225,7 +224,7 @@ def token_store(
         places = model.encoder.settings.genes
         tokenizer = Tokenizer(model.vocabulary, TARGET_SUM, places, SHARD_CELLS)
         shards = grouped(tokenizer.batches(cells, "", name), SHARD_CELLS)
-        write_shards(folder, shards, tokenizer.facts("file", False, ""))
+        write_shards(folder, shards, tokenizer.metadata("file", False, ""))
         yield TokenStore.open(folder)
 
 

@@ -16,14 +16,14 @@ from scsigmoid.corpus.metadata import FILES, read_manifest, read_metadata
 from scsigmoid.errors import UserError
 from scsigmoid.progress import log, track
 from scsigmoid.tokens.ranks import rank_tokens
-from scsigmoid.tokens.scatter import Scatter, scatter_folder
-from scsigmoid.tokens.store import store_schema
+from scsigmoid.tokens.scatter import scattered
+from scsigmoid.tokens.store import grouped, store_schema, write_shards
 from scsigmoid.tokens.vocabulary import Vocabulary
-from scsigmoid.tokens.writing import grouped, write_shards
 
 # column of the store: column of obs
 OBS = {"donor": "donor_id", "tissue": "tissue", "assay": "assay"}
 PRIMARY = "is_primary_data"
+SCATTERED = "scattered"  # the order of a training store's cells
 NAMED = 100  # cells without tokens that the index names, of each file
 
 
@@ -36,8 +36,9 @@ class Tokenizer:
         maximum_length: cells are cut at this many tokens.
         shard_cells: cells per file of the store.
         minimum_genes: cells that express fewer genes of their file are left out.
-        left_out: for each file with such cells and those without tokens: ``cells``, their number,
-            ``few_genes``, how many were left out for that, and the ``rows`` of the first ones.
+        left_out: for each file of the store with such cells and those without tokens: ``cells``,
+            their number, ``few_genes``, how many were left out for that, and the ``rows`` of the
+            first ones.
     """
 
     def __init__(
@@ -67,8 +68,9 @@ class Tokenizer:
     def schema(self) -> pa.Schema:
         return store_schema(self.vocabulary.size)
 
-    def facts(self, order: str, simulated: bool, label: str) -> Mapping[str, Any]:
-        """What the index of a store says, apart from its files."""
+    def metadata(self, order: str, simulated: bool, label: str) -> Mapping[str, Any]:
+        """What the index of a store says, apart from its files; to be asked before its cells."""
+        self.left_out = {}  # filled while the shards are made
         return {
             "vocabulary": self.vocabulary.fingerprint,
             "vocabulary_size": self.vocabulary.size,
@@ -79,7 +81,7 @@ class Tokenizer:
             "order": order,
             "simulated": simulated,
             "label": label,
-            "left_out": self.left_out,  # filled while the shards are made
+            "left_out": self.left_out,
         }
 
     def batches(
@@ -168,65 +170,35 @@ class Tokenizer:
         )
 
 
-class Part:
-    """The training cells of one part, on their way into a store."""
-
-    def __init__(self, folder: str | Path, tokenizer: Tokenizer) -> None:
-        """Open the h5ad files of a folder and its ``files.csv``."""
-        self.tokenizer = tokenizer
-        path = Path(folder)
-        self.rows = read_manifest(path / FILES)
-        self._cells = [cells_of(row, path / f"{row.file}.h5ad", path) for row in self.rows]
-
-    def scatter(self) -> Scatter:
-        count = sum(cells.n_cells for cells in self._cells)
-        return Scatter(count, self.tokenizer.shard_cells, self.tokenizer.schema)
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        for row, cells in zip(self.rows, self._cells, strict=True):
-            yield from self.tokenizer.batches(cells, row.label, row.file)
-
-    def facts(self) -> Mapping[str, Any]:
-        simulated = any(row.simulated == "true" for row in self.rows)
-        labels = sorted({row.label for row in self.rows})
-        return self.tokenizer.facts("scattered", simulated, ", ".join(labels))
-
-
-def tokenize_part(
-    part_folder: str | Path,
-    vocabulary: str | Path,
-    target_sum: float,
-    maximum_length: int,
-    shard_cells: int,
-    output_folder: str | Path,
-    minimum_genes: int = 0,
-) -> None:
+def tokenize_part(part: str | Path, tokenizer: Tokenizer, output: str | Path) -> None:
     """Tokenize the training cells of one part; they are permuted over its shards.
 
-    ``part_folder`` has h5ad files and ``files.csv``; for the settings see :class:`Tokenizer`.
+    Args:
+        part: folder with h5ad files and ``files.csv``.
+        tokenizer: how.
+        output: folder of the store.
     """
-    tokenizer = Tokenizer(vocabulary, target_sum, maximum_length, shard_cells, minimum_genes)
-    part = Part(part_folder, tokenizer)
-    shards = part.scatter().deal(part.batches(), scatter_folder(Path(output_folder)))
-    write_shards(output_folder, shards, part.facts())
+    folder = Path(part)
+    rows = read_manifest(folder / FILES)
+    files = [cells_of(row, folder / f"{row.file}.h5ad", folder) for row in rows]
+    batches = (
+        batch
+        for row, cells in zip(rows, files, strict=True)
+        for batch in tokenizer.batches(cells, row.label, row.file)
+    )
+    count = sum(cells.n_cells for cells in files)
+    shards = scattered(batches, count, tokenizer.shard_cells, tokenizer.schema, Path(output))
+    simulated = any(row.simulated == "true" for row in rows)
+    labels = ", ".join(sorted({row.label for row in rows}))
+    write_shards(output, shards, tokenizer.metadata(SCATTERED, simulated, labels))
 
 
 def tokenize_evaluation(
-    h5ad: str | Path,
-    metadata: str | Path,
-    vocabulary: str | Path,
-    target_sum: float,
-    maximum_length: int,
-    shard_cells: int,
-    output_folder: str | Path,
+    h5ad: str | Path, metadata: str | Path, tokenizer: Tokenizer, output: str | Path
 ) -> None:
     """Tokenize an evaluation dataset, in the order of the file; ``metadata`` is the JSON there."""
     stated = read_metadata(metadata)
-    tokenizer = Tokenizer(vocabulary, target_sum, maximum_length, shard_cells)
     cells = open_cells(h5ad).known(stated.sha256, Path(h5ad))
     batches = tokenizer.batches(cells, stated.label, stated.file, stated.types)
-    write_shards(
-        output_folder,
-        grouped(batches, shard_cells),
-        tokenizer.facts("file", stated.simulated, stated.label),
-    )
+    shards = grouped(batches, tokenizer.shard_cells)
+    write_shards(output, shards, tokenizer.metadata("file", stated.simulated, stated.label))

@@ -2,12 +2,11 @@
 
 The permutation is uniform and a function of the number of cells alone: training's own order, which
 is laid over it, is the seeded one (:mod:`~.shuffle`).  Cells are first dealt to one temporary file
-a shard, as they come; then each file is put into its order in memory.  A shard can therefore be
-made again without the others.
+a shard, as they come; then each file is put into its order in memory.
 """
 
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -25,90 +24,67 @@ MOST_SHARDS = 512  # files that are open at once
 Int64s = NDArray[np.int64]
 
 
-class Scatter:
-    """Where each cell of a part goes.
+def scattered(
+    batches: Iterable[pa.RecordBatch], cells: int, shard_cells: int, schema: pa.Schema, store: Path
+) -> Iterator[pa.RecordBatch]:
+    """The cells of each shard, permuted over all of them.
 
-    Attributes:
+    Args:
+        batches: the cells, in the order of the files.
+        cells: their number; fewer may come.
+        shard_cells: cells per shard at most; the shards are alike in size.
         schema: columns of the cells.
-        shards: number of shards.
+        store: the folder that the shards are for; temporary files, which take as much room, lie in
+            a folder beside it.
+
+    Raises:
+        UserError: if there would be too many shards.
     """
-
-    def __init__(self, cells: int, shard_cells: int, schema: pa.Schema) -> None:
-        """Draw the permutation.
-
-        Args:
-            cells: number of cells of the part; fewer may come.
-            shard_cells: cells per shard at most; the shards are alike in size.
-            schema: columns of the cells.
-
-        Raises:
-            UserError: if there would be too many shards.
-        """
-        self.schema = schema
-        self.shards = -(-cells // shard_cells)
-        if self.shards > MOST_SHARDS:
-            raise UserError(
-                f"tokens.shard_cells: {cells} cells of one part would make {self.shards} shards, "
-                f"more than {MOST_SHARDS}; raise corpus.parts or tokens.shard_cells"
-            )
-        self._size = -(-cells // max(self.shards, 1))
-        generator = np.random.Generator(np.random.PCG64(derive(0, "scatter", cells)))
-        self._places = generator.permutation(cells)
-
-    def deal(
-        self, batches: Iterable[pa.RecordBatch], folder: Path, only: Collection[int] | None = None
-    ) -> Iterator[pa.RecordBatch]:
-        """The cells of each shard, in their order.
-
-        Args:
-            batches: the cells, in the order of the files.
-            folder: for temporary files, which take as much room as the shards; made anew and
-                removed.
-            only: numbers of the shards that are wanted, ascending; all if None.
-        """
-        wanted = range(self.shards) if only is None else only
-        paths = {number: folder / f"{number}.arrow" for number in wanted}
-        shutil.rmtree(folder, ignore_errors=True)  # of a job that was killed
-        folder.mkdir(parents=True)
-        try:
-            places = self._write(batches, paths)
-            for number, path in paths.items():
-                order = np.argsort(np.concatenate(places[number]))
-                with pa.memory_map(str(path)) as file:
-                    shard = reordered(list(pa.ipc.open_stream(file)), order, self.schema)
-                path.unlink()
-                yield shard
-        finally:
-            shutil.rmtree(folder)
-
-    def _write(
-        self, batches: Iterable[pa.RecordBatch], paths: dict[int, Path]
-    ) -> dict[int, list[Int64s]]:
-        """Write each cell to its shard's file; gives the places of each file's cells."""
-        places = {number: [np.zeros(0, dtype=np.int64)] for number in paths}
-        done = 0
-        with ExitStack() as stack:
-            files = {
-                number: stack.enter_context(pa.ipc.new_stream(str(path), self.schema))
-                for number, path in paths.items()
-            }
-            for batch in batches:
-                place = self._places[done : done + batch.num_rows]
-                done += batch.num_rows
-                order = np.argsort(place)
-                place = place[order]
-                batch = reordered([batch], order, self.schema)
-                for number, file in files.items():
-                    bounds = (number * self._size, (number + 1) * self._size)
-                    start, stop = np.searchsorted(place, bounds)
-                    if start < stop:
-                        file.write_batch(batch.slice(start, stop - start))
-                        places[number].append(place[start:stop])
-        return places
+    shards = -(-cells // shard_cells)
+    if shards > MOST_SHARDS:
+        raise UserError(
+            f"tokens.shard_cells: {cells} cells of one part would make {shards} shards, "
+            f"more than {MOST_SHARDS}; raise corpus.parts or tokens.shard_cells"
+        )
+    folder = store.with_name(f".{store.name}.scatter")
+    shutil.rmtree(folder, ignore_errors=True)  # of a job that was killed
+    folder.mkdir(parents=True)
+    try:
+        paths = [folder / f"{number}.arrow" for number in range(shards)]
+        for path, places in zip(paths, deal(batches, cells, schema, paths), strict=True):
+            with pa.memory_map(str(path)) as file:
+                shard = reordered(
+                    list(pa.ipc.open_stream(file)), np.argsort(np.concatenate(places)), schema
+                )
+            path.unlink()
+            yield shard
+    finally:
+        shutil.rmtree(folder)
 
 
-def scatter_folder(store: Path) -> Path:
-    return store.with_name(f".{store.name}.scatter")
+def deal(
+    batches: Iterable[pa.RecordBatch], cells: int, schema: pa.Schema, paths: Sequence[Path]
+) -> list[list[Int64s]]:
+    """Write each cell to the file of its shard; gives the places of each file's cells."""
+    generator = np.random.Generator(np.random.PCG64(derive(0, "scatter", cells)))
+    permutation = generator.permutation(cells)
+    size = -(-cells // max(len(paths), 1))
+    places = [[np.zeros(0, dtype=np.int64)] for _ in paths]
+    done = 0
+    with ExitStack() as stack:
+        files = [stack.enter_context(pa.ipc.new_stream(str(path), schema)) for path in paths]
+        for batch in batches:
+            place = permutation[done : done + batch.num_rows]
+            done += batch.num_rows
+            order = np.argsort(place)
+            place = place[order]
+            batch = reordered([batch], order, schema)
+            for number, file in enumerate(files):
+                start, stop = np.searchsorted(place, (number * size, (number + 1) * size))
+                if start < stop:
+                    file.write_batch(batch.slice(start, stop - start))
+                    places[number].append(place[start:stop])
+    return places
 
 
 def reordered(

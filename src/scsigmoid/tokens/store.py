@@ -15,9 +15,10 @@ against its CRC the first time that cells of it are read, so that neither openin
 hash a store of terabytes.
 """
 
+import hashlib
 import json
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,7 +29,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from scsigmoid.errors import UserError
-from scsigmoid.files import checksum_path, sha256
+from scsigmoid.files import atomic_folder, checksum_path, sha256, write_json
 from scsigmoid.tokens.shuffle import BLOCK_CELLS
 
 VERSION = 2
@@ -333,26 +334,107 @@ def read_array(folder: Path, name: str, index: dict[str, Any]) -> NDArray[Any]:
     return array
 
 
-def length_counts(folders: Iterable[str | Path]) -> NDArray[np.int64]:
-    """Number of cells that express 0, 1, 2, ... genes of the vocabulary, before any cut.
+def write_length_counts(folders: Iterable[str | Path], output: str | Path) -> None:
+    """Write how many cells express how many genes of the vocabulary, before any cut, as Parquet.
 
-    Reads the stores' ``genes.npy`` alone.
+    Columns: ``length`` (int32), of lengths that occur, and ``cells`` (int64).
     """
     total = np.zeros(0, dtype=np.int64)
-    for folder in folders:
-        genes = read_array(Path(folder), GENES, read_index(Path(folder)))
+    for folder in map(Path, folders):
+        genes = read_array(folder, GENES, read_index(folder))
         counts = np.bincount(genes, minlength=len(total))
         counts[: len(total)] += total
         total = counts
-    return total
-
-
-def write_length_counts(folders: Iterable[str | Path], output: str | Path) -> None:
-    """Write ``length`` (int32) and ``cells`` (int64), for lengths that occur, as Parquet."""
-    counts = length_counts(folders)
-    lengths = np.flatnonzero(counts)
+    lengths = np.flatnonzero(total)
     table = pa.table(
-        {"length": pa.array(lengths, type=pa.int32()), "cells": pa.array(counts[lengths])}
+        {"length": pa.array(lengths, type=pa.int32()), "cells": pa.array(total[lengths])}
     )
     with checksum_path(output) as temporary:
         pq.write_table(table, temporary)
+
+
+def write_shards(
+    folder: str | Path, shards: Iterable[pa.RecordBatch], metadata: Mapping[str, Any]
+) -> None:
+    """Write a store, atomically.
+
+    Args:
+        folder: where to.
+        shards: the cells of each shard, with the columns of :func:`store_schema`.
+        metadata: further entries of the index (see :data:`ENTRIES`), read after the last shard.
+    """
+    with atomic_folder(folder) as temporary:
+        entries = []
+        genes, sums = [np.zeros(0, dtype=np.int32)], [np.zeros(0, dtype=np.uint32)]
+        for number, shard in enumerate(shards):
+            entries.append(write_shard(temporary / f"shard-{number:05d}.arrow", shard))
+            genes.append(shard["genes"].to_numpy())
+            sums.append(checksums(shard))
+        np.save(temporary / GENES, np.concatenate(genes))
+        np.save(temporary / CHECKSUMS, np.concatenate(sums))
+        write_json(
+            temporary / INDEX,
+            {
+                **metadata,
+                "version": VERSION,
+                "rows": sum(entry["rows"] for entry in entries),
+                "tokens": sum(entry["tokens"] for entry in entries),
+                "shards": entries,
+                "arrays": {name: sha256(temporary / name) for name in (GENES, CHECKSUMS)},
+            },
+        )
+        write_dataset_files(temporary, entries)
+
+
+def write_shard(path: Path, shard: pa.RecordBatch) -> dict[str, Any]:
+    """Write one shard and return its entry in the index."""
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, shard.schema) as writer:
+        writer.write_batch(shard)
+    return {
+        "file": path.name,
+        "rows": shard.num_rows,
+        "tokens": int(shard["length"].to_numpy().sum()),
+        "bytes": path.stat().st_size,
+        "sha256": sha256(path),
+    }
+
+
+def checksums(shard: pa.RecordBatch) -> NDArray[np.uint32]:
+    offsets, tokens = lists_of(shard["input_ids"])
+    starts = range(0, shard.num_rows, BLOCK_CELLS)
+    return np.array([checksum(offsets, tokens, first) for first in starts], dtype=np.uint32)
+
+
+def write_dataset_files(folder: Path, entries: Iterable[Mapping[str, Any]]) -> None:
+    """Write what ``datasets.load_from_disk`` looks for."""
+    sums = "\n".join(entry["sha256"] for entry in entries)
+    write_json(
+        folder / "state.json",
+        {
+            "_data_files": [{"filename": entry["file"]} for entry in entries],
+            "_fingerprint": hashlib.sha256(sums.encode()).hexdigest()[:16],
+            "_format_columns": None,
+            "_format_kwargs": {},
+            "_format_type": None,
+            "_output_all_columns": False,
+            "_split": None,
+        },
+    )
+    write_json(folder / "dataset_info.json", {})
+
+
+def grouped(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    """Join and cut a stream of batches into batches of ``rows`` rows; the last may be smaller."""
+    group: list[pa.RecordBatch] = []
+    room = rows
+    for batch in batches:
+        while batch.num_rows:
+            piece = batch.slice(0, room)
+            batch = batch.slice(piece.num_rows)
+            group.append(piece)
+            room -= piece.num_rows
+            if not room:
+                yield pa.concat_batches(group)
+                group, room = [], rows
+    if group:
+        yield pa.concat_batches(group)

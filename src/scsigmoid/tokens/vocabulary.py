@@ -160,9 +160,9 @@ def build_vocabulary(
     Raises:
         UserError: if no gene enters, no cell holds a count, or a file of the choice does not fit.
     """
-    from scsigmoid.tokens.statistics import read_all
+    from scsigmoid.tokens.statistics import merge, read_statistics
 
-    merged = read_all(statistics)
+    merged = merge(map(read_statistics, statistics))
     expressed = dict(zip(merged.genes, merged.cells.tolist(), strict=True))
     if not any(expressed.values()):
         raise UserError("corpus: no training cell holds a count; give other files")
