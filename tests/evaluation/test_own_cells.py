@@ -12,6 +12,8 @@ from tenx import tenx_file, tenx_folder
 import scsigmoid as ss
 from scsigmoid.cli import main
 from scsigmoid.config.schema import Embeddings
+from scsigmoid.corpus.embedded import real_cells
+from scsigmoid.corpus.h5ad_writer import write_cells
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.own_cells import embed_file, load
 from scsigmoid.files import sha256
@@ -313,3 +315,25 @@ def test_in_python_counts_may_stand_elsewhere(counts, write, model, vocabulary, 
     with pytest.raises(UserError, match=r"1 of 9 cells express no gene .* \(barcode-3\); leave"):
         ss.embed(empty, loaded)
     assert "X_scsigmoid" not in empty.obsm
+
+
+def test_the_model_of_the_package_tells_held_out_blood_cells_apart(tmp_path):
+    """The demo's 210 held-out blood cells: types of the nearest other cell, and of a random one."""
+    path = tmp_path / "pbmc68k.h5ad"
+    write_cells(path, real_cells(42, held_out=True))
+    given = ["--checkpoint", "blood", "--device", "cpu"]
+    assert main(["embed", str(path), str(tmp_path / "out.h5ad"), *given]) == 0
+    found = anndata.read_h5ad(tmp_path / "out.h5ad")
+    values, types = found.obsm["X_blood"], found.obs["cell_type"].to_numpy(str)
+    assert values.shape == (210, 48)
+    adata = anndata.read_h5ad(path)
+    ss.embed(adata, ss.load("blood", device="cpu"))
+    np.testing.assert_array_equal(adata.obsm["X_scsigmoid"], values)
+
+    def accuracy(points):
+        distances = np.square(points[:, None] - points).sum(-1)
+        np.fill_diagonal(distances, np.inf)
+        return (types[distances.argmin(1)] == types).mean()
+
+    assert accuracy(values) > 0.45
+    assert accuracy(np.random.default_rng(0).normal(size=values.shape)) < 0.3

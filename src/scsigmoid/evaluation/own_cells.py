@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 # A factor of all values of a cell: it changes no rank.
 TARGET_SUM = 10_000
+# The models of the package, by name.
+SHIPPED = {path.stem: path for path in (Path(__file__).parents[1] / "data").glob("*.safetensors")}
 SHARD_CELLS = 8192
 BATCH_TOKENS = 16_384
 NAMED = 5  # examples in a message
@@ -84,7 +86,8 @@ def load(
     """Load a trained model.
 
     Args:
-        path: ``model.safetensors``, or the folder that holds it.
+        path: ``model.safetensors``, or the folder that holds it; or ``blood``, the small model of
+            human blood cells that the package has (docs/evaluation.md says what it is for).
         device: ``auto`` (a GPU where there is one), ``cpu`` or ``cuda``.
         backend: attention backend; ``auto`` takes the fastest one.
         vocabulary: ``vocabulary.parquet``, for a model of version 0.1, whose file has none.
@@ -95,6 +98,8 @@ def load(
     path = Path(path)
     if path.is_dir() and (path / MODEL).is_file():
         path = path / MODEL
+    elif str(path) in SHIPPED and not path.exists():
+        path = SHIPPED[str(path)]
     encoder, metadata = load_encoder(path, resolve_device(device), backend)
     known = load_vocabulary(path) if vocabulary is None else Vocabulary.read(vocabulary)
     if metadata["vocabulary"] != known.fingerprint:

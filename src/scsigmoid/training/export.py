@@ -138,7 +138,7 @@ def load_encoder(
         model = next((model for model in models if model.is_file()), MODEL)
         raise UserError(f"{path}: {kind}; give the finished model, {model}")
     if not path.is_file():
-        raise UserError(f"{path}: no such model; train it first")
+        raise UserError(f"{path}: no such model; train it first, or name one of the package: blood")
     try:
         with safe_open(path, framework="pt") as handle:
             metadata: dict[str, Any] = json.loads((handle.metadata() or {})[KEY])
