@@ -5,8 +5,7 @@ import dataclasses
 import pytest
 from loopback import uuid
 
-from scsigmoid.config.schema import Dataset
-from scsigmoid.corpus.discover import Service, Version, resolve_all
+from scsigmoid.corpus.discover import Service, Version, resolve
 from scsigmoid.corpus.selection import check_separate, held_out_reason
 from scsigmoid.errors import UserError
 
@@ -23,7 +22,7 @@ def service(server, web) -> Service:
 
 
 def resolved(service: Service, identifier: str | None):
-    return resolve_all(service, {"heart": Dataset(title="Heart", id=identifier)})["heart"]
+    return resolve(service, "heart", identifier)
 
 
 @pytest.mark.parametrize(

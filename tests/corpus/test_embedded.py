@@ -9,19 +9,20 @@ import pytest
 from scsigmoid.config.check import load
 from scsigmoid.config.schema import EmbeddedCorpus
 from scsigmoid.corpus import embedded
-from scsigmoid.corpus.embedded import real_cells, recovered_counts
-from scsigmoid.corpus.h5ad import open_cells
-from scsigmoid.corpus.labels import cell_types
-from scsigmoid.corpus.simulate import (
+from scsigmoid.corpus.embedded import (
     DATASETS,
     FACETS,
     make_genome,
+    real_cells,
     real_genes,
+    recovered_counts,
     regulate,
     simulate,
     spread,
     type_activity,
 )
+from scsigmoid.corpus.h5ad import open_cells
+from scsigmoid.corpus.labels import cell_types
 from scsigmoid.errors import UserError
 from scsigmoid.files import sha256
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import shlex
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -311,26 +310,6 @@ def test_what_is_no_tenx_file(tmp_path):
         file["data"] = [1, 2]
     with pytest.raises(UserError, match=r"other\.h5: not a 10x file or folder that scanpy reads"):
         manifest(local(LocalFiles(files=str(tmp_path / "other.h5"))), tmp_path)
-
-
-def test_the_message_for_csv_converts_it(counts, tmp_path):
-    genes = [f"ENSG{index:011d}" for index in range(12)]
-    path = tmp_path / "my 'cells'.csv"
-    pd.DataFrame(counts, index=[f"c{i}" for i in range(30)], columns=genes).to_csv(path)
-    with pytest.raises(UserError, match="not an h5ad file; convert it") as caught:
-        open_cells(path)
-    python, option, code = shlex.split(str(caught.value).partition("): ")[2])
-    assert (python, option) == ("python", "-c")
-    exec(code, {})
-    [chunk] = open_cells(tmp_path / "my 'cells'.h5ad").chunks()
-    np.testing.assert_array_equal(chunk.counts.toarray(), counts)
-
-
-def test_the_message_for_loom(tmp_path):
-    with h5py.File(tmp_path / "cells.loom", "w") as file:
-        file["matrix"] = [[1]]
-    with pytest.raises(UserError, match=r"obs, var missing\); convert it \(needs loompy\): python"):
-        open_cells(tmp_path / "cells.loom")
 
 
 def test_a_flipped_bit_of_a_gene_id_stops_both_passes(counts, write_h5ad, tmp_path):

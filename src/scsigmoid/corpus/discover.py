@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from scsigmoid.config.schema import Dataset
 from scsigmoid.corpus.metadata import as_count, check_identifier, one_line
 from scsigmoid.corpus.web import Absent, Web
 from scsigmoid.errors import UserError
@@ -77,11 +76,15 @@ class Resolved:
 
 
 class NoFit(Exception):
-    """Something is not what was looked for; the message says why."""
+    """Something is not what was looked for, for a reason in words."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 class Service:
-    """The API; public, no key needed."""
+    """The API, which is public."""
 
     def __init__(self, api: str, web: Web) -> None:
         self.api = api.rstrip("/")
@@ -132,7 +135,7 @@ def snapshot(service: Service, day: str, leave_out: Collection[str] = ()) -> Lis
                 return entry["dataset_version_id"], NAMED
             return described(entry, dataset_id, entries[dataset_id])
         except (NoFit, Absent) as error:
-            return dataset_id, error.reason if isinstance(error, Absent) else str(error)
+            return dataset_id, error.reason
 
     found = service.web.each(find, sorted(entries), label="dataset versions")
     versions = [version for version in found if isinstance(version, Version)]
@@ -230,19 +233,15 @@ def listed(answer: Any, where: str) -> list[Mapping[str, Any]]:
     return answer
 
 
-def resolve_all(service: Service, datasets: Mapping[str, Dataset]) -> dict[str, Resolved]:
-    """Find all evaluation datasets, by name, whenever they were published.
+def resolve(service: Service, name: str, identifier: str | None) -> Resolved:
+    """Find an evaluation dataset by its id, whenever it was published.
 
     For an id of a dataset or collection, its newest version is taken: no day binds what is not
     trained on.
 
     Raises:
-        UserError: if an id is missing or is none of the three, with what was tried.
+        UserError: if the id is missing or is none of the three, with what was tried.
     """
-    return {name: resolve(service, name, dataset.id) for name, dataset in datasets.items()}
-
-
-def resolve(service: Service, name: str, identifier: str | None) -> Resolved:
     if identifier is None:
         raise UserError(f"datasets.{name}.id: missing; give the dataset's CELLxGENE id")
     check_identifier(identifier, f"datasets.{name}.id")
@@ -255,7 +254,7 @@ def resolve(service: Service, name: str, identifier: str | None) -> Resolved:
         try:
             version = find(service, identifier)
         except (Absent, NoFit) as error:
-            tried.append(f"as {kind}: {error.reason if isinstance(error, Absent) else error}")
+            tried.append(f"as {kind}: {error.reason}")
         else:
             return Resolved(with_collection(service, version), kind)
     raise UserError(

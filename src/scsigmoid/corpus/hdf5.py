@@ -1,8 +1,6 @@
 """How an h5ad file lies in HDF5: opening it, and reading columns of its data frames."""
 
 import difflib
-import json
-import shlex
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -62,16 +60,11 @@ def raised_by_h5py(error: Exception) -> bool:
 
 def conversion(path: Path) -> str:
     """What to do about a file that is no h5ad."""
-    suffix = Path(path.name.lower().removesuffix(".gz")).suffix
-    rows = "cells in rows; of a file with genes in rows, read_csv(...).T"
-    known = {".loom": ("read_loom", "needs loompy"), ".csv": ("read_csv", rows)}
-    if suffix not in known:
+    readers = {".loom": "read_loom(...)", ".csv": "read_csv(...), with .T if genes are in rows"}
+    reader = readers.get(Path(path.name.lower().removesuffix(".gz")).suffix)
+    if reader is None:
         return "give a file that anndata wrote, or a 10x .h5 or .mtx folder"
-    read, remark = known[suffix]
-    output = path.with_name(f"{path.name.partition('.')[0]}.h5ad")
-    source, target = (json.dumps(str(name), ensure_ascii=False) for name in (path, output))
-    code = f"from anndata.io import {read}; {read}({source}).write_h5ad({target})"
-    return f"convert it ({remark}): python -c {shlex.quote(code)}"
+    return f"convert it with anndata.io: {reader}, then write_h5ad(...)"
 
 
 def check_contents(file: Any, path: Path) -> None:
@@ -120,12 +113,9 @@ def check_contents(file: Any, path: Path) -> None:
 
 def check_layout(file: Any, path: Path) -> None:
     """Refuse an HDF5 file that is not an h5ad of a current layout."""
-    missing = [name for name in ("obs", "var") if name not in file]
-    if missing:
-        raise UserError(
-            f"{path}: not an h5ad file ({', '.join(missing)} missing); {conversion(path)}"
-        )
     for name in ("obs", "var"):
+        if name not in file:
+            raise UserError(f"{path}: not an h5ad file ({name} missing); {conversion(path)}")
         if "_index" not in file[name].attrs or "__categories" in file[name]:
             raise UserError(
                 f"{path}: {name} is not stored as anndata 0.7 and newer store it; read the file "

@@ -12,7 +12,7 @@ from pathlib import Path
 from scsigmoid.config.local_files import expand, slug
 from scsigmoid.config.schema import Corpus, Dataset
 from scsigmoid.corpus import census, embedded
-from scsigmoid.corpus.discover import Service, Version, resolve_all, snapshot
+from scsigmoid.corpus.discover import Service, Version, resolve, snapshot
 from scsigmoid.corpus.downloads import Downloads, exceeds_cap
 from scsigmoid.corpus.genes import check_alike
 from scsigmoid.corpus.h5ad import cells_of, held_out_text
@@ -27,8 +27,7 @@ from scsigmoid.corpus.metadata import (
     read_metadata,
     write_manifest,
 )
-from scsigmoid.corpus.selection import check_separate, select
-from scsigmoid.corpus.summary import Origin, as_lines, summary
+from scsigmoid.corpus.selection import Origin, as_lines, check_separate, select, summary
 from scsigmoid.corpus.web import Absent, Web, checked_address
 from scsigmoid.errors import UserError
 from scsigmoid.files import write_json
@@ -45,7 +44,7 @@ def build_manifest(
     output: str | Path,
     output_json: str | Path,
 ) -> list[str]:
-    """Write the manifest of a configuration, and its summary (:mod:`~.summary`) as JSON.
+    """Write the manifest of a configuration, and its summary (:func:`~.selection.summary`) as JSON.
 
     Files that lie in ``folder`` already need not be on offer any more.
 
@@ -160,7 +159,7 @@ def remote_rows(
         edition = corpus.snapshot
         words = f"CELLxGENE Discover as of {edition}"
         listing = snapshot(service, edition, corpus.leave_out)
-    evaluation = resolve_all(service, datasets)
+    evaluation = {name: resolve(service, name, one.id) for name, one in datasets.items()}
     held_out = {name: resolved.version for name, resolved in evaluation.items()}
     named = [name for name in corpus.leave_out if name not in listing.left_out]
     wanted = replace(corpus, leave_out=named)

@@ -9,7 +9,7 @@ from scsigmoid.config.local_files import expand
 from scsigmoid.config.schema import Config
 from scsigmoid.corpus.embedded import evaluation_recipe, training_recipes
 from scsigmoid.corpus.metadata import REMOTE, ManifestRow, read_manifest
-from scsigmoid.corpus.summary import PAPER_CELLS, selection_lines
+from scsigmoid.corpus.selection import PAPER_CELLS, selection_lines
 from scsigmoid.errors import UserError
 from scsigmoid.forecast.effort import Lengths, lengths_of, rates
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary, listed
