@@ -5,16 +5,12 @@ import json
 import math
 import statistics
 import weakref
-from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from scsigmoid.benchmarks import kernel, machine, timing
 from scsigmoid.benchmarks.cases import Case, Inputs, groups
@@ -22,7 +18,6 @@ from scsigmoid.benchmarks.kernel import (
     Candidate,
     measure,
     prepare_case,
-    refuse_large,
     run_kernel_benchmark,
     strides,
 )
@@ -36,7 +31,7 @@ from scsigmoid.benchmarks.providers import (
     plain,
 )
 from scsigmoid.benchmarks.rows import KernelRow, read_rows
-from scsigmoid.benchmarks.timing import Results, passes
+from scsigmoid.benchmarks.timing import Results
 from scsigmoid.config.schema import KernelBenchmark
 from scsigmoid.errors import UserError
 
@@ -319,7 +314,6 @@ def test_another_sweep_begins_anew(
 
 CPU = torch.device("cpu")
 CASE = Case("paper", 8, 2, 12, (12, 12))
-PLAIN = [one for one in PROVIDERS if one.matrices]
 
 
 def failing(held: list[weakref.ref[Tensor]], kept: list[BaseException], where: str) -> Provider:
@@ -371,8 +365,8 @@ def test_a_failed_kernel_leaves_nothing_behind(where: str) -> None:
 
 
 def test_the_next_kernel_is_timed() -> None:
-    plain = next(one for one in PLAIN if one.name == "pytorch")
-    found = prepare_case(Inputs(CASE, CPU, torch.float32), [failing([], [], "call"), plain], 0, CPU)
+    (right,) = chosen(["pytorch"], "cpu")
+    found = prepare_case(Inputs(CASE, CPU, torch.float32), [failing([], [], "call"), right], 0, CPU)
     assert [one.timer is not None for one in found] == [False, True]
 
 
@@ -387,63 +381,6 @@ def test_a_broken_gpu_stops_the_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
         prepare_case(
             Inputs(CASE, CPU, torch.float32), [failing([], [], "prepare")], 0, torch.device("cpu")
         )
-
-
-class LiveMatrices(TorchDispatchMode):
-    """The most memory in n x n results of operators that was alive at once."""
-
-    def __init__(self, smallest: int) -> None:
-        super().__init__()
-        self.smallest, self.live, self.most = smallest, 0, 0
-        self.seen: set[int] = set()
-
-    def __torch_dispatch__(
-        self, function: Callable[..., Any], types: object, arguments: Any = (), options: Any = None
-    ) -> Any:
-        found = function(*arguments, **(options or {}))
-        for tensor in (one for one in tree_leaves(found) if isinstance(one, Tensor)):
-            storage = tensor.untyped_storage()
-            if storage.nbytes() >= self.smallest and storage.data_ptr() not in self.seen:
-                self.seen.add(storage.data_ptr())
-                self.live += storage.nbytes()
-                self.most = max(self.most, self.live)
-                weakref.finalize(storage, self.gone, storage.data_ptr(), storage.nbytes())
-        return found
-
-    def gone(self, address: int, size: int) -> None:
-        self.seen.discard(address)
-        self.live -= size
-
-
-@pytest.mark.parametrize("lengths", [(96, 96), (96, 80)], ids=["equal", "unequal"])
-@pytest.mark.parametrize("provider", PLAIN, ids=lambda one: one.name)
-def test_the_matrices_that_plain_attention_holds(
-    provider: Provider, lengths: tuple[int, ...]
-) -> None:
-    case = Case("paper", 4, 2, 96, lengths)
-    inputs = Inputs(case, CPU, torch.float32)
-    kernel, tensors = provider.prepare(inputs), inputs.in_layout(provider.layout)
-    one = 2 * 2 * 96**2 * 4
-    with LiveMatrices(one) as counted:
-        passes(kernel, tensors)
-    assert counted.most == provider.matrix_bytes(case, 4) == 3 * one
-
-
-def test_what_will_not_fit_is_not_tried() -> None:
-    case = Case("paper", 64, 32, 16384, (16384,))
-    for provider in PLAIN:
-        # 3 matrices of 32 heads in bfloat16.
-        needed = 3 * 32 * 16384**2 * 2
-        assert needed == 48 * 2**30
-        refuse_large(provider, case, 2, needed)
-        with pytest.raises(Unavailable, match=r"left out: .* need 48 GiB, 40 GiB are free"):
-            refuse_large(provider, case, 2, 40 * 2**30)
-    for provider in PROVIDERS:
-        if not provider.matrices:
-            refuse_large(provider, case, 2, 0)
-
-
-CASE = Case("paper", 8, 2, 32, (32,))
 
 
 class Scripted:

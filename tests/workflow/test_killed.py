@@ -50,7 +50,6 @@ OTHERS = {
 LEFT_OUT = {
     "plan": "writes nothing",
     "compare-seeds": "needs more runs; it writes its table as `table` does",
-    "build-flash-sigmoid": "needs nvcc and a checkout; it moves its library into place at the end",
     **dict.fromkeys(
         ("study", "study-runs", "study-scores"),
         "not in the demo; tests/study calls them, and they write as `table` does",

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import os
 import runpy
 import subprocess
 import sys
@@ -90,6 +91,38 @@ def test_scaling(tmp_path: Path) -> None:
     four = {"step": np.array([20, 25, 30]), "cells_per_second": np.array([60.0, 10.0, 1.0])}
     script = runpy.run_path(str(SCRIPTS / "time_scaling.py"))
     assert script["efficiencies"](4, four, alone) == [60 / 80, 10 / 20]
+
+
+def test_building_flash_sigmoid(tmp_path: Path) -> None:
+    """The compiler gets sources, headers and stand-ins for torch's; a failure leaves nothing."""
+    source, headers = tmp_path / "checkout/csrc/flash_sigmoid/src", tmp_path / "include"
+    library, nvcc = tmp_path / "flash_sigmoid.so", tmp_path / "nvcc"
+    source.mkdir(parents=True)
+    (headers / "cutlass").mkdir(parents=True)
+    # In nvcc's place: the C preprocessor, which finds the same headers.
+    nvcc.write_text(
+        """#!/bin/sh
+for last; do case $last in -I*) include="$include $last";; *.cu) source=$last;; esac; done
+echo '#include "ATen/cuda/CUDAContext.h"
+#include "flash_bwd_launch_template.h"
+#include "cutlass/cutlass.h"' | gcc -E $include - > /dev/null || exit 1
+cp "$source" "$last"
+"""
+    )
+    nvcc.chmod(0o755)
+    build = [str(SCRIPTS / "build_flash_sigmoid.sh"), tmp_path / "checkout", library, headers]
+
+    def built() -> subprocess.CompletedProcess[str]:
+        environment = os.environ | {"NVCC": str(nvcc)}
+        return subprocess.run(build, env=environment, capture_output=True, text=True)
+
+    assert "no flash_bwd_launch_template.h in it" in built().stderr
+    (source / "flash_bwd_launch_template.h").touch()
+    assert built().returncode
+    assert not library.exists()
+    (headers / "cutlass" / "cutlass.h").touch()
+    assert built().returncode == 0
+    assert 'extern "C" const char* flash_sigmoid_forward' in library.read_text()
 
 
 @pytest.fixture

@@ -1,80 +1,24 @@
-"""FlashSigmoid (Ramapuram et al.), the rival that the paper names: built from its sources, timed.
+"""FlashSigmoid (Ramapuram et al.), the rival that the paper names, called by its C interface.
 
-Its package takes one old torch; its kernels need none.  :func:`build` compiles them from a checkout
-of apple/ml-sigmoid-attention behind the plain C interface of ``flash_sigmoid.cu``, and
-:func:`attention` calls the library that :data:`VARIABLE` names.
+Its package takes one old torch; its kernels need none: ``workflow/scripts/build_flash_sigmoid.sh``
+makes the library that :data:`VARIABLE` names.
 """
 
 import ctypes
 import functools
-import subprocess
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from scsigmoid.errors import UserError
-from scsigmoid.files import atomic_path
-
 #: The environment variable with the library's path.
 VARIABLE = "SCSIGMOID_FLASH_SIGMOID"
-# Of the sources' own build.  The torch headers that they include are replaced by empty files.
-FLAGS = (
-    "-O3", "-std=c++20", "-arch=sm_90", "--expt-relaxed-constexpr", "--expt-extended-lambda",
-    "--use_fast_math", "-shared", "-Xcompiler", "-fPIC", "-U__CUDA_NO_HALF_OPERATORS__",
-    "-U__CUDA_NO_HALF_CONVERSIONS__", "-U__CUDA_NO_BFLOAT16_CONVERSIONS__",
-)  # fmt: skip
-HEADERS = ("CUDAContext.h", "CUDAGeneratorImpl.h", "CUDAGraphsUtils.cuh")
-
-
-def build(checkout: Path, include: Sequence[Path], nvcc: str, output: Path) -> None:
-    """Compile the kernels for Hopper; takes minutes of one core, and no GPU.
-
-    Args:
-        checkout: of apple/ml-sigmoid-attention.
-        include: further folders with headers; those of CUTLASS 3.4 must be in one of them where the
-            checkout lacks its submodule.
-        nvcc: CUDA's compiler.
-        output: the shared library.
-
-    Raises:
-        UserError: if sources, headers or compiler are missing, or it does not compile.
-    """
-    found = sorted(checkout.rglob("flash_bwd_launch_template.h"))
-    if not found:
-        raise UserError(
-            f"--checkout {checkout}: no flash_bwd_launch_template.h in it; clone "
-            "https://github.com/apple/ml-sigmoid-attention"
-        )
-    folders = [found[0].parent, *include, found[0].parent.parents[1] / "cutlass" / "include"]
-    if not any((folder / "cutlass" / "cutlass.h").exists() for folder in folders):
-        raise UserError(
-            "--include: cutlass/cutlass.h is in none of the folders; clone CUTLASS 3.4 "
-            "(https://github.com/NVIDIA/cutlass) and name its folder include"
-        )
-    with tempfile.TemporaryDirectory() as empty, atomic_path(output) as library:
-        aten = Path(empty) / "ATen" / "cuda"
-        aten.mkdir(parents=True)
-        for header in HEADERS:
-            (aten / header).touch()
-        places = [f"-I{folder}" for folder in (empty, *folders)]
-        source = Path(__file__).with_suffix(".cu")
-        command = [nvcc, *FLAGS, *places, str(source), "-o", str(library)]
-        try:
-            ran = subprocess.run(command, capture_output=True, text=True, check=False)
-        except OSError as error:
-            raise UserError(f"--nvcc {nvcc}: cannot be run ({error.strerror})") from None
-        if ran.returncode:
-            errors = [line for line in ran.stderr.splitlines() if "error" in line]
-            raise UserError(f"{source}: does not compile: {errors[0] if errors else ran.stderr}")
 
 
 @functools.cache
 def load(path: str) -> ctypes.CDLL:
-    """A library that :func:`build` made.
+    """The library at a path.
 
     Raises:
         OSError: if it cannot be loaded.

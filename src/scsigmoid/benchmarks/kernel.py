@@ -25,7 +25,6 @@ from scsigmoid.benchmarks.timing import (
     Queued,
     Replayed,
     Timer,
-    Unavailable,
     Wrong,
     first_line,
     forget,
@@ -198,8 +197,6 @@ def prepare(candidate: Candidate, inputs: Inputs, warmup_ms: float, device: torc
     """
     provider = candidate.provider
     kernel = provider.prepare(inputs)
-    if provider.matrices and device.type == "cuda":
-        refuse_large(provider, inputs.case, dtype_of(device).itemsize, free_memory(device))
     calls = Clocked(kernel, inputs.in_layout(provider.layout), device)
     timer, candidate.note = timer_of(kernel, provider, calls)
     check(candidate, timer, inputs, device)
@@ -214,26 +211,6 @@ def prepare(candidate: Candidate, inputs: Inputs, warmup_ms: float, device: torc
         if time.perf_counter() >= end:
             break
     candidate.timer = timer
-
-
-def refuse_large(provider: Provider, case: Case, itemsize: int, free: int) -> None:
-    """Leave out a kernel whose n x n matrices, of ``itemsize`` bytes a number, will not fit.
-
-    Raises:
-        Unavailable: if they need more than the ``free`` bytes of the GPU's memory.
-    """
-    needed = provider.matrix_bytes(case, itemsize)
-    if needed > free:
-        raise Unavailable(
-            f"left out: its n x n matrices need {needed / 2**30:.0f} GiB, {free / 2**30:.0f} GiB "
-            "are free"
-        )
-
-
-def free_memory(device: torch.device) -> int:
-    """Bytes of a GPU's memory that can be allocated, what torch has cached included."""
-    free, _ = torch.cuda.mem_get_info(device)
-    return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
 
 
 def timer_of(kernel: Kernel, provider: Provider, calls: Clocked) -> tuple[Timer, str]:
@@ -327,9 +304,7 @@ def row_of(
     case, provider = candidate.case, candidate.provider
     times, calls = candidate.rounds[direction], candidate.calls[direction]
     readings = [reading for reading in times if not math.isnan(reading)]
-    value = low = high = math.nan
-    if readings:
-        value, low, high = median_interval(readings, confidence)
+    value, low, high = median_interval(readings, confidence)
     teraflops = case.flops(direction) / 1e9
     return KernelRow(
         attention=provider.attention,

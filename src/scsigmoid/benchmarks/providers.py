@@ -138,7 +138,7 @@ def flash_sigmoid(inputs: Inputs) -> Kernel:
     if case.head_dimension not in (64, 128):
         raise Unavailable("is built for head dimensions 64 and 128")
     if not path:
-        raise Unavailable(f"{flash.VARIABLE} names no library (scsigmoid build-flash-sigmoid)")
+        raise Unavailable(f"{flash.VARIABLE} names no library (docs/measuring.md)")
     try:
         library = flash.load(path)
     except OSError as error:
@@ -251,9 +251,8 @@ class Provider:
         devices: device types on which it is of interest.
         suits: batches for which this is the form to time; another entry of the same name, or
             none, stands for the rest.
-        matrices: n x n matrices of every sequence and head that it holds at once.  No CUDA graph
-            is made of those with any, which would keep them; their runs are long beside their
-            launch.
+        matrices: whether it holds the n x n matrices of all sequences and heads.  No CUDA graph
+            is made, which would keep them; its runs are long beside their launch.
         compiled_for: what of a batch its compiled code depends on.
         chooses: whether that is a choice among many configurations, all compiled.
     """
@@ -266,7 +265,7 @@ class Provider:
     skips_padding: bool = True
     devices: tuple[str, ...] = ("cuda", "cpu")
     suits: Callable[[Case], bool] = lambda case: True
-    matrices: int = 0
+    matrices: bool = False
     compiled_for: Callable[[Case], Hashable] | None = None
     chooses: bool = False
 
@@ -279,10 +278,6 @@ class Provider:
         """Operations that it runs: its matrix products, the rounding to blocks not counted."""
         products = self.backward_products if direction == "backward" else 2
         return case.matrix_products(products, padded=not self.skips_padding)
-
-    def matrix_bytes(self, case: Case, itemsize: int) -> int:
-        """Memory of its n x n matrices, padding included."""
-        return self.matrices * case.sequences * case.heads * case.length**2 * itemsize
 
 
 def length_class(case: Case) -> Hashable:
@@ -341,7 +336,7 @@ PROVIDERS = (
         plain("sigmoid"),
         backward_products=4,
         skips_padding=False,
-        matrices=3,
+        matrices=True,
     ),
     Provider(
         "pytorch",
@@ -350,7 +345,7 @@ PROVIDERS = (
         plain("softmax"),
         backward_products=4,
         skips_padding=False,
-        matrices=3,
+        matrices=True,
     ),
     Provider("sdpa", "softmax", "packed", packed("sdpa"), devices=("cpu",)),
     Provider("flash_attention_2", "softmax", "heads", flash_2, suits=lambda case: not case.uneven),

@@ -274,9 +274,11 @@ def median_interval(values: Sequence[float], confidence: float) -> Interval:
     tails, so the median, not the mean, is what a repetition would find again.
 
     Args:
-        values: independent timings.
+        values: independent timings; NaN for none.
         confidence: between 0 and 1; reached or exceeded.
     """
+    if not values:
+        return Interval(math.nan, math.nan, math.nan)
     ordered = sorted(values)
     count = len(ordered)
     middle = float(np.median(ordered))

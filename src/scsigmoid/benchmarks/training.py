@@ -430,9 +430,9 @@ def row_of(
     variant, like = entry.variant, conditions.like
     device, steps, cells = device_name(conditions.device), settings.steps, settings.cells_per_gpu
     readings = entry.milliseconds
-    value = low = high = tokens_per_second = utilisation = math.nan
+    value, low, high = median_interval(readings, settings.confidence)
+    tokens_per_second = utilisation = math.nan
     if readings:
-        value, low, high = median_interval(readings, settings.confidence)
         seconds = [steps * reading / 1e3 for reading in readings]
         tokens_per_second = median_rate([each.tokens for each in work], seconds)
         peak = peak_flops(device)

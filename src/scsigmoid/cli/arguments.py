@@ -85,9 +85,6 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "--embeddings": path("embeddings, named after their models"),
     "--neighbours": path("PCA coordinates and neighbours, made by neighbours"),
     "--machine": path("JSON about the machine and software, to write"),
-    "--checkout": path("checkout of FlashSigmoid"),
-    "--include": path("folder with headers"),
-    "--nvcc": text("CUDA's compiler; without it nvcc"),
     "--runs": path("folder that study-runs wrote"),
 }
 

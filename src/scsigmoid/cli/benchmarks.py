@@ -73,11 +73,3 @@ def simulate_tokens(options: argparse.Namespace) -> None:
         max(model["context"] for model in config["models"].values()) - 1,
         config["seed"],
     )
-
-
-@stage("--checkout --include* --nvcc? --output")
-def build_flash_sigmoid(options: argparse.Namespace) -> None:
-    """Compile FlashSigmoid's kernels, to time them."""
-    from scsigmoid.benchmarks.flash_sigmoid import build
-
-    build(options.checkout, options.include or [], options.nvcc or "nvcc", options.output)
