@@ -12,6 +12,8 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.version import Version
 
+from scsigmoid import __version__
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -122,3 +124,19 @@ def test_the_conda_recipe_has_the_projects_bounds() -> None:
         found[names.get(name, name)] = Requirement(f"x{bounds}").specifier
     assert found.pop("python") == Requirement("x>=3.11").specifier
     assert found == {name: wanted.specifier for name, wanted in dependencies().items()}
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    texts = {
+        name: (ROOT / name).read_text(encoding="utf-8")
+        for name in ("CITATION.cff", "CHANGELOG.md", "docs/releasing.md")
+    }
+    of_release = re.findall(r'(?:version: "|scsigmoid:)([\d.]+)', texts["docs/releasing.md"])
+    found = {
+        *of_release,
+        tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"],
+        yaml.safe_load(texts["CITATION.cff"])["version"],
+        next(re.finditer(r"^## (\d[\d.]*)", texts["CHANGELOG.md"], re.MULTILINE))[1],
+    }
+    assert found == {__version__}
+    assert len(of_release) == 3
