@@ -24,9 +24,10 @@ from scsigmoid.benchmarks.variants import (
     padding_mask,
 )
 from scsigmoid.model.encoder import Encoder
+from scsigmoid.model.masking import Masking
 from scsigmoid.model.sizes import EncoderSettings
 from scsigmoid.tokens.vocabulary import PAD
-from scsigmoid.training.batches import Batch, Masking, pack_genes
+from scsigmoid.training.batches import Batch, pack_genes
 from scsigmoid.training.step import Trainer
 
 CPU = torch.device("cpu")

@@ -7,8 +7,7 @@ from scipy.spatial.distance import cdist, pdist
 from scsigmoid.config.schema import Mmd
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embedding_files import read_arms
-from scsigmoid.evaluation.mmd import choose_types, mmd_dataset, ratio
-from scsigmoid.evaluation.mmd_kernel import resample_counts
+from scsigmoid.evaluation.mmd import choose_types, mmd_dataset, ratio, resample_counts
 from scsigmoid.measurements import read_measurements
 from scsigmoid.seeds import derive
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.spatial.distance import cdist, pdist
 
-from scsigmoid.evaluation.mmd_kernel import (
+from scsigmoid.evaluation.mmd import (
     median_squared_distance,
     mmd_squared,
     resample_counts,

@@ -12,16 +12,12 @@ from scipy import stats
 
 from scsigmoid.cli import main
 from scsigmoid.config.schema import ValidationLoss
-from scsigmoid.evaluation.validation_loss import (
-    cell_losses,
-    mask_seed,
-    place_losses,
-    validation_loss,
-)
+from scsigmoid.evaluation.validation_loss import cell_losses, mask_seed, validation_loss
 from scsigmoid.measurements import mean_interval, read_measurements
-from scsigmoid.model.masking import mask_tokens
+from scsigmoid.model.masking import Masking
 from scsigmoid.tokens.store import TokenStore
 from scsigmoid.training.export import load_encoder
+from scsigmoid.training.step import place_losses
 
 SETTINGS = ValidationLoss(trials=3, mask_fraction=0.3, confidence=0.95, batch_tokens=40)
 
@@ -44,24 +40,26 @@ def brute_force(checkpoint, store, seed):
         sequence = np.concatenate([first, genes.astype(np.int64)])
         trials = []
         for trial in range(SETTINGS.trials):
-            masked = mask_tokens(
-                sequence, np.array([cell]), np.array([0, len(sequence)]), seed=seed, draw=trial,
-                fraction=SETTINGS.mask_fraction, replacement="mask", mask_token=1,
-                vocabulary=(4, 40),
+            masking = Masking(
+                seed=seed, draw=trial, fraction=SETTINGS.mask_fraction, replacement="mask",
+                vocabulary_size=40,
             )  # fmt: skip
+            masked, places, targets = masking.mask(
+                sequence, np.array([cell]), np.array([0, len(sequence)])
+            )
             with torch.no_grad():
                 hidden = encoder(
-                    torch.from_numpy(masked.tokens), torch.arange(len(sequence)),
+                    torch.from_numpy(masked), torch.arange(len(sequence)),
                     torch.tensor([0, len(sequence)], dtype=torch.int32), len(sequence),
                 )  # fmt: skip
                 logits = encoder.output(hidden).numpy()
             loss = 0.0
-            for place, target in zip(masked.places, masked.targets, strict=True):
+            for place, target in zip(places, targets, strict=True):
                 scores = logits[place]
                 loss -= (
                     scores[target] - scores.max() - math.log(np.exp(scores - scores.max()).sum())
                 )
-            trials.append(loss / len(masked.places))
+            trials.append(loss / len(places))
         losses.append(sum(trials) / len(trials))
     return np.array(losses)
 

@@ -1,12 +1,13 @@
 """Masks: how many, which, where, and that they depend on the cell alone."""
 
 from collections import Counter
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
 from scsigmoid.errors import UserError
-from scsigmoid.model.masking import mask_tokens
+from scsigmoid.model.masking import Masking
 
 MASK, CLS, FIRST, END = 1, 2, 4, 504
 LENGTHS = [1, 2, 3, 7, 100, 0, 33]
@@ -22,16 +23,16 @@ def batch(lengths, *, cls=False, seed=0):
     return np.concatenate(parts).astype(np.uint16), bounds
 
 
+class Masked(NamedTuple):
+    tokens: np.ndarray
+    places: np.ndarray
+    targets: np.ndarray
+
+
 def mask(tokens, cells, bounds, **changes):
-    options = {
-        "seed": 42,
-        "draw": 0,
-        "fraction": 0.15,
-        "replacement": "mask",
-        "mask_token": MASK,
-        "vocabulary": (FIRST, END),
-    }
-    return mask_tokens(tokens, np.asarray(cells), bounds, **{**options, **changes})
+    options = {"seed": 42, "draw": 0, "fraction": 0.15, "replacement": "mask", **changes}
+    masking = Masking(vocabulary_size=END, **options)
+    return Masked(*masking.mask(tokens, np.asarray(cells), bounds))
 
 
 def by_cell(result, bounds):

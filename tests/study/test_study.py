@@ -26,7 +26,7 @@ from scsigmoid.study.runs import (
     survived,
 )
 from scsigmoid.study.scores import metrics
-from scsigmoid.training.journal import LAYER_COLUMNS, Journal, Row
+from scsigmoid.training.journal import LAYER_COLUMNS, Journal, Row, as_csv
 
 ROOT = Path(__file__).parents[2]
 FREQUENCIES = 9.0
@@ -84,7 +84,7 @@ def write(config: Config, results: Path, skipped: str = "") -> None:
         folder = results / "training" / name
         folder.mkdir(parents=True)
         count = {"demo": 1, "400M": 2, "600M": 3}[run.size]
-        Journal(folder / "journal.csv", {"parameters": f"{count}000000"}, rows)
+        Journal(folder / "journal.csv", {"parameters": f"{count}000000"}, as_csv(rows))
         with (folder / "layers.csv").open("w") as handle:
             csv.writer(handle).writerows([LAYER_COLUMNS, *([s, 0, *[1.0] * 7] for s in STEPS)])
 

@@ -3,16 +3,21 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 from small_training import TRAINING
 
 from scsigmoid.config.schema import Architecture, Size, Training
-from scsigmoid.tokens.store import grouped, store_schema, write_shards
+from scsigmoid.model.encoder import Encoder
+from scsigmoid.tokens.store import TokenStore, grouped, store_schema, write_shards
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
+from scsigmoid.training.batches import GlobalBatches
 from scsigmoid.training.run import TrainingRun
+from scsigmoid.training.step import Trainer
 
 GENES = 60
 
@@ -110,3 +115,28 @@ def run(training: Training) -> TrainingRun:
         seed=42,
         device="cpu",
     )
+
+
+@pytest.fixture(scope="session")
+def make_batches(corpus: Corpus) -> Callable[..., GlobalBatches]:
+    """Makes a run's batches: ``make_batches(run, rank, processes, **training)``."""
+
+    def make(run: TrainingRun, rank: int = 0, processes: int = 1, **training: Any) -> GlobalBatches:
+        store = TokenStore.open(corpus.stores)
+        settings = run.encoder_settings(store.vocabulary_size)
+        changed = replace(run.training, **training)
+        return GlobalBatches(store, settings, changed, 42, rank=rank, processes=processes)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make(make_batches: Any) -> Callable[..., tuple[Trainer, GlobalBatches]]:
+    """Makes a trainer of new weights, and its batches: ``make(run, **training)``."""
+
+    def make(run: TrainingRun, **training: Any) -> tuple[Trainer, GlobalBatches]:
+        batches = make_batches(run, **training)
+        encoder = Encoder(batches.settings).initialise(1)
+        return Trainer(encoder, batches.training, 42, torch.device("cpu")), batches
+
+    return make

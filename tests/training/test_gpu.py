@@ -15,10 +15,10 @@ import torch
 
 from scsigmoid.config.schema import Size
 from scsigmoid.model.encoder import Encoder
+from scsigmoid.model.masking import Masking
 from scsigmoid.tokens.store import TokenStore
-from scsigmoid.training.batches import Masking, pack_genes
+from scsigmoid.training.batches import GlobalBatches, pack_genes
 from scsigmoid.training.journal import read_journal
-from scsigmoid.training.loading import GlobalBatches
 from scsigmoid.training.loop import train
 from scsigmoid.training.run import TrainingRun
 from scsigmoid.training.step import Trainer

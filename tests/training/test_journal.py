@@ -1,29 +1,18 @@
 """The journal's round trip and its errors."""
 
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from scsigmoid.errors import UserError
-from scsigmoid.training.journal import COLUMNS, Journal, Row, as_csv, from_csv, read_journal
+from scsigmoid.training.journal import COLUMNS, Journal, Row, as_csv, read_journal
 
 
 def row(step: int, loss: float = 0.1 + 0.2) -> Row:
-    return Row(
-        step=step,
-        loss=loss,
-        gradient_norm=1 / 3,
-        learning_rate=1e-4,
-        attention_score_max=2.5e8,
-        cells_per_second=100.0,
-        tokens_per_second=2e5,
-        mfu=None,
-        packing_efficiency=0.9,
-        seconds=1.5,
-        data_wait=0.01,
-        peak_memory_gb=3.0,
-    )
+    values = {field.name: 1 / 3 for field in fields(Row)}
+    return Row(**{**values, "step": step, "loss": loss, "mfu": None})
 
 
 def test_round_trip_keeps_every_bit_and_what_is_not_finite(tmp_path: Path):
@@ -44,27 +33,19 @@ def test_round_trip_keeps_every_bit_and_what_is_not_finite(tmp_path: Path):
     assert journal.path.read_text() == text
 
 
-def test_rows_survive_a_checkpoint():
-    rows = [row(1), row(2, float("-inf"))]
-    assert from_csv(as_csv(rows)) == rows
-    assert from_csv("") == []
-
-
 def test_a_line_still_being_written_is_left_out(tmp_path: Path):
-    journal = Journal(tmp_path / "journal.csv", {}, [row(1)])
+    journal = Journal(tmp_path / "journal.csv", {}, as_csv([row(1)]))
     with journal.path.open("a") as handle:
         handle.write("2,3.1")
     assert read_journal(journal.path)[0]["step"].tolist() == [1]
 
 
-@pytest.mark.parametrize("text", ["", "a,b\n1,2\n", ",".join(COLUMNS) + "\n1,2\n"])
+@pytest.mark.parametrize("text", ["", "a,b\n1,2\n", ",".join(COLUMNS) + "\n1,2\n" * 13])
 def test_damage_is_worded(tmp_path: Path, text: str):
     path = tmp_path / "journal.csv"
     path.write_text(text)
     with pytest.raises(UserError, match=r"journal\.csv: not a journal"):
         read_journal(path)
-
-
-def test_a_missing_journal_is_worded(tmp_path: Path):
+    path.unlink()
     with pytest.raises(UserError, match="train the model first"):
-        read_journal(tmp_path / "journal.csv")
+        read_journal(path)

@@ -20,8 +20,8 @@ from scsigmoid.tokens.vocabulary import Vocabulary
 from scsigmoid.training import checkpoints, loop
 from scsigmoid.training.export import load_encoder
 from scsigmoid.training.journal import read_journal
-from scsigmoid.training.launch import STOPPED
 from scsigmoid.training.loop import train
+from scsigmoid.training.processes import STOPPED
 from scsigmoid.training.run import TrainingRun
 
 # What a journal holds that does not depend on the clock.
@@ -116,24 +116,6 @@ def test_a_second_run_is_equal_to_the_bit(
     same(whole, tmp_path / "again")
 
 
-def test_both_arms_start_from_the_same_loss(
-    whole: Path, run: TrainingRun, corpus: Any, tmp_path: Path
-):
-    train(
-        replace(run, attention="softmax", training=replace(run.training, steps=1)),
-        corpus.stores,
-        corpus.vocabulary,
-        tmp_path / "softmax",
-    )
-    losses = [
-        read_journal(folder / "journal.csv")[0]["loss"][0]
-        for folder in (whole, tmp_path / "softmax")
-    ]
-    # Not equal: the attention differs.  Close: weights, cells, masks and dropout do not.
-    assert losses[0] == pytest.approx(losses[1], abs=1e-3)
-    assert losses[0] != losses[1]
-
-
 @pytest.mark.faults
 def test_killed_and_run_again_is_equal_to_the_bit(
     whole: Path, run: TrainingRun, corpus: Any, tmp_path: Path
@@ -213,26 +195,23 @@ def test_divergence_is_logged_and_training_goes_on(run: TrainingRun, corpus: Any
     assert divergence(journal) == pytest.approx(32, abs=2)
 
 
-def test_too_short_a_cut_is_refused(run: TrainingRun, corpus: Any, tmp_path: Path):
-    with pytest.raises(UserError, match="cut at 31 genes, too short for context 64"):
-        train(replace(run, context=64), corpus.stores, corpus.vocabulary, tmp_path / "out")
-
-
-def test_another_vocabulary_is_refused(
-    run: TrainingRun, corpus: Any, tmp_path: Path, write_corpus: Any
-):
-    other = write_corpus(tmp_path / "other", cells=28)
+def test_what_does_not_belong_together_is_refused(run: TrainingRun, corpus: Any, tmp_path: Path):
+    known = Vocabulary.read(corpus.vocabulary)
+    medians = known.medians.copy()
+    medians[-1] *= 1 + 1e-9
+    other = Vocabulary(known.gene_ids, known.names, known.cells, medians)
+    other.write(tmp_path / "other.parquet")
     with pytest.raises(UserError, match="another vocabulary"):
-        train(run, corpus.stores, other.vocabulary, tmp_path / "out")
-
-
-def test_a_gpu_backend_without_a_gpu_is_refused(run: TrainingRun, corpus: Any, tmp_path: Path):
-    if torch.cuda.is_available():
-        pytest.skip("there is a GPU")
-    with pytest.raises(UserError, match="triton"):
-        train(replace(run, backend="triton"), corpus.stores, corpus.vocabulary, tmp_path / "out")
-    with pytest.raises(UserError, match="cuda"):
-        train(replace(run, device="cuda"), corpus.stores, corpus.vocabulary, tmp_path / "out")
+        train(run, corpus.stores, tmp_path / "other.parquet", tmp_path / "out")
+    for change, message in (
+        ({"context": 64}, "cut at 31 genes, too short for context 64"),
+        ({"backend": "triton"}, "triton"),
+        ({"device": "cuda"}, "cuda"),
+    ):
+        if torch.cuda.is_available() and "context" not in change:
+            continue
+        with pytest.raises(UserError, match=message):
+            train(replace(run, **change), corpus.stores, corpus.vocabulary, tmp_path / "out")
 
 
 def test_too_little_gpu_memory_is_worded(
@@ -250,15 +229,15 @@ def test_a_full_disk_costs_nothing_older(
     whole: Path, run: TrainingRun, corpus: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """The write that fails ends the run in one line; the run goes on from the one before."""
-    written = checkpoints.write_hashed
+    written = checkpoints.write_values
 
-    def full(path: Path, values: Mapping[str, Any]) -> str:
+    def full(path: Path, values: Mapping[str, Any]) -> None:
         if values["step"] == 12:
             # Not even the zip archive's first bytes fit.
-            return written(Path("/dev/full"), values)
-        return written(path, values)
+            written(Path("/dev/full"), values)
+        written(path, values)
 
-    monkeypatch.setattr(checkpoints, "write_hashed", full)
+    monkeypatch.setattr(checkpoints, "write_values", full)
     output = tmp_path / "full"
     with pytest.raises(UserError) as caught:
         train(run, corpus.stores, corpus.vocabulary, output)
@@ -271,13 +250,3 @@ def test_a_full_disk_costs_nothing_older(
     monkeypatch.undo()
     train(run, corpus.stores, corpus.vocabulary, output)
     same(whole, output)
-
-
-def test_other_medians_are_another_vocabulary(run: TrainingRun, corpus: Any, tmp_path: Path):
-    known = Vocabulary.read(corpus.vocabulary)
-    medians = known.medians.copy()
-    medians[-1] *= 1 + 1e-9
-    other = Vocabulary(known.gene_ids, known.names, known.cells, medians)
-    other.write(tmp_path / "other.parquet")
-    with pytest.raises(UserError, match="another vocabulary"):
-        train(run, corpus.stores, tmp_path / "other.parquet", tmp_path / "out")

@@ -1,4 +1,4 @@
-"""Two processes against one, by torchrun and gloo on the CPU; one is stopped, or lost."""
+"""Two processes against one, by torchrun and gloo on the CPU; one is stopped, or lost; signals."""
 
 import json
 import math
@@ -20,17 +20,13 @@ import torch.distributed as dist
 
 from scsigmoid.cli import main
 from scsigmoid.errors import UserError
-from scsigmoid.model.encoder import Encoder
-from scsigmoid.tokens.store import TokenStore
 from scsigmoid.training import processes as module
 from scsigmoid.training.journal import read_journal
-from scsigmoid.training.launch import STOPPED
-from scsigmoid.training.loading import GlobalBatches
 from scsigmoid.training.loop import train
-from scsigmoid.training.processes import Processes, buckets, joined
+from scsigmoid.training.processes import STOPPED, Processes, buckets, joined, stop_requests
 from scsigmoid.training.run import TrainingRun
-from scsigmoid.training.step import Trainer
 
+ARMS = ("sigmoid", "softmax")
 # What one of two processes does with the parts that training is made of.
 WORKER = """
 import json, sys
@@ -40,7 +36,7 @@ from pydantic import TypeAdapter
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.tokens.store import TokenStore
 from scsigmoid.training import processes as module
-from scsigmoid.training.loading import GlobalBatches
+from scsigmoid.training.batches import GlobalBatches
 from scsigmoid.training.run import TrainingRun
 from scsigmoid.training.step import Trainer
 
@@ -59,8 +55,7 @@ with module.joined("cpu") as processes:
         processes.in_turn(lambda: {}["missing"] if processes.first else 0)
     except BaseException as error:
         found["failed"] = repr(error)
-    for text in sys.argv[2].split("|"):
-        run = TypeAdapter(TrainingRun).validate_json(text)
+    for run in TypeAdapter(list[TrainingRun]).validate_json(sys.argv[2]):
         store = TokenStore.open(stores)
         settings = run.encoder_settings(store.vocabulary_size)
         batches = GlobalBatches(
@@ -82,53 +77,33 @@ with module.joined("cpu") as processes:
 """
 
 
-def unclipped(run: TrainingRun, attention: str) -> TrainingRun:
-    return replace(
-        run,
-        attention=attention,
-        training=replace(run.training, clipping=None, micro_batch_tokens=32),
-    )
-
-
 @pytest.fixture
 def found(run: TrainingRun, corpus: Any, tmp_path: Path) -> list[dict[str, Any]]:
     """What each of two processes found."""
     (tmp_path / "worker.py").write_text(WORKER)
-    runs = [unclipped(run, attention) for attention in ("sigmoid", "softmax")]
+    training = replace(run.training, clipping=None, micro_batch_tokens=32)
+    runs = [asdict(replace(run, attention=arm, training=training)) for arm in ARMS]
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    subprocess.run(
-        [
-            *command,
-            tmp_path / "worker.py",
-            tmp_path,
-            "|".join(json.dumps(asdict(each)) for each in runs),
-            *corpus.stores,
-        ],
-        check=True,
-        capture_output=True,
-        timeout=120,
-    )
+    command += [tmp_path / "worker.py", tmp_path, json.dumps(runs), *corpus.stores]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
     return [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2)]
 
 
 def test_two_processes_have_the_loss_and_gradient_of_one(
-    found: list[dict[str, Any]], run: TrainingRun, corpus: Any
+    found: list[dict[str, Any]], run: TrainingRun, make: Any
 ):
-    for attention in ("sigmoid", "softmax"):
-        alone = unclipped(run, attention)
-        alone = replace(alone, training=replace(alone.training, micro_batch_tokens=10**6))
-        store = TokenStore.open(corpus.stores)
-        settings = alone.encoder_settings(store.vocabulary_size)
-        encoder = Encoder(settings).initialise(1)
-        trainer = Trainer(encoder, alone.training, 42, torch.device("cpu"))
-        (batch,) = GlobalBatches(store, settings, alone.training, 42)[1].micro_batches
+    for attention in ARMS:
+        trainer, batches = make(
+            replace(run, attention=attention), clipping=None, micro_batch_tokens=10**6
+        )
+        (batch,) = batches[1].micro_batches
         score = trainer.attention_score_max([batch])
         result = trainer.step(1, [batch])
         for each in found:
             torch.testing.assert_close(each[attention]["loss"], result.loss)
             torch.testing.assert_close(each[attention]["norm"], result.gradient_norm)
             assert each[attention]["score"] == pytest.approx(score, rel=1e-5)
-            for name, parameter in encoder.named_parameters():
+            for name, parameter in trainer.encoder.named_parameters():
                 torch.testing.assert_close(
                     each[attention]["gradients"][name], parameter.grad, msg=name
                 )
@@ -268,14 +243,10 @@ def test_a_mistake_is_one_line(
     assert (tmp_path / "train.1.log").read_text() == ""
 
 
-def test_buckets_keep_the_order():
+def test_buckets_keep_the_order(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module, "BUCKET_BYTES", 48)
     tensors = [torch.zeros(size) for size in (3, 20, 1, 1, 5)]
-    size = module.BUCKET_BYTES
-    try:
-        module.BUCKET_BYTES = 48
-        found = [[tensor.numel() for tensor in bucket] for bucket in buckets(tensors)]
-    finally:
-        module.BUCKET_BYTES = size
+    found = [[tensor.numel() for tensor in bucket] for bucket in buckets(tensors)]
     assert found == [[3, 20], [1, 1, 5]]
 
 
@@ -300,26 +271,44 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-def test_missing_nccl_is_worded(two_gpus: pytest.MonkeyPatch):
+def test_what_processes_lack_is_worded(two_gpus: pytest.MonkeyPatch):
+    def refused(device: str, message: str) -> None:
+        with pytest.raises(UserError, match=message), joined(device):
+            pass
+
     two_gpus.setattr(dist, "is_nccl_available", lambda: False)
-    with pytest.raises(UserError, match="no NCCL, which several GPUs need"), joined("auto"):
-        pass
+    refused("auto", "no NCCL, which several GPUs need")
+    two_gpus.setattr(torch.cuda, "device_count", lambda: 1)
+    refused("auto", r"2 processes on a machine with 1 GPUs.*nproc-per-node 1")
+    for name in ("MASTER_ADDR", "MASTER_PORT"):
+        two_gpus.delenv(name, raising=False)
+    refused("cpu", r"2 processes do not find each other.*MASTER_ADDR")
+    # Said by one process of a machine.
     two_gpus.setenv("LOCAL_RANK", "1")
     with pytest.raises(SystemExit), joined("auto"):
         pass
 
 
-def test_more_processes_than_gpus_are_refused(two_gpus: pytest.MonkeyPatch):
-    two_gpus.setattr(torch.cuda, "device_count", lambda: 1)
-    wanted = r"2 processes on a machine with 1 GPUs.*nproc-per-node 1"
-    with pytest.raises(UserError, match=wanted), joined("auto"):
-        pass
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
+def test_a_signal_is_noted(number: signal.Signals):
+    before = signal.getsignal(number)
+    with stop_requests() as request:
+        assert not request.signal
+        os.kill(os.getpid(), number)
+        assert request.signal == number
+        assert request.name == number.name
+    assert signal.getsignal(number) == before
 
 
-def test_processes_that_do_not_meet_are_worded(two_gpus: pytest.MonkeyPatch):
-    for name in ("MASTER_ADDR", "MASTER_PORT"):
-        two_gpus.delenv(name, raising=False)
-    assert "MASTER_ADDR" not in os.environ
-    wanted = r"2 processes do not find each other.*MASTER_ADDR"
-    with pytest.raises(UserError, match=wanted), joined("cpu"):
-        pass
+def test_the_same_word_from_torchrun_and_the_batch_system_is_one():
+    with stop_requests() as request:
+        for _ in range(3):
+            os.kill(os.getpid(), signal.SIGTERM)
+        assert request.signal == signal.SIGTERM
+
+
+def test_a_second_ctrl_c_acts_at_once():
+    with stop_requests():
+        os.kill(os.getpid(), signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)

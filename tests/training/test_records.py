@@ -1,37 +1,35 @@
 """Rates of the journal against hand-made sums, TensorBoard events, and lines of progress."""
 
 import sys
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from scsigmoid.model.sizes import count_flops
-from scsigmoid.tokens.store import TokenStore
 from scsigmoid.training import records as module
 from scsigmoid.training.devices import peak_flops
 from scsigmoid.training.journal import Row
-from scsigmoid.training.loading import GlobalBatches
-from scsigmoid.training.records import Display, Events, Meter, duration
+from scsigmoid.training.records import Events, Meter, Progress
 from scsigmoid.training.run import TrainingRun
 from scsigmoid.training.step import StepResult
 
 
 def test_rates_count_the_whole_global_batch(
-    run: TrainingRun, corpus, monkeypatch: pytest.MonkeyPatch
+    run: TrainingRun, make_batches: Any, monkeypatch: pytest.MonkeyPatch
 ):
     clock = iter([100.0, 104.0, 110.0])
     monkeypatch.setattr(module.time, "perf_counter", lambda: next(clock))
     monkeypatch.setattr(module, "device_name", lambda device: "NVIDIA H200")
-    store = TokenStore.open(corpus.stores)
-    settings = run.encoder_settings(store.vocabulary_size)
-    batches = GlobalBatches(store, settings, run.training, 42, rank=1, processes=2)
+    batches = make_batches(run, rank=1, processes=2)
+    settings = batches.settings
     meter = Meter(settings, torch.device("cpu"), 2, seconds=50.0)
     shares = [batches[step] for step in (1, 2)]
     for share, masked in zip(shares, (20, 21), strict=True):
-        meter.count(share, masked)
-    meter.waited(1.0)
+        meter.count(share, masked, waited=0.5)
     result = StepResult(torch.tensor(3.0), torch.tensor(0.5))
     row = meter.row(2, result, 1e-3, 7.0)
     lengths = [length for share in shares for length in share.lengths.tolist()]
@@ -46,7 +44,7 @@ def test_rates_count_the_whole_global_batch(
     assert row.data_wait == 0.25
     assert row.seconds == 54.0
     # The next interval begins anew.
-    meter.count(shares[0], 20)
+    meter.count(shares[0], 20, 0.0)
     assert meter.row(3, result, 1e-3, 7.0).cells_per_second == pytest.approx(8 / 6)
 
 
@@ -59,20 +57,8 @@ def test_the_peak_of_a_gpu():
 
 
 def row(step: int, loss: float) -> Row:
-    return Row(
-        step=step,
-        loss=loss,
-        gradient_norm=1.0,
-        learning_rate=1e-4,
-        attention_score_max=2.0,
-        cells_per_second=100.0,
-        tokens_per_second=2e5,
-        mfu=None,
-        packing_efficiency=0.9,
-        seconds=1.5,
-        data_wait=0.01,
-        peak_memory_gb=3.0,
-    )
+    values = {field.name: 1.0 for field in fields(Row)}
+    return Row(**{**values, "step": step, "loss": loss, "mfu": None, "cells_per_second": 100.0})
 
 
 def test_without_the_package_it_is_said_once(
@@ -100,30 +86,20 @@ def test_rows_are_read_back_and_a_resumed_run_replaces_later_ones(tmp_path: Path
     assert read.Scalars("loss")[-1].step == 4
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.4, "0 s"), (119, "119 s"), (600, "10 min"), (3900, "1 h 05 min"), (183600, "2 d 03 h")],
-)
-def test_durations(seconds: float, text: str):
-    assert duration(seconds) == text
-
-
 def test_lines_hold_loss_rate_and_time_left(capsys: pytest.CaptureFixture[str]):
-    display = Display("sigmoid_2k", first=0, steps=10, seconds=0.0)
-    display.step()
-    display.show(1, 3.25, 120.0)
-    display.close()
+    progress = Progress("sigmoid_2k", first=0, steps=10, seconds=0.0)
+    progress.show(row(1, 3.25))
     first, line = capsys.readouterr().err.splitlines()
     assert first == "sigmoid_2k: training, step 1 of 10"
-    assert line.startswith("sigmoid_2k: step 1 of 10, loss 3.2500, 120 cells/s, ")
+    assert line.startswith("sigmoid_2k: step 1 of 10, loss 3.2500, 100 cells/s, ")
     assert line.endswith(" left")
 
 
 def test_lines_are_rare_but_the_last_step_is_shown(capsys: pytest.CaptureFixture[str]):
-    display = Display("m", first=0, steps=3)
+    progress = Progress("m", first=0, steps=3)
     for step in (1, 2, 3):
-        display.show(step, 1.0, 1.0)
+        progress.show(row(step, 1.0))
     assert capsys.readouterr().err.splitlines() == [
         "m: training, step 1 of 3",
-        "m: step 3 of 3, loss 1.0000, 1 cells/s, done in 0 s",
+        "m: step 3 of 3, loss 1.0000, 100 cells/s, done in 00:00",
     ]

@@ -11,46 +11,21 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from scsigmoid.attention.reference import weight_statistics
-from scsigmoid.errors import UserError
-from scsigmoid.model.encoder import Encoder
-from scsigmoid.tokens.store import TokenStore
+from scsigmoid.training.batches import validation_rows
 from scsigmoid.training.journal import LAYER_COLUMNS, read_journal
-from scsigmoid.training.loading import GlobalBatches, validation_rows
-from scsigmoid.training.loop import train
-from scsigmoid.training.processes import Processes
+from scsigmoid.training.loop import Validation, train
 from scsigmoid.training.run import TrainingRun
-from scsigmoid.training.step import Trainer
-from scsigmoid.training.validation import Validation
-
-
-def validated(run: TrainingRun, **changes: object) -> TrainingRun:
-    settings = {"validate_every": 4, "validation_cells": 7, **changes}
-    return replace(run, training=replace(run.training, **settings))  # type: ignore[arg-type]
-
-
-def test_no_step_sees_a_validation_cell_and_every_other_cell_is_seen(run: TrainingRun, corpus: Any):
-    run = validated(run, global_batch=23)
-    store = TokenStore.open(corpus.stores)
-    kept_out = validation_rows(len(store), 7)
-    assert len(set(kept_out.tolist())) == 7
-    for seed in (1, 2):
-        batches = GlobalBatches(store, run.encoder_settings(64), run.training, seed)
-        epoch = sorted(batches.cells(1).tolist())
-        assert epoch == sorted(set(range(len(store))) - set(kept_out.tolist()))
-    with pytest.raises(UserError, match=r"validation_cells: 30 of 30 training cells"):
-        validation_rows(30, 30)
 
 
 @pytest.mark.parametrize("attention", ["sigmoid", "softmax"])
 def test_the_loss_is_the_mean_over_masked_genes_without_dropout(
-    run: TrainingRun, corpus: Any, attention: str
+    run: TrainingRun, make: Any, attention: str
 ):
-    run = replace(validated(run, micro_batch_tokens=40), attention=attention)
-    store = TokenStore.open(corpus.stores)
-    settings = run.encoder_settings(store.vocabulary_size)
-    alone = Processes(device=torch.device("cpu"))
-    trainer = Trainer(Encoder(settings).initialise(1), run.training, 42, alone.device, alone)
-    validation = Validation(store, settings, run.training, alone)
+    trainer, batches = make(
+        replace(run, attention=attention), validation_cells=7, micro_batch_tokens=40
+    )
+    alone = trainer.processes
+    validation = Validation(batches, alone)
     logits, targets, cells = [], [], []
     for batch in validation._batches:
         found = trainer.encoder(
@@ -60,14 +35,11 @@ def test_the_loss_is_the_mean_over_masked_genes_without_dropout(
         cells += batch.cells.tolist()
     wanted = cross_entropy(torch.cat(logits), torch.cat(targets)).detach()
     assert validation.loss(trainer) == pytest.approx(float(wanted), rel=1e-6)
-    assert cells == validation_rows(len(store), 7).tolist()
+    assert cells == validation_rows(30, 7).tolist()
     assert len(validation._batches) > 2
 
     # Two processes measure other cells and come to the same sum.
-    shares = [
-        Validation(store, settings, run.training, replace(alone, rank=rank, count=2))._batches
-        for rank in range(2)
-    ]
+    shares = [Validation(batches, replace(alone, rank=rank, count=2))._batches for rank in range(2)]
     assert sorted(int(c) for share in shares for b in share for c in b.cells) == cells
 
 
@@ -113,11 +85,9 @@ def test_a_row_whose_weights_all_vanish_attends_to_no_key():
 
 
 def test_a_resumed_run_writes_the_same_curves(run: TrainingRun, corpus: Any, tmp_path: Path):
-    run = validated(run, steps=9)
-    train(run, corpus.stores, corpus.vocabulary, tmp_path / "whole")
-    short = validated(run, steps=6)
-    train(short, corpus.stores, corpus.vocabulary, tmp_path / "resumed")
-    train(run, corpus.stores, corpus.vocabulary, tmp_path / "resumed")
+    for name, steps in (("whole", 9), ("resumed", 6), ("resumed", 9)):
+        settings = replace(run.training, validate_every=4, validation_cells=7, steps=steps)
+        train(replace(run, training=settings), corpus.stores, corpus.vocabulary, tmp_path / name)
 
     def rows(name: str) -> tuple[dict[int, float], list[str]]:
         columns, _ = read_journal(tmp_path / name / "journal.csv")

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from scsigmoid.evaluation.mmd_kernel import (
+from scsigmoid.evaluation.mmd import (
     Estimates,
     median_squared_distance,
     mmd_squared,

@@ -32,17 +32,17 @@ from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config, Size, Training, ValidationLoss
 from scsigmoid.evaluation.distances import silhouettes
 from scsigmoid.evaluation.embedding_files import Embedding, write_embedding
-from scsigmoid.evaluation.mmd import measure_pair
-from scsigmoid.evaluation.mmd_kernel import Counts, mmd_squared, resample_counts
-from scsigmoid.evaluation.validation_loss import cell_losses, place_losses
+from scsigmoid.evaluation.mmd import Counts, measure_pair, mmd_squared, resample_counts
+from scsigmoid.evaluation.validation_loss import cell_losses
 from scsigmoid.files import write_json
 from scsigmoid.model.encoder import Encoder
+from scsigmoid.model.masking import Masking
 from scsigmoid.model.sizes import EncoderSettings
 from scsigmoid.tokens.store import Packed
-from scsigmoid.training.batches import Masking, pack, split_by_tokens
+from scsigmoid.training.batches import pack, split_by_tokens
 from scsigmoid.training.devices import device_name, resolve_device, synchronise
 from scsigmoid.training.run import versions
-from scsigmoid.training.step import Trainer, autocast
+from scsigmoid.training.step import Trainer, autocast, place_losses
 
 ROOT = Path(__file__).parents[2]
 # Heart OFT has 30,125 cells of eight types; how many of each the paper does not say.

@@ -21,7 +21,7 @@ from scsigmoid.benchmarks.simulated import write_simulated_tokens
 from scsigmoid.config.check import load, model_training
 from scsigmoid.model.sizes import EncoderSettings
 from scsigmoid.tokens.store import TokenStore
-from scsigmoid.training.loading import GlobalBatches, ahead
+from scsigmoid.training.batches import GlobalBatches, ahead
 
 ROOT = Path(__file__).parents[2]
 

@@ -140,7 +140,7 @@ def weight_statistics(
         spans: each sequence's first and one-past-last token.
 
     Returns:
-        See :class:`scsigmoid.training.validation.Layer`.
+        See :class:`scsigmoid.training.journal.Layer`.
     """
     scale = 1 / math.sqrt(q.shape[-1])
     largest = torch.zeros((), dtype=_precise(q).dtype, device=q.device)

@@ -173,7 +173,7 @@ def compile_steps_ahead(
     graphs: dict[EncoderSettings, EncoderSettings] = {}
     for encoder in encoders:
         graphs.setdefault(replace(encoder, context=1), encoder)
-    ordered = sorted(graphs.values(), key=lambda one: -count_parameters(one).total)
+    ordered = sorted(graphs.values(), key=lambda one: -count_parameters(one))
     cores = os.cpu_count() or 1
     with few_threads(max(1, cores // max(1, len(ordered)))):
         jobs = [(encoder, settings, training, seed, device) for encoder in ordered]

@@ -189,7 +189,7 @@ def row_of(
     cells = settings.cells_per_gpu
     return ThroughputRow(
         size=size,
-        parameters=count_parameters(encoder).total,
+        parameters=count_parameters(encoder),
         context=encoder.context,
         attention=encoder.attention,
         backend=backend_of(encoder, device),

@@ -442,7 +442,7 @@ def row_of(
     computed = tokens if variant.layout == "packed" else float(cells * like.context)
     return TrainingRow(
         size=settings.size,
-        parameters=count_parameters(like).total,
+        parameters=count_parameters(like),
         context=like.context,
         attention=variant.attention,
         kernel=variant.kernel,

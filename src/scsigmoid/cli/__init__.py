@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         log = log.with_suffix(f".{rank}{log.suffix}")
     try:
         if max(getattr(options, "gpus", 1), getattr(options, "nodes", 1)) > 1:
-            from scsigmoid.training.launch import launch, launched
+            from scsigmoid.training.processes import launch, launched
 
             if not launched():
                 given = sys.argv[1:] if arguments is None else arguments

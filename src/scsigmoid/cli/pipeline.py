@@ -151,8 +151,8 @@ def lengths(options: argparse.Namespace) -> None:
 @stage("--model --tokens+ --vocabulary --settings --output --gpus --nodes")
 def train(options: argparse.Namespace) -> None:
     """Train one model, or resume from its last checkpoint."""
-    from scsigmoid.training.launch import STOPPED, launched, requeue
     from scsigmoid.training.loop import train as run_training
+    from scsigmoid.training.processes import STOPPED, launched, requeue
     from scsigmoid.training.run import TrainingRun
 
     settings = options.settings[f"models.{options.model}"]

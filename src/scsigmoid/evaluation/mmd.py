@@ -1,7 +1,7 @@
 """Bootstrap MMD between cell types (appendix, "Maximum Mean Discrepancy").
 
-For every pair of cell types and both models: MMD by two estimators (:mod:`~.mmd_kernel`), its
-mean over resamples and percentiles of them.  ``unbiased`` is ours: its percentiles are an interval
+For every pair of cell types and both models: MMD by two estimators, its mean over resamples and
+percentiles of them.  ``unbiased`` is ours: its percentiles are an interval
 of about the nominal coverage.  ``biased`` is the paper's, as far as can be told: it prints means
 over resamples, and the asymmetry of its intervals is that of a V statistic; copies of a cell lift
 resamples, so these percentiles may lie above the true value (docs/evaluation.md has the coverage
@@ -12,33 +12,50 @@ Resamples are drawn cell type by cell type, from seeds that name the dataset and
 interval of a pair depends on its two types alone, both models share the resamples, which makes
 their ratio and difference paired, and a mean over pairs resamples a type's cells together in all
 pairs that it occurs in, which makes its interval a joint one.
+
+The kernel is k(x, y) = exp(-|x - y|^2 / (2 s^2)); s^2 is the median squared distance between two
+cells of the pooled pair (median heuristic), fixed before resampling.  A resample is a vector of
+counts, so one kernel matrix serves all of them: with counts w (of n cells) and v (of m cells),
+
+    biased   = w'Kxx w / n^2 + v'Kyy v / m^2 - 2 w'Kxy v / (n m)
+    unbiased = (w'Kxx w - sum w^2) / (n^2 - sum w^2) + (v'Kyy v - sum v^2) / (m^2 - sum v^2)
+               - 2 w'Kxy v / (n m)
+
+are MMD^2 as V and as U statistic.  The latter leaves out pairs of a cell with itself *and with its
+copies*, whose kernel of 1 would lift every resample above the point estimate.  All counts 1 gives
+the sample itself.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from scsigmoid.config.schema import Mmd
 from scsigmoid.errors import UserError
+from scsigmoid.evaluation.distances import squared_distances
 from scsigmoid.evaluation.embedding_files import Embedding, read_arms
-from scsigmoid.evaluation.mmd_kernel import (
-    Estimates,
-    median_squared_distance,
-    mmd_squared,
-    percentiles,
-    resample_counts,
-)
 from scsigmoid.measurements import Measurement, source_of, write_measurements
 from scsigmoid.progress import track
 from scsigmoid.seeds import derive
 
 # The median heuristic looks at no more cells of a pair than these: 8.4 million distances.
 BANDWIDTH_CELLS = 4096
+
+Counts = NDArray[np.int64]
+
+
+class Estimates(NamedTuple):
+    """MMD^2 of each vector of counts, (resamples,), float64; below 0 is possible if unbiased."""
+
+    unbiased: NDArray[np.float64]
+    biased: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -209,9 +226,15 @@ class Rows:
     seed: int
 
     def row(
-        self, values: NDArray[np.float64], metric: str, model: str, group: str, n: int
+        self,
+        values: NDArray[np.float64],
+        metric: str,
+        model: str,
+        group: str,
+        n: int,
+        value: float | None = None,
     ) -> Measurement:
-        """Point (element 0) and percentile interval (the others)."""
+        """Point (element 0, or ``value``) and percentile interval of the others."""
         low, high = percentiles(values[1:], self.settings.confidence)
         arm = self.arms.get(model, next(iter(self.arms.values())))
         return replace(
@@ -221,51 +244,145 @@ class Rows:
             attention=arm.metadata["attention"] if model in self.arms else "",
             context=arm.metadata["context"],
             metric=metric,
-            value=float(values[0]),
+            value=float(values[0]) if value is None else value,
             low=low,
             high=high,
             n=n,
             seed=self.seed,
         )
 
-    def over_resamples(
-        self, values: NDArray[np.float64], metric: str, model: str, group: str, n: int
-    ) -> Measurement:
-        """The mean over resamples, with the same interval."""
-        return replace(self.row(values, metric, model, group, n), value=float(values[1:].mean()))
-
     def of_pair(self, pair: PairOfTypes) -> Iterator[Measurement]:
         """All measurements of a pair."""
-        for estimator in Estimates._fields:
-            roots = {model: pair.mmd(model, estimator) for model in self.arms}
+        first, second = self.arms
+        where = pair.name, pair.cells
+        for name in Estimates._fields:
+            roots = {model: pair.mmd(model, name) for model in self.arms}
             for model, values in roots.items():
-                where = model, pair.name, pair.cells
-                yield self.row(values, f"mmd_{estimator}", *where)
-                yield self.over_resamples(values, f"mmd_{estimator}_bootstrap_mean", *where)
+                mean = float(values[1:].mean())
+                yield self.row(values, f"mmd_{name}", model, *where)
+                yield self.row(values, f"mmd_{name}_bootstrap_mean", model, *where, mean)
             for model, estimates in pair.squared.items():
-                values = getattr(estimates, estimator)
-                yield self.row(values, f"mmd2_{estimator}", model, pair.name, pair.cells)
-            (first, a), (second, b) = roots.items()
-            yield self.row(
-                ratio(a, b), f"mmd_{estimator}_ratio", f"{first} / {second}", pair.name, pair.cells
-            )
-            yield self.row(
-                a - b, f"mmd_{estimator}_difference", f"{first} - {second}", pair.name, pair.cells
-            )
+                yield self.row(getattr(estimates, name), f"mmd2_{name}", model, *where)
+            a, b = roots.values()
+            yield self.row(ratio(a, b), f"mmd_{name}_ratio", f"{first} / {second}", *where)
+            yield self.row(a - b, f"mmd_{name}_difference", f"{first} - {second}", *where)
 
     def of_means(self, pairs: list[PairOfTypes]) -> Iterator[Measurement]:
         """Means over all pairs; ``n`` is their number."""
-        first, second = self.arms
-        both = f"{first} / {second}"
-        for estimator in Estimates._fields:
-            a, b = (np.stack([pair.mmd(model, estimator) for pair in pairs]) for model in self.arms)
-            metric = f"mmd_{estimator}_mean"
-            for model, values in ((first, a), (second, b)):
-                yield self.row(values.mean(0), metric, model, "", len(pairs))
+        both, where = " / ".join(self.arms), ("", len(pairs))
+        for name in Estimates._fields:
+            roots = {m: np.stack([pair.mmd(m, name) for pair in pairs]) for m in self.arms}
+            for model, values in roots.items():
+                yield self.row(values.mean(0), f"mmd_{name}_mean", model, *where)
+            a, b = roots.values()
             of_means = ratio(a.mean(0), b.mean(0))
-            yield self.row(of_means, f"{metric}_ratio_of_means", both, "", len(pairs))
-            yield self.row(ratio(a, b).mean(0), f"{metric}_of_ratios", both, "", len(pairs))
-            of_resamples = ratio(a[:, 1:].mean(), b[:, 1:].mean())
-            name = f"mmd_{estimator}_bootstrap_mean_ratio_of_means"
-            overall = self.row(of_means, name, both, "", len(pairs))
-            yield replace(overall, value=float(of_resamples))
+            of_resamples = float(ratio(a[:, 1:].mean(), b[:, 1:].mean()))
+            yield self.row(of_means, f"mmd_{name}_mean_ratio_of_means", both, *where)
+            yield self.row(ratio(a, b).mean(0), f"mmd_{name}_mean_of_ratios", both, *where)
+            metric = f"mmd_{name}_bootstrap_mean_ratio_of_means"
+            yield self.row(of_means, metric, both, *where, of_resamples)
+
+
+def resample_counts(cells: int, resamples: int, seed: int) -> Counts:
+    """How often each cell is drawn: (1 + resamples) x cells, int64.
+
+    The first row is all ones, the sample itself; every other draws ``cells`` cells with
+    replacement.
+    """
+    drawn = np.random.default_rng(seed).integers(0, cells, size=(resamples, cells))
+    drawn += np.arange(resamples)[:, None] * cells
+    counts = np.bincount(drawn.ravel(), minlength=resamples * cells).reshape(resamples, cells)
+    return np.concatenate([np.ones((1, cells), dtype=np.int64), counts])
+
+
+def median_squared_distance(pooled: Tensor) -> float:
+    """Median of the squared distance over all pairs of different rows."""
+    count = len(pooled)
+    above = torch.ones(count, count, dtype=torch.bool, device=pooled.device).triu_(1)
+    distances = squared_distances(pooled, pooled)[above]
+    # torch.median gives the lower of two middle values
+    lower, upper = torch.median(distances), -torch.median(distances.neg_())
+    return float((lower + upper) / 2)
+
+
+def kernel_form(
+    x: Tensor, y: Tensor | None, w: Tensor, v: Tensor, bandwidth: float, block: int
+) -> Tensor:
+    """w'Kv for every row of ``w`` and ``v``: (resamples,).
+
+    Args:
+        x: n x dimensions.
+        y: m x dimensions; None for ``x`` itself, whose kernel is symmetric.
+        w: resamples x n.
+        v: resamples x m.
+        bandwidth: s^2.
+        block: rows and columns of the kernel that are held at once.
+    """
+    other = x if y is None else y
+    total = torch.zeros(len(w), dtype=x.dtype, device=x.device)
+    for i in range(0, len(x), block):
+        rows = slice(i, i + block)
+        for j in range(i if y is None else 0, len(other), block):
+            columns = slice(j, j + block)
+            kernel = squared_distances(x[rows], other[columns]).mul_(-0.5 / bandwidth).exp_()
+            if y is None and i == j:
+                kernel.fill_diagonal_(1.0)
+            twice = 2 if y is None and j > i else 1
+            total += twice * ((w[:, rows] @ kernel) * v[:, columns]).sum(1)
+    return total
+
+
+def mmd_squared(
+    x: NDArray[np.floating],
+    y: NDArray[np.floating],
+    w: Counts,
+    v: Counts,
+    *,
+    bandwidth: float,
+    block: int,
+    device: str | torch.device = "cpu",
+) -> Estimates:
+    """Both estimates of MMD^2 between two samples for every row of counts, in float64.
+
+    Args:
+        x: n x dimensions.
+        y: m x dimensions.
+        w: resamples x n, rows sum to n.
+        v: resamples x m, rows sum to m.
+        bandwidth: s^2, above 0.
+        block: rows and columns of the kernel that are held at once.
+        device: where the products run.
+    """
+    n, m = len(x), len(y)
+
+    def tensor(values: NDArray[np.generic]) -> Tensor:
+        return torch.as_tensor(values).to(device, torch.float64)
+
+    # distances do not depend on the origin; near it, they lose fewer digits
+    x, y = (values - x.mean(0, dtype=np.float64) for values in (x, y))
+    tx, ty, tw, tv = tensor(x), tensor(y), tensor(w), tensor(v)
+    xx, yy, xy = (
+        form.cpu().numpy()
+        for form in (
+            kernel_form(tx, None, tw, tw, bandwidth, block),
+            kernel_form(ty, None, tv, tv, bandwidth, block),
+            kernel_form(tx, ty, tw, tv, bandwidth, block),
+        )
+    )
+    copies_x, copies_y = (np.square(counts).sum(1) for counts in (w, v))
+    cross = 2 * xy / (n * m)
+    # a resample of one cell alone has no pair of different cells: 0 / 0
+    with np.errstate(invalid="ignore"):
+        within = (xx - copies_x) / (n**2 - copies_x) + (yy - copies_y) / (m**2 - copies_y)
+    return Estimates(unbiased=within - cross, biased=xx / n**2 + yy / m**2 - cross)
+
+
+def percentiles(values: NDArray[np.float64], confidence: float) -> tuple[float, float]:
+    """Ends of a percentile interval.
+
+    They are order statistics, rounded outwards, so that the interval of a root is the root of the
+    interval.
+    """
+    tail = (1 - confidence) / 2
+    low = np.quantile(values, tail, method="lower")
+    return float(low), float(np.quantile(values, 1 - tail, method="higher"))

@@ -6,33 +6,25 @@ cells, not over masked genes.  The masks depend on the cell, the
 trial and the genes within the context alone, so both arms of a pair see the same ones.
 """
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from scsigmoid.config.schema import ValidationLoss
 from scsigmoid.evaluation.embeddings import batches, open_tokens
 from scsigmoid.files import checksum_path
 from scsigmoid.measurements import Measurement, mean_interval, source_of, write_measurements
 from scsigmoid.model.encoder import Encoder
+from scsigmoid.model.masking import Masking
 from scsigmoid.progress import log
 from scsigmoid.seeds import derive
 from scsigmoid.tokens.store import TokenStore
-from scsigmoid.training.batches import Batch, Masking, pack_genes
+from scsigmoid.training.batches import pack_genes
 from scsigmoid.training.devices import resolve_device
 from scsigmoid.training.export import load_encoder
-from scsigmoid.training.step import IGNORED, autocast, with_two_of_each
-
-if TYPE_CHECKING:
-    from torch.nn.attention.flex_attention import BlockMask
-
-Losses = Callable[[Encoder, Tensor, "BlockMask | None", Batch], Tensor]
+from scsigmoid.training.step import Loss, autocast, eagerly_embedded, place_losses
 
 
 def validation_loss(
@@ -72,7 +64,7 @@ def validation_loss(
     place = resolve_device(device)
     encoder, facts = load_encoder(checkpoint, place)
     tokens = open_tokens(store, facts["vocabulary"])
-    compute: Losses = place_losses
+    compute: Loss = place_losses
     if place.type == "cuda":  # one graph serves all batches, as in training
         torch.compiler.reset()  # graphs of models before this one would stay
         compute = torch.compile(place_losses, dynamic=True)
@@ -112,28 +104,12 @@ def mask_seed(seed: int, dataset: str) -> int:
     return derive(seed, "validation_loss", dataset)
 
 
-def place_losses(
-    encoder: Encoder, embedded: Tensor, mask: "BlockMask | None", batch: Batch
-) -> Tensor:
-    """Cross-entropy at each masked place, (masked,) float32; only these pass the output layer.
-
-    Args:
-        encoder: the model.
-        embedded: (tokens, hidden), the batch's embedded tokens.
-        mask: the attention's mask, where it takes one.
-        batch: see :class:`Batch`.
-    """
-    residual = encoder.encode(embedded, batch.cu_seqlens, batch.max_seqlen, mask)
-    logits = encoder.predict(residual, batch.masked)
-    return cross_entropy(logits.float(), batch.targets, ignore_index=IGNORED, reduction="none")
-
-
 def cell_losses(
     encoder: Encoder,
     tokens: TokenStore,
     settings: ValidationLoss,
     seed: int,
-    compute: Losses = place_losses,
+    compute: Loss = place_losses,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Validation loss of each cell, and the mean over cells of each trial, in nats.
 
@@ -174,12 +150,10 @@ def cell_losses(
             share = 1 / torch.bincount(owner)[owner].double()
             if place.type == "cuda":  # so that a GPU computes while the next trial is prepared
                 batch, owner, share = batch.pinned(), owner.pin_memory(), share.pin_memory()
-            batch = with_two_of_each(batch.to(place))
+            batch = batch.to(place)
             owner, share = (part.to(place, non_blocking=True) for part in (owner, share))
             with torch.no_grad(), autocast(place):
-                embedded = encoder.embed(batch.tokens, batch.positions)
-                mask = encoder.mask(embedded, batch.cu_seqlens)
-                places = compute(encoder, embedded, mask, batch)[: len(owner)]
+                places = eagerly_embedded(compute, encoder, batch)[: len(owner)]
             total.index_add_(0, owner, places.double() * share)
             sums[trial + 1] += total.sum()
         losses[rows] = (total / settings.trials).cpu().numpy()

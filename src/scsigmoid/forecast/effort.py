@@ -144,7 +144,7 @@ def efforts(config: Config, vocabulary: int) -> list[Effort]:
                 scales[rate] = work / work_of(measured, rate.lengths, training.mask_fraction)
         nearest = min(scales, key=lambda rate: abs(log(scales[rate])))
         cells = training.steps * training.global_batch
-        parameters = count_parameters(encoder).total
+        parameters = count_parameters(encoder)
         found.append(
             Effort(
                 model=name,

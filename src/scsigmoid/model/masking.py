@@ -5,29 +5,16 @@ it depends on the cell alone: not on the batch that the cell is in, its order, t
 number of processes.  Both arms of a pair thereby see the same masks.
 """
 
-from typing import Literal, NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from scsigmoid.errors import UserError
+from scsigmoid.tokens.vocabulary import MASK, SPECIAL
 
 Int64s = npt.NDArray[np.int64]
 UInt64s = npt.NDArray[np.uint64]
-
-
-class Masked(NamedTuple):
-    """A batch's masked tokens.
-
-    Attributes:
-        tokens: (tokens,) int64, the model's input.
-        places: (masked,) int64, places in ``tokens`` that are to be predicted, ascending.
-        targets: (masked,) int64, the genes there.
-    """
-
-    tokens: Int64s
-    places: Int64s
-    targets: Int64s
 
 
 def _mix(state: UInt64s) -> UInt64s:
@@ -42,78 +29,92 @@ def _word(value: int) -> UInt64s:
     return np.array([value & 0xFFFFFFFFFFFFFFFF], dtype=np.uint64)
 
 
-def mask_tokens(
-    gene_ids: npt.NDArray[np.integer],
-    cells: npt.NDArray[np.integer],
-    cu_seqlens: npt.NDArray[np.integer],
-    *,
-    seed: int,
-    draw: int,
-    fraction: float,
-    replacement: Literal["mask", "bert"] | str,
-    mask_token: int,
-    vocabulary: tuple[int, int],
-) -> Masked:
-    """Mask genes of every cell of a packed batch.
+@dataclass(frozen=True, kw_only=True)
+class Masking:
+    """Which genes are masked, and by what.
 
-    Of a cell with g gene tokens, max(1, round(fraction * g)) distinct ones are masked, all choices
-    being equally likely.  Special tokens, wherever they stand, are neither masked nor counted.
-
-    Args:
-        gene_ids: (tokens,) packed tokens.
-        cells: (cells,) identity of each cell, e.g. its row in the store.
-        cu_seqlens: (cells + 1,) cumulative lengths.
+    Attributes:
         seed: the run's seed for masks.
-        draw: which mask of the cell, e.g. the epoch or the trial.
-        fraction: share of gene tokens that is masked, above 0 and at most 1.
-        replacement: ``mask``: every masked gene becomes ``mask_token``; ``bert``: 80 % of them do,
-            10 % become a random gene, 10 % stay.
-        mask_token: the token that stands for a masked gene.
-        vocabulary: first gene token and one past the last; tokens outside are special.
+        draw: which mask of a cell: the step in training, the trial in evaluation.
+        fraction: share of a cell's genes that is masked, above 0 and at most 1.
+        replacement: ``mask``: every masked gene becomes [MASK]; ``bert``: 80 % of them do, 10 %
+            become a random gene, 10 % stay.
+        vocabulary_size: tokens, the special ones included.
 
     Raises:
         UserError: for an unknown ``replacement`` or a ``fraction`` out of range.
-        ValueError: if ``cu_seqlens`` does not match ``gene_ids`` and ``cells``.
     """
-    if replacement not in ("mask", "bert"):
-        raise UserError(f"mask_replacement: {replacement!r} is unknown; use mask or bert")
-    if not 0.0 < fraction <= 1.0:
-        raise UserError(f"mask_fraction: must be above 0 and at most 1, is {fraction}")
-    lengths = np.diff(cu_seqlens)
-    if len(lengths) != len(cells) or cu_seqlens[0] != 0 or cu_seqlens[-1] != len(gene_ids):
-        raise ValueError(
-            f"cu_seqlens: does not describe {len(cells)} cells of {len(gene_ids)} tokens"
-        )
-    first, end = vocabulary
-    tokens = gene_ids.astype(np.int64)
-    is_gene = (tokens >= first) & (tokens < end)
-    places = np.flatnonzero(is_gene)
-    before = np.concatenate([[0], np.cumsum(is_gene)])[cu_seqlens]  # genes before each cell
-    genes = np.diff(before)
-    # A gene's counter is its rank among the cell's genes, so a leading [CLS] changes nothing.
-    ranks = _mix(np.arange(genes.max(initial=0), dtype=np.uint64))
-    counters = np.concatenate([ranks[:0], *(ranks[:count] for count in genes.tolist())])
 
-    stream = _mix(_mix(_word(seed)) ^ _mix(cells.astype(np.int64).view(np.uint64)))
-    stream = _mix(stream ^ _mix(_word(draw) + np.uint64(1)))
-    keys = _mix(np.repeat(stream, genes) ^ counters)
+    seed: int
+    draw: int
+    fraction: float
+    replacement: str
+    vocabulary_size: int
 
-    # The genes with the smallest keys are masked.  Keys of a cell differ, as _mix is a bijection.
-    wanted = np.minimum(genes, np.maximum(1, np.rint(fraction * genes).astype(np.int64)))
-    largest = np.zeros(len(cells), dtype=np.uint64)
-    spans = zip(before[:-1].tolist(), before[1:].tolist(), wanted.tolist(), strict=True)
-    for cell, (start, stop, count) in enumerate(spans):
-        if count:
-            largest[cell] = np.partition(keys[start:stop], count - 1)[count - 1]
-    chosen = np.flatnonzero(keys <= np.repeat(largest, genes))
+    def __post_init__(self) -> None:
+        if self.replacement not in ("mask", "bert"):
+            raise UserError(f"mask_replacement: {self.replacement!r} is unknown; use mask or bert")
+        if not 0.0 < self.fraction <= 1.0:
+            raise UserError(f"mask_fraction: must be above 0 and at most 1, is {self.fraction}")
 
-    masked = places[chosen]
-    targets = tokens[masked]
-    if replacement == "mask":
-        tokens[masked] = mask_token
-        return Masked(tokens, masked, targets)
-    words = _mix(keys[chosen] ^ np.uint64(0xD1B54A32D192ED03))
-    share = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
-    random = first + (_mix(words) % np.uint64(end - first)).astype(np.int64)
-    tokens[masked] = np.where(share < 0.8, mask_token, np.where(share < 0.9, random, targets))
-    return Masked(tokens, masked, targets)
+    def mask(
+        self,
+        packed: npt.NDArray[np.integer],
+        cells: npt.NDArray[np.integer],
+        cu_seqlens: npt.NDArray[np.integer],
+    ) -> tuple[Int64s, Int64s, Int64s]:
+        """Mask genes of every cell of a packed batch.
+
+        Of a cell with g gene tokens, max(1, round(fraction * g)) distinct ones are masked, all
+        choices being equally likely.  Special tokens are neither masked nor counted.
+
+        Args:
+            packed: (tokens,) the cells' tokens one after the other.
+            cells: (cells,) identity of each cell, e.g. its row in the store.
+            cu_seqlens: (cells + 1,) cumulative lengths.
+
+        Returns:
+            (tokens,) the model's input; (masked,) the masked places in it, ascending; (masked,)
+            the genes there.
+
+        Raises:
+            ValueError: if ``cu_seqlens`` does not match ``packed`` and ``cells``.
+        """
+        lengths = np.diff(cu_seqlens)
+        if len(lengths) != len(cells) or cu_seqlens[0] != 0 or cu_seqlens[-1] != len(packed):
+            raise ValueError(
+                f"cu_seqlens: does not describe {len(cells)} cells of {len(packed)} tokens"
+            )
+        first, end = len(SPECIAL), self.vocabulary_size
+        tokens = packed.astype(np.int64)
+        is_gene = (tokens >= first) & (tokens < end)
+        places = np.flatnonzero(is_gene)
+        before = np.concatenate([[0], np.cumsum(is_gene)])[cu_seqlens]  # genes before each cell
+        genes = np.diff(before)
+        # A gene's counter is its rank among the cell's genes, so a leading [CLS] changes nothing.
+        ranks = _mix(np.arange(genes.max(initial=0), dtype=np.uint64))
+        counters = np.concatenate([ranks[:0], *(ranks[:count] for count in genes.tolist())])
+
+        stream = _mix(_mix(_word(self.seed)) ^ _mix(cells.astype(np.int64).view(np.uint64)))
+        stream = _mix(stream ^ _mix(_word(self.draw) + np.uint64(1)))
+        keys = _mix(np.repeat(stream, genes) ^ counters)
+
+        # The genes with the smallest keys are masked; keys of a cell differ: _mix is a bijection.
+        wanted = np.minimum(genes, np.maximum(1, np.rint(self.fraction * genes).astype(np.int64)))
+        largest = np.zeros(len(cells), dtype=np.uint64)
+        spans = zip(before[:-1].tolist(), before[1:].tolist(), wanted.tolist(), strict=True)
+        for cell, (start, stop, count) in enumerate(spans):
+            if count:
+                largest[cell] = np.partition(keys[start:stop], count - 1)[count - 1]
+        chosen = np.flatnonzero(keys <= np.repeat(largest, genes))
+
+        masked = places[chosen]
+        targets = tokens[masked]
+        if self.replacement == "mask":
+            tokens[masked] = MASK
+            return tokens, masked, targets
+        words = _mix(keys[chosen] ^ np.uint64(0xD1B54A32D192ED03))
+        share = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        random = first + (_mix(words) % np.uint64(end - first)).astype(np.int64)
+        tokens[masked] = np.where(share < 0.8, MASK, np.where(share < 0.9, random, targets))
+        return tokens, masked, targets

@@ -1,7 +1,7 @@
 """The dimensions of an encoder, its parameters, and the arithmetic that a training step counts."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, dataclass
 
 from scsigmoid.config.schema import Architecture, Size
 from scsigmoid.errors import UserError
@@ -92,42 +92,21 @@ class EncoderSettings:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class ParameterCount:
-    token_embedding: int
-    position_embedding: int
-    blocks: int
-    final_norm: int
-    output: int
-
-    @property
-    def total(self) -> int:
-        return sum(astuple(self))
-
-
-def _linear(inputs: int, outputs: int) -> int:
-    return inputs * outputs + outputs
-
-
-def count_parameters(settings: EncoderSettings) -> ParameterCount:
+def count_parameters(settings: EncoderSettings) -> int:
     """Count an encoder's parameters from its settings, without building it."""
     hidden, wide = settings.hidden, settings.feed_forward
-    block = (
-        2 * 2 * hidden
-        + _linear(hidden, 3 * hidden)
-        + _linear(hidden, hidden)
-        + _linear(hidden, wide)
-        + _linear(wide, hidden)
-        + 2 * settings.head_dimension * ("qk_norm" in settings.variants)
-        + 2 * hidden * ("hybrid_norm" in settings.variants)
-    )
-    return ParameterCount(
-        token_embedding=settings.vocabulary_size * hidden,
-        position_embedding=settings.context * hidden,
-        blocks=settings.layers * block,
-        final_norm=2 * hidden,
-        output=_linear(hidden, settings.vocabulary_size),
-    )
+
+    def linear(inputs: int, outputs: int) -> int:
+        return inputs * outputs + outputs
+
+    norm = 2 * hidden
+    embeddings = (settings.vocabulary_size + settings.context) * hidden
+    attention = linear(hidden, 3 * hidden) + linear(hidden, hidden)
+    attention += 2 * settings.head_dimension * ("qk_norm" in settings.variants)
+    attention += norm * ("hybrid_norm" in settings.variants)
+    feed_forward = linear(hidden, wide) + linear(wide, hidden)
+    blocks = settings.layers * (2 * norm + attention + feed_forward)
+    return embeddings + blocks + norm + linear(hidden, settings.vocabulary_size)
 
 
 def count_flops(settings: EncoderSettings, lengths: Sequence[int], masked: int) -> int:

@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 
 from scsigmoid.config.schema import Config
 from scsigmoid.files import write_text
+from scsigmoid.model.masking import Masking
 from scsigmoid.model.sizes import EncoderSettings
 from scsigmoid.seeds import derive
 from scsigmoid.tokens.store import TokenStore
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
-from scsigmoid.training.batches import Batch, Masking, pack
-from scsigmoid.training.loading import validation_rows
+from scsigmoid.training.batches import Batch, pack, validation_rows
 
 #: Classes of a masked gene: its rank over the cell's genes, in eighths; the genes of the cell, by
 #: powers of two.

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.distances import silhouettes
 from scsigmoid.evaluation.embedding_files import read_arms
-from scsigmoid.evaluation.mmd import choose_types
-from scsigmoid.evaluation.mmd_kernel import median_squared_distance, mmd_squared
+from scsigmoid.evaluation.mmd import choose_types, median_squared_distance, mmd_squared
 from scsigmoid.evaluation.neighbours import principal_components, representations, with_itself
 from scsigmoid.files import write_text
 from scsigmoid.progress import log

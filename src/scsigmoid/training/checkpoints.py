@@ -4,12 +4,11 @@
 it, in the format of ``sha256sum``, tells a damaged one.
 """
 
-import hashlib
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -45,9 +44,16 @@ class Checkpoint:
 
 
 class Checkpoints:
+    """The checkpoints of a run: a folder, of which the newest ``keep`` stay.
+
+    A thread writes them, one at a time.
+    """
+
     def __init__(self, folder: Path, keep: int) -> None:
         self.folder = folder
         self.keep = keep
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._writing: Future[None] | None = None
 
     def path(self, step: int) -> Path:
         return self.folder / f"step-{step:08d}.pt"
@@ -57,6 +63,37 @@ class Checkpoints:
         return sorted(self.folder.glob("step-*.pt"), reverse=True)
 
     def save(self, checkpoint: Checkpoint) -> None:
+        """Copy the state to the host's memory and begin to write it, after the one before.
+
+        Raises:
+            UserError: if the one before could not be written.
+        """
+        self.wait()
+        copy = replace(
+            checkpoint, model=on_host(checkpoint.model), optimiser=on_host(checkpoint.optimiser)
+        )
+        self._writing = self._pool.submit(self.write, copy)
+
+    @property
+    def failed(self) -> bool:
+        """Whether the last write is known to have failed; does not wait."""
+        writing = self._writing
+        return writing is not None and writing.done() and writing.exception() is not None
+
+    def wait(self) -> None:
+        """Wait until all is written.
+
+        Raises:
+            UserError: if it could not be.
+        """
+        if self._writing is not None:
+            self._writing.result()
+
+    def close(self) -> None:
+        """Wait for what is being written, whether or not that succeeds."""
+        self._pool.shutdown()
+
+    def write(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint, then remove the oldest beyond ``keep``.
 
         Raises:
@@ -65,9 +102,9 @@ class Checkpoints:
         path = self.path(checkpoint.step)
         try:
             with atomic_path(path) as temporary:
-                checksum = write_hashed(temporary, {"version": VERSION, **vars(checkpoint)})
+                write_values(temporary, {"version": VERSION, **vars(checkpoint)})
                 # Before the checkpoint takes its name, so that one that has it is never without.
-                write_text(path.with_suffix(".sha256"), f"{checksum}  {path.name}\n")
+                write_text(path.with_suffix(".sha256"), f"{sha256(temporary)}  {path.name}\n")
         except OSError as error:
             if not path.exists():
                 path.with_suffix(".sha256").unlink(missing_ok=True)
@@ -121,49 +158,6 @@ class Checkpoints:
         )
 
 
-class CheckpointWriter:
-    """Writes checkpoints in a thread, one at a time."""
-
-    def __init__(self, checkpoints: Checkpoints) -> None:
-        self.checkpoints = checkpoints
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
-        self._writing: Future[None] | None = None
-
-    def close(self) -> None:
-        """Wait for what is being written, whether or not that succeeds."""
-        self._pool.shutdown()
-
-    def save(self, checkpoint: Checkpoint) -> None:
-        """Copy the state to the host's memory and begin to write it, after the one before.
-
-        Raises:
-            UserError: if the one before could not be written.
-        """
-        self.wait()
-        copy = replace(
-            checkpoint, model=on_host(checkpoint.model), optimiser=on_host(checkpoint.optimiser)
-        )
-        self._writing = self._pool.submit(self.checkpoints.save, copy)
-
-    @property
-    def failed(self) -> bool:
-        """Whether the last write is known to have failed; does not wait."""
-        return (
-            self._writing is not None
-            and self._writing.done()
-            and self._writing.exception() is not None
-        )
-
-    def wait(self) -> None:
-        """Wait until all is written.
-
-        Raises:
-            UserError: if it could not be.
-        """
-        if self._writing is not None:
-            self._writing.result()
-
-
 def on_host(value: Any) -> Any:
     """A copy of nested mappings and lists with tensors of their own in the host's memory."""
     if isinstance(value, Tensor):
@@ -175,47 +169,20 @@ def on_host(value: Any) -> Any:
     return value
 
 
-class Hashed:
-    """A file being written, with the SHA-256 of what was written.
-
-    Attributes:
-        digest: of the bytes so far.
-        error: why the last write failed.
-    """
-
-    def __init__(self, handle: IO[bytes]) -> None:
-        self.handle = handle
-        self.digest = hashlib.sha256()
-        self.error: OSError | None = None
-
-    def write(self, data: bytes) -> int:
-        self.digest.update(data)
-        try:
-            return self.handle.write(data)
-        except OSError as error:
-            self.error = error
-            raise
-
-    def flush(self) -> None:
-        self.handle.flush()
-
-
-def write_hashed(path: Path, values: Mapping[str, Any]) -> str:
-    """Write with :func:`torch.save`; returns the file's SHA-256.
+def write_values(path: Path, values: Mapping[str, Any]) -> None:
+    """Write with :func:`torch.save`.
 
     Raises:
         OSError: if the system does not take the bytes.
     """
-    with path.open("wb") as handle:
-        hashed = Hashed(handle)
-        try:
-            torch.save(dict(values), cast(IO[bytes], hashed))
-        except RuntimeError:
-            # Closing its archive, torch complains of the missing bytes and hides the reason.
-            if hashed.error is not None:
-                raise hashed.error from None
-            raise
-    return hashed.digest.hexdigest()
+    try:
+        with path.open("wb") as handle:
+            torch.save(values, handle)
+    except RuntimeError as error:
+        # Closing its archive, torch complains of the missing bytes and hides the reason.
+        if isinstance(error.__context__, OSError):
+            raise error.__context__ from None
+        raise
 
 
 def read(path: Path) -> Checkpoint:
@@ -246,15 +213,13 @@ def damage(path: Path) -> str | None:
 
 
 def differences(there: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """The settings that differ, each with both values; fingerprints lose their tail."""
+
+    def short(value: str) -> str:
+        return value if len(value) <= 24 else f"{value[:12]}..."
+
     return [
-        f"{name} ({short(there.get(name))} there, {short(now.get(name))} now)"
+        f"{name} ({short(old)} there, {short(new)} now)"
         for name in sorted(there.keys() | now.keys())
-        if there.get(name) != now.get(name)
+        if (old := there.get(name, "absent")) != (new := now.get(name, "absent"))
     ]
-
-
-def short(value: str | None) -> str:
-    """A value for a message; fingerprints lose their tail."""
-    if value is None:
-        return "absent"
-    return value if len(value) <= 24 else f"{value[:12]}..."

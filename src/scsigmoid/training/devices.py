@@ -168,7 +168,7 @@ def out_of_memory_advice(
 
 def advice(encoder: EncoderSettings, micro_batch_tokens: int, total: int | None) -> str:
     """What to change, for a GPU of ``total`` bytes; None if unknown."""
-    fixed = BYTES_PER_PARAMETER * count_parameters(encoder).total
+    fixed = BYTES_PER_PARAMETER * count_parameters(encoder)
     if total is not None and fixed > 0.9 * total:
         return (
             f"architecture.size: weights, gradients and optimiser take {fixed / 1e9:.0f} GB and "

@@ -100,45 +100,33 @@ def as_csv(rows: Sequence[Row | Layer]) -> str:
     return buffer.getvalue()
 
 
-def from_csv(text: str, columns: Sequence[str] = COLUMNS) -> list[Row]:
-    """The inverse of :func:`as_csv` for the journal's rows."""
-    return [
-        Row(
-            step=int(step),
-            **{
-                name: float(value) if value else None
-                for name, value in zip(columns[1:], values, strict=True)
-            },  # type: ignore[arg-type]
-        )
-        for step, *values in csv.reader(io.StringIO(text))
-    ]
-
-
-def append(path: Path, rows: Sequence[Row | Layer]) -> None:
-    """Add rows to a file, for others to read at once."""
+def append(path: Path, rows: Sequence[Row | Layer]) -> str:
+    """Add rows to a file, for others to read at once; returns what was added."""
+    text = as_csv(rows)
     with path.open("a", encoding="utf-8", newline="\n") as handle:
-        handle.write(as_csv(rows))
+        handle.write(text)
+    return text
 
 
 class Journal:
     """A journal being written.
 
     Attributes:
-        rows: all rows so far.
+        rows: all rows so far, as CSV.
     """
 
-    def __init__(self, path: Path, header: Mapping[str, str], rows: Sequence[Row] = ()) -> None:
+    def __init__(self, path: Path, header: Mapping[str, str], rows: str = "") -> None:
         """Begin the file anew with the header and the rows of the run so far."""
         self.path = path
         self.header = dict(header)
-        self.rows = list(rows)
+        self.rows = rows
         self.write()
 
     def write(self) -> None:
         """Write the whole file, atomically."""
         remove_checksum(self.path)
         lines = [f"# {key}: {' '.join(value.split())}\n" for key, value in self.header.items()]
-        write_text(self.path, "".join(lines) + ",".join(COLUMNS) + "\n" + as_csv(self.rows))
+        write_text(self.path, "".join(lines) + ",".join(COLUMNS) + "\n" + self.rows)
 
     def complete(self) -> None:
         """Write the whole file, which will not change any more, with its checksum."""
@@ -146,20 +134,14 @@ class Journal:
         write_checksum(self.path)
 
     def append(self, row: Row) -> None:
-        self.rows.append(row)
-        append(self.path, [row])
+        self.rows += append(self.path, [row])
 
 
-class LayerFile:
-    def __init__(self, path: Path, step: int) -> None:
-        """Keep the rows up to ``step``: what came later is measured again."""
-        self.path = path
-        lines = path.read_text(encoding="utf-8").splitlines()[1:] if step and path.exists() else []
-        kept = [line for line in lines if int(line.split(",")[0]) <= step]
-        write_text(path, "\n".join([",".join(LAYER_COLUMNS), *kept]) + "\n")
-
-    def append(self, layers: Sequence[Layer]) -> None:
-        append(self.path, layers)
+def begin_layers(path: Path, step: int) -> None:
+    """Begin ``layers.csv`` anew with its rows up to ``step``: what came later is measured again."""
+    lines = path.read_text(encoding="utf-8").splitlines()[1:] if step and path.exists() else []
+    kept = [line for line in lines if int(line.split(",")[0]) <= step]
+    write_text(path, "\n".join([",".join(LAYER_COLUMNS), *kept]) + "\n")
 
 
 def read_journal(path: str | Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, str]]:
@@ -175,25 +157,25 @@ def read_journal(path: str | Path) -> tuple[dict[str, npt.NDArray[Any]], dict[st
     if not path.is_file():
         raise UserError(f"{path}: no such journal; train the model first")
     header: dict[str, str] = {}
-    body: list[str] = []
+    rows: list[list[str]] = []
     for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
-        if line.startswith("# ") and not body:
+        if line.startswith("# ") and not rows:
             key, _, value = line[2:].rstrip("\n").partition(": ")
             header[key] = value
         elif line.endswith("\n"):
-            body.append(line)
+            rows.append(line.rstrip("\n").split(","))
     try:
-        names = tuple(body[0].rstrip("\n").split(","))
-        # Journals of earlier versions have no validation loss.
-        if names not in (COLUMNS, COLUMNS[:-1]):
+        names, *rows = rows
+        # Journals of version 0.1 have no validation loss.
+        if tuple(names) not in (COLUMNS, COLUMNS[:-1]):
             raise ValueError("other columns")
-        rows = from_csv("".join(body[1:]), names)
-    except (IndexError, ValueError) as error:
+        if any(len(row) != len(names) for row in rows):
+            raise ValueError("a row is not as long as the header")
+        missing = [""] * (len(COLUMNS) - len(names))
+        values = [[float(value or "nan") for value in [*row, *missing]] for row in rows]
+    except ValueError as error:
         raise UserError(f"{path}: not a journal ({error}); train the model again") from None
-    columns = {
-        name: np.array(
-            [getattr(row, name) for row in rows], dtype=np.int64 if name == "step" else np.float64
-        )
-        for name in COLUMNS
-    }
+    table = np.array(values, dtype=np.float64).reshape(-1, len(COLUMNS))
+    columns: dict[str, npt.NDArray[Any]] = dict(zip(COLUMNS, table.T, strict=True))
+    columns["step"] = columns["step"].astype(np.int64)
     return columns, header

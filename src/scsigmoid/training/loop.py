@@ -2,34 +2,45 @@
 
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, nullcontext
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import torch
 
+from scsigmoid.attention.reference import weight_statistics
 from scsigmoid.errors import UserError
 from scsigmoid.files import held
-from scsigmoid.model.encoder import Encoder
+from scsigmoid.model.encoder import Block, Encoder
+from scsigmoid.model.masking import Masking
 from scsigmoid.progress import announce, log
 from scsigmoid.seeds import derive
 from scsigmoid.tokens.store import TokenStore, read_index
 from scsigmoid.tokens.vocabulary import Vocabulary
+from scsigmoid.training.batches import (
+    Batch,
+    GlobalBatches,
+    ahead,
+    pack,
+    split_by_tokens,
+    validation_rows,
+)
 from scsigmoid.training.checkpoints import Checkpoints, read
 from scsigmoid.training.devices import backend_of, be_deterministic, out_of_memory_advice
 from scsigmoid.training.export import MODEL, save_encoder
-from scsigmoid.training.journal import Row, from_csv
-from scsigmoid.training.launch import STOPPED, Request, stop_requests
-from scsigmoid.training.loading import GlobalBatches, ahead
-from scsigmoid.training.processes import Processes, joined
+from scsigmoid.training.journal import Layer
+from scsigmoid.training.processes import STOPPED, Processes, Request, joined, stop_requests
 from scsigmoid.training.records import Meter, Records
 from scsigmoid.training.run import TrainingRun, header
-from scsigmoid.training.step import Trainer
-from scsigmoid.training.validation import Validation
+from scsigmoid.training.step import Trainer, autocast, eagerly_embedded, summed_loss
 
 CHECKPOINTS = "checkpoints"
 LOCK = ".training"
+#: Cells whose attention weights are looked at.
+WATCHED = 4
 
 
 def train(run: TrainingRun, stores: Sequence[Path], vocabulary: Path, output: Path) -> None:
@@ -89,22 +100,22 @@ def train_together(
     with out_of_memory_advice(settings, budget, processes.device):
         encoder = Encoder(settings).initialise(derive(run.seed, "weights"))
         trainer = Trainer(encoder, run.training, run.seed, processes.device, processes)
-        seconds, rows = restore(trainer, checkpoints, step) if step else (0.0, [])
+        seconds, rows = restore(trainer, checkpoints, step) if step else (0.0, "")
         if step and processes.first:
             log(f"{run.model}: going on from the checkpoint after step {step}")
         meter = Meter(settings, processes.device, processes.count, seconds)
         facts = header(run, settings, processes)
         with (
-            Records(run, checkpoints, identity, facts, step, rows, output)
+            Records(run, checkpoints, identity, facts, meter, step, rows, output)
             if processes.first
             else nullcontext() as records
         ):
-            if not loop(run, trainer, batches, meter, records, step):
+            if not loop(run, trainer, batches, records, step):
                 return False
 
             def finish() -> None:
                 if records is not None:
-                    records.writer.wait()
+                    records.checkpoints.wait()
                     records.journal.complete()
                     save_encoder(encoder, run, known, run.training.steps, output / MODEL)
 
@@ -143,19 +154,18 @@ def fingerprint(stores: Sequence[Path]) -> str:
     return hashlib.sha256("\n".join(sums).encode()).hexdigest()
 
 
-def restore(trainer: Trainer, checkpoints: Checkpoints, step: int) -> tuple[float, list[Row]]:
+def restore(trainer: Trainer, checkpoints: Checkpoints, step: int) -> tuple[float, str]:
     """Put a trainer into the state after a step; returns the time spent and the journal so far."""
     checkpoint = read(checkpoints.path(step))
     trainer.encoder.load_state_dict(checkpoint.model)
     trainer.optimiser.load_state_dict(checkpoint.optimiser)
-    return checkpoint.seconds, from_csv(checkpoint.journal)
+    return checkpoint.seconds, checkpoint.journal
 
 
 def loop(
     run: TrainingRun,
     trainer: Trainer,
     batches: GlobalBatches,
-    meter: Meter,
     records: Records | None,
     first: int,
 ) -> bool:
@@ -165,16 +175,12 @@ def loop(
     """
     training, processes = run.training, trainer.processes
     steps = range(first + 1, training.steps + 1)
-    validation = (
-        Validation(batches.store, batches.settings, training, processes)
-        if training.validate_every
-        else None
-    )
+    validation = Validation(batches, processes) if training.validate_every else None
 
     def end(step: int, request: Request) -> None:
         if records is not None:
-            records.checkpoint(trainer, step, meter.seconds())
-            records.writer.wait()
+            records.checkpoint(trainer, step)
+            records.checkpoints.wait()
             announce(
                 f"{run.model}: stopped by {request.name} after step {step}; run again to go on"
             )
@@ -186,8 +192,8 @@ def loop(
         for step in steps:
             begin = time.perf_counter()
             share = next(shares)
-            meter.waited(time.perf_counter() - begin)
-            failed = records is not None and records.writer.failed
+            waited = time.perf_counter() - begin
+            failed = records is not None and records.checkpoints.failed
             masked, stop, unwritten = processes.total(
                 [share.masked, bool(request.signal), bool(failed)]
             )
@@ -200,16 +206,72 @@ def loop(
             # Before the update: all that is measured belongs to the weights of the loss.
             score = trainer.attention_score_max(share.micro_batches) if logging else 0.0
             checked = validation.loss(trainer) if validation and validating else None
-            if validation and validating and records is not None and records.layers:
-                records.layers.append(validation.layers(trainer, step))
+            if validation and validating and records is not None:
+                records.append_layers(validation.layers(trainer, step))
             result = trainer.step(step, share.micro_batches, masked)
-            meter.count(share, masked)
             if records is None:
                 continue
-            records.display.step()
+            records.meter.count(share, masked, waited)
+            records.progress.bar.update()
             if logging:
                 rate = trainer.optimiser.param_groups[0]["lr"]
-                records.append(meter.row(step, result, rate, score, checked))
+                records.append(records.meter.row(step, result, rate, score, checked))
             if step % training.checkpoint_every == 0 or step == training.steps:
-                records.checkpoint(trainer, step, meter.seconds())
+                records.checkpoint(trainer, step)
     return True
+
+
+class Validation:
+    """The loss on cells kept out of training while it goes on, and what attention does with them.
+
+    Which cells these are and which of their genes are masked depends on the store alone, not on
+    the seed, so that the curves of several runs belong to one set of cells.
+    """
+
+    def __init__(self, batches: GlobalBatches, processes: Processes) -> None:
+        """Pack and mask the cells, once; each process takes its share of them."""
+        store, settings, training = batches.store, batches.settings, batches.training
+        rows = validation_rows(len(store.lengths), training.validation_cells)
+        masking = Masking(
+            seed=derive(0, "validation"),
+            draw=0,
+            fraction=training.mask_fraction,
+            replacement="mask",
+            vocabulary_size=settings.vocabulary_size,
+        )
+        self.watched = pack(store, rows[:: -(-len(rows) // WATCHED)], settings, masking)
+        lengths = np.minimum(store.lengths[rows], settings.genes) + settings.cls_token
+        parts = split_by_tokens(lengths, training.micro_batch_tokens)
+        mine = parts[processes.rank :: processes.count]
+        self._batches = [pack(store, rows[part], settings, masking) for part in mine]
+
+    def loss(self, trainer: Trainer) -> float:
+        """Mean cross-entropy over all masked genes of the validation cells, without dropout."""
+        encoder, device = trainer.encoder, trainer.device
+        total = torch.zeros(2, device=device)
+        with torch.no_grad(), autocast(device):
+            for kept in self._batches:
+                total[0] += eagerly_embedded(summed_loss, encoder, kept.to(device))
+                total[1] += len(kept.masked)
+        trainer.processes.sum([total])
+        return float(total[0] / total[1])
+
+    def layers(self, trainer: Trainer, step: int) -> list[Layer]:
+        """What each layer's attention does with the watched cells, without dropout."""
+        encoder, device = trainer.encoder, trainer.device
+        batch: Batch = self.watched.to(device)
+        spans = list(pairwise(self.watched.cu_seqlens.tolist()))
+
+        def watched() -> Iterator[Layer]:
+            x = encoder.embed(batch.tokens, batch.positions)
+            mask = encoder.mask(x, batch.cu_seqlens)
+            for index, block in enumerate(encoder.blocks):
+                assert isinstance(block, Block)
+                q, k, v = block.heads(x).unbind(1)
+                with torch.autocast(device.type, enabled=False):
+                    found = weight_statistics(encoder.settings.attention, q, k, v, spans)
+                yield Layer(step=step, layer=index, **found)
+                x = block(x, batch.cu_seqlens, batch.max_seqlen, mask, None)
+
+        with torch.no_grad(), autocast(device):
+            return list(watched())

@@ -2,28 +2,28 @@
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
 
 import torch
+from tqdm import tqdm
 
 from scsigmoid.model.sizes import EncoderSettings, count_flops
 from scsigmoid.progress import announce, log
-from scsigmoid.training.checkpoints import Checkpoint, Checkpoints, CheckpointWriter
+from scsigmoid.training.batches import Share
+from scsigmoid.training.checkpoints import Checkpoint, Checkpoints
 from scsigmoid.training.devices import device_name, peak_flops, peak_memory_gb, synchronise
-from scsigmoid.training.journal import JOURNAL, LAYERS, Journal, LayerFile, Row, as_csv
-from scsigmoid.training.loading import Share
+from scsigmoid.training.journal import JOURNAL, LAYERS, Journal, Layer, Row, append, begin_layers
 from scsigmoid.training.run import TrainingRun
 from scsigmoid.training.step import StepResult, Trainer
 
 EVENTS = "tensorboard"
 
 
-class Records:
-    """The files of a run while it goes on; to be used in a ``with`` block."""
+class Records(ExitStack):
+    """The files of a run while it goes on, and its progress; to be used in a ``with`` block."""
 
     def __init__(
         self,
@@ -31,49 +31,47 @@ class Records:
         checkpoints: Checkpoints,
         identity: Mapping[str, str],
         header: Mapping[str, str],
+        meter: "Meter",
         step: int,
-        rows: list[Row],
+        rows: str,
         output: Path,
     ) -> None:
         """Begin after ``step``, with the journal's header and ``rows`` so far."""
+        super().__init__()
         self.run = run
+        self.checkpoints = checkpoints
+        self.callback(checkpoints.close)
         self.identity = dict(identity)
+        self.meter = meter
         self.journal = Journal(output / JOURNAL, header, rows)
         self.events = Events(output / EVENTS, step)
-        self.layers = LayerFile(output / LAYERS, step) if run.training.validate_every else None
-        self.display = Display(run.model, step, run.training.steps)
-        self.writer = CheckpointWriter(checkpoints)
+        self.callback(self.events.close)
+        self.layers = output / LAYERS
+        if run.training.validate_every:
+            begin_layers(self.layers, step)
+        self.progress = Progress(run.model, step, run.training.steps)
+        self.callback(self.progress.bar.close)
         self._saved = step
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.display.close()
-        self.events.close()
-        self.writer.close()
 
     def append(self, row: Row) -> None:
         self.journal.append(row)
         self.events.append(row)
-        self.display.show(row.step, row.loss, row.cells_per_second)
+        self.progress.show(row)
 
-    def checkpoint(self, trainer: Trainer, step: int, seconds: float) -> None:
-        """Begin to write the state after ``step`` and ``seconds`` of training, if not yet."""
+    def append_layers(self, layers: Sequence[Layer]) -> None:
+        append(self.layers, layers)
+
+    def checkpoint(self, trainer: Trainer, step: int) -> None:
+        """Begin to write the state after ``step``, if not yet."""
         if step == self._saved:
             return
-        self.writer.save(
+        self.checkpoints.save(
             Checkpoint(
                 step=step,
                 steps=self.run.training.steps,
-                seconds=seconds,
+                seconds=self.meter.seconds(),
                 identity=self.identity,
-                journal=as_csv(self.journal.rows),
+                journal=self.journal.rows,
                 model=trainer.encoder.state_dict(),
                 optimiser=trainer.optimiser.state_dict(),
             )
@@ -86,7 +84,7 @@ class Events:
 
     def __init__(self, folder: Path, step: int) -> None:
         """Begin after step ``step``; what earlier runs wrote beyond it is not shown."""
-        self._writer: Any = None
+        self._writer = None
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
@@ -107,64 +105,39 @@ class Events:
             self._writer.close()
 
 
-class Display:
-    """Progress: a bar with loss, rate and time left on a terminal, plain lines elsewhere.
+class Progress:
+    """Loss, rate and time left: a bar on a terminal, lines elsewhere.
 
     Beside a log, the lines also appear on the terminal of whoever runs the workflow.
     """
 
     def __init__(self, label: str, first: int, steps: int, seconds: float = 30.0) -> None:
         """Begin at step ``first`` of ``steps``; lines come at most every ``seconds``."""
-        self.label = label
-        self.first = first
-        self.steps = steps
-        self.seconds = seconds
+        self.label, self.first, self.steps, self.seconds = label, first, steps, seconds
         self.begin = self.last = time.monotonic()
-        self.bar: Any = None
-        if sys.stderr.isatty():
-            from tqdm import tqdm
-
-            self.bar = tqdm(desc=label, total=steps, initial=first, unit="step", leave=False)
-        else:
+        hidden = not sys.stderr.isatty()
+        if hidden:
             announce(f"{label}: training, step {first + 1} of {steps}")
+        self.bar = tqdm(
+            desc=label, total=steps, initial=first, unit="step", leave=False, disable=hidden
+        )
 
-    def step(self) -> None:
-        if self.bar is not None:
-            self.bar.update()
-
-    def show(self, step: int, loss: float, cells_per_second: float) -> None:
-        if self.bar is not None:
-            self.bar.set_postfix_str(f"loss {loss:.4f}, {cells_per_second:.0f} cells/s")
-            return
+    def show(self, row: Row) -> None:
+        """Show a row of the journal; the last step's always."""
+        text = f"loss {row.loss:.4f}, {row.cells_per_second:.0f} cells/s"
+        self.bar.set_postfix_str(text)
         now = time.monotonic()
-        if now - self.last < self.seconds and step < self.steps:
+        if not self.bar.disable or (now - self.last < self.seconds and row.step < self.steps):
             return
         self.last = now
         spent = now - self.begin
-        left = spent / max(1, step - self.first) * (self.steps - step)
-        time_of_it = f"{duration(left)} left" if step < self.steps else f"done in {duration(spent)}"
+        left = spent / max(1, row.step - self.first) * (self.steps - row.step)
+        last = row.step == self.steps
+        span = tqdm.format_interval(spent if last else left)
         announce(
-            f"{self.label}: step {step} of {self.steps}, loss {loss:.4f}, "
-            f"{cells_per_second:.0f} cells/s, {time_of_it}"
+            f"{self.label}: step {row.step} of {self.steps}, {text}, "
+            + (f"done in {span}" if last else f"{span} left")
         )
-
-    def close(self) -> None:
-        if self.bar is not None:
-            self.bar.close()
-
-
-def duration(seconds: float) -> str:
-    """A time for people: ``12 s``, ``3 min``, ``1 h 05 min``, ``2 d 03 h``."""
-    whole = round(seconds)
-    if whole < 120:
-        return f"{whole} s"
-    minutes = whole // 60
-    if minutes < 60:
-        return f"{minutes} min"
-    hours = minutes // 60
-    if hours < 48:
-        return f"{hours} h {minutes % 60:02d} min"
-    return f"{hours // 24} d {hours % 24:02d} h"
 
 
 class Meter:
@@ -190,11 +163,9 @@ class Meter:
         """Time spent training so far, earlier runs included."""
         return self._before + time.perf_counter() - self._begin
 
-    def waited(self, seconds: float) -> None:
-        self._wait += seconds
-
-    def count(self, share: Share, masked: int) -> None:
-        """A step was taken on a global batch with so many masked genes."""
+    def count(self, share: Share, masked: int, waited: float) -> None:
+        """A step was taken on a global batch with so many masked genes, for which one waited."""
+        self._wait += waited
         self._cells += len(share.lengths)
         self._tokens += int(share.lengths.sum())
         self._capacity += share.capacity

@@ -107,7 +107,7 @@ def header(run: TrainingRun, encoder: EncoderSettings, processes: Processes) -> 
         "model": run.model,
         "attention": run.attention,
         "context": str(run.context),
-        "parameters": str(count_parameters(encoder).total),
+        "parameters": str(count_parameters(encoder)),
         "seed": str(run.seed),
         "size": json.dumps(asdict(run.size)),
         "architecture": json.dumps(asdict(run.architecture)),

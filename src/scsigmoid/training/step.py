@@ -17,7 +17,7 @@ from scsigmoid.training.processes import Processes
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
 
-Loss = Callable[[Encoder, Tensor, "BlockMask | None", Batch, Tensor | None, Tensor | None], Tensor]
+Loss = Callable[..., Tensor]
 #: The target of a place that does not count.
 IGNORED = -100
 #: Options of torch's compiler.  Without this one it would fuse the reductions of a normalisation's
@@ -38,22 +38,21 @@ class StepResult:
     gradient_norm: Tensor
 
 
-def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Parameters with and without weight decay.
+def make_optimiser(model: nn.Module, training: Training) -> torch.optim.AdamW:
+    """AdamW that decays weight matrices and embeddings.
 
-    Weight matrices and embeddings decay; biases and layer normalisations, which have one dimension,
-    do not.  The paper does not say; this is the common choice for encoders.
+    Biases and layer normalisations, which have one dimension, do not decay.  The paper does not
+    say; this is the common choice for encoders.
     """
     parameters = list(model.parameters())
-    return [
-        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": weight_decay},
-        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
-    ]
-
-
-def make_optimiser(model: nn.Module, training: Training) -> torch.optim.AdamW:
     return torch.optim.AdamW(
-        parameter_groups(model, training.weight_decay),
+        [
+            {
+                "params": [p for p in parameters if p.ndim >= 2],
+                "weight_decay": training.weight_decay,
+            },
+            {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+        ],
         lr=training.learning_rate,
         betas=(training.betas[0], training.betas[1]),
         eps=training.epsilon,
@@ -71,6 +70,28 @@ def learning_rate(step: int, training: Training) -> float:
     return training.learning_rate * step / training.warmup_steps
 
 
+def place_losses(
+    encoder: Encoder,
+    embedded: Tensor,
+    mask: "BlockMask | None",
+    batch: Batch,
+    keys: Tensor | None = None,
+    reduction: str = "none",
+) -> Tensor:
+    """Cross-entropy at each masked place, (masked,) float32; only these pass the output layer.
+
+    Args:
+        encoder, batch: what is computed of what.
+        embedded: (tokens, hidden), the batch's embedded tokens.
+        mask: the attention's mask, where it takes one.
+        keys: what dropout depends on; None for none.
+        reduction: that of :func:`torch.nn.functional.cross_entropy`.
+    """
+    residual = encoder.encode(embedded, batch.cu_seqlens, batch.max_seqlen, mask, keys)
+    logits = encoder.predict(residual, batch.masked)
+    return cross_entropy(logits.float(), batch.targets, ignore_index=IGNORED, reduction=reduction)
+
+
 def summed_loss(
     encoder: Encoder,
     embedded: Tensor,
@@ -79,20 +100,16 @@ def summed_loss(
     keys: Tensor | None = None,
     weights: Tensor | None = None,
 ) -> Tensor:
-    """Cross-entropy summed over a batch's masked genes, float32 scalar, or (n,) with weights.
+    """The sum of :func:`place_losses`, float32 scalar, or (n,) with weights.
 
     Args:
-        encoder, batch: what is computed of what.
-        embedded: (tokens, hidden), the batch's embedded tokens.
-        mask: the attention's mask, where it takes one.
-        keys: what dropout depends on; None for none.
+        encoder, embedded, mask, batch, keys: of :func:`place_losses`.
         weights: (masked, n) float32, of n weighted sums.
     """
-    residual = encoder.encode(embedded, batch.cu_seqlens, batch.max_seqlen, mask, keys)
-    logits = encoder.predict(residual, batch.masked)
-    reduction = "sum" if weights is None else "none"
-    loss = cross_entropy(logits.float(), batch.targets, ignore_index=IGNORED, reduction=reduction)
-    return loss if weights is None else (loss.unsqueeze(1) * weights).sum(0)
+    if weights is None:
+        return place_losses(encoder, embedded, mask, batch, keys, "sum")
+    losses = place_losses(encoder, embedded, mask, batch, keys)
+    return (losses.unsqueeze(1) * weights).sum(0)
 
 
 def sum_weights(batch: Batch) -> Tensor:
@@ -121,6 +138,19 @@ def with_two_of_each(batch: Batch) -> Batch:
         masked=pad(batch.masked, (0, missing)),
         targets=pad(batch.targets, (0, missing), value=IGNORED),
     )
+
+
+def eagerly_embedded(compute: Loss, encoder: Encoder, batch: Batch, *rest: Tensor | None) -> Tensor:
+    """A loss of a batch by :func:`summed_loss` or :func:`place_losses`, which may be compiled.
+
+    One graph serves all batches, however long their cells are.  The embedding stays outside of it:
+    the number of positions would make a graph of its own for each context length.  So does the
+    mask of FlexAttention.
+    """
+    batch = with_two_of_each(batch)
+    embedded = encoder.embed(batch.tokens, batch.positions)
+    mask = encoder.mask(embedded, batch.cu_seqlens)
+    return compute(encoder, embedded, mask, batch, *rest)
 
 
 def autocast(device: torch.device) -> torch.autocast:
@@ -160,11 +190,7 @@ class Trainer:
             self.compile()
 
     def compile(self, backend: str = "inductor") -> None:
-        """Compile the loss: one graph for all batches, however long their cells are.
-
-        The embedding stays outside: the number of positions would make a graph of its own for each
-        context length.  So does the mask of FlexAttention.
-        """
+        """Compile the loss; see :func:`eagerly_embedded`."""
         options = COMPILER if backend == "inductor" else None
         self._summed_loss = torch.compile(
             summed_loss, dynamic=True, backend=backend, options=options
@@ -177,10 +203,7 @@ class Trainer:
         )
         if weights is not None:
             weights = pad(weights, (0, 0, 0, max(0, 2 - len(weights))))
-        batch = with_two_of_each(batch)
-        embedded = self.encoder.embed(batch.tokens, batch.positions)
-        mask = self.encoder.mask(embedded, batch.cu_seqlens)
-        return self._summed_loss(self.encoder, embedded, mask, batch, keys, weights)
+        return eagerly_embedded(self._summed_loss, self.encoder, batch, keys, weights)
 
     def step(self, step: int, batches: Sequence[Batch], masked: int | None = None) -> StepResult:
         """Take one optimiser step on a global batch.

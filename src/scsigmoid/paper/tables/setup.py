@@ -82,7 +82,7 @@ def parameters(results: Results) -> int:
         max(model.context for model in config.models.values() if not model.stress),
         results.vocabulary_size,
     )
-    return count_parameters(settings).total
+    return count_parameters(settings)
 
 
 def hyperparameters(results: Results) -> Table:
