@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scsigmoid.measurements import Measurement
-from scsigmoid.paper.labels import model_label
+from scsigmoid.paper.labels import ATTENTIONS, model_label
 from scsigmoid.paper.reported import reported
 from scsigmoid.paper.results import Results
 from scsigmoid.paper.tables.writing import DASH, Cell, Table, fixed, interval, signed
@@ -21,18 +21,17 @@ MEANS = {
 }
 COLUMNS = (
     *("pair", "estimator"),
-    *(f"{name}{end}" for name in ("sigmoid", "softmax", "ratio", "difference") for end in ENDS),
+    *(f"{name}{end}" for name in (*ATTENTIONS, "ratio", "difference") for end in ENDS),
     *("best", "cells", "simulated"),
-    *(f"paper_{name}{end}" for name in ("sigmoid", "softmax") for end in ENDS),
-    *("sigmoid_bootstrap_mean", "softmax_bootstrap_mean"),
+    *(f"paper_{name}{end}" for name in ATTENTIONS for end in ENDS),
+    *(f"{name}_bootstrap_mean" for name in ATTENTIONS),
 )
 
 
 @dataclass(frozen=True)
 class Pair:
-    """The MMD of one pair of cell types in both models, with the paired ratio and difference.
-
-    ``means`` are those over resamples, of sigmoid and softmax; NaN where there are none.
+    """The MMD of a pair of cell types in both models, with the paired ratio and difference, and
+    the means over resamples.
     """
 
     name: str
@@ -40,7 +39,8 @@ class Pair:
     softmax: Measurement
     ratio: Measurement | None
     difference: Measurement | None
-    means: tuple[float, float] = (NAN, NAN)
+    sigmoid_mean: Measurement | None
+    softmax_mean: Measurement | None
 
 
 def estimators(results: Results) -> list[str]:
@@ -53,30 +53,24 @@ def pair_rows(results: Results, dataset: str, estimator: str = "") -> list[Pair]
 
     Both estimators come from the same resamples.
     """
-    config = results.config
-    metric = f"mmd_{estimator or config.evaluation.mmd.estimator}"
-    sigmoid, softmax = config.evaluation.pair
-    found: dict[str, dict[str, Measurement]] = {}
+    metric = f"mmd_{estimator or results.config.evaluation.mmd.estimator}"
+    sigmoid, softmax = results.config.evaluation.pair
+    found: dict[str, dict[tuple[str, str], Measurement]] = {}
     for row in results.mmd(dataset):
-        if " vs " not in row.group:
-            continue
-        if row.metric == metric and row.model in (sigmoid, softmax):
-            found.setdefault(row.group, {})[row.model] = row
-        elif row.metric in (f"{metric}_ratio", f"{metric}_difference"):
-            found.setdefault(row.group, {})[row.metric.removeprefix(f"{metric}_")] = row
-        elif row.metric == f"{metric}_bootstrap_mean":
-            found.setdefault(row.group, {})[f"{row.model} mean"] = row
+        if " vs " in row.group:
+            found.setdefault(row.group, {})[row.model, row.metric] = row
     return [
         Pair(
             name,
-            rows[sigmoid],
-            rows[softmax],
-            rows.get("ratio"),
-            rows.get("difference"),
-            (ends(rows.get(f"{sigmoid} mean"))[0], ends(rows.get(f"{softmax} mean"))[0]),
+            rows[sigmoid, metric],
+            rows[softmax, metric],
+            rows.get((f"{sigmoid} / {softmax}", f"{metric}_ratio")),
+            rows.get((f"{sigmoid} - {softmax}", f"{metric}_difference")),
+            rows.get((sigmoid, f"{metric}_bootstrap_mean")),
+            rows.get((softmax, f"{metric}_bootstrap_mean")),
         )
         for name, rows in found.items()
-        if sigmoid in rows and softmax in rows
+        if (sigmoid, metric) in rows and (softmax, metric) in rows
     ]
 
 
@@ -92,19 +86,16 @@ def mean_ratio(
             resamples, as far as can be told.
         estimator: one of :data:`ESTIMATORS`; the configured one where it is empty.
     """
-    estimator = estimator or results.config.evaluation.mmd.estimator
-    for row in results.mmd(dataset):
-        if row.metric == f"mmd_{estimator}_{MEANS[mean][0]}":
-            return row
-    return None
+    metric = f"mmd_{estimator or estimators(results)[0]}_{MEANS[mean][0]}"
+    return next((row for row in results.mmd(dataset) if row.metric == metric), None)
 
 
-def paper_pair(dataset: str, name: str) -> dict[str, Sequence[float]]:
+def paper_pair(dataset: str, name: str) -> dict[str, tuple[float, float, float]]:
     """The paper's row of a pair, in either order; empty where it has none."""
     types = {part.strip().lower() for part in name.split(" vs ")}
     for row in reported()["mmd"].get(dataset, ()):
         if {part.lower() for part in row["pair"].split(" vs ")} == types:
-            return {"sigmoid": row["sigmoid"], "softmax": row["softmax"]}
+            return {arm: tuple(row[arm]) for arm in ATTENTIONS}
     return {}
 
 
@@ -127,15 +118,15 @@ def mmd(results: Results, dataset: str) -> Table:
         f"Ratio, {second}",
         *(("Sigmoid in the paper", "Softmax in the paper") if beside else ()),
     )
-    records = []
+    records: list[dict[str, object]] = []
     for name, rows in found.items():
-        records += [pair_record(dataset, row, pair, name) for row in rows]
+        records += [record(dataset, row, pair) | {"estimator": name} for row in rows]
         for mean in MEANS:
-            row = mean_ratio(results, dataset, mean, name)
-            if row is not None:
+            over = mean_ratio(results, dataset, mean, name)
+            if over is not None:
+                about = {"pair": mean, "estimator": name, "cells": over.n}
                 records.append(
-                    {"pair": mean, "estimator": name, **interval_record("ratio", ends(row))}
-                    | {"cells": row.n, "simulated": row.simulated}
+                    about | with_ends("ratio", ends(over)) | {"simulated": over.simulated}
                 )
     return Table(
         caption=f"Pairwise MMD for {title}: the point, in brackets its mean over "
@@ -148,44 +139,57 @@ def mmd(results: Results, dataset: str) -> Table:
         columns=COLUMNS,
         records=records,
         header=header,
-        rows=[pair_cells(dataset, row, others.get(row.name), beside) for row in found[first]],
+        rows=[shown(dataset, row, others.get(row.name), beside) for row in found[first]],
         align="l" + "c" * (len(header) - 1),
         latex_columns=4,
         notes=notes(results, dataset, found[first]),
     )
 
 
-def pair_cells(dataset: str, row: Pair, other: Pair | None, beside: bool) -> list[Cell | str]:
+def record(dataset: str, row: Pair, pair: Sequence[str]) -> dict[str, object]:
+    """A row of the CSV, but for its estimator."""
+    paper = paper_pair(dataset, row.name)
+    found: dict[str, object] = {
+        "pair": row.name,
+        "best": pair[0] if row.sigmoid.value > row.softmax.value else pair[1],
+        "cells": row.sigmoid.n,
+        "simulated": row.sigmoid.simulated,
+        "sigmoid_bootstrap_mean": ends(row.sigmoid_mean)[0],
+        "softmax_bootstrap_mean": ends(row.softmax_mean)[0],
+    }
+    for name in (*ATTENTIONS, "ratio", "difference"):
+        found |= with_ends(name, ends(getattr(row, name)))
+    for name in ATTENTIONS:
+        found |= with_ends(f"paper_{name}", paper.get(name, ends(None)))
+    return found
+
+
+def shown(dataset: str, row: Pair, other: Pair | None, beside: bool) -> list[Cell | str]:
     """A formatted row: the configured estimator, the other one, the paper."""
-    cells: list[Cell | str] = [row.name, *arm_cells(row), paired_cell(row.ratio)]
-    cells.append(paired_cell(row.difference))
-    cells += [DASH] * 3 if other is None else [*arm_cells(other), paired_cell(other.ratio)]
+    cells: list[Cell | str] = [row.name, *arms(row), paired(row.ratio), paired(row.difference)]
+    cells += [DASH] * 3 if other is None else [*arms(other), paired(other.ratio)]
+    paper = paper_pair(dataset, row.name)
     if beside:
-        paper = paper_pair(dataset, row.name)
-        for arm in ("sigmoid", "softmax"):
-            value, low, high = paper.get(arm, (NAN, NAN, NAN))
-            cells.append(interval(value, low, high, 3))
+        cells += [interval(*paper.get(arm, ends(None)), 3) for arm in ATTENTIONS]
     return cells
 
 
-def arm_cells(row: Pair) -> list[Cell]:
-    """Both models' MMD, the higher one in bold."""
-    sigmoid, softmax = row.sigmoid, row.softmax
-    return [
-        Cell(text(sigmoid, row.means[0]), bold=sigmoid.value > softmax.value, maths=True),
-        Cell(text(softmax, row.means[1]), bold=softmax.value > sigmoid.value, maths=True),
-    ]
+def arms(row: Pair) -> list[Cell]:
+    """Both models' MMD, the higher one in bold, the mean over resamples before the interval."""
+    cells = []
+    highest = max(row.sigmoid.value, row.softmax.value)
+    tied = row.sigmoid.value == row.softmax.value
+    for arm, mean in ((row.sigmoid, row.sigmoid_mean), (row.softmax, row.softmax_mean)):
+        value, *rest = interval(*ends(arm), 3).split(" ", 1)
+        middle = [f"({fixed(mean.value, 3)})"] if mean else []
+        bold = arm.value == highest and not tied
+        cells.append(Cell(" ".join([value, *middle, *rest]), bold=bold, maths=True))
+    return cells
 
 
-def paired_cell(row: Measurement | None) -> Cell:
+def paired(row: Measurement | None) -> Cell:
     """A ratio or a difference."""
-    return Cell(DASH) if row is None else Cell(text(row), maths=True)
-
-
-def text(row: Measurement, mean: float = NAN) -> str:
-    """A value, its mean over resamples, where it has one, and its interval."""
-    value, *ends_of = interval(row.value, row.low, row.high, 3).split(" ", 1)
-    return " ".join([value, *([] if math.isnan(mean) else [f"({fixed(mean, 3)})"]), *ends_of])
+    return Cell(interval(*ends(row), 3), maths=row is not None)
 
 
 def ends(row: Measurement | None) -> tuple[float, float, float]:
@@ -193,29 +197,9 @@ def ends(row: Measurement | None) -> tuple[float, float, float]:
     return (NAN, NAN, NAN) if row is None else (row.value, row.low, row.high)
 
 
-def interval_record(name: str, values: Sequence[float]) -> dict[str, float]:
+def with_ends(name: str, values: Sequence[float]) -> dict[str, object]:
     """A value and its ends as columns."""
     return {f"{name}{end}": value for end, value in zip(ENDS, values, strict=True)}
-
-
-def pair_record(dataset: str, row: Pair, pair: Sequence[str], estimator: str) -> dict[str, object]:
-    """A CSV row."""
-    paper = paper_pair(dataset, row.name)
-    return {
-        "pair": row.name,
-        "estimator": estimator,
-        **interval_record("sigmoid", ends(row.sigmoid)),
-        **interval_record("softmax", ends(row.softmax)),
-        **interval_record("ratio", ends(row.ratio)),
-        **interval_record("difference", ends(row.difference)),
-        "best": pair[0] if row.sigmoid.value > row.softmax.value else pair[1],
-        "cells": row.sigmoid.n,
-        "simulated": row.sigmoid.simulated,
-        **interval_record("paper_sigmoid", paper.get("sigmoid", ends(None))),
-        **interval_record("paper_softmax", paper.get("softmax", ends(None))),
-        "sigmoid_bootstrap_mean": row.means[0],
-        "softmax_bootstrap_mean": row.means[1],
-    }
 
 
 def notes(results: Results, dataset: str, found: Sequence[Pair]) -> list[str]:
