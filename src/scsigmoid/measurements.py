@@ -1,14 +1,14 @@
-"""The one shape of every measured value that tables, figures and claims read.
+"""What tables, figures and claims read: estimates with intervals, and measurements.
 
 A measurement is one row of a tidy CSV file.
 """
 
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,27 @@ from numpy.typing import NDArray
 from scsigmoid.csv_rows import read_rows, write_rows
 from scsigmoid.errors import UserError
 from scsigmoid.files import checksum_path
+
+
+class Interval(NamedTuple):
+    """An estimate and the ends of its interval; the ends are NaN where there is none."""
+
+    value: float
+    low: float = math.nan
+    high: float = math.nan
+
+    def map(self, function: Callable[[float], float]) -> "Interval":
+        """A monotonic function of the estimate."""
+        value, *ends = (function(end) for end in self)
+        return Interval(value, *sorted(ends))
+
+    def minus(self, other: "Interval") -> "Interval":
+        """Difference of two estimates, by the farthest ends: wider than that of paired values."""
+        return Interval(self.value - other.value, self.low - other.high, self.high - other.low)
+
+    def over(self, other: "Interval") -> "Interval":
+        """Ratio of two positive estimates, by the farthest ends likewise."""
+        return Interval(self.value / other.value, self.low / other.high, self.high / other.low)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +73,11 @@ class Measurement:
     simulated: bool = False
     source: str = ""
 
+    @property
+    def interval(self) -> Interval:
+        """The estimate with its interval."""
+        return Interval(self.value, self.low, self.high)
+
 
 def write_measurements(path: str | Path, rows: Iterable[Measurement]) -> None:
     """Write measurements as CSV, atomically, with a checksum, in the order given."""
@@ -77,7 +103,7 @@ def read_measurements(path: str | Path) -> list[Measurement]:
 
 def mean_interval(
     values: NDArray[np.float64], confidence: float, clusters: NDArray[Any] | None = None
-) -> tuple[float, float, float]:
+) -> Interval:
     """Mean and its two-sided Student interval.
 
     With clusters, as donors, the interval says how much the mean would vary with others of them:
@@ -91,7 +117,7 @@ def mean_interval(
         clusters: cluster of each value; fewer than two clusters count as none.
 
     Returns:
-        Mean, lower and upper end; the ends are NaN for fewer than two values.
+        Mean and interval; without ends for fewer than two values.
     """
     # what scipy.stats.t.ppf calls, which takes a second longer to import
     from scipy.special import stdtrit
@@ -103,10 +129,10 @@ def mean_interval(
         residuals = np.bincount(places, weights=residuals).astype(np.float64)
     groups = len(residuals)
     if groups < 2:
-        return mean, math.nan, math.nan
+        return Interval(mean)
     error = math.sqrt(groups / (groups - 1) * float(np.square(residuals).sum())) / len(values)
     half = float(stdtrit(groups - 1, (1 + confidence) / 2)) * error
-    return mean, mean - half, mean + half
+    return Interval(mean, mean - half, mean + half)
 
 
 def source_of(output: Path, *inputs: Path) -> str:

@@ -16,7 +16,7 @@ from scsigmoid.benchmarks.rows import KernelRow, write_rows
 from scsigmoid.config.schema import Config
 from scsigmoid.errors import UserError
 from scsigmoid.files import remove_checksum
-from scsigmoid.measurements import read_measurements, write_measurements
+from scsigmoid.measurements import Interval, read_measurements, write_measurements
 from scsigmoid.paper.claims import (
     COLUMNS,
     INCONCLUSIVE,
@@ -30,7 +30,7 @@ from scsigmoid.paper.claims import (
     read_claims,
 )
 from scsigmoid.paper.claims.requirements import unmet
-from scsigmoid.paper.claims.rules import NAN, Estimate, compare
+from scsigmoid.paper.claims.rules import compare
 from scsigmoid.paper.claims.stability import divergence
 from scsigmoid.paper.reported import Claim, reported
 from scsigmoid.paper.results import Journal, Results
@@ -430,8 +430,7 @@ def test_rules_at_both_sides_of_every_edge(
     rule: str, value: object, more: dict[str, object], least: float, most: float
 ) -> None:
     def met(*ours: float) -> bool | None:
-        low, high = ours if ours[1:] else (NAN, NAN)
-        estimate = Estimate(value=sum(ours) / len(ours), low=low, high=high)
+        estimate = Interval(sum(ours) / len(ours), *(ours if ours[1:] else ()))
         found, words = compare(claim(rule, value, **more), estimate)
         assert words
         return found
@@ -456,9 +455,7 @@ def test_rules_at_both_sides_of_every_edge(
 
 def test_an_interval_that_only_touches_decides_nothing() -> None:
     """1.0 [-0.1, 2.1] is not within 0.05 of 0, nor certain not to be."""
-    found, words = compare(
-        claim("points", 0.0, tolerance=0.05), Estimate(value=1.0, low=-0.1, high=2.1)
-    )
+    found, words = compare(claim("points", 0.0, tolerance=0.05), Interval(1.0, -0.1, 2.1))
     assert (found, words) == (None, "1 [-0.1, 2.1] lies only partly within 0.05 of 0")
 
 

@@ -14,8 +14,8 @@ from scsigmoid.benchmarks.cases import Case
 from scsigmoid.benchmarks.rows import KernelRow, write_rows
 from scsigmoid.config.schema import Config
 from scsigmoid.paper import registry
-from scsigmoid.paper.ratios import COMPARISONS, paired, ratios
 from scsigmoid.paper.results import Results
+from scsigmoid.paper.speed import COMPARISONS, paired, ratios
 
 SHORT = Case("paper", 64, 32, 512, (512,) * 32)
 LONG = Case("paper", 64, 32, 4096, (4096,) * 4)

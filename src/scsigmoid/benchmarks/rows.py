@@ -15,6 +15,7 @@ from scsigmoid import csv_rows
 from scsigmoid.csv_rows import read_rows as read_rows
 from scsigmoid.errors import UserError
 from scsigmoid.files import checksum_path, compare_checksum, remove_checksum
+from scsigmoid.measurements import Interval
 from scsigmoid.progress import log
 
 Row = TypeVar("Row")
@@ -258,14 +259,6 @@ def discard(path: Path) -> None:
     path.unlink(missing_ok=True)
 
 
-class Interval(NamedTuple):
-    """An estimate and the ends of its interval; the ends are NaN where none can be made."""
-
-    value: float
-    low: float
-    high: float
-
-
 def median_interval(values: Sequence[float], confidence: float) -> Interval:
     """Median, and an interval from order statistics.
 
@@ -289,7 +282,7 @@ def median_interval(values: Sequence[float], confidence: float) -> Interval:
         below += math.comb(count, k)
         k += 1
     if k == 0:
-        return Interval(middle, math.nan, math.nan)
+        return Interval(middle)
     return Interval(middle, ordered[k - 1], ordered[count - k])
 
 

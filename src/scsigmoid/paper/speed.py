@@ -3,17 +3,18 @@
 import itertools
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from scsigmoid.benchmarks.rows import KernelRow, Shape, ThroughputRow
+from scsigmoid.benchmarks.rows import KernelRow, Shape, ThroughputRow, median_interval
 from scsigmoid.config.schema import Config
 from scsigmoid.kernels import OURS
+from scsigmoid.measurements import Interval
 from scsigmoid.paper.labels import context_label, provider_label
 from scsigmoid.paper.reported import reported
 from scsigmoid.paper.results import Results
-from scsigmoid.paper.statistics import Interval, ratio_interval
+from scsigmoid.paper.statistics import ratio_interval
 
 T = TypeVar("T")
 #: Standard attention.
@@ -91,6 +92,171 @@ def mean_tflops(timings: Sequence[KernelRow], padding: float, direction: str) ->
     return sum(values) / len(values) if values else math.nan
 
 
+def ratio_of(ours: KernelRow, theirs: KernelRow, confidence: float) -> Interval:
+    """Our rate over theirs: the median over the rounds that timed both, with its interval.
+
+    Too few rounds for an interval leave the ends of both rates' intervals, which are wider.
+    """
+    values = paired(ours, theirs)
+    found = median_interval(values, confidence) if values else Interval(math.nan)
+    return rate(ours).over(rate(theirs)) if math.isnan(found.low) else found
+
+
+def rate(row: KernelRow) -> Interval:
+    """TFLOPS of a timing, with their interval."""
+    return Interval(row.tflops, row.tflops_low, row.tflops_high)
+
+
+def paired(ours: KernelRow, theirs: KernelRow) -> list[float]:
+    """Our rate over theirs in each round that timed both."""
+    work = ours.tflops * ours.milliseconds / (theirs.tflops * theirs.milliseconds)
+    values = (work * other / own for own, other in zip(ours.rounds, theirs.rounds, strict=False))
+    return [value for value in values if not math.isnan(value)]
+
+
+class Form(NamedTuple):
+    """Which timings of a provider are compared.
+
+    Attributes:
+        providers: names, the first that was timed counts; none: our own kernel of the other side.
+        layout: ``packed``, ``padded`` or empty for any.
+        batch: as in :class:`scsigmoid.benchmarks.cases.Case`.
+        padded: whether at the largest share of padding that was timed, or at none.
+    """
+
+    providers: tuple[str, ...] = ()
+    layout: str = ""
+    batch: str = "paper"
+    padded: bool = False
+
+
+class Comparison(NamedTuple):
+    """Our rate over another's.
+
+    Attributes:
+        name: in the CSV.
+        text: in words.
+        direction: ``forward`` or ``backward``.
+        ours: the rate.
+        theirs: what it is divided by.
+        lengths: those that count; all that were timed where empty.
+    """
+
+    name: str
+    text: str
+    direction: str
+    ours: Form
+    theirs: Form
+    lengths: tuple[int, ...] = ()
+
+
+LONG = (4096, 16384)
+MIDDLE = (1024, 2048, 4096, 8192)
+FAST = Form(OURS, "packed")
+EXACT = Form(tuple(f"{path}_accurate" for path in OURS), "packed")
+CUDNN = Form(("cudnn",))
+FA4 = Form(("fa4",))
+FLASH_SIGMOID = Form(("flash_sigmoid",))
+PUBLISHED = Form(("triton_sigmoid",))
+JAGGED = Form(OURS, "packed", "jagged")
+
+
+def each_pass(
+    name: str, text: str, ours: Form, theirs: Form, lengths: tuple[int, ...] = ()
+) -> Iterator[Comparison]:
+    """One comparison for both passes; ``{}`` stands for the pass."""
+    for way in ("forward", "backward"):
+        yield Comparison(name.format(way), text.format(way), way, ours, theirs, lengths)
+
+
+COMPARISONS = (
+    *each_pass("fa4_{}", "Over FlashAttention-4, {}, 1K to 8K", FAST, FA4, MIDDLE),
+    *each_pass("fa4_{}_512", "Over FlashAttention-4, {}, 512", FAST, FA4, (512,)),
+    *each_pass("fa4_{}_16k", "Exact sigmoid over FlashAttention-4, {}, 16K",
+               EXACT, FA4, (16384,)),
+    *each_pass("fa4_cells_{}", "Over FlashAttention-4, {}, cells' lengths",
+               JAGGED, Form(("fa4",), "packed", "jagged")),
+    *each_pass("flash_sigmoid_{}", "Over FlashSigmoid, {}, every length", FAST, FLASH_SIGMOID),
+    *each_pass("cudnn_{}", "Over cuDNN's softmax, {}, 4K and 16K", FAST, CUDNN, LONG),
+    *each_pass("cudnn_{}_all", "Over cuDNN's softmax, {}, every length", FAST, CUDNN),
+    *each_pass("published_{}", "Over triton-sigmoid, {}, 4K and 16K", FAST, PUBLISHED, LONG),
+    Comparison("exact_forward", "Exact sigmoid over cuDNN's softmax, forward, 4K and 16K",
+               "forward", EXACT, CUDNN, LONG),
+    *each_pass("padding_padded_{}", "Padding against none, padded layout, {}",
+               Form(OURS, "padded", padded=True), Form(layout="padded")),
+    *each_pass("padding_packed_{}", "Padding against none, packed layout, {}",
+               Form(OURS, "packed", padded=True), Form(layout="packed")),
+    *each_pass("jagged_{}", "Cells' lengths against equal ones of the same work, {}",
+               JAGGED, Form((), "packed", "even")),
+    *each_pass("portable_{}", "Portable path over triton-sigmoid, {}, 4K and 16K",
+               Form(OURS[-1:], "packed"), PUBLISHED, LONG),
+)  # fmt: skip
+
+
+class Ratio(NamedTuple):
+    """Our rate over another's at one shape, of a comparison; ``rounds`` timed both."""
+
+    comparison: Comparison
+    ours: KernelRow
+    theirs: KernelRow
+    interval: Interval
+    rounds: int
+
+
+def ratios(rows: Sequence[KernelRow], confidence: float) -> list[Ratio]:
+    """All ratios that can be made of a benchmark's rows, in the order of the comparisons."""
+    return [
+        Ratio(comparison, *pair, ratio_of(*pair, confidence), rounds)
+        for comparison in COMPARISONS
+        for pair in pairs(measured(rows), comparison)
+        if (rounds := len(paired(*pair)))
+    ]
+
+
+def pairs(
+    timings: Sequence[KernelRow], comparison: Comparison
+) -> Iterator[tuple[KernelRow, KernelRow]]:
+    """The timings that are compared, shape by shape."""
+    candidates = [timing for timing in timings if timing.direction == comparison.direction]
+    shapes = dict.fromkeys(
+        (timing.head_dimension, timing.length)
+        for timing in candidates
+        if timing.batch == comparison.ours.batch
+        and (not comparison.lengths or timing.length in comparison.lengths)
+    )
+    for dimension, length in shapes:
+        at_dimension = [timing for timing in candidates if timing.head_dimension == dimension]
+        ours = select(at_dimension, comparison.ours, length)
+        if ours is None:
+            continue
+        same_length = comparison.theirs.batch == comparison.ours.batch
+        theirs = select(
+            at_dimension, comparison.theirs, length if same_length else None, ours.provider
+        )
+        if theirs is not None:
+            yield ours, theirs
+
+
+def select(
+    timings: Sequence[KernelRow], form: Form, length: int | None, ours: str = ""
+) -> KernelRow | None:
+    """The timing of a form; of any length where none is given."""
+    padding = max((timing.padding for timing in timings), default=0.0) if form.padded else 0.0
+    if form.padded and padding == 0:
+        return None
+    for provider in form.providers or (ours,):
+        for timing in timings:
+            if (
+                timing.provider == provider
+                and timing.batch == form.batch
+                and timing.padding == padding
+                and form.layout in ("", timing.layout)
+                and length in (None, timing.length)
+            ):
+                return timing
+    return None
+
+
 @dataclass(frozen=True)
 class Cost:
     """What one configuration costs with each attention, in the same layout.
@@ -99,9 +265,9 @@ class Cost:
         size: of the models.
         context: in tokens.
         sigmoid, softmax: the arms.
-        share: sigmoid's hours over softmax's.  The interval is that of the readings, paired, since
-            both arms meet the same cells; where there are none (``n`` is 0) it comes from the ends
-            of both arms' intervals, which is wider.
+        share: sigmoid's hours over softmax's.
+        paired: whether the interval of ``share`` is that of paired readings, since both arms meet
+            the same cells; else it comes from the ends of both arms' intervals, which is wider.
     """
 
     size: str
@@ -109,6 +275,7 @@ class Cost:
     sigmoid: ThroughputRow
     softmax: ThroughputRow
     share: Interval
+    paired: bool
 
     @property
     def host_bound(self) -> list[str]:
@@ -120,15 +287,13 @@ class Cost:
     @property
     def saved(self) -> Interval:
         """Hours that sigmoid saves, in percent of softmax's."""
-        share = self.share
-        value, low, high = ((1 - end) * 100 for end in (share.value, share.high, share.low))
-        return Interval(value, low, high, share.n)
+        return self.share.map(lambda share: (1 - share) * 100)
 
     @property
     def hours(self) -> Interval:
         """Hours that sigmoid saves: that share of softmax's."""
-        saved, hours = self.saved, self.softmax.gpu_hours / 100
-        return Interval(saved.value * hours, saved.low * hours, saved.high * hours, saved.n)
+        hours = self.softmax.gpu_hours / 100
+        return self.saved.map(lambda saved: saved * hours)
 
 
 def row_label(row: ThroughputRow) -> str:
@@ -136,17 +301,21 @@ def row_label(row: ThroughputRow) -> str:
     return f"{row.attention} {row.size} at {context_label(row.context)}"
 
 
-def share_of(sigmoid: ThroughputRow, softmax: ThroughputRow, confidence: float) -> Interval:
-    """Sigmoid's hours over softmax's: softmax's rate over sigmoid's."""
+def hours_of(row: ThroughputRow) -> Interval:
+    """GPU-hours of a row, with their interval."""
+    return Interval(row.gpu_hours, row.gpu_hours_low, row.gpu_hours_high)
+
+
+def cost_of(sigmoid: ThroughputRow, softmax: ThroughputRow, confidence: float) -> Cost:
+    """The cost of one size and context; sigmoid's hours over softmax's, from their rates."""
     ours, theirs = ([float(rate) for rate in row.rates.split()] for row in (sigmoid, softmax))
-    if len(ours) == len(theirs) > 1:
-        return ratio_interval(theirs, ours, confidence)
-    return Interval(
-        sigmoid.gpu_hours / softmax.gpu_hours,
-        sigmoid.gpu_hours_low / softmax.gpu_hours_high,
-        sigmoid.gpu_hours_high / softmax.gpu_hours_low,
-        0,
+    paired = len(ours) == len(theirs) > 1
+    share = (
+        ratio_interval(theirs, ours, confidence)
+        if paired
+        else hours_of(sigmoid).over(hours_of(softmax))
     )
+    return Cost(sigmoid.size, sigmoid.context, sigmoid, softmax, share, paired)
 
 
 def costs(results: Results) -> list[Cost]:
@@ -163,10 +332,9 @@ def costs(results: Results) -> list[Cost]:
             arms[row.attention] = row
     confidence = results.config.benchmarks.throughput.confidence
     return [
-        Cost(size, context, *arms, share_of(*arms, confidence))
-        for (size, context), found in best.items()
-        if len(found) == 2
-        for arms in [(found["sigmoid"], found["softmax"])]
+        cost_of(arms["sigmoid"], arms["softmax"], confidence)
+        for arms in best.values()
+        if len(arms) == 2
     ]
 
 

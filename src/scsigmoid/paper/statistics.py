@@ -1,13 +1,11 @@
-"""Intervals and smoothing of the cells', steps' or readings' own values, for tables, figures and
-claims."""
+"""Paired comparisons and smoothing, for tables, figures and claims."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from scsigmoid.errors import UserError
-from scsigmoid.measurements import mean_interval
+from scsigmoid.measurements import Interval, mean_interval
 from scsigmoid.paper.results import Results
 
 #: Share of the rows that a window spans.
@@ -16,28 +14,10 @@ WINDOW = 0.05
 RECENT = 0.01
 
 
-@dataclass(frozen=True)
-class Interval:
-    """A mean with its interval, and the number of values behind it."""
-
-    value: float
-    low: float
-    high: float
-    n: int
-
-    @classmethod
-    def of_mean(
-        cls, values: np.ndarray, confidence: float, clusters: np.ndarray | None = None
-    ) -> "Interval":
-        """:func:`scsigmoid.measurements.mean_interval`, with the number of values."""
-        return cls(*mean_interval(values, confidence, clusters), len(values))
-
-
-Values = Sequence[float] | np.ndarray
-
-
-def ratio_interval(first: Values, second: Values, confidence: float) -> Interval:
-    """Mean of ``first`` over mean of ``second``, and Student's interval of the ratio, linearised.
+def ratio_interval(
+    first: Sequence[float] | np.ndarray, second: Sequence[float] | np.ndarray, confidence: float
+) -> Interval:
+    """Mean of ``first`` over mean of ``second``, with Student's interval (delta method).
 
     Args:
         first, second: paired values, of which one pair is independent of the next.
@@ -46,8 +26,8 @@ def ratio_interval(first: Values, second: Values, confidence: float) -> Interval
     ours, theirs = (np.asarray(values, dtype=np.float64) for values in (first, second))
     ratio = float(ours.mean() / theirs.mean())
     # The residuals have mean 0 and, over the mean of `second`, the ratio's spread.
-    spread = Interval.of_mean((ours - ratio * theirs) / theirs.mean(), confidence)
-    return Interval(ratio, ratio + spread.low, ratio + spread.high, len(ours))
+    _, low, high = mean_interval((ours - ratio * theirs) / theirs.mean(), confidence)
+    return Interval(ratio, ratio + low, ratio + high)
 
 
 def paired_difference(results: Results, dataset: str, first: str, second: str) -> Interval:
@@ -67,7 +47,7 @@ def paired_difference(results: Results, dataset: str, first: str, second: str) -
             "cells; delete both and run again"
         )
     confidence = results.config.evaluation.validation_loss.confidence
-    return Interval.of_mean(losses - other_losses, confidence, donors)
+    return mean_interval(losses - other_losses, confidence, donors)
 
 
 def moving_mean(values: np.ndarray, share: float = WINDOW) -> np.ndarray:

@@ -17,7 +17,7 @@ from scsigmoid.config.schema import Config
 from scsigmoid.config.study import study_runs
 from scsigmoid.errors import UserError
 from scsigmoid.files import write_text
-from scsigmoid.paper.tables.seeds import student_interval
+from scsigmoid.measurements import mean_interval
 from scsigmoid.progress import log
 from scsigmoid.training.journal import JOURNAL, LAYERS, read_journal
 
@@ -181,7 +181,7 @@ def paired(study: Study, family: str, size: str | None = None) -> pd.DataFrame:
     arms = {arm: pd.DataFrame(table[arm]) for arm in ("sigmoid", "softmax")}
     both = (arms["sigmoid"] - arms["softmax"]).dropna(axis=1, how="all").dropna()
     own = {arm: losses.loc[both.index, both.columns].mean(axis=1) for arm, losses in arms.items()}
-    found = [student_interval(values, CONFIDENCE) for values in both.to_numpy(dtype=float)]
+    found = [mean_interval(values, CONFIDENCE) for values in both.to_numpy(dtype=float)]
     columns = {
         "step": both.index,
         "sigmoid": own["sigmoid"].to_numpy(),
@@ -189,7 +189,7 @@ def paired(study: Study, family: str, size: str | None = None) -> pd.DataFrame:
         "difference": [one.value for one in found],
         "low": [one.low for one in found],
         "high": [one.high for one in found],
-        "seeds": [one.n for one in found],
+        "seeds": both.shape[1],
     }
     return pd.DataFrame(columns)
 

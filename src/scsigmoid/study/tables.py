@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from scsigmoid.paper.tables.seeds import student_interval
+from scsigmoid.measurements import mean_interval
 from scsigmoid.paper.tables.writing import Cell, Table, fixed, signed, write_table
 from scsigmoid.study.figures import COLOURS, by_size, level
 from scsigmoid.study.runs import (
@@ -208,7 +208,7 @@ def scores(study: Study) -> Table:
     controls = [name for name in dict.fromkeys(table["run"]) if name not in set(study.runs["name"])]
     for metric, group in table.groupby("metric", sort=False):
         arms = group.pivot_table("value", "seed", "attention")
-        found = student_interval((arms["sigmoid"] - arms["softmax"]).to_numpy(), CONFIDENCE)
+        found = mean_interval((arms["sigmoid"] - arms["softmax"]).to_numpy(), CONFIDENCE)
         own = group.set_index("run")["value"]
         records.append(
             (
@@ -218,7 +218,7 @@ def scores(study: Study) -> Table:
                 found.value,
                 found.low,
                 found.high,
-                found.n,
+                len(arms),
             )
         )
         rows.append(
@@ -226,7 +226,7 @@ def scores(study: Study) -> Table:
                 Cell(str(metric)),
                 *(Cell(f"{fixed(arms[a].mean(), 3)} ± {fixed(arms[a].std(), 3)}") for a in COLOURS),
                 *(Cell(fixed(float(own[name]), 3)) for name in controls),
-                Cell(between({**vars(found), "difference": found.value})),
+                Cell(between({**found._asdict(), "difference": found.value})),
             ]
         )
     return Table(

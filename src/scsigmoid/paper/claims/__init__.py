@@ -85,9 +85,9 @@ def judge(results: Results, claim: Claim) -> Judged:
         location=claim.location,
         paper_value=f"{value[0]:g} to {value[1]:g}" if isinstance(value, tuple) else plain(value),
         unit=claim.unit,
-        our_value=float(estimate.value),
-        low=float(estimate.low),
-        high=float(estimate.high),
+        our_value=float(estimate.value.value),
+        low=float(estimate.value.low),
+        high=float(estimate.value.high),
         rule=claim.rule,
         verdict=verdict,
         reason=reason,
@@ -103,9 +103,9 @@ def decide(results: Results, claim: Claim, estimate: Estimate) -> tuple[str, str
         return NOT_TESTABLE, sentence("; ".join(dict.fromkeys(hindrances)))
     if estimate.refuted:
         return NOT_REPRODUCED, sentence(estimate.note)
-    if math.isnan(estimate.value):
+    if math.isnan(estimate.value.value):
         return NOT_TESTABLE, sentence(f"no value; {estimate.note}".rstrip("; "))
-    met, words = compare(claim, estimate)
+    met, words = compare(claim, estimate.value)
     return OUTCOMES[met], sentence(f"{words}; {estimate.note}" if estimate.note else words)
 
 

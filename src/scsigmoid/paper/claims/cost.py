@@ -12,16 +12,19 @@ import numpy as np
 
 from scsigmoid.benchmarks.rows import ThroughputRow
 from scsigmoid.config.check import model_training
-from scsigmoid.paper.claims.kernel import padded_gain
-from scsigmoid.paper.claims.rules import AbsentError, Estimate, measure
+from scsigmoid.measurements import Interval
+from scsigmoid.paper.claims.kernel import KERNEL, padded_gain
+from scsigmoid.paper.claims.rules import AbsentError, Estimate, above, counted, measure
 from scsigmoid.paper.labels import ATTENTIONS
 from scsigmoid.paper.reported import Claim, reported
 from scsigmoid.paper.results import Results
-from scsigmoid.paper.speed import Cost, costs, named_context, next_steps, row_label
-from scsigmoid.paper.statistics import Interval, ratio_interval
+from scsigmoid.paper.speed import Cost, costs, hours_of, named_context, next_steps, row_label
+from scsigmoid.paper.statistics import ratio_interval
 
 THROUGHPUT = ("tables/training_cost.csv", "benchmarks/throughput.json")
 CLOCK = "wall clock of the whole training run"
+#: A case of which nothing is known: possible, not certain.
+UNKNOWN = (False, False, True)
 
 
 def known(results: Results) -> tuple[list[Cost], str]:
@@ -29,7 +32,7 @@ def known(results: Results) -> tuple[list[Cost], str]:
     found = [clocked(results, cost) for cost in costs(results)]
     kept = [cost for cost in found if not cost.host_bound]
     left_out = [name for cost in found for name in cost.host_bound]
-    notes = [f"left out, bound by the host: {', '.join(left_out)}"] if left_out else []
+    notes = [f"left out, {host(left_out)}"] if left_out else []
     return kept, "; ".join([*notes, *(differing(kept[0]) if kept else ())])
 
 
@@ -43,7 +46,7 @@ def differing(cost: Cost, arms: Sequence[str] = ATTENTIONS) -> list[str]:
         )
     if not cost.sigmoid.note.startswith(CLOCK):
         notes.append(f"one {cost.sigmoid.device} without communication, not the paper's 16 H100")
-        if arms == ATTENTIONS and not cost.share.n:
+        if arms == ATTENTIONS and not cost.paired:
             notes.append("arms compared unpaired, as the readings are not kept")
     return notes
 
@@ -58,7 +61,7 @@ def cost_of(results: Results, claim: Claim) -> Cost:
     for cost in costs(results):
         if (cost.size, cost.context) == (claim.of["size"], context):
             return clocked(results, cost)
-    raise AbsentError("this size and context was not measured", *THROUGHPUT)
+    raise AbsentError("this size and context was not measured")
 
 
 def clocked(results: Results, cost: Cost) -> Cost:
@@ -75,10 +78,10 @@ def clocked(results: Results, cost: Cost) -> Cost:
         return cost
     (ours, own), (theirs, other) = sigmoid, softmax
     confidence = results.config.benchmarks.throughput.confidence
-    share = Interval(own.gpu_hours / other.gpu_hours, math.nan, math.nan, 0)
-    if len(ours) == len(theirs) > 1:
+    share, paired = Interval(own.gpu_hours / other.gpu_hours), len(ours) == len(theirs) > 1
+    if paired:
         share = ratio_interval(ours * own.gpu_hours, theirs * other.gpu_hours, confidence)
-    return Cost(cost.size, cost.context, own, other, share)
+    return Cost(cost.size, cost.context, own, other, share, paired)
 
 
 def run_of(results: Results, arm: ThroughputRow) -> tuple[np.ndarray, ThroughputRow] | None:
@@ -109,20 +112,20 @@ def run_of(results: Results, arm: ThroughputRow) -> tuple[np.ndarray, Throughput
     return None
 
 
-@measure()
+@measure(*THROUGHPUT)
 def gpu_hours(results: Results, claim: Claim) -> Estimate:
     """Hours of one device for all cells."""
     cost = cost_of(results, claim)
     row = getattr(cost, claim.of["attention"])
-    clock = row.note.startswith(CLOCK)
-    return Estimate(
-        value=row.gpu_hours,
-        low=row.gpu_hours_low,
-        high=row.gpu_hours_high,
-        evidence=evidence(cost),
-        note="; ".join([row.note if clock else "projected", *differing(cost, (row.attention,))]),
-        missing=f"bound by the host: {row_label(row)}" if row.host_bound else "",
-    )
+    clock = row.note if row.note.startswith(CLOCK) else "projected"
+    note = "; ".join([clock, *differing(cost, (row.attention,))])
+    bound = [row_label(row)] if row.host_bound else []
+    return Estimate(hours_of(row), note, evidence(cost), host(bound))
+
+
+def host(bound: Sequence[str]) -> str:
+    """What times the host's launches, in words; empty where nothing does."""
+    return f"bound by the host: {', '.join(bound)}" if bound else ""
 
 
 def evidence(cost: Cost) -> tuple[str, ...]:
@@ -137,19 +140,17 @@ def evidence(cost: Cost) -> tuple[str, ...]:
 
 def saving(cost: Cost, found: Interval) -> Estimate:
     """What sigmoid saves at one size and context."""
-    missing = f"bound by the host: {', '.join(cost.host_bound)}" if cost.host_bound else ""
-    estimate = Estimate.of(found, "; ".join(differing(cost)), evidence(cost))
-    return replace(estimate, missing=missing)
+    return Estimate(found, "; ".join(differing(cost)), evidence(cost), host(cost.host_bound))
 
 
-@measure()
+@measure(*THROUGHPUT)
 def gpu_hours_saved(results: Results, claim: Claim) -> Estimate:
     """Percent of the hours that sigmoid saves."""
     cost = cost_of(results, claim)
     return saving(cost, cost.saved)
 
 
-@measure()
+@measure(*THROUGHPUT)
 def hours_saved(results: Results, claim: Claim) -> Estimate:
     """Hours that sigmoid saves."""
     cost = cost_of(results, claim)
@@ -161,9 +162,9 @@ def largest_saving(results: Results, _: Claim) -> Estimate:
     """The largest percentage of hours that sigmoid saves anywhere."""
     found, note = known(results)
     if not found:
-        raise AbsentError("; ".join(filter(None, ["no configuration counts", note])), *THROUGHPUT)
+        raise AbsentError("; ".join(filter(None, ["no configuration counts", note])))
     best = max(found, key=lambda cost: cost.saved.value)
-    return Estimate.of(best.saved, f"{best.size} at {best.context:,} tokens; {note}")
+    return Estimate(best.saved, f"{best.size} at {best.context:,} tokens; {note}")
 
 
 @measure(*THROUGHPUT)
@@ -171,12 +172,8 @@ def faster_configurations(results: Results, _: Claim) -> Estimate:
     """In how many configurations sigmoid takes fewer hours: certainly, and possibly."""
     found, note = known(results)
     total = len(costs(results))
-    return Estimate(
-        value=sum(cost.saved.value > 0 for cost in found),
-        low=sum(cost.saved.low > 0 for cost in found),
-        high=total - sum(cost.saved.high <= 0 for cost in found),
-        note=f"certain and possible ones of {total} configurations; {note}",
-    )
+    cases = [above(cost.saved, 0) for cost in found] + [UNKNOWN] * (total - len(found))
+    return Estimate(counted(cases), f"certain and possible ones of {total} configurations; {note}")
 
 
 @measure(*THROUGHPUT)
@@ -186,15 +183,9 @@ def saving_growth(results: Results, claim: Claim) -> Estimate:
     wanted = [named_context(results.config, context) for context in claim.of["contexts"]]
     saved = {cost.context: cost.saved for cost in found if cost.size == claim.of["size"]}
     if any(context not in saved for context in wanted):
-        reasons = filter(None, ["not measured at both contexts", note])
-        raise AbsentError("; ".join(reasons), *THROUGHPUT)
+        raise AbsentError("; ".join(filter(None, ["not measured at both contexts", note])))
     short, long = (saved[context] for context in wanted if context is not None)
-    return Estimate(
-        value=long.value - short.value,
-        low=long.low - short.high,
-        high=long.high - short.low,
-        note=note,
-    )
+    return Estimate(long.minus(short), note)
 
 
 @measure(*THROUGHPUT)
@@ -202,37 +193,25 @@ def growing_savings(results: Results, _: Claim) -> Estimate:
     """Steps to the next size or context at which the hours saved rise: certainly, and possibly."""
     found, note = known(results)
     hours = {(cost.size, cost.context): cost.hours for cost in found}
-    steps = next_steps(costs(results), lambda cost: (cost.size, cost.context))
-    pairs = [
-        tuple(hours[cost.size, cost.context] for cost in step)
-        for step in steps
-        if all((cost.size, cost.context) in hours for cost in step)
-    ]
-    if not pairs:
-        raise AbsentError("fewer than two configurations count", *THROUGHPUT)
-    return Estimate(
-        value=sum(more.value > less.value for less, more in pairs),
-        low=sum(more.low > less.high for less, more in pairs),
-        high=len(steps) - sum(more.high <= less.low for less, more in pairs),
-        note=f"certain and possible ones of {len(steps)} steps; {note}",
-    )
+    cases = []
+    for step in next_steps(costs(results), lambda cost: (cost.size, cost.context)):
+        less, more = (hours.get((cost.size, cost.context)) for cost in step)
+        cases.append(above(more.minus(less), 0) if less and more else UNKNOWN)
+    if all(case is UNKNOWN for case in cases):
+        raise AbsentError("fewer than two configurations count")
+    return Estimate(counted(cases), f"certain and possible ones of {len(cases)} steps; {note}")
 
 
-@measure()
+@measure(*THROUGHPUT)
 def gain_beside_kernel(results: Results, claim: Claim) -> Estimate:
     """Largest gain of training throughput less the kernel's mean gain over FlashAttention-2.
 
     In points; the kernel's gain is that on padded sequences.
     """
-    kernel, (found, note) = padded_gain(results, claim), known(results)
-    if kernel.missing or not found:
-        raise AbsentError(kernel.missing or "no configuration counts", *THROUGHPUT)
+    kernel, (found, note) = padded_gain(results, claim).value, known(results)
+    if not found:
+        raise AbsentError("no configuration counts")
     best = min(found, key=lambda cost: cost.share.value).share
-    gain, low, high = ((1 / end - 1) * 100 for end in (best.value, best.high, best.low))
-    return Estimate(
-        value=gain - kernel.value,
-        low=low - kernel.high,
-        high=high - kernel.low,
-        evidence=(*kernel.evidence, *THROUGHPUT),
-        note=f"training gains up to {gain:.1f} %, the kernel {kernel.value:.1f} %; {note}",
-    )
+    gain = best.map(lambda share: (1 / share - 1) * 100)
+    words = f"training gains up to {gain.value:.1f} %, the kernel {kernel.value:.1f} %; {note}"
+    return Estimate(gain.minus(kernel), words, (*KERNEL, *THROUGHPUT))

@@ -9,10 +9,18 @@ from typing import NoReturn
 
 import numpy as np
 
-from scsigmoid.benchmarks.rows import Interval, KernelRow
-from scsigmoid.paper.claims.rules import AbsentError, Estimate, allowed, measure, number
+from scsigmoid.benchmarks.rows import KernelRow
+from scsigmoid.measurements import Interval
+from scsigmoid.paper.claims.rules import (
+    AbsentError,
+    Estimate,
+    above,
+    allowed,
+    counted,
+    measure,
+    number,
+)
 from scsigmoid.paper.labels import provider_label
-from scsigmoid.paper.ratios import ratio_of
 from scsigmoid.paper.reported import Claim, reported
 from scsigmoid.paper.results import Results
 from scsigmoid.paper.speed import (
@@ -22,6 +30,8 @@ from scsigmoid.paper.speed import (
     matched,
     measured,
     our_path,
+    rate,
+    ratio_of,
     speed_ups,
 )
 
@@ -30,6 +40,7 @@ FLASH = ("flash_attention_2", "flash_sigmoid")
 # The paper's kernel; ours stands for it.
 OURS = "triton_sigmoid"
 PASSES = ("forward", "backward")
+NO_SHAPE = "no shape was timed with both"
 
 
 def timings(results: Results, provider: str) -> list[KernelRow]:
@@ -62,18 +73,13 @@ def untimed(results: Results, provider: str) -> NoReturn:
     name = our_path(results) if provider == OURS else provider
     notes = {row.note for row in results.kernel if row.provider == name and row.note}
     reason = f" ({'; '.join(sorted(notes))})" if notes else ""
-    raise AbsentError(f"no time of {provider_label(name)}{reason}", *KERNEL)
+    raise AbsentError(f"no time of {provider_label(name)}{reason}")
 
 
 def described(row: KernelRow, shape: bool = True) -> str:
     """The kernel, which may stand for the paper's, the GPU and the shape in words."""
     place = f", {row.length:,} tokens, head dimension {row.head_dimension}" if shape else ""
     return f"{provider_label(row.provider)} on {row.device}{place}"
-
-
-def rate(row: KernelRow) -> Interval:
-    """TFLOPS of a timing, with their interval."""
-    return Interval(row.tflops, row.tflops_low, row.tflops_high)
 
 
 def ratio(results: Results, ours: KernelRow, theirs: KernelRow) -> Interval:
@@ -88,13 +94,18 @@ def mean_of(found: Sequence[Interval], row: KernelRow) -> Estimate:
         AbsentError: if there are none.
     """
     if not found:
-        raise AbsentError("no shape was timed with both", *KERNEL)
+        raise AbsentError(NO_SHAPE)
     values = [one.value for one in found]
     note = (
         f"{described(row, shape=False)}, mean over {len(found)} shapes, which range from "
         f"{number(min(values))} to {number(max(values))}"
     )
-    return Estimate.of(Interval(*(float(mean) for mean in np.mean(found, axis=0))), note)
+    return Estimate(mean(found), note)
+
+
+def mean(found: Sequence[Sequence[float]]) -> Interval:
+    """Mean of estimates, and of the ends of their intervals."""
+    return Interval(*(float(end) for end in np.mean(found, axis=0)))
 
 
 def at_peak(results: Results, provider: str, direction: str) -> KernelRow:
@@ -116,7 +127,7 @@ def at_peak(results: Results, provider: str, direction: str) -> KernelRow:
 def peak_tflops(results: Results, claim: Claim) -> Estimate:
     """TFLOPS of a provider at the peak shape."""
     row = at_peak(results, claim.of["provider"], claim.of["pass"])
-    return Estimate.of(rate(row), described(row))
+    return Estimate(rate(row), described(row))
 
 
 @measure(*KERNEL)
@@ -125,7 +136,7 @@ def peak_ratio(results: Results, claim: Claim) -> Estimate:
     ours, provider = at_peak(results, OURS, "forward"), claim.of["provider"]
     same = [row for row in timings(results, provider) if row.shape == ours.shape]
     (theirs, *_) = same or untimed(results, provider)
-    return Estimate.of(ratio(results, ours, theirs), described(ours))
+    return Estimate(ratio(results, ours, theirs), described(ours))
 
 
 @measure(*KERNEL)
@@ -134,7 +145,7 @@ def best_tflops(results: Results, claim: Claim) -> Estimate:
     provider = claim.of["provider"]
     rows = [row for row in timings(results, provider) if row.direction == claim.of["pass"]]
     best = max(rows or untimed(results, provider), key=lambda row: row.tflops)
-    return Estimate.of(rate(best), described(best))
+    return Estimate(rate(best), described(best))
 
 
 def gains(
@@ -146,12 +157,19 @@ def gains(
     return [(ratio(results, *pair), pair[0]) for pair in found]
 
 
+def mean_gain(
+    results: Results, provider: str, other: str, padding: float, direction: str
+) -> Estimate:
+    """The mean of these."""
+    found = gains(results, provider, other, padding, direction)
+    return mean_of([gain for gain, _ in found], timed(results, provider)[0])
+
+
 @measure(*KERNEL)
 def mean_speed_up(results: Results, claim: Claim) -> Estimate:
     """Mean over the shapes of standard PyTorch's time over a provider's."""
     of = claim.of
-    found = gains(results, of["provider"], STANDARD, of["padding"], of["pass"])
-    return mean_of([gain for gain, _ in found], timed(results, of["provider"])[0])
+    return mean_gain(results, of["provider"], STANDARD, of["padding"], of["pass"])
 
 
 @measure(*KERNEL)
@@ -160,30 +178,25 @@ def speed_up_end(results: Results, claim: Claim) -> Estimate:
     of = claim.of
     found = gains(results, of["provider"], STANDARD, of["padding"], of["pass"])
     if not found:
-        raise AbsentError("no shape was timed with both", *KERNEL)
+        raise AbsentError(NO_SHAPE)
     end = {"lowest": min, "highest": max}[of["end"]]
     speed_up, note = end((gain, described(row)) for gain, row in found)
-    return Estimate.of(speed_up, note)
+    return Estimate(speed_up, note)
 
 
 @measure(*KERNEL)
 def speed_up_lead(results: Results, claim: Claim) -> Estimate:
     """In how many passes our mean speed-up without padding exceeds that of a provider."""
     timed(results, STANDARD)
-    passes = []
+    cases, words = [], []
     for direction in PASSES:
-        means = []
-        for name in (OURS, claim.of["provider"]):
-            found = gains(results, name, STANDARD, 0.0, direction)
-            means.append(mean_of([gain for gain, _ in found], timed(results, name)[0]))
-        passes.append(means)
-    values = (mean.value for means in passes for mean in means)
-    return Estimate.counted(
-        [ours.value > theirs.value for ours, theirs in passes],
-        [ours.low > theirs.high for ours, theirs in passes],
-        [ours.high <= theirs.low for ours, theirs in passes],
-        "mean speed-ups {:.3g} and {:.3g} forward, {:.3g} and {:.3g} backward".format(*values),
-    )
+        ours, theirs = (
+            mean_gain(results, name, STANDARD, 0.0, direction).value
+            for name in (OURS, claim.of["provider"])
+        )
+        cases.append(above(ours.minus(theirs), 0))
+        words.append(f"{ours.value:.3g} and {theirs.value:.3g} {direction}")
+    return Estimate(counted(cases), f"mean speed-ups {', '.join(words)}")
 
 
 def most_padding(rows: Sequence[KernelRow]) -> float:
@@ -196,8 +209,7 @@ def padded_gain(results: Results, claim: Claim) -> Estimate:
     """Percent by which we are faster than FlashAttention-2 on padded sequences."""
     rows = timed(results, OURS)
     found = gains(results, OURS, "flash_attention_2", most_padding(rows), claim.of["pass"])
-    percent = [Interval(*((end - 1) * 100 for end in gain)) for gain, _ in found]
-    return mean_of(percent, rows[0])
+    return mean_of([gain.map(lambda end: (end - 1) * 100) for gain, _ in found], rows[0])
 
 
 def mean_of_panel(rows: Sequence[KernelRow], padded: bool, direction: str) -> Estimate:
@@ -216,14 +228,10 @@ def mean_rate(results: Results, claim: Claim) -> Estimate:
 def padding_overhead(results: Results, claim: Claim) -> Estimate:
     """Percent by which padding lowers our mean TFLOPS; the ends from those of both means."""
     rows = timed(results, OURS)
-    full, padded = (mean_of_panel(rows, which, claim.of["pass"]) for which in (False, True))
-    return Estimate(
-        value=(1 - padded.value / full.value) * 100,
-        low=(1 - padded.high / full.low) * 100,
-        high=(1 - padded.low / full.high) * 100,
-        note=f"{described(rows[0], shape=False)}, mean TFLOPS {full.value:.4g} and "
-        f"{padded.value:.4g}",
-    )
+    full, padded = (mean_of_panel(rows, which, claim.of["pass"]).value for which in (False, True))
+    means = f"mean TFLOPS {full.value:.4g} and {padded.value:.4g}"
+    overhead = padded.over(full).map(lambda share: (1 - share) * 100)
+    return Estimate(overhead, f"{described(rows[0], shape=False)}, {means}")
 
 
 @measure(*KERNEL)
@@ -248,9 +256,9 @@ def fastest_share(results: Results, claim: Claim) -> Estimate:
         names = " and ".join(sorted(provider_label(other.provider) for other in same))
         words.setdefault(names, []).append(won[-1][0])
     if not won:
-        raise AbsentError("no shape was timed with both", *KERNEL)
+        raise AbsentError(NO_SHAPE)
     note = "; ".join(f"{sum(w)} of {len(w)} shapes against {names}" for names, w in words.items())
-    return Estimate.of(Interval(*(float(mean) for mean in np.mean(won, axis=0))), note)
+    return Estimate(mean(won), note)
 
 
 @measure(*KERNEL)
@@ -274,9 +282,5 @@ def standard_slower(results: Results, claim: Claim) -> Estimate:
     absent = [name for name, found in fast.items() if not found]
     if absent and least <= min(behind) and max(behind) <= most:
         untimed(results, absent[0])
-    return Estimate(
-        value=float(np.mean(behind)),
-        low=min(behind),
-        high=max(behind),
-        note=f"mean and range over {len(behind)} shapes and kernels",
-    )
+    found = Interval(float(np.mean(behind)), min(behind), max(behind))
+    return Estimate(found, f"mean and range over {len(behind)} shapes and kernels")

@@ -1,16 +1,18 @@
 """Measures of what models were trained on and how good they are (section 5)."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scsigmoid.paper.claims.rules import AbsentError, Estimate, measure, present
+from scsigmoid.measurements import Interval, mean_interval
+from scsigmoid.paper.claims.rules import AbsentError, Estimate, above, counted, measure, present
 from scsigmoid.paper.claims.stability import divergence
 from scsigmoid.paper.labels import model_label, pairs
 from scsigmoid.paper.reported import Claim
 from scsigmoid.paper.results import Journal, Results
-from scsigmoid.paper.statistics import Interval, paired_difference
+from scsigmoid.paper.statistics import paired_difference
 from scsigmoid.paper.tables.mmd import Pair, improvement, mean_ratio, pair_rows
 from scsigmoid.paper.tables.quality import all_scores
 from scsigmoid.paper.tables.setup import parameters as count
@@ -20,96 +22,85 @@ from scsigmoid.paper.tables.setup import parameters as count
 LAST, FLAT = 0.25, 0.01
 LENGTHS = ("figures/sequence_lengths.png", "tokens/lengths.parquet")
 LOSS = "tables/validation_loss.csv"
+CURVES = ("figures/loss.png", "training/{model}/journal.csv")
 
 
 @measure(*LENGTHS)
-def corpus_cells(results: Results, _: Claim) -> Estimate:
+def corpus_cells(results: Results, _: Claim) -> float:
     """Number of training cells."""
-    return Estimate(value=results.training_cells)
+    return results.training_cells
 
 
 @measure(*LENGTHS)
-def truncated_share(results: Results, claim: Claim) -> Estimate:
+def truncated_share(results: Results, claim: Claim) -> float:
     """Percent of the training cells with more genes than a context holds."""
     lengths, cells = results.lengths
     share = cells[lengths >= claim.of["context"]].sum() / cells.sum()
-    return Estimate(value=float(share) * 100)
+    return float(share) * 100
 
 
 @measure(*LENGTHS)
-def shortest_cell(results: Results, _: Claim) -> Estimate:
+def shortest_cell(results: Results, _: Claim) -> float:
     """Fewest genes of a training cell."""
-    return Estimate(value=float(results.lengths[0][0]))
+    return float(results.lengths[0][0])
 
 
 @measure(*LENGTHS)
-def longest_cell(results: Results, _: Claim) -> Estimate:
+def longest_cell(results: Results, _: Claim) -> float:
     """Most genes of a training cell."""
-    return Estimate(value=float(results.lengths[0][-1]))
+    return float(results.lengths[0][-1])
 
 
 @measure("tables/evaluation_datasets.csv")
-def dataset_cells(results: Results, claim: Claim) -> Estimate:
+def dataset_cells(results: Results, claim: Claim) -> float:
     """Number of cells of an evaluation dataset."""
-    return Estimate(value=float(results.metadata(claim.of["dataset"])["cells"]))
+    return float(results.metadata(claim.of["dataset"])["cells"])
 
 
 @measure("tables/model_architecture.csv")
-def parameters(results: Results, _: Claim) -> Estimate:
+def parameters(results: Results, _: Claim) -> float:
     """Parameters of the configured encoder."""
-    return Estimate(value=float(count(results)))
+    return float(count(results))
 
 
-def wins(found: Sequence[Sequence[Interval]], what: str) -> Estimate:
-    """In how many cases all differences are below 0."""
-    return Estimate.counted(
-        [all(one.value < 0 for one in differences) for differences in found],
-        [all(one.high < 0 for one in differences) for differences in found],
-        [any(one.low > 0 for one in differences) for differences in found],
-        f"certain and possible ones of {len(found)} {what}",
-    )
+def wins(
+    results: Results, claim: Claim, comparisons: Sequence[tuple[str, Sequence[str]]], what: str
+) -> Estimate:
+    """How often, over datasets, a model has a lower validation loss than all of its rivals.
+
+    The losses are paired by cell.  ``comparisons`` are models with their rivals.
+    """
+    cases = []
+    for dataset in present(results, claim):
+        for model, rivals in comparisons:
+            leads = [paired_difference(results, dataset, rival, model) for rival in rivals]
+            value, surely, possibly = zip(*(above(lead, 0) for lead in leads), strict=True)
+            cases.append((all(value), all(surely), all(possibly)))
+    return Estimate(counted(cases), f"certain and possible ones of {len(cases)} {what}")
 
 
 @measure(LOSS)
 def validation_loss_wins(results: Results, claim: Claim) -> Estimate:
-    """In how many datasets and contexts sigmoid has the lower validation loss, paired by cell."""
+    """In how many datasets and contexts sigmoid has the lower validation loss."""
     compared = [pair for pair in pairs(results.config) if set(pair) <= set(claim.models)]
-    return wins(
-        [
-            [paired_difference(results, dataset, sigmoid, softmax)]
-            for dataset in present(results, claim)
-            for sigmoid, softmax in compared
-        ],
-        "comparisons",
-    )
+    arms = [(sigmoid, [softmax]) for sigmoid, softmax in compared]
+    return wins(results, claim, arms, "comparisons")
 
 
 @measure(LOSS)
 def longer_context_wins(results: Results, claim: Claim) -> Estimate:
-    """In how many datasets and attentions the longer context has the lower loss, paired by cell."""
+    """In how many datasets and attentions the longer context has the lower validation loss."""
     short, long = pairs(results.config)[:2]
-    return wins(
-        [
-            [paired_difference(results, dataset, *models)]
-            for dataset in present(results, claim)
-            for models in zip(long, short, strict=True)
-        ],
-        "comparisons",
-    )
+    contexts = [(model, [rival]) for model, rival in zip(long, short, strict=True)]
+    return wins(results, claim, contexts, "comparisons")
 
 
 @measure(LOSS)
 def best_model_wins(results: Results, claim: Claim) -> Estimate:
-    """On how many datasets a model has the lowest validation loss of all, paired by cell."""
+    """On how many datasets a model has the lowest validation loss of all."""
     best = claim.of["model"]
     rivals = [model for model in claim.models if model != best]
-    return wins(
-        [
-            [paired_difference(results, dataset, best, model) for model in rivals]
-            for dataset in present(results, claim)
-        ],
-        "datasets",
-    )
+    return wins(results, claim, [(best, rivals)], "datasets")
 
 
 @measure()
@@ -139,32 +130,27 @@ def final_difference(
     last: Mapping[str, NDArray[np.float64]], first: str, second: str, note: str = ""
 ) -> Estimate:
     """Mean difference of two models' last losses, paired by step, with its interval."""
-    found = Interval.of_mean(last[first] - last[second], 0.95)
-    return Estimate.of(found, f"{note}{found.n} logged steps", curves((first, second)))
+    found = mean_interval(last[first] - last[second], 0.95)
+    evidence = (CURVES[0], *(CURVES[1].format(model=name) for name in (first, second)))
+    return Estimate(found, f"{note}{len(last[first])} logged steps", evidence)
 
 
-def curves(models: Sequence[str]) -> tuple[str, ...]:
-    """The loss figure and the journals of some models."""
-    return "figures/loss.png", *(f"training/{name}/journal.csv" for name in models)
-
-
-@measure()
+@measure(*CURVES)
 def converging_models(results: Results, claim: Claim) -> Estimate:
     """How many of the models' losses are level at the end: certainly, and possibly."""
-    found = {name: last_change(results.journal(name)) for name in claim.models}
-    levels = [change for change in found.values() if change is not None]
-    words = [
-        f"{model_label(results.config, name)} "
-        + ("diverges" if change is None else f"{change.value * 100:+.2g} %")
-        for name, change in found.items()
-    ]
+    cases, words = [], []
+    for name in claim.models:
+        change = last_change(results.journal(name))
+        if change is not None:
+            value, low, high = change
+            level = abs(value) < FLAT, max(-low, high) < FLAT, low < FLAT and high > -FLAT
+            cases.append(level)
+        shown = "diverges" if change is None else f"{change.value * 100:+.2g} %"
+        words.append(f"{model_label(results.config, name)} {shown}")
     return Estimate(
-        value=sum(abs(change.value) < FLAT for change in levels),
-        low=sum(max(-change.low, change.high) < FLAT for change in levels),
-        high=sum(not (change.low >= FLAT or change.high <= -FLAT) for change in levels),
-        evidence=curves(claim.models),
-        note=f"change over the last quarter of the steps, as a share of the whole fall of the "
-        f"loss, to be within {FLAT * 100:g} %: {', '.join(words)}",
+        counted(cases),
+        "change over the last quarter of the steps, as a share of the whole fall of the loss, to "
+        f"be within {FLAT * 100:g} %: {', '.join(words)}",
     )
 
 
@@ -182,26 +168,25 @@ def last_change(journal: Journal) -> Interval | None:
     line = stats.linregress(steps[late], loss[late])
     fall = loss[int(np.argmax(np.isfinite(loss)))] - loss[late].mean()
     scale = float(np.ptp(steps[late]) / fall)
-    n = int(late.sum())
-    half = float(stats.t.ppf(0.975, n - 2) * line.stderr) * abs(scale)
+    half = float(stats.t.ppf(0.975, int(late.sum()) - 2) * line.stderr) * abs(scale)
     change = float(line.slope) * scale
-    return Interval(change, change - half, change + half, n)
+    return Interval(change, change - half, change + half)
 
 
 @measure(LOSS)
-def validation_loss(results: Results, claim: Claim) -> Estimate:
+def validation_loss(results: Results, claim: Claim) -> Interval:
     """Validation loss of one model on one dataset."""
-    return Estimate.of(results.validation_loss(claim.of["dataset"], claim.of["model"]))
+    return results.validation_loss(claim.of["dataset"], claim.of["model"]).interval
 
 
 @measure(LOSS)
-def validation_difference(results: Results, claim: Claim) -> Estimate:
+def validation_difference(results: Results, claim: Claim) -> Interval:
     """Validation loss of the first model minus that of the second, paired by cell."""
     of = claim.of
-    return Estimate.of(paired_difference(results, of["dataset"], of["first"], of["second"]))
+    return paired_difference(results, of["dataset"], of["first"], of["second"])
 
 
-@measure("tables/scib.csv", "figures/scib.png")
+@measure()
 def scib_wins(results: Results, claim: Claim) -> Estimate:
     """On how many datasets sigmoid has the higher score; the scores have no interval."""
     sigmoid, softmax = results.config.evaluation.pair
@@ -212,7 +197,8 @@ def scib_wins(results: Results, claim: Claim) -> Estimate:
         if metric not in scores:
             raise AbsentError(f"{metric} is not among evaluation.scib.metrics")
         won += scores[metric][sigmoid].value > scores[metric][softmax].value
-    return Estimate(value=won, note=f"counted over {len(datasets)} datasets")
+    evidence = ("tables/scib.csv", "figures/scib.png")
+    return Estimate(Interval(won), f"counted over {len(datasets)} datasets", evidence)
 
 
 # Separation of cell types (tab:mmd_heart_oft).
@@ -241,31 +227,27 @@ def mmd_improvement(results: Results, claim: Claim) -> Estimate:
     if row is None:
         raise AbsentError("the mean ratio was not measured")
     other = mean_ratio(results, claim.datasets[0], "mean_of_ratios")
-    value, low, high = ((end - 1) * 100 for end in (row.value, row.low, row.high))
     words = "unknown" if other is None else improvement(other)
     note = f"ratio of the means; mean of the pairs' ratios {words}"
-    return Estimate(value=value, low=low, high=high, evidence=evidence, note=note)
+    return Estimate(row.interval.map(lambda end: (end - 1) * 100), note, evidence)
 
 
 @measure()
 def mmd_wins(results: Results, claim: Claim) -> Estimate:
     """On how many pairs of cell types sigmoid has the higher MMD."""
     evidence, found = mmd_pairs_of(results, claim)
-    ratios = [row.ratio for row in found if row.ratio is not None]
-    return Estimate(
-        value=sum(row.sigmoid.value > row.softmax.value for row in found),
-        low=sum(ratio.low > 1 for ratio in ratios),
-        high=sum(not ratio.high < 1 for ratio in ratios),
-        evidence=evidence,
-        note=f"certain and possible ones of {len(found)} pairs",
-    )
+    cases = []
+    for row in found:
+        ratio = Interval(math.nan) if row.ratio is None else row.ratio.interval
+        cases.append((row.sigmoid.value > row.softmax.value, *above(ratio, 1)[1:]))
+    return Estimate(counted(cases), f"certain and possible ones of {len(found)} pairs", evidence)
 
 
 @measure()
 def mmd_pairs(results: Results, claim: Claim) -> Estimate:
     """Number of pairs of cell types."""
     evidence, found = mmd_pairs_of(results, claim)
-    return Estimate(value=len(found), evidence=evidence)
+    return Estimate(Interval(len(found)), evidence=evidence)
 
 
 @measure()
@@ -277,5 +259,5 @@ def mmd_ratio(results: Results, claim: Claim) -> Estimate:
         if {part.lower() for part in row.name.split(" vs ")} == types:
             if row.ratio is None:
                 raise AbsentError("this pair has no paired ratio")
-            return Estimate.of(row.ratio, evidence=evidence)
+            return Estimate(row.ratio.interval, evidence=evidence)
     raise AbsentError("this pair of cell types was not measured")

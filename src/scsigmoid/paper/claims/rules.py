@@ -6,102 +6,94 @@ interval must lie among them for the statement to be reproduced, and none of it 
 what straddles an end decides nothing.
 """
 
-import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import TypeVar
 
+from scsigmoid.measurements import Interval
 from scsigmoid.paper.reported import Claim
 from scsigmoid.paper.results import Results
 
-NAN = float("nan")
 #: What counts as equal for a number that needs no measurement: rounding of float64.
 EXACT = 1e-9
 #: Half a power of ten.
 HALF = math.sqrt(10)
 
 
-class Ends(Protocol):
-    """A value with the ends of its interval."""
-
-    @property
-    def value(self) -> float: ...
-    @property
-    def low(self) -> float: ...
-    @property
-    def high(self) -> float: ...
-
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Estimate:
     """Our side of a claim.
 
     Attributes:
-        value: our value; NaN where there is none.
-        low: lower end of its interval or range; NaN where there is none.
-        high: upper end.
-        evidence: files below the results folder that it comes from; the measure's own where empty.
+        value: our value with its interval or range; NaN where there is none.
         note: what a reader of the verdict should know.
+        evidence: files below the results folder that it comes from; the measure's own where empty.
         missing: why no verdict is possible; empty otherwise.
         refuted: whether the result contradicts the claim outright, so that there is no value.
     """
 
-    value: float = NAN
-    low: float = NAN
-    high: float = NAN
-    evidence: tuple[str, ...] = ()
+    value: Interval
     note: str = ""
+    evidence: tuple[str, ...] = ()
     missing: str = ""
     refuted: bool = False
 
-    @classmethod
-    def of(cls, found: Ends, note: str = "", evidence: tuple[str, ...] = ()) -> "Estimate":
-        """A value with its interval."""
-        return cls(value=found.value, low=found.low, high=found.high, note=note, evidence=evidence)
-
-    @classmethod
-    def counted(
-        cls, won: Sequence[bool], sure: Sequence[bool], lost: Sequence[bool], note: str = ""
-    ) -> "Estimate":
-        """How many are won: by the values, certainly, and at most (all but those surely lost)."""
-        return cls(value=sum(won), low=sum(sure), high=len(lost) - sum(lost), note=note)
-
 
 class AbsentError(Exception):
-    """There is no value of ours, for a reason; ``evidence`` has the files that show it."""
-
-    def __init__(self, reason: str, *evidence: str) -> None:
-        super().__init__(reason)
-        self.evidence = evidence
+    """There is no value of ours, for a reason."""
 
 
-Measure = Callable[[Results, Claim], Estimate]
+class RefutedError(Exception):
+    """There is no value of ours, which contradicts the claim."""
+
+
+Measure = TypeVar("Measure", bound=Callable[[Results, Claim], Estimate | Interval | float])
 #: Every measure by its name.
-MEASURES: dict[str, Measure] = {}
+MEASURES: dict[str, Callable[[Results, Claim], Estimate]] = {}
 
 
 def measure(*evidence: str) -> Callable[[Measure], Measure]:
     """Enter a measure in the registry.
 
     Args:
-        evidence: tables, figures and result files that its value comes from.
+        evidence: tables, figures and result files that its value comes from; ``{model}`` stands for
+            each of the claim's.
     """
 
-    def entered(function: Measure) -> Measure:
-        @functools.wraps(function)
+    def enter(function: Measure) -> Measure:
         def measured(results: Results, claim: Claim) -> Estimate:
+            nothing = Interval(math.nan)
             try:
                 check_present(results, claim)
+            except AbsentError as absent:
+                return Estimate(nothing, missing=str(absent))
+            every = (file.format(model=name) for file in evidence for name in claim.models or [""])
+            files = tuple(dict.fromkeys(every))
+            try:
                 found = function(results, claim)
             except AbsentError as absent:
-                return Estimate(missing=str(absent), evidence=absent.evidence)
-            return replace(found, evidence=found.evidence or evidence)
+                return Estimate(nothing, evidence=files, missing=str(absent))
+            except RefutedError as refuted:
+                return Estimate(nothing, str(refuted), files, refuted=True)
+            if isinstance(found, Estimate):
+                return replace(found, evidence=found.evidence or files)
+            return Estimate(found if isinstance(found, Interval) else Interval(found), "", files)
 
         MEASURES[function.__name__] = measured
-        return measured
+        return function
 
-    return entered
+    return enter
+
+
+def above(found: Interval, limit: float) -> tuple[bool, bool, bool]:
+    """Whether an estimate is above a limit: by its value, certainly, and possibly."""
+    return found.value > limit, found.low > limit, not found.high <= limit
+
+
+def counted(cases: Iterable[tuple[bool, bool, bool]]) -> Interval:
+    """In how many cases something holds: by the values, certainly, and possibly."""
+    return Interval(*(sum(column) for column in zip((0, 0, 0), *cases, strict=True)))
 
 
 def check_present(results: Results, claim: Claim) -> None:
@@ -153,7 +145,7 @@ def allowed(claim: Claim) -> tuple[float, float, str]:
     }[claim.rule]
 
 
-def compare(claim: Claim, ours: Estimate) -> tuple[bool | None, str]:
+def compare(claim: Claim, ours: Interval) -> tuple[bool | None, str]:
     """Whether the statement holds for our value, and why in words.
 
     Returns:

@@ -1,12 +1,11 @@
 """Measures of the stress test (section "Training Stability"), from the journals."""
 
 import math
-from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 
-from scsigmoid.paper.claims.rules import Estimate, measure
+from scsigmoid.measurements import Interval
+from scsigmoid.paper.claims.rules import AbsentError, Estimate, RefutedError, measure
 from scsigmoid.paper.reported import Claim
 from scsigmoid.paper.results import Journal, Results
 from scsigmoid.paper.statistics import trailing_median
@@ -15,7 +14,7 @@ from scsigmoid.paper.statistics import trailing_median
 LOST = 0.5
 #: ... or when its gradient norm is so many times the median until the lowest loss.
 EXPLODED = 100.0
-NO_DIVERGENCE = Estimate(refuted=True, note="the run does not diverge")
+STRESS = ("training/{model}/journal.csv", "figures/stability.png")
 
 
 def finite_or_inf(values: np.ndarray) -> np.ndarray:
@@ -52,167 +51,137 @@ def divergence(journal: Journal) -> int | None:
     return first
 
 
-def of_journal(function: Callable[[Journal], Estimate | float]) -> None:
-    """Enter a measure of the claim's one model, with its journal as evidence."""
-
-    def measured(results: Results, claim: Claim) -> Estimate:
-        (model,) = claim.models
-        found = function(results.journal(model))
-        estimate = found if isinstance(found, Estimate) else Estimate(value=float(found))
-        evidence = (f"training/{model}/journal.csv", "figures/stability.png")
-        return replace(estimate, evidence=evidence)
-
-    measured.__name__ = function.__name__
-    measure()(measured)
+def journal_of(results: Results, claim: Claim) -> Journal:
+    """The journal of the claim's one model."""
+    (model,) = claim.models
+    return results.journal(model)
 
 
-@of_journal
-def diverges(journal: Journal) -> Estimate:
+def lost_from(journal: Journal) -> int:
+    """:func:`divergence` of a run that diverges.
+
+    Raises:
+        RefutedError: if it does not.
+    """
+    found = divergence(journal)
+    if found is None:
+        raise RefutedError("the run does not diverge")
+    return found
+
+
+@measure(*STRESS)
+def diverges(results: Results, claim: Claim) -> Estimate:
     """1 where the run diverges, 0 where it does not."""
+    journal = journal_of(results, claim)
     found = divergence(journal)
     note = "" if found is None else f"from step {int(journal['step'][found]):,}"
-    return Estimate(value=float(found is not None), note=note)
+    return Estimate(Interval(found is not None), note)
 
 
-@of_journal
-def stays_stable(journal: Journal) -> Estimate:
+@measure(*STRESS)
+def stays_stable(results: Results, claim: Claim) -> Estimate:
     """1 where the run does not diverge, 0 where it does."""
+    journal = journal_of(results, claim)
     found = divergence(journal)
     note = "" if found is None else f"diverges at step {int(journal['step'][found]):,}"
-    return Estimate(value=float(found is None), note=note)
+    return Estimate(Interval(found is None), note)
 
 
-@of_journal
-def divergence_step(journal: Journal) -> Estimate | float:
+@measure(*STRESS)
+def divergence_step(results: Results, claim: Claim) -> float:
     """The step at which the run diverges."""
-    found = divergence(journal)
-    return NO_DIVERGENCE if found is None else float(journal["step"][found])
+    journal = journal_of(results, claim)
+    return float(journal["step"][lost_from(journal)])
 
 
-@of_journal
-def first_loss(journal: Journal) -> float:
+@measure(*STRESS)
+def first_loss(results: Results, claim: Claim) -> float:
     """Loss of the first row."""
-    return float(finite_or_inf(journal["loss"])[0])
+    return float(finite_or_inf(journal_of(results, claim)["loss"])[0])
 
 
-@of_journal
-def lowest_loss(journal: Journal) -> float:
+@measure(*STRESS)
+def lowest_loss(results: Results, claim: Claim) -> float:
     """Lowest smoothed loss."""
-    return float(trailing_median(journal["loss"]).min())
+    return float(trailing_median(journal_of(results, claim)["loss"]).min())
 
 
-@of_journal
-def half_way_loss(journal: Journal) -> Estimate:
+@measure(*STRESS)
+def half_way_loss(results: Results, claim: Claim) -> Estimate:
     """Smoothed loss of the row nearest to half of the steps."""
+    journal = journal_of(results, claim)
     steps = journal["step"]
     row = int(np.argmin(np.abs(steps - steps[-1] / 2)))
     loss = trailing_median(journal["loss"])
-    return Estimate(value=float(loss[row]), note=f"at step {int(steps[row]):,}")
+    return Estimate(Interval(float(loss[row])), f"at step {int(steps[row]):,}")
 
 
-@of_journal
-def loss_after_divergence(journal: Journal) -> Estimate | float:
+@measure(*STRESS)
+def loss_after_divergence(results: Results, claim: Claim) -> float:
     """Median loss after the divergence; infinite where it is not finite."""
-    found = divergence(journal)
-    if found is None:
-        return NO_DIVERGENCE
-    return float(np.median(finite_or_inf(journal["loss"][found:])))
+    journal = journal_of(results, claim)
+    return float(np.median(finite_or_inf(journal["loss"][lost_from(journal) :])))
 
 
-@of_journal
-def final_loss(journal: Journal) -> float:
+@measure(*STRESS)
+def final_loss(results: Results, claim: Claim) -> float:
     """Smoothed loss at the end."""
-    return float(trailing_median(journal["loss"])[-1])
+    return float(trailing_median(journal_of(results, claim)["loss"])[-1])
 
 
-@of_journal
-def largest_rise(journal: Journal) -> float:
+@measure(*STRESS)
+def largest_rise(results: Results, claim: Claim) -> float:
     """How far the smoothed loss ever rises above what it was before; infinite where it is lost."""
+    journal = journal_of(results, claim)
     loss = trailing_median(journal["loss"])
     if not np.isfinite(loss).all() or divergence(journal) is not None:
         return math.inf
     return float((loss - np.minimum.accumulate(loss)).max())
 
 
-def before(journal: Journal, column: str) -> Estimate:
+# Of a column: the gradient norm, or the largest attention score of layer 0.
+
+
+@measure(*STRESS)
+def usual(results: Results, claim: Claim) -> float:
     """Median of a column over the rows before the divergence."""
-    found = divergence(journal)
-    if found is None:
-        return NO_DIVERGENCE
+    journal = journal_of(results, claim)
+    found = lost_from(journal)
     if found == 0:
-        return Estimate(missing="the run diverges from its first row")
-    return Estimate(value=float(np.median(finite_or_inf(journal[column][:found]))))
+        raise AbsentError("the run diverges from its first row")
+    return float(np.median(finite_or_inf(journal[claim.of["column"]][:found])))
 
 
-def peak(journal: Journal, column: str) -> float:
+@measure(*STRESS)
+def peak(results: Results, claim: Claim) -> float:
     """Largest value of a column; infinite where one is not finite."""
-    return float(finite_or_inf(journal[column]).max())
+    return float(finite_or_inf(journal_of(results, claim)[claim.of["column"]]).max())
 
 
-def ranged(journal: Journal, column: str) -> Estimate:
-    """Median, smallest and largest value of a column."""
-    values = finite_or_inf(journal[column])
-    return Estimate(
-        value=float(np.median(values)),
-        low=float(values.min()),
-        high=float(values.max()),
-        note="median, smallest and largest",
-    )
+@measure(*STRESS)
+def rise(results: Results, claim: Claim) -> float:
+    """Powers of ten from a column's median before the divergence to its largest value.
+
+    Of all rows: an explosion may show in the gradients some rows before it shows in the loss.
+    """
+    return float(np.log10(peak(results, claim) / usual(results, claim)))
 
 
-@of_journal
-def gradient_before(journal: Journal) -> Estimate:
-    """Median gradient norm before the divergence."""
-    return before(journal, "gradient_norm")
+@measure(*STRESS)
+def whole_range(results: Results, claim: Claim) -> Estimate:
+    """Median of a column, with its smallest and its largest value."""
+    values = finite_or_inf(journal_of(results, claim)[claim.of["column"]])
+    ends = (float(end) for end in (np.median(values), values.min(), values.max()))
+    return Estimate(Interval(*ends), "median, smallest and largest")
 
 
-@of_journal
-def gradient_peak(journal: Journal) -> float:
-    """Largest gradient norm."""
-    return peak(journal, "gradient_norm")
-
-
-@of_journal
-def gradient_orders(journal: Journal) -> Estimate | float:
-    """Powers of ten from the median gradient norm before the divergence to the peak after it."""
-    usual = before(journal, "gradient_norm")
-    if math.isnan(usual.value):
-        return usual
-    # The explosion may show in the gradients some rows before it shows in the loss.
-    return float(np.log10(peak(journal, "gradient_norm") / usual.value))
-
-
-@of_journal
-def gradient_range(journal: Journal) -> Estimate:
-    """Median gradient norm, with the smallest and the largest."""
-    return ranged(journal, "gradient_norm")
-
-
-@of_journal
-def gradient_trend(journal: Journal) -> float:
-    """Powers of ten from the first to the last quarter's median gradient norm.
+@measure(*STRESS)
+def trend(results: Results, claim: Claim) -> float:
+    """Powers of ten from the first to the last quarter's median of a column.
 
     Infinite where the last quarter's is not finite, or a norm is 0.
     """
-    norm = finite_or_inf(journal["gradient_norm"])
-    quarter = max(1, len(norm) // 4)
-    first, last = (float(np.median(part)) for part in (norm[:quarter], norm[-quarter:]))
+    values = finite_or_inf(journal_of(results, claim)[claim.of["column"]])
+    quarter = max(1, len(values) // 4)
+    first, last = (float(np.median(part)) for part in (values[:quarter], values[-quarter:]))
     return math.log10(last / first) if first > 0 and 0 < last < math.inf else math.inf
-
-
-@of_journal
-def score_before(journal: Journal) -> Estimate:
-    """Median of the largest score of layer 0 before the divergence."""
-    return before(journal, "attention_score_max")
-
-
-@of_journal
-def score_peak(journal: Journal) -> float:
-    """Largest attention score of layer 0."""
-    return peak(journal, "attention_score_max")
-
-
-@of_journal
-def score_range(journal: Journal) -> Estimate:
-    """Median of the largest score of layer 0, with the smallest and the largest."""
-    return ranged(journal, "attention_score_max")

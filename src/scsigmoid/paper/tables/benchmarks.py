@@ -3,20 +3,24 @@
 import math
 from collections.abc import Sequence
 
-from scsigmoid.benchmarks.rows import Interval, KernelRow, Shape, TrainingRow, median_interval
+from scsigmoid.benchmarks.rows import KernelRow, Shape, TrainingRow, median_interval
+from scsigmoid.measurements import Interval
 from scsigmoid.paper.labels import context_label, provider_label
-from scsigmoid.paper.ratios import COMPARISONS, Comparison, Ratio, ratios
 from scsigmoid.paper.reported import reported
 from scsigmoid.paper.results import Results
 from scsigmoid.paper.speed import (
     CELLS,
+    COMPARISONS,
     PAPER,
     STANDARD,
+    Comparison,
     Cost,
+    Ratio,
     costs,
     device_words,
     mean_tflops,
     notes,
+    ratios,
     sentence,
     series,
     speed_ups,
@@ -368,7 +372,7 @@ def fastest(rows: list[TrainingRow]) -> dict[int, TrainingRow]:
 def rate_ratio(ours: TrainingRow | None, row: TrainingRow, confidence: float) -> Interval:
     """Our rate over a row's, paired by round; NaN for our own row and where one has no rate."""
     if ours is None or row is ours or not row.rounds:
-        return Interval(math.nan, math.nan, math.nan)
+        return Interval(math.nan)
     return median_interval(ours.over(row), confidence)
 
 

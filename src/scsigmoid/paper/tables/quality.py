@@ -70,7 +70,7 @@ def validation_loss(results: Results) -> Table:
                     "mean": found.value,
                     "low": found.low,
                     "high": found.high,
-                    "cells": found.n,
+                    "cells": losses[first].n,
                     "donors": donors,
                     "simulated": losses[first].simulated,
                     "paper_mean": paper_difference(paper, first, second),

@@ -20,9 +20,9 @@ from scsigmoid.config.schema import Config
 from scsigmoid.config.validate import typed
 from scsigmoid.errors import UserError
 from scsigmoid.files import compare_checksum
+from scsigmoid.measurements import Interval, mean_interval
 from scsigmoid.paper.labels import METRICS, representation_label
 from scsigmoid.paper.results import Results
-from scsigmoid.paper.statistics import Interval
 from scsigmoid.paper.tables.mmd import pair_rows
 from scsigmoid.paper.tables.quality import all_scores
 from scsigmoid.paper.tables.writing import DASH, Table, fixed, signed, write_table
@@ -122,7 +122,7 @@ def comparisons(runs: Sequence[Results]) -> Iterator[Comparison]:
                 dataset=dataset,
                 metric=metric,
                 values=values,
-                difference=student_interval(ours - theirs, CONFIDENCE),
+                difference=mean_interval(ours - theirs, CONFIDENCE),
                 better=int((lead > 0).sum()),
             )
 
@@ -161,18 +161,6 @@ def scores(run: Results, dataset: str) -> dict[str, dict[str, float]]:
     return found
 
 
-def student_interval(values: np.ndarray, confidence: float) -> Interval:
-    """Mean and Student's t interval of the mean, for few values; NaN ends for a single one."""
-    from scipy.stats import t
-
-    n = len(values)
-    if n < 2:
-        return Interval(float(values.mean()), math.nan, math.nan, n)
-    half = float(t.ppf(0.5 + confidence / 2, n - 1) * values.std(ddof=1) / math.sqrt(n))
-    mean = float(values.mean())
-    return Interval(mean, mean - half, mean + half, n)
-
-
 def seeds(runs: Sequence[Results]) -> Table:
     """The comparison as a table."""
     config = runs[0].config
@@ -200,7 +188,7 @@ def seeds(runs: Sequence[Results]) -> Table:
                 "difference_low": difference.low,
                 "difference_high": difference.high,
                 "sigmoid_better": found.better,
-                "seeds": difference.n,
+                "seeds": len(runs),
             }
         )
         low, high = signed(difference.low, 3), signed(difference.high, 3)
@@ -214,7 +202,7 @@ def seeds(runs: Sequence[Results]) -> Table:
                     for name in names
                 ),
                 f"{signed(difference.value, 3)} [{low}, {high}]",
-                f"{found.better} of {difference.n}",
+                f"{found.better} of {len(runs)}",
             ]
         )
     drawn = ", ".join(str(run.config.seed) for run in runs)
