@@ -30,9 +30,8 @@ from scsigmoid.paper.figures.style import (
     styled,
 )
 from scsigmoid.paper.labels import ATTENTIONS, METRICS, context_label
-from scsigmoid.paper.ratios import paired
 from scsigmoid.paper.results import Results
-from scsigmoid.paper.speed import Cost, costs
+from scsigmoid.paper.speed import Cost, costs, paired
 from scsigmoid.paper.tables.writing import DASH
 
 if TYPE_CHECKING:
