@@ -206,6 +206,8 @@ class TestLocalFiles:
         assert list(config.datasets) == ["a_one", "mine"]
         assert config.datasets["a_one"].labels == ["kind"]
         assert Plan(config).compared("mmd") == ["a_one", "mine"]
+        assert Plan(config).compared("umap") == ["a_one", "mine"]
+        assert Plan(loaded()).compared("umap") == ["heart_oft", "pbmc68k"]
 
     @pytest.mark.parametrize(("text", "value"), [("0.25", 0.25), ("true", True), ("a=b", "a=b")])
     def test_text_of_the_command_line_is_understood(

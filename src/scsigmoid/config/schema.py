@@ -473,7 +473,7 @@ class Mmd(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class Umap(Settings):
-    """UMAP (appendix, "UMAP Visualization"); ``datasets`` as for the MMD."""
+    """UMAP (appendix, "UMAP Visualization"); ``datasets`` as for the MMD, with ``pbmc68k``."""
 
     datasets: AnyNumber[str] | None
     neighbours: Annotated[int, at_least(2)]
