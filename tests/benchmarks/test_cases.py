@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from benchmarks.small_benchmarks import PAPER, PAPER_CASES
 from scipy import stats
 from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.flop_counter import FlopCounterMode
@@ -17,27 +18,10 @@ from scsigmoid.benchmarks.cases import (
     paper_case,
     relative_error,
 )
-from scsigmoid.config.schema import KernelBenchmark
-
-PAPER = KernelBenchmark(
-    tokens=16384,
-    hidden=2048,
-    head_dimensions=[64, 128],
-    lengths=[512, 1024, 2048, 4096, 8192, 16384],
-    padding=[0.0, 0.25],
-    jagged=True,
-    median_length=1830,
-    sigma_length=0.65,
-    iterations=250,
-    seconds=15,
-    warmup_ms=100,
-    confidence=0.99,
-)
-CASES = [case for group in groups(PAPER) for case in group]
 
 
 def test_the_papers_shapes() -> None:
-    shapes = [case for case in CASES if case.batch == "paper"]
+    shapes = [case for case in PAPER_CASES if case.batch == "paper"]
     assert len(shapes) == 2 * 2 * 6
     assert {(case.head_dimension, case.heads) for case in shapes} == {(64, 32), (128, 16)}
     assert {case.sequences * case.length for case in shapes} == {16384}
@@ -50,7 +34,7 @@ def test_the_papers_shapes() -> None:
 
 def test_padding_is_drawn_as_in_the_published_benchmark() -> None:
     """Uniform between (1 - p) L and L, one in each of as many equal parts as sequences."""
-    for case in (case for case in CASES if case.batch == "paper"):
+    for case in (case for case in PAPER_CASES if case.batch == "paper"):
         assert min(case.lengths) >= case.length * (1 - case.padding) - 0.5
         assert max(case.lengths) <= case.length
     many = paper_case(64, 32, 4096, 1000, 0.25)
@@ -117,7 +101,7 @@ def test_flops_against_brute_force() -> None:
 
 
 def test_flops_are_the_appendix_formula() -> None:
-    full = next(case for case in CASES if (case.length, case.head_dimension) == (16384, 128))
+    full = next(case for case in PAPER_CASES if (case.length, case.head_dimension) == (16384, 128))
     # 4 b h n^2 d
     assert full.flops("forward") == 4 * 1 * 16 * 16384**2 * 128
     assert math.isclose(full.flops("backward"), 10 * 1 * 16 * 16384**2 * 128)

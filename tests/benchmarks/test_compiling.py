@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 import torch
+from benchmarks.small_benchmarks import PAPER_CASES, THROUGHPUT
 from small_training import ARCHITECTURE, TRAINING
 
 from scsigmoid.benchmarks import compiling
-from scsigmoid.benchmarks.cases import groups
 from scsigmoid.benchmarks.compiling import (
     THREADS,
     compile_ahead,
@@ -23,29 +23,13 @@ from scsigmoid.benchmarks.compiling import (
     jobs,
 )
 from scsigmoid.benchmarks.providers import PROVIDERS, chosen
-from scsigmoid.config.schema import KernelBenchmark, Size, ThroughputBenchmark
+from scsigmoid.config.schema import Size
 from scsigmoid.model.sizes import EncoderSettings
 from scsigmoid.training.step import Trainer
 
-PAPER = KernelBenchmark(
-    tokens=16384,
-    hidden=2048,
-    head_dimensions=[64, 128],
-    lengths=[512, 1024, 2048, 4096, 8192, 16384],
-    padding=[0.0, 0.25],
-    jagged=True,
-    median_length=1830,
-    sigma_length=0.65,
-    iterations=250,
-    seconds=15,
-    warmup_ms=100,
-    confidence=0.99,
-)
-CASES = [case for group in groups(PAPER) for case in group]
-
 
 def test_every_code_is_compiled_once() -> None:
-    found = jobs(CASES, chosen(None, "cuda"))
+    found = jobs(PAPER_CASES, chosen(None, "cuda"))
     counts = Counter(PROVIDERS[index].name for index, _ in found)
     # 1,024 and 2,048 share a class of triton-sigmoid, as do 4,096, 8,192 and the jagged batches.
     assert counts == {
@@ -59,7 +43,7 @@ def test_every_code_is_compiled_once() -> None:
 
 
 def test_the_longest_work_comes_first() -> None:
-    found = jobs(CASES, chosen(None, "cuda"))
+    found = jobs(PAPER_CASES, chosen(None, "cuda"))
     many = [PROVIDERS[index].chooses for index, _ in found]
     assert many == sorted(many, reverse=True)
     lengths = [case.length for (_, case), choice in zip(found, many, strict=True) if choice]
@@ -67,7 +51,7 @@ def test_the_longest_work_comes_first() -> None:
 
 
 def test_only_what_will_be_timed_is_compiled() -> None:
-    found = jobs(CASES, chosen(["triton", "cudnn"], "cuda"))
+    found = jobs(PAPER_CASES, chosen(["triton", "cudnn"], "cuda"))
     assert {PROVIDERS[index].name for index, _ in found} == {"triton"}
 
 
@@ -118,28 +102,16 @@ def test_compiling_ahead_ends_in_time(
     """What is not ready by then does not hold up the benchmark."""
     monkeypatch.setattr(compiling, "MOST_SECONDS", 0.0)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
-    compile_ahead(CASES, chosen(["triton"], "cuda"), torch.device("cpu"), torch.float32)
+    compile_ahead(PAPER_CASES, chosen(["triton"], "cuda"), torch.device("cpu"), torch.float32)
     assert "4 of 4 kernels were not compiled in 0 s" in capsys.readouterr().err
 
 
 CPU = torch.device("cpu")
-SETTINGS = ThroughputBenchmark(
-    sizes=[],
-    contexts=[16, 32],
-    cells_per_gpu=2,
-    vocabulary=50,
-    steps=4,
-    read_every=2,
-    projected_cells=1.0,
-    median_length=20,
-    sigma_length=0.65,
-    confidence=0.95,
-)
 
 
 def encoder(layers: int, attention: str, context: int) -> EncoderSettings:
     size = Size(layers=layers, hidden=16, heads=2, feed_forward=32)
-    return EncoderSettings.of(size, ARCHITECTURE, attention, context, SETTINGS.vocabulary)
+    return EncoderSettings.of(size, ARCHITECTURE, attention, context, THROUGHPUT.vocabulary)
 
 
 def test_each_graph_is_compiled_once_and_the_largest_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +130,7 @@ def test_each_graph_is_compiled_once_and_the_largest_first(monkeypatch: pytest.M
         for context in (16, 32)
         for attention in ("sigmoid", "softmax")
     ]
-    compile_steps_ahead(encoders, SETTINGS, TRAINING, 42, CPU)
+    compile_steps_ahead(encoders, THROUGHPUT, TRAINING, 42, CPU)
     assert begun == [
         (encoder(layers, attention, 16), "2")
         for layers in (2, 1)
@@ -178,8 +150,8 @@ def test_what_is_compiled_is_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
         return loss
 
     monkeypatch.setattr(Trainer, "summed_loss", watched)
-    compile_step(encoder(1, "sigmoid", 16), SETTINGS, TRAINING, 42, CPU)
+    compile_step(encoder(1, "sigmoid", 16), THROUGHPUT, TRAINING, 42, CPU)
     assert len(losses) == 1
     unknown = replace(encoder(1, "sigmoid", 16), backend="none")
-    compile_step(unknown, SETTINGS, TRAINING, 42, CPU)
+    compile_step(unknown, THROUGHPUT, TRAINING, 42, CPU)
     assert len(losses) == 1

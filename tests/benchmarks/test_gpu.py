@@ -2,17 +2,18 @@
 
 import gc
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from benchmarks.small_benchmarks import PAPER
 
 from scsigmoid.benchmarks.cases import Case, Inputs
 from scsigmoid.benchmarks.kernel import run_kernel_benchmark
 from scsigmoid.benchmarks.providers import Unavailable, chosen
 from scsigmoid.benchmarks.rows import KernelRow, read_rows
 from scsigmoid.benchmarks.timing import Clocked, Queued, Replayed, passes
-from scsigmoid.config.schema import KernelBenchmark
 
 pytestmark = [
     pytest.mark.gpu,
@@ -135,19 +136,16 @@ def test_a_graph_without_a_kernel_is_refused() -> None:
 
 
 def test_a_small_sweep_of_all_kernels(tmp_path: Path) -> None:
-    settings = KernelBenchmark(
+    settings = replace(
+        PAPER,
         tokens=2048,
         hidden=256,
         head_dimensions=[64],
         lengths=[512],
-        padding=[0.0, 0.25],
-        jagged=True,
         median_length=300,
-        sigma_length=0.65,
         iterations=40,
         seconds=5,
         warmup_ms=5,
-        confidence=0.99,
     )
     run_kernel_benchmark(settings, "cuda", tmp_path / "kernel.csv", tmp_path / "kernel.json")
     rows = read_rows(tmp_path / "kernel.csv", KernelRow)

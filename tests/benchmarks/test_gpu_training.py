@@ -1,9 +1,11 @@
 """The training benchmark on a GPU: every kernel is right in the encoder, and compiled once."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from benchmarks.small_benchmarks import TRAINING_BENCHMARK
 from small_training import ARCHITECTURE, TRAINING
 
 from scsigmoid.benchmarks.providers import Unavailable
@@ -11,7 +13,7 @@ from scsigmoid.benchmarks.rows import TrainingRow, read_rows
 from scsigmoid.benchmarks.simulated import simulated_batches
 from scsigmoid.benchmarks.training import Conditions, gradient_error, run_training_benchmark
 from scsigmoid.benchmarks.variants import Variant, chosen_variants
-from scsigmoid.config.schema import Size, TrainingBenchmark
+from scsigmoid.config.schema import Size
 from scsigmoid.model.sizes import EncoderSettings
 
 pytestmark = [
@@ -19,18 +21,14 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 SIZE = Size(layers=2, hidden=128, heads=2, feed_forward=256)
-SETTINGS = TrainingBenchmark(
-    size="small",
+SETTINGS = replace(
+    TRAINING_BENCHMARK,
     contexts=[256, 512],
     cells_per_gpu=4,
     vocabulary=1000,
-    kernels=None,
-    steps=2,
     rounds=8,
     seconds=5,
     median_length=200,
-    sigma_length=0.65,
-    confidence=0.99,
 )
 
 

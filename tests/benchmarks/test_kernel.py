@@ -1,15 +1,15 @@
 """The kernel benchmark on the CPU: complete, right, and honest about what it could not do."""
 
-import csv
 import json
 import math
 import statistics
 import weakref
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from benchmarks.small_benchmarks import KERNEL
 from torch import Tensor
 
 from scsigmoid.benchmarks import kernel, machine, timing
@@ -25,9 +25,7 @@ from scsigmoid.benchmarks.providers import (
     PROVIDERS,
     Kernel,
     Provider,
-    Unavailable,
     chosen,
-    imported,
     plain,
 )
 from scsigmoid.benchmarks.rows import KernelRow, read_rows
@@ -35,38 +33,26 @@ from scsigmoid.benchmarks.timing import Results
 from scsigmoid.config.schema import KernelBenchmark
 from scsigmoid.errors import UserError
 
-TINY = KernelBenchmark(
-    tokens=32,
-    hidden=16,
-    head_dimensions=[8, 16],
-    lengths=[16, 32],
-    padding=[0.0, 0.25],
-    jagged=True,
-    median_length=10,
-    sigma_length=0.65,
-    iterations=8,
-    seconds=60,
-    warmup_ms=0,
-    confidence=0.99,
-)
-ONE = replace(TINY, lengths=[32], head_dimensions=[8], padding=[0.0], jagged=False)
+ONE = replace(KERNEL, lengths=[32], head_dimensions=[8], padding=[0.0], jagged=False)
 TIMED = {"reference_sigmoid", "pytorch_sigmoid", "pytorch", "sdpa"}
 
 
 def run(settings: KernelBenchmark, folder: Path) -> list[KernelRow]:
     run_kernel_benchmark(settings, "cpu", folder / "kernel.csv", folder / "kernel.json")
+    facts = json.loads((folder / "kernel.json").read_text())
+    assert (facts["device"], facts["command"]) == ("cpu", "scsigmoid benchmark-kernel")
     return read_rows(folder / "kernel.csv", KernelRow)
 
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> list[KernelRow]:
-    return run(TINY, tmp_path_factory.mktemp("benchmark"))
+    return run(KERNEL, tmp_path_factory.mktemp("benchmark"))
 
 
 def test_every_provider_shape_and_pass_has_a_row(rows: list[KernelRow]) -> None:
     expected = {
         (provider.name, provider.layout_name, *kernel.shape_of(case), direction)
-        for group in groups(TINY)
+        for group in groups(KERNEL)
         for case in group
         for provider in PROVIDERS
         if "cpu" in provider.devices and provider.suits(case)
@@ -105,7 +91,7 @@ def test_executed_operations_cover_the_padding(rows: list[KernelRow]) -> None:
     shape = ("paper", 0.25, 8, 16, "forward")
     at = {row.provider: row for row in rows if row.shape == shape}
     (case,) = [
-        case for group in groups(TINY) for case in group if kernel.shape_of(case) == shape[:4]
+        case for group in groups(KERNEL) for case in group if kernel.shape_of(case) == shape[:4]
     ]
     share = case.sequences * 16**2 / sum(n * n for n in case.lengths)
     assert share > 1
@@ -113,28 +99,6 @@ def test_executed_operations_cover_the_padding(rows: list[KernelRow]) -> None:
     reference = at["reference_sigmoid"]
     assert reference.executed_tflops == pytest.approx(reference.tflops)
     assert at["pytorch"].tokens == sum(case.lengths) < 32
-
-
-def test_the_machine_is_stated(tmp_path: Path) -> None:
-    run(ONE, tmp_path)
-    facts = json.loads((tmp_path / "kernel.json").read_text())
-    assert facts["device"] == "cpu"
-    assert facts["torch"] == torch.__version__
-    assert facts["driver"] == facts["capability"] == ""
-    assert facts["command"] == "scsigmoid benchmark-kernel"
-    assert len(facts["code"]) == 12
-    assert facts["triton-sigmoid"] == ""
-    assert all(isinstance(value, str) for value in facts.values())
-
-
-def test_columns_have_the_paper_s_names(tmp_path: Path) -> None:
-    run(replace(ONE, providers=["sdpa"]), tmp_path)
-    with (tmp_path / "kernel.csv").open(newline="") as handle:
-        (first, second) = csv.DictReader(handle)
-    assert [first["pass"], second["pass"]] == ["forward", "backward"]
-    assert first["checked"] == "true"
-    names = [one.name for one in fields(KernelRow)]
-    assert list(first) == ["pass" if name == "direction" else name for name in names]
 
 
 def faulty(kind: str) -> Provider:
@@ -183,23 +147,18 @@ def test_paths_of_our_kernel_are_all_there() -> None:
     assert {"hopper", "hopper_accurate", "triton", "triton_accurate"} <= names
     assert "reference_sigmoid" not in names
     # One form for each batch, but for the two layouts of ours.
-    for group in groups(TINY):
+    for group in groups(KERNEL):
         for case in group:
             forms = [one.name for one in chosen(None, "cuda") if one.suits(case)]
             twice = {name for name in forms if forms.count(name) > 1}
             assert twice <= {"hopper", "triton"}
 
 
-def test_optional_packages_are_named() -> None:
-    with pytest.raises(Unavailable, match="no_such_package is not installed"):
-        imported("no_such_package")
-
-
 def test_a_gpu_that_is_not_there(tmp_path: Path) -> None:
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
     with pytest.raises(UserError, match="device: cuda"):
-        run_kernel_benchmark(TINY, "cuda", tmp_path / "kernel.csv", tmp_path / "kernel.json")
+        run_kernel_benchmark(KERNEL, "cuda", tmp_path / "kernel.csv", tmp_path / "kernel.json")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -264,7 +223,7 @@ def stopping_after(number: int, monkeypatch: pytest.MonkeyPatch) -> list[object]
 
 
 def test_a_stopped_sweep_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = replace(TINY, providers=["sdpa"], iterations=1, head_dimensions=[8])
+    settings = replace(KERNEL, providers=["sdpa"], iterations=1, head_dimensions=[8])
     with monkeypatch.context() as patch:
         stopping_after(2, patch)
         with pytest.raises(Stop):
@@ -287,7 +246,7 @@ def test_a_stopped_sweep_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_another_sweep_begins_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    settings = replace(TINY, providers=["sdpa"], iterations=1, head_dimensions=[8])
+    settings = replace(KERNEL, providers=["sdpa"], iterations=1, head_dimensions=[8])
     with monkeypatch.context() as patch:
         stopping_after(1, patch)
         with pytest.raises(Stop):

@@ -13,7 +13,6 @@ from types import ModuleType
 import pytest
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
 
 from scsigmoid.attention import sigmoid_attention, softmax_attention
 from scsigmoid.benchmarks import flash_sigmoid, providers
@@ -233,13 +232,3 @@ def test_a_path_that_the_device_lacks() -> None:
         providers.ours("triton")(inputs)
     with pytest.raises(Unavailable, match="hopper"):
         providers.ours_padded("hopper")(inputs)
-
-
-def test_scaled_dot_product_attention_is_told_the_mask() -> None:
-    """Padding changes nothing in what is read, and what torch's own mask gives."""
-    inputs = Inputs(UNEQUAL, CPU, torch.float32)
-    q, k, v, _ = inputs.in_layout("heads")
-    mask = inputs.valid[:, None, None, :]
-    expected = scaled_dot_product_attention(q, k, v, attn_mask=mask)
-    found = providers.plain("softmax")(inputs)(q, k, v)
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)

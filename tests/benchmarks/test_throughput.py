@@ -2,18 +2,19 @@
 
 import csv
 import math
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from benchmarks.small_benchmarks import THROUGHPUT
 from small_training import ARCHITECTURE, TRAINING
 
 from scsigmoid.benchmarks import throughput
 from scsigmoid.benchmarks.simulated import simulated_batches
 from scsigmoid.benchmarks.throughput import run_throughput_benchmark
-from scsigmoid.config.schema import Size, ThroughputBenchmark
+from scsigmoid.config.schema import Size
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.model.sizes import EncoderSettings
 
@@ -21,18 +22,6 @@ COLUMNS = (
     "size,parameters,context,attention,backend,layout,device,cells_per_step,steps_per_second,"
     "steps_per_second_low,steps_per_second_high,readings,cells_per_second,gpu_hours,"
     "gpu_hours_low,gpu_hours_high,projected_cells,note,rates"
-)
-SETTINGS = ThroughputBenchmark(
-    sizes=["small", "large"],
-    contexts=[16, 32],
-    cells_per_gpu=2,
-    vocabulary=50,
-    steps=4,
-    read_every=2,
-    projected_cells=131.6e6,
-    median_length=20,
-    sigma_length=0.65,
-    confidence=0.95,
 )
 SIZES = {
     "small": Size(layers=1, hidden=8, heads=1, feed_forward=16),
@@ -43,7 +32,7 @@ SIZES = {
 
 def benchmark(folder: Path) -> list[dict[str, str]]:
     run_throughput_benchmark(
-        SETTINGS, SIZES, ARCHITECTURE, TRAINING, 42, "cpu", folder / "t.csv", folder / "t.json"
+        THROUGHPUT, SIZES, ARCHITECTURE, TRAINING, 42, "cpu", folder / "t.csv", folder / "t.json"
     )
     with (folder / "t.csv").open(newline="") as handle:
         return list(csv.DictReader(handle))
@@ -123,9 +112,7 @@ def test_other_errors_are_not_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_lengths_are_log_normal_and_cut():
-    settings = ThroughputBenchmark(
-        **{**asdict(SETTINGS), "cells_per_gpu": 1000, "median_length": 1830, "vocabulary": 44000}
-    )
+    settings = replace(THROUGHPUT, cells_per_gpu=1000, median_length=1830, vocabulary=44000)
     batch = next(simulated_batches(settings, 4096, TRAINING, 42))
     lengths = np.diff(batch.cu_seqlens.numpy())
     assert lengths.max() == 4096
@@ -136,7 +123,7 @@ def test_lengths_are_log_normal_and_cut():
 
 
 def test_both_arms_meet_the_same_cells():
-    one, other = (simulated_batches(SETTINGS, 32, TRAINING, 42) for _ in range(2))
+    one, other = (simulated_batches(THROUGHPUT, 32, TRAINING, 42) for _ in range(2))
     for _ in range(3):
         assert torch.equal(next(one).tokens, next(other).tokens)
     assert not torch.equal(next(one).tokens, next(one).tokens)

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from benchmarks.small_benchmarks import TRAINING_BENCHMARK
 from small_training import ARCHITECTURE, TRAINING
 from torch import Tensor
 
-from scsigmoid.benchmarks import timing, training
+from scsigmoid.benchmarks import training
 from scsigmoid.benchmarks.rows import TrainingRow, read_rows
 from scsigmoid.benchmarks.simulated import simulated_batches
-from scsigmoid.benchmarks.timing import noted
 from scsigmoid.benchmarks.training import Conditions, TimedVariant, run_training_benchmark
 from scsigmoid.benchmarks.variants import VARIANTS, PaddedAttention, Variant, chosen_variants
 from scsigmoid.config.schema import Size, TrainingBenchmark
@@ -26,22 +26,9 @@ from scsigmoid.training.step import Trainer
 
 CPU = torch.device("cpu")
 SIZE = Size(layers=2, hidden=16, heads=2, feed_forward=32)
-SETTINGS = TrainingBenchmark(
-    size="small",
-    contexts=[16, 32],
-    cells_per_gpu=3,
-    vocabulary=50,
-    kernels=None,
-    steps=2,
-    rounds=9,
-    seconds=60,
-    median_length=20,
-    sigma_length=0.65,
-    confidence=0.99,
-)
 
 
-def benchmark(folder: Path, settings: TrainingBenchmark = SETTINGS) -> list[TrainingRow]:
+def benchmark(folder: Path, settings: TrainingBenchmark = TRAINING_BENCHMARK) -> list[TrainingRow]:
     run_training_benchmark(
         settings, SIZE, ARCHITECTURE, TRAINING, 42, "cpu", folder / "t.csv", folder / "t.json"
     )
@@ -49,7 +36,7 @@ def benchmark(folder: Path, settings: TrainingBenchmark = SETTINGS) -> list[Trai
 
 
 def encoder(context: int) -> EncoderSettings:
-    return EncoderSettings.of(SIZE, ARCHITECTURE, "sigmoid", context, SETTINGS.vocabulary)
+    return EncoderSettings.of(SIZE, ARCHITECTURE, "sigmoid", context, TRAINING_BENCHMARK.vocabulary)
 
 
 def test_every_context_and_stack_has_a_row(tmp_path: Path) -> None:
@@ -108,10 +95,10 @@ def test_rounds_time_the_cells_that_are_counted(
     monkeypatch.setattr(training, "Stopwatch", Clock)
     monkeypatch.setattr(Trainer, "step", step)
     monkeypatch.setattr(training, "peak_flops", lambda name: 1e6)
-    rows = benchmark(tmp_path, replace(SETTINGS, contexts=[32]))
+    rows = benchmark(tmp_path, replace(TRAINING_BENCHMARK, contexts=[32]))
     packed, padded = rows[0], rows[2]
 
-    batches = simulated_batches(SETTINGS, 32, TRAINING, 42)
+    batches = simulated_batches(TRAINING_BENCHMARK, 32, TRAINING, 42)
     made = [next(batches) for _ in range(4 + 3 * 9)]
     rounds = [made[first + 1 : first + 3] for first in range(4, len(made), 3)]
     tokens = [sum(len(batch.tokens) for batch in cells) for cells in rounds]
@@ -139,7 +126,7 @@ def test_rounds_time_the_cells_that_are_counted(
 
 
 def test_it_ends_when_the_time_is_over(tmp_path: Path) -> None:
-    rows = benchmark(tmp_path, replace(SETTINGS, contexts=[16], rounds=500, seconds=0.01))
+    rows = benchmark(tmp_path, replace(TRAINING_BENCHMARK, contexts=[16], rounds=500, seconds=0.01))
     assert {row.rounds for row in rows} == {training.LEAST_ROUNDS}
 
 
@@ -154,7 +141,7 @@ def test_a_stopped_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         return real(conditions, *rest)
 
     monkeypatch.setattr(training, "run_context", counted)
-    settings = replace(SETTINGS, kernels=["sdpa"], rounds=1)
+    settings = replace(TRAINING_BENCHMARK, kernels=["sdpa"], rounds=1)
     with pytest.raises(KeyboardInterrupt):
         benchmark(tmp_path, settings)
     (partial,) = tmp_path.glob("t.partial-*.csv")
@@ -175,7 +162,7 @@ def test_what_computes_something_else_is_not_timed(
 
     wrong = Variant("blind", "softmax", ("cpu",), padded=PaddedAttention(lambda *_: None, blind))
     monkeypatch.setattr(training, "chosen_variants", lambda *_: [VARIANTS[3], wrong])
-    right, found = benchmark(tmp_path, replace(SETTINGS, contexts=[16]))
+    right, found = benchmark(tmp_path, replace(TRAINING_BENCHMARK, contexts=[16]))
     assert right.rounds == 9
     assert found.rounds == 0
     assert found.note.startswith("wrong: a gradient has a relative error of")
@@ -186,7 +173,7 @@ def test_what_computes_something_else_is_not_timed(
 def test_what_cannot_run_here_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     absent = [variant for variant in VARIANTS if variant.kernel in ("hopper", "triton_sigmoid")]
     monkeypatch.setattr(training, "chosen_variants", lambda *_: [*absent, VARIANTS[3]])
-    hopper, published, reference = benchmark(tmp_path, replace(SETTINGS, contexts=[16]))
+    hopper, published, reference = benchmark(tmp_path, replace(TRAINING_BENCHMARK, contexts=[16]))
     assert "'hopper' for sigmoid attention: it needs a CUDA GPU" in hopper.note
     assert published.note == "triton_sigmoid is not installed"
     assert reference.rounds == 9
@@ -206,30 +193,16 @@ def test_what_does_not_fit_in_memory_is_named(
         return take(self, number, batches, masked)
 
     monkeypatch.setattr(Trainer, "step", step)
-    rows = benchmark(tmp_path, replace(SETTINGS, contexts=[16]))
+    rows = benchmark(tmp_path, replace(TRAINING_BENCHMARK, contexts=[16]))
     assert [row.rounds for row in rows] == [9, 9, 0, 0]
     assert {row.note for row in rows[2:]} == {"does not fit in memory"}
     assert {row.readings for row in rows[2:]} == {""}
 
 
-def test_a_broken_gpu_ends_the_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(device: torch.device) -> None:
-        raise RuntimeError("an illegal memory access was encountered\nCompile with ...")
-
-    monkeypatch.setattr(timing, "synchronise", broken)
-    with (
-        pytest.raises(
-            UserError, match=r"kernels: varlen, packed broke .* illegal memory access .*;"
-        ),
-        noted(TimedVariant(VARIANTS[4]), training.KERNELS, CPU),
-    ):
-        raise RuntimeError("first")
-
-
 def test_all_models_begin_with_the_same_weights() -> None:
     conditions = Conditions(encoder(16), TRAINING, 42, CPU)
     weights = Encoder(encoder(16)).state_dict()
-    batches: Sequence = [next(simulated_batches(SETTINGS, 16, TRAINING, 42))]
+    batches: Sequence = [next(simulated_batches(TRAINING_BENCHMARK, 16, TRAINING, 42))]
     for variant in chosen_variants(None, "cpu"):
         entry = TimedVariant(variant)
         training.prepare(entry, replace_rate(conditions), weights, batches, {})

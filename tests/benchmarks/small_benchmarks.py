@@ -1,0 +1,58 @@
+"""Settings of benchmarks for tests."""
+
+from dataclasses import replace
+
+from scsigmoid.benchmarks.cases import groups
+from scsigmoid.config.schema import KernelBenchmark, ThroughputBenchmark, TrainingBenchmark
+
+PAPER = KernelBenchmark(
+    tokens=16384,
+    hidden=2048,
+    head_dimensions=[64, 128],
+    lengths=[512, 1024, 2048, 4096, 8192, 16384],
+    padding=[0.0, 0.25],
+    jagged=True,
+    median_length=1830,
+    sigma_length=0.65,
+    iterations=250,
+    seconds=15,
+    warmup_ms=100,
+    confidence=0.99,
+)
+PAPER_CASES = [case for group in groups(PAPER) for case in group]
+KERNEL = replace(
+    PAPER,
+    tokens=32,
+    hidden=16,
+    head_dimensions=[8, 16],
+    lengths=[16, 32],
+    median_length=10,
+    iterations=8,
+    seconds=60,
+    warmup_ms=0,
+)
+THROUGHPUT = ThroughputBenchmark(
+    sizes=["small", "large"],
+    contexts=[16, 32],
+    cells_per_gpu=2,
+    vocabulary=50,
+    steps=4,
+    read_every=2,
+    projected_cells=131.6e6,
+    median_length=20,
+    sigma_length=0.65,
+    confidence=0.95,
+)
+TRAINING_BENCHMARK = TrainingBenchmark(
+    size="small",
+    contexts=[16, 32],
+    cells_per_gpu=3,
+    vocabulary=50,
+    kernels=None,
+    steps=2,
+    rounds=9,
+    seconds=60,
+    median_length=20,
+    sigma_length=0.65,
+    confidence=0.99,
+)
