@@ -17,6 +17,7 @@ from scsigmoid.config.study import StudyRun, study_runs
 from scsigmoid.errors import UserError
 from scsigmoid.study.runs import (
     Study,
+    best_rates,
     collect,
     ending,
     flattening,
@@ -33,13 +34,26 @@ FREQUENCIES = 9.0
 STEPS = range(10, 101, 10)
 BOTH = {"attention": ["sigmoid", "softmax"], "context": [128], "size": ["demo"]}
 STUDY = {
-    "rates": {**BOTH, "seed": [1], "training": {"steps": 100, "learning_rate": [1e-3, 2e-3]}},
+    "rates": {**BOTH, "seed": [1, 2], "training": {"steps": 100, "learning_rate": [1e-3, 2e-3]}},
     "frontier": {
         **BOTH,
         "seed": [1, 2],
         "training": {"steps": 100, "clipping": [None, 1.0], "learning_rate": [1e-3, 2e-3, 4e-3]},
     },
+    "frontier_qk_norm": {
+        **BOTH,
+        "seed": [1],
+        "variants": [["qk_norm"]],
+        "training": {"steps": 100, "clipping": None, "learning_rate": [4e-3]},
+    },
     "seeds": {**BOTH, "seed": [1, 2, 3], "training": {"steps": 100}},
+    "variants": {
+        **BOTH,
+        "attention": ["sigmoid"],
+        "seed": [1, 2, 3],
+        "variants": [["centred_values"]],
+        "training": {"steps": 100},
+    },
     "scale": {**BOTH, "size": ["400M", "600M"], "seed": [1, 2], "training": {"steps": 100}},
 }
 
@@ -52,6 +66,11 @@ def losses(run: StudyRun) -> list[float]:
             return [8.8] * 10 if run.seed == 1 else [8.5] * 5 + [math.nan] * 5
         if run.training.learning_rate == 2e-3 and run.seed == 2:  # learns, then falls back
             return [8.0, 7.0, 6.0, 6.2, 6.3, 6.31, 6.31, 6.31, 6.31, 6.31]
+    if run.family == "variants":  # 0.1, 0.2 and 0.3 below the seeds' ends
+        return [8 - 0.1 * place - 0.1 * run.seed for place in range(10)]
+    if run.family == "rates":  # softmax's best rate is another one, by the mean of its seeds
+        other = (run.training.learning_rate == 2e-3) != softmax
+        return [7.5 + (run.seed - 1.6) * other] * 10
     if run.family == "seeds":  # softmax leads up to step 40, sigmoid from 50 on
         lead = 0.1 * run.seed
         falling = [8 - 0.1 * place for place in range(10)]
@@ -104,18 +123,25 @@ def study(config: Config, tmp_path: Path) -> Study:
 def test_the_frontier_follows_its_rule(study: Study):
     runs = frontier(study, FREQUENCIES)
     lost = runs[runs["collapsed"]]
-    found = set(zip(lost["attention"], lost["clipping"], lost["learning_rate"], lost["seed"]))  # noqa: B905
+    keys = ["attention", "setting", "learning_rate", "seed"]
+    other = ", 20 steps of warm-up, 128 tokens"
+    found = {tuple(row) for row in lost[keys].itertuples(index=False)}
     assert found == {
-        ("softmax", False, rate, seed) for rate, seed in ((4e-3, 1), (4e-3, 2), (2e-3, 2))
+        ("softmax", f"no clipping{other}", rate, seed)
+        for rate, seed in ((4e-3, 1), (4e-3, 2), (2e-3, 2))
     }
-    held = survived(runs)
-    assert held == {
-        ("sigmoid", False): 4e-3,
-        ("sigmoid", True): 4e-3,
-        ("softmax", False): 1e-3,
-        ("softmax", True): 4e-3,
+    assert survived(runs).T.to_dict() == {
+        f"clipping at 1{other}": {"sigmoid": 4e-3, "softmax": 4e-3},
+        f"no clipping{other}": {"sigmoid": 4e-3, "softmax": 1e-3},
+        f"no clipping{other}, qk_norm": {"sigmoid": 4e-3, "softmax": 4e-3},
     }
     assert math.isinf(runs["loss"].max())
+
+
+def test_the_best_rate_has_the_lowest_mean_over_the_seeds(study: Study):
+    ends, best = best_rates(study)
+    assert best.to_dict() == {"sigmoid": 2e-3, "softmax": 1e-3}
+    assert ends["sigmoid"].loc[2e-3].tolist() == pytest.approx([6.9, 7.9])
 
 
 @pytest.mark.parametrize(
@@ -148,7 +174,7 @@ def test_runs_that_are_missing_or_unfinished_are_named(
     short = tmp_path / "results/training/seeds_sigmoid_seed_3/journal.csv"
     short.write_text("".join(short.read_text().splitlines(keepends=True)[:-1]))
     collect(config, tmp_path / "results", tmp_path / "tables")
-    assert "1 of 42 runs are missing: seeds_softmax_seed_2" in capfd.readouterr().err
+    assert "1 of 51 runs are missing: seeds_softmax_seed_2" in capfd.readouterr().err
     study = Study(tmp_path / "tables")
     assert study.unfinished == ["seeds_sigmoid_seed_3"]
     assert paired(study, "seeds")["seeds"].tolist() == [1] * 10
@@ -169,15 +195,22 @@ def test_every_table_and_figure_is_made(study: Study, tmp_path: Path):
     frame = pd.DataFrame(scores, columns=["run", "metric", "value"])
     frame.to_csv(study.folder / "scores.csv", index=False)
     assert main(["study", "--runs", str(study.folder), "--output", str(tmp_path / "page")]) == 0
-    for name in ("rates", "frontier", "seeds", "scale", "scores"):
+    for name in ("rates", "frontier", "seeds", "variants", "scale", "scores", "claims"):
         assert (tmp_path / f"page/study_{name}.md").is_file()
     for name in ("loss", "frontier", "scale"):
         assert (tmp_path / f"page/study_{name}.png").stat().st_size > 10_000
     text = (tmp_path / "page/study_seeds.md").read_text()
     assert "It keeps its sign from step 50 on" in text
     edges = (tmp_path / "page/study_frontier.md").read_text()
-    assert "softmax without clipping 0.001" in edges
-    assert "| none | 0.002 | softmax | 1 of 2 | 7.250 |" in edges
+    assert "All seeds survive: sigmoid up to 0.004, softmax up to 0.001" in edges
+    assert "| 0.002 | softmax | 1 of 2 | 7.250 |" in edges
+    rates = (tmp_path / "page/study_rates.md").read_text()
+    assert "| 0.002 | **7.400 (6.90, 7.90)** | 7.500 (7.50, 7.50) |" in rates
+    variants = pd.read_csv(tmp_path / "page/study_variants.csv").iloc[0]
+    wanted = stats.t.interval(0.95, 2, -0.2, 0.1 / 3**0.5)
+    assert variants[["difference", "low", "high"]].tolist() == pytest.approx([-0.2, *wanted])
+    said = pd.read_csv(tmp_path / "page/study_claims.csv").set_index("claim")["outcome"]
+    assert said.tolist() == ["open", "disagrees", "agrees"]
     page = (tmp_path / "page/study_scale.md").read_text()
     assert "| 400M | 2.0M | 7.100 |" in page
 

@@ -108,22 +108,21 @@ def stability(study: Study, baselines: pd.DataFrame) -> "Figure":
     runs = frontier(study, level(baselines, "frequencies"))
     figure = new_figure(DOUBLE, 4.4)
     grid = figure.subplot_mosaic([["free", "free", "clipped", "clipped"], list("abcd")])
-    for name, clipping in (("free", False), ("clipped", True)):
-        ends(grid[name], runs[runs["clipping"] == clipping])
+    settings = study.runs[study.runs["family"] == "frontier"]["setting"].unique()
+    for name, setting in zip(("free", "clipped"), settings, strict=False):
+        ends(grid[name], runs[runs["setting"] == setting])
         grid[name].axhline(level(baselines, "frequencies"), color=MUTED, linewidth=0.7, ls=":")
-        grid[name].set_title("With clipping at 1.0" if clipping else "Without clipping")
+        grid[name].set_title(setting.split(",")[0].capitalize())
     grid["clipped"].sharey(grid["free"])
     grid["free"].set_ylabel("Validation loss at the end (nats)")
     grid["free"].legend(loc="upper left", fontsize=6, handletextpad=0.2)
-    free = runs[~runs["clipping"] & (runs["attention"] == "softmax")]
+    free = runs[(runs["setting"] == settings[0]) & (runs["attention"] == "softmax")]
     lost = free.groupby("learning_rate")["collapsed"].all()
     rate = float(lost[lost].index.min()) if lost.any() else float(free["learning_rate"].max())
-    curves = study.curves
-    curves = curves[(curves["family"] == "frontier") & ~curves["clipping"]]
-    curves = curves[curves["learning_rate"] == rate]
-    layers = study.layers
-    layers = layers[(layers["family"] == "frontier") & ~layers["clipping"]]
-    layers = layers[(layers["learning_rate"] == rate)]
+    curves, layers = (
+        table[(table["setting"] == settings[0]) & (table["learning_rate"] == rate)]
+        for table in (study.curves, study.layers)
+    )
     panels = (
         (curves, "loss", "Training loss (nats)", False),
         (curves, "gradient_norm", "Gradient norm", True),
@@ -143,9 +142,9 @@ def stability(study: Study, baselines: pd.DataFrame) -> "Figure":
         gridded(axes)
     remark(
         figure,
-        "Cross: collapsed. Dotted: the loss of gene frequencies. Below: every seed without "
-        f"clipping at a rate of {rate:g}, the lowest that no softmax run survives; keys: exp of "
-        "the entropy of a row's weights, median of rows and layers.",
+        f"Cross: collapsed. Dotted: the loss of gene frequencies. Below: every seed "
+        f"({settings[0]}) at a rate of {rate:g}, the lowest that no softmax run survives; keys: "
+        "exp of the entropy of a row's weights, median of rows and layers.",
     )
     return figure
 

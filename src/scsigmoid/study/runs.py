@@ -6,6 +6,7 @@ which curves are judged were stated before the runs (workflow/studies/arms.yaml)
 """
 
 import math
+from collections.abc import Hashable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
@@ -24,6 +25,8 @@ from scsigmoid.training.journal import JOURNAL, LAYERS, read_journal
 #: Columns of a journal that are kept.
 KEPT = ("step", "loss", "gradient_norm", "attention_score_max", "validation_loss")
 VARIED = ("steps", "learning_rate", "clipping", "warmup_steps", "gradient")
+#: What runs of one rate can differ in, of those that test stability.
+SETTINGS = ("clipping", "warmup_steps", "variants", "context")
 FACTS = ("parameters", "device", "backend", "torch", "commit")
 CONFIDENCE = 0.95
 #: A collapsed run is not so many nats better than gene frequencies, or so many worse than it was.
@@ -62,6 +65,7 @@ def collect(config: Config, results: Path, output: Path) -> None:
                 "attention": run.model.attention,
                 "context": run.model.context,
                 "size": run.size,
+                "variants": " ".join(run.variants),
                 "seed": run.seed,
                 **{key: training[key] for key in VARIED},
                 "last_step": int(columns["step"][-1]),
@@ -104,11 +108,13 @@ class Study:
         """
         self.folder = folder
         runs = self.table("runs").set_index("run")
-        runs["clipping"] = runs["clipping"].notna()
+        runs["variants"] = runs["variants"].fillna("")
+        runs["setting"] = [setting(run) for run in runs[list(SETTINGS)].to_dict("records")]
         ended = runs["last_step"] >= runs["steps"]
         self.unfinished = runs.loc[~ended, "name"].tolist()
         self.runs = runs[ended]
-        settings = self.runs[["family", "attention", "size", "seed", "learning_rate", "clipping"]]
+        named = ["family", "attention", "size", "seed", "learning_rate", "variants", "setting"]
+        settings = self.runs[named]
         self.curves = self.table("curves").join(settings, on="run", how="inner")
         self.layers = self.table("layers").join(settings, on="run", how="inner")
 
@@ -120,6 +126,17 @@ class Study:
         return pd.read_csv(path)
 
 
+def setting(run: Mapping[Hashable, Any]) -> str:
+    """What a run of the frontier has but for its rate: clipping, warm-up, context, variants."""
+    words = [
+        "no clipping" if math.isnan(run["clipping"]) else f"clipping at {run['clipping']:g}",
+        f"{run['warmup_steps']:,} steps of warm-up",
+        f"{run['context']:,} tokens",
+        *run["variants"].split(),
+    ]
+    return ", ".join(words)
+
+
 def ending(losses: pd.Series) -> float:
     """The median of the last three validation losses; infinite where one is not finite."""
     last = losses.to_numpy()[-3:]
@@ -127,15 +144,19 @@ def ending(losses: pd.Series) -> float:
 
 
 def frontier(study: Study, frequencies: float) -> pd.DataFrame:
-    """One row a run of the family ``frontier``: where it ended and whether it collapsed.
+    """One row a run of the families ``frontier…``: where it ended and whether it collapsed.
 
     Args:
         study: the runs.
         frequencies: loss of gene frequencies on the validation cells, in nats.
+
+    Returns:
+        Columns ``setting`` (:func:`setting`), ``attention``, ``learning_rate``, ``seed``, ``loss``
+        (at the end, nats), ``collapsed``, ``gradient_norm`` and ``score`` (the largest).
     """
     rows = []
-    chosen = study.curves[study.curves["family"] == "frontier"]
-    keys = ["attention", "clipping", "learning_rate", "seed"]
+    chosen = study.curves[study.curves["family"].str.startswith("frontier")]
+    keys = ["setting", "attention", "learning_rate", "seed"]
     for key, curve in chosen.groupby(keys):
         losses = curve["validation_loss"].dropna()
         # A loss that is not a number is an empty cell of the table, and so is one not measured.
@@ -153,17 +174,32 @@ def frontier(study: Study, frequencies: float) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def survived(runs: pd.DataFrame) -> dict[tuple[str, bool], float]:
-    """For each arm, with and without clipping, the largest rate at which no seed collapsed.
+def survived(runs: pd.DataFrame) -> pd.DataFrame:
+    """The largest rate at which no seed collapsed: (settings, arms).
 
     All smaller rates are survived too; NaN where the smallest already is not.
     """
-    found = {}
-    for key, arm in runs.groupby(["attention", "clipping"]):
+
+    def largest(arm: pd.DataFrame) -> float:
         rates = arm.groupby("learning_rate")["collapsed"].any()
         held = rates[~rates.cummax()]
-        found[cast(tuple[str, bool], key)] = float(held.index[-1]) if len(held) else math.nan
-    return found
+        return float(held.index[-1]) if len(held) else math.nan
+
+    keys = ["setting", "attention"]
+    return runs.groupby(keys)[["learning_rate", "collapsed"]].apply(largest).unstack()
+
+
+def best_rates(study: Study) -> tuple[pd.DataFrame, pd.Series]:
+    """How each rate of the family ``rates`` ends.
+
+    Returns:
+        Validation losses at the end (rates, (arm, seed)), and each arm's best rate: that of the
+        lowest mean over the seeds.
+    """
+    chosen = study.curves[study.curves["family"] == "rates"].dropna(subset=["validation_loss"])
+    keys = ["learning_rate", "attention", "seed"]
+    ends = chosen.groupby(keys)["validation_loss"].apply(ending).unstack([1, 2])
+    return ends, ends.T.groupby(level=0).mean().T.idxmin()
 
 
 def paired(study: Study, family: str, size: str | None = None) -> pd.DataFrame:

@@ -1,7 +1,7 @@
 """The tables of a study (docs/reproduction.md)."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from scsigmoid.study.figures import COLOURS, by_size, level
 from scsigmoid.study.runs import (
     CONFIDENCE,
     Study,
+    best_rates,
     ending,
     flattening,
     frontier,
@@ -33,10 +34,13 @@ def write_tables(study: Study, baselines: pd.DataFrame, output: Path) -> list[Pa
         tables["frontier"] = edges(study, level(baselines, "frequencies"))
     if "seeds" in families:
         tables["seeds"] = seeds(study)
+        if study.runs["variants"].any():
+            tables["variants"] = variants(study)
     if "scale" in families:
         tables["scale"] = sizes(study)
     if (study.folder / "scores.csv").is_file():
         tables["scores"] = scores(study)
+    tables["claims"] = claims(study, tables, level(baselines, "frequencies"))
     return [
         path
         for name, table in tables.items()
@@ -46,73 +50,100 @@ def write_tables(study: Study, baselines: pd.DataFrame, output: Path) -> list[Pa
 
 def rates(study: Study) -> Table:
     """Validation loss at the end of each rate."""
-    chosen = study.curves[study.curves["family"] == "rates"].dropna(subset=["validation_loss"])
-    ends = chosen.groupby(["learning_rate", "attention"])["validation_loss"].apply(ending).unstack()
-    best = ends.idxmin()
+    ends, best = best_rates(study)
+    seeds = sorted(set(ends.columns.get_level_values("seed")))
+    texts = {
+        arm: ends[arm].apply(
+            lambda losses: f"{fixed(losses.mean(), 3)} ({', '.join(fixed(x, 2) for x in losses)})",
+            axis=1,
+        )
+        for arm in COLOURS
+    }
     return Table(
-        caption="Validation loss (nats) by learning rate, one seed. The best of each arm is bold.",
-        columns=("learning_rate", *COLOURS),
-        records=[(rate, *(row[arm] for arm in COLOURS)) for rate, row in ends.iterrows()],
+        caption="Validation loss (nats) by learning rate: the mean over the seeds and, in "
+        f"brackets, seeds {', '.join(map(str, seeds))}. The best mean of each arm is bold.",
+        columns=("learning_rate", *(f"{arm}_seed_{seed}" for arm in COLOURS for seed in seeds)),
+        records=[
+            (rate, *(row[arm, seed] for arm in COLOURS for seed in seeds))
+            for rate, row in ends.iterrows()
+        ],
         header=("Learning rate", *(arm.capitalize() for arm in COLOURS)),
         rows=[
-            [
-                Cell(f"{rate:g}"),
-                *(Cell(fixed(row[arm], 3), bold=best[arm] == rate) for arm in COLOURS),
-            ]
-            for rate, row in ends.iterrows()
+            [f"{rate:g}", *(Cell(texts[arm][rate], bold=best[arm] == rate) for arm in COLOURS)]
+            for rate in ends.index
         ],
         align="lcc",
     )
 
 
 def edges(study: Study, frequencies: float) -> Table:
-    """The frontier: for each arm, clipping and rate, the seeds that collapsed, the loss reached."""
+    """The frontier: for each setting, rate and arm, the seeds that collapsed, the loss reached."""
     runs = frontier(study, frequencies)
-    held = survived(runs)
     records: list[tuple[Any, ...]] = []
-    for (clipping, rate, arm), group in runs.groupby(["clipping", "learning_rate", "attention"]):
-        trained = group[~group["collapsed"]]
-        records.append(
-            (
-                "1.0" if clipping else "none",
-                rate,
-                arm,
-                len(group),
-                int(group["collapsed"].sum()),
-                float(trained["loss"].mean()) if len(trained) else math.nan,
-                float(group["gradient_norm"].max()),
-                float(group["score"].max()),
-            )
-        )
-    words = "; ".join(
-        f"{arm} {'with' if clipping else 'without'} clipping "
-        + (f"{rate:g}" if math.isfinite(rate) else "none")
-        for (arm, clipping), rate in sorted(held.items(), key=lambda item: item[0][::-1])
-    )
+    for key, group in runs.groupby(["setting", "learning_rate", "attention"], sort=False):
+        trained = group[~group["collapsed"]]["loss"]
+        largest = group[["gradient_norm", "score"]].max()
+        records.append((*key, len(group), int(group["collapsed"].sum()), trained.mean(), *largest))
+    rows: list[list[str]] = []
+    for name, held in survived(runs).iterrows():
+        rows.append([f"{name}. All seeds survive: {', '.join(map(rate_word, held.items()))}"])
+        rows += [
+            [f"{rate:g}", arm, f"{lost} of {n}", fixed(loss, 3), fixed(norm, 1), fixed(score, 0)]
+            for of, rate, arm, n, lost, loss, norm, score in sorted(records)
+            if of == name
+        ]
     return Table(
         caption="The frontier of stability. Runs that collapsed, the mean validation loss of those "
-        f"that did not, and the largest gradient norm and score. Largest rate that all seeds "
-        f"survive: {words}.",
+        "that did not, and the largest gradient norm and score.",
         columns=(
-            "clipping", "learning_rate", "attention", "seeds", "collapsed",
+            "setting", "learning_rate", "attention", "seeds", "collapsed",
             "loss", "gradient_norm", "score",
         ),
         records=records,
-        header=("Clipping", "Rate", "Arm", "Collapsed", "Loss (nats)", "Gradient norm", "Score"),
+        header=("Rate", "Arm", "Collapsed", "Loss (nats)", "Gradient norm", "Score"),
+        rows=rows,
+        align="lllccc",
+    )  # fmt: skip
+
+
+def rate_word(held: tuple[Hashable, float]) -> str:
+    """``softmax up to 0.001``."""
+    arm, rate = held
+    return f"{arm} no rate" if math.isnan(rate) else f"{arm} up to {rate:g}"
+
+
+def variants(study: Study) -> Table:
+    """Each variant of attention beside the same arm without it, seed by seed, at the end."""
+    chosen = study.curves[study.curves["family"].str.match("seeds|variants")]
+    chosen = chosen.dropna(subset=["validation_loss"])
+    ends = chosen.groupby(["attention", "variants", "seed"])["validation_loss"].apply(ending)
+    records: list[dict[str, Any]] = []
+    for arm in COLOURS:
+        own = ends[arm].unstack("variants")
+        for name in filter(None, own.columns):
+            both = (own[name] - own[""]).dropna().to_numpy(dtype=float)
+            value, low, high = mean_interval(both, CONFIDENCE)
+            record = {"attention": arm, "variant": name, "loss": own[name].mean()}
+            record |= {"difference": value, "low": low, "high": high}
+            records.append(record | {"seeds": len(both), "lower": int((both < 0).sum())})
+    return Table(
+        caption="Variants of attention. Validation loss (nats) at the end, mean over the seeds, "
+        "and the difference to the same arm without it, with Student's "
+        f"{CONFIDENCE:.0%} interval.",
+        records=records,
+        header=("Arm", "Variant", "Loss", "Difference", "Lower in"),
         rows=[
             [
-                Cell(clipping),
-                Cell(f"{rate:g}"),
-                Cell(arm),
-                Cell(f"{lost} of {count}"),
-                Cell(fixed(reached, 3)),
-                Cell(fixed(norm, 1)),
-                Cell(fixed(score, 0)),
+                record["attention"],
+                record["variant"],
+                fixed(record["loss"], 3),
+                between(record),
+                f"{record['lower']} of {record['seeds']} seeds",
             ]
-            for clipping, rate, arm, count, lost, reached, norm, score in records
+            for record in records
         ],
-        align="llllccc",
-    )  # fmt: skip
+        align="llccc",
+    )
 
 
 def seeds(study: Study) -> Table:
@@ -241,3 +272,45 @@ def scores(study: Study) -> Table:
         rows=rows,
         align="l" + "c" * (3 + len(controls)),
     )  # fmt: skip
+
+
+def claims(study: Study, tables: Mapping[str, Table], frequencies: float) -> Table:
+    """What the paper says, and what these models show: agrees, disagrees, or open.
+
+    A difference agrees or disagrees where its interval lies on one side of 0.
+    """
+    records: list[tuple[str, str, str]] = []
+    if "seeds" in tables:
+        last = paired(study, "seeds").to_dict("records")[-1]
+        records.append(("Lower validation loss with sigmoid", between(last), side(last, -1)))
+    if "scores" in tables:
+        columns = tables["scores"].columns or ()
+        for record in tables["scores"].records:
+            row: dict[Any, Any] = dict(zip(columns, record, strict=True))
+            name = f"Better separated cell types with sigmoid: {row['metric']}"
+            records.append((name, between(row), side(row, +1)))
+    if "frontier" in tables:
+        own = study.runs[study.runs["family"] == "frontier"]
+        held = survived(frontier(study, frequencies)).loc[own["setting"].unique()].fillna(0)
+        free = held[held.index.str.startswith("no clipping")].iloc[0]
+        words = ", ".join(map(rate_word, free.items()))
+        both = {"difference": free["sigmoid"] - free["softmax"]}
+        both["low"] = both["high"] = both["difference"]
+        name = "Without clipping softmax diverges where sigmoid trains"
+        records.append((name, words, side(both, +1)))
+    return Table(
+        caption="Small models on real cells. What the paper says of its 160M models, and what the "
+        "models of this study, about 1/10,000 of its scale, show: the difference, sigmoid minus "
+        "softmax, with its interval, or the largest rates that all seeds survive.",
+        columns=("claim", "result", "outcome"),
+        records=records,
+        header=("The paper", "Here", "At this scale"),
+        rows=records,
+        align="lll",
+    )
+
+
+def side(row: Mapping[Any, Any], sign: int) -> str:
+    """Whether an interval lies on the paper's side of 0 (``sign``), on the other, or on both."""
+    low, high = sorted((sign * row["low"], sign * row["high"]))
+    return "agrees" if low > 0 else "disagrees" if high < 0 else "open"
