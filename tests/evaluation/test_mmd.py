@@ -1,13 +1,23 @@
-"""MMD of a dataset: the table that comes out, pairing, independence of pairs, refusals."""
+"""MMD: estimates against kernels of every resample, and the table of a dataset."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from scipy.spatial.distance import cdist, pdist
 
 from scsigmoid.config.schema import Mmd
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embedding_files import read_arms
-from scsigmoid.evaluation.mmd import choose_types, mmd_dataset, ratio, resample_counts
+from scsigmoid.evaluation.mmd import (
+    choose_types,
+    median_squared_distance,
+    mmd_dataset,
+    mmd_squared,
+    ratio,
+    resample_counts,
+)
 from scsigmoid.measurements import read_measurements
 from scsigmoid.seeds import derive
 
@@ -21,6 +31,142 @@ SETTINGS = Mmd(
 )
 ORDER = ("Mesenchymal", "Cardiac", "Immune")
 COUNTS = {"Immune": 25, "B cell": 31, "Mesenchymal": 20, "Cardiac": 18, "Rare": 9}
+
+
+def samples(n, m, seed=0, dimensions=5, shift=0.7):
+    random = np.random.default_rng(seed)
+    x = random.normal(size=(n, dimensions)).astype(np.float32)
+    y = (random.normal(size=(m, dimensions)) + shift).astype(np.float32)
+    return x, y
+
+
+def loops(x, y, bandwidth):
+    """Both estimates of one sample, each term a mean over pairs that are named one by one."""
+
+    def kernel(a, b):
+        return np.exp(
+            -sum((float(p) - float(q)) ** 2 for p, q in zip(a, b, strict=True)) / (2 * bandwidth)
+        )
+
+    def mean(a, b, *, apart=False):
+        values = [
+            kernel(p, q) for i, p in enumerate(a) for j, q in enumerate(b) if not (apart and i == j)
+        ]
+        return sum(values) / len(values)
+
+    cross = 2 * mean(x, y)
+    return (
+        mean(x, x, apart=True) + mean(y, y, apart=True) - cross,
+        mean(x, x) + mean(y, y) - cross,
+    )
+
+
+def gaussian(a, b, bandwidth):
+    return np.exp(-cdist(a.astype(float), b.astype(float), "sqeuclidean") / (2 * bandwidth))
+
+
+def bootstrap(x, y, w, v, bandwidth):
+    """Every resample's cells written out, copies included, and its kernels computed anew."""
+    unbiased, biased = [], []
+    for counts_x, counts_y in zip(w, v, strict=True):
+        rows, columns = (np.repeat(np.arange(len(c)), c) for c in (counts_x, counts_y))
+        kxx, kyy, kxy = (
+            gaussian(a, b, bandwidth)
+            for a, b in ((x[rows], x[rows]), (y[columns], y[columns]), (x[rows], y[columns]))
+        )
+        # of the same cell: itself and its copies
+        other_x, other_y = rows[:, None] != rows, columns[:, None] != columns
+        biased.append(kxx.mean() + kyy.mean() - 2 * kxy.mean())
+        unbiased.append(kxx[other_x].mean() + kyy[other_y].mean() - 2 * kxy.mean())
+    return np.array(unbiased), np.array(biased)
+
+
+@pytest.mark.parametrize("block", [4, 7, 4096])
+def test_equals_double_loops(block):
+    x, y = samples(9, 13)
+    ones = (np.ones((1, 9), dtype=np.int64), np.ones((1, 13), dtype=np.int64))
+    found = mmd_squared(x, y, *ones, bandwidth=3.1, block=block)
+    unbiased, biased = loops(x, y, 3.1)
+    assert found.unbiased[0] == pytest.approx(unbiased, abs=1e-14)
+    assert found.biased[0] == pytest.approx(biased, abs=1e-14)
+
+
+@pytest.mark.parametrize("block", [11, 4096])
+def test_equals_kernels_recomputed_for_every_resample(block):
+    x, y = samples(30, 45, dimensions=20)
+    w, v = resample_counts(30, 200, seed=1), resample_counts(45, 200, seed=2)
+    found = mmd_squared(x, y, w, v, bandwidth=40.0, block=block)
+    unbiased, biased = bootstrap(x, y, w, v, 40.0)
+    np.testing.assert_allclose(found.unbiased, unbiased, atol=1e-13)
+    np.testing.assert_allclose(found.biased, biased, atol=1e-13)
+
+
+def test_far_from_the_origin_no_digits_are_lost():
+    x, y = samples(20, 20)
+    w = v = resample_counts(20, 5, seed=0)
+    near = mmd_squared(x, y, w, v, bandwidth=5.0, block=64)
+    offset = np.float64(2**20)
+    far = mmd_squared(x + offset, y + offset, w, v, bandwidth=5.0, block=64)
+    np.testing.assert_allclose(far.unbiased, near.unbiased, atol=1e-12)
+
+
+def test_counts_are_multinomial():
+    counts = resample_counts(40, 3000, seed=5)
+    assert counts.shape == (3001, 40)
+    assert (counts[0] == 1).all()
+    assert (counts.sum(1) == 40).all()
+    drawn = counts[1:]
+    assert drawn.mean() == 1
+    # variance 1 - 1/n; its standard error here is below 0.01
+    assert drawn.var() == pytest.approx(1 - 1 / 40, abs=0.03)
+    np.testing.assert_array_equal(counts, resample_counts(40, 3000, seed=5))
+
+
+@pytest.mark.parametrize("count", [7, 8, 9])
+def test_median_heuristic(count):
+    values = np.random.default_rng(count).normal(size=(count, 4))
+    expected = np.median(pdist(values, "sqeuclidean"))
+    found = median_squared_distance(torch.from_numpy(values))
+    assert found == pytest.approx(expected, rel=1e-12)
+
+
+def with_copies(x, y, w, v, bandwidth):
+    """MMD^2 as U statistic that counts pairs of a cell with its copies: what we do not take."""
+    kxx, kyy, kxy = (gaussian(a, b, bandwidth) for a, b in ((x, x), (y, y), (x, y)))
+    n, m = len(x), len(y)
+    xx, yy, xy = (((p @ k) * q).sum(1) for p, k, q in ((w, kxx, w), (v, kyy, v), (w, kxy, v)))
+    return (xx - n) / (n * (n - 1)) + (yy - m) / (m * (m - 1)) - 2 * xy / (n * m)
+
+
+@pytest.mark.parametrize(
+    ("n", "m", "repetitions", "lowest", "highest_copies", "highest_biased"),
+    [(100, 60, 200, 0.92, 0.7, 0.1), (500, 100, 50, 0.85, 0.8, 0.4)],
+)
+def test_intervals_cover(n, m, repetitions, lowest, highest_copies, highest_biased):
+    """Nominal 95 % intervals of three estimators: normal cells and a fixed bandwidth, for which
+    the population's MMD^2 is known in closed form."""
+    dimensions, shift, bandwidth = 50, 0.3, 100.0
+    # E k(a, b) for a - b ~ N(mean, 2 I): (s^2 / (s^2 + 2))^(d/2) exp(-|mean|^2 / (2 (s^2 + 2)))
+    base = (bandwidth / (bandwidth + 2)) ** (dimensions / 2)
+    truth = 2 * base * (1 - np.exp(-dimensions * shift**2 / (2 * (bandwidth + 2))))
+    covered = dict.fromkeys(("unbiased", "copies", "biased"), 0)
+    inside = dict.fromkeys(covered, 0)
+    for repetition in range(repetitions):
+        x, y = samples(n, m, 1000 + repetition, dimensions, shift)
+        w = resample_counts(n, 300, 2 * repetition)
+        v = resample_counts(m, 300, 2 * repetition + 1)
+        estimates = mmd_squared(x, y, w, v, bandwidth=bandwidth, block=4096)._asdict()
+        estimates["copies"] = with_copies(x, y, w, v, bandwidth)
+        for name, values in estimates.items():
+            low, high = np.quantile(values[1:], [0.025, 0.975])
+            covered[name] += int(low <= truth <= high)
+            inside[name] += int(low <= values[0] <= high)
+    assert lowest <= covered["unbiased"] / repetitions <= 0.995
+    assert covered["copies"] / repetitions <= highest_copies
+    assert covered["biased"] / repetitions <= highest_biased
+    # the point lies in its own interval always; the V statistic's hardly ever, for small types
+    assert inside["unbiased"] == repetitions
+    assert n > 100 or inside["biased"] / repetitions < 0.2
 
 
 def run(paths, tmp_path, settings=SETTINGS, seed=42, name="toy"):
@@ -73,21 +219,16 @@ def test_rows(write_pair, tmp_path):
     assert all(row.low <= row.value <= row.high for row in select(rows, "mmd_unbiased"))
 
 
-def test_points_against_scipy(write_pair, tmp_path):
+def test_points_of_a_pair(write_pair, tmp_path):
     paths = write_pair(COUNTS)
     rows = run(paths, tmp_path)
     for model, arm in read_arms(paths).items():
         x, y = (arm.values[arm.labels == kind].astype(float) for kind in ("Immune", "B cell"))
         s2 = np.median(pdist(np.concatenate([x, y]), "sqeuclidean"))
-        kxx, kyy, kxy = (
-            np.exp(-cdist(a, b, "sqeuclidean") / (2 * s2)) for a, b in ((x, x), (y, y), (x, y))
-        )
-        n, m = len(x), len(y)
-        biased = kxx.mean() + kyy.mean() - 2 * kxy.mean()
-        unbiased = (
-            (kxx.sum() - n) / (n * (n - 1)) + (kyy.sum() - m) / (m * (m - 1)) - 2 * kxy.mean()
-        )
-        for name, expected in (("unbiased", unbiased), ("biased", biased)):
+        ones = (np.ones((1, len(cells)), dtype=int) for cells in (x, y))
+        for name, (expected,) in zip(
+            ("unbiased", "biased"), bootstrap(x, y, *ones, s2), strict=True
+        ):
             (squared,) = select(rows, f"mmd2_{name}", model, "Immune vs B cell")
             (root,) = select(rows, f"mmd_{name}", model, "Immune vs B cell")
             assert squared.value == pytest.approx(expected, abs=1e-12)
@@ -114,19 +255,10 @@ def test_means_over_pairs(write_pair, tmp_path):
         assert mean.value == pytest.approx(softmax.mean())
 
 
-def bootstrap(x, y, w, v):
-    """MMD (U statistic, copies left out) of the sample and of every resample, cell by cell."""
+def roots(x, y, w, v):
+    """MMD of the sample and of every resample."""
     s2 = np.median(pdist(np.concatenate([x, y]), "sqeuclidean"))
-    found = []
-    for counts_x, counts_y in zip(w, v, strict=True):
-        rows, columns = (np.repeat(np.arange(len(c)), c) for c in (counts_x, counts_y))
-        kxx, kyy, kxy = (
-            np.exp(-cdist(a, b, "sqeuclidean") / (2 * s2))
-            for a, b in ((x[rows], x[rows]), (y[columns], y[columns]), (x[rows], y[columns]))
-        )
-        within = (kernel[of[:, None] != of].mean() for kernel, of in ((kxx, rows), (kyy, columns)))
-        found.append(np.sqrt(max(sum(within) - 2 * kxy.mean(), 0)))
-    return np.array(found)
+    return np.sqrt(np.maximum(bootstrap(x, y, w, v, s2)[0], 0))
 
 
 def test_intervals_are_of_resamples_that_the_arms_share(write_pair, tmp_path):
@@ -141,7 +273,7 @@ def test_intervals_are_of_resamples_that_the_arms_share(write_pair, tmp_path):
         cells = [arm.values[arm.labels == kind].astype(float) for kind in "abc"]
         of = dict(zip("abc", zip(cells, (w, v, u), strict=True), strict=True))
         drawn[model] = {
-            f"{one} vs {two}": bootstrap(of[one][0], of[two][0], of[one][1], of[two][1])
+            f"{one} vs {two}": roots(of[one][0], of[two][0], of[one][1], of[two][1])
             for one, two in (("a", "b"), ("a", "c"), ("b", "c"))
         }
     sigmoid, softmax = (drawn[model]["a vs b"] for model in ("sigmoid_4k", "softmax_4k"))
@@ -180,39 +312,28 @@ def test_equal_arms_have_ratio_1_and_difference_0_without_spread(write_arm, tmp_
 
 def test_a_pair_does_not_depend_on_the_other_pairs(write_pair, write_arm, tmp_path):
     paths = write_pair(COUNTS)
-    everything = run(paths, tmp_path)
     chosen = {}
     for model, arm in read_arms(paths).items():
         kept = np.isin(arm.labels, ["Immune", "Cardiac"])
-        chosen[model] = write_arm(
-            model, arm.values[kept], arm.labels[kept], arm.cells[kept], dataset="few"
-        )
-    alone = run(chosen, tmp_path, name="few")
-    group = "Cardiac vs Immune"
-    numbers = [
-        [
-            (row.metric, row.model, row.value, row.low, row.high)
-            for row in rows
-            if row.group == group
-        ]
-        for rows in (everything, alone)
-    ]
-    assert len(numbers[0]) == 16
-    assert numbers[0] == numbers[1]
+        parts = (part[kept] for part in (arm.values, arm.labels, arm.cells))
+        chosen[model] = write_arm(model, *parts, dataset="few")
+    everything, alone = (
+        [replace(row, source="") for row in run(of, tmp_path) if row.group == "Cardiac vs Immune"]
+        for of in (paths, chosen)
+    )
+    assert len(alone) == 16
+    assert everything == alone
 
 
-def test_the_same_bytes_again_and_other_resamples_with_another_seed(write_pair, tmp_path):
+def test_the_same_rows_again_and_other_resamples_with_another_seed(write_pair, tmp_path):
     paths = write_pair(COUNTS)
-    first = run(paths, tmp_path, name="first")
-    second = run(paths, tmp_path, name="second")
-    other = run(paths, tmp_path, seed=43, name="other")
-    folder = tmp_path / "results" / "metrics" / "mmd"
-    assert (folder / "first.csv").read_bytes() == (folder / "second.csv").read_bytes()
+    first, second, other = (run(paths, tmp_path, seed=seed) for seed in (42, 42, 43))
+    assert list(map(repr, first)) == list(map(repr, second))
     points = [
         [row.value for row in rows if "bootstrap" not in row.metric] for rows in (first, other)
     ]
     assert points[0] == points[1]
-    assert [row.low for row in second] != [row.low for row in other]
+    assert [row.low for row in first] != [row.low for row in other]
 
 
 def test_ratio_at_zero():
