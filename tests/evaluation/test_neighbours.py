@@ -52,11 +52,6 @@ def test_pca_keeps_the_variance_and_no_component_more():
     np.testing.assert_allclose(distances_between(full), distances_between(values), atol=1e-4)
 
 
-def test_pca_refuses_a_collapsed_embedding():
-    with pytest.raises(UserError, match="x: all 5 cells have the same values"):
-        principal_components(np.ones((5, 3)), 0.95, "x")
-
-
 def test_nearest_equals_a_sort_of_all_distances():
     values = np.random.default_rng(1).normal(size=(60, 8)).astype(np.float32)
     indices, distances = with_itself(values, 7, "x")
@@ -74,30 +69,17 @@ def test_a_cell_is_its_own_first_neighbour_even_among_copies():
     assert all(len(set(row)) == 3 for row in indices.tolist())
 
 
-def test_too_few_cells_are_refused():
-    with pytest.raises(UserError, match="x: 15 cells are too few for 15 neighbours"):
-        with_itself(np.random.default_rng(0).normal(size=(15, 2)).astype(np.float32), 15, "x")
-    with_itself(np.random.default_rng(0).normal(size=(16, 2)).astype(np.float32), 15, "x")
-
-
-def test_log_counts_control(dataset):
+@pytest.mark.parametrize("kept", [30, 6])
+def test_log_counts_control_takes_the_most_variable_genes(dataset, monkeypatch, kept):
     path, counts = dataset
+    monkeypatch.setattr("scsigmoid.evaluation.neighbours.VARIABLE_GENES", kept)
     rows = np.arange(40)[::-1][:35]
     found = log_count_components(path, rows)
-    expected = np.log1p(counts / counts.sum(1, keepdims=True) * 10_000)[rows]
-    # all genes and all components are kept here, so distances are those of the values
-    assert found.shape == (35, 30)
-    np.testing.assert_allclose(distances_between(found), distances_between(expected), atol=1e-8)
-
-
-def test_log_counts_control_takes_the_most_variable_genes(dataset, monkeypatch):
-    path, counts = dataset
-    monkeypatch.setattr("scsigmoid.evaluation.neighbours.VARIABLE_GENES", 6)
     values = np.log1p(counts / counts.sum(1, keepdims=True) * 10_000)
-    genes = np.argsort(values.var(0))[-6:]
-    found = log_count_components(path, np.arange(40))
-    expected = distances_between(values[:, genes])
-    np.testing.assert_allclose(distances_between(found), expected, atol=1e-8)
+    expected = values[rows][:, np.argsort(values.var(0))[-kept:]]
+    # all components are kept here, so distances are those of the values
+    assert found.shape == (35, kept)
+    np.testing.assert_allclose(distances_between(found), distances_between(expected), atol=1e-8)
 
 
 def test_all_representations_in_order(write_pair, dataset, tmp_path):
@@ -135,7 +117,9 @@ def test_the_same_bytes_again(write_pair, dataset, tmp_path):
     assert first == second
 
 
-def test_refusals(write_arm, write_pair, dataset, tmp_path):
+def test_refusals(write_pair, dataset, tmp_path):
+    with pytest.raises(UserError, match="x: all 5 cells have the same values"):
+        principal_components(np.ones((5, 3)), 0.95, "x")
     paths = write_pair({"a": 20, "b": 20})
     with pytest.raises(UserError, match="'umap' is unknown; use random or pca_log_counts"):
         run(paths, dataset[0], tmp_path, controls=["umap"])

@@ -154,23 +154,18 @@ def test_the_same_bytes_again_whatever_else_is_asked_for(folder, tmp_path):
         assert first.read_bytes() == second.read_bytes()
 
 
-def test_a_type_with_one_cell_stops_the_silhouette_alone(folder, tmp_path):
+def test_refusals(folder, tmp_path):
+    with pytest.raises(UserError, match="holds no neighbours"):
+        scored(tmp_path / "absent", tmp_path, "silhouette_label")
     change_labels(folder, ["a"] * 45 + ["b"] * 44 + ["lonely"])
     with pytest.raises(UserError, match="'lonely' has one cell"):
         scored(folder, tmp_path, "leiden_nmi", "silhouette_label")
     assert not (tmp_path / "leiden_nmi").exists()
+    # It stops the silhouette alone.
     scored(folder, tmp_path, "leiden_nmi", "leiden_ari")
-
-
-def test_a_single_type_is_refused(folder, tmp_path):
     change_labels(folder, ["a"] * 90)
     with pytest.raises(UserError, match="all cells are of type 'a'"):
         scored(folder, tmp_path, "leiden_nmi")
-
-
-def test_missing_neighbours_are_refused(tmp_path):
-    with pytest.raises(UserError, match="holds no neighbours"):
-        scored(tmp_path / "absent", tmp_path, "silhouette_label")
 
 
 def test_the_command_takes_metrics_from_folders(monkeypatch, capsys):

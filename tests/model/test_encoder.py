@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch.nn import functional
 
-from scsigmoid.config.schema import Architecture, Size
 from scsigmoid.errors import UserError
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.model.sizes import EncoderSettings
@@ -170,16 +169,6 @@ def test_dropout_depends_on_cell_seed_and_step_alone(attention):
 
 
 @pytest.mark.parametrize("attention", ARMS)
-def test_loss_before_training_is_that_of_guessing(attention):
-    arguments = batch([64] * 8, vocabulary=1000)
-    model = encoder(attention, vocabulary_size=1000, hidden=64, context=64).eval()
-    masked = torch.arange(0, 512, 7)
-    targets = torch.randint(4, 1000, masked.shape, generator=torch.Generator().manual_seed(2))
-    loss = functional.cross_entropy(model(*arguments, masked), targets)
-    assert abs(loss.item() - math.log(1000)) < 0.1
-
-
-@pytest.mark.parametrize("attention", ARMS)
 def test_gradients(attention):
     model = encoder(attention, initializer_range=0.2).double().eval()
     arguments = batch([3, 6])
@@ -230,15 +219,6 @@ def test_compiles_once_for_all_batches(attention):
         masked = torch.arange(0, sum(lengths), 3)
         torch.testing.assert_close(compiled(*arguments, masked), model(*arguments, masked))
     assert counter.frame_count == 1
-
-
-def test_settings_from_the_configuration():
-    size = Size(layers=12, hidden=768, heads=12, feed_forward=3072)
-    architecture = Architecture(
-        size="160M", dropout=0.02, layer_norm_epsilon=1e-5, initializer_range=0.02
-    )
-    settings = EncoderSettings.of(size, architecture, "softmax", 4096, 44000)
-    assert (settings.head_dimension, settings.backend, settings.dropout) == (64, "auto", 0.02)
 
 
 @pytest.mark.parametrize(

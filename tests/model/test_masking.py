@@ -137,12 +137,16 @@ def test_places_are_those_of_the_smallest_keys(seed, cell, draw):
     assert by_cell(mask(tokens, [cell], bounds, seed=seed, draw=draw), bounds) == [expected]
 
 
-def test_refused():
-    tokens, bounds = batch([5, 5])
-    with pytest.raises(UserError, match="mask_replacement: 'drop' is unknown; use mask or bert"):
-        mask(tokens, [0, 1], bounds, replacement="drop")
-    for fraction in (0.0, 1.5):
-        with pytest.raises(UserError, match="mask_fraction: must be above 0"):
-            mask(tokens, [0, 1], bounds, fraction=fraction)
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"replacement": "drop"}, "mask_replacement: 'drop' is unknown; use mask or bert"),
+        ({"fraction": 0.0}, "mask_fraction: must be above 0"),
+        ({"fraction": 1.5}, "mask_fraction: must be above 0"),
+    ],
+)
+def test_refused(change, message):
+    with pytest.raises(UserError, match=message):
+        mask(*batch([5, 5])[:1], [0], [0, 10], **change)
     with pytest.raises(ValueError, match="does not describe 1 cells"):
-        mask(tokens, [0], bounds)
+        mask(batch([5, 5])[0], [0], [0, 5, 10])
