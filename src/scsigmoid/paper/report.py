@@ -5,6 +5,7 @@ import os
 import platform
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from pathlib import Path
@@ -44,6 +45,11 @@ PACKAGES = (
     "snakemake", "torch", "triton", "numpy", "pyarrow", "scanpy", "anndata", "scib-metrics",
     "scikit-learn", "umap-learn", "matplotlib",
 )  # fmt: skip
+ONE_RUN = (
+    "Scores of one run have no interval. Of runs with several seeds, scsigmoid compare-seeds gives "
+    "the spread and the interval of the difference. Validation losses have intervals over cells, "
+    "with donors as clusters."
+)
 #: What users look for first in the results of their own cells, in this order.
 OWN = (
     *(("figure", "umap"), ("figure", "scib"), ("table", "scib"), ("figure", "loss")),
@@ -112,6 +118,9 @@ def sections(results: Results) -> list[dict[str, Any]]:
     every = [*figures, *tables]
     first = [item for place in OWN for item in every if (item["kind"], item["entry"]) == place]
     first = [item | {"folded": item["entry"] == "mmd"} for item in first]
+    for item in first:
+        if (item["kind"], item["entry"]) == ("table", "scib"):
+            item["table"] = replace(item["table"], notes=[*item["table"].notes, ONE_RUN])
     rest = [item for item in every if (item["kind"], item["entry"]) not in OWN]
     cells = {"kind": "table", "name": "", "title": "Cells", "table": cells_table(results)}
     return [
