@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from paper.kernel_rows import kernel_row
+from paper.kernel_rows import ends, filled, kernel_row
 
 from scsigmoid.benchmarks.cases import groups
-from scsigmoid.benchmarks.rows import KernelRow, TrainingRow
+from scsigmoid.benchmarks.rows import KernelRow, ThroughputRow, TrainingRow
 from scsigmoid.benchmarks.rows import write_rows as write_benchmark
 from scsigmoid.config.check import as_yaml, load, model_training
 from scsigmoid.config.plan import Plan
@@ -31,14 +31,8 @@ from scsigmoid.training.journal import COLUMNS
 
 ROOT = Path(__file__).parents[2]
 TYPES = (
-    "Mesenchymal",
-    "Cardiac",
-    "Endothelial",
-    "Immune",
-    "Neural",
-    "Adult endothelial",
-    "Adult valve interstitial",
-    "Adult immune",
+    *("Mesenchymal", "Cardiac", "Endothelial", "Immune", "Neural"),
+    *("Adult endothelial", "Adult valve interstitial", "Adult immune"),
 )
 CELLS = 160
 H100 = "NVIDIA H100 80GB HBM3"
@@ -119,49 +113,18 @@ def write_parquet(path: Path, columns: dict[str, Any]) -> None:
 
 
 def write_corpus(folder: Path, config: Config, simulated: bool) -> None:
-    names = (
-        "file",
-        "role",
-        "dataset",
-        "part",
-        "source",
-        "location",
-        "simulated",
-        "title",
-        "organism",
-        "label",
-        "held_out",
-        "cells",
-        "bytes",
-        "sha256",
-        "dataset_id",
-        "dataset_version_id",
-        "collection_id",
-    )
-    flag = "true" if simulated else "false"
-    row = dict.fromkeys(names, "") | {"source": config.corpus.source, "simulated": flag}
-    rows = [row | {"file": f"train_{i}", "role": "training", "cells": "1500"} for i in range(2)]
+    common = {"source": config.corpus.source, "simulated": str(simulated).lower()}
+    empty = {"dataset": "", "title": "", "cells": "1500"}
+    rows = [{"file": f"train_{i}", "role": "training", **empty, **common} for i in range(2)]
     for dataset, entry in config.datasets.items():
-        real = dataset == "pbmc68k" or not simulated
-        rows.append(
-            row | {"file": dataset, "role": "evaluation", "dataset": dataset, "title": entry.title}
-        )
+        named = {"file": dataset, "role": "evaluation", "dataset": dataset, "title": entry.title}
+        rows.append({**named, "cells": "", **common})
         genes = folder / f"tokens/evaluation/{dataset}/genes.npy"
         genes.parent.mkdir(parents=True, exist_ok=True)
         np.save(genes, np.arange(CELLS, dtype=np.int32) * 4)
-        write_json(
-            folder / f"corpus/evaluation/{dataset}.json",
-            {
-                "file": dataset,
-                "simulated": not real,
-                "label": "cell_type",
-                "title": entry.title,
-                "cells": CELLS,
-                "genes": 1200,
-                "sha256": "0",
-                "location": dataset,
-            },
-        )
+        made_up = simulated and dataset != "pbmc68k"
+        metadata = {"simulated": made_up, "label": "cell_type", "cells": CELLS, "genes": 1200}
+        write_json(folder / f"corpus/evaluation/{dataset}.json", metadata)
     write_rows(folder / "corpus/manifest.csv", rows)
 
 
@@ -194,17 +157,16 @@ def write_losses(folder: Path, dataset: str, simulated: bool, random: np.random.
             stem.with_suffix(".parquet"),
             {"cell": np.arange(CELLS), "donor": DONORS, "loss": losses},
         )
+        common_fields = {"dataset": dataset, "model": model, "n": CELLS}
         write_measurements(
             stem.with_suffix(".csv"),
             [
                 Measurement(
-                    dataset=dataset,
-                    model=model,
+                    **common_fields,
                     metric=metric,
                     value=losses.mean(),
                     low=losses.mean() - width,
                     high=losses.mean() + width,
-                    n=CELLS,
                     simulated=simulated and dataset != "pbmc68k",
                 )
                 for metric, width in (
@@ -275,34 +237,16 @@ def write_mmd(
                 for (model, kind), (value, half) in values.items()
             ]
     ours, theirs = map(np.array, zip(*means, strict=True))
+    over = {"dataset": dataset, "model": f"{sigmoid} / {softmax}", "simulated": simulated}
     for name, value in (
         ("mean_ratio_of_means", ours.mean() / theirs.mean()),
         ("mean_of_ratios", (ours / theirs).mean()),
         ("bootstrap_mean_ratio_of_means", (ours.mean() + 0.004) / (theirs.mean() + 0.004)),
     ):
-        rows.append(
-            Measurement(
-                dataset=dataset,
-                model=f"{sigmoid} / {softmax}",
-                metric=f"mmd_unbiased_{name}",
-                value=value,
-                low=value - 0.02,
-                high=value + 0.02,
-                n=len(means),
-                simulated=simulated,
-            )
-        )
-    rows.append(
-        Measurement(
-            dataset=dataset,
-            group="Mast",
-            model="",
-            metric="mmd_left_out",
-            value=7,
-            n=7,
-            simulated=simulated,
-        )
-    )
+        metric, ends_of = f"mmd_unbiased_{name}", {"low": value - 0.02, "high": value + 0.02}
+        rows.append(Measurement(**over, metric=metric, value=value, **ends_of, n=len(means)))
+    few = {"model": "", "group": "Mast", "metric": "mmd_left_out", "value": 7, "n": 7}
+    rows.append(Measurement(**over | few))
     write_measurements(folder / f"metrics/mmd/{dataset}.csv", rows)
 
 
@@ -381,13 +325,8 @@ def write_kernel(folder: Path, config: Config, random: np.random.Generator) -> N
             absent = kernel_row(case, direction, "sigmoid", "flash_sigmoid", "padded", np.nan)
             rows.append(replace(absent, note="flash_sigmoid is not installed"))
     write_benchmark(folder / "benchmarks/kernel.csv", KernelRow, rows)
-    machine = {
-        "device": "cpu",
-        "cpu": "Made-up CPU",
-        "capability": "",
-        "torch": "2.13.0",
-        "triton": "3.7.1",
-    }
+    versions = {"torch": "2.13.0", "triton": "3.7.1"}
+    machine = {"device": "cpu", "cpu": "Made-up CPU", "capability": "", **versions}
     write_json(folder / "benchmarks/kernel.json", machine)
     write_json(folder / "benchmarks/throughput.json", machine)
 
@@ -401,29 +340,25 @@ def write_throughput(folder: Path, config: Config, random: np.random.Generator) 
             rate *= random.uniform(0.99, 1.01)
             hours = settings.projected_cells / rate / 3600
             rows.append(
-                {
-                    "size": size,
-                    "parameters": parameters(config, size, index),
-                    "context": context,
-                    "attention": attention,
-                    "backend": "reference",
-                    "layout": "packed",
-                    "device": "cpu",
-                    "cells_per_step": 2,
-                    "steps_per_second": rate / 2,
-                    "steps_per_second_low": rate / 2 * 0.97,
-                    "steps_per_second_high": rate / 2 * 1.03,
-                    "readings": 6,
-                    "cells_per_second": rate,
-                    "gpu_hours": hours,
-                    "gpu_hours_low": hours / 1.03,
-                    "gpu_hours_high": hours / 0.97,
-                    "projected_cells": settings.projected_cells,
-                    "note": "CPU-hours of one tiny model: not comparable with the paper",
-                    "rates": "",
-                }
+                filled(
+                    ThroughputRow,
+                    size=size,
+                    parameters=parameters(config, size, index),
+                    context=context,
+                    attention=attention,
+                    backend="reference",
+                    layout="packed",
+                    device="cpu",
+                    cells_per_step=2,
+                    **ends("steps_per_second", rate / 2, 0.97, 1.03),
+                    readings=6,
+                    cells_per_second=rate,
+                    **ends("gpu_hours", hours, 1 / 1.03, 1 / 0.97),
+                    projected_cells=settings.projected_cells,
+                    note="CPU-hours of one tiny model: not comparable with the paper",
+                )
             )
-    write_rows(folder / "benchmarks/throughput.csv", rows)
+    write_benchmark(folder / "benchmarks/throughput.csv", ThroughputRow, rows)
 
 
 def write_training(folder: Path, config: Config) -> None:
@@ -452,7 +387,8 @@ def training_row(
     rounds = (
         [] if math.isnan(milliseconds) else [milliseconds * (1 + n / 100) for n in range(-4, 5)]
     )
-    return TrainingRow(
+    return filled(
+        TrainingRow,
         size="160M",
         parameters=1000,
         context=context,
@@ -463,21 +399,12 @@ def training_row(
         cells_per_step=4,
         tokens_per_step=context * 2.0,
         padding=0.0 if layout == "packed" else 0.5,
-        milliseconds=milliseconds,
-        milliseconds_low=milliseconds * 0.96,
-        milliseconds_high=milliseconds * 1.04,
-        cells_per_second=4e3 / milliseconds,
-        cells_per_second_low=4e3 / milliseconds / 1.04,
-        cells_per_second_high=4e3 / milliseconds / 0.96,
+        **ends("milliseconds", milliseconds),
+        **ends("cells_per_second", 4e3 / milliseconds, 1 / 1.04, 1 / 0.96),
         tokens_per_second=context * 2e3 / milliseconds,
-        mfu=math.nan,
-        peak_memory_gb=math.nan,
-        graphs=0,
-        recompiled=0,
         loss=6.8,
         relative_error=1e-7,
         rounds=len(rounds),
-        note="",
         readings=" ".join(map(str, rounds)),
     )
 

@@ -1,46 +1,47 @@
-"""Made-up rows of the kernel benchmark."""
+"""Made-up rows of the benchmarks."""
 
 import math
+from typing import Any, TypeVar, get_type_hints
 
 from scsigmoid.benchmarks.cases import Case
 from scsigmoid.benchmarks.rows import KernelRow
+
+Row = TypeVar("Row")
+EMPTY = {str: "", int: 0, float: math.nan, bool: False}
+
+
+def filled(kind: type[Row], **values: Any) -> Row:
+    """A row with these values; the others are empty, as where nothing was measured."""
+    return kind(**{name: EMPTY[one] for name, one in get_type_hints(kind).items()} | values)
+
+
+def ends(name: str, value: float, low: float = 0.96, high: float = 1.04) -> dict[str, float]:
+    """A value with an interval, as columns."""
+    return {name: value, f"{name}_low": value * low, f"{name}_high": value * high}
 
 
 def kernel_row(
     case: Case, direction: str, attention: str, provider: str, layout: str, rate: float
 ) -> KernelRow:
     """A row of ten equal readings; one without any where the rate is NaN."""
-    flops = case.flops(direction)
-    milliseconds = flops / rate * 1e3
-    timed = not math.isnan(rate)
-    return KernelRow(
+    milliseconds = case.flops(direction) / rate * 1e3
+    shape = ("batch", "head_dimension", "heads", "length", "sequences", "padding", "tokens")
+    row = filled(
+        KernelRow,
         attention=attention,
         provider=provider,
         layout=layout,
         direction=direction,
-        batch=case.batch,
-        head_dimension=case.head_dimension,
-        heads=case.heads,
-        length=case.length,
-        sequences=case.sequences,
-        padding=case.padding,
-        tokens=case.tokens,
+        **{name: getattr(case, name) for name in shape},
         dtype="float32",
         device="cpu",
-        milliseconds=milliseconds,
-        milliseconds_low=milliseconds * 0.96,
-        milliseconds_high=milliseconds * 1.04,
-        tflops=rate / 1e12,
-        tflops_low=rate / 1.04e12,
-        tflops_high=rate / 0.96e12,
+        **ends("milliseconds", milliseconds),
+        **ends("tflops", rate / 1e12, 1 / 1.04, 1 / 0.96),
         executed_tflops=rate / 1e12,
-        timing="clock" if timed else "",
-        call_milliseconds=math.nan,
-        iterations=10 if timed else 0,
-        checked=timed,
-        relative_error=1e-6 if timed else math.nan,
-        clock_mhz=math.nan,
-        power_w=math.nan,
         note="CPU, tiny shapes: not comparable with the paper",
-        readings=" ".join([repr(milliseconds)] * 10) if timed else "",
     )
+    if math.isnan(rate):
+        return row
+    readings = " ".join([repr(milliseconds)] * 10)
+    measured = {"timing": "clock", "checked": True, "relative_error": 1e-6}
+    return filled(KernelRow, **vars(row) | measured | {"iterations": 10, "readings": readings})

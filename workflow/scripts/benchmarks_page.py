@@ -18,7 +18,7 @@ from scsigmoid.config.check import read_yaml
 from scsigmoid.config.schema import Config
 from scsigmoid.config.validate import typed
 from scsigmoid.files import atomic_path
-from scsigmoid.paper.figures.benchmarks import PASSES, looks
+from scsigmoid.paper.figures.benchmarks import looks
 from scsigmoid.paper.figures.style import (
     DOUBLE,
     MUTED,
@@ -29,7 +29,7 @@ from scsigmoid.paper.figures.style import (
     settle,
     styled,
 )
-from scsigmoid.paper.labels import ATTENTIONS, METRICS, context_label
+from scsigmoid.paper.labels import ATTENTIONS, METRICS, PASSES, context_label
 from scsigmoid.paper.results import Results
 from scsigmoid.paper.speed import Cost, costs, paired
 from scsigmoid.paper.tables.writing import DASH

@@ -1,12 +1,14 @@
 """How models, contexts and kernels are called in tables and figures."""
 
 import re
+from collections.abc import Iterable
 
 from scsigmoid.config import metrics
 from scsigmoid.config.schema import Config
 from scsigmoid.kernels import LABELS
 
 ATTENTIONS = ("sigmoid", "softmax")
+PASSES = ("forward", "backward")
 METRICS = {name: metric.title for name, metric in metrics.METRICS.items()}
 METRICS[metrics.MEAN] = metrics.MEAN_TITLE
 CONTROLS = {"random": "Random embedding", "pca_log_counts": "PCA of log counts"}
@@ -87,6 +89,13 @@ def place_label(location: str) -> str:
 def provider_label(name: str) -> str:
     """The label of a kernel of the benchmark."""
     return LABELS.get(name, name)
+
+
+def series_label(series: tuple[str, str], among: Iterable[tuple[str, str]]) -> str:
+    """The label of a (kernel, layout), with the layout where the kernel was timed in several."""
+    provider, layout = series
+    several = sum(name == provider for name, _ in among) > 1
+    return provider_label(provider) + (f", {layout}" if several else "")
 
 
 def pairs(config: Config) -> list[tuple[str, str]]:

@@ -1,7 +1,7 @@
 """Speed: kernels (fig:tflops, fig:latency_supp) and training (fig:throughput)."""
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -9,6 +9,8 @@ from scsigmoid.benchmarks.rows import KernelRow
 from scsigmoid.kernels import OURS
 from scsigmoid.paper.figures.style import (
     DOUBLE,
+    INK,
+    MARKERS,
     colours,
     gridded,
     logarithmic,
@@ -16,7 +18,7 @@ from scsigmoid.paper.figures.style import (
     remark,
     thousands,
 )
-from scsigmoid.paper.labels import ATTENTIONS, context_label, provider_label
+from scsigmoid.paper.labels import ATTENTIONS, PASSES, context_label, series_label
 from scsigmoid.paper.results import Results
 from scsigmoid.paper.speed import (
     Cost,
@@ -32,17 +34,17 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-PASSES = ("forward", "backward")
 # Cool colours are sigmoid attention, warm ones softmax; colour-blind readers can tell them apart.
 SHADES = {
     "sigmoid": ("#0072B2", "#56B4E9", "#009E73", "#2A2F4C", "#4326FF", "#8C8CFF"),
     "softmax": ("#D55E00", "#E69F00", "#4C250B", "#BFBA69", "#FFB2D1", "#995426", "#735063"),
 }
-MARKERS = "osD^vp<>*"
 Panels = dict[tuple[float, int, str], "Axes"]
+Series = dict[tuple[str, str], list[KernelRow]]
+Looks = dict[tuple[str, str], dict[str, Any]]
 
 
-def drawn(results: Results) -> dict[tuple[str, str], list[KernelRow]]:
+def drawn(results: Results) -> Series:
     """The series of the figures: of our kernels the packed layout, and one exact sigmoid.
 
     The tables have the rest.
@@ -53,29 +55,28 @@ def drawn(results: Results) -> dict[tuple[str, str], list[KernelRow]]:
     return {key: rows for key, rows in found.items() if key not in left_out}
 
 
-def looks(attentions: Mapping[tuple[str, str], str]) -> dict[tuple[str, str], dict[str, str]]:
+def looks(attentions: Mapping[tuple[str, str], str]) -> Looks:
     """Colour, marker and label of each series, from its attention, in the order given."""
     used = {"sigmoid": 0, "softmax": 0}
-    look: dict[tuple[str, str], dict[str, str]] = {}
-    for (provider, layout), attention in attentions.items():
-        several = sum(name == provider for name, _ in attentions) > 1
+    look: Looks = {}
+    for one, attention in attentions.items():
         shades = SHADES[attention]
-        look[provider, layout] = {
+        look[one] = {
             "color": shades[used[attention] % len(shades)],
             "marker": MARKERS[len(look) % len(MARKERS)],
-            "label": provider_label(provider) + (f", {layout}" if several else ""),
+            "label": series_label(one, attentions),
         }
         used[attention] += 1
     return look
 
 
-def ordered(found: dict[tuple[str, str], list[KernelRow]]) -> dict[tuple[str, str], str]:
+def ordered(found: Series) -> dict[tuple[str, str], str]:
     """Attention of each series: ours first, then the other sigmoid kernels, then softmax."""
     keys = sorted(found, key=lambda key: (key[0] not in OURS, found[key][0].attention))
     return {key: found[key][0].attention for key in keys}
 
 
-def panels(results: Results, figure: "Figure") -> Panels:
+def panels(results: Results, figure: "Figure", label: str) -> Panels:
     """Rows: padding, then head dimension; columns: forward, backward (as in the paper)."""
     timings = [timing for rows in drawn(results).values() for timing in rows]
     levels = sorted({timing.padding for timing in timings})
@@ -91,19 +92,26 @@ def panels(results: Results, figure: "Figure") -> Panels:
             )
             gridded(axes)
             found[padding, dimension, direction] = axes
+    for axes in grid[:, 0]:
+        axes.set_ylabel(label)
     for axes in grid[-1]:
         axes.set_xlabel("Sequence length (tokens)")
     return found
 
 
-def timings_of(
-    rows: Sequence[KernelRow], padding: float, dimension: int, direction: str
-) -> list[KernelRow]:
-    """The timings of one panel, by length."""
-    chosen = [
-        row for row in rows if in_panel(row, padding, direction) and row.head_dimension == dimension
-    ]
-    return sorted(chosen, key=lambda row: row.length)
+def each_series(
+    grid: Panels, found: Series, look: Looks
+) -> Iterator[tuple["Axes", int, dict[str, Any], list[KernelRow]]]:
+    """Axes, place in the legend, look, and timings by length of every series of every panel."""
+    for (padding, dimension, direction), axes in grid.items():
+        for place, (key, style) in enumerate(look.items()):
+            timings = [
+                row
+                for row in found[key]
+                if in_panel(row, padding, direction) and row.head_dimension == dimension
+            ]
+            if timings:
+                yield axes, place, style, sorted(timings, key=lambda row: row.length)
 
 
 def tflops(results: Results) -> "Figure":
@@ -113,32 +121,26 @@ def tflops(results: Results) -> "Figure":
     lengths = sorted({timing.length for rows in found.values() for timing in rows})
     figure = new_figure(DOUBLE, 7.6)
     width = 0.84 / max(len(look), 1)
-    grid = panels(results, figure)
-    for (padding, dimension, direction), axes in grid.items():
-        for index, (key, style) in enumerate(look.items()):
-            rows = timings_of(found[key], padding, dimension, direction)
-            values = np.array([row.tflops for row in rows])
-            lows = np.array([row.tflops_low for row in rows])
-            highs = np.array([row.tflops_high for row in rows])
-            places = np.array([lengths.index(row.length) for row in rows], dtype=float)
-            if not rows:
-                continue
-            axes.bar(
-                places + (index - (len(look) - 1) / 2) * width,
-                values,
-                width * 0.92,
-                yerr=np.abs([values - lows, highs - values]),
-                color=style["color"],
-                label=style["label"],
-                error_kw={"elinewidth": 0.6, "ecolor": "#222222"},
-            )
+    grid = panels(results, figure, "TFLOPS")
+    for axes, place, style, rows in each_series(grid, found, look):
+        values = np.array([row.tflops for row in rows])
+        ends = np.array([(row.tflops_low, row.tflops_high) for row in rows]).T
+        places = np.array([lengths.index(row.length) for row in rows], dtype=float)
+        axes.bar(
+            places + (place - (len(look) - 1) / 2) * width,
+            values,
+            width * 0.92,
+            yerr=np.abs(ends - values),
+            color=style["color"],
+            label=style["label"],
+            error_kw={"elinewidth": 0.6, "ecolor": INK},
+        )
+    for axes in grid.values():
         axes.set_xticks(range(len(lengths)), [context_label(length) for length in lengths])
-        if direction == PASSES[0]:
-            axes.set_ylabel("TFLOPS")
     legend(figure, grid, look)
     order = "Bars stand in the legend's order, read down its columns."
     about = benchmark_note(results), layout_note(found, look)
-    remark(figure, *about, order, interval_note(results, "Bars"))
+    remark(figure, *about, order, f"Error bars: {confidence(results)} % intervals.")
     return figure
 
 
@@ -148,42 +150,35 @@ def latency(results: Results) -> "Figure":
     look = looks(ordered(found))
     lengths = sorted({timing.length for rows in found.values() for timing in rows})
     figure = new_figure(DOUBLE, 7.6)
-    grid = panels(results, figure)
-    for (padding, dimension, direction), axes in grid.items():
-        for key, style in look.items():
-            rows = timings_of(found[key], padding, dimension, direction)
-            if not rows:
-                continue
-            places = [row.length for row in rows]
-            axes.fill_between(
-                places,
-                [row.milliseconds_low for row in rows],
-                [row.milliseconds_high for row in rows],
-                color=style["color"],
-                alpha=0.25,
-                linewidth=0,
-            )
-            axes.plot(
-                places,
-                [row.milliseconds for row in rows],
-                color=style["color"],
-                marker=style["marker"],
-                markersize=3.2,
-                label=style["label"],
-            )
+    grid = panels(results, figure, "Milliseconds")
+    for axes, _, style, rows in each_series(grid, found, look):
+        places = [row.length for row in rows]
+        axes.fill_between(
+            places,
+            [row.milliseconds_low for row in rows],
+            [row.milliseconds_high for row in rows],
+            color=style["color"],
+            alpha=0.25,
+            linewidth=0,
+        )
+        axes.plot(places, [row.milliseconds for row in rows], markersize=3.2, **style)
+    for axes in grid.values():
         axes.set_xscale("log", base=2)
         axes.set_xticks(lengths, [context_label(length) for length in lengths])
         axes.xaxis.minorticks_off()
         logarithmic(axes)
-        if direction == PASSES[0]:
-            axes.set_ylabel("Milliseconds")
     legend(figure, grid, look)
     about = benchmark_note(results), layout_note(found, look)
-    remark(figure, *about, interval_note(results, "Shaded"))
+    remark(figure, *about, f"Shaded regions: {confidence(results)} % intervals.")
     return figure
 
 
-def legend(figure: "Figure", grid: Panels, look: dict[tuple[str, str], dict[str, str]]) -> None:
+def confidence(results: Results) -> str:
+    """Percent of the kernel benchmark's intervals."""
+    return f"{results.config.benchmarks.kernel.confidence * 100:g}"
+
+
+def legend(figure: "Figure", grid: Panels, look: Looks) -> None:
     """One legend above all panels: what any of them shows."""
     shown = {
         label: handle
@@ -195,16 +190,7 @@ def legend(figure: "Figure", grid: Panels, look: dict[tuple[str, str], dict[str,
     figure.legend(handles, labels, loc="outside upper center", ncols=min(len(labels), 4))
 
 
-def interval_note(results: Results, mark: str) -> str:
-    """What the error bars or shaded regions are."""
-    confidence = results.config.benchmarks.kernel.confidence * 100
-    subject = "Error bars" if mark == "Bars" else "Shaded regions"
-    return f"{subject}: {confidence:g} % intervals."
-
-
-def layout_note(
-    found: dict[tuple[str, str], list[KernelRow]], look: dict[tuple[str, str], dict[str, str]]
-) -> str:
+def layout_note(found: Series, look: Looks) -> str:
     """Which kernels took sequences packed behind each other; empty where none did."""
     always: list[str] = []
     in_part: list[str] = []
@@ -274,7 +260,7 @@ def draw_costs(axes: "Axes", found: Sequence[Cost], colour: dict[str, str]) -> N
             yerr=np.abs(np.nan_to_num([values - lows, highs - values], posinf=0.0)),
             color=colour[attention],
             label=attention.capitalize(),
-            error_kw={"elinewidth": 0.7, "capsize": 1.5, "ecolor": "#222222"},
+            error_kw={"elinewidth": 0.7, "capsize": 1.5, "ecolor": INK},
         )
     for place, cost in enumerate(found):
         arms = [getattr(cost, arm) for arm in ATTENTIONS]

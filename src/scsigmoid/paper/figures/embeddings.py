@@ -7,6 +7,7 @@ import numpy as np
 
 from scsigmoid.paper.figures.style import (
     DOUBLE,
+    MARKERS,
     MUTED,
     PALETTE,
     RULE,
@@ -22,7 +23,6 @@ from scsigmoid.paper.tables.quality import all_scores
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MARKERS = "osD^vp<>*"
 #: The controls, which have one score a dataset, and their marks.
 CONTROL_WORDS = {"random": "a random embedding (hollow)", "pca_log_counts": "PCA (half filled)"}
 #: At most so many points of a panel are drawn; more only make the PDF large.

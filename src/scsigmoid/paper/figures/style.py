@@ -20,6 +20,7 @@ INK, MUTED, RULE = "#222222", "#666666", "#d0d0d0"
 PALETTE = (
     "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#882255", "#000000",
 )  # fmt: skip
+MARKERS = "osD^vp<>*"
 STYLE: Any = {
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],

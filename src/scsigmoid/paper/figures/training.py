@@ -8,6 +8,7 @@ from scsigmoid.config.check import model_training
 from scsigmoid.paper.figures.style import (
     DOUBLE,
     INK,
+    MARKERS,
     MUTED,
     SINGLE,
     colours,
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MARKERS = "osD^"
 LINES = ("--", "-", ":", "-.")
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from scsigmoid.benchmarks.rows import KernelRow, Shape, TrainingRow, median_interval
 from scsigmoid.measurements import Interval
-from scsigmoid.paper.labels import context_label, provider_label
+from scsigmoid.paper.labels import PASSES, context_label, provider_label, series_label
 from scsigmoid.paper.reported import reported
 from scsigmoid.paper.results import Results
 from scsigmoid.paper.speed import (
@@ -36,7 +36,6 @@ from scsigmoid.paper.tables.writing import (
     significant,
 )
 
-PASSES = ("forward", "backward")
 Series = dict[tuple[str, str], list[KernelRow]]
 
 
@@ -103,13 +102,6 @@ def conditions(rows: Sequence[KernelRow]) -> list[str]:
         if seen:
             found.append(f"{name} {min(seen):,.0f} to {max(seen):,.0f} {unit}")
     return [f"Medians while each group of shapes was timed: {', '.join(found)}."] if found else []
-
-
-def series_label(key: tuple[str, str], found: Series) -> str:
-    """A provider's label, with the layout where it was timed in several."""
-    provider, layout = key
-    several = sum(name == provider for name, _ in found) > 1
-    return provider_label(provider) + (f", {layout}" if several else "")
 
 
 def shape_row(shape: Shape, found: Series) -> list[Cell | str]:

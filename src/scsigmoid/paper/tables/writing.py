@@ -191,21 +191,19 @@ def markdown_escape(text: str) -> str:
     return " ".join(re.sub(r"[\\|*_`<>]", r"\\\g<0>", text).split())
 
 
-def fixed(value: float, digits: int) -> str:
-    """A number with a fixed number of digits; an en dash where there is none."""
+def fixed(value: float, digits: int, sign: str = "-") -> str:
+    """A number of fixed digits, with ``+`` its sign; an en dash where there is none."""
     if math.isinf(value):
         return INFINITY if value > 0 else MINUS + INFINITY
     if math.isnan(value):
         return DASH
     # Adding 0 leaves no negative zero.
-    return f"{round(value, digits) + 0.0:,.{digits}f}".replace("-", MINUS)
+    return f"{round(value, digits) + 0.0:{sign},.{digits}f}".replace("-", MINUS)
 
 
 def signed(value: float, digits: int) -> str:
     """A number with its sign."""
-    if not math.isfinite(value):
-        return fixed(value, digits)
-    return f"{round(value, digits) + 0.0:+,.{digits}f}".replace("-", MINUS)
+    return fixed(value, digits, "+")
 
 
 def interval(value: float, low: float, high: float, digits: int) -> str:
