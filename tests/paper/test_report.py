@@ -13,7 +13,7 @@ import jinja2
 import pytest
 
 from scsigmoid.config.plan import Plan
-from scsigmoid.config.schema import Config
+from scsigmoid.config.schema import Config, StudyFamily
 from scsigmoid.errors import UserError
 from scsigmoid.paper import registry
 from scsigmoid.paper.report import content, costs, duration, job_costs, make_report
@@ -156,6 +156,24 @@ def test_own_cells_come_first_and_claims_last(whole: Results) -> None:
     assert rows["Heart OFT"] == [
         "160", "1,200", "4", "cell_type", "8", "80.0%", "60.0%", "40.0%",
     ]  # fmt: skip
+
+
+def test_a_study_has_a_section_of_its_own(whole: Results) -> None:
+    assert "study" not in {section["id"] for section in content(whole)["sections"]}
+    size = whole.config.architecture.size
+    seeds = StudyFamily(attention=["sigmoid"], context=[128], size=[size], seed=[1])
+    of_study = Results(whole.folder, replace(whole.config, study={"seeds": seeds}))
+    page = whole.folder / "study/page"
+    page.mkdir(parents=True)
+    (page / "study_claims.csv").write_text('claim,result,outcome\nLower loss,"-0.1 [-1, 1]",open\n')
+    shutil.copy(whole.folder / "figures/loss.png", page / "study_loss.png")
+    make_report(of_study, whole.folder / "report.html")
+    text = Page((whole.folder / "report.html").read_text(encoding="utf-8"))
+    assert not text.open
+    assert {"study", "table-study_claims", "figure-study_loss"} <= {*text.ids}
+    assert "-0.1 [-1, 1]" in text.words
+    assert "figure-study_scale" not in text.ids
+    assert content(of_study)["verdicts"] == content(whole)["verdicts"]
 
 
 def test_every_entry_has_words(results: Results) -> None:

@@ -82,6 +82,7 @@ rule report_page:
         tables=result("tables/{name}.csv", name=TABLES),
         figures=result("figures/{name}.png", name=FIGURES),
         claims=f"{RESULTS}/claims.csv",
+        study=rules.study.output if PLAN.study_runs else [],
     output:
         f"{RESULTS}/report.html",
     log:

@@ -94,7 +94,7 @@ def content(results: Results) -> dict[str, Any]:
             group(results, title, [row for row in claims if row["group"] == name])
             for name, title in GROUPS.items()
         ],
-        "sections": sections(results),
+        "sections": [*sections(results), *study_section(results)],
         "costs": job_costs(results),
         "records": RECORDS,
         "versions": versions(results),
@@ -129,6 +129,39 @@ def sections(results: Results) -> list[dict[str, Any]]:
     ]
 
 
+def study_section(results: Results) -> list[dict[str, Any]]:
+    """What the study's models show, apart from the verdicts on the paper's own numbers."""
+    if not results.config.study:
+        return []
+    names = {"claims": "What agrees with the paper"}
+    names |= {"loss": "Loss", "frontier": "Stability", "scale": "Size"}
+    items: list[dict[str, Any]] = []
+    for name, title in names.items():
+        file = f"study/page/study_{name}"
+        item = {"name": f"study_{name}", "title": title}
+        if name == "claims":
+            frame = pd.read_csv(results.path(f"{file}.csv"))
+            table = Table(
+                caption="What the paper says of its 160M models, and what these small models show.",
+                records=(),
+                header=("The paper", "Here", "At this scale"),
+                rows=frame.to_numpy().tolist(),
+                align="lll",
+            )
+            items.append(item | {"kind": "table", "files": [f"{file}.csv"], "table": table})
+        elif (results.folder / f"{file}.png").is_file():  # as the study has runs for it
+            picture = {"kind": "figure", "files": [f"{file}.png"], "caption": ""}
+            items.append(item | picture | {"source": embedded(results, f"{file}.png")})
+    title = "Study: small models, about 1/10,000 of the paper's scale"
+    return [{"id": "study", "title": title, "items": items}]
+
+
+def embedded(results: Results, picture: str) -> str:
+    """A PNG file as a data address."""
+    data = results.cached(picture, Path.read_bytes)
+    return f"data:image/png;base64,{base64.b64encode(data).decode()}"
+
+
 def shown(results: Results, kind: str, name: str) -> dict[str, Any]:
     """A figure, its picture as a data address, or a table, as the page shows it."""
     plan = Plan(results.config)
@@ -145,9 +178,7 @@ def shown(results: Results, kind: str, name: str) -> dict[str, Any]:
     if kind == "table":
         table: Table = registry.make("table", name, results)
         return item | {"table": table, "folded": len(table.rows) > LONG}
-    data = results.cached(f"figures/{name}.png", Path.read_bytes)
-    source = f"data:image/png;base64,{base64.b64encode(data).decode()}"
-    return item | {"caption": entry.caption, "source": source}
+    return item | {"caption": entry.caption, "source": embedded(results, f"figures/{name}.png")}
 
 
 def cells_table(results: Results) -> Table:
