@@ -1,15 +1,27 @@
-"""Files are complete or absent."""
+"""Files are complete or absent; one with a checksum that changes is named."""
 
 import hashlib
 import json
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from scsigmoid.errors import UserError
-from scsigmoid.files import atomic_folder, atomic_path, held, sha256, write_json, write_text
+from scsigmoid.files import (
+    atomic_folder,
+    atomic_path,
+    checksum_of,
+    checksum_path,
+    compare_checksum,
+    held,
+    remove_checksum,
+    sha256,
+    write_json,
+    write_text,
+)
 
 
 class Interruption(Exception):
@@ -20,13 +32,9 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> 
     path = tmp_path / "table.csv"
     path.write_text("old")
 
-    def fail() -> None:
-        with atomic_path(path) as temporary:
-            temporary.write_text("half")
-            raise Interruption
-
-    with pytest.raises(Interruption):
-        fail()
+    with suppress(Interruption), atomic_path(path) as temporary:
+        temporary.write_text("half")
+        raise Interruption
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -46,28 +54,15 @@ def test_a_folder_in_the_place_of_a_file_is_named_before_any_work(tmp_path: Path
     assert caught.value.filename == str(tmp_path)
 
 
-def test_a_failed_folder_leaves_the_old_one(tmp_path: Path) -> None:
+def test_a_folder_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
     folder = tmp_path / "store"
-    with atomic_folder(folder) as temporary:
-        (temporary / "a").write_text("old")
-
-    def fail() -> None:
-        with atomic_folder(folder) as temporary:
-            (temporary / "a").write_text("half")
-            raise Interruption
-
-    with pytest.raises(Interruption):
-        fail()
-    assert (folder / "a").read_text() == "old"
-    assert list(tmp_path.iterdir()) == [folder]
-
-
-def test_a_folder_is_replaced_whole(tmp_path: Path) -> None:
-    folder = tmp_path / "store"
-    for name in ("a", "b"):
-        with atomic_folder(folder) as temporary:
-            (temporary / name).touch()
+    for name in ("a", "b", "c"):
+        with suppress(Interruption), atomic_folder(folder) as temporary:
+            (temporary / name).write_text(name)
+            if name == "c":
+                raise Interruption
     assert [path.name for path in folder.iterdir()] == ["b"]
+    assert list(tmp_path.iterdir()) == [folder]
 
 
 def test_json_is_sorted_and_reads_back(tmp_path: Path) -> None:
@@ -107,3 +102,40 @@ def test_a_second_process_is_told_who_holds_a_folder(tmp_path: Path) -> None:
     child.wait()
     with held(lock, "training"):
         pass
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    with checksum_path(tmp_path / "table.csv") as temporary:
+        temporary.write_text("a,b\n1,2\n")
+    return tmp_path / "table.csv"
+
+
+def test_what_was_written_passes(table: Path) -> None:
+    compare_checksum(table)
+    command = ["sha256sum", "--check", "--status", checksum_of(table).name]
+    assert subprocess.run(command, cwd=table.parent, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("text", ["a,b\n1,3\n", "a,b\n", ""])
+def test_other_bytes_are_named(table: Path, text: str) -> None:
+    table.write_text(text)
+    with pytest.raises(UserError, match=r"table\.csv: damaged"):
+        compare_checksum(table)
+    remove_checksum(table)
+    compare_checksum(table)
+
+
+def test_a_failed_writer_changes_nothing(table: Path) -> None:
+    with suppress(InterruptedError), checksum_path(table) as temporary:
+        temporary.write_text("half")
+        raise InterruptedError
+    compare_checksum(table)
+    assert table.read_text() == "a,b\n1,2\n"
+
+
+def test_a_new_file_gets_a_new_checksum(table: Path) -> None:
+    with checksum_path(table) as temporary:
+        temporary.write_text("other")
+    compare_checksum(table)
+    assert len(list(table.parent.iterdir())) == 2

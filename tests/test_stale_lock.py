@@ -5,6 +5,9 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from scsigmoid.stale_lock import NOTE, clear_stale_lock, note_run
 
@@ -19,49 +22,37 @@ def locked(folder: Path) -> Path:
     return folder / "locks"
 
 
-def test_a_living_runs_lock_stays(tmp_path: Path) -> None:
-    note_run(tmp_path, os.getpid())
-    locks = locked(tmp_path)
-    assert not clear_stale_lock(tmp_path)
-    assert locks.is_dir()
-
-
 def test_a_killed_runs_lock_goes(tmp_path: Path) -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     note_run(tmp_path, child.pid)
     locks = locked(tmp_path)
+    assert not clear_stale_lock(tmp_path)
+    assert locks.is_dir()
     child.kill()
     child.wait()
     assert clear_stale_lock(tmp_path)
     assert not locks.exists()
 
 
-def test_a_reused_process_id_is_not_the_run(tmp_path: Path) -> None:
-    note_run(tmp_path, os.getpid())
-    record = json.loads((tmp_path / NOTE).read_text())
-    (tmp_path / NOTE).write_text(json.dumps(record | {"started": record["started"] - 60}))
-    locked(tmp_path)
-    assert clear_stale_lock(tmp_path)
-
-
-def test_another_hosts_lock_stays(tmp_path: Path) -> None:
-    note_run(tmp_path, os.getpid())
-    record = json.loads((tmp_path / NOTE).read_text())
-    (tmp_path / NOTE).write_text(json.dumps(record | {"host": "elsewhere", "started": 0}))
-    locked(tmp_path)
-    assert not clear_stale_lock(tmp_path)
-
-
-def test_a_lock_newer_than_the_note_stays(tmp_path: Path) -> None:
-    """The note is an earlier run's; the one that holds the lock has not come to its own."""
-    note_run(tmp_path, os.getpid())
-    record = json.loads((tmp_path / NOTE).read_text())
-    (tmp_path / NOTE).write_text(json.dumps(record | {"started": 0}))
-    lock = locked(tmp_path) / "0.output.lock"
-    os.utime(lock, ns=2 * ((tmp_path / NOTE).stat().st_mtime_ns + 1,))
-    assert not clear_stale_lock(tmp_path)
-
-
-def test_a_lock_without_a_note_stays(tmp_path: Path) -> None:
-    locked(tmp_path)
-    assert not clear_stale_lock(tmp_path)
+@pytest.mark.parametrize(
+    ("changed", "newer", "goes"),
+    [
+        ({"started": 0}, False, True),  # another process has the run's number now
+        ({"started": 0, "host": "elsewhere"}, False, False),
+        # the note is an earlier run's; the one that holds the lock has not come to its own
+        ({"started": 0}, True, False),
+        (None, False, False),
+    ],
+)
+def test_a_lock_goes_if_its_run_is_surely_gone(
+    changed: dict[str, Any] | None, newer: bool, goes: bool, tmp_path: Path
+) -> None:
+    locks, note = locked(tmp_path), tmp_path / NOTE
+    if changed is not None:
+        note_run(tmp_path, os.getpid())
+        note.write_text(json.dumps(json.loads(note.read_text()) | changed))
+    if newer:
+        (lock,) = locks.iterdir()
+        os.utime(lock, ns=2 * (note.stat().st_mtime_ns + 1,))
+    assert clear_stale_lock(tmp_path) == goes
+    assert locks.exists() != goes

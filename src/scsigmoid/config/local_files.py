@@ -55,46 +55,40 @@ def expand(entries: Sequence[LocalFiles]) -> list[LocalFile]:
         raise UserError("corpus.local: empty; list your h5ad files (files, label, held_out)")
     found: dict[Path, LocalFile] = {}
     for index, entry in enumerate(entries):
+        key = f"corpus.local.{index}"
         paths = sorted(Path(match) for match in glob(entry.files, recursive=True))
         if not paths:
-            raise UserError(
-                f"corpus.local.{index}.files: {entry.files}: no such file; correct the path"
-            )
-        held_out = understood(f"corpus.local.{index}.held_out", entry.held_out)
+            raise UserError(f"{key}.files: {entry.files}: no such file; correct the path")
+        if entry.name and len(paths) > 1:
+            raise UserError(f"{key}.name: one name for {len(paths)} files; leave it out")
+        held_out = understood(f"{key}.held_out", entry.held_out)
         for path in paths:
-            if path.is_dir() and not files_of(path):
-                raise UserError(
-                    f"corpus.local.{index}.files: {path}: a folder without a 10x matrix; name its "
-                    f"files, as {path / '*.h5ad'}"
-                )
-            if not path.exists():
-                raise UserError(
-                    f"corpus.local.{index}.files: {path}: a link that leads nowhere; correct it"
-                )
-            if not path.is_file() and not path.is_dir():
-                raise UserError(
-                    f"corpus.local.{index}.files: {path}: a pipe or a device; name a file"
-                )
+            if reason := unusable(path):
+                raise UserError(f"{key}.files: {path}: {reason}")
             absolute = path.resolve()
             if absolute in found:
-                other = found[absolute]
-                if bool(other.held_out) != bool(held_out):
+                if bool(found[absolute].held_out) != bool(held_out):
                     raise UserError(f"{path}: held out and also listed for training; list it once")
                 raise UserError(f"{path}: listed twice in corpus.local; list it once")
-            if entry.name and len(paths) > 1:
-                raise UserError(
-                    f"corpus.local.{index}.name: one name for {len(paths)} files; leave it out"
-                )
-            dataset = slug(entry.name or path.stem) if held_out else ""
             found[absolute] = LocalFile(
                 path=absolute,
                 labels=[entry.label] if isinstance(entry.label, str) else entry.label,
                 held_out=held_out,
-                dataset=dataset,
+                dataset=slug(entry.name or path.stem) if held_out else "",
                 layer=entry.layer or "",
                 genes=entry.genes or "",
             )
     return list(found.values())
+
+
+def unusable(path: Path) -> str:
+    """Why nothing can be read there, and what to do; empty if something can."""
+    if path.is_dir():
+        advice = f"a folder without a 10x matrix; name its files, as {path / '*.h5ad'}"
+        return "" if files_of(path) else advice
+    if not path.exists():
+        return "a link that leads nowhere; correct it"
+    return "" if path.is_file() else "a pipe or a device; name a file"
 
 
 def understood(key: str, value: bool | float | str) -> bool | float | str:
