@@ -1,6 +1,6 @@
-"""Distances between all cells, block by block: matrix products on a CPU or a GPU, in float64.
+"""Pairwise distances of cells in blocks: float64 matrix products on a CPU or a GPU.
 
-So that tens of thousands of cells fit in memory, and take minutes on one core.
+Tens of thousands of cells fit in memory, and take minutes on one core.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from scsigmoid.progress import track
 # Rows and columns that are held at once: 8 MB, which a CPU's allocator keeps at hand; larger blocks
 # take a quarter longer.
 BLOCK = 1024
-# Cells whose vectors to all their neighbours are held at once.
+# Cells whose differences to all their neighbours are held at once.
 FEW = 512
 
 
@@ -32,7 +32,9 @@ def halves(count: int, block: int, label: str) -> Iterator[tuple[slice, slice]]:
 
 
 def nearest(points: Tensor, neighbours: int, block: int = BLOCK) -> tuple[Tensor, Tensor]:
-    """Exact nearest neighbours of each point, itself left out, also where it has copies.
+    """Exact k nearest neighbours of each point by brute force, the point itself excluded.
+
+    A copy of a point is a neighbour like any other.
 
     Args:
         points: points x dimensions, float64.

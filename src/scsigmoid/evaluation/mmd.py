@@ -308,7 +308,7 @@ def median_squared_distance(pooled: Tensor) -> float:
 def kernel_form(
     x: Tensor, y: Tensor | None, w: Tensor, v: Tensor, bandwidth: float, block: int
 ) -> Tensor:
-    """w'Kv for every row of ``w`` and ``v``: (resamples,).
+    """The quadratic form w'Kv of the kernel, for every row of ``w`` and ``v``: (resamples,).
 
     Args:
         x: n x dimensions.

@@ -210,7 +210,7 @@ def with_itself(
     source: str,
     device: "str | torch.device" = "cpu",
 ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """Exact nearest neighbours, each cell itself first, as scIB wants them.
+    """Exact nearest neighbours with each cell itself first, as scib-metrics expects them.
 
     Returns:
         Indices and distances, cells x ``neighbours``.

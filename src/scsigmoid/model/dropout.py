@@ -51,7 +51,7 @@ def token_keys(of_cells: Tensor, positions: Tensor) -> Tensor:
 
 
 class KeyedDropout(nn.Module):
-    """Drops a share of the activations and scales the others up.
+    """Inverted dropout with a counter-based generator in place of a random state.
 
     Args:
         share: of the activations that are dropped, at least 0 and below 1.

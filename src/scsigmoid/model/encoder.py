@@ -166,7 +166,7 @@ class Encoder(nn.Module):
             positions: (tokens,) int64, 0 to n - 1 within each cell of n tokens.
             cu_seqlens: (cells + 1,) int32, cumulative lengths.
             max_seqlen: length of the longest cell, or more.
-            masked: (masked,) int64, places in ``tokens`` whose gene is to be predicted.
+            masked: (masked,) int64, indices into ``tokens`` whose gene is to be predicted.
             keys: (tokens,) int32, see :meth:`dropout_keys`; without them nothing is dropped.
 
         Returns:
@@ -187,7 +187,7 @@ class Encoder(nn.Module):
     def dropout_keys(
         self, cells: Tensor, positions: Tensor, cu_seqlens: Tensor, seed: int, step: int
     ) -> Tensor | None:
-        """What dropout in a training step depends on, (tokens,) int32; None if there is none.
+        """Keys of the dropout generator in a training step, (tokens,) int32; None without dropout.
 
         Args:
             cells: (cells,) int64, which cells these are: rows of the store.  On the CPU, where few
@@ -202,7 +202,7 @@ class Encoder(nn.Module):
         return token_keys(self.for_tokens(keys, cu_seqlens, len(positions)), positions)
 
     def for_tokens(self, of_cells: Tensor, cu_seqlens: Tensor, tokens: int) -> Tensor:
-        """For each token what its cell has, (tokens,) of (cells,)."""
+        """Repeat each cell's value for its tokens, (cells,) to (tokens,)."""
         return torch.repeat_interleave(of_cells, torch.diff(cu_seqlens), output_size=tokens)
 
     def encode(

@@ -37,7 +37,7 @@ Float64s = npt.NDArray[np.float64]
 
 
 class Cells(Protocol):
-    """What batches need of a token store."""
+    """The part of :class:`~scsigmoid.tokens.store.TokenStore` that batches read."""
 
     @property
     def lengths(self) -> Integers:
@@ -49,14 +49,14 @@ class Cells(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """Packed cells: their tokens one after the other, no padding.
+    """A packed batch: the cells' tokens concatenated, without padding.
 
     Attributes:
         tokens: (tokens,) int64, the genes of each cell, with or without [CLS] in front, masked
             ones replaced.
         positions: (tokens,) int64, 0 to n - 1 within each cell.
         cu_seqlens: (cells + 1,) int32, cumulative lengths.
-        masked: (masked,) int64, places in ``tokens`` to be predicted; empty without masking.
+        masked: (masked,) int64, indices into ``tokens`` to be predicted; empty without masking.
         targets: (masked,) int64, the genes there.
         cells: (cells,) int64, rows of the store; always on the CPU.
         max_seqlen: length of the longest cell.
@@ -145,7 +145,7 @@ def pack_genes(
 
 
 def split_by_tokens(lengths: Integers, budget: int) -> list[slice]:
-    """Divide cells, in order, into runs of at most ``budget`` tokens; a longer cell goes alone."""
+    """Split cells, in order, into slices of at most ``budget`` tokens; a longer cell is alone."""
     slices = []
     start = tokens = 0
     for index, length in enumerate(lengths.tolist()):
@@ -178,7 +178,7 @@ class Work:
 
 
 def divide(work: Float64s, parts: int) -> list[Int64s]:
-    """Divide cells into parts of about equal work.
+    """Partition cells into parts of about equal work (longest processing time first).
 
     The heaviest cell that is left goes to the part that has the least (Graham 1969, LPT): with 8
     cells or more a part, lengths as in Fig. 1 come out even within 2 %.
@@ -328,10 +328,10 @@ class GlobalBatches:
 def ahead(
     batches: GlobalBatches, steps: range, workers: int, device: torch.device
 ) -> Generator[Share, None, None]:
-    """The shares of steps, in order, prepared ahead by threads.
+    """Prefetch the shares of steps, in order, by threads.
 
-    What takes long, reading, sorting and hashing, runs outside Python's lock, so threads are
-    enough and nothing has to be copied between processes.
+    Reading, sorting and hashing release the GIL, so threads suffice and nothing is copied between
+    processes.
 
     Args:
         batches, steps: which ones.

@@ -1,4 +1,4 @@
-"""Where models run, and what to change where memory does not suffice."""
+"""Devices: which GPU a job takes, its peak, determinism, and advice when memory runs out."""
 
 import fcntl
 import itertools
@@ -124,7 +124,7 @@ def peak_flops(name: str) -> float | None:
 
 
 def be_deterministic() -> None:
-    """Have PyTorch take algorithms that give the same bits each time, or fail where it has none.
+    """Have PyTorch use deterministic algorithms, or fail where it has none.
 
     Must come before the GPU is used.
     """

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
 T = TypeVar("T")
-#: Gradients are summed in pieces of so many bytes, each of which is copied once.
+#: Gradients are all-reduced in buckets of this many bytes, each of which is copied once.
 BUCKET_BYTES = 1 << 26
 # The first process may read and write for long while the others wait.
 PATIENCE = timedelta(hours=2)
@@ -58,7 +58,7 @@ class Processes:
         rank: its number; the first one, 0, writes all files.
         count: how many there are.
         device: where it computes.
-        host: what they talk through without their GPUs.
+        host: gloo process group for tensors on the host; None for a process alone.
     """
 
     rank: int = 0
@@ -71,7 +71,7 @@ class Processes:
         return self.rank == 0
 
     def total(self, values: Sequence[int]) -> list[int]:
-        """Each value summed over the processes; the GPUs do not wait."""
+        """All-reduce integers by sum over gloo, so that the GPUs do not wait."""
         if self.count == 1:
             return list(values)
         tensor = torch.tensor(values, dtype=torch.int64)
@@ -81,7 +81,7 @@ class Processes:
 
     @contextmanager
     def connected(self) -> Iterator[None]:
-        """Talk to the other processes.
+        """Run collectives; word a lost connection as an error of one line.
 
         Raises:
             UserError: in the first process, if another one is gone.
@@ -98,7 +98,7 @@ class Processes:
             raise SystemExit(1) from None
 
     def in_turn(self, work: Callable[[], T]) -> T:
-        """Do something in the first process, and when it succeeded in the others.
+        """Run ``work`` on rank 0, then, if it succeeded, on the other ranks.
 
         A user's mistake is thereby reported once.
 
@@ -118,7 +118,7 @@ class Processes:
         return result
 
     def sum(self, tensors: Sequence[Tensor]) -> None:
-        """Replace tensors of one type by their sums over the processes."""
+        """All-reduce tensors of one dtype by sum, in place, bucket by bucket."""
         if self.count == 1:
             return
         for bucket in buckets(tensors):
@@ -131,7 +131,7 @@ class Processes:
             )
 
     def largest(self, scalar: Tensor) -> Tensor:
-        """The largest of a scalar over the processes; NaN if it is NaN in any."""
+        """All-reduce a scalar by maximum; NaN if it is NaN in any process."""
         if self.count == 1:
             return scalar
         # A reduction by maximum need not keep NaN.
@@ -142,7 +142,7 @@ class Processes:
 
 
 def buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    """Cut a list of tensors, in order, into runs of about ``BUCKET_BYTES``."""
+    """Group tensors, in order, into buckets of about ``BUCKET_BYTES``."""
     bucket: list[Tensor] = []
     size = 0
     for tensor in tensors:
@@ -157,7 +157,7 @@ def buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
 
 @contextmanager
 def joined(device: str) -> Iterator[Processes]:
-    """Join the processes that torchrun started; without it, be alone.
+    """Initialise ``torch.distributed`` under torchrun; without it, yield a single process.
 
     Raises:
         UserError: in one process of each machine: for a GPU that is not there, a PyTorch without
@@ -224,7 +224,7 @@ class Request:
 
 @contextmanager
 def stop_requests() -> Iterator[Request]:
-    """Note SIGTERM, SIGUSR1 and SIGINT instead of dying of them.
+    """Record SIGTERM, SIGUSR1 and SIGINT instead of ending by them.
 
     A second Ctrl-C acts at once.  Further SIGTERMs do not: batch systems send them to torchrun and
     to its processes, and torchrun passes them on, while the checkpoint is being written.

@@ -1,4 +1,4 @@
-"""What the first process keeps and shows of a run: journal, events, checkpoints, progress."""
+"""What rank 0 writes and shows of a run: journal, TensorBoard events, checkpoints, progress."""
 
 import sys
 import time
@@ -164,7 +164,7 @@ class Meter:
         return self._before + time.perf_counter() - self._begin
 
     def count(self, share: Share, masked: int, waited: float) -> None:
-        """A step was taken on a global batch with so many masked genes, for which one waited."""
+        """Count a step: its global batch, masked genes, and seconds spent waiting for the batch."""
         self._wait += waited
         self._cells += len(share.lengths)
         self._tokens += int(share.lengths.sum())

@@ -1,4 +1,4 @@
-"""What one training run is, and what it was made with."""
+"""The settings of a training run, and the header of its journal."""
 
 import json
 import platform

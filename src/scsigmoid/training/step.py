@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
 
 Loss = Callable[..., Tensor]
-#: The target of a place that does not count.
+#: ``ignore_index`` of the cross-entropy: the target of padding.
 IGNORED = -100
 #: Options of torch's compiler.  Without this one it would fuse the reductions of a normalisation's
 #: gradient for large batches only, and make another graph for small ones.
@@ -78,13 +78,13 @@ def place_losses(
     keys: Tensor | None = None,
     reduction: str = "none",
 ) -> Tensor:
-    """Cross-entropy at each masked place, (masked,) float32; only these pass the output layer.
+    """Cross-entropy at each masked position, (masked,) float32; the output layer runs there alone.
 
     Args:
-        encoder, batch: what is computed of what.
+        encoder, batch: the model, and the batch on its device.
         embedded: (tokens, hidden), the batch's embedded tokens.
         mask: the attention's mask, where it takes one.
-        keys: what dropout depends on; None for none.
+        keys: of :meth:`Encoder.dropout_keys`; no dropout if None.
         reduction: that of :func:`torch.nn.functional.cross_entropy`.
     """
     residual = encoder.encode(embedded, batch.cu_seqlens, batch.max_seqlen, mask, keys)
@@ -123,7 +123,7 @@ def sum_weights(batch: Batch) -> Tensor:
 
 
 def with_two_of_each(batch: Batch) -> Batch:
-    """The batch with at least two sequences and two masked places, for the same loss.
+    """Pad a batch to at least two sequences and two masked positions; the loss stays the same.
 
     ``torch.compile`` makes a graph of its own for a size of 0 or 1.  An empty last sequence and
     targets that :func:`torch.nn.functional.cross_entropy` ignores keep such a batch, a single long
@@ -208,10 +208,10 @@ class Trainer:
     def step(self, step: int, batches: Sequence[Batch], masked: int | None = None) -> StepResult:
         """Take one optimiser step on a global batch.
 
-        The loss reported is the mean over all masked genes of the global batch; what is
-        differentiated, that or ``training.gradient: sum``, does not depend on how the batch is
-        divided either.  A loss or norm that is not finite is returned like
-        any other, and the step is taken: divergence is a result.
+        The loss reported is the mean over all masked genes of the global batch.  The objective is
+        that, or with ``training.gradient: sum`` the sum of the cells' means; neither depends on
+        how the batch is divided.  A loss or norm that is not finite is returned like any other,
+        and the step is taken: divergence is a result.
 
         Args:
             step: counted from 1; sets the learning rate and the dropout.
