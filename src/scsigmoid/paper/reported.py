@@ -1,7 +1,7 @@
 """What the paper reports, read from ``reported.yaml`` and given types."""
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from importlib.resources import files
 from typing import Any
@@ -75,14 +75,35 @@ def expand(entry: dict[str, Any], data: dict[str, Any]) -> Iterator[Claim]:
     if "each" not in entry:
         yield as_claim(entry, data)
         return
-    for item in ITEMS[entry["each"]](data):
+    make = ITEMS.get(entry["each"])
+    for item in make(data) if make else data[entry["each"]]:
+        words = item | described(item, data)
         own = {
-            key: value.format(**item) if isinstance(value, str) else value
+            key: value.format(**words) if isinstance(value, str) else value
             for key, value in entry.items()
         }
         named = {key: item[key] for key in ("value", "models", "datasets") if key in item}
         of = {key: item[key] for key in entry.get("of", ())}
         yield as_claim(own | {"of": of} | named, data)
+
+
+def described(item: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
+    """What else fills the braces, by what an item names."""
+    words: dict[str, Any] = {}
+    if "dataset" in item:
+        words["title"] = data["datasets"][item["dataset"]]["title"]
+    if "provider" in item:
+        words["label"] = provider_label(item["provider"])
+        # Ours may be faster than the paper's; a baseline should be as fast as it was there.
+        own = item["provider"] == "triton_sigmoid"
+        words |= {"peak_rule": "at_least" if own else "within", "tolerance": 0.05 if own else 0.15}
+    if "context" in item:
+        context = item["context"]
+        named = isinstance(context, str)
+        words["context_label"] = context.upper() if named else context_label(context)
+    if "padding" in item:
+        words["percent"] = f"{item['padding'] * 100:.0f}"
+    return words
 
 
 def as_claim(values: dict[str, Any], data: dict[str, Any]) -> Claim:
@@ -99,183 +120,109 @@ def as_claim(values: dict[str, Any], data: dict[str, Any]) -> Claim:
     return Claim(**given)
 
 
-# The items of ``each``: of every entry of a table what fills the braces of a claim.
-
-Items = Callable[[dict[str, Any]], Iterator[dict[str, Any]]]
-ITEMS: dict[str, Items] = {}
+# The items of ``each`` that are no rows of a table as it stands.
 
 
-def items(function: Items) -> Items:
-    """Enter a function that makes items of the paper's tables under its own name."""
-    ITEMS[function.__name__] = function
-    return function
-
-
-@items
 def datasets(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """tab:eval_datasets."""
-    for dataset, entry in data["datasets"].items():
-        yield {
-            "dataset": dataset,
-            "title": entry["title"],
-            "value": entry["cells"],
-            "datasets": [dataset],
-        }
+    for name, row in data["datasets"].items():
+        yield {"dataset": name, "value": row["cells"], "datasets": [name]}
 
 
-@items
 def validation_loss(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The cells of tab:validation_loss_detailed."""
     for dataset, row in data["validation_loss"].items():
         for model, (mean, _) in row.items():
+            label = f"{data['models'][model]['attention'].capitalize()} {nominal(model)}"
             yield {
-                "dataset": dataset,
-                "title": data["datasets"][dataset]["title"],
-                "model": model,
-                "label": f"{data['models'][model]['attention'].capitalize()} {nominal(model)}",
-                "value": mean,
-                "models": [model],
-                "datasets": [dataset],
-            }
+                "dataset": dataset, "model": model, "label": label, "value": mean,
+                "models": [model], "datasets": [dataset],
+            }  # fmt: skip
 
 
-@items
 def validation_differences(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Sigmoid minus softmax for each row and context of tab:validation_loss_detailed."""
     for dataset, row in data["validation_loss"].items():
-        for context in ("2k", "4k"):
-            sigmoid, softmax = f"sigmoid_{context}", f"softmax_{context}"
-            yield {
-                "dataset": dataset,
-                "title": data["datasets"][dataset]["title"],
-                "context": context,
-                "context_label": context.upper(),
-                "first": sigmoid,
-                "second": softmax,
-                "value": round(row[sigmoid][0] - row[softmax][0], 6),
-                "models": [sigmoid, softmax],
+        for item in contexts(data):
+            first, second = item["models"]
+            difference = round(row[first][0] - row[second][0], 6)
+            yield item | {
+                "dataset": dataset, "first": first, "second": second, "value": difference,
                 "datasets": [dataset],
-            }
+            }  # fmt: skip
 
 
-@items
 def contexts(_: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The two contexts of the compared models."""
     for context in ("2k", "4k"):
-        yield {
-            "context": context,
-            "context_label": context.upper(),
-            "models": [f"sigmoid_{context}", f"softmax_{context}"],
-        }
+        yield {"context": context, "models": [f"sigmoid_{context}", f"softmax_{context}"]}
 
 
-@items
 def mmd(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The rows of tab:mmd_heart_oft."""
     for row in data["mmd"]["heart_oft"]:
-        sigmoid, softmax = row["sigmoid"][0], row["softmax"][0]
+        pair, sigmoid, softmax = row["pair"], row["sigmoid"][0], row["softmax"][0]
         yield {
-            "pair": row["pair"],
-            "slug": row["pair"].lower().replace(" ", "_"),
-            "sigmoid": sigmoid,
-            "softmax": softmax,
-            "value": round(sigmoid / softmax, 4),
-        }
+            "pair": pair, "slug": pair.lower().replace(" ", "_"), "sigmoid": sigmoid,
+            "softmax": softmax, "value": round(sigmoid / softmax, 4),
+        }  # fmt: skip
 
 
-@items
 def tflops(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The peak TFLOPS: ours must reach them, a baseline must be met."""
     for provider, row in data["tflops"].items():
-        if provider == "shape":
-            continue
-        for direction, value in row.items():
+        for direction in () if provider == "shape" else ("forward", "backward"):
+            place = "sec:kernel"
+            if direction == "forward" and provider in data["printed"]["headlines"]:
+                place = "sec:introduction, sec:kernel"
+            if direction == "forward" and provider == "triton_sigmoid":
+                place = f"abstract, {place}, conclusion"
             yield {
-                "provider": provider,
-                "label": provider_label(provider),
-                "pass": direction,
-                "value": value,
-                "place": place(data, provider, direction),
-                **peak_rule(provider),
-            }
+                "provider": provider, "pass": direction, "value": row[direction], "place": place,
+            }  # fmt: skip
 
 
-def place(data: dict[str, Any], provider: str, direction: str) -> str:
-    """Where peak TFLOPS stand besides section 4."""
-    if provider not in data["printed"]["headlines"] or direction != "forward":
-        return "sec:kernel"
-    if provider == "triton_sigmoid":
-        return "abstract, sec:introduction, sec:kernel, conclusion"
-    return "sec:introduction, sec:kernel"
-
-
-def peak_rule(provider: str) -> dict[str, Any]:
-    """Ours may be faster than the paper's; a baseline should be as fast as it was there."""
-    if provider == "triton_sigmoid":
-        return {"peak_rule": "at_least", "tolerance": 0.05}
-    return {"peak_rule": "within", "tolerance": 0.15}
-
-
-@items
 def peak_gains(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """TritonSigmoid's peak forward TFLOPS over those of the others."""
     own = data["tflops"]["triton_sigmoid"]["forward"]
     for gain in data["printed"]["peak_gains"]:
         other = data["tflops"][gain["provider"]]["forward"]
-        yield {
-            "provider": gain["provider"],
-            "label": provider_label(gain["provider"]),
-            "value": round(own / other, 4),
-        }
+        yield {"provider": gain["provider"], "value": round(own / other, 4)}
 
 
-@items
 def speed_ups(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Average speed-ups over standard PyTorch attention."""
     for row in data["speed_ups"]:
-        low_high = row.get("range")
-        yield {
-            **row,
-            "label": provider_label(row["provider"]),
-            "padding_label": f"{row['padding']:.0%}".replace("%", "_padding"),
-            "padding_text": f"{row['padding'] * 100:.0f} % padding",
-            "range_text": f" ({low_high[0]:.2f} to {low_high[1]:.2f})" if low_high else "",
-            "value": row["mean"],
-            **peak_rule(row["provider"]),
-        }
+        ends = row.get("range")
+        words = f" ({ends[0]:.2f} to {ends[1]:.2f})" if ends else ""
+        yield row | {"range_text": words, "value": row["mean"]}
 
 
-@items
 def speed_up_ends(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The two ends of each range of speed-ups."""
-    ranges = {row["mean"]: row["range"] for row in data["speed_ups"] if "range" in row}
-    for item in speed_ups(data):
-        for end, value in zip(("lowest", "highest"), ranges.get(item["value"], ()), strict=False):
-            yield item | {"end": end, "value": value}
+    for row in data["speed_ups"]:
+        for end, value in zip(("lowest", "highest"), row.get("range", ()), strict=False):
+            yield row | {"end": end, "value": value}
 
 
-@items
 def flash_variants(_: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The kernels that TritonSigmoid is compared with."""
     for provider in ("flash_attention_2", "flash_sigmoid"):
-        yield {"provider": provider, "label": provider_label(provider)}
+        yield {"provider": provider}
 
 
-@items
 def padded_gains(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """TritonSigmoid over FlashAttention-2 on padded sequences."""
     for direction, value in data["printed"]["padded_gains"].items():
         yield {"pass": direction, "value": value}
 
 
-@items
 def padding_overhead(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The cost of padding."""
     for direction, row in data["padding_overhead"].items():
-        yield {**row, "pass": direction, "value": row["decrease"]}
+        yield {"pass": direction, "value": row["decrease"]}
 
 
-@items
 def mean_rates(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Mean TFLOPS without and with padding."""
     for direction, row in data["padding_overhead"].items():
@@ -284,17 +231,19 @@ def mean_rates(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
             yield {"pass": direction, "form": form, "padded": padded, "value": row[form]}
 
 
-@items
-def gpu_hours_saved(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """GPU-hours that sigmoid saves, in percent as printed."""
-    for row in data["gpu_hours"]:
-        yield {**row, "context_label": context_label(row["context"]), "value": row["saved"]}
-
-
-@items
-def gpu_hours(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def gpu_hours_of_each(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """GPU-hours of each attention."""
     for row in data["gpu_hours"]:
         for attention in ("sigmoid", "softmax"):
-            label = context_label(row["context"])
-            yield {**row, "context_label": label, "attention": attention, "value": row[attention]}
+            yield row | {"attention": attention, "value": row[attention]}
+
+
+#: By the name that ``each`` gives; of any other name the items are the rows of that table.
+ITEMS = {
+    function.__name__: function
+    for function in (
+        datasets, validation_loss, validation_differences, contexts, mmd, tflops, peak_gains,
+        speed_ups, speed_up_ends, flash_variants, padded_gains, padding_overhead, mean_rates,
+        gpu_hours_of_each,
+    )
+}  # fmt: skip

@@ -1,10 +1,10 @@
-"""What must hold before a claim can be tested.
+"""What must hold before a claim can be tested: the table :data:`REQUIREMENTS`.
 
-A requirement asks the configuration, and the result files where there are any; each gives the
-reasons why it does not hold.  ``scsigmoid plan`` asks the configuration alone.
+A requirement is a list of checks of the configuration, and of the result files where there are any;
+each yields the reasons why it does not hold.  ``scsigmoid plan`` checks the configuration alone.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from scsigmoid.config.check import model_training
@@ -20,6 +20,7 @@ from scsigmoid.paper.speed import costs, device_words, named_context, named_size
 Reasons = Iterator[str]
 #: Share by which a count of cells may differ from the paper's.
 CELLS = 0.01
+FLOAT32 = "training on a CPU is in float32, the paper's in bfloat16"
 
 
 def unmet(
@@ -36,9 +37,11 @@ def unmet(
     reasons: list[str] = []
     for name in claim.requires:
         configured, measured = REQUIREMENTS[name]
-        reasons += configured(config, claim)
+        for of_settings in configured:
+            reasons += of_settings(config, claim)
         if results is not None:
-            reasons += measured(results, claim)
+            for of_files in measured:
+                reasons += of_files(results, claim)
     if cells is not None and {"corpus", "training"} & set(claim.requires):
         reasons += [] if any(corpus_source(config, claim)) else other_size(cells)
     return list(dict.fromkeys(reasons))
@@ -57,11 +60,6 @@ def plain(value: Any) -> str:
     if isinstance(value, int) or (isinstance(value, float) and value >= 1000):
         return f"{value:,.0f}"
     return "none" if value is None else str(value)
-
-
-def nothing(_: Any, __: Claim) -> Collection[str]:
-    """A requirement that has nothing more to ask."""
-    return ()
 
 
 def corpus_source(config: Config, _: Claim) -> Reasons:
@@ -92,25 +90,25 @@ def other_size(cells: int, kind: str = "cells") -> Reasons:
 def size(config: Config, _: Claim) -> Reasons:
     """The models have the paper's dimensions."""
     ours, paper = config.sizes[config.architecture.size], reported()["model_architecture"]
-    if any(getattr(ours, name) != paper[name] for name in ("layers", "hidden", "heads")) or (
-        ours.feed_forward != paper["feed_forward"]
-    ):
+    if any(differing(ours, paper)):
         yield (
             f"the models have {ours.layers} layers of width {ours.hidden}, the paper's "
             f"{paper['layers']} of {paper['hidden']}"
         )
 
 
-def training(config: Config, claim: Claim) -> Reasons:
-    """Corpus, size, contexts, steps and hyperparameters are the paper's."""
-    yield from corpus_source(config, claim)
-    yield from size(config, claim)
-    paper = reported()["model_architecture"]
-    yield from differing(config.architecture, {k: v for k, v in paper.items() if k != "size"})
+def architecture(config: Config, _: Claim) -> Reasons:
+    """The models are built as the paper's, and trained in its precision."""
+    paper = {k: v for k, v in reported()["model_architecture"].items() if k != "size"}
+    yield from differing(config.architecture, paper)
     if config.architecture.variants:
         yield f"variants is {', '.join(config.architecture.variants)}, the paper's none"
     if config.device == "cpu":
-        yield "training on a CPU is in float32, the paper's in bfloat16"
+        yield FLOAT32
+
+
+def models(config: Config, claim: Claim) -> Reasons:
+    """The claim's models have the paper's attention, context, steps and hyperparameters."""
     for name in claim.models:
         if name not in config.models:
             yield f"there is no model {name}"
@@ -121,41 +119,35 @@ def training(config: Config, claim: Claim) -> Reasons:
         if config.models[name].context != model["context"]:
             label = model_label(config, name)
             yield f"{label} reads at most {config.models[name].context} tokens"
-        if own.steps < model["steps"]:
-            yield trained(own.steps, model["steps"])
-        yield from differing(own, paper | {"clipping": model["clipping"]})
+        yield from too_few(own.steps, model["steps"])
+        paper = reported()["model_architecture"] | {"clipping": model["clipping"]}
+        yield from differing(own, paper)
 
 
-def trained(ours: int, paper: int) -> str:
-    """That a model was trained for too few steps."""
-    return f"trained for {ours:,} steps, not {paper:,}"
+def too_few(ours: int, paper: int) -> Reasons:
+    """A model was trained for fewer steps than the paper's."""
+    if ours < paper:
+        yield f"trained for {ours:,} steps, not {paper:,}"
 
 
-def trained_models(results: Results, claim: Claim) -> Reasons:
-    """The corpus is complete and the models were trained to the end, as the journals say."""
-    yield from corpus_size(results, claim)
+def trained(results: Results, claim: Claim) -> Reasons:
+    """The models were trained to the end, as the journals say."""
     for name in claim.models:
-        if name not in results.config.models:
-            continue
-        journal = results.journal(name)
-        ours, paper = int(journal["step"][-1]), reported()["models"][name]["steps"]
-        if ours < paper:
-            yield trained(ours, paper)
-        if journal.header.get("device") == "cpu":
-            yield "training on a CPU is in float32, the paper's in bfloat16"
+        if name in results.config.models:
+            journal = results.journal(name)
+            yield from too_few(int(journal["step"][-1]), reported()["models"][name]["steps"])
+            if journal.header.get("device") == "cpu":
+                yield FLOAT32
 
 
 def evaluated(config: Config, claim: Claim) -> Reasons:
     """The evaluation datasets are among the configured ones, and come from CELLxGENE."""
     if config.corpus.source in ("embedded", "local"):
         yield f"the evaluation datasets are {config.corpus.source}, not CELLxGENE's"
-    titles = [reported()["datasets"][name]["title"] for name in claim.datasets]
-    missing = [
-        title
-        for name, title in zip(claim.datasets, titles, strict=True)
-        if name not in config.datasets
-    ]
-    yield from told("not evaluated", missing, claim)
+    absent = [name for name in claim.datasets if name not in config.datasets]
+    yield from told(
+        "not evaluated", [reported()["datasets"][name]["title"] for name in absent], claim
+    )
 
 
 def real(results: Results, claim: Claim) -> Reasons:
@@ -181,26 +173,26 @@ def told(reason: str, titles: list[str], claim: Claim) -> Reasons:
         yield f"{who}{'' if several else ' is'} {reason}"
 
 
-def validation_loss(config: Config, _: Claim) -> Reasons:
-    """The validation loss is computed as the paper's."""
-    paper = reported()["evaluation"]["validation_loss"]
-    yield from differing(config.evaluation.validation_loss, paper, "evaluation.validation_loss.")
+def settings(part: str) -> Callable[[Config, Claim], Reasons]:
+    """Part of the evaluation is done as the paper's."""
+
+    def asked(config: Config, _: Claim) -> Reasons:
+        paper = reported()["evaluation"][part]
+        yield from differing(getattr(config.evaluation, part), paper, f"evaluation.{part}.")
+
+    return asked
 
 
-def scib(config: Config, claim: Claim) -> Reasons:
-    """The scIB scores are computed as the paper's."""
-    ours = config.evaluation.scib
-    yield from differing(ours, reported()["evaluation"]["scib"], "evaluation.scib.")
-    metric = claim.of["metric"]
-    paper = [name for name in METRICS if METRICS[name].in_paper]
+def scores(config: Config, claim: Claim) -> Reasons:
+    """The claim's scIB metrics are computed."""
+    metric, paper = claim.of["metric"], [name for name in METRICS if METRICS[name].in_paper]
     for name in paper if metric == MEAN else (metric,):
-        if name not in ours.metrics:
+        if name not in config.evaluation.scib.metrics:
             yield f"{name} is not among evaluation.scib.metrics"
 
 
-def mmd(config: Config, claim: Claim) -> Reasons:
-    """The MMD is computed as the paper's."""
-    yield from differing(config.evaluation.mmd, reported()["evaluation"]["mmd"], "evaluation.mmd.")
+def compared(config: Config, claim: Claim) -> Reasons:
+    """The MMD of the claim's datasets is computed."""
     for name in claim.datasets:
         if name in config.datasets and name not in Plan(config).compared("mmd"):
             yield f"{name} is not among evaluation.mmd.datasets"
@@ -225,17 +217,20 @@ def on_gpu(config: Config, _: Claim) -> Reasons:
         yield "measured on a CPU, not on a Hopper GPU"
 
 
-def hopper(results: Results, benchmark: str) -> Reasons:
-    """The benchmark ran on a GPU of the paper's generation."""
-    machine = results.machine(benchmark)
-    capability = str(machine.get("capability") or "").strip("[(")
-    if results.config.device != "cpu" and not capability.startswith("9"):
-        yield f"measured on {device_words(machine)}, not on a Hopper GPU"
+def hopper(benchmark: str) -> Callable[[Results, Claim], Reasons]:
+    """A benchmark ran on a GPU of the paper's generation."""
+
+    def asked(results: Results, _: Claim) -> Reasons:
+        machine = results.machine(benchmark)
+        capability = str(machine.get("capability") or "").strip("[(")
+        if results.config.device != "cpu" and not capability.startswith("9"):
+            yield f"measured on {device_words(machine)}, not on a Hopper GPU"
+
+    return asked
 
 
 def kernel_shapes(config: Config, claim: Claim) -> Reasons:
     """The kernel benchmark has the paper's shapes and the kernels that the claim names."""
-    yield from on_gpu(config, claim)
     kernel, paper = config.benchmarks.kernel, reported()["printed"]["kernel"]
     if kernel.hidden != paper["hidden"] or max(kernel.lengths) < max(paper["lengths"]):
         yield (
@@ -252,9 +247,8 @@ def kernel_shapes(config: Config, claim: Claim) -> Reasons:
             yield f"{provider_label(name)} is not among benchmarks.kernel.providers"
 
 
-def sizes(config: Config, claim: Claim) -> Reasons:
+def throughput(config: Config, claim: Claim) -> Reasons:
     """The throughput benchmark has the claim's sizes, and the paper's contexts."""
-    yield from on_gpu(config, claim)
     ours, paper = config.benchmarks.throughput, reported()
     wanted = {
         "cells_per_gpu": paper["printed"]["throughput"]["cells_per_gpu"],
@@ -276,7 +270,6 @@ def sizes(config: Config, claim: Claim) -> Reasons:
 
 def measured_sizes(results: Results, claim: Claim) -> Reasons:
     """The throughput benchmark's models are as large as their names."""
-    yield from hopper(results, "throughput")
     for cost in costs(results):
         near = abs(cost.sigmoid.parameters / named_size(cost.size) - 1) <= 0.15
         if cost.size in named_sizes(claim) and not near:
@@ -291,19 +284,20 @@ def named_sizes(claim: Claim) -> list[str]:
     return list(dict.fromkeys(row["size"] for row in reported()["gpu_hours"]))
 
 
-Configured = Callable[[Config, Claim], Collection[str] | Reasons]
-Measured = Callable[[Results, Claim], Collection[str] | Reasons]
-#: What each asks of the configuration, and of the result files.
-REQUIREMENTS: dict[str, tuple[Configured, Measured]] = {
-    "corpus_source": (corpus_source, nothing),
-    "corpus": (corpus_source, corpus_size),
-    "size": (size, nothing),
-    "training": (training, trained_models),
-    "data": (evaluated, real),
-    "validation_loss": (validation_loss, nothing),
-    "scib": (scib, nothing),
-    "mmd": (mmd, nothing),
-    "types": (nothing, types),
-    "hopper_kernel": (kernel_shapes, lambda results, _: hopper(results, "kernel")),
-    "sizes": (sizes, measured_sizes),
+Checks = tuple[
+    Sequence[Callable[[Config, Claim], Reasons]], Sequence[Callable[[Results, Claim], Reasons]]
+]
+#: What each asks: of the configuration, then of the result files.
+REQUIREMENTS: dict[str, Checks] = {
+    "corpus_source": ((corpus_source,), ()),
+    "corpus": ((corpus_source,), (corpus_size,)),
+    "size": ((size,), ()),
+    "training": ((corpus_source, size, architecture, models), (corpus_size, trained)),
+    "data": ((evaluated,), (real,)),
+    "validation_loss": ((settings("validation_loss"),), ()),
+    "scib": ((settings("scib"), scores), ()),
+    "mmd": ((settings("mmd"), compared), ()),
+    "types": ((), (types,)),
+    "hopper_kernel": ((on_gpu, kernel_shapes), (hopper("kernel"),)),
+    "sizes": ((on_gpu, throughput), (hopper("throughput"), measured_sizes)),
 }
