@@ -15,7 +15,6 @@ from loopback import uuid
 
 from scsigmoid.config.schema import Dataset
 from scsigmoid.corpus import census, manifest
-from scsigmoid.corpus.discover import Service, snapshot
 from scsigmoid.corpus.metadata import read_manifest
 from scsigmoid.errors import UserError
 
@@ -139,14 +138,3 @@ def test_what_can_go_wrong(package, monkeypatch):
     monkeypatch.setitem(sys.modules, "cellxgene_census", None)
     with pytest.raises(UserError, match=r"pip install 'scsigmoid\[census\]'"):
         census.release("2024-07-01")
-
-
-def test_listings_of_both_sources_have_one_shape(package, server, web):
-    server.add(1, b"1")
-    first = snapshot(Service(server.api, web), "2024-06-11").versions[0]
-    second = census.release("2024-07-01").versions[0]
-    assert (first.dataset_id, first.dataset_version_id, first.organisms) == (
-        second.dataset_id,
-        second.dataset_version_id,
-        second.organisms,
-    )

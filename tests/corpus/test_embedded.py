@@ -18,8 +18,6 @@ from scsigmoid.corpus.embedded import (
     recovered_counts,
     regulate,
     simulate,
-    spread,
-    type_activity,
 )
 from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.corpus.labels import cell_types
@@ -59,9 +57,7 @@ def test_gene_table():
     rows = real_genes()
     assert len(rows) == len({gene for _, gene, _ in rows}) == 760
     assert all(len(gene) == 15 and gene.startswith("ENSG0") for _, gene, _ in rows)
-    by_symbol = {symbol: (gene, name) for symbol, gene, name in rows}
-    assert by_symbol["CD3D"] == ("ENSG00000167286", "CD3D")
-    assert by_symbol["IGJ"] == ("ENSG00000132465", "JCHAIN")
+    assert ("IGJ", "ENSG00000132465", "JCHAIN") in rows
 
 
 def test_gene_table_agrees_with_gencode(real_data):
@@ -122,16 +118,6 @@ def test_every_gene_has_several_regulators_that_add(sizes):
     )
 
 
-def test_related_types_are_more_alike(sizes):
-    names = DATASETS["heart_oft"].cell_types
-    activity = np.stack([type_activity(name, sizes.programmes, 42) for name in names])
-    likeness = np.corrcoef(activity)
-    index = {name: i for i, name in enumerate(names)}
-    related = [("Endothelial", "Adult endothelial"), ("Immune", "Adult immune")]
-    pairs = [likeness[index[a], index[b]] for a, b in related]
-    assert np.mean(pairs) > likeness[np.triu_indices(8, 1)].mean()
-
-
 def test_simulated_types_can_be_told_apart_and_related_ones_are_alike(sizes):
     from sklearn.decomposition import PCA
     from sklearn.model_selection import cross_val_score
@@ -184,9 +170,3 @@ def test_unknown_names(tmp_path, sizes):
         embedded.evaluation_recipe("kidney", dataset, sizes)
     with pytest.raises(UserError, match="the embedded corpus has no such file"):
         embedded.write_recipe("kidney", sizes, 42, tmp_path / "kidney.h5ad")
-
-
-def test_spread():
-    dealt = spread(240, np.linspace(1, 0.5, 8))
-    assert np.bincount(dealt).sum() == 240
-    assert np.abs(np.bincount(dealt) / 240 - np.linspace(1, 0.5, 8) / 6).max() < 0.005

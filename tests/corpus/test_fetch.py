@@ -310,12 +310,3 @@ def test_within_a_cap_files_come_when_they_are_read(config, corpus, server, file
         raw_files(parts[0], manifest, low, downloads, last=True),
     ):
         pass
-
-
-def test_no_room(config, corpus, server, files, tmp_path):
-    manifest = made(config, corpus, HEART, tmp_path)
-    rows = [dataclasses.replace(row, bytes=str(10**14)) for row in read_manifest(manifest)]
-    write_manifest(manifest, rows)
-    with pytest.raises(UserError, match="GB are to be downloaded"):
-        part_of(manifest, 0, corpus, tmp_path / "part-00000")
-    assert not server.asked(files[0])

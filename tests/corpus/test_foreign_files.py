@@ -1,4 +1,4 @@
-"""Files that were made elsewhere: hostile HDF5, other layouts, proteins, genes named otherwise."""
+"""Files that were made elsewhere: hostile HDF5, other layouts, proteins, other gene names."""
 
 import dataclasses
 import os

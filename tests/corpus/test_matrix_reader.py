@@ -9,7 +9,6 @@ import scipy.sparse as sp
 from anndata.io import write_elem
 
 from scsigmoid.corpus import matrix_reader
-from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.corpus.matrix_reader import Matrix, Vector
 from scsigmoid.errors import UserError
 
@@ -70,16 +69,6 @@ def test_dense(chunks, values, small_blocks, tmp_path):
     path = store(tmp_path / "m.h5", values, "dense", **({"chunks": chunks} if chunks else {}))
     for wanted in (np.arange(90), np.array([3, 50, 89])):
         np.testing.assert_array_equal(rows_of(path, wanted)[0], values[wanted])
-
-
-def test_columns_are_not_read_whole(values, small_blocks, tmp_path):
-    """No piece of a CSC matrix is larger than a block, and the temporary files go."""
-    path = store(tmp_path / "m.h5", values, "csc")
-    with h5py.File(path) as file:
-        columns = matrix_reader.compressed_columns(file["X"], values.shape)
-        pieces = [len(rows) for rows, _, _ in columns]
-    assert sum(pieces) == (values > 0).sum()
-    assert max(pieces) <= 64
 
 
 def test_temporary_files_go(values, small_blocks, tmp_path, monkeypatch):
@@ -168,26 +157,3 @@ def test_memory_is_bounded_by_the_blocks(tmp_path, monkeypatch):
     tracemalloc.stop()
     assert counted == total == 4_000_000
     assert peak < 16e6
-
-
-@pytest.mark.parametrize("organism", ["obs", "uns", "several"])
-def test_organisms_and_foreign_genes(organism, counts, write_h5ad):
-    """Schemas 3 to 7: organism in obs or uns, viral and spiked genes beside the cell's own."""
-    import anndata
-
-    genes = [f"ENSG{index:011d}" for index in range(12)]
-    genes[2], genes[5], genes[9] = "ENSSASG00005000004", "ERCC-00002", "ENSMUSG00000000001"
-    obs = {"cell_type": ["T cell"] * 30, "is_primary_data": [True, False] * 15}
-    if organism != "uns":
-        kinds = ["Homo sapiens", "Mus musculus"] if organism == "several" else ["Homo sapiens"] * 2
-        obs["organism"] = kinds * 15
-    path = write_h5ad(sp.csr_matrix(counts.astype(np.float32)), genes=genes, obs=obs)
-    if organism == "uns":
-        adata = anndata.read_h5ad(path)
-        adata.uns["organism"] = "Homo sapiens || Mus musculus"
-        adata.write_h5ad(path)
-    cells = open_cells(path)
-    assert cells.genes == [gene for i, gene in enumerate(genes) if i not in (2, 5)]
-    [chunk] = cells.chunks()
-    np.testing.assert_array_equal(chunk.counts.toarray(), np.delete(counts, [2, 5], axis=1))
-    assert cells.obs(["is_primary_data"])["is_primary_data"][:2].tolist() == ["True", "False"]

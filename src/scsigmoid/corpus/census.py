@@ -1,11 +1,9 @@
 """The CELLxGENE Census as a source: the datasets of one of its releases.
 
-Its package is asked what a release holds; the original h5ad files of the release are then
-downloaded like all others, from the release's public bucket over https.
+The package cellxgene-census lists a release; its original h5ad files are then downloaded like all
+others, from the release's public bucket over https.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote, urlparse
 
@@ -29,18 +27,33 @@ def release(name: str) -> Listing:
     Raises:
         UserError: if the package is missing, or the release unknown or out of reach.
     """
-    package = imported()
-    with reaching(name):
+    try:
+        import cellxgene_census as package
+    except ImportError:
+        raise UserError(
+            "corpus.source: census needs the package cellxgene-census; install it with "
+            "pip install 'scsigmoid[census]'"
+        ) from None
+    try:
         description = package.get_census_version_description(name)
         with package.open_soma(census_version=name) as census:
             table = census["census_info"]["datasets"].read().concat().to_pylist()
             contents = {
-                label_of(organism): contents_of(census["census_data"][organism])
-                for organism in census["census_data"]
+                organism.replace("_", " ").capitalize(): contents_of(experiment)
+                for organism, experiment in census["census_data"].items()
             }
+    except (ValueError, KeyError) as error:
+        raise UserError(
+            f"corpus.census_version: {name!r} cannot be opened ({one_line(error)}); give the name "
+            "of a release, e.g. 2024-07-01"
+        ) from error
+    except Exception as error:  # the storage layer has exceptions of its own
+        raise UserError(
+            f"corpus.census_version: {name}: {type(error).__name__}: {one_line(error)}; check the "
+            "network and run again"
+        ) from error
     base = https(str(description["h5ads"]["uri"]), str(description["h5ads"].get("s3_region") or ""))
-    versions = []
-    left_out = {}
+    versions, left_out = [], {}
     for entry in sorted(table, key=lambda entry: str(entry["dataset_id"])):
         dataset_id = check_identifier(entry["dataset_id"])
         organisms = [name for name, datasets in contents.items() if dataset_id in datasets]
@@ -68,36 +81,6 @@ def release(name: str) -> Listing:
     return Listing(versions, left_out)
 
 
-def imported() -> Any:
-    try:
-        import cellxgene_census
-    except ImportError:
-        raise UserError(
-            "corpus.source: census needs the package cellxgene-census; install it with "
-            "pip install 'scsigmoid[census]'"
-        ) from None
-    return cellxgene_census
-
-
-@contextmanager
-def reaching(name: str) -> Iterator[None]:
-    """Word what can go wrong on the way to a release."""
-    try:
-        yield
-    except UserError:
-        raise
-    except (ValueError, KeyError) as error:
-        raise UserError(
-            f"corpus.census_version: {name!r} cannot be opened ({one_line(error)}); give the name "
-            "of a release, e.g. 2024-07-01"
-        ) from error
-    except Exception as error:  # the storage layer has exceptions of its own
-        raise UserError(
-            f"corpus.census_version: {name}: {type(error).__name__}: {one_line(error)}; check the "
-            "network and run again"
-        ) from error
-
-
 def contents_of(experiment: Any) -> dict[str, list[str]]:
     """Assays of each dataset that has cells in an experiment; one pass over two columns."""
     found: set[tuple[str, str]] = set()
@@ -110,10 +93,6 @@ def contents_of(experiment: Any) -> dict[str, list[str]]:
     for dataset_id, assay in sorted(found):
         contents.setdefault(dataset_id, []).append(one_line(assay))
     return contents
-
-
-def label_of(organism: str) -> str:
-    return organism.replace("_", " ").capitalize()
 
 
 def https(uri: str, region: str) -> str:

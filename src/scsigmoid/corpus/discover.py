@@ -98,7 +98,7 @@ class Service:
     def datasets(self) -> list[Mapping[str, Any]]:
         """All datasets that are listed today, as the service describes them; asked once."""
         if self._datasets is None:
-            self._datasets = listed(self.get("datasets"), f"{self.api}/datasets")
+            self._datasets = descriptions(self.get("datasets"), f"{self.api}/datasets")
         return self._datasets
 
     def versions(self, dataset_id: str) -> list[Mapping[str, Any]]:
@@ -108,17 +108,17 @@ class Service:
         # two versions of the specification disagree on the shape
         if isinstance(answer, Mapping):
             answer = answer.get("datasets")
-        return listed(answer, f"{self.api}/datasets/{dataset_id}/versions")
+        return descriptions(answer, f"{self.api}/datasets/{dataset_id}/versions")
 
 
 def snapshot(service: Service, day: str, leave_out: Collection[str] = ()) -> Listing:
     """The newest version of every dataset as of a day (ISO 8601).
 
-    Descriptions of datasets and versions in ``leave_out`` are not read.  Datasets that were
-    withdrawn since are not listed by the service and so not found.
+    Descriptions of datasets and versions in ``leave_out`` are not read.  The service does not list
+    datasets that were withdrawn since.
 
     Raises:
-        UserError: if nothing had been published by then, or the service answers nonsense.
+        UserError: if nothing had been published by then, or the answers are malformed.
     """
     entries = {
         check_identifier(entry.get("dataset_id"), service.api): entry
@@ -198,8 +198,8 @@ def described(
         collection_id=check_identifier(collection) if collection else "",
         title=one_line(entry.get("title") or ""),
         doi=one_line(doi or ""),
-        organisms=labels(entry, "organism"),
-        assays=labels(entry, "assay"),
+        organisms=terms(entry, "organism"),
+        assays=terms(entry, "assay"),
         cells=cells,
         primary=primary_cells(entry, cells),
         bytes=UNKNOWN_SIZE if size is None else size,
@@ -217,7 +217,7 @@ def primary_cells(entry: Mapping[str, Any], cells: int) -> int | None:
     return stated
 
 
-def labels(entry: Mapping[str, Any], key: str) -> tuple[str, ...]:
+def terms(entry: Mapping[str, Any], key: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(one_line(term.get("label")) for term in entries_of(entry, key)))
 
 
@@ -226,7 +226,7 @@ def entries_of(entry: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
     return [v for v in values if isinstance(v, Mapping)] if isinstance(values, list) else []
 
 
-def listed(answer: Any, where: str) -> list[Mapping[str, Any]]:
+def descriptions(answer: Any, where: str) -> list[Mapping[str, Any]]:
     """An answer that must be a list of descriptions."""
     if not isinstance(answer, list) or not all(isinstance(entry, Mapping) for entry in answer):
         raise UserError(f"{where}: expected a list of datasets; check corpus.api")
@@ -236,8 +236,7 @@ def listed(answer: Any, where: str) -> list[Mapping[str, Any]]:
 def resolve(service: Service, name: str, identifier: str | None) -> Resolved:
     """Find an evaluation dataset by its id, whenever it was published.
 
-    For an id of a dataset or collection, its newest version is taken: no day binds what is not
-    trained on.
+    Of a dataset or collection the newest version is taken: the snapshot's day binds training only.
 
     Raises:
         UserError: if the id is missing or is none of the three, with what was tried.

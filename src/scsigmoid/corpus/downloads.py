@@ -1,18 +1,17 @@
 """The folder of downloaded files: one file a dataset version, shared by jobs, runs and presets.
 
-It is no output of any job, so no failed job, changed setting or new division into parts deletes
-what was downloaded.  Beside every file lies its SHA-256 as of the first download, which every
-later use, and every later download, is checked against.
+The folder is not an output of any job, so no failed job, changed setting or other number of parts
+deletes a download.  Beside every file is its SHA-256 as of the first download; every later use and
+every later download is checked against it.
 
-A file is complete and right, or not there.  An interrupted download leaves a ``.partial`` file and,
-beside it, what tells the file from another one at the same address (``.kept``): its ETag, date and
-size.  The next try goes on from its end if the server's answer says the same.
+A file is complete and checked, or absent.  An interrupted download leaves a ``.partial`` file and
+the ETag, date and size of the file (``.kept``).  The next attempt resumes from its end if the
+server's answer has the same.
 
-Where a corpus exceeds ``corpus.download.disk_cap_gb`` its parts take turns.  A job asks for the
-space of its whole part at once, so that no two jobs wait for each other, and holds it by a lock in
-this folder.  The system frees the lock with the job, however that ends; jobs of other machines see
-it where the file system's locks reach them.  What earlier jobs left stays until its space is
-needed.
+Where a corpus exceeds ``corpus.download.disk_cap_gb`` its parts take turns.  A job reserves the
+space of its whole part at once, so that no two jobs wait for each other, by a lock in this folder.
+The system frees the lock when the job ends, however it ends; other machines see it where the file
+system's locks reach them.  Files of earlier jobs stay until their space is needed.
 """
 
 import errno
@@ -53,7 +52,7 @@ RANGE = re.compile(r"bytes ([0-9]+)-[0-9]+/([0-9]+)")
 
 
 class Downloads:
-    """The folder, and how what is missing is asked for."""
+    """The folder of downloads, which :meth:`obtain` fills."""
 
     def __init__(self, folder: str | Path, web: Web) -> None:
         self.folder = Path(folder).absolute()
@@ -147,12 +146,12 @@ def download(
     """Download a file, resuming and retrying, and move it into place once it is right.
 
     Args:
-        web: how servers are asked.
-        url: where from.
+        web: makes the requests.
+        url: of the file.
         destination: one process at a time may download to it.
         size: bytes of the file, where known.
         digest: SHA-256 of the file, where known.
-        origin: what says so, for messages.
+        origin: where that SHA-256 is from, for messages.
         check: refuses, by :class:`UserError`, a complete file that cannot be right.
 
     Returns:
@@ -160,7 +159,7 @@ def download(
 
     Raises:
         UserError: if the host is not allowed, the file is gone, differs from what was expected, or
-            could not be had.
+            could not be downloaded.
     """
     partial = destination.with_suffix(".partial")
     try:
@@ -238,7 +237,7 @@ def continue_download(web: Web, url: str, partial: Path, size: int | None) -> No
 
 
 def identity(response: Response, size: str) -> str:
-    """What tells a file from another one at the same address; empty where nothing does."""
+    """ETag, date and size of a file; empty where there is neither a strong ETag nor a date."""
     tag, date = (response.headers.get(name, "") for name in ("ETag", "Last-Modified"))
     # a weak ETag does not promise the same bytes
     return ascii((tag, date, size)) if tag.startswith('"') or date else ""
@@ -258,7 +257,7 @@ def size_of(path: Path) -> int:
 
 
 def check_readable(path: Path, location: str) -> None:
-    """Refuse what is no whole HDF5 file: an error page, or a file that was cut at its source."""
+    """Refuse what is not a whole HDF5 file: an error page, or a file truncated at its source."""
     import h5py
 
     try:
@@ -273,7 +272,7 @@ def check_readable(path: Path, location: str) -> None:
 
 
 def exceeds_cap(rows: Iterable[ManifestRow], cap: float | None) -> bool:
-    """Whether the raw files of a manifest exceed the cap (in 1e9 bytes): its parts take turns.
+    """Whether the raw files of a manifest exceed the cap (in 1e9 bytes), so that parts take turns.
 
     Raises:
         UserError: if the cap cannot be kept: a part and the evaluation datasets, which stay, exceed
@@ -305,7 +304,7 @@ def exceeds_cap(rows: Iterable[ManifestRow], cap: float | None) -> bool:
 
 
 def in_bytes(gigabytes: float) -> int:
-    """A setting in bytes, whatever rounding left of it."""
+    """A setting in bytes, rounded to whole ones."""
     return round(gigabytes * 1e9)
 
 
@@ -313,12 +312,12 @@ def in_bytes(gigabytes: float) -> int:
 def space(
     downloads: Downloads, rows: Iterable[ManifestRow], part: str, cap: float
 ) -> Iterator[None]:
-    """Have the space for the raw files of a part meanwhile; wait for it if need be.
+    """Reserve the space for a part's raw files while the block runs; wait until it is free.
 
-    Evaluation files have their space whether they are there or not.
+    Space for the evaluation files is always reserved.
 
     Raises:
-        UserError: if files that no job uses and that are not of this manifest leave too little.
+        UserError: if files of other manifests leave too little space.
     """
     files: dict[str, dict[Path, int]] = {"": {}}
     for row in rows:
@@ -343,9 +342,9 @@ def space(
 def taken(
     downloads: Downloads, files: dict[str, dict[Path, int]], part: str, limit: int, own: FileLock
 ) -> bool:
-    """Take the space for a part, which its lock then holds; false while other jobs hold too much.
+    """Reserve the space for a part by its lock; false while other jobs hold too much.
 
-    What lies there of parts that no job reads goes where it must, the last part first: parts are
+    Files of parts that no job reads are deleted where necessary, the last part first: parts are
     read in the same order each time, so the first are needed again first.
     """
     known = {path for sizes in files.values() for path in sizes}

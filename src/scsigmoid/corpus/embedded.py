@@ -1,6 +1,6 @@
 """The corpus that ships with the project: 700 real blood cells, and simulated ones.
 
-A *recipe* names what a file of it holds; the manifest gives the recipe as the file's location.
+A *recipe* is one of its files; the manifest gives the recipe's name as the file's location.
 
 The real cells are ``scanpy.datasets.pbmc68k_reduced`` (Zheng et al. 2017), read from the installed
 package, offline.  Its ``raw.X`` holds log(1 + count / total * 10,000), rounded to three decimals,
@@ -33,7 +33,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,8 +69,7 @@ ENHANCER_SHAPE, ENHANCER_SCALE = 2.0, 0.8
 DRIVE = 5.0
 
 
-# The facets of each simulated cell type: named as in tab:mmd_heart_oft, then in the
-# Cell Ontology.
+# Facets by cell type: types of tab:mmd_heart_oft first, then of the Cell Ontology.
 FACETS: dict[str, tuple[str, ...]] = {
     "Mesenchymal": ("stromal", "fetal"),
     "Cardiac": ("muscle", "fetal"),
@@ -107,9 +106,8 @@ FACETS: dict[str, tuple[str, ...]] = {
 }
 
 
-@dataclass(frozen=True)
-class Simulated:
-    """One simulated evaluation dataset."""
+class Simulated(NamedTuple):
+    """A simulated evaluation dataset."""
 
     tissue: str
     cell_types: tuple[str, ...]
@@ -300,7 +298,7 @@ def make_genome(sizes: EmbeddedCorpus, seed: int) -> Genome:
     regulators = min(sizes.regulators, sizes.programmes)
     bound = generator.random(weights.shape).argsort(axis=1)[:, :regulators]
     strength = generator.gamma(ENHANCER_SHAPE, ENHANCER_SCALE, bound.shape)
-    # the drive of a gene stays alike, however many regulators share in it
+    # the total drive of a gene does not depend on its number of regulators
     np.put_along_axis(weights, bound, strength * DRIVE / regulators, axis=1)
     return Genome(list(genes), list(names), base, weights)
 
@@ -308,8 +306,8 @@ def make_genome(sizes: EmbeddedCorpus, seed: int) -> Genome:
 def type_activity(cell_type: str, programmes: int, seed: int) -> NDArray[np.float64]:
     """Regulator activities of a cell type, (programmes,): the sum of its facets and its own.
 
-    Facets get their programmes by turns, so that none are alike before all programmes are used;
-    what is a type's own is drawn freely.
+    Programmes are dealt to facets in turn, so that no two facets share one before all are used;
+    a type's own programmes are drawn at random.
     """
     order = np.random.default_rng(derive(seed, "simulated", "programmes")).permutation(programmes)
     facets = list(dict.fromkeys(facet for names in FACETS.values() for facet in names))

@@ -1,4 +1,4 @@
-"""Brings the files of the manifest to where the token stage reads them."""
+"""Puts the files of the manifest where the token stage reads them."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -8,7 +8,7 @@ from pathlib import Path
 from scsigmoid.config.schema import Corpus, Dataset
 from scsigmoid.corpus import embedded
 from scsigmoid.corpus.downloads import Downloads, exceeds_cap, space
-from scsigmoid.corpus.h5ad import Cells, cells_of, open_cells
+from scsigmoid.corpus.h5ad import cells_of, open_cells
 from scsigmoid.corpus.h5ad_writer import convert, copy_cells, fingerprint, is_tenx
 from scsigmoid.corpus.labels import evaluated_label
 from scsigmoid.corpus.metadata import (
@@ -41,7 +41,7 @@ def fetch_part(
     lie, and rows as the manifest has them (:func:`raw_files`).
 
     Raises:
-        UserError: if a file cannot be had or read; the others are downloaded all the same.
+        UserError: if a file cannot be downloaded or read; the others are downloaded all the same.
     """
     everything = read_manifest(manifest)
     rows = [row for row in everything if row.role == "training" and row.part == str(part)]
@@ -58,15 +58,15 @@ def fetch_part(
                 with naming(path, row.location):
                     bring(row, corpus, seed, path)
             digest = obtained.get(row.file, (path, ""))[1]
-            done.append(row if later and row.source in REMOTE else counted(row, path, digest))
+            done.append(row if later and row.source in REMOTE else completed(row, path, digest))
         write_manifest(folder / FILES, done)
 
 
 def obtain_all(rows: Sequence[ManifestRow], downloads: Downloads) -> dict[str, tuple[Path, str]]:
-    """Download the remote files of rows: their places and SHA-256, by name.
+    """Download the remote files of rows: their paths and SHA-256, by name.
 
     Raises:
-        UserError: for the first file that cannot be had, after all others were tried.
+        UserError: for the first file that cannot be downloaded, after all others were tried.
     """
     remote = [row for row in rows if row.source in REMOTE]
     if not remote:
@@ -101,14 +101,14 @@ def raw_files(
     *,
     last: bool,
 ) -> Iterator[None]:
-    """Have the raw files of a part on the disk meanwhile.
+    """Keep the raw files of a part on the disk while the block reads them.
 
-    Where the raw files exceed the cap, the part's space is waited for, and held to the end.  After
-    the last reader has done its work the files go, if the cap or the configuration asks for it;
+    Where the raw files exceed the cap, this waits for the part's space and holds it to the end.
+    After the ``last`` reader the files are deleted, if the cap or the configuration asks for it;
     before that they stay until others need their space.
 
     Raises:
-        UserError: if the files cannot be had, or the cap not be kept.
+        UserError: if a file cannot be downloaded, or the cap not be kept.
     """
     cap = corpus.download.disk_cap_gb
     remote = [row for row in read_manifest(Path(part_folder) / FILES) if row.source in REMOTE]
@@ -128,7 +128,7 @@ def restore_part(part_folder: str | Path, corpus: Corpus, downloads_folder: str 
     """Download what a part links to and is not there, and complete the part's rows.
 
     Raises:
-        UserError: if the files of the first download cannot be had.
+        UserError: if the same files cannot be downloaded again.
     """
     folder = Path(part_folder)
     rows = read_manifest(folder / FILES)
@@ -142,7 +142,7 @@ def restore_part(part_folder: str | Path, corpus: Corpus, downloads_folder: str 
         write_manifest(
             folder / FILES,
             [
-                row if row.sha256 else counted(row, links[row.file], obtained[row.file][1])
+                row if row.sha256 else completed(row, links[row.file], obtained[row.file][1])
                 for row in rows
             ],
         )
@@ -171,13 +171,17 @@ def fetch_evaluation(
     Raises:
         UserError: if the dataset is unknown, or has not the labels and cell types wanted.
     """
-    row = find_row(read_manifest(manifest), dataset, manifest)
+    rows = {row.dataset: row for row in read_manifest(manifest) if row.role == "evaluation"}
+    if dataset not in rows:
+        raise UserError(
+            f"{manifest}: has no evaluation dataset {dataset!r}; make the manifest again"
+        )
+    row = rows[dataset]
     digest = ""
     with atomic_path(output_h5ad) as path, naming(path, row.location):
         if row.source in REMOTE:
-            source, digest = obtain_all([row], Downloads(downloads_folder, Web.of(corpus)))[
-                row.file
-            ]
+            obtained = obtain_all([row], Downloads(downloads_folder, Web.of(corpus)))
+            source, digest = obtained[row.file]
             path.symlink_to(source)
         elif row.source == "local" and (row.held_out != "all" or row.layer or row.genes):
             check_unchanged(row)
@@ -185,20 +189,17 @@ def fetch_evaluation(
         else:
             bring(row, corpus, seed, path)
         cells = open_cells(path)
-        label = evaluated_label(cells, dataset, wanted)
-        known = completed(row, path, cells, digest)
-        genes = len(cells.genes)
-    metadata = Metadata(
-        file=known.file,
-        simulated=known.simulated == "true",
-        label=label,
-        types=wanted.types,
-        title=known.title,
-        cells=int(known.cells),
-        genes=genes,
-        sha256=known.sha256,
-        location=known.location,
-    )
+        metadata = Metadata(
+            file=row.file,
+            simulated=row.simulated == "true",
+            label=evaluated_label(cells, dataset, wanted),
+            types=wanted.types,
+            title=row.title,
+            cells=cells.n_cells,
+            genes=len(cells.genes),
+            sha256=digest or sha256(path),
+            location=row.location,
+        )
     write_metadata(output_json, metadata)
 
 
@@ -215,21 +216,10 @@ def bring(row: ManifestRow, corpus: Corpus, seed: int, path: Path) -> None:
         path.symlink_to(row.location)
 
 
-def find_row(rows: Sequence[ManifestRow], dataset: str, manifest: str | Path) -> ManifestRow:
-    """The manifest's row of an evaluation dataset."""
-    for row in rows:
-        if row.role == "evaluation" and row.dataset == dataset:
-            return row
-    raise UserError(f"{manifest}: has no evaluation dataset {dataset!r}; make the manifest again")
-
-
-def counted(row: ManifestRow, path: Path, digest: str) -> ManifestRow:
+def completed(row: ManifestRow, path: Path, digest: str) -> ManifestRow:
+    """A row with cells, bytes and SHA-256 of its file; ``digest`` saves hashing it again."""
     with naming(path, row.location):
-        return completed(row, path, cells_of(row, path), digest)
-
-
-def completed(row: ManifestRow, path: Path, cells: Cells, digest: str) -> ManifestRow:
-    """A row with what is known once its file is there; ``digest`` saves hashing it again."""
+        cells = cells_of(row, path)
     return replace(
         row,
         cells=str(cells.n_cells),

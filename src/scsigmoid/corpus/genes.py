@@ -65,7 +65,7 @@ def expression(var: Any, path: Path) -> NDArray[np.bool_]:
 
 
 def comparable(genes: Sequence[str], known: Iterable[str]) -> set[str]:
-    """The known genes that a file could share: by Ensembl id, those of other organisms not."""
+    """The known genes that a file could share: of Ensembl ids, those of its organism."""
     [(organism, count)] = Counter(map(organism_of, genes)).most_common(1)
     if organism == "other" or count <= 0.9 * len(genes):
         return set(known)
@@ -73,10 +73,7 @@ def comparable(genes: Sequence[str], known: Iterable[str]) -> set[str]:
 
 
 def check_alike(files: Mapping[Path, Sequence[str]]) -> None:
-    """Refuse files that would be trained on together and do not name genes alike.
-
-    Each is compared with the larger ones.
-    """
+    """Refuse training files whose gene names do not match; each is compared with larger ones."""
     known: set[str] = set()
     for path, genes in sorted(files.items(), key=lambda item: -len(item[1])):
         if comparable(genes, known):
@@ -87,9 +84,9 @@ def check_alike(files: Mapping[Path, Sequence[str]]) -> None:
 
 
 def check_shared(genes: Sequence[str], known: Iterable[str], path: Path, other: str) -> None:
-    """Say how many genes a file shares with others; warn of less than half of what is possible.
+    """Log how many genes a file shares with others; warn if it is less than half.
 
-    What is possible is the smaller number of genes, so that a panel fits a whole transcriptome.
+    The share is of the smaller number of genes, so that a panel fits a whole transcriptome.
 
     Raises:
         UserError: if they share less than a tenth.
@@ -105,8 +102,8 @@ def check_shared(genes: Sequence[str], known: Iterable[str], path: Path, other: 
     unlike = max(set(known).difference(genes), default="")
     said += (
         f", which has {len(others):,} (it has {unknown[0]!r}, the other {unlike!r}); genes "
-        "named otherwise, or of another organism: name them alike, by Ensembl id, or say which "
-        "column of var does ('genes')"
+        "are named differently or of another organism: name them by Ensembl id in all files, or "
+        "say which column of var does ('genes')"
     )
     if share < 0.1:
         raise UserError(said)

@@ -1,4 +1,4 @@
-"""The one reader of h5ad files: raw counts in chunks, whatever the storage.
+"""Reads h5ad files: raw counts in chunks, whatever the storage.
 
 A file in the CELLxGENE layout holds raw counts in ``raw.X``, or in ``X`` where no normalised matrix
 exists.  Files do not say which it is, so the values decide.
@@ -67,11 +67,11 @@ class Cells:
         return len(self.rows)
 
     def known(self, sha256: str, made: Path) -> "Cells":
-        """The same cells, of a file whose SHA-256 :meth:`chunks` shall compare, if it is known.
+        """The same cells, with the SHA-256 that :meth:`chunks` checks the file against.
 
         Args:
             sha256: of the file; empty if it is not known.
-            made: what to delete so that the file is brought again, for the message.
+            made: what to delete so that the file is made again, for the message.
         """
         return replace(self, _sha256=sha256, _made=made)
 
@@ -88,11 +88,11 @@ class Cells:
     def chunks(self, rows: int = CHUNK_CELLS) -> Iterator[Chunk]:
         """Read the raw counts in bounded memory, at most ``rows`` cells at a time.
 
-        A cell may have no count at all: whoever needs one looks.
+        A cell may have no counts.
 
         Raises:
             UserError: for negative or non-integer counts and damage; after the last chunk, if the
-                file has not the SHA-256 that is known.
+                file's SHA-256 is not the expected one.
         """
         with verified(self.path, self._sha256, self._made), opened(self.path) as file:
             matrix = Matrix(file[self._matrix], self.path, self._matrix.replace("/", "."))
@@ -181,7 +181,7 @@ def cells_of(row: ManifestRow, path: str | Path, made: Path | None = None) -> Ce
 
 
 def held_out_text(held_out: bool | float | str, seed: int) -> str:
-    """The held-out cells as the manifest writes them, so that all jobs read the same choice.
+    """The held-out cells as the manifest writes them, so that all jobs choose the same ones.
 
     ``""`` (none), ``all``, ``fraction=0.1 seed=42`` or ``column=value``.
     """

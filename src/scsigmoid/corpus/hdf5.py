@@ -1,4 +1,4 @@
-"""How an h5ad file lies in HDF5: opening it, and reading columns of its data frames."""
+"""Opens h5ad files, refuses unsafe ones, and reads columns of their data frames."""
 
 import difflib
 import traceback
@@ -68,7 +68,7 @@ def conversion(path: Path) -> str:
 
 
 def check_contents(file: Any, path: Path) -> None:
-    """Refuse an HDF5 file whose values lie in other files, or cannot lie in this one.
+    """Refuse an HDF5 file that takes values from other files or declares more than it can hold.
 
     HDF5 would follow external links, external storage and virtual datasets to any file that the
     user may read.

@@ -1,4 +1,4 @@
-"""Cell types of a file's cells: which columns of ``obs`` name them, and in which spelling.
+"""Cell types: which columns of ``obs`` name them, and how they are spelled.
 
 A *label* is a column, or a text with columns in braces, as ``{age_group} {cell_type}``.
 """
@@ -20,7 +20,7 @@ JOINED = re.compile(r"\{([^{}]+)\}")
 ANY = "*"  # every column of text
 # What stands for no label; the CELLxGENE schema has "unknown".
 ABSENT = ("", "nan", "unknown")
-MOST = 200  # a column with more values than these holds no cell types
+MOST = 200  # a column with more values does not hold cell types
 NEAREST = 3
 
 
@@ -29,7 +29,7 @@ def columns_of(label: str) -> list[str]:
 
 
 def normal(text: str) -> str:
-    """What two spellings of a cell type share: words without case or order, and without "cell"."""
+    """A cell type without case, word order and the word "cell", to compare spellings."""
     words = re.findall(r"[^\W_]+", text.casefold())
     return " ".join(sorted(word for word in words if word not in ("cell", "cells"))) or text
 
@@ -59,10 +59,9 @@ def cell_types(cells: Cells, label: str, types: Sequence[str] = ()) -> Strings:
 
 
 def evaluated_label(cells: Cells, name: str, dataset: Dataset) -> str:
-    """Choose the label of an evaluation dataset, and say what it gives.
+    """Choose the label of an evaluation dataset, and log its cell types.
 
-    Of several labels the first that the file has counts; where cell types are wanted, the one with
-    most of them.
+    It is the first label that the file has; where cell types are wanted, the one with most of them.
 
     Args:
         cells: the evaluated cells.

@@ -1,7 +1,7 @@
-"""The manifest: one row a file, with everything that later stages need to know of it.
+"""Makes the manifest: one row a file, with everything that later stages need to know of it.
 
-It is the lock of the corpus: made once from the configuration, committed or given back
-(``corpus.manifest``), and read by every later job.
+With the files' SHA-256 it becomes a lock, which can be committed and given back as
+``corpus.manifest``.
 """
 
 from collections import Counter
@@ -33,7 +33,7 @@ from scsigmoid.errors import UserError
 from scsigmoid.files import write_json
 from scsigmoid.progress import log
 
-NAMED = 5  # changed files that one message names
+LISTED = 5  # changed files that a message names
 
 
 def build_manifest(
@@ -49,7 +49,7 @@ def build_manifest(
     Files that lie in ``folder`` already need not be on offer any more.
 
     Returns:
-        The summary as lines for people; none where no network was asked.
+        The summary as lines of text; none for embedded and local cells.
 
     Raises:
         UserError: for files, ids or settings that do not fit together.
@@ -145,11 +145,11 @@ def local_rows(corpus: Corpus, datasets: Mapping[str, Dataset], seed: int) -> li
 def remote_rows(
     corpus: Corpus, datasets: Mapping[str, Dataset], seed: int, downloads: Downloads
 ) -> tuple[list[ManifestRow], Origin]:
-    """Rows of CELLxGENE's files: as of the snapshot's date, of a Census release, or of a lock."""
+    """Rows of CELLxGENE's files: of the snapshot's day, of a Census release, or of a lock."""
     if corpus.manifest is not None:
         words = f"the lock {corpus.manifest}"
         rows = lock_rows(corpus.manifest, corpus, datasets)
-        return check_offered(rows, downloads, corpus.manifest, locked=True), Origin(words)
+        return check_available(rows, downloads, corpus.manifest, locked=True), Origin(words)
     service = Service(corpus.api, downloads.web)
     if corpus.source == "census":
         edition = corpus.census_version
@@ -181,7 +181,7 @@ def remote_rows(
             for name, version in held_out.items()
         ),
     ]
-    rows = check_offered(rows, downloads, words, locked=False)
+    rows = check_available(rows, downloads, words, locked=False)
     return rows, Origin(words, listing, selection, evaluation)
 
 
@@ -221,7 +221,7 @@ def remote_row(version: Version, source: str, edition: str, role: str, file: str
 
 
 def assign_parts(rows: Sequence[ManifestRow], parts: int) -> list[ManifestRow]:
-    """Deal training files to parts so that the parts are alike in size.
+    """Assign training files to parts of similar size.
 
     The largest file goes first, to the part with the least so far; equals keep the order of the
     manifest.  Sizes are bytes where all are known, else cells.
@@ -259,9 +259,9 @@ def unique(name: str, taken: set[str]) -> str:
 def lock_rows(
     path: str | Path, corpus: Corpus, datasets: Mapping[str, Dataset]
 ) -> list[ManifestRow]:
-    """Rows of a lock that the user gives back, checked against the configuration.
+    """Rows of the user's lock, checked against the configuration.
 
-    Those in ``leave_out`` are dropped, and evaluation datasets that are not wanted.
+    Training files in ``leave_out`` and evaluation datasets that are not configured are dropped.
 
     Raises:
         UserError: if a dataset is missing or has another id, or training files belong to an
@@ -308,19 +308,19 @@ def check_names(rows: Sequence[ManifestRow], where: str) -> None:
             raise UserError(f"{where}: two rows are called {name!r}; make the manifest again")
 
 
-def check_offered(
+def check_available(
     rows: Sequence[ManifestRow], downloads: Downloads, where: str, *, locked: bool
 ) -> list[ManifestRow]:
-    """Ask whether every file is still there, and how large it is; what is downloaded is not asked.
+    """Ask the server for every file that is not downloaded yet: is it there, how large is it?
 
-    Another size than the listed one is an error if ``locked``.  If not, the listing of the service
-    was wrong, and the size of the file itself is taken.
+    Another size than the row's is an error if ``locked``; else the service listed a wrong size, and
+    the file's own is taken.
 
     Returns:
         The rows, with the sizes that were unknown.
 
     Raises:
-        UserError: naming the files that are gone or changed, and the choice there is.
+        UserError: naming the files that are gone or changed, and what can be done.
     """
     for row in rows:
         checked_address(row.location, downloads.web.hosts)
@@ -349,8 +349,8 @@ def check_offered(
     for version, reason in wrong.items():
         log(f"{version}: {reason}")
     if wrong:
-        named = ", ".join(f"{version} ({why})" for version, why in [*wrong.items()][:NAMED])
-        more = f" and {len(wrong) - NAMED} more (see the log)" if len(wrong) > NAMED else ""
+        named = ", ".join(f"{version} ({why})" for version, why in [*wrong.items()][:LISTED])
+        more = f" and {len(wrong) - LISTED} more (see the log)" if len(wrong) > LISTED else ""
         choice = "remove corpus.manifest for a new manifest" if locked else "take another source"
         raise UserError(
             f"{where}: {len(wrong)} of {len(rows)} files are gone or changed: {named}{more}; name "

@@ -1,10 +1,9 @@
 """Finds the matrix with raw counts and reads it in blocks of rows, in bounded memory.
 
-CSR and dense matrices are read in their own order.  Of a CSC matrix, or a dense one whose chunks
-span too many rows, the entries are read twice: the first pass counts those of each row, which gives
-blocks of rows with a bounded number of them; the second deals the entries to one temporary file a
-block.  The files lie in the system's temporary folder (``TMPDIR``) and take 12 bytes an entry of
-float32.
+CSR and dense matrices are read in the order of their storage.  A CSC matrix, or a dense one whose
+chunks span too many rows, is read twice: the first pass counts the entries of each row, which gives
+blocks of rows of bounded size; the second writes the entries of each block to a temporary file.
+The files are in the system's temporary folder (``TMPDIR``), 12 bytes an entry of float32.
 """
 
 import tempfile
@@ -48,7 +47,7 @@ class Matrix:
     """
 
     def __init__(self, stored: Any, path: Path, name: str) -> None:
-        """Look at an HDF5 group (sparse) or dataset (dense) without reading it; refuse others."""
+        """Check that an HDF5 group (sparse) or dataset (dense) is a matrix; no values are read."""
         self.path, self.name = path, name
         self._stored = stored
         encoding = str(stored.attrs.get("encoding-type", "array"))
@@ -188,7 +187,7 @@ def blocks_of(stored: Any, kind: str, shape: tuple[int, int], wanted: Int64s) ->
     ``wanted`` rows ascend.
 
     Raises:
-        OSError: for a matrix that contradicts itself.
+        OSError: for an inconsistent matrix.
         UserError: if the temporary folder has no room.
     """
     if kind == "csr":
@@ -352,9 +351,8 @@ def check_indices(indices: NDArray[Any], length: int) -> NDArray[Any]:
 class Vector:
     """A stored vector, read by ranges that mostly follow each other.
 
-    HDF5's own reading of a compressed vector takes twice as long as inflating it; therefore the
-    chunks are fetched as they lie in the file and inflated here, by Intel's library, which is twice
-    as fast as zlib.  Whatever is not compressed with gzip is read through HDF5.
+    Compressed chunks are fetched as they are stored and inflated by Intel's ISA-L, which takes half
+    the time of reading through HDF5 and zlib.  Vectors without gzip are read through HDF5.
     """
 
     def __init__(self, dataset: Any) -> None:

@@ -45,8 +45,8 @@ def select(
     Raises:
         UserError: if an organism, an assay or an id of ``corpus.leave_out`` is not on offer.
     """
-    check_offered("organisms", corpus.organisms, {o for v in versions for o in v.organisms})
-    check_offered("assays", corpus.assays or (), {a for v in versions for a in v.assays})
+    check_names_offered("organisms", corpus.organisms, {o for v in versions for o in v.organisms})
+    check_names_offered("assays", corpus.assays or (), {a for v in versions for a in v.assays})
     unwanted = set(corpus.leave_out)
     offered = {v.dataset_id for v in versions} | {v.dataset_version_id for v in versions}
     if unwanted - offered:
@@ -73,7 +73,7 @@ def select(
     return Selection(kept, held_out, left_out, free)
 
 
-def check_offered(key: str, wanted: Iterable[str], offered: Collection[str]) -> None:
+def check_names_offered(key: str, wanted: Iterable[str], offered: Collection[str]) -> None:
     """Refuse a name that no dataset has: a misspelt one would leave out all that it means."""
     for name in wanted:
         if name not in offered:

@@ -92,12 +92,12 @@ class AllowedHosts(HTTPAdapter):
 
 @dataclass(frozen=True)
 class Web:
-    """How servers are asked.
+    """Makes requests.
 
     Attributes:
-        hosts: hosts that may be asked, redirects included.
-        settings: attempts, time-outs, and how much is asked at a time.
-        stopping: set when the work is given up, so that its threads end.
+        hosts: allowed hosts, redirects included.
+        settings: attempts, time-outs and number of connections.
+        stopping: set to end all threads after a failure.
     """
 
     hosts: Sequence[str]
