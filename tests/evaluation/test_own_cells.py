@@ -1,5 +1,7 @@
 """A user's own h5ad: against ranks by a sort and one forward pass a cell, and what is refused."""
 
+import tempfile
+
 import anndata
 import anndata.tests.helpers
 import numpy as np
@@ -180,6 +182,54 @@ def test_the_same_bytes_again_and_progress(counts, write, model, vocabulary, tmp
     log = capfd.readouterr().err
     assert f"{path}: 36 of 36 genes are in the vocabulary" in log
     assert "second.h5ad: 9 cells, obsm['X_sigmoid_toy']" in log
+
+
+def test_several_processes_write_the_bytes_of_one(counts, write, model, tmp_path):
+    path = write(counts)
+    run = ["embed", str(path), "--checkpoint", str(model), "--device", "cpu"]
+    run += ["--batch-tokens", "17"]  # a cell or two a batch
+    written = []
+    for devices in ("1", "2", "3"):
+        output = tmp_path / f"{devices}.h5ad"
+        assert main([*run, str(output), "--devices", devices]) == 0
+        written.append(output.read_bytes())
+    assert written[0] == written[1] == written[2]
+    first, several = (anndata.read_h5ad(path) for _ in range(2))
+    ss.embed(first, load(model, device="cpu"))
+    ss.embed(several, load(model, device="cpu"), devices=2)
+    np.testing.assert_array_equal(first.obsm["X_scsigmoid"], several.obsm["X_scsigmoid"])
+    with pytest.raises(UserError, match="devices: is 0; take at least 1"):
+        ss.embed(first, load(model, device="cpu"), devices=0)
+
+
+class When:
+    """Evaluates code in the process that loads it."""
+
+    def __init__(self, code):
+        self.code = code
+
+    def __reduce__(self):
+        return eval, (self.code,)
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("__import__('os').kill(__import__('os').getpid(), 9)", "ended by SIGKILL; if memory"),
+        ("1 / 0", "failed: ZeroDivisionError: division by zero"),
+    ],
+)
+def test_a_process_that_ends_early(counts, write, model, tmp_path, code, message, monkeypatch):
+    temporary, output = tmp_path / "temporary", tmp_path / "out.h5ad"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    path, loaded = write(counts), load(model, device="cpu")
+    loaded.encoder.added = When(code)
+    settings = Embeddings(pooling="mean", batch_tokens=40)
+    with pytest.raises(UserError, match=rf"^embedding mine.h5ad: process [12] of 2 {message}"):
+        embed_file(path, loaded, settings, output, devices=2)
+    assert not output.exists()
+    assert not [*temporary.glob("scsigmoid-*")]
 
 
 @pytest.mark.parametrize(

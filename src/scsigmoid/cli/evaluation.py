@@ -5,17 +5,18 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from scsigmoid.cli.arguments import path, stage
+from scsigmoid.cli.arguments import number, path, stage
 from scsigmoid.config.check import built
 from scsigmoid.config.schema import Embeddings, Mmd, Umap, ValidationLoss
 from scsigmoid.errors import UserError
 
 
 @stage(
-    "input output --checkpoint --vocabulary? --pooling --device --batch-tokens --layer? --genes?"
-    " --keep-all?",
+    "input output --checkpoint --vocabulary? --pooling --device --devices --batch-tokens --layer?"
+    " --genes? --keep-all?",
     {
         "--vocabulary": path("vocabulary of the model; without it the one in the checkpoint"),
+        "--devices": number("GPUs that share the cells; with --device cpu, processes"),
         "--keep-all": {
             "action": "store_true",
             "help": "write X, layers, var, obsm, ... of the input too; holds it in memory",
@@ -38,6 +39,7 @@ def embed(options: argparse.Namespace) -> None:
         layer=options.layer,
         genes=options.genes,
         keep_all=options.keep_all,
+        devices=options.devices,
     )
 
 

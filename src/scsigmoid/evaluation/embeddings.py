@@ -5,8 +5,11 @@ tokens, without [CLS]; ``cls`` takes the hidden state of [CLS], where models hav
 does not say which it used.
 """
 
+import ctypes
+import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -27,6 +30,10 @@ from scsigmoid.training.batches import Batch, pack, split_by_tokens
 from scsigmoid.training.devices import resolve_device
 from scsigmoid.training.export import load_encoder
 from scsigmoid.training.step import autocast
+
+# What the processes of one embedding share: files in a temporary folder.
+ENCODER, VALUES = "encoder.pt", "values.npy"
+TRIM_EVERY = 16  # batches
 
 
 def embed(
@@ -73,14 +80,117 @@ def vectors(
     encoder: Encoder, tokens: TokenStore, settings: Embeddings, label: str
 ) -> NDArray[np.float32]:
     """The embedding of every cell of a store, (cells, hidden), in packed batches."""
-    place = next(encoder.parameters()).device
     values = np.empty((len(tokens), encoder.settings.hidden), dtype=np.float32)
+    runs = batches(tokens, encoder.settings, settings.batch_tokens)
+    fill(values, encoder, tokens, settings, track(runs, label=label))
+    return values
+
+
+def vectors_of_store(
+    encoder: Encoder, store: Path, settings: Embeddings, label: str, devices: int = 1
+) -> NDArray[np.float32]:
+    """As :func:`vectors`, by one process for each of several devices.
+
+    Each gets consecutive batches with about as many tokens as the others'.  The batches are those
+    of one process, so that the values are the same.
+
+    Args:
+        encoder: on a GPU if GPUs shall compute, else the CPU does.
+        store: folder of the token store.
+        settings: pooling and tokens per forward pass.
+        label: of the progress, which is the first process's.
+        devices: GPUs, or processes on the CPU.
+
+    Raises:
+        UserError: for more devices than there are GPUs, and if a process fails or is killed.
+    """
+    from torch import multiprocessing
+
+    kind = next(encoder.parameters()).device.type
+    gpus = torch.cuda.device_count()
+    if devices < 1 or (kind == "cuda" and devices > gpus):
+        there = f" and at most {gpus}, the number of GPUs" * (kind == "cuda")
+        raise UserError(f"devices: is {devices}; take at least 1{there}")
+    if devices == 1:
+        return vectors(encoder, TokenStore.open(store), settings, label)
+    logging.getLogger("torch.multiprocessing.spawn").setLevel(logging.ERROR)
+    shape = (len(TokenStore.open(store)), encoder.settings.hidden)
+    threads = max(1, torch.get_num_threads() // devices)
+    with TemporaryDirectory(prefix="scsigmoid-") as folder:
+        torch.save(encoder, Path(folder, ENCODER))
+        # Not shared memory, of which containers have little.
+        np.lib.format.open_memmap(Path(folder, VALUES), "w+", np.float32, shape)
+        try:
+            given = (devices, Path(folder), store, settings, label, kind, threads)
+            multiprocessing.spawn(fill_share, given, nprocs=devices)
+        except multiprocessing.ProcessExitedException as error:
+            how = error.signal_name or f"exit code {error.exit_code}"
+            raise UserError(
+                f"{label}: process {error.error_index + 1} of {devices} ended by {how}; if memory "
+                "is short, take fewer devices or fewer tokens per batch"
+            ) from None
+        except multiprocessing.ProcessRaisedException as error:
+            reason = error.msg.strip().splitlines()[-1]
+            which = f"process {error.error_index + 1} of {devices}"
+            raise UserError(f"{label}: {which} failed: {reason}") from error
+        values: NDArray[np.float32] = np.load(Path(folder, VALUES))
+    return values
+
+
+def fill_share(
+    rank: int,
+    devices: int,
+    folder: Path,
+    store: Path,
+    settings: Embeddings,
+    label: str,
+    kind: str,
+    threads: int,
+) -> None:
+    """Embed the share of one process."""
+    torch.set_num_threads(threads)
+    place = torch.device(f"cuda:{rank}" if kind == "cuda" else kind)
+    if kind == "cuda":
+        torch.cuda.set_device(place)
+    encoder = torch.load(folder / ENCODER, map_location=place, weights_only=False)
+    tokens = TokenStore.open(store)
+    runs = batches(tokens, encoder.settings, settings.batch_tokens)
+    ends = np.cumsum(tokens.lengths, dtype=np.int64)[[run.stop - 1 for run in runs]]
+    first, last = np.searchsorted(ends, ends[-1] * np.array([rank, rank + 1]) / devices)
+    mine = runs[first : len(runs) if rank + 1 == devices else last]
+    values = np.lib.format.open_memmap(folder / VALUES, "r+")
+    shown = track(mine, label=f"{label}, process 1 of {devices}") if rank == 0 else mine
+    fill(values, encoder, tokens, settings, shown)
+    values.flush()
+
+
+def fill(
+    values: NDArray[np.float32],
+    encoder: Encoder,
+    tokens: TokenStore,
+    settings: Embeddings,
+    runs: Iterable[slice],
+) -> None:
+    """Embed runs of cells into their rows of ``values``."""
+    place = next(encoder.parameters()).device
     with torch.inference_mode(), autocast(place):
-        for rows in batches(tokens, encoder.settings, settings.batch_tokens, label):
+        for number, rows in enumerate(runs):
             batch = pack(tokens, np.arange(rows.start, rows.stop), encoder.settings).to(place)
             hidden = encoder(batch.tokens, batch.positions, batch.cu_seqlens, batch.max_seqlen)
             values[rows] = pool(hidden.float(), batch, settings, encoder.settings).cpu().numpy()
-    return values
+            if number % TRIM_EVERY == 0:
+                return_free_memory()
+
+
+def return_free_memory() -> None:
+    """Have glibc give free memory back to the system.
+
+    Where blocks of changing sizes come and go, it keeps what lies free between them: up to several
+    KB a cell in a long run.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def check_pooling(settings: Embeddings, encoder: EncoderSettings, checkpoint: Path) -> None:
@@ -138,12 +248,10 @@ def open_tokens(store: Path, vocabulary: str) -> TokenStore:
     return tokens
 
 
-def batches(
-    tokens: TokenStore, settings: EncoderSettings, batch_tokens: int, label: str
-) -> Iterable[slice]:
-    """Runs of consecutive cells that fit ``batch_tokens`` tokens, with progress."""
+def batches(tokens: TokenStore, settings: EncoderSettings, batch_tokens: int) -> list[slice]:
+    """Runs of consecutive cells that fit ``batch_tokens`` tokens."""
     lengths = np.minimum(tokens.lengths, settings.genes) + settings.cls_token
-    return track(split_by_tokens(lengths, batch_tokens), label=label)
+    return split_by_tokens(lengths, batch_tokens)
 
 
 def pool(hidden: Tensor, batch: Batch, settings: Embeddings, encoder: EncoderSettings) -> Tensor:

@@ -23,7 +23,12 @@ from scsigmoid.corpus.h5ad_writer import as_h5ad
 from scsigmoid.corpus.hdf5 import data_frame, opened
 from scsigmoid.errors import UserError, naming
 from scsigmoid.evaluation.embedding_files import check_finite, write_anndata
-from scsigmoid.evaluation.embeddings import check_pooling, provenance, vectors
+from scsigmoid.evaluation.embeddings import (
+    check_pooling,
+    provenance,
+    return_free_memory,
+    vectors_of_store,
+)
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.progress import log
 from scsigmoid.tokens.make import Tokenizer
@@ -127,7 +132,8 @@ def tokenize(adata: "AnnData", model: Model, *, layer: str = "", genes: str = ""
     Raises:
         UserError: as for :func:`embed`.
     """
-    with as_file(adata, layer, genes) as path, token_store(model, path, layer, genes) as tokens:
+    with as_file(adata, layer, genes) as path, token_store(model, path, layer, genes) as store:
+        tokens = TokenStore.open(store)
         check_complete(tokens, adata)
         return tokens.cells(np.arange(len(tokens)), model.encoder.settings.genes)
 
@@ -141,6 +147,7 @@ def embed(
     genes: str = "",
     pooling: Pooling = "mean",
     batch_tokens: int = BATCH_TOKENS,
+    devices: int = 1,
 ) -> None:
     """Embed cells; the embedding becomes ``adata.obsm[key]``.
 
@@ -156,6 +163,8 @@ def embed(
         pooling: ``mean`` of a cell's gene tokens in the last layer, or ``cls``, the hidden state of
             [CLS].
         batch_tokens: tokens per forward pass; bounds the GPU's memory.
+        devices: GPUs that share the cells, if the model is on one; on the CPU, processes.  A script
+            with several needs ``if __name__ == "__main__":``, as for :mod:`multiprocessing`.
 
     Raises:
         UserError: for cells without raw counts, of another organism, or without a gene of the
@@ -163,9 +172,10 @@ def embed(
     """
     settings = Embeddings(pooling=pooling, batch_tokens=batch_tokens)
     check_pooling(settings, model.encoder.settings, model.path)
-    with as_file(adata, layer, genes) as path, token_store(model, path, layer, genes) as tokens:
-        check_complete(tokens, adata)
-        values = vectors(model.encoder, tokens, settings, f"embedding with {model.name}")
+    with as_file(adata, layer, genes) as path, token_store(model, path, layer, genes) as store:
+        check_complete(TokenStore.open(store), adata)
+        label = f"embedding with {model.name}"
+        values = vectors_of_store(model.encoder, store, settings, label, devices)
     check_finite(values, adata.obs, f"{model.path}: embeds")
     adata.obsm[key] = values
     simulated = bool(adata.uns.get("scsigmoid", {}).get("simulated", False))
@@ -181,6 +191,7 @@ def embed_file(
     layer: str = "",
     genes: str = "",
     keep_all: bool = False,
+    devices: int = 1,
 ) -> None:
     """Embed the cells of an h5ad file, or of a 10x file or folder, in bounded memory.
 
@@ -195,6 +206,7 @@ def embed_file(
         genes: column of ``var`` with the gene ids or names; without one its index.
         keep_all: whether the output also has the input's ``X``, ``layers``, ``var``, ``obsm``, …;
             they are held in memory.
+        devices: as for :func:`embed`.
 
     Raises:
         UserError: for a file that is damaged or does not fit the model, for cells of another
@@ -207,9 +219,10 @@ def embed_file(
         raise UserError(f"{output}: is the input itself; give another file for the embedding")
     check_pooling(settings, model.encoder.settings, model.path)
     with as_h5ad(path) as source:
-        with token_store(model, source, layer, genes, path.stem) as tokens:
-            values = vectors(model.encoder, tokens, settings, f"embedding {path.name}")
-            rows = tokens.metadata(["cell"])["cell"]
+        with token_store(model, source, layer, genes, path.stem) as store:
+            label = f"embedding {path.name}"
+            values = vectors_of_store(model.encoder, store, settings, label, devices)
+            rows = TokenStore.open(store).metadata(["cell"])["cell"]
         obs, simulated = about(source)
         whole = anndata.read_h5ad(source)[rows].copy() if keep_all else None
     obs = obs.iloc[rows]
@@ -222,7 +235,7 @@ def embed_file(
 @contextmanager
 def token_store(
     model: Model, path: Path, layer: str, genes: str, name: str = "adata"
-) -> Iterator[TokenStore]:
+) -> Iterator[Path]:
     """A temporary token store of a file's cells, by the model's vocabulary and context."""
     with tempfile.TemporaryDirectory(prefix="scsigmoid-") as folder:
         cells = with_known_genes(open_cells(path, layer=layer, genes=genes), model.vocabulary)
@@ -230,7 +243,8 @@ def token_store(
         tokenizer = Tokenizer(model.vocabulary, TARGET_SUM, places, SHARD_CELLS)
         shards = grouped(tokenizer.batches(cells, "", name), SHARD_CELLS)
         write_shards(folder, shards, tokenizer.metadata("file", False, ""))
-        yield TokenStore.open(folder)
+        return_free_memory()
+        yield Path(folder)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from scsigmoid.files import checksum_path
 from scsigmoid.measurements import Measurement, mean_interval, source_of, write_measurements
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.model.masking import Masking
-from scsigmoid.progress import log
+from scsigmoid.progress import log, track
 from scsigmoid.seeds import derive
 from scsigmoid.tokens.store import TokenStore
 from scsigmoid.training.batches import pack_genes
@@ -127,7 +127,8 @@ def cell_losses(
     identity = tokens.metadata(["cell"])["cell"]
     losses = np.empty(len(tokens))
     sums = torch.zeros(settings.trials + 1, dtype=torch.float64, device=place)  # up to each trial
-    for rows in batches(tokens, encoder.settings, settings.batch_tokens, "validation loss"):
+    runs = batches(tokens, encoder.settings, settings.batch_tokens)
+    for rows in track(runs, label="validation loss"):
         here = np.arange(rows.start, rows.stop)
         genes, cu_seqlens = tokens.cells(here, encoder.settings.genes)
         total = torch.zeros(rows.stop - rows.start, dtype=torch.float64, device=place)
