@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scsigmoid.measurements import Measurement
+from scsigmoid.measurements import Interval, Measurement
 from scsigmoid.paper.labels import ATTENTIONS, model_label
 from scsigmoid.paper.reported import reported
 from scsigmoid.paper.results import Results
@@ -90,12 +90,12 @@ def mean_ratio(
     return next((row for row in results.mmd(dataset) if row.metric == metric), None)
 
 
-def paper_pair(dataset: str, name: str) -> dict[str, tuple[float, float, float]]:
+def paper_pair(dataset: str, name: str) -> dict[str, Interval]:
     """The paper's row of a pair, in either order; empty where it has none."""
     types = {part.strip().lower() for part in name.split(" vs ")}
     for row in reported()["mmd"].get(dataset, ()):
         if {part.lower() for part in row["pair"].split(" vs ")} == types:
-            return {arm: tuple(row[arm]) for arm in ATTENTIONS}
+            return {arm: Interval(*row[arm]) for arm in ATTENTIONS}
     return {}
 
 
@@ -192,9 +192,9 @@ def paired(row: Measurement | None) -> Cell:
     return Cell(interval(*ends(row), 3), maths=row is not None)
 
 
-def ends(row: Measurement | None) -> tuple[float, float, float]:
-    """Value, low, high; NaN where there is none."""
-    return (NAN, NAN, NAN) if row is None else (row.value, row.low, row.high)
+def ends(row: Measurement | None) -> Interval:
+    """The estimate with its interval; NaN where there is none."""
+    return Interval(NAN) if row is None else row.interval
 
 
 def with_ends(name: str, values: Sequence[float]) -> dict[str, object]:

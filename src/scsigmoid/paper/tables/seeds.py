@@ -7,12 +7,12 @@ shared, so their difference is taken seed by seed.
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from scsigmoid.config.check import read_yaml
 from scsigmoid.config.plan import Plan
@@ -20,7 +20,7 @@ from scsigmoid.config.schema import Config
 from scsigmoid.config.validate import typed
 from scsigmoid.errors import UserError
 from scsigmoid.files import compare_checksum
-from scsigmoid.measurements import Interval, mean_interval
+from scsigmoid.measurements import mean_interval
 from scsigmoid.paper.labels import METRICS, representation_label
 from scsigmoid.paper.results import Results
 from scsigmoid.paper.tables.mmd import pair_rows
@@ -31,25 +31,6 @@ CONFIDENCE = 0.95
 #: What a lower value of is better; of all else a higher one.
 LOWER = ("validation_loss",)
 NAMES = {"validation_loss": "Validation loss", **METRICS, "mmd": "MMD, mean of the pairs"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """A metric of a dataset over the seeds.
-
-    Attributes:
-        dataset: evaluation dataset.
-        metric: a key of :data:`NAMES`.
-        values: of each representation, one value a seed.
-        difference: sigmoid minus softmax, with Student's interval over the seeds.
-        better: seeds in which sigmoid is the better one.
-    """
-
-    dataset: str
-    metric: str
-    values: Mapping[str, Sequence[float]]
-    difference: Interval
-    better: int
 
 
 def compare_seeds(folders: Sequence[str | Path], output: str | Path) -> list[Path]:
@@ -108,25 +89,6 @@ def plain(config: Config) -> dict[str, Any]:
     return {k: v for k, v in values.items() if k not in ("seed", "results", "device")}
 
 
-def comparisons(runs: Sequence[Results]) -> Iterator[Comparison]:
-    """Every metric of every dataset."""
-    sigmoid, softmax = runs[0].config.evaluation.pair
-    for dataset in runs[0].config.datasets:
-        check_pairs(runs, dataset)
-        found = [scores(run, dataset) for run in runs]
-        for metric, names in found[0].items():
-            values = {name: [one[metric][name] for one in found] for name in names}
-            ours, theirs = (np.array(values[name]) for name in (sigmoid, softmax))
-            lead = (theirs - ours) if metric in LOWER else (ours - theirs)
-            yield Comparison(
-                dataset=dataset,
-                metric=metric,
-                values=values,
-                difference=mean_interval(ours - theirs, CONFIDENCE),
-                better=int((lead > 0).sum()),
-            )
-
-
 def check_pairs(runs: Sequence[Results], dataset: str) -> None:
     """Refuse seeds whose MMD is the mean of other pairs of cell types.
 
@@ -154,57 +116,54 @@ def scores(run: Results, dataset: str) -> dict[str, dict[str, float]]:
         found[metric] = {name: row.value for name, row in rows.items()}
     if dataset in Plan(run.config).compared("mmd"):
         pairs = pair_rows(run, dataset)
-        columns = zip(*((row.sigmoid.value, row.softmax.value) for row in pairs), strict=True)
-        found["mmd"] = {
-            name: float(np.mean(column)) for name, column in zip(pair, columns, strict=True)
-        }
+        values = [(row.sigmoid.value, row.softmax.value) for row in pairs]
+        found["mmd"] = dict(zip(pair, np.mean(values, axis=0).tolist(), strict=True))
     return found
 
 
 def seeds(runs: Sequence[Results]) -> Table:
-    """The comparison as a table."""
+    """The comparison as a table: every metric of every dataset."""
     config = runs[0].config
-    names = [*config.evaluation.pair, *config.evaluation.scib.controls]
+    sigmoid, softmax = config.evaluation.pair
+    names = [sigmoid, softmax, *config.evaluation.scib.controls]
     records: list[dict[str, object]] = []
     rows: list[list[str]] = []
-    for found in comparisons(runs):
-        title = config.datasets[found.dataset].title
-        if not records or records[-1]["dataset"] != found.dataset:
-            rows.append([title])
-        difference = found.difference
-        spread = {
-            name: (float(np.mean(values)), float(np.std(values, ddof=1)))
-            for name, values in found.values.items()
-        }
-        empty = (math.nan, math.nan)
-        records.append(
-            {
-                "dataset": found.dataset,
-                "title": title,
-                "metric": found.metric,
-                **{name: spread.get(name, empty)[0] for name in names},
-                **{f"{name}_deviation": spread.get(name, empty)[1] for name in names},
-                "difference": difference.value,
-                "difference_low": difference.low,
-                "difference_high": difference.high,
-                "sigmoid_better": found.better,
-                "seeds": len(runs),
-            }
-        )
-        low, high = signed(difference.low, 3), signed(difference.high, 3)
-        rows.append(
-            [
-                NAMES[found.metric],
-                *(
-                    " ± ".join(fixed(value, 3) for value in spread[name])
-                    if name in spread
-                    else DASH
-                    for name in names
-                ),
-                f"{signed(difference.value, 3)} [{low}, {high}]",
-                f"{found.better} of {len(runs)}",
-            ]
-        )
+    for dataset, entry in config.datasets.items():
+        rows.append([entry.title])
+        check_pairs(runs, dataset)
+        found = [scores(run, dataset) for run in runs]
+        for metric in found[0]:
+            # One column a representation, one row a seed; NaN where one has no such score.
+            values = pd.DataFrame([one[metric] for one in found], columns=names)
+            means, deviations = (np.mean(values, axis=0), np.std(values, axis=0, ddof=1))
+            paired = (values[sigmoid] - values[softmax]).to_numpy()
+            value, low, high = mean_interval(paired, CONFIDENCE)
+            better = int(((paired < 0) if metric in LOWER else (paired > 0)).sum())
+            records.append(
+                {
+                    "dataset": dataset,
+                    "title": entry.title,
+                    "metric": metric,
+                    **means,
+                    **deviations.add_suffix("_deviation"),
+                    "difference": value,
+                    "difference_low": low,
+                    "difference_high": high,
+                    "sigmoid_better": better,
+                    "seeds": len(runs),
+                }
+            )
+            rows.append(
+                [
+                    NAMES[metric],
+                    *(
+                        DASH if math.isnan(mean) else f"{fixed(mean, 3)} ± {fixed(deviation, 3)}"
+                        for mean, deviation in zip(means, deviations, strict=True)
+                    ),
+                    f"{signed(value, 3)} [{signed(low, 3)}, {signed(high, 3)}]",
+                    f"{better} of {len(runs)}",
+                ]
+            )
     drawn = ", ".join(str(run.config.seed) for run in runs)
     kinds = {run.training_data for run in runs}
     return Table(
