@@ -9,7 +9,13 @@ import pytest
 from scipy import stats
 
 from scsigmoid.errors import UserError
-from scsigmoid.measurements import Measurement, mean_interval, read_measurements, write_measurements
+from scsigmoid.measurements import (
+    Interval,
+    Measurement,
+    mean_interval,
+    read_measurements,
+    write_measurements,
+)
 
 ROWS = [
     Measurement(dataset="heart_oft", model="sigmoid_4k", metric="mmd", value=0.1 + 0.2, n=3),
@@ -90,3 +96,16 @@ def test_interval_of_clusters():
             inside[which] += low < 0 < high
     assert inside[0] > 0.9 * 400
     assert inside[1] < 0.5 * 400
+
+
+def test_differences_and_ratios_of_intervals_hold_those_of_all_values():
+    """Against every combination of values within the two intervals."""
+    ours, theirs = Interval(6.0, 5.0, 8.0), Interval(2.0, 1.0, 4.0)
+    grids = np.meshgrid(np.linspace(*ours[1:], 7), np.linspace(*theirs[1:], 7))
+    for found, values in (
+        (ours.minus(theirs), grids[0] - grids[1]),
+        (ours.over(theirs), grids[0] / grids[1]),
+        (ours.map(lambda one: 1 / one), 1 / grids[0]),
+    ):
+        assert found[1:] == pytest.approx((values.min(), values.max()))
+        assert found.low < found.value < found.high

@@ -2,7 +2,7 @@
 
 A claim's requirements are checked first; where one does not hold the verdict is "not testable",
 with the reasons, and our value stands beside it all the same.  Otherwise the claim's rule compares
-our value, or its interval, with the paper's; an interval that straddles is "inconclusive".
+our value, or its interval, with the paper's; an interval that is allowed in part is "inconclusive".
 """
 
 import csv

@@ -3,7 +3,7 @@
 A measure computes our side; :func:`measure` enters it in the registry under its own name, which
 ``reported.yaml`` uses.  A rule names the values that the paper's statement allows.  Our whole
 interval must lie among them for the statement to be reproduced, and none of it for the opposite;
-what straddles an end decides nothing.
+an interval that is allowed in part decides nothing.
 """
 
 import math
