@@ -15,8 +15,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from scsigmoid.benchmarks.providers import Kernel, Unavailable
-from scsigmoid.benchmarks.timing import Replayed, Stopwatch, capturing
+from scsigmoid.benchmarks.cases import Case, Inputs
+from scsigmoid.benchmarks.kernel import CALLS, Candidate, prepare, timer_of
+from scsigmoid.benchmarks.providers import Kernel, Unavailable, chosen
+from scsigmoid.benchmarks.timing import Clocked, Replayed, Stopwatch, capturing
 
 EMPTY = "The CUDA Graph is empty. This usually means that it was captured on a wrong stream."
 
@@ -102,7 +104,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "_sleep", lambda _: None)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
     monkeypatch.setattr(torch.cuda, "current_stream", Side)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 7))
@@ -171,6 +173,41 @@ def test_a_failed_capture_is_ended(cuda: Cuda) -> None:
     assert cuda.streams == ["default"]
     assert cuda.recording == []
     assert cuda.released == [(0, 7)]
+
+
+CASE = Case("paper", 8, 2, 12, (12, 12))
+
+
+@pytest.mark.parametrize(
+    ("name", "end", "how", "note"),
+    [
+        ("pytorch", None, "events", ""),
+        ("reference_sigmoid", None, "graph", ""),
+        ("reference_sigmoid", RuntimeError("not permitted"), "events", "(not permitted)"),
+    ],
+)
+def test_how_a_kernel_is_timed_on_a_gpu(
+    cuda: Cuda, name: str, end: Exception | None, how: str, note: str
+) -> None:
+    """As a graph, unless it holds n x n matrices or cannot be captured."""
+    cuda.end = end
+    (provider,) = chosen([name], "cpu")
+    inputs = Inputs(CASE, torch.device("cpu"), torch.float32)
+    kernel, tensors = provider.prepare(inputs), inputs.in_layout(provider.layout)
+    timer, found = timer_of(kernel, provider, Clocked(kernel, tensors, torch.device("cuda")))
+    assert timer.how == how
+    assert found == (note and f"{name} is timed without a CUDA graph {note}")
+    assert min(timer.once()) > 0
+
+
+def test_calls_from_python_are_timed_too(cuda: Cuda) -> None:
+    (provider,) = chosen(["pytorch"], "cpu")
+    candidate = Candidate(CASE, provider)
+    inputs = Inputs(CASE, torch.device("cpu"), torch.float32)
+    prepare(candidate, inputs, 0, torch.device("cuda"))
+    assert [len(calls) for calls in candidate.calls.values()] == [CALLS, CALLS]
+    assert candidate.timer is not None
+    assert candidate.error < 1e-5
 
 
 def test_times_lie_between_the_marks() -> None:

@@ -216,6 +216,24 @@ def replace_rate(conditions: Conditions) -> Conditions:
     return replace(conditions, training=replace(TRAINING, learning_rate=0.0))
 
 
+def test_memory_is_of_one_model_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its peak, less what lies on the GPU beside its weights, gradients and moments."""
+    trainer = Trainer(Encoder(encoder(16)), TRAINING, 42, CPU)
+    trainer.step(1, [next(simulated_batches(TRAINING_BENCHMARK, 16, TRAINING, 42))])
+    weights = sum(p.nbytes for p in trainer.encoder.parameters())
+    moments = sum(
+        value.nbytes for state in trainer.optimiser.state.values() for value in state.values()
+    )
+    gradients = sum(p.grad.nbytes for p in trainer.encoder.parameters() if p.grad is not None)
+    own = weights + moments + gradients
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: own + 500)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda _: None)
+    memory = training.MemoryOf(trainer, torch.device("cuda"))
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _: own + 700)
+    assert memory.most(math.nan) == own + 200
+    assert memory.most(own + 300.0) == own + 300
+
+
 def test_an_unknown_kernel_is_refused() -> None:
     with pytest.raises(UserError, match=r"benchmarks.training.kernels: unknown kernel 'hoper'; .*"):
         chosen_variants(["hoper"], "cuda")
