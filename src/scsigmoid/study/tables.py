@@ -109,7 +109,7 @@ def edges(study: Study, frequencies: float) -> Table:
 def rate_word(held: tuple[Hashable, float]) -> str:
     """``softmax up to 0.001``."""
     arm, rate = held
-    return f"{arm} no rate" if math.isnan(rate) else f"{arm} up to {rate:g}"
+    return f"{arm} up to {rate:g}" if rate > 0 else f"{arm} no rate"
 
 
 def variants(study: Study) -> Table:
