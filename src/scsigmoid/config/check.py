@@ -49,8 +49,7 @@ def load(
     preset = overrides.get("preset", base.get("preset"))
     known = sorted(file.stem for file in Path(presets).glob("*.yaml"))
     check_known("preset", "preset", [preset], known)
-    shipped = merge(base, read_yaml(Path(presets) / f"{preset}.yaml"))
-    merged = merge(without_removed(shipped, overrides), overrides)
+    merged = merge(merge(base, read_yaml(Path(presets) / f"{preset}.yaml")), overrides)
     for name in NAMED:
         if isinstance(merged.get(name), dict):
             merged[name] = {k: v for k, v in merged[name].items() if v is not None}
@@ -81,26 +80,6 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
             value = merge(old, value)
         merged[key] = value
     return merged
-
-
-def without_removed(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Let a preset compare only the datasets that the command line leaves."""
-    local = at(overrides, "corpus", "source") == "local"
-    datasets = at(overrides, "datasets")
-    named = datasets if isinstance(datasets, Mapping) else {}
-    for key in ("mmd", "umap"):
-        listed = at(values, "evaluation", key, "datasets") or []
-        kept = [name for name in listed if not local and named.get(name, name) is not None]
-        if kept != listed:
-            values = merge(values, {"evaluation": {key: {"datasets": kept or None}}})
-    return dict(values)
-
-
-def at(values: Any, *keys: str) -> Any:
-    """The value of a nested setting; None if there is none, whatever is wrong about it."""
-    for key in keys:
-        values = values.get(key) if isinstance(values, Mapping) else None
-    return values
 
 
 def with_local_datasets(config: Config) -> Config:
