@@ -191,7 +191,7 @@ def legend(figure: "Figure", grid: Panels, look: Looks) -> None:
 
 
 def layout_note(found: Series, look: Looks) -> str:
-    """Which kernels took sequences packed behind each other; empty where none did."""
+    """Which kernels took packed sequences; empty where none did."""
     always: list[str] = []
     in_part: list[str] = []
     for key, style in look.items():
