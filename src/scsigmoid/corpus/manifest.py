@@ -240,10 +240,7 @@ def assign_parts(rows: Sequence[ManifestRow], parts: int) -> list[ManifestRow]:
         part = load.index(min(load))
         part_of[index] = part
         load[part] += sizes[index]
-    return [
-        replace(row, part=str(part_of[index])) if index in part_of else replace(row, part="")
-        for index, row in enumerate(rows)
-    ]
+    return [replace(row, part=str(part_of.get(index, ""))) for index, row in enumerate(rows)]
 
 
 def unique(name: str, taken: set[str]) -> str:

@@ -155,9 +155,9 @@ class Origin:
 
     Attributes:
         words: in words, e.g. ``CELLxGENE Discover as of 2024-06-11``.
-        listing: what was on offer; ``None`` for a lock that was given back, and own files.
+        listing: what was on offer; ``None`` for a lock and for local and embedded files.
         selection: what was chosen of it.
-        evaluation: what the ids of the evaluation datasets stand for.
+        evaluation: the evaluation datasets as their ids were resolved.
     """
 
     words: str
@@ -229,7 +229,7 @@ def selections(offered: Sequence[Version]) -> list[dict[str, Any]]:
 
 
 def as_lines(stated: Mapping[str, Any]) -> list[str]:
-    """The summary as lines for people."""
+    """The summary as lines of text."""
     lines = [f"Corpus: {stated['origin']}"]
     if "offered" in stated:
         offered = stated["offered"]
