@@ -209,7 +209,9 @@ def sequence_lengths(results: Results) -> "Figure":
     marks = sorted({model.context for model in results.config.models.values()})
     figure = new_figure(SINGLE, 2.75)
     axes = figure.add_subplot()
-    end = float(np.clip(lengths[-1], marks[-1] * 1.08, marks[-1] * 1.3))
+    share = np.cumsum(cells) / cells.sum()
+    # All contexts and nearly all cells are seen.
+    end = max(float(lengths[np.searchsorted(share, 0.995)]), marks[-1] * 1.08)
     axes.hist(
         lengths, bins=np.linspace(0, end, 70).tolist(), weights=cells, color="#b5b5b5", linewidth=0
     )
@@ -221,7 +223,6 @@ def sequence_lengths(results: Results) -> "Figure":
 
     right = axes.twinx()
     right.spines["right"].set_visible(True)
-    share = np.cumsum(cells) / cells.sum()
     right.plot(
         [0, *lengths, max(end, lengths[-1])], [0, *share, 1], color="black", drawstyle="steps-post"
     )
