@@ -79,6 +79,8 @@ class TrainingRun:
         # The named size is spelled out by its dimensions.
         architecture = asdict(self.architecture)
         del architecture["size"]
+        if not self.architecture.variants:  # checkpoints of version 0.1 do not say
+            del architecture["variants"]
         training = {k: v for k, v in asdict(self.training).items() if k not in PRACTICAL}
         settings = {
             "attention": self.attention,
