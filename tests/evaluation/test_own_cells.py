@@ -19,6 +19,7 @@ from scsigmoid.corpus.h5ad_writer import write_cells
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.own_cells import embed_file, load
 from scsigmoid.files import sha256
+from scsigmoid.model.sizes import EncoderSettings
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
 from scsigmoid.training.export import load_encoder
 
@@ -202,29 +203,28 @@ def test_several_processes_write_the_bytes_of_one(counts, write, model, tmp_path
         ss.embed(first, load(model, device="cpu"), devices=0)
 
 
-class When:
-    """Evaluates code in the process that loads it."""
-
-    def __init__(self, code):
-        self.code = code
+class Deadly(EncoderSettings):
+    """Settings that kill the process that is given them."""
 
     def __reduce__(self):
-        return eval, (self.code,)
+        return eval, ("__import__('os').kill(__import__('os').getpid(), 9)",)
 
 
 @pytest.mark.parametrize(
-    ("code", "message"),
+    ("kind", "changes", "message"),
     [
-        ("__import__('os').kill(__import__('os').getpid(), 9)", "ended by SIGKILL; if memory"),
-        ("1 / 0", "failed: ZeroDivisionError: division by zero"),
+        (Deadly, {}, "ended by SIGKILL; if memory"),
+        (EncoderSettings, {"layers": 9}, r"failed: Missing key\(s\) in state_dict"),
     ],
 )
-def test_a_process_that_ends_early(counts, write, model, tmp_path, code, message, monkeypatch):
+def test_a_process_that_ends_early(
+    counts, write, model, tmp_path, kind, changes, message, monkeypatch
+):
     temporary, output = tmp_path / "temporary", tmp_path / "out.h5ad"
     temporary.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     path, loaded = write(counts), load(model, device="cpu")
-    loaded.encoder.added = When(code)
+    loaded.encoder.settings = kind(**{**vars(loaded.encoder.settings), **changes})
     settings = Embeddings(pooling="mean", batch_tokens=40)
     with pytest.raises(UserError, match=rf"^embedding mine.h5ad: process [12] of 2 {message}"):
         embed_file(path, loaded, settings, output, devices=2)

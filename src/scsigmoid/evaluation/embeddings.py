@@ -32,7 +32,7 @@ from scsigmoid.training.export import load_encoder
 from scsigmoid.training.step import autocast
 
 # What the processes of one embedding share: files in a temporary folder.
-ENCODER, VALUES = "encoder.pt", "values.npy"
+WEIGHTS, VALUES = "weights.pt", "values.npy"
 TRIM_EVERY = 16  # batches
 
 
@@ -117,11 +117,12 @@ def vectors_of_store(
     shape = (len(TokenStore.open(store)), encoder.settings.hidden)
     threads = max(1, torch.get_num_threads() // devices)
     with TemporaryDirectory(prefix="scsigmoid-") as folder:
-        torch.save(encoder, Path(folder, ENCODER))
+        torch.save(encoder.state_dict(), Path(folder, WEIGHTS))
         # Not shared memory, of which containers have little.
         np.lib.format.open_memmap(Path(folder, VALUES), "w+", np.float32, shape)
         try:
-            given = (devices, Path(folder), store, settings, label, kind, threads)
+            model = encoder.settings
+            given = (devices, Path(folder), model, store, settings, label, kind, threads)
             multiprocessing.spawn(fill_share, given, nprocs=devices)
         except multiprocessing.ProcessExitedException as error:
             how = error.signal_name or f"exit code {error.exit_code}"
@@ -130,7 +131,7 @@ def vectors_of_store(
                 "is short, take fewer devices or fewer tokens per batch"
             ) from None
         except multiprocessing.ProcessRaisedException as error:
-            reason = error.msg.strip().splitlines()[-1]
+            reason = error.msg.strip().splitlines()[-1].strip()
             which = f"process {error.error_index + 1} of {devices}"
             raise UserError(f"{label}: {which} failed: {reason}") from error
         values: NDArray[np.float32] = np.load(Path(folder, VALUES))
@@ -141,6 +142,7 @@ def fill_share(
     rank: int,
     devices: int,
     folder: Path,
+    model: EncoderSettings,
     store: Path,
     settings: Embeddings,
     label: str,
@@ -152,7 +154,8 @@ def fill_share(
     place = torch.device(f"cuda:{rank}" if kind == "cuda" else kind)
     if kind == "cuda":
         torch.cuda.set_device(place)
-    encoder = torch.load(folder / ENCODER, map_location=place, weights_only=False)
+    encoder = Encoder(model).to(place).eval()
+    encoder.load_state_dict(torch.load(folder / WEIGHTS, map_location=place, weights_only=True))
     tokens = TokenStore.open(store)
     runs = batches(tokens, encoder.settings, settings.batch_tokens)
     ends = np.cumsum(tokens.lengths, dtype=np.int64)[[run.stop - 1 for run in runs]]
