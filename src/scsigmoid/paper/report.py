@@ -130,7 +130,7 @@ def sections(results: Results) -> list[dict[str, Any]]:
 
 
 def study_section(results: Results) -> list[dict[str, Any]]:
-    """What the study's models show, apart from the verdicts on the paper's own numbers."""
+    """The study's tables and figures, apart from the verdicts on the paper's own numbers."""
     if not results.config.study:
         return []
     names = {"claims": "What agrees with the paper"}

@@ -25,7 +25,7 @@ from scsigmoid.training.journal import JOURNAL, LAYERS, read_journal
 #: Columns of a journal that are kept.
 KEPT = ("step", "loss", "gradient_norm", "attention_score_max", "validation_loss")
 VARIED = ("steps", "learning_rate", "clipping", "warmup_steps", "gradient")
-#: What runs of one rate can differ in, of those that test stability.
+#: What the runs that test stability differ in, apart from the learning rate and the seed.
 SETTINGS = ("clipping", "warmup_steps", "variants", "context")
 FACTS = ("parameters", "device", "backend", "torch", "commit")
 CONFIDENCE = 0.95
@@ -127,7 +127,7 @@ class Study:
 
 
 def setting(run: Mapping[Hashable, Any]) -> str:
-    """What a run of the frontier has but for its rate: clipping, warm-up, context, variants."""
+    """A run's clipping, warm-up, context and variants, in words; its learning rate is left out."""
     words = [
         "no clipping" if math.isnan(run["clipping"]) else f"clipping at {run['clipping']:g}",
         f"{run['warmup_steps']:,} steps of warm-up",
@@ -175,9 +175,10 @@ def frontier(study: Study, frequencies: float) -> pd.DataFrame:
 
 
 def survived(runs: pd.DataFrame) -> pd.DataFrame:
-    """The largest rate at which no seed collapsed: (settings, arms).
+    """The largest learning rate up to which no seed collapsed; NaN if one did at the smallest.
 
-    All smaller rates are survived too; NaN where the smallest already is not.
+    Returns:
+        One row a setting, one column an arm.
     """
 
     def largest(arm: pd.DataFrame) -> float:
@@ -190,7 +191,7 @@ def survived(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def best_rates(study: Study) -> tuple[pd.DataFrame, pd.Series]:
-    """How each rate of the family ``rates`` ends.
+    """Final validation losses by learning rate (family ``rates``), and each arm's best rate.
 
     Returns:
         Validation losses at the end (rates, (arm, seed)), and each arm's best rate: that of the
