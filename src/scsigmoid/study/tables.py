@@ -113,9 +113,11 @@ def rate_word(held: tuple[Hashable, float]) -> str:
 
 
 def variants(study: Study) -> Table:
-    """Each variant of attention beside the same arm without it, seed by seed, at the end."""
+    """Each variant of attention beside the same arm without it, seed by seed, at the same step."""
     chosen = study.curves[study.curves["family"].str.match("seeds|variants")]
     chosen = chosen.dropna(subset=["validation_loss"])
+    last = chosen.groupby("family")["step"].max().min()
+    chosen = chosen[chosen["step"] <= last]
     ends = chosen.groupby(["attention", "variants", "seed"])["validation_loss"].apply(ending)
     records: list[dict[str, Any]] = []
     for arm in COLOURS:
@@ -127,8 +129,8 @@ def variants(study: Study) -> Table:
             record |= {"difference": value, "low": low, "high": high}
             records.append(record | {"seeds": len(both), "lower": int((both < 0).sum())})
     return Table(
-        caption="Variants of attention. Validation loss (nats) at the end, mean over the seeds, "
-        "and the difference to the same arm without it, with Student's "
+        caption=f"Variants of attention. Validation loss (nats) after {int(last):,} steps, mean over "
+        "the seeds, and the difference to the same arm without it, with Student's "
         f"{CONFIDENCE:.0%} interval.",
         records=records,
         header=("Arm", "Variant", "Loss", "Difference", "Lower in"),
