@@ -47,23 +47,47 @@ def scored(folder, output, *metrics):
     return [read_measurements(path) for path in outputs.values()]
 
 
-def change_labels(folder, labels):
+def change(folder, **columns):
     for path in folder.glob("*.npz"):
         with np.load(path) as arrays:
             values = dict(arrays)
-        np.savez(path, **{**values, "labels": np.array(labels)})
+        np.savez(path, **{**values, **{name: np.array(one) for name, one in columns.items()}})
 
 
-def test_silhouette_equals_scikit_learn(folder, tmp_path):
+def test_each_donor_is_scored_alone(folder, tmp_path):
+    random = np.random.default_rng(3)
+    donors = random.permutation(np.repeat(["A", "B", "C", "few", "unknown"], [25, 22, 20, 8, 15]))
+    labels = read_neighbours(folder)[0].labels
+    change(folder, donors=donors)
+    outputs = {name: tmp_path / name / "toy.csv" for name in ("silhouette_label", "leiden_nmi")}
+    scib(folder, "toy", 42, outputs, donors=True)
+    found = {(row.model, row.group): row for row in read_measurements(outputs["silhouette_label"])}
+    assert {group for _, group in found} == {"", "A", "B", "C"}
+    for one in read_neighbours(folder):
+        for donor in "ABC":
+            own = donors == donor
+            expected = silhouette_score(one.coordinates[own].astype(float), labels[own])
+            row = found[one.metadata["model"], donor]
+            assert (row.value, row.n) == (pytest.approx((expected + 1) / 2, abs=1e-12), own.sum())
+    change(folder, donors=np.where(donors == "C", "A", donors))  # two donors: too few
+    scib(folder, "toy", 42, outputs, donors=True)
+    assert {row.group for row in read_measurements(outputs["leiden_nmi"])} == {""}
+
+
+@pytest.mark.parametrize("single", [False, True])
+def test_silhouette_equals_scikit_learn(folder, tmp_path, single):
+    if single:
+        change(folder, labels=["a"] * 45 + ["b"] * 44 + ["the only one"])
     (rows,) = scored(folder, tmp_path, "silhouette_label")
     assert [row.model for row in rows] == ["sigmoid_4k", "softmax_4k", "random"]
     for row, one in zip(rows, read_neighbours(folder), strict=True):
         expected = (silhouette_score(one.coordinates.astype(float), one.labels) + 1) / 2
         assert row.value == pytest.approx(expected, abs=1e-12)
-        library = silhouette_label(one.coordinates, one.labels)
-        assert row.value == pytest.approx(float(library), abs=1e-6)
+        if not single:
+            library = silhouette_label(one.coordinates, one.labels)
+            assert row.value == pytest.approx(float(library), abs=1e-6)
         assert (row.metric, row.n, row.seed) == ("silhouette_label", 90, -1)
-    assert rows[0].value > rows[1].value > rows[2].value
+    assert single or rows[0].value > rows[1].value > rows[2].value
     assert (rows[0].attention, rows[0].context, rows[2].attention) == ("sigmoid", 256, "")
     assert rows[0].source == "embeddings/toy/sigmoid_4k.h5ad"
 
@@ -157,13 +181,7 @@ def test_the_same_bytes_again_whatever_else_is_asked_for(folder, tmp_path):
 def test_refusals(folder, tmp_path):
     with pytest.raises(UserError, match="holds no neighbours"):
         scored(tmp_path / "absent", tmp_path, "silhouette_label")
-    change_labels(folder, ["a"] * 45 + ["b"] * 44 + ["lonely"])
-    with pytest.raises(UserError, match="'lonely' has one cell"):
-        scored(folder, tmp_path, "leiden_nmi", "silhouette_label")
-    assert not (tmp_path / "leiden_nmi").exists()
-    # It stops the silhouette alone.
-    scored(folder, tmp_path, "leiden_nmi", "leiden_ari")
-    change_labels(folder, ["a"] * 90)
+    change(folder, labels=["a"] * 90)
     with pytest.raises(UserError, match="all cells are of type 'a'"):
         scored(folder, tmp_path, "leiden_nmi")
 
@@ -173,7 +191,7 @@ def test_the_command_takes_metrics_from_folders(monkeypatch, capsys):
     monkeypatch.setenv("NUMBA_DISABLE_JIT", "0")  # the command changes it for itself
     monkeypatch.setattr("scsigmoid.evaluation.scib.scib", lambda *given: found.update(given[3]))
     command = ["scib", "--dataset", "toy", "--neighbours", "folder", "--settings"]
-    command += ['{"seed": 42, "device": "cpu"}', "--output"]
+    command += ['{"seed": 42, "device": "cpu", "corpus.source": "local"}', "--output"]
     assert main([*command, *(f"metrics/{name}/toy.csv" for name in METRICS)]) == 0
     assert found == {name: Path(f"metrics/{name}/toy.csv") for name in METRICS}
     assert main([*command, "kbet/toy.csv"]) == 1

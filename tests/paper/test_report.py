@@ -11,10 +11,12 @@ from types import SimpleNamespace
 
 import jinja2
 import pytest
+from scipy import stats
 
 from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config, StudyFamily
 from scsigmoid.errors import UserError
+from scsigmoid.measurements import read_measurements, write_measurements
 from scsigmoid.paper import registry
 from scsigmoid.paper.report import content, costs, duration, job_costs, make_report
 from scsigmoid.paper.results import Results
@@ -156,6 +158,36 @@ def test_own_cells_come_first_and_claims_last(whole: Results) -> None:
     assert rows["Heart OFT"] == [
         "160", "1,200", "4", "cell_type", "8", "80.0%", "60.0%", "40.0%",
     ]  # fmt: skip
+
+
+def test_own_cells_have_scores_by_donor(whole: Results) -> None:
+    corpus = replace(whole.config.corpus, source="local")
+    config = replace(whole.config, corpus=corpus)
+    before = content(Results(whole.folder, config))["sections"][0]["items"]
+    added = {"sigmoid_4k": [0.1, 0.2, 0.3], "softmax_4k": [0.0, 0.2, 0.1]}
+    for metric in config.evaluation.scib.metrics:
+        path = whole.folder / f"metrics/{metric}/heart_oft.csv"
+        rows = read_measurements(path)
+        parts = [
+            replace(row, group=f"donor {place}", value=value)
+            for row in rows
+            for place, value in enumerate(added.get(row.model, [0.5] * 3))
+        ]
+        write_measurements(path, [*rows, *parts])
+    own = Results(whole.folder, config)
+    items = content(own)["sections"][0]["items"]
+    names = [item["name"] for item in items]
+    assert names.count("scib_donors") == 1
+    table = items.pop(names.index("scib_donors"))["table"]
+    cells = [[item["table"].cells for item in page if "table" in item] for page in (before, items)]
+    assert cells[0] == cells[1]
+    rows = {row[0].text: [cell.text for cell in row[1:]] for row in table.cells}
+    half = stats.t.ppf(0.975, 2) * stats.sem([0.1, 0.2, 0.3])
+    assert rows["Sigmoid 4K (256 tokens)"] == [f"0.200 ± {half:.3f}"] * 4
+    half = stats.t.ppf(0.975, 2) * stats.sem([0.1, 0.0, 0.2])
+    name = "Sigmoid 4K (256 tokens) \N{MINUS SIGN} Softmax 4K (256 tokens)"
+    assert rows[name] == [f"+0.100 ± {half:.3f}"] * 4
+    assert rows["Random embedding"] == ["0.500 ± 0.000"] * 4
 
 
 def test_a_study_has_a_section_of_its_own(whole: Results) -> None:

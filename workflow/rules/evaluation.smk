@@ -115,7 +115,7 @@ rule scib_of_dataset:
         gpu=accelerators,
         mem_mb=3000,
     params:
-        settings=settings("seed", "device"),
+        settings=settings("seed", "device", "corpus.source"),
     shell:
         "python -m scsigmoid scib --dataset {wildcards.dataset} --neighbours {input:q}"
         " --settings {params.settings:q} --output {output:q} --log {log:q}"

@@ -129,7 +129,8 @@ def scib(options: argparse.Namespace) -> None:
                 f"{output}: its folder shall be named after a metric ({', '.join(METRICS)})"
             )
     device = str(resolve_device(options.settings["device"]))
-    measure(options.neighbours, options.dataset, options.settings["seed"], outputs, device)
+    donors = options.settings["corpus.source"] == "local"
+    measure(options.neighbours, options.dataset, options.settings["seed"], outputs, device, donors)
 
 
 @stage("--dataset --embeddings+ --settings --output")

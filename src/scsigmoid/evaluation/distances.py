@@ -75,11 +75,12 @@ def silhouettes(points: Tensor, labels: Tensor, block: int = BLOCK) -> Tensor:
     """Silhouette of each point (Rousseeuw 1987), in Euclidean distance.
 
     (b - a) / max(a, b), with a the mean distance to the other points of the same label and b the
-    smallest mean distance to the points of another label; 0 where both are 0.
+    smallest mean distance to the points of another label; 0 where both are 0, and for the only
+    point of a label.
 
     Args:
         points: points x dimensions, float64.
-        labels: (points,) int64, 0 to the number of labels - 1, each at least twice.
+        labels: (points,) int64, 0 to the number of labels - 1.
         block: rows and columns that are held at once.
 
     Returns:
@@ -97,6 +98,6 @@ def silhouettes(points: Tensor, labels: Tensor, block: int = BLOCK) -> Tensor:
             sums[columns] += distances.T @ members[rows]
     counts = members.sum(0)
     own = labels[:, None]
-    within = sums.gather(1, own).squeeze(1) / (counts[labels] - 1)
+    within = sums.gather(1, own).squeeze(1) / (counts[labels] - 1)  # 0 / 0 for an only point
     between = (sums / counts).scatter(1, own, torch.inf).amin(1)
     return ((between - within) / torch.maximum(within, between)).nan_to_num(0.0)

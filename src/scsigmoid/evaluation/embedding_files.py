@@ -16,7 +16,7 @@ from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_path, compare_checksum, remove_checksum, write_checksum
 from scsigmoid.progress import log
 
-LABEL = "scsigmoid_cell_type"
+LABEL, DONOR = "scsigmoid_cell_type", "donor_id"
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class Embedding:
         values: cells x hidden, float32, finite.
         labels: cell type of each cell; ``""`` where it has none.
         cells: row of each cell in the dataset's h5ad file, int64.
+        donors: ``obs["donor_id"]`` of each cell; ``""`` where there is none.
         metadata: ``model``, ``attention``, ``context``, ``pooling``, ``checkpoint``,
             ``vocabulary`` and ``simulated``.
     """
@@ -36,6 +37,7 @@ class Embedding:
     values: NDArray[np.float32]
     labels: NDArray[np.str_]
     cells: NDArray[np.int64]
+    donors: NDArray[np.str_]
     metadata: dict[str, Any]
 
 
@@ -119,14 +121,15 @@ def read_embedding(path: Path) -> Embedding:
             for key, value in adata.uns["scsigmoid"].items()
         }
         values = np.asarray(adata.obsm[f"X_{metadata['model']}"], dtype=np.float32)
-        labels = adata.obs[LABEL].astype(object).fillna("").to_numpy().astype(str)
+        obs = adata.obs.reindex(columns=[LABEL, DONOR]).astype(object).fillna("")
+        labels, donors = (obs[column].to_numpy().astype(str) for column in obs)
         cells = np.asarray(metadata.pop("rows"), dtype=np.int64)
     except (OSError, KeyError, ValueError, TypeError) as error:
         raise UserError(
             f"{path}: damaged, or not an embedding of this project; delete it and run again"
         ) from error
     check_finite(values, adata.obs, f"{path}: holds")
-    return Embedding(path, values, labels, cells, metadata)
+    return Embedding(path, values, labels, cells, donors, metadata)
 
 
 def read_arms(paths: Mapping[str, Path], *, scored: bool = True) -> dict[str, Embedding]:
@@ -166,7 +169,8 @@ def read_arms(paths: Mapping[str, Path], *, scored: bool = True) -> dict[str, Em
     log(f"{first.path}: {len(first.labels) - len(kept)} cells without a label are left out")
     if not len(kept):
         raise UserError(f"{first.path}: no cell has a label; choose another column for it")
+    parts = ("values", "labels", "cells", "donors")
     return {
-        name: replace(arm, values=arm.values[kept], labels=arm.labels[kept], cells=arm.cells[kept])
+        name: replace(arm, **{part: getattr(arm, part)[kept] for part in parts})
         for name, arm in arms.items()
     }

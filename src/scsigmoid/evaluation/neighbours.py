@@ -40,6 +40,7 @@ class Neighbours:
         indices: cells x k, int32: the nearest cells, each cell itself first, then ascending.
         distances: cells x k, float32, Euclidean, the first 0.
         labels: cell type of each cell.
+        donors: donor of each cell; ``""`` where none is known.
         metadata: ``model`` (or the control's name), ``attention``, ``context``, ``simulated``,
             ``source`` (the embedding's file, or the dataset's) and ``position`` (order among the
             representations).
@@ -49,6 +50,7 @@ class Neighbours:
     indices: NDArray[np.int32]
     distances: NDArray[np.float32]
     labels: NDArray[np.str_]
+    donors: NDArray[np.str_]
     metadata: dict[str, Any]
 
 
@@ -79,6 +81,7 @@ def neighbours_of_dataset(
         UserError: if the embeddings do not match each other, or hold too few cells.
     """
     arms = read_arms(embeddings)
+    first = next(iter(arms.values()))
     with atomic_folder(output) as folder:
         for name, values, metadata in representations(arms, cells, controls, seed):
             source = str(arms[name].path if name in arms else cells)
@@ -91,7 +94,8 @@ def neighbours_of_dataset(
                 coordinates=coordinates,
                 indices=indices,
                 distances=distances,
-                labels=next(iter(arms.values())).labels,
+                labels=first.labels,
+                donors=first.donors,
                 metadata=np.array(json.dumps(metadata, sort_keys=True)),
             )
 
@@ -255,6 +259,7 @@ def read_neighbours(folder: Path) -> list[Neighbours]:
                         arrays["indices"],
                         arrays["distances"],
                         arrays["labels"],
+                        arrays["donors"],
                         json.loads(str(arrays["metadata"])),
                     )
                 )

@@ -6,7 +6,7 @@ matrix products: docs/benchmarks.md has both times.  scib-metrics and PyTorch ar
 they are used: tables and claims need :func:`aggregate` alone.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ import numpy as np
 
 from scsigmoid.config.metrics import MEAN, METRICS
 from scsigmoid.errors import UserError
-from scsigmoid.evaluation.neighbours import Neighbours, read_neighbours
+from scsigmoid.evaluation.neighbours import Neighbours, read_neighbours, with_itself
 from scsigmoid.measurements import Measurement, write_measurements
 from scsigmoid.progress import log
 from scsigmoid.seeds import derive
@@ -27,7 +27,12 @@ Scores = Mapping[str, float]
 
 
 def scib(
-    neighbours: Path, dataset: str, seed: int, outputs: Mapping[str, Path], device: str = "cpu"
+    neighbours: Path,
+    dataset: str,
+    seed: int,
+    outputs: Mapping[str, Path],
+    device: str = "cpu",
+    donors: bool = False,
 ) -> None:
     """Score every representation of a dataset.
 
@@ -37,32 +42,35 @@ def scib(
         seed: the configuration's seed; all representations share what is derived from it.
         outputs: metric to CSV file, which gets one measurement a representation.
         device: where the silhouette's distances are computed, in float64 everywhere.
+        donors: whether the cells of each donor are also scored alone (:func:`by_donor`); the
+            donor is the measurement's ``group``.
 
     Raises:
-        UserError: for a single cell type; with the silhouette also for a type with one cell.
+        UserError: for a single cell type.
     """
     found = read_neighbours(neighbours)
-    names, counts = np.unique(found[0].labels, return_counts=True)
+    names = np.unique(found[0].labels)
     if len(names) < 2:
         raise UserError(
             f"{neighbours}: all cells are of type '{names[0]}', so there is nothing to tell "
             "apart; choose another label column or leave the dataset out"
         )
-    if "silhouette_label" in outputs and counts.min() == 1:
-        raise UserError(
-            f"{neighbours}: cell type '{names[counts == 1][0]}' has one cell, which has no "
-            "silhouette; leave it out of the dataset or merge the type with another"
-        )
     rows: dict[str, list[Measurement]] = {metric: [] for metric in outputs}
+    parts = [("", one) for one in found]
+    if donors:
+        alone = [part for one in found for part in by_donor(one, device)]
+        log(f"{dataset}: {len(alone) // len(found)} donors have enough cells to be scored alone")
+        parts += alone
     for function in dict.fromkeys(METRICS[metric].function for metric in outputs):
-        for one in found:
+        for donor, one in parts:
             scores = FUNCTIONS[function](one, derive(seed, function, dataset), device)
             text = ", ".join(f"{metric} {score:.4f}" for metric, score in scores.items())
-            log(f"{dataset} {one.metadata['model']}: {text}")
+            log(f"{dataset} {one.metadata['model']}{donor and f' ({donor})'}: {text}")
             for metric in scores.keys() & rows.keys():
                 rows[metric].append(
                     Measurement(
                         dataset=dataset,
+                        group=donor,
                         model=one.metadata["model"],
                         attention=one.metadata["attention"],
                         context=one.metadata["context"],
@@ -78,11 +86,35 @@ def scib(
         write_measurements(output, rows[metric])
 
 
+def by_donor(one: Neighbours, device: str = "cpu") -> Iterator[tuple[str, Neighbours]]:
+    """Each donor with its cells alone: the same coordinates, neighbours among themselves.
+
+    A donor counts if it has two types and more cells than a cell has neighbours; of fewer than
+    three such donors there is none.
+    """
+    count = one.indices.shape[1]
+    members = {
+        donor: np.flatnonzero(one.donors == donor)
+        for donor in sorted({*one.donors.tolist()} - {"", "unknown"})
+    }
+    enough = {
+        donor: rows
+        for donor, rows in members.items()
+        if len(rows) > count and len({*one.labels[rows].tolist()}) > 1
+    }
+    for donor, rows in enough.items() if len(enough) > 2 else ():
+        coordinates = one.coordinates[rows]
+        found = with_itself(coordinates, count, donor, device)
+        labels, donors = one.labels[rows], one.donors[rows]
+        yield donor, Neighbours(coordinates, *found, labels, donors, one.metadata)
+
+
 def silhouette(one: Neighbours, seed: int, device: str) -> Scores:
     """Silhouette label: how tightly cells of a type lie together, (s + 1) / 2, from 0 to 1.
 
     s is the mean over cells of (b - a) / max(a, b), with a the mean distance to the cells of the
-    same type and b that to the nearest other type, Euclidean in the PCA space.
+    same type and b that to the nearest other type, Euclidean in the PCA space; 0 for the only cell
+    of a type.
     """
     import torch
 

@@ -24,6 +24,7 @@ from scsigmoid.paper.figures.training import covered
 from scsigmoid.paper.labels import model_label, place_label
 from scsigmoid.paper.reported import reported
 from scsigmoid.paper.results import Results
+from scsigmoid.paper.tables.quality import donor_scores
 from scsigmoid.paper.tables.writing import DASH, Cell, Table
 
 GROUPS = {
@@ -46,9 +47,9 @@ PACKAGES = (
     "scikit-learn", "umap-learn", "matplotlib",
 )  # fmt: skip
 ONE_RUN = (
-    "Scores of one run have no interval. Of runs with several seeds, scsigmoid compare-seeds gives "
-    "the spread and the interval of the difference. Validation losses have intervals over cells, "
-    "with donors as clusters."
+    "These scores are of one run and have no interval. Of runs with several seeds, scsigmoid "
+    "compare-seeds gives the spread and the interval of the difference. Validation losses have "
+    "intervals over cells, with donors as clusters."
 )
 #: What users look for first in the results of their own cells, in this order.
 OWN = (
@@ -118,9 +119,14 @@ def sections(results: Results) -> list[dict[str, Any]]:
     every = [*figures, *tables]
     first = [item for place in OWN for item in every if (item["kind"], item["entry"]) == place]
     first = [item | {"folded": item["entry"] == "mmd"} for item in first]
-    for item in first:
+    for place, item in enumerate(first):
         if (item["kind"], item["entry"]) == ("table", "scib"):
             item["table"] = replace(item["table"], notes=[*item["table"].notes, ONE_RUN])
+            if donors := donor_scores(results):
+                title = f"{item['title']}, by donor"
+                by_donor = {"kind": "table", "name": "scib_donors", "title": title, "table": donors}
+                first.insert(place + 1, by_donor)
+                break
     rest = [item for item in every if (item["kind"], item["entry"]) not in OWN]
     cells = {"kind": "table", "name": "", "title": "Cells", "table": cells_table(results)}
     return [

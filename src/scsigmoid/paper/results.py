@@ -109,9 +109,15 @@ class Results:
 
         return self.cached(f"metrics/validation_loss/{dataset}/{model}.parquet", read)
 
-    def scores(self, metric: str, dataset: str) -> dict[str, Measurement]:
-        """A scIB metric of each representation (models and controls) of a dataset."""
-        return {row.model: row for row in self.measurements(f"{metric}/{dataset}.csv")}
+    def scores(self, metric: str, dataset: str, donor: str = "") -> dict[str, Measurement]:
+        """A scIB metric of each representation (models and controls) of a dataset, or a donor."""
+        rows = self.measurements(f"{metric}/{dataset}.csv")
+        return {row.model: row for row in rows if row.group == donor}
+
+    def scored_donors(self, dataset: str) -> list[str]:
+        """Donors of a dataset whose cells were scored alone."""
+        rows = self.measurements(f"{self.config.evaluation.scib.metrics[0]}/{dataset}.csv")
+        return sorted({row.group for row in rows} - {""})
 
     def mmd(self, dataset: str) -> list[Measurement]:
         """All rows of a dataset's MMD."""

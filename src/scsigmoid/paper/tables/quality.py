@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from scsigmoid.config.metrics import MEAN
-from scsigmoid.measurements import Measurement
+from scsigmoid.measurements import Measurement, mean_interval
 from scsigmoid.paper.labels import METRICS, model_label, pairs, representation_label, short_label
 from scsigmoid.paper.reported import reported
 from scsigmoid.paper.results import Results
@@ -119,12 +121,14 @@ def paper_difference(paper: Mapping[str, Sequence[float]], first: str, second: s
     return round(paper[first][0] - paper[second][0], 6)
 
 
-def all_scores(results: Results, dataset: str) -> dict[str, dict[str, Measurement]]:
+def all_scores(
+    results: Results, dataset: str, donor: str = ""
+) -> dict[str, dict[str, Measurement]]:
     """Every scIB metric in the paper's order, their mean last, of every representation."""
     from scsigmoid.evaluation.scib import aggregate
 
     metrics = sorted(results.config.evaluation.scib.metrics, key=list(METRICS).index)
-    scores = {str(metric): results.scores(metric, dataset) for metric in metrics}
+    scores = {str(metric): results.scores(metric, dataset, donor) for metric in metrics}
     rows = [row for of_metric in scores.values() for row in of_metric.values()]
     means = {row.model: row for row in aggregate(rows, metrics)}
     return {**scores, MEAN: means}
@@ -173,6 +177,53 @@ def scib(results: Results) -> Table:
         "score means.",
         records=records,
         header=("Representation", *(METRICS.get(metric, metric) for metric in metrics)),
+        rows=rows,
+        align="l" + "c" * len(metrics),
+    )
+
+
+def donor_scores(results: Results) -> Table | None:
+    """Means over donors of the scIB scores of each donor's cells; None where none were scored."""
+    config = results.config
+    pair = config.evaluation.pair
+    names = (*pair, *config.evaluation.scib.controls)
+    confidence = config.evaluation.validation_loss.confidence
+    differences = [(pair[0], pair[1]), *((model, "pca_log_counts") for model in pair)]
+    rows: list[list[Cell | str]] = []
+    metrics: list[str] = []
+    for dataset, entry in config.datasets.items():
+        donors = [all_scores(results, dataset, donor) for donor in results.scored_donors(dataset)]
+        if not donors:
+            continue
+        metrics = list(donors[0])
+        rows.append([f"{entry.title}: {len(donors)} donors"])
+        values = {
+            name: np.array([[of[metric][name].value for of in donors] for metric in metrics])
+            for name in names
+        }
+        for name in names:
+            means = [mean_interval(of_metric, confidence) for of_metric in values[name]]
+            cells = [plus_minus(*mean, 3) for mean in means]
+            rows.append([representation_label(config, name), *cells])
+        for first, second in differences:
+            if second not in names:
+                continue
+            paired = values[first] - values[second]
+            means = [mean_interval(of_metric, confidence) for of_metric in paired]
+            cells = [
+                f"{signed(mean.value, 3)} ± {fixed(mean.high - mean.value, 3)}" for mean in means
+            ]
+            labels = [representation_label(config, name) for name in (first, second)]
+            rows.append([f" {MINUS} ".join(labels), *cells])
+    if not rows:
+        return None
+    return Table(
+        caption="The same scores with the cells of each donor scored alone: mean over donors with "
+        f"Student's {confidence * 100:g} % interval, which says how much other donors would change "
+        "it. Differences are paired by donor. The models stay the same: of how much another "
+        "training would change the scores it says nothing.",
+        records=(),
+        header=("Representation", *(METRICS[metric] for metric in metrics)),
         rows=rows,
         align="l" + "c" * len(metrics),
     )
