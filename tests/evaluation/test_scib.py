@@ -60,7 +60,7 @@ def test_each_donor_is_scored_alone(folder, tmp_path):
     labels = read_neighbours(folder)[0].labels
     change(folder, donors=donors)
     outputs = {name: tmp_path / name / "toy.csv" for name in ("silhouette_label", "leiden_nmi")}
-    scib(folder, "toy", 42, outputs, donors=True)
+    scib(folder, "toy", 42, outputs)
     found = {(row.model, row.group): row for row in read_measurements(outputs["silhouette_label"])}
     assert {group for _, group in found} == {"", "A", "B", "C"}
     for one in read_neighbours(folder):
@@ -70,7 +70,7 @@ def test_each_donor_is_scored_alone(folder, tmp_path):
             row = found[one.metadata["model"], donor]
             assert (row.value, row.n) == (pytest.approx((expected + 1) / 2, abs=1e-12), own.sum())
     change(folder, donors=np.where(donors == "C", "A", donors))  # two donors: too few
-    scib(folder, "toy", 42, outputs, donors=True)
+    scib(folder, "toy", 42, outputs)
     assert {row.group for row in read_measurements(outputs["leiden_nmi"])} == {""}
 
 
@@ -191,7 +191,7 @@ def test_the_command_takes_metrics_from_folders(monkeypatch, capsys):
     monkeypatch.setenv("NUMBA_DISABLE_JIT", "0")  # the command changes it for itself
     monkeypatch.setattr("scsigmoid.evaluation.scib.scib", lambda *given: found.update(given[3]))
     command = ["scib", "--dataset", "toy", "--neighbours", "folder", "--settings"]
-    command += ['{"seed": 42, "device": "cpu", "corpus.source": "local"}', "--output"]
+    command += ['{"seed": 42, "device": "cpu"}', "--output"]
     assert main([*command, *(f"metrics/{name}/toy.csv" for name in METRICS)]) == 0
     assert found == {name: Path(f"metrics/{name}/toy.csv") for name in METRICS}
     assert main([*command, "kbet/toy.csv"]) == 1

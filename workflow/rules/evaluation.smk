@@ -92,6 +92,7 @@ rule neighbours:
             "evaluation.scib.variance",
             "evaluation.scib.controls",
             "evaluation.pair",
+            "corpus.source",
             "seed",
             "device",
         ),
@@ -115,7 +116,7 @@ rule scib_of_dataset:
         gpu=accelerators,
         mem_mb=3000,
     params:
-        settings=settings("seed", "device", "corpus.source"),
+        settings=settings("seed", "device"),
     shell:
         "python -m scsigmoid scib --dataset {wildcards.dataset} --neighbours {input:q}"
         " --settings {params.settings:q} --output {output:q} --log {log:q}"

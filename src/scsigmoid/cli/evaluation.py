@@ -108,6 +108,7 @@ def neighbours(options: argparse.Namespace) -> None:
         controls=settings["evaluation.scib.controls"],
         seed=settings["seed"],
         output=options.output,
+        donors=settings["corpus.source"] == "local",
         device=resolve_device(settings["device"]),
     )
 
@@ -129,8 +130,7 @@ def scib(options: argparse.Namespace) -> None:
                 f"{output}: its folder shall be named after a metric ({', '.join(METRICS)})"
             )
     device = str(resolve_device(options.settings["device"]))
-    donors = options.settings["corpus.source"] == "local"
-    measure(options.neighbours, options.dataset, options.settings["seed"], outputs, device, donors)
+    measure(options.neighbours, options.dataset, options.settings["seed"], outputs, device)
 
 
 @stage("--dataset --embeddings+ --settings --output")

@@ -40,7 +40,7 @@ class Neighbours:
         indices: cells x k, int32: the nearest cells, each cell itself first, then ascending.
         distances: cells x k, float32, Euclidean, the first 0.
         labels: cell type of each cell.
-        donors: donor of each cell; ``""`` where none is known.
+        donors: donor of each cell; ``""`` where none is known or wanted.
         metadata: ``model`` (or the control's name), ``attention``, ``context``, ``simulated``,
             ``source`` (the embedding's file, or the dataset's) and ``position`` (order among the
             representations).
@@ -63,6 +63,7 @@ def neighbours_of_dataset(
     controls: Sequence[str],
     seed: int,
     output: Path,
+    donors: bool = False,
     device: "str | torch.device" = "cpu",
 ) -> None:
     """Find the neighbours of every representation of a dataset.
@@ -75,6 +76,7 @@ def neighbours_of_dataset(
         controls: ``random`` and ``pca_log_counts``.
         seed: the configuration's seed.
         output: folder that gets one ``<representation>.npz`` each.
+        donors: whether these keep the cells' donors, which are then scored alone, too.
         device: where distances are computed, in float64 everywhere.
 
     Raises:
@@ -95,7 +97,7 @@ def neighbours_of_dataset(
                 indices=indices,
                 distances=distances,
                 labels=first.labels,
-                donors=first.donors,
+                donors=first.donors if donors else np.full(len(first.cells), ""),
                 metadata=np.array(json.dumps(metadata, sort_keys=True)),
             )
 

@@ -27,23 +27,17 @@ Scores = Mapping[str, float]
 
 
 def scib(
-    neighbours: Path,
-    dataset: str,
-    seed: int,
-    outputs: Mapping[str, Path],
-    device: str = "cpu",
-    donors: bool = False,
+    neighbours: Path, dataset: str, seed: int, outputs: Mapping[str, Path], device: str = "cpu"
 ) -> None:
-    """Score every representation of a dataset.
+    """Score every representation of a dataset, and of each donor (:func:`by_donor`).
 
     Args:
         neighbours: folder that :func:`~.neighbours.neighbours_of_dataset` made.
         dataset: the dataset's name.
         seed: the configuration's seed; all representations share what is derived from it.
-        outputs: metric to CSV file, which gets one measurement a representation.
+        outputs: metric to CSV file, which gets one measurement a representation; those of a donor
+            have it as ``group``.
         device: where the silhouette's distances are computed, in float64 everywhere.
-        donors: whether the cells of each donor are also scored alone (:func:`by_donor`); the
-            donor is the measurement's ``group``.
 
     Raises:
         UserError: for a single cell type.
@@ -57,10 +51,7 @@ def scib(
         )
     rows: dict[str, list[Measurement]] = {metric: [] for metric in outputs}
     parts = [("", one) for one in found]
-    if donors:
-        alone = [part for one in found for part in by_donor(one, device)]
-        log(f"{dataset}: {len(alone) // len(found)} donors have enough cells to be scored alone")
-        parts += alone
+    parts += [part for one in found for part in by_donor(one, device)]
     for function in dict.fromkeys(METRICS[metric].function for metric in outputs):
         for donor, one in parts:
             scores = FUNCTIONS[function](one, derive(seed, function, dataset), device)

@@ -129,8 +129,8 @@ def variants(study: Study) -> Table:
             record |= {"difference": value, "low": low, "high": high}
             records.append(record | {"seeds": len(both), "lower": int((both < 0).sum())})
     return Table(
-        caption=f"Variants of attention. Validation loss (nats) after {int(last):,} steps, mean over "
-        "the seeds, and the difference to the same arm without it, with Student's "
+        caption=f"Variants of attention. Validation loss (nats) after {int(last):,} steps, mean "
+        "over the seeds, and the difference to the same arm without it, with Student's "
         f"{CONFIDENCE:.0%} interval.",
         records=records,
         header=("Arm", "Variant", "Loss", "Difference", "Lower in"),
