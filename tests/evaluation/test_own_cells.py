@@ -132,8 +132,9 @@ def test_genes_by_name_where_it_is_unambiguous(counts, write, model, vocabulary,
     found = run(inside, model, vocabulary).obsm["X_sigmoid_toy"]
     np.testing.assert_allclose(found, expected(counts, model, vocabulary, known), atol=2e-5)
     log = capfd.readouterr().err
-    assert "0 genes found by Ensembl id, 33 by name" in log
-    assert "2 names stand for several genes, which are left out (GENE5, TWICE)" in log
+    assert "0 genes found by id, 33 by name" in log
+    several = "names stand for several genes, here or in the vocabulary, and are left out"
+    assert f"2 {several} (GENE5, TWICE)" in log
     # names as the index
     as_index = run(write(counts[:, :34], NAMES[:34]), model, vocabulary).obsm["X_sigmoid_toy"]
     wanted = expected(counts[:, :34], model, vocabulary, range(34))
@@ -146,8 +147,11 @@ def test_ids_and_names_in_one_file(counts, write, model, vocabulary, capfd):
     found = run(write(counts, genes), model, vocabulary).obsm["X_sigmoid_toy"]
     np.testing.assert_allclose(found, expected(counts, model, vocabulary, range(30)), atol=2e-5)
     log = capfd.readouterr().err
-    assert "20 genes found by Ensembl id, 10 by name" in log
-    assert "1 names stand for several genes, which are left out (GENE1)" in log
+    assert "20 genes found by id, 10 by name" in log
+    assert (
+        "1 names stand for several genes, here or in the vocabulary, and are left out (GENE1)"
+        in log
+    )
 
 
 def test_an_unknown_id_is_not_looked_up_by_name(counts, write, model, vocabulary):
@@ -355,7 +359,7 @@ def test_in_python_counts_may_stand_elsewhere(counts, write, model, vocabulary, 
     scanpys.X = scanpys.X.log1p()
     ss.embed(scanpys, loaded)
     np.testing.assert_allclose(scanpys.obsm["X_scsigmoid"], wanted, atol=2e-5)
-    assert "\nadata: 36 genes found by Ensembl id, 0 by name\n" in capfd.readouterr().err
+    assert "\nadata: 36 genes found by id, 0 by name\n" in capfd.readouterr().err
     with pytest.raises(UserError, match=r"adata: no layer 'raw' \(there: counts\)"):
         ss.embed(layered, loaded, layer="raw")
     with pytest.raises(UserError, match=r"^adata: no raw counts"):

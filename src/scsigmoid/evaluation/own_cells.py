@@ -323,12 +323,12 @@ def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
     shared = {name for name in times if name in genes_of}
     clear = {name for name in shared if times[name] == len(genes_of[name]) == 1}
     clear -= {name for name in clear if genes_of[name] & by_id}
-    log(f"{cells.path}: {len(by_id)} genes found by Ensembl id, {len(clear)} by name")
+    log(f"{cells.path}: {len(by_id):,} genes found by id, {len(clear):,} by name")
     if shared - clear:
         few = ", ".join(sorted(shared - clear)[:NAMED])
         log(
-            f"{cells.path}: {len(shared - clear)} names stand for several genes, which are left "
-            f"out ({few}{', ...' if len(shared - clear) > NAMED else ''})"
+            f"{cells.path}: {len(shared - clear)} names stand for several genes, here or in the "
+            f"vocabulary, and are left out ({few}{', ...' if len(shared - clear) > NAMED else ''})"
         )
     if not by_id and not clear:
         raise UserError(

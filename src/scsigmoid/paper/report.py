@@ -234,7 +234,7 @@ def overview(results: Results) -> dict[str, str]:
         "Preset": config.preset,
         "Corpus": f"{results.training_cells:,} training cells, {results.training_data} "
         f"(source: {config.corpus.source})",
-        "Evaluation": f"{len(config.datasets)} datasets, "
+        "Evaluation": f"{len(config.datasets)} dataset{'s' * (len(config.datasets) > 1)}, "
         f"{sum(int(results.metadata(name)['cells']) for name in config.datasets):,} cells",
         "Models": f"{len(config.models)} models of {size.layers} layers, width {size.hidden}; "
         f"compared: {' and '.join(model_label(config, name) for name in compared)}",

@@ -47,7 +47,8 @@ def means(table: pd.DataFrame, column: str) -> str:
     found = table.groupby("model", sort=False)[column].mean()
     datasets = table.drop_duplicates("dataset")
     simulated = int(datasets["simulated"].sum())
-    of = f"mean of {len(datasets)} datasets" + (f", {simulated} simulated" if simulated else "")
+    of = "1 dataset" if len(datasets) == 1 else f"mean of {len(datasets)} datasets"
+    of += f", {simulated} simulated" if simulated else ""
     return ", ".join(f"{model} {value:.3f}" for model, value in found.items()) + f" ({of})"
 
 
