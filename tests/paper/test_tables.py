@@ -191,6 +191,7 @@ def test_training_speed_is_beside_ours_at_the_same_context(
     assert "| 128 | Sigmoid, reference | packed | 0 % | **2,000 [1,923, 2,083]** |" in markdown
     assert "| 128 | Softmax, FlexAttention | padded | 50 % | 1,000 [962, 1,042] |" in markdown
     assert "2.00 [2.00, 2.00]" in markdown
+    assert markdown.startswith("Training encoders of 0.001M parameters on")
     assert rows[-1]["cells_per_second"] == ""
     absent = "Not timed: TritonSigmoid, padded, at 128 (triton\\_sigmoid is not installed)."
     assert absent in markdown

@@ -34,7 +34,8 @@ def check_named(ids: NDArray[np.object_], path: Path) -> None:
     if len(ids) and (ids == np.arange(len(ids)).astype(str)).all():
         raise UserError(
             f"{path}: genes have no names, only the numbers 0 to {len(ids) - 1}; put their Ensembl "
-            "ids into the index of var"
+            "ids into the index of var, or name the column that has them (embed --genes; genes: in "
+            "corpus.local)"
         )
 
 

@@ -302,6 +302,8 @@ def millions(count: float) -> str:
 def training_speed(results: Results) -> Table:
     """Rate of each kernel and layout at each context, and ours over it."""
     settings = results.config.benchmarks.training
+    counts = sorted(row.parameters for row in results.training)
+    sizes = dict.fromkeys(millions(count) for count in (*counts[:1], *counts[-1:]))
     ours = fastest(results.training)
     rows: list[list[Cell | str]] = []
     records = []
@@ -333,7 +335,7 @@ def training_speed(results: Results) -> Table:
                 ]
             )
     return Table(
-        caption=f"Training the {settings.size} encoder on "
+        caption=f"Training encoders of {' to '.join(sizes)} parameters on "
         f"{device_words(results.machine('training'))}. Cells per second with "
         f"{settings.cells_per_gpu} cells a step, of log-normal lengths with median "
         f"{settings.median_length:,}; MFU is counted work on valid tokens over the peak. The last "

@@ -213,7 +213,10 @@ def donor_scores(results: Results) -> Table | None:
             cells = [
                 f"{signed(mean.value, 3)} ± {fixed(mean.high - mean.value, 3)}" for mean in means
             ]
-            labels = [representation_label(config, name) for name in (first, second)]
+            labels = [
+                short_label(config, name) if name in pair else representation_label(config, name)
+                for name in (first, second)
+            ]
             rows.append([f" {MINUS} ".join(labels), *cells])
     if not rows:
         return None
