@@ -36,7 +36,7 @@ GROUPS = {
 }
 MARKS = ("yes", "no", "unsure", "open")
 YES_NO = "yes (1) or no (0)"
-#: Tables with more rows than this start folded.
+#: Tables with more rows than this, or with none, start folded.
 LONG = 16
 SUFFIXES = {"figure": ("pdf", "png"), "table": ("csv", "md", "tex")}
 #: Snakemake's ``benchmark`` files, one a job: ``resources/<rule>[/<wildcards>].tsv``.
@@ -183,7 +183,7 @@ def shown(results: Results, kind: str, name: str) -> dict[str, Any]:
         results.path(path)
     if kind == "table":
         table: Table = registry.make("table", name, results)
-        return item | {"table": table, "folded": len(table.rows) > LONG}
+        return item | {"table": table, "folded": not 0 < len(table.rows) <= LONG}
     return item | {"caption": entry.caption, "source": embedded(results, f"figures/{name}.png")}
 
 
