@@ -18,6 +18,7 @@ from scsigmoid.model.encoder import Encoder
 from scsigmoid.model.masking import Masking
 from scsigmoid.tokens.store import TokenStore
 from scsigmoid.training.batches import GlobalBatches, pack_genes
+from scsigmoid.training.devices import be_deterministic
 from scsigmoid.training.journal import read_journal
 from scsigmoid.training.loop import train
 from scsigmoid.training.run import TrainingRun
@@ -110,6 +111,42 @@ def test_small_and_large_batches_share_a_graph(run: TrainingRun):
         assert torch.isfinite(trainer.step(step, [batch]).loss)
     assert len(batch.masked) * 768 < 5 * 2**20 < 60 * 150 * 768
     assert graphs() == 1
+
+
+@pytest.mark.parametrize("attention", ["sigmoid", "softmax"])
+def test_cuda_graphs_have_the_bits_of_their_kernels(run: TrainingRun, attention: str):
+    """Over 20 steps of cells of all lengths, and close to batches that are not filled up."""
+    size = Size(layers=2, hidden=128, heads=2, feed_forward=256)
+    run = replace(on_gpu(run, attention, dropout=0.1), size=size, context=600)
+    settings = run.encoder_settings(2000)
+    masking = Masking(
+        seed=1, draw=1, fraction=0.15, replacement="mask", vocabulary_size=settings.vocabulary_size
+    )
+    generator = np.random.default_rng(0)
+    batches = []
+    for step in range(20):
+        lengths = generator.integers(1, 600, 1 + step % 3)
+        genes = generator.integers(10, settings.vocabulary_size, lengths.sum())
+        batches.append(pack_genes(genes, lengths, np.arange(len(lengths)), masking).pinned())
+    be_deterministic()
+    losses = {}
+    for way in ("graphs", "kernels", "not filled"):
+        trainer = Trainer(Encoder(settings).initialise(1), run.training, 42, torch.device("cuda"))
+        if way == "not filled":
+            trainer.graphed_tokens = 0
+        else:
+            trainer.prepare(batches[:1])
+            assert trainer._graphs is not None
+            trainer._graphs.recording = way == "graphs"
+            if way == "kernels":
+                trainer._graphs._recorded.clear()
+        losses[way] = [float(trainer.step(n, [batch]).loss) for n, batch in enumerate(batches, 1)]
+        if way == "graphs":
+            assert trainer._graphs is not None
+            assert trainer._graphs.recording
+            assert len(trainer._graphs._recorded) > 5
+    assert losses["graphs"] == losses["kernels"]
+    np.testing.assert_allclose(losses["graphs"], losses["not filled"], rtol=0.01)
 
 
 @pytest.mark.parametrize("attention", ["sigmoid", "softmax"])

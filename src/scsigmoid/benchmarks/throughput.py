@@ -142,6 +142,7 @@ def steps_per_second(
     with device:
         model = Encoder(encoder)
     trainer = Trainer(model, training, seed, device)
+    trainer.prepare(batches)
     watch, warm = Stopwatch(device), WARM_STEPS[device.type]
     count = max(1, settings.steps // settings.read_every) * settings.read_every
     for step, batch in zip(range(1, warm + count + 1), cycle(batches), strict=False):

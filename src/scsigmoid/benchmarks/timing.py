@@ -1,6 +1,5 @@
 """How kernels and training steps are timed: rounds, timers, and what becomes of failures."""
 
-import contextlib
 import gc
 import math
 import time
@@ -18,6 +17,7 @@ from torch import Tensor
 from scsigmoid.errors import UserError
 from scsigmoid.seeds import derive
 from scsigmoid.training.devices import synchronise
+from scsigmoid.training.graphs import abandon_capture
 
 # A GPU is kept busy for about 0.2 ms before what is timed, so that this is queued behind it and the
 # time between launches is not counted.
@@ -279,15 +279,6 @@ def capturing(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
             raise
     if any("Graph is empty" in str(one.message) for one in said):
         raise Unavailable("failed: its CUDA graph holds no kernel")
-
-
-def abandon_capture(pool: Any) -> None:
-    """Tell torch's allocator that a capture is over, unless it knows."""
-    device = torch.cuda.current_device()
-    # It refuses to end what is not going on.
-    with contextlib.suppress(RuntimeError):
-        torch._C._cuda_endAllocateToPool(device, pool)
-        torch._C._cuda_releasePool(device, pool)
 
 
 def replays_of(one: float) -> int:

@@ -34,6 +34,8 @@ from scsigmoid.tokens.vocabulary import CLS
 Integers = npt.NDArray[np.integer]
 Int64s = npt.NDArray[np.int64]
 Float64s = npt.NDArray[np.float64]
+#: ``ignore_index`` of the cross-entropy: the target of padding.
+IGNORED = -100
 
 
 class Cells(Protocol):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,15 +12,15 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from scsigmoid.config.schema import Training
 from scsigmoid.model.encoder import Encoder
-from scsigmoid.training.batches import Batch
+from scsigmoid.training.batches import IGNORED, Batch
+from scsigmoid.training.devices import backend_of
+from scsigmoid.training.graphs import GRAPHED, Bucket, Graphs, bucket_of, most_tokens
 from scsigmoid.training.processes import Processes
 
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
 
 Loss = Callable[..., Tensor]
-#: ``ignore_index`` of the cross-entropy: the target of padding.
-IGNORED = -100
 #: Options of torch's compiler.  Without this one it would fuse the reductions of a normalisation's
 #: gradient for large batches only, and make another graph for small ones.
 COMPILER: dict[str, Any] = {"triton.mix_order_reduction_non_strict_mode": True}
@@ -186,8 +187,15 @@ class Trainer:
         self.device = device
         self._parameters = list(encoder.parameters())
         self._summed_loss: Loss = summed_loss
+        self._graphs: Graphs | None = None
+        #: Most tokens of a batch whose gradient is a CUDA graph, see :mod:`graphs`.
+        self.graphed_tokens = 0
         if device.type == "cuda":
             self.compile()
+            settings = encoder.settings
+            capturable = backend_of(settings, device) in GRAPHED
+            if capturable and "centred_values" not in settings.variants:
+                self.graphed_tokens = most_tokens(settings)
 
     def compile(self, backend: str = "inductor") -> None:
         """Compile the loss; see :func:`eagerly_embedded`."""
@@ -198,12 +206,47 @@ class Trainer:
 
     def summed_loss(self, batch: Batch, step: int, weights: Tensor | None = None) -> Tensor:
         """Cross-entropy summed over a batch's masked genes in a step: :func:`summed_loss`."""
-        keys = self.encoder.dropout_keys(
-            batch.cells, batch.positions, batch.cu_seqlens, self.seed, step
-        )
         if weights is not None:
             weights = pad(weights, (0, 0, 0, max(0, 2 - len(weights))))
+        keys = self._dropout_keys(step, batch)
         return eagerly_embedded(self._summed_loss, self.encoder, batch, keys, weights)
+
+    def _dropout_keys(self, step: int, batch: Batch) -> Tensor | None:
+        return self.encoder.dropout_keys(
+            batch.cells, batch.positions, batch.cu_seqlens, self.seed, step
+        )
+
+    def prepare(self, batches: Sequence[Batch]) -> None:
+        """Record the graphs that steps of one of these batches each will use."""
+        buckets = {bucket: batch for batch in batches if (bucket := self._bucket([batch]))}
+        for bucket, batch in buckets.items():
+            self._differentiate(1, batch, bucket, 1)
+
+    def _bucket(self, batches: Sequence[Batch]) -> Bucket | None:
+        """Of the only batch of a step, if it is a small one."""
+        if len(batches) != 1 or not 0 < len(batches[0].tokens) <= self.graphed_tokens:
+            return None
+        context = self.encoder.settings.context
+        return bucket_of(batches[0], context, self.training.mask_fraction)
+
+    def _differentiate(self, step: int, batch: Batch, bucket: Bucket, masked: int) -> Tensor:
+        """The loss of a small batch; its gradient becomes the parameters'."""
+
+        def compute(held: Batch, keys: Tensor | None, weights: Tensor | None) -> Tensor:
+            with autocast(self.device):
+                return eagerly_embedded(self._summed_loss, self.encoder, held, keys, weights)
+
+        if self._graphs is None:
+            # The spacing of buckets is a sixteenth at most, or 128.
+            capacity = self.graphed_tokens + max(128, self.graphed_tokens // 16)
+            self._graphs = Graphs(compute, self._parameters, capacity, self.device)
+        weights = sum_weights(batch) if self.training.gradient == "sum" else None
+        loss = self._graphs.differentiate(
+            batch, bucket, partial(self._dropout_keys, step), masked, weights
+        )
+        for parameter, gradient in zip(self._parameters, self._graphs.gradients, strict=True):
+            parameter.grad = gradient
+        return loss
 
     def step(self, step: int, batches: Sequence[Batch], masked: int | None = None) -> StepResult:
         """Take one optimiser step on a global batch.
@@ -223,21 +266,11 @@ class Trainer:
         self.optimiser.zero_grad(set_to_none=True)
         if masked is None:
             masked = sum(len(batch.masked) for batch in batches)
-        loss = torch.zeros((), device=self.device)
-        for batch in batches:
-            with autocast(self.device):
-                if self.training.gradient == "sum":
-                    weights = sum_weights(batch).to(self.device, non_blocking=True)
-                    objective, part = self.summed_loss(batch.to(self.device), step, weights)
-                    part = part / max(1, masked)
-                else:
-                    objective = part = self.summed_loss(batch.to(self.device), step) / max(
-                        1, masked
-                    )
-            # In this thread: to wake another takes longer than a small batch's kernels run.
-            with torch.autograd.set_multithreading_enabled(False):
-                objective.backward()
-            loss += part.detach()
+        bucket = self._bucket(batches)
+        if bucket:
+            loss = self._differentiate(step, batches[0], bucket, max(1, masked))
+        else:
+            loss = self._accumulate(step, batches, max(1, masked))
         gradients = [p.grad for p in self._parameters if p.grad is not None]
         self.processes.sum([*gradients, loss])
         norm = get_total_norm(gradients)
@@ -245,6 +278,23 @@ class Trainer:
             clip_grads_with_norm_(self._parameters, self.training.clipping, norm)
         self.optimiser.step()
         return StepResult(loss=loss, gradient_norm=norm)
+
+    def _accumulate(self, step: int, batches: Sequence[Batch], masked: int) -> Tensor:
+        """The loss of micro-batches; their gradients are added to the parameters'."""
+        loss = torch.zeros((), device=self.device)
+        for batch in batches:
+            with autocast(self.device):
+                if self.training.gradient == "sum":
+                    weights = sum_weights(batch).to(self.device, non_blocking=True)
+                    objective, part = self.summed_loss(batch.to(self.device), step, weights)
+                    part = part / masked
+                else:
+                    objective = part = self.summed_loss(batch.to(self.device), step) / masked
+            # In this thread: to wake another takes longer than a small batch's kernels run.
+            with torch.autograd.set_multithreading_enabled(False):
+                objective.backward()
+            loss += part.detach()
+        return loss
 
     def attention_score_max(self, batches: Sequence[Batch]) -> float:
         """Largest score of the first layer over a global batch, in training's precision."""

@@ -1,0 +1,97 @@
+"""Buckets, and what filling a batch up to one must not change."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from scsigmoid.model.masking import Masking
+from scsigmoid.model.sizes import EncoderSettings
+from scsigmoid.training.batches import Batch, pack_genes
+from scsigmoid.training.graphs import MOST_TOKENS, bucket_of, most_tokens
+from scsigmoid.training.run import TrainingRun
+
+
+def batch_of(*lengths: int) -> Batch:
+    masking = Masking(seed=1, draw=1, fraction=0.15, replacement="mask", vocabulary_size=100)
+    cells = np.arange(len(lengths))
+    return pack_genes(
+        np.full(sum(lengths) - len(lengths), 50), np.array(lengths) - 1, cells, masking
+    )
+
+
+@pytest.mark.parametrize("tokens", [5, 127, 128, 129, 4000, 4097, 8192, 8193, 9000, 16384])
+def test_buckets_hold_their_batch_and_little_more(tokens: int):
+    for lengths in ((tokens,), (tokens - 2, 2), (2,) * (tokens // 2 - 1) + (2 + tokens % 2,)):
+        batch = batch_of(*lengths)
+        bucket = bucket_of(batch, context=max(lengths), mask_fraction=0.15)
+        added = bucket.tokens - tokens
+        assert 0 <= added < max(128, tokens / 16)
+        # One sequence more, which fills the bucket up.
+        assert len(lengths) < bucket.sequences <= max(4, 2 * len(lengths))
+        assert max(*lengths, added) <= bucket.longest <= bucket.tokens
+        assert len(batch.masked) <= bucket.masked <= 2 * MOST_TOKENS + 4
+
+
+def test_a_graph_computes_the_form_of_sigmoid_that_its_batches_have():
+    short, long = batch_of(8000, 2000), batch_of(8193, 1807)
+    longest = [bucket_of(batch, 16_384, 0.15).longest for batch in (short, long)]
+    assert longest == [8192, 10_240]
+
+
+def test_there_are_few_buckets():
+    sizes = range(2, MOST_TOKENS + 1)
+    batch = batch_of(3)
+    tokens = torch.zeros(MOST_TOKENS, dtype=torch.int64)
+    found = {bucket_of(replace(batch, tokens=tokens[:size]), 4096, 0.15).tokens for size in sizes}
+    assert len(found) == 64
+
+
+def test_models_whose_steps_are_long_have_graphs_of_smaller_batches():
+    like = EncoderSettings(
+        attention="sigmoid",
+        context=2048,
+        layers=12,
+        hidden=768,
+        heads=12,
+        feed_forward=3072,
+        vocabulary_size=44_000,
+        dropout=0.02,
+        layer_norm_epsilon=1e-5,
+        initializer_range=0.02,
+    )
+    larger = replace(like, layers=24, hidden=2048, heads=32, feed_forward=8192)
+    assert 2048 < most_tokens(larger) < 4096 < most_tokens(like) < MOST_TOKENS
+    assert most_tokens(replace(like, hidden=64, heads=1, feed_forward=64)) == MOST_TOKENS
+
+
+@pytest.mark.parametrize("gradient", ["mean", "sum"])
+@pytest.mark.parametrize("attention", ["sigmoid", "softmax"])
+def test_filling_changes_neither_loss_nor_gradient(
+    run: TrainingRun, make: Any, attention: str, gradient: str
+):
+    """Batches of several sizes in turns, so that what was there before would show."""
+    run = replace(run, attention=attention)
+    filled, batches = make(run, gradient=gradient, micro_batch_tokens=10**6)
+    filled.graphed_tokens = 1000
+    plain, _ = make(run, gradient=gradient)
+    buckets = set()
+    for step in range(1, 7):
+        (batch,) = batches[step].micro_batches
+        if step % 2:
+            batch = batch_of(3)
+        buckets.add(filled._bucket([batch]))
+        results = [trainer.step(step, [batch], masked=30) for trainer in (filled, plain)]
+        torch.testing.assert_close(results[0].loss, results[1].loss)
+        torch.testing.assert_close(results[0].gradient_norm, results[1].gradient_norm)
+        for ours, other in zip(
+            filled.encoder.parameters(), plain.encoder.parameters(), strict=True
+        ):
+            torch.testing.assert_close(ours.grad, other.grad, rtol=1e-4, atol=1e-7)
+    assert len(buckets) > 1
+    # Larger batches, and several a step, take the usual way.
+    assert filled._bucket([batch, batch]) is None
+    filled.graphed_tokens = len(batch.tokens) - 1
+    assert filled._bucket([batch]) is None
