@@ -5,6 +5,7 @@
 docs/measuring.md says how the numbers were measured.
 """
 
+import itertools
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -23,7 +24,6 @@ from scsigmoid.paper.figures.style import (
     DOUBLE,
     MUTED,
     PALETTE,
-    colours,
     gridded,
     new_figure,
     settle,
@@ -33,6 +33,8 @@ from scsigmoid.paper.labels import ATTENTIONS, METRICS, PASSES, context_label
 from scsigmoid.paper.results import Results
 from scsigmoid.paper.speed import Cost, costs, paired
 from scsigmoid.paper.tables.writing import DASH
+from scsigmoid.study.figures import level, stability
+from scsigmoid.study.runs import Study, frontier
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -118,16 +120,18 @@ Mean ± standard deviation; difference with Student's 95 % interval
 Validation loss, sigmoid / softmax ([real_cells_steps.csv](measurements/h200/real_cells_steps.csv)).
 
 {steps}
-## Learning rates without clipping, 1,600 steps
-Training loss of the last step, largest gradient norm
-([stability_ladder.csv](measurements/h200/stability_ladder.csv)).
+## Learning rates, 2,400 steps
+Validation loss of two seeds, batches of 16, clipping at 1
+([rates.csv](measurements/h200/arms/rates.csv)).
 
-{ladder}
-## 160M models on simulated cells, at most 150 steps
-![Training loss](images/benchmark_loop.png)
+{rates}
+## Without clipping and with it, 1,000 steps
+Seeds that collapsed; mean validation loss of the others; keys that a row attends to at the end (exp
+of its weights' entropy; median of rows, layers and seeds)
+([runs.csv](measurements/h200/arms/runs.csv), [curves.csv](measurements/h200/arms/curves.csv),
+[layers.csv](measurements/h200/arms/layers.csv)).
 
-The arms start alike; so few steps show no more ([journals](measurements/README.md)).
-"""
+{frontier}"""
 MARK = "<!-- The tables below are made by workflow/scripts/benchmarks_page.py. -->\n"
 
 
@@ -385,22 +389,6 @@ def sizes_table(found: list[Cost]) -> str:
     return markdown(["context", *sizes], lines)
 
 
-def loop_figure(journals: Path, arms: dict[str, str]) -> "Figure":
-    """Training loss of the 160M pairs over steps."""
-    figure = new_figure(DOUBLE, 2.2)
-    for axes, name in zip(figure.subplots(1, 3, sharey=True), ("2k", "4k", "8k"), strict=True):
-        for arm, colour in arms.items():
-            journal = pd.read_csv(journals / f"journal_{arm}_{name}.csv", comment="#")
-            axes.plot(journal["step"], journal["loss"], color=colour, label=arm)
-        axes.set_title(f"{name.upper()} tokens")
-        axes.set_xlabel("Step")
-        gridded(axes)
-        if name == "2k":
-            axes.set_ylabel("Training loss (nats)")
-            axes.legend()
-    return figure
-
-
 def seeds_table(rows: pd.DataFrame) -> str:
     """Both arms and controls, and their difference, by dataset and metric."""
 
@@ -429,15 +417,32 @@ def steps_table(rows: pd.DataFrame) -> str:
     )  # fmt: skip
 
 
-def ladder_table(rows: pd.DataFrame) -> str:
-    """Loss and largest gradient norm of both arms by learning rate."""
-    columns = list(dict.fromkeys(zip(rows["learning_rate"], rows["seed"], strict=True)))
-    indexed = rows.set_index(["attention", "learning_rate", "seed"])
+def rates_table(rows: pd.DataFrame, step: int) -> str:
+    """Validation losses of both arms' seeds after a step, by learning rate."""
+    ends = rows[rows["step"] == step].groupby(["attention", "learning_rate"])["validation_loss"]
+    losses = ends.agg(lambda seeds: ", ".join(f"{loss:.2f}" for loss in seeds)).unstack()
+    header = ["rate", *(f"{rate:g}" for rate in losses.columns)]
+    return markdown(header, ([arm, *losses.loc[arm]] for arm in ATTENTIONS))
+
+
+def frontier_table(study: Study) -> str:
+    """Both arms with and without clipping, by learning rate."""
+    runs = frontier(study, level(study.table("baselines"), "frequencies"))
+    layers = study.layers[study.layers["step"] == study.layers["step"].max()]
+    keys = ["setting", "attention", "learning_rate"]
+    attended = layers.groupby(keys)["keys"].median()
     lines = []
-    for arm in ATTENTIONS:
-        found = [indexed.loc[(arm, *column)] for column in columns]
-        lines.append([arm, *(f"{row['loss']:.2f}, {row['gradient_norm_max']:,g}" for row in found)])
-    return markdown(["rate, seed", *(f"{rate:g}, {seed}" for rate, seed in columns)], lines)
+    for setting, attention in itertools.product(runs["setting"].unique()[::-1], ATTENTIONS):
+        cells = []
+        arm = runs[(runs["setting"] == setting) & (runs["attention"] == attention)]
+        for rate, found in arm.groupby("learning_rate"):
+            loss = found[~found["collapsed"]]["loss"].mean()
+            lost = f"{found['collapsed'].sum()} of {len(found)}"
+            width = f"{attended[setting, attention, rate]:,.0f} keys"
+            cells.append(f"{lost}; {number(loss, 2)}; {width}")
+        lines.append([f"{attention}, {setting.split(',')[0]}", *cells])
+    rates = sorted(runs["learning_rate"].unique())
+    return markdown(["rate", *(f"{rate:g}" for rate in rates)], lines)
 
 
 def tokens_table(rows: pd.DataFrame) -> str:
@@ -462,7 +467,7 @@ class Measured:
         self.benchmarks = self.h200 / "benchmarks"
         config = typed(read_yaml(self.h200 / "config.yaml"), Config)
         self.costs = costs(Results(self.h200, config))
-        self.colours = colours(Results(self.h200, config))
+        self.study = Study(self.h200 / "arms")
         self.kernels = read_kernels(self.benchmarks / "kernel_fa4.csv")
         self.padded = read_kernels(self.benchmarks / "kernel.csv", padded=True)
         self.scaling = read(self.benchmarks, "scaling.csv")
@@ -512,7 +517,8 @@ def quality(of: Measured) -> str:
     return QUALITY.format(
         seeds=seeds_table(read(of.h200, "real_cells_seeds.csv")),
         steps=steps_table(read(of.h200, "real_cells_steps.csv")),
-        ladder=ladder_table(read(of.h200, "stability_ladder.csv")),
+        rates=rates_table(read(of.h200, "arms/rates.csv"), 2400),
+        frontier=frontier_table(of.study),
     )
 
 
@@ -523,7 +529,7 @@ def figures(of: Measured) -> dict[str, "Figure"]:
         "benchmark_padding": kernel_figure(of.padded),
         "benchmark_training": training_figure(of.training),
         "benchmark_scaling": scaling_figure(of.scaling, of.costs),
-        "benchmark_loop": loop_figure(of.h200 / "journals", of.colours),
+        "study_frontier": stability(of.study, of.study.table("baselines")),
     }
 
 

@@ -87,7 +87,7 @@ def study_scores(options: argparse.Namespace) -> None:
 def study(options: argparse.Namespace) -> None:
     """Make the tables and figures of a study."""
     from scsigmoid.study.figures import draw
-    from scsigmoid.study.runs import Study
+    from scsigmoid.study.runs import Study, shortened
     from scsigmoid.study.tables import write_tables
 
     found = Study(options.runs)
@@ -96,4 +96,4 @@ def study(options: argparse.Namespace) -> None:
         for path in make(found, baselines, options.output):
             print(path)
     if found.unfinished:
-        print(f"left out, not at their end: {', '.join(found.unfinished)}")
+        print(f"left out, not at their end: {shortened(found.unfinished)}")

@@ -115,7 +115,7 @@ def stability(study: Study, baselines: pd.DataFrame) -> "Figure":
         grid[name].set_title(setting.split(",")[0].capitalize())
     grid["clipped"].sharey(grid["free"])
     grid["free"].set_ylabel("Validation loss at the end (nats)")
-    grid["free"].legend(loc="upper left", fontsize=6, handletextpad=0.2)
+    grid["free"].legend(loc="lower right", fontsize=6, handletextpad=0.2)
     free = runs[(runs["setting"] == settings[0]) & (runs["attention"] == "softmax")]
     lost = free.groupby("learning_rate")["collapsed"].all()
     rate = float(lost[lost].index.min()) if lost.any() else float(free["learning_rate"].max())
@@ -158,6 +158,8 @@ def ends(axes: "Axes", runs: pd.DataFrame) -> None:
         axes.plot(line.index, line, color=colour, linewidth=0.8, alpha=0.6)
         for collapsed, marker, label in ((False, "o", arm), (True, "x", f"{arm}, collapsed")):
             points = finite[finite["collapsed"] == collapsed]
+            if points.empty:
+                continue
             axes.plot(
                 points["learning_rate"] * shift,
                 points["loss"],

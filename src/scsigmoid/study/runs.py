@@ -6,7 +6,7 @@ which curves are judged were stated before the runs (workflow/studies/arms.yaml)
 """
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
@@ -79,7 +79,7 @@ def collect(config: Config, results: Path, output: Path) -> None:
     if not rows:
         raise UserError(f"{results}: holds no run of the study; train it first")
     if missing:
-        log(f"{len(missing)} of {len(missing) + len(rows)} runs are missing: {', '.join(missing)}")
+        log(f"{len(missing)} of {len(missing) + len(rows)} runs are missing: {shortened(missing)}")
     tables = {"runs": pd.DataFrame(rows), "curves": pd.concat(curves)}
     if layers:
         tables["layers"] = pd.concat(layers)
@@ -88,6 +88,12 @@ def collect(config: Config, results: Path, output: Path) -> None:
         table.insert(0, "run", first)
         # Six digits: more than any conclusion rests on, and small files.
         write_text(output / f"{name}.csv", table.to_csv(index=False, float_format="%.6g"))
+
+
+def shortened(names: Sequence[str], most: int = 6) -> str:
+    """Names in a line, the first of them where there are many."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 class Study:
