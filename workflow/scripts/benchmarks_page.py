@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from scsigmoid.benchmarks.rows import KernelRow, TrainingRow, read_rows
+from scsigmoid.benchmarks.rows import KernelRow, TrainingRow, median_interval, read_rows
 from scsigmoid.config.check import read_yaml
 from scsigmoid.config.schema import Config
 from scsigmoid.config.validate import typed
@@ -52,6 +52,7 @@ KERNELS = looks(
 )
 DATASETS = {"pbmc_facs": "Blood cells", "lung_cell_lines": "Lung cancer cell lines"}
 METRIC_NAMES = {"validation_loss": "Validation loss", **METRICS, "mmd": "MMD, mean of the pairs"}
+GRAPHS = ("plain", "graphs")  # how kernels of a small step were launched
 Kernels = dict[tuple[str, str], dict[tuple[object, ...], KernelRow]]
 PAGE = """\
 # Benchmarks
@@ -91,9 +92,13 @@ The training loop at 2K, global batch 256, one host ([scaling.csv](measurements/
 
 ## Model sizes
 Cells/s, 2 cells a step: sigmoid (ours) / softmax by `varlen_attn`; FlashAttention-4 was not measured here. \\* One waits
-for the host: no comparison of kernels. Figure: above ([throughput.csv](measurements/h200/benchmarks/throughput.csv)).
+for the host: no comparison of kernels. Measured before CUDA graphs ([throughput.csv](measurements/h200/benchmarks/throughput.csv)).
 
 {sizes}
+## Small steps
+160M, 2 cells, ms a step: kernels one by one / as a CUDA graph ([small_steps.csv](measurements/h200/benchmarks/small_steps.csv)).
+
+{small}
 ## From h5ad files to tokens
 Rates per second of CPU time, one core ([tokens.csv](measurements/cpu/tokens.csv)).
 
@@ -105,11 +110,7 @@ Alone, 2,048 tokens, two CPU cores; an H200 trains {need} cells/s ([loading.csv]
 ## Evaluation
 Simulated embeddings of the paper's size ([evaluation.csv](measurements/cpu/evaluation.csv)).
 
-{evaluation}
-## The demo
-Minutes ([demo.csv](measurements/cpu/demo.csv)).
-
-{demo}"""  # noqa: E501
+{evaluation}"""  # noqa: E501
 QUALITY = """\
 ## 3,000 steps, three seeds
 Mean ± standard deviation; difference with Student's 95 % interval
@@ -389,6 +390,22 @@ def sizes_table(found: list[Cost]) -> str:
     return markdown(["context", *sizes], lines)
 
 
+def small_table(rows: pd.DataFrame) -> str:
+    """Milliseconds of a small step, plain and as a CUDA graph, and softmax's over sigmoid's."""
+    lines = []
+    for (context, tokens), found in rows.groupby(["context", "tokens"]):
+        times = found.pivot(index="round", columns=["arm", "way"], values="milliseconds")
+        cells = [context_label(context), number(tokens)]
+        for arm in ("sigmoid", "sdpa"):
+            cells.append(" / ".join(number(times[arm, way].median(), 1) for way in GRAPHS))
+        for way in GRAPHS:
+            ratio = median_interval(list(times["sdpa", way] / times["sigmoid", way]), 0.95)
+            cells.append(f"{ratio.value:.2f} x [{ratio.low:.2f} to {ratio.high:.2f}]")
+        lines.append(cells)
+    words = ["sigmoid (ours)", "softmax", "softmax over sigmoid: one by one", "CUDA graph"]
+    return markdown(["context", "tokens a step", *words], lines)
+
+
 def seeds_table(rows: pd.DataFrame) -> str:
     """Both arms and controls, and their difference, by dataset and metric."""
 
@@ -492,6 +509,7 @@ def page(of: Measured) -> str:
              "share of time waiting for data": ("data_wait", 4), "GB a GPU": ("peak_memory_gb", 1)},
         ),
         sizes=sizes_table(of.costs),
+        small=small_table(read(of.benchmarks, "small_steps.csv")),
         tokens=tokens_table(read(of.cpu, "tokens.csv")),
         need=number(ours.cells_per_second),
         loading=listed(
@@ -503,11 +521,6 @@ def page(of: Measured) -> str:
             evaluation[~evaluation["what"].str.startswith("its ")],  # parts of the row above them
             {"": ("what", 0), "machine": ("machine", 0), "runs": ("runs", 0),
              "seconds": ("seconds", 2), "CPU seconds": ("cpu_seconds", 0)},
-        ),
-        demo=listed(
-            read(of.cpu, "demo.csv"),
-            {"machine": ("machine", 0), "runs": ("runs", 0), "`make demo`": ("demo_minutes", 1),
-             "the environment, once": ("environment_minutes", 1)},
         ),
     )  # fmt: skip
 

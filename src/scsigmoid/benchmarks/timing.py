@@ -17,7 +17,7 @@ from torch import Tensor
 from scsigmoid.errors import UserError
 from scsigmoid.seeds import derive
 from scsigmoid.training.devices import synchronise
-from scsigmoid.training.graphs import abandon_capture
+from scsigmoid.training.graphs import capture
 
 # A GPU is kept busy for about 0.2 ms before what is timed, so that this is queued behind it and the
 # time between launches is not counted.
@@ -254,29 +254,15 @@ class Replayed:
 
 @contextmanager
 def capturing(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
-    """Record the block as a CUDA graph; where that fails, torch works on as before.
-
-    torch leaves a failed capture half open: its stream stays the current one, and its allocator,
-    which takes the capture to be going on, frees no memory from then on.
-
-    Args:
-        graph: to record.
-        pool: of the graph's memory, from ``torch.cuda.graph_pool_handle``.
+    """:func:`capture` the block.
 
     Raises:
         Unavailable: if no kernel was recorded.
     """
-    with (
-        torch.cuda.stream(torch.cuda.current_stream()),
-        warnings.catch_warnings(record=True) as said,
-    ):
+    with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        try:
-            with torch.cuda.graph(graph, pool=pool):
-                yield
-        except BaseException:
-            abandon_capture(pool)
-            raise
+        with capture(graph, pool):
+            yield
     if any("Graph is empty" in str(one.message) for one in said):
         raise Unavailable("failed: its CUDA graph holds no kernel")
 

@@ -15,7 +15,7 @@ deterministic), so whether a graph was recorded or not does not show in the resu
 """
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -30,7 +30,8 @@ from scsigmoid.training.batches import IGNORED, Batch
 #: Backends that read no lengths on the host.
 GRAPHED = ("hopper", "triton", "fa4", "sdpa")
 #: Most tokens of a batch in a graph, and of tokens times parameters of a layer: with more, an H200
-#: computes longer than its host launches (1.2 ms a layer and 400 TFLOPS, with half as much again).
+#: computes longer than its host launches.  An estimate (1.2 ms a layer and 400 TFLOPS, with half as
+#: much again), measured at 160M alone, up to 8,225 tokens.
 MOST_TOKENS = 16_384
 MOST_WORK = 1.2e11
 #: Graphs of one model.  All share their memory, but each takes some for its list of kernels.
@@ -81,22 +82,50 @@ def bucket_of(batch: Batch, context: int, mask_fraction: float) -> Bucket:
     return Bucket(tokens, sequences, masked, longest)
 
 
-class Inputs:
-    """Memory for batches, which graphs read.
+class Graphs:
+    """Gradients of a loss for batches of various sizes.
 
-    Args:
-        capacity: most tokens of a bucket.
-        device: where it is.
+    Attributes:
+        gradients: of ``parameters``, in memory that stays; those of the last batch.
+        recording: whether graphs are recorded; else kernels are launched one by one.
     """
 
-    def __init__(self, capacity: int, device: torch.device) -> None:
+    def __init__(
+        self,
+        loss: Callable[[Batch, Tensor | None, Tensor | None], Tensor],
+        parameters: Sequence[Tensor],
+        largest: int,
+        device: torch.device,
+    ) -> None:
+        """Allocate memory for batches and gradients.
+
+        Args:
+            loss: of a batch on the device, its dropout keys (tokens,) and weights (masked, 2): the
+                summed loss, (), or with weights (2,).
+            parameters: that the loss depends on.
+            largest: most tokens of a batch.
+            device: a GPU; a CPU records no graphs.
+        """
+
         def integers(count: int, dtype: torch.dtype = torch.int64) -> Tensor:
             return torch.zeros(count, dtype=dtype, device=device)
 
-        self._tokens, self._positions = integers(capacity), integers(capacity)
+        self.gradients = [torch.zeros_like(parameter) for parameter in parameters]
+        self.recording = device.type == "cuda"
+        self._loss, self._parameters = loss, parameters
+        capacity = largest + max(_LEAST_SPACING, largest // 16)
         # A cell has a token at least, and their number is rounded up to a power of two.
-        self._cu_seqlens = integers(2 * capacity + 4, torch.int32)
-        self._masked, self._targets = integers(2 * capacity + 4), integers(2 * capacity + 4)
+        places = 2 * capacity + 4
+        self._tokens, self._positions = integers(capacity), integers(capacity)
+        self._keys = integers(capacity, torch.int32)
+        self._cu_seqlens = integers(places, torch.int32)
+        self._masked, self._targets = integers(places), integers(places)
+        self._weights = torch.zeros(places, 2, device=device)
+        self._mean, self._first = torch.ones((), device=device), torch.tensor([1.0, 0.0]).to(device)
+        self._recorded: dict[Bucket, tuple[torch.cuda.CUDAGraph, Tensor]] = {}
+        if self.recording:
+            self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+            self._pool = torch.cuda.graph_pool_handle()
 
     def hold(self, batch: Batch, bucket: Bucket) -> Batch:
         """Copy a batch in, without waiting if it is in page-locked memory; returns it, filled up.
@@ -121,58 +150,20 @@ class Inputs:
             max_seqlen=bucket.longest,
         )
 
-
-class Graphs:
-    """Gradients of a loss for batches of various sizes.
-
-    Attributes:
-        gradients: of ``parameters``, in memory that stays; those of the last batch.
-        recording: whether graphs are recorded; else kernels are launched one by one.
-    """
-
-    def __init__(
-        self,
-        loss: Callable[[Batch, Tensor | None, Tensor | None], Tensor],
-        parameters: Sequence[Tensor],
-        capacity: int,
-        device: torch.device,
-    ) -> None:
-        """Allocate memory for batches and gradients.
-
-        Args:
-            loss: of a batch on the device, its dropout keys (tokens,) and weights (masked, 2): the
-                summed loss, (), or with weights (2,).
-            parameters: that the loss depends on.
-            capacity: most tokens of a bucket.
-            device: a GPU; a CPU records no graphs.
-        """
-        self.gradients = [torch.zeros_like(parameter) for parameter in parameters]
-        self.recording = device.type == "cuda"
-        self._loss, self._parameters = loss, parameters
-        self._inputs = Inputs(capacity, device)
-        self._keys = torch.zeros(capacity, dtype=torch.int32, device=device)
-        self._weights = torch.zeros(2 * capacity + 4, 2, device=device)
-        self._mean, self._first = torch.ones((), device=device), torch.tensor([1.0, 0.0]).to(device)
-        self._one = torch.ones((), device=device)
-        self._recorded: dict[Bucket, tuple[torch.cuda.CUDAGraph, Tensor]] = {}
-        if self.recording:
-            self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-            self._pool = torch.cuda.graph_pool_handle()
-
     def differentiate(
         self,
-        batch: Batch,
+        held: Batch,
         bucket: Bucket,
-        keys_of: Callable[[Batch], Tensor | None],
+        keys: Tensor | None,
         masked: int,
         weights: Tensor | None = None,
     ) -> Tensor:
         """Compute ``gradients`` of a batch's loss, and the loss.
 
         Args:
-            batch: in page-locked memory.
+            held: what :meth:`hold` returned last.
             bucket: of the batch.
-            keys_of: the dropout keys of a batch on the device.
+            keys: its dropout keys.
             masked: the loss is divided by it.  With weights, its gradient is that of the first
                 weighted sum, not divided.
             weights: (masked, 2) float32, of the losses; for all batches or none.
@@ -180,12 +171,10 @@ class Graphs:
         Returns:
             Scalar on the device; with weights, of the second weighted sum.
         """
-        held = self._inputs.hold(batch, bucket)
-        keys = keys_of(held)
         if keys is not None:
             keys = self._keys[: bucket.tokens].copy_(keys)
         if weights is None:
-            torch.div(self._one, masked, out=self._mean)
+            self._mean.fill_(1 / masked)
         else:
             self._weights[len(weights) : bucket.masked].zero_()
             self._weights[: len(weights)].copy_(weights, non_blocking=True)
@@ -223,14 +212,10 @@ class Graphs:
         try:
             # Other threads may allocate page-locked memory for batches meanwhile.
             mode = "thread_local"
-            # A recording that fails leaves its stream the current one.
-            with (
-                torch.cuda.stream(current),
-                torch.cuda.graph(graph, self._pool, self._stream, capture_error_mode=mode),
-            ):
+            with capture(graph, self._pool, stream=self._stream, capture_error_mode=mode):
                 sums = self._compute(held, keys, weights)
-        except RuntimeError as error:
-            abandon_capture(self._pool)
+        # A kernel's package can refuse with errors of its own.
+        except Exception as error:
             self.recording = False
             log(f"small batches are computed without CUDA graphs: {error}")
             return
@@ -240,10 +225,26 @@ class Graphs:
             log(f"batches of sizes other than {MOST_GRAPHS} ones are computed without CUDA graphs")
 
 
-def abandon_capture(pool: Any) -> None:
-    """Tell torch's allocator that a capture is over, unless it knows."""
-    device = torch.cuda.current_device()
-    # It refuses to end what is not going on.
-    with contextlib.suppress(RuntimeError):
-        torch._C._cuda_endAllocateToPool(device, pool)
-        torch._C._cuda_releasePool(device, pool)
+@contextlib.contextmanager
+def capture(graph: torch.cuda.CUDAGraph, pool: Any, **options: Any) -> Iterator[None]:
+    """Record the block as a CUDA graph; where that fails, torch works on as before.
+
+    torch leaves a failed capture half open: its stream stays the current one, and its allocator,
+    which takes the capture to be going on, frees no memory from then on.
+
+    Args:
+        graph: to record.
+        pool: of the graph's memory, from ``torch.cuda.graph_pool_handle``.
+        options: of ``torch.cuda.graph``.
+    """
+    with torch.cuda.stream(torch.cuda.current_stream()):
+        try:
+            with torch.cuda.graph(graph, pool=pool, **options):
+                yield
+        except BaseException:
+            device = torch.cuda.current_device()
+            # The allocator refuses to end what is not going on.
+            with contextlib.suppress(RuntimeError):
+                torch._C._cuda_endAllocateToPool(device, pool)
+                torch._C._cuda_releasePool(device, pool)
+            raise

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -237,13 +236,11 @@ class Trainer:
                 return eagerly_embedded(self._summed_loss, self.encoder, held, keys, weights)
 
         if self._graphs is None:
-            # The spacing of buckets is a sixteenth at most, or 128.
-            capacity = self.graphed_tokens + max(128, self.graphed_tokens // 16)
-            self._graphs = Graphs(compute, self._parameters, capacity, self.device)
+            self._graphs = Graphs(compute, self._parameters, self.graphed_tokens, self.device)
+        held = self._graphs.hold(batch, bucket)
         weights = sum_weights(batch) if self.training.gradient == "sum" else None
-        loss = self._graphs.differentiate(
-            batch, bucket, partial(self._dropout_keys, step), masked, weights
-        )
+        keys = self._dropout_keys(step, held)
+        loss = self._graphs.differentiate(held, bucket, keys, masked, weights)
         for parameter, gradient in zip(self._parameters, self._graphs.gradients, strict=True):
             parameter.grad = gradient
         return loss
