@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import torch
 
 from scsigmoid.model.masking import Masking
 from scsigmoid.model.sizes import EncoderSettings
+from scsigmoid.training import graphs
 from scsigmoid.training.batches import Batch, pack_genes
 from scsigmoid.training.graphs import MOST_TOKENS, bucket_of, most_tokens
 from scsigmoid.training.run import TrainingRun
@@ -95,3 +97,27 @@ def test_filling_changes_neither_loss_nor_gradient(
     assert filled._bucket([batch, batch]) is None
     filled.graphed_tokens = len(batch.tokens) - 1
     assert filled._bucket([batch]) is None
+
+
+def test_what_cannot_be_recorded_is_computed_without_graphs(
+    run: TrainingRun, make: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    def refused(*_: object, **__: object) -> Any:
+        raise TypeError("not while capturing")
+
+    trainer, batches = make(run, micro_batch_tokens=10**6)
+    plain, _ = make(run, micro_batch_tokens=10**6)
+    trainer.graphed_tokens = 1000
+    trainer.prepare(batches[1].micro_batches)
+    found = trainer._graphs
+    found.recording, found._pool, found._stream = True, (0, 1), MagicMock()
+    for name in ("CUDAGraph", "current_stream", "stream"):
+        monkeypatch.setattr(torch.cuda, name, MagicMock())
+    monkeypatch.setattr(graphs, "capture", refused)
+    for step in (1, 2):
+        results = [one.step(step, batches[step].micro_batches) for one in (trainer, plain)]
+        torch.testing.assert_close(results[0].loss, results[1].loss)
+        torch.testing.assert_close(results[0].gradient_norm, results[1].gradient_norm)
+    assert not found.recording
+    said = "small batches are computed without CUDA graphs: not while capturing\n"
+    assert capsys.readouterr().err.count(said) == 1
