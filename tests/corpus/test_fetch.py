@@ -2,13 +2,15 @@
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 from loopback import uuid
 
-from scsigmoid.config.check import load
+from scsigmoid.cli import main
+from scsigmoid.config.check import as_yaml, load
 from scsigmoid.config.schema import Dataset, LocalFiles
 from scsigmoid.corpus.fetch import (
     fetch_evaluation,
@@ -159,6 +161,49 @@ def test_single_cell_type(held_out, config, counts, write_h5ad, tmp_path):
     with pytest.raises(UserError, match=message):
         made(config, corpus, {"blood": Dataset(title="Blood")}, tmp_path)
     assert not (tmp_path / "manifest.csv").exists()
+
+
+NO_MMD = {"mmd": {"datasets": []}, "scib": {"neighbours": 13}}
+
+
+@pytest.mark.parametrize(
+    ("types", "settings", "message"),
+    [
+        ([6, 6, 2], {}, r"13 of 14 .*\(3 types; the largest: 6 'a', 5 'b'\).*scIB.*15.*; MMD.*10"),
+        ([40, 9], {}, r"too few: MMD needs two types of at least 10 \(evaluation\.mmd\.minimum"),
+        ([40, 11], {}, ""),
+        ([40, 9], {"mmd": {"datasets": []}}, ""),
+        ([40, 9], {"mmd": {"minimum_cells": 8}}, ""),
+        ([8, 7], NO_MMD, "too few: UMAP needs more than 15"),
+        ([8, 7], {**NO_MMD, "umap": {"datasets": []}}, ""),
+    ],
+)
+def test_cells_that_are_too_few_for_the_scores(
+    types, settings, message, write_h5ad, tmp_path, capfd
+):
+    """Of every metric that is computed, and before anything is trained; one cell has no type."""
+    kinds = [kind for kind, count in zip("abc", types, strict=False) for _ in range(count)]
+    kinds[types[0]] = None
+    path = write_h5ad(np.ones((len(kinds), 12), np.float32), obs={"cell_type": kinds}, name="blood")
+    other = write_h5ad(np.ones((30, 12), np.float32), name="other")
+    local = [{"files": str(path), "held_out": True}, {"files": str(other)}]
+    overrides = {"corpus": {"source": "local", "local": local}, "evaluation": settings}
+    stored, manifest = tmp_path / "config.yaml", tmp_path / "manifest.csv"
+    stored.write_text(as_yaml(load(overrides=overrides)))
+    given = ["--configuration", str(stored)]
+    summary = ["--summary", str(tmp_path / "manifest.json")]
+    assert main(["manifest", *given, "--output", str(manifest), *summary]) == 0
+    capfd.readouterr()
+    outputs = tmp_path / "made" / "blood.h5ad", tmp_path / "made" / "blood.json"
+    written = ["--output", str(outputs[0]), "--metadata", str(outputs[1])]
+    command = ["fetch", "--manifest", str(manifest), "--dataset", "blood", *given, *written]
+    assert main(command) == bool(message)
+    errors = [line for line in capfd.readouterr().err.splitlines() if "error" in line]
+    assert len(errors) == bool(message)
+    if message:
+        assert errors[0].startswith(f"scsigmoid: error: {path}: ")
+        assert re.search(message, errors[0])
+    assert [file.exists() for file in outputs] == [not message] * 2
 
 
 def test_single_cell_type_of_a_download(config, server, corpus, counts, write_h5ad, tmp_path):

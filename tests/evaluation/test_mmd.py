@@ -359,9 +359,9 @@ def test_refusals(write_arm, tmp_path):
             "softmax_4k": write_arm("softmax_4k", softmax, labels),
         }
 
-    with pytest.raises(UserError, match="1 cell types have at least 10 cells"):
+    with pytest.raises(UserError, match="MMD needs two types of at least 10"):
         run(paths(["a"] * 24), tmp_path)
-    with pytest.raises(UserError, match="1 cell types have at least 10 cells"):
+    with pytest.raises(UserError, match="MMD needs two types of at least 10"):
         run(paths(["a"] * 23 + ["b"]), tmp_path)
     with pytest.raises(UserError, match=r"softmax_4k.*a vs b have the same embedding"):
         run(paths(["a"] * 12 + ["b"] * 12, softmax=np.ones((24, 3))), tmp_path)

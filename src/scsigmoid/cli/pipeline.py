@@ -53,6 +53,7 @@ def manifest(options: argparse.Namespace) -> None:
 @stage("--manifest --part? --dataset? --metadata? --configuration --output")
 def fetch(options: argparse.Namespace) -> None:
     """Bring a part of the corpus, or an evaluation dataset, to disk."""
+    from scsigmoid.config.plan import Plan
     from scsigmoid.corpus.fetch import fetch_evaluation, fetch_part
 
     if not options.dataset and not options.part.isdigit():
@@ -60,8 +61,9 @@ def fetch(options: argparse.Namespace) -> None:
     config, downloads = corpus_of(options.configuration)
     how = (config.corpus, config.seed, downloads, options.output)
     if options.dataset:
-        wanted = config.datasets[options.dataset]
-        fetch_evaluation(options.manifest, options.dataset, wanted, *how, options.metadata)
+        name, needed = options.dataset, Plan(config).needed_cells(options.dataset)
+        wanted = config.datasets[name]
+        fetch_evaluation(options.manifest, name, wanted, *how, options.metadata, needed)
     else:
         fetch_part(options.manifest, int(options.part), *how)
 

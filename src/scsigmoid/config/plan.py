@@ -55,6 +55,15 @@ class Plan:
         first = ["heart_oft", "pbmc68k"] if metric == "umap" else ["heart_oft"]
         return [name for name in first if name in self.datasets] or self.datasets
 
+    def needed_cells(self, dataset: str) -> dict[str, int]:
+        """What the scores of a dataset need (:func:`scsigmoid.corpus.labels.check_enough`)."""
+        evaluation = self.config.evaluation
+        return {
+            "scib": evaluation.scib.neighbours,
+            "mmd": evaluation.mmd.minimum_cells * (dataset in self.compared("mmd")),
+            "umap": evaluation.umap.neighbours * (dataset in self.compared("umap")),
+        }
+
     @property
     def vocabulary_files(self) -> list[str]:
         """The user's files that the vocabulary is made with."""

@@ -1,6 +1,6 @@
 """Puts the files of the manifest where the token stage reads them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +10,7 @@ from scsigmoid.corpus import embedded
 from scsigmoid.corpus.downloads import Downloads, exceeds_cap, space
 from scsigmoid.corpus.h5ad import cells_of, open_cells
 from scsigmoid.corpus.h5ad_writer import convert, copy_cells, fingerprint, is_tenx
-from scsigmoid.corpus.labels import evaluated_label
+from scsigmoid.corpus.labels import cell_types, check_enough, evaluated_label
 from scsigmoid.corpus.metadata import (
     FILES,
     REMOTE,
@@ -165,11 +165,14 @@ def fetch_evaluation(
     downloads_folder: str | Path,
     output_h5ad: str | Path,
     output_json: str | Path,
+    needed: Mapping[str, int] | None = None,
 ) -> None:
     """Make, link, copy or download the cells of an evaluation dataset, and write its metadata.
 
+    ``needed`` is what its scores need (:func:`~.labels.check_enough`).
+
     Raises:
-        UserError: if the dataset is unknown, or has not the labels and cell types wanted.
+        UserError: if the dataset is unknown, or has not the labels, types and cells wanted.
     """
     rows = {row.dataset: row for row in read_manifest(manifest) if row.role == "evaluation"}
     if dataset not in rows:
@@ -189,10 +192,12 @@ def fetch_evaluation(
         else:
             bring(row, corpus, seed, path)
         cells = open_cells(path)
+        label = evaluated_label(cells, dataset, wanted)
+        check_enough(cells.path, cell_types(cells, label, wanted.types), **(needed or {}))
         metadata = Metadata(
             file=row.file,
             simulated=row.simulated == "true",
-            label=evaluated_label(cells, dataset, wanted),
+            label=label,
             types=wanted.types,
             title=row.title,
             cells=cells.n_cells,

@@ -5,10 +5,13 @@ A *label* is a column, or a text with columns in braces, as ``{age_group} {cell_
 
 import difflib
 import re
+from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scsigmoid.config.schema import Dataset
 from scsigmoid.corpus.h5ad import Cells
@@ -106,6 +109,36 @@ def evaluated_label(cells: Cells, name: str, dataset: Dataset) -> str:
     for kind in sorted({*cell_types(cells, chosen)} - {*kinds, ""}):
         log(f"{name}: {kind!r} is spelled as datasets.{name}.types spells it")
     return chosen
+
+
+def check_enough(
+    source: Path, kinds: NDArray[Any], *, scib: int = 0, mmd: int = 0, umap: int = 0
+) -> None:
+    """Refuse evaluated cells that are too few for the metrics computed.
+
+    Args:
+        source: their file, for the message.
+        kinds: cell type of each cell; ``""`` where it has none.
+        scib: neighbours of a cell; 0 where scIB is not computed.
+        mmd: cells of the smallest type that is compared; 0 where MMD is not computed.
+        umap: neighbours of a cell; 0 where UMAP is not computed.
+    """
+    cells = Counter(kinds.tolist())
+    del cells[""]
+    lacking = []
+    if scib and cells.total() <= scib:
+        lacking.append(f"scIB needs more than {scib} (evaluation.scib.neighbours)")
+    if mmd and sum(count >= mmd for count in cells.values()) < 2:
+        lacking.append(f"MMD needs two types of at least {mmd} (evaluation.mmd.minimum_cells)")
+    if umap and len(kinds) <= umap:
+        lacking.append(f"UMAP needs more than {umap} cells in all (evaluation.umap.neighbours)")
+    if lacking:
+        largest = ", ".join(f"{count} {kind!r}" for kind, count in cells.most_common(2))
+        raise UserError(
+            f"{source}: {cells.total()} of {len(kinds)} evaluated cells have a cell type "
+            f"({len(cells)} types; the largest: {largest}), too few: {'; '.join(lacking)}; "
+            "evaluate more cells (a larger held_out), choose another label or lower the setting"
+        )
 
 
 def is_text(stored: Any) -> bool:

@@ -38,6 +38,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from scsigmoid.config.schema import Mmd
+from scsigmoid.corpus.labels import check_enough
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.distances import squared_distances
 from scsigmoid.evaluation.embedding_files import Embedding, read_arms
@@ -109,14 +110,9 @@ def mmd_dataset(
         UserError: if embeddings do not match, or fewer than two types have enough cells.
     """
     arms = read_arms(embeddings)
-    labels = next(iter(arms.values())).labels
-    types, small = choose_types(labels, settings.minimum_cells, order)
-    if len(types) < 2:
-        raise UserError(
-            f"{next(iter(embeddings.values()))}: {len(types)} cell types have at least "
-            f"{settings.minimum_cells} cells, and MMD compares two; lower "
-            "evaluation.mmd.minimum_cells or leave the dataset out"
-        )
+    first = next(iter(arms.values()))
+    check_enough(first.path, first.labels, mmd=settings.minimum_cells)
+    types, small = choose_types(first.labels, settings.minimum_cells, order)
     pairs = [
         measure_pair(arms, a, b, dataset, settings, seed, device)
         for a, b in track(list(combinations(types, 2)), label=f"MMD {dataset}")

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scsigmoid.corpus.h5ad import open_cells
+from scsigmoid.corpus.labels import check_enough
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embedding_files import Embedding, read_arms
 from scsigmoid.files import atomic_folder
@@ -84,12 +85,13 @@ def neighbours_of_dataset(
     """
     arms = read_arms(embeddings)
     first = next(iter(arms.values()))
+    check_enough(first.path, first.labels, scib=neighbours)
     with atomic_folder(output) as folder:
         for name, values, metadata in representations(arms, cells, controls, seed):
             source = str(arms[name].path if name in arms else cells)
             coordinates = principal_components(values, variance, source)
             log(f"{cells.stem} {name}: {len(coordinates)} cells, {coordinates.shape[1]} components")
-            indices, distances = with_itself(coordinates, neighbours, source, device)
+            indices, distances = with_itself(coordinates, neighbours, device)
             metadata["source"] = source_of(output, Path(source))
             np.savez(
                 folder / f"{name}.npz",
@@ -211,34 +213,22 @@ def principal_components(
 
 
 def with_itself(
-    coordinates: NDArray[np.float32],
-    neighbours: int,
-    source: str,
-    device: "str | torch.device" = "cpu",
+    coordinates: NDArray[np.float32], neighbours: int, device: "str | torch.device" = "cpu"
 ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
     """Exact nearest neighbours with each cell itself first, as scib-metrics expects them.
 
     Returns:
         Indices and distances, cells x ``neighbours``.
-
-    Raises:
-        UserError: for fewer than ``neighbours`` + 1 cells.
     """
     import torch
 
     from scsigmoid.evaluation.distances import nearest
 
-    count = len(coordinates)
-    if count < neighbours + 1:
-        raise UserError(
-            f"{source}: {count} cells are too few for {neighbours} neighbours; lower "
-            "evaluation.scib.neighbours or leave the dataset out"
-        )
     points = torch.as_tensor(coordinates).to(device, torch.float64)
     indices, distances = (part.cpu().numpy() for part in nearest(points, neighbours - 1))
     return (
-        np.column_stack([np.arange(count), indices]).astype(np.int32),
-        np.column_stack([np.zeros(count), distances]).astype(np.float32),
+        np.column_stack([np.arange(len(points)), indices]).astype(np.int32),
+        np.column_stack([np.zeros(len(points)), distances]).astype(np.float32),
     )
 
 

@@ -95,7 +95,7 @@ def by_donor(one: Neighbours, device: str = "cpu") -> Iterator[tuple[str, Neighb
     }
     for donor, rows in enough.items() if len(enough) > 2 else ():
         coordinates = one.coordinates[rows]
-        found = with_itself(coordinates, count, donor, device)
+        found = with_itself(coordinates, count, device)
         labels, donors = one.labels[rows], one.donors[rows]
         yield donor, Neighbours(coordinates, *found, labels, donors, one.metadata)
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from scsigmoid.config.schema import Umap
-from scsigmoid.errors import UserError
+from scsigmoid.corpus.labels import check_enough
 from scsigmoid.evaluation.embedding_files import read_arms
 from scsigmoid.evaluation.neighbours import principal_components
 from scsigmoid.files import checksum_path
@@ -33,12 +33,8 @@ def umap_dataset(
     import pyarrow.parquet as pq
 
     arms = read_arms(embeddings, scored=False)
-    for path, arm in zip(embeddings.values(), arms.values(), strict=True):
-        if len(arm.cells) < settings.neighbours + 1:
-            raise UserError(
-                f"{path}: {len(arm.cells)} cells are too few for {settings.neighbours} neighbours; "
-                "lower evaluation.umap.neighbours or leave the dataset out"
-            )
+    first = next(iter(arms.values()))
+    check_enough(first.path, first.labels, umap=settings.neighbours)
     import umap
 
     for model, arm in arms.items():

@@ -57,7 +57,7 @@ def metrics(
 
     _, kinds = np.unique(labels, return_inverse=True)
     coordinates = principal_components(values, 0.95, name)
-    indices, distances = with_itself(coordinates, 15, name)
+    indices, distances = with_itself(coordinates, 15)
     clusters = nmi_ari_cluster_labels_leiden(
         NeighborsResults(indices=indices, distances=distances),
         labels,
