@@ -313,7 +313,12 @@ def simulated_arms(cells: Sequence[int]) -> dict[str, Embedding]:
         }
         values *= spread
         arms[model] = Embedding(
-            Path(model), values @ turn, labels, np.arange(len(labels)), metadata
+            path=Path(model),
+            values=values @ turn,
+            labels=labels,
+            cells=np.arange(len(labels)),
+            donors=np.zeros(len(labels), dtype="U1"),
+            metadata=metadata,
         )
     return arms
 
