@@ -7,7 +7,7 @@ batch is copied into memory that stays, and filled up to its :class:`Bucket`'s s
 - tokens by one more sequence, at most a sixteenth of the batch or 127 tokens, for which nothing is
   predicted: its gradients are zeros.  Rows outside of every sequence would be left unwritten;
 - sequences by empty ones;
-- masked places by targets that the cross-entropy ignores.
+- masked positions by targets that the cross-entropy ignores.
 
 The loss is that of the batch alone, but sums over tokens may be added in another order than without
 filling.  A graph computes the same bits as its kernels launched one by one (where these are
@@ -47,7 +47,7 @@ class Bucket(NamedTuple):
     Attributes:
         tokens: the last sequence that is not empty fills them up.
         sequences: cells, the filling and empty ones.
-        masked: places to be predicted or ignored.
+        masked: positions to be predicted or ignored.
         longest: no sequence is longer.
     """
 
