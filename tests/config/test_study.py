@@ -47,6 +47,15 @@ def test_a_family_is_every_combination_with_a_name_that_says_what_differs():
     assert training["global_batch"] == 16  # of the preset
 
 
+def test_what_is_embedded_over_the_steps():
+    training = {**FAMILY["training"], "clipping": None, "snapshots": [[7, 900, 5, 2]]}
+    plan = Plan(configured(training=training, size=["demo"], seed=[1], embedded="heart_oft"))
+    assert [path.partition("softmax")[2] for path in plan.study_embeddings()] == (
+        ["", "", "", "-step-00000002.h5ad", "-step-00000005.h5ad", ".h5ad"]
+    )
+    assert Plan(configured(training=training)).study_embeddings() == []
+
+
 def test_the_tokens_are_as_long_as_the_longest_context_of_a_study():
     assert Plan(configured(context=[128, 700])).setting("maximum_length") == 699
 

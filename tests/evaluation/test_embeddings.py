@@ -34,7 +34,7 @@ def one_by_one(checkpoint, store, pooling):
 
 def run(checkpoint, store, cells, output, pooling="mean"):
     settings = Embeddings(pooling=pooling, batch_tokens=40)
-    embed(checkpoint, store, cells, "toy", settings, "cpu", output)
+    embed(checkpoint, store, cells, settings, "cpu", output)
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
@@ -44,7 +44,7 @@ def test_a_batch_gives_what_each_cell_alone_gives(
 ):
     output = tmp_path / "toy.h5ad"
     settings = Embeddings(pooling=pooling, batch_tokens=batch_tokens)
-    embed(checkpoint, store, cells, "toy", settings, "cpu", output)
+    embed(checkpoint, store, cells, settings, "cpu", output)
     found = read_embedding(output)
     np.testing.assert_allclose(found.values, one_by_one(checkpoint, store, pooling), atol=2e-5)
     assert found.values.dtype == np.float32
@@ -66,16 +66,18 @@ def test_the_file_says_what_it_is_and_has_the_same_bytes_again(checkpoint, store
         run(checkpoint, store, cells, output)
     assert outputs[0].read_bytes() == outputs[1].read_bytes()
     adata = anndata.read_h5ad(outputs[0])
-    assert adata.obsm["X_toy"].shape == (12, 16)
+    attention = checkpoint.parent.name.split("_")[0]
+    assert adata.obsm[f"X_{attention}_toy"].shape == (12, 16)
     assert adata.obs_names[:3].tolist() == ["barcode-0", "barcode-3", "barcode-6"]
     assert adata.obs["batch"][:3].tolist() == [0, 3, 6]
     kinds = adata.obs["scsigmoid_cell_type"].tolist()
     assert kinds[:4] == ["type 0", "type 1", "type 2", "type 0"]
     assert adata.uns["scsigmoid"].pop("rows").tolist() == list(range(0, 36, 3))
     assert dict(adata.uns["scsigmoid"]) == {
-        "model": "toy",
-        "attention": checkpoint.parent.name.split("_")[0],
+        "model": f"{attention}_toy",
+        "attention": attention,
         "context": 16,
+        "step": 0,
         "pooling": "mean",
         "checkpoint": sha256(checkpoint),
         "vocabulary": TokenStore.open(store).vocabulary,
@@ -176,6 +178,6 @@ def test_missing_inputs_are_named(checkpoint, store, cells, tmp_path):
     settings = Embeddings(pooling="mean", batch_tokens=40)
     absent, output = tmp_path / "absent", tmp_path / "toy.h5ad"
     with pytest.raises(UserError, match="absent: no such model"):
-        embed(absent, store, cells, "toy", settings, "cpu", output)
+        embed(absent, store, cells, settings, "cpu", output)
     with pytest.raises(UserError, match="absent: not a token store"):
-        embed(checkpoint, absent, cells, "toy", settings, "cpu", output)
+        embed(checkpoint, absent, cells, settings, "cpu", output)

@@ -109,6 +109,7 @@ def test_equals_ranks_and_forward_passes_one_by_one(counts, write, model, vocabu
         "model": "sigmoid_toy",
         "attention": "sigmoid",
         "context": 16,
+        "step": 0,
         "pooling": "mean",
         "checkpoint": sha256(model),
         "vocabulary": Vocabulary.read(vocabulary).fingerprint,

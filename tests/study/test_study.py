@@ -15,6 +15,8 @@ from scsigmoid.config.check import load
 from scsigmoid.config.schema import Config
 from scsigmoid.config.study import StudyRun, study_runs
 from scsigmoid.errors import UserError
+from scsigmoid.evaluation.embedding_files import write_embedding
+from scsigmoid.study import scores as scoring
 from scsigmoid.study.runs import (
     Study,
     best_rates,
@@ -190,14 +192,20 @@ def test_every_table_and_figure_is_made(study: Study, tmp_path: Path):
     ]
     table = pd.DataFrame(rows, columns=["dataset", "baseline", "loss"])
     table.to_csv(study.folder / "baselines.csv", index=False)
-    names = study.runs.loc[study.runs["family"] == "seeds", "name"].tolist()
-    scores = [(name, "leiden_nmi", 0.5 + 0.1 * i) for i, name in enumerate([*names, "random"])]
-    frame = pd.DataFrame(scores, columns=["run", "metric", "value"])
+    own = study.runs[study.runs["family"] == "seeds"]
+    scores = [  # softmax leads at first, sigmoid at the end
+        (run["name"], step, metric, 0.3 + (0.1 + 0.05 * run["seed"]) * (run["attention"] == leader))
+        for metric in ("leiden_nmi", "mmd")
+        for step, leader in ((50, "softmax"), (100, "sigmoid"))
+        for run in own.to_dict("records")
+    ]
+    scores += [("random", None, metric, 0.1) for metric in ("leiden_nmi", "mmd")]
+    frame = pd.DataFrame(scores, columns=["run", "step", "metric", "value"])
     frame.to_csv(study.folder / "scores.csv", index=False)
     assert main(["study", "--runs", str(study.folder), "--output", str(tmp_path / "page")]) == 0
     for name in ("rates", "frontier", "seeds", "variants", "scale", "scores", "claims"):
         assert (tmp_path / f"page/study_{name}.md").is_file()
-    for name in ("loss", "frontier", "scale"):
+    for name in ("loss", "embeddings", "frontier", "scale"):
         assert (tmp_path / f"page/study_{name}.png").stat().st_size > 10_000
     text = (tmp_path / "page/study_seeds.md").read_text()
     assert "It keeps its sign from step 50 on" in text
@@ -209,8 +217,15 @@ def test_every_table_and_figure_is_made(study: Study, tmp_path: Path):
     variants = pd.read_csv(tmp_path / "page/study_variants.csv").iloc[0]
     wanted = stats.t.interval(0.95, 2, -0.2, 0.1 / 3**0.5)
     assert variants[["difference", "low", "high"]].tolist() == pytest.approx([-0.2, *wanted])
+    last = pd.read_csv(tmp_path / "page/study_scores.csv").iloc[0]
+    assert last[["step", "sigmoid", "softmax", "random"]].tolist() == [100, 0.5, 0.3, 0.1]
+    steps = pd.read_csv(tmp_path / "page/study_embeddings.csv").query("metric == 'mmd'")
+    assert steps["step"].tolist() == [50, 100]
+    for (_, row), sign in zip(steps.iterrows(), (-1, 1), strict=True):
+        wanted = stats.t.interval(0.95, 2, sign * 0.2, 0.05 / 3**0.5)
+        assert row[["difference", "low", "high"]].tolist() == pytest.approx([sign * 0.2, *wanted])
     said = pd.read_csv(tmp_path / "page/study_claims.csv").set_index("claim")["outcome"]
-    assert said.tolist() == ["open", "disagrees", "agrees"]
+    assert said.tolist() == ["open", "agrees", "agrees", "agrees"]
     page = (tmp_path / "page/study_scale.md").read_text()
     assert "| 400M | 2.0M | 7.100 |" in page
 
@@ -235,3 +250,25 @@ def test_scores_tell_types_apart_from_noise(
     assert apart["leiden_nmi"] > 0.9 > 0.2 > together["leiden_nmi"]
     assert apart["silhouette_label"] > 0.8 > 0.55 > together["silhouette_label"]
     assert apart["mmd"] > 0.8 > 0.2 > together["mmd"]
+
+
+def test_scores_say_the_run_and_the_step(
+    clouds: Callable[[float], tuple[np.ndarray, np.ndarray]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(scoring, "CONTROLS", ("random",))
+    facts = {"model": "seeds_1", "attention": "sigmoid", "context": 128, "simulated": True}
+    paths = [tmp_path / f"{name}.h5ad" for name in ("early", "last", "old")]
+    for path, step in zip(paths, ({"step": 50}, {"step": 2_000_000}, {}), strict=True):
+        values, kinds = clouds(12.0 if path.stem == "last" else 0.0)
+        obs = pd.DataFrame(index=[str(row) for row in range(len(kinds))])
+        write_embedding(path, values, kinds, np.arange(len(kinds)), facts | step, obs)
+    scoring.score(paths[:2], tmp_path / "toy.h5ad", 1, tmp_path / "scores.csv")
+    table = pd.read_csv(tmp_path / "scores.csv", dtype={"step": "Int64"})
+    probe = table[table["metric"] == "linear_probe"]
+    assert probe["run"].tolist() == ["seeds_1", "seeds_1", "random"]
+    assert probe["step"].tolist() == [50, 2_000_000, pd.NA]
+    assert [value > 0.9 for value in probe["value"]] == [False, True, False]
+    with pytest.raises(UserError, match=r"old\.h5ad: of an older version, without a step"):
+        scoring.score(paths, tmp_path / "toy.h5ad", 1, tmp_path / "scores.csv")

@@ -166,6 +166,66 @@ def test_more_steps_go_on_from_a_finished_run(
     assert models[0].read_bytes() == models[1].read_bytes()
 
 
+@pytest.fixture(scope="module")
+def kept(run: TrainingRun, corpus: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The output of a run with snapshots that was cut off in between, to be read."""
+    output = tmp_path_factory.mktemp("kept")
+    step = loop.Trainer.step
+
+    def broken(trainer: loop.Trainer, number: int, *arguments: Any) -> Any:
+        if number == 11:
+            raise KeyboardInterrupt
+        return step(trainer, number, *arguments)
+
+    wanted = keeping(run, 6, 10, 12, 20)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop.Trainer, "step", broken)
+        with pytest.raises(KeyboardInterrupt):
+            train(wanted, corpus.stores, corpus.vocabulary, output)
+    first = (output / "model-step-00000006.safetensors").stat()
+    train(wanted, corpus.stores, corpus.vocabulary, output)
+    assert (output / "model-step-00000006.safetensors").stat() == first
+    return output
+
+
+def keeping(run: TrainingRun, *snapshots: int, **training: Any) -> TrainingRun:
+    return replace(run, training=replace(run.training, snapshots=[*snapshots], **training))
+
+
+def weights(path: Path) -> tuple[int, dict[str, bytes]]:
+    """The step of a model and the bytes of its weights."""
+    encoder, metadata = load_encoder(path)
+    return metadata["step"], {k: v.numpy().tobytes() for k, v in encoder.state_dict().items()}
+
+
+def test_a_snapshot_is_the_model_of_a_run_that_ends_there(
+    kept: Path, whole: Path, run: TrainingRun, corpus: Any, tmp_path: Path
+):
+    names = [f"model-step-{step:08d}.safetensors" for step in (6, 10, 12)]
+    assert sorted(path.name for path in kept.glob("model-*")) == names
+    for name, step in zip(names, (6, 10, 12), strict=True):
+        train(keeping(run, steps=step), corpus.stores, corpus.vocabulary, tmp_path / name)
+        assert weights(kept / name) == weights(tmp_path / name / "model.safetensors")
+    assert weights(kept / "model.safetensors") == weights(whole / "model.safetensors")
+
+
+def test_a_run_that_goes_on_has_all_its_snapshots_or_says_so(
+    copied: Path, kept: Path, run: TrainingRun, corpus: Any, tmp_path: Path
+):
+    """``copied`` ended after 20 steps, without snapshots."""
+    with pytest.raises(
+        UserError, match=r"00012\.safetensors: missing, and .* from step 20; delete"
+    ):
+        train(keeping(run, 12), corpus.stores, corpus.vocabulary, copied)
+    train(keeping(run, 20, 22, steps=24), corpus.stores, corpus.vocabulary, copied)
+    assert weights(copied / "model-step-00000020.safetensors") == weights(
+        kept / "model.safetensors"
+    )
+    # Snapshots of other settings go with their checkpoints.
+    train(keeping(run, 22, learning_rate=1e-3), corpus.stores, corpus.vocabulary, copied)
+    assert not list(copied.glob("model-*"))
+
+
 def test_an_unfinished_run_of_other_settings_is_refused(
     copied: Path, run: TrainingRun, corpus: Any
 ):

@@ -81,6 +81,27 @@ def test_every_dataset_can_be_asked_for(make_project: Callable[..., Any]) -> Non
     assert {"figure", "table", "mmd_of_dataset", "umap_of_dataset"} <= found
 
 
+def test_a_study_embeds_its_snapshots(
+    make_project: Callable[..., Any], tiny: dict[str, Any]
+) -> None:
+    seeds = {
+        "attention": ["sigmoid", "softmax"],
+        "context": [128],
+        "size": ["demo"],
+        "seed": [1],
+        "training": {"steps": 6, "snapshots": [[2, 4, 6]]},
+        "embedded": "heart_oft",
+    }
+    project = make_project({**tiny, "study": {"seeds": seeds}})
+    commands = project.run("study", "-n", "-p", "--quiet", "host").stdout
+    models = re.findall(r"embeddings --checkpoint results/demo/training/(\S+)", commands)
+    assert sorted(models) == [
+        f"seeds_{arm}/model{after}.safetensors"
+        for arm in ("sigmoid", "softmax")
+        for after in ("-step-00000002", "-step-00000004", "")
+    ]
+
+
 def test_one_table_runs_alone(finished: Any) -> None:
     (finished.folder / "results/demo/tables/mmd_heart_oft.csv").unlink()
     assert planned(finished, "results/demo/tables/mmd_heart_oft.csv") == {"table"}

@@ -48,6 +48,7 @@ wildcard_constraints:
     part=r"\d{5}",
     dataset="|".join(PLAN.datasets),
     model="|".join([*CONFIG.models, *PLAN.study_runs]),
+    after=r"(-step-\d{8})?",
 
 
 def settings(*keys):

@@ -19,24 +19,27 @@ rule embeddings_of_pair:
         gpu=accelerators,
         mem_mb=2000,
     params:
+        checkpoints=lambda wildcards, input: input.models,
         settings=settings("evaluation.embeddings", "device"),
     shell:
-        "python -m scsigmoid embeddings --checkpoint {input.models:q} --tokens {input.tokens:q}"
+        "python -m scsigmoid embeddings --checkpoint {params.checkpoints:q} --tokens {input.tokens:q}"
         " --cells {input.cells:q} --settings {params.settings:q} --output {output:q} --log {log:q}"
 
 
-# Any other model, also of a study.
+# Any other model, also of a study, and any snapshot, which is there when its model is.
 use rule embeddings_of_pair as embeddings_of_model with:
     input:
         models=f"{RESULTS}/training/{{model}}/model.safetensors",
         tokens=f"{RESULTS}/tokens/evaluation/{{dataset}}",
         cells=f"{RESULTS}/corpus/evaluation/{{dataset}}.h5ad",
     output:
-        f"{RESULTS}/embeddings/{{dataset}}/{{model}}.h5ad",
+        f"{RESULTS}/embeddings/{{dataset}}/{{model}}{{after}}.h5ad",
     log:
-        f"{RESULTS}/logs/embeddings/{{dataset}}/{{model}}.log",
+        f"{RESULTS}/logs/embeddings/{{dataset}}/{{model}}{{after}}.log",
     benchmark:
-        f"{RESULTS}/resources/embeddings_of_model/{{dataset}}/{{model}}.tsv"
+        f"{RESULTS}/resources/embeddings_of_model/{{dataset}}/{{model}}{{after}}.tsv"
+    params:
+        checkpoints=f"{RESULTS}/training/{{model}}/model{{after}}.safetensors",
 
 
 ruleorder: embeddings_of_pair > embeddings_of_model

@@ -1,10 +1,12 @@
 # Training: four models for the comparison, two for the stress test.
 
 
-# Checkpoints lie beside the outputs and are not among them: Snakemake deletes the outputs of a
-# failed job, and a run that was cut off goes on from its last checkpoint.  `gpu` and `nodes` are what
-# is asked of a cluster, `processes` what is started on each machine.  `exec`: the shell would die of
-# the signal that asks training to stop, and take the job with it before the checkpoint is written.
+# Checkpoints and snapshots lie beside the outputs and are not among them: Snakemake deletes the
+# outputs of a failed job, and a run that was cut off goes on from its last checkpoint.  A model is
+# written once all its snapshots are there, and new `snapshots` are new settings; a run that is past
+# one that is missing ends with an error.  `gpu` and `nodes` are what is asked of a cluster,
+# `processes` what is started on each machine.  `exec`: the shell would die of the signal that asks
+# training to stop, and take the job with it before the checkpoint is written.
 rule train:
     input:
         tokens=result("tokens/training/part-{part}", part=PLAN.parts),

@@ -53,7 +53,6 @@ def embeddings(options: argparse.Namespace) -> None:
             checkpoint,
             options.tokens,
             options.cells,
-            output.stem,
             built(Embeddings, options.settings["evaluation.embeddings"]),
             options.settings["device"],
             output,

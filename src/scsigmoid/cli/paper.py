@@ -79,8 +79,7 @@ def study_scores(options: argparse.Namespace) -> None:
     """Score the embeddings of a study's runs."""
     from scsigmoid.study.scores import score
 
-    embeddings = {path.stem: path for path in options.embeddings}
-    score(embeddings, options.cells, options.settings["seed"], options.output)
+    score(options.embeddings, options.cells, options.settings["seed"], options.output)
 
 
 @stage("--runs --output")

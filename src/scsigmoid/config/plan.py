@@ -37,11 +37,12 @@ class Plan:
         return next((one.embedded for one in self.config.study.values() if one.embedded), None)
 
     def study_embeddings(self) -> list[str]:
-        """Their embeddings, below the results folder."""
+        """Their embeddings, below the results folder: after each snapshot, and at the end."""
         return [
-            f"embeddings/{self.study_dataset}/{name}.h5ad"
+            f"embeddings/{self.study_dataset}/{name}{after}.h5ad"
             for name, run in self.study_runs.items()
             if self.config.study[run.family].embedded
+            for after in (*run.training.kept.values(), "")
         ]
 
     def compared(self, metric: str) -> list[str]:

@@ -342,6 +342,7 @@ class Training(Settings):
             whatever the seed.
         checkpoint_every: steps between checkpoints.
         keep_checkpoints: newest checkpoints kept.
+        snapshots: steps after which the model is kept, too, where they are below ``steps``.
         threads: CPU threads; fixed, because sums depend on it.
         workers: threads that prepare batches ahead; 0 prepares each when it is needed.
         deterministic: the same bits on a GPU each time, at some cost; a CPU's always are.
@@ -367,6 +368,12 @@ class Training(Settings):
     threads: Annotated[int, at_least(1, 1024)]
     workers: Annotated[int, at_least(0, 1024)]
     deterministic: bool
+    snapshots: AnyNumber[Count] = field(default_factory=list)
+
+    @property
+    def kept(self) -> dict[int, str]:
+        """The snapshots' steps, ascending, and what names of files gain: ``-step-00002000``."""
+        return {step: f"-step-{step:08d}" for step in sorted(self.snapshots) if step < self.steps}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -401,7 +408,8 @@ class StudyFamily(Settings):
         variants: lists of ``architecture.variants``, one after the other.
         training: settings of ``training`` that differ; those with a list are varied, a mapping
             has a value for each attention.
-        embedded: evaluation dataset whose cells these runs embed, to be scored.
+        embedded: evaluation dataset whose cells these runs embed, to be scored, also after the
+            steps of ``training.snapshots``.
     """
 
     attention: Several[Attention]

@@ -29,7 +29,7 @@ class Embedding:
         labels: cell type of each cell; ``""`` where it has none.
         cells: row of each cell in the dataset's h5ad file, int64.
         donors: ``obs["donor_id"]`` of each cell; ``""`` where there is none.
-        metadata: ``model``, ``attention``, ``context``, ``pooling``, ``checkpoint``,
+        metadata: ``model``, ``attention``, ``context``, ``step``, ``pooling``, ``checkpoint``,
             ``vocabulary`` and ``simulated``.
     """
 

@@ -40,7 +40,6 @@ def embed(
     checkpoint: Path,
     store: Path,
     cells: Path,
-    model: str,
     settings: Embeddings,
     device: str,
     output: Path,
@@ -51,11 +50,11 @@ def embed(
         checkpoint: the model's ``model.safetensors``.
         store: token store of the dataset.
         cells: the dataset's h5ad file, for its ``obs``.
-        model: the model's name; the embedding becomes ``obsm["X_<model>"]``.
         settings: pooling and tokens per forward pass.
         device: ``auto``, ``cpu`` or ``cuda``.
         output: the h5ad file: the dataset's ``obs`` with the cell type that is evaluated, the
-            embedding (float32) and, in ``uns["scsigmoid"]``, what it was made with.
+            embedding, ``obsm["X_<model>"]`` (float32), and, in ``uns["scsigmoid"]``, what it was
+            made with.
 
     Raises:
         UserError: if the model, the tokens and the cells do not belong together, or the embedding
@@ -64,7 +63,7 @@ def embed(
     encoder, facts = load_encoder(checkpoint, resolve_device(device))
     check_pooling(settings, encoder.settings, checkpoint)
     tokens = open_tokens(store, facts["vocabulary"])
-    values = vectors(encoder, tokens, settings, f"embedding {model}")
+    values = vectors(encoder, tokens, settings, f"embedding {facts['model']}")
     columns = tokens.metadata(["cell", "cell_type"])
     with opened(cells) as file:
         obs = data_frame(file["obs"])
@@ -72,7 +71,7 @@ def embed(
         raise UserError(f"{cells}: not the file that {store} was made from; make the tokens again")
     obs = obs.iloc[columns["cell"]]
     check_finite(values, obs, f"{checkpoint}: embeds")
-    metadata = provenance(checkpoint, facts | {"model": model}, settings, tokens.simulated)
+    metadata = provenance(checkpoint, facts, settings, tokens.simulated)
     write_embedding(output, values, columns["cell_type"], columns["cell"], metadata, obs)
 
 
@@ -224,6 +223,7 @@ def provenance(
         "model": facts["model"],
         "attention": facts["attention"],
         "context": facts["context"],
+        "step": facts["step"],
         "pooling": settings.pooling,
         "checkpoint": sha256(checkpoint),
         "vocabulary": facts["vocabulary"],

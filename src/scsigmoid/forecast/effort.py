@@ -152,7 +152,11 @@ def efforts(config: Config, vocabulary: int) -> list[Effort]:
                 hours=cells * scales[nearest] / nearest.cells_per_second / 3600,
                 rate=nearest,
                 scale=scales[nearest],
-                bytes=parameters * (CHECKPOINT_BYTES * training.keep_checkpoints + MODEL_BYTES),
+                bytes=parameters
+                * (
+                    CHECKPOINT_BYTES * training.keep_checkpoints
+                    + MODEL_BYTES * (1 + len(training.kept))
+                ),
             )
         )
     return found

@@ -140,7 +140,12 @@ def study_section(results: Results) -> list[dict[str, Any]]:
     if not results.config.study:
         return []
     names = {"claims": "What agrees with the paper"}
-    names |= {"loss": "Loss", "frontier": "Stability", "scale": "Size"}
+    names |= {
+        "loss": "Loss",
+        "embeddings": "Embeddings",
+        "frontier": "Stability",
+        "scale": "Size",
+    }
     items: list[dict[str, Any]] = []
     for name, title in names.items():
         file = f"study/page/study_{name}"

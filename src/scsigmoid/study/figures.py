@@ -1,5 +1,6 @@
 """The figures of a study (docs/reproduction.md)."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,8 @@ from scsigmoid.paper.figures.style import (
     remark,
     styled,
 )
-from scsigmoid.study.runs import Study, frontier, last_change, paired
+from scsigmoid.paper.labels import CONTROLS, METRICS
+from scsigmoid.study.runs import Study, frontier, last_change, paired, scored
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 COLOURS = {"sigmoid": "#0072B2", "softmax": "#D55E00"}
 DPI = 200
+TITLES = METRICS | {"linear_probe": "Linear probe", "mmd": "MMD, mean of the pairs"}
 
 
 def save(figure: "Figure", path: Path) -> None:
@@ -40,14 +43,15 @@ def draw(study: Study, baselines: pd.DataFrame, output: Path) -> list[Path]:
     """Draw every figure that the study has runs for; returns their paths."""
     families = set(study.runs["family"])
     known = {
-        "loss": ("seeds", loss),
-        "frontier": ("frontier", stability),
-        "scale": ("scale", scale),
+        "loss": ("seeds" in families, loss),
+        "embeddings": (len(scored(study)) > 0, embeddings),
+        "frontier": ("frontier" in families, stability),
+        "scale": ("scale" in families, scale),
     }
     paths = []
     with styled():
-        for name, (family, function) in known.items():
-            if family in families:
+        for name, (there, function) in known.items():
+            if there:
                 paths.append(output / f"study_{name}.png")
                 save(function(study, baselines), paths[-1])
     return paths
@@ -66,21 +70,10 @@ def loss(study: Study, baselines: pd.DataFrame) -> "Figure":
     curves = study.curves[study.curves["family"] == "seeds"].dropna(subset=["validation_loss"])
     means = paired(study, "seeds")
     rates = study.runs[study.runs["family"] == "seeds"].groupby("attention")["learning_rate"]
-    for arm, colour in COLOURS.items():
-        for _, one in curves[curves["attention"] == arm].groupby("run"):
-            left.plot(one["step"], one["validation_loss"], color=colour, alpha=0.3, linewidth=0.7)
-        label = f"{arm} (rate {rates.first()[arm]:g})"
-        left.plot(means["step"], means[arm], color=colour, linewidth=1.6, label=label)
+    labels = {arm: f"{arm} (rate {rates.first()[arm]:g})" for arm in COLOURS}
+    over_steps(left, curves, "validation_loss", means, labels)
     for name in ("frequencies", "rank and length"):
-        left.axhline(level(baselines, name), color=MUTED, linewidth=0.7, linestyle=":")
-        left.annotate(
-            f"without attention: {name}",
-            (means["step"].max(), level(baselines, name)),
-            ha="right",
-            va="bottom",
-            fontsize=6.5,
-            color=MUTED,
-        )
+        dotted(left, level(baselines, name), f"without attention: {name}", means["step"].max())
     left.set_title("Validation loss (nats per masked gene)")
     left.legend(loc="lower left")
     difference(right, means)
@@ -88,6 +81,48 @@ def loss(study: Study, baselines: pd.DataFrame) -> "Figure":
     for axes in (left, right):
         axes.set_xlabel("Step")
         gridded(axes)
+    return figure
+
+
+def over_steps(
+    axes: "Axes",
+    curves: pd.DataFrame,
+    column: str,
+    means: pd.DataFrame,
+    labels: Mapping[str, str],
+    marker: str = "",
+) -> None:
+    """Both arms over steps: every run thin, the mean over the seeds thick."""
+    for arm, colour in COLOURS.items():
+        for _, one in curves[curves["attention"] == arm].groupby("run"):
+            axes.plot(one["step"], one[column], marker, color=colour, alpha=0.3, linewidth=0.7)
+        axes.plot(means["step"], means[arm], marker, color=colour, linewidth=1.6, label=labels[arm])
+
+
+def dotted(axes: "Axes", value: float, name: str, end: float) -> None:
+    """What is reached without a model, with its name, which ends at the step ``end``."""
+    axes.axhline(value, color=MUTED, linewidth=0.7, linestyle=":")
+    axes.annotate(name, (end, value), ha="right", va="bottom", fontsize=6.5, color=MUTED)
+
+
+def embeddings(study: Study, _: pd.DataFrame) -> "Figure":
+    """The scores of the embeddings over steps, every seed, beside those of the controls."""
+    metrics = {str(k): means for k, means in scored(study).groupby("metric", sort=False)}
+    columns = 3
+    figure = new_figure(DOUBLE, 2.1 * -(-len(metrics) // columns))
+    panels = figure.subplots(-(-len(metrics) // columns), columns, squeeze=False).ravel()
+    for axes, (metric, means) in zip(panels, metrics.items(), strict=False):
+        own = study.scores[study.scores["metric"] == metric]
+        over_steps(axes, own, "value", means, dict(zip(COLOURS, COLOURS, strict=True)), ".-")
+        for name, values in study.controls.items():
+            dotted(axes, float(values[metric]), CONTROLS[str(name)], means["step"].max())
+        axes.set_title(TITLES[metric])
+        axes.set_xlabel("Step")
+        axes.locator_params(axis="x", nbins=4)
+        gridded(axes)
+    for axes in panels[len(metrics) :]:
+        axes.set_axis_off()
+    panels[-1].legend(*panels[0].get_legend_handles_labels(), loc="center")
     return figure
 
 

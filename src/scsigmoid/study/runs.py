@@ -1,8 +1,9 @@
 """The runs of a study as a few small tables, and what their curves say.
 
 ``runs.csv`` has a row for each run, ``curves.csv`` what its journal logged, ``layers.csv`` what its
-attention did; ``run`` is the number of the row in ``runs.csv``.  The rules by
-which curves are judged were stated before the runs (workflow/studies/arms.yaml).
+attention did; ``run`` is the number of the row in ``runs.csv``.  ``scores.csv``, of embeddings, has
+the run's name.  The rules by which curves are judged were stated before the runs
+(workflow/studies/arms.yaml).
 """
 
 import math
@@ -103,6 +104,8 @@ class Study:
         runs: a row for each run that came to its end, by number.
         curves: rows of all journals, with the run's settings beside them.
         layers: likewise, of the attention's statistics.
+        scores: likewise, of embeddings by runs of the family ``seeds``; empty if none were scored.
+        controls: scores (metrics, controls) without a model.
         unfinished: names of the runs that did not come to their end.
     """
 
@@ -123,6 +126,14 @@ class Study:
         settings = self.runs[named]
         self.curves = self.table("curves").join(settings, on="run", how="inner")
         self.layers = self.table("layers").join(settings, on="run", how="inner")
+        scores = pd.DataFrame(columns=["run", "step", "metric", "value"])
+        if (folder / "scores.csv").is_file():
+            scores = self.table("scores")
+        by_name = settings.set_index(self.runs["name"])
+        of_seeds = by_name[by_name["family"] == "seeds"]
+        self.scores = scores.join(of_seeds, on="run", how="inner").astype({"step": int})
+        controls = scores[scores["step"].isna()]
+        self.controls = controls.pivot(index="metric", columns="run", values="value")
 
     def table(self, name: str) -> pd.DataFrame:
         """A table of the folder."""
@@ -210,20 +221,32 @@ def best_rates(study: Study) -> tuple[pd.DataFrame, pd.Series]:
 
 
 def paired(study: Study, family: str, size: str | None = None) -> pd.DataFrame:
-    """Both arms' validation losses over steps, seed by seed.
+    """:func:`differences` of the validation losses of a family, or of one size in it."""
+    chosen = study.curves[study.curves["family"] == family].dropna(subset=["validation_loss"])
+    if size is not None:
+        chosen = chosen[chosen["size"] == size]
+    return differences(chosen, "validation_loss")
+
+
+def scored(study: Study) -> pd.DataFrame:
+    """:func:`differences` of the scores of each ``metric``; empty if nothing is scored."""
+    by_metric = study.scores.groupby("metric", sort=False)
+    found = {metric: differences(group, "value") for metric, group in by_metric}
+    return pd.concat(found, names=["metric"]).reset_index("metric") if found else pd.DataFrame()
+
+
+def differences(curves: pd.DataFrame, column: str) -> pd.DataFrame:
+    """Both arms' values over steps, seed by seed.
 
     Returns:
         One row a step: ``sigmoid`` and ``softmax``, means over the seeds, and ``difference``,
         sigmoid minus softmax, with Student's interval (``low``, ``high``) and ``seeds``.
     """
-    chosen = study.curves[study.curves["family"] == family].dropna(subset=["validation_loss"])
-    if size is not None:
-        chosen = chosen[chosen["size"] == size]
-    table = chosen.pivot_table("validation_loss", "step", ["attention", "seed"])
+    table = curves.pivot_table(column, "step", ["attention", "seed"])
     # Seeds of which one arm is missing, then steps that are not everybody's.
     arms = {arm: pd.DataFrame(table[arm]) for arm in ("sigmoid", "softmax")}
     both = (arms["sigmoid"] - arms["softmax"]).dropna(axis=1, how="all").dropna()
-    own = {arm: losses.loc[both.index, both.columns].mean(axis=1) for arm, losses in arms.items()}
+    own = {arm: values.loc[both.index, both.columns].mean(axis=1) for arm, values in arms.items()}
     found = [mean_interval(values, CONFIDENCE) for values in both.to_numpy(dtype=float)]
     columns = {
         "step": both.index,

@@ -1,6 +1,6 @@
 """How well embeddings tell cell types apart, for every run of a study and the controls."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
 
@@ -23,18 +23,26 @@ CONTROLS = ("random", "pca_log_counts")
 FOLDS = 5
 
 
-def score(embeddings: Mapping[str, Path], cells: Path, seed: int, output: Path) -> None:
+def score(embeddings: Sequence[Path], cells: Path, seed: int, output: Path) -> None:
     """Score embeddings of one dataset and the controls.
 
     Args:
-        embeddings: run to embedding file.
+        embeddings: embedding files, of several runs and steps.
         cells: the dataset's h5ad file.
         seed: the configuration's seed.
-        output: CSV file with ``run`` (or the control), ``metric`` and ``value``: silhouette, Leiden
-            NMI and ARI on the principal components that keep 95 % of the variance, balanced
-            accuracy of a linear probe (5 folds), and the mean MMD of all pairs of types.
+        output: CSV file with ``run`` (or the control), ``step`` of training (none for a control),
+            ``metric`` and ``value``: silhouette, Leiden NMI and ARI on the principal components
+            that keep 95 % of the variance, balanced accuracy of a linear probe (5 folds), and the
+            mean MMD of all pairs of types.
+
+    Raises:
+        UserError: for embeddings that do not belong together or do not say their step, and if
+            fewer than two types have enough cells.
     """
-    arms = read_arms(embeddings)
+    arms = read_arms({str(path): path for path in embeddings})
+    for arm in arms.values():
+        if "step" not in arm.metadata:
+            raise UserError(f"{arm.path}: of an older version, without a step; delete it")
     labels = next(iter(arms.values())).labels
     types, _ = choose_types(labels, 2 * FOLDS)
     kept = np.isin(labels, types)
@@ -42,10 +50,13 @@ def score(embeddings: Mapping[str, Path], cells: Path, seed: int, output: Path) 
         raise UserError(f"{cells}: fewer than two cell types; score another dataset")
     rows = []
     for name, values, _ in representations(arms, cells, CONTROLS, seed):
+        facts = arms[name].metadata if name in arms else {"model": name, "step": None}
+        run = {"run": facts["model"], "step": facts["step"]}
         for metric, value in metrics(np.asarray(values)[kept], labels[kept], seed, name).items():
-            rows.append({"run": name, "metric": metric, "value": value})
+            rows.append({**run, "metric": metric, "value": value})
         log(f"{cells.stem} {name}: scored")
-    write_text(output, pd.DataFrame(rows).to_csv(index=False, float_format="%.6g"))
+    table = pd.DataFrame(rows).astype({"step": "Int64"})
+    write_text(output, table.to_csv(index=False, float_format="%.6g"))
 
 
 def metrics(

@@ -20,6 +20,7 @@ from scsigmoid.study.runs import (
     frontier,
     last_change,
     paired,
+    scored,
     survived,
 )
 
@@ -38,8 +39,9 @@ def write_tables(study: Study, baselines: pd.DataFrame, output: Path) -> list[Pa
             tables["variants"] = variants(study)
     if "scale" in families:
         tables["scale"] = sizes(study)
-    if (study.folder / "scores.csv").is_file():
+    if len(scored(study)):
         tables["scores"] = scores(study)
+        tables["embeddings"] = embeddings(study)
     tables["claims"] = claims(study, tables, level(baselines, "frequencies"))
     return [
         path
@@ -174,17 +176,14 @@ def seeds(study: Study) -> Table:
         columns=tuple(means.columns),
         records=[tuple(row) for row in means.itertuples(index=False)],
         header=("Step", "Sigmoid", "Softmax", "Difference"),
-        rows=[
-            [
-                Cell(f"{row['step']:,.0f}"),
-                Cell(fixed(row["sigmoid"], 3)),
-                Cell(fixed(row["softmax"], 3)),
-                Cell(between(row)),
-            ]
-            for row in shown.to_dict("records")
-        ],
+        rows=[[f"{row['step']:,.0f}", *arms(row)] for row in shown.to_dict("records")],
         align="rccc",
     )
+
+
+def arms(row: Mapping[Any, Any]) -> list[str]:
+    """Both arms and their difference."""
+    return [fixed(row["sigmoid"], 3), fixed(row["softmax"], 3), between(row)]
 
 
 def between(row: Mapping[Any, Any]) -> str:
@@ -212,12 +211,10 @@ def sizes(study: Study) -> Table:
         records.append((size, parameters, *row.values()))
         rows.append(
             [
-                Cell(size),
-                Cell(f"{parameters / 1e6:.1f}M"),
-                Cell(fixed(row["sigmoid"], 3)),
-                Cell(fixed(row["softmax"], 3)),
-                Cell(between(row)),
-                Cell(str(int(row["seeds"]))),
+                size,
+                f"{parameters / 1e6:.1f}M",
+                *arms(row),
+                str(int(row["seeds"])),
             ]
         )
     return Table(
@@ -232,48 +229,51 @@ def sizes(study: Study) -> Table:
 
 
 def scores(study: Study) -> Table:
-    """Scores of the embeddings of both arms over the seeds, and of the controls."""
-    table = study.table("scores").join(
-        study.runs.set_index("name")[["attention", "seed"]], on="run", how="left"
-    )
-    records: list[tuple[object, ...]] = []
+    """Scores of the embeddings of both arms at the last step, over the seeds, and of controls."""
+    ends = last_scores(study).join(study.controls, on="metric")
+    spread = study.scores.pivot_table("value", ["metric", "step"], "attention", aggfunc="std")
     rows = []
-    controls = [name for name in dict.fromkeys(table["run"]) if name not in set(study.runs["name"])]
-    for metric, group in table.groupby("metric", sort=False):
-        arms = group.pivot_table("value", "seed", "attention")
-        found = mean_interval((arms["sigmoid"] - arms["softmax"]).to_numpy(), CONFIDENCE)
-        own = group.set_index("run")["value"]
-        records.append(
-            (
-                metric,
-                *(arms[arm].mean() for arm in COLOURS),
-                *(own[name] for name in controls),
-                found.value,
-                found.low,
-                found.high,
-                len(arms),
-            )
-        )
+    for row in ends.to_dict("records"):
+        own = spread.loc[row["metric"], row["step"]]
         rows.append(
             [
-                Cell(str(metric)),
-                *(Cell(f"{fixed(arms[a].mean(), 3)} ± {fixed(arms[a].std(), 3)}") for a in COLOURS),
-                *(Cell(fixed(float(own[name]), 3)) for name in controls),
-                Cell(between({**found._asdict(), "difference": found.value})),
+                row["metric"],
+                *(f"{fixed(row[arm], 3)} ± {fixed(own[arm], 3)}" for arm in COLOURS),
+                *(fixed(row[name], 3) for name in study.controls),
+                between(row),
             ]
         )
     return Table(
-        caption=f"Embeddings of PBMC 3k, a donor never trained on. Mean ± standard deviation over "
-        f"the seeds; the difference, sigmoid minus softmax, with Student's {CONFIDENCE:.0%} "
-        "interval. Higher is better.",
-        columns=(
-            "metric", *COLOURS, *controls, "difference", "low", "high", "seeds",
-        ),
-        records=records,
-        header=("Metric", "Sigmoid", "Softmax", *controls, "Difference"),
+        caption="Scores of the embeddings at the last step. Mean ± standard deviation over the "
+        f"seeds; the difference, sigmoid minus softmax, with Student's {CONFIDENCE:.0%} interval. "
+        "Higher is better.",
+        columns=tuple(ends.columns),
+        records=[tuple(row) for row in ends.itertuples(index=False)],
+        header=("Metric", "Sigmoid", "Softmax", *study.controls, "Difference"),
         rows=rows,
-        align="l" + "c" * (3 + len(controls)),
-    )  # fmt: skip
+        align="l" + "c" * (3 + len(study.controls.columns)),
+    )
+
+
+def last_scores(study: Study) -> pd.DataFrame:
+    """The rows of :func:`~scsigmoid.study.runs.scored` at the last step, one a metric."""
+    return scored(study).drop_duplicates("metric", keep="last")
+
+
+def embeddings(study: Study) -> Table:
+    """The scores after each step at which the models were kept."""
+    means = scored(study)
+    return Table(
+        caption="Scores of the embeddings over the steps: the means over the seeds and the "
+        f"difference, sigmoid minus softmax, with Student's {CONFIDENCE:.0%} interval.",
+        columns=tuple(means.columns),
+        records=[tuple(row) for row in means.itertuples(index=False)],
+        header=("Metric", "Step", "Sigmoid", "Softmax", "Difference"),
+        rows=[
+            [row["metric"], f"{row['step']:,.0f}", *arms(row)] for row in means.to_dict("records")
+        ],
+        align="lrccc",
+    )
 
 
 def claims(study: Study, tables: Mapping[str, Table], frequencies: float) -> Table:
@@ -286,11 +286,9 @@ def claims(study: Study, tables: Mapping[str, Table], frequencies: float) -> Tab
         last = paired(study, "seeds").to_dict("records")[-1]
         records.append(("Lower validation loss with sigmoid", between(last), side(last, -1)))
     if "scores" in tables:
-        columns = tables["scores"].columns or ()
-        for record in tables["scores"].records:
-            row: dict[Any, Any] = dict(zip(columns, record, strict=True))
-            name = f"Better separated cell types with sigmoid: {row['metric']}"
-            records.append((name, between(row), side(row, +1)))
+        for last in last_scores(study).to_dict("records"):
+            name = f"Better separated cell types with sigmoid: {last['metric']}"
+            records.append((name, between(last), side(last, +1)))
     if "frontier" in tables:
         own = study.runs[study.runs["family"] == "frontier"]
         held = survived(frontier(study, frequencies)).loc[own["setting"].unique()].fillna(0)

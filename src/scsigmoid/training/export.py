@@ -17,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from scsigmoid.config.schema import Training
 from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_path
 from scsigmoid.model.encoder import Encoder
@@ -27,6 +28,11 @@ from scsigmoid.training.run import TrainingRun
 KEY = "scsigmoid"
 MODEL = "model.safetensors"
 PREFIX = "vocabulary/"
+
+
+def snapshot_paths(training: Training, folder: Path) -> dict[int, Path]:
+    """The files beside the model that have it as it was after earlier steps, by step."""
+    return {step: folder / f"model{after}.safetensors" for step, after in training.kept.items()}
 
 
 def save_encoder(

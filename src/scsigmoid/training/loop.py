@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, nullcontext
 from functools import partial
 from itertools import pairwise
@@ -30,7 +30,7 @@ from scsigmoid.training.batches import (
 )
 from scsigmoid.training.checkpoints import Checkpoints, read
 from scsigmoid.training.devices import backend_of, be_deterministic, out_of_memory_advice
-from scsigmoid.training.export import MODEL, save_encoder
+from scsigmoid.training.export import MODEL, save_encoder, snapshot_paths
 from scsigmoid.training.journal import Layer
 from scsigmoid.training.processes import STOPPED, Processes, Request, joined, stop_requests
 from scsigmoid.training.records import Meter, Records
@@ -56,12 +56,13 @@ def train(run: TrainingRun, stores: Sequence[Path], vocabulary: Path, output: Pa
         run: what to train.
         stores: folders of the training cells' token store, in order.
         vocabulary: ``vocabulary.parquet``.
-        output: folder of the model: gets ``model.safetensors``, ``journal.csv``, ``tensorboard/``
-            and, for resuming, ``checkpoints/``.
+        output: folder of the model: gets ``model.safetensors``, the snapshots, ``journal.csv``,
+            ``tensorboard/`` and, for resuming, ``checkpoints/``.
 
     Raises:
         UserError: for stores of another vocabulary or too short a cut, checkpoints of another
-            configuration, a device or backend that is not there, or too little memory or disk.
+            configuration or beyond a missing snapshot, a device or backend that is not there, or
+            too little memory or disk.
         SystemExit: 75 after a signal; 1 in the other processes after the UserError of one.
     """
     torch.set_num_threads(run.training.threads)
@@ -90,8 +91,9 @@ def train_together(
     known, batches = processes.in_turn(lambda: prepare(run, stores, vocabulary, processes))
     identity = run.identity(known.fingerprint, fingerprint(stores))
     checkpoints = Checkpoints(output / CHECKPOINTS, run.training.keep_checkpoints)
+    snapshots = snapshot_paths(run.training, output)
     found = processes.in_turn(
-        lambda: checkpoints.resume(identity, run.training.steps) if processes.first else 0
+        lambda: resume(run, checkpoints, identity, snapshots) if processes.first else 0
     )
     # Only the first process looked; the others learn of it by adding up.
     (step,) = processes.total([found])
@@ -103,6 +105,16 @@ def train_together(
         seconds, rows = restore(trainer, checkpoints, step) if step else (0.0, "")
         if step and processes.first:
             log(f"{run.model}: going on from the checkpoint after step {step}")
+
+        def keep(step: int, path: Path) -> None:
+            if processes.first:
+                save_encoder(encoder, run, known, step, path)
+
+        def snapshot(step: int) -> None:
+            if step in snapshots:
+                processes.in_turn(lambda: keep(step, snapshots[step]))
+
+        snapshot(step)  # of a run that was to end here
         meter = Meter(settings, processes.device, processes.count, seconds)
         facts = header(run, settings, processes)
         with (
@@ -110,17 +122,38 @@ def train_together(
             if processes.first
             else nullcontext() as records
         ):
-            if not loop(run, trainer, batches, records, step):
+            if not loop(run, trainer, batches, records, step, snapshot):
                 return False
 
             def finish() -> None:
                 if records is not None:
                     records.checkpoints.wait()
                     records.journal.complete()
-                    save_encoder(encoder, run, known, run.training.steps, output / MODEL)
+                    keep(run.training.steps, output / MODEL)
 
             processes.in_turn(finish)
     return True
+
+
+def resume(
+    run: TrainingRun,
+    checkpoints: Checkpoints,
+    identity: Mapping[str, str],
+    snapshots: Mapping[int, Path],
+) -> int:
+    """The step after which a run goes on, its snapshots so far in place; 0 if it starts anew."""
+    step = checkpoints.resume(identity, run.training.steps)
+    if not step:
+        # They may be of other settings.
+        for path in checkpoints.folder.parent.glob("model-step-*.safetensors"):
+            path.unlink()
+    for taken, path in snapshots.items():
+        if taken < step and not path.is_file():
+            raise UserError(
+                f"{path}: missing, and training goes on from step {step}; delete {path.parent} to "
+                "train anew, or leave the step out of training.snapshots"
+            )
+    return step
 
 
 def prepare(
@@ -168,10 +201,11 @@ def loop(
     batches: GlobalBatches,
     records: Records | None,
     first: int,
+    snapshot: Callable[[int], None],
 ) -> bool:
     """Take the steps after step ``first``; returns whether they were taken to the last.
 
-    All processes take part; ``records`` is the first one's.
+    All processes take part, also in ``snapshot`` after each step; ``records`` is the first one's.
     """
     training, processes = run.training, trainer.processes
     steps = range(first + 1, training.steps + 1)
@@ -209,6 +243,7 @@ def loop(
             if validation and validating and records is not None:
                 records.append_layers(validation.layers(trainer, step))
             result = trainer.step(step, share.micro_batches, masked)
+            snapshot(step)  # before the checkpoint, which is then never without it
             if records is None:
                 continue
             records.meter.count(share, masked, waited)

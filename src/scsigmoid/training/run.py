@@ -24,6 +24,7 @@ PRACTICAL = (
     "validate_every",
     "checkpoint_every",
     "keep_checkpoints",
+    "snapshots",
     "threads",
     "workers",
     "deterministic",
