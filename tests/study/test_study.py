@@ -141,9 +141,17 @@ def test_the_frontier_follows_its_rule(study: Study):
 
 
 def test_the_best_rate_has_the_lowest_mean_over_the_seeds(study: Study):
-    ends, best = best_rates(study)
+    ends, best, step = best_rates(study)
     assert best.to_dict() == {"sigmoid": 2e-3, "softmax": 1e-3}
     assert ends["sigmoid"].loc[2e-3].tolist() == pytest.approx([6.9, 7.9])
+    assert step == 100
+
+
+def test_rates_are_compared_at_the_last_step_that_all_have_reached(study: Study):
+    started = study.started
+    short = started["run"] == study.runs.query("family == 'rates'").index[0]
+    study.started = started[~short | (started["step"] <= 50)]
+    assert best_rates(study)[2] == 50
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from scsigmoid.benchmarks.rows import KernelRow, TrainingRow, median_interval, read_rows
+from scsigmoid.benchmarks.rows import (
+    KernelRow,
+    ThroughputRow,
+    TrainingRow,
+    median_interval,
+    read_rows,
+)
 from scsigmoid.config.check import read_yaml
 from scsigmoid.config.schema import Config
 from scsigmoid.config.validate import typed
@@ -34,7 +40,7 @@ from scsigmoid.paper.results import Results
 from scsigmoid.paper.speed import Cost, costs, paired
 from scsigmoid.paper.tables.writing import DASH
 from scsigmoid.study.figures import level, stability
-from scsigmoid.study.runs import Study, frontier
+from scsigmoid.study.runs import Study, best_rates, frontier
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -78,7 +84,7 @@ work. FlashAttention-4 was not measured here ([kernel.csv](measurements/h200/ben
 
 ## Training
 Cells/s of a 160M model on one H200, 16 cells a step of lengths as in the paper's Fig. 1; in brackets the speed-up of
-our Hopper kernel, the median over interleaved rounds. Two runs on two machines
+our Hopper kernel, the median over interleaved rounds. Two runs on two machines; 8K of the first on a third
 ([training_fa4.csv](measurements/h200/benchmarks/training_fa4.csv), [training.csv](measurements/h200/benchmarks/training.csv)).
 
 {training}
@@ -99,6 +105,10 @@ for the host: no comparison of kernels. Measured before CUDA graphs ([throughput
 160M, 2 cells, ms a step: kernels one by one / as a CUDA graph ([small_steps.csv](measurements/h200/benchmarks/small_steps.csv)).
 
 {small}
+With CUDA graphs, cells/s, beside FlashAttention-4; the speed-up is the median over readings of the same cells
+([throughput_fa4.csv](measurements/h200/benchmarks/throughput_fa4.csv)).
+
+{small_fa4}
 ## From h5ad files to tokens
 Rates per second of CPU time, one core ([tokens.csv](measurements/cpu/tokens.csv)).
 
@@ -121,9 +131,9 @@ Mean ± standard deviation; difference with Student's 95 % interval
 Validation loss, sigmoid / softmax ([real_cells_steps.csv](measurements/h200/real_cells_steps.csv)).
 
 {steps}
-## Learning rates, 2,400 steps
-Validation loss of two seeds, batches of 16, clipping at 1
-([rates.csv](measurements/h200/arms/rates.csv)).
+## Learning rates, {step:,} steps
+Validation loss of two seeds (median of the last three), batches of 16, clipping at 1
+([runs.csv](measurements/h200/arms/runs.csv), [curves.csv](measurements/h200/arms/curves.csv)).
 
 {rates}
 ## Without clipping and with it, 1,000 steps
@@ -406,6 +416,22 @@ def small_table(rows: pd.DataFrame) -> str:
     return markdown(["context", "tokens a step", *words], lines)
 
 
+def small_rivals_table(rows: Sequence[ThroughputRow]) -> str:
+    """Cells/s of both arms, and ours over the other, reading by reading."""
+    lines = []
+    for ours, theirs in zip(rows[::2], rows[1::2], strict=True):
+        rates = zip(ours.rates.split(), theirs.rates.split(), strict=True)
+        ratio = median_interval([float(mine) / float(other) for mine, other in rates], 0.95)
+        lines.append(
+            [
+                context_label(ours.context),
+                *(number(row.cells_per_second, 1) for row in (ours, theirs)),
+                f"{ratio.value:.3f} x [{ratio.low:.3f} to {ratio.high:.3f}]",
+            ]
+        )
+    return markdown(["context", "sigmoid (ours)", "FlashAttention-4", "ours over it"], lines)
+
+
 def seeds_table(rows: pd.DataFrame) -> str:
     """Both arms and controls, and their difference, by dataset and metric."""
 
@@ -434,22 +460,28 @@ def steps_table(rows: pd.DataFrame) -> str:
     )  # fmt: skip
 
 
-def rates_table(rows: pd.DataFrame, step: int) -> str:
-    """Validation losses of both arms' seeds after a step, by learning rate."""
-    ends = rows[rows["step"] == step].groupby(["attention", "learning_rate"])["validation_loss"]
-    losses = ends.agg(lambda seeds: ", ".join(f"{loss:.2f}" for loss in seeds)).unstack()
-    header = ["rate", *(f"{rate:g}" for rate in losses.columns)]
-    return markdown(header, ([arm, *losses.loc[arm]] for arm in ATTENTIONS))
+def rates_table(study: Study) -> str:
+    """Validation losses of both arms' seeds, by learning rate."""
+    losses, _, _ = best_rates(study)
+    return markdown(
+        ["rate", *(f"{rate:g}" for rate in losses.index)],
+        (
+            [arm, *(", ".join(f"{loss:.2f}" for loss in row) for row in losses[arm].to_numpy())]
+            for arm in ATTENTIONS
+        ),
+    )
 
 
 def frontier_table(study: Study) -> str:
     """Both arms with and without clipping, by learning rate."""
+    settings = study.runs[study.runs["family"] == "frontier"]["setting"].unique()
     runs = frontier(study, level(study.table("baselines"), "frequencies"))
-    layers = study.layers[study.layers["step"] == study.layers["step"].max()]
+    layers = study.layers[study.layers["family"] == "frontier"]
+    layers = layers[layers["step"] == layers["step"].max()]
     keys = ["setting", "attention", "learning_rate"]
     attended = layers.groupby(keys)["keys"].median()
     lines = []
-    for setting, attention in itertools.product(runs["setting"].unique()[::-1], ATTENTIONS):
+    for setting, attention in itertools.product(settings, ATTENTIONS):
         cells = []
         arm = runs[(runs["setting"] == setting) & (runs["attention"] == attention)]
         for rate, found in arm.groupby("learning_rate"):
@@ -458,7 +490,7 @@ def frontier_table(study: Study) -> str:
             width = f"{attended[setting, attention, rate]:,.0f} keys"
             cells.append(f"{lost}; {number(loss, 2)}; {width}")
         lines.append([f"{attention}, {setting.split(',')[0]}", *cells])
-    rates = sorted(runs["learning_rate"].unique())
+    rates = sorted(runs[runs["setting"].isin(settings)]["learning_rate"].unique())
     return markdown(["rate", *(f"{rate:g}" for rate in rates)], lines)
 
 
@@ -510,6 +542,9 @@ def page(of: Measured) -> str:
         ),
         sizes=sizes_table(of.costs),
         small=small_table(read(of.benchmarks, "small_steps.csv")),
+        small_fa4=small_rivals_table(
+            read_rows(of.benchmarks / "throughput_fa4.csv", ThroughputRow)
+        ),
         tokens=tokens_table(read(of.cpu, "tokens.csv")),
         need=number(ours.cells_per_second),
         loading=listed(
@@ -530,7 +565,8 @@ def quality(of: Measured) -> str:
     return QUALITY.format(
         seeds=seeds_table(read(of.h200, "real_cells_seeds.csv")),
         steps=steps_table(read(of.h200, "real_cells_steps.csv")),
-        rates=rates_table(read(of.h200, "arms/rates.csv"), 2400),
+        step=best_rates(of.study)[2],
+        rates=rates_table(of.study),
         frontier=frontier_table(of.study),
     )
 

@@ -102,7 +102,8 @@ class Study:
 
     Attributes:
         runs: a row for each run that came to its end, by number.
-        curves: rows of all journals, with the run's settings beside them.
+        started: rows of all journals, with the run's settings beside them.
+        curves: those of the runs that came to their end.
         layers: likewise, of the attention's statistics.
         scores: likewise, of embeddings by runs of the family ``seeds``; empty if none were scored.
         controls: scores (metrics, controls) without a model.
@@ -124,7 +125,8 @@ class Study:
         self.runs = runs[ended]
         named = ["family", "attention", "size", "seed", "learning_rate", "variants", "setting"]
         settings = self.runs[named]
-        self.curves = self.table("curves").join(settings, on="run", how="inner")
+        self.started = self.table("curves").join(runs[named], on="run")
+        self.curves = self.started[self.started["run"].isin(self.runs.index)]
         self.layers = self.table("layers").join(settings, on="run", how="inner")
         scores = pd.DataFrame(columns=["run", "step", "metric", "value"])
         if (folder / "scores.csv").is_file():
@@ -207,17 +209,19 @@ def survived(runs: pd.DataFrame) -> pd.DataFrame:
     return runs.groupby(keys)[["learning_rate", "collapsed"]].apply(largest).unstack()
 
 
-def best_rates(study: Study) -> tuple[pd.DataFrame, pd.Series]:
-    """Final validation losses by learning rate (family ``rates``), and each arm's best rate.
+def best_rates(study: Study) -> tuple[pd.DataFrame, pd.Series, int]:
+    """Validation losses by learning rate (family ``rates``), and each arm's best rate.
 
     Returns:
-        Validation losses at the end (rates, (arm, seed)), and each arm's best rate: that of the
-        lowest mean over the seeds.
+        Validation losses (rates, (arm, seed)) at the last step that every run of the family has
+        reached, each arm's best rate, that of the lowest mean over the seeds, and that step.
     """
-    chosen = study.curves[study.curves["family"] == "rates"].dropna(subset=["validation_loss"])
+    chosen = study.started[study.started["family"] == "rates"].dropna(subset=["validation_loss"])
+    last = int(chosen.groupby("run")["step"].max().min())
     keys = ["learning_rate", "attention", "seed"]
-    ends = chosen.groupby(keys)["validation_loss"].apply(ending).unstack([1, 2])
-    return ends, ends.T.groupby(level=0).mean().T.idxmin()
+    losses = chosen[chosen["step"] <= last].groupby(keys)["validation_loss"]
+    ends = losses.apply(ending).unstack([1, 2])
+    return ends, ends.T.groupby(level=0).mean().T.idxmin(), last
 
 
 def paired(study: Study, family: str, size: str | None = None) -> pd.DataFrame:

@@ -51,8 +51,8 @@ def write_tables(study: Study, baselines: pd.DataFrame, output: Path) -> list[Pa
 
 
 def rates(study: Study) -> Table:
-    """Validation loss at the end of each rate."""
-    ends, best = best_rates(study)
+    """Validation loss by learning rate."""
+    ends, best, step = best_rates(study)
     seeds = sorted(set(ends.columns.get_level_values("seed")))
     texts = {
         arm: ends[arm].apply(
@@ -62,8 +62,9 @@ def rates(study: Study) -> Table:
         for arm in COLOURS
     }
     return Table(
-        caption="Validation loss (nats) by learning rate: the mean over the seeds and, in "
-        f"brackets, seeds {', '.join(map(str, seeds))}. The best mean of each arm is bold.",
+        caption=f"Validation loss (nats) by learning rate after {step:,} steps: the mean over the "
+        f"seeds and, in brackets, seeds {', '.join(map(str, seeds))}. The best mean of each arm is "
+        "bold.",
         columns=("learning_rate", *(f"{arm}_seed_{seed}" for arm in COLOURS for seed in seeds)),
         records=[
             (rate, *(row[arm, seed] for arm in COLOURS for seed in seeds))
