@@ -83,7 +83,8 @@ class CellOrder:
         blocks = window * WINDOW_BLOCKS
         self.blocks(epoch)
         shorter = self._blocks[2]  # where in the order the last, shorter block stands
-        return blocks * BLOCK_CELLS - (self._missing if shorter < blocks else 0)
+        missing = -self.cells % BLOCK_CELLS  # cells that it is short of
+        return blocks * BLOCK_CELLS - (missing if shorter < blocks else 0)
 
     def window_at(self, epoch: int, place: int) -> int:
         # Cells are missing from the last block alone; what comes after it begins that much earlier.
@@ -92,8 +93,3 @@ class CellOrder:
         windows = -(-len(self.blocks(epoch)) // WINDOW_BLOCKS)
         moved = following < windows and self.window_start(epoch, following) <= place
         return following if moved else window
-
-    @property
-    def _missing(self) -> int:
-        """Cells that the last block is short of."""
-        return -self.cells % BLOCK_CELLS

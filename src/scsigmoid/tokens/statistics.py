@@ -10,7 +10,7 @@ order does not matter.
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -23,7 +23,7 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
-from scsigmoid.corpus.h5ad import cells_of
+from scsigmoid.corpus.h5ad import Cells, cells_of
 from scsigmoid.corpus.metadata import FILES, read_manifest
 from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_path
@@ -119,12 +119,9 @@ def gather(
     files = [
         cells_of(row, folder / f"{row.file}.h5ad", folder) for row in read_manifest(folder / FILES)
     ]
-    names: dict[str, str] = {}
-    for cells in files:
-        take_names(names, cells.genes, cells.names)
-    genes = sorted(names)
-    position = {gene: index for index, gene in enumerate(genes)}
-    histogram = np.zeros((len(genes), BINS), dtype=np.uint32)
+    names = names_of_genes(files)
+    position = {gene: index for index, gene in enumerate(names)}
+    histogram = np.zeros((len(names), BINS), dtype=np.uint32)
     counted = 0
     for cells in files:
         rows = np.array([position[gene] for gene in cells.genes], dtype=np.int64)
@@ -135,21 +132,18 @@ def gather(
             count_cells(counts, rows, histogram)
             counted += counts.shape[0]
     write_statistics(
-        GeneStatistics(
-            genes,
-            [names[gene] for gene in genes],
-            sparse(histogram),
-            counted,
-            target_sum,
-        ),
+        GeneStatistics([*names], [*names.values()], sparse(histogram), counted, target_sum),
         output,
     )
 
 
-def take_names(names: dict[str, str], genes: Sequence[str], others: Sequence[str]) -> None:
-    """Note the names of genes; of several names, the first in alphabetical order."""
-    for gene, name in zip(genes, others, strict=True):
-        names[gene] = min(names.get(gene, name), name)
+def names_of_genes(parts: Iterable[Cells | GeneStatistics]) -> dict[str, str]:
+    """The name of each gene, by id in order; of several names, the first in alphabetical order."""
+    names: dict[str, str] = {}
+    for part in parts:
+        for gene, name in zip(part.genes, part.names, strict=True):
+            names[gene] = min(names.get(gene, name), name)
+    return dict(sorted(names.items()))
 
 
 def count_cells(counts: Any, rows: NDArray[np.int64], histogram: NDArray[np.uint32]) -> None:
@@ -239,15 +233,12 @@ def added(one: GeneStatistics, other: GeneStatistics) -> GeneStatistics:
     """The sum of two statistics; see :func:`merge`."""
     if one.target_sum != other.target_sum:
         raise UserError("gene statistics: made with different tokens.target_sum; make them again")
-    names: dict[str, str] = {}
-    for part in (one, other):
-        take_names(names, part.genes, part.names)
-    genes = sorted(names)
-    position = {gene: index for index, gene in enumerate(genes)}
+    names = names_of_genes([one, other])
+    position = {gene: index for index, gene in enumerate(names)}
     histogram = spread(one, position) + spread(other, position)
     histogram.sort_indices()
     cells = one.n_cells + other.n_cells
-    return GeneStatistics(genes, [names[g] for g in genes], histogram, cells, one.target_sum)
+    return GeneStatistics([*names], [*names.values()], histogram, cells, one.target_sum)
 
 
 def spread(statistics: GeneStatistics, position: Mapping[str, int]) -> Any:

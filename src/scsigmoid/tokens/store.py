@@ -20,6 +20,7 @@ import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -92,9 +93,7 @@ class Shard:
         """
         self.path = folder / entry["file"]
         self.rows = int(entry["rows"])
-        self._entry, self._schema = entry, schema
-        self._table: pa.Table | None = None
-        self._lists: tuple[NDArray[np.int32], Tokens] | None = None
+        self.sha256, self._schema = entry["sha256"], schema
         if not self.path.is_file():
             raise self.damaged("is missing")
         with self.path.open("rb") as file:
@@ -111,34 +110,21 @@ class Shard:
             "check-tokens`, or delete the folder and run again"
         )
 
-    @property
+    @cached_property
     def table(self) -> pa.Table:
         """The cells; structure and number of rows are checked."""
-        if self._table is None:
-            try:
-                table = pa.ipc.open_stream(pa.memory_map(str(self.path))).read_all()
-            except (pa.ArrowException, OSError):
-                raise self.damaged() from None
-            if table.num_rows != self.rows or not table.schema.equals(self._schema):
-                raise self.damaged()
-            self._table = table
-        return self._table
+        try:
+            table = pa.ipc.open_stream(pa.memory_map(str(self.path))).read_all()
+        except (pa.ArrowException, OSError):
+            raise self.damaged() from None
+        if table.num_rows != self.rows or not table.schema.equals(self._schema):
+            raise self.damaged()
+        return table
 
-    @property
+    @cached_property
     def lists(self) -> tuple[NDArray[np.int32], Tokens]:
         """Offsets (rows + 1) and tokens of the cells."""
-        if self._lists is None:
-            self._lists = lists_of(self.table["input_ids"].chunk(0))
-        return self._lists
-
-    def verify(self) -> None:
-        """Read the whole file and compare its SHA-256 with the index.
-
-        Raises:
-            UserError: if it differs.
-        """
-        if sha256(self.path) != self._entry["sha256"]:
-            raise self.damaged()
+        return lists_of(self.table["input_ids"].chunk(0))
 
 
 def lists_of(column: pa.ListArray) -> tuple[NDArray[np.int32], Tokens]:
@@ -204,8 +190,6 @@ class TokenStore:
         """
         if isinstance(folders, (str, Path)):
             folders = [folders]
-        if not folders:
-            raise ValueError("no store given")
         indices = [read_index(Path(folder)) for folder in folders]
         expected = vocabulary if vocabulary is not None else indices[0]["vocabulary"]
         shards: list[Shard] = []
@@ -253,21 +237,16 @@ class TokenStore:
             UserError: for a damaged shard, by name.
         """
         rows = np.asarray(rows, dtype=np.int64)
-        if not len(rows):
-            return Packed(
-                np.zeros(0, dtype=token_type(self.vocabulary_size)), np.zeros(1, dtype=np.int32)
-            )
         shards = np.searchsorted(self._starts, rows, side="right") - 1
         inside = rows - self._starts[shards]
         self._check(shards, inside)
-        pieces = []
+        pieces = [np.zeros(0, dtype=token_type(self.vocabulary_size))]  # where there is no cell
         for shard, row in zip(shards.tolist(), inside.tolist(), strict=True):
             offsets, tokens = self._shards[shard].lists
             pieces.append(
                 tokens[offsets[row] : min(offsets[row + 1], offsets[row] + maximum_length)]
             )
-        cu_seqlens = np.zeros(len(rows) + 1, dtype=np.int32)
-        np.cumsum([len(piece) for piece in pieces], out=cu_seqlens[1:])
+        cu_seqlens = np.cumsum([len(piece) for piece in pieces], dtype=np.int32)
         return Packed(np.concatenate(pieces), cu_seqlens)
 
     def _check(self, shards: NDArray[np.int64], inside: NDArray[np.int64]) -> None:
@@ -294,7 +273,8 @@ class TokenStore:
             UserError: for a damaged shard, by name.
         """
         for shard in self._shards:
-            shard.verify()
+            if sha256(shard.path) != shard.sha256:
+                raise shard.damaged()
         empty = store_schema(self.vocabulary_size).empty_table()
         table = pa.concat_tables([empty, *(shard.table for shard in self._shards)])
         return {name: table[name].to_numpy() for name in columns}

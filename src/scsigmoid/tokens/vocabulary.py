@@ -279,13 +279,9 @@ def ruled(found: "GeneStatistics", minimum_cells: int, choice: VocabularyChoice)
     organisms = np.array([organism_of(gene) for gene in found.genes])
     for organism, size in (choice.sizes or {}).items():
         places = np.flatnonzero(kept & (organisms == organism))
-        kept[most_expressed(places, cells)[size:]] = False
+        # those in most cells come first, of equal ones the first by id
+        kept[places[np.argsort(-cells[places], kind="stable")][size:]] = False
     return [found.genes[place] for place in np.flatnonzero(kept)]
-
-
-def most_expressed(places: NDArray[np.int64], cells: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Places of genes, those of most cells first; of equal ones the first by id."""
-    return places[np.argsort(-cells[places], kind="stable")]
 
 
 def biotypes_of(paths: Sequence[str | Path]) -> dict[str, str]:
