@@ -14,9 +14,11 @@ from small_training import ARCHITECTURE, TRAINING
 from scsigmoid.benchmarks import throughput
 from scsigmoid.benchmarks.simulated import simulated_batches
 from scsigmoid.benchmarks.throughput import run_throughput_benchmark
+from scsigmoid.benchmarks.timing import Stopwatch
 from scsigmoid.config.schema import Size
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.model.sizes import EncoderSettings
+from scsigmoid.training.step import Trainer
 
 COLUMNS = (
     "size,parameters,context,attention,backend,layout,device,cells_per_step,steps_per_second,"
@@ -70,6 +72,35 @@ def test_projection_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert float(row["gpu_hours"]) == pytest.approx(131.6e6 / 44 / 3600)
     assert float(row["gpu_hours_low"]) == pytest.approx(131.6e6 / (2 * (22 + half)) / 3600)
     assert float(row["gpu_hours_high"]) == pytest.approx(131.6e6 / (2 * (22 - half)) / 3600)
+
+
+def test_nothing_is_met_for_the_first_time_in_a_reading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Batches of all sizes for a graph, and those too large for one with either form of sigmoid."""
+    monkeypatch.setattr("scsigmoid.training.step.LONGEST_APPROXIMATE", 150)
+    warm: set[object] = set()
+    timed: set[object] = set()
+    met = warm
+
+    class Graphed(Trainer):
+        def step(self, step, batches, masked=None):  # type: ignore[no-untyped-def]
+            self.graphed_tokens = 200
+            met.add(self._bucket(batches) or batches[0].max_seqlen > 150)
+            return super().step(step, batches, masked)
+
+    class Watch(Stopwatch):
+        def mark(self) -> None:
+            nonlocal met
+            met = timed
+
+    monkeypatch.setattr(throughput, "Trainer", Graphed)
+    monkeypatch.setattr(throughput, "Stopwatch", Watch)
+    settings = replace(THROUGHPUT, sizes=["small"], contexts=[200], steps=30, median_length=80)
+    encoder = EncoderSettings.of(SIZES["small"], ARCHITECTURE, "softmax", 200, 50)
+    batches = throughput.prepared(settings, 200, TRAINING, 42, torch.device("cpu"))
+    throughput.steps_per_second(encoder, batches, settings, TRAINING, 42, torch.device("cpu"))
+    assert {False, True} < timed <= warm
 
 
 def test_what_does_not_fit_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

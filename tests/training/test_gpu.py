@@ -134,8 +134,8 @@ def test_cuda_graphs_have_the_bits_of_their_kernels(run: TrainingRun, attention:
         trainer = Trainer(Encoder(settings).initialise(1), run.training, 42, torch.device("cuda"))
         if way == "not filled":
             trainer.graphed_tokens = 0
-        else:
-            trainer.prepare(batches[:1])
+        trainer.prepare(batches[:1])
+        if way != "not filled":
             assert trainer._graphs is not None
             trainer._graphs.recording = way == "graphs"
             if way == "kernels":

@@ -99,6 +99,23 @@ def test_filling_changes_neither_loss_nor_gradient(
     assert filled._bucket([batch]) is None
 
 
+@pytest.mark.parametrize("gradient", ["mean", "sum"])
+def test_one_compiled_graph_serves_batches_that_are_filled_up_and_others(
+    run: TrainingRun, make: Any, gradient: str
+):
+    from torch._dynamo.utils import counters
+
+    for sizes in ((100, 40, 150), (150, 100)):
+        torch.compiler.reset()
+        counters.clear()
+        trainer, _ = make(replace(run, backend="reference", context=150), gradient=gradient)
+        trainer.compile("aot_eager")
+        trainer.graphed_tokens = 120
+        for step, size in enumerate(sizes, start=1):
+            trainer.step(step, [batch_of(size - 20, 20)])
+        assert counters["stats"]["unique_graphs"] == 1
+
+
 def test_what_cannot_be_recorded_is_computed_without_graphs(
     run: TrainingRun, make: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
@@ -108,7 +125,8 @@ def test_what_cannot_be_recorded_is_computed_without_graphs(
     trainer, batches = make(run, micro_batch_tokens=10**6)
     plain, _ = make(run, micro_batch_tokens=10**6)
     trainer.graphed_tokens = 1000
-    trainer.prepare(batches[1].micro_batches)
+    for one in (trainer, plain):
+        one.prepare(batches[1].micro_batches)
     found = trainer._graphs
     found.recording, found._pool, found._stream = True, (0, 1), MagicMock()
     for name in ("CUDAGraph", "current_stream", "stream"):

@@ -324,6 +324,7 @@ def time_steps(
     """
     trainer, device = entry.trainer, conditions.device
     assert trainer is not None
+    trainer.prepare(batches)
     before = compiled_graphs(device)
     memory = MemoryOf(trainer, device)
     watch = Stopwatch(device)

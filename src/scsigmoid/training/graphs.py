@@ -171,14 +171,15 @@ class Graphs:
         Returns:
             Scalar on the device; with weights, of the second weighted sum.
         """
+        # Not as views: torch's compiler makes a graph of its own for arguments that are views.
         if keys is not None:
-            keys = self._keys[: bucket.tokens].copy_(keys)
+            keys = self._keys[: bucket.tokens].copy_(keys).detach()
         if weights is None:
             self._mean.fill_(1 / masked)
         else:
             self._weights[len(weights) : bucket.masked].zero_()
             self._weights[: len(weights)].copy_(weights, non_blocking=True)
-            weights = self._weights[: bucket.masked]
+            weights = self._weights[: bucket.masked].detach()
         if self.recording and bucket not in self._recorded:
             self._record(bucket, held, keys, weights)
         if bucket in self._recorded:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, pad
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
+from scsigmoid.attention.problem import LONGEST_APPROXIMATE
 from scsigmoid.config.schema import Training
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.training.batches import IGNORED, Batch
@@ -187,6 +188,7 @@ class Trainer:
         self._parameters = list(encoder.parameters())
         self._summed_loss: Loss = summed_loss
         self._graphs: Graphs | None = None
+        self._met: set[Bucket | bool] = set()
         #: Most tokens of a batch whose gradient is a CUDA graph, see :mod:`graphs`.
         self.graphed_tokens = 0
         if device.type == "cuda":
@@ -216,10 +218,19 @@ class Trainer:
         )
 
     def prepare(self, batches: Sequence[Batch]) -> None:
-        """Record the graphs that steps of one of these batches each will use."""
-        buckets = {bucket: batch for batch in batches if (bucket := self._bucket([batch]))}
-        for bucket, batch in buckets.items():
-            self._differentiate(1, batch, bucket, 1)
+        """Take steps, so that later ones of one of these batches each compile and record nothing.
+
+        One on the largest batch of each kind that no step has met.
+        """
+        for batch in sorted(batches, key=lambda batch: len(batch.tokens), reverse=True):
+            if self._kind([batch]) not in self._met:
+                self.step(1, [batch])
+
+    def _kind(self, batches: Sequence[Batch]) -> Bucket | bool:
+        """The bucket of a step's batch; where it has none, whether sigmoid's form is that of long
+        sequences."""
+        long = any(batch.max_seqlen > LONGEST_APPROXIMATE for batch in batches)
+        return self._bucket(batches) or long
 
     def _bucket(self, batches: Sequence[Batch]) -> Bucket | None:
         """Of the only batch of a step, if it is a small one."""
@@ -263,6 +274,7 @@ class Trainer:
         self.optimiser.zero_grad(set_to_none=True)
         if masked is None:
             masked = sum(len(batch.masked) for batch in batches)
+        self._met.add(self._kind(batches))
         bucket = self._bucket(batches)
         if bucket:
             loss = self._differentiate(step, batches[0], bucket, max(1, masked))
