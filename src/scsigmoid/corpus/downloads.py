@@ -80,14 +80,12 @@ class Downloads:
         """Keep other jobs from the same file meanwhile."""
         lock = self.lock(name)
         try:
-            lock.acquire(blocking=False)
+            held = lock.acquire(blocking=False)
         except Timeout:
             log(f"{self.folder / name}: waiting for another job that downloads it")
-            lock.acquire()
-        try:
+            held = lock.acquire()
+        with held:
             yield
-        finally:
-            lock.release()
 
     def obtain(self, row: ManifestRow) -> tuple[Path, str]:
         """The file of a row, downloaded if need be, and its SHA-256."""

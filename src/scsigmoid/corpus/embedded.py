@@ -114,50 +114,32 @@ class Simulated(NamedTuple):
 
 
 DATASETS: dict[str, Simulated] = {
-    "adolescent_brain": Simulated(
-        "brain",
-        (
-            "glutamatergic neuron", "GABAergic neuron", "astrocyte", "oligodendrocyte",
-            "oligodendrocyte precursor cell", "microglial cell"
-        ),
-    ),
-    "aging_pbmc": Simulated(
-        "blood",
-        (
-            "CD4-positive, alpha-beta T cell", "CD8-positive, alpha-beta T cell",
-            "natural killer cell", "B cell", "CD14-positive monocyte",
-            "CD16-positive monocyte", "dendritic cell"
-        ),
-    ),
-    "healthy_colon": Simulated(
-        "colon",
-        (
-            "enterocyte", "intestinal goblet cell", "intestinal stem cell", "fibroblast",
-            "plasma cell", "CD4-positive, alpha-beta T cell"
-        ),
-    ),
-    "heart_oft": Simulated(
-        "outflow tract",
-        (
-            "Mesenchymal", "Cardiac", "Endothelial", "Immune", "Neural", "Adult endothelial",
-            "Adult valve interstitial", "Adult immune"
-        ),
-    ),
-    "indonesian_pbmc": Simulated(
-        "blood",
-        (
-            "CD4-positive, alpha-beta T cell", "CD8-positive, alpha-beta T cell",
-            "natural killer cell", "B cell", "CD14-positive monocyte", "platelet"
-        ),
-    ),
-    "lung_acr": Simulated(
-        "lung",
-        (
-            "pulmonary alveolar type 1 cell", "pulmonary alveolar type 2 cell",
-            "ciliated epithelial cell", "alveolar macrophage", "capillary endothelial cell",
-            "fibroblast", "CD8-positive, alpha-beta T cell"
-        ),
-    ),
+    "adolescent_brain": Simulated("brain", (
+        "glutamatergic neuron", "GABAergic neuron", "astrocyte", "oligodendrocyte",
+        "oligodendrocyte precursor cell", "microglial cell",
+    )),
+    "aging_pbmc": Simulated("blood", (
+        "CD4-positive, alpha-beta T cell", "CD8-positive, alpha-beta T cell",
+        "natural killer cell", "B cell", "CD14-positive monocyte", "CD16-positive monocyte",
+        "dendritic cell",
+    )),
+    "healthy_colon": Simulated("colon", (
+        "enterocyte", "intestinal goblet cell", "intestinal stem cell", "fibroblast",
+        "plasma cell", "CD4-positive, alpha-beta T cell",
+    )),
+    "heart_oft": Simulated("outflow tract", (
+        "Mesenchymal", "Cardiac", "Endothelial", "Immune", "Neural", "Adult endothelial",
+        "Adult valve interstitial", "Adult immune",
+    )),
+    "indonesian_pbmc": Simulated("blood", (
+        "CD4-positive, alpha-beta T cell", "CD8-positive, alpha-beta T cell",
+        "natural killer cell", "B cell", "CD14-positive monocyte", "platelet",
+    )),
+    "lung_acr": Simulated("lung", (
+        "pulmonary alveolar type 1 cell", "pulmonary alveolar type 2 cell",
+        "ciliated epithelial cell", "alveolar macrophage", "capillary endothelial cell",
+        "fibroblast", "CD8-positive, alpha-beta T cell",
+    )),
 }  # fmt: skip
 
 

@@ -167,7 +167,6 @@ def fingerprint(path: Path) -> tuple[str, int]:
 def copy_cells(cells: Cells, path: Path, title: str) -> None:
     """Write the selected cells, in memory: all columns of ``obs``, their rows, counts in ``X``."""
     import anndata
-    import numpy as np
     import pandas as pd
     from scipy.sparse import vstack
 

@@ -147,17 +147,8 @@ def column(frame: Any, name: str) -> Strings:
         OSError: if it is not stored as anndata stores columns, or has another length.
     """
     import pandas as pd
-    from anndata.io import read_elem
 
-    try:
-        values = read_elem(frame[name])
-        complete = len(values) == length(frame)
-    except UnicodeDecodeError:
-        raise OSError(f"column {name!r} {NOT_UTF8}") from None
-    except Exception as error:  # of many kinds, for what is stored otherwise
-        raise OSError(f"column {name!r}: {error}") from error
-    if not complete:
-        raise OSError(f"column {name!r}: not of the frame's length")
+    values = read(frame[name], f"column {name!r}", length(frame))
     if isinstance(values, pd.Categorical):
         categories = np.array([*map(str, values.categories), ""], dtype=object)
         return categories[values.codes]
@@ -167,14 +158,26 @@ def column(frame: Any, name: str) -> Strings:
 
 def data_frame(stored: Any) -> Any:
     """A stored data frame, as pandas has it; an ``OSError`` if it is none of anndata's."""
+    return read(stored, stored.name, length(stored))
+
+
+def read(stored: Any, called: str, rows: int) -> Any:
+    """What anndata stored, a column or a data frame; an ``OSError`` if it is none of so many rows.
+
+    ``called`` is what the error calls it.
+    """
     from anndata.io import read_elem
 
     try:
-        return read_elem(stored)
+        values = read_elem(stored)
+        complete = len(values) == rows
     except UnicodeDecodeError:
-        raise OSError(f"{stored.name} {NOT_UTF8}") from None
+        raise OSError(f"{called} {NOT_UTF8}") from None
     except Exception as error:  # of many kinds, for what is stored otherwise
-        raise OSError(f"{stored.name}: {error}") from error
+        raise OSError(f"{called}: {error}") from error
+    if not complete:
+        raise OSError(f"{called}: not of {rows} rows")
+    return values
 
 
 def length(frame: Any) -> int:

@@ -13,9 +13,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 from isal import igzip_lib, isal_zlib
 from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
 
 from scsigmoid.corpus.hdf5 import listed
 from scsigmoid.errors import UserError
@@ -100,8 +102,6 @@ class Matrix:
         Raises:
             UserError: for values that are no counts.
         """
-        from scipy.sparse import csr_matrix
-
         from scsigmoid.corpus.gene_counts import counts_of_genes
 
         for start, block in blocks_of(self._stored, self.kind, self.shape, wanted):
@@ -148,8 +148,6 @@ def find_counts(file: Any, path: Path, layer: str = "") -> str:
     Raises:
         UserError: if there is no such layer, or no matrix with raw counts.
     """
-    import h5py
-
     layers = file.get("layers")
     present = list(layers) if isinstance(layers, h5py.Group) else []
     if layer and layer not in present:
@@ -202,8 +200,6 @@ def blocks_of(stored: Any, kind: str, shape: tuple[int, int], wanted: Int64s) ->
 
 def compressed_rows(stored: Any, shape: tuple[int, int], wanted: Int64s) -> Iterator[Block]:
     """A CSR matrix, in blocks of at most ``BLOCK_VALUES`` values, one row at least."""
-    from scipy.sparse import csr_matrix
-
     ends = read_indptr(stored, *shape)
     data, indices = Vector(stored["data"]), Vector(stored["indices"])
     for start, stop in containing(bounds(ends, BLOCK_VALUES), wanted):
@@ -216,8 +212,6 @@ def compressed_rows(stored: Any, shape: tuple[int, int], wanted: Int64s) -> Iter
 
 def dense_rows(stored: Any, shape: tuple[int, int], wanted: Int64s) -> Iterator[Block]:
     """A dense matrix whose chunks hold few rows, in blocks of whole chunks of rows."""
-    from scipy.sparse import csr_matrix
-
     chunk = stored.chunks[0] if stored.chunks else 1
     rows = max(1, BLOCK_VALUES // max(1, shape[1]))
     rows = max(chunk, rows - rows % chunk)
@@ -251,8 +245,6 @@ def transposed(entries: Callable[[], Iterator[Entries]], shape: tuple[int, int])
 
     Blocks hold at most ``FILE_VALUES`` entries, one row at least.
     """
-    from scipy.sparse import csr_matrix
-
     counts = np.zeros(shape[0], dtype=np.int64)
     for rows, _, _ in entries():
         counts += np.bincount(rows, minlength=len(counts))
