@@ -23,7 +23,7 @@ from scsigmoid.corpus.metadata import FILES, read_manifest
 from scsigmoid.errors import UserError
 from scsigmoid.tokens.make import Tokenizer, tokenize_evaluation, tokenize_part
 from scsigmoid.tokens.statistics import gather, read_statistics
-from scsigmoid.tokens.vocabulary import build_vocabulary
+from scsigmoid.tokens.vocabulary import Vocabulary, build_vocabulary
 
 
 def replaced(group, name, *shape, **how):
@@ -325,7 +325,7 @@ def test_a_flipped_bit_of_a_gene_id_stops_both_passes(counts, write_h5ad, tmp_pa
     gather(tmp_path / "part", 10_000, statistics)
     build_vocabulary([statistics], 1, vocabulary)
     statistics.unlink()
-    store = (Tokenizer(vocabulary, 10_000, 9, 25), tmp_path / "store")
+    store = (Tokenizer(Vocabulary.read(vocabulary), 10_000, 9, 25), tmp_path / "store")
     for file, where, read in (
         (path, tmp_path / "part", lambda: gather(tmp_path / "part", 10_000, statistics)),
         (path, tmp_path / "part", lambda: tokenize_part(tmp_path / "part", *store)),

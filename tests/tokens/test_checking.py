@@ -6,7 +6,7 @@ from scsigmoid.errors import UserError
 from scsigmoid.tokens.checking import check_tokens
 from scsigmoid.tokens.make import Tokenizer, tokenize_part
 from scsigmoid.tokens.statistics import gather
-from scsigmoid.tokens.vocabulary import build_vocabulary
+from scsigmoid.tokens.vocabulary import Vocabulary, build_vocabulary
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def made(draw, write_part, tmp_path):
     gather(part, 1e4, tmp_path / "statistics.arrow")
     known = tmp_path / "vocabulary.parquet"
     build_vocabulary([tmp_path / "statistics.arrow"], 1, known)
-    tokenize_part(part, Tokenizer(known, 1e4, 20, 25), tmp_path / "store")
+    tokenize_part(part, Tokenizer(Vocabulary.read(known), 1e4, 20, 25), tmp_path / "store")
     return part, known, tmp_path / "store"
 
 

@@ -178,7 +178,11 @@ def test_cells_of_few_genes_count_nowhere(draw, write_part, tmp_path, capsys):
     for path, minimum in ((folder, least), (rest, 0)):
         gather(path, 1e4, path / "s.arrow", minimum)
         build_vocabulary([path / "s.arrow"], 1, path / "v.parquet")
-        tokenize_part(path, Tokenizer(path / "v.parquet", 1e4, 9, 25, minimum), path / "store")
+        tokenize_part(
+            path,
+            Tokenizer(Vocabulary.read(path / "v.parquet"), 1e4, 9, 25, minimum),
+            path / "store",
+        )
     known, other = (Vocabulary.read(path / "v.parquet") for path in (folder, rest))
     assert known.fingerprint == other.fingerprint
     stores = [TokenStore.open(path / "store") for path in (folder, rest)]

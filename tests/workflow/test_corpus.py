@@ -24,7 +24,7 @@ from scsigmoid.corpus.metadata import read_manifest
 from scsigmoid.tokens.make import Tokenizer, tokenize_part
 from scsigmoid.tokens.statistics import gather
 from scsigmoid.tokens.store import TokenStore
-from scsigmoid.tokens.vocabulary import build_vocabulary
+from scsigmoid.tokens.vocabulary import Vocabulary, build_vocabulary
 
 TOKENS = (
     "results/demo/tokens/training/part-00000",
@@ -169,7 +169,7 @@ def uncapped(config: Config, manifest: Path, folder: Path) -> list[Path]:
     statistics = [folder / f"{part}.arrow" for part in parts]
     build_vocabulary(statistics, config.tokens.minimum_cells, folder / "vocabulary.parquet")
     longest = max(model.context for model in config.models.values()) - 1
-    known, how = folder / "vocabulary.parquet", config.tokens
+    known, how = Vocabulary.read(folder / "vocabulary.parquet"), config.tokens
     tokenizer = Tokenizer(known, how.target_sum, longest, how.shard_cells)
     for part in parts:
         tokenize_part(folder / f"cells-{part}", tokenizer, folder / f"tokens-{part}")

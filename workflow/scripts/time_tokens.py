@@ -29,7 +29,7 @@ from scsigmoid.files import atomic_folder, sha256, write_json
 from scsigmoid.tokens.make import Tokenizer, tokenize_part
 from scsigmoid.tokens.statistics import gather
 from scsigmoid.tokens.store import CHECKSUMS, GENES, INDEX, VERSION, write_length_counts
-from scsigmoid.tokens.vocabulary import build_vocabulary
+from scsigmoid.tokens.vocabulary import Vocabulary, build_vocabulary
 
 TARGET_SUM, MAXIMUM_LENGTH, SHARD_CELLS = 10_000.0, 8191, 32_768
 # Of the paper's cells (Fig. 1): median and sigma of the log-normal distribution of lengths.
@@ -45,7 +45,7 @@ def statistics(part: Path) -> None:
 
 def tokens(part: Path) -> None:
     """The second pass: from h5ad to the finished store."""
-    vocabulary = part / "vocabulary.parquet"
+    vocabulary = Vocabulary.read(part / "vocabulary.parquet")
     tokenizer = Tokenizer(vocabulary, TARGET_SUM, MAXIMUM_LENGTH, SHARD_CELLS)
     tokenize_part(part, tokenizer, part / "store")
 

@@ -104,10 +104,11 @@ def vocabulary(options: argparse.Namespace) -> None:
 def tokenize(options: argparse.Namespace) -> None:
     """Turn cells into ranked gene tokens."""
     from scsigmoid.tokens.make import Tokenizer, tokenize_evaluation, tokenize_part
+    from scsigmoid.tokens.vocabulary import Vocabulary
 
     settings = options.settings
     tokenizer = Tokenizer(
-        options.vocabulary,
+        Vocabulary.read(options.vocabulary),
         settings["tokens.target_sum"],
         settings["maximum_length"],
         settings["tokens.shard_cells"],

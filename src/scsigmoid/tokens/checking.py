@@ -34,8 +34,7 @@ def check_tokens(
     # Whatever state the tokens are in, a wrong path is named.
     if cells is not None:
         read_manifest(cells / FILES)
-    if vocabulary is not None:
-        Vocabulary.read(vocabulary)
+    known = None if vocabulary is None else Vocabulary.read(vocabulary)
     names: list[str] = []
     for folder in folders:
         index = read_index(folder)
@@ -47,8 +46,8 @@ def check_tokens(
         ]
         for name in files:
             log(f"{folder / name}: damaged or missing")
-        if files and cells is not None and vocabulary is not None:
-            rebuild(folder, index, files, cells, vocabulary)
+        if files and cells is not None and known is not None:
+            rebuild(folder, index, files, cells, known)
             log(f"{folder}: rebuilt {', '.join(files)}")
         else:
             names += [str(folder / name) for name in files]
@@ -61,7 +60,7 @@ def check_tokens(
 
 
 def rebuild(
-    folder: Path, index: dict[str, Any], names: Sequence[str], cells: Path, vocabulary: Path
+    folder: Path, index: dict[str, Any], names: Sequence[str], cells: Path, vocabulary: Vocabulary
 ) -> None:
     """Make a training store again, from the part's cells, and take some of its files.
 

@@ -1,6 +1,7 @@
 """Turns h5ad files into token stores."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ SCATTERED = "scattered"  # the order of a training store's cells
 NAMED = 100  # cells without tokens that the index names, of each file
 
 
+@dataclass
 class Tokenizer:
     """How cells become tokens, and which cells had none.
 
@@ -39,30 +41,20 @@ class Tokenizer:
         left_out: for each file of the store with such cells and those without tokens: ``cells``,
             their number, ``few_genes``, how many were left out for that, and the ``rows`` of the
             first ones.
+
+    Raises:
+        UserError: if a shard could hold more tokens than Arrow can count.
     """
 
-    def __init__(
-        self,
-        vocabulary: str | Path | Vocabulary,
-        target_sum: float,
-        maximum_length: int,
-        shard_cells: int,
-        minimum_genes: int = 0,
-    ) -> None:
-        """Read the vocabulary, where a path is given.
+    vocabulary: Vocabulary
+    target_sum: float
+    maximum_length: int
+    shard_cells: int
+    minimum_genes: int = 0
+    left_out: dict[str, dict[str, Any]] = field(default_factory=dict, init=False)
 
-        Raises:
-            UserError: if a shard could hold more tokens than Arrow can count.
-        """
-        check_shards(shard_cells, maximum_length)
-        if not isinstance(vocabulary, Vocabulary):
-            vocabulary = Vocabulary.read(vocabulary)
-        self.vocabulary = vocabulary
-        self.target_sum = float(target_sum)
-        self.maximum_length = maximum_length
-        self.shard_cells = shard_cells
-        self.minimum_genes = minimum_genes
-        self.left_out: dict[str, dict[str, Any]] = {}
+    def __post_init__(self) -> None:
+        check_shards(self.shard_cells, self.maximum_length)
 
     @property
     def schema(self) -> pa.Schema:
@@ -74,7 +66,7 @@ class Tokenizer:
         return {
             "vocabulary": self.vocabulary.fingerprint,
             "vocabulary_size": self.vocabulary.size,
-            "target_sum": self.target_sum,
+            "target_sum": float(self.target_sum),
             "maximum_length": self.maximum_length,
             "shard_cells": self.shard_cells,
             "minimum_genes": self.minimum_genes,
