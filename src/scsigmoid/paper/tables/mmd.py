@@ -4,13 +4,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from scsigmoid.errors import UserError
 from scsigmoid.measurements import Interval, Measurement
 from scsigmoid.paper.labels import ATTENTIONS, model_label
 from scsigmoid.paper.reported import reported
 from scsigmoid.paper.results import Results
-from scsigmoid.paper.tables.writing import DASH, Cell, Table, fixed, interval, signed
+from scsigmoid.paper.tables.writing import Cell, Table, fixed, interval, signed
 
-NAN = float("nan")
+NOTHING = Interval(math.nan)
 ESTIMATORS = ("unbiased", "biased")
 ENDS = ("", "_low", "_high")
 # Name of the mean: the end of its metric, and the words for it.
@@ -37,10 +38,10 @@ class Pair:
     name: str
     sigmoid: Measurement
     softmax: Measurement
-    ratio: Measurement | None
-    difference: Measurement | None
-    sigmoid_mean: Measurement | None
-    softmax_mean: Measurement | None
+    ratio: Measurement
+    difference: Measurement
+    sigmoid_mean: Measurement
+    softmax_mean: Measurement
 
 
 def estimators(results: Results) -> list[str]:
@@ -52,6 +53,9 @@ def pair_rows(results: Results, dataset: str, estimator: str = "") -> list[Pair]
     """Every pair of cell types, in the order of the file; by the configured estimator, or another.
 
     Both estimators come from the same resamples.
+
+    Raises:
+        UserError: if a pair lacks a measurement.
     """
     metric = f"mmd_{estimator or results.config.evaluation.mmd.estimator}"
     sigmoid, softmax = results.config.evaluation.pair
@@ -59,24 +63,20 @@ def pair_rows(results: Results, dataset: str, estimator: str = "") -> list[Pair]
     for row in results.mmd(dataset):
         if " vs " in row.group:
             found.setdefault(row.group, {})[row.model, row.metric] = row
-    return [
-        Pair(
-            name,
-            rows[sigmoid, metric],
-            rows[softmax, metric],
-            rows.get((f"{sigmoid} / {softmax}", f"{metric}_ratio")),
-            rows.get((f"{sigmoid} - {softmax}", f"{metric}_difference")),
-            rows.get((sigmoid, f"{metric}_bootstrap_mean")),
-            rows.get((softmax, f"{metric}_bootstrap_mean")),
-        )
-        for name, rows in found.items()
-        if (sigmoid, metric) in rows and (softmax, metric) in rows
-    ]
+    parts = (
+        *((sigmoid, metric), (softmax, metric)),
+        (f"{sigmoid} / {softmax}", f"{metric}_ratio"),
+        (f"{sigmoid} - {softmax}", f"{metric}_difference"),
+        *((name, f"{metric}_bootstrap_mean") for name in (sigmoid, softmax)),
+    )
+    try:
+        return [Pair(name, *(rows[part] for part in parts)) for name, rows in found.items()]
+    except KeyError as error:
+        path = results.path(f"metrics/mmd/{dataset}.csv")
+        raise UserError(f"{path}: no {error}; delete it and run again") from None
 
 
-def mean_ratio(
-    results: Results, dataset: str, mean: str, estimator: str = ""
-) -> Measurement | None:
+def mean_ratio(results: Results, dataset: str, mean: str, estimator: str = "") -> Measurement:
     """Sigmoid's MMD over softmax's, averaged over the pairs.
 
     Args:
@@ -85,9 +85,16 @@ def mean_ratio(
         mean: a key of :data:`MEANS`; the paper's 25.0 % is ``ratio_of_means`` of means over
             resamples, as far as can be told.
         estimator: one of :data:`ESTIMATORS`; the configured one where it is empty.
+
+    Raises:
+        UserError: if it is missing.
     """
     metric = f"mmd_{estimator or estimators(results)[0]}_{MEANS[mean][0]}"
-    return next((row for row in results.mmd(dataset) if row.metric == metric), None)
+    for row in results.mmd(dataset):
+        if row.metric == metric:
+            return row
+    path = results.path(f"metrics/mmd/{dataset}.csv")
+    raise UserError(f"{path}: no {metric}; delete it and run again")
 
 
 def paper_pair(dataset: str, name: str) -> dict[str, Interval]:
@@ -106,7 +113,6 @@ def mmd(results: Results, dataset: str) -> Table:
     settings = config.evaluation.mmd
     first, second = estimators(results)
     found = {name: pair_rows(results, dataset, name) for name in (first, second)}
-    others = {row.name: row for row in found[second]}
     beside = any(paper_pair(dataset, row.name) for row in found[first])
     simulated = any(row.sigmoid.simulated for row in found[first])
     title = config.datasets[dataset].title + (", simulated cells" if simulated else "")
@@ -123,11 +129,8 @@ def mmd(results: Results, dataset: str) -> Table:
         records += [record(dataset, row, pair) | {"estimator": name} for row in rows]
         for mean in MEANS:
             over = mean_ratio(results, dataset, mean, name)
-            if over is not None:
-                about = {"pair": mean, "estimator": name, "cells": over.n}
-                records.append(
-                    about | with_ends("ratio", ends(over)) | {"simulated": over.simulated}
-                )
+            about = {"pair": mean, "estimator": name, "cells": over.n, "simulated": over.simulated}
+            records.append(about | with_ends("ratio", over.interval))
     return Table(
         caption=f"Pairwise MMD for {title}: the point, in brackets its mean over "
         f"{settings.resamples:,} resamples, which the paper prints, and percentiles of the "
@@ -139,7 +142,7 @@ def mmd(results: Results, dataset: str) -> Table:
         columns=COLUMNS,
         records=records,
         header=header,
-        rows=[shown(dataset, row, others.get(row.name), beside) for row in found[first]],
+        rows=[shown(dataset, *both, beside) for both in zip(*found.values(), strict=True)],
         align="l" + "c" * (len(header) - 1),
         latex_columns=4,
         notes=notes(results, dataset, found[first]),
@@ -154,23 +157,23 @@ def record(dataset: str, row: Pair, pair: Sequence[str]) -> dict[str, object]:
         "best": pair[0] if row.sigmoid.value > row.softmax.value else pair[1],
         "cells": row.sigmoid.n,
         "simulated": row.sigmoid.simulated,
-        "sigmoid_bootstrap_mean": ends(row.sigmoid_mean)[0],
-        "softmax_bootstrap_mean": ends(row.softmax_mean)[0],
+        "sigmoid_bootstrap_mean": row.sigmoid_mean.value,
+        "softmax_bootstrap_mean": row.softmax_mean.value,
     }
     for name in (*ATTENTIONS, "ratio", "difference"):
-        found |= with_ends(name, ends(getattr(row, name)))
+        found |= with_ends(name, getattr(row, name).interval)
     for name in ATTENTIONS:
-        found |= with_ends(f"paper_{name}", paper.get(name, ends(None)))
+        found |= with_ends(f"paper_{name}", paper.get(name, NOTHING))
     return found
 
 
-def shown(dataset: str, row: Pair, other: Pair | None, beside: bool) -> list[Cell | str]:
+def shown(dataset: str, row: Pair, other: Pair, beside: bool) -> list[Cell | str]:
     """A formatted row: the configured estimator, the other one, the paper."""
     cells: list[Cell | str] = [row.name, *arms(row), paired(row.ratio), paired(row.difference)]
-    cells += [DASH] * 3 if other is None else [*arms(other), paired(other.ratio)]
-    paper = paper_pair(dataset, row.name)
+    cells += [*arms(other), paired(other.ratio)]
     if beside:
-        cells += [interval(*paper.get(arm, ends(None)), 3) for arm in ATTENTIONS]
+        paper = paper_pair(dataset, row.name)
+        cells += [interval(*paper.get(arm, NOTHING), 3) for arm in ATTENTIONS]
     return cells
 
 
@@ -180,21 +183,15 @@ def arms(row: Pair) -> list[Cell]:
     highest = max(row.sigmoid.value, row.softmax.value)
     tied = row.sigmoid.value == row.softmax.value
     for arm, mean in ((row.sigmoid, row.sigmoid_mean), (row.softmax, row.softmax_mean)):
-        value, *rest = interval(*ends(arm), 3).split(" ", 1)
-        middle = [f"({fixed(mean.value, 3)})"] if mean else []
-        bold = arm.value == highest and not tied
-        cells.append(Cell(" ".join([value, *middle, *rest]), bold=bold, maths=True))
+        value, *rest = interval(*arm.interval, 3).split(" ", 1)
+        words = " ".join([value, f"({fixed(mean.value, 3)})", *rest])
+        cells.append(Cell(words, bold=arm.value == highest and not tied, maths=True))
     return cells
 
 
-def paired(row: Measurement | None) -> Cell:
+def paired(row: Measurement) -> Cell:
     """A ratio or a difference."""
-    return Cell(interval(*ends(row), 3), maths=row is not None)
-
-
-def ends(row: Measurement | None) -> Interval:
-    """The estimate with its interval; NaN where there is none."""
-    return Interval(NAN) if row is None else row.interval
+    return Cell(interval(*row.interval, 3), maths=True)
 
 
 def with_ends(name: str, values: Sequence[float]) -> dict[str, object]:
@@ -204,15 +201,14 @@ def with_ends(name: str, values: Sequence[float]) -> dict[str, object]:
 
 def notes(results: Results, dataset: str, found: Sequence[Pair]) -> list[str]:
     """How many pairs sigmoid wins, the mean improvement by all definitions, who is left out."""
-    if not found:
-        return ["No pair of cell types has enough cells."]
     wins = sum(row.sigmoid.value > row.softmax.value for row in found)
     lines = [f"Sigmoid has the higher MMD on {wins} of {len(found)} pairs."]
     for mean, (_, name) in MEANS.items():
-        rows = {one: mean_ratio(results, dataset, mean, one) for one in estimators(results)}
-        words = [f"{improvement(row)} ({one})" for one, row in rows.items() if row is not None]
-        if words:
-            lines.append(f"Mean improvement as the {name}: {', '.join(words)}.")
+        words = [
+            f"{improvement(mean_ratio(results, dataset, mean, one))} ({one})"
+            for one in estimators(results)
+        ]
+        lines.append(f"Mean improvement as the {name}: {', '.join(words)}.")
     paper = paper_improvements(dataset)
     if paper:
         lines.append(
@@ -231,7 +227,7 @@ def improvement(row: Measurement) -> str:
     """A ratio as percent above 1, with its interval."""
     if not math.isfinite(row.value):
         return "not finite, because softmax's MMD is 0 for some pair"
-    value, low, high = ((end - 1) * 100 for end in ends(row))
+    value, low, high = ((end - 1) * 100 for end in row.interval)
     words = f"{signed(value, 1)} %"
     return words if math.isnan(low) else f"{words} [{signed(low, 1)}, {signed(high, 1)}]"
 

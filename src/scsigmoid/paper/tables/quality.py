@@ -78,8 +78,7 @@ def validation_loss(results: Results) -> Table:
                     "paper_mean": paper_difference(paper, first, second),
                 }
             )
-            text = f"{signed(found.value, 3)} ± {fixed((found.high - found.low) / 2, 3)}"
-            cells.append(Cell(text, maths=True))
+            cells.append(Cell(plus_minus(*found, 3, "+"), maths=True))
         rows.append(cells)
         if paper:
             means = (paper.get(model) for model in models)
@@ -202,17 +201,13 @@ def donor_scores(results: Results) -> Table | None:
             for name in names
         }
         for name in names:
-            means = [mean_interval(of_metric, confidence) for of_metric in values[name]]
-            cells = [plus_minus(*mean, 3) for mean in means]
+            cells = [plus_minus(*mean_interval(one, confidence), 3) for one in values[name]]
             rows.append([representation_label(config, name), *cells])
         for first, second in differences:
             if second not in names:
                 continue
             paired = values[first] - values[second]
-            means = [mean_interval(of_metric, confidence) for of_metric in paired]
-            cells = [
-                f"{signed(mean.value, 3)} ± {fixed(mean.high - mean.value, 3)}" for mean in means
-            ]
+            cells = [plus_minus(*mean_interval(one, confidence), 3, "+") for one in paired]
             labels = [
                 short_label(config, name) if name in pair else representation_label(config, name)
                 for name in (first, second)

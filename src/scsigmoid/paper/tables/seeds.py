@@ -25,7 +25,7 @@ from scsigmoid.paper.labels import METRICS, representation_label
 from scsigmoid.paper.results import Results
 from scsigmoid.paper.tables.mmd import pair_rows
 from scsigmoid.paper.tables.quality import all_scores
-from scsigmoid.paper.tables.writing import DASH, Table, fixed, signed, write_table
+from scsigmoid.paper.tables.writing import DASH, Table, fixed, interval, write_table
 
 CONFIDENCE = 0.95
 #: What a lower value of is better; of all else a higher one.
@@ -137,7 +137,7 @@ def seeds(runs: Sequence[Results]) -> Table:
             values = pd.DataFrame([one[metric] for one in found], columns=names)
             means, deviations = (np.mean(values, axis=0), np.std(values, axis=0, ddof=1))
             paired = (values[sigmoid] - values[softmax]).to_numpy()
-            value, low, high = mean_interval(paired, CONFIDENCE)
+            difference = mean_interval(paired, CONFIDENCE)
             better = int(((paired < 0) if metric in LOWER else (paired > 0)).sum())
             records.append(
                 {
@@ -146,9 +146,9 @@ def seeds(runs: Sequence[Results]) -> Table:
                     "metric": metric,
                     **means,
                     **deviations.add_suffix("_deviation"),
-                    "difference": value,
-                    "difference_low": low,
-                    "difference_high": high,
+                    "difference": difference.value,
+                    "difference_low": difference.low,
+                    "difference_high": difference.high,
                     "sigmoid_better": better,
                     "seeds": len(runs),
                 }
@@ -160,7 +160,7 @@ def seeds(runs: Sequence[Results]) -> Table:
                         DASH if math.isnan(mean) else f"{fixed(mean, 3)} ± {fixed(deviation, 3)}"
                         for mean, deviation in zip(means, deviations, strict=True)
                     ),
-                    f"{signed(value, 3)} [{signed(low, 3)}, {signed(high, 3)}]",
+                    interval(*difference, 3, "+"),
                     f"{better} of {len(runs)}",
                 ]
             )

@@ -206,16 +206,17 @@ def signed(value: float, digits: int) -> str:
     return fixed(value, digits, "+")
 
 
-def interval(value: float, low: float, high: float, digits: int) -> str:
+def interval(value: float, low: float, high: float, digits: int, sign: str = "-") -> str:
     """``0.467 [0.461, 0.472]``, or the value alone where there is no interval."""
     if any(map(math.isnan, (value, low, high))):
-        return fixed(value, digits)
-    return f"{fixed(value, digits)} [{fixed(low, digits)}, {fixed(high, digits)}]"
+        return fixed(value, digits, sign)
+    middle, lower, upper = (fixed(number, digits, sign) for number in (value, low, high))
+    return f"{middle} [{lower}, {upper}]"
 
 
-def plus_minus(value: float, low: float, high: float, digits: int) -> str:
+def plus_minus(value: float, low: float, high: float, digits: int, sign: str = "-") -> str:
     """``2.526 ± 0.001``, the half width of the interval."""
-    return f"{fixed(value, digits)} ± {fixed((high - low) / 2, digits)}"
+    return f"{fixed(value, digits, sign)} ± {fixed((high - low) / 2, digits)}"
 
 
 def significant(value: float) -> int:
