@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -21,7 +22,7 @@ from scsigmoid.errors import UserError
 from scsigmoid.paper import registry
 from scsigmoid.paper.figures import benchmarks, style
 from scsigmoid.paper.figures.training import covered
-from scsigmoid.paper.results import Results, Scatter
+from scsigmoid.paper.results import Results
 
 
 def draw(name: str, results: Results) -> Figure:
@@ -179,9 +180,9 @@ def test_controls_lie_on_the_diagonal(results: Results) -> None:
 
 
 def test_cells_without_a_label_are_grey(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
-    def unlabelled(dataset: str, model: str) -> Scatter:
+    def unlabelled(dataset: str, model: str) -> pd.DataFrame:
         found = read(dataset, model)
-        return replace(found, cell_type=np.where(np.arange(len(found.x)) % 3, found.cell_type, ""))
+        return found.assign(cell_type=found.cell_type.where(found.index % 3 > 0, ""))
 
     read = results.umap
     monkeypatch.setattr(results, "umap", unlabelled)

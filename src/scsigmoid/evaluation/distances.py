@@ -23,15 +23,15 @@ def squared_distances(a: Tensor, b: Tensor) -> Tensor:
     return torch.addmm(lengths, a, b.T, alpha=-2).clamp_(min=0)
 
 
-def halves(count: int, block: int, label: str) -> Iterator[tuple[slice, slice]]:
+def halves(count: int, label: str) -> Iterator[tuple[slice, slice]]:
     """Rows and columns of the blocks on and above the diagonal, with progress."""
-    starts = range(0, count, block)
+    starts = range(0, count, BLOCK)
     pairs = [(i, j) for i in starts for j in starts if j >= i]
     for i, j in track(pairs, label=label):
-        yield slice(i, min(i + block, count)), slice(j, min(j + block, count))
+        yield slice(i, min(i + BLOCK, count)), slice(j, min(j + BLOCK, count))
 
 
-def nearest(points: Tensor, neighbours: int, block: int = BLOCK) -> tuple[Tensor, Tensor]:
+def nearest(points: Tensor, neighbours: int) -> tuple[Tensor, Tensor]:
     """Exact k nearest neighbours of each point by brute force, the point itself excluded.
 
     A copy of a point is a neighbour like any other.
@@ -39,7 +39,6 @@ def nearest(points: Tensor, neighbours: int, block: int = BLOCK) -> tuple[Tensor
     Args:
         points: points x dimensions, float64.
         neighbours: how many, fewer than there are points.
-        block: rows and columns that are held at once.
 
     Returns:
         Indices (int64) and Euclidean distances (float64), points x neighbours, ascending; of equal
@@ -56,7 +55,7 @@ def nearest(points: Tensor, neighbours: int, block: int = BLOCK) -> tuple[Tensor
         indices[rows] = candidates.gather(1, kept)
 
     points = points - points.mean(0)  # near the origin, products lose fewer digits
-    for rows, columns in halves(count, block, "neighbours"):
+    for rows, columns in halves(count, "neighbours"):
         squared = squared_distances(points[rows], points[columns])
         if rows == columns:
             squared.fill_diagonal_(torch.inf)
@@ -71,7 +70,7 @@ def nearest(points: Tensor, neighbours: int, block: int = BLOCK) -> tuple[Tensor
     return indices.gather(1, order), distances
 
 
-def silhouettes(points: Tensor, labels: Tensor, block: int = BLOCK) -> Tensor:
+def silhouettes(points: Tensor, labels: Tensor) -> Tensor:
     """Silhouette of each point (Rousseeuw 1987), in Euclidean distance.
 
     (b - a) / max(a, b), with a the mean distance to the other points of the same label and b the
@@ -81,7 +80,6 @@ def silhouettes(points: Tensor, labels: Tensor, block: int = BLOCK) -> Tensor:
     Args:
         points: points x dimensions, float64.
         labels: (points,) int64, 0 to the number of labels - 1.
-        block: rows and columns that are held at once.
 
     Returns:
         (points,), float64.
@@ -89,7 +87,7 @@ def silhouettes(points: Tensor, labels: Tensor, block: int = BLOCK) -> Tensor:
     members = torch.nn.functional.one_hot(labels).to(points.dtype)
     sums = torch.zeros_like(members)
     points = points - points.mean(0)
-    for rows, columns in halves(len(points), block, "silhouette"):
+    for rows, columns in halves(len(points), "silhouette"):
         distances = squared_distances(points[rows], points[columns]).sqrt_()
         if rows == columns:
             distances.fill_diagonal_(0.0)

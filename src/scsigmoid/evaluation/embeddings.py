@@ -220,10 +220,7 @@ def provenance(
         simulated: whether any cell is simulated.
     """
     return {
-        "model": facts["model"],
-        "attention": facts["attention"],
-        "context": facts["context"],
-        "step": facts["step"],
+        **{name: facts[name] for name in ("model", "attention", "context", "step")},
         "pooling": settings.pooling,
         "checkpoint": sha256(checkpoint),
         "vocabulary": facts["vocabulary"],

@@ -122,17 +122,8 @@ def representations(
             raise UserError(
                 f"evaluation.scib.controls: {name!r} is unknown; use random or pca_log_counts"
             )
-        yield (
-            name,
-            values,
-            {
-                "model": name,
-                "attention": "",
-                "context": 0,
-                "simulated": first.metadata["simulated"],
-                "position": position,
-            },
-        )
+        metadata = {"attention": "", "context": 0, "simulated": first.metadata["simulated"]}
+        yield name, values, {**metadata, "model": name, "position": position}
 
 
 def log_count_components(path: Path, rows: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -245,16 +236,8 @@ def read_neighbours(folder: Path) -> list[Neighbours]:
     for path in paths:
         try:
             with np.load(path) as arrays:
-                found.append(
-                    Neighbours(
-                        arrays["coordinates"],
-                        arrays["indices"],
-                        arrays["distances"],
-                        arrays["labels"],
-                        arrays["donors"],
-                        json.loads(str(arrays["metadata"])),
-                    )
-                )
+                metadata = json.loads(str(arrays["metadata"]))
+                found.append(Neighbours(**{**arrays, "metadata": metadata}))
         except Exception as error:  # a damaged archive raises errors of many kinds
             raise UserError(f"{path}: damaged; delete it and run again") from error
     return sorted(found, key=lambda one: one.metadata["position"])

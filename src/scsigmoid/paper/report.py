@@ -139,13 +139,8 @@ def study_section(results: Results) -> list[dict[str, Any]]:
     """The study's tables and figures, apart from the verdicts on the paper's own numbers."""
     if not results.config.study:
         return []
-    names = {"claims": "What agrees with the paper"}
-    names |= {
-        "loss": "Loss",
-        "embeddings": "Embeddings",
-        "frontier": "Stability",
-        "scale": "Size",
-    }
+    names = {"claims": "What agrees with the paper", "loss": "Loss", "embeddings": "Embeddings"}
+    names |= {"frontier": "Stability", "scale": "Size"}
     items: list[dict[str, Any]] = []
     for name, title in names.items():
         file = f"study/page/study_{name}"
@@ -294,20 +289,17 @@ def group(results: Results, title: str, rows: list[dict[str, str]]) -> dict[str,
     """Claims as the page shows them, those that were made of one entry together."""
     common = hindrances(rows)
     of = {one.id: one.family for one in reported().claims}
-    families: dict[str, list[dict[str, str]]] = {"": []}
-    for row in rows:
+    shown = [claim(results, row, common) for row in rows]
+    families: dict[str, list[dict[str, Any]]] = {"": []}
+    for row in shown:
         families.setdefault(of.get(row["id"], ""), []).append(row)
     return {
         "title": title,
         "counts": counted(rows),
         "shared": common,
-        "rows": [claim(results, row, common) for row in rows],
+        "rows": shown,
         "families": [
-            {
-                "title": family,
-                "counts": counted(members),
-                "rows": [claim(results, row, common) for row in members],
-            }
+            {"title": family, "counts": counted(members), "rows": members}
             for family, members in families.items()
         ],
     }

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from scsigmoid.errors import UserError
 from scsigmoid.files import compare_checksum
 from scsigmoid.measurements import Measurement, read_measurements
 from scsigmoid.training.journal import read_journal
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 T = TypeVar("T")
 
@@ -30,15 +33,6 @@ class Journal:
 
     def __getitem__(self, column: str) -> np.ndarray:
         return self.columns[column]
-
-
-@dataclass(frozen=True)
-class Scatter:
-    """Points of a UMAP and their cell types."""
-
-    x: np.ndarray
-    y: np.ndarray
-    cell_type: np.ndarray
 
 
 class Results:
@@ -102,10 +96,9 @@ class Results:
         """Cells (int64, ascending), their validation losses (float64, nats) and donors (text)."""
 
         def read(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-            table = parquet(path)
-            order = np.argsort(table["cell"], kind="stable")
-            cells, losses = table["cell"].astype(np.int64), table["loss"].astype(np.float64)
-            return cells[order], losses[order], table["donor"].astype(str)[order]
+            table = parquet(path).sort_values("cell", kind="stable")
+            cells, losses = table["cell"].to_numpy(np.int64), table["loss"].to_numpy(np.float64)
+            return cells, losses, table["donor"].to_numpy(str)
 
         return self.cached(f"metrics/validation_loss/{dataset}/{model}.parquet", read)
 
@@ -123,14 +116,10 @@ class Results:
         """All rows of a dataset's MMD."""
         return self.measurements(f"mmd/{dataset}.csv")
 
-    def umap(self, dataset: str, model: str) -> Scatter:
-        """UMAP coordinates of a model's embeddings."""
-
-        def read(path: Path) -> Scatter:
-            table = parquet(path)
-            return Scatter(table["x"], table["y"], table["cell_type"].astype(str))
-
-        return self.cached(f"metrics/umap/{dataset}/{model}.parquet", read)
+    def umap(self, dataset: str, model: str) -> "pd.DataFrame":
+        """UMAP coordinates of a model's embeddings: ``x``, ``y`` and ``cell_type``."""
+        path, columns = f"metrics/umap/{dataset}/{model}.parquet", ["x", "y", "cell_type"]
+        return self.cached(path, lambda path: parquet(path)[columns])
 
     def journal(self, model: str) -> Journal:
         """The training journal of a model."""
@@ -173,16 +162,16 @@ class Results:
         """Sequence lengths (ascending) and the number of training cells of each."""
 
         def read(path: Path) -> tuple[np.ndarray, np.ndarray]:
-            table = parquet(path)
-            order = np.argsort(table["length"], kind="stable")
-            return table["length"][order].astype(np.int64), table["cells"][order].astype(np.int64)
+            table = parquet(path).sort_values("length", kind="stable")
+            return table["length"].to_numpy(np.int64), table["cells"].to_numpy(np.int64)
 
         return self.cached("tokens/lengths.parquet", read)
 
     @property
     def gene_cells(self) -> np.ndarray:
         """Training cells that express the gene of each token; 0 for special tokens."""
-        return self.cached("tokens/vocabulary.parquet", lambda path: parquet(path)["cells"])
+        path = "tokens/vocabulary.parquet"
+        return self.cached(path, lambda path: parquet(path)["cells"].to_numpy())
 
     @property
     def vocabulary_size(self) -> int:
@@ -211,12 +200,11 @@ class Results:
         return int(cells.sum())
 
 
-def parquet(path: Path) -> dict[str, np.ndarray]:
-    """A Parquet file as one array a column."""
-    import pyarrow.parquet
+def parquet(path: Path) -> "pd.DataFrame":
+    """A Parquet file."""
+    import pandas as pd
 
-    table = pyarrow.parquet.read_table(path)
-    return {name: table[name].to_numpy() for name in table.column_names}
+    return pd.read_parquet(path)
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:

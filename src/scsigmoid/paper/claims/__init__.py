@@ -20,7 +20,7 @@ from scsigmoid.paper.claims.requirements import unmet
 from scsigmoid.paper.claims.rules import MEASURES, Estimate, compare
 from scsigmoid.paper.reported import Claim, reported
 from scsigmoid.paper.results import Results
-from scsigmoid.paper.tables.writing import plain
+from scsigmoid.paper.tables.writing import as_csv, plain
 
 REPRODUCED = "reproduced"
 NOT_REPRODUCED = "not reproduced"
@@ -158,11 +158,9 @@ def make_claims(results: Results, output: str | Path) -> None:
     Raises:
         UserError: if a result file is missing or damaged.
     """
-    rows = judge_all(results)
-    with checksum_path(output) as part, part.open("w", newline="", encoding="utf-8") as handle:
-        writer = csv.writer(handle, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        writer.writerows([plain(getattr(row, name)) for name in COLUMNS] for row in rows)
+    rows = [vars(row) for row in judge_all(results)]
+    with checksum_path(output) as temporary:
+        temporary.write_text(as_csv(rows, COLUMNS), encoding="utf-8", newline="\n")
 
 
 def counted(rows: Sequence[Mapping[str, str]]) -> dict[str, int]:

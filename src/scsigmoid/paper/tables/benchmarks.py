@@ -18,6 +18,7 @@ from scsigmoid.paper.speed import (
     Ratio,
     costs,
     device_words,
+    hours_of,
     mean_tflops,
     notes,
     ratios,
@@ -106,10 +107,10 @@ def conditions(rows: Sequence[KernelRow]) -> list[str]:
 
 def shape_row(shape: Shape, found: Series) -> list[Cell | str]:
     """TFLOPS of every series at one shape."""
-    values = []
-    for timings in found.values():
-        at_shape = [timing.tflops for timing in timings if timing.shape == shape]
-        values.append(at_shape[0] if at_shape else math.nan)
+    values = [
+        next((timing.tflops for timing in timings if timing.shape == shape), math.nan)
+        for timings in found.values()
+    ]
     best = max((value for value in values if not math.isnan(value)), default=math.nan)
     digits = significant(best)
     return [
@@ -123,9 +124,10 @@ def speed_up_row(found: Series, padding: float, direction: str) -> list[Cell | s
     cells: list[Cell | str] = ["Speed-up over PyTorch, mean [range]"]
     for timings in found.values():
         values = speed_ups(timings, standard(found), padding, direction)
-        mean = sum(values) / len(values) if values else math.nan
-        ends = (min(values), max(values)) if values else (math.nan, math.nan)
-        cells.append(interval(mean, *ends, 2))
+        if values:
+            cells.append(interval(sum(values) / len(values), min(values), max(values), 2))
+        else:
+            cells.append(DASH)
     return cells
 
 
@@ -243,15 +245,7 @@ def training_cost(results: Results) -> Table:
                 millions(cost.sigmoid.parameters),
                 context_label(cost.context),
                 *(
-                    Cell(
-                        interval(
-                            arm.gpu_hours,
-                            arm.gpu_hours_low,
-                            arm.gpu_hours_high,
-                            significant(arm.gpu_hours),
-                        ),
-                        bold=arm is best,
-                    )
+                    Cell(interval(*hours_of(arm), significant(arm.gpu_hours)), bold=arm is best)
                     for arm in arms
                 ),
                 more_or_fewer(cost),

@@ -142,7 +142,10 @@ def mmd(results: Results, dataset: str) -> Table:
         columns=COLUMNS,
         records=records,
         header=header,
-        rows=[shown(dataset, *both, beside) for both in zip(*found.values(), strict=True)],
+        rows=[
+            shown(dataset, row, other, beside)
+            for row, other in zip(found[first], found[second], strict=True)
+        ],
         align="l" + "c" * (len(header) - 1),
         latex_columns=4,
         notes=notes(results, dataset, found[first]),

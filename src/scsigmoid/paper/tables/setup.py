@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from scsigmoid.config.check import model_training
+from scsigmoid.model.sizes import EncoderSettings, count_parameters
 from scsigmoid.paper.labels import model_label
 from scsigmoid.paper.reported import reported
 from scsigmoid.paper.results import Results
@@ -72,8 +73,6 @@ def architecture_words(values: Mapping[str, Any]) -> dict[str, str]:
 
 def parameters(results: Results) -> int:
     """Parameters of the configured encoder with the vocabulary found, at the longest context."""
-    from scsigmoid.model.sizes import EncoderSettings, count_parameters
-
     config = results.config
     settings = EncoderSettings.of(
         config.sizes[config.architecture.size],

@@ -36,6 +36,7 @@ LATEX_WORDS: dict[str, str | int | None] = {
     DASH: "--",
 }
 LATEX = str.maketrans(LATEX_WORDS)
+Records = Sequence[Mapping[str, object]] | Sequence[Sequence[object]]
 MATHS = {"±": r"\pm ", TIMES: r"\times ", "%": r"\%", MINUS: "-", INFINITY: r"\infty "}
 
 
@@ -84,7 +85,7 @@ class Table:
     """
 
     caption: str
-    records: Sequence[Mapping[str, object]] | Sequence[Sequence[object]]
+    records: Records
     columns: Sequence[str] | None = None
     header: Sequence[str]
     rows: Sequence[Sequence[Cell | str]]
@@ -114,10 +115,8 @@ def write_table(table: Table, name: str, stem: str | Path) -> list[Path]:
     Returns:
         The three paths.
     """
-    # Of type object, so that whole numbers beside empty cells stay whole.
-    frame = pd.DataFrame(table.records, columns=table.columns, dtype=object)  # type: ignore[arg-type]
     texts = {
-        ".csv": frame.map(plain).to_csv(index=False, lineterminator="\n"),
+        ".csv": as_csv(table.records, table.columns),
         ".md": as_markdown(table),
         ".tex": as_latex(table, name),
     }
@@ -126,6 +125,13 @@ def write_table(table: Table, name: str, stem: str | Path) -> list[Path]:
         with checksum_path(path) as temporary:
             temporary.write_text(text, encoding="utf-8", newline="\n")
     return paths
+
+
+def as_csv(records: Records, columns: Sequence[str] | None = None) -> str:
+    """Records as CSV: every digit of a float."""
+    # Of type object, so that whole numbers beside empty cells stay whole.
+    frame = pd.DataFrame(records, columns=columns, dtype=object)  # type: ignore[arg-type]
+    return frame.map(plain).to_csv(index=False, lineterminator="\n")
 
 
 def plain(value: object) -> str:
