@@ -1,4 +1,4 @@
-"""Make docs/benchmarks.md and its figures from the files in docs/measurements.
+"""Make docs/benchmarks.md, the tables of docs/reproduction.md and figures from docs/measurements.
 
     python workflow/scripts/benchmarks_page.py docs
 
@@ -63,14 +63,13 @@ Kernels = dict[tuple[str, str], dict[tuple[object, ...], KernelRow]]
 PAGE = """\
 # Benchmarks
 
-Speeds, made from [measurements](measurements/README.md) by `python workflow/scripts/benchmarks_page.py docs`. How they
-were measured: [measuring.md](measuring.md). Quality: [reproduction.md](reproduction.md). The same kernel differs by up
-to 30 % between machines: compare within a table, not between tables. Two numbers in a cell: forward / backward.
+How the speeds were measured: [measuring.md](measuring.md); the files: [measurements](measurements/README.md). The same
+kernel differs by up to 30 % between machines: compare within a table only. The first two tables: forward/backward.
 
 ## Attention kernels beside FlashAttention-4
-Median TFLOPS on one H200: 16,384 tokens without padding, hidden size 2,048, bfloat16, head dimension (D) 64 or 128.
-Packed: FlashAttention-4 and ours. "Exact": `accurate=True`, our default beyond 8,192 keys; else the approximate tanh.
-"Cells": 8 sequences of cells' lengths, up to 4,960 ([kernel_fa4.csv](measurements/h200/benchmarks/kernel_fa4.csv)).
+Median TFLOPS on one H200 by sequence length: 16,384 tokens without padding, hidden size 2,048, bfloat16, head dimension
+(D) 64 or 128. "Exact": `accurate=True`, our default beyond 8,192 keys; else the approximate tanh. "Cells": 8 sequences
+of cells' lengths, up to 4,960 tokens. FlashAttention-4 and ours take them packed ([kernel_fa4.csv](measurements/h200/benchmarks/kernel_fa4.csv)).
 
 {kernels}
 ![TFLOPS by sequence length](images/benchmark_kernels.png)
@@ -83,8 +82,8 @@ work. FlashAttention-4 was not measured here ([kernel.csv](measurements/h200/ben
 ![TFLOPS with padding](images/benchmark_padding.png)
 
 ## Training
-Cells/s of a 160M model on one H200, 16 cells a step of lengths as in the paper's Fig. 1; in brackets the speed-up of
-our Hopper kernel, the median over interleaved rounds. Two runs on two machines; 8K of the first on a third
+Cells/s of a 160M model on one H200, 16 cells a step with the lengths of the paper's Fig. 1. In brackets: speed-up of our
+Hopper kernel, the median over interleaved rounds. Two runs on two machines; 8K of the first on a third
 ([training_fa4.csv](measurements/h200/benchmarks/training_fa4.csv), [training.csv](measurements/h200/benchmarks/training.csv)).
 
 {training}
@@ -97,26 +96,26 @@ The training loop at 2K, global batch 256, one host ([scaling.csv](measurements/
 ![Cells per second by GPUs, and the speed-up by model size](images/benchmark_scaling.png)
 
 ## Model sizes
-Cells/s, 2 cells a step: sigmoid (ours) / softmax by `varlen_attn`; FlashAttention-4 was not measured here. \\* One waits
-for the host: no comparison of kernels. Measured before CUDA graphs ([throughput.csv](measurements/h200/benchmarks/throughput.csv)).
+Cells/s, 2 cells a step, without CUDA graphs: sigmoid (ours) / softmax by `varlen_attn`; FlashAttention-4 was not measured.
+\\* One waits for the host: no comparison of kernels ([throughput.csv](measurements/h200/benchmarks/throughput.csv)).
 
 {sizes}
 ## Small steps
-160M, 2 cells, ms a step: kernels one by one / as a CUDA graph ([small_steps.csv](measurements/h200/benchmarks/small_steps.csv)).
+160M, 2 cells, ms a step: kernels one by one / as a CUDA graph; softmax by `varlen_attn` ([small_steps.csv](measurements/h200/benchmarks/small_steps.csv)).
 
 {small}
-With CUDA graphs, cells/s, beside FlashAttention-4; the speed-up is the median over readings of the same cells
+With CUDA graphs, cells/s of sigmoid (ours) / FlashAttention-4, and the median ratio over readings of the same cells:
+{small_fa4}
 ([throughput_fa4.csv](measurements/h200/benchmarks/throughput_fa4.csv)).
 
-{small_fa4}
 ## From h5ad files to tokens
 Rates per second of CPU time, one core ([tokens.csv](measurements/cpu/tokens.csv)).
 
 {tokens}
 ## Data loader
-Alone, 2,048 tokens, two CPU cores; an H200 trains {need} cells/s ([loading.csv](measurements/cpu/loading.csv)).
+Alone, at 2,048 tokens, on two CPU cores, cells/s (and for each busy core): {loading}. An H200 trains {need} cells/s
+([loading.csv](measurements/cpu/loading.csv)).
 
-{loading}
 ## Evaluation
 Simulated embeddings of the paper's size ([evaluation.csv](measurements/cpu/evaluation.csv)).
 
@@ -416,20 +415,16 @@ def small_table(rows: pd.DataFrame) -> str:
     return markdown(["context", "tokens a step", *words], lines)
 
 
-def small_rivals_table(rows: Sequence[ThroughputRow]) -> str:
+def small_rivals(rows: Sequence[ThroughputRow]) -> str:
     """Cells/s of both arms, and ours over the other, reading by reading."""
-    lines = []
+    found = []
     for ours, theirs in zip(rows[::2], rows[1::2], strict=True):
         rates = zip(ours.rates.split(), theirs.rates.split(), strict=True)
         ratio = median_interval([float(mine) / float(other) for mine, other in rates], 0.95)
-        lines.append(
-            [
-                context_label(ours.context),
-                *(number(row.cells_per_second, 1) for row in (ours, theirs)),
-                f"{ratio.value:.3f} x [{ratio.low:.3f} to {ratio.high:.3f}]",
-            ]
-        )
-    return markdown(["context", "sigmoid (ours)", "FlashAttention-4", "ours over it"], lines)
+        both = " / ".join(number(row.cells_per_second, 1) for row in (ours, theirs))
+        interval = f"**{ratio.value:.3f} x** [{ratio.low:.3f} to {ratio.high:.3f}]"
+        found.append(f"{context_label(ours.context)} {both}, {interval}")
+    return "; ".join(found)
 
 
 def seeds_table(rows: pd.DataFrame) -> str:
@@ -542,15 +537,13 @@ def page(of: Measured) -> str:
         ),
         sizes=sizes_table(of.costs),
         small=small_table(read(of.benchmarks, "small_steps.csv")),
-        small_fa4=small_rivals_table(
-            read_rows(of.benchmarks / "throughput_fa4.csv", ThroughputRow)
-        ),
+        small_fa4=small_rivals(read_rows(of.benchmarks / "throughput_fa4.csv", ThroughputRow)),
         tokens=tokens_table(read(of.cpu, "tokens.csv")),
         need=number(ours.cells_per_second),
-        loading=listed(
-            read(of.cpu, "loading.csv"),
-            {"workers": ("workers", 0), "cells/s": ("cells_per_second", 0),
-             "cells/s for each busy core": ("cells_per_core_second", 0)},
+        loading="; ".join(
+            f"`workers` {row['workers']:.0f}: {span(row, 'cells_per_second')} "
+            f"({span(row, 'cells_per_core_second')})"
+            for _, row in read(of.cpu, "loading.csv").iterrows()
         ),
         evaluation=listed(
             evaluation[~evaluation["what"].str.startswith("its ")],  # parts of the row above them
