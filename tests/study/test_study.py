@@ -117,9 +117,16 @@ def config() -> Config:
 
 @pytest.fixture
 def study(config: Config, tmp_path: Path) -> Study:
-    write(config, tmp_path / "results")
-    collect(config, tmp_path / "results", tmp_path / "tables")
-    return Study(tmp_path / "tables")
+    return made(config, tmp_path)
+
+
+def made(config: Config, folder: Path) -> Study:
+    write(config, folder / "results")
+    collect(config, folder / "results", folder / "tables")
+    (folder / "tables/baselines.csv").write_text(
+        "dataset,baseline,loss\nvalidation,frequencies,9\nvalidation,rank and length,7.9\n"
+    )
+    return Study(folder / "tables")
 
 
 def test_the_frontier_follows_its_rule(study: Study):
@@ -154,12 +161,21 @@ def test_rates_are_compared_at_the_last_step_that_all_have_reached(study: Study)
     assert best_rates(study)[2] == 50
 
 
+def test_a_run_that_was_lost_is_no_run_that_ended(study: Study):
+    own = study.started["run"] == study.runs.query("family == 'rates'").index[0]
+    lost = own & (study.started["step"] > 50)
+    study.started.loc[lost, ["loss", "validation_loss"]] = math.nan
+    ends, _, step = best_rates(study)
+    assert step == 100
+    assert math.isinf(ends["sigmoid"].loc[1e-3, 1])
+
+
 @pytest.mark.parametrize(
     ("values", "end"),
     [([1, 5, 2, 3], 3), ([1, 2, 3, math.nan], math.inf), ([math.inf] * 3, math.inf)],
 )
 def test_a_run_ends_at_the_median_of_its_last_three_losses(values: list[float], end: float):
-    assert ending(pd.Series(values)) == end
+    assert ending(pd.DataFrame({"loss": values, "validation_loss": values})) == end
 
 
 def test_the_difference_is_taken_seed_by_seed(study: Study):
@@ -193,13 +209,6 @@ def test_runs_that_are_missing_or_unfinished_are_named(
 
 
 def test_every_table_and_figure_is_made(study: Study, tmp_path: Path):
-    rows = [
-        (d, b, x)
-        for d in ("validation",)
-        for b, x in (("frequencies", 9), ("rank and length", 7.9))
-    ]
-    table = pd.DataFrame(rows, columns=["dataset", "baseline", "loss"])
-    table.to_csv(study.folder / "baselines.csv", index=False)
     own = study.runs[study.runs["family"] == "seeds"]
     scores = [  # softmax leads at first, sigmoid at the end
         (run["name"], step, metric, 0.3 + (0.1 + 0.05 * run["seed"]) * (run["attention"] == leader))
@@ -236,6 +245,22 @@ def test_every_table_and_figure_is_made(study: Study, tmp_path: Path):
     assert said.tolist() == ["open", "agrees", "agrees", "agrees"]
     page = (tmp_path / "page/study_scale.md").read_text()
     assert "| 400M | 2.0M | 7.100 |" in page
+
+
+@pytest.mark.parametrize(("arm", "highest"), [("sigmoid", 4e-3), ("softmax", 1e-3)])
+def test_a_study_of_one_arm_has_all_but_the_comparison(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arm: str, highest: float
+):
+    families = {name: {**family, "attention": [arm]} for name, family in STUDY.items()}
+    one = load(ROOT / "config.yaml", ROOT / "workflow/presets", {"study": families})
+    study, page = made(one, tmp_path), tmp_path / "page"
+    assert main(["study", "--runs", str(study.folder), "--output", str(page)]) == 0
+    assert f"all runs are of {arm}: no comparison" in capsys.readouterr().out
+    names = {"rates", "frontier", "variants", "claims"}
+    assert {path.stem for path in page.glob("study*")} == {f"study_{name}" for name in names}
+    assert f"All seeds survive: {arm} up to {highest:g}" in (page / "study_frontier.md").read_text()
+    best = {"sigmoid": 0.002, "softmax": 0.001}[arm]
+    assert f"| {best:g} | **7.400 (6.90, 7.90)** |" in (page / "study_rates.md").read_text()
 
 
 @pytest.fixture

@@ -96,3 +96,6 @@ def study(options: argparse.Namespace) -> None:
             print(path)
     if found.unfinished:
         print(f"left out, not at their end: {shortened(found.unfinished)}")
+    arms = found.runs["attention"].unique()
+    if len(arms) == 1:
+        print(f"all runs are of {arms[0]}: no comparison of sigmoid and softmax")

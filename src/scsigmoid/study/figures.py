@@ -43,10 +43,10 @@ def draw(study: Study, baselines: pd.DataFrame, output: Path) -> list[Path]:
     """Draw every figure that the study has runs for; returns their paths."""
     families = set(study.runs["family"])
     known = {
-        "loss": ("seeds" in families, loss),
+        "loss": (len(paired(study, "seeds")) > 0, loss),
         "embeddings": (len(scored(study)) > 0, embeddings),
         "frontier": ("frontier" in families, stability),
-        "scale": ("scale" in families, scale),
+        "scale": ("scale" in families and len(by_size(study)) > 0, scale),
     }
     paths = []
     with styled():
@@ -139,7 +139,7 @@ def difference(axes: "Axes", means: pd.DataFrame, colour: str = INK, label: str 
 
 
 def stability(study: Study, baselines: pd.DataFrame) -> "Figure":
-    """Where the runs of each rate end, and the curves at the lowest rate that softmax loses."""
+    """Where the runs of each rate end, and the curves at the lowest rate that an arm loses."""
     runs = frontier(study, level(baselines, "frequencies"))
     figure = new_figure(DOUBLE, 4.4)
     grid = figure.subplot_mosaic([["free", "free", "clipped", "clipped"], list("abcd")])
@@ -151,9 +151,12 @@ def stability(study: Study, baselines: pd.DataFrame) -> "Figure":
     grid["clipped"].sharey(grid["free"])
     grid["free"].set_ylabel("Validation loss at the end (nats)")
     grid["free"].legend(loc="lower right", fontsize=6, handletextpad=0.2)
-    free = runs[(runs["setting"] == settings[0]) & (runs["attention"] == "softmax")]
-    lost = free.groupby("learning_rate")["collapsed"].all()
-    rate = float(lost[lost].index.min()) if lost.any() else float(free["learning_rate"].max())
+    free = runs[runs["setting"] == settings[0]]
+    lost = free.groupby(["learning_rate", "attention"])["collapsed"].all()
+    rate, which = free["learning_rate"].max(), "the highest"
+    if lost.any():
+        rate, arm = lost.idxmax()  # the first
+        which = f"the lowest that no {arm} run survives"
     curves, layers = (
         table[(table["setting"] == settings[0]) & (table["learning_rate"] == rate)]
         for table in (study.curves, study.layers)
@@ -178,8 +181,8 @@ def stability(study: Study, baselines: pd.DataFrame) -> "Figure":
     remark(
         figure,
         f"Cross: collapsed. Dotted: the loss of gene frequencies. Below: every seed "
-        f"({settings[0]}) at a rate of {rate:g}, the lowest that no softmax run survives; keys: "
-        "exp of the entropy of a row's weights, median of rows and layers.",
+        f"({settings[0]}) at a rate of {rate:g}, {which}; keys: exp of the entropy of a row's "
+        "weights, median of rows and layers.",
     )
     return figure
 
@@ -247,11 +250,8 @@ def by_size(study: Study) -> dict[str, pd.DataFrame]:
     """The paired difference of each size, the smallest first."""
     parameters = study.runs.groupby("size")["parameters"].first().sort_values()
     found = {}
-    for size in parameters.index:
-        of_size = study.runs[study.runs["size"] == size]
-        for family in ("scale", "seeds"):
-            arms = set(of_size[of_size["family"] == family]["attention"])
-            if arms == set(COLOURS):
-                found[str(size)] = paired(study, family, str(size))
-                break
+    for size in map(str, parameters.index):
+        for family in ("seeds", "scale"):  # rather the latter
+            if len(means := paired(study, family, size)):
+                found[size] = means
     return found

@@ -20,6 +20,7 @@ from scsigmoid.config.study import study_runs
 from scsigmoid.errors import UserError
 from scsigmoid.files import write_text
 from scsigmoid.measurements import mean_interval
+from scsigmoid.paper.labels import ATTENTIONS
 from scsigmoid.progress import log
 from scsigmoid.training.journal import JOURNAL, LAYERS, read_journal
 
@@ -46,16 +47,17 @@ def collect(config: Config, results: Path, output: Path) -> None:
         output: folder of the tables.
 
     Raises:
-        UserError: if there is no run at all.
+        UserError: if there is no run at all, or none has validation losses.
     """
     rows: list[dict[str, Any]] = []
     curves, layers, missing = [], [], []
     for name, run in study_runs(config).items():
         folder = results / "training" / name
-        if not (folder / JOURNAL).is_file():
+        there = (folder / JOURNAL).is_file()
+        columns, facts = read_journal(folder / JOURNAL) if there else ({}, {})
+        if not len(columns.get("step", ())):
             missing.append(name)
             continue
-        columns, facts = read_journal(folder / JOURNAL)
         number = len(rows)
         training = asdict(run.training)
         rows.append(
@@ -79,11 +81,15 @@ def collect(config: Config, results: Path, output: Path) -> None:
             layers.append(pd.read_csv(folder / LAYERS).assign(run=number))
     if not rows:
         raise UserError(f"{results}: holds no run of the study; train it first")
+    if not layers:
+        raise UserError("training.validate_every: 0; a study compares validation losses")
     if missing:
         log(f"{len(missing)} of {len(missing) + len(rows)} runs are missing: {shortened(missing)}")
-    tables = {"runs": pd.DataFrame(rows), "curves": pd.concat(curves)}
-    if layers:
-        tables["layers"] = pd.concat(layers)
+    tables = {
+        "runs": pd.DataFrame(rows),
+        "curves": pd.concat(curves),
+        "layers": pd.concat(layers),
+    }
     for name, table in tables.items():
         first = table.pop("run")
         table.insert(0, "run", first)
@@ -156,10 +162,12 @@ def setting(run: Mapping[Hashable, Any]) -> str:
     return ", ".join(words)
 
 
-def ending(losses: pd.Series) -> float:
-    """The median of the last three validation losses; infinite where one is not finite."""
-    last = losses.to_numpy()[-3:]
-    return float(np.median(last)) if np.isfinite(last).all() else math.inf
+def ending(curve: pd.DataFrame) -> float:
+    """The median of a run's last three validation losses; infinite if a loss is not finite."""
+    # A validation loss that is not a number is an empty cell, and so is one not measured.
+    last = curve["validation_loss"].dropna()[-3:]
+    finite = np.isfinite(curve["loss"]).all() and np.isfinite(last).all()
+    return float(np.median(last)) if finite else math.inf
 
 
 def frontier(study: Study, frequencies: float) -> pd.DataFrame:
@@ -177,15 +185,12 @@ def frontier(study: Study, frequencies: float) -> pd.DataFrame:
     chosen = study.curves[study.curves["family"].str.startswith("frontier")]
     keys = ["setting", "attention", "learning_rate", "seed"]
     for key, curve in chosen.groupby(keys):
-        losses = curve["validation_loss"].dropna()
-        # A loss that is not a number is an empty cell of the table, and so is one not measured.
-        lost = not np.isfinite(curve["loss"]).all()
-        end = math.inf if lost else ending(losses)
+        end, lowest = ending(curve), curve["validation_loss"].min()
         rows.append(
             {
                 **dict(zip(keys, cast(tuple[object, ...], key), strict=True)),
                 "loss": end,
-                "collapsed": end > frequencies - BETTER or end > losses.min() + WORSE,
+                "collapsed": end > frequencies - BETTER or end > lowest + WORSE,
                 "gradient_norm": curve["gradient_norm"].fillna(math.inf).max(),
                 "score": curve["attention_score_max"].fillna(math.inf).max(),
             }
@@ -213,15 +218,19 @@ def best_rates(study: Study) -> tuple[pd.DataFrame, pd.Series, int]:
     """Validation losses by learning rate (family ``rates``), and each arm's best rate.
 
     Returns:
-        Validation losses (rates, (arm, seed)) at the last step that every run of the family has
-        reached, each arm's best rate, that of the lowest mean over the seeds, and that step.
+        Validation losses (rates, (arm, seed)) at the last measurement that every run of the family
+        has reached, each arm's best rate, that of the lowest mean over the seeds, and that step.
     """
-    chosen = study.started[study.started["family"] == "rates"].dropna(subset=["validation_loss"])
-    last = int(chosen.groupby("run")["step"].max().min())
-    keys = ["learning_rate", "attention", "seed"]
-    losses = chosen[chosen["step"] <= last].groupby(keys)["validation_loss"]
-    ends = losses.apply(ending).unstack([1, 2])
+    chosen = study.started[study.started["family"] == "rates"]
+    chosen = chosen[chosen["step"] <= chosen.groupby("run")["step"].max().min()]
+    ends = endings(chosen, ["learning_rate", "attention", "seed"]).unstack([1, 2])
+    last = int(chosen.dropna(subset=["validation_loss"])["step"].max())
     return ends, ends.T.groupby(level=0).mean().T.idxmin(), last
+
+
+def endings(curves: pd.DataFrame, keys: list[str]) -> pd.Series:
+    """:func:`ending` of each run, by its settings."""
+    return curves.groupby(keys)[["loss", "validation_loss"]].apply(ending)
 
 
 def paired(study: Study, family: str, size: str | None = None) -> pd.DataFrame:
@@ -243,25 +252,17 @@ def differences(curves: pd.DataFrame, column: str) -> pd.DataFrame:
     """Both arms' values over steps, seed by seed.
 
     Returns:
-        One row a step: ``sigmoid`` and ``softmax``, means over the seeds, and ``difference``,
-        sigmoid minus softmax, with Student's interval (``low``, ``high``) and ``seeds``.
+        One row a step that all seeds of both arms have: ``sigmoid`` and ``softmax``, means over
+        the seeds, and ``difference``, sigmoid minus softmax, with Student's interval (``low``,
+        ``high``) and ``seeds``.  Empty without seeds of both arms.
     """
-    table = curves.pivot_table(column, "step", ["attention", "seed"])
-    # Seeds of which one arm is missing, then steps that are not everybody's.
-    arms = {arm: pd.DataFrame(table[arm]) for arm in ("sigmoid", "softmax")}
-    both = (arms["sigmoid"] - arms["softmax"]).dropna(axis=1, how="all").dropna()
-    own = {arm: values.loc[both.index, both.columns].mean(axis=1) for arm, values in arms.items()}
+    table = curves.pivot_table(column, ["step", "seed"], "attention")
+    pairs = table.reindex(columns=ATTENTIONS).dropna()
+    both = (pairs["sigmoid"] - pairs["softmax"]).unstack("seed").dropna()
+    means = {arm: pairs[arm].unstack("seed").loc[both.index].mean(axis=1) for arm in ATTENTIONS}
     found = [mean_interval(values, CONFIDENCE) for values in both.to_numpy(dtype=float)]
-    columns = {
-        "step": both.index,
-        "sigmoid": own["sigmoid"].to_numpy(),
-        "softmax": own["softmax"].to_numpy(),
-        "difference": [one.value for one in found],
-        "low": [one.low for one in found],
-        "high": [one.high for one in found],
-        "seeds": both.shape[1],
-    }
-    return pd.DataFrame(columns)
+    intervals = pd.DataFrame(found, both.index, ["difference", "low", "high"])
+    return pd.DataFrame(means).join(intervals).assign(seeds=both.shape[1]).reset_index()
 
 
 def last_change(differences: pd.DataFrame) -> int | None:

@@ -15,7 +15,7 @@ from scsigmoid.study.runs import (
     CONFIDENCE,
     Study,
     best_rates,
-    ending,
+    endings,
     flattening,
     frontier,
     last_change,
@@ -29,15 +29,15 @@ def write_tables(study: Study, baselines: pd.DataFrame, output: Path) -> list[Pa
     """Write every table that the study has runs for; returns their paths."""
     families = set(study.runs["family"])
     tables: dict[str, Table] = {}
-    if "rates" in families:
+    if "rates" in set(study.started["family"]):
         tables["rates"] = rates(study)
     if "frontier" in families:
         tables["frontier"] = edges(study, level(baselines, "frequencies"))
-    if "seeds" in families:
+    if len(paired(study, "seeds")):
         tables["seeds"] = seeds(study)
-        if study.runs["variants"].any():
-            tables["variants"] = variants(study)
-    if "scale" in families:
+    if {"seeds", "variants"} <= families:
+        tables["variants"] = variants(study)
+    if "scale" in families and by_size(study):
         tables["scale"] = sizes(study)
     if len(scored(study)):
         tables["scores"] = scores(study)
@@ -53,29 +53,30 @@ def write_tables(study: Study, baselines: pd.DataFrame, output: Path) -> list[Pa
 def rates(study: Study) -> Table:
     """Validation loss by learning rate."""
     ends, best, step = best_rates(study)
+    arms = list(best.index)
     seeds = sorted(set(ends.columns.get_level_values("seed")))
     texts = {
         arm: ends[arm].apply(
             lambda losses: f"{fixed(losses.mean(), 3)} ({', '.join(fixed(x, 2) for x in losses)})",
             axis=1,
         )
-        for arm in COLOURS
+        for arm in arms
     }
     return Table(
         caption=f"Validation loss (nats) by learning rate after {step:,} steps: the mean over the "
         f"seeds and, in brackets, seeds {', '.join(map(str, seeds))}. The best mean of each arm is "
         "bold.",
-        columns=("learning_rate", *(f"{arm}_seed_{seed}" for arm in COLOURS for seed in seeds)),
+        columns=("learning_rate", *(f"{arm}_seed_{seed}" for arm in arms for seed in seeds)),
         records=[
-            (rate, *(row[arm, seed] for arm in COLOURS for seed in seeds))
+            (rate, *(row[arm, seed] for arm in arms for seed in seeds))
             for rate, row in ends.iterrows()
         ],
-        header=("Learning rate", *(arm.capitalize() for arm in COLOURS)),
+        header=("Learning rate", *(arm.capitalize() for arm in arms)),
         rows=[
-            [f"{rate:g}", *(Cell(texts[arm][rate], bold=best[arm] == rate) for arm in COLOURS)]
+            [f"{rate:g}", *(Cell(texts[arm][rate], bold=best[arm] == rate) for arm in arms)]
             for rate in ends.index
         ],
-        align="lcc",
+        align="l" + "c" * len(arms),
     )
 
 
@@ -117,20 +118,20 @@ def rate_word(held: tuple[Hashable, float]) -> str:
 
 def variants(study: Study) -> Table:
     """Each variant of attention beside the same arm without it, seed by seed, at the same step."""
-    chosen = study.curves[study.curves["family"].str.match("seeds|variants")]
-    chosen = chosen.dropna(subset=["validation_loss"])
+    chosen = study.curves[study.curves["family"].isin(["seeds", "variants"])]
     last = chosen.groupby("family")["step"].max().min()
     chosen = chosen[chosen["step"] <= last]
-    ends = chosen.groupby(["attention", "variants", "seed"])["validation_loss"].apply(ending)
+    ends = endings(chosen, ["attention", "variants", "seed"]).unstack("seed")
     records: list[dict[str, Any]] = []
-    for arm in COLOURS:
-        own = ends[arm].unstack("variants")
-        for name in filter(None, own.columns):
-            both = (own[name] - own[""]).dropna().to_numpy(dtype=float)
-            value, low, high = mean_interval(both, CONFIDENCE)
-            record = {"attention": arm, "variant": name, "loss": own[name].mean()}
-            record |= {"difference": value, "low": low, "high": high}
-            records.append(record | {"seeds": len(both), "lower": int((both < 0).sum())})
+    for arm, name in ends.index:
+        if not name or (arm, "") not in ends.index:
+            continue
+        own = ends.loc[arm, name]
+        both = (own - ends.loc[arm, ""]).dropna().to_numpy(dtype=float)
+        value, low, high = mean_interval(both, CONFIDENCE)
+        record = {"attention": arm, "variant": name, "loss": own.mean()}
+        record |= {"difference": value, "low": low, "high": high}
+        records.append(record | {"seeds": len(both), "lower": int((both < 0).sum())})
     return Table(
         caption=f"Variants of attention. Validation loss (nats) after {int(last):,} steps, mean "
         "over the seeds, and the difference to the same arm without it, with Student's "
@@ -294,7 +295,8 @@ def claims(study: Study, tables: Mapping[str, Table], frequencies: float) -> Tab
         own = study.runs[study.runs["family"] == "frontier"]
         held = survived(frontier(study, frequencies)).loc[own["setting"].unique()].fillna(0)
         name = "Without clipping softmax diverges where sigmoid trains"
-        for _, free in held[held.index.str.startswith("no clipping")].head(1).iterrows():
+        unclipped = held[held.index.str.startswith("no clipping")].head(1)
+        for _, free in unclipped.reindex(columns=[*COLOURS]).dropna().iterrows():
             difference = free["sigmoid"] - free["softmax"]
             words = ", ".join(map(rate_word, free.items()))
             records.append((name, words, side({"low": difference, "high": difference}, +1)))
