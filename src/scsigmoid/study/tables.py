@@ -3,7 +3,7 @@
 import math
 from collections.abc import Hashable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -175,20 +175,24 @@ def seeds(study: Study) -> Table:
         + "The last tenth of the steps lowers the loss by "
         + ", ".join(f"{fall:.3f} ({arm})" for arm, fall in falls.items())
         + ".",
-        columns=tuple(means.columns),
-        records=[tuple(row) for row in means.itertuples(index=False)],
+        records=as_records(means),
         header=("Step", "Sigmoid", "Softmax", "Difference"),
-        rows=[[f"{row['step']:,.0f}", *arms(row)] for row in shown.to_dict("records")],
+        rows=[[f"{row['step']:,.0f}", *arms(row)] for row in as_records(shown)],
         align="rccc",
     )
 
 
-def arms(row: Mapping[Any, Any]) -> list[str]:
+def as_records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows, by column."""
+    return cast(list[dict[str, Any]], frame.to_dict("records"))
+
+
+def arms(row: Mapping[str, Any]) -> list[str]:
     """Both arms and their difference."""
     return [fixed(row["sigmoid"], 3), fixed(row["softmax"], 3), between(row)]
 
 
-def between(row: Mapping[Any, Any]) -> str:
+def between(row: Mapping[str, Any]) -> str:
     """A signed difference with its interval."""
     value, low, high = (row[name] for name in ("difference", "low", "high"))
     if math.isnan(low):
@@ -205,24 +209,16 @@ def sizes(study: Study) -> Table:
     """The arms of each size at equal data."""
     found = by_size(study)
     last = min(table["step"].max() for table in found.values())
-    records: list[tuple[object, ...]] = []
+    records: list[dict[str, Any]] = []
     rows = []
     for size, table in found.items():
-        row = table[table["step"] <= last].to_dict("records")[-1]
+        row = as_records(table[table["step"] <= last])[-1]
         parameters = int(study.runs[study.runs["size"] == size]["parameters"].iloc[0])
-        records.append((size, parameters, *row.values()))
-        rows.append(
-            [
-                size,
-                f"{parameters / 1e6:.1f}M",
-                *arms(row),
-                str(int(row["seeds"])),
-            ]
-        )
+        records.append({"size": size, "parameters": parameters, **row})
+        rows.append([size, f"{parameters / 1e6:.1f}M", *arms(row), str(row["seeds"])])
     return Table(
         caption=f"Three sizes after {int(last):,} steps on the same cells. Validation loss (nats); "
         f"the difference, sigmoid minus softmax, with Student's {CONFIDENCE:.0%} interval.",
-        columns=("size", "parameters", *next(iter(found.values())).columns),
         records=records,
         header=("Size", "Parameters", "Sigmoid", "Softmax", "Difference", "Seeds"),
         rows=rows,
@@ -235,13 +231,13 @@ def scores(study: Study) -> Table:
     ends = last_scores(study).join(study.controls, on="metric")
     spread = study.scores.pivot_table("value", ["metric", "step"], "attention", aggfunc="std")
     rows = []
-    for row in ends.to_dict("records"):
+    for row in as_records(ends):
         own = spread.loc[row["metric"], row["step"]]
         rows.append(
             [
                 row["metric"],
                 *(f"{fixed(row[arm], 3)} ± {fixed(own[arm], 3)}" for arm in COLOURS),
-                *(fixed(row[name], 3) for name in study.controls),
+                *(fixed(row[str(name)], 3) for name in study.controls),
                 between(row),
             ]
         )
@@ -249,8 +245,7 @@ def scores(study: Study) -> Table:
         caption="Scores of the embeddings at the last step. Mean ± standard deviation over the "
         f"seeds; the difference, sigmoid minus softmax, with Student's {CONFIDENCE:.0%} interval. "
         "Higher is better.",
-        columns=tuple(ends.columns),
-        records=[tuple(row) for row in ends.itertuples(index=False)],
+        records=as_records(ends),
         header=("Metric", "Sigmoid", "Softmax", *study.controls, "Difference"),
         rows=rows,
         align="l" + "c" * (3 + len(study.controls.columns)),
@@ -268,12 +263,9 @@ def embeddings(study: Study) -> Table:
     return Table(
         caption="Scores of the embeddings over the steps: the means over the seeds and the "
         f"difference, sigmoid minus softmax, with Student's {CONFIDENCE:.0%} interval.",
-        columns=tuple(means.columns),
-        records=[tuple(row) for row in means.itertuples(index=False)],
+        records=as_records(means),
         header=("Metric", "Step", "Sigmoid", "Softmax", "Difference"),
-        rows=[
-            [row["metric"], f"{row['step']:,.0f}", *arms(row)] for row in means.to_dict("records")
-        ],
+        rows=[[row["metric"], f"{row['step']:,.0f}", *arms(row)] for row in as_records(means)],
         align="lrccc",
     )
 
@@ -285,10 +277,10 @@ def claims(study: Study, tables: Mapping[str, Table], frequencies: float) -> Tab
     """
     records: list[tuple[str, str, str]] = []
     if "seeds" in tables:
-        last = paired(study, "seeds").to_dict("records")[-1]
+        last = as_records(paired(study, "seeds"))[-1]
         records.append(("Lower validation loss with sigmoid", between(last), side(last, -1)))
     if "scores" in tables:
-        for last in last_scores(study).to_dict("records"):
+        for last in as_records(last_scores(study)):
             name = f"Better separated cell types with sigmoid: {last['metric']}"
             records.append((name, between(last), side(last, +1)))
     if "frontier" in tables:
@@ -312,7 +304,7 @@ def claims(study: Study, tables: Mapping[str, Table], frequencies: float) -> Tab
     )
 
 
-def side(row: Mapping[Any, Any], sign: int) -> str:
+def side(row: Mapping[str, Any], sign: int) -> str:
     """``agrees`` or ``disagrees`` by the sign of the whole interval; ``open`` if it holds 0."""
     low, high = sorted((sign * row["low"], sign * row["high"]))
     return "agrees" if low > 0 else "disagrees" if high < 0 else "open"
