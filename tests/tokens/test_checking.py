@@ -5,19 +5,14 @@ import pytest
 from scsigmoid.errors import UserError
 from scsigmoid.tokens.checking import check_tokens
 from scsigmoid.tokens.make import Tokenizer, tokenize_part
-from scsigmoid.tokens.statistics import gather
-from scsigmoid.tokens.vocabulary import Vocabulary, build_vocabulary
 
 
 @pytest.fixture
-def made(draw, write_part, tmp_path):
+def made(draw, write_part, vocabulary_of, tmp_path):
     """A part, its vocabulary and its store of four shards."""
     part = write_part("part", [draw(seed, 30, 40) for seed in range(3)])
-    gather(part, 1e4, tmp_path / "statistics.arrow")
-    known = tmp_path / "vocabulary.parquet"
-    build_vocabulary([tmp_path / "statistics.arrow"], 1, known)
-    tokenize_part(part, Tokenizer(Vocabulary.read(known), 1e4, 20, 25), tmp_path / "store")
-    return part, known, tmp_path / "store"
+    tokenize_part(part, Tokenizer(vocabulary_of(part), 1e4, 20, 25), tmp_path / "store")
+    return part, part / "vocabulary.parquet", tmp_path / "store"
 
 
 def contents(folder):

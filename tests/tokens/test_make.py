@@ -14,29 +14,37 @@ from scsigmoid.files import sha256
 from scsigmoid.tokens.make import Tokenizer, tokenize_evaluation, tokenize_part
 from scsigmoid.tokens.statistics import gather
 from scsigmoid.tokens.store import TokenStore, read_index, write_length_counts
-from scsigmoid.tokens.vocabulary import Vocabulary, build_vocabulary
 
 
-def by_definition(row, tokens, medians, target_sum):
-    """Tokens of one cell, in plain Python floats."""
-    total = float(row.sum())
-    pairs = [
-        (-(float(row[i]) / total * target_sum / float(medians[tokens[i]])), int(tokens[i]))
-        for i in np.flatnonzero(row)
-        if tokens[i] >= 0
-    ]
-    return [token for _, token in sorted(pairs)]
+def tokenized(folder, vocabulary, output, maximum_length=9) -> TokenStore:
+    """The store of a part, in shards of at most 25 cells."""
+    tokenize_part(folder, Tokenizer(vocabulary, 1e4, maximum_length, 25), output)
+    return TokenStore.open(output, vocabulary.fingerprint)
 
 
-def vocabulary_of(folder, tmp_path, minimum_cells=1) -> Vocabulary:
-    gather(folder, 1e4, tmp_path / "statistics.arrow")
-    build_vocabulary(
-        [tmp_path / "statistics.arrow"], minimum_cells, tmp_path / "vocabulary.parquet"
-    )
-    return Vocabulary.read(tmp_path / "vocabulary.parquet")
+def evaluated(h5ad, vocabulary, output) -> TokenStore:
+    """The store of an evaluation dataset, whose file name in it is that of the h5ad."""
+    metadata = h5ad.with_suffix(".json")
+    standard = {"simulated": False, "label": "cell_type", "title": "Cells", "types": []}
+    unused = {"cells": 30, "genes": 20, "sha256": "", "location": ""}
+    write_metadata(metadata, Metadata(file=h5ad.stem, **standard, **unused))
+    tokenize_evaluation(h5ad, metadata, Tokenizer(vocabulary, 1e4, 9, 25), output)
+    return TokenStore.open(output, vocabulary.fingerprint)
 
 
-def test_part(draw, write_part, tmp_path):
+@pytest.fixture
+def part(draw, write_part):
+    """Thirty cells."""
+    return write_part("part", [draw(0, 30, 20)])
+
+
+@pytest.fixture
+def vocabulary(part, vocabulary_of):
+    """Of these cells."""
+    return vocabulary_of(part)
+
+
+def test_part(draw, write_part, vocabulary_of, by_definition, tmp_path):
     counts = [draw(seed, 30, 40) for seed in range(3)]
     for cells in counts:
         cells[2:, [6, 11]] = 0  # in too few cells for the vocabulary
@@ -46,13 +54,11 @@ def test_part(draw, write_part, tmp_path):
         "is_primary_data": [True, False] * 30,
     }
     folder = write_part("part", counts, obs=obs, simulated="true")
-    vocabulary = vocabulary_of(folder, tmp_path, 7)
+    vocabulary = vocabulary_of(folder, 7)
     assert vocabulary.size == 42
-    for name in ("a", "b"):
-        tokenize_part(folder, Tokenizer(vocabulary, 1e4, 9, 25), tmp_path / name)
+    store, _ = (tokenized(folder, vocabulary, tmp_path / name) for name in ("a", "b"))
     for path in (tmp_path / "a").iterdir():
         assert sha256(path) == sha256(tmp_path / "b" / path.name)
-    store = TokenStore.open(tmp_path / "a", vocabulary.fingerprint)
     assert store.simulated
     assert store.maximum_length == 9
     tokens = vocabulary.tokens(f"ENSG{index:011d}" for index in range(40))
@@ -65,8 +71,7 @@ def test_part(draw, write_part, tmp_path):
     }
     assert sorted(rows) == [(f"file{file}", cell) for file in range(3) for cell in range(30)]
     for (file, number), row in rows.items():
-        cell = counts[int(file[-1])][number]
-        expected = by_definition(cell, tokens, vocabulary.medians, 1e4)
+        expected = by_definition(counts[int(file[-1])][number], tokens, vocabulary.medians)
         assert store.cells([row], 99).tokens.tolist() == expected[:9]
         assert metadata["genes"][row] == len(expected)
         assert store.lengths[row] == min(9, len(expected))
@@ -76,40 +81,22 @@ def test_part(draw, write_part, tmp_path):
     assert set(metadata["tissue"]) == set(metadata["assay"]) == {""}
 
 
-def test_held_out_cells_are_not_trained_on(draw, write_part, tmp_path):
+def test_held_out_cells_are_not_trained_on(draw, write_part, vocabulary_of, tmp_path):
     folder = write_part("part", [draw(0, 30, 20)], held_out="fraction=0.2 seed=4")
-    vocabulary = vocabulary_of(folder, tmp_path)
-    tokenize_part(folder, Tokenizer(vocabulary, 1e4, 99, 25), tmp_path / "store")
+    store = tokenized(folder, vocabulary_of(folder), tmp_path / "store")
     held = open_cells(folder / "file0.h5ad", "fraction=0.2 seed=4", "evaluation").rows
-    trained = TokenStore.open(tmp_path / "store").metadata(["cell"])["cell"]
-    assert sorted([*held, *trained]) == list(range(30))
+    assert sorted([*held, *store.metadata(["cell"])["cell"]]) == list(range(30))
 
 
-def test_empty_part(draw, write_part, tmp_path):
-    vocabulary = vocabulary_of(write_part("part", [draw(0, 30, 20)]), tmp_path)
-    empty = write_part("empty", [])
-    tokenize_part(empty, Tokenizer(vocabulary, 1e4, 99, 25), tmp_path / "store")
-    assert len(TokenStore.open(tmp_path / "store")) == 0
+def test_empty_part(vocabulary, write_part, tmp_path):
+    assert len(tokenized(write_part("empty", []), vocabulary, tmp_path / "store")) == 0
     write_length_counts([tmp_path / "store"], tmp_path / "lengths.parquet")
     assert pq.read_table(tmp_path / "lengths.parquet").num_rows == 0
 
 
-def stated(folder, **values):
-    path = folder / "stated.json"
-    standard = {"file": "file0", "simulated": False, "label": "cell_type", "title": "Cells"}
-    unused = {"types": [], "cells": 30, "genes": 20, "sha256": "", "location": ""}
-    write_metadata(path, Metadata(**{**standard, **unused, **values}))
-    return path
-
-
-def test_evaluation(draw, write_part, tmp_path):
-    folder = write_part("part", [draw(0, 30, 20)])
-    vocabulary = vocabulary_of(folder, tmp_path)
-    tokenize_part(folder, Tokenizer(vocabulary, 1e4, 9, 25), tmp_path / "training")
-    tokenize_evaluation(
-        folder / "file0.h5ad", stated(folder), Tokenizer(vocabulary, 1e4, 9, 25), tmp_path / "e"
-    )
-    a, b = (TokenStore.open(tmp_path / name, vocabulary.fingerprint) for name in ("training", "e"))
+def test_evaluation(part, vocabulary, tmp_path):
+    a = tokenized(part, vocabulary, tmp_path / "training")
+    b = evaluated(part / "file0.h5ad", vocabulary, tmp_path / "e")
     assert b.metadata(["cell"])["cell"].tolist() == list(range(30))
     place = a.metadata(["cell"])["cell"]
     assert a.cells(range(30), 9).tokens.tolist() == b.cells(place, 9).tokens.tolist()
@@ -117,38 +104,29 @@ def test_evaluation(draw, write_part, tmp_path):
     assert b.label == "cell_type"
 
 
-def test_no_gene_in_common(draw, write_part, tmp_path):
-    vocabulary = vocabulary_of(write_part("part", [draw(0, 30, 20)]), tmp_path)
+def test_no_gene_in_common(vocabulary, draw, write_part, tmp_path):
     other = write_part("other", [draw(0, 30, 3)], genes=["TP53", "CD3D", "ACTB"])
     message = r"file0\.h5ad: 0 of 3 genes are in the vocabulary, which has 20 \(it has 'TP53'"
     with pytest.raises(UserError, match=message):
-        tokenize_part(other, Tokenizer(vocabulary, 1e4, 9, 25), tmp_path / "store")
+        tokenized(other, vocabulary, tmp_path / "store")
     with pytest.raises(UserError, match=message):
-        tokenize_evaluation(
-            other / "file0.h5ad", stated(other), Tokenizer(vocabulary, 1e4, 9, 25), tmp_path / "e"
-        )
+        evaluated(other / "file0.h5ad", vocabulary, tmp_path / "e")
     assert not (tmp_path / "store").exists()
 
 
-def test_cells_without_vocabulary_genes_are_left_out_by_name(draw, write_part, tmp_path, capsys):
-    vocabulary = vocabulary_of(write_part("part", [draw(0, 30, 20)]), tmp_path)
+def test_cells_without_vocabulary_genes_are_left_out_by_name(
+    vocabulary, draw, write_part, tmp_path, capsys
+):
     counts = draw(0, 30, 21)
     counts[17], counts[25] = 0, 0
     counts[17, 20] = 1  # a gene that has no token; cell 25 has no count at all
     folder = write_part("other", [draw(1, 30, 20), counts])
-    tokenize_part(folder, Tokenizer(vocabulary, 1e4, 9, 25), tmp_path / "s")
-    tokenize_evaluation(
-        folder / "file1.h5ad",
-        stated(folder, file="file1"),
-        Tokenizer(vocabulary, 1e4, 9, 25),
-        tmp_path / "e",
-    )
+    trained = tokenized(folder, vocabulary, tmp_path / "s").metadata(["file", "cell"])
+    tokens = evaluated(folder / "file1.h5ad", vocabulary, tmp_path / "e")
     message = r"file1.h5ad: 2 of 30 cells express no gene of the vocabulary .* \(rows 17, 25\)"
     assert len(re.findall(message, capsys.readouterr().err)) == 2
     expected = sorted({*range(30)} - {17, 25})
-    evaluated = TokenStore.open(tmp_path / "e", vocabulary.fingerprint)
-    assert evaluated.metadata(["cell"])["cell"].tolist() == expected
-    trained = TokenStore.open(tmp_path / "s").metadata(["file", "cell"])
+    assert tokens.metadata(["cell"])["cell"].tolist() == expected
     assert sorted(trained["cell"][trained["file"] == "file1"]) == expected
     for name in ("s", "e"):
         left_out = read_index(tmp_path / name)["left_out"]
@@ -157,16 +135,11 @@ def test_cells_without_vocabulary_genes_are_left_out_by_name(draw, write_part, t
     copied = anndata.read_h5ad(folder / "file1.h5ad")
     copied.obs["scsigmoid_row"] = np.arange(30) * 10
     copied.write_h5ad(tmp_path / "copy.h5ad")
-    tokenize_evaluation(
-        tmp_path / "copy.h5ad",
-        stated(folder, file="copy"),
-        Tokenizer(vocabulary, 1e4, 9, 25),
-        tmp_path / "c",
-    )
+    evaluated(tmp_path / "copy.h5ad", vocabulary, tmp_path / "c")
     assert "are left out (rows 170, 250)" in capsys.readouterr().err
 
 
-def test_cells_of_few_genes_count_nowhere(draw, write_part, tmp_path, capsys):
+def test_cells_of_few_genes_count_nowhere(draw, write_part, vocabulary_of, tmp_path, capsys):
     """As if they were not in the files: same medians, same tokens; a file may have no other."""
     counts = [draw(0, 30, 20), draw(1, 25, 20), np.eye(4, 20)]
     genes = [(cells > 0).sum(axis=1) for cells in counts]
@@ -175,23 +148,16 @@ def test_cells_of_few_genes_count_nowhere(draw, write_part, tmp_path, capsys):
     assert min(map(len, few)) > 0
     folder = write_part("all", counts)
     rest = write_part("rest", [c[g >= least] for c, g in zip(counts[:2], genes, strict=False)])
-    for path, minimum in ((folder, least), (rest, 0)):
-        gather(path, 1e4, path / "s.arrow", minimum)
-        build_vocabulary([path / "s.arrow"], 1, path / "v.parquet")
-        tokenize_part(
-            path,
-            Tokenizer(Vocabulary.read(path / "v.parquet"), 1e4, 9, 25, minimum),
-            path / "store",
-        )
-    known, other = (Vocabulary.read(path / "v.parquet") for path in (folder, rest))
+    known, other = vocabulary_of(folder, 1, least), vocabulary_of(rest)
     assert known.fingerprint == other.fingerprint
-    stores = [TokenStore.open(path / "store") for path in (folder, rest)]
+    tokenize_part(folder, Tokenizer(known, 1e4, 9, 25, least), tmp_path / "store")
+    stores = TokenStore.open(tmp_path / "store"), tokenized(rest, other, tmp_path / "rest_store")
     cells = [
         sorted(store.cells([row], 9).tokens.tolist() for row in range(len(store)))
         for store in stores
     ]
     assert cells[0] == cells[1]
-    index = read_index(folder / "store")
+    index = read_index(tmp_path / "store")
     assert index["minimum_genes"] == least
     assert index["left_out"] == {
         f"file{number}": {"cells": len(rows), "few_genes": len(rows), "rows": rows}
@@ -201,55 +167,43 @@ def test_cells_of_few_genes_count_nowhere(draw, write_part, tmp_path, capsys):
     assert f"4 of 4 cells express fewer than {least} genes (corpus.minimum_genes)" in log
 
 
-def test_all_cells_without_vocabulary_genes(draw, write_part, tmp_path):
-    vocabulary = vocabulary_of(write_part("part", [draw(0, 30, 20)]), tmp_path)
-    counts = np.hstack([np.zeros((4, 20)), np.ones((4, 1))])
-    other = write_part("other", [counts])
+def test_all_cells_without_vocabulary_genes(vocabulary, write_part, tmp_path):
+    other = write_part("other", [np.hstack([np.zeros((4, 20)), np.ones((4, 1))])])
     with pytest.raises(UserError, match=r"file0\.h5ad: none of its 4 cells expresses a gene"):
-        tokenize_part(other, Tokenizer(vocabulary, 1e4, 9, 25), tmp_path / "s")
+        tokenized(other, vocabulary, tmp_path / "s")
     assert not list(tmp_path.glob("*.scatter*")) + list(tmp_path.glob("s"))
 
 
-def test_shards_that_arrow_cannot_hold(draw, write_part, tmp_path):
-    folder = write_part("part", [draw(0, 30, 20)])
-    vocabulary = vocabulary_of(folder, tmp_path)
+def test_shards_that_arrow_cannot_hold(vocabulary):
     with pytest.raises(UserError, match=r"tokens\.shard_cells: 1000000 cells of 4095 tokens"):
-        tokenize_part(folder, Tokenizer(vocabulary, 1e4, 4095, 1_000_000), tmp_path / "s")
+        Tokenizer(vocabulary, 1e4, 4095, 1_000_000)
 
 
 def test_messages_name_the_users_file(draw, write_part, tmp_path):
     counts = draw(0, 30, 20).astype(float)
     counts[3, 2] = 0.5
-    folder = write_part("part", [counts])
-    (folder / "file0.h5ad").rename(tmp_path / "mine.h5ad")
-    (folder / "file0.h5ad").symlink_to(tmp_path / "mine.h5ad")
+    mine = (write_part("users", [counts]) / "file0.h5ad").rename(tmp_path / "mine.h5ad")
     with pytest.raises(UserError, match=r"mine\.h5ad: X holds a count that is no integer"):
-        gather(folder, 1e4, tmp_path / "statistics.arrow")
+        gather(write_part("part", [mine]), 1e4, tmp_path / "statistics.arrow")
     assert not (tmp_path / "statistics.arrow").exists()
 
 
-def test_lengths(draw, write_part, tmp_path):
-    stores, expected = [], []
-    for name in ("a", "b"):
-        counts = draw(ord(name), 30, 20)
-        folder = write_part(name, [counts])
-        vocabulary = vocabulary_of(folder, tmp_path)
-        tokenize_part(folder, Tokenizer(vocabulary, 1e4, 4, 25), tmp_path / f"s{name}")
-        stores.append(tmp_path / f"s{name}")
-        expected += (counts > 0).sum(axis=1).tolist()
-    write_length_counts(stores, tmp_path / "lengths.parquet")
+def test_lengths(draw, write_part, vocabulary_of, tmp_path):
+    counts = [draw(ord(name), 30, 20) for name in "ab"]
+    for name, cells in zip("ab", counts, strict=True):
+        folder = write_part(name, [cells])
+        tokenized(folder, vocabulary_of(folder), tmp_path / f"s{name}", 4)
+    write_length_counts([tmp_path / "sa", tmp_path / "sb"], tmp_path / "lengths.parquet")
     table = pq.read_table(tmp_path / "lengths.parquet")
-    lengths, cells = np.unique(expected, return_counts=True)
+    lengths, cells = np.unique((np.concatenate(counts) > 0).sum(axis=1), return_counts=True)
     assert table["length"].to_pylist() == lengths.tolist()
     assert table["cells"].to_pylist() == cells.tolist()
 
 
 @pytest.mark.parametrize("file", ["pbmc_facs", "lung_cell_lines", "cellxgene_schema_sample"])
-def test_real_cells(file, real_data, write_part, tmp_path):
-    folder = write_part("part", [np.ones((1, 1))])
-    (folder / "file0.h5ad").unlink()
-    (folder / "file0.h5ad").symlink_to(real_data / f"{file}.h5ad")
-    vocabulary = vocabulary_of(folder, tmp_path, 3)
+def test_real_cells(file, real_data, write_part, vocabulary_of, by_definition, tmp_path):
+    folder = write_part("part", [real_data / f"{file}.h5ad"])
+    vocabulary = vocabulary_of(folder, 3)
     tokenize_part(folder, Tokenizer(vocabulary, 1e4, 4095, 1000), tmp_path / "store")
     store = TokenStore.open(tmp_path / "store", vocabulary.fingerprint)
     cells = open_cells(folder / "file0.h5ad")
@@ -261,5 +215,5 @@ def test_real_cells(file, real_data, write_part, tmp_path):
         for row, cell in enumerate(chunk.cells.tolist()):
             if cell in sample:
                 counts = chunk.counts[row].toarray().ravel()
-                expected = by_definition(counts, tokens, vocabulary.medians, 1e4)
+                expected = by_definition(counts, tokens, vocabulary.medians)
                 assert store.cells([place[cell]], 4095).tokens.tolist() == expected[:4095]

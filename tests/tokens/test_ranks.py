@@ -7,32 +7,27 @@ import scipy.sparse as sp
 from scsigmoid.tokens.ranks import rank_tokens
 
 
-def by_definition(counts, tokens, medians, target_sum, maximum_length):
-    """Tokens of one cell after another, in plain Python floats."""
-    cells = []
-    for row in counts:
-        total = float(sum(row))
-        pairs = [
-            (-(float(count) / total * target_sum / float(medians[token])), int(token))
-            for count, token in zip(row, tokens, strict=True)
-            if count > 0 and token >= 0
-        ]
-        cells.append([token for _, token in sorted(pairs)])
-    return [cell[:maximum_length] for cell in cells], [len(cell) for cell in cells]
-
-
 def split(ranked):
-    return [
-        ranked.tokens[a:b].tolist()
-        for a, b in zip(ranked.offsets[:-1], ranked.offsets[1:], strict=True)
-    ]
+    return [cell.tolist() for cell in np.split(ranked.tokens, ranked.offsets[1:-1])]
+
+
+@pytest.fixture
+def check(by_definition):
+    """Compare the tokens of cells, and how many genes they express, with the definition."""
+
+    def check(counts, tokens, medians, maximum_length):
+        expected = [by_definition(row, tokens, medians) for row in counts]
+        ranked = rank_tokens(sp.csr_matrix(counts), tokens, medians, 1e4, maximum_length)
+        assert split(ranked) == [cell[:maximum_length] for cell in expected]
+        assert ranked.genes.tolist() == [len(cell) for cell in expected]
+
+    return check
 
 
 @pytest.mark.parametrize("shuffled", [False, True])
 @pytest.mark.parametrize("medians", ["distinct", "equal", "two"])
 @pytest.mark.parametrize("maximum_length", [5, 1000])
-def test_equals_the_definition(shuffled, medians, maximum_length, draw):
-    counts = draw(3, 80, 60)
+def test_equals_the_definition(shuffled, medians, maximum_length, draw, check):
     tokens = np.arange(4, 64)
     tokens[::7] = -1
     if shuffled:
@@ -42,18 +37,12 @@ def test_equals_the_definition(shuffled, medians, maximum_length, draw):
         "equal": np.ones(64),
         "two": np.where(np.arange(64) % 2, 3.0, 7.0),
     }[medians]
-    expected, genes = by_definition(counts, tokens, values, 1e4, maximum_length)
-    ranked = rank_tokens(sp.csr_matrix(counts), tokens, values, 1e4, maximum_length)
-    assert split(ranked) == expected
-    assert ranked.genes.tolist() == genes
+    check(draw(3, 80, 60), tokens, values, maximum_length)
 
 
-def test_wide_vocabulary(draw):
-    counts = draw(3, 10, 40)
+def test_wide_vocabulary(draw, check):
     tokens = np.random.default_rng(0).permutation(100_000)[:40]
-    medians = np.ones(100_000)
-    expected, _ = by_definition(counts, tokens, medians, 1e4, 99)
-    assert split(rank_tokens(sp.csr_matrix(counts), tokens, medians, 1e4, 99)) == expected
+    check(draw(3, 10, 40), tokens, np.ones(100_000), 99)
 
 
 def test_by_hand():
@@ -68,23 +57,18 @@ def test_by_hand():
 
 
 @pytest.mark.parametrize("medians", ["equal", "real"])
-def test_crowded_and_long_cells(medians):
+def test_crowded_and_long_cells(medians, check):
     generator = np.random.default_rng(5)
     counts = generator.poisson(0.9, (6, 9000))
     tokens = generator.permutation(9000) + 4
     values = np.ones(9004) if medians == "equal" else generator.lognormal(0.5, 1, 9004)
-    expected, genes = by_definition(counts, tokens, values, 1e4, 4000)
-    ranked = rank_tokens(sp.csr_matrix(counts), tokens, values, 1e4, 4000)
-    assert split(ranked) == expected
-    assert ranked.genes.tolist() == genes
+    check(counts, tokens, values, 4000)
 
 
-def test_extreme_values():
+def test_extreme_values(check):
     counts = np.array([[2**31 - 1, 1, 2**30, 7, 0], [1, 1, 1, 1, 1]])
     medians = np.array([1, 1, 1, 1, 1e-300, 1e300, 3e-320, 1.0, 2.0])
-    tokens = np.arange(4, 9)
-    expected, _ = by_definition(counts, tokens, medians, 1e4, 9)
-    assert split(rank_tokens(sp.csr_matrix(counts), tokens, medians, 1e4, 9)) == expected
+    check(counts, np.arange(4, 9), medians, 9)
 
 
 def test_geneformers_definition(draw):

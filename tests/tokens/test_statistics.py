@@ -1,7 +1,6 @@
 """Gene statistics against exact medians, and their merging."""
 
 import itertools
-import re
 
 import numpy as np
 import pytest
@@ -126,32 +125,17 @@ def test_read_errors(tmp_path):
         read_statistics(tmp_path / "bad.arrow")
 
 
-def test_no_changed_byte_goes_unnoticed(draw, write_part, tmp_path):
-    path = tmp_path / "s.arrow"
-    gather(write_part("part", [draw(0, 30, 8)]), 1e4, path)
-    expected, content = read_statistics(path), path.read_bytes()
-    for place in range(0, len(content), 37):
-        changed = bytearray(content)
-        changed[place] ^= 0x10
-        path.write_bytes(changed)
-        try:
-            found = read_statistics(path)
-        except UserError as error:
-            assert re.search("damaged|of this version", str(error))  # noqa: PT017
-        else:  # padding, or what Arrow does not look at
-            assert found.fingerprint == expected.fingerprint
+def test_no_changed_byte_goes_unnoticed(draw, write_part, check_changed_bytes, tmp_path):
+    gather(write_part("part", [draw(0, 30, 8)]), 1e4, tmp_path / "s.arrow")
+    check_changed_bytes(tmp_path / "s.arrow", read_statistics, 37, "damaged|of this version")
 
 
 def test_real_medians(real_data, tmp_path, write_part):
     import anndata
 
     adata = anndata.read_h5ad(real_data / "pbmc_facs.h5ad")
-    folder = write_part("part", [np.ones((1, 1))], held_out="split=test")
-    (folder / "file0.h5ad").unlink()
-    (folder / "file0.h5ad").symlink_to(real_data / "pbmc_facs.h5ad")
+    folder = write_part("part", [real_data / "pbmc_facs.h5ad"], held_out="split=test")
     training = (adata.obs["split"] != "test").to_numpy()
-    if training.all():
-        pytest.fail("pbmc_facs.h5ad: no cells with split == 'test'")
     statistics = gathered(folder, tmp_path)
     counts = adata.raw.X[training].tocsc().astype(np.float64)
     totals = np.asarray(counts.sum(axis=1)).ravel()
