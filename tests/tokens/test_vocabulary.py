@@ -1,26 +1,43 @@
-"""The vocabulary: which genes, in which order, and its file."""
+"""The vocabulary: which genes, in which order, by lists and rules; and its file."""
 
+import gzip
+import json
 import os
-import re
+from dataclasses import replace
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from scsigmoid.config.check import load
 from scsigmoid.errors import UserError
 from scsigmoid.files import sha256
 from scsigmoid.tokens.statistics import gather, read_statistics
-from scsigmoid.tokens.vocabulary import CLS, MASK, PAD, UNKNOWN, Vocabulary, build_vocabulary
+from scsigmoid.tokens.vocabulary import (
+    CLS,
+    EXPRESSED,
+    MASK,
+    PAD,
+    SPECIAL,
+    UNKNOWN,
+    Vocabulary,
+    biotypes_of,
+    build_vocabulary,
+    listed,
+)
+
+HUMAN = [f"ENSG{index:011d}" for index in range(12)]
+MOUSE = [f"ENSMUSG{index:011d}" for index in range(9)]
+GENES = [*MOUSE, *HUMAN, "ENSRNOG00000000007", "TP53"]
 
 
 @pytest.fixture
 def statistics(draw, write_part, tmp_path):
-    genes = [f"ENSG{index:011d}" for index in (5, 3, 9, 1, 7, 8, 0, 2)]
+    genes = [HUMAN[index] for index in (5, 3, 9, 1, 7, 8, 0, 2)]
     paths = []
     for name, seed in (("a", 1), ("b", 2)):
         counts = draw(seed, 25, 8)
-        counts[:, 2] = 0
-        counts[:, 4] = 0
+        counts[:, [2, 4]] = 0
         counts[3, 4] = 2  # in one cell of each part
         counts[:, 0] += 1
         gather(write_part(name, [counts], genes=genes), 1e4, tmp_path / f"{name}.arrow")
@@ -29,28 +46,22 @@ def statistics(draw, write_part, tmp_path):
 
 
 def test_order_cut_and_medians(statistics, tmp_path):
-    build_vocabulary(statistics, 3, tmp_path / "vocabulary.parquet")
-    vocabulary = Vocabulary.read(tmp_path / "vocabulary.parquet")
+    def built(minimum_cells: int) -> Vocabulary:
+        build_vocabulary(statistics, minimum_cells, tmp_path / "v.parquet")
+        return Vocabulary.read(tmp_path / "v.parquet")
+
+    vocabulary = built(3)
     assert vocabulary.gene_ids[:4] == ("<pad>", "<mask>", "<cls>", "<unk>")
     assert (PAD, MASK, CLS, UNKNOWN) == (0, 1, 2, 3)
-    assert vocabulary.gene_ids[4:] == tuple(f"ENSG{index:011d}" for index in (0, 1, 2, 3, 5, 8))
+    assert vocabulary.gene_ids[4:] == tuple(HUMAN[index] for index in (0, 1, 2, 3, 5, 8))
     assert vocabulary.size == 10
     assert vocabulary.medians[:4].tolist() == [1.0] * 4
     assert vocabulary.cells[:4].tolist() == [0] * 4
-    assert vocabulary.tokens(["ENSG00000000002", "ENSG00000000009", "<pad>"]).tolist() == [
-        6,
-        -1,
-        -1,
-    ]
+    assert vocabulary.tokens([HUMAN[2], HUMAN[9], "<pad>"]).tolist() == [6, -1, -1]
     parts = [read_statistics(path) for path in statistics]
-    assert vocabulary.cells[6] == sum(
-        part.cells[part.genes.index("ENSG00000000002")] for part in parts
-    )
-
-    build_vocabulary(statistics, 2, tmp_path / "two.parquet")
-    assert "ENSG00000000007" in Vocabulary.read(tmp_path / "two.parquet").token_of
-    build_vocabulary(statistics, 1, tmp_path / "one.parquet")
-    assert "ENSG00000000009" not in Vocabulary.read(tmp_path / "one.parquet").token_of
+    assert vocabulary.cells[6] == sum(part.cells[part.genes.index(HUMAN[2])] for part in parts)
+    assert HUMAN[7] in built(2).token_of
+    assert HUMAN[9] not in built(1).token_of
 
 
 def test_same_bytes_in_any_order(statistics, tmp_path):
@@ -70,20 +81,10 @@ def test_fingerprint_follows_the_content(statistics, tmp_path):
     assert Vocabulary(a.gene_ids, a.names, a.cells, changed).fingerprint != a.fingerprint
 
 
-def test_no_changed_byte_goes_unnoticed(statistics, tmp_path):
-    path = tmp_path / "v.parquet"
-    build_vocabulary(statistics, 1, path)
-    expected, content = Vocabulary.read(path), path.read_bytes()
-    for place in range(0, len(content), 31):
-        changed = bytearray(content)
-        changed[place] ^= 0x10
-        path.write_bytes(changed)
-        try:
-            found = Vocabulary.read(path)
-        except UserError as error:
-            assert re.search("damaged|not a vocabulary", str(error))  # noqa: PT017
-        else:  # what Parquet holds twice, or nobody looks at
-            assert found.fingerprint == expected.fingerprint
+def test_no_changed_byte_goes_unnoticed(statistics, check_changed_bytes, tmp_path):
+    build_vocabulary(statistics, 1, tmp_path / "v.parquet")
+    message = "damaged|not a vocabulary"
+    check_changed_bytes(tmp_path / "v.parquet", Vocabulary.read, 31, message)
 
 
 def test_cells_without_counts(write_part, tmp_path):
@@ -113,3 +114,155 @@ def test_errors(statistics, tmp_path):
     pq.write_table(table.drop_columns(["name"]), tmp_path / "v.parquet")
     with pytest.raises(UserError, match="not a vocabulary"):
         Vocabulary.read(tmp_path / "v.parquet")
+
+
+# Which of the genes: lists and rules against what Python's own sort and sets say.
+
+
+@pytest.fixture
+def cells(draw):
+    """Counts of 25 cells; the third human gene is not expressed, two are in as many cells."""
+    counts = draw(1, 25, len(GENES))
+    counts[:, GENES.index(HUMAN[2])] = 0
+    counts[:, GENES.index(HUMAN[7])] = counts[:, GENES.index(HUMAN[3])]
+    return counts
+
+
+@pytest.fixture
+def made(cells, write_part, tmp_path):
+    """Makes a vocabulary; gives it and what its file says of organisms."""
+    gather(write_part("a", [cells], genes=GENES), 1e4, tmp_path / "a.arrow")
+
+    def make(minimum_cells=1, **choice):
+        path = tmp_path / "v.parquet"
+        path.unlink(missing_ok=True)
+        chosen = replace(EXPRESSED, **choice)
+        build_vocabulary([tmp_path / "a.arrow"], minimum_cells, path, chosen)
+        metadata = pq.read_schema(path).metadata
+        return Vocabulary.read(path), json.loads(metadata[b"organisms"])
+
+    return make
+
+
+def most(genes, counts, size):
+    """The genes of most cells, by definition."""
+    cells = {gene: int((counts[:, GENES.index(gene)] > 0).sum()) for gene in genes}
+    return sorted(sorted(genes, key=lambda gene: (-cells[gene], gene))[:size])
+
+
+@pytest.mark.parametrize("size", range(1, 12))
+def test_sizes_of_organisms(size, made, cells):
+    vocabulary, told = made(sizes={"Homo sapiens": size, "Mus musculus": 4})
+    human = most([g for g in HUMAN if g != HUMAN[2]], cells, size)
+    mouse = most(MOUSE, cells, 4)
+    # other genes have no limit
+    expected = sorted([*human, *mouse, "ENSRNOG00000000007", "TP53"])
+    assert vocabulary.gene_ids == (*SPECIAL, *expected)
+    where = [GENES.index(gene) for gene in HUMAN]
+    outside = [GENES.index(gene) for gene in HUMAN if gene not in human]
+    assert told["Homo sapiens"] == {
+        "tokens": size,
+        "genes": 11,
+        "counts": int((cells[:, where] > 0).sum()),
+        "outside": int((cells[:, outside] > 0).sum()),
+    }
+    assert told["Mus musculus"]["tokens"] == 4
+    assert {name: entry["outside"] for name, entry in told.items()}.keys() == {
+        "Homo sapiens", "Mus musculus", "ENSRNOG...", "other",
+    }  # fmt: skip
+    assert told["other"]["outside"] == told["ENSRNOG..."]["outside"] == 0
+
+
+def test_an_organism_may_have_fewer_genes(made):
+    assert made(sizes={"Homo sapiens": 99})[0].gene_ids == made()[0].gene_ids
+
+
+def test_what_lies_outside_is_logged(made, capfd):
+    _, told = made(sizes={"Homo sapiens": 3})
+    share = told["Homo sapiens"]["outside"] / told["Homo sapiens"]["counts"]
+    assert (
+        f"vocabulary: Homo sapiens: 3 genes; training cells express 11; {share:.3%} of the "
+        "non-zero counts are of genes without a token"
+    ) in capfd.readouterr().err
+
+
+def test_a_list_is_taken_whole(made, tmp_path, cells):
+    """In the order of ids, with genes that no cell expresses; the rule's settings do not count."""
+    text = f"# mine\n<cls>\n{HUMAN[9]}.4,a name\n\n{HUMAN[2]}\nENSG00000999999\n{HUMAN[9]}\n"
+    (tmp_path / "list.txt").write_text(text)
+    everything, _ = made()
+    vocabulary, told = made(99, genes=str(tmp_path / "list.txt"), sizes={"Homo sapiens": 1})
+    assert vocabulary.gene_ids == (*SPECIAL, HUMAN[2], HUMAN[9], "ENSG00000999999")
+    median = everything.medians[everything.token_of[HUMAN[9]]]
+    assert vocabulary.medians[4:].tolist() == [1.0, median, 1.0]
+    expressed = int((cells[:, GENES.index(HUMAN[9])] > 0).sum())
+    assert vocabulary.cells[4:].tolist() == [0, expressed, 0]
+    assert (told["Homo sapiens"]["tokens"], told["Homo sapiens"]["genes"]) == (3, 11)
+    assert told["Mus musculus"]["outside"] == told["Mus musculus"]["counts"] > 0
+    (tmp_path / "list.txt").write_text("CD3D\n")
+    with pytest.raises(UserError, match=r"of the list \(it has 'CD3D', the cells 'ENSG0"):
+        made(genes=str(tmp_path / "list.txt"))
+
+
+def annotation(kinds):
+    """An annotation in GENCODE's form."""
+    lines = ["##description: made up"]
+    for gene, kind in kinds.items():
+        about = f'gene_id "{gene}.3"; gene_type "{kind}"; gene_name "x";'
+        lines += [
+            f"chr1\tHAVANA\t{feature}\t1\t9\t.\t+\t.\t{about}" for feature in ("gene", "exon")
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def test_biotypes(made, tmp_path, capfd):
+    kinds = {gene: ["protein_coding", "lncRNA", "miRNA"][i % 3] for i, gene in enumerate(HUMAN)}
+    (tmp_path / "human.gtf").write_text(annotation(kinds))
+    with gzip.open(tmp_path / "mouse.gtf.gz", "wt") as file:
+        text = annotation({MOUSE[0]: "miRNA", MOUSE[1]: "TEC"})
+        file.write(text.replace("_type", "_biotype"))  # as Ensembl writes it
+    paths = [str(tmp_path / name) for name in ("human.gtf", "mouse.gtf.gz")]
+    wanted = {"biotypes": ["protein_coding", "miRNA"], "annotation": paths}
+    vocabulary, _ = made(**wanted)
+    expected = [g for g in HUMAN if kinds[g] != "lncRNA" and g != HUMAN[2]]
+    assert vocabulary.gene_ids[4:] == (*expected, MOUSE[0])
+    # seven mouse genes, the rat's and the one without an id
+    assert "9 expressed genes are not in the annotation" in capfd.readouterr().err
+    assert made(**wanted, sizes={"Homo sapiens": 2})[0].size == 4 + 2 + 1
+    with pytest.raises(UserError, match=r"biotypes: no gene .* 'miRNAs'; did you mean 'miRNA'"):
+        made(biotypes=["miRNAs"], annotation=paths)
+    (tmp_path / "rat.gtf").write_text(annotation({"ENSRNOG00000000001": "miRNA"}))
+    with pytest.raises(UserError, match="no training cell expresses a gene that is miRNA by the"):
+        made(biotypes=["miRNA"], annotation=[str(tmp_path / "rat.gtf")])
+
+
+def test_files_that_are_none(tmp_path):
+    path = tmp_path / "x"
+    for text, words in (("\n# a\n<cls>\n", "lists no gene"), (b"\xff\xfe", "not a text file")):
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        with pytest.raises(UserError, match=words):
+            listed(path)
+    path.write_text("a\tb\n")
+    with pytest.raises(UserError, match="names no gene's gene_type"):
+        biotypes_of([path])
+    (tmp_path / "x.gz").write_bytes(b"no gzip")
+    for name in ("none.gtf", "x.gz"):
+        with pytest.raises(UserError, match=rf"{name}: cannot be read"):
+            biotypes_of([tmp_path / name])
+
+
+@pytest.mark.parametrize(
+    ("choice", "words"),
+    [
+        ({"genes": "none.txt"}, r"tokens\.vocabulary\.genes: none\.txt: no such file"),
+        ({"genes": "README.md", "biotypes": ["miRNA"]}, "the list decides alone"),
+        ({"biotypes": ["miRNA"]}, "set both biotypes and annotation, or neither"),
+        ({"annotation": ["a.gtf"]}, "set both biotypes and annotation, or neither"),
+        ({"biotypes": ["a"], "annotation": ["a.gtf"]}, r"annotation: a\.gtf: no such file"),
+        ({"sizes": {"Homo sapiens": 0}}, r"sizes\.Homo sapiens: expected at least 1"),
+        ({"sizes": {"human": 5}}, r"tokens\.vocabulary\.sizes.*Homo sapiens"),
+    ],
+)
+def test_choices_that_do_not_fit(choice, words):
+    with pytest.raises(UserError, match=words):
+        load(overrides={"tokens": {"vocabulary": choice}})
