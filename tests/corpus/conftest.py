@@ -12,7 +12,7 @@ import pytest
 from loopback import HOSTS, Loopback
 
 from scsigmoid.config.check import load
-from scsigmoid.config.schema import Corpus
+from scsigmoid.config.schema import Config, Corpus
 from scsigmoid.corpus.web import Web
 
 WriteH5ad = Callable[..., Path]
@@ -24,6 +24,12 @@ def server() -> Iterator[Loopback]:
     running = Loopback()
     yield running
     running.close()
+
+
+@pytest.fixture
+def config() -> Config:
+    """The demo's configuration."""
+    return load()
 
 
 @pytest.fixture
@@ -51,7 +57,10 @@ def counts() -> np.ndarray:
 
 @pytest.fixture
 def write_h5ad(tmp_path: Path) -> WriteH5ad:
-    """Write an h5ad file: ``write_h5ad(x, raw=None, genes=None, obs=None, name="cells")``."""
+    """Write an h5ad file: ``write_h5ad(x, raw=None, genes=None, obs=None, name="cells")``.
+
+    Dense counts are written as float32, as anndata's users have them.
+    """
 
     def write(
         x: Any,
@@ -60,6 +69,8 @@ def write_h5ad(tmp_path: Path) -> WriteH5ad:
         obs: dict[str, Any] | None = None,
         name: str = "cells",
     ) -> Path:
+        if isinstance(x, np.ndarray) and x.dtype.kind == "i":
+            x = x.astype(np.float32)
         genes = genes or [f"ENSG{index:011d}" for index in range(x.shape[1])]
         kinds = ["T cell", "B cell", "NK cell"]
         frame = pd.DataFrame(

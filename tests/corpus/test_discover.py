@@ -1,13 +1,9 @@
 """The snapshot rule, what a service may say, and evaluation ids, on a real server."""
 
-import dataclasses
-
 import pytest
 from loopback import uuid
 
-from scsigmoid.corpus.discover import Service, Version, resolve, snapshot
-from scsigmoid.corpus.metadata import as_count, check_identifier, check_name, one_line
-from scsigmoid.corpus.selection import check_separate, held_out_reason
+from scsigmoid.corpus.discover import Service, resolve, snapshot
 from scsigmoid.errors import UserError
 
 DAY = "2024-06-11"
@@ -19,7 +15,8 @@ def service(server, web) -> Service:
     server.add(1, b"22", version=11, published="2024-05-01", cells=20)
     server.add(1, b"333", version=12, published="2024-08-01")
     server.add(2, b"1", published="2024-06-11")
-    server.add(3, b"1", published="2024-06-12")
+    for later in (3, 9):
+        server.add(later, b"1", collection=30, published="2024-06-12")
     return Service(server.api, web)
 
 
@@ -131,30 +128,7 @@ def test_other_shapes_are_refused(answer, service, server):
         snapshot(service, DAY)
 
 
-def test_words_of_others():
-    assert check_identifier(uuid(5)) == uuid(5)
-    for wrong in ("", "a/b", uuid(5) + "/..", uuid(5) + "\n", uuid(5).replace("-", ""), 5):
-        with pytest.raises(UserError, match="is not a CELLxGENE id"):
-            check_identifier(wrong)
-    for wrong in ("", "../a", "a/b", ".a", "a\n", "a" * 300, "é"):
-        with pytest.raises(UserError, match="is not a file name"):
-            check_name(wrong, "here")
-    assert one_line(None) == "None"
-    assert [as_count(value) for value in (0, 7, -1, 10**16, 1.0, "1", False)] == [0, 7] + [None] * 5
-
-
 # What the ids of evaluation datasets stand for, and that none of them is trained on.
-
-
-@pytest.fixture
-def offered(server, web) -> Service:
-    server.add(1, b"1", version=10, published="2024-01-01")
-    server.add(1, b"2", version=11, published="2024-05-01")
-    server.add(1, b"3", version=12, published="2024-08-01")
-    server.add(2, b"1")
-    server.add(3, b"1", collection=30)
-    server.add(4, b"1", collection=30)
-    return Service(server.api, web)
 
 
 def resolved(service: Service, identifier: str | None):
@@ -170,66 +144,39 @@ def resolved(service: Service, identifier: str | None):
         (uuid(2002), "collection", uuid(1002), uuid(2002)),
     ],
 )
-def test_version_then_dataset_then_collection(identifier, kind, version, collection, offered):
-    found = resolved(offered, identifier)
+def test_version_then_dataset_then_collection(identifier, kind, version, collection, service):
+    found = resolved(service, identifier)
     assert found.kind == kind
     assert (found.version.dataset_version_id, found.version.collection_id) == (version, collection)
 
 
-def test_the_list_of_today_tells_a_collection_that_the_version_does_not(offered, server):
+def test_the_list_of_today_tells_a_collection_that_the_version_does_not(service, server):
     del server.answers[f"/dataset_versions/{uuid(1010)}"]["collection_id"]
-    assert resolved(offered, uuid(1010)).version.collection_id == uuid(2001)
+    assert resolved(service, uuid(1010)).version.collection_id == uuid(2001)
 
 
-def test_an_id_that_fits_nothing_is_accounted_for(offered, server):
+def test_an_id_that_fits_nothing_is_accounted_for(service, server):
     with pytest.raises(UserError) as caught:
-        resolved(offered, uuid(7))
+        resolved(service, uuid(7))
     assert str(caught.value) == (
-        f"datasets.heart.id: {uuid(7)} fits nothing at {offered.api} (as dataset version: not "
+        f"datasets.heart.id: {uuid(7)} fits nothing at {service.api} (as dataset version: not "
         "found; as dataset: not found; as collection: not found); correct the id"
     )
     server.script[f"/curation/v1/dataset_versions/{uuid(7)}"] = ["403"]
     server.script[f"/curation/v1/datasets/{uuid(7)}/versions"] = ["410"]
     with pytest.raises(UserError, match=r"version: may not be read; as dataset: withdrawn; as col"):
-        resolved(offered, uuid(7))
+        resolved(service, uuid(7))
     with pytest.raises(UserError, match="as collection: holds 2 datasets, not one"):
-        resolved(offered, uuid(2030))
+        resolved(service, uuid(2030))
     with pytest.raises(UserError, match=r"datasets\.heart\.id: missing"):
-        resolved(offered, None)
+        resolved(service, None)
     with pytest.raises(UserError, match=r"datasets\.heart\.id: '\.\./etc' is not a CELLxGENE id"):
-        resolved(offered, "../etc")
+        resolved(service, "../etc")
 
 
-def test_an_answer_about_something_else_is_no_answer(offered, server):
+def test_an_answer_about_something_else_is_no_answer(service, server):
     server.answers[f"/dataset_versions/{uuid(7)}"] = server.answers[
         f"/dataset_versions/{uuid(1010)}"
     ]
     with pytest.raises(UserError, match="version: the answer is of another version"):
-        resolved(offered, uuid(7))
-
-
-def test_held_out_whatever_the_version():
-    heart = Version(
-        dataset_id=uuid(1),
-        dataset_version_id=uuid(11),
-        collection_id=uuid(21),
-        title="",
-        organisms=(),
-        cells=1,
-        bytes=1,
-        url="",
-    )
-    evaluation = {"heart": heart}
-    other_version = dataclasses.replace(heart, dataset_version_id=uuid(12), collection_id="")
-    sibling = dataclasses.replace(heart, dataset_id=uuid(2))
-    stranger = dataclasses.replace(sibling, collection_id=uuid(22))
-    unknown = dataclasses.replace(sibling, collection_id="")
-    assert held_out_reason(other_version, evaluation) == "dataset of heart"
-    assert held_out_reason(sibling, evaluation) == "collection of heart"
-    assert held_out_reason(stranger, evaluation) == ""
-    # a collection that is not known must not match another that is not known
-    nowhere = {"heart": dataclasses.replace(heart, collection_id="")}
-    assert held_out_reason(unknown, nowhere) == ""
-    check_separate([stranger, unknown], evaluation, "lock.csv")
-    with pytest.raises(UserError, match=r"lock\.csv: training file of dataset .* is of the coll"):
-        check_separate([stranger, sibling], evaluation, "lock.csv")
+        resolved(service, uuid(7))

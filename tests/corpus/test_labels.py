@@ -1,6 +1,5 @@
 """Cell types from columns, several of them, rules that join them; and what is wanted of them."""
 
-import numpy as np
 import pytest
 
 from scsigmoid.config.schema import Dataset
@@ -22,9 +21,7 @@ OBS = {
 
 @pytest.fixture
 def cells(counts, write_h5ad):
-    return lambda **columns: open_cells(
-        write_h5ad(counts.astype(np.float32), obs={**OBS, **columns})
-    )
+    return lambda **columns: open_cells(write_h5ad(counts, obs={**OBS, **columns}))
 
 
 def chosen(cells, label, types=()):

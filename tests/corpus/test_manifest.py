@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from loopback import uuid
 
-from scsigmoid.config.check import load
 from scsigmoid.config.schema import Dataset, LocalFiles
 from scsigmoid.corpus.manifest import assign_parts, build_manifest, write_lock
 from scsigmoid.corpus.metadata import (
@@ -19,11 +18,6 @@ from scsigmoid.corpus.metadata import (
 )
 from scsigmoid.errors import UserError
 from scsigmoid.files import sha256
-
-
-@pytest.fixture
-def config():
-    return load()
 
 
 def local(config, *entries: LocalFiles):
@@ -57,10 +51,7 @@ def test_embedded(config, tmp_path):
 
 def test_local(config, counts, write_h5ad, tmp_path):
     obs = {"cell_type": ["T cell", "B cell"] * 15, "batch": ["b"] * 10 + ["c"] * 20}
-    paths = [
-        write_h5ad(counts.astype(np.float32), obs=obs, name=name)
-        for name in ("Blood 1", "lung", "gut")
-    ]
+    paths = [write_h5ad(counts, obs=obs, name=name) for name in ("Blood 1", "lung", "gut")]
     corpus = local(
         config,
         LocalFiles(files=str(paths[0]), held_out=0.1),
@@ -79,13 +70,24 @@ def test_local(config, counts, write_h5ad, tmp_path):
 
 
 def test_local_same_stem_in_two_folders(config, counts, write_h5ad, tmp_path):
-    first = write_h5ad(counts.astype(np.float32), name="cells")
+    first = write_h5ad(counts, name="cells")
     (tmp_path / "two").mkdir()
     second = tmp_path / "two" / "cells.h5ad"
     second.write_bytes(first.read_bytes())
     corpus = local(config, LocalFiles(files=str(first)), LocalFiles(files=str(second)))
     build(corpus, {}, tmp_path / "m.csv")
     assert [r.file for r in read_manifest(tmp_path / "m.csv")] == ["cells", "cells_2"]
+
+
+def test_one_cell_type_alone_is_evaluated(config, counts, write_h5ad, tmp_path):
+    """The cells of other types are trained on."""
+    obs = {"cell_type": ["T cell"] * 20 + ["B cell"] * 10, "batch": ["b"] * 20 + ["c"] * 10}
+    corpus = local(
+        config, LocalFiles(files=str(write_h5ad(counts, obs=obs, name="blood")), held_out="batch=b")
+    )
+    with pytest.raises(UserError, match=r"blood\.h5ad: all 20 evaluated cells .* 'T cell'"):
+        build(corpus, {"blood": Dataset(title="Blood")}, tmp_path / "m.csv")
+    assert not (tmp_path / "m.csv").exists()
 
 
 def test_parts_are_balanced():
@@ -271,28 +273,6 @@ def test_two_datasets_with_one_version_are_refused(corpus, published, heart, tmp
     entry["dataset_version_id"] = uuid(1001)
     with pytest.raises(UserError, match=f"two rows are called '{uuid(1001)}'"):
         build(corpus, heart, tmp_path / "m.csv")
-
-
-def test_read_errors(tmp_path):
-    with pytest.raises(UserError, match="no such manifest"):
-        read_manifest(tmp_path / "none.csv")
-    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(UserError, match="not a manifest"):
-        read_manifest(tmp_path / "other.csv")
-    write_manifest(tmp_path / "m.csv", [row("a")])
-    (tmp_path / "m.csv").write_text((tmp_path / "m.csv").read_text()[:-12] + ",,,,,,,,,,,\n")
-    with pytest.raises(UserError, match="damaged manifest"):
-        read_manifest(tmp_path / "m.csv")
-    for wrong in (
-        {"bytes": "1e9"},
-        {"cells": "-1"},
-        {"sha256": "x"},
-        {"source": "ftp"},
-        {"part": "../1"},
-    ):
-        write_manifest(tmp_path / "m.csv", [row("b"), dataclasses.replace(row("a"), **wrong)])
-        with pytest.raises(UserError, match=f"line 3 has a {next(iter(wrong))} that is none"):
-            read_manifest(tmp_path / "m.csv")
 
 
 # A manifest given back as a lock.

@@ -1,13 +1,18 @@
 """The manifest and the metadata of evaluation datasets on disk: what is cut or is none is named."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
+from loopback import uuid
 
 from scsigmoid.corpus.metadata import (
     ManifestRow,
     Metadata,
+    as_count,
+    check_identifier,
+    check_name,
+    one_line,
     read_manifest,
     read_metadata,
     write_manifest,
@@ -41,6 +46,29 @@ def test_a_file_that_was_cut_anywhere_is_refused(tmp_path):
                 read_manifest(path)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("bytes", "1e9"), ("cells", "-1"), ("sha256", "x"), ("source", "ftp"), ("part", "../1")],
+)
+def test_values_that_are_none(name, value, tmp_path):
+    write_manifest(tmp_path / "m.csv", [ROWS[0], replace(ROWS[1], **{name: value})])
+    with pytest.raises(UserError, match=f"line 3 has a {name} that is none"):
+        read_manifest(tmp_path / "m.csv")
+
+
+def test_no_manifest(tmp_path):
+    with pytest.raises(UserError, match="no such manifest"):
+        read_manifest(tmp_path / "none.csv")
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(UserError, match="not a manifest; its columns must be file, role"):
+        read_manifest(tmp_path / "other.csv")
+    write_manifest(tmp_path / "m.csv", ROWS)
+    with (tmp_path / "m.csv").open("a") as file:
+        file.write("," * 30 + "\n")
+    with pytest.raises(UserError, match="damaged manifest: row 4 is not as long as the header"):
+        read_manifest(tmp_path / "m.csv")
+
+
 METADATA = Metadata(
     file="heart", simulated=True, label="kind", types=["b", "a"], title="Heart", cells=9, genes=5,
     sha256="c" * 64, location="https://example.org/heart.h5ad",
@@ -63,3 +91,15 @@ def test_something_else_is_named(content, tmp_path):
         read_metadata(path)
     with pytest.raises(UserError, match=r"none\.json: cannot be read \(No such file"):
         read_metadata(tmp_path / "none.json")
+
+
+def test_words_of_others():
+    assert check_identifier(uuid(5)) == uuid(5)
+    for wrong in ("", "a/b", uuid(5) + "/..", uuid(5) + "\n", uuid(5).replace("-", ""), 5):
+        with pytest.raises(UserError, match="is not a CELLxGENE id"):
+            check_identifier(wrong)
+    for wrong in ("", "../a", "a/b", ".a", "a\n", "a" * 300, "é"):
+        with pytest.raises(UserError, match="is not a file name"):
+            check_name(wrong, "here")
+    assert one_line(None) == "None"
+    assert [as_count(value) for value in (0, 7, -1, 10**16, 1.0, "1", False)] == [0, 7] + [None] * 5

@@ -8,7 +8,7 @@ from loopback import uuid
 
 from scsigmoid.config.check import load
 from scsigmoid.corpus.discover import Version
-from scsigmoid.corpus.selection import sample_files, select
+from scsigmoid.corpus.selection import check_separate, held_out_reason, sample_files, select
 from scsigmoid.errors import UserError
 
 
@@ -112,3 +112,20 @@ def test_choice_by_seed():
     assert sample_files(versions[::-1], 1000, None, 42) == first[::-1]
     assert sum(v.bytes for v in sample_files(versions, None, 7.5, 42)) == 7e9
     assert sample_files(versions, None, None, 42) == versions
+
+
+def test_held_out_whatever_the_version():
+    heart = version(1)
+    evaluation = {"heart": heart}
+    other_version = dataclasses.replace(heart, dataset_version_id=uuid(12), collection_id="")
+    sibling = version(2, collection_id=heart.collection_id)
+    stranger, unknown = version(2), version(2, collection_id="")
+    assert held_out_reason(other_version, evaluation) == "dataset of heart"
+    assert held_out_reason(sibling, evaluation) == "collection of heart"
+    assert held_out_reason(stranger, evaluation) == ""
+    # a collection that is not known must not match another that is not known
+    nowhere = {"heart": dataclasses.replace(heart, collection_id="")}
+    assert held_out_reason(unknown, nowhere) == ""
+    check_separate([stranger, unknown], evaluation, "lock.csv")
+    with pytest.raises(UserError, match=r"lock\.csv: training file of dataset .* is of the coll"):
+        check_separate([stranger, sibling], evaluation, "lock.csv")
