@@ -21,13 +21,7 @@ from scsigmoid.benchmarks.kernel import (
     run_kernel_benchmark,
     strides,
 )
-from scsigmoid.benchmarks.providers import (
-    PROVIDERS,
-    Kernel,
-    Provider,
-    chosen,
-    plain,
-)
+from scsigmoid.benchmarks.providers import PROVIDERS, Kernel, Provider, chosen, plain
 from scsigmoid.benchmarks.rows import KernelRow, read_rows
 from scsigmoid.benchmarks.timing import Results
 from scsigmoid.config.schema import KernelBenchmark
@@ -203,10 +197,6 @@ def test_a_kernel_that_turns_wrong_has_no_readings(
     assert {row.provider for row in rows if row.checked} == TIMED
 
 
-class Stop(Exception):
-    """The sweep ends here."""
-
-
 def stopping_after(number: int, monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """Lets so many groups be measured; gives the list of those that were."""
     measured: list[object] = []
@@ -214,7 +204,7 @@ def stopping_after(number: int, monkeypatch: pytest.MonkeyPatch) -> list[object]
 
     def counted(group: object, *rest: object) -> list[KernelRow]:
         if len(measured) == number:
-            raise Stop
+            raise KeyboardInterrupt
         measured.append(group)
         return real(group, *rest)  # type: ignore[arg-type]
 
@@ -226,7 +216,7 @@ def test_a_stopped_sweep_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     settings = replace(KERNEL, providers=["sdpa"], iterations=1, head_dimensions=[8])
     with monkeypatch.context() as patch:
         stopping_after(2, patch)
-        with pytest.raises(Stop):
+        with pytest.raises(KeyboardInterrupt):
             run(settings, tmp_path)
     assert not (tmp_path / "kernel.csv").exists()
     (partial,) = tmp_path.glob("kernel.partial-*.csv")
@@ -249,7 +239,7 @@ def test_another_sweep_begins_anew(
     settings = replace(KERNEL, providers=["sdpa"], iterations=1, head_dimensions=[8])
     with monkeypatch.context() as patch:
         stopping_after(1, patch)
-        with pytest.raises(Stop):
+        with pytest.raises(KeyboardInterrupt):
             run(settings, tmp_path)
     if change == "settings":
         settings = replace(settings, iterations=2)

@@ -231,4 +231,4 @@ def test_a_path_that_the_device_lacks() -> None:
     with pytest.raises(Unavailable, match="needs a CUDA GPU"):
         providers.ours("triton")(inputs)
     with pytest.raises(Unavailable, match="hopper"):
-        providers.ours_padded("hopper")(inputs)
+        providers.ours("hopper", padded=True)(inputs)

@@ -9,11 +9,7 @@ import pandas
 import pytest
 from scipy import stats
 
-from scsigmoid.benchmarks.rows import (
-    median_interval,
-    read_rows,
-    write_rows,
-)
+from scsigmoid.benchmarks.rows import median_interval, read_rows, write_rows
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 from small_training import TRAINING
-from torch import Tensor, nn
+from torch import Tensor
 from torch._dynamo.utils import counters
 from torch.nn.attention import flex_attention
 
@@ -18,7 +18,6 @@ from scsigmoid.benchmarks import variants
 from scsigmoid.benchmarks.variants import (
     VARIANTS,
     PaddedAttention,
-    PaddedEncoder,
     Variant,
     padded,
     padding_mask,
@@ -202,16 +201,3 @@ def test_triton_sigmoid_is_called_with_what_its_operators_take(
         assert_same_training(published, variant("sigmoid"), True)
     finally:
         variants.register_published.cache_clear()
-
-
-def test_a_padded_encoder_has_the_encoders_parameters() -> None:
-    with torch.device("meta"):
-        found = PaddedEncoder(
-            SETTINGS, PaddedAttention(variants.valid_tokens, variants.masked_sdpa)
-        )
-        right = Encoder(SETTINGS)
-    shapes = [
-        {name: tuple(p.shape) for name, p in model.named_parameters()} for model in (found, right)
-    ]
-    assert shapes[0] == shapes[1]
-    assert all(isinstance(block, nn.Module) for block in found.blocks)

@@ -9,7 +9,6 @@ import statistics
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from types import TracebackType
 
 import torch
 
@@ -43,7 +42,7 @@ def machine_facts(device: torch.device, command: str) -> dict[str, str]:
         "cpu_cores": str(os.cpu_count() or ""),
         "threads": str(torch.get_num_threads()),
         "torch": torch.__version__,
-        "triton": triton_version(),
+        "triton": version_of("triton"),
         "cuda": str(torch.version.cuda or ""),
         "driver": driver_version() if gpu else "",
         "python": platform.python_version(),
@@ -53,15 +52,6 @@ def machine_facts(device: torch.device, command: str) -> dict[str, str]:
         **{package: version_of(package) for package in PACKAGES},
         "flash-sigmoid": sha256(library)[:12] if Path(library).is_file() else "",
     }
-
-
-def triton_version() -> str:
-    """Triton's version; empty where it is not installed."""
-    try:
-        import triton
-    except ImportError:
-        return ""
-    return str(triton.__version__)
 
 
 def version_of(package: str) -> str:
@@ -135,12 +125,7 @@ class GpuMonitor:
             os.close(end)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._process is not None:
             self._process.terminate()
             self._process.wait()

@@ -38,31 +38,26 @@ def imported(module: str) -> Any:
         raise Unavailable(f"{module} is not installed") from None
 
 
-def ours(backend: str, *, accurate: bool = False) -> Callable[[Inputs], Kernel]:
-    """This project's kernel over packed sequences.
+def ours(
+    backend: str, *, accurate: bool = False, padded: bool = False
+) -> Callable[[Inputs], Kernel]:
+    """This project's kernel.
 
     Args:
         backend: its path, see :data:`scsigmoid.kernels.BACKENDS`.
         accurate: the exact sigmoid instead of the hardware's approximate tanh.
+        padded: over padded sequences, the paper's interface; else over packed ones.
     """
 
     def prepare(inputs: Inputs) -> Kernel:
         runs_here("sigmoid", backend, inputs)
+        if padded:
+            return lambda q, k, v: sigmoid_attention_padded(
+                q, k, v, inputs.lengths, backend=backend, accurate=accurate
+            )
         longest = max(inputs.case.lengths)
         return lambda q, k, v: sigmoid_attention(
             q, k, v, inputs.cu_seqlens, longest, backend=backend, accurate=accurate
-        )
-
-    return prepare
-
-
-def ours_padded(backend: str) -> Callable[[Inputs], Kernel]:
-    """This project's kernel over padded sequences, the paper's interface."""
-
-    def prepare(inputs: Inputs) -> Kernel:
-        runs_here("sigmoid", backend, inputs)
-        return lambda q, k, v: sigmoid_attention_padded(
-            q, k, v, inputs.lengths, backend=backend, accurate=False
         )
 
     return prepare
@@ -236,6 +231,14 @@ def flex(inputs: Inputs) -> Kernel:
 SOME_LENGTHS = (512, 4096, 16384)
 
 
+BOTH = ("cuda", "cpu")
+
+
+def any_case(case: Case) -> bool:
+    """Whether a batch is one."""
+    return True
+
+
 @dataclass(frozen=True)
 class Provider:
     """An attention kernel.
@@ -263,8 +266,8 @@ class Provider:
     prepare: Callable[[Inputs], Kernel]
     backward_products: int = 5
     skips_padding: bool = True
-    devices: tuple[str, ...] = ("cuda", "cpu")
-    suits: Callable[[Case], bool] = lambda case: True
+    devices: tuple[str, ...] = BOTH
+    suits: Callable[[Case], bool] = any_case
     matrices: bool = False
     compiled_for: Callable[[Case], Hashable] | None = None
     chooses: bool = False
@@ -286,9 +289,10 @@ def length_class(case: Case) -> Hashable:
     return case.head_dimension, case.uneven, limit
 
 
-def our_paths() -> tuple[Provider, ...]:
-    """This project's kernels by path, fastest first."""
-    return tuple(
+#: The plain PyTorch ones save the scores and so run four products backward; the paper's kernel and
+#: FlexAttention compute them twice, in separate loops for dQ and for dK and dV.
+PROVIDERS = (
+    *(
         Provider(
             name,
             "sigmoid",
@@ -301,23 +305,11 @@ def our_paths() -> tuple[Provider, ...]:
         )
         for path in OURS
         for name, layout, prepare, devices, suits in (
-            (path, "packed", ours(path), ("cuda", "cpu"), lambda case: True),
-            (
-                path,
-                "padded",
-                ours_padded(path),
-                ("cuda", "cpu"),
-                lambda case: case.batch == "paper",
-            ),
-            (f"{path}_accurate", "packed", ours(path, accurate=True), ("cuda",), lambda case: True),
+            (path, "packed", ours(path), BOTH, any_case),
+            (path, "padded", ours(path, padded=True), BOTH, lambda case: case.batch == "paper"),
+            (f"{path}_accurate", "packed", ours(path, accurate=True), ("cuda",), any_case),
         )
-    )
-
-
-#: The plain PyTorch ones save the scores and so run four products backward; the paper's kernel and
-#: FlexAttention compute them twice, in separate loops for dQ and for dK and dV.
-PROVIDERS = (
-    *our_paths(),
+    ),
     Provider("reference_sigmoid", "sigmoid", "packed", ours("reference"), devices=("cpu",)),
     Provider(
         "triton_sigmoid",
@@ -329,23 +321,17 @@ PROVIDERS = (
         chooses=True,
     ),
     Provider("flash_sigmoid", "sigmoid", "padded", flash_sigmoid),
-    Provider(
-        "pytorch_sigmoid",
-        "sigmoid",
-        "heads",
-        plain("sigmoid"),
-        backward_products=4,
-        skips_padding=False,
-        matrices=True,
-    ),
-    Provider(
-        "pytorch",
-        "softmax",
-        "heads",
-        plain("softmax"),
-        backward_products=4,
-        skips_padding=False,
-        matrices=True,
+    *(
+        Provider(
+            name,
+            attention,
+            "heads",
+            plain(attention),
+            backward_products=4,
+            skips_padding=False,
+            matrices=True,
+        )
+        for name, attention in (("pytorch_sigmoid", "sigmoid"), ("pytorch", "softmax"))
     ),
     Provider("sdpa", "softmax", "packed", packed("sdpa"), devices=("cpu",)),
     Provider("flash_attention_2", "softmax", "heads", flash_2, suits=lambda case: not case.uneven),
@@ -376,24 +362,31 @@ PROVIDERS = (
 
 
 def chosen(names: Sequence[str] | None, device: str) -> list[Provider]:
-    """The providers of interest on a type of device.
+    """Those of :data:`PROVIDERS` that are of interest; see :func:`of_interest`."""
+    table = [(provider.name, provider) for provider in PROVIDERS]
+    return of_interest(table, "benchmarks.kernel.providers", names, device)
+
+
+def of_interest(
+    table: Sequence[tuple[str, Any]], setting: str, names: Sequence[str] | None, device: str
+) -> list[Any]:
+    """What is of interest on a type of device.
 
     Args:
+        table: kernels by name.
+        setting: that has the names, for the message.
         names: those to take; all where None.
         device: ``cuda`` or ``cpu``.
 
     Raises:
         UserError: if there is none of some name.
     """
-    known = {provider.name: None for provider in PROVIDERS}
+    known = dict(table)
     for name in names or ():
         if name not in known:
-            raise UserError(
-                f"benchmarks.kernel.providers: unknown kernel {name!r}; take some of "
-                f"{', '.join(known)}"
-            )
+            raise UserError(f"{setting}: unknown kernel {name!r}; take some of {', '.join(known)}")
     return [
-        provider
-        for provider in PROVIDERS
-        if device in provider.devices and (names is None or provider.name in names)
+        kernel
+        for name, kernel in table
+        if device in kernel.devices and (names is None or name in names)
     ]

@@ -176,13 +176,13 @@ class Clocked:
         return passes(self.kernel, self.tensors)
 
 
-class Queued:
+class Queued(Clocked):
     """Calls queued behind other work, by the GPU's events."""
 
     how = "events"
 
     def __init__(self, kernel: Kernel, tensors: list[Tensor]) -> None:
-        self.kernel, self.tensors = kernel, tensors
+        super().__init__(kernel, tensors, tensors[0].device)
 
     def once(self) -> tuple[float, float]:
         q, k, v, gradient = self.tensors
@@ -195,9 +195,6 @@ class Queued:
         events[2].record()
         events[2].synchronize()
         return events[0].elapsed_time(events[1]), events[1].elapsed_time(events[2])
-
-    def results(self) -> Results:
-        return passes(self.kernel, self.tensors)
 
 
 class Replayed:

@@ -182,14 +182,8 @@ def published_compiled_beside(
     bound_choices()
     providers = [provider for provider in PROVIDERS if provider.name == PUBLISHED]
     cases = [
-        Case(
-            "jagged",
-            conditions.like.head_dimension,
-            conditions.like.heads,
-            conditions.like.context,
-            (conditions.like.context - 1,) * cells,
-        )
-        for conditions in each
+        Case("jagged", like.head_dimension, like.heads, like.context, (like.context - 1,) * cells)
+        for like in (conditions.like for conditions in each)
     ]
     with ThreadPoolExecutor(1) as pool:
         yield pool.submit(compile_ahead, cases, providers, device, torch.bfloat16)

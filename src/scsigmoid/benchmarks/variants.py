@@ -17,7 +17,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from scsigmoid.attention import sigmoid_attention_padded
 from scsigmoid.attention.flex import BLOCK
-from scsigmoid.benchmarks.providers import imported
+from scsigmoid.benchmarks.providers import imported, of_interest
 from scsigmoid.benchmarks.timing import Unavailable
 from scsigmoid.errors import UserError
 from scsigmoid.kernels import BACKENDS
@@ -26,6 +26,9 @@ from scsigmoid.model.sizes import EncoderSettings
 from scsigmoid.tokens.vocabulary import PAD
 from scsigmoid.training.batches import Batch
 from scsigmoid.training.devices import backend_of
+
+if TYPE_CHECKING:
+    from torch.nn.attention.flex_attention import BlockMask
 
 
 @dataclass(frozen=True)
@@ -108,10 +111,6 @@ class PaddedEncoder(Encoder):
     def mask(self, embedded: Tensor, cu_seqlens: Tensor) -> Any:
         """What ``prepare`` of the attention makes."""
         return self.padded_attention.prepare(torch.diff(cu_seqlens), self.settings)
-
-
-if TYPE_CHECKING:
-    from torch.nn.attention.flex_attention import BlockMask
 
 
 def padding_mask(lengths: Tensor, settings: EncoderSettings) -> "BlockMask":
@@ -301,17 +300,13 @@ class Variant:
         """Kernel and layout, in words."""
         return f"{self.kernel}, {self.layout}"
 
-    def settings(self, like: EncoderSettings) -> EncoderSettings:
-        """The encoder's settings with this attention."""
-        return replace(like, attention=self.attention, backend=self.backend)
-
     def encoder(self, like: EncoderSettings, device: torch.device) -> Encoder:
         """The encoder, with weights that torch draws.
 
         Raises:
             Unavailable: if this device, or what is installed, has no such kernel.
         """
-        settings = self.settings(like)
+        settings = replace(like, attention=self.attention, backend=self.backend)
         if self.package:
             imported(self.package)
         with device:
@@ -359,24 +354,6 @@ VARIANTS = (
 
 
 def chosen_variants(kernels: Sequence[str] | None, device: str) -> list[Variant]:
-    """The variants of interest on a type of device.
-
-    Args:
-        kernels: names of the kernels to take; all where None.
-        device: ``cuda`` or ``cpu``.
-
-    Raises:
-        UserError: if there is none of some name.
-    """
-    known = dict.fromkeys(variant.kernel for variant in VARIANTS)
-    for kernel in kernels or ():
-        if kernel not in known:
-            raise UserError(
-                f"benchmarks.training.kernels: unknown kernel {kernel!r}; take some of "
-                f"{', '.join(known)}"
-            )
-    return [
-        variant
-        for variant in VARIANTS
-        if device in variant.devices and (kernels is None or variant.kernel in kernels)
-    ]
+    """Those of :data:`VARIANTS` that are of interest; see :func:`of_interest`."""
+    table = [(variant.kernel, variant) for variant in VARIANTS]
+    return of_interest(table, "benchmarks.training.kernels", kernels, device)
