@@ -68,6 +68,7 @@ def assembled(kernel) -> dict:
         "products": kernel.asm["ptx"].count("wgmma.mma_async"),
         "reductions": kernel.asm["ptx"].count("cp.reduce.async.bulk.tensor"),
         "tanh": kernel.asm["ptx"].count("tanh.approx"),
+        "votes": kernel.asm["ptx"].count("vote.sync.any"),
     }
 
 
@@ -84,8 +85,8 @@ def main() -> None:
     for dimension, form, dtype, score_max in (
         (64, "tanh", torch.bfloat16, False),
         (128, "tanh", torch.bfloat16, False),
-        (64, "newton", torch.bfloat16, False),
-        (128, "newton", torch.bfloat16, False),
+        (64, "vote", torch.bfloat16, False),
+        (128, "vote", torch.bfloat16, False),
         (64, "pair", torch.float16, False),
         (64, "tanh", torch.bfloat16, True),
     ):
@@ -110,6 +111,8 @@ def main() -> None:
     for dimension, form, dtype in (
         (64, "tanh", torch.bfloat16),
         (128, "tanh", torch.bfloat16),
+        (64, "vote", torch.bfloat16),
+        (128, "vote", torch.bfloat16),
         (128, "pair", torch.float16),
     ):
         back = hopper_launch.BACKWARD[dimension]

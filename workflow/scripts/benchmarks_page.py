@@ -70,6 +70,7 @@ kernel differs by up to 30 % between machines: compare within a table only. The 
 Median TFLOPS on one H200 by sequence length: 16,384 tokens without padding, hidden size 2,048, bfloat16, head dimension
 (D) 64 or 128. "Exact": `accurate=True`, our default beyond 8,192 keys; else the approximate tanh. "Cells": 8 sequences
 of cells' lengths, up to 4,960 tokens. FlashAttention-4 and ours take them packed ([kernel_fa4.csv](measurements/h200/benchmarks/kernel_fa4.csv)).
+"Exact" has since become 1.11 to 1.18 / 1.03 to 1.08 times as fast at 16,384 ([exact_vote.csv](measurements/h200/benchmarks/exact_vote.csv)).
 
 {kernels}
 ![TFLOPS by sequence length](images/benchmark_kernels.png)

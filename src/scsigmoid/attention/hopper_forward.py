@@ -158,7 +158,7 @@ def _consumer(
             mbarrier.arrive(empty.index(stage), count=1)
             if SCORE_MAX:
                 highest = gl.reduce(gl.abs(scores), 1, _larger)
-            new = sigmoid(scores, factor, summand, FORM)
+            new = sigmoid(scores, factor, summand, FORM, ROUNDED=True)
             weights = gl.convert_layout(new.to(dtype), weights_layout)
             stage, phase = advance(stage, phase, STAGES)
             mbarrier.wait(full.index(stage), phase)
@@ -170,7 +170,7 @@ def _consumer(
                 scores = warpgroup_mma_wait(1, deps=(scores,))
                 if SCORE_MAX:
                     highest = _larger(highest, gl.reduce(gl.abs(scores), 1, _larger))
-                new = sigmoid(scores, factor, summand, FORM)
+                new = sigmoid(scores, factor, summand, FORM, ROUNDED=True)
                 used = stage
                 stage, phase = advance(stage, phase, STAGES)
                 # A wait on a barrier ends a basic block.  Without one here, ptxas moves the
@@ -184,8 +184,6 @@ def _consumer(
             out = warpgroup_mma_wait(0, deps=(out,))
             mbarrier.arrive(empty.index(stage), count=1)
             stage, phase = advance(stage, phase, STAGES)
-            if FORM == "newton":
-                out = out * 2.0**-64
             if SCORE_MAX:
                 gl.atomic_max(MAXIMA + head, gl.reduce(highest, 0, _larger))
             tma.store_wait(0)

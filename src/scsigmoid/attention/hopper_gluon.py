@@ -102,18 +102,65 @@ def advance(index, phase, SIZE: gl.constexpr):
     return gl.where(closes, 0, index), gl.where(closes, phase ^ 1, phase)
 
 
+def _vote(rounded: bool) -> str:
+    """PTX of ``vote``, see :func:`sigmoid`, for 32 scores of each thread: 16 x 64 of a warp.
+
+    Results, 16 pairs of bfloat16 or 32 of float32, come first, then each argument's 32 operands.
+    """
+    results = 16 if rounded else 32
+    scores = [f"${results + i}" for i in range(32)]
+    # The other arguments are the same for every score: the first operand of each will do.
+    half, half_summand, whole, whole_summand, limit = (f"${results + 32 * i}" for i in range(1, 6))
+    series = (
+        f"fma.rn.f32 TO, X, {whole}, {whole_summand}; ex2.approx.ftz.f32 TO, TO;"
+        "neg.ftz.f32 n, TO; fma.rn.ftz.f32 TO, n, TO, TO;"
+    )
+    tanh = (
+        f"fma.rn.f32 TO, X, {half}, {half_summand}; tanh.approx.f32 TO, TO;"
+        "fma.rn.f32 TO, TO, 0f3F000000, 0f3F000000;"
+    )
+
+    def largest(to: str, first: str, *others: str) -> str:
+        chain = (f"mov.b32 i, {x}; max.s32 {to}, {to}, i;" for x in others)
+        return f"mov.b32 {to}, {first}; {''.join(chain)}"
+
+    def weights(way: str) -> str:
+        text = ""
+        for i in range(0, 32, 2):
+            for j, to in enumerate("tu"):
+                text += way.replace("TO", to).replace("X", scores[i + j])
+            pair = f"cvt.rn.bf16x2.f32 ${i // 2}, u, t;"
+            text += pair if rounded else f"mov.f32 ${i}, t; mov.f32 ${i + 1}, u;"
+        return text
+
+    # ptxas makes maxima of three of the two chains.
+    return f"""{{ .reg .pred p; .reg .f32 t, u, n; .reg .b32 m, m2, i;
+        {largest("m", *scores[:16])} {largest("m2", *scores[16:])} max.s32 m, m, m2;
+        mov.b32 i, {limit}; setp.ge.s32 p, m, i;
+        vote.sync.any.pred p, p, 0xFFFFFFFF; @p bra.uni TANH;
+        {weights(series)} bra.uni END;
+        TANH: {weights(tanh)}
+        END: }}"""
+
+
+_VOTE = gl.constexpr(_vote(rounded=False))
+_VOTE_ROUNDED = gl.constexpr(_vote(rounded=True))
+_VOTE_OPERANDS = gl.constexpr(",".join(["=&f"] * 32 + ["f"] * 160 + ["r"] * 32))
+_VOTE_ROUNDED_OPERANDS = gl.constexpr(",".join(["=&r"] * 16 + ["f"] * 160 + ["r"] * 32))
+
+
 @gluon.jit
-def sigmoid(scores, factor, summand, FORM: gl.constexpr):
+def sigmoid(scores, factor, summand, FORM: gl.constexpr, ROUNDED: gl.constexpr = False):
     """sigmoid of scores, whose scale and bias are folded into ``factor`` and ``summand``.
 
     - ``tanh``: 0.5 + 0.5 tanh(x), one special-function operation an element.
-    - ``newton``: 2^64 / (1 + 2^x), in bfloat16.  The reciprocal is a linear guess on the bits and
-      one Newton step, whose constants leave no bias; its relative error, 9e-4 (root mean square),
-      is half of what rounding to bfloat16 costs anyway.  Guess and step are scaled by 2^32 each,
-      so that no power, not even an infinite one, makes the guess something that is not a number:
-      the product is then negative infinity, which the conversion takes for 0.  NaN stays NaN.
     - ``pair``: 1 / (1 + 2^x) to 1e-6, one reciprocal for two elements; the bound on x keeps their
       product finite, where sigmoid is below 1e-18.
+    - ``vote``: the same as well as bfloat16 needs it, and in bfloat16 if ``ROUNDED``.  Where all of
+      a warp's 16 x 64 scores have e = 2^-x <= 1/64, e - e^2, off by 2.4e-4 of a weight.  Else by
+      tanh, whose error of some 4e-7 drowns in the rounding of a weight above 1/64.  Scores are
+      compared as integers, which orders positive ones; so there is tanh alone unless
+      ``summand`` is above 6 and ``factor`` negative.
     """
     x = scores * factor + summand
     if FORM == "tanh":
@@ -121,21 +168,20 @@ def sigmoid(scores, factor, summand, FORM: gl.constexpr):
             "tanh.approx.f32 $0, $1;", "=f,f", [x], dtype=gl.float32, is_pure=True, pack=1
         )
         weights = weights * 0.5 + 0.5
-    elif FORM == "newton":
+    elif FORM == "vote":
+        limit = (6.0 - summand) / factor
+        valid = (limit > 0.0) & (factor < 0.0)
+        limit = gl.where(valid, limit.to(gl.int32, bitcast=True), -(2**31))
+        # -log(2) / 2, from 2^-x to tanh.
+        half = -0.34657359028
+        arguments = [scores, half * factor, half * summand, -factor, -summand, limit]
         weights = gl.inline_asm_elementwise(
-            """{ .reg .f32 d, e, y, z, t, u; .reg .b32 bits;
-            ex2.approx.ftz.f32 d, $1; add.ftz.f32 d, d, 0f3F800000;
-            ex2.approx.ftz.f32 e, $2; add.ftz.f32 e, e, 0f3F800000;
-            mov.b32 bits, d; sub.s32 bits, 0x8EF28000, bits; mov.b32 y, bits;
-            mov.b32 bits, e; sub.s32 bits, 0x8EF28000, bits; mov.b32 z, bits;
-            fma.rn.ftz.f32 t, d, y, 0fD000138A; neg.ftz.f32 t, t; mul.ftz.f32 t, y, t;
-            fma.rn.ftz.f32 u, e, z, 0fD000138A; neg.ftz.f32 u, u; mul.ftz.f32 u, z, u;
-            cvt.rn.relu.bf16x2.f32 $0, u, t; }""",
-            "=r,f,f",
-            [x],
-            dtype=gl.bfloat16,
+            _VOTE_ROUNDED if ROUNDED else _VOTE,
+            _VOTE_ROUNDED_OPERANDS if ROUNDED else _VOTE_OPERANDS,
+            arguments,
+            dtype=gl.bfloat16 if ROUNDED else gl.float32,
             is_pure=True,
-            pack=2,
+            pack=32,
         )
     else:
         gl.static_assert(FORM == "pair")

@@ -54,8 +54,8 @@ BACKWARD = {
     64: Backward(128, 2),
     128: Backward(64, 2),
 }
-#: Fewest keys of the longest sequence for which ``newton`` stands for an exact sigmoid.
-NEWTON_FROM = 512
+#: Fewest keys of the longest sequence for which ``vote`` stands for an exact sigmoid.
+VOTE_FROM = 512
 #: Keys of a tile of the backward kernel, in pieces of 64.
 KEY_PIECES = 2
 #: Two consumers and a producer, each rounded up to four warps: 65,536 registers by 384 threads.
@@ -69,9 +69,14 @@ def _multiprocessors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
-def _activation(problem: Problem, exact: str) -> tuple[str, float]:
+def _activation(problem: Problem, dtype: torch.dtype) -> tuple[str, float]:
     """Form of the sigmoid, and what it multiplies its argument with."""
-    return (exact, -math.log2(math.e)) if problem.accurate else ("tanh", 0.5)
+    if not problem.accurate:
+        return "tanh", 0.5
+    # With few keys, another bias or a negative scale `vote` could be tanh alone.
+    vote = problem.longest_k >= VOTE_FROM and problem.bias is None and problem.scale > 0
+    form = "vote" if vote and dtype == torch.bfloat16 else "pair"
+    return form, -math.log2(math.e)
 
 
 def _mappable(tensor: Tensor) -> Tensor:
@@ -93,10 +98,7 @@ def forward(
     if not _served(q, k, v) or not problem.sequences:
         return triton_launch.forward(q, k, v, problem, score_max)
     cut = FORWARD[q.shape[-1]]
-    # One Newton step is as good as exact where bfloat16 rounds the weights and the bias keeps most
-    # of them well below 1.
-    newton = q.dtype == torch.bfloat16 and problem.longest_k >= NEWTON_FROM
-    form, factor = _activation(problem, "newton" if newton else "pair")
+    form, factor = _activation(problem, q.dtype)
     q, k, v = (_mappable(x) for x in (q, k, v))
     out = output(q, problem.starts_q, problem.ends_q, problem.gaps)
     heads = q.shape[1]
@@ -174,8 +176,7 @@ def backward(
     if problem.deterministic or bias_grad or not _served(q, k) or not problem.sequences:
         return triton_launch.backward(grad, q, k, v, problem, bias_grad, into)
     cut = BACKWARD[q.shape[-1]]
-    # Not so here: 1 - P must vanish where P is close to 1.
-    form, factor = _activation(problem, "pair")
+    form, factor = _activation(problem, q.dtype)
     grad, q, k, v = (_mappable(x) for x in (grad, q, k, v))
     total = torch.zeros(q.shape, dtype=torch.float32, device=q.device)
     if into is None:

@@ -20,8 +20,8 @@ class Problem(NamedTuple):
         bias: (sequences,) float32 (float64 for float64 inputs), or None for -log(number of keys).
         longest_q, longest_k: no sequence has more queries or keys.
         scale: factor of the scores.
-        accurate: exact sigmoid instead of the hardware's approximate tanh; None decides by
-            :data:`LONGEST_APPROXIMATE`.
+        accurate: exact sigmoid, or one as good, instead of the hardware's approximate tanh; None
+            decides by :data:`LONGEST_APPROXIMATE`.
         gaps: tokens may lie outside every sequence (padding); they get exact zeros.
         deterministic: gradients must not depend on the order in which the GPU runs its blocks;
             None is what torch is set to.

@@ -118,7 +118,8 @@ def sigmoid_attention(
         backend: ``auto``, ``hopper``, ``triton`` or ``reference``.
         accurate: exact sigmoid (True) or the hardware's approximate tanh (False).  By default tanh
             up to 8,192 keys (``max_seqlen_k``), where its error drowns in the rounding of bfloat16,
-            and exact beyond.  float32 inputs always get the exact one.
+            and exact beyond.  float32 inputs always get the exact one.  In bfloat16 ``hopper``'s
+            exact one is as good as its results can tell (docs/assumptions.md).
         deterministic: the same bits from run to run, gradients too, which costs ``hopper`` some
             speed; by default what :func:`torch.use_deterministic_algorithms` is set to.  ``triton``
             and ``reference`` always are.

@@ -1,0 +1,125 @@
+"""The sigmoid of the Hopper kernels without a GPU: what its PTX computes, which form when."""
+
+import math
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from scsigmoid.attention import hopper_gluon, hopper_launch
+from scsigmoid.attention.problem import Problem
+
+KEYS = 16_384
+LOG2E = math.log2(math.e)
+
+
+def integer(value):
+    return int(np.float32(value).view(np.int32))
+
+
+OPERATIONS = {
+    "mov": lambda a: a,
+    "max": lambda a, b: max(a, b, key=integer),
+    "setp": lambda a, b: integer(a) >= integer(b),
+    "fma": lambda a, b, c: np.float32(float(a) * float(b) + float(c)),
+    "ex2": np.exp2,
+    "tanh": np.tanh,
+    "neg": np.negative,
+    "cvt": lambda high, low: (low, high),
+}
+
+
+def execute(text, operands):
+    """Registers after a block of PTX, for one thread; its vote is the warp's."""
+    registers = {"0f3F000000": np.float32(0.5)} | operands
+    lines = [x.strip() for x in re.split(r"[;{}]|(?<=:)\s", text) if x.strip()]
+    at = 0
+    while at < len(lines):
+        line = lines[at]
+        at += 1
+        if line.startswith((".reg", "vote.sync")) or line.endswith(":"):
+            continue
+        if line.startswith("@p"):
+            if not registers["p"]:
+                continue
+            line = line.removeprefix("@p ")
+        name, *places = re.split(r"[\s,]+", line)
+        if name == "bra.uni":
+            at = lines.index(f"{places[0]}:")
+        else:
+            operation = OPERATIONS[name.partition(".")[0]]
+            registers[places[0]] = operation(*(registers[x] for x in places[1:]))
+    return registers
+
+
+def weights_of(scores, rounded):
+    """Weights of 32 scores q . k, as one thread computes them, and whether by tanh."""
+    factor, summand = np.float32(-LOG2E / 8), np.float32(math.log2(KEYS))
+    constants = [-math.log(2) / 2 * factor, -math.log(2) / 2 * summand, -factor, -summand]
+    values = [*scores.astype(np.float32)]
+    for constant in (*constants, (6 - summand) / factor):
+        values += [np.float32(constant)] * 32
+    results = 16 if rounded else 32
+    text = hopper_gluon._vote(rounded)
+    found = execute(text, {f"${results + i}": value for i, value in enumerate(values)})
+    found_weights = [found[f"${i}"] for i in range(results)]
+    return np.array(found_weights, dtype=np.float64).ravel(), bool(found["p"])
+
+
+@pytest.mark.parametrize("rounded", [False, True])
+@pytest.mark.parametrize(
+    ("spread", "largest", "tanh"), [(1, 5.5, False), (1, 5.6, True), (4, 40, True), (50, -1, False)]
+)
+def test_weights_by_a_vote(rounded, spread, largest, tanh):
+    # b = -log 16,384 = -9.70; the largest score with e <= 1/64 is 9.70 - 4.16 = 5.545.
+    scores = np.random.default_rng(0).normal(0, spread, 32)
+    scores = np.append(np.minimum(scores, largest)[1:], largest)
+    weights, by_tanh = weights_of(scores * 8, rounded)
+    exact = 1 / (1 + np.exp(math.log(KEYS) - scores))
+    assert by_tanh == tanh
+    # Sums of tanh leave half a unit in the last place of 1/2.
+    np.testing.assert_allclose(weights, exact, rtol=2.5e-4, atol=1e-7 if tanh else 1e-30)
+
+
+def test_each_score_has_a_vote():
+    for place in range(32):
+        scores = np.full(32, -40.0)
+        scores[place] = 8 * 6
+        assert weights_of(scores, rounded=True)[1]
+
+
+@pytest.mark.parametrize("rounded", [False, True])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_nan_stays_where_it_is(rounded, sign):
+    scores = np.zeros(32, np.float32)
+    scores[5] = np.copysign(np.float32(np.nan), sign)
+    weights, _ = weights_of(scores, rounded)
+    assert np.flatnonzero(np.isnan(weights)).tolist() == [5]
+
+
+@pytest.mark.parametrize(
+    ("change", "form"),
+    [
+        ({}, "vote"),
+        ({"accurate": False}, "tanh"),
+        ({"longest_k": 511}, "pair"),
+        ({"bias": torch.zeros(1)}, "pair"),
+        ({"scale": -0.125}, "pair"),
+    ],
+)
+def test_form(change, form):
+    bounds = torch.zeros(1, dtype=torch.int32)
+    problem = Problem(
+        *[bounds] * 4,
+        bias=None,
+        longest_q=KEYS,
+        longest_k=KEYS,
+        scale=0.125,
+        accurate=True,
+        gaps=False,
+        deterministic=False,
+    )._replace(**change)
+    assert hopper_launch._activation(problem, torch.bfloat16)[0] == form
+    expected = "tanh" if form == "tanh" else "pair"
+    assert hopper_launch._activation(problem, torch.float16)[0] == expected
