@@ -114,7 +114,7 @@ def test_what_is_no_h5ad(tmp_path):
     (tmp_path / "loop.h5ad").symlink_to(tmp_path / "loop.h5ad")
     refused("loop.h5ad", "no such file")
     (tmp_path / "folder").mkdir()
-    refused("folder", "a folder, not an h5ad")
+    refused("folder", "a folder, not an h5ad file; give .* a folder with 10x's matrix.mtx")
     (tmp_path / "text.h5ad").write_text("cells")
     refused("text.h5ad", "not an h5ad file; give a file that anndata wrote")
     (tmp_path / "cells.csv.gz").write_text("cells")
@@ -162,7 +162,7 @@ def test_counts_in_a_layer_are_pointed_to(counts, write_h5ad):
     adata = anndata.read_h5ad(path)
     adata.layers["umi"] = sp.csr_matrix(counts.astype(np.float32))
     adata.write_h5ad(path)
-    with pytest.raises(UserError, match=r"layers\['umi'\] holds some: give it as 'layer'"):
+    with pytest.raises(UserError, match=r"layers\['umi'\] holds some\); give that as 'layer'"):
         open_cells(path)
     np.testing.assert_array_equal(dense(open_cells(path, layer="umi")), counts)
     with pytest.raises(UserError, match=r"has no layer 'umis'; its layers: 'umi'"):

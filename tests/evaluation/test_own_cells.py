@@ -372,6 +372,35 @@ def test_in_python_counts_may_stand_elsewhere(counts, write, model, vocabulary, 
     assert "X_scsigmoid" not in empty.obsm
 
 
+def test_in_python_mistakes_become_one_line(counts, write, model, tmp_path, capfd):
+    loaded = ss.load(model)
+    path = write(counts, NAMES, gene_ids=GENES)
+    adata = anndata.read_h5ad(path)
+    ss.embed(adata.copy(), loaded)
+    assert "adata: var['gene_ids'] has Ensembl ids, the index has not" in capfd.readouterr().err
+    ss.embed(adata.copy(), loaded, genes="gene_ids")
+    assert "gene_ids" not in capfd.readouterr().err
+    normalised = adata.copy()
+    normalised.layers["umi"], normalised.X = adata.X.copy(), adata.X.log1p()
+    with pytest.raises(UserError, match=r"^adata: no raw counts .* the 'layer' .* \(of 'umi'\)"):
+        ss.embed(normalised, loaded)
+    with pytest.raises(UserError, match=r"no raw counts in raw\.X or X \(there is neither\)"):
+        ss.embed(anndata.AnnData(obs=adata.obs, var=adata.var), loaded)
+    with pytest.raises(UserError, match=r"var has no column 'ids' .* columns: 'gene_ids'"):
+        ss.embed(adata, loaded, genes="ids")
+    with pytest.raises(UserError, match=r"a view of a backed file; embed adata\.to_memory"):
+        ss.embed(anndata.read_h5ad(path, backed="r")[:3], loaded)
+    with pytest.raises(UserError, match="adata: expected an AnnData, found str"):
+        ss.embed(str(path), loaded)
+    with pytest.raises(UserError, match=r"model: expected that of load\(...\), found str"):
+        ss.tokenize(adata, "blood")
+    with pytest.raises(UserError, match="pooling: 'max' is not a valid value"):
+        ss.embed(adata, loaded, pooling="max")
+    with pytest.raises(UserError, match="device: 'gpu' is unknown; set it to auto, cpu or cuda"):
+        ss.load(model, device="gpu")
+    assert not adata.obsm
+
+
 def test_the_model_of_the_package_tells_held_out_blood_cells_apart(tmp_path):
     """The demo's 210 held-out blood cells: types of the nearest other cell, and of a random one."""
     path = tmp_path / "pbmc68k.h5ad"

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,22 @@ def organism_of(gene: str) -> str:
     """The organism of an Ensembl id: its prefix where it is a third one; ``other`` of other ids."""
     found = OF_ORGANISM.fullmatch(gene)
     return ORGANISMS.get(found[1], f"{found[1]}...") if found else "other"
+
+
+def has_ids(values: Iterable[object]) -> bool:
+    """Whether most of a column's values are Ensembl ids, with or without version."""
+    found = [isinstance(value, str) and OF_ORGANISM.match(value) is not None for value in values]
+    return sum(found) > len(found) / 2
+
+
+def point_to_ids(var: Any, ids: NDArray[np.object_], path: Path) -> None:
+    """Log which column of ``var`` has Ensembl ids where the index has none, as scanpy's 10x."""
+    if has_ids(ids):
+        return
+    for name in map(str, var.attrs["column-order"]):
+        with suppress(OSError):  # a column that nobody asked for may be damaged
+            if has_ids(column(var, name)):
+                log(f"{path}: var[{name!r}] has Ensembl ids, the index has not: give it as 'genes'")
 
 
 def expression(var: Any, path: Path) -> NDArray[np.bool_]:
@@ -103,8 +120,9 @@ def check_shared(genes: Sequence[str], known: Iterable[str], path: Path, other: 
     unlike = max(set(known).difference(genes), default="")
     said += (
         f", which has {len(others):,} (it has {unknown[0]!r}, the other {unlike!r}); genes "
-        "are named differently or of another organism: name them by Ensembl id in all files, or "
-        "say which column of var does ('genes')"
+        "are named differently, of another organism, or only some are there, as the highly "
+        "variable ones: keep all genes, name them by Ensembl id in all files, or say which column "
+        "of var does ('genes')"
     )
     if share < 0.1:
         raise UserError(said)

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from scsigmoid.corpus.genes import check_named, expression, unique_genes
+from scsigmoid.corpus.genes import check_named, expression, point_to_ids, unique_genes
 from scsigmoid.corpus.hdf5 import Strings, check_column, check_layout, column, length, opened
 from scsigmoid.corpus.matrix_reader import Matrix, find_counts
 from scsigmoid.corpus.metadata import ManifestRow
@@ -163,6 +163,8 @@ def open_cells(
         ids = column(var, genes or index)
         names = column(var, "feature_name" if "feature_name" in var else index)
         kept = expression(var, path)
+        if not genes:
+            point_to_ids(var, ids, path)
     check_named(ids, path)
     known, gene_names, columns = unique_genes(ids, names, kept)
     if not known:

@@ -32,7 +32,7 @@ def opened(path: Path) -> Iterator[Any]:
     if not path.exists():
         raise UserError(f"{path}: no such file; correct the path or make the file again")
     if path.is_dir():
-        raise UserError(f"{path}: a folder, not an h5ad file; give the file")
+        raise UserError(f"{path}: a folder, not an h5ad file; {conversion(path)}")
     if not path.is_file():
         raise UserError(f"{path}: a pipe or a device, not an h5ad file; give the file")
     try:
@@ -60,10 +60,14 @@ def raised_by_h5py(error: Exception) -> bool:
 
 def conversion(path: Path) -> str:
     """What to do about a file that is no h5ad."""
-    readers = {".loom": "read_loom(...)", ".csv": "read_csv(...), with .T if genes are in rows"}
+    readers = {
+        ".loom": "read_loom(...)",
+        ".csv": "read_csv(...), with .T if genes are in rows",
+        ".zarr": "read_zarr(...)",
+    }
     reader = readers.get(Path(path.name.lower().removesuffix(".gz")).suffix)
     if reader is None:
-        return "give a file that anndata wrote, or a 10x .h5 or .mtx folder"
+        return "give a file that anndata wrote, a 10x .h5, or a folder with 10x's matrix.mtx"
     return f"convert it with anndata.io: {reader}, then write_h5ad(...)"
 
 

@@ -161,14 +161,15 @@ def find_counts(file: Any, path: Path, layer: str = "") -> str:
         if fraction is None:
             return name
         seen.append(f"{matrix.name} holds values such as {fraction:.4g}")
+    advice = "store the integer counts in raw.X"
     for name in present:
         with suppress(UserError):  # whatever else a layer is
             if first_fraction(Matrix(layers[name], path, name)) is None:
-                seen.append(f"layers[{name!r}] holds some: give it as 'layer'")
+                seen.append(f"layers[{name!r}] holds some")
+                advice = "give that as 'layer'"
     where = f"layers.{layer}" if layer else "raw.X or X"
     raise UserError(
-        f"{path}: no raw counts in {where} ({', '.join(seen) or 'there is neither'}); store the "
-        "integer counts in raw.X"
+        f"{path}: no raw counts in {where} ({', '.join(seen) or 'there is neither'}); {advice}"
     )
 
 

@@ -10,14 +10,14 @@ import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from scsigmoid.config.schema import Embeddings
+from scsigmoid.config.schema import Embeddings, Pooling
 from scsigmoid.corpus.hdf5 import data_frame, opened
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embedding_files import check_finite, write_embedding
@@ -196,11 +196,13 @@ def return_free_memory() -> None:
 
 
 def check_pooling(settings: Embeddings, encoder: EncoderSettings, checkpoint: Path) -> None:
-    """Refuse to take the hidden state of [CLS] from a model that reads none.
+    """Refuse an unknown pooling, and the hidden state of [CLS] from a model that reads none.
 
     Raises:
         UserError: naming the model.
     """
+    if settings.pooling not in get_args(Pooling):
+        raise UserError(f"pooling: {settings.pooling!r} is not a valid value; expected mean or cls")
     if settings.pooling == "cls" and not encoder.cls_token:
         raise UserError(
             f"{checkpoint}: was trained with tokens.cls: false, so that there is no <cls> to take "

@@ -17,10 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scsigmoid.config.schema import Embeddings, Pooling
-from scsigmoid.corpus.genes import organism_of
+from scsigmoid.corpus.genes import has_ids, organism_of
 from scsigmoid.corpus.h5ad import Cells, open_cells
 from scsigmoid.corpus.h5ad_writer import as_h5ad
-from scsigmoid.corpus.hdf5 import data_frame, opened
+from scsigmoid.corpus.hdf5 import data_frame, listed, opened
+from scsigmoid.corpus.matrix_reader import find_counts
 from scsigmoid.errors import UserError, naming
 from scsigmoid.evaluation.embedding_files import check_finite, write_anndata
 from scsigmoid.evaluation.embeddings import (
@@ -132,6 +133,7 @@ def tokenize(adata: "AnnData", model: Model, *, layer: str = "", genes: str = ""
     Raises:
         UserError: as for :func:`embed`.
     """
+    check_given(adata, model)
     with as_file(adata, layer, genes) as path, token_store(model, path, layer, genes) as store:
         tokens = TokenStore.open(store)
         check_complete(tokens, adata)
@@ -153,8 +155,8 @@ def embed(
 
     Args:
         adata: raw counts, cells x genes, with Ensembl ids or gene names; a view or backed by a file
-            as well.  One copy of the counts is held on disk meanwhile; for files that exceed the
-            memory, ``scsigmoid embed`` reads them in blocks.
+            as well, but no view of a backed one.  One copy of the counts is held on disk meanwhile;
+            for files that exceed the memory, ``scsigmoid embed`` reads them in blocks.
         model: of :func:`load`.
         key: where in ``obsm`` the embedding goes: cells x hidden, float32.  ``uns[key]`` says what
             it was made with.
@@ -168,8 +170,11 @@ def embed(
 
     Raises:
         UserError: for cells without raw counts, of another organism, or without a gene of the
-            vocabulary (``adata[keep]`` leaves them out), and if the embedding is not finite.
+            vocabulary, and if the embedding is not finite.
     """
+    check_given(adata, model)
+    if adata.isbacked and adata.is_view:  # which anndata lets nobody write to
+        raise UserError("adata: a view of a backed file; embed adata.to_memory(), or the whole")
     settings = Embeddings(pooling=pooling, batch_tokens=batch_tokens)
     check_pooling(settings, model.encoder.settings, model.path)
     with as_file(adata, layer, genes) as path, token_store(model, path, layer, genes) as store:
@@ -247,6 +252,16 @@ def token_store(
         yield Path(folder)
 
 
+def check_given(adata: object, model: object) -> None:
+    """Refuse paths, tables and arrays in place of cells or of a model."""
+    from anndata import AnnData
+
+    if not isinstance(adata, AnnData):
+        raise UserError(f"adata: expected an AnnData, found {type(adata).__name__}; read the file")
+    if not isinstance(model, Model):
+        raise UserError(f"model: expected that of load(...), found {type(model).__name__}; load it")
+
+
 @contextmanager
 def as_file(adata: "AnnData", layer: str, genes: str) -> Iterator[Path]:
     """An AnnData's counts and gene names as an h5ad file; messages call it ``adata``."""
@@ -254,15 +269,20 @@ def as_file(adata: "AnnData", layer: str, genes: str) -> Iterator[Path]:
     import pandas as pd
 
     def named(var: Any) -> Any:
-        columns = dict.fromkeys(("feature_name", "feature_types", genes))
-        return var[[name for name in columns if name in var]]
+        kept = ("feature_name", "feature_types", genes)
+        return var[[name for name in var if name in kept or has_ids(var[name])]]
 
     def read(matrix: Any) -> Any:
+        if matrix is None:
+            return None
         return matrix.to_memory() if hasattr(matrix, "to_memory") else matrix[:]
 
     if layer and layer not in adata.layers:
         there = ", ".join(adata.layers) or "none"
         raise UserError(f"adata: no layer {layer!r} (there: {there}); name the one with raw counts")
+    if genes and not any(genes in cells.var for cells in (adata, adata.raw) if cells is not None):
+        there = listed(genes, [str(name) for name in adata.var])
+        raise UserError(f"adata: var has no column {genes!r} for the genes; its columns: {there}")
     part = anndata.AnnData(
         X=None if layer else read(adata.X),
         obs=pd.DataFrame(index=adata.obs_names),
@@ -276,7 +296,19 @@ def as_file(adata: "AnnData", layer: str, genes: str) -> Iterator[Path]:
         path = Path(folder) / "adata.h5ad"
         part.write_h5ad(path)
         with naming(path, "adata"):
+            if adata.layers and not layer:
+                check_counts(path, list(adata.layers))
             yield path
+
+
+def check_counts(path: Path, layers: list[str]) -> None:
+    """Where neither ``raw.X`` nor ``X`` holds counts, point to the layers, which the file lacks."""
+    with opened(path) as file:
+        try:
+            find_counts(file, path)
+        except UserError as error:
+            there = listed("counts", layers)
+            raise UserError(f"{error}, or give the 'layer' that has them (of {there})") from None
 
 
 def check_complete(tokens: TokenStore, adata: "AnnData") -> None:
@@ -287,7 +319,7 @@ def check_complete(tokens: TokenStore, adata: "AnnData") -> None:
         raise UserError(
             f"adata: {len(without)} of {adata.n_obs} cells express no gene of the vocabulary "
             f"({', '.join(map(str, first))}{', ...' if len(without) > NAMED else ''}); leave them "
-            "out: adata = adata[keep]"
+            "out, as scanpy.pp.filter_cells(adata, min_genes=100) does with almost empty cells"
         )
 
 

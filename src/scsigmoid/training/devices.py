@@ -49,7 +49,10 @@ def resolve_device(device: str) -> torch.device:
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device != "cuda":
-        return torch.device(device)
+        try:
+            return torch.device(device)
+        except RuntimeError:
+            raise UserError(f"device: {device!r} is unknown; set it to auto, cpu or cuda") from None
     if not torch.cuda.is_available():
         raise UserError("device: cuda is asked for but PyTorch finds no GPU; set it to auto or cpu")
     if "WORLD_SIZE" in os.environ or torch.cuda.device_count() == 1:
