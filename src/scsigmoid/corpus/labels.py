@@ -82,7 +82,8 @@ def evaluated_label(cells: Cells, name: str, dataset: Dataset) -> str:
         labels = [label for label in given if all(part in obs for part in columns_of(label))]
         labels += text if ANY in given else []
         if not labels and not dataset.types:
-            check_column(obs, columns_of(given[0])[0], cells.path, "the cell types")
+            needed = "the cell types that held-out cells need"
+            check_column(obs, columns_of(given[0])[0], cells.path, needed)
     found = {label: set(cell_types(cells, label, dataset.types)) for label in labels}
     chosen = max(labels, key=lambda label: len(found[label] & {*dataset.types}), default="")
     missing = [kind for kind in dataset.types if not labels or kind not in found[chosen]]
