@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+import torch
 from small_training import UNTRAINED
 
 from scsigmoid.config.schema import Architecture, Size
@@ -13,7 +14,7 @@ from scsigmoid.evaluation.embedding_files import write_embedding
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.tokens.store import grouped, store_schema, write_shards
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
-from scsigmoid.training.export import save_encoder
+from scsigmoid.training.export import load_encoder, save_encoder
 from scsigmoid.training.run import TrainingRun
 
 VOCABULARY_SIZE = 40
@@ -62,6 +63,20 @@ def write_tokens(
         },
     )
     return path
+
+
+def one_by_one(checkpoint, cells, pooling="mean"):
+    """Embeds each cell, an array of gene tokens as long as it may be, in a pass of its own."""
+    encoder, facts = load_encoder(checkpoint)
+    first = [2] if facts["cls_token"] else []
+    rows = []
+    for genes in cells:
+        tokens = torch.tensor([*first, *genes[: facts["context"] - len(first)]], dtype=torch.int64)
+        ends = torch.tensor([0, len(tokens)], dtype=torch.int32)
+        with torch.no_grad():
+            hidden = encoder(tokens, torch.arange(len(tokens)), ends, len(tokens)).double()
+        rows.append(hidden[len(first) :].mean(0) if pooling == "mean" else hidden[0])
+    return torch.stack(rows).numpy()
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import anndata
 import numpy as np
 import pytest
 import torch
+from evaluation.conftest import one_by_one
 
 from scsigmoid.config.schema import Embeddings
 from scsigmoid.errors import UserError
@@ -14,22 +15,10 @@ from scsigmoid.tokens.store import TokenStore
 from scsigmoid.training.export import load_encoder
 
 
-def one_by_one(checkpoint, store, pooling):
-    """Embeds every cell in a forward pass of its own."""
-    encoder, facts = load_encoder(checkpoint)
+def expected(checkpoint, store, pooling="mean"):
     tokens = TokenStore.open(store)
-    rows = []
-    for row in range(len(tokens)):
-        first = [2] if facts["cls_token"] else []
-        genes = tokens.cells([row], facts["context"] - len(first)).tokens.astype(np.int64)
-        sequence = torch.from_numpy(np.concatenate([np.array(first, dtype=np.int64), genes]))
-        ends = torch.tensor([0, len(sequence)], dtype=torch.int32)
-        with torch.no_grad():
-            hidden = encoder(sequence, torch.arange(len(sequence)), ends, len(sequence))
-        rows.append(
-            hidden[len(first) :].double().mean(0) if pooling == "mean" else hidden[0].double()
-        )
-    return torch.stack(rows).numpy()
+    cells = [tokens.cells([row], 16).tokens.tolist() for row in range(len(tokens))]
+    return one_by_one(checkpoint, cells, pooling)
 
 
 def run(checkpoint, store, cells, output, pooling="mean"):
@@ -46,7 +35,7 @@ def test_a_batch_gives_what_each_cell_alone_gives(
     settings = Embeddings(pooling=pooling, batch_tokens=batch_tokens)
     embed(checkpoint, store, cells, settings, "cpu", output)
     found = read_embedding(output)
-    np.testing.assert_allclose(found.values, one_by_one(checkpoint, store, pooling), atol=2e-5)
+    np.testing.assert_allclose(found.values, expected(checkpoint, store, pooling), atol=2e-5)
     assert found.values.dtype == np.float32
 
 
@@ -54,8 +43,8 @@ def test_without_cls_all_places_are_genes(make_model, store, cells, tmp_path):
     """Two cells have as many genes as the context, and one has more."""
     checkpoint, output = make_model("sigmoid", cls_token=False), tmp_path / "toy.h5ad"
     run(checkpoint, store, cells, output)
-    expected = one_by_one(checkpoint, store, "mean")
-    np.testing.assert_allclose(read_embedding(output).values, expected, atol=2e-5)
+    found = read_embedding(output).values
+    np.testing.assert_allclose(found, expected(checkpoint, store), atol=2e-5)
     with pytest.raises(UserError, match=r"trained with tokens\.cls: false.*; pool the mean"):
         run(checkpoint, store, cells, output, pooling="cls")
 

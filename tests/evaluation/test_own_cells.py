@@ -7,7 +7,7 @@ import anndata.tests.helpers
 import numpy as np
 import pandas as pd
 import pytest
-import torch
+from evaluation.conftest import one_by_one
 from scipy.sparse import csr_matrix
 from tenx import tenx_file, tenx_folder
 
@@ -21,7 +21,6 @@ from scsigmoid.evaluation.own_cells import embed_file, load
 from scsigmoid.files import sha256
 from scsigmoid.model.sizes import EncoderSettings
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
-from scsigmoid.training.export import load_encoder
 
 GENES = [f"ENSG{index:011d}" for index in range(36)]
 NAMES = [f"GENE{index}" for index in range(36)]
@@ -81,27 +80,22 @@ def run(path, model, vocabulary, pooling="mean", batch_tokens=40):
     return anndata.read_h5ad(output)
 
 
-def expected(counts, model, vocabulary, columns):
-    """Ranks by Python's sort, one forward pass a cell; ``columns`` are the genes that count."""
-    encoder, facts = load_encoder(model)
+def ranked(counts, vocabulary, columns=range(36)):
+    """Tokens of each cell, by Python's sort; ``columns`` are the genes that count."""
     medians = Vocabulary.read(vocabulary).medians[4:]
-    rows = []
     for cell in counts:
         values = {g: cell[g] / cell.sum() * 10_000 / medians[g] for g in columns if cell[g]}
-        first = [2] if facts["cls_token"] else []
-        ranked = sorted(values, key=lambda g: (-values[g], g))[: facts["context"] - len(first)]
-        tokens = torch.tensor([*first, *(g + 4 for g in ranked)])
-        ends = torch.tensor([0, len(tokens)], dtype=torch.int32)
-        with torch.no_grad():
-            hidden = encoder(tokens, torch.arange(len(tokens)), ends, len(tokens))
-        rows.append(hidden[len(first) :].mean(0))
-    return torch.stack(rows).numpy()
+        yield [g + 4 for g in sorted(values, key=lambda g: (-values[g], g))]
+
+
+def expected(counts, model, vocabulary, columns=range(36)):
+    return one_by_one(model, ranked(counts, vocabulary, columns))
 
 
 def test_equals_ranks_and_forward_passes_one_by_one(counts, write, model, vocabulary):
     found = run(write(counts), model, vocabulary)
     embedding = found.obsm["X_sigmoid_toy"]
-    np.testing.assert_allclose(embedding, expected(counts, model, vocabulary, range(36)), atol=2e-5)
+    np.testing.assert_allclose(embedding, expected(counts, model, vocabulary), atol=2e-5)
     assert embedding.dtype == np.float32
     assert found.obs_names.tolist() == [f"barcode-{i}" for i in range(CELLS)]
     assert found.obs["kind"].tolist() == ["a", "b", "c"] * 3
@@ -120,7 +114,7 @@ def test_equals_ranks_and_forward_passes_one_by_one(counts, write, model, vocabu
 def test_a_model_without_cls_is_given_genes_alone(counts, write, make_model, vocabulary):
     model = make_model("sigmoid", Vocabulary.read(vocabulary), cls_token=False)
     found = run(write(counts), model, vocabulary).obsm["X_sigmoid_toy"]
-    np.testing.assert_allclose(found, expected(counts, model, vocabulary, range(36)), atol=2e-5)
+    np.testing.assert_allclose(found, expected(counts, model, vocabulary), atol=2e-5)
     with pytest.raises(UserError, match=r"tokens\.cls: false"):
         run(write(counts), model, vocabulary, pooling="cls")
 
@@ -269,7 +263,7 @@ def test_a_layer_a_column_of_genes_and_how_many_are_cut(
     output = tmp_path / "out.h5ad"
     assert main(["embed", str(tmp_path / "scanpy.h5ad"), str(output), *given, *own]) == 0
     found = anndata.read_h5ad(output).obsm["X_sigmoid_toy"]
-    np.testing.assert_allclose(found, expected(counts, model, vocabulary, range(36)), atol=2e-5)
+    np.testing.assert_allclose(found, expected(counts, model, vocabulary), atol=2e-5)
     assert (
         main(["embed", str(tmp_path / "scanpy.h5ad"), str(output), *given, *own, "--keep-all"]) == 0
     )
@@ -316,24 +310,16 @@ def test_refusals(counts, write, model, make_model, vocabulary, tmp_path):
     assert not (tmp_path / "out.h5ad").exists()
 
 
-def ranked(adata, model, vocabulary):
-    """Tokens of each cell, by Python's sort."""
-    medians, genes = Vocabulary.read(vocabulary).medians[4:], load(model).encoder.settings.genes
-    for cell in np.asarray(adata.X.todense()):
-        values = {g: cell[g] / cell.sum() * 10_000 / medians[g] for g in np.flatnonzero(cell)}
-        yield [g + 4 for g in sorted(values, key=lambda g: (-values[g], g))][:genes]
-
-
 def test_in_python_a_cell_is_what_it_is_in_a_file(counts, write, model, vocabulary, tmp_path):
     path = write(counts)
-    wanted = expected(counts, model, vocabulary, range(36))
+    wanted = expected(counts, model, vocabulary)
     loaded = ss.load(model.parent)
     assert repr(loaded).startswith("Model(sigmoid_toy: sigmoid attention, context 16, 0.0M param")
     for adata in (anndata.read_h5ad(path), anndata.read_h5ad(path, backed="r")):
         packed = ss.tokenize(adata, loaded)
         ends = zip(packed.cu_seqlens, packed.cu_seqlens[1:], strict=False)
         cells = [packed.tokens[start:end].tolist() for start, end in ends]
-        assert cells == list(ranked(anndata.read_h5ad(path), model, vocabulary))
+        assert cells == [tokens[:15] for tokens in ranked(counts, vocabulary)]
         ss.embed(adata, loaded, batch_tokens=40)
         np.testing.assert_allclose(adata.obsm["X_scsigmoid"], wanted, atol=2e-5)
         assert adata.uns["X_scsigmoid"]["checkpoint"] == sha256(model)
@@ -348,7 +334,7 @@ def test_in_python_a_cell_is_what_it_is_in_a_file(counts, write, model, vocabula
 def test_in_python_counts_may_stand_elsewhere(counts, write, model, vocabulary, capfd):
     loaded = ss.load(model)
     plain = anndata.read_h5ad(write(counts))
-    wanted = expected(counts, model, vocabulary, range(36))
+    wanted = expected(counts, model, vocabulary)
     layered = plain.copy()
     layered.layers["counts"], layered.X = plain.X.copy(), plain.X.log1p()
     layered.var = pd.DataFrame({"ids": GENES}, index=[f"x{i}" for i in range(36)])

@@ -20,26 +20,17 @@ from scsigmoid.evaluation.umap import umap_dataset
 from scsigmoid.seeds import derive
 
 SETTINGS = Umap(datasets=None, neighbours=15, minimum_distance=0.5, variance=0.95)
-SCRIPT = """
-import json, sys
-from pathlib import Path
-from scsigmoid.config.schema import Umap
-from scsigmoid.evaluation.umap import umap_dataset
-paths, settings, outputs = map(json.loads, sys.argv[1:])
-as_paths = lambda values: {name: Path(value) for name, value in values.items()}
-umap_dataset(as_paths(paths), Umap(**settings), 42, as_paths(outputs))
-"""
 
 
 def test_two_processes_write_the_same_bytes(write_pair, tmp_path):
     paths = write_pair({"a": 30, "b": 30, "c": 30})
     folders = [{model: tmp_path / run / f"{model}.parquet" for model in paths} for run in "ab"]
     umap_dataset(paths, SETTINGS, 42, folders[0])
-    as_text = [{name: str(path) for name, path in group.items()} for group in (paths, folders[1])]
-    arguments = [json.dumps(value) for value in (as_text[0], vars(SETTINGS), as_text[1])]
+    settings = json.dumps({"umap": vars(SETTINGS), "seed": 42})
+    command = [sys.executable, "-m", "scsigmoid", "umap", "--settings", settings]
+    command += ["--embeddings", *paths.values(), "--output", *folders[1].values()]
     # another hash seed, as every process has
-    environment = {**os.environ, "PYTHONHASHSEED": "1"}
-    subprocess.run([sys.executable, "-c", SCRIPT, *arguments], env=environment, check=True)
+    subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": "1"}, check=True)
     for model in paths:
         first, second = (folder[model] for folder in folders)
         assert first.read_bytes() == second.read_bytes()

@@ -8,28 +8,30 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, get_type_hints
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from paper.kernel_rows import ends, filled, kernel_row
 
-from scsigmoid.benchmarks.cases import groups
+from scsigmoid.benchmarks.cases import Case, groups
 from scsigmoid.benchmarks.rows import KernelRow, ThroughputRow, TrainingRow
 from scsigmoid.benchmarks.rows import write_rows as write_benchmark
 from scsigmoid.config.check import as_yaml, load, model_training
 from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config
+from scsigmoid.corpus.metadata import ManifestRow, write_manifest
 from scsigmoid.measurements import Measurement, write_measurements
 from scsigmoid.paper import registry
-from scsigmoid.paper.claims import make_claims
+from scsigmoid.paper.claims import Judged, judge, make_claims
 from scsigmoid.paper.reported import reported
 from scsigmoid.paper.results import Results
 from scsigmoid.training.journal import COLUMNS
 
+Row = TypeVar("Row")
 ROOT = Path(__file__).parents[2]
+CLAIMS = {claim.id: claim for claim in reported().claims}
 TYPES = (
     *("Mesenchymal", "Cardiac", "Endothelial", "Immune", "Neural"),
     *("Adult endothelial", "Adult valve interstitial", "Adult immune"),
@@ -92,6 +94,11 @@ def fabricate(folder: Path, config: Config, *, simulated: bool = True) -> None:
     write_training(folder, config)
 
 
+def verdict(results: Results, name: str) -> Judged:
+    """The verdict on a claim, from files that may have changed."""
+    return judge(Results(results.folder, results.config), CLAIMS[name])
+
+
 def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
     """Write a CSV file."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -112,19 +119,17 @@ def write_parquet(path: Path, columns: dict[str, Any]) -> None:
 
 
 def write_corpus(folder: Path, config: Config, simulated: bool) -> None:
-    common = {"source": config.corpus.source, "simulated": str(simulated).lower()}
-    empty = {"dataset": "", "title": "", "cells": "1500"}
-    rows = [{"file": f"train_{i}", "role": "training", **empty, **common} for i in range(2)]
-    for dataset, entry in config.datasets.items():
-        named = {"file": dataset, "role": "evaluation", "dataset": dataset, "title": entry.title}
-        rows.append({**named, "cells": "", **common})
+    common = {"source": config.corpus.source, "simulated": str(simulated).lower(), "location": ""}
+    rows = [ManifestRow(file=f"train_{i}", role="training", **common) for i in range(2)]
+    for dataset in config.datasets:
+        rows.append(ManifestRow(file=dataset, role="evaluation", **common))
         genes = folder / f"tokens/evaluation/{dataset}/genes.npy"
         genes.parent.mkdir(parents=True, exist_ok=True)
         np.save(genes, np.arange(CELLS, dtype=np.int32) * 4)
         made_up = simulated and dataset != "pbmc68k"
         metadata = {"simulated": made_up, "label": "cell_type", "cells": CELLS, "genes": 1200}
         write_json(folder / f"corpus/evaluation/{dataset}.json", metadata)
-    write_rows(folder / "corpus/manifest.csv", rows)
+    write_manifest(folder / "corpus/manifest.csv", rows)
 
 
 def write_lengths(folder: Path, random: np.random.Generator) -> None:
@@ -148,37 +153,28 @@ def dataset_seed(dataset: str) -> float:
 
 def write_losses(folder: Path, dataset: str, simulated: bool, random: np.random.Generator) -> None:
     common = 4.0 + dataset_seed(dataset) + random.normal(0, 0.3, CELLS)
+    of_all = {"dataset": dataset, "n": CELLS, "simulated": simulated and dataset != "pbmc68k"}
     for model, extra in LOSS.items():
         losses = common + extra + random.normal(0, 0.05, CELLS)
-        half = 1.959964 * losses.std(ddof=1) / np.sqrt(CELLS)
+        mean, half = losses.mean(), 1.959964 * losses.std(ddof=1) / np.sqrt(CELLS)
         stem = folder / f"metrics/validation_loss/{dataset}/{model}"
-        write_parquet(
-            stem.with_suffix(".parquet"),
-            {"cell": np.arange(CELLS), "donor": DONORS, "loss": losses},
-        )
-        common_fields = {"dataset": dataset, "model": model, "n": CELLS}
-        write_measurements(
-            stem.with_suffix(".csv"),
-            [
-                Measurement(
-                    **common_fields,
-                    metric=metric,
-                    value=losses.mean(),
-                    low=losses.mean() - width,
-                    high=losses.mean() + width,
-                    simulated=simulated and dataset != "pbmc68k",
-                )
-                for metric, width in (
-                    ("validation_loss", half),
-                    ("validation_loss_over_masks", half / 50),
-                )
-            ],
-        )
+        columns = {"cell": np.arange(CELLS), "donor": DONORS, "loss": losses}
+        write_parquet(stem.with_suffix(".parquet"), columns)
+        rows = [
+            Measurement(
+                **of_all, model=model, metric=name, value=mean, low=mean - width, high=mean + width
+            )
+            for name, width in (
+                ("validation_loss", half), ("validation_loss_over_masks", half / 50),
+            )
+        ]  # fmt: skip
+        write_measurements(stem.with_suffix(".csv"), rows)
 
 
 def write_scores(
     folder: Path, config: Config, dataset: str, simulated: bool, random: np.random.Generator
 ) -> None:
+    of_all = {"dataset": dataset, "n": CELLS, "simulated": simulated and dataset != "pbmc68k"}
     for metric in config.evaluation.scib.metrics:
         base = 0.45 + 0.3 * dataset_seed(dataset + metric)
         values = {
@@ -187,20 +183,10 @@ def write_scores(
             "random": 0.02,
             "pca_log_counts": base + 0.1,
         }
-        write_measurements(
-            folder / f"metrics/{metric}/{dataset}.csv",
-            [
-                Measurement(
-                    dataset=dataset,
-                    model=model,
-                    metric=metric,
-                    value=value,
-                    n=CELLS,
-                    simulated=simulated and dataset != "pbmc68k",
-                )
-                for model, value in values.items()
-            ],
-        )
+        rows = [
+            Measurement(**of_all, model=name, metric=metric, value=values[name]) for name in values
+        ]
+        write_measurements(folder / f"metrics/{metric}/{dataset}.csv", rows)
 
 
 def write_mmd(
@@ -226,15 +212,11 @@ def write_mmd(
             }
             rows += [
                 Measurement(
-                    **common,
-                    model=model,
-                    metric=f"mmd_{estimator}{kind}",
-                    value=value,
-                    low=value - half,
-                    high=value + half,
+                    **common, model=model, metric=f"mmd_{estimator}{kind}",
+                    value=value, low=value - half, high=value + half,
                 )
                 for (model, kind), (value, half) in values.items()
-            ]
+            ]  # fmt: skip
     ours, theirs = map(np.array, zip(*means, strict=True))
     over = {"dataset": dataset, "model": f"{sigmoid} / {softmax}", "simulated": simulated}
     for name, value in (
@@ -257,14 +239,9 @@ def write_umap(folder: Path, config: Config, dataset: str, random: np.random.Gen
         centres = random.normal(0, 5, (len(TYPES), 2))
         points = centres[np.repeat(np.arange(len(TYPES)), CELLS // len(TYPES))]
         points = points + random.normal(0, 1, points.shape)
-        write_parquet(
-            folder / f"metrics/umap/{dataset}/{model}.parquet",
-            {
-                "x": points[:, 0].astype(np.float32),
-                "y": points[:, 1].astype(np.float32),
-                "cell_type": types,
-            },
-        )
+        x, y = points.T.astype(np.float32)
+        columns = {"x": x, "y": y, "cell_type": types}
+        write_parquet(folder / f"metrics/umap/{dataset}/{model}.parquet", columns)
 
 
 def write_journal(folder: Path, config: Config, model: str, random: np.random.Generator) -> None:
@@ -282,12 +259,7 @@ def write_journal(folder: Path, config: Config, model: str, random: np.random.Ge
         gradient[late] *= 10 ** random.uniform(3, 5, late.sum())
         score[late] *= 10 ** random.uniform(4, 7, late.sum())
         loss[-1] = np.inf
-    columns = {
-        "step": steps,
-        "loss": loss,
-        "gradient_norm": gradient,
-        "attention_score_max": score,
-    }
+    columns = {"step": steps, "loss": loss, "gradient_norm": gradient, "attention_score_max": score}
     device = H100 if config.preset == "paper" else "cpu"
     write_journal_rows(folder / f"training/{model}/journal.csv", columns, device)
 
@@ -301,6 +273,46 @@ def write_journal_rows(path: Path, columns: dict[str, Any], device: str = H100) 
     lines = [f"# device: {device}", "# torch: 2.13.0", ",".join(COLUMNS)]
     lines += [",".join([str(int(row[0])), *map(repr, map(float, row[1:]))]) for row in rows]
     path.write_text("\n".join(lines) + "\n")
+
+
+EMPTY = {str: "", int: 0, float: math.nan, bool: False}
+
+
+def filled(kind: type[Row], **values: Any) -> Row:
+    """A row with these values; the others are empty, as where nothing was measured."""
+    return kind(**{name: EMPTY[one] for name, one in get_type_hints(kind).items()} | values)
+
+
+def ends(name: str, value: float, low: float = 0.96, high: float = 1.04) -> dict[str, float]:
+    """A value with an interval, as columns."""
+    return {name: value, f"{name}_low": value * low, f"{name}_high": value * high}
+
+
+def kernel_row(
+    case: Case, direction: str, attention: str, provider: str, layout: str, rate: float
+) -> KernelRow:
+    """A row of ten equal readings; one without any where the rate is NaN."""
+    milliseconds = case.flops(direction) / rate * 1e3
+    shape = ("batch", "head_dimension", "heads", "length", "sequences", "padding", "tokens")
+    row = filled(
+        KernelRow,
+        attention=attention,
+        provider=provider,
+        layout=layout,
+        direction=direction,
+        **{name: getattr(case, name) for name in shape},
+        dtype="float32",
+        device="cpu",
+        **ends("milliseconds", milliseconds),
+        **ends("tflops", rate / 1e12, 1 / 1.04, 1 / 0.96),
+        executed_tflops=rate / 1e12,
+        note="CPU, tiny shapes: not comparable with the paper",
+    )
+    if math.isnan(rate):
+        return row
+    readings = " ".join([repr(milliseconds)] * 10)
+    measured = {"timing": "clock", "checked": True, "relative_error": 1e-6}
+    return filled(KernelRow, **vars(row) | measured | {"iterations": 10, "readings": readings})
 
 
 # Made-up speeds of the kernels: attention, provider, layout, and what each reaches.

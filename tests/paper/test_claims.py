@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from paper.conftest import write_journal_rows
+from paper.conftest import CLAIMS, verdict, write_journal_rows, write_parquet
 from scipy import stats
 
 from scsigmoid.benchmarks.rows import KernelRow, write_rows
@@ -32,15 +32,9 @@ from scsigmoid.paper.claims import (
 from scsigmoid.paper.claims.requirements import unmet
 from scsigmoid.paper.claims.rules import compare
 from scsigmoid.paper.claims.stability import divergence
-from scsigmoid.paper.reported import Claim, reported
+from scsigmoid.paper.reported import Claim
 from scsigmoid.paper.results import Journal, Results
 from scsigmoid.training.journal import read_journal
-
-CLAIMS = {claim.id: claim for claim in reported().claims}
-
-
-def verdict(results: Results, name: str) -> Judged:
-    return judge(Results(results.folder, results.config), CLAIMS[name])
 
 
 def test_demo_scale_tests_nothing(results: Results) -> None:
@@ -95,18 +89,11 @@ def test_at_the_papers_conditions_every_claim_is_tested(paper_results: Results) 
 
 
 def test_an_interval_across_zero_is_inconclusive(paper_results: Results) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     random = np.random.default_rng(0)
     common = random.normal(3, 0.5, 160)
     for model in ("sigmoid_4k", "softmax_4k"):
         losses = common + random.normal(0, 0.1, 160)
-        path = paper_results.folder / f"metrics/validation_loss/lung_acr/{model}.parquet"
-        pq.write_table(
-            pa.table({"cell": np.arange(160), "donor": [""] * 160, "loss": losses - losses.mean()}),
-            path,
-        )
+        write_losses(paper_results, model, losses - losses.mean())
     row = verdict(paper_results, "validation_difference_lung_acr_4k")
     assert row.low < 0 < row.high
     assert row.verdict == INCONCLUSIVE
@@ -258,11 +245,14 @@ def shorten(folder: Path) -> None:
 
 
 def fewer_cells(folder: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    write_parquet(folder / "tokens/lengths.parquet", {"length": [100, 200], "cells": [3, 1]})
 
-    table = pa.table({"length": [100, 200], "cells": [3, 1]})
-    pq.write_table(table, folder / "tokens/lengths.parquet")
+
+def write_losses(results: Results, model: str, losses: np.ndarray) -> None:
+    """A model's validation losses of Lung ACR's cells."""
+    path = results.folder / f"metrics/validation_loss/lung_acr/{model}.parquet"
+    count = len(losses)
+    write_parquet(path, {"cell": np.arange(count), "donor": [""] * count, "loss": losses})
 
 
 def journal(loss: list[float], norm: list[float] | None = None) -> Journal:
@@ -320,26 +310,17 @@ def test_converging_is_a_level_loss(paper_results: Results) -> None:
 
 def test_the_best_model_is_compared_with_one_rival_at_a_time(paper_results: Results) -> None:
     """A rival that is certainly worse, and one that cannot be told apart, on one dataset."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    def losses(model: str, values: np.ndarray) -> None:
-        path = paper_results.folder / f"metrics/validation_loss/lung_acr/{model}.parquet"
-        pq.write_table(
-            pa.table({"cell": np.arange(160), "donor": [""] * 160, "loss": values}), path
-        )
-
     noise = np.random.default_rng(3).normal(0, 1, 160)
     best = np.full(160, 3.0)
-    losses("sigmoid_4k", best)
-    losses("softmax_4k", best + 0.5)
-    losses("sigmoid_2k", best + 0.3 + 5 * (noise - noise.mean()))
-    losses("softmax_2k", best + 0.01)
+    write_losses(paper_results, "sigmoid_4k", best)
+    write_losses(paper_results, "softmax_4k", best + 0.5)
+    write_losses(paper_results, "sigmoid_2k", best + 0.3 + 5 * (noise - noise.mean()))
+    write_losses(paper_results, "softmax_2k", best + 0.01)
     # The wide rival is neither certain nor lost; the near one is certain.
     found = verdict(paper_results, "sigmoid_4k_best")
     assert (found.our_value, found.low, found.high) == (6, 5, 6)
     assert found.verdict == INCONCLUSIVE
-    losses("softmax_2k", best - 0.01)
+    write_losses(paper_results, "softmax_2k", best - 0.01)
     found = verdict(paper_results, "sigmoid_4k_best")
     assert (found.our_value, found.low, found.high) == (5, 5, 5)
     assert found.verdict == NOT_REPRODUCED

@@ -205,13 +205,6 @@ def test_marks_of_the_length_figure(results: Results) -> None:
     assert covered(lengths, cells, 127) == pytest.approx(0.3)
 
 
-def test_unknown_names(results: Results) -> None:
-    with pytest.raises(UserError, match="did you mean 'latency'"):
-        draw("latencies", results)
-    with pytest.raises(UserError, match="unknown dataset"):
-        draw("umap_x", results)
-
-
 def test_a_missing_input_is_named(results: Results, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"lengths\.parquet: no such result file"):
         draw("sequence_lengths", Results(tmp_path, results.config))

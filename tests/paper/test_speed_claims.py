@@ -6,8 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from paper.conftest import write_journal_rows, write_json, write_rows
-from paper.kernel_rows import kernel_row
+from paper.conftest import CLAIMS, kernel_row, verdict, write_journal_rows, write_json, write_rows
 
 from scsigmoid.benchmarks.cases import Case
 from scsigmoid.benchmarks.rows import KernelRow, ThroughputRow, read_rows
@@ -23,11 +22,9 @@ from scsigmoid.paper.claims import (
     Judged,
     judge,
 )
-from scsigmoid.paper.reported import reported
 from scsigmoid.paper.results import Results
 from scsigmoid.paper.speed import next_steps, notes
 
-CLAIMS = {claim.id: claim for claim in reported().claims}
 SHORT = Case("paper", 64, 32, 512, (512,) * 32)
 LONG = Case("paper", 128, 16, 16384, (16384,))
 PADDED = Case("paper", 128, 16, 16384, (14000,), 0.25)
@@ -82,10 +79,6 @@ def throughput(config: Config) -> list[dict[str, object]]:
         for (size, context), both in HOURS.items()
         for attention, hours in zip(("sigmoid", "softmax"), both, strict=True)
     ]  # fmt: skip
-
-
-def verdict(results: Results, name: str) -> Judged:
-    return judge(Results(results.folder, results.config), CLAIMS[name])
 
 
 def test_ends_of_the_range_of_speed_ups(results: Results) -> None:

@@ -2,18 +2,16 @@
 
 import csv
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from scsigmoid.config.plan import Plan
-from scsigmoid.config.schema import Config
 from scsigmoid.errors import UserError
 from scsigmoid.paper import registry
 from scsigmoid.paper.results import Results
+from scsigmoid.paper.statistics import paired_difference
 from scsigmoid.paper.tables.setup import compact, rounded_count
 from scsigmoid.paper.tables.writing import (
     Cell,
@@ -57,19 +55,13 @@ def test_tables_are_made_of_their_declared_inputs_alone(results: Results, tmp_pa
 def test_validation_loss_by_hand(results: Results, tmp_path: Path) -> None:
     rows, markdown, latex = made("validation_loss", results, tmp_path)
     heart = {row["model"]: row for row in rows if row["dataset"] == "heart_oft"}
-    _, sigmoid, donors = results.cell_losses("heart_oft", "sigmoid_4k")
-    _, softmax, _ = results.cell_losses("heart_oft", "softmax_4k")
     assert (
         float(heart["sigmoid_4k"]["mean"])
         == results.validation_loss("heart_oft", "sigmoid_4k").value
     )
     difference = heart["sigmoid_4k - softmax_4k"]
-    paired = sigmoid - softmax
-    means = [paired[donors == donor].mean() for donor in sorted(set(donors))]
-    half = stats.t.ppf(0.975, 3) * stats.sem(means)
-    assert float(difference["mean"]) == pytest.approx(paired.mean())
-    assert float(difference["low"]) == pytest.approx(paired.mean() - half)
-    assert float(difference["high"]) == pytest.approx(paired.mean() + half)
+    found = tuple(float(difference[column]) for column in ("mean", "low", "high"))
+    assert found == paired_difference(results, "heart_oft", "sigmoid_4k", "softmax_4k")
     assert float(difference["paper_mean"]) == pytest.approx(2.615 - 2.631)
     assert float(heart["softmax_2k"]["paper_mean"]) == 3.017
     losses = {name: float(row["mean"]) for name, row in heart.items() if " - " not in name}
@@ -85,17 +77,6 @@ def test_validation_loss_by_hand(results: Results, tmp_path: Path) -> None:
     assert "Heart OFT (simulated)" in markdown
     assert "PBMC 68k (simulated)" not in markdown
     assert "Sigmoid 2K (128 tokens)" in markdown
-
-
-def test_different_cells_are_refused(copied: Callable[[], Path], config: Config) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    folder = copied()
-    path = folder / "metrics/validation_loss/heart_oft/softmax_2k.parquet"
-    pq.write_table(pa.table({"cell": [1, 2], "donor": ["", ""], "loss": [1.0, 2.0]}), path)
-    with pytest.raises(UserError, match=r"heart_oft: sigmoid_2k and softmax_2k .* different cells"):
-        registry.make("table", "validation_loss", Results(folder, config))
 
 
 def test_mmd_by_hand(results: Results, tmp_path: Path) -> None:
@@ -218,6 +199,8 @@ def test_unknown_names(results: Results) -> None:
         registry.make("table", "scibb", results)
     with pytest.raises(UserError, match="unknown dataset 'heart'"):
         registry.make("table", "mmd_heart", results)
+    with pytest.raises(UserError, match="did you mean 'latency'"):
+        registry.make("figure", "latencies", results)
 
 
 def test_latex_is_escaped() -> None:

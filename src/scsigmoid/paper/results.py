@@ -1,6 +1,5 @@
 """The result files of one run, read when they are asked for."""
 
-import csv
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import numpy as np
 from scsigmoid.benchmarks.rows import KernelRow, ThroughputRow, TrainingRow
 from scsigmoid.benchmarks.rows import read_rows as read_benchmark
 from scsigmoid.config.schema import Config
+from scsigmoid.corpus.metadata import read_manifest
 from scsigmoid.errors import UserError
 from scsigmoid.files import compare_checksum
 from scsigmoid.measurements import Measurement, read_measurements
@@ -148,11 +148,6 @@ class Results:
         """The machine of a benchmark, ``kernel``, ``throughput`` or ``training``."""
         return self.cached(f"benchmarks/{benchmark}.json", read_json)
 
-    @property
-    def manifest(self) -> list[dict[str, str]]:
-        """Rows of the corpus manifest."""
-        return self.cached("corpus/manifest.csv", read_csv)
-
     def metadata(self, dataset: str) -> dict[str, Any]:
         """Metadata of an evaluation dataset: cells, label, simulated or not."""
         return self.cached(f"corpus/evaluation/{dataset}.json", read_json)
@@ -188,10 +183,11 @@ class Results:
     @property
     def training_data(self) -> str:
         """What the training cells are: ``simulated``, ``real`` or ``simulated and real``."""
-        kinds = {row["simulated"] == "true" for row in self.manifest if row["role"] == "training"}
-        return {frozenset({True}): "simulated", frozenset({False}): "real"}.get(
-            frozenset(kinds), "simulated and real"
-        )
+        rows = self.cached("corpus/manifest.csv", read_manifest)
+        kinds = {row.simulated for row in rows if row.role == "training"}
+        if len(kinds) > 1:
+            return "simulated and real"
+        return "simulated" if "true" in kinds else "real"
 
     @property
     def training_cells(self) -> int:
@@ -205,12 +201,6 @@ def parquet(path: Path) -> "pd.DataFrame":
     import pandas as pd
 
     return pd.read_parquet(path)
-
-
-def read_csv(path: Path) -> list[dict[str, str]]:
-    """A CSV file with a header."""
-    with path.open(newline="", encoding="utf-8") as handle:
-        return list(csv.DictReader(handle))
 
 
 def read_json(path: Path) -> dict[str, Any]:
