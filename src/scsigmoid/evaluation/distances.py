@@ -23,7 +23,7 @@ def squared_distances(a: Tensor, b: Tensor) -> Tensor:
     return torch.addmm(lengths, a, b.T, alpha=-2).clamp_(min=0)
 
 
-def halves(count: int, label: str) -> Iterator[tuple[slice, slice]]:
+def upper_blocks(count: int, label: str) -> Iterator[tuple[slice, slice]]:
     """Rows and columns of the blocks on and above the diagonal, with progress."""
     starts = range(0, count, BLOCK)
     pairs = [(i, j) for i in starts for j in starts if j >= i]
@@ -55,7 +55,7 @@ def nearest(points: Tensor, neighbours: int) -> tuple[Tensor, Tensor]:
         indices[rows] = candidates.gather(1, kept)
 
     points = points - points.mean(0)  # near the origin, products lose fewer digits
-    for rows, columns in halves(count, "neighbours"):
+    for rows, columns in upper_blocks(count, "neighbours"):
         squared = squared_distances(points[rows], points[columns])
         if rows == columns:
             squared.fill_diagonal_(torch.inf)
@@ -87,7 +87,7 @@ def silhouettes(points: Tensor, labels: Tensor) -> Tensor:
     members = torch.nn.functional.one_hot(labels).to(points.dtype)
     sums = torch.zeros_like(members)
     points = points - points.mean(0)
-    for rows, columns in halves(len(points), "silhouette"):
+    for rows, columns in upper_blocks(len(points), "silhouette"):
         distances = squared_distances(points[rows], points[columns]).sqrt_()
         if rows == columns:
             distances.fill_diagonal_(0.0)

@@ -38,12 +38,7 @@ class Volume:
 
 
 def volume(config: Config, results: Path) -> Volume:
-    """The volume of a configuration.
-
-    Args:
-        config: the configuration.
-        results: its results folder, where a manifest may lie.
-    """
+    """The volume of a configuration, by the manifest in its results folder if there is one."""
     if config.corpus.source == "embedded":
         return embedded_volume(config)
     if config.corpus.source == "local":

@@ -59,15 +59,9 @@ def model_label(config: Config, name: str) -> str:
 
     For example ``"Sigmoid 2K"``, and ``"Sigmoid 2K (128 tokens)"`` at demo scale.
     """
-    return short_label(config, name) + shrunk(config, name)
-
-
-def shrunk(config: Config, name: str) -> str:
-    """``" (128 tokens)"`` where a model's context is not the one its name states; else empty."""
     context = config.models[name].context
-    if nominal(name) in ("", context_label(context)):
-        return ""
-    return f" ({context:,} tokens)"
+    shrunk = nominal(name) not in ("", context_label(context))
+    return short_label(config, name) + (f" ({context:,} tokens)" if shrunk else "")
 
 
 def representation_label(config: Config, name: str) -> str:

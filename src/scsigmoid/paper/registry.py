@@ -218,12 +218,9 @@ KINDS: Mapping[str, Mapping[str, Entry]] = {"table": TABLES, "figure": FIGURES}
 
 
 def names(kind: str, plan: Plan, *, every: bool = False) -> list[str]:
-    """Names of the tables or figures of a configuration.
+    """Names of the tables or figures (``kind``) of a configuration.
 
-    Args:
-        kind: ``table`` or ``figure``.
-        plan: the configuration's plan.
-        every: also those that can be asked for by name but are not made in a full run.
+    ``every``: also those that can be asked for by name but are not made in a full run.
     """
     found = []
     for name, entry in KINDS[kind].items():
@@ -283,16 +280,13 @@ def make(kind: str, name: str, results: Any) -> Any:
 
 
 def write(kind: str, name: str, results: Any, stem: str | Path) -> list[Path]:
-    """Make a table (CSV, Markdown, LaTeX) or a figure (PNG, PDF).
+    """Make a table (CSV, Markdown, LaTeX) or a figure (PNG, PDF); returns the paths.
 
     Args:
         kind: ``table`` or ``figure``.
         name: as :func:`names` has it.
-        results: the result files, :class:`~scsigmoid.paper.results.Results`.
+        results: :class:`~scsigmoid.paper.results.Results`.
         stem: path of the outputs without a suffix, e.g. ``results/demo/tables/scib``.
-
-    Returns:
-        The paths written.
 
     Raises:
         UserError: as :func:`make`.

@@ -62,11 +62,8 @@ def make_report(results: Results, output: str | Path) -> None:
     """Write the report page.
 
     Reads ``claims.csv`` and the figures (PNG), makes the tables again from the result files, and
-    says from the training journals and the benchmarks what they were made with.
-
-    Args:
-        results: the result files, tables, figures and claims among them.
-        output: path of the HTML file, in the results folder: its links to files are relative.
+    says from the training journals and the benchmarks what they were made with.  Its links to files
+    are relative to the results folder.
 
     Raises:
         UserError: if one of them is missing.

@@ -36,12 +36,7 @@ class Journal:
 
 
 class Results:
-    """The result files under one folder, made with one configuration.
-
-    Args:
-        folder: the results folder, e.g. ``results/demo``.
-        config: the configuration that the results were made with.
-    """
+    """The result files under one folder, e.g. ``results/demo``, and their configuration."""
 
     def __init__(self, folder: str | Path, config: Config) -> None:
         self.folder = Path(folder)

@@ -11,7 +11,7 @@ from scsigmoid.benchmarks.rows import KernelRow, Shape, ThroughputRow, median_in
 from scsigmoid.config.schema import Config
 from scsigmoid.kernels import OURS
 from scsigmoid.measurements import Interval
-from scsigmoid.paper.labels import context_label, provider_label
+from scsigmoid.paper.labels import PASSES, context_label, provider_label
 from scsigmoid.paper.reported import reported
 from scsigmoid.paper.results import Results
 from scsigmoid.paper.statistics import ratio_interval
@@ -165,7 +165,7 @@ def each_pass(
     name: str, text: str, ours: Form, theirs: Form, lengths: tuple[int, ...] = ()
 ) -> Iterator[Comparison]:
     """One comparison for both passes; ``{}`` stands for the pass."""
-    for way in ("forward", "backward"):
+    for way in PASSES:
         yield Comparison(name.format(way), text.format(way), way, ours, theirs, lengths)
 
 
@@ -407,9 +407,7 @@ def named_size(name: str) -> float:
 def next_steps(found: Sequence[T], place: Callable[[T], tuple[str, int]]) -> list[tuple[T, T]]:
     """Pairs of configurations one step apart in size or in context, the smaller first.
 
-    Args:
-        found: the configurations.
-        place: the size, by its name, and the context of one.
+    ``place`` gives the size of one, by its name, and its context.
     """
     steps: list[tuple[T, T]] = []
     for fixed in (0, 1):

@@ -51,14 +51,9 @@ def paired_difference(results: Results, dataset: str, first: str, second: str) -
 
 
 def moving_mean(values: np.ndarray, share: float = WINDOW) -> np.ndarray:
-    """Mean over a centred window that narrows at both ends.
+    """Mean over a centred window, this share of all rows, that narrows at both ends.
 
-    Args:
-        values: one value a logging step.
-        share: share of all rows that the window spans.
-
-    Returns:
-        As many values; not finite where the window holds a value that is not.
+    Not finite where the window holds a value that is not.
     """
     half = int(len(values) * share / 2)
     return np.array(
@@ -71,11 +66,9 @@ def moving_mean(values: np.ndarray, share: float = WINDOW) -> np.ndarray:
 
 
 def trailing_median(values: np.ndarray, share: float = RECENT) -> np.ndarray:
-    """Median over the window that ends at each row; what is not finite counts as infinitely large.
+    """Median over the window that ends at each row: this share of all rows, at least three.
 
-    Args:
-        values: one value a logging step.
-        share: share of all rows that the window spans; at least three rows.
+    What is not finite counts as infinitely large.
     """
     rows = max(3, int(len(values) * share))
     whole = np.where(np.isfinite(values), values, np.inf)

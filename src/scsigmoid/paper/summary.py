@@ -9,11 +9,7 @@ from scsigmoid.paper.claims import VERDICTS, read_claims
 
 
 def summary(results: str | Path) -> str:
-    """A few lines about finished results, from their tables and claims.
-
-    Args:
-        results: the results folder; a table that is not there has no line.
-    """
+    """A few lines about a results folder; a table that is not there has no line."""
     folder = Path(results)
     lines = [
         ("Validation loss, nats", losses(folder)),

@@ -20,7 +20,7 @@ from scsigmoid.paper.claims.requirements import unmet
 from scsigmoid.paper.claims.rules import MEASURES, Estimate, compare
 from scsigmoid.paper.reported import Claim, reported
 from scsigmoid.paper.results import Results
-from scsigmoid.paper.tables.writing import as_csv, plain
+from scsigmoid.paper.tables.writing import as_csv, picked, plain
 
 REPRODUCED = "reproduced"
 NOT_REPRODUCED = "not reproduced"
@@ -78,17 +78,13 @@ def judge(results: Results, claim: Claim) -> Judged:
     verdict, reason = decide(results, claim, estimate)
     value = claim.value
     evidence, sources = split_evidence(results, claim, estimate.evidence)
+    ours, low, high = map(float, estimate.value)
     return Judged(
-        id=claim.id,
-        group=claim.group,
-        statement=claim.statement,
-        location=claim.location,
+        **picked(claim, "id group statement location unit rule"),
         paper_value=f"{value[0]:g} to {value[1]:g}" if isinstance(value, tuple) else plain(value),
-        unit=claim.unit,
-        our_value=float(estimate.value.value),
-        low=float(estimate.value.low),
-        high=float(estimate.value.high),
-        rule=claim.rule,
+        our_value=ours,
+        low=low,
+        high=high,
         verdict=verdict,
         reason=reason,
         evidence="; ".join(evidence),
@@ -117,16 +113,10 @@ def sentence(text: str) -> str:
 def split_evidence(
     results: Results, claim: Claim, evidence: Sequence[str]
 ) -> tuple[list[str], list[str]]:
-    """What a reader looks at, and the result files behind it.
+    """The tables and figures that a reader looks at, and the result files behind them.
 
-    Args:
-        results: the result files.
-        claim: the claim; files of other datasets and models than its own are left out.
-        evidence: tables, figures and result files, as the measure names them.
-
-    Returns:
-        Tables and figures; then the result files.  The inputs of a table
-        are among them, those of a figure only where nothing else is named.
+    The inputs of a table are among these, those of a figure only where nothing else is named; files
+    of other datasets and models than the claim's are left out.
     """
     plan, config = Plan(results.config), results.config
     tables = [path for path in evidence if path.startswith("tables/")]
@@ -150,10 +140,6 @@ def judge_all(results: Results) -> list[Judged]:
 
 def make_claims(results: Results, output: str | Path) -> None:
     """Check every claim and write ``claims.csv``.
-
-    Args:
-        results: the result files.
-        output: path of the CSV.
 
     Raises:
         UserError: if a result file is missing or damaged.

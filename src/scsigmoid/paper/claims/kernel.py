@@ -20,7 +20,7 @@ from scsigmoid.paper.claims.rules import (
     measure,
     number,
 )
-from scsigmoid.paper.labels import provider_label
+from scsigmoid.paper.labels import PASSES, provider_label
 from scsigmoid.paper.reported import Claim, reported
 from scsigmoid.paper.results import Results
 from scsigmoid.paper.speed import (
@@ -39,7 +39,6 @@ KERNEL = ("tables/kernel_speed.csv", "benchmarks/kernel.json")
 FLASH = ("flash_attention_2", "flash_sigmoid")
 # The paper's kernel; ours stands for it.
 OURS = "triton_sigmoid"
-PASSES = ("forward", "backward")
 NO_SHAPE = "no shape was timed with both"
 
 

@@ -28,11 +28,7 @@ def unmet(
 ) -> list[str]:
     """The reasons why a claim cannot be tested, each once.
 
-    Args:
-        config: the configuration of the run.
-        claim: the claim.
-        results: its result files; without them the configuration alone is asked.
-        cells: training cells of its manifest, where there are no results yet.
+    Without results the configuration alone is asked, and ``cells``, training cells of a manifest.
     """
     reasons: list[str] = []
     for name in claim.requires:

@@ -21,7 +21,7 @@ from scsigmoid.paper.figures.style import (
     thousands,
     trained_on,
 )
-from scsigmoid.paper.labels import context_label, model_label, nominal, short_label, shrunk
+from scsigmoid.paper.labels import context_label, model_label, nominal
 from scsigmoid.paper.results import Results
 from scsigmoid.paper.statistics import moving_mean
 
@@ -159,7 +159,7 @@ def stability(results: Results) -> "Figure":
                 color=colour[attention],
                 linewidth=1.0,
                 linestyle="-" if attention == "sigmoid" else (0, (5, 1)),
-                label=short_label(config, name) + shrunk(config, name),
+                label=model_label(config, name),
             )
             lost = steps[~np.isfinite(values)]
             if len(lost):

@@ -17,6 +17,7 @@ from scsigmoid.paper.tables.writing import (
     Table,
     fixed,
     interval,
+    picked,
     plus_minus,
     signed,
 )
@@ -47,8 +48,7 @@ def validation_loss(results: Results) -> Table:
                     "title": entry.title,
                     "model": model,
                     "mean": loss.value,
-                    "low": loss.low,
-                    "high": loss.high,
+                    **picked(loss, "low high"),
                     "masks_low": masks.low,
                     "masks_high": masks.high,
                     "cells": loss.n,
@@ -59,7 +59,7 @@ def validation_loss(results: Results) -> Table:
                     "paper_half_width": theirs[1],
                 }
             )
-            text = plus_minus(loss.value, loss.low, loss.high, 3)
+            text = plus_minus(*loss.interval, 3)
             over_masks = fixed((masks.high - masks.low) / 2, 3)
             cells.append(Cell(f"{text} ({over_masks})", bold=model == best, maths=True))
         for first, second in compared:
@@ -70,8 +70,7 @@ def validation_loss(results: Results) -> Table:
                     "title": entry.title,
                     "model": f"{first} - {second}",
                     "mean": found.value,
-                    "low": found.low,
-                    "high": found.high,
+                    **picked(found, "low high"),
                     "cells": losses[first].n,
                     "donors": donors,
                     "simulated": losses[first].simulated,
@@ -160,15 +159,13 @@ def scib(results: Results) -> Table:
                         "title": entry.title,
                         "model": name,
                         "metric": metric,
-                        "value": score.value,
-                        "low": score.low,
-                        "high": score.high,
+                        **picked(score, "value low high"),
                         "cells": score.n,
                         "best": best,
                         "simulated": score.simulated,
                     }
                 )
-                cells.append(Cell(interval(score.value, score.low, score.high, 3), bold=best))
+                cells.append(Cell(interval(*score.interval, 3), bold=best))
             rows.append(cells)
     return Table(
         caption="scIB biological conservation. Silhouette is rescaled to 0 to 1; the aggregate is "

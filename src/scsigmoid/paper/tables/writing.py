@@ -107,13 +107,7 @@ def picked(row: object, names: str) -> dict[str, Any]:
 def write_table(table: Table, name: str, stem: str | Path) -> list[Path]:
     """Write ``<stem>.csv``, ``<stem>.md`` and ``<stem>.tex``, each with its checksum.
 
-    Args:
-        table: the table.
-        name: its name; LaTeX's label.
-        stem: path without a suffix.
-
-    Returns:
-        The three paths.
+    ``name`` becomes LaTeX's label.
     """
     texts = {
         ".csv": as_csv(table.records, table.columns),
