@@ -48,12 +48,14 @@ def baselines(config: Config, results: Path, output: Path) -> None:
     )
     training = TokenStore.open(sorted((results / "tokens/training").glob("part-*")))
     kept_out = validation_rows(len(training), config.training.validation_cells)
-    seen = np.setdiff1d(np.arange(len(training)), kept_out)
-    shares = class_shares(training, seen, settings)
+    shares = ClassShares(training, np.setdiff1d(np.arange(len(training)), kept_out), settings)
     overall = np.log(shares.mean_share)
-
-    def masked(store: TokenStore, rows: NDArray[np.int64], name: str) -> Batch:
-        seed = derive(0, "validation") if name == "validation" else derive(config.seed, name)
+    sets = {"validation": (training, kept_out, derive(0, "validation"))}
+    for dataset in config.datasets:
+        store = TokenStore.open(results / "tokens/evaluation" / dataset)
+        sets[dataset] = (store, np.arange(len(store)), derive(config.seed, dataset))
+    rows = []
+    for name, (store, cells, seed) in sets.items():
         masking = Masking(
             seed=seed,
             draw=0,
@@ -61,27 +63,29 @@ def baselines(config: Config, results: Path, output: Path) -> None:
             replacement="mask",
             vocabulary_size=size,
         )
-        return pack(store, rows, settings, masking)
-
-    rows = []
-    sets = {"validation": (training, kept_out)}
-    for dataset in config.datasets:
-        store = TokenStore.open(results / "tokens/evaluation" / dataset)
-        sets[dataset] = (store, np.arange(len(store)))
-    for name, (store, cells) in sets.items():
-        batch = masked(store, cells, name)
-        frequencies = -overall[batch.targets.numpy()].mean()
-        rows.append({"dataset": name, "baseline": "frequencies", "loss": frequencies})
-        loss = shares.loss(batch)
-        rows.append({"dataset": name, "baseline": "rank and length", "loss": loss})
+        batch = pack(store, cells, settings, masking)
+        losses = {
+            "frequencies": -overall[batch.targets.numpy()].mean(),
+            "rank and length": shares.loss(batch),
+        }
+        rows += [{"dataset": name, "baseline": k, "loss": loss} for k, loss in losses.items()]
     write_text(output, pd.DataFrame(rows).to_csv(index=False, float_format="%.6g"))
 
 
 class ClassShares:
     """Shares of genes among training tokens, by class of rank and length."""
 
-    def __init__(self, counts: NDArray[np.float64]) -> None:
-        """Smooth counts (classes, vocabulary)."""
+    def __init__(
+        self, store: TokenStore, rows: NDArray[np.int64], settings: EncoderSettings
+    ) -> None:
+        """Count the genes of cells by class, and smooth the counts."""
+        batch = pack(store, rows, settings)
+        lengths = np.diff(batch.cu_seqlens.numpy())
+        classes = classes_of(batch.positions.numpy(), np.repeat(lengths, lengths))
+        size = settings.vocabulary_size
+        flat = classes * size + batch.tokens.numpy()
+        counts = np.bincount(flat, minlength=RANKS * LENGTHS * size).reshape(-1, size)
+        counts[:, : len(SPECIAL)] = 0
         total = counts.sum(0) + 0.5
         total[: len(SPECIAL)] = 0
         self.mean_share = np.maximum(total / total.sum(), 1e-300)
@@ -100,20 +104,6 @@ class ClassShares:
             left = 1 - self.shares[:, shown[shown >= len(SPECIAL)]].sum(1)
             losses.append(-np.log(self.shares[classes, targets[inside]] / left[classes]))
         return float(np.concatenate(losses).mean())
-
-
-def class_shares(
-    store: TokenStore, rows: NDArray[np.int64], settings: EncoderSettings
-) -> ClassShares:
-    """Count the genes of cells by class."""
-    batch = pack(store, rows, settings)
-    lengths = np.diff(batch.cu_seqlens.numpy())
-    classes = classes_of(batch.positions.numpy(), np.repeat(lengths, lengths))
-    size = settings.vocabulary_size
-    flat = classes * size + batch.tokens.numpy()
-    counts = np.bincount(flat, minlength=RANKS * LENGTHS * size).reshape(-1, size)
-    counts[:, : len(SPECIAL)] = 0
-    return ClassShares(counts.astype(np.float64))
 
 
 def classes_of(ranks: NDArray[np.integer], lengths: NDArray[np.integer] | int) -> NDArray[np.int64]:

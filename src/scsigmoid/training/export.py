@@ -85,6 +85,14 @@ def as_tensors(vocabulary: Vocabulary) -> dict[str, Tensor]:
     return {f"{PREFIX}{k}": torch.tensor(v) for k, v in {**arrays, **numbers}.items()}
 
 
+def read(path: str | Path, *, vocabulary: bool) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The metadata of a file, and the tensors of its vocabulary, or all others."""
+    with safe_open(path, framework="pt") as handle:
+        metadata = json.loads((handle.metadata() or {})[KEY])
+        names = [k for k in handle.keys() if k.startswith(PREFIX) == vocabulary]  # noqa: SIM118
+        return metadata, {name.removeprefix(PREFIX): handle.get_tensor(name) for name in names}
+
+
 def load_vocabulary(path: str | Path) -> Vocabulary:
     """Read the vocabulary of a finished model.
 
@@ -92,17 +100,15 @@ def load_vocabulary(path: str | Path) -> Vocabulary:
         UserError: if the file has none, as those of version 0.1, or it is damaged.
     """
     try:
-        with safe_open(path, framework="pt") as handle:
-            stored = json.loads((handle.metadata() or {})[KEY])["vocabulary"]
-            names = [name for name in handle.keys() if name.startswith(PREFIX)]  # noqa: SIM118
-            arrays = {name.removeprefix(PREFIX): handle.get_tensor(name).numpy() for name in names}
-        if not arrays:
+        metadata, tensors = read(path, vocabulary=True)
+        if not tensors:
             raise UserError(f"{path}: holds no vocabulary; name the one it was trained with")
+        arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
         ids, symbols = (
             tuple(arrays[name].tobytes().decode().split("\n")) for name in ("gene_ids", "names")
         )
         vocabulary = Vocabulary(ids, symbols, arrays["cells"], arrays["medians"])
-        if vocabulary.fingerprint != stored:
+        if vocabulary.fingerprint != metadata["vocabulary"]:
             raise ValueError("not what was written")
     except (SafetensorError, OSError, KeyError, ValueError) as error:
         raise UserError(
@@ -146,10 +152,7 @@ def load_encoder(
     if not path.is_file():
         raise UserError(f"{path}: no such model; train it first, or name one of the package: blood")
     try:
-        with safe_open(path, framework="pt") as handle:
-            metadata: dict[str, Any] = json.loads((handle.metadata() or {})[KEY])
-            names = [name for name in handle.keys() if not name.startswith(PREFIX)]  # noqa: SIM118
-            weights = {name: handle.get_tensor(name) for name in names}
+        metadata, weights = read(path, vocabulary=False)
         if metadata.get("sha256") not in (None, checksum(weights)):
             raise ValueError("its weights are not those that were written")
         if not {"model", "vocabulary"} <= metadata.keys():
