@@ -1,8 +1,26 @@
-"""Settings of training that tests of tiny encoders begin from."""
+"""Settings that tests of encoders and of training begin from."""
 
 from dataclasses import replace
+from typing import Any
 
 from scsigmoid.config.schema import Architecture, Training
+from scsigmoid.model.sizes import EncoderSettings
+from scsigmoid.training.run import TrainingRun
+
+#: The paper's 160M.
+PAPER = EncoderSettings(
+    attention="sigmoid",
+    context=4096,
+    layers=12,
+    hidden=768,
+    heads=12,
+    feed_forward=3072,
+    vocabulary_size=44_000,
+    dropout=0.02,
+    layer_norm_epsilon=1e-5,
+    initializer_range=0.02,
+)
+TINY = replace(PAPER, context=32, layers=2, hidden=16, heads=2, feed_forward=32, vocabulary_size=50)
 
 ARCHITECTURE = Architecture(
     size="small", dropout=0.02, layer_norm_epsilon=1e-5, initializer_range=0.02
@@ -39,3 +57,8 @@ UNTRAINED = replace(
     weight_decay=0.0,
     clipping=None,
 )
+
+
+def changed(run: TrainingRun, **training: Any) -> TrainingRun:
+    """A run with other settings of training."""
+    return replace(run, training=replace(run.training, **training))

@@ -8,25 +8,13 @@ from itertools import pairwise
 
 import pytest
 import torch
+from small_training import TINY
 from torch.nn import functional
 
 from scsigmoid.errors import UserError
 from scsigmoid.model.encoder import Encoder
-from scsigmoid.model.sizes import EncoderSettings
 
-SETTINGS = EncoderSettings(
-    attention="sigmoid",
-    context=32,
-    layers=2,
-    hidden=16,
-    heads=2,
-    feed_forward=32,
-    vocabulary_size=50,
-    dropout=0.1,
-    layer_norm_epsilon=1e-5,
-    initializer_range=0.02,
-    backend="reference",
-)
+SETTINGS = replace(TINY, dropout=0.1, backend="reference")
 LENGTHS = [5, 32, 1, 17]
 ARMS = ("sigmoid", "softmax")
 

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from small_training import PAPER
 
 from scsigmoid.errors import UserError
 from scsigmoid.model.masking import Masking
-from scsigmoid.model.sizes import EncoderSettings, count_flops
+from scsigmoid.model.sizes import count_flops
 from scsigmoid.tokens.store import TokenStore
 from scsigmoid.tokens.vocabulary import CLS, MASK
 from scsigmoid.training.batches import (
@@ -162,21 +163,6 @@ def test_more_processes_than_cells_are_refused(run: TrainingRun, make_batches: A
         make_batches(run, 0, 9)
 
 
-def paper_settings(context: int) -> EncoderSettings:
-    return EncoderSettings(
-        attention="sigmoid",
-        context=context,
-        layers=12,
-        hidden=768,
-        heads=12,
-        feed_forward=3072,
-        vocabulary_size=44_000,
-        dropout=0.02,
-        layer_norm_epsilon=1e-5,
-        initializer_range=0.02,
-    )
-
-
 def lengths_of_a_global_batch(context: int, seed: int) -> np.ndarray:
     """256 lengths as in Fig. 1 of the paper: log-normal, cut at the context."""
     drawn = np.random.default_rng(seed).lognormal(math.log(1830), 0.65, 256)
@@ -184,17 +170,16 @@ def lengths_of_a_global_batch(context: int, seed: int) -> np.ndarray:
 
 
 def test_work_is_the_counted_one():
-    encoder = paper_settings(4096)
     for length, masked in ((100, 15), (2000, 300), (4000, 600)):
-        counted = count_flops(encoder, [length], masked)
-        work = Work(encoder, 0.15).of(np.array([length]))[0]
+        counted = count_flops(PAPER, [length], masked)
+        work = Work(PAPER, 0.15).of(np.array([length]))[0]
         assert work == pytest.approx(counted, rel=1e-12)
 
 
 @pytest.mark.parametrize("context", [2048, 4096, 8192])
 @pytest.mark.parametrize("ranks", [1, 2, 4, 8])
 def test_processes_and_micro_batches_have_even_work(context: int, ranks: int):
-    work_of = Work(paper_settings(context), 0.15)
+    work_of = Work(PAPER, 0.15)
     budget = 65536
     for seed in range(5):
         lengths = lengths_of_a_global_batch(context, seed)

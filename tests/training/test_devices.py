@@ -1,11 +1,13 @@
 """What is said when the GPU's memory does not suffice, and which GPU a job takes."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from forked import forked
+from small_training import PAPER
 
 from scsigmoid.errors import UserError
 from scsigmoid.training import devices
@@ -24,19 +26,9 @@ def test_the_setting_and_the_value_are_named(run: TrainingRun):
     assert "a single cell of 24 tokens does not fit" in advice(encoder, 24, None)
 
 
-def test_a_model_that_cannot_fit_is_named(run: TrainingRun):
+def test_a_model_that_cannot_fit_is_named():
     # 16 bytes a parameter: 24 layers of 2,048 and two vocabulary matrices are 22 GB.
-    large = run.encoder_settings(44_000)
-    large = type(large)(
-        **{
-            **vars(large),
-            "layers": 24,
-            "hidden": 2048,
-            "heads": 32,
-            "feed_forward": 8192,
-            "context": 8192,
-        }
-    )
+    large = replace(PAPER, layers=24, hidden=2048, heads=32, feed_forward=8192, context=8192)
     message = advice(large, 65536, 24 * GB)
     assert "architecture.size: weights, gradients and optimiser take 22 GB" in message
     assert "the GPU has 24 GB" in message

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from small_training import changed
 
 from scsigmoid.errors import UserError
 from scsigmoid.paper.claims.stability import divergence
@@ -159,7 +160,7 @@ def test_rows_after_the_checkpoint_are_measured_again(
 def test_more_steps_go_on_from_a_finished_run(
     copied: Path, run: TrainingRun, corpus: Any, tmp_path: Path
 ):
-    longer = replace(run, training=replace(run.training, steps=24))
+    longer = changed(run, steps=24)
     train(longer, corpus.stores, corpus.vocabulary, copied)
     train(longer, corpus.stores, corpus.vocabulary, tmp_path / "fresh")
     models = [folder / "model.safetensors" for folder in (copied, tmp_path / "fresh")]
@@ -177,7 +178,7 @@ def kept(run: TrainingRun, corpus: Any, tmp_path_factory: pytest.TempPathFactory
             raise KeyboardInterrupt
         return step(trainer, number, *arguments)
 
-    wanted = keeping(run, 6, 10, 12, 20)
+    wanted = changed(run, snapshots=[6, 10, 12, 20])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop.Trainer, "step", broken)
         with pytest.raises(KeyboardInterrupt):
@@ -186,10 +187,6 @@ def kept(run: TrainingRun, corpus: Any, tmp_path_factory: pytest.TempPathFactory
     train(wanted, corpus.stores, corpus.vocabulary, output)
     assert (output / "model-step-00000006.safetensors").stat() == first
     return output
-
-
-def keeping(run: TrainingRun, *snapshots: int, **training: Any) -> TrainingRun:
-    return replace(run, training=replace(run.training, snapshots=[*snapshots], **training))
 
 
 def weights(path: Path) -> tuple[int, dict[str, bytes]]:
@@ -204,7 +201,7 @@ def test_a_snapshot_is_the_model_of_a_run_that_ends_there(
     names = [f"model-step-{step:08d}.safetensors" for step in (6, 10, 12)]
     assert sorted(path.name for path in kept.glob("model-*")) == names
     for name, step in zip(names, (6, 10, 12), strict=True):
-        train(keeping(run, steps=step), corpus.stores, corpus.vocabulary, tmp_path / name)
+        train(changed(run, steps=step), corpus.stores, corpus.vocabulary, tmp_path / name)
         assert weights(kept / name) == weights(tmp_path / name / "model.safetensors")
     assert weights(kept / "model.safetensors") == weights(whole / "model.safetensors")
 
@@ -216,13 +213,15 @@ def test_a_run_that_goes_on_has_all_its_snapshots_or_says_so(
     with pytest.raises(
         UserError, match=r"00012\.safetensors: missing, and .* from step 20; delete"
     ):
-        train(keeping(run, 12), corpus.stores, corpus.vocabulary, copied)
-    train(keeping(run, 20, 22, steps=24), corpus.stores, corpus.vocabulary, copied)
+        train(changed(run, snapshots=[12]), corpus.stores, corpus.vocabulary, copied)
+    longer = changed(run, snapshots=[20, 22], steps=24)
+    train(longer, corpus.stores, corpus.vocabulary, copied)
     assert weights(copied / "model-step-00000020.safetensors") == weights(
         kept / "model.safetensors"
     )
     # Snapshots of other settings go with their checkpoints.
-    train(keeping(run, 22, learning_rate=1e-3), corpus.stores, corpus.vocabulary, copied)
+    other = changed(run, snapshots=[22], learning_rate=1e-3)
+    train(other, corpus.stores, corpus.vocabulary, copied)
     assert not list(copied.glob("model-*"))
 
 
@@ -231,19 +230,19 @@ def test_an_unfinished_run_of_other_settings_is_refused(
 ):
     output = copied
     (output / "checkpoints/step-00000020.pt").unlink()
-    other = replace(run, training=replace(run.training, learning_rate=2e-2, mask_fraction=0.3))
+    other = changed(run, learning_rate=2e-2, mask_fraction=0.3)
     with pytest.raises(UserError) as caught:
         train(other, corpus.stores, corpus.vocabulary, output)
     assert "training.learning_rate (0.01 there, 0.02 now)" in str(caught.value)
     assert "training.mask_fraction (0.15 there, 0.3 now)" in str(caught.value)
     # How the work is divided may change.
-    smaller = replace(run, training=replace(run.training, micro_batch_tokens=32, threads=1))
+    smaller = changed(run, micro_batch_tokens=32, threads=1)
     train(smaller, corpus.stores, corpus.vocabulary, output)
 
 
 def test_divergence_is_logged_and_training_goes_on(run: TrainingRun, corpus: Any, tmp_path: Path):
-    wild = replace(run.training, learning_rate=1e30, clipping=None, warmup_steps=0)
-    train(replace(run, training=wild), corpus.stores, corpus.vocabulary, tmp_path / "wild")
+    wild = changed(run, learning_rate=1e30, clipping=None, warmup_steps=0)
+    train(wild, corpus.stores, corpus.vocabulary, tmp_path / "wild")
     columns, _ = read_journal(tmp_path / "wild/journal.csv")
     assert columns["step"][-1] == 20
     assert not np.isfinite(columns["loss"][-1])

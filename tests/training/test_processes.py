@@ -17,6 +17,7 @@ import psutil
 import pytest
 import torch
 import torch.distributed as dist
+from small_training import changed
 
 from scsigmoid.cli import main
 from scsigmoid.errors import UserError
@@ -81,8 +82,8 @@ with module.joined("cpu") as processes:
 def found(run: TrainingRun, corpus: Any, tmp_path: Path) -> list[dict[str, Any]]:
     """What each of two processes found."""
     (tmp_path / "worker.py").write_text(WORKER)
-    training = replace(run.training, clipping=None, micro_batch_tokens=32)
-    runs = [asdict(replace(run, attention=arm, training=training)) for arm in ARMS]
+    whole = changed(run, clipping=None, micro_batch_tokens=32)
+    runs = [asdict(replace(whole, attention=arm)) for arm in ARMS]
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     command += [tmp_path / "worker.py", tmp_path, json.dumps(runs), *corpus.stores]
     subprocess.run(command, check=True, capture_output=True, timeout=120)
@@ -148,7 +149,7 @@ def until(found: Callable[[], Any], seconds: float = 120.0) -> Any:
 
 @pytest.mark.faults
 def test_stopped_and_run_again_by_two_and_by_one(run: TrainingRun, corpus: Any, tmp_path: Path):
-    endless = replace(run, training=replace(run.training, steps=10**6, checkpoint_every=10**6))
+    endless = changed(run, steps=10**6, checkpoint_every=10**6)
     child = start(command(endless, corpus, tmp_path / "two"))
     journal = tmp_path / "two/journal.csv"
     until(lambda: journal.is_file() and len(journal.read_text().splitlines()) > 30)
@@ -163,7 +164,7 @@ def test_stopped_and_run_again_by_two_and_by_one(run: TrainingRun, corpus: Any, 
     for path in (tmp_path / "two/checkpoints").iterdir():
         (tmp_path / "one/checkpoints" / path.name).write_bytes(path.read_bytes())
 
-    finite = replace(run, training=replace(run.training, steps=step + 10))
+    finite = changed(run, steps=step + 10)
     children = [start(command(finite, corpus, tmp_path / name)) for name in ("two", "whole")]
     assert [child.wait(timeout=120) for child in children] == [0, 0]
     models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("two", "whole")]
@@ -187,7 +188,7 @@ def test_stopped_and_run_again_by_two_and_by_one(run: TrainingRun, corpus: Any, 
 
 @pytest.mark.faults
 def test_a_lost_process_ends_the_run_which_goes_on(run: TrainingRun, corpus: Any, tmp_path: Path):
-    long = replace(run, training=replace(run.training, steps=80, checkpoint_every=10))
+    long = changed(run, steps=80, checkpoint_every=10)
     lost, whole = tmp_path / "lost", tmp_path / "whole"
     child = start(command(long, corpus, lost))
     until(lambda: list(lost.glob("checkpoints/*.sha256")))
@@ -215,7 +216,7 @@ def test_a_lost_process_ends_the_run_which_goes_on(run: TrainingRun, corpus: Any
 def test_two_runs_at_once_do_not_share_a_folder(
     run: TrainingRun, corpus: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ):
-    endless = replace(run, training=replace(run.training, steps=10**6))
+    endless = changed(run, steps=10**6)
     words = command(endless, corpus, tmp_path / "model", gpus=1)
     first = start(words)
     try:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from small_training import changed
 from torch.nn.functional import cross_entropy
 
 from scsigmoid.attention.reference import weight_statistics
@@ -86,8 +87,8 @@ def test_a_row_whose_weights_all_vanish_attends_to_no_key():
 
 def test_a_resumed_run_writes_the_same_curves(run: TrainingRun, corpus: Any, tmp_path: Path):
     for name, steps in (("whole", 9), ("resumed", 6), ("resumed", 9)):
-        settings = replace(run.training, validate_every=4, validation_cells=7, steps=steps)
-        train(replace(run, training=settings), corpus.stores, corpus.vocabulary, tmp_path / name)
+        validated = changed(run, validate_every=4, validation_cells=7, steps=steps)
+        train(validated, corpus.stores, corpus.vocabulary, tmp_path / name)
 
     def rows(name: str) -> tuple[dict[int, float], list[str]]:
         columns, _ = read_journal(tmp_path / name / "journal.csv")

@@ -6,6 +6,7 @@ import os
 import runpy
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from small_training import UNTRAINED
+from small_training import TINY, UNTRAINED
 
 from scsigmoid.config.check import as_yaml, load
 from scsigmoid.config.schema import ValidationLoss
-from scsigmoid.model.sizes import EncoderSettings
 
 SCRIPTS = Path(__file__).parents[2] / "workflow/scripts"
 
@@ -156,10 +156,7 @@ def test_evaluation_gives_validation_and_training_the_same_cells(time_evaluation
     tokens = time_evaluation.SimulatedTokens(3, 5000, 512)
     assert len(tokens) == 3
     assert tokens.cells(np.array([2, 0]), 40).cu_seqlens.tolist() == [0, 40, 80]
-    encoder = EncoderSettings(
-        attention="sigmoid", context=4096, layers=1, hidden=8, heads=1, feed_forward=8,
-        vocabulary_size=5000, dropout=0.1, layer_norm_epsilon=1e-5, initializer_range=0.02,
-    )  # fmt: skip
+    encoder = replace(TINY, context=4096, vocabulary_size=5000, dropout=0.1)
     loss = ValidationLoss(trials=2, mask_fraction=0.15, confidence=0.95, batch_tokens=600)
     cpu = torch.device("cpu")
     times = time_evaluation.validation_and_training(encoder, tokens, loss, UNTRAINED, cpu)
