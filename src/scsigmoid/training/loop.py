@@ -70,11 +70,7 @@ def train(run: TrainingRun, stores: Sequence[Path], vocabulary: Path, output: Pa
         be_deterministic()
     with joined(run.device) as processes, ExitStack() as alone:
         # Of two writers of one folder's checkpoints, both would lose.
-        processes.in_turn(
-            lambda: (
-                processes.first and alone.enter_context(held(output / LOCK, "training this model"))
-            )
-        )
+        processes.on_first(lambda: alone.enter_context(held(output / LOCK, "training this model")))
         finished = train_together(run, stores, vocabulary, output, processes)
     if not finished:
         raise SystemExit(STOPPED)
@@ -92,11 +88,9 @@ def train_together(
     identity = run.identity(known.fingerprint, fingerprint(stores))
     checkpoints = Checkpoints(output / CHECKPOINTS, run.training.keep_checkpoints)
     snapshots = snapshot_paths(run.training, output)
-    found = processes.in_turn(
-        lambda: resume(run, checkpoints, identity, snapshots) if processes.first else 0
-    )
+    found = processes.on_first(lambda: resume(run, checkpoints, identity, snapshots))
     # Only the first process looked; the others learn of it by adding up.
-    (step,) = processes.total([found])
+    (step,) = processes.total([found or 0])
 
     settings, budget = batches.settings, run.training.micro_batch_tokens
     with out_of_memory_advice(settings, budget, processes.device):
@@ -106,13 +100,12 @@ def train_together(
         if step and processes.first:
             log(f"{run.model}: going on from the checkpoint after step {step}")
 
-        def keep(step: int, path: Path) -> None:
-            if processes.first:
-                save_encoder(encoder, run, known, step, path)
+        def save(step: int, path: Path) -> None:
+            processes.on_first(lambda: save_encoder(encoder, run, known, step, path))
 
         def snapshot(step: int) -> None:
             if step in snapshots:
-                processes.in_turn(lambda: keep(step, snapshots[step]))
+                save(step, snapshots[step])
 
         snapshot(step)  # of a run that was to end here
         meter = Meter(settings, processes.device, processes.count, seconds)
@@ -129,9 +122,9 @@ def train_together(
                 if records is not None:
                     records.checkpoints.wait()
                     records.journal.complete()
-                    keep(run.training.steps, output / MODEL)
 
             processes.in_turn(finish)
+            save(run.training.steps, output / MODEL)
     return True
 
 

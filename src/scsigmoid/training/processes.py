@@ -117,6 +117,14 @@ class Processes:
         self.total([0])
         return result
 
+    def on_first(self, work: Callable[[], T]) -> T | None:
+        """Run ``work`` on rank 0 alone; the other ranks go on once it succeeded.
+
+        Raises:
+            SystemExit: in the other processes, if it failed.
+        """
+        return self.in_turn(lambda: work() if self.first else None)
+
     def sum(self, tensors: Sequence[Tensor]) -> None:
         """All-reduce tensors of one dtype by sum, in place, bucket by bucket."""
         if self.count == 1:
