@@ -31,16 +31,13 @@ def announce(message: str) -> None:
             os.write(terminal.fileno(), f"{named(message)}\n".encode())
 
 
-def track(
-    items: Iterable[T], *, label: str, total: int | None = None, seconds: float = 10.0
-) -> Iterator[T]:
-    """Iterate over ``items``, showing progress.
+def track(items: Iterable[T], *, label: str, total: int | None = None) -> Iterator[T]:
+    """Iterate over ``items``, showing progress; in a log a line every 10 seconds at most.
 
     Args:
         items: what to iterate over.
         label: what is being done, e.g. ``"tokenizing"``.
         total: number of items where ``items`` has no length.
-        seconds: a log line is printed at most this often where there is no terminal.
     """
     if total is None and isinstance(items, Sized):
         total = len(items)
@@ -53,6 +50,6 @@ def track(
     last = time.monotonic()
     for done, item in enumerate(items, start=1):
         yield item
-        if time.monotonic() - last >= seconds:
+        if time.monotonic() - last >= 10:
             last = time.monotonic()
             log(f"{label}: {done}" + (f" of {total}" if total else ""))

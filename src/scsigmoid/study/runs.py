@@ -97,10 +97,10 @@ def collect(config: Config, results: Path, output: Path) -> None:
         write_text(output / f"{name}.csv", table.to_csv(index=False, float_format="%.6g"))
 
 
-def shortened(names: Sequence[str], most: int = 6) -> str:
-    """Names in a line, the first of them where there are many."""
-    more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+def shortened(names: Sequence[str]) -> str:
+    """Names in a line, the first six of them where there are more."""
+    more = len(names) - 6
+    return ", ".join(names[:6]) + (f" and {more} more" if more > 0 else "")
 
 
 class Study:
