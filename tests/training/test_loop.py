@@ -14,6 +14,7 @@ import pytest
 import torch
 from small_training import changed
 
+from scsigmoid.config.check import as_json
 from scsigmoid.errors import UserError
 from scsigmoid.paper.claims.stability import divergence
 from scsigmoid.paper.results import Journal
@@ -47,23 +48,17 @@ loop.train(run, [Path(p) for p in sys.argv[4:]], Path(sys.argv[3]), Path(sys.arg
 """
 
 
-def start(run: TrainingRun, corpus: Any, output: Path) -> subprocess.Popen[str]:
-    from scsigmoid.config.check import as_json
-
-    return subprocess.Popen(
+def begun(run: TrainingRun, corpus: Any, output: Path, step: int) -> subprocess.Popen[str]:
+    """A process that trains and has come to a step."""
+    child = subprocess.Popen(
         [sys.executable, "-c", CHILD, as_json(run), output, corpus.vocabulary, *corpus.stores],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-
-
-def wait_for(child: subprocess.Popen[str], step: int) -> None:
     assert child.stdout is not None
-    for line in child.stdout:
-        if int(line) >= step:
-            return
-    pytest.fail(f"the run ended before step {step}")
+    assert any(int(line) >= step for line in child.stdout), "the run ended before"
+    return child
 
 
 def same(one: Path, other: Path) -> None:
@@ -122,8 +117,7 @@ def test_killed_and_run_again_is_equal_to_the_bit(
     whole: Path, run: TrainingRun, corpus: Any, tmp_path: Path
 ):
     output = tmp_path / "killed"
-    child = start(run, corpus, output)
-    wait_for(child, 11)
+    child = begun(run, corpus, output, 11)
     child.kill()
     assert child.wait() == -signal.SIGKILL
     assert not (output / "model.safetensors").exists()
@@ -137,8 +131,7 @@ def test_a_signal_leaves_a_checkpoint_after_the_step(
     whole: Path, run: TrainingRun, corpus: Any, tmp_path: Path
 ):
     output = tmp_path / "stopped"
-    child = start(run, corpus, output)
-    wait_for(child, 6)
+    child = begun(run, corpus, output, 6)
     child.send_signal(signal.SIGTERM)
     _, errors = child.communicate()
     assert child.returncode == STOPPED == 75

@@ -95,7 +95,7 @@ def study(options: argparse.Namespace) -> None:
         for path in make(found, baselines, options.output):
             print(path)
     if found.unfinished:
-        print(f"left out, not at their end: {shortened(found.unfinished)}")
+        print(f"not at their end, in the table of rates alone: {shortened(found.unfinished)}")
     arms = found.runs["attention"].unique()
     if len(arms) == 1:
         print(f"all runs are of {arms[0]}: no comparison of sigmoid and softmax")

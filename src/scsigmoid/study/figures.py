@@ -113,7 +113,7 @@ def embeddings(study: Study, _: pd.DataFrame) -> "Figure":
     panels = figure.subplots(-(-len(metrics) // columns), columns, squeeze=False).ravel()
     for axes, (metric, means) in zip(panels, metrics.items(), strict=False):
         own = study.scores[study.scores["metric"] == metric]
-        over_steps(axes, own, "value", means, dict(zip(COLOURS, COLOURS, strict=True)), ".-")
+        over_steps(axes, own, "value", means, {arm: arm for arm in COLOURS}, ".-")
         for name, values in study.controls.items():
             dotted(axes, float(values[metric]), CONTROLS[str(name)], means["step"].max())
         axes.set_title(TITLES[metric])
@@ -224,17 +224,15 @@ def scale(study: Study, baselines: pd.DataFrame) -> "Figure":
     figure = new_figure(DOUBLE, 2.6)
     left, right = figure.subplots(1, 2)
     differences = by_size(study)
-    tints = dict(zip(differences, ("#999999", "#555555", "#000000"), strict=False))
-    places = {size: place for place, size in enumerate(differences)}
+    tints = ("#999999", "#555555", "#000000")
     last = min(table["step"].max() for table in differences.values())
-    for size, table in differences.items():
+    for place, (size, table) in enumerate(differences.items()):
         row = table[table["step"] <= last].iloc[-1]
         for arm, colour in COLOURS.items():
-            label = arm if not places[size] else ""
-            left.plot(places[size], row[arm], "o", color=colour, label=label)
-        difference(right, table, tints[size], f"{size} ({int(row['seeds'])} seeds)")
-    left.set_xticks(list(places.values()), list(places))
-    left.set_xlim(-0.5, len(places) - 0.5)
+            left.plot(place, row[arm], "o", color=colour, label="" if place else arm)
+        difference(right, table, tints[place % 3], f"{size} ({int(row['seeds'])} seeds)")
+    left.set_xticks(range(len(differences)), list(differences))
+    left.set_xlim(-0.5, len(differences) - 0.5)
     left.set_xlabel("Layers x width")
     left.set_title(f"Validation loss after {int(last):,} steps (nats)")
     left.legend()
