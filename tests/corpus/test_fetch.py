@@ -34,8 +34,8 @@ def dense(cells):
 
 
 def made(corpus, datasets, folder: Path) -> Path:
-    manifest, account = folder / "manifest.csv", folder / "manifest.json"
-    build_manifest(corpus, datasets, 42, folder / "downloads", manifest, account)
+    manifest, summary = folder / "manifest.csv", folder / "manifest.json"
+    build_manifest(corpus, datasets, 42, folder / "downloads", manifest, summary)
     return manifest
 
 
@@ -74,8 +74,8 @@ def test_embedded(config, tmp_path):
         "simulated_training_01": 50,
         "pbmc68k_training": 490,
     }
-    facts = evaluation(manifest, "heart_oft", corpus, tmp_path)
-    assert facts == {
+    metadata = evaluation(manifest, "heart_oft", corpus, tmp_path)
+    assert metadata == {
         "file": "heart_oft",
         "simulated": True,
         "label": "cell_type",
@@ -109,10 +109,10 @@ def test_local(config, counts, write_h5ad, tmp_path):
     assert linked.resolve() == path.resolve()
     trained = open_cells(linked, row.held_out, "training")
 
-    facts = evaluation(manifest, "blood", corpus, tmp_path / "evaluation")
+    metadata = evaluation(manifest, "blood", corpus, tmp_path / "evaluation")
     held = open_cells(path, row.held_out, "evaluation")
     copied = open_cells(tmp_path / "evaluation" / "blood.h5ad")
-    assert facts["cells"] == copied.n_cells == 6
+    assert metadata["cells"] == copied.n_cells == 6
     assert sorted([*trained.rows, *held.rows]) == list(range(30))
     # messages number the rows of the user's file
     assert copied.obs(["scsigmoid_row"])["scsigmoid_row"].tolist() == [*map(str, held.rows)]
@@ -120,8 +120,8 @@ def test_local(config, counts, write_h5ad, tmp_path):
     labels = cell_types(open_cells(path), "cell_type")
     assert cell_types(copied, "cell_type").tolist() == labels[held.rows].tolist()
 
-    facts = evaluation(manifest, "lung", corpus, tmp_path / "evaluation")
-    assert facts["cells"] == 30
+    metadata = evaluation(manifest, "lung", corpus, tmp_path / "evaluation")
+    assert metadata["cells"] == 30
     assert (tmp_path / "evaluation" / "lung.h5ad").resolve() == whole.resolve()
 
     with whole.open("ab") as handle:
@@ -206,11 +206,11 @@ HEART = {"heart": Dataset(title="Heart", id=uuid(1002))}
 
 def test_cellxgene(corpus, server, files, counts, tmp_path):
     manifest = made(corpus, HEART, tmp_path)
-    facts = evaluation(manifest, "heart", corpus, tmp_path / "evaluation")
-    assert facts["cells"] == 30
-    assert not facts["simulated"]
+    metadata = evaluation(manifest, "heart", corpus, tmp_path / "evaluation")
+    assert metadata["cells"] == 30
+    assert not metadata["simulated"]
     np.testing.assert_array_equal(dense(open_cells(tmp_path / "evaluation" / "heart.h5ad")), counts)
-    assert facts["sha256"] == sha256(tmp_path / "evaluation" / "heart.h5ad")
+    assert metadata["sha256"] == sha256(tmp_path / "evaluation" / "heart.h5ad")
 
     # one file fails, and another; the third is there the next time, and no part is half there
     server.script[files[0]] = ["410"]

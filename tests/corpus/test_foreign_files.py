@@ -192,7 +192,7 @@ def test_gene_expression_only(column, kinds, kept, counts, write_h5ad, capfd):
 def manifest(corpus, folder, datasets=None):
     path = folder / "manifest.csv"
     corpus = dataclasses.replace(corpus, source="local", parts=1)
-    build_manifest(corpus, datasets or {}, 42, folder / "downloads", path, folder / "account.json")
+    build_manifest(corpus, datasets or {}, 42, folder / "downloads", path, folder / "summary.json")
     return path
 
 
@@ -319,8 +319,8 @@ def test_a_flipped_bit_of_a_gene_id_stops_both_passes(counts, write_h5ad, tmp_pa
     dataset = load().datasets["pbmc68k"]
     made = manifest(corpus, tmp_path, {"mine": dataset})
     fetch_part(made, 0, corpus, 42, tmp_path / "d", tmp_path / "part")
-    held, facts = tmp_path / "held.h5ad", tmp_path / "held.json"
-    fetch_evaluation(made, "mine", dataset, corpus, 42, tmp_path / "d", held, facts)
+    held, metadata = tmp_path / "held.h5ad", tmp_path / "held.json"
+    fetch_evaluation(made, "mine", dataset, corpus, 42, tmp_path / "d", held, metadata)
     statistics, vocabulary = tmp_path / "statistics.arrow", tmp_path / "vocabulary.parquet"
     gather(tmp_path / "part", 10_000, statistics)
     build_vocabulary([statistics], 1, vocabulary)
@@ -329,7 +329,7 @@ def test_a_flipped_bit_of_a_gene_id_stops_both_passes(counts, write_h5ad, tmp_pa
     for file, where, read in (
         (path, tmp_path / "part", lambda: gather(tmp_path / "part", 10_000, statistics)),
         (path, tmp_path / "part", lambda: tokenize_part(tmp_path / "part", *store)),
-        (held, held, lambda: tokenize_evaluation(held, facts, *store)),
+        (held, held, lambda: tokenize_evaluation(held, metadata, *store)),
     ):
         whole = file.read_bytes()
         place = whole.index(b"ENSG00000000004") + 14

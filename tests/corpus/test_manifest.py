@@ -25,7 +25,7 @@ def local(config, *entries: LocalFiles):
 
 
 def build(corpus, datasets, path, seed=42):
-    """Make a manifest; downloads and account lie beside it."""
+    """Make a manifest; downloads and summary lie beside it."""
     folder = path.parent
     return build_manifest(
         corpus, datasets, seed, folder / "downloads", path, path.with_suffix(".json")
@@ -149,15 +149,15 @@ def test_cellxgene(corpus, published, heart, tmp_path):
         collection_id=uuid(2004),
     )
     assert (rows[2].title, rows[2].label, rows[2].held_out) == ("Heart", "", "all")
-    account = json.loads((tmp_path / "m.json").read_text())
-    assert (rows[2].snapshot, account["evaluation"]["heart"]["published"]) == ("", "2024-01-01")
-    assert account["training"] == {
+    summary = json.loads((tmp_path / "m.json").read_text())
+    assert (rows[2].snapshot, summary["evaluation"]["heart"]["published"]) == ("", "2024-01-01")
+    assert summary["training"] == {
         "files": 2, "cells": 25, "bytes": 7, "paper_cells": 131_600_000,
     }  # fmt: skip
-    assert account["offered"] == {"files": 5, "cells": 51}
-    assert account["held_out"] == {uuid(2): "dataset of heart", uuid(3): "collection of heart"}
-    assert account["left_out"] == {"other organisms": 1}
-    assert account["evaluation"]["heart"]["id_is_of_a"] == "dataset version"
+    assert summary["offered"] == {"files": 5, "cells": 51}
+    assert summary["held_out"] == {uuid(2): "dataset of heart", uuid(3): "collection of heart"}
+    assert summary["left_out"] == {"other organisms": 1}
+    assert summary["evaluation"]["heart"]["id_is_of_a"] == "dataset version"
     printed = "\n".join(lines)
     assert "CELLxGENE Discover as of 2024-06-11" in printed
     assert "25 cells, 0.0 GB; the paper has 131,600,000 cells" in printed
@@ -352,11 +352,11 @@ def test_the_lock_gets_every_hash(tmp_path):
     for one in rows[:2]:
         done = dataclasses.replace(one, sha256=one.file * 64, cells="5", bytes="7")
         write_manifest(tmp_path / f"{one.file}.csv", [done])
-    facts = Metadata(
+    metadata = Metadata(
         file="heart", simulated=False, label="", types=[], title="", cells=9, genes=2,
         sha256="c" * 64, location="",
     )  # fmt: skip
-    write_metadata(tmp_path / "heart.json", facts)
+    write_metadata(tmp_path / "heart.json", metadata)
     parts = [tmp_path / "a.csv", tmp_path / "b.csv"]
     for missing in ((parts[:1], [tmp_path / "heart.json"]), (parts, [])):
         with pytest.raises(UserError, match=r"m\.csv: nothing is known of its .* file '(b|heart)'"):

@@ -4,6 +4,7 @@ of evaluation datasets stand for.
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from scsigmoid.corpus.metadata import as_count, check_identifier, one_line
@@ -89,17 +90,15 @@ class Service:
     def __init__(self, api: str, web: Web) -> None:
         self.api = api.rstrip("/")
         self.web = web
-        self._datasets: list[Mapping[str, Any]] | None = None
 
     def get(self, path: str) -> Any:
         """The JSON answer to a path, or :class:`~.web.Absent`."""
         return self.web.json(f"{self.api}/{path}")
 
+    @cached_property
     def datasets(self) -> list[Mapping[str, Any]]:
         """All datasets that are listed today, as the service describes them; asked once."""
-        if self._datasets is None:
-            self._datasets = descriptions(self.get("datasets"), f"{self.api}/datasets")
-        return self._datasets
+        return descriptions(self.get("datasets"), f"{self.api}/datasets")
 
     def versions(self, dataset_id: str) -> list[Mapping[str, Any]]:
         """All versions of a dataset, as the service describes them."""
@@ -122,7 +121,7 @@ def snapshot(service: Service, day: str, leave_out: Collection[str] = ()) -> Lis
     """
     entries = {
         check_identifier(entry.get("dataset_id"), service.api): entry
-        for entry in service.datasets()
+        for entry in service.datasets
         if published_by(entry, day)
     }
 
@@ -264,7 +263,7 @@ def resolve(service: Service, name: str, identifier: str | None) -> Resolved:
 
 def with_collection(service: Service, version: Version) -> Version:
     """The version with the collection that the list of today states, where it states none."""
-    for entry in () if version.collection_id else service.datasets():
+    for entry in () if version.collection_id else service.datasets:
         if entry.get("dataset_id") == version.dataset_id and entry.get("collection_id"):
             return replace(version, collection_id=check_identifier(entry["collection_id"]))
     return version

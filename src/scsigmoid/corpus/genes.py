@@ -136,10 +136,7 @@ def unique_genes(
 ) -> tuple[list[str], list[str], NDArray[np.int64]]:
     """Strip version suffixes, merge genes listed twice, leave spike-ins and viruses out.
 
-    Args:
-        ids: of the features.
-        names: their symbols.
-        kept: which features are genes.
+    ``names`` are the symbols of the features, and ``kept`` says which of these are genes.
 
     Returns:
         The unique ids and their names in the file's order, and for each column of the file the

@@ -199,11 +199,7 @@ def held_out_mask(
 ) -> NDArray[np.bool_]:
     """Mark the held-out cells: a boolean array; a seeded choice depends on ``n_cells`` alone.
 
-    Args:
-        held_out: the choice as the manifest writes it.
-        n_cells: cells of the file.
-        values: reads a column of ``obs`` as strings.
-        path: the file, for messages.
+    ``held_out`` is the choice as the manifest writes it, ``values`` reads a column of ``obs``.
 
     Raises:
         UserError: if no cell has the value.

@@ -66,11 +66,6 @@ def evaluated_label(cells: Cells, name: str, dataset: Dataset) -> str:
 
     It is the first label that the file has; where cell types are wanted, the one with most of them.
 
-    Args:
-        cells: the evaluated cells.
-        name: of the dataset in the configuration.
-        dataset: its labels, and the cell types that are wanted.
-
     Raises:
         UserError: if the file has none of the labels, if cell types that are wanted are missing
             (with the columns whose values come nearest), or if there are fewer than two types.

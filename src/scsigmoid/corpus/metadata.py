@@ -12,13 +12,7 @@ from typing import Any
 from scsigmoid.config.combinations import IDENTIFIER
 from scsigmoid.csv_rows import read_rows, write_rows
 from scsigmoid.errors import UserError
-from scsigmoid.files import (
-    atomic_path,
-    compare_checksum,
-    remove_checksum,
-    write_checksum,
-    write_json,
-)
+from scsigmoid.files import atomic_path, checksum_path, compare_checksum, write_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,9 +175,8 @@ def read_metadata(path: str | Path) -> Metadata:
 
 def write_metadata(path: str | Path, metadata: Metadata) -> None:
     """Write metadata as JSON, atomically, with a checksum."""
-    remove_checksum(path)
-    write_json(path, asdict(metadata))
-    write_checksum(path)
+    with checksum_path(path) as temporary:
+        write_json(temporary, asdict(metadata))
 
 
 def one_line(value: Any, longest: int = LONGEST) -> str:

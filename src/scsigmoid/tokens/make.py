@@ -163,12 +163,9 @@ class Tokenizer:
 
 
 def tokenize_part(part: str | Path, tokenizer: Tokenizer, output: str | Path) -> None:
-    """Tokenize the training cells of one part; they are permuted over its shards.
+    """Tokenize the training cells of one part, a folder with h5ad files and ``files.csv``.
 
-    Args:
-        part: folder with h5ad files and ``files.csv``.
-        tokenizer: how.
-        output: folder of the store.
+    They are permuted over the shards of the store.
     """
     folder = Path(part)
     rows = read_manifest(folder / FILES)

@@ -190,11 +190,7 @@ def build_vocabulary(
 
 
 def by_organism(expressed: Mapping[str, int], tokens: Iterable[str]) -> dict[str, dict[str, int]]:
-    """What has a token and what has none.
-
-    Args:
-        expressed: training cells that express each gene.
-        tokens: genes with tokens.
+    """What has a token and what has none; ``expressed`` are the training cells of each gene.
 
     Returns:
         For each organism: ``tokens``, genes that have one; ``genes``, those that training cells
