@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from loopback import uuid
 
+from scsigmoid.config.check import load
 from scsigmoid.config.schema import Dataset
 from scsigmoid.corpus import census, manifest
 from scsigmoid.corpus.metadata import read_manifest
@@ -97,10 +98,8 @@ def test_a_release(package):
     assert first.url == f"{place}{uuid(1)}.h5ad"
 
 
-def test_the_paths_of_a_release_are_on_an_allowed_host(corpus):
+def test_the_paths_of_a_release_are_on_an_allowed_host():
     """The bucket of the public releases is among the hosts of config.yaml."""
-    from scsigmoid.config.check import load
-
     place = census.https("s3://cellxgene-census-public-us-west-2/cell-census/x/h5ads", "us-west-2")
     assert place.split("/")[2] in load().corpus.hosts
     for uri, region in [("/a/b", "x"), ("s3:///a", "x"), ("s3://a/b", "")]:

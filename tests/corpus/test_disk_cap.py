@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -24,19 +25,16 @@ with space(Downloads(sys.argv[1], None), read_manifest(sys.argv[2]), "0", 100e-9
 """
 
 
-def row(number: int, size: int, part: str = "0", **values: str) -> ManifestRow:
+def row(number: int, size: int | str, part: str, source: str = "cellxgene") -> ManifestRow:
     """A file of so many bytes; one without a part is evaluated."""
     return ManifestRow(
-        **{
-            "file": str(number),
-            "role": "training" if part else "evaluation",
-            "part": part,
-            "source": "cellxgene",
-            "location": "",
-            "bytes": str(size),
-            "dataset_version_id": uuid(number),
-            **values,
-        }
+        file=str(number),
+        role="training" if part else "evaluation",
+        part=part,
+        source=source,
+        location="",
+        bytes=str(size),
+        dataset_version_id=uuid(number),
     )
 
 
@@ -74,7 +72,7 @@ def test_turns_are_taken_only_where_the_corpus_exceeds_the_cap(cap, expected):
     [
         (ROWS, r"part 0 has 4e-08 GB of raw files and the evaluation datasets 2e-08 GB, the cap"),
         ([row(1, 30, "0"), row(2, 25, "1"), row(3, 20, "1")], "part 1 has 4.5e-08 GB"),
-        ([*ROWS, row(5, 0, "1", bytes="")], "the size of 5 is unknown"),
+        ([*ROWS, row(5, "", "1")], "the size of 5 is unknown"),
     ],
 )
 def test_a_cap_that_cannot_be_kept(rows, message):
@@ -85,7 +83,7 @@ def test_a_cap_that_cannot_be_kept(rows, message):
 
 
 def test_other_sources_download_nothing():
-    local = [row(1, 10**12, "0", source="local"), row(2, 0, "1", source="embedded", bytes="")]
+    local = [row(1, 10**12, "0", source="local"), row(2, "", "1", source="embedded")]
     assert not exceeds_cap(local, 1e-9)
 
 
@@ -135,11 +133,8 @@ def test_many_jobs_never_hold_more_than_the_cap(downloads, monkeypatch):
                 with alone:
                     held.remove(int(one.bytes))
 
-    threads = [threading.Thread(target=work, args=(one,)) for one in rows[:7]]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(7) as pool:
+        list(pool.map(work, rows[:7]))
     assert len(most) == 22
     assert max(most) <= 100
 

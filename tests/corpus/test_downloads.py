@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import io
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -117,16 +117,9 @@ def test_space(downloads, row):
 def test_two_at_once_do_not_mix(downloads, row, server, path, web):
     """Jobs that want the same file wait for each other."""
     server.script[path] = ["cut", "cut"]
-    results: list[tuple[object, str]] = []
     others = [Downloads(downloads.folder, web) for _ in range(3)]
-    threads = [
-        threading.Thread(target=lambda other=other: results.append(other.obtain(row)))
-        for other in others
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(3) as pool:
+        results = pool.map(lambda other: other.obtain(row), others)
     assert [digest for _, digest in results] == [DIGEST] * 3
     assert len(server.asked(path)) == 3
 

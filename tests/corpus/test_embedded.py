@@ -1,6 +1,8 @@
 """The embedded corpus: recovered counts, the generative model, the CELLxGENE layout."""
 
+import csv
 import dataclasses
+import gzip
 
 import anndata
 import numpy as np
@@ -61,9 +63,6 @@ def test_gene_table():
 
 
 def test_gene_table_agrees_with_gencode(real_data):
-    import csv
-    import gzip
-
     with gzip.open(real_data / "gencode_genes.csv.gz", "rt") as handle:
         names = {row[0]: row[1] for row in csv.reader(handle)}
     assert all(names[gene] == name for _, gene, name in real_genes())
@@ -143,9 +142,8 @@ def test_simulated_types_can_be_told_apart_and_related_ones_are_alike(sizes):
 
 def test_datasets(sizes):
     assert len(DATASETS["heart_oft"].cell_types) == 8  # 28 pairs
-    table = simulate(
-        "heart_oft", 240, dict.fromkeys(DATASETS["heart_oft"].cell_types, "heart"), sizes, 42
-    )
+    tissues = dict.fromkeys(DATASETS["heart_oft"].cell_types, "heart")
+    table = simulate("heart_oft", 240, tissues, sizes, 42)
     assert min(np.unique(table.obs["cell_type"], return_counts=True)[1]) >= 15
     assert set(DATASETS) == set(load().datasets) - {"pbmc68k"}
     trained = {cell for dataset in DATASETS.values() for cell in dataset.cell_types}

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import anndata
 import h5py
 import numpy as np
 import pytest
@@ -135,8 +136,6 @@ def test_truncated(keep, counts, write_h5ad):
 
 
 def test_damaged_inside(counts, write_h5ad, tmp_path):
-    import anndata
-
     path = write_h5ad(sp.csr_matrix(counts.astype(np.float32)))
     anndata.read_h5ad(path).write_h5ad(path, compression="gzip")
     with h5py.File(path) as file:
@@ -156,8 +155,6 @@ def test_no_raw_counts(counts, write_h5ad):
 
 
 def test_counts_in_a_layer_are_pointed_to(counts, write_h5ad):
-    import anndata
-
     path = write_h5ad(log_normalised(counts))
     adata = anndata.read_h5ad(path)
     adata.layers["umi"] = sp.csr_matrix(counts.astype(np.float32))
@@ -271,8 +268,6 @@ def test_empty(counts, write_h5ad):
     ],
 )
 def test_real_files(file, cells, genes, real_data):
-    import anndata
-
     path = real_data / f"{file}.h5ad"
     opened = open_cells(path)
     adata = anndata.read_h5ad(path)

@@ -1,5 +1,6 @@
 """Row blocks of every storage and chunking against the dense matrix, in bounded memory."""
 
+import tracemalloc
 from pathlib import Path
 
 import h5py
@@ -137,8 +138,6 @@ def test_vector_with_chunks_never_written(tmp_path):
 
 def test_memory_is_bounded_by_the_blocks(tmp_path, monkeypatch):
     """4 million values by columns: read whole they take 32 MB, transposed as much again."""
-    import tracemalloc
-
     monkeypatch.setattr(matrix_reader, "BLOCK_VALUES", 1 << 17)
     monkeypatch.setattr(matrix_reader, "FILE_VALUES", 1 << 17)
     matrix = sp.random(100_000, 80, 0.5, "csc", np.float32, random_state=np.random.default_rng(0))

@@ -2,6 +2,7 @@
 
 import itertools
 
+import anndata
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -131,8 +132,6 @@ def test_no_changed_byte_goes_unnoticed(draw, write_part, check_changed_bytes, t
 
 
 def test_real_medians(real_data, tmp_path, write_part):
-    import anndata
-
     adata = anndata.read_h5ad(real_data / "pbmc_facs.h5ad")
     folder = write_part("part", [real_data / "pbmc_facs.h5ad"], held_out="split=test")
     training = (adata.obs["split"] != "test").to_numpy()
