@@ -28,9 +28,8 @@ def stored(folder: Path) -> Path:
     """The demo's configuration as a run stores it."""
     from scsigmoid.config.check import as_yaml, load
 
-    root = Path(__file__).parents[1]
     path = folder / "config.yaml"
-    path.write_text(as_yaml(load(root / "config.yaml", root / "workflow/presets")))
+    path.write_text(as_yaml(load()))
     return path
 
 

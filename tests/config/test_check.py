@@ -24,11 +24,9 @@ from scsigmoid.config.schema import Config, Embeddings, LocalFiles
 from scsigmoid.errors import UserError
 from scsigmoid.paper import registry
 
-ROOT = Path(__file__).parents[2]
-
 
 def loaded(**overrides: object) -> Config:
-    return load(ROOT / "config.yaml", ROOT / "workflow/presets", overrides)
+    return load(overrides=overrides)
 
 
 def test_the_paper_preset_states_the_papers_hyperparameters() -> None:
@@ -147,17 +145,17 @@ def test_one_line_names_the_key_and_what_was_expected(
 
 def test_a_missing_or_broken_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot be read"):
-        load(tmp_path / "none.yaml", ROOT / "workflow/presets")
+        load(tmp_path / "none.yaml")
     broken = tmp_path / "broken.yaml"
     broken.write_text("a: [1, 2\nb: }")
     with pytest.raises(UserError, match=r"broken\.yaml: not valid YAML"):
-        load(broken, ROOT / "workflow/presets")
+        load(broken)
     broken.write_text("[" * 20_000)
     with pytest.raises(UserError, match=r"broken\.yaml: not valid YAML"):
-        load(broken, ROOT / "workflow/presets")
+        load(broken)
     broken.write_text("- a list")
     with pytest.raises(UserError, match="key: value"):
-        load(broken, ROOT / "workflow/presets")
+        load(broken)
 
 
 @pytest.mark.parametrize("key", ["preset", "seed", "corpus", "unknown"])

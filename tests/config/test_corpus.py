@@ -1,7 +1,6 @@
 """Settings of the corpus that have a type but cannot be met."""
 
 import datetime
-from pathlib import Path
 
 import pytest
 
@@ -9,11 +8,9 @@ from scsigmoid.config.check import load
 from scsigmoid.config.plan import Plan
 from scsigmoid.errors import UserError
 
-ROOT = Path(__file__).parents[2]
-
 
 def loaded(**corpus: object):
-    return load(ROOT / "config.yaml", ROOT / "workflow/presets", {"corpus": corpus})
+    return load(overrides={"corpus": corpus})
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import dataclasses
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
@@ -14,8 +13,6 @@ from scsigmoid.config import schema
 from scsigmoid.config.check import check, load
 from scsigmoid.config.validate import typed
 from scsigmoid.errors import UserError
-
-ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)
@@ -110,7 +107,7 @@ def numbers(values: Any, *place: str | int) -> Iterator[tuple[str | int, ...]]:
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf, -1, True])
 def test_no_number_of_the_configuration_goes_unchecked(wrong: float) -> None:
-    whole = load(ROOT / "config.yaml", ROOT / "workflow/presets", {"preset": "paper"})
+    whole = load(overrides={"preset": "paper"})
     values = dataclasses.asdict(whole)
     for place in numbers(values):
         if place == ("seed",) and wrong == -1:

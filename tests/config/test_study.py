@@ -1,7 +1,6 @@
 """Families of runs become runs."""
 
 import itertools
-from pathlib import Path
 
 import pytest
 
@@ -10,7 +9,6 @@ from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config
 from scsigmoid.errors import UserError
 
-ROOT = Path(__file__).parents[2]
 FAMILY = {
     "attention": ["sigmoid", "softmax"],
     "context": [128],
@@ -26,7 +24,7 @@ FAMILY = {
 
 def configured(**changes: object) -> Config:
     study = {"frontier": {**FAMILY, **changes}}
-    return load(ROOT / "config.yaml", ROOT / "workflow/presets", {"study": study})
+    return load(overrides={"study": study})
 
 
 def test_a_family_is_every_combination_with_a_name_that_says_what_differs():

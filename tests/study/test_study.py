@@ -31,7 +31,6 @@ from scsigmoid.study.runs import (
 from scsigmoid.study.scores import metrics
 from scsigmoid.training.journal import LAYER_COLUMNS, Journal, Row, as_csv
 
-ROOT = Path(__file__).parents[2]
 FREQUENCIES = 9.0
 STEPS = range(10, 101, 10)
 BOTH = {"attention": ["sigmoid", "softmax"], "context": [128], "size": ["demo"]}
@@ -112,7 +111,7 @@ def write(config: Config, results: Path, skipped: str = "") -> None:
 
 @pytest.fixture
 def config() -> Config:
-    return load(ROOT / "config.yaml", ROOT / "workflow/presets", {"study": STUDY})
+    return load(overrides={"study": STUDY})
 
 
 @pytest.fixture
@@ -252,7 +251,7 @@ def test_a_study_of_one_arm_has_all_but_the_comparison(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arm: str, highest: float
 ):
     families = {name: {**family, "attention": [arm]} for name, family in STUDY.items()}
-    one = load(ROOT / "config.yaml", ROOT / "workflow/presets", {"study": families})
+    one = load(overrides={"study": families})
     study, page = made(one, tmp_path), tmp_path / "page"
     assert main(["study", "--runs", str(study.folder), "--output", str(page)]) == 0
     assert f"all runs are of {arm}: no comparison" in capsys.readouterr().out
