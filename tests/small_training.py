@@ -1,10 +1,11 @@
 """Settings that tests of encoders and of training begin from."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from scsigmoid.config.schema import Architecture, Training
 from scsigmoid.model.sizes import EncoderSettings
+from scsigmoid.training.journal import Row
 from scsigmoid.training.run import TrainingRun
 
 #: The paper's 160M.
@@ -62,3 +63,9 @@ UNTRAINED = replace(
 def changed(run: TrainingRun, **training: Any) -> TrainingRun:
     """A run with other settings of training."""
     return replace(run, training=replace(run.training, **training))
+
+
+def row(step: int, loss: float, **others: float | None) -> Row:
+    """A row of a journal, whose other values are 1 where they are not given."""
+    values = dict.fromkeys((field.name for field in fields(Row)), 1.0)
+    return Row(**{**values, "mfu": None, "step": step, "loss": loss, **others})

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
+from small_training import row
 
 from scsigmoid.cli import main
 from scsigmoid.config.check import load
@@ -29,7 +30,7 @@ from scsigmoid.study.runs import (
     survived,
 )
 from scsigmoid.study.scores import metrics
-from scsigmoid.training.journal import LAYER_COLUMNS, Journal, Row, as_csv
+from scsigmoid.training.journal import LAYER_COLUMNS, Journal, as_csv
 
 FREQUENCIES = 9.0
 STEPS = range(10, 101, 10)
@@ -84,21 +85,7 @@ def write(config: Config, results: Path, skipped: str = "") -> None:
         if name == skipped:
             continue
         rows = [
-            Row(
-                step=step,
-                loss=loss,
-                gradient_norm=2.0,
-                learning_rate=run.training.learning_rate,
-                attention_score_max=3.0,
-                cells_per_second=1.0,
-                tokens_per_second=1.0,
-                mfu=None,
-                packing_efficiency=1.0,
-                seconds=float(step),
-                data_wait=0.0,
-                peak_memory_gb=1.0,
-                validation_loss=loss,
-            )
+            row(step, loss, attention_score_max=3.0, gradient_norm=2.0, validation_loss=loss)
             for step, loss in zip(STEPS, losses(run), strict=True)
         ]
         folder = results / "training" / name
@@ -237,9 +224,9 @@ def test_every_table_and_figure_is_made(study: Study, tmp_path: Path):
     assert last[["step", "sigmoid", "softmax", "random"]].tolist() == [100, 0.5, 0.3, 0.1]
     steps = pd.read_csv(tmp_path / "page/study_embeddings.csv").query("metric == 'mmd'")
     assert steps["step"].tolist() == [50, 100]
-    for (_, row), sign in zip(steps.iterrows(), (-1, 1), strict=True):
+    for (_, mean), sign in zip(steps.iterrows(), (-1, 1), strict=True):
         wanted = stats.t.interval(0.95, 2, sign * 0.2, 0.05 / 3**0.5)
-        assert row[["difference", "low", "high"]].tolist() == pytest.approx([sign * 0.2, *wanted])
+        assert mean[["difference", "low", "high"]].tolist() == pytest.approx([sign * 0.2, *wanted])
     said = pd.read_csv(tmp_path / "page/study_claims.csv").set_index("claim")["outcome"]
     assert said.tolist() == ["open", "agrees", "agrees", "agrees"]
     page = (tmp_path / "page/study_scale.md").read_text()

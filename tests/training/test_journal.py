@@ -1,24 +1,19 @@
 """The journal's round trip and its errors."""
 
-from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
 import pytest
+from small_training import row
 
 from scsigmoid.errors import UserError
-from scsigmoid.training.journal import COLUMNS, Journal, Row, as_csv, read_journal
-
-
-def row(step: int, loss: float = 0.1 + 0.2) -> Row:
-    values = {field.name: 1 / 3 for field in fields(Row)}
-    return Row(**{**values, "step": step, "loss": loss, "mfu": None})
+from scsigmoid.training.journal import COLUMNS, Journal, as_csv, read_journal
 
 
 def test_round_trip_keeps_every_bit_and_what_is_not_finite(tmp_path: Path):
     journal = Journal(tmp_path / "journal.csv", {"torch": "2.13", "size": '{"layers": 2}'})
-    for entry in (row(1), row(5, float("inf")), row(10, float("nan"))):
-        journal.append(entry)
+    for step, loss in ((1, 0.1 + 0.2), (5, float("inf")), (10, float("nan"))):
+        journal.append(row(step, loss, gradient_norm=1 / 3))
     columns, header = read_journal(journal.path)
     assert header == {"torch": "2.13", "size": '{"layers": 2}'}
     assert tuple(columns) == COLUMNS
@@ -34,7 +29,7 @@ def test_round_trip_keeps_every_bit_and_what_is_not_finite(tmp_path: Path):
 
 
 def test_a_line_still_being_written_is_left_out(tmp_path: Path):
-    journal = Journal(tmp_path / "journal.csv", {}, as_csv([row(1)]))
+    journal = Journal(tmp_path / "journal.csv", {}, as_csv([row(1, 3.0)]))
     with journal.path.open("a") as handle:
         handle.write("2,3.1")
     assert read_journal(journal.path)[0]["step"].tolist() == [1]

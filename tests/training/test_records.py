@@ -1,18 +1,17 @@
 """Rates of the journal against hand-made sums, TensorBoard events, and lines of progress."""
 
 import sys
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from small_training import row
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from scsigmoid.model.sizes import count_flops
 from scsigmoid.training import records as module
 from scsigmoid.training.devices import peak_flops
-from scsigmoid.training.journal import Row
 from scsigmoid.training.records import Events, Meter, Progress
 from scsigmoid.training.run import TrainingRun
 from scsigmoid.training.step import StepResult
@@ -56,11 +55,6 @@ def test_the_peak_of_a_gpu():
     assert peak_flops("cpu") is None
 
 
-def row(step: int, loss: float) -> Row:
-    values = {field.name: 1.0 for field in fields(Row)}
-    return Row(**{**values, "step": step, "loss": loss, "mfu": None, "cells_per_second": 100.0})
-
-
 def test_without_the_package_it_is_said_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
@@ -91,7 +85,7 @@ def test_lines_hold_loss_rate_and_time_left(capsys: pytest.CaptureFixture[str]):
     progress.show(row(1, 3.25))
     first, line = capsys.readouterr().err.splitlines()
     assert first == "sigmoid_2k: training, step 1 of 10"
-    assert line.startswith("sigmoid_2k: step 1 of 10, loss 3.2500, 100 cells/s, ")
+    assert line.startswith("sigmoid_2k: step 1 of 10, loss 3.2500, 1 cells/s, ")
     assert line.endswith(" left")
 
 
@@ -101,5 +95,5 @@ def test_lines_are_rare_but_the_last_step_is_shown(capsys: pytest.CaptureFixture
         progress.show(row(step, 1.0))
     assert capsys.readouterr().err.splitlines() == [
         "m: training, step 1 of 3",
-        "m: step 3 of 3, loss 1.0000, 100 cells/s, done in 00:00",
+        "m: step 3 of 3, loss 1.0000, 1 cells/s, done in 00:00",
     ]
