@@ -10,7 +10,7 @@ from scsigmoid.kernels import BACKENDS
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderSettings:
-    """What determines an encoder (tab:model_arch).
+    """What determines an encoder (tab:model_arch); limits are those of the configuration's schema.
 
     Attributes:
         attention: ``sigmoid`` or ``softmax``.
@@ -47,15 +47,6 @@ class EncoderSettings:
             raise UserError(
                 f"attention {self.attention!r}: unknown; use one of {', '.join(sorted(BACKENDS))}"
             )
-        for name in ("context", "layers", "hidden", "heads", "feed_forward", "vocabulary_size"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name}: must be at least 1, is {getattr(self, name)}")
-        if self.hidden % self.heads:
-            raise UserError(
-                f"hidden: {self.hidden} does not divide into {self.heads} heads; change either"
-            )
-        if not 0.0 <= self.dropout < 1.0:
-            raise UserError(f"dropout: must be at least 0 and below 1, is {self.dropout}")
 
     @property
     def head_dimension(self) -> int:

@@ -31,7 +31,7 @@ from scsigmoid.training.batches import (
 from scsigmoid.training.checkpoints import Checkpoints, read
 from scsigmoid.training.devices import backend_of, be_deterministic, out_of_memory_advice
 from scsigmoid.training.export import MODEL, save_encoder, snapshot_paths
-from scsigmoid.training.journal import Layer
+from scsigmoid.training.journal import Layer, append
 from scsigmoid.training.processes import STOPPED, Processes, Request, joined, stop_requests
 from scsigmoid.training.records import Meter, Records
 from scsigmoid.training.run import TrainingRun, header
@@ -234,7 +234,7 @@ def loop(
             score = trainer.attention_score_max(share.micro_batches) if logging else 0.0
             checked = validation.loss(trainer) if validation and validating else None
             if validation and validating and records is not None:
-                records.append_layers(validation.layers(trainer, step))
+                append(records.layers, validation.layers(trainer, step))
             result = trainer.step(step, share.micro_batches, masked)
             snapshot(step)  # before the checkpoint, which is then never without it
             if records is None:

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -15,7 +15,7 @@ from scsigmoid.progress import announce, log
 from scsigmoid.training.batches import Share
 from scsigmoid.training.checkpoints import Checkpoint, Checkpoints
 from scsigmoid.training.devices import device_name, peak_flops, peak_memory_gb, synchronise
-from scsigmoid.training.journal import JOURNAL, LAYERS, Journal, Layer, Row, append, begin_layers
+from scsigmoid.training.journal import JOURNAL, LAYERS, Journal, Row, begin_layers
 from scsigmoid.training.run import TrainingRun
 from scsigmoid.training.step import StepResult, Trainer
 
@@ -57,9 +57,6 @@ class Records(ExitStack):
         self.journal.append(row)
         self.events.append(row)
         self.progress.show(row)
-
-    def append_layers(self, layers: Sequence[Layer]) -> None:
-        append(self.layers, layers)
 
     def checkpoint(self, trainer: Trainer, step: int) -> None:
         """Begin to write the state after ``step``, if not yet."""
