@@ -156,3 +156,9 @@ def test_memory_is_bounded_by_the_blocks(tmp_path, monkeypatch):
     tracemalloc.stop()
     assert counted == total == 4_000_000
     assert peak < 16e6
+
+
+def test_float16_is_refused(values, tmp_path):
+    path = store(tmp_path / "m.h5", values.astype(np.float16), "dense")
+    with h5py.File(path) as file, pytest.raises(UserError, match=r"X is float16, .* 2,048 only"):
+        Matrix(file["X"], path, "X")

@@ -68,6 +68,11 @@ class Matrix:
             raise UserError(
                 f"{path}: {name} holds no numbers; store the raw integer counts in raw.X"
             )
+        if dtype == np.float16:
+            raise UserError(
+                f"{path}: {name} is float16, which holds counts up to 2,048 only; store the raw "
+                "counts as integers or float32"
+            )
         self.shape: tuple[int, int] = (int(cells), int(genes))
 
     def sample(self) -> NDArray[np.float64]:
