@@ -288,6 +288,54 @@ def test_a_layer_and_a_column_of_genes(counts, write_h5ad, tmp_path):
             manifest(local(LocalFiles(files=str(path), **wrong)), tmp_path)
 
 
+SYMBOL = [f"GENE{index}" for index in range(12)]
+ID = [f"ENSG{index:011d}" for index in range(12)]
+PEAKS = [f"chr1:{index}-{index + 1}" for index in range(8)]
+MULTIOME = ["Gene Expression"] * 4 + ["Peaks"] * 8
+
+
+@pytest.mark.parametrize(
+    ("index", "var", "taken", "said"),
+    [
+        (SYMBOL, {"gene_ids": ID}, "gene_ids", "genes by var['gene_ids'], which has Ensembl ids"),
+        (SYMBOL, {"n": np.arange(12), "b": pd.Categorical(ID), "a": SYMBOL}, "b", "genes by var"),
+        (SYMBOL, {"b": ID, "a": [f"{gene}.3" for gene in ID]}, "", "var['b'] and var['a'] have"),
+        (SYMBOL, {"ids": [*ID[:11], ""]}, "", "var['ids'] has Ensembl ids, but is empty for some"),
+        (SYMBOL, {"ids": [*ID[:6], *SYMBOL[6:]]}, "", None),
+        (ID, {"old": ID[::-1]}, "", None),
+        (
+            [*SYMBOL[:4], *PEAKS],
+            {"feature_types": MULTIOME, "ids": [*ID[:4], *PEAKS]},
+            "ids",
+            "genes by var['ids']",
+        ),
+    ],
+)
+def test_the_one_column_with_ids_is_taken(index, var, taken, said, counts, tmp_path, capfd):
+    """Once for both roles of a file; the manifest names the column to all later readers."""
+    path = tmp_path / "mine.h5ad"
+    obs = pd.DataFrame({"cell_type": ["a", "b"] * 15}, index=[f"c{i}" for i in range(30)])
+    adata = anndata.AnnData(sp.csr_matrix(counts), obs, pd.DataFrame(var, index=index))
+    adata.write_h5ad(path)
+    corpus = local(LocalFiles(files=str(path), held_out=0.2, name="mine"))
+    datasets = {"mine": load().datasets["pbmc68k"]}
+    path_of_manifest = manifest(corpus, tmp_path, datasets)
+    rows = read_manifest(path_of_manifest)
+    assert [(row.role, row.genes) for row in rows] == [("training", taken), ("evaluation", taken)]
+    log = capfd.readouterr().err
+    assert log.count("Ensembl ids") == (said is not None)
+    assert f"{path}: {said or ''}" in log
+    genes = [str(gene) for gene in (adata.var[taken] if taken else index)]
+    genes = genes[: 4 if "feature_types" in var else 12]
+    fetch_part(path_of_manifest, 0, corpus, 42, tmp_path / "downloads", tmp_path / "part")
+    [row] = read_manifest(tmp_path / "part" / FILES)
+    assert cells_of(row, tmp_path / "part" / f"{row.file}.h5ad").genes == genes
+    made = tmp_path / "downloads", tmp_path / "e.h5ad", tmp_path / "e.json"
+    fetch_evaluation(path_of_manifest, "mine", datasets["mine"], corpus, 42, *made)
+    assert open_cells(made[1]).genes == genes
+    assert not taken or "Ensembl" not in capfd.readouterr().err
+
+
 @pytest.mark.parametrize("kind", ["folder", "prefixed folder", "file"])
 def test_tenx(kind, counts, tmp_path, capfd):
     kinds = ["Gene Expression"] * 11 + ["Antibody Capture"]

@@ -358,14 +358,36 @@ def test_in_python_counts_may_stand_elsewhere(counts, write, model, vocabulary, 
     assert "X_scsigmoid" not in empty.obsm
 
 
+def test_the_one_column_with_ids_is_taken(counts, write, model, vocabulary, tmp_path, capfd):
+    """Symbols that no vocabulary has stand in the index, as those of a later annotation."""
+    loaded = ss.load(model)
+    path = write(counts, [f"x{i}" for i in range(36)], gene_ids=GENES)
+    adata = anndata.read_h5ad(path)
+    wanted = expected(counts, model, vocabulary)
+    ss.embed(adata, loaded)
+    np.testing.assert_allclose(adata.obsm["X_scsigmoid"], wanted, atol=2e-5)
+    said = "{}: genes by var['gene_ids'], which has Ensembl ids; the index has not"
+    assert capfd.readouterr().err.count(said.format("adata")) == 1
+    run(path, model, vocabulary)
+    found = anndata.read_h5ad(path.with_name("out.h5ad")).obsm["X_sigmoid_toy"]
+    np.testing.assert_array_equal(found, adata.obsm["X_scsigmoid"])
+    assert capfd.readouterr().err.count(said.format(path)) == 1
+    ss.embed(adata, loaded, genes="gene_ids")
+    np.testing.assert_array_equal(found, adata.obsm["X_scsigmoid"])
+    assert "gene_ids" not in capfd.readouterr().err
+    adata.var["feature_name"] = NAMES
+    adata.var["others"] = [*GENES[1:], GENES[0]]
+    ss.embed(adata, loaded)
+    said = "adata: var['gene_ids'] and var['others'] have Ensembl ids, the index has not: give one"
+    log = capfd.readouterr().err
+    assert said in log
+    assert "0 genes found by id" in log
+
+
 def test_in_python_mistakes_become_one_line(counts, write, model, tmp_path, capfd):
     loaded = ss.load(model)
     path = write(counts, NAMES, gene_ids=GENES)
     adata = anndata.read_h5ad(path)
-    ss.embed(adata.copy(), loaded)
-    assert "adata: var['gene_ids'] has Ensembl ids, the index has not" in capfd.readouterr().err
-    ss.embed(adata.copy(), loaded, genes="gene_ids")
-    assert "gene_ids" not in capfd.readouterr().err
     normalised = adata.copy()
     normalised.layers["umi"], normalised.X = adata.X.copy(), adata.X.log1p()
     with pytest.raises(UserError, match=r"^adata: no raw counts .* the 'layer' .* \(of 'umi'\)"):

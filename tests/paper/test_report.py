@@ -136,6 +136,7 @@ def test_own_cells_come_first_and_claims_last(whole: Results) -> None:
     make_report(own, own.folder / "report.html")
     page = Page((own.folder / "report.html").read_text(encoding="utf-8"))
     assert not page.open
+    assert "Sigmoid attention for single-cell models: own cells" in page.words
     order = ["run", "cells", "figure-umap_heart_oft", "figure-scib", "table-scib", "figure-loss"]
     order += ["speed", "table-kernel_speed", "made", "claims"]
     assert [name for name in page.ids if name in order] == order

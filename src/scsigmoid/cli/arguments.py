@@ -81,7 +81,10 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     ),
     "--batch-tokens": number("tokens per forward pass; bounds the memory", 16_384),
     "--layer": text("layer with the raw counts; without it raw.X, else X"),
-    "--genes": text("column of var with Ensembl ids or gene names; without it the index of var"),
+    "--genes": text(
+        "column of var with Ensembl ids or gene names; without it the index of var or, if that has "
+        "no Ensembl ids, the one column that has"
+    ),
     "--embeddings": path("embeddings, named after their models"),
     "--neighbours": path("PCA coordinates and neighbours, made by neighbours"),
     "--machine": path("JSON about the machine and software, to write"),

@@ -20,7 +20,7 @@ class LocalFile:
         held_out: ``True`` (all cells), ``False`` (none), a fraction, or ``"column=value"``.
         dataset: name of the evaluation dataset of the held-out cells; empty without such.
         layer: layer that holds the raw counts; empty for ``raw.X`` or ``X``.
-        genes: column of ``var`` with the gene ids; empty for its index.
+        genes: column of ``var`` with the gene ids; empty if the user named none.
     """
 
     path: Path

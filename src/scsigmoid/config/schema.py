@@ -106,7 +106,8 @@ class LocalFiles(Settings):
             (the cells whose ``obs`` column has that value).
         name: name of the evaluation dataset; the file's stem where none is given.
         layer: layer that holds the raw counts; without one ``raw.X``, else ``X``.
-        genes: column of ``var`` with the gene ids; without one its index.
+        genes: column of ``var`` with the gene ids; without one its index or, where that has no
+            Ensembl ids and one column has, that column.
     """
 
     files: Text

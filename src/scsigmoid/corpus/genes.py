@@ -48,18 +48,41 @@ def organism_of(gene: str) -> str:
 
 def has_ids(values: Iterable[object]) -> bool:
     """Whether most of a column's values are Ensembl ids, with or without version."""
-    found = [isinstance(value, str) and OF_ORGANISM.match(value) is not None for value in values]
+    found = [is_id(value) for value in values]
     return sum(found) > len(found) / 2
 
 
-def point_to_ids(var: Any, ids: NDArray[np.object_], path: Path) -> None:
-    """Log which column of ``var`` has Ensembl ids where the index has none, as scanpy's 10x."""
-    if has_ids(ids):
-        return
+def is_id(value: object) -> bool:
+    """Whether a value is an Ensembl id, with or without version."""
+    return isinstance(value, str) and OF_ORGANISM.match(value) is not None
+
+
+def column_of_ids(var: Any, kept: NDArray[np.bool_], path: Path) -> str:
+    """The column of ``var`` that has Ensembl ids where its index has none, as scanpy's 10x.
+
+    ``kept`` says which features are genes.  The log names the column.
+
+    Returns:
+        Its name; empty for the index: where that has ids, no column does, several do, or the one
+        that does has none for some features.
+    """
+    if has_ids(column(var, str(var.attrs["_index"]))[kept]):
+        return ""
+    found: dict[str, bool] = {}
     for name in map(str, var.attrs["column-order"]):
         with suppress(OSError):  # a column that nobody asked for may be damaged
-            if has_ids(column(var, name)):
-                log(f"{path}: var[{name!r}] has Ensembl ids, the index has not: give it as 'genes'")
+            values = column(var, name)
+            if has_ids(values[kept]):
+                found[name] = bool((values != "").all())
+    named = " and ".join(f"var[{name!r}]" for name in found)
+    if len(found) > 1:
+        log(f"{path}: {named} have Ensembl ids, the index has not: give one of them as 'genes'")
+    elif not all(found.values()):
+        log(f"{path}: {named} has Ensembl ids, but is empty for some genes: the index is taken")
+    elif found:
+        log(f"{path}: genes by {named}, which has Ensembl ids; the index has not")
+        return next(iter(found))
+    return ""
 
 
 def expression(var: Any, path: Path) -> NDArray[np.bool_]:

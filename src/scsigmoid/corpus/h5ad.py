@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from scsigmoid.corpus.genes import check_named, expression, point_to_ids, unique_genes
+from scsigmoid.corpus.genes import check_named, column_of_ids, expression, unique_genes
 from scsigmoid.corpus.hdf5 import Strings, check_column, check_layout, column, length, opened
 from scsigmoid.corpus.matrix_reader import Matrix, find_counts
 from scsigmoid.corpus.metadata import ManifestRow
@@ -51,12 +51,14 @@ class Cells:
             the file lists twice are one, their counts added.
         names: symbols of the genes; the ids where the file holds none.
         rows: rows of the selected cells in the file, int64, ascending.
+        gene_column: column of ``var`` that holds the gene ids; empty for its index.
     """
 
     path: Path
     genes: list[str]
     names: list[str]
     rows: NDArray[np.int64]
+    gene_column: str
     _matrix: str
     _columns: NDArray[np.int64]
     _sha256: str = ""
@@ -74,6 +76,26 @@ class Cells:
             made: what to delete so that the file is made again, for the message.
         """
         return replace(self, _sha256=sha256, _made=made)
+
+    def part(self, held_out: str, part: Part) -> "Cells":
+        """Those of all cells that are held out, or the others; see :func:`open_cells`.
+
+        Raises:
+            UserError: for a choice that leaves no cell, or a column that is not there.
+        """
+        with opened(self.path) as file:
+
+            def values(name: str) -> Strings:
+                check_column(file["obs"], name, self.path, "the held-out cells")
+                return column(file["obs"], name)
+
+            held = held_out_mask(held_out, self.n_cells, values, self.path)
+        rows = self.rows[held if part == "evaluation" else ~held]
+        if not len(rows):
+            raise UserError(
+                f"{self.path}: held_out {held_out!r} leaves no cell for {part}; choose other cells"
+            )
+        return replace(self, rows=rows)
 
     def obs(self, columns: Iterable[str]) -> dict[str, Strings]:
         """Columns of ``obs`` for the selected cells, as strings; ``""`` where a value is absent."""
@@ -122,7 +144,8 @@ def open_cells(
         held_out: which cells are held out, as the manifest writes it (:func:`held_out_text`).
         part: ``evaluation`` for the held-out cells, ``training`` for the others, or ``all``.
         layer: layer that holds the raw counts; empty for ``raw.X`` or ``X``.
-        genes: column of ``var`` that holds the gene ids; empty for its index.
+        genes: column of ``var`` that holds the gene ids; empty for its index, or the one column
+            with Ensembl ids where the index has none (:func:`~.genes.column_of_ids`).
 
     Raises:
         UserError: for a file that is missing, no h5ad, damaged, empty, without raw counts, or
@@ -144,32 +167,20 @@ def open_cells(
             )
         if n_cells == 0:
             raise UserError(f"{path}: holds no cells; leave the file out")
-        rows = np.arange(n_cells, dtype=np.int64)
-        if part != "all":
-
-            def values(name: str) -> Strings:
-                check_column(obs, name, path, "the held-out cells")
-                return column(obs, name)
-
-            held = held_out_mask(held_out, n_cells, values, path)
-            rows = rows[held if part == "evaluation" else ~held]
-            if not len(rows):
-                raise UserError(
-                    f"{path}: held_out {held_out!r} leaves no cell for {part}; choose other cells"
-                )
         if genes:
             check_column(var, genes, path, "the genes")
         index = str(var.attrs["_index"])
-        ids = column(var, genes or index)
         names = column(var, "feature_name" if "feature_name" in var else index)
         kept = expression(var, path)
-        if not genes:
-            point_to_ids(var, ids, path)
+        genes = genes or column_of_ids(var, kept, path)
+        ids = column(var, genes or index)
     check_named(ids, path)
     known, gene_names, columns = unique_genes(ids, names, kept)
     if not known:
         raise UserError(f"{path}: holds no genes; leave the file out")
-    return Cells(path, known, gene_names, rows, matrix, columns)
+    rows = np.arange(n_cells, dtype=np.int64)
+    cells = Cells(path, known, gene_names, rows, genes, matrix, columns)
+    return cells if part == "all" else cells.part(held_out, part)
 
 
 def cells_of(row: ManifestRow, path: str | Path, made: Path | None = None) -> Cells:

@@ -15,7 +15,7 @@ from scsigmoid.corpus import census, embedded
 from scsigmoid.corpus.discover import Service, Version, resolve, snapshot
 from scsigmoid.corpus.downloads import Downloads, exceeds_cap
 from scsigmoid.corpus.genes import check_alike
-from scsigmoid.corpus.h5ad import cells_of, held_out_text
+from scsigmoid.corpus.h5ad import Part, held_out_text, open_cells
 from scsigmoid.corpus.h5ad_writer import as_h5ad, fingerprint
 from scsigmoid.corpus.labels import evaluated_label
 from scsigmoid.corpus.metadata import (
@@ -110,34 +110,37 @@ def local_rows(corpus: Corpus, datasets: Mapping[str, Dataset], seed: int) -> li
     for local in expand(corpus.local):
         held_out = held_out_text(local.held_out, seed)
         digest, size = fingerprint(local.path)
-        roles = ["training"] * (held_out != "all") + ["evaluation"] * bool(held_out)
-        for role in roles:
-            evaluated = role == "evaluation"
-            if evaluated and local.dataset not in datasets:
-                raise UserError(
-                    f"{local.path}: would make the dataset {local.dataset!r}, which datasets lacks"
-                )
-            name = local.dataset if evaluated else slug(local.path.stem)
-            row = ManifestRow(
-                file=unique(name if evaluated or not held_out else f"{name}_training", taken),
-                role=role,
-                dataset=local.dataset if evaluated else "",
-                source="local",
-                location=str(local.path),
-                title=datasets[local.dataset].title if evaluated else local.path.stem,
-                label="" if evaluated else local.labels[0],
-                held_out=held_out,
-                bytes=str(size),
-                sha256=digest,
-                layer=local.layer,
-                genes=local.genes,
-            )
-            with as_h5ad(local.path) as path:
-                cells = cells_of(row, path)
+        roles: dict[Part, bool] = {"training": held_out != "all", "evaluation": bool(held_out)}
+        with as_h5ad(local.path) as path:
+            everything = open_cells(path, layer=local.layer, genes=local.genes)
+            for role in (role for role, wanted in roles.items() if wanted):
+                evaluated = role == "evaluation"
+                if evaluated and local.dataset not in datasets:
+                    raise UserError(
+                        f"{local.path}: would make the dataset {local.dataset!r}, which datasets "
+                        "lacks"
+                    )
+                cells = everything.part(held_out, role)
                 if evaluated:
                     evaluated_label(cells, local.dataset, datasets[local.dataset])
-            genes[local.path] = cells.genes
-            rows.append(replace(row, cells=str(cells.n_cells)))
+                name = local.dataset if evaluated else slug(local.path.stem)
+                row = ManifestRow(
+                    file=unique(name if evaluated or not held_out else f"{name}_training", taken),
+                    role=role,
+                    dataset=local.dataset if evaluated else "",
+                    source="local",
+                    location=str(local.path),
+                    title=datasets[local.dataset].title if evaluated else local.path.stem,
+                    label="" if evaluated else local.labels[0],
+                    held_out=held_out,
+                    cells=str(cells.n_cells),
+                    bytes=str(size),
+                    sha256=digest,
+                    layer=local.layer,
+                    genes=everything.gene_column,
+                )
+                rows.append(row)
+        genes[local.path] = everything.genes
     check_alike(genes)
     return rows
 

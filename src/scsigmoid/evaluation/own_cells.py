@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scsigmoid.config.schema import Embeddings, Pooling
-from scsigmoid.corpus.genes import has_ids, organism_of
+from scsigmoid.corpus.genes import is_id, organism_of
 from scsigmoid.corpus.h5ad import Cells, open_cells
 from scsigmoid.corpus.h5ad_writer import as_h5ad
 from scsigmoid.corpus.hdf5 import data_frame, listed, opened
@@ -161,7 +161,8 @@ def embed(
         key: where in ``obsm`` the embedding goes: cells x hidden, float32.  ``uns[key]`` says what
             it was made with.
         layer: layer that holds the raw counts; without one ``raw.X``, else ``X``.
-        genes: column of ``var`` with the gene ids or names; without one its index.
+        genes: column of ``var`` with the gene ids or names; without one its index or, where that
+            has no Ensembl ids and one column has, that column.
         pooling: ``mean`` of a cell's gene tokens in the last layer, or ``cls``, the hidden state of
             [CLS].
         batch_tokens: tokens per forward pass; bounds the GPU's memory.
@@ -208,7 +209,8 @@ def embed_file(
             and, in ``uns["scsigmoid"]``, what it was made with.  Cells without a gene of the
             vocabulary are left out, and named in the log.
         layer: layer that holds the counts; without one ``raw.X``, else ``X``.
-        genes: column of ``var`` with the gene ids or names; without one its index.
+        genes: column of ``var`` with the gene ids or names; without one its index or, where that
+            has no Ensembl ids and one column has, that column.
         keep_all: whether the output also has the input's ``X``, ``layers``, ``var``, ``obsm``, …;
             they are held in memory.
         devices: as for :func:`embed`.
@@ -269,8 +271,8 @@ def as_file(adata: "AnnData", layer: str, genes: str) -> Iterator[Path]:
     import pandas as pd
 
     def named(var: Any) -> Any:
-        kept = ("feature_name", "feature_types", genes)
-        return var[[name for name in var if name in kept or has_ids(var[name])]]
+        kept = ("feature_name", "feature_types", "feature_type", genes)
+        return var[[name for name in var if name in kept or any(map(is_id, var[name]))]]
 
     def read(matrix: Any) -> Any:
         if matrix is None:

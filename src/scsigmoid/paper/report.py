@@ -228,7 +228,7 @@ def overview(results: Results) -> dict[str, str]:
     compared = [name for name in config.evaluation.pair if name in config.models]
     journal = results.journal(compared[0])
     return {
-        "Preset": config.preset,
+        "Preset": config.preset + (", for its settings" if config.corpus.source == "local" else ""),
         "Corpus": f"{results.training_cells:,} training cells, {results.training_data} "
         f"(source: {config.corpus.source})",
         "Evaluation": f"{len(config.datasets)} dataset{'s' * (len(config.datasets) > 1)}, "
