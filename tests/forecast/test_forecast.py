@@ -8,8 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import anndata
 import numpy as np
+import pandas as pd
 import pytest
+from tenx import tenx_folder
 
 from scsigmoid.config.check import load, parsed
 from scsigmoid.corpus.metadata import ManifestRow, write_manifest
@@ -133,7 +136,7 @@ def test_before_there_is_a_manifest(preset, tmp_path):
     if preset == "small":
         assert "cells         300,000" in text
         mean = Lengths(1830, 0.65).mean()  # 257,888 cells are evaluated
-        assert f"files, {gigabytes((300_000 + 257_888) * mean * 5.7)} " in text
+        assert f"unknown, {gigabytes((300_000 + 257_888) * mean * 5.7)} " in text
 
 
 def test_a_manifest_replaces_estimates(tmp_path):
@@ -150,7 +153,7 @@ def test_a_manifest_replaces_estimates(tmp_path):
     found = volume(config, tmp_path)
     assert (found.files, found.cells) == (3, 1500)
     assert found.bytes == pytest.approx(10**12 + 5 + 500 * Lengths(1830, 0.65).mean() * 5.7)
-    assert found.bytes_basis == "manifest; 1 sizes estimated"
+    assert found.bytes_basis == "manifest; sizes estimated for 1 of 3"
     lines = pages(config, tmp_path)
     assert any("1.00 TB" in line for line in lines)
     assert any("the corpus has 1,500 cells, the paper's 131,600,000" in line for line in lines)
@@ -186,12 +189,30 @@ def test_more_devices_and_a_faster_network(tmp_path):
 
 
 def test_own_files(tmp_path):
-    (tmp_path / "a.h5ad").write_bytes(b"x" * 3_000_000)
-    entry = {"files": str(tmp_path / "a.h5ad"), "held_out": 0.5}
-    config = load(overrides={"corpus": {"source": "local", "local": [entry]}})
-    text = "\n".join(pages(config, tmp_path))
-    assert "1 files, 0.003 GB" in text
-    assert "cells         unknown" in text
+    """Cells of h5ad files are counted, but for the held-out ones; 10x files are not converted."""
+    genes = pd.DataFrame(index=[f"ENSG{index:011d}" for index in range(20)])
+    for name, cells in {"a": 40, "b": 7, "c": 5}.items():
+        counts = np.full((cells, 20), 2, np.float32)
+        anndata.AnnData(counts, var=genes).write_h5ad(tmp_path / f"{name}.h5ad")
+    size = (tmp_path / "a.h5ad").stat().st_size
+    entries = [
+        {"files": str(tmp_path / "a.h5ad"), "held_out": 0.25},
+        {"files": str(tmp_path / "b.h5ad")},
+        {"files": str(tmp_path / "c.h5ad"), "held_out": True},
+        {"files": str(tenx_folder(tmp_path / "tenx", np.full((6, 20), 2), "", ["x"] * 20))},
+    ]
+
+    def text(*taken: int) -> str:
+        local = [entries[index] for index in taken]
+        config = load(overrides={"corpus": {"source": "local", "local": local}})
+        return "\n".join(pages(config, tmp_path))
+
+    assert f"1 file, {gigabytes(size)} " in text(0)
+    assert "cells         30 " in text(0)
+    assert "3 files, " in text(0, 1, 2)
+    assert "cells         37 " in text(0, 1, 2)
+    assert re.search(r"cells         unknown  .* 10x files", text(0, 3))
+    assert "tokens not yet known" in text(0)
 
 
 def test_words():

@@ -31,10 +31,10 @@ def forecast(
     data, (vocabulary, rests_on) = volume(config, results), vocabulary_size(config, results)
     trained = efforts(config, vocabulary)
     yield f"Preset {config.preset}, corpus {config.corpus.source}: {data.basis}"
-    yield line(
-        "raw files", f"{number(data.files)} files, {gigabytes(data.bytes)}", data.bytes_basis
-    )
-    yield line("cells", number(data.cells), "to train on")
+    files = {None: "number unknown", 1: "1 file"}.get(data.files, f"{number(data.files)} files")
+    yield line("raw files", f"{files}, {gigabytes(data.bytes)}", data.bytes_basis)
+    note = "the manifest counts those of 10x files" if data.cells is None else "to train on"
+    yield line("cells", number(data.cells), note)
     for cells, note in selections(config, results):
         yield line("selection", cells, note)
     models = sum(effort.bytes for effort in trained)
@@ -62,7 +62,7 @@ def prepared(
     config: Config, data: Volume, models: int, cores: int, gigabits: float
 ) -> Generator[str, None, float]:
     """The lines from download to tokens, ``models`` in bytes; returns the hours that these take."""
-    if data.cells is None:
+    if data.cells is None or config.corpus.source == "local":
         yield line(
             "disk", gigabytes(data.bytes + models), "raw files and models; tokens not yet known"
         )

@@ -8,6 +8,8 @@ from pathlib import Path
 from scsigmoid.config.local_files import expand
 from scsigmoid.config.schema import Config
 from scsigmoid.corpus.embedded import evaluation_recipe, training_recipes
+from scsigmoid.corpus.h5ad import held_out_text, open_cells
+from scsigmoid.corpus.h5ad_writer import is_tenx
 from scsigmoid.corpus.metadata import REMOTE, ManifestRow, read_manifest
 from scsigmoid.corpus.selection import PAPER_CELLS, selection_lines
 from scsigmoid.errors import UserError
@@ -90,7 +92,8 @@ def locked_volume(rows: Iterable[ManifestRow], path: str, lengths: Lengths) -> V
     rows = list(rows)
     unknown = [row for row in rows if not row.bytes]
     estimated = sum(bytes_of(int(row.cells or 0), lengths) for row in unknown)
-    basis = "manifest" + (f"; {len(unknown)} sizes estimated" if unknown else "")
+    some = f"; sizes estimated for {len(unknown)} of {len(rows)}"
+    basis = "manifest" + (some if unknown else "")
     return Volume(
         basis=f"the manifest {path}",
         files=len(rows),
@@ -117,12 +120,25 @@ def embedded_volume(config: Config) -> Volume:
 
 
 def local_volume(config: Config) -> Volume:
-    """The volume of the user's own files; their cells are counted with the manifest."""
+    """The volume of the user's own files; 10x files are not converted to count their cells."""
     files = expand(config.corpus.local)
+    cells = None
+    if not any(is_tenx(file.path) for file in files):
+        cells = sum(
+            open_cells(
+                file.path,
+                held_out_text(file.held_out, config.seed),
+                "training",
+                layer=file.layer,
+                genes=file.genes,
+            ).n_cells
+            for file in files
+            if file.held_out is not True
+        )
     return Volume(
         basis="the files",
         files=len(files),
-        cells=None,
+        cells=cells,
         bytes=sum(path.stat().st_size for file in files for path in file.files),
         bytes_basis="on the disk already",
     )
