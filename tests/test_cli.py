@@ -65,6 +65,7 @@ def test_a_wrong_command_line_shows_how_it_is_right(
         ),
         (["table", "scib", "--configuration", "EMPTY"], "empty.yaml: preset: missing setting"),
         (["embed", "a.h5ad", "FOLDER", "--checkpoint", "x", "--vocabulary", "y"], "a folder; name"),
+        (["embed", "a.h5ad", "o.csv", "--checkpoint", "x"], "o.csv: an h5ad file is written; end"),
     ],
 )
 def test_what_is_missing_is_named(

@@ -31,6 +31,8 @@ def embed(options: argparse.Namespace) -> None:
         raise UserError(f"--batch-tokens {options.batch_tokens}: expected at least 1")
     if options.output.is_dir():
         raise UserError(f"{options.output}: a folder; name a file")
+    if options.output.suffix != ".h5ad":
+        raise UserError(f"{options.output}: an h5ad file is written; end its name in .h5ad")
     embed_file(
         options.input,
         load(options.checkpoint, device=options.device, vocabulary=options.vocabulary),
