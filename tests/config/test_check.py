@@ -109,7 +109,7 @@ def test_numbers_given_as_text_on_the_command_line_are_numbers() -> None:
         ({"evaluation": {"pair": ["sigmoid_4k", "softmax_2k"]}}, ["pair", "context"]),
         ({"evaluation": {"pair": ["softmax_4k", "sigmoid_4k"]}}, ["pair", "sigmoid model"]),
         ({"evaluation": {"pair": ["sigmoid_8k", "softmax_8k"]}}, ["pair", "stress"]),
-        ({"architecture": {"size": "170M"}}, ["architecture.size", "'160M'"]),
+        ({"architecture": {"size": "170M"}}, ["architecture.size", "'160M'", "under 'sizes'"]),
         ({"sizes": {"demo": {"heads": 3}}}, ["sizes.demo", "multiple"]),
         ({"sizes": {"demo": {"hidden": 512}}}, ["sizes.demo", "heads of 256", "at least 4"]),
         ({"tokens": {"shard_cells": 10**9}}, ["tokens.shard_cells", "lower it to 5607"]),

@@ -61,7 +61,7 @@ def test_the_tokens_are_as_long_as_the_longest_context_of_a_study():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"size": ["demos"]}, r"study.frontier.size: unknown size 'demos'"),
+        ({"size": ["demos"]}, r"study.frontier.size: unknown size 'demos'.* under 'sizes'"),
         ({"training": {"step": 7}}, r"study.frontier.training.step: unknown setting"),
         ({"training": {"learning_rate": {"sigmoid": 1e-3}}}, r"learning_rate: expected a number"),
         ({"training": {"validate_every": 5}}, r"validate_every and training.validation_cells"),

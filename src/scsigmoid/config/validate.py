@@ -164,4 +164,5 @@ def check_known(setting: str, kind: str, names: Iterable[str], known: Iterable[s
     known = list(known)
     for name in names:
         if name not in known:
-            raise UserError(f"{setting}: unknown {kind} {shown(name)}{nearest(name, known)}")
+            new = " (new ones are added under 'sizes')" * (kind == "size")
+            raise UserError(f"{setting}: unknown {kind} {shown(name)}{nearest(name, known)}{new}")
