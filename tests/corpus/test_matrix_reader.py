@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from anndata.io import write_elem
 
 from scsigmoid.corpus import matrix_reader
-from scsigmoid.corpus.matrix_reader import Matrix, Vector
+from scsigmoid.corpus.matrix_reader import Matrix, Vector, find_counts
 from scsigmoid.errors import UserError
 
 FILTERS = {
@@ -162,3 +162,17 @@ def test_float16_is_refused(values, tmp_path):
     path = store(tmp_path / "m.h5", values.astype(np.float16), "dense")
     with h5py.File(path) as file, pytest.raises(UserError, match=r"X is float16, .* 2,048 only"):
         Matrix(file["X"], path, "X")
+
+
+@pytest.mark.parametrize("kind", ["dense", "csr", "csc"])
+@pytest.mark.parametrize("dtype", [np.bool_, np.float32])
+def test_binarised_counts_are_refused(dtype, kind, tmp_path):
+    """Of numbers, if there are many and all are 1; a single 2 among them makes counts."""
+    counts = np.random.default_rng(0).integers(0, 2, (90, 40))
+    path = store(tmp_path / "m.h5", counts.astype(dtype), kind)
+    with h5py.File(path) as file, pytest.raises(UserError, match=r"m\.h5: X .* need counts: store"):
+        find_counts(file, path)
+    counts[7, 3] = 2
+    path = store(tmp_path / "n.h5", counts.astype(np.float32), kind)
+    with h5py.File(path) as file:
+        assert find_counts(file, path) == "X"

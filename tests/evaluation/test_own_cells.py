@@ -392,6 +392,10 @@ def test_in_python_mistakes_become_one_line(counts, write, model, tmp_path, capf
     normalised.layers["umi"], normalised.X = adata.X.copy(), adata.X.log1p()
     with pytest.raises(UserError, match=r"^adata: no raw counts .* the 'layer' .* \(of 'umi'\)"):
         ss.embed(normalised, loaded)
+    binarised = anndata.AnnData(adata.X > 0, obs=adata.obs, var=adata.var)
+    for read in (ss.embed, ss.tokenize):
+        with pytest.raises(UserError, match=r"^adata: X says only whether .* ranks need counts"):
+            read(binarised, loaded)
     with pytest.raises(UserError, match=r"no raw counts in raw\.X or X \(there is neither\)"):
         ss.embed(anndata.AnnData(obs=adata.obs, var=adata.var), loaded)
     with pytest.raises(UserError, match=r"var has no column 'ids' .* columns: 'gene_ids'"):

@@ -30,6 +30,7 @@ TOLERANCE = 1e-6  # CELLxGENE files hold counts that are integers only up to 1e-
 BLOCK_VALUES = 1 << 22  # stored values of a block: 32 MB of a sparse matrix
 FILE_VALUES = 1 << 23  # entries of a block of rows of a temporary file
 DENSE_BYTES = 1 << 28  # a dense matrix whose chunks span more is read by columns
+BINARY = "says only whether genes are expressed; ranks need counts: store the raw ones in raw.X"
 DEFLATE, SHUFFLE = 1, 2  # HDF5's numbers of the filters
 
 Int64s = NDArray[np.int64]
@@ -68,6 +69,8 @@ class Matrix:
             raise UserError(
                 f"{path}: {name} holds no numbers; store the raw integer counts in raw.X"
             )
+        if dtype.kind == "b":
+            raise UserError(f"{path}: {name} {BINARY}")
         if dtype == np.float16:
             raise UserError(
                 f"{path}: {name} is float16, which holds counts up to 2,048 only; store the raw "
@@ -179,8 +182,14 @@ def find_counts(file: Any, path: Path, layer: str = "") -> str:
 
 
 def first_fraction(matrix: Matrix) -> float | None:
-    """A value that is no count, where few of the first values are; None of raw counts."""
+    """A value that is no count, where few of the first values are; None of raw counts.
+
+    Raises:
+        UserError: where all of many values are 1, as in binarised counts.
+    """
     values = matrix.sample()
+    if len(values) >= FEW and (values == 1).all():
+        raise UserError(f"{matrix.path}: {matrix.name} {BINARY}")
     whole = integral(values)
     return None if 2 * whole.sum() >= len(values) else float(values[np.argmin(whole)])
 
