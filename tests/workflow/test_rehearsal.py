@@ -219,7 +219,8 @@ class Doctored(Results):
         return super().metadata(dataset) | {"simulated": dataset == "lung_acr"}
 
     def mmd(self, dataset: str) -> list[Any]:
-        return super().mmd(dataset)[2:]
+        rows = super().mmd(dataset)
+        return [row for row in rows if row.group != rows[0].group]
 
 
 def reasons(config: Config, results: Results | None = None) -> set[str]:

@@ -199,9 +199,11 @@ class Encoder(nn.Module):
         if self.settings.dropout == 0:
             return None
         keys = cell_keys(cells, seed, step).to(positions.device, non_blocking=True)
-        lengths = torch.diff(cu_seqlens)
-        keys = torch.repeat_interleave(keys, lengths, output_size=len(positions))
-        return token_keys(keys, positions)
+        return token_keys(self.for_tokens(keys, cu_seqlens, len(positions)), positions)
+
+    def for_tokens(self, of_cells: Tensor, cu_seqlens: Tensor, tokens: int) -> Tensor:
+        """Repeat each cell's value for its tokens, (cells,) to (tokens,)."""
+        return torch.repeat_interleave(of_cells, torch.diff(cu_seqlens), output_size=tokens)
 
     def encode(
         self,
