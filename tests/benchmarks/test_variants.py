@@ -8,7 +8,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
-from small_training import TRAINING
+from small_training import PAPER, TRAINING
 from torch import Tensor
 from torch._dynamo.utils import counters
 from torch.nn.attention import flex_attention
@@ -24,7 +24,6 @@ from scsigmoid.benchmarks.variants import (
 )
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.model.masking import Masking
-from scsigmoid.model.sizes import EncoderSettings
 from scsigmoid.tokens.vocabulary import PAD
 from scsigmoid.training.batches import Batch, pack_genes
 from scsigmoid.training.step import Trainer
@@ -32,8 +31,8 @@ from scsigmoid.training.step import Trainer
 CPU = torch.device("cpu")
 # Blocks of 128 tokens are never as many as cells: the compiler would take the two for one number.
 LENGTHS = ([1, 140, 255, 247], [90, 9, 33, 201], [60, 1, 90, 3])
-SETTINGS = EncoderSettings(
-    attention="sigmoid",
+SETTINGS = replace(
+    PAPER,
     context=256,
     layers=1,
     hidden=32,
@@ -41,8 +40,6 @@ SETTINGS = EncoderSettings(
     feed_forward=48,
     vocabulary_size=60,
     dropout=0.2,
-    layer_norm_epsilon=1e-5,
-    initializer_range=0.02,
 )
 
 

@@ -7,9 +7,9 @@ from unittest.mock import MagicMock
 import numpy as np
 import pytest
 import torch
+from small_training import PAPER
 
 from scsigmoid.model.masking import Masking
-from scsigmoid.model.sizes import EncoderSettings
 from scsigmoid.training import graphs
 from scsigmoid.training.batches import Batch, pack_genes
 from scsigmoid.training.graphs import MOST_TOKENS, bucket_of, most_tokens
@@ -52,18 +52,7 @@ def test_there_are_few_buckets():
 
 
 def test_models_whose_steps_are_long_have_graphs_of_smaller_batches():
-    like = EncoderSettings(
-        attention="sigmoid",
-        context=2048,
-        layers=12,
-        hidden=768,
-        heads=12,
-        feed_forward=3072,
-        vocabulary_size=44_000,
-        dropout=0.02,
-        layer_norm_epsilon=1e-5,
-        initializer_range=0.02,
-    )
+    like = replace(PAPER, context=2048)
     larger = replace(like, layers=24, hidden=2048, heads=32, feed_forward=8192)
     assert 2048 < most_tokens(larger) < 4096 < most_tokens(like) < MOST_TOKENS
     assert most_tokens(replace(like, hidden=64, heads=1, feed_forward=64)) == MOST_TOKENS

@@ -114,8 +114,7 @@ Rates per second of CPU time, one core ([tokens.csv](measurements/cpu/tokens.csv
 
 {tokens}
 ## Data loader
-Alone, at 2,048 tokens, on two CPU cores, cells/s (and for each busy core): {loading}. An H200 trains {need} cells/s
-([loading.csv](measurements/cpu/loading.csv)).
+Alone, at 2,048 tokens, on two CPU cores, cells/s (and for each busy core): {loading}. An H200 trains {need} cells/s ([loading.csv](measurements/cpu/loading.csv)).
 
 ## Evaluation
 Simulated embeddings of the paper's size ([evaluation.csv](measurements/cpu/evaluation.csv)).
@@ -541,7 +540,7 @@ def page(of: Measured) -> str:
         small_fa4=small_rivals(read_rows(of.benchmarks / "throughput_fa4.csv", ThroughputRow)),
         tokens=tokens_table(read(of.cpu, "tokens.csv")),
         need=number(ours.cells_per_second),
-        loading="; ".join(
+        loading=";\n".join(
             f"`workers` {row['workers']:.0f}: {span(row, 'cells_per_second')} "
             f"({span(row, 'cells_per_core_second')})"
             for _, row in read(of.cpu, "loading.csv").iterrows()

@@ -95,7 +95,8 @@ def study(options: argparse.Namespace) -> None:
         for path in make(found, baselines, options.output):
             print(path)
     if found.unfinished:
-        print(f"not at their end, in the table of rates alone: {shortened(found.unfinished)}")
+        names = shortened(found.unfinished)
+        print(f"not at their end, left out of all but the table of rates: {names}")
     arms = found.runs["attention"].unique()
     if len(arms) == 1:
         print(f"all runs are of {arms[0]}: no comparison of sigmoid and softmax")

@@ -343,7 +343,8 @@ class Training(Settings):
             whatever the seed.
         checkpoint_every: steps between checkpoints.
         keep_checkpoints: newest checkpoints kept.
-        snapshots: steps after which the model is kept, too, where they are below ``steps``.
+        snapshots: steps after which a copy of the model is kept; those not below ``steps`` are
+            ignored.
         threads: CPU threads; fixed, because sums depend on it.
         workers: threads that prepare batches ahead; 0 prepares each when it is needed.
         deterministic: the same bits on a GPU each time, at some cost; a CPU's always are.
@@ -373,7 +374,7 @@ class Training(Settings):
 
     @property
     def kept(self) -> dict[int, str]:
-        """The snapshots' steps, ascending, and what names of files gain: ``-step-00002000``."""
+        """Suffix of the file name by step, for each snapshot, ascending: ``-step-00002000``."""
         return {step: f"-step-{step:08d}" for step in sorted(self.snapshots) if step < self.steps}
 
 
