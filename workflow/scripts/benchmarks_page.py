@@ -38,9 +38,10 @@ from scsigmoid.paper.figures.style import (
 from scsigmoid.paper.labels import ATTENTIONS, METRICS, PASSES, context_label
 from scsigmoid.paper.results import Results
 from scsigmoid.paper.speed import Cost, costs, paired
-from scsigmoid.paper.tables.writing import DASH
-from scsigmoid.study.figures import level, stability
-from scsigmoid.study.runs import Study, best_rates, frontier
+from scsigmoid.paper.tables.writing import DASH, as_markdown
+from scsigmoid.study import tables
+from scsigmoid.study.figures import level, loss, scale, stability
+from scsigmoid.study.runs import Study, frontier, survived
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -57,7 +58,7 @@ KERNELS = looks(
     {key: "softmax" if key in SOFTMAX else "sigmoid" for key in (*SIGMOID, *SOFTMAX, *OTHERS)}
 )
 DATASETS = {"pbmc_facs": "Blood cells", "lung_cell_lines": "Lung cancer cell lines"}
-METRIC_NAMES = {"validation_loss": "Validation loss", **METRICS, "mmd": "MMD, mean of the pairs"}
+METRIC_NAMES = METRICS | {"mmd": "MMD, mean of the pairs"}
 GRAPHS = ("plain", "graphs")  # how kernels of a small step were launched
 Kernels = dict[tuple[str, str], dict[tuple[object, ...], KernelRow]]
 PAGE = """\
@@ -70,7 +71,6 @@ kernel differs by up to 30 % between machines: compare within a table only. The 
 Median TFLOPS on one H200 by sequence length: 16,384 tokens without padding, hidden size 2,048, bfloat16, head dimension
 (D) 64 or 128. "Exact": `accurate=True`, our default beyond 8,192 keys; else the approximate tanh. "Cells": 8 sequences
 of cells' lengths, up to 4,960 tokens. FlashAttention-4 and ours take them packed ([kernel_fa4.csv](measurements/h200/benchmarks/kernel_fa4.csv)).
-"Exact" has since become 1.11 to 1.18 / 1.03 to 1.08 times as fast at 16,384 ([exact_vote.csv](measurements/h200/benchmarks/exact_vote.csv)).
 
 {kernels}
 ![TFLOPS by sequence length](images/benchmark_kernels.png)
@@ -121,27 +121,29 @@ Simulated embeddings of the paper's size ([evaluation.csv](measurements/cpu/eval
 
 {evaluation}"""  # noqa: E501
 QUALITY = """\
-## 3,000 steps, three seeds
-Mean ± standard deviation; difference with Student's 95 % interval
+## Loss over the steps
+{seeds}
+## Sizes
+{sizes}
+## Variants of sigmoid attention
+{variants}
+## Learning rates
+{rates}
+## Stability
+The largest learning rate up to which every seed trains, of those tried; without clipping where it
+is not named ([runs.csv](measurements/h200/arms/runs.csv), [curves.csv](measurements/h200/arms/curves.csv),
+[layers.csv](measurements/h200/arms/layers.csv), as for all tables but the last).
+
+{survived}
+By rate, 1,000 steps: seeds that collapsed; mean validation loss of the others; keys that a row
+attends to at the end (exp of its weights' entropy; median of rows, layers and seeds).
+
+{frontier}
+## Embeddings after 3,000 steps, three seeds
+Batches of 32; mean ± standard deviation; difference with Student's 95 % interval
 ([real_cells_seeds.csv](measurements/h200/real_cells_seeds.csv), which has further metrics).
 
-{seeds}
-## 9,000 steps, four seeds
-Validation loss, sigmoid / softmax ([real_cells_steps.csv](measurements/h200/real_cells_steps.csv)).
-
-{steps}
-## Learning rates, {step:,} steps
-Validation loss of two seeds (median of the last three), batches of 16, clipping at 1
-([runs.csv](measurements/h200/arms/runs.csv), [curves.csv](measurements/h200/arms/curves.csv)).
-
-{rates}
-## Without clipping and with it, 1,000 steps
-Seeds that collapsed; mean validation loss of the others; keys that a row attends to at the end (exp
-of its weights' entropy; median of rows, layers and seeds)
-([runs.csv](measurements/h200/arms/runs.csv), [curves.csv](measurements/h200/arms/curves.csv),
-[layers.csv](measurements/h200/arms/layers.csv)).
-
-{frontier}"""
+{embeddings}"""  # noqa: E501
 MARK = "<!-- The tables below are made by workflow/scripts/benchmarks_page.py. -->\n"
 
 
@@ -440,31 +442,22 @@ def seeds_table(rows: pd.DataFrame) -> str:
           *(spread(row, name) for name in ("sigmoid_2k", "softmax_2k", "random", "pca_log_counts")),
           span(row, "difference", 3)]
          for _, row in rows.iterrows()
-         if row["metric"] in ("validation_loss", "leiden_nmi", "bio_conservation", "mmd")),
+         if row["metric"] in ("leiden_nmi", "bio_conservation", "mmd")),
     )  # fmt: skip
 
 
-def steps_table(rows: pd.DataFrame) -> str:
-    """Validation loss of both arms by seed."""
-    seeds = sorted(set(rows["seed"]))
+def survived_table(study: Study) -> str:
+    """The largest rate that every seed survives and the rates tried, by setting and arm."""
+    runs = frontier(study, level(study.table("baselines"), "frequencies"))
+    tried = runs.groupby("setting")["learning_rate"].unique()
+    seeds = runs.groupby("setting")["seed"].nunique()
     return markdown(
-        ["cells", *(f"seed {seed}" for seed in seeds)],
-        ([DATASETS[name], *(f"{row['sigmoid']:.3f} / {row['softmax']:.3f}"
-                            for _, row in found.sort_values("seed").iterrows())]
-         for name, found in rows.groupby("dataset", sort=False)),
+        ["setting", "seeds", "rates tried", *ATTENTIONS],
+        ([name.removeprefix("no clipping, "), f"{seeds[name]}",
+          f"{tried[name].min():g} to {tried[name].max():g}",
+          *(number(row[arm], 3) if row[arm] > 0 else "none" for arm in ATTENTIONS)]
+         for name, row in survived(runs).iterrows()),
     )  # fmt: skip
-
-
-def rates_table(study: Study) -> str:
-    """Validation losses of both arms' seeds, by learning rate."""
-    losses, _, _ = best_rates(study)
-    return markdown(
-        ["rate", *(f"{rate:g}" for rate in losses.index)],
-        (
-            [arm, *(", ".join(f"{loss:.2f}" for loss in row) for row in losses[arm].to_numpy())]
-            for arm in ATTENTIONS
-        ),
-    )
 
 
 def frontier_table(study: Study) -> str:
@@ -555,12 +548,12 @@ def page(of: Measured) -> str:
 
 def quality(of: Measured) -> str:
     """The tables of docs/reproduction.md."""
+    made = (tables.seeds, tables.sizes, tables.variants, tables.rates)
     return QUALITY.format(
-        seeds=seeds_table(read(of.h200, "real_cells_seeds.csv")),
-        steps=steps_table(read(of.h200, "real_cells_steps.csv")),
-        step=best_rates(of.study)[2],
-        rates=rates_table(of.study),
+        **{table.__name__: as_markdown(table(of.study)) for table in made},
+        survived=survived_table(of.study),
         frontier=frontier_table(of.study),
+        embeddings=seeds_table(read(of.h200, "real_cells_seeds.csv")),
     )
 
 
@@ -571,7 +564,10 @@ def figures(of: Measured) -> dict[str, "Figure"]:
         "benchmark_padding": kernel_figure(of.padded),
         "benchmark_training": training_figure(of.training),
         "benchmark_scaling": scaling_figure(of.scaling, of.costs),
-        "study_frontier": stability(of.study, of.study.table("baselines")),
+        **{
+            f"study_{name}": draw(of.study, of.study.table("baselines"))
+            for name, draw in {"loss": loss, "frontier": stability, "scale": scale}.items()
+        },
     }
 
 

@@ -219,37 +219,45 @@ def ends(axes: "Axes", runs: pd.DataFrame) -> None:
     gridded(axes)
 
 
-def scale(study: Study, baselines: pd.DataFrame) -> "Figure":
-    """Validation loss of each size at equal data, and the difference of the arms over steps."""
+def scale(study: Study, _: pd.DataFrame) -> "Figure":
+    """The difference of the arms by size at equal data, every seed, after the steps they share."""
+    found = by_size(study)
+    steps = shared_steps(found)
     figure = new_figure(DOUBLE, 2.6)
-    left, right = figure.subplots(1, 2)
-    differences = by_size(study)
-    tints = ("#999999", "#555555", "#000000")
-    last = min(table["step"].max() for table in differences.values())
-    for place, (size, table) in enumerate(differences.items()):
-        row = table[table["step"] <= last].iloc[-1]
-        for arm, colour in COLOURS.items():
-            left.plot(place, row[arm], "o", color=colour, label="" if place else arm)
-        difference(right, table, tints[place % 3], f"{size} ({int(row['seeds'])} seeds)")
-    left.set_xticks(range(len(differences)), list(differences))
-    left.set_xlim(-0.5, len(differences) - 0.5)
-    left.set_xlabel("Layers x width")
-    left.set_title(f"Validation loss after {int(last):,} steps (nats)")
-    left.legend()
-    right.legend()
-    right.set_xlabel("Step")
-    right.set_title("Sigmoid minus softmax, seed by seed")
-    gridded(left)
-    gridded(right)
+    panels = figure.subplots(1, len(steps), sharey=True, squeeze=False)[0]
+    for axes, step in zip(panels, steps, strict=True):
+        sizes = [size for size, means in found.items() if means["step"].max() >= step]
+        for place, size in enumerate(sizes):
+            row = found[size].set_index("step").loc[step]
+            axes.plot(place, row["difference"], "_", color=INK, markersize=22)
+            seeds = row.filter(like="seed_")
+            axes.plot([place] * len(seeds), seeds, "o", color=MUTED, alpha=0.6, markersize=4)
+        axes.axhline(0, color=INK, linewidth=0.6)
+        axes.set_xticks(range(len(sizes)), sizes)
+        axes.set_xlim(-0.5, len(sizes) - 0.5)
+        axes.set_xlabel("Layers x width")
+        axes.set_title(f"After {step:,} steps")
+        gridded(axes)
+    panels[0].set_ylabel("Sigmoid minus softmax (nats)")
+    remark(figure, "Validation loss at equal data. Points: seeds; line: their mean.")
     return figure
 
 
 def by_size(study: Study) -> dict[str, pd.DataFrame]:
     """The paired difference of each size, the smallest first."""
     parameters = study.runs.groupby("size")["parameters"].first().sort_values()
+    families = study.runs["family"].unique()
     found = {}
     for size in map(str, parameters.index):
-        for family in ("seeds", "scale"):  # rather the latter
+        # rather those of a family of sizes
+        for family in ("seeds", *(name for name in families if name.startswith("scale"))):
             if len(means := paired(study, family, size)):
                 found[size] = means
     return found
+
+
+def shared_steps(found: Mapping[str, pd.DataFrame]) -> list[int]:
+    """The last steps of the sizes that another size has too; of a single size its own."""
+    ends = {means["step"].max() for means in found.values()}
+    counts = {int(end): sum((m["step"] == end).any() for m in found.values()) for end in ends}
+    return sorted(end for end, count in counts.items() if count > 1 or len(found) == 1)

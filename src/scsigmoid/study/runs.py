@@ -254,15 +254,17 @@ def differences(curves: pd.DataFrame, column: str) -> pd.DataFrame:
     Returns:
         One row a step that all seeds of both arms have: ``sigmoid`` and ``softmax``, means over
         the seeds, and ``difference``, sigmoid minus softmax, with Student's interval (``low``,
-        ``high``) and ``seeds``.  Empty without seeds of both arms.
+        ``high``), ``seeds`` and the difference of each (``seed_1``, …).  Empty without seeds of
+        both arms.
     """
     table = curves.pivot_table(column, ["step", "seed"], "attention")
     pairs = table.reindex(columns=ATTENTIONS).dropna()
     both = (pairs["sigmoid"] - pairs["softmax"]).unstack("seed").dropna()
     means = {arm: pairs[arm].unstack("seed").loc[both.index].mean(axis=1) for arm in ATTENTIONS}
-    found = [mean_interval(values, CONFIDENCE) for values in both.to_numpy(dtype=float)]
-    intervals = pd.DataFrame(found, both.index, ["difference", "low", "high"])
-    return pd.DataFrame(means).join(intervals).assign(seeds=both.shape[1]).reset_index()
+    values = [mean_interval(row, CONFIDENCE) for row in both.to_numpy(dtype=float)]
+    intervals = pd.DataFrame(values, both.index, ["difference", "low", "high"])
+    found = pd.DataFrame(means).join(intervals).assign(seeds=both.shape[1])
+    return found.join(both.add_prefix("seed_")).reset_index()
 
 
 def last_change(differences: pd.DataFrame) -> int | None:

@@ -10,7 +10,7 @@ import pandas as pd
 
 from scsigmoid.measurements import mean_interval
 from scsigmoid.paper.tables.writing import Cell, Table, fixed, signed, write_table
-from scsigmoid.study.figures import COLOURS, by_size, level
+from scsigmoid.study.figures import COLOURS, by_size, level, shared_steps
 from scsigmoid.study.runs import (
     CONFIDENCE,
     Study,
@@ -206,23 +206,30 @@ def ticks(last: float) -> list[int]:
 
 
 def sizes(study: Study) -> Table:
-    """The arms of each size at equal data."""
+    """The arms of each size at equal data, after the steps that sizes share."""
     found = by_size(study)
-    last = min(table["step"].max() for table in found.values())
+    parameters = study.runs.groupby("size")["parameters"].first()
     records: list[dict[str, Any]] = []
-    rows = []
-    for size, table in found.items():
-        row = as_records(table[table["step"] <= last])[-1]
-        parameters = int(study.runs[study.runs["size"] == size]["parameters"].iloc[0])
-        records.append({"size": size, "parameters": parameters, **row})
-        rows.append([size, f"{parameters / 1e6:.1f}M", *arms(row), str(row["seeds"])])
+    for step in shared_steps(found):
+        for size, means in found.items():
+            for row in as_records(means[means["step"] == step]):
+                records.append({"size": size, "parameters": int(parameters[size]), **row})
     return Table(
-        caption=f"Three sizes after {int(last):,} steps on the same cells. Validation loss (nats); "
-        f"the difference, sigmoid minus softmax, with Student's {CONFIDENCE:.0%} interval.",
+        caption="Sizes of the model on the same cells. Validation loss (nats); the difference, "
+        f"sigmoid minus softmax, with Student's {CONFIDENCE:.0%} interval.",
         records=records,
-        header=("Size", "Parameters", "Sigmoid", "Softmax", "Difference", "Seeds"),
-        rows=rows,
-        align="lrcccc",
+        header=("Steps", "Size", "Parameters", "Sigmoid", "Softmax", "Difference", "Seeds"),
+        rows=[
+            [
+                f"{one['step']:,.0f}",
+                one["size"],
+                f"{one['parameters'] / 1e6:.1f}M",
+                *arms(one),
+                str(one["seeds"]),
+            ]
+            for one in records
+        ],
+        align="rlrcccc",
     )
 
 
