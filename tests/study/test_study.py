@@ -57,6 +57,7 @@ STUDY = {
         "training": {"steps": 100},
     },
     "scale": {**BOTH, "size": ["400M", "600M"], "seed": [1, 2], "training": {"steps": 100}},
+    "scale_large": {**BOTH, "size": ["1.4B"], "seed": [1, 2], "training": {"steps": 50}},
 }
 
 
@@ -87,10 +88,11 @@ def write(config: Config, results: Path, skipped: str = "") -> None:
         rows = [
             row(step, loss, attention_score_max=3.0, gradient_norm=2.0, validation_loss=loss)
             for step, loss in zip(STEPS, losses(run), strict=True)
+            if step <= run.training.steps
         ]
         folder = results / "training" / name
         folder.mkdir(parents=True)
-        count = {"demo": 1, "400M": 2, "600M": 3}[run.size]
+        count = {"demo": 1, "400M": 2, "600M": 3, "1.4B": 4}[run.size]
         Journal(folder / "journal.csv", {"parameters": f"{count}000000"}, as_csv(rows))
         with (folder / "layers.csv").open("w") as handle:
             csv.writer(handle).writerows([LAYER_COLUMNS, *([s, 0, *[1.0] * 7] for s in STEPS)])
@@ -186,7 +188,7 @@ def test_runs_that_are_missing_or_unfinished_are_named(
     short = tmp_path / "results/training/seeds_sigmoid_seed_3/journal.csv"
     short.write_text("".join(short.read_text().splitlines(keepends=True)[:-1]))
     collect(config, tmp_path / "results", tmp_path / "tables")
-    assert "1 of 51 runs are missing: seeds_softmax_seed_2" in capfd.readouterr().err
+    assert "1 of 55 runs are missing: seeds_softmax_seed_2" in capfd.readouterr().err
     study = Study(tmp_path / "tables")
     assert study.unfinished == ["seeds_sigmoid_seed_3"]
     assert paired(study, "seeds")["seeds"].tolist() == [1] * 10
@@ -229,8 +231,12 @@ def test_every_table_and_figure_is_made(study: Study, tmp_path: Path):
         assert mean[["difference", "low", "high"]].tolist() == pytest.approx([sign * 0.2, *wanted])
     said = pd.read_csv(tmp_path / "page/study_claims.csv").set_index("claim")["outcome"]
     assert said.tolist() == ["open", "agrees", "agrees", "agrees"]
-    page = (tmp_path / "page/study_scale.md").read_text()
-    assert "| 400M | 2.0M | 7.100 |" in page
+    sizes = pd.read_csv(tmp_path / "page/study_scale.csv")
+    after = sizes.groupby("step")["size"].agg(list).to_dict()
+    assert after == {50: ["demo", "400M", "600M", "1.4B"], 100: ["demo", "400M", "600M"]}
+    large = sizes[sizes["size"] == "1.4B"].iloc[0]
+    found = large[["sigmoid", "difference", "seed_1", "seed_2"]].tolist()
+    assert found == pytest.approx([7.6, -0.075, -0.05, -0.1])
 
 
 @pytest.mark.parametrize(("arm", "highest"), [("sigmoid", 4e-3), ("softmax", 1e-3)])
