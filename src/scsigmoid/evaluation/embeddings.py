@@ -91,7 +91,7 @@ def vectors_of_store(
     """As :func:`vectors`, by one process for each of several devices.
 
     Each gets consecutive batches with about as many tokens as the others'.  The batches are those
-    of one process, so that the values are the same.
+    of one process, so that the values are the same; on a CPU with one thread for each process only.
 
     Args:
         encoder: on a GPU if GPUs shall compute, else the CPU does.
