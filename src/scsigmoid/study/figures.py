@@ -64,23 +64,36 @@ def level(baselines: pd.DataFrame, name: str) -> float:
 
 
 def loss(study: Study, baselines: pd.DataFrame) -> "Figure":
-    """Validation loss of both arms over steps, every seed, and the paired difference."""
+    """Validation loss of both arms over steps, the paired difference, and the keys of a row."""
     figure = new_figure(DOUBLE, 2.7)
-    left, right = figure.subplots(1, 2)
+    left, middle, right = figure.subplots(1, 3)
     curves = study.curves[study.curves["family"] == "seeds"].dropna(subset=["validation_loss"])
     means = paired(study, "seeds")
     rates = study.runs[study.runs["family"] == "seeds"].groupby("attention")["learning_rate"]
-    labels = {arm: f"{arm} (rate {rates.first()[arm]:g})" for arm in COLOURS}
+    labels = {arm: arm for arm in COLOURS}
     over_steps(left, curves, "validation_loss", means, labels)
     for name in ("frequencies", "rank and length"):
-        dotted(left, level(baselines, name), f"without attention: {name}", means["step"].max())
-    left.set_title("Validation loss (nats per masked gene)")
+        dotted(left, level(baselines, name), name, means["step"].max())
+    left.set_title("Validation loss (nats)")
     left.legend(loc="lower left")
-    difference(right, means)
-    right.set_title("Sigmoid minus softmax, seed by seed")
-    for axes in (left, right):
+    difference(middle, means)
+    middle.set_title("Sigmoid minus softmax")
+    layers = study.layers[study.layers["family"] == "seeds"]
+    rows = layers.groupby(["attention", "run", "step"])["keys"].median().reset_index()
+    typical = rows.pivot_table("keys", "step", "attention").reset_index()
+    over_steps(right, rows, "keys", typical, labels)
+    logarithmic(right)
+    right.set_title("Keys attended to")
+    for axes in (left, middle, right):
         axes.set_xlabel("Step")
+        axes.locator_params(axis="x", nbins=4)
         gridded(axes)
+    remark(
+        figure,
+        f"Learning rates: {', '.join(f'{rates.first()[arm]:g} ({arm})' for arm in COLOURS)}. Thin: "
+        "seeds. Dotted: what is reached without attention; where the mean difference changes sign "
+        "for good. Keys: exp of the entropy of a row's weights, median of rows and layers.",
+    )
     return figure
 
 
