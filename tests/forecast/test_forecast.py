@@ -58,6 +58,20 @@ def test_twice_the_layers_take_about_twice_as_long():
         assert 1.7 < effort.hours / single[effort.model] < 2.3
 
 
+def test_a_study_costs_what_its_runs_do(tmp_path):
+    family = {"attention": ["sigmoid"], "context": [2048], "size": ["160M"], "seed": [1, 2]}
+    family["training"] = {"steps": 1000, "snapshots": [[10, 20]]}
+    study = {"preset": "paper", "study": {"seeds": family}}
+    (said,) = (line for line in pages(load(overrides=study), tmp_path) if "  study" in line)
+    assert duration(2 * 1000 * 256 / 346 / 3600) in said
+    assert "2 runs of 154M parameters, 2,000 steps" in said
+    page = "\n".join(pages(load(overrides=study), tmp_path))
+    parameters = efforts(load(overrides=study), 43_808)[0].parameters
+    # a run: two checkpoints of weights and moments, the model, its copies at two steps; float32
+    assert gigabytes(2 * parameters * 4 * (3 * 2 + 1 + 2)) in page.partition("  study")[2]
+    assert "  study" not in "\n".join(pages(load(overrides={"preset": "paper"}), tmp_path))
+
+
 def test_parameters_stand_beside_the_papers(tmp_path):
     """Of ``paper`` within 4 % of 160M, also before there is a vocabulary."""
     config = load(overrides={"preset": "paper"})

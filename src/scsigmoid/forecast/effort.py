@@ -11,7 +11,8 @@ from typing import Any
 import yaml
 
 from scsigmoid.config.check import model_training
-from scsigmoid.config.schema import Config, Size
+from scsigmoid.config.schema import Config, Model, Size, Training
+from scsigmoid.config.study import study_runs
 from scsigmoid.model.sizes import EncoderSettings, count_flops, count_parameters
 
 QUANTILES = 500
@@ -107,6 +108,7 @@ class Effort:
     Attributes:
         model: its name.
         parameters: of the encoder.
+        steps: of training.
         hours: on one device.
         rate: what the hours are scaled from.
         scale: counted work of a cell over that of the measured rate.
@@ -115,6 +117,7 @@ class Effort:
 
     model: str
     parameters: int
+    steps: int
     hours: float
     rate: TrainingRate
     scale: float
@@ -128,38 +131,51 @@ class Effort:
 
 def efforts(config: Config, vocabulary: int) -> list[Effort]:
     """The cost of every model of a configuration, with so many tokens."""
-    found = []
-    lengths, architecture = lengths_of(config), config.architecture
-    size = config.sizes[architecture.size]
-    for name, model in config.models.items():
-        training, kind = model_training(config, name), model.attention
-        encoder = EncoderSettings.of(size, architecture, kind, model.context, vocabulary)
-        work = work_of(encoder, lengths, training.mask_fraction)
-        scales = {}
-        for rate in training_rates():
-            if rate.attention == kind:
-                measured = EncoderSettings.of(
-                    rate.size, architecture, kind, rate.context, rate.vocabulary
-                )
-                scales[rate] = work / work_of(measured, rate.lengths, training.mask_fraction)
-        nearest = min(scales, key=lambda rate: abs(log(scales[rate])))
-        cells = training.steps * training.global_batch
-        parameters = count_parameters(encoder)
-        found.append(
-            Effort(
-                model=name,
-                parameters=parameters,
-                hours=cells * scales[nearest] / nearest.cells_per_second / 3600,
-                rate=nearest,
-                scale=scales[nearest],
-                bytes=parameters
-                * (
-                    CHECKPOINT_BYTES * training.keep_checkpoints
-                    + MODEL_BYTES * (1 + len(training.kept))
-                ),
+    size = config.sizes[config.architecture.size]
+    return [
+        effort(config, name, model, size, model_training(config, name), vocabulary)
+        for name, model in config.models.items()
+    ]
+
+
+def study_efforts(config: Config, vocabulary: int) -> list[Effort]:
+    """The cost of every run of its study."""
+    return [
+        effort(config, name, run.model, config.sizes[run.size], run.training, vocabulary)
+        for name, run in study_runs(config).items()
+    ]
+
+
+def effort(
+    config: Config, name: str, model: Model, size: Size, training: Training, vocabulary: int
+) -> Effort:
+    """The cost of one model; variants of attention count as none."""
+    lengths, architecture, kind = lengths_of(config), config.architecture, model.attention
+    encoder = EncoderSettings.of(size, architecture, kind, model.context, vocabulary)
+    work = work_of(encoder, lengths, training.mask_fraction)
+    scales = {}
+    for rate in training_rates():
+        if rate.attention == kind:
+            measured = EncoderSettings.of(
+                rate.size, architecture, kind, rate.context, rate.vocabulary
             )
-        )
-    return found
+            scales[rate] = work / work_of(measured, rate.lengths, training.mask_fraction)
+    nearest = min(scales, key=lambda rate: abs(log(scales[rate])))
+    parameters = count_parameters(encoder)
+    return Effort(
+        model=name,
+        parameters=parameters,
+        steps=training.steps,
+        hours=training.steps
+        * training.global_batch
+        * scales[nearest]
+        / nearest.cells_per_second
+        / 3600,
+        rate=nearest,
+        scale=scales[nearest],
+        bytes=parameters
+        * (CHECKPOINT_BYTES * training.keep_checkpoints + MODEL_BYTES * (1 + len(training.kept))),
+    )
 
 
 def work_of(settings: EncoderSettings, lengths: Lengths, mask_fraction: float) -> float:

@@ -2,12 +2,12 @@
 
 import itertools
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 
 from scsigmoid.config.combinations import longest_cell
 from scsigmoid.config.schema import Config
-from scsigmoid.forecast.effort import Effort, efforts, lengths_of, rates
+from scsigmoid.forecast.effort import Effort, efforts, lengths_of, rates, study_efforts
 from scsigmoid.forecast.volume import Volume, selections, vocabulary_size, volume
 from scsigmoid.paper.claims.requirements import unmet
 from scsigmoid.paper.reported import reported
@@ -52,6 +52,7 @@ def forecast(
         duration(preparing + total / devices),
         "without evaluation and benchmarks; devices assumed to share the work evenly",
     )
+    yield from studied(study_efforts(config, vocabulary))
     for measured in dict.fromkeys(f"{e.rate.machine}: {e.rate.measured}" for e in trained):
         yield f"Training was measured on {measured}."
     yield f"Reading and tokenizing were measured on {rates()['tokens']['measured']}."
@@ -118,6 +119,20 @@ def prepared(
             "non-zero counts a second each",
         )
     return hours
+
+
+def studied(runs: Sequence[Effort]) -> Iterator[str]:
+    """What the runs of a study add, if there is one."""
+    if runs:
+        sizes = sorted({run.parameters for run in runs})
+        ends = dict.fromkeys(f"{size / 1e6:.3g}M" for size in (sizes[0], sizes[-1]))
+        yield line(
+            "study",
+            f"{duration(sum(run.hours for run in runs))} of {device(runs[0])}",
+            f"{len(runs)} runs of {' to '.join(ends)} parameters, "
+            f"{sum(run.steps for run in runs):,} steps, scaled likewise",
+        )
+        yield line("", gigabytes(sum(run.bytes for run in runs)), "of checkpoints and models")
 
 
 def tested(config: Config, cells: int | None) -> Iterator[str]:
