@@ -17,10 +17,14 @@ from scsigmoid.config.schema import Config
 from scsigmoid.config.study import StudyRun, study_runs
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embedding_files import write_embedding
+from scsigmoid.paper.figures.style import styled
+from scsigmoid.paper.tables.writing import DASH, MINUS, Cell
 from scsigmoid.study import scores as scoring
+from scsigmoid.study.figures import scale
 from scsigmoid.study.runs import (
     Study,
     best_rates,
+    by_size,
     collect,
     ending,
     flattening,
@@ -30,6 +34,7 @@ from scsigmoid.study.runs import (
     survived,
 )
 from scsigmoid.study.scores import metrics
+from scsigmoid.study.tables import edges, rates
 from scsigmoid.training.journal import LAYER_COLUMNS, Journal, as_csv
 
 FREQUENCIES = 9.0
@@ -149,6 +154,58 @@ def test_rates_are_compared_at_the_last_step_that_all_have_reached(study: Study)
     assert best_rates(study)[2] == 50
 
 
+def test_an_arm_that_lacks_a_seed_has_a_rate_none_the_less(study: Study):
+    lacking = study.started.query("family == 'rates' and attention == 'softmax' and seed == 2")
+    study.started = study.started.drop(lacking.index)
+    table = rates(study)
+    assert table.records[0][:3] == (1e-3, 7.5, 7.5)
+    assert table.rows[0][2] == Cell(f"6.900 (6.90, {DASH})", bold=True)
+
+
+def test_an_arm_without_runs_of_a_setting_has_no_largest_rate(study: Study):
+    normed = study.curves["family"] == "frontier_qk_norm"
+    study.curves = study.curves[~(normed & (study.curves["attention"] == "sigmoid"))]
+    clipped = study.curves["setting"].str.startswith("clipping")
+    study.curves.loc[clipped & (study.curves["attention"] == "softmax"), "loss"] = math.nan
+    lines = [row[0] for row in edges(study, FREQUENCIES).rows if len(row) == 1]
+    ends = [line.partition("survive: ")[2] for line in lines]
+    assert ends == [
+        "sigmoid up to 0.004, softmax no rate",
+        "sigmoid up to 0.004, softmax up to 0.001",
+        "softmax up to 0.004",
+    ]
+
+
+def test_sizes_are_compared_at_steps_that_they_have(study: Study):
+    dropped = {"400M": [50, 100], "600M": [70, 80, 90, 100]}
+    for size, steps in dropped.items():
+        own = (study.curves["size"] == size) & study.curves["step"].isin(steps)
+        study.curves = study.curves[~own]
+    table = by_size(study)
+    assert table.groupby("step")["size"].agg(list).to_dict() == {
+        50: ["demo", "600M", "1.4B"],
+        60: ["demo", "400M", "600M"],
+        90: ["demo", "400M"],  # demo alone has 100
+    }
+    with styled():
+        panels = scale(study, pd.DataFrame()).axes
+    titles = [panel.get_title("left") for panel in panels]
+    assert titles == ["After 50 steps", "After 60 steps", "After 90 steps"]
+    for one in table.to_dict("records"):
+        family = "seeds" if one["size"] == "demo" else "scale"
+        ends = study.curves[study.curves["family"].str.startswith(family)]
+        ends = ends[(ends["size"] == one["size"]) & (ends["step"] == one["step"])]
+        means = ends.groupby("attention")["validation_loss"].mean()
+        assert one["difference"] == pytest.approx(means["sigmoid"] - means["softmax"])
+
+
+def test_sizes_without_a_shared_end_are_not_compared(study: Study):
+    ends = {"demo": 30, "400M": 40, "600M": 50, "1.4B": 20}
+    size, step = study.curves["size"], study.curves["step"]
+    study.curves = study.curves[step == size.map(ends)]
+    assert not len(by_size(study))
+
+
 def test_a_run_that_was_lost_is_no_run_that_ended(study: Study):
     own = study.started["run"] == study.runs.query("family == 'rates'").index[0]
     lost = own & (study.started["step"] > 50)
@@ -178,7 +235,14 @@ def test_the_difference_is_taken_seed_by_seed(study: Study):
     one = study.curves[study.curves["family"] == "seeds"].query(
         "attention == 'sigmoid' and seed == 1"
     )
-    assert flattening(one) == pytest.approx(0.15)
+    assert flattening(one) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("every", [1, 2, 5, 10])
+def test_a_straight_curve_falls_by_as_much_in_each_tenth(every: int):
+    steps = np.arange(every, 101, every)
+    curve = pd.DataFrame({"step": steps, "validation_loss": 9 - 0.02 * steps})
+    assert flattening(curve) == pytest.approx(0.2)
 
 
 def test_runs_that_are_missing_or_unfinished_are_named(
@@ -237,6 +301,20 @@ def test_every_table_and_figure_is_made(study: Study, tmp_path: Path):
     large = sizes[sizes["size"] == "1.4B"].iloc[0]
     found = large[["sigmoid", "difference", "seed_1", "seed_2"]].tolist()
     assert found == pytest.approx([7.6, -0.075, -0.05, -0.1])
+
+
+def test_a_study_of_one_seed_has_no_intervals(tmp_path: Path):
+    families = {name: {**family, "seed": [1]} for name, family in STUDY.items()}
+    study, page = made(load(overrides={"study": families}), tmp_path), tmp_path / "page"
+    names = study.runs.query("family == 'seeds'")["name"]
+    lines = [f"{name},100,leiden_nmi,0.{place + 3}" for place, name in enumerate(names)]
+    (study.folder / "scores.csv").write_text("\n".join(["run,step,metric,value", *lines]))
+    assert main(["study", "--runs", str(study.folder), "--output", str(page)]) == 0
+    line = f"| 0.300 ± {DASH} | 0.400 ± {DASH} | {MINUS}0.100 |"
+    assert line in (page / "study_scores.md").read_text()
+    assert "Both arms over 1 seed. " in (page / "study_seeds.md").read_text()
+    said = pd.read_csv(page / "study_claims.csv").set_index("claim")["outcome"]
+    assert said.tolist() == ["open", "open", "agrees"]
 
 
 @pytest.mark.parametrize(("arm", "highest"), [("sigmoid", 4e-3), ("softmax", 1e-3)])

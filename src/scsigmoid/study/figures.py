@@ -1,6 +1,5 @@
 """The figures of a study (docs/reproduction.md)."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,7 @@ from scsigmoid.paper.figures.style import (
     styled,
 )
 from scsigmoid.paper.labels import CONTROLS, METRICS
-from scsigmoid.study.runs import Study, frontier, last_change, paired, scored
+from scsigmoid.study.runs import Study, by_size, frontier, last_change, paired, scored
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,7 +45,7 @@ def draw(study: Study, baselines: pd.DataFrame, output: Path) -> list[Path]:
         "loss": (len(paired(study, "seeds")) > 0, loss),
         "embeddings": (len(scored(study)) > 0, embeddings),
         "frontier": ("frontier" in families, stability),
-        "scale": ("scale" in families and len(by_size(study)) > 0, scale),
+        "scale": (len(by_size(study)) > 0, scale),
     }
     paths = []
     with styled():
@@ -70,8 +69,7 @@ def loss(study: Study, baselines: pd.DataFrame) -> "Figure":
     curves = study.curves[study.curves["family"] == "seeds"].dropna(subset=["validation_loss"])
     means = paired(study, "seeds")
     rates = study.runs[study.runs["family"] == "seeds"].groupby("attention")["learning_rate"]
-    labels = {arm: arm for arm in COLOURS}
-    over_steps(left, curves, "validation_loss", means, labels)
+    over_steps(left, curves, "validation_loss", means)
     for name in ("frequencies", "rank and length"):
         dotted(left, level(baselines, name), name, means["step"].max())
     left.set_title("Validation loss (nats)")
@@ -81,7 +79,7 @@ def loss(study: Study, baselines: pd.DataFrame) -> "Figure":
     layers = study.layers[study.layers["family"] == "seeds"]
     rows = layers.groupby(["attention", "run", "step"])["keys"].median().reset_index()
     typical = rows.pivot_table("keys", "step", "attention").reset_index()
-    over_steps(right, rows, "keys", typical, labels)
+    over_steps(right, rows, "keys", typical)
     logarithmic(right)
     right.set_title("Keys attended to")
     for axes in (left, middle, right):
@@ -98,18 +96,13 @@ def loss(study: Study, baselines: pd.DataFrame) -> "Figure":
 
 
 def over_steps(
-    axes: "Axes",
-    curves: pd.DataFrame,
-    column: str,
-    means: pd.DataFrame,
-    labels: Mapping[str, str],
-    marker: str = "",
+    axes: "Axes", curves: pd.DataFrame, column: str, means: pd.DataFrame, marker: str = ""
 ) -> None:
     """Both arms over steps: every run thin, the mean over the seeds thick."""
     for arm, colour in COLOURS.items():
         for _, one in curves[curves["attention"] == arm].groupby("run"):
             axes.plot(one["step"], one[column], marker, color=colour, alpha=0.3, linewidth=0.7)
-        axes.plot(means["step"], means[arm], marker, color=colour, linewidth=1.6, label=labels[arm])
+        axes.plot(means["step"], means[arm], marker, color=colour, linewidth=1.6, label=arm)
 
 
 def dotted(axes: "Axes", value: float, name: str, end: float) -> None:
@@ -126,7 +119,7 @@ def embeddings(study: Study, _: pd.DataFrame) -> "Figure":
     panels = figure.subplots(-(-len(metrics) // columns), columns, squeeze=False).ravel()
     for axes, (metric, means) in zip(panels, metrics.items(), strict=False):
         own = study.scores[study.scores["metric"] == metric]
-        over_steps(axes, own, "value", means, {arm: arm for arm in COLOURS}, ".-")
+        over_steps(axes, own, "value", means, ".-")
         for name, values in study.controls.items():
             dotted(axes, float(values[metric]), CONTROLS[str(name)], means["step"].max())
         axes.set_title(TITLES[metric])
@@ -139,16 +132,16 @@ def embeddings(study: Study, _: pd.DataFrame) -> "Figure":
     return figure
 
 
-def difference(axes: "Axes", means: pd.DataFrame, colour: str = INK, label: str = "") -> None:
+def difference(axes: "Axes", means: pd.DataFrame) -> None:
     """The paired difference with its interval, and where it changes sign for good."""
     axes.axhline(0, color=INK, linewidth=0.6)
     axes.fill_between(
-        means["step"], means["low"], means["high"], color=colour, alpha=0.15, linewidth=0
+        means["step"], means["low"], means["high"], color=INK, alpha=0.15, linewidth=0
     )
-    axes.plot(means["step"], means["difference"], color=colour, label=label)
+    axes.plot(means["step"], means["difference"], color=INK)
     change = last_change(means)
     if change is not None:
-        axes.axvline(change, color=colour, linewidth=0.7, linestyle=":")
+        axes.axvline(change, color=INK, linewidth=0.7, linestyle=":")
 
 
 def stability(study: Study, baselines: pd.DataFrame) -> "Figure":
@@ -234,43 +227,19 @@ def ends(axes: "Axes", runs: pd.DataFrame) -> None:
 
 def scale(study: Study, _: pd.DataFrame) -> "Figure":
     """The difference of the arms by size at equal data, every seed, after the steps they share."""
-    found = by_size(study)
-    steps = shared_steps(found)
+    steps = by_size(study).groupby("step")
     figure = new_figure(DOUBLE, 2.6)
     panels = figure.subplots(1, len(steps), sharey=True, squeeze=False)[0]
-    for axes, step in zip(panels, steps, strict=True):
-        sizes = [size for size, means in found.items() if means["step"].max() >= step]
-        for place, size in enumerate(sizes):
-            row = found[size].set_index("step").loc[step]
-            axes.plot(place, row["difference"], "_", color=INK, markersize=22)
-            seeds = row.filter(like="seed_")
-            axes.plot([place] * len(seeds), seeds, "o", color=MUTED, alpha=0.6, markersize=4)
+    for axes, (step, rows) in zip(panels, steps, strict=True):
+        places = range(len(rows))
+        axes.plot(places, rows["difference"], "_", color=INK, markersize=22)
+        axes.plot(places, rows.filter(like="seed_"), "o", color=MUTED, alpha=0.6, markersize=4)
         axes.axhline(0, color=INK, linewidth=0.6)
-        axes.set_xticks(range(len(sizes)), sizes)
-        axes.set_xlim(-0.5, len(sizes) - 0.5)
+        axes.set_xticks(places, rows["size"])
+        axes.set_xlim(-0.5, len(rows) - 0.5)
         axes.set_xlabel("Layers x width")
         axes.set_title(f"After {step:,} steps")
         gridded(axes)
     panels[0].set_ylabel("Sigmoid minus softmax (nats)")
     remark(figure, "Validation loss at equal data. Points: seeds; line: their mean.")
     return figure
-
-
-def by_size(study: Study) -> dict[str, pd.DataFrame]:
-    """The paired difference of each size, the smallest first."""
-    parameters = study.runs.groupby("size")["parameters"].first().sort_values()
-    families = study.runs["family"].unique()
-    found = {}
-    for size in map(str, parameters.index):
-        # rather those of a family of sizes
-        for family in ("seeds", *(name for name in families if name.startswith("scale"))):
-            if len(means := paired(study, family, size)):
-                found[size] = means
-    return found
-
-
-def shared_steps(found: Mapping[str, pd.DataFrame]) -> list[int]:
-    """The last steps of the sizes that another size has too; of a single size its own."""
-    ends = {means["step"].max() for means in found.values()}
-    counts = {int(end): sum((m["step"] == end).any() for m in found.values()) for end in ends}
-    return sorted(end for end, count in counts.items() if count > 1 or len(found) == 1)

@@ -34,8 +34,6 @@ CONFIDENCE = 0.95
 #: A collapsed run is not so many nats better than gene frequencies, or so many worse than it was.
 #: A model that knows a gene's rank and nothing else is about 0.1 nats better.
 BETTER, WORSE = 0.3, 0.3
-#: A curve is flat when a tenth of the steps lowers its mean by less than this, in nats.
-FLAT = 0.02
 
 
 def collect(config: Config, results: Path, output: Path) -> None:
@@ -199,16 +197,16 @@ def frontier(study: Study, frequencies: float) -> pd.DataFrame:
 
 
 def survived(runs: pd.DataFrame) -> pd.DataFrame:
-    """The largest learning rate up to which no seed collapsed; NaN if one did at the smallest.
+    """The largest learning rate up to which no seed collapsed; 0 if one did at the smallest.
 
     Returns:
-        One row a setting, one column an arm.
+        One row a setting, one column an arm, NaN where it has no run.
     """
 
     def largest(arm: pd.DataFrame) -> float:
         rates = arm.groupby("learning_rate")["collapsed"].any()
         held = rates[~rates.cummax()]
-        return float(held.index[-1]) if len(held) else math.nan
+        return float(held.index[-1]) if len(held) else 0.0
 
     keys = ["setting", "attention"]
     return runs.groupby(keys)[["learning_rate", "collapsed"]].apply(largest).unstack()
@@ -223,7 +221,8 @@ def best_rates(study: Study) -> tuple[pd.DataFrame, pd.Series, int]:
     """
     chosen = study.started[study.started["family"] == "rates"]
     chosen = chosen[chosen["step"] <= chosen.groupby("run")["step"].max().min()]
-    ends = endings(chosen, ["learning_rate", "attention", "seed"]).unstack([1, 2])
+    ends = endings(chosen, ["learning_rate", "attention", "seed"]).unstack("attention")
+    ends = cast(pd.DataFrame, ends.unstack("seed"))  # NaN for a seed that an arm lacks
     last = int(chosen.dropna(subset=["validation_loss"])["step"].max())
     return ends, ends.T.groupby(level=0).mean().T.idxmin(), last
 
@@ -239,6 +238,30 @@ def paired(study: Study, family: str, size: str | None = None) -> pd.DataFrame:
     if size is not None:
         chosen = chosen[chosen["size"] == size]
     return differences(chosen, "validation_loss")
+
+
+def by_size(study: Study) -> pd.DataFrame:
+    """:func:`paired` of each size, the smallest first, at the steps after which they are compared.
+
+    These are the last steps of the sizes that another size has too; of a single size its own.
+
+    Returns:
+        :func:`differences`, with ``size`` and ``parameters``; empty without a family ``scale…``.
+    """
+    scales = [name for name in study.runs["family"].unique() if name.startswith("scale")]
+    families = ["seeds", *scales] if scales else []
+    found = {}
+    for size, parameters in study.runs.groupby("size")["parameters"].first().sort_values().items():
+        for family in families:
+            if len(means := paired(study, family, str(size))):
+                found[size, parameters] = means  # rather those of a family of sizes
+    if not found:
+        return pd.DataFrame()
+    facts = ["size", "parameters"]
+    rows = pd.concat(found, names=facts).reset_index(facts)
+    last = rows["step"].isin(rows.groupby("size")["step"].max())
+    shared = rows.groupby("step")["size"].transform("size") >= min(len(found), 2)
+    return rows[last & shared].sort_values("step", kind="stable")
 
 
 def scored(study: Study) -> pd.DataFrame:
@@ -278,6 +301,6 @@ def flattening(curve: pd.DataFrame) -> float:
     """By how much the last tenth of the steps lies below the tenth before it, in nats."""
     losses = curve.dropna(subset=["validation_loss"])
     last = losses["step"].max()
-    recent = losses[losses["step"] > 0.9 * last]["validation_loss"].mean()
-    before = losses[losses["step"].between(0.8 * last, 0.9 * last)]["validation_loss"].mean()
-    return float(before - recent)
+    before = losses[losses["step"].between(0.8 * last, 0.9 * last, "right")]
+    recent = losses[losses["step"] > 0.9 * last]
+    return float(before["validation_loss"].mean() - recent["validation_loss"].mean())

@@ -10,10 +10,15 @@ import torch
 from numpy.typing import NDArray
 
 from scsigmoid.errors import UserError
-from scsigmoid.evaluation.distances import silhouettes
 from scsigmoid.evaluation.embedding_files import read_arms
 from scsigmoid.evaluation.mmd import choose_types, median_squared_distance, mmd_squared
-from scsigmoid.evaluation.neighbours import principal_components, representations, with_itself
+from scsigmoid.evaluation.neighbours import (
+    Neighbours,
+    principal_components,
+    representations,
+    with_itself,
+)
+from scsigmoid.evaluation.scib import leiden, silhouette
 from scsigmoid.files import write_text
 from scsigmoid.progress import log
 from scsigmoid.seeds import derive
@@ -63,23 +68,12 @@ def metrics(
     values: NDArray[np.floating], labels: NDArray[np.str_], seed: int, name: str
 ) -> dict[str, float]:
     """All scores of one representation."""
-    from scib_metrics import nmi_ari_cluster_labels_leiden
-    from scib_metrics.nearest_neighbors import NeighborsResults
-
     _, kinds = np.unique(labels, return_inverse=True)
     coordinates = principal_components(values, 0.95, name)
-    indices, distances = with_itself(coordinates, 15)
-    clusters = nmi_ari_cluster_labels_leiden(
-        NeighborsResults(indices=indices, distances=distances),
-        labels,
-        optimize_resolution=True,
-        seed=derive(seed, "leiden"),
-    )
-    points = torch.as_tensor(coordinates, dtype=torch.float64)
+    near = Neighbours(coordinates, *with_itself(coordinates, 15), labels, np.array([]), {})
     return {
-        "silhouette_label": (float(silhouettes(points, torch.as_tensor(kinds)).mean()) + 1) / 2,
-        "leiden_nmi": float(clusters["nmi"]),
-        "leiden_ari": float(clusters["ari"]),
+        **silhouette(near, seed, "cpu"),
+        **leiden(near, derive(seed, "leiden"), "cpu"),
         "linear_probe": probe(values, kinds, seed),
         "mmd": mean_mmd(values, kinds),
     }

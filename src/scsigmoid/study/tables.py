@@ -1,20 +1,19 @@
 """The tables of a study (docs/reproduction.md)."""
 
-import math
 from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 import pandas as pd
 
 from scsigmoid.measurements import mean_interval
-from scsigmoid.paper.tables.writing import Cell, Table, fixed, signed, write_table
-from scsigmoid.study.figures import COLOURS, by_size, level, shared_steps
+from scsigmoid.paper.tables.writing import Cell, Table, fixed, interval, write_table
+from scsigmoid.study.figures import COLOURS, level
 from scsigmoid.study.runs import (
     CONFIDENCE,
     Study,
     best_rates,
+    by_size,
     endings,
     flattening,
     frontier,
@@ -37,7 +36,7 @@ def write_tables(study: Study, baselines: pd.DataFrame, output: Path) -> list[Pa
         tables["seeds"] = seeds(study)
     if {"seeds", "variants"} <= families:
         tables["variants"] = variants(study)
-    if "scale" in families and by_size(study):
+    if len(by_size(study)):
         tables["scale"] = sizes(study)
     if len(scored(study)):
         tables["scores"] = scores(study)
@@ -90,7 +89,8 @@ def edges(study: Study, frequencies: float) -> Table:
         records.append((*key, len(group), int(group["collapsed"].sum()), trained.mean(), *largest))
     rows: list[list[str]] = []
     for name, held in survived(runs).iterrows():
-        rows.append([f"{name}. All seeds survive: {', '.join(map(rate_word, held.items()))}"])
+        words = ", ".join(map(rate_word, held.dropna().items()))
+        rows.append([f"{name}. All seeds survive: {words}"])
         rows += [
             [f"{rate:g}", arm, f"{lost} of {n}", fixed(loss, 3), fixed(norm, 1), fixed(score, 0)]
             for of, rate, arm, n, lost, loss, norm, score in sorted(records)
@@ -155,7 +155,8 @@ def variants(study: Study) -> Table:
 def seeds(study: Study) -> Table:
     """The difference of the arms over steps, and what the curves still do at the end."""
     means = paired(study, "seeds")
-    shown = means[np.isin(means["step"], ticks(means["step"].max()))]
+    tenths = [round(means["step"].max() * tenth / 10) for tenth in range(1, 11)]
+    shown = means[means["step"].isin([1, *tenths])]
     change = last_change(means)
     own = study.curves[study.curves["family"] == "seeds"]
     falls = {
@@ -163,8 +164,9 @@ def seeds(study: Study) -> Table:
         .apply(flattening).mean()
         for arm in COLOURS
     }  # fmt: skip
+    count = int(means["seeds"].iloc[-1])
     return Table(
-        caption=f"Both arms over {int(means['seeds'].iloc[-1])} seeds. Mean validation loss (nats) "
+        caption=f"Both arms over {count} seed{'s' * (count > 1)}. Mean validation loss (nats) "
         f"and the difference, sigmoid minus softmax, seed by seed with Student's "
         f"{CONFIDENCE:.0%} interval. "
         + (
@@ -194,26 +196,12 @@ def arms(row: Mapping[str, Any]) -> list[str]:
 
 def between(row: Mapping[str, Any]) -> str:
     """A signed difference with its interval."""
-    value, low, high = (row[name] for name in ("difference", "low", "high"))
-    if math.isnan(low):
-        return signed(value, 3)
-    return f"{signed(value, 3)} [{signed(low, 3)}, {signed(high, 3)}]"
-
-
-def ticks(last: float) -> list[int]:
-    """Ten steps up to the last one, the first among them."""
-    return [1, *(round(last * tenth / 10) for tenth in range(1, 11))]
+    return interval(row["difference"], row["low"], row["high"], 3, "+")
 
 
 def sizes(study: Study) -> Table:
     """The arms of each size at equal data, after the steps that sizes share."""
-    found = by_size(study)
-    parameters = study.runs.groupby("size")["parameters"].first()
-    records: list[dict[str, Any]] = []
-    for step in shared_steps(found):
-        for size, means in found.items():
-            for row in as_records(means[means["step"] == step]):
-                records.append({"size": size, "parameters": int(parameters[size]), **row})
+    records = as_records(by_size(study))
     return Table(
         caption="Sizes of the model on the same cells. Validation loss (nats); the difference, "
         f"sigmoid minus softmax, with Student's {CONFIDENCE:.0%} interval.",
@@ -236,7 +224,7 @@ def sizes(study: Study) -> Table:
 def scores(study: Study) -> Table:
     """Scores of the embeddings of both arms at the last step, over the seeds, and of controls."""
     ends = last_scores(study).join(study.controls, on="metric")
-    spread = study.scores.pivot_table("value", ["metric", "step"], "attention", aggfunc="std")
+    spread = study.scores.groupby(["metric", "step", "attention"])["value"].std().unstack()
     rows = []
     for row in as_records(ends):
         own = spread.loc[row["metric"], row["step"]]
@@ -292,7 +280,7 @@ def claims(study: Study, tables: Mapping[str, Table], frequencies: float) -> Tab
             records.append((name, between(last), side(last, +1)))
     if "frontier" in tables:
         own = study.runs[study.runs["family"] == "frontier"]
-        held = survived(frontier(study, frequencies)).loc[own["setting"].unique()].fillna(0)
+        held = survived(frontier(study, frequencies)).loc[own["setting"].unique()]
         name = "Without clipping softmax diverges where sigmoid trains"
         unclipped = held[held.index.str.startswith("no clipping")].head(1)
         for _, free in unclipped.reindex(columns=[*COLOURS]).dropna().iterrows():
