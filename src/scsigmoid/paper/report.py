@@ -193,7 +193,6 @@ def cells_table(results: Results) -> Table:
     for name, entry in config.datasets.items():
         metadata = results.metadata(name)
         model = config.evaluation.pair[0]
-        donors = {*results.cell_losses(name, model)[2].tolist()} - {""}
         types = DASH
         if name in Plan(config).compared("umap"):
             types = f"{len({*results.umap(name, model).cell_type.tolist()} - {''}):,}"
@@ -202,7 +201,7 @@ def cells_table(results: Results) -> Table:
                 entry.title,
                 f"{int(metadata['cells']):,}",
                 f"{int(metadata['genes']):,}",
-                str(len(donors) or DASH),
+                str(results.donors(name, model) or DASH),
                 metadata["label"],
                 types,
                 *(f"{share:.1%}" for share in cut_shares(results, contexts, name)),
@@ -225,8 +224,7 @@ def overview(results: Results) -> dict[str, str]:
     """What was run, in a few words each."""
     config = results.config
     size = config.sizes[config.architecture.size]
-    compared = [name for name in config.evaluation.pair if name in config.models]
-    journal = results.journal(compared[0])
+    journal = results.journal(config.evaluation.pair[0])
     return {
         "Preset": config.preset + (", for its settings" if config.corpus.source == "local" else ""),
         "Corpus": f"{results.training_cells:,} training cells, {results.training_data} "
@@ -234,7 +232,7 @@ def overview(results: Results) -> dict[str, str]:
         "Evaluation": f"{len(config.datasets)} dataset{'s' * (len(config.datasets) > 1)}, "
         f"{sum(int(results.metadata(name)['cells']) for name in config.datasets):,} cells",
         "Models": f"{len(config.models)} models of {size.layers} layers, width {size.hidden}; "
-        f"compared: {' and '.join(model_label(config, name) for name in compared)}",
+        f"compared: {' and '.join(model_label(config, name) for name in config.evaluation.pair)}",
         "Cut": cut(results),
         "Training": f"{int(journal['step'][-1]):,} steps of {config.training.global_batch:,} cells",
         "Device": journal.header.get("device", "unknown"),

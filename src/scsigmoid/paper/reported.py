@@ -143,19 +143,13 @@ def validation_loss(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def validation_differences(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Sigmoid minus softmax for each row and context of tab:validation_loss_detailed."""
     for dataset, row in data["validation_loss"].items():
-        for item in contexts(data):
+        for item in data["contexts"]:
             first, second = item["models"]
             difference = round(row[first][0] - row[second][0], 6)
             yield item | {
                 "dataset": dataset, "first": first, "second": second, "value": difference,
                 "datasets": [dataset],
             }  # fmt: skip
-
-
-def contexts(_: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The two contexts of the compared models."""
-    for context in ("2k", "4k"):
-        yield {"context": context, "models": [f"sigmoid_{context}", f"softmax_{context}"]}
 
 
 def mmd(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -205,12 +199,6 @@ def speed_up_ends(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
             yield row | {"end": end, "value": value}
 
 
-def flash_variants(_: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The kernels that TritonSigmoid is compared with."""
-    for provider in ("flash_attention_2", "flash_sigmoid"):
-        yield {"provider": provider}
-
-
 def padded_gains(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """TritonSigmoid over FlashAttention-2 on padded sequences."""
     for direction, value in data["printed"]["padded_gains"].items():
@@ -242,8 +230,7 @@ def gpu_hours_of_each(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
 ITEMS = {
     function.__name__: function
     for function in (
-        datasets, validation_loss, validation_differences, contexts, mmd, tflops, peak_gains,
-        speed_ups, speed_up_ends, flash_variants, padded_gains, padding_overhead, mean_rates,
-        gpu_hours_of_each,
+        datasets, validation_loss, validation_differences, mmd, tflops, peak_gains, speed_ups,
+        speed_up_ends, padded_gains, padding_overhead, mean_rates, gpu_hours_of_each,
     )
 }  # fmt: skip

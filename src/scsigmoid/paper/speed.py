@@ -21,6 +21,8 @@ T = TypeVar("T")
 STANDARD = "pytorch"
 #: Batches of the kernel benchmark: the paper's shapes, and those of cells beside equal ones.
 PAPER, CELLS = ("paper",), ("jagged", "even")
+#: Timings by provider and layout.
+Series = dict[tuple[str, str], list[KernelRow]]
 
 
 def measured(timings: Sequence[KernelRow]) -> list[KernelRow]:
@@ -34,9 +36,7 @@ def our_path(results: Results) -> str:
     return next((path for path in OURS if path in timed), OURS[-1])
 
 
-def series(
-    results: Results, batches: Sequence[str] = PAPER
-) -> dict[tuple[str, str], list[KernelRow]]:
+def series(results: Results, batches: Sequence[str] = PAPER) -> Series:
     """Timings by provider, in the order of the file; what could not run is left out.
 
     The key is (provider, layout), the layout empty where the provider was timed in one form only at
@@ -47,7 +47,7 @@ def series(
     for timing in timings:
         layouts.setdefault((timing.provider, timing.shape), set()).add(timing.layout)
     several = {provider for (provider, _), names in layouts.items() if len(names) > 1}
-    found: dict[tuple[str, str], list[KernelRow]] = {}
+    found: Series = {}
     for timing in timings:
         layout = timing.layout if timing.provider in several else ""
         found.setdefault((timing.provider, layout), []).append(timing)

@@ -65,13 +65,18 @@ def moving_mean(values: np.ndarray, share: float = WINDOW) -> np.ndarray:
     )
 
 
-def trailing_median(values: np.ndarray, share: float = RECENT) -> np.ndarray:
-    """Median over the window that ends at each row: this share of all rows, at least three.
+def finite_or_inf(values: np.ndarray) -> np.ndarray:
+    """Values with infinity in place of what is not finite."""
+    return np.where(np.isfinite(values), values, np.inf)
+
+
+def trailing_median(values: np.ndarray) -> np.ndarray:
+    """Median over the window that ends at each row: :data:`RECENT` of all rows, at least three.
 
     What is not finite counts as infinitely large.
     """
-    rows = max(3, int(len(values) * share))
-    whole = np.where(np.isfinite(values), values, np.inf)
+    rows = max(3, int(len(values) * RECENT))
+    whole = finite_or_inf(values)
     return np.array(
         [np.median(whole[max(0, end - rows) : end]) for end in range(1, len(values) + 1)]
     )

@@ -119,17 +119,16 @@ def split_evidence(
     of other datasets and models than the claim's are left out.
     """
     plan, config = Plan(results.config), results.config
-    tables = [path for path in evidence if path.startswith("tables/")]
-    figures = [path for path in evidence if path.startswith("figures/")]
-    files = [path for path in evidence if path not in (*tables, *figures)]
+    shown = [path for path in evidence if path.startswith(("tables/", "figures/"))]
+    tables = [path for path in shown if path.startswith("tables/")]
+    files = [path for path in evidence if path not in shown]
     others = set(config.datasets) - set(claim.datasets) if claim.datasets else set()
     others |= set(config.models) - set(claim.models) if claim.models else set()
     inputs: list[str] = []
-    for path in tables or ([] if files else figures):
-        name = PurePosixPath(path).stem
-        inputs += registry.inputs("table" if path in tables else "figure", name, plan)
+    for path in tables or ([] if files else shown):
+        kind = "table" if tables else "figure"
+        inputs += registry.inputs(kind, PurePosixPath(path).stem, plan)
     files += [file for file in inputs if not others & {*PurePosixPath(file).with_suffix("").parts}]
-    shown = [path for path in evidence if path in (*tables, *figures)]
     return shown, list(dict.fromkeys(files))
 
 

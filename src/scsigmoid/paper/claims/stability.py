@@ -8,18 +8,13 @@ from scsigmoid.measurements import Interval
 from scsigmoid.paper.claims.rules import AbsentError, Estimate, RefutedError, measure
 from scsigmoid.paper.reported import Claim
 from scsigmoid.paper.results import Journal, Results
-from scsigmoid.paper.statistics import trailing_median
+from scsigmoid.paper.statistics import finite_or_inf, trailing_median
 
 #: A run is lost when its loss, having fallen, has lost this share of the fall ...
 LOST = 0.5
 #: ... or when its gradient norm is so many times the median until the lowest loss.
 EXPLODED = 100.0
 STRESS = ("training/{model}/journal.csv", "figures/stability.png")
-
-
-def finite_or_inf(values: np.ndarray) -> np.ndarray:
-    """Values with infinity in place of what is not finite."""
-    return np.where(np.isfinite(values), values, np.inf)
 
 
 def divergence(journal: Journal) -> int | None:

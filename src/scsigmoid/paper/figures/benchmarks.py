@@ -22,11 +22,14 @@ from scsigmoid.paper.labels import ATTENTIONS, PASSES, context_label, series_lab
 from scsigmoid.paper.results import Results
 from scsigmoid.paper.speed import (
     Cost,
+    Series,
     costs,
     device_words,
+    hours_of,
     in_panel,
     named_size,
     notes,
+    rate,
     series,
 )
 
@@ -40,7 +43,6 @@ SHADES = {
     "softmax": ("#D55E00", "#E69F00", "#4C250B", "#BFBA69", "#FFB2D1", "#995426", "#735063"),
 }
 Panels = dict[tuple[float, int, str], "Axes"]
-Series = dict[tuple[str, str], list[KernelRow]]
 Looks = dict[tuple[str, str], dict[str, Any]]
 
 
@@ -123,14 +125,13 @@ def tflops(results: Results) -> "Figure":
     width = 0.84 / max(len(look), 1)
     grid = panels(results, figure, "TFLOPS")
     for axes, place, style, rows in each_series(grid, found, look):
-        values = np.array([row.tflops for row in rows])
-        ends = np.array([(row.tflops_low, row.tflops_high) for row in rows]).T
+        values, *ends = np.array([rate(row) for row in rows]).T
         places = np.array([lengths.index(row.length) for row in rows], dtype=float)
         axes.bar(
             places + (place - (len(look) - 1) / 2) * width,
             values,
             width * 0.92,
-            yerr=np.abs(ends - values),
+            yerr=np.abs(np.array(ends) - values),
             color=style["color"],
             label=style["label"],
             error_kw={"elinewidth": 0.6, "ecolor": INK},
@@ -224,8 +225,7 @@ def gpu_hours(results: Results) -> "Figure":
     unit = "GPU-hours" if any(cost.sigmoid.device != "cpu" for cost in found) else "Hours"
     cells = results.config.benchmarks.throughput.projected_cells / 1e6
     grid[0].set_ylabel(f"{unit} for {cells:,.1f}M cells")
-    handles, labels = grid[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper right", ncols=2)
+    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper right", ncols=2)
     device = device_words(results.machine("throughput"))
     confidence = results.config.benchmarks.throughput.confidence * 100
     remark(
@@ -249,12 +249,9 @@ def draw_costs(axes: "Axes", found: Sequence[Cost], colour: dict[str, str]) -> N
     """One context's pairs of bars."""
     gridded(axes)
     for offset, attention in ((-0.2, "sigmoid"), (0.2, "softmax")):
-        rows = [getattr(cost, attention) for cost in found]
-        values = np.array([row.gpu_hours for row in rows])
-        lows = np.array([row.gpu_hours_low for row in rows])
-        highs = np.array([row.gpu_hours_high for row in rows])
+        values, lows, highs = np.array([hours_of(getattr(cost, attention)) for cost in found]).T
         axes.bar(
-            np.arange(len(rows)) + offset,
+            np.arange(len(found)) + offset,
             values,
             0.38,
             yerr=np.abs(np.nan_to_num([values - lows, highs - values], posinf=0.0)),
@@ -263,9 +260,8 @@ def draw_costs(axes: "Axes", found: Sequence[Cost], colour: dict[str, str]) -> N
             error_kw={"elinewidth": 0.7, "capsize": 1.5, "ecolor": INK},
         )
     for place, cost in enumerate(found):
-        arms = [getattr(cost, arm) for arm in ATTENTIONS]
-        reach = [value for arm in arms for value in (arm.gpu_hours, arm.gpu_hours_high)]
-        top = max(value for value in reach if np.isfinite(value))
+        ends = [end for arm in ATTENTIONS for end in hours_of(getattr(cost, arm))]
+        top = max(end for end in ends if np.isfinite(end))
         axes.annotate(
             f"{cost.share.value:.2f}",
             (place, top),

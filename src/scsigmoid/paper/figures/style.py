@@ -133,9 +133,9 @@ def colours(results: Results) -> dict[str, str]:
     return {"sigmoid": figures.sigmoid_colour, "softmax": figures.softmax_colour}
 
 
-def gridded(axes: "Axes", axis: str = "y") -> None:
-    """Faint lines behind the data."""
-    axes.grid(axis=axis, which="major")  # type: ignore[arg-type]
+def gridded(axes: "Axes") -> None:
+    """Faint horizontal lines behind the data."""
+    axes.grid(axis="y")
 
 
 def logarithmic(axes: "Axes") -> None:

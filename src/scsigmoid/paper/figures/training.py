@@ -61,8 +61,7 @@ def loss(results: Results) -> "Figure":
         lowest = max(row for row in range(rows) if row * columns + column < len(datasets))
         grid[lowest][column].tick_params(labelbottom=True)
     right.supylabel("Validation loss (nats per masked gene)", fontsize=7.5)
-    handles, labels = left.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=4)
+    figure.legend(*left.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
     confidence = config.evaluation.validation_loss.confidence * 100
     remark(
         figure,
@@ -180,8 +179,7 @@ def stability(results: Results) -> "Figure":
         axes.xaxis.set_major_formatter(thousands)
         axes.locator_params(axis="x", nbins=4)
         gridded(axes)
-    handles, labels = grid[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=2)
+    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
     rates = {model_training(config, name).learning_rate for name in models}
     lost_any = any(
         not np.isfinite(results.journal(name)[column]).all()

@@ -16,6 +16,7 @@ from scsigmoid.paper.speed import (
     Comparison,
     Cost,
     Ratio,
+    Series,
     costs,
     device_words,
     hours_of,
@@ -35,9 +36,8 @@ from scsigmoid.paper.tables.writing import (
     interval,
     picked,
     significant,
+    with_ends,
 )
-
-Series = dict[tuple[str, str], list[KernelRow]]
 
 
 def kernel_speed(results: Results) -> Table:
@@ -310,7 +310,7 @@ def training_speed(results: Results) -> Table:
                 **picked(row, "cells_per_second_low cells_per_second_high milliseconds"),
                 **picked(row, "tokens_per_second mfu peak_memory_gb graphs recompiled rounds"),
                 "ours": own.kernel if own else "",
-                **dict(zip(("ratio", "ratio_low", "ratio_high"), ratio, strict=True)),
+                **with_ends("ratio", ratio),
                 "note": row.note,
             }
         )

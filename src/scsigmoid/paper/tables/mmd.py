@@ -4,16 +4,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from scsigmoid.errors import UserError
 from scsigmoid.measurements import Interval, Measurement
 from scsigmoid.paper.labels import ATTENTIONS, model_label
 from scsigmoid.paper.reported import reported
 from scsigmoid.paper.results import Results
-from scsigmoid.paper.tables.writing import Cell, Table, fixed, interval, signed
+from scsigmoid.paper.tables.writing import ENDS, Cell, Table, fixed, interval, signed, with_ends
 
 NOTHING = Interval(math.nan)
 ESTIMATORS = ("unbiased", "biased")
-ENDS = ("", "_low", "_high")
 # Name of the mean: the end of its metric, and the words for it.
 MEANS = {
     "ratio_of_means": ("mean_ratio_of_means", "ratio of the means"),
@@ -197,11 +198,6 @@ def paired(row: Measurement) -> Cell:
     return Cell(interval(*row.interval, 3), maths=True)
 
 
-def with_ends(name: str, values: Sequence[float]) -> dict[str, object]:
-    """A value and its ends as columns."""
-    return {f"{name}{end}": value for end, value in zip(ENDS, values, strict=True)}
-
-
 def notes(results: Results, dataset: str, found: Sequence[Pair]) -> list[str]:
     """How many pairs sigmoid wins, the mean improvement by all definitions, who is left out."""
     wins = sum(row.sigmoid.value > row.softmax.value for row in found)
@@ -240,10 +236,8 @@ def paper_improvements(dataset: str) -> dict[str, float]:
     rows = reported()["mmd"].get(dataset, ())
     if not rows:
         return {}
-    sigmoid = [row["sigmoid"][0] for row in rows]
-    softmax = [row["softmax"][0] for row in rows]
-    ratios = [first / second for first, second in zip(sigmoid, softmax, strict=True)]
+    sigmoid, softmax = (np.array([row[arm][0] for row in rows]) for arm in ATTENTIONS)
     return {
-        "ratio_of_means": (sum(sigmoid) / sum(softmax) - 1) * 100,
-        "mean_of_ratios": (sum(ratios) / len(ratios) - 1) * 100,
+        "ratio_of_means": float(sigmoid.sum() / softmax.sum() - 1) * 100,
+        "mean_of_ratios": float((sigmoid / softmax).mean() - 1) * 100,
     }

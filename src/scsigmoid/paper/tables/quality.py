@@ -33,7 +33,7 @@ def validation_loss(results: Results) -> Table:
     clusters = []
     for dataset, entry in config.datasets.items():
         losses = {model: results.validation_loss(dataset, model) for model in models}
-        donors = len({*results.cell_losses(dataset, models[0])[2].tolist()} - {""})
+        donors = results.donors(dataset, models[0])
         clusters.append(f"{entry.title} {donors}")
         best = min(losses, key=lambda model: losses[model].value)
         simulated = losses[best].simulated

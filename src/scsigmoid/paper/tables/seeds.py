@@ -25,7 +25,7 @@ from scsigmoid.paper.labels import METRICS, representation_label
 from scsigmoid.paper.results import Results
 from scsigmoid.paper.tables.mmd import pair_rows
 from scsigmoid.paper.tables.quality import all_scores
-from scsigmoid.paper.tables.writing import DASH, Table, fixed, interval, write_table
+from scsigmoid.paper.tables.writing import DASH, Table, fixed, interval, with_ends, write_table
 
 CONFIDENCE = 0.95
 #: What a lower value of is better; of all else a higher one.
@@ -146,9 +146,7 @@ def seeds(runs: Sequence[Results]) -> Table:
                     "metric": metric,
                     **means,
                     **deviations.add_suffix("_deviation"),
-                    "difference": difference.value,
-                    "difference_low": difference.low,
-                    "difference_high": difference.high,
+                    **with_ends("difference", difference),
                     "sigmoid_better": better,
                     "seeds": len(runs),
                 }

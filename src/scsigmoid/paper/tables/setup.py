@@ -1,9 +1,10 @@
 """What was trained and on what it was evaluated: tab:model_arch, tab:performance_hyperparams,
 tab:eval_datasets."""
 
-import math
 from collections.abc import Mapping
 from typing import Any
+
+import numpy as np
 
 from scsigmoid.config.check import model_training
 from scsigmoid.model.sizes import EncoderSettings, count_parameters
@@ -172,9 +173,7 @@ def evaluation_datasets(results: Results) -> Table:
 def compact(value: float) -> str:
     """A setting as people write it: ``0.02``, ``1e-5``."""
     if value != 0 and abs(value) < 1e-2:
-        exponent = math.floor(math.log10(abs(value)))
-        mantissa = value / 10**exponent
-        return f"{mantissa:.4g}e{exponent}"
+        return np.format_float_scientific(value, precision=3, trim="-", exp_digits=1)
     return f"{value:g}"
 
 

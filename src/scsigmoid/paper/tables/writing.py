@@ -13,6 +13,8 @@ from scsigmoid.files import checksum_path
 
 DASH, MINUS, TIMES = "\N{EN DASH}", "\N{MINUS SIGN}", "\N{MULTIPLICATION SIGN}"
 INFINITY = "\N{INFINITY}"
+#: How the columns of a value and of the ends of its interval are called.
+ENDS = ("", "_low", "_high")
 LATEX_WORDS: dict[str, str | int | None] = {
     "\\": r"\textbackslash{}",
     "&": r"\&",
@@ -102,6 +104,11 @@ class Table:
 def picked(row: object, names: str) -> dict[str, Any]:
     """The attributes of an object that are named, by name."""
     return {name: getattr(row, name) for name in names.split()}
+
+
+def with_ends(name: str, values: Sequence[float]) -> dict[str, object]:
+    """A value and the ends of its interval, by column."""
+    return {f"{name}{end}": value for end, value in zip(ENDS, values, strict=True)}
 
 
 def write_table(table: Table, name: str, stem: str | Path) -> list[Path]:
