@@ -38,12 +38,11 @@ def figure(options: argparse.Namespace) -> None:
 @stage("--configuration --output")
 def claims(options: argparse.Namespace) -> None:
     """Check the paper's claims."""
-    from scsigmoid.paper.claims import counted, make_claims, read_claims
+    from scsigmoid.paper.claims import make_claims, read_claims, tally
 
     make_claims(results_of(options.configuration), options.output)
     rows = read_claims(options.output)
-    counts = (f"{count} {verdict}" for verdict, count in counted(rows).items() if count)
-    print(f"{len(rows)} claims about runs: {', '.join(counts)}")
+    print(f"{len(rows)} claims about runs: {tally(rows)}")
 
 
 @stage("--configuration --output")

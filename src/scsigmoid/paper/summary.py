@@ -1,11 +1,10 @@
 """What the terminal says when a run has ended: the numbers looked up first, where things lie."""
 
-from collections import Counter
 from pathlib import Path
 
 import pandas as pd
 
-from scsigmoid.paper.claims import VERDICTS, read_claims
+from scsigmoid.paper.claims import read_claims, tally
 
 
 def summary(results: str | Path) -> str:
@@ -51,23 +50,24 @@ def means(table: pd.DataFrame, column: str) -> str:
 def speed(folder: Path) -> str:
     """Packed training of both arms at the longest context that was timed."""
     table = read(folder, "training_speed")
+    if len(table):
+        table = table[(table["layout"] == "packed") & table["cells_per_second"].notna()]
     if table.empty:
         return ""
-    longest = table[(table["context"] == table["context"].max()) & (table["layout"] == "packed")]
+    longest = table[table["context"] == table["context"].max()]
     rates = [
         f"{row.attention} ({row.kernel}) {row.cells_per_second:,.0f}"
         for row in longest.itertuples()
     ]
-    return f"{', '.join(rates)} (context {longest['context'].iloc[0]:,}, {table['device'].iloc[0]})"
+    return (
+        f"{', '.join(rates)} (context {longest['context'].iloc[0]:,}, {longest['device'].iloc[0]})"
+    )
 
 
 def verdicts(folder: Path) -> str:
     """How many claims have which verdict."""
     path = folder / "claims.csv"
-    if not path.is_file():
-        return ""
-    counts = Counter(row["verdict"] for row in read_claims(path))
-    return ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
+    return tally(read_claims(path)) if path.is_file() else ""
 
 
 def read(folder: Path, name: str) -> pd.DataFrame:

@@ -153,6 +153,11 @@ def counted(rows: Sequence[Mapping[str, str]]) -> dict[str, int]:
     return {verdict: sum(row["verdict"] == verdict for row in rows) for verdict in VERDICTS}
 
 
+def tally(rows: Sequence[Mapping[str, str]]) -> str:
+    """The same in words, without verdicts that no claim has."""
+    return ", ".join(f"{count} {verdict}" for verdict, count in counted(rows).items() if count)
+
+
 def read_claims(path: str | Path) -> list[dict[str, str]]:
     """Read what :func:`make_claims` wrote.
 
