@@ -191,6 +191,28 @@ def test_a_cap_bounds_the_disk_and_doubles_the_traffic(tmp_path):
     assert hours[1] == pytest.approx(2 * hours[0], rel=5e-3)
 
 
+def test_what_stays_on_the_disk(tmp_path):
+    """Only downloads are deleted: the files of the embedded corpus stay."""
+
+    def disk(preset: str, *, keep: bool) -> tuple[float, float, float, str]:
+        corpus = {"download": {"keep_files": keep}}
+        page = pages(load(overrides={"preset": preset, "corpus": corpus}), tmp_path)
+        (then,) = (line for line in page if "disk, then" in line)
+        (most,) = (line for line in page if "disk, most" in line)
+        whole, raw = re.findall(r"([\d.]+) GB", most)[:2]
+        return float(whole), float(raw), float(then.split()[2]), then.split("made")[1]
+
+    for preset in ("demo", "small"):
+        whole, raw, left, note = disk(preset, keep=True)
+        assert left == whole
+        assert ("keep_files: false" in note) == (preset == "small")
+    whole, raw, left, note = disk("small", keep=False)
+    assert left == pytest.approx(whole - raw, abs=0.05)
+    assert note == ": the raw files go"
+    whole, raw, left, note = disk("demo", keep=False)
+    assert (left, note) == (whole, "")
+
+
 def test_more_devices_and_a_faster_network(tmp_path):
     config = load(overrides={"preset": "paper"})
     hours = [

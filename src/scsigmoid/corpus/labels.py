@@ -91,18 +91,19 @@ def evaluated_label(cells: Cells, name: str, dataset: Dataset) -> str:
             "holds them, or types to what is to be compared"
         )
     kinds = cell_types(cells, chosen, dataset.types)
-    if len({*kinds} - {""}) < 2:
-        only = ", ".join(repr(kind) for kind in {*kinds} - {""}) or "none"
+    named = found[chosen] - {""}
+    if len(named) < 2:
+        only = ", ".join(map(repr, named)) or "none"
         raise UserError(
             f"{cells.path}: all {cells.n_cells} evaluated cells have the {chosen} {only}; "
             "evaluation needs at least two cell types"
         )
     without = int((kinds == "").sum())
     log(
-        f"{name}: {len({*kinds} - {''})} cell types from {chosen!r}; {without} of {len(kinds)} "
-        "cells have none" + (" and are left out of scores" if without else "")
+        f"{name}: {len(named)} cell types from {chosen!r}; {without} of {len(kinds)} cells "
+        "have none" + (" and are left out of scores" if without else "")
     )
-    for kind in sorted({*cell_types(cells, chosen)} - {*kinds, ""}):
+    for kind in sorted({*cell_types(cells, chosen)} - {*named, ""}):
         log(f"{name}: {kind!r} is spelled as datasets.{name}.types spells it")
     return chosen
 

@@ -193,16 +193,16 @@ def check_identifier(identifier: Any, where: str = "CELLxGENE") -> str:
     return identifier
 
 
-def check_name(name: str, where: str) -> str:
+def check_name(name: str, where: str) -> None:
     """Refuse a name that could lead out of its folder."""
     if not NAME.fullmatch(name):
         raise UserError(
             f"{where}: {one_line(name, 60)!r} is not a file name of letters, digits, '_' and '-'"
         )
-    return name
 
 
 def as_count(value: Any) -> int | None:
+    """A count that a service states; ``None`` where it is none."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST:
         return None
     return value

@@ -88,14 +88,11 @@ def prepared(
         f"{gigabytes(raw)} of raw files{' (corpus.download.disk_cap_gb)' if in_turns else ''}, "
         f"{gigabytes(stored)} of tokens, {gigabytes(models)} of models",
     )
-    kept = data.bytes if config.corpus.download.keep_files and not in_turns else 0.0
-    yield line(
-        "disk, then",
-        gigabytes(kept + stored + models),
-        "when tokens are made: the raw files go"
-        if in_turns
-        else "when tokens are made; with corpus.download.keep_files: false the raw files go",
-    )
+    gone = remote and (in_turns or not config.corpus.download.keep_files)
+    note = "when tokens are made" + (": the raw files go" if gone else "")
+    if remote and not gone:
+        note += "; with corpus.download.keep_files: false the raw files go"
+    yield line("disk, then", gigabytes((0.0 if gone else data.bytes) + stored + models), note)
     hours = 0.0
     if remote:
         # within a cap, both passes over the cells download
@@ -115,8 +112,8 @@ def prepared(
         yield line(
             title,
             duration(passing),
-            f"{cores} {'core' if cores == 1 else 'cores'}, {float(speeds[name]) / 1e6:.3g} million "
-            "non-zero counts a second each",
+            f"{cores} core{'s' * (cores > 1)}, {float(speeds[name]) / 1e6:.3g} million non-zero "
+            "counts a second each",
         )
     return hours
 

@@ -1,7 +1,7 @@
 """How much data a configuration takes in: from its manifest, or estimated where there is none."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,19 +87,17 @@ def vocabulary_size(config: Config, results: Path) -> tuple[int, str]:
     return config.benchmarks.throughput.vocabulary, "assumed, as benchmarks.throughput.vocabulary"
 
 
-def locked_volume(rows: Iterable[ManifestRow], path: str, lengths: Lengths) -> Volume:
+def locked_volume(rows: Sequence[ManifestRow], path: str, lengths: Lengths) -> Volume:
     """The volume of a manifest; sizes that it lacks are estimated."""
-    rows = list(rows)
     unknown = [row for row in rows if not row.bytes]
     estimated = sum(bytes_of(int(row.cells or 0), lengths) for row in unknown)
-    some = f"; sizes estimated for {len(unknown)} of {len(rows)}"
-    basis = "manifest" + (some if unknown else "")
+    some = f"; sizes estimated for {len(unknown)} of {len(rows)}" if unknown else ""
     return Volume(
         basis=f"the manifest {path}",
         files=len(rows),
         cells=sum(int(row.cells or 0) for row in rows if row.role == "training"),
         bytes=sum(int(row.bytes or 0) for row in rows) + estimated,
-        bytes_basis=basis,
+        bytes_basis="manifest" + some,
     )
 
 
