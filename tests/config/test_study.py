@@ -54,6 +54,12 @@ def test_what_is_embedded_over_the_steps():
     assert Plan(configured(training=training)).study_embeddings() == []
 
 
+def test_a_study_embeds_one_dataset():
+    study = {name: {**FAMILY, "embedded": name} for name in ("heart_oft", "pbmc68k")}
+    with pytest.raises(UserError, match="study: embeds heart_oft and pbmc68k; scores are of one"):
+        load(overrides={"study": study})
+
+
 def test_the_tokens_are_as_long_as_the_longest_context_of_a_study():
     assert Plan(configured(context=[128, 700])).setting("maximum_length") == 699
 

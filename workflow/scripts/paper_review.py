@@ -10,10 +10,12 @@ import itertools
 import math
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import special
 
 from scsigmoid.paper.claims.rules import number
 from scsigmoid.paper.labels import context_label, place_label, provider_label
@@ -22,6 +24,7 @@ from scsigmoid.paper.speed import next_steps
 from scsigmoid.paper.tables.mmd import paper_improvements
 
 Array = np.ndarray
+sigmoid, softmax = special.expit, partial(special.softmax, axis=-1)
 SEED = 20240611
 HEAD = """\
 # The paper's theory and arithmetic
@@ -75,17 +78,6 @@ def shown(value: float) -> str:
 
 
 # Theory.
-
-
-def sigmoid(x: Array) -> Array:
-    """1 / (1 + exp(-x)), without overflow."""
-    return np.where(x >= 0, 1 / (1 + np.exp(-np.abs(x))), 1 - 1 / (1 + np.exp(-np.abs(x))))
-
-
-def softmax(x: Array) -> Array:
-    """Softmax of the last axis."""
-    exponential = np.exp(x - x.max(-1, keepdims=True))
-    return exponential / exponential.sum(-1, keepdims=True)
 
 
 def softmax_jacobian(scores: Array) -> Array:

@@ -61,6 +61,11 @@ def check_names(config: Config) -> None:
     for setting, names in sizes.items():
         check_known(setting, "size", names, config.sizes)
     check_known("evaluation.pair", "model", evaluation.pair, config.models)
+    embedded = sorted({family.embedded for family in config.study.values() if family.embedded})
+    if len(embedded) > 1:
+        raise UserError(
+            f"study: embeds {' and '.join(embedded)}; scores are of one dataset: embed one of them"
+        )
     for key in ("mmd", "umap"):
         names = getattr(evaluation, key).datasets or []
         check_known(f"evaluation.{key}.datasets", "dataset", names, config.datasets)

@@ -200,9 +200,8 @@ def measure_pair(
 
 def ratio(first: NDArray[np.float64], second: NDArray[np.float64]) -> NDArray[np.float64]:
     """first / second; infinite where only ``second`` is 0, and 1 where both are."""
-    both = np.broadcast_to(first == second, first.shape)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(both, 1.0, first / second)
+        return np.where(first == second, 1.0, first / second)
 
 
 @dataclass(frozen=True)

@@ -254,7 +254,7 @@ def by_size(study: Study) -> pd.DataFrame:
     for size, parameters in study.runs.groupby("size")["parameters"].first().sort_values().items():
         for family in families:
             if len(means := paired(study, family, str(size))):
-                found[size, parameters] = means  # rather those of a family of sizes
+                found[size, parameters] = means  # a family of sizes goes before `seeds`
     if not found:
         return pd.DataFrame()
     facts = ["size", "parameters"]

@@ -24,7 +24,7 @@ from scsigmoid.progress import log
 from scsigmoid.seeds import derive
 
 CONTROLS = ("random", "pca_log_counts")
-#: Cell types with fewer cells have no fold of their own in the probe.
+#: Of the probe; cell types with fewer than two cells a fold are left out.
 FOLDS = 5
 
 
