@@ -7,6 +7,7 @@ import pytest
 from scsigmoid.config.check import load
 from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config
+from scsigmoid.config.study import study_runs
 from scsigmoid.errors import UserError
 
 FAMILY = {
@@ -43,6 +44,20 @@ def test_a_family_is_every_combination_with_a_name_that_says_what_differs():
     training = settings["training"]
     assert (training["steps"], training["clipping"], training["learning_rate"]) == (7, None, 2e-3)
     assert training["global_batch"] == 16  # of the preset
+
+
+def test_what_varies_may_be_lists_or_differ_between_the_arms():
+    both = {"sigmoid": 1e-3, "softmax": 2e-3}
+    training = {"betas": [[0.9, 0.999], [0.9, 0.95]], "learning_rate": [both, 4e-3]}
+    runs = study_runs(configured(size=["demo"], seed=[1], training=training))
+    assert list(runs) == [
+        f"frontier_{arm}_learning_rate_{rate}_betas_{betas}"
+        for betas in ("0_9_0_999", "0_9_0_95")
+        for rates in ({"sigmoid": "0_001", "softmax": "0_002"}, dict.fromkeys(both, "0_004"))
+        for arm, rate in rates.items()
+    ]
+    run = runs["frontier_softmax_learning_rate_0_002_betas_0_9_0_95"].training
+    assert (run.learning_rate, run.betas) == (2e-3, [0.9, 0.95])
 
 
 def test_what_is_embedded_over_the_steps():

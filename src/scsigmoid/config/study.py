@@ -58,7 +58,8 @@ def of_family(config: Config, family: str) -> Iterator[tuple[str, StudyRun]]:
     }
     for values in itertools.product(*axes.values()):
         chosen = dict(zip(axes, values, strict=True))
-        own = {key: of_arm(chosen[key], chosen["attention"]) for key in listed.training}
+        chosen = {key: of_arm(value, chosen["attention"]) for key, value in chosen.items()}
+        own = {key: chosen[key] for key in listed.training}
         settings = dataclasses.asdict(config.training) | own
         run = StudyRun(
             family=family,
@@ -84,6 +85,6 @@ def of_arm(value: Any, attention: str) -> Any:
 def word(value: object) -> str:
     """A value as part of a name."""
     if isinstance(value, list):
-        value = "_".join(value) or None
+        value = "_".join(map(word, value)) or None
     text = "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
     return text.lower().replace(".", "_").replace("-", "_")
