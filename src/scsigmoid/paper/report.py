@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from scsigmoid.benchmarks.rows import cpu_name
 from scsigmoid.config.check import as_yaml
 from scsigmoid.config.plan import Plan
 from scsigmoid.files import write_text
@@ -444,8 +445,6 @@ def versions(results: Results) -> dict[str, dict[str, str]]:
 
 def environment() -> dict[str, str]:
     """Machine and packages that the page was made with: on one machine those of all other jobs."""
-    from scsigmoid.benchmarks.rows import cpu_name
-
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     found = {
         "system": platform.platform(),

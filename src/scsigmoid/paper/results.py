@@ -3,14 +3,12 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from scsigmoid.benchmarks.rows import KernelRow, ThroughputRow, TrainingRow
-from scsigmoid.benchmarks.rows import read_rows as read_benchmark
+from scsigmoid.benchmarks.rows import KernelRow, ThroughputRow, TrainingRow, read_rows
 from scsigmoid.config.schema import Config
 from scsigmoid.corpus.metadata import read_manifest
 from scsigmoid.errors import UserError
@@ -122,26 +120,22 @@ class Results:
 
     def journal(self, model: str) -> Journal:
         """The training journal of a model."""
-        return self.cached(f"training/{model}/journal.csv", read_rows)
+        return self.cached(f"training/{model}/journal.csv", complete_journal)
 
-    @cached_property
+    @property
     def kernel(self) -> list[KernelRow]:
         """The kernel benchmark."""
-        return self.cached("benchmarks/kernel.csv", lambda path: read_benchmark(path, KernelRow))
+        return self.cached("benchmarks/kernel.csv", lambda path: read_rows(path, KernelRow))
 
-    @cached_property
+    @property
     def throughput(self) -> list[ThroughputRow]:
         """The training-throughput benchmark."""
-        return self.cached(
-            "benchmarks/throughput.csv", lambda path: read_benchmark(path, ThroughputRow)
-        )
+        return self.cached("benchmarks/throughput.csv", lambda path: read_rows(path, ThroughputRow))
 
-    @cached_property
+    @property
     def training(self) -> list[TrainingRow]:
         """The training benchmark."""
-        return self.cached(
-            "benchmarks/training.csv", lambda path: read_benchmark(path, TrainingRow)
-        )
+        return self.cached("benchmarks/training.csv", lambda path: read_rows(path, TrainingRow))
 
     def machine(self, benchmark: str) -> dict[str, Any]:
         """The machine of a benchmark, ``kernel``, ``throughput`` or ``training``."""
@@ -210,7 +204,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def read_rows(path: Path) -> Journal:
+def complete_journal(path: Path) -> Journal:
     """A training journal with at least one row."""
     columns, header = read_journal(path)
     if not len(columns["step"]):

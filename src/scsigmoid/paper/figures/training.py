@@ -41,12 +41,11 @@ def loss(results: Results) -> "Figure":
     models = [name for name, model in config.models.items() if not model.stress]
     contexts = sorted({config.models[name].context for name in models})
     datasets = list(config.datasets)
-    columns = max(1, -(-len(datasets) // 2)) if len(datasets) > 3 else 1
+    columns = -(-len(datasets) // 2) if len(datasets) > 3 else 1
     rows = -(-len(datasets) // columns)
     figure = new_figure(DOUBLE, 3.5)
-    left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(2.1, 0.95 * columns + 0.6))[
-        0
-    ]
+    halves = figure.subfigures(1, 2, squeeze=False, width_ratios=(2.1, 0.95 * columns + 0.6))
+    left, right = halves[0]
     draw_training(left.add_subplot(), results, models, contexts)
 
     grid = right.subplots(rows, columns, squeeze=False, sharex=True)
@@ -146,6 +145,7 @@ def stability(results: Results) -> "Figure":
         ("gradient_norm", "Gradient norm (L2)", "log"),
         ("attention_score_max", "Largest |score|, layer 0", "log"),
     )
+    crossed = False
     for axes, (column, label, scale) in zip(grid, panels, strict=True):
         for name in models:
             journal = results.journal(name)
@@ -162,6 +162,7 @@ def stability(results: Results) -> "Figure":
             )
             lost = steps[~np.isfinite(values)]
             if len(lost):
+                crossed = True
                 # Beyond numbers: a cross on the upper edge at the first such step.
                 axes.plot(
                     lost[0],
@@ -181,16 +182,11 @@ def stability(results: Results) -> "Figure":
         gridded(axes)
     figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
     rates = {model_training(config, name).learning_rate for name in models}
-    lost_any = any(
-        not np.isfinite(results.journal(name)[column]).all()
-        for name in models
-        for column, _, _ in panels
-    )
     remark(
         figure,
         "No gradient clipping.",
         f"Learning rate {' and '.join(f'{rate:g}' for rate in sorted(rates))}.",
-        "Cross: the first value that is not finite." if lost_any else "",
+        "Cross: the first value that is not finite." if crossed else "",
         trained_on(results),
     )
     return figure

@@ -184,12 +184,11 @@ def shown(dataset: str, row: Pair, other: Pair, beside: bool) -> list[Cell | str
 def arms(row: Pair) -> list[Cell]:
     """Both models' MMD, the higher one in bold, the mean over resamples before the interval."""
     cells = []
-    highest = max(row.sigmoid.value, row.softmax.value)
-    tied = row.sigmoid.value == row.softmax.value
+    lower = min(row.sigmoid.value, row.softmax.value)
     for arm, mean in ((row.sigmoid, row.sigmoid_mean), (row.softmax, row.softmax_mean)):
         value, *rest = interval(*arm.interval, 3).split(" ", 1)
         words = " ".join([value, f"({fixed(mean.value, 3)})", *rest])
-        cells.append(Cell(words, bold=arm.value == highest and not tied, maths=True))
+        cells.append(Cell(words, bold=arm.value > lower, maths=True))
     return cells
 
 
