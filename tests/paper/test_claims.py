@@ -13,6 +13,7 @@ from paper.conftest import CLAIMS, verdict, write_journal_rows, write_parquet
 from scipy import stats
 
 from scsigmoid.benchmarks.rows import KernelRow, write_rows
+from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config
 from scsigmoid.errors import UserError
 from scsigmoid.files import remove_checksum
@@ -100,6 +101,21 @@ def test_an_interval_across_zero_is_inconclusive(paper_results: Results) -> None
     wins = verdict(paper_results, "validation_loss_wins")
     assert (wins.low, wins.high) == (11, 12)
     assert wins.verdict == INCONCLUSIVE
+
+
+@pytest.mark.parametrize(("cls", "longer"), [(False, [2049]), (True, [2048, 2049])])
+def test_cells_are_cut_where_the_context_has_no_place(
+    cls: bool, longer: list[int], paper_results: Results
+) -> None:
+    """A cell of 2,048 genes fits 2,048 tokens, unless ``<cls>`` takes one of them."""
+    cells = {2047: 10, 2048: 20, 2049: 50}
+    columns = {"length": list(cells), "cells": list(cells.values())}
+    write_parquet(paper_results.folder / "tokens/lengths.parquet", columns)
+    config = paper_results.config
+    changed = replace(config, tokens=replace(config.tokens, cls=cls))
+    row = verdict(Results(paper_results.folder, changed), "truncated_at_2048")
+    assert row.our_value == pytest.approx(100 * sum(cells[n] for n in longer) / 80)
+    assert "tokens.cls" in Plan(changed).claim_settings()
 
 
 def test_mmd_wins_count_certain_pairs(paper_results: Results) -> None:

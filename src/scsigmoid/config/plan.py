@@ -90,7 +90,7 @@ class Plan:
         """Settings that the claims depend on, beyond their inputs."""
         evaluation = (f"evaluation.{name}" for name in ("pair", "validation_loss", "scib", "mmd"))
         benchmarks = ("benchmarks.kernel", "benchmarks.throughput")
-        return [*LABELS, "corpus", "training", "device", *evaluation, *benchmarks]
+        return [*LABELS, "corpus", "tokens.cls", "training", "device", *evaluation, *benchmarks]
 
     def dataset_metadata(self) -> list[str]:
         """Metadata of every evaluation dataset."""

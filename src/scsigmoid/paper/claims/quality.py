@@ -34,7 +34,8 @@ def corpus_cells(results: Results, _: Claim) -> float:
 def truncated_share(results: Results, claim: Claim) -> float:
     """Percent of the training cells with more genes than a context holds."""
     lengths, cells = results.lengths
-    share = cells[lengths >= claim.of["context"]].sum() / cells.sum()
+    places = claim.of["context"] - results.config.tokens.cls
+    share = cells[lengths > places].sum() / cells.sum()
     return float(share) * 100
 
 
