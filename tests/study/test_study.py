@@ -176,6 +176,18 @@ def test_an_arm_without_runs_of_a_setting_has_no_largest_rate(study: Study):
     ]
 
 
+def test_stability_at_several_sizes_is_not_mixed(tmp_path: Path):
+    family = {**STUDY["frontier"], "size": ["demo", "400M"]}
+    family["training"] = {**family["training"], "clipping": None}
+    study = made(load(overrides={"study": {"frontier": family}}), tmp_path)
+    large = study.curves["size"] == "400M"
+    study.curves.loc[large & (study.curves["learning_rate"] == 1e-3), "loss"] = math.nan
+    other = "no clipping, 20 steps of warm-up, 128 tokens"
+    rates = survived(frontier(study, FREQUENCIES))
+    assert rates.loc[f"{other}, demo"].to_dict() == {"sigmoid": 4e-3, "softmax": 1e-3}
+    assert rates.loc[f"{other}, 400M"].to_dict() == {"sigmoid": 0, "softmax": 0}
+
+
 def test_sizes_are_compared_at_steps_that_they_have(study: Study):
     dropped = {"400M": [50, 100], "600M": [70, 80, 90, 100]}
     for size, steps in dropped.items():

@@ -163,10 +163,9 @@ def stability(study: Study, baselines: pd.DataFrame) -> "Figure":
     if lost.any():
         rate, arm = lost.idxmax()  # the first
         which = f"the lowest that no {arm} run survives"
-    curves, layers = (
-        table[(table["setting"] == settings[0]) & (table["learning_rate"] == rate)]
-        for table in (study.curves, study.layers)
-    )
+    own = study.runs[study.runs["family"].str.startswith("frontier")]
+    own = own[(own["setting"] == settings[0]) & (own["learning_rate"] == rate)]
+    curves, layers = (table[table["run"].isin(own.index)] for table in (study.curves, study.layers))
     panels = (
         (curves, "loss", "Training loss (nats)", False),
         (curves, "gradient_norm", "Gradient norm", True),

@@ -124,6 +124,8 @@ class Study:
         runs = self.table("runs").set_index("run")
         runs["variants"] = runs["variants"].fillna("")
         runs["setting"] = [setting(run) for run in runs[list(SETTINGS)].to_dict("records")]
+        if runs[runs["family"].str.startswith("frontier")]["size"].nunique() > 1:
+            runs["setting"] += ", " + runs["size"]
         ended = runs["last_step"] >= runs["steps"]
         self.unfinished = runs.loc[~ended, "name"].tolist()
         self.runs = runs[ended]
@@ -150,7 +152,10 @@ class Study:
 
 
 def setting(run: Mapping[Hashable, Any]) -> str:
-    """A run's clipping, warm-up, context and variants, in words; its learning rate is left out."""
+    """A run's clipping, warm-up, context and variants, in words; its learning rate is left out.
+
+    Where stability is tested at several sizes, :class:`Study` adds the size.
+    """
     words = [
         "no clipping" if math.isnan(run["clipping"]) else f"clipping at {run['clipping']:g}",
         f"{run['warmup_steps']:,} steps of warm-up",
