@@ -64,9 +64,15 @@ def test_what_is_embedded_over_the_steps():
     training = {**FAMILY["training"], "clipping": None, "snapshots": [[7, 900, 5, 2]]}
     plan = Plan(configured(training=training, size=["demo"], seed=[1], embedded="heart_oft"))
     assert [path.partition("softmax")[2] for path in plan.study_embeddings()] == (
-        ["", "", "", "-step-00000002.h5ad", "-step-00000005.h5ad", ".h5ad"]
+        ["", "", ""]
+        + [f"_seed_1{after}.h5ad" for after in ("-step-00000002", "-step-00000005", "")]
     )
     assert Plan(configured(training=training)).study_embeddings() == []
+
+
+def test_another_seed_renames_no_run():
+    one, two = (list(Plan(configured(seed=seeds)).study_runs) for seeds in ([1], [1, 2]))
+    assert two[: len(one)] == one
 
 
 def test_a_study_embeds_one_dataset():
@@ -84,7 +90,9 @@ def test_the_tokens_are_as_long_as_the_longest_context_of_a_study():
     [
         ({"size": ["demos"]}, r"study.frontier.size: unknown size 'demos'.* under 'sizes'"),
         ({"training": {"step": 7}}, r"study.frontier.training.step: unknown setting"),
-        ({"training": {"learning_rate": {"sigmoid": 1e-3}}}, r"learning_rate: expected a number"),
+        ({"training": {"clipping": {"sigmoid": None}}}, r"clipping: has no value for softmax"),
+        ({"training": {"learning_rate": []}}, r"learning_rate: expected at least one value"),
+        ({"training": {"snapshots": [2, 5]}}, r"snapshots: .* for one value write \[\[2, 5\]\]"),
         ({"training": {"validate_every": 5}}, r"validate_every and training.validation_cells"),
         ({"context": [9000]}, r"micro_batch_tokens"),
     ],

@@ -329,6 +329,15 @@ def test_a_study_of_one_seed_has_no_intervals(tmp_path: Path):
     assert said.tolist() == ["open", "open", "agrees"]
 
 
+def test_a_family_of_another_name_is_named(
+    study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    runs = (study.folder / "runs.csv").read_text().replace(",rates,", ",mine,")
+    (study.folder / "runs.csv").write_text(runs)
+    assert main(["study", "--runs", str(study.folder), "--output", str(tmp_path / "page")]) == 0
+    assert "no table or figure shows the families mine: known are" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(("arm", "highest"), [("sigmoid", 4e-3), ("softmax", 1e-3)])
 def test_a_study_of_one_arm_has_all_but_the_comparison(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arm: str, highest: float

@@ -96,7 +96,7 @@ def test_a_study_embeds_its_snapshots(
     commands = project.run("study", "-n", "-p", "--quiet", "host").stdout
     models = re.findall(r"embeddings --checkpoint results/demo/training/(\S+)", commands)
     assert sorted(models) == [
-        f"seeds_{arm}/model{after}.safetensors"
+        f"seeds_{arm}_seed_1/model{after}.safetensors"
         for arm in ("sigmoid", "softmax")
         for after in ("-step-00000002", "-step-00000004", "")
     ]

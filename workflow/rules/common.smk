@@ -77,6 +77,13 @@ def lock_file():
     return result("corpus/lock.csv") if DOWNLOADED else []
 
 
+def study_journals(wildcards):
+    """The journals of a study's runs."""
+    if not PLAN.study_runs:
+        raise UserError("study: has no runs; give families of them, as in workflow/studies/arms.yaml")
+    return result("training/{model}/journal.csv", model=PLAN.study_runs)
+
+
 def user_files(wildcards):
     """The user's own files: a changed file makes a new manifest."""
     if CONFIG.corpus.source == "local":

@@ -3,7 +3,7 @@
 
 rule study_runs:
     input:
-        journals=result("training/{model}/journal.csv", model=PLAN.study_runs),
+        journals=study_journals,
         training=result("tokens/training/part-{part}", part=PLAN.parts),
         evaluation=result("tokens/evaluation/{dataset}", dataset=PLAN.datasets),
     output:

@@ -85,7 +85,7 @@ def study_scores(options: argparse.Namespace) -> None:
 def study(options: argparse.Namespace) -> None:
     """Make the tables and figures of a study."""
     from scsigmoid.study.figures import draw
-    from scsigmoid.study.runs import Study, shortened
+    from scsigmoid.study.runs import FAMILIES, Study, shortened
     from scsigmoid.study.tables import write_tables
 
     found = Study(options.runs)
@@ -96,6 +96,10 @@ def study(options: argparse.Namespace) -> None:
     if found.unfinished:
         names = shortened(found.unfinished)
         print(f"not at their end, left out of all but the table of rates: {names}")
+    families = found.runs["family"].unique()
+    if unknown := [name for name in families if name.partition("_")[0] not in FAMILIES]:
+        known = ", ".join(FAMILIES)
+        print(f"no table or figure shows the families {', '.join(unknown)}: known are {known}")
     arms = found.runs["attention"].unique()
     if len(arms) == 1:
         print(f"all runs are of {arms[0]}: no comparison of sigmoid and softmax")

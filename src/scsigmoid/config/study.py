@@ -8,6 +8,10 @@ from typing import Any
 
 from scsigmoid.config.schema import Config, Model, Training, Variant
 from scsigmoid.config.validate import check_known, typed
+from scsigmoid.errors import UserError
+
+#: Settings of training whose value is a list.
+LISTS = ("betas", "snapshots")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +38,8 @@ class StudyRun:
 def study_runs(config: Config) -> dict[str, StudyRun]:
     """All runs by name, in the order of the configuration, the seeds outermost.
 
-    A name says what differs within the family: ``frontier_softmax_learning_rate_0_002_seed_1``.
+    A name says what differs within the family, and the seed, so that a second one leaves the first
+    its name: ``frontier_softmax_learning_rate_0_002_seed_1``.
 
     Raises:
         UserError: naming the setting that is wrong.
@@ -48,6 +53,14 @@ def of_family(config: Config, family: str) -> Iterator[tuple[str, StudyRun]]:
     check_known(f"{path}.size", "size", listed.size, config.sizes)
     embedded = [] if listed.embedded is None else [listed.embedded]
     check_known(f"{path}.embedded", "dataset", embedded, config.datasets)
+    for key, value in listed.training.items():
+        if value == []:
+            raise UserError(f"{path}.training.{key}: expected at least one value, found []")
+        if key in LISTS and isinstance(value, list) and not all(isinstance(v, list) for v in value):
+            raise UserError(
+                f"{path}.training.{key}: a list here is of values to vary, each a list itself; "
+                f"for one value write [{value}], found {value}"
+            )
     axes: dict[str, Any] = {
         "seed": listed.seed,
         **{k: v if isinstance(v, list) else [v] for k, v in listed.training.items()},
@@ -58,7 +71,8 @@ def of_family(config: Config, family: str) -> Iterator[tuple[str, StudyRun]]:
     }
     for values in itertools.product(*axes.values()):
         chosen = dict(zip(axes, values, strict=True))
-        chosen = {key: of_arm(value, chosen["attention"]) for key, value in chosen.items()}
+        arm = chosen["attention"]
+        chosen = {k: of_arm(v, arm, f"{path}.training.{k}") for k, v in chosen.items()}
         own = {key: chosen[key] for key in listed.training}
         settings = dataclasses.asdict(config.training) | own
         run = StudyRun(
@@ -72,14 +86,18 @@ def of_family(config: Config, family: str) -> Iterator[tuple[str, StudyRun]]:
         differing = [
             f"{key}_{word(chosen[key])}"
             for key in reversed(axes)
-            if len(axes[key]) > 1 and key != "attention"
+            if (len(axes[key]) > 1 or key == "seed") and key != "attention"
         ]
         yield "_".join([family, chosen["attention"], *differing]), run
 
 
-def of_arm(value: Any, attention: str) -> Any:
+def of_arm(value: Any, attention: str, path: str) -> Any:
     """A value, or that of one arm where it is given for each."""
-    return value.get(attention) if isinstance(value, Mapping) else value
+    if not isinstance(value, Mapping):
+        return value
+    if attention not in value:
+        raise UserError(f"{path}: has no value for {attention}; found {dict(value)}")
+    return value[attention]
 
 
 def word(value: object) -> str:

@@ -30,6 +30,8 @@ VARIED = ("steps", "learning_rate", "clipping", "warmup_steps", "gradient")
 #: What the runs that test stability differ in, apart from the learning rate and the seed.
 SETTINGS = ("clipping", "warmup_steps", "variants", "context")
 FACTS = ("parameters", "device", "backend", "torch", "commit")
+#: The families of runs that tables and figures are made of; ``frontier_…`` and ``scale_…``, too.
+FAMILIES = ("rates", "seeds", "variants", "frontier", "scale")
 CONFIDENCE = 0.95
 #: A collapsed run is not so many nats better than gene frequencies, or so many worse than it was.
 #: A model that knows a gene's rank and nothing else is about 0.1 nats better.
