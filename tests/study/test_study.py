@@ -34,7 +34,7 @@ from scsigmoid.study.runs import (
     survived,
 )
 from scsigmoid.study.scores import metrics
-from scsigmoid.study.tables import edges, rates
+from scsigmoid.study.tables import edges, rates, seeds
 from scsigmoid.training.journal import LAYER_COLUMNS, Journal, as_csv
 
 FREQUENCIES = 9.0
@@ -327,6 +327,12 @@ def test_a_study_of_one_seed_has_no_intervals(tmp_path: Path):
     assert "Both arms over 1 seed. " in (page / "study_seeds.md").read_text()
     said = pd.read_csv(page / "study_claims.csv").set_index("claim")["outcome"]
     assert said.tolist() == ["open", "open", "agrees"]
+
+
+def test_a_tenth_without_a_measurement_has_no_fall(study: Study):
+    assert "The last tenth of the steps lowers the loss by 0.100 (sigmoid)" in seeds(study).caption
+    study.curves = study.curves[study.curves["step"] != 90]
+    assert "Too few measurements to say" in seeds(study).caption
 
 
 def test_a_family_of_another_name_is_named(

@@ -102,6 +102,14 @@ def test_a_study_embeds_its_snapshots(
     ]
 
 
+def test_a_study_without_runs_says_so(
+    make_project: Callable[..., Any], tiny: dict[str, Any]
+) -> None:
+    run = make_project(tiny).run("study", "-n")
+    assert run.returncode
+    assert "study: has no runs; give families" in run.stdout + run.stderr
+
+
 def test_one_table_runs_alone(finished: Any) -> None:
     (finished.folder / "results/demo/tables/mmd_heart_oft.csv").unlink()
     assert planned(finished, "results/demo/tables/mmd_heart_oft.csv") == {"table"}

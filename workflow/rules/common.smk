@@ -80,7 +80,9 @@ def lock_file():
 def study_journals(wildcards):
     """The journals of a study's runs."""
     if not PLAN.study_runs:
-        raise UserError("study: has no runs; give families of them, as in workflow/studies/arms.yaml")
+        raise UserError(
+            "study: has no runs; give families of them, as in workflow/studies/arms.yaml"
+        )
     return result("training/{model}/journal.csv", model=PLAN.study_runs)
 
 

@@ -1,5 +1,6 @@
 """The tables of a study (docs/reproduction.md)."""
 
+import math
 from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -174,9 +175,13 @@ def seeds(study: Study) -> Table:
             if change is None
             else f"It keeps its sign from step {change:,} on. "
         )
-        + "The last tenth of the steps lowers the loss by "
-        + ", ".join(f"{fall:.3f} ({arm})" for arm, fall in falls.items())
-        + ".",
+        + (
+            "Too few measurements to say what the last tenth of the steps lowers the loss by."
+            if any(map(math.isnan, falls.values()))
+            else "The last tenth of the steps lowers the loss by "
+            + ", ".join(f"{fall:.3f} ({arm})" for arm, fall in falls.items())
+            + "."
+        ),
         records=as_records(means),
         header=("Step", "Sigmoid", "Softmax", "Difference"),
         rows=[[f"{row['step']:,.0f}", *arms(row)] for row in as_records(shown)],
