@@ -51,12 +51,12 @@ def test_what_varies_may_be_lists_or_differ_between_the_arms():
     training = {"betas": [[0.9, 0.999], [0.9, 0.95]], "learning_rate": [both, 4e-3]}
     runs = study_runs(configured(size=["demo"], seed=[1], training=training))
     assert list(runs) == [
-        f"frontier_{arm}_learning_rate_{rate}_betas_{betas}"
+        f"frontier_{arm}_learning_rate_{rate}_betas_{betas}_seed_1"
         for betas in ("0_9_0_999", "0_9_0_95")
         for rates in ({"sigmoid": "0_001", "softmax": "0_002"}, dict.fromkeys(both, "0_004"))
         for arm, rate in rates.items()
     ]
-    run = runs["frontier_softmax_learning_rate_0_002_betas_0_9_0_95"].training
+    run = runs["frontier_softmax_learning_rate_0_002_betas_0_9_0_95_seed_1"].training
     assert (run.learning_rate, run.betas) == (2e-3, [0.9, 0.95])
 
 
