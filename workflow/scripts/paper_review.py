@@ -314,9 +314,9 @@ def sigmoid_theorem_growth() -> tuple[float, str]:
 # Arithmetic.
 
 
-def rounds(value: float, printed: float, decimals: int) -> bool:
-    """Whether a number is as printed once it is rounded."""
-    return math.isclose(round(value, decimals), printed, rel_tol=1e-9)
+def rounds(value: float, printed: float) -> bool:
+    """Whether a number is as printed once it is rounded: to a whole one, or to one decimal."""
+    return math.isclose(round(value, 0 if isinstance(printed, int) else 1), printed, rel_tol=1e-9)
 
 
 def arithmetic() -> Iterator[Check]:
@@ -333,7 +333,7 @@ def of_quality(paper: Reported) -> Iterator[Check]:
     """MMD and validation loss."""
     means = paper_improvements("heart_oft")
     yield Check("tab:mmd_heart_oft", "The mean improvement of the MMD table is 25.0 %.",
-        means["ratio_of_means"], rounds(means["ratio_of_means"], 25.0, 1),
+        means["ratio_of_means"], rounds(means["ratio_of_means"], 25.0),
         "as the ratio of the columns' means; the mean of the 28 improvements is "
         f"{means['mean_of_ratios']:.1f} %")
     rows = paper["mmd"]["heart_oft"]
@@ -347,20 +347,11 @@ def of_quality(paper: Reported) -> Iterator[Check]:
     yield Check("tab:mmd_heart_oft", "The table's cell types make 28 pairs.", pairs, pairs == 28,
         f"{len(types)} types")
     losses = paper["validation_loss"]
-    arms = [
-        (
-            paper["datasets"][dataset]["title"],
-            context,
-            *(row[f"{arm}_{context}"][0] for arm in both),
-        )
-        for both in [("sigmoid", "softmax")]
-        for dataset, row in losses.items()
-        for context in ("2k", "4k")
-    ]
     lost = [
-        f"{title} at {context.upper()}: {ours:.3f} against {theirs:.3f}"
-        for title, context, ours, theirs in arms
-        if ours >= theirs
+        f"{paper['datasets'][name]['title']} at {at.upper()}: {ours:.3f} against {theirs:.3f}"
+        for name, row in losses.items()
+        for at in ("2k", "4k")
+        if (ours := row[f"sigmoid_{at}"][0]) >= (theirs := row[f"softmax_{at}"][0])
     ]
     yield Check("sec:empirical, tab:validation_loss_detailed",
         "In the table sigmoid's loss is lower on all six datasets, at both contexts.",
@@ -393,14 +384,14 @@ def of_kernel(paper: Reported) -> Iterator[Check]:
         yield Check("sec:kernel",
             f"Peak forward TFLOPS give {gain['value']} {unit} over "
             f"{provider_label(gain['provider'])}.",
-            forward, rounds(forward, gain["value"], 0 if percent else 1),
+            forward, rounds(forward, gain["value"]),
             f"{own['forward']} over {other['forward']}; backward, beside which it stands too, "
             f"{backward:.{0 if percent else 1}f} {gain['unit']}")
     for provider, value in printed["headlines"].items():
         measured = tflops[provider]["forward"]
         yield Check("abstract, sec:introduction",
             f"The measured {measured} TFLOPS of {provider_label(provider)} are {value} TFLOPS.",
-            measured, rounds(measured, value, 0))
+            measured, rounds(measured, value))
     rows = [row for row in paper["speed_ups"] if row["padding"] == 0]
     ours = {row["pass"]: row["mean"] for row in rows if row["provider"] == "triton_sigmoid"}
     ahead = sum(
@@ -413,7 +404,7 @@ def of_kernel(paper: Reported) -> Iterator[Check]:
         lost = (1 - row["padded"] / row["unpadded"]) * 100
         yield Check("sec:kernel",
             f"From {row['unpadded']} to {row['padded']} TFLOPS ({way}) is a decrease of "
-            f"{row['decrease']} %.", lost, rounds(lost, row["decrease"], 1))
+            f"{row['decrease']} %.", lost, rounds(lost, row["decrease"]))
     behind = [
         (1 - tflops["pytorch"][way] / tflops[provider][way]) * 100
         for provider in ("triton_sigmoid", "flash_sigmoid", "flash_attention_2")
@@ -448,17 +439,15 @@ def of_cost(paper: Reported) -> Iterator[Check]:
     both, rows = "sec:kernel, fig:throughput", paper["gpu_hours"]
     for row in rows:
         found, words = nearest(row, row["saved"])
-        decimals = 0 if isinstance(row["saved"], int) else 1
         yield Check("sec:kernel",
             f"{row['size']} at {context_label(row['context'])}: {row['sigmoid']} against "
             f"{row['softmax']} GPU-hours is {row['saved']} % faster.",
-            found, rounds(found, row["saved"], decimals), words)
-    hours = [row["softmax"] - row["sigmoid"] for row in rows]
-    (last,) = (saved for saved, row in zip(hours, rows, strict=True) if row["context"] == 8192)
+            found, rounds(found, row["saved"]), words)
+    (last,) = (row["softmax"] - row["sigmoid"] for row in rows if row["context"] == 8192)
     yield Check("sec:kernel", "1.4B at 8K saves 645 GPU-hours.", last, last == 645)
     largest, words = nearest(max(rows, key=lambda row: row["softmax"] / row["sigmoid"]), 10)
     yield Check("abstract, sec:kernel", "The largest speed-up among the printed GPU-hours is 10 %.",
-        largest, rounds(largest, 10, 0), words)
+        largest, rounds(largest, 10), words)
     saved: dict[str, dict[int, float]] = {}
     for row in sorted(rows, key=lambda row: row["context"]):
         percent = (1 - row["sigmoid"] / row["softmax"]) * 100
@@ -498,8 +487,7 @@ def nearest(row: dict[str, Any], value: float) -> tuple[float, str]:
         "hours saved": (1 - row["sigmoid"] / row["softmax"]) * 100,
         "throughput gained": (row["softmax"] / row["sigmoid"] - 1) * 100,
     }
-    decimals = 0 if isinstance(value, int) else 1
-    fits = [number for number in found.values() if rounds(number, value, decimals)]
+    fits = [number for number in found.values() if rounds(number, value)]
     words = ", ".join(f"{name} {number:.2f} %" for name, number in found.items())
     return (fits or list(found.values()))[0], words
 
@@ -510,10 +498,10 @@ def of_runs(paper: Reported) -> Iterator[Check]:
     orders = math.log10(gradient["peak"] / gradient["before"])
     yield Check("sec:stability",
         "From about 100 to 1.6 million is four orders of magnitude.", orders,
-        rounds(orders, 4, 0))
+        rounds(orders, 4))
     peak = float(paper["printed"]["score_peak"])
     yield Check("sec:stability, fig:stability",
-        "The 230 million of the text are the 2 x 10^8 of the figure.", peak, rounds(peak, 2e8, -8))
+        "The 230 million of the text are the 2 x 10^8 of the figure.", peak, rounds(peak / 1e8, 2))
     run = paper["printed"]["throughput"]
     readings = run["steps"] / run["read_every"]
     yield Check("sec:kernel",
