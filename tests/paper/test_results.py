@@ -55,6 +55,14 @@ def test_cells_are_sorted(copied: Callable[[], Path], config: Config) -> None:
     assert donors.tolist() == ["a", "b", "c"]
 
 
+def test_cells_of_unknown_donors_are_of_none(copied: Callable[[], Path], config: Config) -> None:
+    folder = copied()
+    path = folder / "metrics/validation_loss/heart_oft/sigmoid_2k.parquet"
+    donors = ["unknown", "a", "", "a", "b"]
+    pq.write_table(pa.table({"cell": range(5), "donor": donors, "loss": [0.1] * 5}), path)
+    assert Results(folder, config).donors("heart_oft", "sigmoid_2k") == 2
+
+
 @pytest.mark.parametrize(
     ("file", "read"),
     [

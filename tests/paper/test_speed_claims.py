@@ -246,6 +246,8 @@ def test_hours_of_the_training_runs_themselves(results: Results, paper_config: C
     saved = verdict(results, "gpu_hours_saved_160M_2048")
     assert (saved.our_value, saved.low, saved.high) == pytest.approx((20, 20, 20))
     assert "without communication" not in saved.reason
+    # The other sizes and contexts were projected.
+    assert "one cuda without communication" in verdict(results, "faster_everywhere").reason
     # A run that is shorter than the paper's, or on another GPU, does not count.
     columns |= {"step": steps - 1}
     write_journal_rows(path, columns, "cuda\n# processes: 4")

@@ -96,8 +96,8 @@ class Results:
         return self.cached(f"metrics/validation_loss/{dataset}/{model}.parquet", read)
 
     def donors(self, dataset: str, model: str) -> int:
-        """Number of donors of the cells that a model's validation loss is of."""
-        return len({*self.cell_losses(dataset, model)[2].tolist()} - {""})
+        """Number of known donors of the cells that a model's validation loss is of."""
+        return len({*self.cell_losses(dataset, model)[2].tolist()} - {"", "unknown"})
 
     def scores(self, metric: str, dataset: str, donor: str = "") -> dict[str, Measurement]:
         """A scIB metric of each representation (models and controls) of a dataset, or a donor."""

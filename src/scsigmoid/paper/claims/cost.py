@@ -33,7 +33,8 @@ def known(results: Results) -> tuple[list[Cost], str]:
     kept = [cost for cost in found if not cost.host_bound]
     left_out = [name for cost in found for name in cost.host_bound]
     notes = [f"left out, {host(left_out)}"] if left_out else []
-    return kept, "; ".join([*notes, *(differing(kept[0]) if kept else ())])
+    notes += dict.fromkeys(note for cost in kept for note in differing(cost))
+    return kept, "; ".join(notes)
 
 
 def differing(cost: Cost, arms: Sequence[str] = ATTENTIONS) -> list[str]:
