@@ -112,6 +112,11 @@ def test_choice_by_seed():
     assert sample_files(versions[::-1], 1000, None, 42) == first[::-1]
     assert sum(v.bytes for v in sample_files(versions, None, 7.5, 42)) == 7e9
     assert sample_files(versions, None, None, 42) == versions
+    # sizes that are not known matter to a limit of bytes alone
+    sizeless = [dataclasses.replace(one, bytes=-1) for one in versions]
+    chosen = sample_files(sizeless, 1000, None, 42)
+    assert [v.dataset_id for v in chosen] == [v.dataset_id for v in first]
+    assert sample_files(sizeless, 1000, 7.5, 42) == []
 
 
 def test_held_out_whatever_the_version():

@@ -2,6 +2,7 @@
 and the summary of a manifest: what was offered, held out, left out and taken.
 """
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -110,12 +111,13 @@ def sample_files(
     """
     if maximum_cells is None and maximum_gb is None:
         return list(versions)
-    cells = float("inf") if maximum_cells is None else maximum_cells
-    size = float("inf") if maximum_gb is None else maximum_gb * 1e9
+    cells = math.inf if maximum_cells is None else maximum_cells
+    size = math.inf if maximum_gb is None else maximum_gb * 1e9
     taken: set[str] = set()
     for version in sorted(versions, key=lambda v: derive(seed, "training files", v.dataset_id)):
-        # a file of unknown size cannot be counted against a limit
-        if version.cells <= cells and 0 <= version.bytes <= size:
+        # a file of unknown size cannot be counted against a limit of bytes
+        fits = maximum_gb is None or 0 <= version.bytes <= size
+        if fits and version.cells <= cells:
             taken.add(version.dataset_id)
             cells -= version.cells
             size -= version.bytes
