@@ -325,11 +325,10 @@ def costs(results: Results) -> list[Cost]:
     """
     best: dict[tuple[str, int], dict[str, ThroughputRow]] = {}
     for row in results.throughput:
-        if not row.gpu_hours > 0:
-            continue
-        arms = best.setdefault((row.size, row.context), {})
-        if row.attention not in arms or row.gpu_hours < arms[row.attention].gpu_hours:
-            arms[row.attention] = row
+        if row.gpu_hours > 0:
+            arms = best.setdefault((row.size, row.context), {})
+            known = arms.get(row.attention, row)
+            arms[row.attention] = min(known, row, key=lambda one: one.gpu_hours)
     confidence = results.config.benchmarks.throughput.confidence
     return [
         cost_of(arms["sigmoid"], arms["softmax"], confidence)

@@ -351,9 +351,8 @@ def fastest(rows: list[TrainingRow]) -> dict[int, TrainingRow]:
     found: dict[int, TrainingRow] = {}
     for row in rows:
         if row.attention == "sigmoid" and row.layout == "packed" and row.rounds:
-            best = found.get(row.context)
-            if best is None or row.milliseconds < best.milliseconds:
-                found[row.context] = row
+            known = found.get(row.context, row)
+            found[row.context] = min(known, row, key=lambda one: one.milliseconds)
     return found
 
 
