@@ -156,7 +156,7 @@ def study_section(results: Results) -> list[dict[str, Any]]:
         elif (results.folder / f"{file}.png").is_file():  # as the study has runs for it
             picture = {"kind": "figure", "files": [f"{file}.png"], "caption": ""}
             items.append(item | picture | {"source": embedded(results, f"{file}.png")})
-    title = "Study: small models, about 1/10,000 of the paper's scale"
+    title = "Study: small models, far below the paper's scale"
     return [{"id": "study", "title": title, "items": items}]
 
 

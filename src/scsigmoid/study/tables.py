@@ -294,7 +294,7 @@ def claims(study: Study, tables: Mapping[str, Table], frequencies: float) -> Tab
             records.append((name, words, side({"low": difference, "high": difference}, +1)))
     return Table(
         caption="Small models on real cells. What the paper says of its 160M models, and what the "
-        "models of this study, about 1/10,000 of its scale, show: the difference, sigmoid minus "
+        "models of this study, far below its scale, show: the difference, sigmoid minus "
         "softmax, with its interval, or the largest rates that all seeds survive.",
         columns=("claim", "result", "outcome"),
         records=records,
