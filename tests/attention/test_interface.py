@@ -14,10 +14,12 @@ from scsigmoid.attention import (
     backends,
     choose_backend,
     ops,
+    score_max,
     sigmoid_attention,
     sigmoid_attention_padded,
     sigmoid_attention_qkv,
     softmax_attention,
+    softmax_attention_qkv,
 )
 from scsigmoid.attention.problem import Problem
 from scsigmoid.errors import UserError
@@ -345,6 +347,44 @@ def test_second_derivative_is_refused(function):
     (grad,) = torch.autograd.grad(out.sum(), q, create_graph=True)
     with pytest.raises(NotImplementedError, match="second derivative of attention"):
         grad.sum().backward()
+
+
+@pytest.mark.parametrize("function", [sigmoid_attention, fused, softmax_attention])
+def test_a_derivative_in_forward_mode_is_refused(function):
+    q, k, v = packed()
+
+    def out(x):
+        return function(x, k, v, cumulative([4, 2]), 4, backend="reference")
+
+    with pytest.raises(NotImplementedError, match="forward-mode derivatives of attention"):
+        torch.func.jvp(out, (q,), (q,))
+    one = torch.ones(())
+    _, slope = torch.func.jvp(lambda x: out(q) * x, (one,), (one,))
+    assert torch.equal(slope, out(q))
+
+
+@pytest.mark.parametrize("function", [sigmoid_attention_qkv, softmax_attention_qkv])
+def test_no_sequence_at_all_has_a_gradient(function):
+    qkv = torch.zeros(0, 3, 2, 8, requires_grad=True)
+    function(qkv, cumulative([]), 0).sum().backward()
+    assert qkv.grad.shape == qkv.shape
+
+
+def test_refused_by_score_max():
+    q, k, _ = packed()
+    with pytest.raises(ValueError, match="must not decrease, does at sequence 1"):
+        score_max(q, k, cumulative([4, -1, 3]))
+    with pytest.raises(ValueError, match="must end with the number of tokens, 6, not 5"):
+        score_max(q, k, cumulative([5]))
+    with pytest.raises(ValueError, match="k: 5 tokens where q has 6"):
+        score_max(q, k[:5], cumulative([6]))
+
+
+def test_a_device_may_be_a_name(monkeypatch):
+    assert choose_backend("sigmoid", "auto", "cpu") == "reference"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(UserError, match="device 'cuda:7': torch sees no CUDA GPU"):
+        choose_backend("sigmoid", "auto", "cuda:7")
 
 
 def test_second_derivative_of_the_bias_is_refused():

@@ -94,6 +94,8 @@ def _obstacle(name: str, backend: Backend, device: torch.device, misfit: str) ->
 def _automatic(attention: str, device: torch.device, misfit: str) -> tuple[str, str]:
     """The fastest backend that the device supports, and why it is that one."""
     gpu = device.type == "cuda"
+    if gpu and not torch.cuda.is_available():
+        raise UserError(f"device {str(device)!r}: torch sees no CUDA GPU")
     reasons = [f"fastest on {torch.cuda.get_device_name(device) if gpu else device.type}"]
     for name, backend in BACKENDS[attention].items():
         if not backend.automatic or not (gpu or backend.anywhere):
@@ -131,7 +133,9 @@ def _choose(attention: str, requested: str, device: torch.device, misfit: str) -
     return requested
 
 
-def choose_backend(attention: str, requested: str, device: torch.device, misfit: str = "") -> str:
+def choose_backend(
+    attention: str, requested: str, device: torch.device | str, misfit: str = ""
+) -> str:
     """Choose the implementation, and log the choice the first time it is made.
 
     ``auto`` is for sigmoid attention ``hopper`` on a GPU of capability 9.0, ``triton`` on another
@@ -143,13 +147,13 @@ def choose_backend(attention: str, requested: str, device: torch.device, misfit:
     Args:
         attention: ``sigmoid`` or ``softmax``.
         requested: ``auto`` or a name in :data:`BACKENDS`.
-        device: where the tensors are.
+        device: where the tensors are, or will be; a name such as ``cuda``, too.
         misfit: :func:`hopper_misfit` of the tensors; by default they suit every backend.
 
     Raises:
         UserError: if the backend is unknown, or the device cannot run it; names what is missing.
     """
-    return _choose(attention, requested, device, misfit)
+    return _choose(attention, requested, torch.device(device), misfit)
 
 
 # What torch.compiler.assume_constant_result does; calling that would load the whole compiler, a

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.forward_ad import unpack_dual
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from scsigmoid.attention import reference
@@ -28,6 +29,12 @@ _SECOND_DERIVATIVE = (
 )
 
 
+_FORWARD_MODE = (
+    "forward-mode derivatives of attention (torch.func.jvp, jacfwd) are not implemented; take the "
+    "gradient of backward()"
+)
+
+
 def refuse(ctx: object, *grads: Tensor) -> tuple[None, ...]:
     """In place of a gradient's gradient.
 
@@ -35,6 +42,18 @@ def refuse(ctx: object, *grads: Tensor) -> tuple[None, ...]:
         NotImplementedError: always.
     """
     raise NotImplementedError(_SECOND_DERIVATIVE)
+
+
+def check_reverse(*tensors: Tensor | None) -> None:
+    """Refuse tensors with a tangent, which an operator would drop without a word.
+
+    Raises:
+        NotImplementedError: for such a tensor.
+    """
+    if torch.compiler.is_compiling():
+        return
+    if any(x is not None and unpack_dual(x).tangent is not None for x in tensors):
+        raise NotImplementedError(_FORWARD_MODE)
 
 
 def eager(*tensors: Tensor) -> bool:
@@ -212,6 +231,7 @@ def attend(
 ) -> tuple[Tensor, Tensor]:
     """:func:`compute_sigmoid`, differentiable, as an operator where that matters."""
     if not eager(q, k, v):
+        check_reverse(q, k, v, problem.bias)
         return sigmoid(q, k, v, *problem, backend, score_max)
     if torch.is_grad_enabled():
         return _Sigmoid.apply(q, k, v, *problem, backend, score_max)
@@ -341,6 +361,7 @@ class _QkvSigmoid(torch.autograd.Function):
 def attend_qkv(qkv: Tensor, packed: Packed, backend: str) -> Tensor:
     """:func:`attend` of q, k and v in one tensor (tokens, 3, heads, dim)."""
     if not eager(qkv):
+        check_reverse(qkv, packed.bias)
         return qkv_sigmoid(qkv, *packed, backend)
     if torch.is_grad_enabled():
         return _QkvSigmoid.apply(qkv, *packed, backend)
@@ -405,6 +426,8 @@ def attend_softmax(
     """:func:`compute_softmax` of q, k and v, differentiable."""
     # An operator's first call loads torch's compiler: a second that an evaluation need not spend.
     q, k, v = tensors
-    plain = eager(q, k, v) and not torch.is_grad_enabled()
-    compute = compute_softmax if plain else softmax
+    compute = compute_softmax
+    if torch.is_grad_enabled() or not eager(q, k, v):
+        check_reverse(q, k, v)
+        compute = softmax
     return compute(q, k, v, cu_seqlens[:-1], cu_seqlens[1:], scale)

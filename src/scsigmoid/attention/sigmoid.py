@@ -134,7 +134,7 @@ def sigmoid_attention(
 
     Raises:
         TypeError, ValueError: for an argument of wrong type, shape, device or value; names it.
-        NotImplementedError: for second derivatives.
+        NotImplementedError: for second derivatives, and for derivatives in forward mode.
         UserError: if the device cannot run the backend.
     """
     check_tensors(q, k, v, dimensions=3)
@@ -354,9 +354,15 @@ def score_max(q: Tensor, k: Tensor, cu_seqlens: Tensor, scale: float | None = No
 
     Returns:
         A float32 scalar tensor on the device of ``q``; 0 without tokens.  NaN if a score is NaN.
+
+    Raises:
+        TypeError, ValueError: for an argument of wrong type, shape, device or value; names it.
     """
     check_tensors(q, k, k, dimensions=3)
+    if k.shape[0] != q.shape[0]:
+        raise ValueError(f"k: {k.shape[0]} tokens where q has {q.shape[0]}")
     check_boundaries("cu_seqlens", cu_seqlens, q)
+    check_cumulative("cu_seqlens", cu_seqlens, q.shape[0], q.shape[0])
     spans = list(pairwise(cu_seqlens.tolist()))
     if not q.shape[1]:
         return torch.zeros((), dtype=torch.float32, device=q.device)

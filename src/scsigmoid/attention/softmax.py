@@ -64,6 +64,7 @@ def softmax_attention(
 
     Raises:
         TypeError, ValueError: for an argument of wrong type, shape, device or value; names it.
+        NotImplementedError: for a derivative that the backend does not have.
         UserError: if the device cannot run the backend.
     """
     check_tensors(q, k, v, dimensions=3)
@@ -98,7 +99,7 @@ def softmax_attention_qkv(
         (tokens, heads, dim), the dtype of ``qkv``.
 
     Raises:
-        TypeError, ValueError, UserError: as :func:`softmax_attention`.
+        TypeError, ValueError, NotImplementedError, UserError: as :func:`softmax_attention`.
     """
     check_fused(qkv, cu_seqlens, max_seqlen, check)
     (qkv,) = under_autocast(qkv)
