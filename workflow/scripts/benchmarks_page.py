@@ -65,7 +65,7 @@ PAGE = """\
 # Benchmarks
 
 How the speeds were measured: [measuring.md](measuring.md); the files: [measurements](measurements/README.md). The same
-kernel differs by up to 30 % between machines: compare within a table only. The first two tables: forward/backward.
+kernel differs between machines: compare within a table only. The first two tables: forward/backward.
 
 ## Attention kernels beside FlashAttention-4
 Median TFLOPS on one H200 by sequence length: 16,384 tokens without padding, hidden size 2,048, bfloat16, head dimension
