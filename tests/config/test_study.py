@@ -70,6 +70,12 @@ def test_what_is_embedded_over_the_steps():
     assert Plan(configured(training=training)).study_embeddings() == []
 
 
+def test_a_name_has_the_number_that_text_stands_for():
+    given = ["1e-3", 1], [0.001, 1.0]
+    names = [set(study_runs(configured(training={"learning_rate": one}))) for one in given]
+    assert names[0] == names[1]
+
+
 def test_another_seed_renames_no_run():
     one, two = (list(Plan(configured(seed=seeds)).study_runs) for seeds in ([1], [1, 2]))
     assert two[: len(one)] == one
@@ -91,6 +97,7 @@ def test_the_tokens_are_as_long_as_the_longest_context_of_a_study():
         ({"size": ["demos"]}, r"study.frontier.size: unknown size 'demos'.* under 'sizes'"),
         ({"training": {"step": 7}}, r"study.frontier.training.step: unknown setting"),
         ({"training": {"clipping": {"sigmoid": None}}}, r"clipping: has no value for softmax"),
+        ({"training": {"learning_rate": [1e-3, 1.0000001e-3]}}, r"frontier: two runs are called"),
         ({"training": {"learning_rate": []}}, r"learning_rate: expected at least one value"),
         ({"training": {"snapshots": [2, 5]}}, r"snapshots: .* for one value write \[\[2, 5\]\]"),
         ({"training": {"validate_every": 5}}, r"validate_every and training.validation_cells"),

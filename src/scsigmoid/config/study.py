@@ -44,7 +44,13 @@ def study_runs(config: Config) -> dict[str, StudyRun]:
     Raises:
         UserError: naming the setting that is wrong.
     """
-    return dict(itertools.chain.from_iterable(of_family(config, name) for name in config.study))
+    runs: dict[str, StudyRun] = {}
+    for family in config.study:
+        for name, run in of_family(config, family):
+            if name in runs:
+                raise UserError(f"study.{family}: two runs are called {name}; leave out one")
+            runs[name] = run
+    return runs
 
 
 def of_family(config: Config, family: str) -> Iterator[tuple[str, StudyRun]]:
@@ -83,6 +89,8 @@ def of_family(config: Config, family: str) -> Iterator[tuple[str, StudyRun]]:
             seed=chosen["seed"],
             training=typed(settings, Training, f"{path}.training"),
         )
+        # As typed: YAML takes 1e-3 for text.
+        chosen |= {key: getattr(run.training, key) for key in own}
         differing = [
             f"{key}_{word(chosen[key])}"
             for key in reversed(axes)
