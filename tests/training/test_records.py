@@ -97,3 +97,8 @@ def test_lines_are_rare_but_the_last_step_is_shown(capsys: pytest.CaptureFixture
         "m: training, step 1 of 3",
         "m: step 3 of 3, loss 1.0000, 1 cells/s, done in 00:00",
     ]
+
+
+def test_a_run_that_was_at_its_end_says_no_step_beyond_it(capsys: pytest.CaptureFixture[str]):
+    Progress("m", first=3, steps=3)
+    assert not capsys.readouterr().err

@@ -31,8 +31,7 @@ def release(name: str) -> Listing:
         import cellxgene_census as package
     except ImportError:
         raise UserError(
-            "corpus.source: census needs the package cellxgene-census; install it with "
-            "pip install 'scsigmoid[census]'"
+            "corpus.source: census needs a package; install it with pip install cellxgene-census"
         ) from None
     try:
         description = package.get_census_version_description(name)

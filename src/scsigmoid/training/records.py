@@ -113,7 +113,7 @@ class Progress:
         self.label, self.first, self.steps, self.seconds = label, first, steps, seconds
         self.begin = self.last = time.monotonic()
         hidden = not sys.stderr.isatty()
-        if hidden:
+        if hidden and first < steps:
             announce(f"{label}: training, step {first + 1} of {steps}")
         self.bar = tqdm(
             desc=label, total=steps, initial=first, unit="step", leave=False, disable=hidden
