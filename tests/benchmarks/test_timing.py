@@ -116,13 +116,15 @@ def test_a_graph_without_a_kernel_is_refused(cuda: Cuda) -> None:
     cuda.says = EMPTY
     kernel, _ = kernel_with_lengths()
     tensors = [*(torch.rand(3, requires_grad=True) for _ in range(3)), torch.rand(3)]
-    with pytest.raises(Unavailable, match="failed: its CUDA graph holds no kernel"):
+    with pytest.raises(
+        Unavailable, match="failed: the CUDA graph of its forward pass holds no kernel"
+    ):
         Replayed(kernel, tensors)
 
 
 def test_another_warning_refuses_nothing(cuda: Cuda) -> None:
     cuda.says = "deterministic algorithms are slow"
-    with capturing(MagicMock(), (0, 7)):
+    with capturing(MagicMock(), (0, 7), "forward"):
         pass
 
 
@@ -131,7 +133,7 @@ def test_what_fails_is_not_taken_for_empty(cuda: Cuda) -> None:
     cuda.says = EMPTY
     with (
         pytest.raises(torch.OutOfMemoryError, match="1 PiB"),
-        capturing(MagicMock(), (0, 7)),
+        capturing(MagicMock(), (0, 7), "forward"),
     ):
         raise torch.OutOfMemoryError("tried to allocate 1 PiB")
     # torch had ended it.
@@ -143,7 +145,7 @@ def test_a_failed_capture_is_ended(cuda: Cuda) -> None:
     cuda.end = RuntimeError("CUDA error: operation failed due to a previous error during capture")
     with (
         pytest.raises(RuntimeError, match="during capture"),
-        capturing(MagicMock(), (0, 7)),
+        capturing(MagicMock(), (0, 7), "forward"),
     ):
         raise RuntimeError("operation not permitted when stream is capturing")
     assert cuda.streams == ["default"]

@@ -223,9 +223,9 @@ class Replayed:
         torch.cuda.synchronize()
         pool = torch.cuda.graph_pool_handle()
         self.forward, self.backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
-        with capturing(self.forward, pool):
+        with capturing(self.forward, pool, "forward"):
             self.output = kernel(q, k, v)
-        with capturing(self.backward, pool):
+        with capturing(self.backward, pool, "backward"):
             self.gradients = torch.autograd.grad(
                 self.output, (q, k, v), gradient, retain_graph=True
             )
@@ -250,7 +250,7 @@ class Replayed:
 
 
 @contextmanager
-def capturing(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
+def capturing(graph: torch.cuda.CUDAGraph, pool: Any, direction: str) -> Iterator[None]:
     """:func:`capture` the block.
 
     Raises:
@@ -261,7 +261,7 @@ def capturing(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
         with capture(graph, pool):
             yield
     if any("Graph is empty" in str(one.message) for one in said):
-        raise Unavailable("failed: its CUDA graph holds no kernel")
+        raise Unavailable(f"failed: the CUDA graph of its {direction} pass holds no kernel")
 
 
 def replays_of(one: float) -> int:
