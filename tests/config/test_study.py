@@ -107,3 +107,22 @@ def test_the_tokens_are_as_long_as_the_longest_context_of_a_study():
 def test_what_is_wrong_is_named(changes: dict[str, object], message: str):
     with pytest.raises(UserError, match=message):
         configured(**changes)
+
+
+@pytest.mark.parametrize(
+    ("family", "each", "varied"),
+    [
+        ("seeds", "seed", {"size": ["demo", "160M"]}),
+        ("seeds", "seed", {"training": {"learning_rate": [1e-3, 2e-3]}}),
+        ("rates", "seed and learning_rate", {"context": [128, 256]}),
+        ("variants", "seed and variants", {"size": ["demo", "160M"]}),
+        ("scale_large", "seed and size", {"training": {"clipping": [None, 1.0]}}),
+    ],
+)
+def test_runs_that_a_table_would_average_are_refused(family, each, varied):
+    plain = FAMILY | {"size": ["demo"], "training": {"learning_rate": 1e-3}}
+    assert study_runs(load(overrides={"study": {family: plain}}))
+    with pytest.raises(
+        UserError, match=rf"study\.{family}: compares one run an arm for each {each},"
+    ):
+        study_runs(load(overrides={"study": {family: plain | varied}}))

@@ -12,6 +12,8 @@ from scsigmoid.errors import UserError
 
 #: Settings of training whose value is a list.
 LISTS = ("betas", "snapshots")
+#: What runs of one arm and seed may differ in, where a table has a row for each value.
+COMPARED = {"rates": "learning_rate", "seeds": "", "variants": "variants", "scale": "size"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +52,26 @@ def study_runs(config: Config) -> dict[str, StudyRun]:
             if name in runs:
                 raise UserError(f"study.{family}: two runs are called {name}; leave out one")
             runs[name] = run
+        check_compared(family, {name: run for name, run in runs.items() if run.family == family})
     return runs
+
+
+def check_compared(family: str, runs: Mapping[str, StudyRun]) -> None:
+    """Refuse runs that the tables would take for one."""
+    kind = "scale" if family.startswith("scale") else family
+    if kind not in COMPARED:
+        return
+    first: dict[tuple[object, ...], str] = {}
+    for name, run in runs.items():
+        values = dataclasses.asdict(run) | {"learning_rate": run.training.learning_rate}
+        key = (run.model.attention, run.seed, str(values.get(COMPARED[kind])))
+        other = first.setdefault(key, name)
+        if other != name:
+            each = " and ".join(filter(None, ("seed", COMPARED[kind])))
+            raise UserError(
+                f"study.{family}: compares one run an arm for each {each}, and has {other} and "
+                f"{name}; give one of them a family of its own"
+            )
 
 
 def of_family(config: Config, family: str) -> Iterator[tuple[str, StudyRun]]:
