@@ -110,19 +110,17 @@ def test_what_is_wrong_is_named(changes: dict[str, object], message: str):
 
 
 @pytest.mark.parametrize(
-    ("family", "each", "varied"),
+    ("family", "same", "varied"),
     [
-        ("seeds", "seed", {"size": ["demo", "160M"]}),
-        ("seeds", "seed", {"training": {"learning_rate": [1e-3, 2e-3]}}),
-        ("rates", "seed and learning_rate", {"context": [128, 256]}),
-        ("variants", "seed and variants", {"size": ["demo", "160M"]}),
-        ("scale_large", "seed and size", {"training": {"clipping": [None, 1.0]}}),
+        ("seeds", "arm and seed", {"size": ["demo", "160M"]}),
+        ("seeds", "arm and seed", {"training": {"learning_rate": [1e-3, 2e-3]}}),
+        ("rates", "arm, seed and learning_rate", {"context": [128, 256]}),
+        ("variants", "arm, seed and variants", {"size": ["demo", "160M"]}),
+        ("scale_large", "arm, seed and size", {"training": {"clipping": [None, 1.0]}}),
     ],
 )
-def test_runs_that_a_table_would_average_are_refused(family, each, varied):
+def test_runs_that_a_table_would_average_are_refused(family, same, varied):
     plain = FAMILY | {"size": ["demo"], "training": {"learning_rate": 1e-3}}
     assert study_runs(load(overrides={"study": {family: plain}}))
-    with pytest.raises(
-        UserError, match=rf"study\.{family}: compares one run an arm for each {each},"
-    ):
+    with pytest.raises(UserError, match=rf"study\.{family}: .* are of one {same}, so tables"):
         study_runs(load(overrides={"study": {family: plain | varied}}))

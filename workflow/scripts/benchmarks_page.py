@@ -7,6 +7,7 @@ docs/measuring.md says how the numbers were measured.
 
 import itertools
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,7 +39,7 @@ from scsigmoid.paper.figures.style import (
 from scsigmoid.paper.labels import ATTENTIONS, METRICS, PASSES, context_label
 from scsigmoid.paper.results import Results
 from scsigmoid.paper.speed import Cost, costs, paired
-from scsigmoid.paper.tables.writing import DASH, as_markdown
+from scsigmoid.paper.tables.writing import DASH, Table, as_markdown
 from scsigmoid.study import tables
 from scsigmoid.study.figures import level, loss, scale, stability
 from scsigmoid.study.runs import Study, frontier, survived
@@ -546,11 +547,17 @@ def page(of: Measured) -> str:
     )  # fmt: skip
 
 
+def captioned(table: Table) -> str:
+    """A table whose caption has lines of the page's width."""
+    caption, rest = as_markdown(table).split("\n", 1)
+    return f"{textwrap.fill(caption, 128)}\n{rest}"
+
+
 def quality(of: Measured) -> str:
     """The tables of docs/reproduction.md."""
     made = (tables.seeds, tables.sizes, tables.variants, tables.rates)
     return QUALITY.format(
-        **{table.__name__: as_markdown(table(of.study)) for table in made},
+        **{table.__name__: captioned(table(of.study)) for table in made},
         survived=survived_table(of.study),
         frontier=frontier_table(of.study),
         embeddings=seeds_table(read(of.h200, "real_cells_seeds.csv")),

@@ -12,7 +12,7 @@ from scsigmoid.errors import UserError
 
 #: Settings of training whose value is a list.
 LISTS = ("betas", "snapshots")
-#: What runs of one arm and seed may differ in, where a table has a row for each value.
+#: What runs of one arm and seed may differ in: a table has a row for each value.
 COMPARED = {"rates": "learning_rate", "seeds": "", "variants": "variants", "scale": "size"}
 
 
@@ -67,10 +67,10 @@ def check_compared(family: str, runs: Mapping[str, StudyRun]) -> None:
         key = (run.model.attention, run.seed, str(values.get(COMPARED[kind])))
         other = first.setdefault(key, name)
         if other != name:
-            each = " and ".join(filter(None, ("seed", COMPARED[kind])))
+            same = "arm, seed and " + COMPARED[kind] if COMPARED[kind] else "arm and seed"
             raise UserError(
-                f"study.{family}: compares one run an arm for each {each}, and has {other} and "
-                f"{name}; give one of them a family of its own"
+                f"study.{family}: {other} and {name} are of one {same}, so tables would average "
+                "them; give one of them a family of its own"
             )
 
 
