@@ -104,6 +104,7 @@ def test_preferred_configurations_compile_without_spills(kernel, dimension, capa
     assert "serialized" not in report
     assert "tanh.approx.f32" in binary.asm["ptx"]
     assert ("wgmma" in binary.asm["ptx"]) == (capability == 90)
+    assert ("tcgen05.mma" in binary.asm["ptx"]) == (capability == 100)
     assert ("cp.async.bulk.tensor" in binary.asm["ptx"]) == chosen.tma
 
 
