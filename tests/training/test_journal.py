@@ -7,7 +7,16 @@ import pytest
 from small_training import row
 
 from scsigmoid.errors import UserError
-from scsigmoid.training.journal import COLUMNS, Journal, as_csv, read_journal
+from scsigmoid.training.journal import (
+    COLUMNS,
+    LAYER_COLUMNS,
+    Journal,
+    Layer,
+    append,
+    as_csv,
+    begin_layers,
+    read_journal,
+)
 
 
 def test_round_trip_keeps_every_bit_and_what_is_not_finite(tmp_path: Path):
@@ -33,6 +42,28 @@ def test_a_line_still_being_written_is_left_out(tmp_path: Path):
     with journal.path.open("a") as handle:
         handle.write("2,3.1")
     assert read_journal(journal.path)[0]["step"].tolist() == [1]
+
+
+def test_a_line_cut_off_is_no_row_of_a_resumed_run(tmp_path: Path):
+    """As a full disk leaves it: "12" of "120,0,..." would pass for a row of step 12."""
+    path = tmp_path / "layers.csv"
+    begin_layers(path, 0)
+    rows = [Layer(**{**dict.fromkeys(LAYER_COLUMNS, 1), "step": step}) for step in (10, 20)]
+    append(path, rows)
+    whole = path.read_text()
+    for cut_off in ("1", "12,0,0.", "30,0,0.5"):
+        path.write_text(whole + cut_off)
+        begin_layers(path, 20)
+        assert path.read_text() == whole
+    begin_layers(path, 10)
+    assert [line.split(",")[0] for line in path.read_text().splitlines()] == ["step", "10"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a disk that is always full")
+def test_a_full_disk_is_named():
+    with pytest.raises(OSError, match="No space left") as caught:
+        append(Path("/dev/full"), [row(1, 3.0)])
+    assert caught.value.filename == "/dev/full"
 
 
 @pytest.mark.parametrize("text", ["", "a,b\n1,2\n", ",".join(COLUMNS) + "\n1,2\n" * 13])

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scsigmoid.errors import UserError
-from scsigmoid.files import remove_checksum, write_checksum, write_text
+from scsigmoid.files import remove_checksum, room_for, write_checksum, write_text
 
 JOURNAL = "journal.csv"
 LAYERS = "layers.csv"
@@ -103,9 +103,14 @@ def as_csv(rows: Sequence[Row | Layer]) -> str:
 def append(path: Path, rows: Sequence[Row | Layer]) -> str:
     """Add rows to a file, for others to read at once; returns what was added."""
     text = as_csv(rows)
-    with path.open("a", encoding="utf-8", newline="\n") as handle:
+    with room_for(path), path.open("a", encoding="utf-8", newline="\n") as handle:
         handle.write(text)
     return text
+
+
+def whole_lines(path: Path) -> list[str]:
+    """The lines of a file, but a last one whose end was not written."""
+    return path.read_text(encoding="utf-8").rpartition("\n")[0].splitlines()
 
 
 class Journal:
@@ -139,7 +144,7 @@ class Journal:
 
 def begin_layers(path: Path, step: int) -> None:
     """Begin ``layers.csv`` anew with its rows up to ``step``: what came later is measured again."""
-    lines = path.read_text(encoding="utf-8").splitlines()[1:] if step and path.exists() else []
+    lines = whole_lines(path)[1:] if step and path.exists() else []
     kept = [line for line in lines if int(line.split(",")[0]) <= step]
     write_text(path, "\n".join([",".join(LAYER_COLUMNS), *kept]) + "\n")
 
@@ -158,12 +163,12 @@ def read_journal(path: str | Path) -> tuple[dict[str, npt.NDArray[Any]], dict[st
         raise UserError(f"{path}: no such journal; train the model first")
     header: dict[str, str] = {}
     rows: list[list[str]] = []
-    for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
+    for line in whole_lines(path):
         if line.startswith("# ") and not rows:
-            key, _, value = line[2:].rstrip("\n").partition(": ")
+            key, _, value = line[2:].partition(": ")
             header[key] = value
-        elif line.endswith("\n"):
-            rows.append(line.rstrip("\n").split(","))
+        else:
+            rows.append(line.split(","))
     try:
         names, *rows = rows
         # Journals of version 0.1 have no validation loss.

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
+from scsigmoid.files import room_for
 from scsigmoid.model.sizes import EncoderSettings, count_flops
 from scsigmoid.progress import announce, log
 from scsigmoid.training.batches import Share
@@ -81,7 +82,7 @@ class Events:
 
     def __init__(self, folder: Path, step: int) -> None:
         """Begin after step ``step``; what earlier runs wrote beyond it is not shown."""
-        self._writer = None
+        self._folder, self._writer = folder, None
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
@@ -93,13 +94,15 @@ class Events:
 
     def append(self, row: Row) -> None:
         if self._writer is not None:
-            for name, value in asdict(row).items():
-                if name != "step" and value is not None:
-                    self._writer.add_scalar(name, value, row.step)
+            with room_for(self._folder):
+                for name, value in asdict(row).items():
+                    if name != "step" and value is not None:
+                        self._writer.add_scalar(name, value, row.step)
 
     def close(self) -> None:
         if self._writer is not None:
-            self._writer.close()
+            with room_for(self._folder):
+                self._writer.close()
 
 
 class Progress:
