@@ -19,7 +19,6 @@ from scsigmoid.tokens.vocabulary import CLS, MASK
 from scsigmoid.training.batches import (
     Batch,
     GlobalBatches,
-    Work,
     ahead,
     divide,
     micro_batches,
@@ -27,6 +26,7 @@ from scsigmoid.training.batches import (
     pack_genes,
     split_by_tokens,
     validation_rows,
+    work_of_cells,
 )
 from scsigmoid.training.run import TrainingRun
 
@@ -172,18 +172,17 @@ def lengths_of_a_global_batch(context: int, seed: int) -> np.ndarray:
 def test_work_is_the_counted_one():
     for length, masked in ((100, 15), (2000, 300), (4000, 600)):
         counted = count_flops(PAPER, [length], masked)
-        work = Work(PAPER, 0.15).of(np.array([length]))[0]
-        assert work == pytest.approx(counted, rel=1e-12)
+        work = work_of_cells(np.array([length]), PAPER, 0.15)
+        assert work == pytest.approx([counted], rel=1e-12)
 
 
 @pytest.mark.parametrize("context", [2048, 4096, 8192])
 @pytest.mark.parametrize("ranks", [1, 2, 4, 8])
 def test_processes_and_micro_batches_have_even_work(context: int, ranks: int):
-    work_of = Work(PAPER, 0.15)
     budget = 65536
     for seed in range(5):
         lengths = lengths_of_a_global_batch(context, seed)
-        work = work_of.of(lengths)
+        work = work_of_cells(lengths, PAPER, 0.15)
         shares = divide(work, ranks)
         # Every cell is computed once.
         assert sorted(np.concatenate(shares).tolist()) == list(range(256))

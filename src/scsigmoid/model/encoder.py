@@ -21,11 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from scsigmoid.attention import (
-    score_max,
-    sigmoid_attention_qkv,
-    softmax_attention_qkv,
-)
+from scsigmoid.attention import score_max, sigmoid_attention_qkv, softmax_attention_qkv
 from scsigmoid.attention.flex import document_mask
 from scsigmoid.model.dropout import KeyedDropout, cell_keys, token_keys
 from scsigmoid.model.sizes import EncoderSettings

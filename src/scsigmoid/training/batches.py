@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,7 @@ from scsigmoid.model.masking import Masking
 from scsigmoid.model.sizes import EncoderSettings, count_flops
 from scsigmoid.seeds import derive
 from scsigmoid.tokens.shuffle import CellOrder
+from scsigmoid.tokens.store import TokenStore
 from scsigmoid.tokens.vocabulary import CLS
 
 Integers = npt.NDArray[np.integer]
@@ -36,17 +37,6 @@ Int64s = npt.NDArray[np.int64]
 Float64s = npt.NDArray[np.float64]
 #: ``ignore_index`` of the cross-entropy: the target of padding.
 IGNORED = -100
-
-
-class Cells(Protocol):
-    """The part of :class:`~scsigmoid.tokens.store.TokenStore` that batches read."""
-
-    @property
-    def lengths(self) -> Integers:
-        """(cells,) genes stored of each cell."""
-
-    def cells(self, rows: Int64s, maximum_length: int, /) -> tuple[Integers, Integers]:
-        """Gene tokens of the cells, each cut at ``maximum_length``, and their ``cu_seqlens``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +81,7 @@ class Batch:
 
 
 def pack(
-    store: Cells, indices: Int64s, settings: EncoderSettings, masking: Masking | None = None
+    store: TokenStore, indices: Int64s, settings: EncoderSettings, masking: Masking | None = None
 ) -> Batch:
     """Read cells of a store into a packed batch.
 
@@ -159,24 +149,13 @@ def split_by_tokens(lengths: Integers, budget: int) -> list[slice]:
     return slices
 
 
-class Work:
-    """The counted work of a cell's training step (:func:`count_flops`), by its length.
-
-    Attributes:
-        linear: operations for each token; masked ones are spread over all.
-        quadratic: operations for each pair of tokens.
-    """
-
-    def __init__(self, settings: EncoderSettings, mask_fraction: float) -> None:
-        one, two = (count_flops(settings, [length], 0) for length in (1, 2))
-        # f(1) = a + b and f(2) = 2 a + 4 b
-        self.quadratic = two / 2 - one
-        self.linear = one - self.quadratic + mask_fraction * count_flops(settings, [], 1)
-
-    def of(self, lengths: Integers) -> Float64s:
-        """(cells,) operations of cells of so many tokens."""
-        tokens = lengths.astype(np.float64)
-        return tokens * (self.linear + self.quadratic * tokens)
+def work_of_cells(lengths: Integers, settings: EncoderSettings, mask_fraction: float) -> Float64s:
+    """The counted work of each cell's training step (:func:`count_flops`), (cells,) float64."""
+    one, two = (count_flops(settings, [length], 0) for length in (1, 2))
+    quadratic = two / 2 - one  # f(1) = a + b and f(2) = 2 a + 4 b
+    linear = one - quadratic + mask_fraction * count_flops(settings, [], 1)
+    tokens = lengths.astype(np.float64)
+    return tokens * (linear + quadratic * tokens)
 
 
 def divide(work: Float64s, parts: int) -> list[Int64s]:
@@ -260,7 +239,7 @@ class GlobalBatches:
 
     def __init__(
         self,
-        store: Cells,
+        store: TokenStore,
         settings: EncoderSettings,
         training: Training,
         seed: int,
@@ -283,7 +262,6 @@ class GlobalBatches:
         self.training = training
         self.rank = rank
         self.processes = processes
-        self.work = Work(settings, training.mask_fraction)
         self.mask_seed = derive(seed, "masks")
         kept_out = validation_rows(len(store.lengths), training.validation_cells)
         # How many training cells lie in front of each validation cell.
@@ -304,7 +282,7 @@ class GlobalBatches:
         cells = self.cells(step)
         genes = np.minimum(self.store.lengths[cells], settings.genes).astype(np.int64)
         lengths = genes + settings.cls_token
-        work = self.work.of(lengths)
+        work = work_of_cells(lengths, settings, training.mask_fraction)
         # All processes divide alike, so none needs to tell the others.
         budget = training.micro_batch_tokens
         shares = [

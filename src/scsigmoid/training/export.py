@@ -7,7 +7,7 @@ The vocabulary stands beside the weights as four tensors: ``vocabulary/gene_ids`
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -157,21 +157,11 @@ def load_encoder(
             raise ValueError("its weights are not those that were written")
         if not {"model", "vocabulary"} <= metadata.keys():
             raise ValueError("its header names no model or no vocabulary")
-        encoder = Encoder(
-            EncoderSettings(
-                attention=metadata["attention"],
-                context=metadata["context"],
-                **metadata["size"],
-                vocabulary_size=metadata["vocabulary_size"],
-                dropout=metadata["dropout"],
-                layer_norm_epsilon=metadata["layer_norm_epsilon"],
-                initializer_range=metadata["initializer_range"],
-                backend=backend,
-                # older files do not say
-                cls_token=metadata.get("cls_token", True),
-                variants=tuple(metadata.get("variants", ())),
-            )
-        )
+        known = {**metadata, **metadata["size"], "backend": backend}
+        known["variants"] = tuple(metadata.get("variants", ()))
+        # Older files have no variants and no cls_token, and mean the defaults.
+        names = [field.name for field in fields(EncoderSettings) if field.name in known]
+        encoder = Encoder(EncoderSettings(**{name: known[name] for name in names}))
         encoder.load_state_dict(weights)
     except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:120]

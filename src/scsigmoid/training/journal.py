@@ -23,26 +23,9 @@ LAYERS = "layers.csv"
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One row of the journal, written at a logging step.
+    """One row of the journal, written at a logging step; docs/training.md explains each column.
 
-    Attributes:
-        step: optimiser step, counted from 1.
-        loss: mean cross-entropy over the masked genes of the step's global batch, in nats.
-        gradient_norm: L2 norm of the whole gradient before clipping.
-        learning_rate: of the step.
-        attention_score_max: largest |q . k / sqrt(dim)| of the first layer before the step, over
-            the step's global batch.
-        cells_per_second: rate since the row before, of all processes together, as the next one.
-        tokens_per_second: likewise, [CLS] included where there is one; there are no padded tokens.
-        mfu: model FLOP utilisation: the counted work (:func:`count_flops`) of the steps since the
-            row before over what the GPUs could have done at their peak; None where that is unknown.
-        packing_efficiency: share of the room in micro-batches (``micro_batch_tokens`` each) that
-            held tokens, since the row before.
-        seconds: time spent training since step 0, pauses between interrupted runs left out.
-        data_wait: share of the time since the row before that the first process waited for batches.
-        peak_memory_gb: most memory that the first process used so far, in 10^9 bytes.
-        validation_loss: mean cross-entropy over the masked genes of the validation cells before the
-            step, in nats; None where it was not measured.
+    Rates and shares are those since the row before; None is what is unknown or not measured.
     """
 
     step: int

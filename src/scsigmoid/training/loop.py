@@ -228,13 +228,14 @@ def loop(
                 processes.in_turn(partial(end, step - 1, request))
                 return False
             ends = step in (1, training.steps)
-            validating = validation and (ends or step % training.validate_every == 0)
-            logging = validating or ends or step % training.log_every == 0
             # Before the update: all that is measured belongs to the weights of the loss.
+            checked = None
+            if validation and (ends or step % training.validate_every == 0):
+                checked = validation.loss(trainer)
+                if records is not None:
+                    append(records.layers, validation.layers(trainer, step))
+            logging = checked is not None or ends or step % training.log_every == 0
             score = trainer.attention_score_max(share.micro_batches) if logging else 0.0
-            checked = validation.loss(trainer) if validation and validating else None
-            if validation and validating and records is not None:
-                append(records.layers, validation.layers(trainer, step))
             result = trainer.step(step, share.micro_batches, masked)
             snapshot(step)  # before the checkpoint, which is then never without it
             if records is None:
