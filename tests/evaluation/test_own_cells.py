@@ -1,5 +1,6 @@
 """A user's own h5ad: against ranks by a sort and one forward pass a cell, and what is refused."""
 
+import os
 import tempfile
 
 import anndata
@@ -9,6 +10,7 @@ import pandas as pd
 import pytest
 from evaluation.conftest import one_by_one
 from scipy.sparse import csr_matrix
+from small_disk import small_disk
 from tenx import tenx_file, tenx_folder
 
 import scsigmoid as ss
@@ -17,7 +19,8 @@ from scsigmoid.config.schema import Embeddings
 from scsigmoid.corpus.embedded import real_cells
 from scsigmoid.corpus.h5ad_writer import write_cells
 from scsigmoid.errors import UserError
-from scsigmoid.evaluation.own_cells import embed_file, load
+from scsigmoid.evaluation.embeddings import vectors_of_store
+from scsigmoid.evaluation.own_cells import embed_file, load, token_store
 from scsigmoid.files import sha256
 from scsigmoid.model.sizes import EncoderSettings
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
@@ -61,7 +64,7 @@ def write(tmp_path):
 
     def write_file(counts, genes=GENES, name="mine", **var):
         obs = pd.DataFrame(
-            {"kind": pd.Categorical(["a", "b", "c"] * 3)[: len(counts)]},
+            {"kind": pd.Categorical((["a", "b", "c"] * len(counts))[: len(counts)])},
             index=[f"barcode-{i}" for i in range(len(counts))],
         )
         frame = pd.DataFrame(var, index=list(genes))
@@ -200,6 +203,24 @@ def test_several_processes_write_the_bytes_of_one(counts, write, model, tmp_path
     np.testing.assert_array_equal(first.obsm["X_scsigmoid"], several.obsm["X_scsigmoid"])
     with pytest.raises(UserError, match="devices: is 0; take at least 1"):
         ss.embed(first, load(model, device="cpu"), devices=0)
+
+
+def test_a_disk_too_full_for_the_embedding_is_named_before_any_is_computed(
+    counts, write, model, tmp_path, monkeypatch
+):
+    """A process that runs out of disk under mapped memory dies by SIGBUS and says nothing."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    loaded = load(model, device="cpu")
+    settings = Embeddings(pooling="mean", batch_tokens=400)
+    path = write(np.tile(counts, (200, 1)))
+    with token_store(loaded, path, "", "") as store, small_disk(temporary, 4096) as full:
+        monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+        os.truncate(full, full.stat().st_size - 100_000)  # for the weights
+        with pytest.raises(OSError, match="No space left on device") as caught:
+            vectors_of_store(loaded.encoder, store, settings, "mine", devices=2)
+        assert caught.value.filename.endswith("/values")
+        assert [*temporary.iterdir()] == [full]
 
 
 class Deadly(EncoderSettings):

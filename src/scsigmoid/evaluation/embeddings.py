@@ -7,6 +7,7 @@ does not say which it used.
 
 import ctypes
 import logging
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,7 +22,7 @@ from scsigmoid.config.schema import Embeddings, Pooling
 from scsigmoid.corpus.hdf5 import data_frame, opened
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embedding_files import check_finite, write_embedding
-from scsigmoid.files import sha256
+from scsigmoid.files import room_for, sha256
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.model.sizes import EncoderSettings
 from scsigmoid.progress import track
@@ -32,7 +33,7 @@ from scsigmoid.training.export import load_encoder
 from scsigmoid.training.step import autocast
 
 # What the processes of one embedding share: files in a temporary folder.
-WEIGHTS, VALUES = "weights.pt", "values.npy"
+WEIGHTS, VALUES = "weights.pt", "values"
 TRIM_EVERY = 16  # batches
 
 
@@ -117,8 +118,10 @@ def vectors_of_store(
     threads = max(1, torch.get_num_threads() // devices)
     with TemporaryDirectory(prefix="scsigmoid-") as folder:
         torch.save(encoder.state_dict(), Path(folder, WEIGHTS))
-        # Not shared memory, of which containers have little.
-        np.lib.format.open_memmap(Path(folder, VALUES), "w+", np.float32, shape)
+        # A file, because containers have little shared memory; written whole, because a process
+        # that writes to mapped memory is killed where the disk has no room for it.
+        with room_for(Path(folder, VALUES)):
+            Path(folder, VALUES).write_bytes(bytes(4 * math.prod(shape)))
         try:
             model = encoder.settings
             given = (devices, Path(folder), model, store, settings, label, kind, threads)
@@ -133,8 +136,7 @@ def vectors_of_store(
             reason = error.msg.strip().splitlines()[-1].strip()
             which = f"process {error.error_index + 1} of {devices}"
             raise UserError(f"{label}: {which} failed: {reason}") from error
-        values: NDArray[np.float32] = np.load(Path(folder, VALUES))
-    return values
+        return np.fromfile(Path(folder, VALUES), np.float32).reshape(shape)
 
 
 def fill_share(
@@ -160,7 +162,8 @@ def fill_share(
     ends = np.cumsum(tokens.lengths, dtype=np.int64)[[run.stop - 1 for run in runs]]
     first, last = np.searchsorted(ends, ends[-1] * np.array([rank, rank + 1]) / devices)
     mine = runs[first : len(runs) if rank + 1 == devices else last]
-    values = np.lib.format.open_memmap(folder / VALUES, "r+")
+    shape = (len(tokens), encoder.settings.hidden)
+    values = np.memmap(folder / VALUES, np.float32, "r+", shape=shape)
     shown = track(mine, label=f"{label}, process 1 of {devices}") if rank == 0 else mine
     fill(values, encoder, tokens, settings, shown)
     values.flush()
