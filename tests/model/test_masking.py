@@ -6,7 +6,6 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from scsigmoid.errors import UserError
 from scsigmoid.model.masking import Masking
 
 MASK, CLS, FIRST, END = 1, 2, 4, 504
@@ -137,16 +136,6 @@ def test_places_are_those_of_the_smallest_keys(seed, cell, draw):
     assert by_cell(mask(tokens, [cell], bounds, seed=seed, draw=draw), bounds) == [expected]
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"replacement": "drop"}, "mask_replacement: 'drop' is unknown; use mask or bert"),
-        ({"fraction": 0.0}, "mask_fraction: must be above 0"),
-        ({"fraction": 1.5}, "mask_fraction: must be above 0"),
-    ],
-)
-def test_refused(change, message):
-    with pytest.raises(UserError, match=message):
-        mask(*batch([5, 5])[:1], [0], [0, 10], **change)
+def test_lengths_of_other_cells_are_refused():
     with pytest.raises(ValueError, match="does not describe 1 cells"):
         mask(batch([5, 5])[0], [0], [0, 5, 10])

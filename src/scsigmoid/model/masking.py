@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from scsigmoid.errors import UserError
 from scsigmoid.tokens.vocabulary import MASK, SPECIAL
 
 Int64s = npt.NDArray[np.int64]
@@ -36,13 +35,10 @@ class Masking:
     Attributes:
         seed: the run's seed for masks.
         draw: which mask of a cell: the step in training, the trial in evaluation.
-        fraction: share of a cell's genes that is masked, above 0 and at most 1.
+        fraction: share of a cell's genes that is masked.
         replacement: ``mask``: every masked gene becomes [MASK]; ``bert``: 80 % of them do, 10 %
             become a random gene, 10 % stay.
         vocabulary_size: tokens, the special ones included.
-
-    Raises:
-        UserError: for an unknown ``replacement`` or a ``fraction`` out of range.
     """
 
     seed: int
@@ -50,12 +46,6 @@ class Masking:
     fraction: float
     replacement: str
     vocabulary_size: int
-
-    def __post_init__(self) -> None:
-        if self.replacement not in ("mask", "bert"):
-            raise UserError(f"mask_replacement: {self.replacement!r} is unknown; use mask or bert")
-        if not 0.0 < self.fraction <= 1.0:
-            raise UserError(f"mask_fraction: must be above 0 and at most 1, is {self.fraction}")
 
     def mask(
         self,

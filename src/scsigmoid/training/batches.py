@@ -73,11 +73,9 @@ class Batch:
         return self._mapped(Tensor.pin_memory)
 
     def _mapped(self, change: Callable[[Tensor], Tensor]) -> "Batch":
-        changed: dict[str, Any] = {
-            name: change(value) if isinstance(value, Tensor) else value
-            for name, value in vars(self).items()
-        }
-        return Batch(**changed)
+        tensors = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+        changed: dict[str, Any] = {name: change(tensor) for name, tensor in tensors.items()}
+        return replace(self, **changed)
 
 
 def pack(

@@ -13,7 +13,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -236,8 +235,6 @@ def stop_requests() -> Iterator[Request]:
 
     A second Ctrl-C acts at once.  Further SIGTERMs do not: batch systems send them to torchrun and
     to its processes, and torchrun passes them on, while the checkpoint is being written.
-
-    Outside the main thread, where Python allows no signal handlers, nothing changes.
     """
     request = Request()
 
@@ -246,10 +243,7 @@ def stop_requests() -> Iterator[Request]:
             raise KeyboardInterrupt
         request.signal = number
 
-    if threading.current_thread() is threading.main_thread():
-        with handled(note):
-            yield request
-    else:
+    with handled(note):
         yield request
 
 

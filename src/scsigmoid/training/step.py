@@ -46,13 +46,12 @@ def make_optimiser(model: nn.Module, training: Training) -> torch.optim.AdamW:
     say; this is the common choice for encoders.
     """
     parameters = list(model.parameters())
+    decayed = [p for p in parameters if p.ndim >= 2]
+    others = [p for p in parameters if p.ndim < 2]
     return torch.optim.AdamW(
         [
-            {
-                "params": [p for p in parameters if p.ndim >= 2],
-                "weight_decay": training.weight_decay,
-            },
-            {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+            {"params": decayed, "weight_decay": training.weight_decay},
+            {"params": others, "weight_decay": 0.0},
         ],
         lr=training.learning_rate,
         betas=(training.betas[0], training.betas[1]),
