@@ -2,6 +2,7 @@
 
 import csv
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -177,6 +178,14 @@ def test_training_speed_is_beside_ours_at_the_same_context(
     absent = "Not timed: TritonSigmoid, padded, at 128 (triton\\_sigmoid is not installed)."
     assert absent in markdown
     assert markdown.count("TritonSigmoid") == 1
+
+
+def test_the_highest_rate_of_a_context_is_bold(results: Results, tmp_path: Path) -> None:
+    rows = results.training
+    rows[1] = replace(rows[1], cells_per_second=2 * rows[0].cells_per_second)
+    _, markdown, _ = made("training_speed", results, tmp_path)
+    lines = [line for line in markdown.splitlines() if "**" in line]
+    assert [line.split(" | ")[1] for line in lines] == ["Softmax, SDPA", *["Sigmoid, reference"] * 2]
 
 
 def test_datasets_beside_the_papers(results: Results, tmp_path: Path) -> None:
