@@ -72,6 +72,12 @@ def test_dense(chunks, values, small_blocks, tmp_path):
         np.testing.assert_array_equal(rows_of(path, wanted)[0], values[wanted])
 
 
+def test_a_value_beside_an_integer_is_written_so_that_one_sees_it(values, tmp_path):
+    values[3, 5] = np.nextafter(np.float32(41), np.float32(42))
+    with pytest.raises(UserError, match=r"no integer \(41\.000004 in row 3\)"):
+        rows_of(store(tmp_path / "m.h5", values, "csr"), np.arange(90))
+
+
 def test_temporary_files_go(values, small_blocks, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()

@@ -134,7 +134,7 @@ class Matrix:
             if values[index] >= 2**31:
                 kind = "a count beyond 2,147,483,647"
             raise UserError(
-                f"{self.path}: {self.name} holds {kind} ({values[index]:g} in row {row}); "
+                f"{self.path}: {self.name} holds {kind} ({values[index]:.8g} in row {row}); "
                 "store the raw integer counts in raw.X"
             )
         return rounded.astype(np.int32)
@@ -168,7 +168,7 @@ def find_counts(file: Any, path: Path, layer: str = "") -> str:
         fraction = first_fraction(matrix)
         if fraction is None:
             return name
-        seen.append(f"{matrix.name} holds values such as {fraction:.4g}")
+        seen.append(f"{matrix.name} holds values such as {fraction:.8g}")
     advice = "store the integer counts in raw.X"
     for name in present:
         with suppress(UserError):  # whatever else a layer is
