@@ -26,7 +26,7 @@ from scsigmoid.model.sizes import EncoderSettings
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
 
 GENES = [f"ENSG{index:011d}" for index in range(36)]
-NAMES = [f"GENE{index}" for index in range(36)]
+NAMES = [*(f"GENE{index}" for index in range(33)), "HLA-DRA", "GENE34", "GENE35"]
 CELLS = 9
 
 
@@ -133,10 +133,11 @@ def test_genes_by_name_where_it_is_unambiguous(counts, write, model, vocabulary,
     assert "0 genes found by id, 33 by name" in log
     several = "names stand for several genes, here or in the vocabulary, and are left out"
     assert f"2 {several} (GENE5, TWICE)" in log
-    # names as the index
-    as_index = run(write(counts[:, :34], NAMES[:34]), model, vocabulary).obsm["X_sigmoid_toy"]
+    # names as the index, and as R spells them
     wanted = expected(counts[:, :34], model, vocabulary, range(34))
-    np.testing.assert_allclose(as_index, wanted, atol=2e-5)
+    for index in (NAMES[:34], [*NAMES[:33], "HLA.DRA"]):
+        as_index = run(write(counts[:, :34], index), model, vocabulary).obsm["X_sigmoid_toy"]
+        np.testing.assert_allclose(as_index, wanted, atol=2e-5)
 
 
 def test_ids_and_names_in_one_file(counts, write, model, vocabulary, capfd):

@@ -335,7 +335,8 @@ def about(path: Path) -> tuple[Any, bool]:
 def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
     """The cells with gene ids of the vocabulary; genes without an Ensembl id are found by name.
 
-    A name counts where it stands for one gene alone, in the file and in the vocabulary.
+    A name counts where it stands for one gene alone, in the file and in the vocabulary; ``HLA.A``,
+    as R spells it, is ``HLA-A``.
 
     Raises:
         UserError: for genes of another organism, or if neither ids nor names are known.
@@ -347,8 +348,11 @@ def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
     genes_of: dict[str, set[str]] = {}
     for gene, name in zip(genes, vocabulary.names[len(SPECIAL) :], strict=True):
         genes_of.setdefault(name, set()).add(gene)
+    known = {name.replace("-", "."): name for name in genes_of} | {name: name for name in genes_of}
     spelled = [
-        "" if gene in by_id or organism_of(gene) != "other" else gene if gene in genes_of else name
+        ""
+        if gene in by_id or organism_of(gene) != "other"
+        else known.get(gene) or known.get(name, name)
         for gene, name in zip(cells.genes, cells.names, strict=True)
     ]
     times = Counter(filter(None, spelled))
