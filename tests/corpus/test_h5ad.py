@@ -1,5 +1,6 @@
 """The reader against dense arrays, for every storage, and its messages."""
 
+import gzip
 from pathlib import Path
 
 import anndata
@@ -120,6 +121,8 @@ def test_what_is_no_h5ad(tmp_path):
     refused("text.h5ad", "not an h5ad file; give a file that anndata wrote")
     (tmp_path / "cells.csv.gz").write_text("cells")
     refused("cells.csv.gz", r"not an h5ad file; convert it with anndata\.io: read_csv")
+    (tmp_path / "cells.h5ad.gz").write_bytes(gzip.compress(b"cells"))
+    refused("cells.h5ad.gz", "not an h5ad file; unpack it with gunzip")
     for name, advice in (("other.h5ad", "give a file"), ("cells.loom", "convert it .* read_loom")):
         with h5py.File(tmp_path / name, "w") as file:
             file["matrix"] = [1, 2]

@@ -185,7 +185,10 @@ def test_the_highest_rate_of_a_context_is_bold(results: Results, tmp_path: Path)
     rows[1] = replace(rows[1], cells_per_second=2 * rows[0].cells_per_second)
     _, markdown, _ = made("training_speed", results, tmp_path)
     lines = [line for line in markdown.splitlines() if "**" in line]
-    assert [line.split(" | ")[1] for line in lines] == ["Softmax, SDPA", *["Sigmoid, reference"] * 2]
+    assert [line.split(" | ")[1] for line in lines] == [
+        "Softmax, SDPA",
+        *["Sigmoid, reference"] * 2,
+    ]
 
 
 def test_datasets_beside_the_papers(results: Results, tmp_path: Path) -> None:

@@ -60,12 +60,15 @@ def raised_by_h5py(error: Exception) -> bool:
 
 def conversion(path: Path) -> str:
     """What to do about a file that is no h5ad."""
+    name = path.name.lower()
+    if name.endswith((".h5ad.gz", ".h5.gz")):
+        return "unpack it with gunzip"
     readers = {
         ".loom": "read_loom(...)",
         ".csv": "read_csv(...), with .T if genes are in rows",
         ".zarr": "read_zarr(...)",
     }
-    reader = readers.get(Path(path.name.lower().removesuffix(".gz")).suffix)
+    reader = readers.get(Path(name.removesuffix(".gz")).suffix)
     if reader is None:
         return "give a file that anndata wrote, a 10x .h5, or a folder with 10x's matrix.mtx"
     return f"convert it with anndata.io: {reader}, then write_h5ad(...)"
