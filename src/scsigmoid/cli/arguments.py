@@ -69,7 +69,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "--vocabulary": path("vocabulary that the model was trained with: vocabulary.parquet"),
     "--tokens": path("token stores, made by tokenize"),
     "--model": text("name of the model"),
-    "--checkpoint": path("trained model: model.safetensors, or blood, which the package has"),
+    "--checkpoint": path("trained model: model.safetensors"),
     "--gpus": number("GPUs of each machine that train together, by torchrun"),
     "--nodes": number("machines that train together, by Slurm"),
     "--devices": number("GPUs that train at a time"),

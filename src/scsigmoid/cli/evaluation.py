@@ -15,6 +15,7 @@ from scsigmoid.errors import UserError
     "input output --checkpoint --vocabulary? --pooling --device --devices --batch-tokens --layer?"
     " --genes? --keep-all?",
     {
+        "--checkpoint": path("trained model: model.safetensors, its folder, or blood (small)"),
         "--vocabulary": path("vocabulary of the model; without it the one in the checkpoint"),
         "--devices": number("GPUs that share the cells; with --device cpu, processes"),
         "--keep-all": {
