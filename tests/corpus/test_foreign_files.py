@@ -241,7 +241,7 @@ def test_genes_that_files_share(names, said, tmp_path, capfd):
         paths.append(path)
     corpus = local(*(LocalFiles(files=str(path)) for path in paths))
     if said is None:
-        with pytest.raises(UserError, match=r"genes are in the larger files, which has 9,000"):
+        with pytest.raises(UserError, match=r"genes are in the larger files of 9,000"):
             manifest(corpus, tmp_path)
         assert not (tmp_path / "manifest.csv").exists()
         return

@@ -51,7 +51,8 @@ def test_embedded(config, tmp_path):
 
 def test_local(config, counts, write_h5ad, tmp_path):
     obs = {"cell_type": ["T cell", "B cell"] * 15, "batch": ["b"] * 10 + ["c"] * 20}
-    paths = [write_h5ad(counts, obs=obs, name=name) for name in ("Blood 1", "lung", "gut")]
+    names = ["Blood 1", "lung", "gut"]
+    paths = [write_h5ad(np.roll(counts, n, 0), obs=obs, name=name) for n, name in enumerate(names)]
     corpus = local(
         config,
         LocalFiles(files=str(paths[0]), held_out=0.1),
@@ -67,6 +68,25 @@ def test_local(config, counts, write_h5ad, tmp_path):
     assert rows["blood_1"].location == str(paths[0])
     assert rows["gut"].sha256 == sha256(paths[2])
     assert rows["gut"].bytes == str(paths[2].stat().st_size)
+
+
+@pytest.mark.parametrize("copy", ["processed", "fewer genes", "other cells"])
+def test_held_out_cells_that_another_file_trains_on(copy, config, counts, write_h5ad, tmp_path):
+    """The other file's cells have the same names."""
+    held = write_h5ad(counts, name="blood")
+    other = {
+        "processed": lambda: write_h5ad(np.log1p(counts), raw=counts.astype(np.float32), name="b"),
+        "fewer genes": lambda: write_h5ad(counts[:, :7], name="b"),
+        "other cells": lambda: write_h5ad(np.roll(counts, 1, axis=0), name="b"),
+    }[copy]()
+    corpus = local(config, LocalFiles(files=str(held), held_out=0.3), LocalFiles(files=str(other)))
+    datasets = {"blood": Dataset(title="Blood")}
+    if copy == "other cells":
+        build(corpus, datasets, tmp_path / "m.csv")
+        return
+    message = r"blood\.h5ad: 9 of 9 held-out cells are also in .*b\.h5ad"
+    with pytest.raises(UserError, match=message):
+        build(corpus, datasets, tmp_path / "m.csv")
 
 
 def test_local_same_stem_in_two_folders(config, counts, write_h5ad, tmp_path):

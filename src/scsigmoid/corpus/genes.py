@@ -142,10 +142,10 @@ def check_shared(genes: Sequence[str], known: Iterable[str], path: Path, other: 
         return
     unlike = max(set(known).difference(genes), default="")
     said += (
-        f", which has {len(others):,} (it has {unknown[0]!r}, the other {unlike!r}); genes "
-        "are named differently, of another organism, or only some are there, as the highly "
-        "variable ones: keep all genes, name them by Ensembl id in all files, or say which column "
-        "of var does ('genes')"
+        f" of {len(others):,} (here {unknown[0]!r}, there {unlike!r}); genes are named "
+        "differently, of another organism, or only some are there, as the highly variable ones: "
+        "keep all genes, name them by Ensembl id in all files, or say which column of var does "
+        "('genes')"
     )
     if share < 0.1:
         raise UserError(said)

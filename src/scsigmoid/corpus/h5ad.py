@@ -97,6 +97,11 @@ class Cells:
             )
         return replace(self, rows=rows)
 
+    def cell_names(self) -> Strings:
+        """Names of the selected cells, of the index of ``obs``."""
+        with opened(self.path) as file:
+            return column(file["obs"], str(file["obs"].attrs["_index"]))[self.rows]
+
     def obs(self, columns: Iterable[str]) -> dict[str, Strings]:
         """Columns of ``obs`` for the selected cells, as strings; ``""`` where a value is absent."""
         with opened(self.path) as file:
@@ -228,6 +233,6 @@ def held_out_mask(
     present = values(name)
     held = present == value
     if not held.any():
-        known = sorted(set(present.tolist()))
+        known = sorted({*present.tolist()} - {""})
         raise UserError(f"{path}: no cell has {name} {value!r}; its values: {', '.join(known[:8])}")
     return held

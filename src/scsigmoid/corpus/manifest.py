@@ -8,8 +8,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from scsigmoid.config.local_files import expand, slug
+import numpy as np
+
+from scsigmoid.config.local_files import LocalFile, expand, slug
 from scsigmoid.config.schema import Corpus, Dataset
 from scsigmoid.corpus import census, embedded
 from scsigmoid.corpus.discover import Service, Version, resolve, snapshot
@@ -33,7 +36,11 @@ from scsigmoid.errors import UserError
 from scsigmoid.files import write_json
 from scsigmoid.progress import log
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 LISTED = 5  # changed files that a message names
+COMPARED = 20  # cells of one name in two files whose counts are compared
 
 
 def build_manifest(
@@ -107,6 +114,7 @@ def local_rows(corpus: Corpus, datasets: Mapping[str, Dataset], seed: int) -> li
     rows: list[ManifestRow] = []
     taken: set[str] = set()
     genes: dict[Path, list[str]] = {}
+    names: dict[Part, list[tuple[LocalFile, list[str]]]] = {"training": [], "evaluation": []}
     for local in expand(corpus.local):
         held_out = held_out_text(local.held_out, seed)
         digest, size = fingerprint(local.path)
@@ -140,9 +148,46 @@ def local_rows(corpus: Corpus, datasets: Mapping[str, Dataset], seed: int) -> li
                     genes=everything.gene_column,
                 )
                 rows.append(row)
+                names[role].append((local, cells.cell_names().tolist()))
         genes[local.path] = everything.genes
     check_alike(genes)
+    check_unseen(names["evaluation"], names["training"])
     return rows
+
+
+def check_unseen(
+    held_out: Sequence[tuple[LocalFile, list[str]]], training: Sequence[tuple[LocalFile, list[str]]]
+) -> None:
+    """Refuse held-out cells that another file trains on, as the processed copy of a file does.
+
+    Those are cells of the same name and counts; files are read only where most names are shared.
+    """
+    for other, trained in training:
+        theirs = set(trained)
+        for local, names in held_out:
+            shared = [name for name in dict.fromkeys(names) if name in theirs]
+            if other is not local and 2 * len(shared) > len(names):
+                ours, same = (counts_of(file, shared[:COMPARED]) for file in (local, other))
+                both = ours.columns.intersection(same.columns)
+                equal = (ours[both].to_numpy() == same[both].to_numpy()).all(axis=1)
+                if ours[both].to_numpy().any() and 2 * equal.sum() > len(equal):
+                    raise UserError(
+                        f"{local.path}: {len(shared)} of {len(names)} held-out cells are also in "
+                        f"{other.path}, on which models train; list one of the two files"
+                    )
+
+
+def counts_of(local: LocalFile, names: Sequence[str]) -> "pd.DataFrame":
+    """Counts of the cells of these names, in this order: cells x genes."""
+    import pandas as pd
+
+    with as_h5ad(local.path) as path:
+        cells = open_cells(path, layer=local.layer, genes=local.genes)
+        row_of = {name: row for row, name in enumerate(cells.cell_names())}
+        rows = np.array(sorted(row_of[name] for name in names))
+        dense = np.vstack([chunk.counts.toarray() for chunk in replace(cells, rows=rows).chunks()])
+        in_file = sorted(names, key=row_of.__getitem__)
+        return pd.DataFrame(dense, index=in_file, columns=cells.genes).loc[list(names)]
 
 
 def remote_rows(
