@@ -90,7 +90,7 @@ def test_embedded(config, tmp_path):
 
 def test_local(config, counts, write_h5ad, tmp_path):
     path = write_h5ad(counts, name="blood")
-    whole = write_h5ad(counts, name="lung")
+    whole = write_h5ad(counts[::-1], name="lung")
     corpus = dataclasses.replace(
         config.corpus,
         source="local",
@@ -156,7 +156,7 @@ def test_cells_that_are_too_few_for_the_scores(
     kinds = [kind for kind, count in zip("abc", types, strict=False) for _ in range(count)]
     kinds[types[0]] = None
     path = write_h5ad(np.ones((len(kinds), 12), np.float32), obs={"cell_type": kinds}, name="blood")
-    other = write_h5ad(np.ones((30, 12), np.float32), name="other")
+    other = write_h5ad(np.full((30, 12), 2, np.float32), name="other")
     local = [{"files": str(path), "held_out": True}, {"files": str(other)}]
     overrides = {"corpus": {"source": "local", "local": local}, "evaluation": settings}
     stored, manifest = tmp_path / "config.yaml", tmp_path / "manifest.csv"
