@@ -12,6 +12,7 @@ from small_training import TINY
 from torch.nn import functional
 
 from scsigmoid.errors import UserError
+from scsigmoid.model.dropout import KeyedDropout, cell_keys, token_keys
 from scsigmoid.model.encoder import Encoder
 
 SETTINGS = replace(TINY, dropout=0.1, backend="reference")
@@ -31,9 +32,12 @@ def batch(lengths=LENGTHS, seed=0, vocabulary=50):
     return tokens, positions, bounds, max(lengths)
 
 
-def written_out(model, tokens):
+def written_out(model, tokens, keys=None):
     """One cell's hidden states, each step spelled out from the weights."""
     weights, n = model.state_dict(), len(tokens)
+
+    def drop(x, site):
+        return KeyedDropout(model.settings.dropout, site)(x, keys)
 
     def linear(x, name):
         return x @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
@@ -44,6 +48,7 @@ def written_out(model, tokens):
         return normal * weights[f"{name}.weight"] + weights[f"{name}.bias"]
 
     x = weights["token_embedding.weight"][tokens] + weights["position_embedding.weight"][:n]
+    x = drop(x, 0)
     for layer in range(2):
         block = f"blocks.{layer}"
         q, k, v = linear(norm(x, f"{block}.attention_norm"), f"{block}.qkv").split(16, dim=-1)
@@ -67,10 +72,10 @@ def written_out(model, tokens):
         out = linear(torch.cat(heads, dim=-1), f"{block}.projection")
         if "hybrid_norm" in model.settings.variants:
             out = norm(out, f"{block}.output_norm")
-        x = x + out
+        x = x + drop(out, 2 * layer + 1)
         wide = linear(norm(x, f"{block}.feed_forward_norm"), f"{block}.expansion")
         wide = wide * 0.5 * (1 + torch.erf(wide / math.sqrt(2)))
-        x = x + linear(wide, f"{block}.contraction")
+        x = x + drop(linear(wide, f"{block}.contraction"), 2 * layer + 2)
     return norm(x, "final_norm")
 
 
@@ -149,11 +154,8 @@ def test_dropout_depends_on_cell_seed_and_step_alone(attention):
     # Without keys nothing is dropped.
     assert torch.equal(model(*batch()), model.eval()(*batch()))
     # The second cell alone.
-    keys = model.dropout_keys(torch.tensor([3]), torch.arange(32), torch.tensor([0, 32]), 1, 1)
-    alone = model(
-        tokens[5:37], torch.arange(32), torch.tensor([0, 32], dtype=torch.int32), 32, None, keys
-    )
-    torch.testing.assert_close(alone, whole[5:37])
+    keys = token_keys(cell_keys(torch.tensor([3]), 1, 1).repeat(32), torch.arange(32))
+    torch.testing.assert_close(written_out(model, tokens[5:37], keys), whole[5:37])
 
 
 @pytest.mark.parametrize("attention", ARMS)
@@ -219,6 +221,7 @@ def test_an_evaluation_on_the_cpu_does_not_load_the_compiler():
     program = """
 import sys, torch
 import scsigmoid.training.loop
+from scsigmoid.model.dropout import KeyedDropout, cell_keys, token_keys
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.model.sizes import EncoderSettings
 for attention in ("sigmoid", "softmax"):

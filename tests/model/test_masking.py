@@ -128,14 +128,23 @@ def splitmix(state):
 
 
 @pytest.mark.parametrize(("seed", "cell", "draw"), [(42, 0, 0), (7, 123456789, 14), (2**63, 3, 1)])
-def test_places_are_those_of_the_smallest_keys(seed, cell, draw):
-    tokens, bounds = batch([20])
+def test_the_generator_written_out(seed, cell, draw):
+    """The places are those of the smallest keys; what replaces a gene follows from its key."""
+    tokens, bounds = batch([400])
     stream = splitmix(splitmix(splitmix(seed) ^ splitmix(cell)) ^ splitmix(draw + 1))
-    keys = [splitmix(stream ^ splitmix(gene)) for gene in range(20)]
-    expected = sorted(sorted(range(20), key=keys.__getitem__)[:3])
-    assert by_cell(mask(tokens, [cell], bounds, seed=seed, draw=draw), bounds) == [expected]
+    keys = [splitmix(stream ^ splitmix(gene)) for gene in range(400)]
+    places = sorted(sorted(range(400), key=keys.__getitem__)[:60])
+    inputs = []
+    for place in places:
+        word = splitmix(keys[place] ^ 0xD1B54A32D192ED03)
+        share, random = (word >> 11) / 2**53, FIRST + splitmix(word) % (END - FIRST)
+        inputs.append(MASK if share < 0.8 else random if share < 0.9 else int(tokens[place]))
+    found = mask(tokens, [cell], bounds, seed=seed, draw=draw, replacement="bert")
+    assert found.places.tolist() == places
+    assert found.tokens[places].tolist() == inputs
 
 
-def test_lengths_of_other_cells_are_refused():
-    with pytest.raises(ValueError, match="does not describe 1 cells"):
-        mask(batch([5, 5])[0], [0], [0, 5, 10])
+@pytest.mark.parametrize("bounds", [[0, 5, 10], [1, 10], [0, 9]])
+def test_bounds_that_do_not_fit_are_refused(bounds):
+    with pytest.raises(ValueError, match="does not describe 1 cells of 10 tokens"):
+        mask(batch([10])[0], [0], np.array(bounds))

@@ -14,6 +14,7 @@ from small_training import PAPER
 from scsigmoid.errors import UserError
 from scsigmoid.model.masking import Masking
 from scsigmoid.model.sizes import count_flops
+from scsigmoid.seeds import derive
 from scsigmoid.tokens.store import TokenStore
 from scsigmoid.tokens.vocabulary import CLS, MASK
 from scsigmoid.training.batches import (
@@ -67,6 +68,14 @@ def test_masked_genes_are_the_targets():
     assert len(masked.masked) == 2 + 4
     assert (masked.tokens[masked.masked] == MASK).all()
     assert torch.equal(masked.tokens.scatter(0, masked.masked, masked.targets), plain.tokens)
+
+
+def test_a_batch_without_cells_and_on_another_device():
+    empty, nothing = pack_genes(*[np.zeros(0, dtype=np.int64)] * 3), torch.device("meta")
+    assert (empty.max_seqlen, empty.cu_seqlens.tolist()) == (0, [0])
+    moved = pack_genes(np.arange(4, 9), np.array([5]), np.array([7])).to(nothing)
+    assert moved.tokens.device == moved.cu_seqlens.device == nothing
+    assert moved.cells.tolist() == [7]  # these stay on the CPU
 
 
 def test_split_by_tokens_keeps_order_and_budget():
@@ -133,6 +142,16 @@ def test_the_longer_context_sees_the_same_cells(run: TrainingRun, make_batches: 
     assert lengths[0] == 8 < lengths[1]
 
 
+def test_a_step_has_masks_of_its_own(run: TrainingRun, make_batches: Any, corpus: Any):
+    about = {"fraction": 0.5, "replacement": "bert", "vocabulary_size": 64}
+    made = make_batches(run, mask_fraction=0.5, mask_replacement="bert", micro_batch_tokens=9999)
+    for step in (1, 2):
+        masking = Masking(seed=derive(42, "masks"), draw=step, **about)
+        wanted = pack(TokenStore.open(corpus.stores), made.cells(step), made.settings, masking)
+        assert torch.equal(made[step].micro_batches[0].tokens, wanted.tokens)
+        assert torch.equal(made[step].micro_batches[0].masked, wanted.masked)
+
+
 @pytest.mark.parametrize("workers", [0, 1, 3])
 def test_workers_change_nothing(run: TrainingRun, make_batches: Any, workers: int):
     made = make_batches(run)
@@ -194,14 +213,19 @@ def test_processes_and_micro_batches_have_even_work(context: int, ranks: int):
             assert all(lengths[share][part].sum() <= budget for part in parts)
             loads = [work[share][part].sum() for part in parts]
             assert max(loads) < 1.02 * min(loads)
-            # No more of them than needed: one fewer would hold more than the budget allows.
-            assert len(parts) - 1 <= math.ceil(lengths[share].sum() / budget)
+            assert len(parts) <= 1 + math.ceil(lengths[share].sum() / budget)
 
 
 def test_a_division_depends_on_the_work_alone():
     work = np.array([5.0, 5.0, 1.0, 1.0, 1.0, 3.0])
     assert [part.tolist() for part in divide(work, 2)] == [[0, 5], [1, 2, 3, 4]]
     assert [part.tolist() for part in divide(work, 1)] == [[0, 1, 2, 3, 4, 5]]
+
+
+def test_as_few_micro_batches_as_the_memory_allows():
+    for lengths, count in (([5, 5, 5, 5], 2), ([6, 6, 6, 2], 3), ([4, 4, 4, 4, 4], 3), ([9], 1)):
+        cells = np.array(lengths)
+        assert len(micro_batches(cells, cells.astype(float), 10)) == count
 
 
 def test_a_cell_beyond_the_budget_goes_alone():
@@ -214,9 +238,10 @@ def test_a_cell_beyond_the_budget_goes_alone():
 def test_no_step_sees_a_validation_cell_and_every_other_cell_is_seen(
     run: TrainingRun, make_batches: Any
 ):
-    batches = make_batches(run, validation_cells=7, global_batch=23)
-    kept_out = set(validation_rows(30, 7).tolist())
-    assert len(kept_out) == 7
-    assert set(batches.cells(1).tolist()) == set(range(30)) - kept_out
+    batches = make_batches(run, validation_cells=6, global_batch=8)
+    epoch = np.concatenate([batches.cells(step) for step in (1, 2, 3)])
+    assert sorted(epoch.tolist()) == [row for row in range(30) if row % 5]
+    assert validation_rows(30, 6).tolist() == [0, 5, 10, 15, 20, 25]
+    assert validation_rows(30, 0).tolist() == []
     with pytest.raises(UserError, match=r"validation_cells: 30 of 30 training cells"):
         validation_rows(30, 30)
