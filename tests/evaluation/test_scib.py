@@ -89,6 +89,7 @@ def test_silhouette_equals_scikit_learn(folder, tmp_path, single):
         assert (row.metric, row.n, row.seed) == ("silhouette_label", 90, -1)
     assert single or rows[0].value > rows[1].value > rows[2].value
     assert (rows[0].attention, rows[0].context, rows[2].attention) == ("sigmoid", 256, "")
+    assert all(row.simulated for row in rows)
     assert rows[0].source == "embeddings/toy/sigmoid_4k.h5ad"
 
 

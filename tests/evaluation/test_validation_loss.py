@@ -102,19 +102,19 @@ def test_both_intervals(checkpoint, make_store, tmp_path):
     """Over cells with donors as clusters, and over masks: a trial at a time, from its own masks."""
     donors = ["A"] * 5 + ["B"] * 4 + ["C"] * 3
     store = make_store(donors=donors)
-    _, table = run(checkpoint, store, tmp_path)
+    _, table = run(checkpoint, store, tmp_path, replace(SETTINGS, confidence=0.9))
     assert table["donor"].to_pylist() == donors
     cells, masks = read_measurements(tmp_path / "sigmoid_toy.csv")
     assert (cells.metric, masks.metric) == ("validation_loss", "validation_loss_over_masks")
     losses = table["loss"].to_numpy()
-    assert (cells.value, cells.low, cells.high) == mean_interval(losses, 0.95, np.array(donors))
+    assert (cells.value, cells.low, cells.high) == mean_interval(losses, 0.9, np.array(donors))
     encoder, _ = load_encoder(checkpoint)
     tokens, trials = TokenStore.open(store), []
     for count in range(1, 4):
         settings = replace(SETTINGS, trials=count)
         found = cell_losses(encoder, tokens, settings, mask_seed(42, "toy"))[0].mean() * count
         trials.append(found - sum(trials))
-    low, high = stats.t.interval(0.95, 2, np.mean(trials), stats.sem(trials))
+    low, high = stats.t.interval(0.9, 2, np.mean(trials), stats.sem(trials))
     assert (masks.low, masks.high) == pytest.approx((low, high), rel=1e-5)
     assert masks.value == cells.value == pytest.approx(np.mean(trials), rel=1e-6)
 
