@@ -140,11 +140,42 @@ def test_the_frontier_follows_its_rule(study: Study):
     assert math.isinf(runs["loss"].max())
 
 
+@pytest.mark.parametrize(
+    ("values", "collapsed"),
+    [
+        ([8.71] * 10, True),  # 0.3 better than frequencies
+        ([8.69] * 10, False),
+        ([6.0] * 7 + [6.29] * 3, False),  # 0.3 worse than it was
+        ([6.0] * 7 + [6.31] * 3, True),
+    ],
+)
+def test_the_rule_at_its_edges(study: Study, values: list[float], collapsed: bool):
+    number = study.runs.query("family == 'frontier'").index[0]
+    own, run = study.curves["run"] == number, study.runs.loc[number]
+    study.curves.loc[own, "validation_loss"] = values
+    study.curves.loc[own, "gradient_norm"] = [1.0, 7.0, *[2.0] * 8]
+    study.curves.loc[own, "attention_score_max"] = [*[3.0] * 9, math.nan]
+    runs = frontier(study, FREQUENCIES).set_index(["setting", "attention", "learning_rate", "seed"])
+    found = runs.loc[tuple(run[runs.index.names])]
+    assert found["collapsed"] == collapsed
+    assert (found["gradient_norm"], found["score"]) == (7, math.inf)
+    keys = tuple(run[["setting", "learning_rate", "attention"]])
+    (row,) = (row for row in edges(study, FREQUENCIES).records if row[:3] == keys)
+    assert (row[4], *row[6:]) == (collapsed, 7, math.inf)
+
+
 def test_the_best_rate_has_the_lowest_mean_over_the_seeds(study: Study):
     ends, best, step = best_rates(study)
     assert best.to_dict() == {"sigmoid": 2e-3, "softmax": 1e-3}
     assert ends["sigmoid"].loc[2e-3].tolist() == pytest.approx([6.9, 7.9])
     assert step == 100
+    started = study.started
+    high = started["family"].eq("rates") & (started["validation_loss"] > 7.8)
+    started.loc[high, "validation_loss"] = 8.2  # the best of one seed, not of both
+    started.loc[started["step"] == 100, "validation_loss"] = math.nan
+    _, best, step = best_rates(study)
+    assert best.to_dict() == {"sigmoid": 1e-3, "softmax": 2e-3}
+    assert step == 90
 
 
 def test_rates_are_compared_at_the_last_step_that_all_have_reached(study: Study):
@@ -211,6 +242,19 @@ def test_sizes_are_compared_at_steps_that_they_have(study: Study):
         assert one["difference"] == pytest.approx(means["sigmoid"] - means["softmax"])
 
 
+def test_a_size_is_compared_in_its_own_family_and_not_without_one(study: Study):
+    curves = study.curves
+    study.curves = curves[curves["family"].isin(["scale_large", "variants"])]
+    assert by_size(study)[["size", "step"]].to_numpy().tolist() == [["1.4B", 50]]
+    # Of `demo` there are seeds, too.
+    study.curves = curves.replace({"size": {"400M": "demo"}})
+    study.runs = study.runs.replace({"size": {"400M": "demo"}})
+    table = by_size(study).set_index(["size", "step"])
+    assert table.loc[("demo", 100), "difference"] == pytest.approx(-0.075)
+    study.runs = study.runs[~study.runs["family"].str.startswith("scale")]
+    assert not len(by_size(study))
+
+
 def test_sizes_without_a_shared_end_are_not_compared(study: Study):
     ends = {"demo": 30, "400M": 40, "600M": 50, "1.4B": 20}
     size, step = study.curves["size"], study.curves["step"]
@@ -228,11 +272,23 @@ def test_a_run_that_was_lost_is_no_run_that_ended(study: Study):
 
 
 @pytest.mark.parametrize(
-    ("values", "end"),
-    [([1, 5, 2, 3], 3), ([1, 2, 3, math.nan], math.inf), ([math.inf] * 3, math.inf)],
+    ("losses", "values", "end"),
+    [
+        ([9, 9, 9, 9], [1, 5, 2, 4], 4),
+        ([9, 9, 9, 9, 9], [5, 1, math.nan, 2, math.nan], 2),  # not measured after each step
+        ([9, 9, 9, math.nan], [1, 2, 3, math.nan], math.inf),
+        ([9, 9, 9], [1, 2, math.inf], math.inf),
+    ],
 )
-def test_a_run_ends_at_the_median_of_its_last_three_losses(values: list[float], end: float):
-    assert ending(pd.DataFrame({"loss": values, "validation_loss": values})) == end
+def test_a_run_ends_at_the_median_of_its_last_three_losses(
+    losses: list[float], values: list[float], end: float
+):
+    assert ending(pd.DataFrame({"loss": losses, "validation_loss": values})) == end
+
+
+def test_the_sign_is_that_after_the_last_change():
+    signs = pd.DataFrame({"step": [1, 2, 3, 4, 5, 6], "difference": [1, -1, 1, 1, -1, -1]})
+    assert last_change(signs) == 5
 
 
 def test_the_difference_is_taken_seed_by_seed(study: Study):
@@ -248,6 +304,10 @@ def test_the_difference_is_taken_seed_by_seed(study: Study):
         "attention == 'sigmoid' and seed == 1"
     )
     assert flattening(one) == pytest.approx(0.1)
+    study.curves.loc[one.index, "validation_loss"] += 3  # one seed of three
+    assert paired(study, "seeds").iloc[-1][["sigmoid", "difference"]].tolist() == pytest.approx(
+        [last["sigmoid"] + 1, last["difference"] + 1]
+    )
 
 
 @pytest.mark.parametrize("every", [1, 2, 5, 10])
@@ -298,8 +358,11 @@ def test_every_table_and_figure_is_made(study: Study, tmp_path: Path):
     variants = pd.read_csv(tmp_path / "page/study_variants.csv").iloc[0]
     wanted = stats.t.interval(0.95, 2, -0.2, 0.1 / 3**0.5)
     assert variants[["difference", "low", "high"]].tolist() == pytest.approx([-0.2, *wanted])
+    assert variants[["loss", "seeds", "lower"]].tolist() == pytest.approx([7.0, 3, 3])
     last = pd.read_csv(tmp_path / "page/study_scores.csv").iloc[0]
     assert last[["step", "sigmoid", "softmax", "random"]].tolist() == [100, 0.5, 0.3, 0.1]
+    spread = "| 0.500 ± 0.050 | 0.300 ± 0.000 | 0.100 |"
+    assert spread in (tmp_path / "page/study_scores.md").read_text()
     steps = pd.read_csv(tmp_path / "page/study_embeddings.csv").query("metric == 'mmd'")
     assert steps["step"].tolist() == [50, 100]
     for (_, mean), sign in zip(steps.iterrows(), (-1, 1), strict=True):
