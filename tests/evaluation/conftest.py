@@ -29,7 +29,12 @@ LENGTHS = [1, 7, 14, 15, 16, 30, 3, 10, 10, 2, 25, 5]
 
 
 def write_tokens(
-    path: Path, lengths=tuple(LENGTHS), vocabulary=VOCABULARY, cells=None, donors=None
+    path: Path,
+    lengths=tuple(LENGTHS),
+    vocabulary=VOCABULARY,
+    cells=None,
+    donors=None,
+    simulated=True,
 ) -> Path:
     random = np.random.default_rng(0)
     count = len(lengths)
@@ -58,7 +63,7 @@ def write_tokens(
             "vocabulary_size": VOCABULARY_SIZE,
             "maximum_length": 30,
             "shard_cells": 5,
-            "simulated": True,
+            "simulated": simulated,
             "label": "cell_type",
         },
     )

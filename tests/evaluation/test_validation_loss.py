@@ -101,11 +101,12 @@ def test_masks_depend_on_the_seed_and_the_dataset_not_on_the_model():
 def test_both_intervals(checkpoint, make_store, tmp_path):
     """Over cells with donors as clusters, and over masks: a trial at a time, from its own masks."""
     donors = ["A"] * 5 + ["B"] * 4 + ["C"] * 3
-    store = make_store(donors=donors)
+    store = make_store(donors=donors, simulated=False)
     _, table = run(checkpoint, store, tmp_path, replace(SETTINGS, confidence=0.9))
     assert table["donor"].to_pylist() == donors
     cells, masks = read_measurements(tmp_path / "sigmoid_toy.csv")
     assert (cells.metric, masks.metric) == ("validation_loss", "validation_loss_over_masks")
+    assert not cells.simulated
     losses = table["loss"].to_numpy()
     assert (cells.value, cells.low, cells.high) == mean_interval(losses, 0.9, np.array(donors))
     encoder, _ = load_encoder(checkpoint)

@@ -96,6 +96,8 @@ def test_the_fastest_path_stands_for_ours(tmp_path: Path, config: Config) -> Non
 
 
 def test_claims_take_the_packed_layout_shape_by_shape(tmp_path: Path, config: Config) -> None:
+    found = results(tmp_path, config, ROWS[::-1])
+    assert [one.tflops for one in timings(found, "triton_sigmoid")] == pytest.approx([380, 400])
     found = results(tmp_path, config, ROWS)
     assert [one.tflops for one in timings(found, "triton_sigmoid")] == pytest.approx([400, 380])
     # One form at each shape: padded without padding, packed with it.

@@ -135,6 +135,40 @@ def test_means_over_the_shapes(results: Results) -> None:
     assert "7.5 and 5.1 forward" in verdict(results, "speed_up_lead_flash_attention_2").reason
 
 
+def test_the_peak_shape_in_whatever_order(results: Results) -> None:
+    """Neither a padded batch, nor another head dimension, nor a shorter one that is faster."""
+    narrow = Case("paper", 64, 32, 16384, (16384,))
+    rates = {narrow: 950.0, LONG: 900.0, PADDED: 990.0, SHORT: 980.0}
+    rows = [
+        kernel_row(case, "forward", "sigmoid", name, "packed", rate * 1e12)
+        for name in ("hopper", "pytorch_sigmoid")
+        for case, rate in rates.items()
+    ]
+    kept = [row for row in results.kernel if row.provider != "hopper"]
+    for order in (rows, rows[::-1]):
+        write_benchmark(results.folder / "benchmarks/kernel.csv", KernelRow, [*order, *kept])
+        found = verdict(results, "tflops_triton_sigmoid_forward")
+        assert found.our_value == pytest.approx(900)
+        assert verdict(results, "pytorch_sigmoid_forward").our_value == pytest.approx(990)
+
+
+def test_standard_attention_is_slower(results: Results) -> None:
+    row = verdict(results, "standard_slower")
+    # Speed-ups of the three kernels over the shapes, the same in both passes.
+    gains = np.array([6, 9, 22, 6.2, 4, 20, 4, 8.9])
+    behind = 100 - 100 / gains
+    assert (row.our_value, row.low, row.high) == pytest.approx((behind.mean(), 75, behind.max()))
+    # Of 80 % all that was timed is; FlashSigmoid, which was not, could lie outside.
+    rates = {"pytorch": 100e12, "hopper": 500e12, "flash_attention_2": 500e12}
+    rows = [
+        kernel_row(LONG, way, "sigmoid", name, "packed", rate)
+        for name, rate in rates.items()
+        for way in ("forward", "backward")
+    ]
+    write_benchmark(results.folder / "benchmarks/kernel.csv", KernelRow, rows)
+    assert verdict(results, "standard_slower").reason == "No time of FlashSigmoid."
+
+
 def test_shares_of_the_shapes(results: Results) -> None:
     # 300 is not 98 % of 310; 900 beats 890 and 400, and 440 beats 400.
     for name in ("fastest_everywhere", "beats_flash_attention_2"):
@@ -175,6 +209,29 @@ def test_a_kernel_that_was_not_timed(results: Results) -> None:
         assert (row.verdict, "is not installed" in row.reason) == (NOT_TESTABLE, True)
     # Its range from 81 to 95 % is too wide with the other kernels already.
     assert verdict(results, "standard_slower").verdict == NOT_REPRODUCED
+
+
+def test_the_largest_saving_and_how_it_grows(results: Results, paper_config: Config) -> None:
+    largest, growth = verdict(results, "faster_up_to"), verdict(results, "gap_grows")
+    assert largest.our_value == pytest.approx(100 / 6)
+    assert growth.our_value == pytest.approx(100 / 6 - 100 * 5 / 905)
+    # From 2K to 8K, each by its farthest end.
+    ends = (
+        (1 - 3001 / 3599) - (1 - 899 / 906),
+        (1 - 2999 / 3601) - (1 - 901 / 904),
+    )
+    assert (growth.low, growth.high) == pytest.approx([100 * end for end in ends])
+    # Of several ways to compute an arm the one with the fewest hours counts.
+    rows = throughput(paper_config)
+    slower = [row | {"gpu_hours": 2 * HOURS["1.4B", 8192][1], "backend": "y"} for row in rows[-1:]]
+    for both in ([*slower, *rows], [*rows, *slower]):
+        write_rows(results.folder / "benchmarks/throughput.csv", both)
+        assert verdict(results, "faster_up_to").our_value == largest.our_value
+    write_rows(
+        results.folder / "benchmarks/throughput.csv", [row | {"note": HOST_NOTE} for row in rows]
+    )
+    for name in ("faster_up_to", "growing_savings", "gap_grows", "gain_beside_kernel"):
+        assert verdict(results, name).verdict == NOT_TESTABLE
 
 
 def test_hours_saved(results: Results) -> None:
@@ -241,6 +298,7 @@ def test_hours_of_the_training_runs_themselves(results: Results, paper_config: C
     cells = paper_config.benchmarks.throughput.projected_cells / (515_000 * 256)
     row = verdict(results, "gpu_hours_sigmoid_160M_2048")
     assert row.our_value == pytest.approx(40 * 4 * cells)
+    assert math.isnan(row.low)
     assert "wall clock of the whole training run on 4 cuda" in row.reason
     assert "training/sigmoid_2k/journal.csv" in row.sources
     saved = verdict(results, "gpu_hours_saved_160M_2048")
@@ -252,8 +310,9 @@ def test_hours_of_the_training_runs_themselves(results: Results, paper_config: C
     columns |= {"step": steps - 1}
     write_journal_rows(path, columns, "cuda\n# processes: 4")
     assert verdict(results, "gpu_hours_softmax_160M_2048").our_value == 100
-    write_journal_rows(path, columns | {"step": steps}, "another")
-    assert verdict(results, "gpu_hours_softmax_160M_2048").our_value == 100
+    for device, seconds in (("another", columns["seconds"]), ("cuda", np.zeros(100))):
+        write_journal_rows(path, columns | {"step": steps, "seconds": seconds}, device)
+        assert verdict(results, "gpu_hours_softmax_160M_2048").our_value == 100
 
 
 def test_training_gains_less_than_the_kernel(results: Results) -> None:

@@ -220,6 +220,8 @@ def test_a_division_depends_on_the_work_alone():
     work = np.array([5.0, 5.0, 1.0, 1.0, 1.0, 3.0])
     assert [part.tolist() for part in divide(work, 2)] == [[0, 5], [1, 2, 3, 4]]
     assert [part.tolist() for part in divide(work, 1)] == [[0, 1, 2, 3, 4, 5]]
+    # Equal cells in their order.
+    assert [part.tolist()[:3] for part in divide(np.ones(90), 2)] == [[0, 2, 4], [1, 3, 5]]
 
 
 def test_as_few_micro_batches_as_the_memory_allows():
