@@ -323,7 +323,7 @@ def test_ratio_at_zero():
 
 def test_order_of_types():
     labels = np.repeat(["zebra", "Adult immune", "Immune", "alpha"], [3, 3, 3, 1])
-    assert choose_types(labels, 2, ["Immune"]) == (
+    assert choose_types(labels, 3, ["Immune"]) == (
         ["Immune", "Adult immune", "zebra"],
         {"alpha": 1},
     )

@@ -220,8 +220,12 @@ def test_a_division_depends_on_the_work_alone():
     work = np.array([5.0, 5.0, 1.0, 1.0, 1.0, 3.0])
     assert [part.tolist() for part in divide(work, 2)] == [[0, 5], [1, 2, 3, 4]]
     assert [part.tolist() for part in divide(work, 1)] == [[0, 1, 2, 3, 4, 5]]
-    # Equal cells in their order.
-    assert [part.tolist()[:3] for part in divide(np.ones(90), 2)] == [[0, 2, 4], [1, 3, 5]]
+    # Many equal ones: the first cell to the first part that has the least.
+    work = np.random.default_rng(0).integers(1, 5, 90).astype(float)
+    parts: list[list[int]] = [[], [], []]
+    for cell in sorted(range(90), key=lambda cell: -work[cell]):
+        min(parts, key=lambda part: work[part].sum()).append(cell)
+    assert [part.tolist() for part in divide(work, 3)] == list(map(sorted, parts))
 
 
 def test_as_few_micro_batches_as_the_memory_allows():
