@@ -307,6 +307,9 @@ def test_divergence() -> None:
     assert divergence(journal([*falling, *[10.0] * 10, *[4.0] * 20])) is None
     assert divergence(journal([*falling, 10.0])) is None
     assert divergence(journal([*falling, math.nan])) == 60
+    # From 10 to 4: half of the fall is lost at 7.
+    assert divergence(journal([*falling, *[4.0] * 20, *[6.9] * 20])) is None
+    assert divergence(journal([*falling, *[4.0] * 20, *[7.1] * 20])) == 80
 
 
 def test_an_explosion_at_the_very_end_is_a_divergence() -> None:
@@ -317,7 +320,10 @@ def test_an_explosion_at_the_very_end_is_a_divergence() -> None:
     assert divergence(journal([*falling, *end], [*usual, *[2.1e3] * 6])) == 794
     # 100 times the usual norm is where it begins, and a spike is none.
     assert divergence(journal([*falling, *end], [*usual, *[199.0] * 6])) is None
+    assert divergence(journal([*falling, *end], [*usual, *[201.0] * 6])) == 794
     assert divergence(journal([*falling, *end], [*usual, 2.1e3, *[2.0] * 5])) is None
+    # The usual norm is that until the lowest loss, however long the rest is.
+    assert divergence(journal([*falling, *[3.0] * 2000], [*usual, *[300.0] * 2000])) == 794
 
 
 def test_converging_is_a_level_loss(paper_results: Results) -> None:
