@@ -86,6 +86,8 @@ def test_interval_of_clusters():
     means = [values[donors == donor].mean() for donor in "ABCD"]
     expected = stats.t.interval(0.95, 3, np.mean(means), stats.sem(means))
     assert mean_interval(values, 0.95, donors)[1:] == pytest.approx(expected, rel=1e-12)
+    two = mean_interval(np.array([1.0, 3.0]), 0.95)
+    assert mean_interval(np.repeat([1.0, 3.0], 9), 0.95, np.repeat(["A", "B"], 9)) == two
     # of several sizes: cells of a donor are alike, and the true mean is 0
     sizes = np.repeat(np.arange(12), random.integers(20, 60, 12))
     inside = np.zeros(2)

@@ -13,6 +13,7 @@ from scsigmoid.corpus.metadata import (
     check_identifier,
     check_name,
     one_line,
+    parse_count,
     read_manifest,
     read_metadata,
     write_manifest,
@@ -48,8 +49,11 @@ def test_a_file_that_was_cut_anywhere_is_refused(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("bytes", "1e9"), ("cells", "-1"), ("sha256", "x"), ("source", "ftp"), ("part", "../1")],
-)
+    [
+        ("bytes", "1e9"), ("cells", "-1"), ("sha256", "x"), ("source", "ftp"), ("part", "../1"),
+        ("role", "test"), ("simulated", "yes"),
+    ],
+)  # fmt: skip
 def test_values_that_are_none(name, value, tmp_path):
     write_manifest(tmp_path / "m.csv", [ROWS[0], replace(ROWS[1], **{name: value})])
     with pytest.raises(UserError, match=f"line 3 has a {name} that is none"):
@@ -78,7 +82,11 @@ METADATA = Metadata(
 def test_metadata_comes_back(tmp_path):
     write_metadata(tmp_path / "heart.json", METADATA)
     assert read_metadata(tmp_path / "heart.json") == METADATA
-    assert json.loads((tmp_path / "heart.json").read_text()) == asdict(METADATA)
+    text = (tmp_path / "heart.json").read_text()
+    assert json.loads(text) == asdict(METADATA)
+    (tmp_path / "heart.json").write_text(text.replace("9", "8"))
+    with pytest.raises(UserError, match=r"heart\.json: damaged"):
+        read_metadata(tmp_path / "heart.json")
 
 
 @pytest.mark.parametrize(
@@ -98,8 +106,16 @@ def test_words_of_others():
     for wrong in ("", "a/b", uuid(5) + "/..", uuid(5) + "\n", uuid(5).replace("-", ""), 5):
         with pytest.raises(UserError, match="is not a CELLxGENE id"):
             check_identifier(wrong)
-    for wrong in ("", "../a", "a/b", ".a", "a\n", "a" * 300, "é"):
+    check_name("a" * 200, "here")
+    for wrong in ("", "../a", "a/b", ".a", "-a", "a\n", "a" * 201, "é"):
         with pytest.raises(UserError, match="is not a file name"):
             check_name(wrong, "here")
     assert one_line(None) == "None"
-    assert [as_count(value) for value in (0, 7, -1, 10**16, 1.0, "1", False)] == [0, 7] + [None] * 5
+    assert one_line(" a\n\x07b\u202e\tc ") == "a b c"
+    assert [len(one_line("a" * length)) for length in (199, 200, 201, 9999)] == [199, 200, 200, 200]
+    assert one_line("a" * 201).endswith("a…")
+    assert [as_count(value) for value in (0, 10**15, -1, 10**16, 1.0, "1", False)] == [
+        *(0, 10**15), *[None] * 5,
+    ]  # fmt: skip
+    headers = ("12", "007", "", "-1", "1e3", "²", " 5", "9" * 21, str(10**16))
+    assert [parse_count(text) for text in headers] == [12, 7] + [None] * 7

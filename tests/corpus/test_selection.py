@@ -110,7 +110,10 @@ def test_choice_by_seed():
     assert first == sorted(first, key=lambda v: v.dataset_id)
     # the order of the listing does not matter
     assert sample_files(versions[::-1], 1000, None, 42) == first[::-1]
-    assert sum(v.bytes for v in sample_files(versions, None, 7.5, 42)) == 7e9
+    for limit in (7, 7.5):
+        assert sum(v.bytes for v in sample_files(versions, None, limit, 42)) == 7e9
+    assert sample_files(versions[4:5], 50, 1, 42) == versions[4:5]
+    assert sample_files(versions[4:5], 49, 1, 42) == []
     assert sample_files(versions, None, None, 42) == versions
     # sizes that are not known matter to a limit of bytes alone
     sizeless = [dataclasses.replace(one, bytes=-1) for one in versions]

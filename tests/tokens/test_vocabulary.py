@@ -76,9 +76,15 @@ def test_same_bytes_in_any_order(statistics, tmp_path):
 def test_fingerprint_follows_the_content(statistics, tmp_path):
     build_vocabulary(statistics, 1, tmp_path / "a.parquet")
     a = Vocabulary.read(tmp_path / "a.parquet")
-    changed = a.medians.copy()
-    changed[5] = np.nextafter(changed[5], np.inf)
-    assert Vocabulary(a.gene_ids, a.names, a.cells, changed).fingerprint != a.fingerprint
+    medians, cells = a.medians.copy(), a.cells.copy()
+    medians[5] = np.nextafter(medians[5], np.inf)
+    cells[5] += 1
+    others = ({"medians": medians}, {"cells": cells}, {"names": a.names[::-1]})
+    for other in (*others, {"gene_ids": a.gene_ids[::-1]}):
+        assert replace(a, **other).fingerprint != a.fingerprint
+    replace(a, gene_ids=("<none>", *a.gene_ids[1:])).write(tmp_path / "b.parquet")
+    with pytest.raises(UserError, match="damaged"):
+        Vocabulary.read(tmp_path / "b.parquet")
 
 
 def test_no_changed_byte_goes_unnoticed(statistics, check_changed_bytes, tmp_path):
@@ -199,9 +205,10 @@ def test_a_list_is_taken_whole(made, tmp_path, cells):
     assert vocabulary.cells[4:].tolist() == [0, expressed, 0]
     assert (told["Homo sapiens"]["tokens"], told["Homo sapiens"]["genes"]) == (3, 11)
     assert told["Mus musculus"]["outside"] == told["Mus musculus"]["counts"] > 0
-    (tmp_path / "list.txt").write_text("CD3D\n")
-    with pytest.raises(UserError, match=r"of the list \(it has 'CD3D', the cells 'ENSG0"):
-        made(genes=str(tmp_path / "list.txt"))
+    for gene in ("CD3D", HUMAN[2]):
+        (tmp_path / "list.txt").write_text(f"{gene}\n")
+        with pytest.raises(UserError, match=rf"of the list \(it has '{gene}', the cells 'ENSG0"):
+            made(genes=str(tmp_path / "list.txt"))
 
 
 def annotation(kinds):
