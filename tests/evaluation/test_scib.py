@@ -7,6 +7,7 @@ import igraph
 import numpy as np
 import pytest
 from scib_metrics import silhouette_label
+from scipy.spatial.distance import cdist
 from sklearn.cluster import KMeans
 from sklearn.metrics import (
     adjusted_rand_score,
@@ -19,7 +20,7 @@ from scsigmoid.cli import main
 from scsigmoid.config.metrics import METRICS
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.neighbours import neighbours_of_dataset, read_neighbours
-from scsigmoid.evaluation.scib import aggregate, scib
+from scsigmoid.evaluation.scib import aggregate, by_donor, scib
 from scsigmoid.measurements import Measurement, read_measurements
 from scsigmoid.seeds import derive
 
@@ -56,22 +57,31 @@ def change(folder, **columns):
 
 def test_each_donor_is_scored_alone(folder, tmp_path):
     random = np.random.default_rng(3)
-    donors = random.permutation(np.repeat(["A", "B", "C", "few", "unknown"], [25, 22, 20, 8, 15]))
+    donors = random.permutation(np.repeat(["A", "B", "C", "few", "unknown"], [25, 22, 16, 15, 12]))
     labels = read_neighbours(folder)[0].labels
     change(folder, donors=donors)
-    outputs = {name: tmp_path / name / "toy.csv" for name in ("silhouette_label", "leiden_nmi")}
-    scib(folder, "toy", 42, outputs)
-    found = {(row.model, row.group): row for row in read_measurements(outputs["silhouette_label"])}
+    (rows,) = scored(folder, tmp_path, "silhouette_label")
+    found = {(row.model, row.group): row for row in rows}
     assert {group for _, group in found} == {"", "A", "B", "C"}
     for one in read_neighbours(folder):
-        for donor in "ABC":
+        for donor, part in by_donor(one):
             own = donors == donor
-            expected = silhouette_score(one.coordinates[own].astype(float), labels[own])
+            points = one.coordinates[own].astype(float)
+            expected = (silhouette_score(points, labels[own]) + 1) / 2
             row = found[one.metadata["model"], donor]
-            assert (row.value, row.n) == (pytest.approx((expected + 1) / 2, abs=1e-12), own.sum())
-    change(folder, donors=np.where(donors == "C", "A", donors))  # two donors: too few
-    scib(folder, "toy", 42, outputs)
-    assert {row.group for row in read_measurements(outputs["leiden_nmi"])} == {""}
+            assert (row.value, row.n) == (pytest.approx(expected, abs=1e-12), own.sum())
+            # neighbours among themselves, each cell first
+            nearest = np.argsort(cdist(points, points), axis=1)[:, : one.indices.shape[1]]
+            np.testing.assert_array_equal(part.indices, nearest)
+    a_type = np.where(labels == "c", "C", np.where(donors == "A", "A", "B"))
+    for names in (
+        np.where(donors == "C", "A", donors),
+        np.where(donors == "B", "", donors),
+        a_type,
+    ):
+        change(folder, donors=names)  # fewer than three that count
+        (rows,) = scored(folder, tmp_path, "silhouette_label")
+        assert {row.group for row in rows} == {""}
 
 
 @pytest.mark.parametrize("single", [False, True])
