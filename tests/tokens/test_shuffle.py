@@ -91,13 +91,3 @@ def test_batches_mix_datasets_as_a_uniform_sample_does():
     # 40 ratios with a standard deviation of sqrt(2 / 1900) = 3.2 % each
     assert np.abs(ratio - 1).max() < 4.5 * np.sqrt(2 / batches)
     assert abs(ratio.mean() - 1) < 4.5 * np.sqrt(2 / batches / 40)
-
-
-def test_unmixed_order_would_be_noticed():
-    """The same measure on rows in stored order is far off: the test above can fail."""
-    dataset = np.repeat(np.arange(4), 25_600)
-    found = np.stack(
-        [np.bincount(dataset[index * 256 :][:256], minlength=4) for index in range(400)]
-    )
-    ratio = ((found - 64.0) ** 2).mean(axis=0) / (256 * 0.25 * 0.75)
-    assert ratio.min() > 50

@@ -77,7 +77,7 @@ class Masking:
             )
         first, end = len(SPECIAL), self.vocabulary_size
         tokens = packed.astype(np.int64)
-        is_gene = (tokens >= first) & (tokens < end)
+        is_gene = tokens >= first
         places = np.flatnonzero(is_gene)
         before = np.concatenate([[0], np.cumsum(is_gene)])[cu_seqlens]  # genes before each cell
         genes = np.diff(before)

@@ -179,7 +179,7 @@ class Trainer:
         ``processes`` share each global batch; this one is alone if None.
         """
         self.processes = processes or Processes(device=device)
-        self.encoder = encoder.to(device).train()
+        self.encoder = encoder.to(device)
         self.optimiser = make_optimiser(encoder, training)
         self.training = training
         self.seed = seed
