@@ -16,14 +16,23 @@ from scsigmoid.evaluation.neighbours import (
 
 
 @pytest.fixture
-def dataset(tmp_path):
-    """Counts of 40 cells x 30 genes, as the corpus stage writes them."""
-    counts = np.random.default_rng(3).poisson(3, size=(40, 30)) + 1
-    path = tmp_path / "results" / "corpus" / "evaluation" / "toy.h5ad"
-    genes = [f"ENSG{number:011d}" for number in range(30)]
-    obs = {"cell_type": ["a"] * 20 + ["b"] * 20}
-    write_cells(path, CellTable(counts, genes, genes, obs, "toy", True))
-    return path, counts
+def write_dataset(tmp_path):
+    """Writes counts as the corpus stage does; gives the path and the counts."""
+
+    def write(cells, genes):
+        counts = np.random.default_rng(3).poisson(3, size=(cells, genes)) + 1
+        path = tmp_path / "results" / "corpus" / "evaluation" / "toy.h5ad"
+        names = [f"ENSG{number:011d}" for number in range(genes)]
+        obs = {"cell_type": ["a", "b"] * (cells // 2)}
+        write_cells(path, CellTable(counts, names, names, obs, "toy", True))
+        return path, counts
+
+    return write
+
+
+@pytest.fixture
+def dataset(write_dataset):
+    return write_dataset(40, 30)
 
 
 def distances_between(values):
@@ -82,6 +91,15 @@ def test_log_counts_control_takes_the_most_variable_genes(dataset, monkeypatch, 
     np.testing.assert_allclose(distances_between(found), distances_between(expected), atol=1e-8)
 
 
+def test_log_counts_control_has_the_first_fifty_components(write_dataset):
+    path, counts = write_dataset(80, 70)
+    values = np.log1p(counts / counts.sum(1, keepdims=True) * 10_000)
+    left, scale, _ = np.linalg.svd(values - values.mean(0), full_matrices=False)
+    found = log_count_components(path, np.arange(80))
+    expected = (left * scale)[:, :50]
+    np.testing.assert_allclose(distances_between(found), distances_between(expected), atol=1e-8)
+
+
 def test_all_representations_in_order(write_pair, dataset, tmp_path):
     paths = write_pair({"a": 20, "b": 20})
     found = run(paths, dataset[0], tmp_path)
@@ -95,7 +113,14 @@ def test_all_representations_in_order(write_pair, dataset, tmp_path):
         "position": 0,
         "source": "embeddings/toy/sigmoid_4k.h5ad",
     }
-    assert found[3].metadata["source"] == "corpus/evaluation/toy.h5ad"
+    assert found[3].metadata == {
+        "model": "pca_log_counts",
+        "attention": "",
+        "context": 0,
+        "simulated": True,
+        "position": 3,
+        "source": "corpus/evaluation/toy.h5ad",
+    }
     for one in found:
         assert one.indices.shape == one.distances.shape == (40, 5)
         assert (one.indices.dtype, one.distances.dtype) == (np.int32, np.float32)
