@@ -1,5 +1,6 @@
 """One step against hand-computed values, and what a division of the batch must not change."""
 
+import math
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -34,28 +35,10 @@ def test_matrices_and_embeddings_decay_and_nothing_else(run: TrainingRun):
     assert len(decayed["params"]) + len(kept["params"]) == len(names)
 
 
-def test_step_is_adamw(training: Training):
-    """One step against the formula of Loshchilov and Hutter, in float64."""
-    torch.manual_seed(0)
-    model = torch.nn.Linear(3, 2).double()
-    before = [p.detach().clone() for p in model.parameters()]
-    optimiser = make_optimiser(model, training)
-    model(torch.ones(1, 3).double()).square().sum().backward()
-    gradients = [p.grad.clone() for p in model.parameters() if p.grad is not None]
-    optimiser.step()
-    rate, (b1, b2) = training.learning_rate, training.betas
-    for parameter, old, gradient in zip(model.parameters(), before, gradients, strict=True):
-        decay = training.weight_decay if parameter.ndim == 2 else 0.0
-        mean = (1 - b1) * gradient / (1 - b1)
-        square = (1 - b2) * gradient**2 / (1 - b2)
-        expected = old * (1 - rate * decay) - rate * mean / (square.sqrt() + training.epsilon)
-        torch.testing.assert_close(parameter.detach(), expected)
-
-
-def eager_logits(trainer: Trainer, batch: Batch) -> torch.Tensor:
-    """Of the first step, by the encoder's own forward pass."""
+def eager_logits(trainer: Trainer, batch: Batch, step: int = 1) -> torch.Tensor:
+    """By the encoder's own forward pass."""
     encoder, bounds = trainer.encoder, batch.cu_seqlens
-    keys = encoder.dropout_keys(batch.cells, batch.positions, bounds, 42, 1)
+    keys = encoder.dropout_keys(batch.cells, batch.positions, bounds, 42, step)
     return encoder(batch.tokens, batch.positions, bounds, batch.max_seqlen, batch.masked, keys)
 
 
@@ -116,6 +99,48 @@ def test_the_sum_over_cells_has_its_own_gradient_and_scale_for_clipping(
     assert other.gradient_norm < 4
     torch.testing.assert_close(gradient(summed), 4 * wanted / wanted.norm(), rtol=1e-4, atol=1e-7)
     torch.testing.assert_close(gradient(mean).norm(), other.gradient_norm)
+
+
+def test_steps_are_those_of_torchs_own_loop(run: TrainingRun, make: Any):
+    """Warm-up, a gradient of each step's own, clipping at it and AdamW, over three steps."""
+    options = {"betas": (0.8, 0.9), "epsilon": 1e-4, "clipping": 0.5, "warmup_steps": 2}
+    ours, batches = make(run, **options, micro_batch_tokens=32)
+    plain, wholes = make(run, micro_batch_tokens=10**6)
+    parameters = list(plain.encoder.parameters())
+    optimiser = torch.optim.AdamW(
+        [
+            {"params": [p for p in parameters if p.ndim == 2], "weight_decay": 0.1},
+            {"params": [p for p in parameters if p.ndim == 1], "weight_decay": 0.0},
+        ],
+        betas=(0.8, 0.9),
+        eps=1e-4,
+    )
+    for step, rate in ((1, 5e-3), (2, 1e-2), (3, 1e-2)):
+        ours.step(step, batches[step].micro_batches)
+        (batch,) = wholes[step].micro_batches
+        optimiser.zero_grad()
+        cross_entropy(eager_logits(plain, batch, step), batch.targets).backward()
+        assert torch.nn.utils.clip_grad_norm_(parameters, 0.5) > 0.5
+        for group in optimiser.param_groups:
+            group["lr"] = rate
+        optimiser.step()
+    for one, other in zip(ours.encoder.parameters(), parameters, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_the_largest_score_is_that_of_all_batches(run: TrainingRun, make: Any):
+    trainer, batches = make(run, micro_batch_tokens=32)
+    parts = batches[1].micro_batches
+    scores = [
+        float(trainer.encoder.attention_score_max(one.tokens, one.positions, one.cu_seqlens))
+        for one in parts
+    ]
+    assert 0 < scores[-1] < max(scores)
+    for order in (parts, parts[::-1]):
+        assert trainer.attention_score_max(order) == max(scores)
+    with torch.no_grad():
+        trainer.encoder.token_embedding.weight[parts[0].tokens[1]] = torch.nan
+    assert math.isnan(trainer.attention_score_max(parts))
 
 
 def test_a_loss_that_is_not_finite_is_returned_and_the_step_taken(run: TrainingRun, make: Any):
