@@ -20,7 +20,7 @@ from torch.autograd.forward_ad import unpack_dual
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from scsigmoid.attention import reference
-from scsigmoid.attention.problem import Problem, nothing
+from scsigmoid.attention.problem import Problem, nothing, precision
 from scsigmoid.kernels import BACKENDS
 
 _SECOND_DERIVATIVE = (
@@ -187,8 +187,7 @@ def _(
 
 
 def _empty_bias_gradient(like: Tensor, sequences: int, wanted: bool) -> Tensor:
-    dtype = torch.float64 if like.dtype == torch.float64 else torch.float32
-    return torch.empty(sequences if wanted else 0, dtype=dtype, device=like.device)
+    return torch.empty(sequences if wanted else 0, dtype=precision(like), device=like.device)
 
 
 def _save_sigmoid(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]

@@ -66,3 +66,8 @@ class Problem(NamedTuple):
 def nothing(like: Tensor) -> Tensor:
     """In place of a by-product that was not asked for: an empty float32 tensor."""
     return torch.empty(0, dtype=torch.float32, device=like.device)
+
+
+def precision(like: Tensor) -> torch.dtype:
+    """What biases, sums and the reference are computed in: float64 for float64, else float32."""
+    return torch.float64 if like.dtype == torch.float64 else torch.float32

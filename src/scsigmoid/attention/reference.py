@@ -11,6 +11,8 @@ from typing import Literal, cast
 import torch
 from torch import Tensor
 
+from scsigmoid.attention.problem import precision
+
 Kind = Literal["sigmoid", "softmax"]
 Span = tuple[int, int]
 
@@ -23,15 +25,20 @@ def spans(starts: Tensor, ends: Tensor) -> list[Span]:
     return list(zip(starts.tolist(), ends.tolist(), strict=True))
 
 
-def _precise(tensor: Tensor) -> Tensor:
-    return tensor if tensor.dtype == torch.float64 else tensor.float()
+def _by_head(tensor: Tensor) -> Tensor:
+    """(rows, heads, dim) as (heads, rows, dim), float32 or float64."""
+    return tensor.to(precision(tensor)).transpose(0, 1)
 
 
-def _blocks(rows: int, columns: int, heads: int) -> Iterator[Span]:
-    """Ranges of query rows whose scores fit into a block."""
-    step = max(1, BLOCK_ELEMENTS // max(1, columns * heads))
-    for first in range(0, rows, step):
-        yield first, min(first + step, rows)
+def _pairs(
+    spans_q: Sequence[Span], spans_k: Sequence[Span], heads: int
+) -> Iterator[tuple[int, slice, list[slice]]]:
+    """Sequences with queries and keys: number, keys, and blocks of queries whose scores fit."""
+    for sequence, ((qa, qb), (ka, kb)) in enumerate(zip(spans_q, spans_k, strict=True)):
+        if qa < qb and ka < kb:
+            step = max(1, BLOCK_ELEMENTS // max(1, (kb - ka) * heads))
+            blocks = [slice(first, min(first + step, qb)) for first in range(qa, qb, step)]
+            yield sequence, slice(ka, kb), blocks
 
 
 def _bias(bias: Tensor | None, sequence: int, keys: int) -> Tensor | float:
@@ -70,15 +77,11 @@ def forward(
         Shape and dtype of ``q``; zero where no sequence lies, and where a sequence has no key.
     """
     out = torch.zeros(q.shape, dtype=q.dtype, device=q.device)
-    heads = q.shape[1]
-    for sequence, ((qa, qb), (ka, kb)) in enumerate(zip(spans_q, spans_k, strict=True)):
-        if qa == qb or ka == kb:
-            continue
-        keys, values = (_precise(x[ka:kb]).transpose(0, 1) for x in (k, v))
-        for first, last in _blocks(qb - qa, kb - ka, heads):
-            rows = slice(qa + first, qa + last)
-            queries = _precise(q[rows]).transpose(0, 1)
-            weights = _weights(kind, queries, keys, scale, _bias(bias, sequence, kb - ka))
+    for sequence, place, blocks in _pairs(spans_q, spans_k, q.shape[1]):
+        keys, values = (_by_head(x[place]) for x in (k, v))
+        summand = _bias(bias, sequence, keys.shape[1])
+        for rows in blocks:
+            weights = _weights(kind, _by_head(q[rows]), keys, scale, summand)
             out[rows] = torch.matmul(weights, values).transpose(0, 1).to(out.dtype)
     return out
 
@@ -100,19 +103,16 @@ def backward(
     That of the bias, (sequences,), is empty unless ``bias_grad`` asks for it.  The weights are
     computed again, block by block, as in the paper's algorithms 2 and 3.
     """
-    heads = q.shape[1]
-    precise = torch.float64 if q.dtype == torch.float64 else torch.float32
+    precise = precision(q)
     dq, dk, dv = (torch.zeros(x.shape, dtype=x.dtype, device=x.device) for x in (q, k, v))
     dbias = torch.zeros(len(spans_q) if bias_grad else 0, dtype=precise, device=q.device)
-    for sequence, ((qa, qb), (ka, kb)) in enumerate(zip(spans_q, spans_k, strict=True)):
-        if qa == qb or ka == kb:
-            continue
-        keys, values = (_precise(x[ka:kb]).transpose(0, 1) for x in (k, v))
+    for sequence, place, blocks in _pairs(spans_q, spans_k, q.shape[1]):
+        keys, values = (_by_head(x[place]) for x in (k, v))
+        summand = _bias(bias, sequence, keys.shape[1])
         dkeys, dvalues = (torch.zeros(keys.shape, dtype=precise, device=q.device) for _ in range(2))
-        for first, last in _blocks(qb - qa, kb - ka, heads):
-            rows = slice(qa + first, qa + last)
-            queries, upstream = (_precise(x[rows]).transpose(0, 1) for x in (q, grad))
-            weights = _weights(kind, queries, keys, scale, _bias(bias, sequence, kb - ka))
+        for rows in blocks:
+            queries, upstream = (_by_head(x[rows]) for x in (q, grad))
+            weights = _weights(kind, queries, keys, scale, summand)
             dvalues += torch.matmul(weights.mT, upstream)
             dweights = torch.matmul(upstream, values.mT)
             if kind == "softmax":
@@ -124,8 +124,8 @@ def backward(
                 dbias[sequence] += dscores.sum()
             dq[rows] = torch.matmul(dscores, keys).mul_(scale).transpose(0, 1).to(dq.dtype)
             dkeys += torch.matmul(dscores.mT, queries)
-        dk[ka:kb] = dkeys.mul_(scale).transpose(0, 1).to(dk.dtype)
-        dv[ka:kb] = dvalues.transpose(0, 1).to(dv.dtype)
+        dk[place] = dkeys.mul_(scale).transpose(0, 1).to(dk.dtype)
+        dv[place] = dvalues.transpose(0, 1).to(dv.dtype)
     return dq, dk, dv, dbias
 
 
@@ -143,24 +143,22 @@ def weight_statistics(
         See :class:`scsigmoid.training.journal.Layer`.
     """
     scale = 1 / math.sqrt(q.shape[-1])
-    largest = torch.zeros((), dtype=_precise(q).dtype, device=q.device)
+    largest = torch.zeros((), dtype=precision(q), device=q.device)
     sums, keys, common = [], [], []
-    for begin, end in spans:
-        columns, values = (_precise(x[begin:end]).transpose(0, 1) for x in (k, v))
+    for sequence, place, blocks in _pairs(spans, spans, q.shape[1]):
+        columns, values = (_by_head(x[place]) for x in (k, v))
         energy = values.square().sum(-1).mean(-1)
         common.append(values.mean(1).square().sum(-1) / energy)
-        for first, last in _blocks(end - begin, end - begin, q.shape[1]):
-            queries = _precise(q[begin + first : begin + last]).transpose(0, 1)
-            weights = _weights(
-                cast(Kind, kind), queries, columns, scale, _bias(None, 0, end - begin)
-            )
+        summand = _bias(None, sequence, columns.shape[1])
+        for rows in blocks:
+            weights = _weights(cast(Kind, kind), _by_head(q[rows]), columns, scale, summand)
             largest = torch.maximum(largest, weights.amax())
-            rows = weights.sum(-1)
+            total = weights.sum(-1)
             # exp of -sum(p log p) with p = w / sum(w)
-            entropy = rows.log() + torch.special.entr(weights).sum(-1) / rows
-            sums.append(rows.flatten())
+            entropy = total.log() + torch.special.entr(weights).sum(-1) / total
+            sums.append(total.flatten())
             # A row of weights that all vanish attends to nothing.
-            keys.append(torch.where(rows > 0, entropy.exp(), 0.0).flatten())
+            keys.append(torch.where(total > 0, entropy.exp(), 0.0).flatten())
     low, middle, high = torch.cat(sums).quantile(
         torch.tensor([0.05, 0.5, 0.95], dtype=largest.dtype, device=q.device)
     )
@@ -183,14 +181,10 @@ def largest_scores(
     Returns:
         (heads,) float32; 0 without tokens, NaN where a score is NaN.
     """
-    heads = q.shape[1]
-    largest = torch.zeros(heads, dtype=_precise(q).dtype, device=q.device)
-    for (qa, qb), (ka, kb) in zip(spans_q, spans_k, strict=True):
-        if qa == qb or ka == kb:
-            continue
-        keys = _precise(k[ka:kb]).transpose(0, 1)
-        for first, last in _blocks(qb - qa, kb - ka, heads):
-            queries = _precise(q[qa + first : qa + last]).transpose(0, 1)
-            low, high = torch.matmul(queries, keys.mT).flatten(1).aminmax(dim=1)
+    largest = torch.zeros(q.shape[1], dtype=precision(q), device=q.device)
+    for _, place, blocks in _pairs(spans_q, spans_k, q.shape[1]):
+        keys = _by_head(k[place])
+        for rows in blocks:
+            low, high = torch.matmul(_by_head(q[rows]), keys.mT).flatten(1).aminmax(dim=1)
             largest = torch.maximum(largest, torch.maximum(-low, high))
     return (largest * abs(scale)).float()

@@ -20,7 +20,7 @@ from scsigmoid.attention.arguments import (
     under_autocast,
 )
 from scsigmoid.attention.backends import choose_backend, hopper_misfit
-from scsigmoid.attention.problem import Problem
+from scsigmoid.attention.problem import Problem, precision
 from scsigmoid.attention.reference import largest_scores
 
 
@@ -28,7 +28,7 @@ def per_sequence(bias: float | Tensor | None, sequences: int, like: Tensor) -> T
     """The bias as a tensor (sequences,), float32 or, where ``like`` is, float64."""
     if bias is None:
         return None
-    dtype = torch.float64 if like.dtype == torch.float64 else torch.float32
+    dtype = precision(like)
     if not isinstance(bias, Tensor):
         return torch.full((sequences,), as_number("bias", bias), dtype=dtype, device=like.device)
     check_tensor("bias", bias)
