@@ -20,6 +20,7 @@ from scsigmoid.benchmarks.rows import (
     ThroughputRow,
     TrainingRow,
     median_interval,
+    numbers,
     read_rows,
 )
 from scsigmoid.config.check import read_yaml
@@ -286,8 +287,8 @@ Runs = Sequence[list[TrainingRow]]
 
 
 def training_rows(rows: list[TrainingRow], key: tuple[str, str]) -> dict[int, TrainingRow]:
-    """A kernel's rows of the training benchmark, by context."""
-    return {row.context: row for row in rows if (row.kernel, row.layout) == key}
+    """A kernel's rows of the training benchmark that have a time, by context."""
+    return {row.context: row for row in rows if (row.kernel, row.layout) == key and row.rounds}
 
 
 def contexts_of(rows: list[TrainingRow]) -> list[int]:
@@ -422,8 +423,8 @@ def small_rivals(rows: Sequence[ThroughputRow]) -> str:
     """Cells/s of both arms, and ours over the other, reading by reading."""
     found = []
     for ours, theirs in zip(rows[::2], rows[1::2], strict=True):
-        rates = zip(ours.rates.split(), theirs.rates.split(), strict=True)
-        ratio = median_interval([float(mine) / float(other) for mine, other in rates], 0.95)
+        rates = zip(numbers(ours.rates), numbers(theirs.rates), strict=True)
+        ratio = median_interval([mine / other for mine, other in rates], 0.95)
         both = " / ".join(number(row.cells_per_second, 1) for row in (ours, theirs))
         interval = f"**{ratio.value:.3f} x** [{ratio.low:.3f} to {ratio.high:.3f}]"
         found.append(f"{context_label(ours.context)} {both}, {interval}")
