@@ -1,9 +1,11 @@
 """The kernel benchmark on the CPU: complete, right, and honest about what it could not do."""
 
+import itertools
 import json
 import math
 import statistics
 import weakref
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -134,6 +136,23 @@ def test_some_kernels_alone(tmp_path: Path) -> None:
     assert [row.provider for row in rows] == ["pytorch", "pytorch", "sdpa", "sdpa"]
     with pytest.raises(UserError, match=r"unknown kernel 'cudn'; take some of .*cudnn"):
         chosen(["cudn"], "cuda")
+    with pytest.raises(UserError, match=r"none is timed on device 'cpu'; take some of hopper, "):
+        chosen(["triton_accurate"], "cpu")
+
+
+def test_shapes_that_do_not_divide_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"benchmarks.kernel.lengths: 32 does not divide tokens 8"):
+        run(replace(ONE, tokens=8), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_measured_that_cannot_be_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernel, "run_group", lambda *_: pytest.fail("measured"))
+    (tmp_path / "file").touch()
+    with pytest.raises(FileExistsError, match="file"):
+        run(ONE, tmp_path / "file")
 
 
 def test_paths_of_our_kernel_are_all_there() -> None:
@@ -165,26 +184,42 @@ def test_a_group_takes_a_limited_time(tmp_path: Path, monkeypatch: pytest.Monkey
     assert all(math.isnan(row.milliseconds_low) for row in timed)
 
 
+def changing(change: Callable[[int, Tensor], Tensor]) -> Provider:
+    """Plain softmax attention whose result is changed by the number of the call."""
+
+    def prepare(inputs: Inputs) -> Kernel:
+        calls, attend = itertools.count(1), plain("softmax")(inputs)
+        return lambda q, k, v: change(next(calls), attend(q, k, v))
+
+    return Provider("changing", "softmax", "heads", prepare)
+
+
+def test_a_kernel_that_fails_in_a_round_costs_that_kernel_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def change(call: int, result: Tensor) -> Tensor:
+        if call == 5:
+            raise torch.OutOfMemoryError("tried to allocate 1 PiB")
+        return result
+
+    table = (changing(change), *PROVIDERS)
+    monkeypatch.setattr("scsigmoid.benchmarks.providers.PROVIDERS", table)
+    rows = run(ONE, tmp_path)
+    mine = [row for row in rows if row.provider == "changing"]
+    assert [(row.note, row.readings) for row in mine] == [("does not fit in memory", "")] * 2
+    assert {row.iterations for row in rows if row.provider in TIMED} == {8}
+    assert "changing (padded, head dimension 8, 32 tokens): does not" in capsys.readouterr().err
+
+
 def test_a_kernel_that_turns_wrong_has_no_readings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its inputs are overwritten while it is timed: the second check finds it."""
-
-    def prepare(inputs: Inputs) -> Kernel:
-        calls = []
-        attend = plain("softmax")(inputs)
-
-        def kernel(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            calls.append(1)
-            # The first check calls once, the warm-up once.
-            return attend(q, k, v) * (1 if len(calls) <= 2 else 0.5)
-
-        return kernel
-
-    spoilt = Provider("spoilt", "softmax", "heads", prepare)
+    # The first check calls once, the warm-up once.
+    spoilt = changing(lambda call, result: result * (1 if call <= 2 else 0.5))
     monkeypatch.setattr("scsigmoid.benchmarks.providers.PROVIDERS", (spoilt, *PROVIDERS))
     rows = run(ONE, tmp_path)
-    mine = [row for row in rows if row.provider == "spoilt"]
+    mine = [row for row in rows if row.provider == "changing"]
     assert len(mine) == 2
     for row in mine:
         assert row.note.startswith("wrong after its last round: ")
@@ -313,12 +348,6 @@ def test_a_failed_kernel_leaves_nothing_behind(where: str) -> None:
     assert [one() for one in held] == [None, None]
 
 
-def test_the_next_kernel_is_timed() -> None:
-    (right,) = chosen(["pytorch"], "cpu")
-    found = prepare_case(Inputs(CASE, CPU, torch.float32), [failing([], [], "call"), right], 0, CPU)
-    assert [one.timer is not None for one in found] == [False, True]
-
-
 def test_a_broken_gpu_stops_the_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     """What fails after it would not be that kernel's fault."""
 
@@ -358,10 +387,10 @@ def test_every_round_times_every_kernel_in_an_order_of_its_own() -> None:
     assert measure([*candidates, missing], 12, 60.0, torch.device("cuda")) == 12
     # Asked once to learn how long it takes; the slow one then in every fourth round.
     assert [asked.count(name) for name in "abcd"] == [13, 13, 13, 4]
-    slow = candidates[3].rounds["forward"]
-    assert [number for number, reading in enumerate(slow) if not math.isnan(reading)] == [0, 4, 8]
-    assert candidates[1].rounds["backward"] == [2.2] * 12
-    assert missing.rounds == {"forward": [], "backward": []}
+    slow = candidates[3].rounds
+    assert [number for number, (one, _) in enumerate(slow) if not math.isnan(one)] == [0, 4, 8]
+    assert candidates[1].rounds == [(1.1, 2.2)] * 12
+    assert missing.rounds == []
     fast = [name for name in asked[4:] if name != "d"]
     orders = {tuple(fast[start : start + 3]) for start in range(0, len(fast), 3)}
     assert all(sorted(order) == ["a", "b", "c"] for order in orders)
@@ -371,4 +400,5 @@ def test_every_round_times_every_kernel_in_an_order_of_its_own() -> None:
 def test_slow_kernels_take_fewer_rounds() -> None:
     assert strides([1.0, 1.2, 0.9, 2.4, 2.6]) == [1, 1, 1, 1, 1]
     assert strides([1.0, 1.2, 0.9, 2.4, 9.0]) == [1, 1, 1, 1, 4]
+    assert strides([1.0, 1.2, math.nan, 9.0]) == [1, 1, 1, 4]
     assert strides([]) == []

@@ -61,7 +61,9 @@ def test_a_damaged_table_is_refused(tmp_path: Path) -> None:
         read_rows(path, Reading)
 
 
-@pytest.mark.parametrize(("count", "confidence"), [(10, 0.99), (250, 0.99), (50, 0.95), (7, 0.5)])
+@pytest.mark.parametrize(
+    ("count", "confidence"), [(10, 0.99), (250, 0.99), (50, 0.95), (7, 0.5), (2000, 0.99)]
+)
 def test_median_interval_is_scipys(count: int, confidence: float):
     values = np.random.default_rng(1).exponential(size=count)
     found = median_interval(values.tolist(), confidence)

@@ -183,7 +183,7 @@ def test_calls_from_python_are_timed_too(cuda: Cuda) -> None:
     candidate = Candidate(CASE, provider)
     inputs = Inputs(CASE, torch.device("cpu"), torch.float32)
     prepare(candidate, inputs, 0, torch.device("cuda"))
-    assert [len(calls) for calls in candidate.calls.values()] == [CALLS, CALLS]
+    assert len(candidate.calls) == CALLS
     assert candidate.timer is not None
     assert candidate.error < 1e-5
 
@@ -203,9 +203,12 @@ def test_times_lie_between_the_marks() -> None:
 
 def test_without_two_marks_there_is_no_time() -> None:
     watch = Stopwatch(torch.device("cpu"))
+    watch.begin()
     assert watch.seconds() == []
     watch.mark()
     assert watch.seconds() == []
+    # A CPU is not behind itself.
+    assert watch.behind() == []
 
 
 class Gpu:
@@ -252,10 +255,3 @@ def test_how_far_a_gpu_is_behind_its_host(
         watch.mark()
     assert watch.behind() == pytest.approx(wanted)
     assert watch.seconds() == pytest.approx([max(host, gpu)] * 2)
-
-
-def test_a_cpu_is_not_behind() -> None:
-    watch = Stopwatch(torch.device("cpu"))
-    watch.begin()
-    watch.mark()
-    assert watch.behind() == []

@@ -17,7 +17,7 @@ import torch
 from scsigmoid.benchmarks.cases import TOLERANCE, Case, Inputs, dtype_of, groups
 from scsigmoid.benchmarks.compiling import bound_choices, compile_ahead
 from scsigmoid.benchmarks.machine import GpuMonitor, identity, machine_facts
-from scsigmoid.benchmarks.providers import Provider, chosen
+from scsigmoid.benchmarks.providers import SETTING, Provider, chosen
 from scsigmoid.benchmarks.rows import KernelRow, Sweep, median_interval
 from scsigmoid.benchmarks.timing import (
     Clocked,
@@ -32,7 +32,9 @@ from scsigmoid.benchmarks.timing import (
     release,
     rounds,
 )
+from scsigmoid.config.combinations import of_kernel_benchmark
 from scsigmoid.config.schema import KernelBenchmark
+from scsigmoid.errors import UserError
 from scsigmoid.files import write_json
 from scsigmoid.progress import log, track
 from scsigmoid.training.devices import device_name, resolve_device, synchronise
@@ -45,6 +47,7 @@ LEAST_ROUNDS = 32
 # Sampling interval: a kernel that takes so many times as long as the median one is timed in every
 # fourth round only.
 SLOW, SELDOM = 2.5, 4
+SAT_OUT = (math.nan, math.nan)
 # Single calls from Python of each kernel.
 CALLS = 5
 # Seconds of preparation (compiling, choosing) from which the log names the kernel.
@@ -58,8 +61,8 @@ class Candidate:
     Attributes:
         timer: None where it cannot be timed; ``note`` says why.
         error: the largest relative error.
-        calls: milliseconds of single calls, by direction.
-        rounds: milliseconds by direction, NaN for rounds that it sat out.
+        calls: milliseconds forward and backward of single calls.
+        rounds: likewise of each round, NaN for those that it sat out.
     """
 
     case: Case
@@ -67,8 +70,8 @@ class Candidate:
     timer: Timer | None = None
     error: float = math.nan
     note: str = ""
-    calls: dict[str, list[float]] = field(default_factory=lambda: {key: [] for key in DIRECTIONS})
-    rounds: dict[str, list[float]] = field(default_factory=lambda: {key: [] for key in DIRECTIONS})
+    calls: list[tuple[float, float]] = field(default_factory=list)
+    rounds: list[tuple[float, float]] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -80,8 +83,8 @@ class Candidate:
 
     def drop(self, note: str) -> None:
         self.timer, self.note = None, note
-        for readings in (*self.calls.values(), *self.rounds.values()):
-            readings.clear()
+        self.calls.clear()
+        self.rounds.clear()
 
 
 def run_kernel_benchmark(
@@ -100,8 +103,11 @@ def run_kernel_benchmark(
         output_json: facts of the machine.
 
     Raises:
-        UserError: if a GPU is asked for and there is none, or for an unknown kernel.
+        UserError: if a GPU is asked for and there is none, for an unknown kernel, and for shapes
+            that do not divide.
     """
+    for problem in of_kernel_benchmark(settings):
+        raise UserError(problem)
     place = resolve_device(device)
     providers = chosen(settings.providers, place.type)
     if place.type == "cpu":
@@ -180,7 +186,7 @@ def prepare_case(
         candidate = Candidate(case, provider)
         found.append(candidate)
         begin = time.perf_counter()
-        with noted(candidate, "benchmarks.kernel.providers", device):
+        with noted(candidate, SETTING, device):
             prepare(candidate, inputs, warmup_ms, device)
         seconds = time.perf_counter() - begin
         if seconds > LONG_PREPARATION:
@@ -202,9 +208,7 @@ def prepare(candidate: Candidate, inputs: Inputs, warmup_ms: float, device: torc
     check(candidate, timer, inputs, device)
     if device.type == "cuda":
         calls.once()
-        for _ in range(CALLS):
-            for direction, milliseconds in zip(DIRECTIONS, calls.once(), strict=True):
-                candidate.calls[direction].append(milliseconds)
+        candidate.calls = [calls.once() for _ in range(CALLS)]
     end = time.perf_counter() + warmup_ms / 1e3
     while True:
         timer.once()
@@ -255,10 +259,11 @@ def check_again(
     for candidate in candidates:
         if candidate.timer is None:
             continue
-        try:
-            check(candidate, candidate.timer, batches[candidate.case], device)
-        except Wrong as error:
-            candidate.drop(f"wrong after its last round: {error}; readings dropped")
+        with noted(candidate, SETTING, device):
+            try:
+                check(candidate, candidate.timer, batches[candidate.case], device)
+            except Wrong as error:
+                candidate.drop(f"wrong after its last round: {error}; readings dropped")
 
 
 def measure(
@@ -267,29 +272,33 @@ def measure(
     """Time the kernels in interleaved rounds; fills their ``rounds``.
 
     Ends after ``seconds`` if the rounds take longer: the long runs of long sequences vary little,
-    so fewer of them do.
+    so fewer of them do.  A kernel that fails in a round loses its readings.
 
     Returns:
         The number of rounds.
     """
-    timed = [(one, one.timer) for one in candidates if one.timer is not None]
-    every = strides([sum(timer.once()) for _, timer in timed] if device.type == "cuda" else [])
+    timed = [one for one in candidates if one.timer is not None]
+    first = [math.nan] * len(timed)
+    if device.type == "cuda":
+        for place, candidate in enumerate(timed):
+            assert candidate.timer is not None
+            with noted(candidate, SETTING, device):
+                first[place] = sum(candidate.timer.once())
+    every = strides(first)
     number = 0
     for number, order in enumerate(rounds(len(timed), LEAST_ROUNDS, iterations, seconds), start=1):
         for place in order:
-            candidate, timer = timed[place]
-            sits_out = device.type == "cuda" and (number - 1) % every[place]
-            times = (math.nan, math.nan) if sits_out else timer.once()
-            for direction, milliseconds in zip(DIRECTIONS, times, strict=True):
-                candidate.rounds[direction].append(milliseconds)
+            candidate, sits_out = timed[place], (number - 1) % every[place]
+            if candidate.timer is not None:
+                with noted(candidate, SETTING, device):
+                    candidate.rounds.append(SAT_OUT if sits_out else candidate.timer.once())
     return number
 
 
 def strides(milliseconds: Sequence[float]) -> list[int]:
-    """Sampling intervals in rounds, from the time that each kernel takes."""
-    if not milliseconds:
-        return []
-    slow = SLOW * statistics.median(milliseconds)
+    """Sampling intervals in rounds, from the time that each kernel takes, NaN where unknown."""
+    known = [one for one in milliseconds if not math.isnan(one)]
+    slow = SLOW * statistics.median(known) if known else math.inf
     return [SELDOM if one > slow else 1 for one in milliseconds]
 
 
@@ -302,7 +311,8 @@ def row_of(
 ) -> KernelRow:
     """The row of one kernel, shape and pass."""
     case, provider = candidate.case, candidate.provider
-    times, calls = candidate.rounds[direction], candidate.calls[direction]
+    which = DIRECTIONS.index(direction)
+    times, calls = ([both[which] for both in each] for each in (candidate.rounds, candidate.calls))
     readings = [reading for reading in times if not math.isnan(reading)]
     value, low, high = median_interval(readings, confidence)
     teraflops = case.flops(direction) / 1e9

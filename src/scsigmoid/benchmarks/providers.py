@@ -232,6 +232,7 @@ SOME_LENGTHS = (512, 4096, 16384)
 
 
 BOTH = ("cuda", "cpu")
+SETTING = "benchmarks.kernel.providers"
 
 
 def any_case(case: Case) -> bool:
@@ -364,7 +365,7 @@ PROVIDERS = (
 def chosen(names: Sequence[str] | None, device: str) -> list[Provider]:
     """Those of :data:`PROVIDERS` that are of interest; see :func:`of_interest`."""
     table = [(provider.name, provider) for provider in PROVIDERS]
-    return of_interest(table, "benchmarks.kernel.providers", names, device)
+    return of_interest(table, SETTING, names, device)
 
 
 def of_interest(
@@ -379,14 +380,16 @@ def of_interest(
         device: ``cuda`` or ``cpu``.
 
     Raises:
-        UserError: if there is none of some name.
+        UserError: if there is none of some name, or none of all names on the device.
     """
     known = dict(table)
     for name in names or ():
         if name not in known:
             raise UserError(f"{setting}: unknown kernel {name!r}; take some of {', '.join(known)}")
-    return [
-        kernel
-        for name, kernel in table
-        if device in kernel.devices and (names is None or name in names)
-    ]
+    here = [(name, kernel) for name, kernel in table if device in kernel.devices]
+    found = [kernel for name, kernel in here if names is None or name in names]
+    if not found:
+        raise UserError(
+            f"{setting}: none is timed on device {device!r}; take some of {', '.join(dict(here))}"
+        )
+    return found

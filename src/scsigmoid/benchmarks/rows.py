@@ -4,8 +4,10 @@ import hashlib
 import json
 import math
 import platform
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -98,7 +100,7 @@ class KernelRow:
     @property
     def rounds(self) -> list[float]:
         """The readings as numbers."""
-        return [float(reading) for reading in self.readings.split()]
+        return numbers(self.readings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,10 +197,13 @@ class TrainingRow:
 
     def over(self, other: "TrainingRow") -> list[float]:
         """This one's rate over another's of the same context, in each round."""
-        own, theirs = (
-            [float(reading) for reading in row.readings.split()] for row in (self, other)
-        )
+        own, theirs = numbers(self.readings), numbers(other.readings)
         return [slow / fast for fast, slow in zip(own, theirs, strict=False)]
+
+
+def numbers(readings: str) -> list[float]:
+    """Numbers separated by spaces."""
+    return [float(reading) for reading in readings.split()]
 
 
 def write_rows(path: str | Path, kind: type, rows: Sequence[Any]) -> None:
@@ -232,15 +237,16 @@ class Sweep(Generic[Row]):
                 log(f"{other}: of another machine, version, code or setting; measuring anew")
                 discard(other)
         self.rows: list[Row] = []
-        if not self.partial.exists():
-            return
-        try:
-            compare_checksum(self.partial)
-            self.rows = read_rows(self.partial, kind)
-            log(f"{self.partial}: resuming after {len(self.rows)} rows")
-        except (UserError, KeyError, ValueError) as error:
-            log(f"{self.partial}: damaged ({error}); measuring anew")
-            discard(self.partial)
+        if self.partial.exists():
+            try:
+                compare_checksum(self.partial)
+                self.rows = read_rows(self.partial, kind)
+                if self.rows:
+                    log(f"{self.partial}: resuming after {len(self.rows)} rows")
+            except (UserError, KeyError, ValueError) as error:
+                log(f"{self.partial}: damaged ({error}); measuring anew")
+        # Where nothing can be written, nothing need be measured.
+        self.add([])
 
     def add(self, rows: Sequence[Row]) -> None:
         """Keep further rows."""
@@ -276,7 +282,7 @@ def median_interval(values: Sequence[float], confidence: float) -> Interval:
     count = len(ordered)
     middle = float(np.median(ordered))
     # P(the interval misses on one side) = P(Binomial(count, 1/2) < k), in exact integers.
-    limit = (1 - confidence) / 2 * 2**count
+    limit = Fraction((1 - confidence) / 2) * 2**count
     k, below = 0, 0
     while k < count and below + math.comb(count, k) <= limit:
         below += math.comb(count, k)
@@ -288,10 +294,7 @@ def median_interval(values: Sequence[float], confidence: float) -> Interval:
 
 def cpu_name() -> str:
     """The CPU's model, as Linux or the platform names it; here, where PyTorch is not imported."""
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
+    described = Path("/proc/cpuinfo")
+    text = described.read_text(encoding="utf-8") if described.is_file() else ""
+    found = re.search(r"^model name\s*:\s*(.+)", text, re.MULTILINE)
+    return found[1].strip() if found else platform.processor() or platform.machine()

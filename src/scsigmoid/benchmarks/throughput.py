@@ -20,7 +20,7 @@ from scsigmoid.benchmarks.compiling import compile_steps_ahead
 from scsigmoid.benchmarks.machine import identity, machine_facts
 from scsigmoid.benchmarks.rows import HOST_BOUND, Sweep, ThroughputRow
 from scsigmoid.benchmarks.simulated import simulated_batches
-from scsigmoid.benchmarks.timing import Stopwatch, release
+from scsigmoid.benchmarks.timing import NO_ROOM, Stopwatch, out_of_memory, release
 from scsigmoid.config.schema import Architecture, Size, ThroughputBenchmark, Training
 from scsigmoid.files import write_json
 from scsigmoid.measurements import mean_interval
@@ -111,7 +111,7 @@ def run_throughput_benchmark(
         except RuntimeError as error:
             if not out_of_memory(error):
                 raise
-            readings, note = [], "does not fit in memory"
+            readings, note = [], NO_ROOM
         row = row_of(name, encoder, settings, place, readings, note)
         sweep.add([row])
         log(
@@ -216,8 +216,3 @@ def hours(cells: float, cells_per_second: float) -> float:
     if cells_per_second <= 0:
         return math.inf
     return cells / cells_per_second / 3600
-
-
-def out_of_memory(error: RuntimeError) -> bool:
-    """Whether an error means that a model does not fit; the CPU's allocator says so in words."""
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from scsigmoid.errors import UserError
+from scsigmoid.progress import log
 from scsigmoid.seeds import derive
 from scsigmoid.training.devices import synchronise
 from scsigmoid.training.graphs import capture
@@ -28,6 +29,8 @@ LEAST_MS = 1.0
 MOST_REPLAYS = 10
 # Runs before a graph is captured: choices among configurations are made, workspaces exist.
 WARM_RUNS = 3
+
+NO_ROOM = "does not fit in memory"
 
 Kernel = Callable[[Tensor, Tensor, Tensor], Tensor]
 Results = tuple[Tensor, tuple[Tensor, ...]]
@@ -45,9 +48,14 @@ def reason(error: Exception) -> str:
     """Why a kernel has no time, in one line."""
     if isinstance(error, Wrong):
         return f"wrong: {error}; not timed"
-    if isinstance(error, torch.OutOfMemoryError):
-        return "does not fit in memory"
+    if out_of_memory(error):
+        return NO_ROOM
     return f"failed: {type(error).__name__}: {first_line(error)}"
+
+
+def out_of_memory(error: Exception) -> bool:
+    """Whether what is timed does not fit; the CPU's allocator says so in words."""
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
 def first_line(error: Exception) -> str:
@@ -101,7 +109,8 @@ def noted(entry: Entry, setting: str, device: torch.device) -> Iterator[None]:
     except Unavailable as error:
         entry.drop(str(error))
     except Exception as error:
-        entry.drop(reason(error))
+        entry.drop(why := reason(error))
+        log(f"{entry.name}: {why}")
         forget(error)
         try:
             synchronise(device)
@@ -136,24 +145,12 @@ def rounds(count: int, least: int, most: int, seconds: float) -> Iterator[list[i
         yield generator.permutation(count).tolist()
 
 
-class Timer(Protocol):
-    """A kernel with its inputs, ready to be timed.
+class Clocked:
+    """One call after the other, by the clock, from idle to done: on a GPU the launch counts.
 
     Attributes:
-        how: ``clock``, ``events`` or ``graph``.
+        how: ``clock``; :class:`Queued` and :class:`Replayed` are timed by ``events`` and ``graph``.
     """
-
-    how: str
-
-    def once(self) -> tuple[float, float]:
-        """Milliseconds of a forward and of a backward pass."""
-
-    def results(self) -> Results:
-        """Output, and gradients of q, k and v, of what is timed."""
-
-
-class Clocked:
-    """One call after the other, by the clock, from idle to done: on a GPU the launch counts."""
 
     how = "clock"
 
@@ -161,6 +158,7 @@ class Clocked:
         self.kernel, self.tensors, self.device = kernel, tensors, device
 
     def once(self) -> tuple[float, float]:
+        """Milliseconds of a forward and of a backward pass."""
         q, k, v, gradient = self.tensors
         synchronise(self.device)
         begin = time.perf_counter()
@@ -173,6 +171,7 @@ class Clocked:
         return (middle - begin) * 1e3, (end - middle) * 1e3
 
     def results(self) -> Results:
+        """Output, and gradients of q, k and v, of what is timed."""
         return passes(self.kernel, self.tensors)
 
 
@@ -247,6 +246,9 @@ class Replayed:
         self.forward.replay()
         self.backward.replay()
         return self.output, self.gradients
+
+
+Timer = Clocked | Replayed
 
 
 @contextmanager

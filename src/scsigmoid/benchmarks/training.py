@@ -25,7 +25,7 @@ from scsigmoid.benchmarks.providers import PROVIDERS
 from scsigmoid.benchmarks.rows import Sweep, TrainingRow, median_interval
 from scsigmoid.benchmarks.simulated import simulated_batches
 from scsigmoid.benchmarks.timing import Stopwatch, Wrong, noted, release, rounds
-from scsigmoid.benchmarks.variants import Variant, chosen_variants
+from scsigmoid.benchmarks.variants import SETTING, Variant, chosen_variants
 from scsigmoid.config.schema import Architecture, Size, Training, TrainingBenchmark
 from scsigmoid.files import write_json
 from scsigmoid.model.encoder import Block, Encoder
@@ -44,7 +44,6 @@ LEAST_ROUNDS = 8
 PUBLISHED = "triton_sigmoid"
 # Steps before those of a round that are timed: after a pause, launching them must catch up first.
 LEAD_STEPS = 1
-KERNELS = "benchmarks.training.kernels"
 
 
 @dataclass
@@ -211,9 +210,9 @@ def run_context(
             if failed is not None:
                 log(f"compiling {PUBLISHED} ahead failed: {failed}")
         begin = time.perf_counter()
-        with noted(entry, KERNELS, device):
+        with noted(entry, SETTING, device):
             prepare(entry, conditions, weights, first, errors)
-        log(f"{entry.name}: {entry.note or f'ready in {time.perf_counter() - begin:.0f} s'}")
+            log(f"{entry.name}: ready in {time.perf_counter() - begin:.0f} s")
     work = time_rounds(entries, conditions, settings, batches)
     rows = [row_of(entry, conditions, settings, work) for entry in entries]
     report(rows, settings.confidence)
@@ -394,7 +393,7 @@ def time_rounds(
             variant = entry.variant
             if variant.layout not in layouts:
                 layouts[variant.layout] = laid_out(variant, packed, conditions)
-            with noted(entry, KERNELS, conditions.device):
+            with noted(entry, SETTING, conditions.device):
                 time_steps(entry, conditions, layouts[variant.layout], step)
         work.append(counted(packed[LEAD_STEPS:], conditions.like))
         step += len(packed)
@@ -471,12 +470,16 @@ def median_rate(amounts: Sequence[int], seconds: Sequence[float]) -> float:
 
 
 def report(rows: Sequence[TrainingRow], confidence: float) -> None:
-    """Log the rate of each row that has one, and the first one's over it."""
+    """Log the rate of each row, and the first one's over it; or why there is none."""
     timed = [row for row in rows if row.readings]
-    for row in timed:
-        words = (
-            f"context {row.context}, {row.kernel}, {row.layout}: {row.cells_per_second:.4g} "
-            f"cells/s, {row.milliseconds:.4g} ms a step, {row.rounds} rounds"
+    for row in rows:
+        words = f"context {row.context}, {row.kernel}, {row.layout}: "
+        if not row.readings:
+            log(words + row.note)
+            continue
+        words += (
+            f"{row.cells_per_second:.4g} cells/s, {row.milliseconds:.4g} ms a step, "
+            f"{row.rounds} rounds"
         )
         if not math.isnan(row.mfu):
             words += f", MFU {row.mfu:.1%}, {row.peak_memory_gb:.1f} GB"

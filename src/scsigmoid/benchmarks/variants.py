@@ -353,7 +353,10 @@ VARIANTS = (
 )
 
 
+SETTING = "benchmarks.training.kernels"
+
+
 def chosen_variants(kernels: Sequence[str] | None, device: str) -> list[Variant]:
     """Those of :data:`VARIANTS` that are of interest; see :func:`of_interest`."""
     table = [(variant.kernel, variant) for variant in VARIANTS]
-    return of_interest(table, "benchmarks.training.kernels", kernels, device)
+    return of_interest(table, SETTING, kernels, device)

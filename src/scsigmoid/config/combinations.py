@@ -12,6 +12,7 @@ from scsigmoid.config.schema import (
     Corpus,
     EmbeddedCorpus,
     Evaluation,
+    KernelBenchmark,
     Model,
     Training,
     VocabularyChoice,
@@ -254,7 +255,17 @@ def of_pair(evaluation: Evaluation, models: Mapping[str, Model]) -> Iterator[str
 
 def of_benchmarks(benchmarks: Benchmarks) -> Iterator[str]:
     """Shapes that do not divide, and throughput that is not read within its steps."""
-    kernel, throughput = benchmarks.kernel, benchmarks.throughput
+    yield from of_kernel_benchmark(benchmarks.kernel)
+    throughput = benchmarks.throughput
+    if throughput.read_every > throughput.steps:
+        yield (
+            f"benchmarks.throughput.read_every: {throughput.read_every} is more than steps "
+            f"({throughput.steps}); lower it"
+        )
+
+
+def of_kernel_benchmark(kernel: KernelBenchmark) -> Iterator[str]:
+    """Shapes that do not divide."""
     for key, values, whole in (
         ("head_dimensions", kernel.head_dimensions, "hidden"),
         ("lengths", kernel.lengths, "tokens"),
@@ -265,8 +276,3 @@ def of_benchmarks(benchmarks: Benchmarks) -> Iterator[str]:
                     f"benchmarks.kernel.{key}: {value} does not divide {whole} "
                     f"{getattr(kernel, whole)}"
                 )
-    if throughput.read_every > throughput.steps:
-        yield (
-            f"benchmarks.throughput.read_every: {throughput.read_every} is more than steps "
-            f"({throughput.steps}); lower it"
-        )
