@@ -57,7 +57,7 @@ def test_local(config, counts, write_h5ad, tmp_path):
         config,
         LocalFiles(files=str(paths[0]), held_out=0.1),
         LocalFiles(files=str(paths[1]), held_out="batch=b", name="lung"),
-        LocalFiles(files=str(paths[2]), label="none of it"),
+        LocalFiles(files=str(paths[2]), label=["none of it", "{batch} {cell_type}", "batch"]),
     )
     datasets = {"blood_1": Dataset(title="Blood"), "lung": Dataset(title="Lung")}
     build(corpus, datasets, tmp_path / "m.csv")
@@ -66,6 +66,7 @@ def test_local(config, counts, write_h5ad, tmp_path):
     assert [r.cells for r in rows.values()] == ["27", "3", "20", "10", "30"]
     assert rows["blood_1"].held_out == rows["blood_1_training"].held_out == "fraction=0.1 seed=42"
     assert rows["blood_1"].location == str(paths[0])
+    assert rows["gut"].label == "{batch} {cell_type}"
     assert rows["gut"].sha256 == sha256(paths[2])
     assert rows["gut"].bytes == str(paths[2].stat().st_size)
 

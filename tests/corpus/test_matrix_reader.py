@@ -121,6 +121,38 @@ def test_repeated_and_unsorted_entries_are_added(tmp_path):
     assert block.nnz == 3
 
 
+def test_sums_of_entries_do_not_wrap_around(tmp_path):
+    """Bytes of one place of a CSC matrix; columns of one gene, up to int32's largest and beyond."""
+    with h5py.File(tmp_path / "m.h5", "w") as file:
+        group = file.create_group("X")
+        group.attrs["encoding-type"], group.attrs["shape"] = "csc_matrix", (3, 1)
+        group["data"] = np.array([200, 100, 7], dtype=np.uint8)
+        group["indices"], group["indptr"] = [1, 1, 0], [0, 3]
+        [(_, block)] = Matrix(group, tmp_path / "m.h5", "X").counts(np.arange(3), np.array([0]), 1)
+    assert block.toarray().tolist() == [[7], [300], [0]]
+    for last, whole in ((47, True), (48, False)):
+        path = store(tmp_path / "n.h5", np.array([[2_000_000_000, 147_483_600, last]]), "csr")
+        with h5py.File(path) as file:
+            blocks = Matrix(file["X"], path, "X").counts(np.arange(1), np.zeros(3, int), 1)
+            if whole:
+                assert next(blocks)[1].toarray().tolist() == [[2**31 - 1]]
+                continue
+            with pytest.raises(UserError, match=r"n\.h5: X holds counts of a gene listed twice"):
+                next(blocks)
+
+
+@pytest.mark.parametrize("kind", ["dense", "csr", "csc"])
+def test_another_order_of_bytes(kind, values, tmp_path):
+    path = store(tmp_path / "m.h5", values, kind)
+    with h5py.File(path, "r+") as file:
+        name = "X" if kind == "dense" else "X/data"
+        stored, attributes = file[name][:], dict(file[name].attrs)
+        del file[name]
+        file[name] = stored.astype(stored.dtype.newbyteorder(">"))
+        file[name].attrs.update(attributes)
+    np.testing.assert_array_equal(rows_of(path, np.arange(90))[0], values)
+
+
 @pytest.mark.parametrize("filters", FILTERS)
 def test_vector_reads_any_range(filters, tmp_path):
     expected = np.random.default_rng(0).integers(-9, 9, 1000).astype(np.int16)

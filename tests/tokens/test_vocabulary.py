@@ -194,8 +194,8 @@ def test_what_lies_outside_is_logged(made, capfd):
 
 def test_a_list_is_taken_whole(made, tmp_path, cells):
     """In the order of ids, with genes that no cell expresses; the rule's settings do not count."""
-    text = f"# mine\n<cls>\n{HUMAN[9]}.4,a name\n\n{HUMAN[2]}\nENSG00000999999\n{HUMAN[9]}\n"
-    (tmp_path / "list.txt").write_text(text)
+    text = f"{HUMAN[9]}.4,a name\n# mine\n<cls>\n\n,\u00a0\n{HUMAN[2]}\nENSG00000999999\n{HUMAN[9]}"
+    (tmp_path / "list.txt").write_text(text, encoding="utf-8-sig")  # as spreadsheets save it
     everything, _ = made()
     vocabulary, told = made(99, genes=str(tmp_path / "list.txt"), sizes={"Homo sapiens": 1})
     assert vocabulary.gene_ids == (*SPECIAL, HUMAN[2], HUMAN[9], "ENSG00000999999")

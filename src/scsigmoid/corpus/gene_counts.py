@@ -4,6 +4,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+LARGEST = np.iinfo(np.int32).max
+
 
 @njit(cache=True, nogil=True)
 def counts_of_genes(
@@ -28,6 +30,9 @@ def counts_of_genes(
 
     Returns:
         ``indptr``, genes and counts of the result.
+
+    Raises:
+        OverflowError: for a sum that int32 does not hold.
     """
     ends = np.empty_like(indptr)
     found, sums = np.empty_like(columns), np.empty_like(counts)
@@ -41,6 +46,8 @@ def counts_of_genes(
             if gene < 0 or counts[entry] == 0:
                 continue
             if place[gene] >= start:
+                if sums[place[gene]] > LARGEST - counts[entry]:
+                    raise OverflowError
                 sums[place[gene]] += counts[entry]
                 continue
             place[gene] = written

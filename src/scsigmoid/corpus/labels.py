@@ -31,6 +31,11 @@ def columns_of(label: str) -> list[str]:
     return JOINED.findall(label) or [label]
 
 
+def labels_in(obs: Any, labels: Sequence[str]) -> list[str]:
+    """Those of the labels whose columns a stored ``obs`` has."""
+    return [label for label in labels if all(part in obs for part in columns_of(label))]
+
+
 def normal(text: str) -> str:
     """A cell type without case, word order and the word "cell", to compare spellings."""
     words = re.findall(r"[^\W_]+", text.casefold())
@@ -74,8 +79,7 @@ def evaluated_label(cells: Cells, name: str, dataset: Dataset) -> str:
     with opened(cells.path) as file:
         obs = file["obs"]
         text = [column for column in map(str, obs.attrs["column-order"]) if is_text(obs[column])]
-        labels = [label for label in given if all(part in obs for part in columns_of(label))]
-        labels += text if ANY in given else []
+        labels = labels_in(obs, given) + (text if ANY in given else [])
         if not labels and not dataset.types:
             needed = "the cell types that held-out cells need"
             check_column(obs, columns_of(given[0])[0], cells.path, needed)

@@ -20,7 +20,8 @@ from scsigmoid.corpus.downloads import Downloads, exceeds_cap
 from scsigmoid.corpus.genes import check_alike
 from scsigmoid.corpus.h5ad import Part, held_out_text, open_cells
 from scsigmoid.corpus.h5ad_writer import as_h5ad, fingerprint
-from scsigmoid.corpus.labels import evaluated_label
+from scsigmoid.corpus.hdf5 import opened
+from scsigmoid.corpus.labels import evaluated_label, labels_in
 from scsigmoid.corpus.metadata import (
     REMOTE,
     ManifestRow,
@@ -121,6 +122,8 @@ def local_rows(corpus: Corpus, datasets: Mapping[str, Dataset], seed: int) -> li
         roles: dict[Part, bool] = {"training": held_out != "all", "evaluation": bool(held_out)}
         with as_h5ad(local.path) as path:
             everything = open_cells(path, layer=local.layer, genes=local.genes)
+            with opened(path) as file:
+                label = [*labels_in(file["obs"], local.labels), local.labels[0]][0]
             for role in (role for role, wanted in roles.items() if wanted):
                 evaluated = role == "evaluation"
                 if evaluated and local.dataset not in datasets:
@@ -139,7 +142,7 @@ def local_rows(corpus: Corpus, datasets: Mapping[str, Dataset], seed: int) -> li
                     source="local",
                     location=str(local.path),
                     title=datasets[local.dataset].title if evaluated else local.path.stem,
-                    label="" if evaluated else local.labels[0],
+                    label="" if evaluated else label,
                     held_out=held_out,
                     cells=str(cells.n_cells),
                     bytes=str(size),

@@ -114,9 +114,15 @@ class Matrix:
 
         for start, block in blocks_of(self._stored, self.kind, self.shape, wanted):
             values = self._integers(block, start)
-            ends, found, counts = counts_of_genes(
-                block.indptr, block.indices, values, gene_of_column, genes
-            )
+            try:
+                ends, found, counts = counts_of_genes(
+                    block.indptr, block.indices, values, gene_of_column, genes
+                )
+            except OverflowError:
+                raise UserError(
+                    f"{self.path}: {self.name} holds counts of a gene listed twice that add up "
+                    "to more than 2,147,483,647; list it once"
+                ) from None
             shape = (block.shape[0], genes)
             yield start, csr_matrix((counts, found, ends), shape=shape, copy=False)
 
@@ -232,7 +238,8 @@ def dense_rows(stored: Any, shape: tuple[int, int], wanted: Int64s) -> Iterator[
     rows = max(chunk, rows - rows % chunk)
     starts = range(0, shape[0], rows)
     for start, stop in containing(((start, start + rows) for start in starts), wanted):
-        yield start, csr_matrix(stored[start:stop])
+        values = stored[start:stop]
+        yield start, csr_matrix(values.astype(values.dtype.newbyteorder("="), copy=False))
 
 
 def compressed_columns(stored: Any, shape: tuple[int, int]) -> Iterator[Entries]:
@@ -278,8 +285,8 @@ def transposed(entries: Callable[[], Iterator[Entries]], shape: tuple[int, int])
                 continue
             found = np.fromfile(path, dtype=record(kind))
             path.unlink()
-            values = (found["value"], (found["row"], found["column"]))
-            # columns sorted, entries of one place added
+            # float64 holds the sum of entries of one place, which SciPy adds
+            values = (found["value"].astype(np.float64), (found["row"], found["column"]))
             yield int(start), csr_matrix(values, shape=size)
 
 

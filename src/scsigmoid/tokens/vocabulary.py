@@ -223,14 +223,14 @@ def listed(path: str | Path) -> list[str]:
     if Path(path).exists() and not Path(path).is_file():
         raise UserError(f"tokens.vocabulary.genes: {path}: no file; correct the path")
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
     except OSError as error:
         raise UserError(
             f"tokens.vocabulary.genes: {path}: {error.strerror}; correct the path"
         ) from None
     except UnicodeDecodeError:
         raise UserError(f"{path}: not a text file; write one gene id a line") from None
-    ids = [line.replace(",", " ").split()[0] for line in lines if line.strip(" ,\t")]
+    ids = [words[0] for line in lines if (words := line.replace(",", " ").split())]
     genes = {
         found[1] if (found := VERSIONED.fullmatch(gene)) else gene
         for gene in ids
