@@ -131,10 +131,6 @@ def test_other_shapes_are_refused(answer, service, server):
 # What the ids of evaluation datasets stand for, and that none of them is trained on.
 
 
-def resolved(service: Service, identifier: str | None):
-    return resolve(service, "heart", identifier)
-
-
 @pytest.mark.parametrize(
     ("identifier", "kind", "version", "collection"),
     [
@@ -145,19 +141,19 @@ def resolved(service: Service, identifier: str | None):
     ],
 )
 def test_version_then_dataset_then_collection(identifier, kind, version, collection, service):
-    found = resolved(service, identifier)
-    assert found.kind == kind
-    assert (found.version.dataset_version_id, found.version.collection_id) == (version, collection)
+    found, what = resolve(service, "heart", identifier)
+    assert what == kind
+    assert (found.dataset_version_id, found.collection_id) == (version, collection)
 
 
 def test_the_list_of_today_tells_a_collection_that_the_version_does_not(service, server):
     del server.answers[f"/dataset_versions/{uuid(1010)}"]["collection_id"]
-    assert resolved(service, uuid(1010)).version.collection_id == uuid(2001)
+    assert resolve(service, "heart", uuid(1010))[0].collection_id == uuid(2001)
 
 
 def test_an_id_that_fits_nothing_is_accounted_for(service, server):
     with pytest.raises(UserError) as caught:
-        resolved(service, uuid(7))
+        resolve(service, "heart", uuid(7))
     assert str(caught.value) == (
         f"datasets.heart.id: {uuid(7)} fits nothing at {service.api} (as dataset version: not "
         "found; as dataset: not found; as collection: not found); correct the id"
@@ -165,13 +161,13 @@ def test_an_id_that_fits_nothing_is_accounted_for(service, server):
     server.script[f"/curation/v1/dataset_versions/{uuid(7)}"] = ["403"]
     server.script[f"/curation/v1/datasets/{uuid(7)}/versions"] = ["410"]
     with pytest.raises(UserError, match=r"version: may not be read; as dataset: withdrawn; as col"):
-        resolved(service, uuid(7))
+        resolve(service, "heart", uuid(7))
     with pytest.raises(UserError, match="as collection: holds 2 datasets, not one"):
-        resolved(service, uuid(2030))
+        resolve(service, "heart", uuid(2030))
     with pytest.raises(UserError, match=r"datasets\.heart\.id: missing"):
-        resolved(service, None)
+        resolve(service, "heart", None)
     with pytest.raises(UserError, match=r"datasets\.heart\.id: '\.\./etc' is not a CELLxGENE id"):
-        resolved(service, "../etc")
+        resolve(service, "heart", "../etc")
 
 
 def test_an_answer_about_something_else_is_no_answer(service, server):
@@ -179,4 +175,4 @@ def test_an_answer_about_something_else_is_no_answer(service, server):
         f"/dataset_versions/{uuid(1010)}"
     ]
     with pytest.raises(UserError, match="version: the answer is of another version"):
-        resolved(service, uuid(7))
+        resolve(service, "heart", uuid(7))

@@ -101,7 +101,7 @@ def test_evaluation(part, vocabulary, tmp_path):
     place = a.metadata(["cell"])["cell"]
     assert a.cells(range(30), 9).tokens.tolist() == b.cells(place, 9).tokens.tolist()
     assert not b.simulated
-    assert b.label == "cell_type"
+    assert read_index(tmp_path / "e")["label"] == "cell_type"
 
 
 def test_no_gene_in_common(vocabulary, draw, write_part, tmp_path):

@@ -18,62 +18,30 @@ NAMED = "named in corpus.leave_out"
 
 @dataclass(frozen=True, kw_only=True)
 class Version:
-    """One version of one dataset.
+    """One version of one dataset."""
 
-    Attributes:
-        dataset_id: stays the same over versions.
-        dataset_version_id: of this version; its file is named by it.
-        collection_id: the publication that it belongs to; empty where it is not known.
-        title: title of the dataset.
-        doi: of the publication; empty where there is none.
-        organisms: labels, e.g. ``Homo sapiens``.
-        assays: labels, e.g. ``10x 3' v3``.
-        cells: number of cells.
-        primary: cells of which this is the primary copy; ``None`` where the service does not say.
-        bytes: size of the h5ad file; -1 where the service does not know.
-        url: of the h5ad file.
-        published: day of this version, ISO 8601; empty where it is not known.
-    """
-
-    dataset_id: str
+    dataset_id: str  # stays the same over versions
     dataset_version_id: str
-    collection_id: str
+    collection_id: str  # the publication that it belongs to; empty where it is not known
     title: str
-    doi: str = ""
-    organisms: tuple[str, ...]
-    assays: tuple[str, ...] = ()
+    doi: str = ""  # of the publication; empty where there is none
+    organisms: tuple[str, ...]  # e.g. "Homo sapiens"
+    assays: tuple[str, ...] = ()  # e.g. "10x 3' v3"
     cells: int
-    primary: int | None = None
-    bytes: int
-    url: str
-    published: str = ""
+    primary: int | None = None  # cells of which this is the primary copy; None: not known
+    bytes: int  # of the h5ad file, or UNKNOWN_SIZE
+    url: str  # of the h5ad file
+    published: str = ""  # day, ISO 8601; empty where it is not known
 
 
 @dataclass(frozen=True)
 class Listing:
-    """What a source offers.
+    """What a source offers."""
 
-    Attributes:
-        versions: one version of each dataset, ordered by dataset id.
-        left_out: why others are none of them, by the id of the dataset, or of the version where the
-            configuration names that.
-    """
-
-    versions: list[Version]
+    versions: list[Version]  # one of each dataset, ordered by dataset id
+    # why others are none of them, by the id of the dataset, or of the version where
+    # corpus.leave_out names that
     left_out: dict[str, str]
-
-
-@dataclass(frozen=True)
-class Resolved:
-    """An evaluation dataset.
-
-    Attributes:
-        version: the version that is evaluated.
-        kind: what its id is of: ``dataset version``, ``dataset`` or ``collection``.
-    """
-
-    version: Version
-    kind: str
 
 
 class NoFit(Exception):
@@ -163,16 +131,10 @@ def published_by(entry: Mapping[str, Any], day: str | None) -> bool:
 def described(
     entry: Mapping[str, Any], of: str = "", dataset: Mapping[str, Any] | None = None
 ) -> Version:
-    """A version from the service's description; fields that are not known are ignored.
+    """A version from the service's description, or :class:`NoFit`; other fields are ignored.
 
-    Args:
-        entry: the description.
-        of: id of the dataset that it must be of, where that is known.
-        dataset: the description of the dataset, which may know its collection.
-
-    Raises:
-        NoFit: if it was withdrawn, has no h5ad file or is of another dataset.
-        UserError: if an id or the number of cells is none.
+    ``of`` is the id of the dataset that it must be of, where that is known, and ``dataset`` the
+    description of the dataset, which may know its collection.
     """
     version_id = check_identifier(entry.get("dataset_version_id"))
     if entry.get("tombstone") is True:
@@ -232,13 +194,13 @@ def descriptions(answer: Any, where: str) -> list[Mapping[str, Any]]:
     return answer
 
 
-def resolve(service: Service, name: str, identifier: str | None) -> Resolved:
+def resolve(service: Service, name: str, identifier: str | None) -> tuple[Version, str]:
     """Find an evaluation dataset by its id, whenever it was published.
 
     Of a dataset or collection the newest version is taken: the snapshot's day binds training only.
 
-    Raises:
-        UserError: if the id is missing or is none of the three, with what was tried.
+    Returns:
+        The version, and what the id is of: ``dataset version``, ``dataset`` or ``collection``.
     """
     if identifier is None:
         raise UserError(f"datasets.{name}.id: missing; give the dataset's CELLxGENE id")
@@ -254,7 +216,7 @@ def resolve(service: Service, name: str, identifier: str | None) -> Resolved:
         except (Absent, NoFit) as error:
             tried.append(f"as {kind}: {error.reason}")
         else:
-            return Resolved(with_collection(service, version), kind)
+            return with_collection(service, version), kind
     raise UserError(
         f"datasets.{name}.id: {identifier} fits nothing at {service.api} ({'; '.join(tried)}); "
         "correct the id"

@@ -27,13 +27,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 from requests import Response
 
-from scsigmoid.corpus.metadata import (
-    REMOTE,
-    ManifestRow,
-    check_identifier,
-    one_line,
-    parse_count,
-)
+from scsigmoid.corpus.metadata import REMOTE, ManifestRow, check_identifier, one_line, parse_count
 from scsigmoid.corpus.web import (
     ADVANCE,
     SLOWEST_ADVANCE,
@@ -47,6 +41,7 @@ from scsigmoid.files import sha256, write_text
 from scsigmoid.progress import log
 
 CAP = "corpus.download.disk_cap_gb"
+NOTE = ".kept"
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0  # seconds between two looks at the space
 RANGE = re.compile(r"bytes ([0-9]+)-[0-9]+/([0-9]+)")
 
@@ -143,14 +138,9 @@ def download(
 ) -> str:
     """Download a file, resuming and retrying, and move it into place once it is right.
 
-    Args:
-        web: makes the requests.
-        url: of the file.
-        destination: one process at a time may download to it.
-        size: bytes of the file, where known.
-        digest: SHA-256 of the file, where known.
-        origin: where that SHA-256 is from, for messages.
-        check: refuses, by :class:`UserError`, a complete file that cannot be right.
+    One process at a time may download to ``destination``.  ``size`` and ``digest`` (SHA-256) are
+    those of the file, where known; ``origin`` says in messages where the digest is from.  ``check``
+    refuses, by :class:`UserError`, a complete file that cannot be right.
 
     Returns:
         The SHA-256 of the file.
@@ -192,7 +182,7 @@ def continue_download(web: Web, url: str, partial: Path, size: int | None) -> No
     have = size_of(partial)
     if have == size:
         return
-    noted = note_path(partial)
+    noted = partial.with_suffix(NOTE)
     kept = noted.read_text(encoding="utf-8") if have and noted.exists() else ""
     ranged = {"Range": f"bytes={have}-"} if kept else {}
     with web.opened("GET", url, ranged) as response:
@@ -241,13 +231,9 @@ def identity(response: Response, size: str) -> str:
     return ascii((tag, date, size)) if tag.startswith('"') or date else ""
 
 
-def note_path(partial: Path) -> Path:
-    return partial.with_suffix(".kept")
-
-
 def remove_partial(partial: Path) -> None:
     partial.unlink(missing_ok=True)
-    note_path(partial).unlink(missing_ok=True)
+    partial.with_suffix(NOTE).unlink(missing_ok=True)
 
 
 def size_of(path: Path) -> int:
@@ -288,22 +274,18 @@ def exceeds_cap(rows: Iterable[ManifestRow], cap: float | None) -> bool:
                 "in corpus.leave_out, or set no cap"
             )
         load[row.part] += int(row.bytes)
-    if load.total() <= in_bytes(cap):
+    limit = round(cap * 1e9)
+    if load.total() <= limit:
         return False
     evaluated = load.pop("")
     part, largest = max(load.items(), key=lambda item: item[1], default=("", 0))
-    if evaluated + largest > in_bytes(cap):
+    if evaluated + largest > limit:
         raise UserError(
             f"{CAP}: part {part} has {largest / 1e9:,.4g} GB of raw files and the evaluation "
             f"datasets {evaluated / 1e9:,.4g} GB, the cap is {cap:,.4g}; raise it, or make smaller "
             "parts (more of them: corpus.parts; of smaller files: corpus.maximum_file_gb)"
         )
     return True
-
-
-def in_bytes(gigabytes: float) -> int:
-    """A setting in bytes, rounded to whole ones."""
-    return round(gigabytes * 1e9)
 
 
 @contextmanager
@@ -323,7 +305,7 @@ def space(
             files.setdefault(row.part, {})[downloads.path(row)] = int(row.bytes)
     own = lock_of(downloads, files[part])
     pause = FIRST_PAUSE
-    while not taken(downloads, files, part, in_bytes(cap), own):
+    while not taken(downloads, files, part, round(cap * 1e9), own):
         if pause == FIRST_PAUSE:
             log(
                 f"{downloads.folder}: waiting for {sum(files[part].values()) / 1e9:,.4g} of the "

@@ -203,9 +203,6 @@ def recovered_counts(raw: Any, totals: NDArray[np.float64]) -> NDArray[np.int64]
     """Recover integer counts from log(1 + count / total * 10,000).
 
     ``raw`` (cells x genes) is rounded to three decimals, ``totals`` are the cells' counts.
-
-    Raises:
-        UserError: if the stored values do not come from integers.
     """
     stored = np.asarray(raw, dtype=np.float64)
     scale = totals[:, None] / TARGET_SUM
@@ -247,19 +244,12 @@ def real_cells(seed: int, *, held_out: bool) -> CellTable:
 
 @dataclass(frozen=True)
 class Genome:
-    """What all simulated cells share.
+    """What all simulated cells share."""
 
-    Attributes:
-        genes: Ensembl ids, real ones first.
-        names: symbols.
-        base: log-rate of each gene without regulators, (genes,).
-        weights: enhancer weights, (genes, programmes); ``regulators`` non-zeros a row.
-    """
-
-    genes: list[str]
-    names: list[str]
-    base: NDArray[np.float64]
-    weights: NDArray[np.float64]
+    genes: list[str]  # Ensembl ids, real ones first
+    names: list[str]  # symbols
+    base: NDArray[np.float64]  # (genes,): log-rate without regulators
+    weights: NDArray[np.float64]  # (genes, programmes): of enhancers; `regulators` non-zeros a row
 
 
 def real_genes() -> list[tuple[str, str, str]]:

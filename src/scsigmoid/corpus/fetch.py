@@ -125,11 +125,7 @@ def raw_files(
 
 
 def restore_part(part_folder: str | Path, corpus: Corpus, downloads_folder: str | Path) -> None:
-    """Download what a part links to and is not there, and complete the part's rows.
-
-    Raises:
-        UserError: if the same files cannot be downloaded again.
-    """
+    """Download what a part links to and is not there, and complete the part's rows."""
     folder = Path(part_folder)
     rows = read_manifest(folder / FILES)
     links = {row.file: folder / f"{row.file}.h5ad" for row in rows}

@@ -128,9 +128,6 @@ def check_shared(genes: Sequence[str], known: Iterable[str], path: Path, other: 
     """Log how many genes a file shares with others; warn if it is less than half.
 
     The share is of the smaller number of genes, so that a panel fits a whole transcriptome.
-
-    Raises:
-        UserError: if they share less than a tenth.
     """
     others = comparable(genes, known)
     unknown = [gene for gene in genes if gene not in others]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scsigmoid.corpus.genes import check_named, column_of_ids, expression, unique_genes
 from scsigmoid.corpus.hdf5 import Strings, check_column, check_layout, column, length, opened
 from scsigmoid.corpus.matrix_reader import Matrix, find_counts
-from scsigmoid.corpus.metadata import ManifestRow
+from scsigmoid.corpus.metadata import FILES, ManifestRow, read_manifest
 from scsigmoid.errors import UserError
 from scsigmoid.files import verified
 from scsigmoid.seeds import derive
@@ -29,60 +29,36 @@ CHUNK_CELLS = 1 << 15
 
 
 class Chunk(NamedTuple):
-    """Consecutive selected cells.
+    """Consecutive selected cells."""
 
-    Attributes:
-        cells: their rows in the file, int64.
-        counts: raw counts, cells x genes: a SciPy CSR matrix of int32 without stored zeros or
-            repeated entries; the columns of a cell stand in the order of the file.
-    """
-
-    cells: NDArray[np.int64]
+    cells: NDArray[np.int64]  # their rows in the file
+    # Raw counts, cells x genes: a SciPy CSR matrix of int32 without stored zeros or repeated
+    # entries; the columns of a cell stand in the order of the file.
     counts: Any
 
 
 @dataclass(frozen=True)
 class Cells:
-    """The selected cells of one h5ad file.
-
-    Attributes:
-        path: the file.
-        genes: gene ids without version suffix, unique, spike-ins and viruses left out; genes that
-            the file lists twice are one, their counts added.
-        names: symbols of the genes; the ids where the file holds none.
-        rows: rows of the selected cells in the file, int64, ascending.
-        gene_column: column of ``var`` that holds the gene ids; empty for its index.
-    """
+    """The selected cells of one h5ad file."""
 
     path: Path
+    # Ids without version suffix, unique, spike-ins and viruses left out; genes that the file lists
+    # twice are one, their counts added.
     genes: list[str]
-    names: list[str]
-    rows: NDArray[np.int64]
-    gene_column: str
+    names: list[str]  # symbols of the genes; the ids where the file holds none
+    rows: NDArray[np.int64]  # of the selected cells in the file, ascending
+    gene_column: str  # of var, with the gene ids; empty for its index
     _matrix: str
     _columns: NDArray[np.int64]
-    _sha256: str = ""
-    _made: Path = Path()
+    sha256: str = ""  # of the file, which `chunks` compares; empty if it is not known
+    made: Path = Path()  # what to delete so that the file is made again, for the message
 
     @property
     def n_cells(self) -> int:
         return len(self.rows)
 
-    def known(self, sha256: str, made: Path) -> "Cells":
-        """The same cells, with the SHA-256 that :meth:`chunks` checks the file against.
-
-        Args:
-            sha256: of the file; empty if it is not known.
-            made: what to delete so that the file is made again, for the message.
-        """
-        return replace(self, _sha256=sha256, _made=made)
-
     def part(self, held_out: str, part: Part) -> "Cells":
-        """Those of all cells that are held out, or the others; see :func:`open_cells`.
-
-        Raises:
-            UserError: for a choice that leaves no cell, or a column that is not there.
-        """
+        """Those of all cells that are held out, or the others; see :func:`open_cells`."""
         with opened(self.path) as file:
 
             def values(name: str) -> Strings:
@@ -121,7 +97,7 @@ class Cells:
             UserError: for negative or non-integer counts and damage; after the last chunk, if the
                 file's SHA-256 is not the expected one.
         """
-        with verified(self.path, self._sha256, self._made), opened(self.path) as file:
+        with verified(self.path, self.sha256, self.made), opened(self.path) as file:
             matrix = Matrix(file[self._matrix], self.path, self._matrix.replace("/", "."))
             for start, counts in matrix.counts(self.rows, self._columns, len(self.genes)):
                 stop = start + counts.shape[0]
@@ -188,14 +164,22 @@ def open_cells(
     return cells if part == "all" else cells.part(held_out, part)
 
 
-def cells_of(row: ManifestRow, path: str | Path, made: Path | None = None) -> Cells:
-    """Open the file of a manifest row and choose the row's cells; see :func:`open_cells`.
-
-    With ``made``, the counts are read together with the row's SHA-256: see :meth:`Cells.known`.
-    """
+def cells_of(row: ManifestRow, path: str | Path) -> Cells:
+    """Open the file of a manifest row and choose the row's cells; see :func:`open_cells`."""
     part: Part = "evaluation" if row.role == "evaluation" else "training"
-    cells = open_cells(path, row.held_out, part, layer=row.layer, genes=row.genes)
-    return cells.known(row.sha256, made) if made else cells
+    return open_cells(path, row.held_out, part, layer=row.layer, genes=row.genes)
+
+
+def cells_of_part(folder: str | Path) -> list[tuple[ManifestRow, Cells]]:
+    """The training cells of a part, a folder with h5ad files and ``files.csv``, with their rows.
+
+    Who reads their counts compares the files with the SHA-256 of ``files.csv``.
+    """
+    folder = Path(folder)
+    found = [
+        (row, cells_of(row, folder / f"{row.file}.h5ad")) for row in read_manifest(folder / FILES)
+    ]
+    return [(row, replace(cells, sha256=row.sha256, made=folder)) for row, cells in found]
 
 
 def held_out_text(held_out: bool | float | str, seed: int) -> str:
@@ -216,9 +200,6 @@ def held_out_mask(
     """Mark the held-out cells: a boolean array; a seeded choice depends on ``n_cells`` alone.
 
     ``held_out`` is the choice as the manifest writes it, ``values`` reads a column of ``obs``.
-
-    Raises:
-        UserError: if no cell has the value.
     """
     if held_out in ("", "all"):
         return np.full(n_cells, held_out == "all")

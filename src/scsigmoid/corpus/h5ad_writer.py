@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,22 +29,13 @@ OWN_ROW = "scsigmoid_row"
 
 @dataclass(frozen=True)
 class CellTable:
-    """Cells before they are written.
+    """Cells before they are written."""
 
-    Attributes:
-        counts: raw counts, cells x genes, non-negative integers, dense.
-        genes: Ensembl ids of the columns.
-        names: symbols of the columns.
-        obs: columns of ``obs``: one value a cell, or one for all.
-        title: title of the dataset.
-        simulated: whether the cells were simulated.
-    """
-
-    counts: NDArray[np.int64]
-    genes: Sequence[str]
-    names: Sequence[str]
-    obs: Mapping[str, Sequence[str] | str]
-    title: str
+    counts: NDArray[np.int64]  # raw, cells x genes
+    genes: Sequence[str]  # Ensembl ids
+    names: Sequence[str]  # symbols
+    obs: Mapping[str, Sequence[str] | str]  # one value a cell, or one for all
+    title: str  # of the dataset
     simulated: bool
 
 
@@ -66,24 +56,16 @@ def write_cells(path: str | Path, table: CellTable) -> None:
     normalised.data = np.log1p(counts.data * scale).astype(np.float32)
 
     cells = pd.Index([f"cell_{row:06d}" for row in range(len(totals))])
-
-    def frame(index: Any, columns: Mapping[str, Sequence[str] | str]) -> pd.DataFrame:
-        every = {
-            name: [values] * len(index) if isinstance(values, str) else list(values)
-            for name, values in columns.items()
-        }
-        kinds = {name: pd.Categorical(v, categories=sorted(set(v))) for name, v in every.items()}
-        return pd.DataFrame(kinds, index=index)
-
-    obs = frame(cells, {**HUMAN, **table.obs}).assign(is_primary_data=True)
-    reference = HUMAN["organism_ontology_term_id"]
-    var = frame(
-        pd.Index(table.genes),
-        {"feature_name": table.names, "feature_biotype": "gene", "feature_reference": reference},
-    )
+    obs = pd.DataFrame({**HUMAN, **table.obs}, index=cells).astype("category")
+    features = {
+        "feature_name": table.names,
+        "feature_biotype": "gene",
+        "feature_reference": HUMAN["organism_ontology_term_id"],
+    }
+    var = pd.DataFrame(features, index=pd.Index(table.genes)).astype("category")
     adata = anndata.AnnData(
         X=normalised,
-        obs=obs,
+        obs=obs.assign(is_primary_data=True),
         var=var.assign(feature_is_filtered=False),
         uns={
             "title": table.title,
@@ -110,9 +92,6 @@ def convert(path: Path, output: Path) -> None:
     """Write a 10x file or folder as h5ad, in memory: counts in ``X``, gene ids in ``var``'s index.
 
     ``var`` has ``feature_name`` and, where there are some, ``feature_types``.
-
-    Raises:
-        UserError: for what scanpy cannot read.
     """
     import warnings
 

@@ -79,9 +79,6 @@ def check_contents(file: Any, path: Path) -> None:
 
     HDF5 would follow external links, external storage and virtual datasets to any file that the
     user may read.
-
-    Raises:
-        UserError: naming the first such object inside the file.
     """
     from h5py import h5d, h5l, h5o
 

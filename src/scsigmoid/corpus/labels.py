@@ -43,12 +43,9 @@ def normal(text: str) -> str:
 
 
 def cell_types(cells: Cells, label: str, types: Sequence[str] = ()) -> Strings:
-    """Cell type of each selected cell; ``""`` where the file names none.
+    """Cell type of each selected cell; ``""`` where the file names none, or lacks the column.
 
-    Args:
-        cells: the cells; a column that they lack names no type.
-        label: see above.
-        types: a cell type that is one of these but for its spelling gets this spelling.
+    A cell type that is one of ``types`` but for its spelling gets this spelling.
     """
     import pandas as pd
 
@@ -70,10 +67,6 @@ def evaluated_label(cells: Cells, name: str, dataset: Dataset) -> str:
     """Choose the label of an evaluation dataset, and log its cell types.
 
     It is the first label that the file has; where cell types are wanted, the one with most of them.
-
-    Raises:
-        UserError: if the file has none of the labels, if cell types that are wanted are missing
-            (with the columns whose values come nearest), or if there are fewer than two types.
     """
     given = dataset.labels
     with opened(cells.path) as file:

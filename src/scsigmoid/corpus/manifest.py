@@ -18,7 +18,7 @@ from scsigmoid.corpus import census, embedded
 from scsigmoid.corpus.discover import Service, Version, resolve, snapshot
 from scsigmoid.corpus.downloads import Downloads, exceeds_cap
 from scsigmoid.corpus.genes import check_alike
-from scsigmoid.corpus.h5ad import Part, held_out_text, open_cells
+from scsigmoid.corpus.h5ad import held_out_text, open_cells
 from scsigmoid.corpus.h5ad_writer import as_h5ad, fingerprint
 from scsigmoid.corpus.hdf5 import opened
 from scsigmoid.corpus.labels import evaluated_label, labels_in
@@ -115,46 +115,56 @@ def local_rows(corpus: Corpus, datasets: Mapping[str, Dataset], seed: int) -> li
     rows: list[ManifestRow] = []
     taken: set[str] = set()
     genes: dict[Path, list[str]] = {}
-    names: dict[Part, list[tuple[LocalFile, list[str]]]] = {"training": [], "evaluation": []}
+    trained: list[tuple[LocalFile, list[str]]] = []  # names of the cells of each file
+    held: list[tuple[LocalFile, list[str]]] = []
     for local in expand(corpus.local):
         held_out = held_out_text(local.held_out, seed)
         digest, size = fingerprint(local.path)
-        roles: dict[Part, bool] = {"training": held_out != "all", "evaluation": bool(held_out)}
         with as_h5ad(local.path) as path:
             everything = open_cells(path, layer=local.layer, genes=local.genes)
             with opened(path) as file:
-                label = [*labels_in(file["obs"], local.labels), local.labels[0]][0]
-            for role in (role for role, wanted in roles.items() if wanted):
-                evaluated = role == "evaluation"
-                if evaluated and local.dataset not in datasets:
+                label = [*labels_in(file["obs"], local.labels), *local.labels][0]
+            row = ManifestRow(
+                file=slug(local.path.stem),
+                role="training",
+                source="local",
+                location=str(local.path),
+                title=local.path.stem,
+                label=label,
+                held_out=held_out,
+                bytes=str(size),
+                sha256=digest,
+                layer=local.layer,
+                genes=everything.gene_column,
+            )
+            if held_out != "all":
+                name = f"{row.file}_training" if held_out else row.file
+                cells = everything.part(held_out, "training")
+                rows.append(replace(row, file=unique(name, taken), cells=str(cells.n_cells)))
+                trained.append((local, cells.cell_names().tolist()))
+            if local.dataset:
+                dataset = datasets.get(local.dataset)
+                if dataset is None:
                     raise UserError(
                         f"{local.path}: would make the dataset {local.dataset!r}, which datasets "
                         "lacks"
                     )
-                cells = everything.part(held_out, role)
-                if evaluated:
-                    evaluated_label(cells, local.dataset, datasets[local.dataset])
-                name = local.dataset if evaluated else slug(local.path.stem)
-                row = ManifestRow(
-                    file=unique(name if evaluated or not held_out else f"{name}_training", taken),
-                    role=role,
-                    dataset=local.dataset if evaluated else "",
-                    source="local",
-                    location=str(local.path),
-                    title=datasets[local.dataset].title if evaluated else local.path.stem,
-                    label="" if evaluated else label,
-                    held_out=held_out,
+                cells = everything.part(held_out, "evaluation")
+                evaluated_label(cells, local.dataset, dataset)
+                evaluated = replace(
+                    row,
+                    file=unique(local.dataset, taken),
+                    role="evaluation",
+                    dataset=local.dataset,
+                    title=dataset.title,
+                    label="",
                     cells=str(cells.n_cells),
-                    bytes=str(size),
-                    sha256=digest,
-                    layer=local.layer,
-                    genes=everything.gene_column,
                 )
-                rows.append(row)
-                names[role].append((local, cells.cell_names().tolist()))
+                rows.append(evaluated)
+                held.append((local, cells.cell_names().tolist()))
         genes[local.path] = everything.genes
     check_alike(genes)
-    check_unseen(names["evaluation"], names["training"])
+    check_unseen(held, trained)
     return rows
 
 
@@ -210,8 +220,8 @@ def remote_rows(
         edition = corpus.snapshot
         words = f"CELLxGENE Discover as of {edition}"
         listing = snapshot(service, edition, corpus.leave_out)
-    evaluation = {name: resolve(service, name, one.id) for name, one in datasets.items()}
-    held_out = {name: resolved.version for name, resolved in evaluation.items()}
+    resolved = {name: resolve(service, name, one.id) for name, one in datasets.items()}
+    held_out = {name: version for name, (version, _) in resolved.items()}
     named = [name for name in corpus.leave_out if name not in listing.left_out]
     wanted = replace(corpus, leave_out=named)
     selection = select(with_sizes(listing.versions, downloads.web), held_out, wanted, seed)
@@ -233,7 +243,8 @@ def remote_rows(
         ),
     ]
     rows = check_available(rows, downloads, words, locked=False)
-    return rows, Origin(words, listing, selection, evaluation)
+    kinds = {name: kind for name, (_, kind) in resolved.items()}
+    return rows, Origin(words, listing, selection, kinds)
 
 
 def with_sizes(versions: Sequence[Version], web: Web) -> list[Version]:
@@ -276,9 +287,6 @@ def assign_parts(rows: Sequence[ManifestRow], parts: int) -> list[ManifestRow]:
 
     The largest file goes first, to the part with the least so far; equals keep the order of the
     manifest.  Sizes are bytes where all are known, else cells.
-
-    Raises:
-        UserError: if there is no training file.
     """
     training = [index for index, row in enumerate(rows) if row.role == "training"]
     if not training:
@@ -310,10 +318,6 @@ def lock_rows(
     """Rows of the user's lock, checked against the configuration.
 
     Training files in ``leave_out`` and evaluation datasets that are not configured are dropped.
-
-    Raises:
-        UserError: if a dataset is missing or has another id, or training files belong to an
-            evaluation dataset.
     """
     rows = read_manifest(path)
     for row in rows:
@@ -366,9 +370,6 @@ def check_available(
 
     Returns:
         The rows, with the sizes that were unknown.
-
-    Raises:
-        UserError: naming the files that are gone or changed, and what can be done.
     """
     for row in rows:
         checked_address(row.location, downloads.web.hosts)

@@ -106,9 +106,6 @@ class Matrix:
 
         Yields:
             CSR matrices of int32, rows x genes, without stored zeros or repeated entries.
-
-        Raises:
-            UserError: for values that are no counts.
         """
         from scsigmoid.corpus.gene_counts import counts_of_genes
 
@@ -158,9 +155,6 @@ def find_counts(file: Any, path: Path, layer: str = "") -> str:
     Most values of raw counts are positive integers and next to none of normalised or scaled values
     are, so a sample of the first values tells them apart.  Whether every value is a count is
     checked when it is read.
-
-    Raises:
-        UserError: if there is no such layer, or no matrix with raw counts.
     """
     layers = file.get("layers")
     present = list(layers) if isinstance(layers, h5py.Group) else []
@@ -188,11 +182,7 @@ def find_counts(file: Any, path: Path, layer: str = "") -> str:
 
 
 def first_fraction(matrix: Matrix) -> float | None:
-    """A value that is no count, where few of the first values are; None of raw counts.
-
-    Raises:
-        UserError: where all of many values are 1, as in binarised counts.
-    """
+    """A value that is no count, where few of the first values are; None of raw counts."""
     values = matrix.sample()
     if len(values) >= FEW and (values == 1).all():
         raise UserError(f"{matrix.path}: {matrix.name} {BINARY}")
@@ -204,10 +194,6 @@ def blocks_of(stored: Any, kind: str, shape: tuple[int, int], wanted: Int64s) ->
     """Blocks of rows, ascending; those that hold no wanted row may be left out.
 
     ``wanted`` rows ascend.
-
-    Raises:
-        OSError: for an inconsistent matrix.
-        UserError: if the temporary folder has no room.
     """
     if kind == "csr":
         return compressed_rows(stored, shape, wanted)
@@ -337,11 +323,7 @@ def containing(ranges: Iterable[tuple[int, int]], wanted: Int64s) -> Iterator[tu
 
 
 def read_indptr(stored: Any, length: int, width: int) -> Int64s:
-    """Cumulative values of the rows of a CSR matrix, or the columns of a CSC one, from 0.
-
-    Raises:
-        OSError: if they do not describe the values.
-    """
+    """Cumulative values of the rows of a CSR matrix, or the columns of a CSC one, from 0."""
     ends: Int64s = stored["indptr"][:].astype(np.int64)
     values = len(stored["data"])
     if (

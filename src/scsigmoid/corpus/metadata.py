@@ -20,86 +20,47 @@ class ManifestRow:
     """One file, in one role.  All values are text; empty where one does not apply.
 
     A local file of which some cells are held out has two rows.
-
-    Attributes:
-        file: name of the file in the results, without suffix; unique.
-        role: ``training`` or ``evaluation``.
-        dataset: evaluation dataset; empty for training files.
-        part: number of the job that reads a training file; empty for evaluation files.
-        source: ``embedded``, ``local``, ``cellxgene`` or ``census``.
-        snapshot: day whose state was listed, or name of the Census release; empty for evaluation
-            files, which no day binds.
-        location: recipe of the embedded corpus, absolute path or URL.
-        simulated: ``true`` or ``false``.
-        title: title of the dataset.
-        doi: of the publication.
-        organism: organisms, joined by ``" || "``.
-        assay: assays, joined by ``" || "``.
-        label: column of ``obs`` with the cell type of training cells; the metadata of an evaluation
-            dataset have its own.
-        held_out: which cells are held out (:func:`~.h5ad.held_out_text`); a training row means the
-            other cells.
-        cells: number of cells in this role.
-        bytes: size of the file.
-        sha256: of the file's bytes; empty before the first download.
-        published: day of the dataset version.
-        dataset_id: CELLxGENE id.
-        dataset_version_id: CELLxGENE id.
-        collection_id: CELLxGENE id.
-        layer: layer of a local file that holds the raw counts; empty for ``raw.X`` or ``X``.
-        genes: column of ``var`` of a local file that holds the gene ids; empty for its index.
     """
 
-    file: str
-    role: str
-    dataset: str = ""
-    part: str = ""
-    source: str
+    file: str  # its name in the results, without suffix; unique
+    role: str  # "training" or "evaluation"
+    dataset: str = ""  # evaluation dataset
+    part: str = ""  # number of the job that reads a training file
+    source: str  # "embedded", "local", "cellxgene" or "census"
+    # day whose state was listed, or name of the Census release; no day binds evaluation files
     snapshot: str = ""
-    location: str
-    simulated: str = "false"
+    location: str  # recipe of the embedded corpus, absolute path or URL
+    simulated: str = "false"  # or "true"
     title: str = ""
     doi: str = ""
-    organism: str = ""
-    assay: str = ""
-    label: str = "cell_type"
-    held_out: str = ""
-    cells: str = ""
-    bytes: str = ""
-    sha256: str = ""
-    published: str = ""
-    dataset_id: str = ""
+    organism: str = ""  # organisms, joined by " || "
+    assay: str = ""  # assays, joined by " || "
+    label: str = "cell_type"  # of training cells (see labels.py); evaluated ones: in the metadata
+    held_out: str = ""  # see h5ad.held_out_text; a training row means the other cells
+    cells: str = ""  # number of cells in this role
+    bytes: str = ""  # size of the file
+    sha256: str = ""  # of the file; empty before the first download
+    published: str = ""  # day of the dataset version
+    dataset_id: str = ""  # of CELLxGENE, as the next two
     dataset_version_id: str = ""
     collection_id: str = ""
-    layer: str = ""
-    genes: str = ""
+    layer: str = ""  # of a local file, with the raw counts; empty for raw.X or X
+    genes: str = ""  # column of var of a local file with the gene ids; empty for the index
 
 
 @dataclass(frozen=True, kw_only=True)
 class Metadata:
-    """What later stages need to know of an evaluation dataset.
+    """What later stages need to know of an evaluation dataset."""
 
-    Attributes:
-        file: name of its file in the manifest.
-        simulated: whether its cells are simulated.
-        label: column of ``obs`` with the cell type, or columns in braces (:mod:`~.labels`).
-        types: spelling of cell types.
-        title: of the dataset.
-        cells: number of evaluated cells.
-        genes: number of genes.
-        sha256: of the file with the cells.
-        location: where they are from, as in the manifest.
-    """
-
-    file: str
+    file: str  # its name in the manifest
     simulated: bool
-    label: str
-    types: list[str]
+    label: str  # column of obs with the cell type, or columns in braces (see labels.py)
+    types: list[str]  # how cell types are spelled
     title: str
-    cells: int
+    cells: int  # that are evaluated
     genes: int
-    sha256: str
-    location: str
+    sha256: str  # of the file with the cells
+    location: str  # where they are from, as in the manifest
 
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,199}")
@@ -155,11 +116,7 @@ def write_manifest(path: str | Path, rows: Iterable[ManifestRow]) -> None:
 
 
 def read_metadata(path: str | Path) -> Metadata:
-    """Read what :func:`write_metadata` wrote.
-
-    Raises:
-        UserError: if the file is missing, damaged or holds something else.
-    """
+    """Read what :func:`write_metadata` wrote."""
     compare_checksum(path)
     try:
         values = json.loads(Path(path).read_text(encoding="utf-8"))

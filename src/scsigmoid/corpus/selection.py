@@ -10,7 +10,7 @@ from typing import Any
 
 from scsigmoid.config.schema import Corpus
 from scsigmoid.config.validate import nearest
-from scsigmoid.corpus.discover import NAMED, Listing, Resolved, Version
+from scsigmoid.corpus.discover import NAMED, Listing, Version
 from scsigmoid.corpus.metadata import ManifestRow
 from scsigmoid.errors import UserError
 from scsigmoid.seeds import derive
@@ -23,29 +23,18 @@ Identified = Version | ManifestRow
 
 @dataclass(frozen=True)
 class Selection:
-    """The outcome.
+    """What is trained on, and why other versions are not."""
 
-    Attributes:
-        training: versions to train on, in the order of the listing.
-        held_out: why others are held out, by dataset id (:func:`held_out_reason`).
-        left_out: number of others, by reason.
-        offered: all versions that are not held out.
-    """
-
-    training: list[Version]
-    held_out: dict[str, str]
-    left_out: dict[str, int]
-    offered: list[Version]
+    training: list[Version]  # in the order of the listing
+    held_out: dict[str, str]  # reason (held_out_reason) by dataset id
+    left_out: dict[str, int]  # number of others, by reason
+    offered: list[Version]  # all that are not held out
 
 
 def select(
     versions: Sequence[Version], evaluation: Mapping[str, Identified], corpus: Corpus, seed: int
 ) -> Selection:
-    """Choose what to train on; the seed decides where the configuration limits cells or bytes.
-
-    Raises:
-        UserError: if an organism, an assay or an id of ``corpus.leave_out`` is not on offer.
-    """
+    """Choose what to train on; the seed decides where the configuration limits cells or bytes."""
     check_names_offered("organisms", corpus.organisms, {o for v in versions for o in v.organisms})
     check_names_offered("assays", corpus.assays or (), {a for v in versions for a in v.assays})
     unwanted = set(corpus.leave_out)
@@ -153,19 +142,12 @@ def check_separate(
 
 @dataclass(frozen=True)
 class Origin:
-    """Where the rows of a manifest come from.
+    """Where the rows of a manifest come from."""
 
-    Attributes:
-        words: in words, e.g. ``CELLxGENE Discover as of 2024-06-11``.
-        listing: what was on offer; ``None`` for a lock and for local and embedded files.
-        selection: what was chosen of it.
-        evaluation: the evaluation datasets as their ids were resolved.
-    """
-
-    words: str
-    listing: Listing | None = None
-    selection: Selection | None = None
-    evaluation: Mapping[str, Resolved] = field(default_factory=dict)
+    words: str  # e.g. "CELLxGENE Discover as of 2024-06-11"
+    listing: Listing | None = None  # None for a lock and for local and embedded files
+    selection: Selection | None = None  # what was chosen of it
+    kinds: Mapping[str, str] = field(default_factory=dict)  # what each evaluation id is of
 
 
 def summary(rows: Sequence[ManifestRow], origin: Origin) -> dict[str, Any]:
@@ -186,8 +168,8 @@ def summary(rows: Sequence[ManifestRow], origin: Origin) -> dict[str, Any]:
             if row.role == "evaluation"
         },
     }
-    for name, resolved in origin.evaluation.items():
-        stated["evaluation"][name]["id_is_of_a"] = resolved.kind
+    for name, kind in origin.kinds.items():
+        stated["evaluation"][name]["id_is_of_a"] = kind
     if origin.listing is not None:
         versions = origin.listing.versions
         stated["offered"] = {"files": len(versions), "cells": sum(v.cells for v in versions)}

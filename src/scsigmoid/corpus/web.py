@@ -92,17 +92,11 @@ class AllowedHosts(HTTPAdapter):
 
 @dataclass(frozen=True)
 class Web:
-    """Makes requests.
+    """Makes requests."""
 
-    Attributes:
-        hosts: allowed hosts, redirects included.
-        settings: attempts, time-outs and number of connections.
-        stopping: set to end all threads after a failure.
-    """
-
-    hosts: Sequence[str]
-    settings: Download
-    stopping: threading.Event = field(default_factory=threading.Event)
+    hosts: Sequence[str]  # that are allowed, redirects included
+    settings: Download  # attempts, time-outs and number of connections
+    stopping: threading.Event = field(default_factory=threading.Event)  # set after a failure
 
     @classmethod
     def of(cls, corpus: Corpus) -> "Web":
@@ -186,13 +180,8 @@ class Web:
     ) -> T:
         """Do something until it works, with pauses that double.
 
-        Args:
-            url: for messages.
-            action: what to do; raises :class:`Transient` where another try is worth it.
-            progress: bytes had so far; a try that brings more than ever starts the count anew.
-
-        Raises:
-            UserError: after as many tries without progress as the settings allow.
+        ``action`` raises :class:`Transient` where another try is worth it.  ``progress`` gives the
+        bytes had so far; a try that brings more than ever starts the count of tries anew.
         """
         most, tries = progress(), 0
         while True:
@@ -234,11 +223,7 @@ class Web:
 
 
 def checked_address(url: str, hosts: Collection[str]) -> str:
-    """An address as it will be asked, read by the parser of the client itself.
-
-    Raises:
-        UserError: for hosts other than these, http beyond loopback, and what is no plain address.
-    """
+    """An address as it will be asked, read by the parser of the client itself."""
     parsed = Url()
     if len(url) <= LONGEST_ADDRESS and url.isprintable() and "\\" not in url:
         with suppress(LocationParseError):

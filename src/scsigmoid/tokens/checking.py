@@ -62,11 +62,7 @@ def check_tokens(
 def rebuild(
     folder: Path, index: dict[str, Any], names: Sequence[str], cells: Path, vocabulary: Vocabulary
 ) -> None:
-    """Make a training store again, from the part's cells, and take some of its files.
-
-    Raises:
-        UserError: if the store was not made from these cells with this vocabulary.
-    """
+    """Make a training store again, from the part's cells, and take some of its files."""
     if index.get("order") != SCATTERED:
         raise UserError(f"{folder}: no store of a training part; delete it and run again")
     keys = ("target_sum", "maximum_length", "shard_cells", "minimum_genes")

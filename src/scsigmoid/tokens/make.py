@@ -1,7 +1,7 @@
 """Turns h5ad files into token stores."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from scsigmoid.config.combinations import check_shards
 from scsigmoid.corpus.genes import check_shared
-from scsigmoid.corpus.h5ad import Cells, cells_of, open_cells
+from scsigmoid.corpus.h5ad import Cells, cells_of_part, open_cells
 from scsigmoid.corpus.h5ad_writer import OWN_ROW
 from scsigmoid.corpus.labels import cell_types
-from scsigmoid.corpus.metadata import FILES, read_manifest, read_metadata
+from scsigmoid.corpus.metadata import read_metadata
 from scsigmoid.errors import UserError
 from scsigmoid.progress import log, track
 from scsigmoid.tokens.ranks import rank_tokens
@@ -32,25 +32,17 @@ NAMED = 100  # cells without tokens that the index names, of each file
 class Tokenizer:
     """How cells become tokens, and which cells had none.
 
-    Attributes:
-        vocabulary: genes and medians.
-        target_sum: what the counts of a cell are scaled to.
-        maximum_length: cells are cut at this many tokens.
-        shard_cells: cells per file of the store.
-        minimum_genes: cells that express fewer genes of their file are left out.
-        left_out: for each file of the store with such cells and those without tokens: ``cells``,
-            their number, ``few_genes``, how many were left out for that, and the ``rows`` of the
-            first ones.
-
     Raises:
         UserError: if a shard could hold more tokens than Arrow can count.
     """
 
     vocabulary: Vocabulary
-    target_sum: float
-    maximum_length: int
-    shard_cells: int
-    minimum_genes: int = 0
+    target_sum: float  # what the counts of a cell are scaled to
+    maximum_length: int  # cells are cut at this many tokens
+    shard_cells: int  # cells per file of the store
+    minimum_genes: int = 0  # cells that express fewer genes of their file are left out
+    # For each file of the store with such cells and those without tokens: `cells`, their number,
+    # `few_genes`, how many were left out for that, and the `rows` of the first ones.
     left_out: dict[str, dict[str, Any]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -81,11 +73,8 @@ class Tokenizer:
     ) -> Iterator[pa.RecordBatch]:
         """Cells with their rank tokens and metadata; those with too few genes or none are left out.
 
-        Args:
-            cells: what to tokenize.
-            label: column of ``obs`` with the cell type (:mod:`scsigmoid.corpus.labels`), spelled
-                as in ``types``.
-            file: name of the file in the store.
+        ``label`` is the column of ``obs`` with the cell type, spelled as in ``types``
+        (:mod:`scsigmoid.corpus.labels`), ``file`` the name of the file in the store.
 
         Raises:
             UserError: if the file shares next to no gene with the vocabulary, or no cell has a
@@ -109,17 +98,14 @@ class Tokenizer:
             cut += int((ranked.genes > self.maximum_length).sum())
             batch = pa.record_batch(
                 [
-                    pa.ListArray.from_arrays(
-                        pa.array(ranked.offsets, type=pa.int32()), pa.array(ranked.tokens)
-                    ),
-                    pa.array(np.diff(ranked.offsets), type=pa.int32()),
-                    pa.array(ranked.genes),
-                    pa.array(chunk.cells),
-                    pa.array([file] * len(chunk.cells), type=pa.string()),
-                    pa.array(kinds[here], type=pa.string()),
-                    *(pa.array(obs[name][here], type=pa.string()) for name in OBS.values()),
-                    # files without the column hold each cell once
-                    pa.array(obs[PRIMARY][here] != "False"),
+                    pa.ListArray.from_arrays(ranked.offsets.astype(np.int32), ranked.tokens),
+                    np.diff(ranked.offsets),
+                    ranked.genes,
+                    chunk.cells,
+                    [file] * len(chunk.cells),
+                    kinds[here],
+                    *(obs[name][here] for name in OBS.values()),
+                    obs[PRIMARY][here] != "False",  # files without it hold each cell once
                 ],
                 schema=self.schema,
             )
@@ -138,11 +124,7 @@ class Tokenizer:
             self._leave_out(cells, file, np.concatenate(without).tolist(), few)
 
     def _leave_out(self, cells: Cells, file: str, rows: Sequence[int], few: int) -> None:
-        """Note and report cells that are left out, ``few`` of them for having too few genes.
-
-        Raises:
-            UserError: if they are all cells of the file, and some have no token.
-        """
+        """Note and report cells that are left out, ``few`` of them for having too few genes."""
         if len(rows) == cells.n_cells > few:
             raise UserError(
                 f"{cells.path}: none of its {cells.n_cells - few} cells expresses a gene of the "
@@ -163,22 +145,18 @@ class Tokenizer:
 
 
 def tokenize_part(part: str | Path, tokenizer: Tokenizer, output: str | Path) -> None:
-    """Tokenize the training cells of one part, a folder with h5ad files and ``files.csv``.
+    """Tokenize the training cells of one part (:func:`cells_of_part`).
 
     They are permuted over the shards of the store.
     """
-    folder = Path(part)
-    rows = read_manifest(folder / FILES)
-    files = [cells_of(row, folder / f"{row.file}.h5ad", folder) for row in rows]
+    files = cells_of_part(part)
     batches = (
-        batch
-        for row, cells in zip(rows, files, strict=True)
-        for batch in tokenizer.batches(cells, row.label, row.file)
+        batch for row, cells in files for batch in tokenizer.batches(cells, row.label, row.file)
     )
-    count = sum(cells.n_cells for cells in files)
+    count = sum(cells.n_cells for _, cells in files)
     shards = scattered(batches, count, tokenizer.shard_cells, tokenizer.schema, Path(output))
-    simulated = any(row.simulated == "true" for row in rows)
-    labels = ", ".join(sorted({row.label for row in rows}))
+    simulated = any(row.simulated == "true" for row, _ in files)
+    labels = ", ".join(sorted({row.label for row, _ in files}))
     write_shards(output, shards, tokenizer.metadata(SCATTERED, simulated, labels))
 
 
@@ -187,7 +165,7 @@ def tokenize_evaluation(
 ) -> None:
     """Tokenize an evaluation dataset, in the order of the file; ``metadata`` is the JSON there."""
     stated = read_metadata(metadata)
-    cells = open_cells(h5ad).known(stated.sha256, Path(h5ad))
+    cells = replace(open_cells(h5ad), sha256=stated.sha256, made=Path(h5ad))
     batches = tokenizer.batches(cells, stated.label, stated.file, stated.types)
     shards = grouped(batches, tokenizer.shard_cells)
     write_shards(output, shards, tokenizer.metadata("file", stated.simulated, stated.label))

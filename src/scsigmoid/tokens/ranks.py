@@ -27,17 +27,11 @@ CROWDED = 32
 
 
 class Ranked(NamedTuple):
-    """The tokens of some cells.
+    """The tokens of some cells."""
 
-    Attributes:
-        tokens: packed tokens, of the type of :func:`token_type`.
-        offsets: cell i has ``tokens[offsets[i]:offsets[i + 1]]``, int64, cells + 1.
-        genes: vocabulary genes that each cell expresses, before the cut, int32.
-    """
-
-    tokens: NDArray[np.unsignedinteger[Any]]
-    offsets: NDArray[np.int64]
-    genes: NDArray[np.int32]
+    tokens: NDArray[np.unsignedinteger[Any]]  # packed, of the type of token_type
+    offsets: NDArray[np.int64]  # cell i has tokens[offsets[i]:offsets[i + 1]]
+    genes: NDArray[np.int32]  # vocabulary genes that each cell expresses, before the cut
 
 
 def rank_tokens(

@@ -29,16 +29,9 @@ def scattered(
 ) -> Iterator[pa.RecordBatch]:
     """The cells of each shard, permuted over all of them.
 
-    Args:
-        batches: the cells, in the order of the files.
-        cells: their number; fewer may come.
-        shard_cells: cells per shard at most; the shards are alike in size.
-        schema: columns of the cells.
-        store: the folder that the shards are for; temporary files, which take as much room, lie in
-            a folder beside it.
-
-    Raises:
-        UserError: if there would be too many shards.
+    ``batches`` are the cells in the order of the files, ``cells`` their number; fewer may come.
+    Shards hold at most ``shard_cells`` and are alike in size.  Temporary files lie in a folder
+    beside ``store``, the folder that the shards are for, and take as much room.
     """
     shards = -(-cells // shard_cells)
     if shards > MOST_SHARDS:

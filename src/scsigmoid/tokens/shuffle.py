@@ -8,13 +8,8 @@ cells of ``WINDOW_BLOCKS`` successive blocks into an order of theirs.  What is r
 whole blocks (about 200 KB at the paper's lengths), and what must be at hand is one window (262,144
 cells, about 1 GB), which the page cache of a machine holds for all its processes.
 
-Two cells of a batch come from one block, and so from one part, with a probability of about
-1 / ``WINDOW_BLOCKS`` more than in a uniform sample: the number of cells of a part in a batch of 256
-has 1 + 255 / 4,096 = 1.06 times the variance it has there, that of a dataset still less.  Up to
-one window of cells the order is a uniform permutation.
-
-The order depends on the seed and the number of cells alone, and any place of it is computed without
-what comes before.
+How near that comes to a uniform permutation: docs/tokens.md.  The order depends on the seed and the
+number of cells alone, and any place of it is computed without what comes before.
 """
 
 import numpy as np
@@ -32,11 +27,7 @@ class CellOrder:
     """The endless sequence of cells: every epoch holds every cell once.
 
     Global batch g (from 0) is the slice [g * size, (g + 1) * size) of that sequence, so a batch may
-    hold the end of one epoch and the start of the next.
-
-    Attributes:
-        cells: number of cells of all stores.
-        seed: decides the order.
+    hold the end of one epoch and the start of the next.  ``cells`` are those of all stores.
     """
 
     def __init__(self, cells: int, seed: int) -> None:

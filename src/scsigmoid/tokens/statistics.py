@@ -23,8 +23,7 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
-from scsigmoid.corpus.h5ad import Cells, cells_of
-from scsigmoid.corpus.metadata import FILES, read_manifest
+from scsigmoid.corpus.h5ad import Cells, cells_of_part
 from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_path
 from scsigmoid.progress import track
@@ -46,21 +45,13 @@ SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class GeneStatistics:
-    """Statistics of genes over some cells.
+    """Statistics of genes over some cells."""
 
-    Attributes:
-        genes: gene ids, sorted.
-        names: their symbols.
-        histogram: cells in each bin, genes x ``BINS``: a SciPy CSR matrix of int64.
-        n_cells: cells read.
-        target_sum: what the counts of a cell are scaled to in :meth:`medians`.
-    """
-
-    genes: list[str]
-    names: list[str]
-    histogram: Any
-    n_cells: int
-    target_sum: float
+    genes: list[str]  # ids, sorted
+    names: list[str]  # their symbols
+    histogram: Any  # cells in each bin, genes x BINS: a SciPy CSR matrix of int64
+    n_cells: int  # cells read
+    target_sum: float  # what the counts of a cell are scaled to in `medians`
 
     @property
     def cells(self) -> NDArray[np.int64]:
@@ -102,23 +93,15 @@ class GeneStatistics:
 def gather(
     part_folder: str | Path, target_sum: float, output: str | Path, minimum_genes: int = 0
 ) -> None:
-    """Gather the statistics of the training cells of one part and write them.
+    """Gather the statistics of the training cells of one part, and write them as Arrow IPC file.
 
-    Memory holds one histogram of the part's genes, ``BINS`` numbers of 4 bytes each.
-
-    Args:
-        part_folder: folder with h5ad files and ``files.csv``.
-        target_sum: what the counts of a cell are scaled to.
-        output: Arrow IPC file.
-        minimum_genes: cells that express fewer genes do not count.
+    Cells that express fewer than ``minimum_genes`` do not count.  Memory holds one histogram of the
+    part's genes, ``BINS`` numbers of 4 bytes each.
 
     Raises:
         UserError: for a file that is not the one whose SHA-256 ``files.csv`` has.
     """
-    folder = Path(part_folder)
-    files = [
-        cells_of(row, folder / f"{row.file}.h5ad", folder) for row in read_manifest(folder / FILES)
-    ]
+    files = [cells for _, cells in cells_of_part(part_folder)]
     names = names_of_genes(files)
     position = {gene: index for index, gene in enumerate(names)}
     histogram = np.zeros((len(names), BINS), dtype=np.uint32)
@@ -192,9 +175,7 @@ def add_counts(
     fits in the cache, is worked on at a time.
 
     Args:
-        indptr: (cells + 1,) of the counts, which are stored as CSR.
-        columns: column of each count.
-        counts: positive.
+        indptr, columns, counts: of a CSR matrix, cells x genes; counts are positive.
         log_totals: (cells,) logarithm of each cell's total.
         log_counts: logarithms of 0, 1, 2, ...; larger counts than it holds are computed.
         log_ratio: logarithm of the ratio of a bin's bounds.
@@ -221,11 +202,7 @@ def add_counts(
 
 
 def merge(parts: Iterable[GeneStatistics]) -> GeneStatistics:
-    """Add statistics, one after the other.  Exact, and independent of the order.
-
-    Raises:
-        UserError: if the parts were scaled differently.
-    """
+    """Add statistics, one after the other.  Exact, and independent of the order."""
     return reduce(added, parts)
 
 

@@ -86,11 +86,7 @@ class Shard:
     """One file of a store, mapped into memory when it is first needed."""
 
     def __init__(self, folder: Path, entry: dict[str, Any], schema: pa.Schema) -> None:
-        """Check the file's size and end against its entry in the index.
-
-        Raises:
-            UserError: if the file is missing or has another size or end.
-        """
+        """Check the file's size and end against its entry in the index."""
         self.path = folder / entry["file"]
         self.rows = int(entry["rows"])
         self.sha256, self._schema = entry["sha256"], schema
@@ -139,36 +135,21 @@ def checksum(offsets: NDArray[np.int32], tokens: Tokens, first: int) -> int:
 
 
 class Packed(NamedTuple):
-    """Cells without padding.
+    """Cells without padding."""
 
-    Attributes:
-        tokens: tokens of all cells, one after the other; uint16 or uint32.
-        cu_seqlens: cell i has ``tokens[cu_seqlens[i]:cu_seqlens[i + 1]]``, int32, cells + 1.
-    """
-
-    tokens: Tokens
-    cu_seqlens: NDArray[np.int32]
+    tokens: Tokens  # of all cells, one after the other; uint16 or uint32
+    cu_seqlens: NDArray[np.int32]  # cell i has tokens[cu_seqlens[i]:cu_seqlens[i + 1]]
 
 
 @dataclass(frozen=True)
 class TokenStore:
-    """One or several token stores, read as one.  Rows keep the order of folders and shards.
+    """One or several token stores, read as one.  Rows keep the order of folders and shards."""
 
-    Attributes:
-        vocabulary: fingerprint of the vocabulary.
-        vocabulary_size: number of tokens, the special ones included.
-        maximum_length: where cells were cut; the smallest where stores differ.
-        simulated: whether any cell is simulated.
-        label: columns of ``obs`` that ``cell_type`` came from.
-        lengths: tokens of each cell, int32.
-    """
-
-    vocabulary: str
-    vocabulary_size: int
-    maximum_length: int
-    simulated: bool
-    label: str
-    lengths: NDArray[np.int32]
+    vocabulary: str  # fingerprint of the vocabulary
+    vocabulary_size: int  # number of tokens, the special ones included
+    maximum_length: int  # where cells were cut; the smallest where stores differ
+    simulated: bool  # whether any cell is simulated
+    lengths: NDArray[np.int32]  # tokens of each cell
     _shards: list[Shard]
     _starts: NDArray[np.int64]  # first row of each shard
     _blocks: NDArray[np.int64]  # first block of each shard
@@ -214,7 +195,6 @@ class TokenStore:
             vocabulary_size=indices[0]["vocabulary_size"],
             maximum_length=min(index["maximum_length"] for index in indices),
             simulated=any(index["simulated"] for index in indices),
-            label=", ".join(sorted({index["label"] for index in indices} - {""})),
             lengths=lengths,
             _shards=shards,
             _starts=np.cumsum(rows) - rows,
@@ -227,11 +207,7 @@ class TokenStore:
         return len(self.lengths)
 
     def cells(self, rows: Sequence[int] | NDArray[np.integer[Any]], maximum_length: int) -> Packed:
-        """Tokens of some cells, in the order given.
-
-        Args:
-            rows: rows of the cells.
-            maximum_length: only so many tokens of each cell.
+        """Tokens of the cells of some rows, in the order given; of each ``maximum_length`` at most.
 
         Raises:
             UserError: for a damaged shard, by name.
@@ -338,10 +314,8 @@ def write_shards(
 ) -> None:
     """Write a store, atomically.
 
-    Args:
-        folder: where to.
-        shards: the cells of each shard, with the columns of :func:`store_schema`.
-        metadata: further entries of the index (see :data:`ENTRIES`), read after the last shard.
+    ``shards`` are the cells of each, with the columns of :func:`store_schema`, and ``metadata``
+    further entries of the index (see :data:`ENTRIES`), read after the last shard.
     """
     with atomic_folder(folder) as temporary:
         entries = []

@@ -51,18 +51,13 @@ class Vocabulary:
 
     The four special tokens come first, then the genes sorted by id, so that a token does not
     depend on the order of files.
-
-    Attributes:
-        gene_ids: gene id of each token, or the special token's name.
-        names: symbols.
-        cells: training cells that express each gene; 0 for special tokens.
-        medians: median of count / cell total * target sum over the cells that express the gene;
-            1.0 for special tokens.
     """
 
-    gene_ids: tuple[str, ...]
-    names: tuple[str, ...]
-    cells: NDArray[np.int64]
+    gene_ids: tuple[str, ...]  # of each token; of a special one, its name
+    names: tuple[str, ...]  # symbols
+    cells: NDArray[np.int64]  # training cells that express each gene; 0 for special tokens
+    # Median of count / cell total * target sum over the cells that express the gene; 1.0 for
+    # special tokens.
     medians: NDArray[np.float64]
 
     @property
@@ -216,9 +211,6 @@ def listed(path: str | Path) -> list[str]:
 
     One id stands on a line, what follows a comma or white space is not read; empty lines, comments
     (``#``) and special tokens (``<cls>``) are skipped.
-
-    Raises:
-        UserError: if the file is missing, is no text or lists no gene.
     """
     if Path(path).exists() and not Path(path).is_file():
         raise UserError(f"tokens.vocabulary.genes: {path}: no file; correct the path")
@@ -242,11 +234,7 @@ def listed(path: str | Path) -> list[str]:
 
 
 def ruled(found: "GeneStatistics", minimum_cells: int, choice: VocabularyChoice) -> list[str]:
-    """The genes that the rule chooses, sorted.
-
-    Raises:
-        UserError: if there is none, or an annotation does not fit.
-    """
+    """The genes that the rule chooses, sorted."""
     cells = found.cells
     kept = cells >= max(1, minimum_cells)
     if not kept.any():
@@ -281,11 +269,7 @@ def ruled(found: "GeneStatistics", minimum_cells: int, choice: VocabularyChoice)
 
 
 def biotypes_of(paths: Sequence[str | Path]) -> dict[str, str]:
-    """The biotype of each gene of annotations in GTF, also compressed by gzip.
-
-    Raises:
-        UserError: if a file is missing, damaged or names no gene's biotype.
-    """
+    """The biotype of each gene of annotations in GTF, also compressed by gzip."""
     biotypes: dict[str, str] = {}
     for path in map(Path, paths):
         before = len(biotypes)
