@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from scsigmoid.corpus.h5ad import held_out_mask, held_out_text, open_cells
+from scsigmoid.corpus.h5ad import held_out_text, open_cells
 from scsigmoid.corpus.labels import cell_types
 from scsigmoid.errors import UserError
 
@@ -289,23 +289,21 @@ def test_real_files(file, cells, genes, real_data):
 
 # Held-out cells.
 
-HERE = Path("cells.h5ad")
 
-
-def no_column(name: str):
-    raise AssertionError(name)
+def held_out_of(path: Path, held_out: float | str) -> np.ndarray:
+    return open_cells(path, held_out_text(held_out, 3), "evaluation").rows
 
 
 @pytest.mark.parametrize(("fraction", "count"), [(0.1, 10), (0.001, 1), (0.999, 99), (1e-05, 1)])
-def test_fraction(fraction, count):
-    assert held_out_mask(held_out_text(fraction, 3), 100, no_column, HERE).sum() == count
+def test_fraction(fraction, count, write_h5ad):
+    assert len(held_out_of(write_h5ad(np.full((100, 1), 2)), fraction)) == count
 
 
-def test_fraction_is_spread_over_the_file():
-    held = np.flatnonzero(held_out_mask(held_out_text(0.5, 3), 10_000, no_column, HERE))
-    assert abs(held.mean() - 5000) < 150
+def test_fraction_is_spread_over_the_file(write_h5ad):
+    rows = held_out_of(write_h5ad(np.full((10_000, 1), 2)), 0.5)
+    assert abs(rows.mean() - 5000) < 150
 
 
-def test_values_may_hold_equals_signs():
-    values = np.array(["x=1", "y"], dtype=object)
-    assert held_out_mask("batch=x=1", 2, lambda name: values, HERE).tolist() == [True, False]
+def test_values_may_hold_equals_signs(counts, write_h5ad):
+    path = write_h5ad(counts, obs={"batch": ["x=1", "y"] * 15})
+    assert held_out_of(path, "batch=x=1").tolist() == list(range(0, 30, 2))

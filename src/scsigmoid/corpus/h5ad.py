@@ -6,7 +6,7 @@ exists.  Files do not say which it is, so the values decide.
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -59,13 +59,21 @@ class Cells:
 
     def part(self, held_out: str, part: Part) -> "Cells":
         """Those of all cells that are held out, or the others; see :func:`open_cells`."""
-        with opened(self.path) as file:
-
-            def values(name: str) -> Strings:
+        held = np.full(self.n_cells, held_out == "all")
+        if fraction := FRACTION.fullmatch(held_out):
+            # by the number of cells and the seed alone
+            count = min(max(1, round(float(fraction["share"]) * self.n_cells)), self.n_cells - 1)
+            seed = derive(int(fraction["seed"]), "held out", self.n_cells)
+            held[np.random.default_rng(seed).permutation(self.n_cells)[:count]] = True
+        elif held_out not in ("", "all"):
+            name, _, value = held_out.partition("=")
+            with opened(self.path) as file:
                 check_column(file["obs"], name, self.path, "the held-out cells")
-                return column(file["obs"], name)
-
-            held = held_out_mask(held_out, self.n_cells, values, self.path)
+            present = self.obs([name])[name]
+            held = present == value
+            if not held.any():
+                known = ", ".join(sorted({*present.tolist()} - {""})[:8])
+                raise UserError(f"{self.path}: no cell has {name} {value!r}; its values: {known}")
         rows = self.rows[held if part == "evaluation" else ~held]
         if not len(rows):
             raise UserError(
@@ -192,28 +200,3 @@ def held_out_text(held_out: bool | float | str, seed: int) -> str:
     if isinstance(held_out, str):
         return held_out
     return f"fraction={held_out!r} seed={seed}"
-
-
-def held_out_mask(
-    held_out: str, n_cells: int, values: Callable[[str], NDArray[np.object_]], path: Path
-) -> NDArray[np.bool_]:
-    """Mark the held-out cells: a boolean array; a seeded choice depends on ``n_cells`` alone.
-
-    ``held_out`` is the choice as the manifest writes it, ``values`` reads a column of ``obs``.
-    """
-    if held_out in ("", "all"):
-        return np.full(n_cells, held_out == "all")
-    fraction = FRACTION.fullmatch(held_out)
-    if fraction:
-        count = min(max(1, round(float(fraction["share"]) * n_cells)), n_cells - 1)
-        generator = np.random.default_rng(derive(int(fraction["seed"]), "held out", n_cells))
-        held = np.zeros(n_cells, dtype=bool)
-        held[generator.permutation(n_cells)[:count]] = True
-        return held
-    name, _, value = held_out.partition("=")
-    present = values(name)
-    held = present == value
-    if not held.any():
-        known = sorted({*present.tolist()} - {""})
-        raise UserError(f"{path}: no cell has {name} {value!r}; its values: {', '.join(known[:8])}")
-    return held
