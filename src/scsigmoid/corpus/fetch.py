@@ -57,13 +57,13 @@ def fetch_part(
             else:
                 with naming(path, row.location):
                     bring(row, corpus, seed, path)
-            digest = obtained.get(row.file, (path, ""))[1]
-            done.append(row if later and row.source in REMOTE else completed(row, path, digest))
+            absent = later and row.source in REMOTE
+            done.append(row if absent else completed(row, path, obtained.get(row.file, "")))
         write_manifest(folder / FILES, done)
 
 
-def obtain_all(rows: Sequence[ManifestRow], downloads: Downloads) -> dict[str, tuple[Path, str]]:
-    """Download the remote files of rows: their paths and SHA-256, by name.
+def obtain_all(rows: Sequence[ManifestRow], downloads: Downloads) -> dict[str, str]:
+    """Download the remote files of rows: their SHA-256, by name.
 
     Raises:
         UserError: for the first file that cannot be downloaded, after all others were tried.
@@ -73,9 +73,9 @@ def obtain_all(rows: Sequence[ManifestRow], downloads: Downloads) -> dict[str, t
         return {}
     downloads.check_space(remote)
 
-    def attempt(row: ManifestRow) -> tuple[Path, str] | UserError:
+    def attempt(row: ManifestRow) -> str | UserError:
         try:
-            return downloads.obtain(row)
+            return downloads.obtain(row)[1]
         except UserError as error:
             log(str(error))
             return error
@@ -85,11 +85,7 @@ def obtain_all(rows: Sequence[ManifestRow], downloads: Downloads) -> dict[str, t
     if failed:
         more = f" ({len(failed) - 1} more files failed: see the log)" if len(failed) > 1 else ""
         raise UserError(f"{failed[0]}{more}")
-    return {
-        row.file: answer
-        for row, answer in zip(remote, answers, strict=True)
-        if not isinstance(answer, UserError)
-    }
+    return {row.file: str(answer) for row, answer in zip(remote, answers, strict=True)}
 
 
 @contextmanager
@@ -126,22 +122,20 @@ def raw_files(
 
 def restore_part(part_folder: str | Path, corpus: Corpus, downloads_folder: str | Path) -> None:
     """Download what a part links to and is not there, and complete the part's rows."""
-    folder = Path(part_folder)
+    folder, downloads = Path(part_folder), Downloads(downloads_folder, Web.of(corpus))
     rows = read_manifest(folder / FILES)
     links = {row.file: folder / f"{row.file}.h5ad" for row in rows}
     missing = [row for row in rows if not row.sha256 or not links[row.file].exists()]
-    obtained = obtain_all(missing, Downloads(downloads_folder, Web.of(corpus)))
-    for name, (path, _) in obtained.items():
-        links[name].unlink(missing_ok=True)
-        links[name].symlink_to(path)
-    if not all(row.sha256 for row in rows):
-        write_manifest(
-            folder / FILES,
-            [
-                row if row.sha256 else completed(row, links[row.file], obtained[row.file][1])
-                for row in rows
-            ],
-        )
+    obtained = obtain_all(missing, downloads)
+    done = []
+    for row in rows:
+        link = links[row.file]
+        if row.file in obtained:
+            link.unlink(missing_ok=True)
+            link.symlink_to(downloads.path(row))
+        done.append(row if row.sha256 else completed(row, link, obtained[row.file]))
+    if done != rows:
+        write_manifest(folder / FILES, done)
 
 
 def release_part(part_folder: str | Path) -> None:
@@ -179,9 +173,9 @@ def fetch_evaluation(
     digest = ""
     with atomic_path(output_h5ad) as path, naming(path, row.location):
         if row.source in REMOTE:
-            obtained = obtain_all([row], Downloads(downloads_folder, Web.of(corpus)))
-            source, digest = obtained[row.file]
-            path.symlink_to(source)
+            downloads = Downloads(downloads_folder, Web.of(corpus))
+            digest = obtain_all([row], downloads)[row.file]
+            path.symlink_to(downloads.path(row))
         elif row.source == "local" and (row.held_out != "all" or row.layer or row.genes):
             check_unchanged(row)
             copy_cells(cells_of(row, row.location), path, row.title)
