@@ -332,11 +332,8 @@ def lock_rows(
         if name not in in_lock:
             raise UserError(f"{path}: has no evaluation dataset {name!r}; make the manifest again")
         row = in_lock[name]
-        if dataset.id and dataset.id not in (
-            row.dataset_version_id,
-            row.dataset_id,
-            row.collection_id,
-        ):
+        ids = (row.dataset_version_id, row.dataset_id, row.collection_id)
+        if dataset.id and dataset.id not in ids:
             raise UserError(
                 f"{path}: its evaluation dataset {name!r} is not {dataset.id}; correct "
                 f"datasets.{name}.id or make the manifest again"

@@ -94,10 +94,8 @@ class Shard:
             raise self.damaged("is missing")
         with self.path.open("rb") as file:
             size = file.seek(0, 2)
-            if size != entry["bytes"] or size < len(END_OF_STREAM):
-                raise self.damaged()
-            file.seek(-len(END_OF_STREAM), 2)
-            if file.read() != END_OF_STREAM:
+            file.seek(max(0, size - len(END_OF_STREAM)))
+            if size != entry["bytes"] or file.read() != END_OF_STREAM:
                 raise self.damaged()
 
     def damaged(self, how: str = "is damaged") -> UserError:
