@@ -98,7 +98,7 @@ class Tokenizer:
             cut += int((ranked.genes > self.maximum_length).sum())
             batch = pa.record_batch(
                 [
-                    pa.ListArray.from_arrays(ranked.offsets.astype(np.int32), ranked.tokens),
+                    pa.ListArray.from_arrays(pa.array(ranked.offsets, pa.int32()), ranked.tokens),
                     np.diff(ranked.offsets),
                     ranked.genes,
                     chunk.cells,
