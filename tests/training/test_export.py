@@ -1,4 +1,4 @@
-"""Finished models: round trip, equal bytes, damage."""
+"""Finished models: round trip, damage."""
 
 from pathlib import Path
 
@@ -64,11 +64,7 @@ def test_the_vocabulary_comes_back_to_the_bit(model: Path, tmp_path: Path):
         load_vocabulary(model)
 
 
-def test_equal_models_are_equal_files(model: Path, tmp_path: Path, run: TrainingRun):
-    again = tmp_path / "again.safetensors"
-    save_encoder(Encoder(run.encoder_settings(64)).initialise(1), run, VOCABULARY, 20, again)
-    assert again.read_bytes() == model.read_bytes()
-    # Others may read what they may read of other files.
+def test_others_may_read_what_they_may_read_of_other_files(model: Path, tmp_path: Path):
     (tmp_path / "other").touch()
     assert model.stat().st_mode == (tmp_path / "other").stat().st_mode
 

@@ -1,5 +1,6 @@
 """Whole runs: reproducible, resumable, stoppable, and clear about mistakes."""
 
+import json
 import shutil
 import signal
 import subprocess
@@ -95,6 +96,8 @@ def test_files_of_a_run(whole: Path, run: TrainingRun):
     assert ((columns["packing_efficiency"] > 0.5) & (columns["packing_efficiency"] <= 1)).all()
     assert np.isnan(columns["mfu"]).all()
     assert header["processes"] == "1"
+    assert header["torch"] == torch.__version__
+    assert json.loads(header["training"])["learning_rate"] == 0.01
     assert header["commit"]
     encoder, metadata = load_encoder(whole / "model.safetensors")
     assert metadata["step"] == 20
@@ -212,10 +215,11 @@ def test_a_run_that_goes_on_has_all_its_snapshots_or_says_so(
     assert weights(copied / "model-step-00000020.safetensors") == weights(
         kept / "model.safetensors"
     )
-    # Snapshots of other settings go with their checkpoints.
+    # What was measured and kept by other settings goes with their checkpoints.
+    (copied / "layers.csv").write_text("step,layer\n1,0\n")
     other = changed(run, snapshots=[22], learning_rate=1e-3)
     train(other, corpus.stores, corpus.vocabulary, copied)
-    assert not list(copied.glob("model-*"))
+    assert not [*copied.glob("model-*"), *copied.glob("layers.csv")]
 
 
 def test_an_unfinished_run_of_other_settings_is_refused(

@@ -1,25 +1,11 @@
-"""What a journal's header says."""
+"""The commit in a journal's header."""
 
 import subprocess
 from pathlib import Path
 
 import pytest
-import torch
 
 from scsigmoid.training import run as module
-from scsigmoid.training.processes import Processes
-from scsigmoid.training.run import TrainingRun
-
-
-def test_header(run: TrainingRun):
-    found = module.header(
-        run, run.encoder_settings(64), Processes(device=torch.device("cpu"), count=4)
-    )
-    assert found["torch"] == torch.__version__
-    assert found["device"] == "cpu"
-    assert found["processes"] == "4"
-    assert '"learning_rate": 0.01' in found["training"]
-    assert all(isinstance(value, str) for value in found.values())
 
 
 def test_the_commit_is_that_of_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

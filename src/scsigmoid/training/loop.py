@@ -31,7 +31,7 @@ from scsigmoid.training.batches import (
 from scsigmoid.training.checkpoints import Checkpoints, read
 from scsigmoid.training.devices import backend_of, be_deterministic, out_of_memory_advice
 from scsigmoid.training.export import MODEL, save_encoder, snapshot_paths
-from scsigmoid.training.journal import Layer, append
+from scsigmoid.training.journal import LAYERS, Layer, append
 from scsigmoid.training.processes import STOPPED, Processes, Request, joined, stop_requests
 from scsigmoid.training.records import Meter, Records
 from scsigmoid.training.run import TrainingRun, header
@@ -138,8 +138,9 @@ def resume(
     step = checkpoints.resume(identity, run.training.steps)
     if not step:
         # They may be of other settings.
-        for path in checkpoints.folder.parent.glob("model-step-*.safetensors"):
-            path.unlink()
+        folder = checkpoints.folder.parent
+        for path in (*folder.glob("model-step-*.safetensors"), folder / LAYERS):
+            path.unlink(missing_ok=True)
     for taken, path in snapshots.items():
         if taken < step and not path.is_file():
             raise UserError(
