@@ -34,9 +34,7 @@ if TYPE_CHECKING:
 class Block(nn.Module):
     """One pre-norm block: x + attention(norm(x)), then x + feed_forward(norm(x)).
 
-    Args:
-        settings: the encoder's.
-        layer: which block, from 0; each has a dropout of its own.
+    ``layer`` counts from 0; each has a dropout of its own.
     """
 
     def __init__(self, settings: EncoderSettings, layer: int) -> None:

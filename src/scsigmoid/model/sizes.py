@@ -105,13 +105,8 @@ def count_flops(settings: EncoderSettings, lengths: Sequence[int], masked: int) 
 
     Counted, not executed: a matrix product's backward is twice its forward; attention is
     4 n^2 hidden forward and 2.5 times that backward (section "FLOP Calculation" of the appendix);
-    the output layer runs at the masked places alone; element-wise work and the optimiser are left
-    out.
-
-    Args:
-        settings: of the encoder.
-        lengths: tokens of each cell.
-        masked: number of masked places.
+    the output layer runs at the ``masked`` places alone; element-wise work and the optimiser are
+    left out.  ``lengths`` are the tokens of each cell.
     """
     hidden, wide = settings.hidden, settings.feed_forward
     tokens = sum(int(length) for length in lengths)

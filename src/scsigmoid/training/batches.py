@@ -81,14 +81,7 @@ class Batch:
 def pack(
     store: TokenStore, indices: Int64s, settings: EncoderSettings, masking: Masking | None = None
 ) -> Batch:
-    """Read cells of a store into a packed batch.
-
-    Args:
-        store: where the cells are.
-        indices: rows of the store.
-        settings: how many genes of a cell are read, and whether [CLS] is in front.
-        masking: what is masked; nothing if None.
-    """
+    """Read rows of a store into a packed batch, cut and begun as ``settings`` says."""
     genes, cu_seqlens = store.cells(indices, settings.genes)
     return pack_genes(genes, np.diff(cu_seqlens), indices, masking, cls_token=settings.cls_token)
 
@@ -163,7 +156,7 @@ def divide(work: Float64s, parts: int) -> list[Int64s]:
     cells or more a part, lengths as in Fig. 1 come out even within 2 %.
 
     Returns:
-        For each part its cells' indices, ascending; empty where there are more parts than cells.
+        Each part's indices of cells, ascending; empty where there are more parts than cells.
     """
     members: list[list[int]] = [[] for _ in range(parts)]
     heap = [(0.0, part) for part in range(parts)]

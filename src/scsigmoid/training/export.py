@@ -38,15 +38,7 @@ def snapshot_paths(training: Training, folder: Path) -> dict[int, Path]:
 def save_encoder(
     encoder: Encoder, run: TrainingRun, vocabulary: Vocabulary, step: int, path: str | Path
 ) -> None:
-    """Write the weights, float32, the vocabulary, and the metadata of :func:`load_encoder`.
-
-    Args:
-        encoder: the trained encoder.
-        run: the run that made it.
-        vocabulary: what its tokens mean.
-        step: steps taken.
-        path: the ``.safetensors`` file.
-    """
+    """Write an encoder as it is after ``step``: float32 weights, vocabulary, and metadata."""
     metadata = {
         "model": run.model,
         "attention": run.attention,
@@ -128,12 +120,7 @@ def checksum(weights: Mapping[str, Tensor]) -> str:
 def load_encoder(
     path: str | Path, device: str | torch.device = "cpu", backend: str = "auto"
 ) -> tuple[Encoder, dict[str, Any]]:
-    """Rebuild a trained encoder, in evaluation mode.
-
-    Args:
-        path: ``model.safetensors``.
-        device: where to put it.
-        backend: attention backend.
+    """Rebuild a trained encoder from ``model.safetensors``, in evaluation mode.
 
     Returns:
         The encoder and the metadata that was written with it: ``model``, ``attention``,

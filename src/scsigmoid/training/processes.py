@@ -266,12 +266,7 @@ def launched() -> bool:
 def launch(nodes: int, processes: int, arguments: Sequence[str]) -> int:
     """Run ``scsigmoid`` with these arguments in ``processes`` processes a node.
 
-    Returns:
-        The exit code of a process that failed, if any did; else 0.
-
-    Raises:
-        UserError: if a process was killed, which it cannot say itself; for several nodes outside
-            Slurm.
+    Returns the exit code and raises as :func:`torchrun` and :func:`run_on_nodes` do.
     """
     meeting = os.environ.get(RENDEZVOUS)
     if meeting is not None:
@@ -289,8 +284,8 @@ def launch(nodes: int, processes: int, arguments: Sequence[str]) -> int:
 def torchrun(place: Sequence[str], processes: int, arguments: Sequence[str]) -> int:
     """``torchrun <place> --nproc-per-node <processes> -m scsigmoid <arguments>``.
 
-    The processes' own messages and exit code are all that is seen of a failure: returned is the
-    code of the process that failed first, else 0.
+    The processes' own messages and exit code are all that is seen of a failure.  Returns the code
+    of the process that failed first, else 0.
 
     Raises:
         UserError: if a process was killed, which it cannot say itself.

@@ -81,11 +81,11 @@ def place_losses(
     """Cross-entropy at each masked position, (masked,) float32; the output layer runs there alone.
 
     Args:
-        encoder, batch: the model, and the batch on its device.
+        encoder, batch: on one device.
         embedded: (tokens, hidden), the batch's embedded tokens.
-        mask: the attention's mask, where it takes one.
+        mask: of :meth:`Encoder.mask`.
         keys: of :meth:`Encoder.dropout_keys`; no dropout if None.
-        reduction: that of :func:`torch.nn.functional.cross_entropy`.
+        reduction: of the cross-entropy.
     """
     residual = encoder.encode(embedded, batch.cu_seqlens, batch.max_seqlen, mask, keys)
     logits = encoder.predict(residual, batch.masked)
@@ -100,12 +100,7 @@ def summed_loss(
     keys: Tensor | None = None,
     weights: Tensor | None = None,
 ) -> Tensor:
-    """The sum of :func:`place_losses`, float32 scalar, or (n,) with weights.
-
-    Args:
-        encoder, embedded, mask, batch, keys: of :func:`place_losses`.
-        weights: (masked, n) float32, of n weighted sums.
-    """
+    """The sum of :func:`place_losses`, a float32 scalar; (n,) with weights (masked, n)."""
     if weights is None:
         return place_losses(encoder, embedded, mask, batch, keys, "sum")
     losses = place_losses(encoder, embedded, mask, batch, keys)
@@ -159,12 +154,7 @@ def autocast(device: torch.device) -> torch.autocast:
 
 
 class Trainer:
-    """An encoder with its optimiser.
-
-    Attributes:
-        encoder: the model, on ``device``.
-        optimiser: AdamW; its state is part of a checkpoint.
-    """
+    """An encoder, on its device, with its optimiser; their states make up a checkpoint."""
 
     def __init__(
         self,
