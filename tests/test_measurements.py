@@ -5,6 +5,7 @@ from dataclasses import astuple
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
@@ -60,12 +61,21 @@ def test_other_files_are_refused(tmp_path: Path, content: bytes | None, words: s
         read_measurements(path)
 
 
-def test_a_damaged_row_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("change", [("0.30000000000000004", "0.3x"), ("true", "yes")])
+def test_a_damaged_row_is_named(tmp_path: Path, change: tuple[str, str]) -> None:
     path = tmp_path / "m.csv"
     write_measurements(path, ROWS)
-    path.write_text(path.read_text().replace("0.30000000000000004", "0.3x"))
+    path.write_text(path.read_text().replace(*change))
     with pytest.raises(UserError, match=r"m\.csv: damaged"):
         read_measurements(path)
+
+
+def test_a_table_that_pandas_wrote_is_read_alike(tmp_path: Path) -> None:
+    write_measurements(tmp_path / "m.csv", ROWS)
+    table = pd.read_csv(tmp_path / "m.csv", float_precision="round_trip")
+    table.to_csv(tmp_path / "pandas.csv", index=False)
+    assert ",True," in (tmp_path / "pandas.csv").read_text()
+    assert repr(read_measurements(tmp_path / "pandas.csv")) == repr(ROWS)
 
 
 def test_interval_of_independent_values():

@@ -27,7 +27,7 @@ def write_rows(path: str | Path, kind: type, rows: Iterable[Any]) -> None:
 def read_rows(path: str | Path, kind: type[Row], *, exact: bool = False) -> list[Row]:
     """Read what :func:`write_rows` wrote.
 
-    An empty number is NaN, or 0 where an integer is expected.
+    An empty number is NaN, or 0 where an integer is expected; an empty boolean is false.
 
     Args:
         path: the file.
@@ -36,7 +36,8 @@ def read_rows(path: str | Path, kind: type[Row], *, exact: bool = False) -> list
 
     Raises:
         KeyError: for a missing column, or another one.
-        ValueError: for a cell that is missing, no UTF-8, or no number where one is expected.
+        ValueError: for a cell that is missing, no UTF-8, or no number or boolean where one is
+            expected.
     """
     types = get_type_hints(kind)
     with Path(path).open(newline="", encoding="utf-8") as handle:
@@ -71,8 +72,10 @@ def as_text(value: Any, kind: type) -> str:
 
 def as_type(text: str, kind: type) -> str | bool | int | float:
     """A cell of the file as a field's type."""
-    if kind is bool:
-        return text == "true"
+    if kind is bool:  # pandas writes True, a spreadsheet TRUE
+        if text.lower() not in ("true", "false", ""):
+            raise ValueError(f"{text!r} is neither true nor false")
+        return text.lower() == "true"
     if kind is int:
         return int(float(text)) if text else 0
     if kind is float:
