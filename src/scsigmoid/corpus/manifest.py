@@ -7,6 +7,7 @@ With the files' SHA-256 it becomes a lock, which can be committed and given back
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LISTED = 5  # changed files that a message names
-COMPARED = 20  # cells of one name in two files whose counts are compared
+FEW = 5  # held-out cells of a file whose counts are compared with those of their namesakes
 
 
 def build_manifest(
@@ -173,34 +174,43 @@ def check_unseen(
 ) -> None:
     """Refuse held-out cells that another file trains on, as the processed copy of a file does.
 
-    Those are cells of the same name and counts; files are read only where most names are shared.
+    Those are cells of the same name and counts.  Counts of a few cells are read, once a file, and
+    only where most names are shared.
     """
+    ours: dict[Path, pd.DataFrame] = {}
     for other, trained in training:
-        theirs = set(trained)
+        known = set(trained)
+        suspects = []
         for local, names in held_out:
-            shared = [name for name in dict.fromkeys(names) if name in theirs]
-            if other is not local and 2 * len(shared) > len(names):
-                ours, same = (counts_of(file, shared[:COMPARED]) for file in (local, other))
-                both = ours.columns.intersection(same.columns)
-                equal = (ours[both].to_numpy() == same[both].to_numpy()).all(axis=1)
-                if ours[both].to_numpy().any() and 2 * equal.sum() > len(equal):
-                    raise UserError(
-                        f"{local.path}: {len(shared)} of {len(names)} held-out cells are also in "
-                        f"{other.path}, on which models train; list one of the two files"
-                    )
+            shared, sample = sum(name in known for name in names), names[:: len(names) // FEW + 1]
+            if local is not other and 2 * shared > len(names) and not known.isdisjoint(sample):
+                suspects.append((local, f"{shared} of {len(names)}", sample))
+        if not suspects:
+            continue
+        theirs = counts_of(other, chain(*(sample for _, _, sample in suspects)))
+        for local, share, sample in suspects:
+            if local.path not in ours:
+                ours[local.path] = counts_of(local, sample)
+            here, there = ours[local.path].align(theirs, join="inner")
+            equal = (here.to_numpy() == there.to_numpy()).all(axis=1)
+            if here.to_numpy().any() and 2 * equal.sum() > len(equal):
+                raise UserError(
+                    f"{local.path}: {share} held-out cells are also in {other.path}, on which "
+                    "models train; list one of the two files"
+                )
 
 
-def counts_of(local: LocalFile, names: Sequence[str]) -> "pd.DataFrame":
-    """Counts of the cells of these names, in this order: cells x genes."""
+def counts_of(local: LocalFile, names: Iterable[str]) -> "pd.DataFrame":
+    """Counts of the cells of these names: cells x genes."""
     import pandas as pd
 
     with as_h5ad(local.path) as path:
         cells = open_cells(path, layer=local.layer, genes=local.genes)
-        row_of = {name: row for row, name in enumerate(cells.cell_names())}
-        rows = np.array(sorted(row_of[name] for name in names))
-        dense = np.vstack([chunk.counts.toarray() for chunk in replace(cells, rows=rows).chunks()])
-        in_file = sorted(names, key=row_of.__getitem__)
-        return pd.DataFrame(dense, index=in_file, columns=cells.genes).loc[list(names)]
+        found = pd.Series(cells.cell_names()).drop_duplicates()
+        found = found[found.isin(list(names))]
+        chunks = replace(cells, rows=found.index.to_numpy()).chunks()
+        dense = np.vstack([chunk.counts.toarray() for chunk in chunks])
+        return pd.DataFrame(dense, index=found.to_numpy(), columns=cells.genes)
 
 
 def remote_rows(
