@@ -183,13 +183,16 @@ class TestLocalFiles:
     def local(self, *entries: dict[str, object]) -> Config:
         return loaded(corpus={"source": "local", "local": list(entries)})
 
-    def test_held_out_cells_make_datasets(self, tmp_path: Path) -> None:
+    def test_held_out_cells_make_datasets(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("HOME", str(tmp_path))
         for name in ("a one.h5ad", "b.h5ad", "c.h5ad"):
             (tmp_path / name).touch()
         config = self.local(
             {"files": str(tmp_path / "a*.h5ad"), "label": "kind", "held_out": 0.2},
             {"files": str(tmp_path / "b.h5ad"), "held_out": True, "name": "Mine"},
-            {"files": str(tmp_path / "c.h5ad")},
+            {"files": "~/c.h5ad"},
         )
         assert list(config.datasets) == ["a_one", "mine"]
         assert config.datasets["a_one"].labels == ["kind"]

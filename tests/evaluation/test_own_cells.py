@@ -332,10 +332,13 @@ def test_refusals(counts, write, model, make_model, vocabulary, tmp_path):
     assert not (tmp_path / "out.h5ad").exists()
 
 
-def test_in_python_a_cell_is_what_it_is_in_a_file(counts, write, model, vocabulary, tmp_path):
+def test_in_python_a_cell_is_what_it_is_in_a_file(
+    counts, write, model, vocabulary, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("HOME", str(model.parents[1]))
     path = write(counts)
     wanted = expected(counts, model, vocabulary)
-    loaded = ss.load(model.parent)
+    loaded = ss.load(f"~/{model.parent.name}")
     assert repr(loaded).startswith("Model(sigmoid_toy: sigmoid attention, context 16, 0.0M param")
     for adata in (anndata.read_h5ad(path), anndata.read_h5ad(path, backed="r")):
         packed = ss.tokenize(adata, loaded)

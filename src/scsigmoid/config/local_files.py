@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from glob import glob
+from os.path import expanduser
 from pathlib import Path
 
 from scsigmoid.config.schema import LocalFiles
@@ -56,7 +57,7 @@ def expand(entries: Sequence[LocalFiles]) -> list[LocalFile]:
     found: dict[Path, LocalFile] = {}
     for index, entry in enumerate(entries):
         key = f"corpus.local.{index}"
-        paths = sorted(Path(match) for match in glob(entry.files, recursive=True))
+        paths = sorted(Path(match) for match in glob(expanduser(entry.files), recursive=True))
         if not paths:
             raise UserError(f"{key}.files: {entry.files}: no such file; correct the path")
         if entry.name and len(paths) > 1:

@@ -101,7 +101,7 @@ def load(
     Raises:
         UserError: if the file is missing, damaged, or not of this vocabulary.
     """
-    path = Path(path)
+    path = Path(path).expanduser()
     if path.is_dir() and (path / MODEL).is_file():
         path = path / MODEL
     elif str(path) in SHIPPED and not path.exists():
