@@ -120,6 +120,8 @@ def test_numbers_given_as_text_on_the_command_line_are_numbers() -> None:
         ({"figures": {"sigmoid_colour": "blu"}}, ["figures.sigmoid_colour", "'#0072B2'"]),
         ({"results": "results/{dataset}"}, ["results", "without braces"]),
         ({"results": __file__}, ["results", "a file; name a folder"]),
+        ({"results": "~/mine"}, ["results", "write the home folder out"]),
+        ({"corpus": {"download": {"folder": "~/h5ad"}}}, ["corpus.download.folder", "home folder"]),
         ({"datasets": {"lung_acr": {"label": ["a", "*"]}}}, ["lung_acr.label", "lung_acr.types"]),
         (
             {"corpus": {"local": [{"files": "x", "held_out": None}]}},

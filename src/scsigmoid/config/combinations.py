@@ -76,6 +76,10 @@ def contradictions(config: Config, runs: Mapping[str, tuple[Model, Training]]) -
     """Messages about all sections."""
     if config.results is not None and Path(config.results).is_file():
         yield f"results: {config.results}: a file; name a folder"
+    folders = {"results": config.results, "corpus.download.folder": config.corpus.download.folder}
+    for key, folder in folders.items():
+        if (folder or "").startswith("~"):  # which would become a folder of that name here
+            yield f"{key}: {folder}: write the home folder out"
     yield from of_corpus(config.corpus)
     yield from of_datasets(config)
     for name, size in config.sizes.items():
