@@ -101,12 +101,17 @@ def read_measurements(path: str | Path) -> list[Measurement]:
         raise UserError(f"{path}: damaged ({error}); delete it and run again") from error
 
 
+def known_donors(donors: NDArray[Any]) -> list[str]:
+    """The donors that have a name; the CELLxGENE schema calls the others ``unknown``."""
+    return sorted({*map(str, np.unique(donors))} - {"", "nan", "unknown"})
+
+
 def mean_interval(
-    values: NDArray[np.float64], confidence: float, clusters: NDArray[Any] | None = None
+    values: NDArray[np.float64], confidence: float, donors: NDArray[Any] | None = None
 ) -> Interval:
     """Mean and its two-sided Student interval.
 
-    With clusters, as donors, the interval says how much the mean would vary with others of them:
+    With donors as clusters the interval says how much the mean would vary with others of them:
     the variance is G / (G - 1) * sum of squares of the clusters' summed residuals / n^2 (the
     cluster-robust variance CR1 of a mean), with G - 1 degrees of freedom.  Values on their own are
     clusters of one, which gives s^2 / n.
@@ -114,7 +119,8 @@ def mean_interval(
     Args:
         values: what the mean is of.
         confidence: e.g. 0.95.
-        clusters: cluster of each value; fewer than two clusters count as none.
+        donors: donor of each value.  Cells without a known donor may be of one or of many, so they
+            are one cluster, which assumes least.  Fewer than two known donors count as none.
 
     Returns:
         Mean and interval; without ends for fewer than two values.
@@ -124,8 +130,8 @@ def mean_interval(
 
     mean = float(values.mean()) if len(values) else math.nan
     residuals = values - mean
-    if clusters is not None and len(names := np.unique(clusters)) > 1:
-        places = np.searchsorted(names, clusters)
+    if donors is not None and len(names := known_donors(donors)) > 1:
+        _, places = np.unique(np.where(np.isin(donors, names), donors, ""), return_inverse=True)
         residuals = np.bincount(places, weights=residuals).astype(np.float64)
     groups = len(residuals)
     if groups < 2:

@@ -1,5 +1,6 @@
 """MMD: estimates against kernels of every resample, and the table of a dataset."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -314,6 +315,19 @@ def test_the_same_rows_again_and_other_resamples_with_another_seed(write_pair, t
     ]
     assert points[0] == points[1]
     assert [row.low for row in first] != [row.low for row in other]
+
+
+def test_a_type_of_few_cells_has_no_unbiased_interval(write_pair, tmp_path, capsys):
+    """Of 200 resamples of 3 cells some 22 hold one cell alone, which makes no pair."""
+    rows = run(write_pair({"a": 3, "b": 20, "c": 20}), tmp_path, replace(SETTINGS, minimum_cells=3))
+    assert capsys.readouterr().err.count("a resample holds one cell alone") == 2
+    for group, whole in (("a vs b", False), ("a vs c", False), ("b vs c", True), ("", False)):
+        for estimator in ("unbiased", "biased"):
+            of = [row for row in rows if row.group == group and f"_{estimator}" in row.metric]
+            lacking = [math.isnan(row.low) and math.isnan(row.high) for row in of]
+            assert lacking == [estimator == "unbiased" and not whole] * len(of), (group, estimator)
+            points = [row.value for row in of if "bootstrap" not in row.metric]
+            assert np.isfinite(points).all()
 
 
 def test_ratio_at_zero():

@@ -384,6 +384,18 @@ def test_final_training_losses_are_compared_step_by_step(paper_results: Results)
     assert verdict(paper_results, "similar_final_loss_4k").verdict == NOT_REPRODUCED
 
 
+def test_a_loss_that_is_lost_at_the_end_is_infinitely_large(paper_results: Results) -> None:
+    for name in ("softmax_4k", "sigmoid_2k"):
+        path = paper_results.folder / f"training/{name}/journal.csv"
+        columns, _ = read_journal(path)
+        write_journal_rows(path, columns | {"loss": np.where(columns["step"] > 1e5, np.nan, 3.0)})
+    assert verdict(paper_results, "similar_final_loss_4k").verdict == NOT_REPRODUCED
+    # The next best is a model that still has a loss.
+    lowest = verdict(paper_results, "lowest_training_loss")
+    assert "next best is softmax_2k" in lowest.reason
+    assert lowest.verdict == REPRODUCED
+
+
 def test_the_lowest_training_loss_is_compared_with_the_next(paper_results: Results) -> None:
     last = {
         name: paper_results.journal(name)["loss"][-6:].mean()

@@ -182,6 +182,15 @@ def test_shares_of_the_shapes(results: Results) -> None:
     assert "2 of 2 shapes against FlashAttention-2" in latency.reason
 
 
+def test_shapes_without_an_interval_are_possible_and_not_certain(results: Results) -> None:
+    path = results.folder / "benchmarks/kernel.csv"
+    once = {"readings": "1.0", "tflops_low": math.nan, "tflops_high": math.nan}
+    rows = [replace(row, **once) for row in read_rows(path, KernelRow)]
+    write_benchmark(path, KernelRow, rows)
+    row = verdict(results, "matches_flash_sigmoid")
+    assert (row.low, row.high, row.verdict) == (0, 1, INCONCLUSIVE)
+
+
 def test_shares_that_are_not_certain(results: Results) -> None:
     """Rounds of which every second favours the other: possible, not certain."""
     path = results.folder / "benchmarks/kernel.csv"

@@ -1,7 +1,9 @@
 """Tables: values by hand, bold winners, three formats that agree."""
 
 import csv
+import math
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +11,9 @@ import numpy as np
 import pytest
 
 from scsigmoid.config.plan import Plan
+from scsigmoid.config.schema import Config
 from scsigmoid.errors import UserError
+from scsigmoid.measurements import read_measurements, write_measurements
 from scsigmoid.paper import registry
 from scsigmoid.paper.results import Results
 from scsigmoid.paper.statistics import paired_difference
@@ -114,6 +118,25 @@ def test_mmd_by_hand(results: Results, tmp_path: Path) -> None:
     assert "25.0 % as the ratio of the means and 27.3 %" in markdown
     assert "Mast (7)" in markdown
     assert "simulated" in markdown.splitlines()[0]
+
+
+def test_pairs_without_an_interval_are_named(copied: Callable[[], Path], config: Config) -> None:
+    folder = copied()
+    path = folder / "metrics/mmd/heart_oft.csv"
+    rows = [
+        replace(row, low=math.nan, high=math.nan)
+        if "unbiased" in row.metric and row.group in ("", "Immune vs Neural")
+        else row
+        for row in read_measurements(path)
+    ]
+    mean = "mmd_unbiased_bootstrap_mean_ratio_of_means"
+    write_measurements(
+        path, [replace(row, value=math.nan) if row.metric == mean else row for row in rows]
+    )
+    table = registry.make("table", "mmd_heart_oft", Results(folder, config))
+    notes = " ".join(table.notes)
+    assert "nor one of the means, for want of cells: Immune vs Neural." in notes
+    assert "over resamples: none, for want of cells (unbiased), +" in notes
 
 
 def test_scib_aggregate_and_winner(results: Results, tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ from scsigmoid.errors import UserError
 from scsigmoid.evaluation.distances import squared_distances
 from scsigmoid.evaluation.embedding_files import Embedding, read_arms
 from scsigmoid.measurements import Measurement, source_of, write_measurements
-from scsigmoid.progress import track
+from scsigmoid.progress import log, track
 from scsigmoid.seeds import derive
 
 # The median heuristic looks at no more cells of a pair than these: 8.4 million distances.
@@ -194,6 +194,11 @@ def measure_pair(
             bandwidth=bandwidth,
             block=settings.block_cells,
             device=device,
+        )
+    if np.isnan(squared[model].unbiased).any():
+        log(
+            f"{dataset}: {name}: a resample holds one cell alone, so the unbiased MMD has no "
+            "interval, nor have the means over pairs; raise evaluation.mmd.minimum_cells"
         )
     return PairOfTypes(name, len(pooled), squared)
 

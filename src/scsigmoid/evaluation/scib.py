@@ -16,7 +16,7 @@ import numpy as np
 from scsigmoid.config.metrics import MEAN, METRICS
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.neighbours import Neighbours, read_neighbours, with_itself
-from scsigmoid.measurements import Measurement, write_measurements
+from scsigmoid.measurements import Measurement, known_donors, write_measurements
 from scsigmoid.progress import log
 from scsigmoid.seeds import derive
 
@@ -84,10 +84,7 @@ def by_donor(one: Neighbours, device: str = "cpu") -> Iterator[tuple[str, Neighb
     three such donors there is none.
     """
     count = one.indices.shape[1]
-    members = {
-        donor: np.flatnonzero(one.donors == donor)
-        for donor in sorted({*one.donors.tolist()} - {"", "unknown"})
-    }
+    members = {donor: np.flatnonzero(one.donors == donor) for donor in known_donors(one.donors)}
     enough = {
         donor: rows
         for donor, rows in members.items()

@@ -112,8 +112,7 @@ TABLES: Mapping[str, Entry] = {
     "kernel_ratios": Entry(
         function="tables.benchmarks:kernel_ratios",
         title="Our kernel against the others",
-        caption="Our attention kernel against the others: ratios of TFLOPS within one run, beside "
-        "what this project aims at.",
+        caption="Our attention kernel against the others: ratios of TFLOPS within one run.",
         inputs=fixed(*KERNEL),
     ),
     "training_cost": Entry(

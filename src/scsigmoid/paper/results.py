@@ -13,7 +13,7 @@ from scsigmoid.config.schema import Config
 from scsigmoid.corpus.metadata import read_manifest
 from scsigmoid.errors import UserError
 from scsigmoid.files import compare_checksum
-from scsigmoid.measurements import Measurement, read_measurements
+from scsigmoid.measurements import Measurement, known_donors, read_measurements
 from scsigmoid.training.journal import read_journal
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class Results:
 
     def donors(self, dataset: str, model: str) -> int:
         """Number of known donors of the cells that a model's validation loss is of."""
-        return len({*self.cell_losses(dataset, model)[2].tolist()} - {"", "unknown"})
+        return len(known_donors(self.cell_losses(dataset, model)[2]))
 
     def scores(self, metric: str, dataset: str, donor: str = "") -> dict[str, Measurement]:
         """A scIB metric of each representation (models and controls) of a dataset, or a donor."""

@@ -15,6 +15,7 @@ from scsigmoid.paper.claims.rules import (
     AbsentError,
     Estimate,
     above,
+    all_above,
     allowed,
     counted,
     measure,
@@ -251,7 +252,7 @@ def fastest_share(results: Results, claim: Claim) -> Estimate:
         if not same or padding not in (None, row.padding):
             continue
         found = [ratio(results, row, other) for other in same]
-        won.append(tuple(all(end > wanted for end in ends) for ends in zip(*found, strict=True)))
+        won.append(all_above(found, wanted))
         names = " and ".join(sorted(provider_label(other.provider) for other in same))
         words.setdefault(names, []).append(won[-1][0])
     if not won:

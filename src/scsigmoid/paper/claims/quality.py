@@ -6,12 +6,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scsigmoid.measurements import Interval, mean_interval
-from scsigmoid.paper.claims.rules import AbsentError, Estimate, above, counted, measure, present
+from scsigmoid.paper.claims.rules import (
+    AbsentError,
+    Estimate,
+    above,
+    all_above,
+    counted,
+    measure,
+    present,
+)
 from scsigmoid.paper.claims.stability import divergence
 from scsigmoid.paper.labels import model_label, pairs
 from scsigmoid.paper.reported import Claim
 from scsigmoid.paper.results import Journal, Results
-from scsigmoid.paper.statistics import paired_difference
+from scsigmoid.paper.statistics import finite_or_inf, paired_difference
 from scsigmoid.paper.tables.mmd import Pair, improvement, mean_ratio, pair_rows
 from scsigmoid.paper.tables.quality import all_scores
 from scsigmoid.paper.tables.setup import parameters as count
@@ -74,8 +82,7 @@ def wins(
     for dataset in present(results, claim):
         for model, rivals in comparisons:
             leads = [paired_difference(results, dataset, rival, model) for rival in rivals]
-            value, surely, possibly = zip(*(above(lead, 0) for lead in leads), strict=True)
-            cases.append((all(value), all(surely), all(possibly)))
+            cases.append(all_above(leads, 0))
     return Estimate(counted(cases), f"certain and possible ones of {len(cases)} {what}")
 
 
@@ -120,8 +127,8 @@ def final_training_difference(results: Results, claim: Claim) -> Estimate:
 
 
 def final_losses(results: Results, models: Sequence[str]) -> dict[str, NDArray[np.float64]]:
-    """Logged training losses of the last tenth of the steps, of at least two."""
-    losses = {name: results.journal(name)["loss"] for name in models}
+    """Logged training losses of the last tenth of the steps, of at least two; infinite if lost."""
+    losses = {name: finite_or_inf(results.journal(name)["loss"]) for name in models}
     rows = max(2, min(len(values) for values in losses.values()) // 10)
     return {name: values[-rows:] for name, values in losses.items()}
 
@@ -129,8 +136,12 @@ def final_losses(results: Results, models: Sequence[str]) -> dict[str, NDArray[n
 def final_difference(
     last: Mapping[str, NDArray[np.float64]], first: str, second: str, note: str = ""
 ) -> Estimate:
-    """Mean difference of two models' last losses, paired by step, with its interval."""
-    found = mean_interval(last[first] - last[second], 0.95)
+    """Mean difference of two models' last losses, paired by step, with its interval.
+
+    Without one where a loss is not finite.
+    """
+    with np.errstate(invalid="ignore"):
+        found = mean_interval(last[first] - last[second], 0.95)
     evidence = (CURVES[0], *(CURVES[1].format(model=name) for name in (first, second)))
     return Estimate(found, f"{note}{len(last[first])} logged steps", evidence)
 

@@ -91,6 +91,12 @@ def above(found: Interval, limit: float) -> tuple[bool, bool, bool]:
     return found.value > limit, found.low > limit, not found.high <= limit
 
 
+def all_above(found: Iterable[Interval], limit: float) -> tuple[bool, bool, bool]:
+    """Whether all of several estimates are above a limit, likewise."""
+    value, surely, possibly = zip(*(above(one, limit) for one in found), strict=True)
+    return all(value), all(surely), all(possibly)
+
+
 def counted(cases: Iterable[tuple[bool, bool, bool]]) -> Interval:
     """In how many cases something holds: by the values, certainly, and possibly."""
     return Interval(*(sum(column) for column in zip((0, 0, 0), *cases, strict=True)))

@@ -218,11 +218,18 @@ def notes(results: Results, dataset: str, found: Sequence[Pair]) -> list[str]:
         named = ", ".join(f"{row.group} ({row.value:.0f})" for row in small)
         least = results.config.evaluation.mmd.minimum_cells
         lines.append(f"Left out for having fewer than {least} cells: {named}.")
+    unbiased = pair_rows(results, dataset, "unbiased")
+    if tiny := [row.name for row in unbiased if math.isnan(row.sigmoid.low)]:
+        lines.append(
+            f"No unbiased interval, nor one of the means, for want of cells: {', '.join(tiny)}."
+        )
     return lines
 
 
 def improvement(row: Measurement) -> str:
     """A ratio as percent above 1, with its interval."""
+    if math.isnan(row.value):
+        return "none, for want of cells"
     if not math.isfinite(row.value):
         return "not finite, because softmax's MMD is 0 for some pair"
     value, low, high = ((end - 1) * 100 for end in row.interval)
