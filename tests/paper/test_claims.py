@@ -33,6 +33,7 @@ from scsigmoid.paper.claims import (
 from scsigmoid.paper.claims.requirements import unmet
 from scsigmoid.paper.claims.rules import compare
 from scsigmoid.paper.claims.stability import divergence
+from scsigmoid.paper.labels import ATTENTIONS
 from scsigmoid.paper.reported import Claim
 from scsigmoid.paper.results import Journal, Results
 from scsigmoid.training.journal import read_journal
@@ -87,6 +88,17 @@ def test_at_the_papers_conditions_every_claim_is_tested(paper_results: Results) 
     write_rows(paper_results.folder / "benchmarks/kernel.csv", KernelRow, [*kept, *rows])
     found = judge_all(Results(paper_results.folder, paper_results.config))
     assert {row.id: row.reason for row in found if row.verdict == NOT_TESTABLE} == {}
+
+
+def test_models_of_other_contexts_change_no_verdict(paper_results: Results) -> None:
+    """A pair of one's own with a shorter context, of which nothing was measured."""
+    models = paper_results.config.models
+    more = {f"{arm}_1k": replace(models[f"{arm}_2k"], context=1024) for arm in ATTENTIONS}
+    config = replace(paper_results.config, models=more | models)
+    for name in ("validation_loss_wins", "longer_context_wins"):
+        found = judge(Results(paper_results.folder, config), CLAIMS[name])
+        assert found == verdict(paper_results, name)
+        assert (found.our_value, "of 12 comparisons" in found.reason) == (12, True)
 
 
 def test_an_interval_across_zero_is_inconclusive(paper_results: Results) -> None:

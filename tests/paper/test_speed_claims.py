@@ -59,6 +59,7 @@ def results(tmp_path: Path, paper_config: Config) -> Results:
 HOURS = {
     ("160M", 2048): (90.0, 100.0),
     ("160M", 4096): (150.0, 180.0),
+    ("160M", 8192): (400.0, 460.0),
     ("1.4B", 2048): (900.0, 905.0),
     ("1.4B", 8192): (3000.0, 3600.0),
 }
@@ -254,10 +255,18 @@ def test_hours_saved(results: Results) -> None:
         "unpaired",
     ):
         assert words in row.reason
-    # Saved: 10, 30; 5, 600.  Two steps in context rise; from 160M to 1.4B at 2K they fall.
+
+
+def test_configurations_that_were_not_measured_are_unknown(results: Results) -> None:
+    """Saved: 10, 30, 60 with 160M; 5 and 600 with 1.4B, whose 4K between them has no hours."""
     growing = verdict(results, "growing_savings")
-    assert (growing.our_value, growing.low, growing.high) == (2, 2, 2)
-    assert "ones of 3 steps" in growing.reason
+    assert (growing.our_value, growing.low, growing.high) == (2, 2, 17)
+    assert "ones of 17 steps" in growing.reason
+    faster = verdict(results, "faster_everywhere")
+    assert (faster.our_value, faster.low, faster.high) == (5, 5, 12)
+    for row in (growing, faster):
+        assert row.verdict == INCONCLUSIVE
+        assert "not measured: 400M at 2K, 400M at 4K, 400M at 8K, 600M at 2K" in row.reason
 
 
 def test_arms_that_share_batches_are_paired(results: Results, paper_config: Config) -> None:
@@ -286,12 +295,12 @@ def test_rows_bound_by_the_host_are_left_out_by_name(
         assert row.verdict == NOT_TESTABLE
         assert row.reason == "Bound by the host: softmax 160M at 2K."
     assert verdict(results, "gpu_hours_sigmoid_160M_2048").verdict == NOT_REPRODUCED
-    # Faster in the three others; the fourth is unknown.  Of three steps two are.
+    # Faster in the four others; the fifth is unknown, and so is the step from it.
     faster = verdict(results, "faster_everywhere")
-    assert (faster.our_value, faster.low, faster.high) == (3, 3, 4)
+    assert (faster.our_value, faster.low, faster.high) == (4, 4, 12)
     assert "left out, bound by the host: softmax 160M at 2K" in faster.reason
     growing = verdict(results, "growing_savings")
-    assert (growing.our_value, growing.low, growing.high) == (1, 1, 3)
+    assert (growing.our_value, growing.low, growing.high) == (1, 1, 17)
     rows[0]["note"] = HOST_NOTE
     write_rows(results.folder / "benchmarks/throughput.csv", rows)
     assert "bound by the host: 160M at 2K;" in verdict(results, "faster_everywhere").reason

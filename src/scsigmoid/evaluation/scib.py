@@ -147,10 +147,7 @@ def clisi(one: Neighbours, seed: int, device: str) -> Scores:
 
 #: What computes the metrics of a representation, given a seed of its own and a device.
 FUNCTIONS: Mapping[str, Callable[[Neighbours, int, str], Scores]] = {
-    "silhouette": silhouette,
-    "leiden": leiden,
-    "kmeans": kmeans,
-    "clisi": clisi,
+    function.__name__: function for function in (silhouette, leiden, kmeans, clisi)
 }
 
 
@@ -171,16 +168,13 @@ def aggregate(measurements: Iterable[Measurement], metrics: Sequence[str]) -> li
     """
     metrics = [metric for metric in metrics if METRICS[metric].in_paper] or metrics
     groups: dict[tuple[str, str], dict[str, Measurement]] = {}
-    for measurement in measurements:
-        groups.setdefault((measurement.dataset, measurement.model), {})[measurement.metric] = (
-            measurement
-        )
+    for one in measurements:
+        groups.setdefault((one.dataset, one.model), {})[one.metric] = one
     means = []
     for found in groups.values():
-        if not all(metric in found for metric in metrics):
-            continue
-        parts = [found[metric] for metric in metrics]
-        value = float(np.mean([part.value for part in parts]))
-        seed = max(part.seed for part in parts)
-        means.append(replace(parts[0], metric=MEAN, value=value, seed=seed))
+        if set(metrics) <= set(found):
+            parts = [found[metric] for metric in metrics]
+            value = float(np.mean([part.value for part in parts]))
+            seed = max(part.seed for part in parts)
+            means.append(replace(parts[0], metric=MEAN, value=value, seed=seed))
     return means

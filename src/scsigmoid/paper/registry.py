@@ -297,4 +297,4 @@ def write(kind: str, name: str, results: Any, stem: str | Path) -> list[Path]:
     from scsigmoid.paper.figures.style import save, styled
 
     with styled():
-        return save(make(kind, name, results), results, stem)
+        return save(make(kind, name, results), stem, results.config.figures.dpi)

@@ -199,24 +199,11 @@ def speed_up_ends(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
             yield row | {"end": end, "value": value}
 
 
-def padded_gains(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """TritonSigmoid over FlashAttention-2 on padded sequences."""
-    for direction, value in data["printed"]["padded_gains"].items():
-        yield {"pass": direction, "value": value}
-
-
-def padding_overhead(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The cost of padding."""
-    for direction, row in data["padding_overhead"].items():
-        yield {"pass": direction, "value": row["decrease"]}
-
-
 def mean_rates(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Mean TFLOPS without and with padding."""
-    for direction, row in data["padding_overhead"].items():
+    for row in data["padding_overhead"]:
         for form in ("unpadded", "padded"):
-            padded = form == "padded"
-            yield {"pass": direction, "form": form, "padded": padded, "value": row[form]}
+            yield row | {"form": form, "padded": form == "padded", "value": row[form]}
 
 
 def gpu_hours_of_each(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -231,6 +218,6 @@ ITEMS = {
     function.__name__: function
     for function in (
         datasets, validation_loss, validation_differences, mmd, tflops, peak_gains, speed_ups,
-        speed_up_ends, padded_gains, padding_overhead, mean_rates, gpu_hours_of_each,
+        speed_up_ends, mean_rates, gpu_hours_of_each,
     )
 }  # fmt: skip

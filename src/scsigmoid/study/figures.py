@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from scsigmoid.files import atomic_path
 from scsigmoid.paper.figures.style import (
     DOUBLE,
     INK,
@@ -15,6 +14,7 @@ from scsigmoid.paper.figures.style import (
     logarithmic,
     new_figure,
     remark,
+    save,
     styled,
 )
 from scsigmoid.paper.labels import CONTROLS, METRICS
@@ -27,15 +27,6 @@ if TYPE_CHECKING:
 COLOURS = {"sigmoid": "#0072B2", "softmax": "#D55E00"}
 DPI = 200
 TITLES = METRICS | {"linear_probe": "Linear probe", "mmd": "MMD, mean of the pairs"}
-
-
-def save(figure: "Figure", path: Path) -> None:
-    """Write a PNG file."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    FigureCanvasAgg(figure)
-    with atomic_path(path) as temporary:
-        figure.savefig(temporary, format="png", dpi=DPI, metadata={"Software": None})
 
 
 def draw(study: Study, baselines: pd.DataFrame, output: Path) -> list[Path]:
@@ -51,8 +42,8 @@ def draw(study: Study, baselines: pd.DataFrame, output: Path) -> list[Path]:
     with styled():
         for name, (there, function) in known.items():
             if there:
-                paths.append(output / f"study_{name}.png")
-                save(function(study, baselines), paths[-1])
+                figure = function(study, baselines)
+                paths += save(figure, output / f"study_{name}", DPI, ["png"])
     return paths
 
 

@@ -34,18 +34,12 @@ MODULES = (quality, stability, kernel, cost)
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """A row of ``claims.csv``.
+    """A row of ``claims.csv``: a claim, its first columns as in :class:`Claim`, and the verdict.
 
     Attributes:
-        id: unique name of the claim.
-        group: what it is about.
-        statement: the claim in our words.
-        location: labels of the paper's source where it stands.
         paper_value: the paper's value; of a range the two ends.
-        unit: of all values.
         our_value: our value; empty where there is none.
-        low: lower end of its interval or range.
-        high: upper end.
+        low, high: ends of its interval or range.
         rule: how the values were compared.
         verdict: one of :data:`VERDICTS`.
         reason: why.

@@ -1,9 +1,10 @@
 """Measures of training cost (section 4), from the throughput benchmark and the training journals.
 
-What times the host instead of the GPU is left out by name; where a count needs it, it counts as
-unknown.
+What times the host instead of the GPU, or could not be measured, is left out by name; where a count
+needs it, it counts as unknown.
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,7 +16,7 @@ from scsigmoid.config.check import model_training
 from scsigmoid.measurements import Interval
 from scsigmoid.paper.claims.kernel import KERNEL, padded_gain
 from scsigmoid.paper.claims.rules import AbsentError, Estimate, above, counted, measure
-from scsigmoid.paper.labels import ATTENTIONS
+from scsigmoid.paper.labels import ATTENTIONS, context_label
 from scsigmoid.paper.reported import Claim, reported
 from scsigmoid.paper.results import Results
 from scsigmoid.paper.speed import Cost, costs, hours_of, named_context, next_steps, row_label
@@ -27,12 +28,28 @@ CLOCK = "wall clock of the whole training run"
 UNKNOWN = (False, False, True)
 
 
+def configurations(results: Results) -> list[tuple[str, int]]:
+    """Every size and context that the benchmark was to measure."""
+    settings = results.config.benchmarks.throughput
+    return list(itertools.product(settings.sizes, settings.contexts))
+
+
+def place(cost: Cost) -> tuple[str, int]:
+    """Its size and context."""
+    return cost.size, cost.context
+
+
 def known(results: Results) -> tuple[list[Cost], str]:
     """The costs that count, and in words those that do not, and what differs from the paper."""
     found = [clocked(results, cost) for cost in costs(results)]
     kept = [cost for cost in found if not cost.host_bound]
     left_out = [name for cost in found for name in cost.host_bound]
     notes = [f"left out, {host(left_out)}"] if left_out else []
+    measured = {place(cost) for cost in found}
+    missing = [one for one in configurations(results) if one not in measured]
+    if missing:
+        words = (f"{size} at {context_label(context)}" for size, context in missing)
+        notes.append(f"not measured: {', '.join(words)}")
     notes += dict.fromkeys(note for cost in kept for note in differing(cost))
     return kept, "; ".join(notes)
 
@@ -60,7 +77,7 @@ def cost_of(results: Results, claim: Claim) -> Cost:
     """
     context = named_context(results.config, claim.of["context"])
     for cost in costs(results):
-        if (cost.size, cost.context) == (claim.of["size"], context):
+        if place(cost) == (claim.of["size"], context):
             return clocked(results, cost)
     raise AbsentError("this size and context was not measured")
 
@@ -70,7 +87,7 @@ def clocked(results: Results, cost: Cost) -> Cost:
     wanted = [
         row["wall_clock"]
         for row in reported()["gpu_hours"]
-        if (row["size"], row["context"]) == (cost.size, cost.context)
+        if (row["size"], row["context"]) == place(cost)
     ]
     if not any(wanted):
         return cost
@@ -172,9 +189,10 @@ def largest_saving(results: Results, _: Claim) -> Estimate:
 def faster_configurations(results: Results, _: Claim) -> Estimate:
     """In how many configurations sigmoid takes fewer hours: certainly, and possibly."""
     found, note = known(results)
-    total = len(costs(results))
-    cases = [above(cost.saved, 0) for cost in found] + [UNKNOWN] * (total - len(found))
-    return Estimate(counted(cases), f"certain and possible ones of {total} configurations; {note}")
+    saved = {place(cost): above(cost.saved, 0) for cost in found}
+    cases = [saved.get(one, UNKNOWN) for one in configurations(results)]
+    words = f"certain and possible ones of {len(cases)} configurations; {note}"
+    return Estimate(counted(cases), words)
 
 
 @measure(*THROUGHPUT)
@@ -193,10 +211,10 @@ def saving_growth(results: Results, claim: Claim) -> Estimate:
 def growing_savings(results: Results, _: Claim) -> Estimate:
     """Steps to the next size or context at which the hours saved rise: certainly, and possibly."""
     found, note = known(results)
-    hours = {(cost.size, cost.context): cost.hours for cost in found}
+    hours = {place(cost): cost.hours for cost in found}
     cases = []
-    for step in next_steps(costs(results), lambda cost: (cost.size, cost.context)):
-        less, more = (hours.get((cost.size, cost.context)) for cost in step)
+    for step in next_steps(configurations(results), lambda one: one):
+        less, more = map(hours.get, step)
         cases.append(above(more.minus(less), 0) if less and more else UNKNOWN)
     if all(case is UNKNOWN for case in cases):
         raise AbsentError("fewer than two configurations count")

@@ -16,8 +16,8 @@ from scsigmoid.paper.claims.rules import (
     present,
 )
 from scsigmoid.paper.claims.stability import divergence
-from scsigmoid.paper.labels import model_label, pairs
-from scsigmoid.paper.reported import Claim
+from scsigmoid.paper.labels import model_label
+from scsigmoid.paper.reported import Claim, reported
 from scsigmoid.paper.results import Journal, Results
 from scsigmoid.paper.statistics import finite_or_inf, paired_difference
 from scsigmoid.paper.tables.mmd import Pair, improvement, mean_ratio, pair_rows
@@ -86,18 +86,22 @@ def wins(
     return Estimate(counted(cases), f"certain and possible ones of {len(cases)} {what}")
 
 
+def compared_models() -> list[list[str]]:
+    """The paper's sigmoid and softmax model at each context, the shorter one first."""
+    return [row["models"] for row in reported()["contexts"]]
+
+
 @measure(LOSS)
 def validation_loss_wins(results: Results, claim: Claim) -> Estimate:
     """In how many datasets and contexts sigmoid has the lower validation loss."""
-    compared = [pair for pair in pairs(results.config) if set(pair) <= set(claim.models)]
-    arms = [(sigmoid, [softmax]) for sigmoid, softmax in compared]
+    arms = [(sigmoid, [softmax]) for sigmoid, softmax in compared_models()]
     return wins(results, claim, arms, "comparisons")
 
 
 @measure(LOSS)
 def longer_context_wins(results: Results, claim: Claim) -> Estimate:
     """In how many datasets and attentions the longer context has the lower validation loss."""
-    short, long = pairs(results.config)[:2]
+    short, long = compared_models()
     contexts = [(model, [rival]) for model, rival in zip(long, short, strict=True)]
     return wins(results, claim, contexts, "comparisons")
 

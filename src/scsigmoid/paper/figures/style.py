@@ -1,6 +1,6 @@
 """The look that all figures share, and how they are saved."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,22 +72,23 @@ def new_figure(width: float, height: float) -> "Figure":
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def save(figure: "Figure", results: Results, stem: str | Path) -> list[Path]:
-    """Write PNG and PDF, without dates, so that the same figure has the same bytes."""
+def save(
+    figure: "Figure", stem: str | Path, dpi: int, formats: Sequence[str] = ("png", "pdf")
+) -> list[Path]:
+    """Write a figure in each format, without dates, so that the same figure has the same bytes."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     FigureCanvasAgg(figure)
-    dpi = results.config.figures.dpi
     figure.set_dpi(dpi)
     settle(figure)
     undated = {
         "png": {"Software": None},
         "pdf": {"CreationDate": None, "ModDate": None, "Producer": None, "Creator": None},
     }
-    paths = [Path(f"{stem}.{suffix}") for suffix in undated]
-    for path, (suffix, metadata) in zip(paths, undated.items(), strict=True):
+    paths = [Path(f"{stem}.{suffix}") for suffix in formats]
+    for path, suffix in zip(paths, formats, strict=True):
         with checksum_path(path) as temporary:
-            figure.savefig(temporary, format=suffix, dpi=dpi, metadata=metadata)
+            figure.savefig(temporary, format=suffix, dpi=dpi, metadata=undated[suffix])
     return paths
 
 
