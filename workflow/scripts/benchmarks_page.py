@@ -32,7 +32,6 @@ from scsigmoid.paper.figures.style import (
     DOUBLE,
     MUTED,
     PALETTE,
-    gridded,
     new_figure,
     settle,
     styled,
@@ -273,7 +272,6 @@ def kernel_figure(rows: Kernels) -> "Figure":
             axes.set_xticks(lengths, [context_label(length) for length in lengths])
             axes.set_title(f"{way.capitalize()}, head dimension {dimension}")
             axes.set_ylim(bottom=0)
-            gridded(axes)
     for axes in grid[:, 0]:
         axes.set_ylabel("TFLOPS")
     for axes in grid[-1]:
@@ -348,7 +346,6 @@ def training_figure(runs: Runs) -> "Figure":
         axes.set_xticks(range(len(contexts)), [context_label(context) for context in contexts])
         axes.set_title(title)
         axes.set_xlabel("Context")
-        gridded(axes)
     grid[0].set_ylabel("Cells per second")
     figure.legend(labels.values(), labels.keys(), loc="outside upper center", ncols=3)
     return figure
@@ -368,7 +365,6 @@ def scaling_figure(rows: pd.DataFrame, found: list[Cost]) -> "Figure":
     left.set_xlabel("H200s")
     left.set_ylim(bottom=0)
     left.legend()
-    gridded(left)
     sizes = list(dict.fromkeys(cost.size for cost in found))
     for place, context in enumerate(sorted({cost.context for cost in found})):
         own = [cost for cost in found if cost.context == context and not cost.host_bound]
@@ -384,7 +380,6 @@ def scaling_figure(rows: pd.DataFrame, found: list[Cost]) -> "Figure":
     right.set_title("Sigmoid over softmax (FlashAttention-2), cells/s")
     right.set_ylim(0, 1.5)
     right.legend(ncols=3, loc="upper left")
-    gridded(right)
     return figure
 
 

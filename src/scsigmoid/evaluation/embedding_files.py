@@ -140,19 +140,11 @@ def read_arms(paths: Mapping[str, Path], *, scored: bool = True) -> dict[str, Em
         scored: whether cells without a label are left out; the log has their number.
 
     Raises:
-        UserError: if the cells or their types differ between models, a cell type is missing from
-            one, or no cell has a label.
+        UserError: if the cells or their types differ between models, or no cell has a label.
     """
     arms = {name: read_embedding(path) for name, path in paths.items()}
     first, *others = arms.values()
     for other in others:
-        missing = sorted({*first.labels.tolist()} ^ {*other.labels.tolist()})
-        if missing:
-            lacking = first if missing[0] in other.labels else other
-            raise UserError(
-                f"{lacking.path}: has no cell of type {missing[0]!r}, which the other model has; "
-                "embed the same cells with both models"
-            )
         if not np.array_equal(first.cells, other.cells):
             raise UserError(
                 f"{other.path}: holds other cells than {first.path} ({len(other.cells)} and "

@@ -10,7 +10,6 @@ from scsigmoid.paper.figures.style import (
     DOUBLE,
     INK,
     MUTED,
-    gridded,
     logarithmic,
     new_figure,
     remark,
@@ -76,7 +75,6 @@ def loss(study: Study, baselines: pd.DataFrame) -> "Figure":
     for axes in (left, middle, right):
         axes.set_xlabel("Step")
         axes.locator_params(axis="x", nbins=4)
-        gridded(axes)
     remark(
         figure,
         f"Learning rates: {', '.join(f'{rates.first()[arm]:g} ({arm})' for arm in COLOURS)}. Thin: "
@@ -116,7 +114,6 @@ def embeddings(study: Study, _: pd.DataFrame) -> "Figure":
         axes.set_title(TITLES[metric])
         axes.set_xlabel("Step")
         axes.locator_params(axis="x", nbins=4)
-        gridded(axes)
     for axes in panels[len(metrics) :]:
         axes.set_axis_off()
     panels[-1].legend(*panels[0].get_legend_handles_labels(), loc="center")
@@ -173,7 +170,6 @@ def stability(study: Study, baselines: pd.DataFrame) -> "Figure":
             logarithmic(axes)
         axes.set_title(title, fontsize=7)
         axes.set_xlabel("Step")
-        gridded(axes)
     remark(
         figure,
         f"Cross: collapsed. Dotted: the loss of gene frequencies. Below: every seed "
@@ -212,7 +208,6 @@ def ends(axes: "Axes", runs: pd.DataFrame) -> None:
     rates = sorted(runs["learning_rate"].unique())
     axes.set_xticks(rates, [f"{rate:g}" for rate in rates], fontsize=6)
     axes.set_xlabel("Learning rate")
-    gridded(axes)
 
 
 def scale(study: Study, _: pd.DataFrame) -> "Figure":
@@ -229,7 +224,6 @@ def scale(study: Study, _: pd.DataFrame) -> "Figure":
         axes.set_xlim(-0.5, len(rows) - 0.5)
         axes.set_xlabel("Layers x width")
         axes.set_title(f"After {step:,} steps")
-        gridded(axes)
     panels[0].set_ylabel("Sigmoid minus softmax (nats)")
     remark(figure, "Validation loss at equal data. Points: seeds; line: their mean.")
     return figure

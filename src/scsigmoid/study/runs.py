@@ -76,9 +76,10 @@ def collect(config: Config, results: Path, output: Path) -> None:
                 **{key: facts.get(key, "") for key in FACTS},
             }
         )
-        curves.append(pd.DataFrame({key: columns[key] for key in KEPT}).assign(run=number))
+        curves.append(pd.DataFrame({"run": number, **{key: columns[key] for key in KEPT}}))
         if (folder / LAYERS).is_file():
-            layers.append(pd.read_csv(folder / LAYERS).assign(run=number))
+            layers.append(pd.read_csv(folder / LAYERS))
+            layers[-1].insert(0, "run", number)
     if not rows:
         raise UserError(f"{results}: holds no run of the study; train it first")
     if not layers:
@@ -91,8 +92,6 @@ def collect(config: Config, results: Path, output: Path) -> None:
         "layers": pd.concat(layers),
     }
     for name, table in tables.items():
-        first = table.pop("run")
-        table.insert(0, "run", first)
         # Six digits: more than any conclusion rests on, and small files.
         write_text(output / f"{name}.csv", table.to_csv(index=False, float_format="%.6g"))
 

@@ -12,7 +12,6 @@ from scsigmoid.paper.figures.style import (
     INK,
     MARKERS,
     colours,
-    gridded,
     logarithmic,
     new_figure,
     remark,
@@ -92,7 +91,6 @@ def panels(results: Results, figure: "Figure", label: str) -> Panels:
             axes.set_title(
                 f"{direction.capitalize()}, head dimension {dimension}, {padding * 100:g} % padding"
             )
-            gridded(axes)
             found[padding, dimension, direction] = axes
     for axes in grid[:, 0]:
         axes.set_ylabel(label)
@@ -247,7 +245,6 @@ def shrunk(found: Sequence[Cost]) -> bool:
 
 def draw_costs(axes: "Axes", found: Sequence[Cost], colour: dict[str, str]) -> None:
     """One context's pairs of bars."""
-    gridded(axes)
     for offset, attention in ((-0.2, "sigmoid"), (0.2, "softmax")):
         values, lows, highs = np.array([hours_of(getattr(cost, attention)) for cost in found]).T
         axes.bar(

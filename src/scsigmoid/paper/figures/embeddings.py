@@ -81,6 +81,7 @@ def scib(results: Results) -> "Figure":
                 clip_on=False,
             )
         axes.plot(limits, limits, color=MUTED, linewidth=0.8, linestyle="--", zorder=0)
+        axes.grid(False)
         axes.set_xlim(limits)
         axes.set_ylim(limits)
         axes.set_aspect("equal")
@@ -139,8 +140,7 @@ def umap(results: Results, dataset: str) -> "Figure":
             )
         axes.set_title(model_label(config, name))
         axes.set_xlabel("UMAP 1")
-        axes.set_xticks([])
-        axes.set_yticks([])
+        axes.set(xticks=[], yticks=[])
         axes.set_aspect("equal", adjustable="datalim")
     grid[0].set_ylabel("UMAP 2")
     handles, labels = grid[0].get_legend_handles_labels()

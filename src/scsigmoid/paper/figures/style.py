@@ -45,6 +45,9 @@ STYLE: Any = {
     "axes.spines.right": False,
     "axes.titlelocation": "left",
     "lines.linewidth": 1.2,
+    # Faint horizontal lines behind the data.
+    "axes.grid": True,
+    "axes.grid.axis": "y",
     "grid.color": RULE,
     "grid.linewidth": 0.5,
     "axes.axisbelow": True,
@@ -132,11 +135,6 @@ def colours(results: Results) -> dict[str, str]:
     """The colour of each attention."""
     figures = results.config.figures
     return {"sigmoid": figures.sigmoid_colour, "softmax": figures.softmax_colour}
-
-
-def gridded(axes: "Axes") -> None:
-    """Faint horizontal lines behind the data."""
-    axes.grid(axis="y")
 
 
 def logarithmic(axes: "Axes") -> None:

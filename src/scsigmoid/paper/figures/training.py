@@ -13,7 +13,6 @@ from scsigmoid.paper.figures.style import (
     SINGLE,
     colours,
     evaluated_on,
-    gridded,
     logarithmic,
     new_figure,
     remark,
@@ -99,7 +98,6 @@ def draw_training(axes: "Axes", results: Results, models: list[str], contexts: l
     axes.axhline(
         results.chance_loss, color=MUTED, linestyle=":", linewidth=1.0, label="Gene frequencies"
     )
-    gridded(axes)
     axes.set_xlabel("Step")
     axes.set_ylabel("Training loss (nats per masked gene)")
     axes.xaxis.set_major_formatter(thousands)
@@ -123,7 +121,6 @@ def draw_validation(
             markersize=4.2,
             elinewidth=0.8,
         )
-    gridded(axes)
     names = {results.config.models[name].context: nominal(name) for name in models}
     labels = [names[context] or context_label(context) for context in contexts]
     axes.set_xticks(range(len(contexts)), labels)
@@ -179,7 +176,6 @@ def stability(results: Results) -> "Figure":
         axes.set_xlabel("Step")
         axes.xaxis.set_major_formatter(thousands)
         axes.locator_params(axis="x", nbins=4)
-        gridded(axes)
     figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
     rates = {model_training(config, name).learning_rate for name in models}
     remark(
@@ -209,6 +205,7 @@ def sequence_lengths(results: Results) -> "Figure":
     axes.hist(
         lengths, bins=np.linspace(0, end, 70).tolist(), weights=cells, color="#b5b5b5", linewidth=0
     )
+    axes.grid(False)
     axes.set_xlim(0, end)
     axes.set_xlabel("Expressed genes per cell")
     axes.set_ylabel("Cells")
@@ -216,6 +213,7 @@ def sequence_lengths(results: Results) -> "Figure":
     axes.xaxis.set_major_formatter(thousands)
 
     right = axes.twinx()
+    right.grid(False)
     right.spines["right"].set_visible(True)
     right.plot(
         [0, *lengths, max(end, lengths[-1])], [0, *share, 1], color="black", drawstyle="steps-post"
