@@ -174,12 +174,13 @@ def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def number(value: float, digits: int = 0) -> str:
-    """A number, or a dash where there is none."""
-    return DASH if np.isnan(value) else f"{value:,.{digits}f}".replace("-", "\N{MINUS SIGN}")
+def number(value: float, digits: int | None = 0) -> str:
+    """A number, with as many decimals as the file has where None; a dash where there is none."""
+    form = ",g" if digits is None else f",.{digits}f"
+    return DASH if np.isnan(value) else f"{value:{form}}".replace("-", "\N{MINUS SIGN}")
 
 
-def span(row: pd.Series, column: str, digits: int = 0) -> str:
+def span(row: pd.Series, column: str, digits: int | None = 0) -> str:
     """A value with its range, from the columns ``<column>``, ``_low`` and ``_high``."""
     ends = [row.get(f"{column}{end}", np.nan) for end in ("_low", "_high")]
     middle = number(row.get(column, np.nan), digits)
@@ -189,7 +190,7 @@ def span(row: pd.Series, column: str, digits: int = 0) -> str:
     return both if middle == DASH else f"{middle} [{both}]"
 
 
-def listed(rows: pd.DataFrame, columns: dict[str, tuple[str, int]]) -> str:
+def listed(rows: pd.DataFrame, columns: dict[str, tuple[str, int | None]]) -> str:
     """A table of all rows.
 
     Args:
@@ -538,7 +539,7 @@ def page(of: Measured) -> str:
         evaluation=listed(
             evaluation[~evaluation["what"].str.startswith("its ")],  # parts of the row above them
             {"": ("what", 0), "machine": ("machine", 0), "runs": ("runs", 0),
-             "seconds": ("seconds", 2), "CPU seconds": ("cpu_seconds", 0)},
+             "seconds": ("seconds", None), "CPU seconds": ("cpu_seconds", 0)},
         ),
     )  # fmt: skip
 

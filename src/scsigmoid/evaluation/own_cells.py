@@ -208,12 +208,9 @@ def embed_file(
         output: h5ad file with the file's ``obs``, ``obsm["X_<model>"]`` (cells x hidden, float32)
             and, in ``uns["scsigmoid"]``, what it was made with.  Cells without a gene of the
             vocabulary are left out, and named in the log.
-        layer: layer that holds the counts; without one ``raw.X``, else ``X``.
-        genes: column of ``var`` with the gene ids or names; without one its index or, where that
-            has no Ensembl ids and one column has, that column.
+        layer, genes, devices: as for :func:`embed`.
         keep_all: whether the output also has the input's ``X``, ``layers``, ``var``, ``obsm``, …;
             they are held in memory.
-        devices: as for :func:`embed`.
 
     Raises:
         UserError: for a file that is damaged or does not fit the model, for cells of another

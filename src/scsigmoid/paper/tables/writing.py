@@ -15,29 +15,30 @@ DASH, MINUS, TIMES = "\N{EN DASH}", "\N{MINUS SIGN}", "\N{MULTIPLICATION SIGN}"
 INFINITY = "\N{INFINITY}"
 #: How the columns of a value and of the ends of its interval are called.
 ENDS = ("", "_low", "_high")
-LATEX_WORDS: dict[str, str | int | None] = {
-    "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    "±": r"$\pm$",
-    TIMES: r"$\times$",
-    MINUS: r"$-$",
-    INFINITY: r"$\infty$",
-    "β": r"$\beta$",
-    "ε": r"$\epsilon$",
-    DASH: "--",
-}
-LATEX = str.maketrans(LATEX_WORDS)
+LATEX = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        "&": r"\&",
+        "%": r"\%",
+        "$": r"\$",
+        "#": r"\#",
+        "_": r"\_",
+        "{": r"\{",
+        "}": r"\}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "|": r"\textbar{}",
+        "±": r"$\pm$",
+        TIMES: r"$\times$",
+        MINUS: r"$-$",
+        INFINITY: r"$\infty$",
+        "β": r"$\beta$",
+        "ε": r"$\epsilon$",
+        DASH: "--",
+    }
+)
 Records = Sequence[Mapping[str, object]] | Sequence[Sequence[object]]
 MATHS = {"±": r"\pm ", TIMES: r"\times ", "%": r"\%", MINUS: "-", INFINITY: r"\infty "}
 
