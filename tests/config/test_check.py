@@ -72,6 +72,20 @@ def test_null_removes_a_dataset() -> None:
     assert "lung_acr" not in loaded(datasets={"lung_acr": None}).datasets
 
 
+def test_null_may_be_text() -> None:
+    """As Snakemake gives what ``--config 'training={clipping: null}'`` says."""
+    overrides = {
+        "training": {"clipping": "null", "steps": "5"},
+        "datasets": {"lung_acr": "null"},
+        "models": {"sigmoid_2k": {"training": {"clipping": "null"}}},
+        "results": "null",
+    }
+    config = loaded(**overrides)
+    assert (config.training.clipping, config.training.steps, config.results) == (None, 5, None)
+    assert model_training(config, "sigmoid_2k").clipping is None
+    assert "lung_acr" not in config.datasets
+
+
 def test_the_stored_configuration_reads_back_equal() -> None:
     config = loaded(preset="small")
     assert check(yaml.safe_load(as_yaml(config))) == config

@@ -61,7 +61,9 @@ def validator(kind: type) -> Any:
 
 
 def plain(values: Any, left: Iterator[int] | None = None) -> Any:
-    """The same values with dates as text: YAML takes an unquoted 2024-06-11 for a date.
+    """The same values as the schema means them.
+
+    YAML takes an unquoted 2024-06-11 for a date, and Snakemake's ``--config`` null for text.
 
     Raises:
         UserError: if there are far too many, as names of YAML that stand for one another can make.
@@ -73,7 +75,9 @@ def plain(values: Any, left: Iterator[int] | None = None) -> Any:
         return {key: plain(value, left) for key, value in values.items()}
     if isinstance(values, list):
         return [plain(value, left) for value in values]
-    return values.isoformat() if isinstance(values, datetime.date) else values
+    if isinstance(values, datetime.date):
+        return values.isoformat()
+    return None if values == "null" else values
 
 
 def message(errors: list[Any], kind: Any, path: str) -> str:
