@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 from tenx import tenx_folder
 
+from scsigmoid.cli import main
 from scsigmoid.config.check import load, parsed
 from scsigmoid.corpus.metadata import ManifestRow, write_manifest
 from scsigmoid.errors import UserError
@@ -251,6 +252,29 @@ def test_own_files(tmp_path):
     assert "tokens not yet known" in text(0)
 
 
+def test_the_vocabulary_of_own_files_is_at_most_their_genes(tmp_path):
+    """Of the files that are trained on; of an organism as many as it may have."""
+    for name, first, species in (("a", 0, "ENSG"), ("b", 15, "ENSG"), ("c", 0, "ENSMUSG")):
+        genes = pd.DataFrame(index=[f"{species}{index:011d}" for index in range(first, first + 20)])
+        anndata.AnnData(np.ones((4, 20), np.float32), var=genes).write_h5ad(
+            tmp_path / f"{name}.h5ad"
+        )
+    local = [{"files": str(tmp_path / f"{name}.h5ad"), "held_out": 0.5} for name in "ab"]
+    mouse = {"files": str(tmp_path / "c.h5ad"), "held_out": True}
+
+    def size(*entries, **sizes: int) -> int:
+        corpus = {"source": "local", "local": [*local, *entries]}
+        given = {name.replace("_", " "): count for name, count in sizes.items()}
+        tokens = {"vocabulary": {"sizes": given or None}}
+        return vocabulary_size(load(overrides={"corpus": corpus, "tokens": tokens}), tmp_path)[0]
+
+    special = len(SPECIAL)
+    assert size() == 35 + special
+    assert size(mouse) == 35 + special
+    assert size(mouse | {"held_out": 0.5}) == 35 + 20 + special
+    assert size(mouse | {"held_out": 0.5}, Homo_sapiens=30, Mus_musculus=25) == 30 + 20 + special
+
+
 def test_words():
     assert [gigabytes(size) for size in (1.5e12, 2.34e9, 1e6)] == ["1.50 TB", "2.34 GB", "0.001 GB"]
     assert [duration(hours) for hours in (1234.5, 12.34, 0.5, 0.001)] == [
@@ -265,6 +289,17 @@ def test_settings_as_snakemake_takes_them():
     for wrong in ("preset", "=3", "a={"):
         with pytest.raises(UserError, match=r"--config"):
             parsed([wrong])
+
+
+def test_later_files_are_laid_over_earlier_ones(tmp_path, capsys):
+    """As Snakemake does with several ``--configfile``."""
+    (tmp_path / "one.yaml").write_text("preset: small\ncorpus: {maximum_cells: 5, maximum_gb: 7}\n")
+    (tmp_path / "two.yaml").write_text("corpus: {maximum_cells: 1234}\n")
+    files = [str(tmp_path / name) for name in ("one.yaml", "two.yaml")]
+    assert main(["plan", "--configfile", *files, "--config", f"results={tmp_path}"]) == 0
+    page = capsys.readouterr().out
+    assert page.startswith("Preset small")
+    assert "cells         1,234 " in page
 
 
 def test_a_refusal_is_one_line():

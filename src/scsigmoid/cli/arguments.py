@@ -52,11 +52,11 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "--output": path("file or folder to write; of several, named after models or metrics"),
     "--configuration": path("configuration that a run stored: config.yaml of its results"),
     "--settings": {"type": as_settings, "metavar": "JSON", "help": "settings by dotted name"},
-    "--configfile": path("settings laid over the preset, as for snakemake"),
+    "--configfile": path("files of settings laid over the preset, as for snakemake"),
     "--config": {
         "default": [],
         "metavar": "KEY=VALUE",
-        "help": "settings laid over both, as for snakemake",
+        "help": "settings laid over all of these, as for snakemake",
     },
     "--manifest": path("files of the corpus: manifest.csv"),
     "--summary": path("summary of the corpus to write: what was offered, held out and taken"),

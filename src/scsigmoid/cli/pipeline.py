@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from scsigmoid.config.schema import Architecture, Size, Training, VocabularyChoi
 from scsigmoid.errors import UserError
 
 
-@stage("--configfile? --config* --devices --cores --gigabits")
+@stage("--configfile* --config* --devices --cores --gigabits")
 def plan(options: argparse.Namespace) -> None:
     """Print what a preset costs in files, disk and hours, before anything runs."""
     from scsigmoid.forecast.page import forecast
@@ -25,8 +26,8 @@ def plan(options: argparse.Namespace) -> None:
     if not (base.is_file() and presets.is_dir()):
         print("no workflow in this folder: the presets of the package", file=sys.stderr)
         base, presets = SHIPPED / "config.yaml", SHIPPED / "presets"
-    overrides = read_yaml(options.configfile) if options.configfile else {}
-    config = load(base, presets, merge(overrides, parsed(options.config)))
+    given = [*map(read_yaml, options.configfile or []), parsed(options.config)]
+    config = load(base, presets, reduce(merge, given))
     lines = forecast(
         config,
         devices=options.devices,

@@ -1,6 +1,7 @@
 """How much data a configuration takes in: from its manifest, or estimated where there is none."""
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +9,8 @@ from pathlib import Path
 from scsigmoid.config.local_files import expand
 from scsigmoid.config.schema import Config
 from scsigmoid.corpus.embedded import evaluation_recipe, training_recipes
-from scsigmoid.corpus.h5ad import held_out_text, open_cells
+from scsigmoid.corpus.genes import organism_of
+from scsigmoid.corpus.h5ad import Cells, held_out_text, open_cells
 from scsigmoid.corpus.h5ad_writer import is_tenx
 from scsigmoid.corpus.metadata import REMOTE, ManifestRow, read_manifest
 from scsigmoid.corpus.selection import PAPER_CELLS, selection_lines
@@ -84,6 +86,10 @@ def vocabulary_size(config: Config, results: Path) -> tuple[int, str]:
     if config.corpus.source in REMOTE and set(organisms) <= sizes.keys():
         size = sum(sizes[organism] for organism in organisms) + len(SPECIAL)
         return size, f"at most, by tokens.vocabulary.sizes: {' and '.join(organisms)}"
+    if config.corpus.source == "local" and (opened := training_files(config)) is not None:
+        genes = Counter(organism_of(gene) for gene in {g for cells in opened for g in cells.genes})
+        size = sum(min(count, sizes.get(name, count)) for name, count in genes.items())
+        return size + len(SPECIAL), "at most: genes of the files, by tokens.vocabulary.sizes"
     return config.benchmarks.throughput.vocabulary, "assumed, as benchmarks.throughput.vocabulary"
 
 
@@ -118,28 +124,33 @@ def embedded_volume(config: Config) -> Volume:
 
 
 def local_volume(config: Config) -> Volume:
-    """The volume of the user's own files; 10x files are not converted to count their cells."""
-    files = expand(config.corpus.local)
-    cells = None
-    if not any(is_tenx(file.path) for file in files):
-        cells = sum(
-            open_cells(
-                file.path,
-                held_out_text(file.held_out, config.seed),
-                "training",
-                layer=file.layer,
-                genes=file.genes,
-            ).n_cells
-            for file in files
-            if file.held_out is not True
-        )
+    """The volume of the user's own files."""
+    files, opened = expand(config.corpus.local), training_files(config)
     return Volume(
         basis="the files",
         files=len(files),
-        cells=cells,
+        cells=None if opened is None else sum(cells.n_cells for cells in opened),
         bytes=sum(path.stat().st_size for file in files for path in file.files),
         bytes_basis="on the disk already",
     )
+
+
+def training_files(config: Config) -> list[Cells] | None:
+    """The training cells of the user's files; ``None`` where 10x files were to be converted."""
+    files = expand(config.corpus.local)
+    if any(is_tenx(file.path) for file in files):
+        return None
+    return [
+        open_cells(
+            file.path,
+            held_out_text(file.held_out, config.seed),
+            "training",
+            layer=file.layer,
+            genes=file.genes,
+        )
+        for file in files
+        if file.held_out is not True
+    ]
 
 
 def expected_volume(config: Config) -> Volume:
