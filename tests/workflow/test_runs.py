@@ -16,6 +16,8 @@ import yaml
 from small_disk import mount, small_disk
 from small_experiment import Line
 
+from scsigmoid.config.check import merge
+
 
 def planned(project: Any, *arguments: str) -> set[str]:
     """Rules that a dry run would run."""
@@ -53,26 +55,59 @@ def test_a_second_run_finds_nothing_to_do(finished: Any) -> None:
     assert "Nothing to be done" in run.stdout + run.stderr
 
 
-def test_a_metrics_setting_reruns_that_metric_alone(finished: Any, tiny: dict[str, Any]) -> None:
-    tiny["evaluation"]["mmd"]["resamples"] = 60
-    finished.configure(tiny)
-    try:
-        rules = planned(finished)
-    finally:
-        tiny["evaluation"]["mmd"]["resamples"] = 50
-        finished.configure(tiny)
-    assert "mmd_of_dataset" in rules
-    assert rules <= {"mmd_of_dataset", "table", "claims", "report_page", "all"}
+TOLD = {"claims", "report_page", "all"}
+PAPER = {"table", "figure", *TOLD}
+OF_PAIR = {
+    *("embeddings_of_pair", "neighbours", "scib_of_dataset", "mmd_of_dataset", "umap_of_dataset"),
+}
 
 
-def test_a_plot_setting_redraws_figures_alone(finished: Any, tiny: dict[str, Any]) -> None:
-    finished.configure({**tiny, "figures": {"dpi": 90}})
+@pytest.mark.parametrize(
+    ("changed", "rules"),
+    [
+        ({"figures": {"dpi": 90}}, {"figure", "report_page", "all"}),
+        ({"evaluation": {"mmd": {"resamples": 60}}}, {"mmd_of_dataset", "table", *TOLD}),
+        ({"evaluation": {"scib": {"neighbours": 9}}}, {"neighbours", "scib_of_dataset", *PAPER}),
+        ({"benchmarks": {"kernel": {"iterations": 4}}}, {"benchmark_kernel", *PAPER}),
+        ({"gpus": 2}, {"report_page", "all"}),
+        # Labels of tables and figures.
+        ({"datasets": {"heart_oft": {"title": "Outflow tract"}}}, PAPER),
+        ({"sizes": {"600M": {"layers": 1}}}, {"table", *TOLD}),  # no model's, and not timed
+        # Of training: one model; all of them, but no benchmark; how it is carried out.
+        (
+            {"models": {"sigmoid_2k": {"training": {"learning_rate": 0.1}}}},
+            {"train", "validation_loss_of_dataset", *PAPER},
+        ),
+        (
+            {"training": {"learning_rate": 0.1, "warmup_steps": 3, "log_every": 3}},
+            {"train", "validation_loss_of_dataset", *OF_PAIR, *PAPER},
+        ),
+        ({"training": {"checkpoint_every": 5, "keep_checkpoints": 1, "workers": 0}}, PAPER),
+        (
+            {"training": {"clipping": None}},
+            {
+                *("benchmark_throughput", "benchmark_training"),
+                *("train", "validation_loss_of_dataset", *OF_PAIR, *PAPER),
+            },
+        ),
+        (
+            {"datasets": {"heart_oft": {"label": "author"}}},
+            {
+                *("evaluation_cells", "evaluation_tokens", "validation_loss_of_dataset"),
+                *(*OF_PAIR, *PAPER),
+            },
+        ),
+    ],
+)
+def test_a_changed_setting_reruns_what_depends_on_it(
+    finished: Any, tiny: dict[str, Any], changed: dict[str, Any], rules: set[str]
+) -> None:
+    finished.configure(merge(tiny, changed))
     try:
-        rules = planned(finished)
+        found = planned(finished)
     finally:
         finished.configure(tiny)
-    assert "figure" in rules
-    assert rules <= {"figure", "report_page", "all"}
+    assert found == rules
 
 
 def test_every_dataset_can_be_asked_for(make_project: Callable[..., Any]) -> None:

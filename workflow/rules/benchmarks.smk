@@ -13,17 +13,18 @@ rule benchmark_kernel:
     conda:
         ENVIRONMENT
     resources:
-        gpu=accelerators,
+        gpu=GPUS,
         mem_mb=4000,
         alone=1,
     params:
+        name="kernel",
         settings=settings("benchmarks.kernel", "device"),
     shell:
-        "python -m scsigmoid benchmark-kernel --settings {params.settings:q}"
+        "python -m scsigmoid benchmark-{params.name} --settings {params.settings:q}"
         " --output {output.table:q} --machine {output.machine:q} --log {log:q}"
 
 
-rule benchmark_throughput:
+use rule benchmark_kernel as benchmark_throughput with:
     output:
         table=f"{RESULTS}/benchmarks/throughput.csv",
         machine=f"{RESULTS}/benchmarks/throughput.json",
@@ -31,23 +32,12 @@ rule benchmark_throughput:
         f"{RESULTS}/logs/benchmark_throughput.log",
     benchmark:
         f"{RESULTS}/resources/benchmark_throughput.tsv"
-    priority: 10
-    conda:
-        ENVIRONMENT
-    resources:
-        gpu=accelerators,
-        mem_mb=4000,
-        alone=1,
     params:
-        settings=settings(
-            "benchmarks.throughput", "sizes", "architecture", "training", "seed", "device"
-        ),
-    shell:
-        "python -m scsigmoid benchmark-throughput --settings {params.settings:q}"
-        " --output {output.table:q} --machine {output.machine:q} --log {log:q}"
+        name="throughput",
+        settings=settings("benchmarks.throughput", "timed.throughput", "seed", "device"),
 
 
-rule benchmark_training:
+use rule benchmark_kernel as benchmark_training with:
     output:
         table=f"{RESULTS}/benchmarks/training.csv",
         machine=f"{RESULTS}/benchmarks/training.json",
@@ -55,17 +45,6 @@ rule benchmark_training:
         f"{RESULTS}/logs/benchmark_training.log",
     benchmark:
         f"{RESULTS}/resources/benchmark_training.tsv"
-    priority: 10
-    conda:
-        ENVIRONMENT
-    resources:
-        gpu=accelerators,
-        mem_mb=4000,
-        alone=1,
     params:
-        settings=settings(
-            "benchmarks.training", "sizes", "architecture", "training", "seed", "device"
-        ),
-    shell:
-        "python -m scsigmoid benchmark-training --settings {params.settings:q}"
-        " --output {output.table:q} --machine {output.machine:q} --log {log:q}"
+        name="training",
+        settings=settings("benchmarks.training", "timed.training", "seed", "device"),

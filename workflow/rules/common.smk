@@ -41,6 +41,11 @@ STORED = f"{RESULTS}/config.yaml"
 PLAN = plan.Plan(CONFIG)
 TABLES, FIGURES = (registry.names(kind, PLAN) for kind in ("table", "figure"))
 DOWNLOADED = CONFIG.corpus.source in ("cellxgene", "census")
+# Under a cap, reading training cells can mean to download them, and parts take turns.
+IN_TURNS = int(DOWNLOADED and CONFIG.corpus.download.disk_cap_gb is not None)
+# GPUs that a job asks for, and on each machine a job that trains.
+GPUS = int(CONFIG.device != "cpu")
+TRAINING_GPUS = GPUS * CONFIG.gpus
 ENVIRONMENT = str(BASE / "envs/scsigmoid.yaml")
 
 
@@ -97,11 +102,6 @@ def user_files(wildcards):
     return []
 
 
-def downloads_in_turns(wildcards):
-    """Whether reading training cells can mean to download them: under a cap, parts take turns."""
-    return int(DOWNLOADED and CONFIG.corpus.download.disk_cap_gb is not None)
-
-
 def store_configuration():
     """Write STORED; an equal file stays as it is."""
     text = check.as_yaml(CONFIG)
@@ -136,17 +136,3 @@ def caption_of(kind):
 def evaluation_settings(wildcards):
     chosen = (f"datasets.{wildcards.dataset}.{key}" for key in ("label", "types"))
     return settings("corpus.embedded", "seed", *chosen)
-
-
-def training_settings(wildcards):
-    return settings(f"models.{wildcards.model}")
-
-
-def training_gpus(wildcards):
-    """GPUs that train one model together, of all machines."""
-    return 0 if CONFIG.device == "cpu" else CONFIG.gpus * CONFIG.nodes
-
-
-def accelerators(wildcards):
-    """GPUs that a job of a model asks for."""
-    return 0 if CONFIG.device == "cpu" else 1

@@ -16,7 +16,7 @@ rule embeddings_of_pair:
     conda:
         ENVIRONMENT
     resources:
-        gpu=accelerators,
+        gpu=GPUS,
         mem_mb=2000,
     params:
         checkpoints=lambda wildcards, input: input.models,
@@ -64,7 +64,7 @@ rule validation_loss_of_dataset:
     conda:
         ENVIRONMENT
     resources:
-        gpu=accelerators,
+        gpu=GPUS,
         mem_mb=2000,
     params:
         settings=settings("evaluation.validation_loss", "seed", "device"),
@@ -87,7 +87,7 @@ rule neighbours:
     conda:
         ENVIRONMENT
     resources:
-        gpu=accelerators,
+        gpu=GPUS,
         mem_mb=3000,
     params:
         settings=settings(
@@ -116,7 +116,7 @@ rule scib_of_dataset:
     conda:
         ENVIRONMENT
     resources:
-        gpu=accelerators,
+        gpu=GPUS,
         mem_mb=3000,
     params:
         settings=settings("seed", "device"),
@@ -137,7 +137,7 @@ rule mmd_of_dataset:
     conda:
         ENVIRONMENT
     resources:
-        gpu=accelerators,
+        gpu=GPUS,
         mem_mb=3000,
     params:
         settings=lambda wildcards: settings(

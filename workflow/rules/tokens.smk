@@ -15,7 +15,7 @@ rule gene_statistics:
         ENVIRONMENT
     resources:
         mem_mb=2000,
-        download=downloads_in_turns,
+        download=IN_TURNS,
     params:
         configuration=STORED,
         settings=settings("tokens.target_sum", "corpus.minimum_genes"),
@@ -60,7 +60,7 @@ rule training_tokens:
         ENVIRONMENT
     resources:
         mem_mb=2000,
-        download=downloads_in_turns,
+        download=IN_TURNS,
     params:
         configuration=STORED,
         settings=settings(

@@ -23,16 +23,19 @@ rule train:
     conda:
         ENVIRONMENT
     resources:
-        gpu=training_gpus,
+        gpu=TRAINING_GPUS * CONFIG.nodes,
         nodes=CONFIG.nodes,
         # Slurm: several nodes are one MPI job for the plugin, which leaves `srun` to the command
         mpi="srun" if CONFIG.nodes > 1 else None,
         tasks=CONFIG.nodes if CONFIG.nodes > 1 else None,
         tasks_per_gpu=0,
-        processes=1 if CONFIG.device == "cpu" else CONFIG.gpus,
+        processes=max(1, TRAINING_GPUS),
         mem_mb=4000,
     params:
-        settings=training_settings,
+        # Snakemake compares no parameter that is made of outputs: of the settings only `compared`
+        # can make a model be trained again.
+        settings=lambda wildcards, output: settings(f"models.{wildcards.model}"),
+        compared=lambda wildcards: settings(f"trained.{wildcards.model}"),
     shell:
         "exec python -m scsigmoid train --model {wildcards.model} --tokens {input.tokens:q}"
         " --vocabulary {input.vocabulary:q} --settings {params.settings:q}"

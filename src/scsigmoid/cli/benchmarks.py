@@ -3,7 +3,7 @@
 import argparse
 
 from scsigmoid.cli.arguments import number, stage
-from scsigmoid.config.check import built, from_yaml
+from scsigmoid.config.check import Loaded, built, from_yaml
 from scsigmoid.config.schema import (
     Architecture,
     KernelBenchmark,
@@ -31,9 +31,7 @@ def benchmark_throughput(options: argparse.Namespace) -> None:
     settings = options.settings
     run_throughput_benchmark(
         built(ThroughputBenchmark, settings["benchmarks.throughput"]),
-        {name: built(Size, values) for name, values in settings["sizes"].items()},
-        built(Architecture, settings["architecture"]),
-        built(Training, settings["training"]),
+        *timed(settings["timed.throughput"]),
         settings["seed"],
         settings["device"],
         options.output,
@@ -48,15 +46,25 @@ def benchmark_training(options: argparse.Namespace) -> None:
 
     settings = options.settings
     benchmark = built(TrainingBenchmark, settings["benchmarks.training"])
+    sizes, architecture, training = timed(settings["timed.training"])
     run_training_benchmark(
         benchmark,
-        built(Size, settings["sizes"][benchmark.size]),
-        built(Architecture, settings["architecture"]),
-        built(Training, settings["training"]),
+        sizes[benchmark.size],
+        architecture,
+        training,
         settings["seed"],
         settings["device"],
         options.output,
         options.machine,
+    )
+
+
+def timed(settings: Loaded) -> tuple[dict[str, Size], Architecture, Training]:
+    """What is trained, and how (``Plan.setting("timed.<benchmark>")``)."""
+    return (
+        {name: built(Size, values) for name, values in settings["sizes"].items()},
+        built(Architecture, settings["architecture"]),
+        built(Training, settings["training"]),
     )
 
 

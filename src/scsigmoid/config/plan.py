@@ -9,15 +9,23 @@ from typing import Any
 
 from scsigmoid.config.check import model_training
 from scsigmoid.config.combinations import longest_cell
-from scsigmoid.config.schema import Config
+from scsigmoid.config.schema import Config, ThroughputBenchmark
 from scsigmoid.config.study import study_runs
 from scsigmoid.errors import UserError
 
 # What titles and labels are made of.
-LABELS = ("preset", "corpus.source", "datasets", "models", "sizes", "architecture")
+LABELS = ("datasets", "models")
 KERNEL = ("benchmarks/kernel.csv", "benchmarks/kernel.json")
 THROUGHPUT = ("benchmarks/throughput.csv", "benchmarks/throughput.json")
 TRAINING = ("benchmarks/training.csv", "benchmarks/training.json")
+# Settings of training that change no result, so that trained models stay as they are ...
+UNSEEN = ("checkpoint_every", "keep_checkpoints", "workers")
+# ... and those that the time of a step does not depend on: what benchmarks take instead.
+UNTIMED = {
+    "steps": 1, "global_batch": 1, "micro_batch_tokens": 1, "learning_rate": 1e-4,
+    "warmup_steps": 0, "log_every": 1, "validate_every": 0, "validation_cells": 0,
+    "checkpoint_every": 1, "keep_checkpoints": 1, "snapshots": [], "workers": 0,
+}  # fmt: skip
 
 
 class Plan:
@@ -90,7 +98,8 @@ class Plan:
         """Settings that the claims depend on, beyond their inputs."""
         evaluation = (f"evaluation.{name}" for name in ("pair", "validation_loss", "scib", "mmd"))
         benchmarks = ("benchmarks.kernel", "benchmarks.throughput")
-        return [*LABELS, "corpus", "tokens.cls", "training", "device", *evaluation, *benchmarks]
+        others = ("corpus", "tokens.cls", "sizes", "architecture", "training", "device")
+        return [*LABELS, *others, *evaluation, *benchmarks]
 
     def dataset_metadata(self) -> list[str]:
         """Metadata of every evaluation dataset."""
@@ -118,9 +127,11 @@ class Plan:
 
         Args:
             keys: dotted names of the configuration; ``models.<name>`` gives all that training this
-                model, or run of a study, needs; ``maximum_length`` the most gene tokens that any
-                of them reads; ``mmd`` and ``umap`` what these are computed with; ``selection``
-                which files are chosen; none at all the whole configuration.
+                model, or run of a study, needs, ``trained.<name>`` what of it the trained model
+                depends on; ``timed.<benchmark>`` what a timed training step depends on;
+                ``maximum_length`` the most gene tokens that any model reads; ``mmd`` and ``umap``
+                what these are computed with; ``selection`` which files are chosen; none at all the
+                whole configuration.
 
         Returns:
             A mapping from each key, as given, to its value.
@@ -139,14 +150,26 @@ class Plan:
             return chosen | {"datasets": None} | ({"estimator": "unbiased"} if key == "mmd" else {})
         if key == "selection":
             # How files are downloaded, from which hosts, which of their columns has the cell types
-            # and which of their cells are taken, changes none of them.
+            # and which of their cells are taken, changes none of them; nor do titles.
             chosen = dataclasses.asdict(self.config.corpus)
             for entry in chosen["local"]:
                 del entry["label"]
-            datasets = {name: [one.id, one.title] for name, one in self.config.datasets.items()}
+            datasets = {name: one.id for name, one in self.config.datasets.items()}
             others = ("download", "hosts", "minimum_genes")
             kept = {k: v for k, v in chosen.items() if k not in others}
             return kept | {"datasets": datasets}
+        if key.startswith("timed."):
+            chosen = getattr(self.config.benchmarks, key.removeprefix("timed."))
+            names = chosen.sizes if isinstance(chosen, ThroughputBenchmark) else [chosen.size]
+            return {
+                "sizes": {name: dataclasses.asdict(self.config.sizes[name]) for name in names},
+                "architecture": dataclasses.asdict(self.config.architecture) | {"size": ""},
+                "training": dataclasses.asdict(self.config.training) | UNTIMED,
+            }
+        if key.startswith("trained."):
+            needed = self.setting(f"models.{key.removeprefix('trained.')}")
+            seen = {k: v for k, v in needed["training"].items() if k not in UNSEEN}
+            return needed | {"training": seen}
         if key.startswith("models."):
             name = key.removeprefix("models.")
             architecture, seed = self.config.architecture, self.config.seed

@@ -62,14 +62,14 @@ TABLES: Mapping[str, Entry] = {
         title="Model architecture",
         caption="What all models share, beside the paper's Table 2.",
         inputs=fixed("tokens/vocabulary.parquet"),
-        settings=("training", "seed"),
+        settings=("sizes", "architecture", "training", "seed"),
     ),
     "hyperparameters": Entry(
         function="tables.setup:hyperparameters",
         title="Hyperparameters",
         caption="How each model is trained, beside the paper's Table 3.",
         inputs=fixed(),
-        settings=("training", "seed"),
+        settings=("training",),
     ),
     "evaluation_datasets": Entry(
         function="tables.setup:evaluation_datasets",
