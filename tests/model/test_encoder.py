@@ -197,20 +197,6 @@ def test_attention_score_max():
     assert not found.requires_grad
 
 
-@pytest.mark.parametrize("attention", ARMS)
-def test_compiles_once_for_all_batches(attention):
-    from torch._dynamo.testing import CompileCounter
-
-    counter = CompileCounter()
-    model = encoder(attention).eval()
-    compiled = torch.compile(model, backend=counter, fullgraph=True, dynamic=True)
-    for lengths in ([5, 32, 3], [4, 4], [9, 8, 7, 6], [30]):
-        arguments = batch(lengths)
-        masked = torch.arange(0, sum(lengths), 3)
-        torch.testing.assert_close(compiled(*arguments, masked), model(*arguments, masked))
-    assert counter.frame_count == 1
-
-
 def test_unknown_attention():
     with pytest.raises(UserError, match="attention 'linear': unknown"):
         replace(SETTINGS, attention="linear")

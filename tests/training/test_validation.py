@@ -20,13 +20,11 @@ from scsigmoid.training.run import TrainingRun
 
 @pytest.mark.parametrize("attention", ["sigmoid", "softmax"])
 def test_the_loss_is_the_mean_over_masked_genes_without_dropout(
-    run: TrainingRun, make: Any, attention: str
+    run: TrainingRun, make: Any, make_batches: Any, attention: str
 ):
-    trainer, batches = make(
-        replace(run, attention=attention), validation_cells=7, micro_batch_tokens=40
-    )
-    alone = trainer.processes
-    validation = Validation(batches, alone)
+    how = {"validation_cells": 7, "micro_batch_tokens": 40}
+    trainer, batches = make(replace(run, attention=attention), **how)
+    validation = Validation(batches)
     logits, targets, cells = [], [], []
     for batch in validation._batches:
         found = trainer.encoder(
@@ -40,7 +38,7 @@ def test_the_loss_is_the_mean_over_masked_genes_without_dropout(
     assert len(validation._batches) > 2
 
     # Two processes measure other cells and come to the same sum.
-    shares = [Validation(batches, replace(alone, rank=rank, count=2))._batches for rank in range(2)]
+    shares = [Validation(make_batches(run, rank, 2, **how))._batches for rank in range(2)]
     assert sorted(int(c) for share in shares for b in share for c in b.cells) == cells
 
 

@@ -123,7 +123,7 @@ class Checkpoints:
             fault = damage(path)
             if fault is None:
                 return read(path)
-            log(f"{path}: {fault}; going back to the checkpoint before it")
+            log(f"{path}: {fault}; going back to the checkpoint before it, if any")
             remove(path)
         return None
 

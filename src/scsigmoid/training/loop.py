@@ -203,7 +203,7 @@ def loop(
     """
     training, processes = run.training, trainer.processes
     steps = range(first + 1, training.steps + 1)
-    validation = Validation(batches, processes) if training.validate_every else None
+    validation = Validation(batches) if training.validate_every else None
 
     def end(step: int, request: Request) -> None:
         if records is not None:
@@ -258,7 +258,7 @@ class Validation:
     the seed, so that the curves of several runs belong to one set of cells.
     """
 
-    def __init__(self, batches: GlobalBatches, processes: Processes) -> None:
+    def __init__(self, batches: GlobalBatches) -> None:
         """Pack and mask the cells, once; each process takes its share of them."""
         store, settings, training = batches.store, batches.settings, batches.training
         rows = validation_rows(len(store.lengths), training.validation_cells)
@@ -272,7 +272,7 @@ class Validation:
         self.watched = pack(store, rows[:: -(-len(rows) // WATCHED)], settings, masking)
         lengths = np.minimum(store.lengths[rows], settings.genes) + settings.cls_token
         parts = split_by_tokens(lengths, training.micro_batch_tokens)
-        mine = parts[processes.rank :: processes.count]
+        mine = parts[batches.rank :: batches.processes]
         self._batches = [pack(store, rows[part], settings, masking) for part in mine]
 
     def loss(self, trainer: Trainer) -> float:
