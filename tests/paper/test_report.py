@@ -94,8 +94,10 @@ def test_the_page(whole: Results) -> None:
     for part in (
         *("Simulated data", "not testable", "Preset", "Configuration"),
         *("What the abstract states", "MMD of each pair of cell types", "28 not testable"),
+        *("The models have 2 layers", "global_batch is 16, the paper's 256"),
     ):
         assert part in words
+    assert "Global_batch" not in words
     assert all(f"table-{name}" in page.ids for name in registry.names("table", plan))
     assert all(f"figure-{name}" in page.ids for name in figures)
     make_report(Results(whole.folder, whole.config), path)

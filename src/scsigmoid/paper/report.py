@@ -19,7 +19,7 @@ from scsigmoid.config.check import as_yaml
 from scsigmoid.config.plan import Plan
 from scsigmoid.files import write_text
 from scsigmoid.paper import registry
-from scsigmoid.paper.claims import NOT_TESTABLE, VERDICTS, counted, read_claims
+from scsigmoid.paper.claims import NOT_TESTABLE, VERDICTS, capital, counted, read_claims
 from scsigmoid.paper.claims.rules import number
 from scsigmoid.paper.figures.training import covered
 from scsigmoid.paper.labels import model_label, place_label
@@ -311,7 +311,7 @@ def hindrances(rows: list[dict[str, str]]) -> list[str]:
 def reasons(row: dict[str, str]) -> list[str]:
     """The parts of a reason, without regard to their place in the sentence."""
     parts = row["reason"].rstrip(".").split("; ")
-    return [part[:1].upper() + part[1:] for part in parts]
+    return [capital(part) for part in parts]
 
 
 def claim(results: Results, row: dict[str, str], shared: list[str]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ our value, or its interval, with the paper's; an interval that is allowed in par
 
 import csv
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path, PurePosixPath
@@ -101,7 +102,12 @@ def decide(results: Results, claim: Claim, estimate: Estimate) -> tuple[str, str
 
 def sentence(text: str) -> str:
     """Text with a capital letter and a full stop."""
-    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
+    return capital(text) + ("" if text.endswith(".") else ".")
+
+
+def capital(text: str) -> str:
+    """Text with a capital letter, unless it begins with the name of a setting."""
+    return text if re.match(r"[a-z]+[_.]", text) else text[:1].upper() + text[1:]
 
 
 def split_evidence(
