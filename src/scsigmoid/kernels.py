@@ -7,6 +7,7 @@ provider in :mod:`scsigmoid.benchmarks.providers` and its tests.  Needs nothing 
 """
 
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 
 #: Compute capabilities: ``tanh.approx``, asynchronous copies and bfloat16 need Ampere.
 AMPERE, HOPPER = (8, 0), (9, 0)
@@ -138,3 +139,11 @@ PACKAGES = (
     *(package for _, packages in OTHERS.values() for package in packages),
     *(package for kind in BACKENDS.values() for one in kind.values() for package in one.packages),
 )
+
+
+def version_of(package: str) -> str:
+    """An optional package's version; empty where pip knows none."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""

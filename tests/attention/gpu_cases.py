@@ -6,8 +6,8 @@ from oracle import cumulative
 
 from scsigmoid.attention import BACKENDS as BACKENDS_OF
 from scsigmoid.attention import choose_backend, sigmoid_attention
-from scsigmoid.attention.backends import installed
 from scsigmoid.errors import UserError
+from scsigmoid.kernels import version_of
 
 #: Backends that are held to the same tests.
 BACKENDS = ("triton", "hopper")
@@ -22,7 +22,7 @@ def usable(backend, attention="sigmoid"):
     known = BACKENDS_OF[attention][backend]
     if known.only and torch.cuda.get_device_capability() != known.needs:
         pytest.skip(f"{backend} is for GPUs of capability 9.0")
-    if known.package and not installed(known.package):
+    if known.package and not version_of(known.package):
         pytest.skip(f"{known.package} is not installed")
     try:
         return choose_backend(attention, backend, torch.device("cuda"))

@@ -110,7 +110,7 @@ def test_a_package_that_cannot_be_loaded(monkeypatch):
 
 def test_choice(gpu, monkeypatch):
     installed, lacking = [], [""]
-    monkeypatch.setattr(backends, "installed", lambda package: package in installed)
+    monkeypatch.setattr(backends, "version_of", lambda package: "4" if package in installed else "")
     monkeypatch.setattr(fa4, "unavailable", lambda device: lacking[0])
     assert gpu.choose(attention="softmax") == "sdpa"
     with pytest.raises(UserError, match=r"flash-attn-4 is not installed \(pip install --pre"):

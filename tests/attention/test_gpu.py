@@ -14,7 +14,7 @@ from scsigmoid.attention import (
     softmax_attention,
     softmax_attention_qkv,
 )
-from scsigmoid.attention.backends import installed
+from scsigmoid.kernels import version_of
 
 pytestmark = [
     pytest.mark.gpu,
@@ -372,5 +372,5 @@ def test_automatic_backends():
     hopper = torch.cuda.get_device_capability() == (9, 0)
     fastest = "hopper" if hopper else "triton"
     assert choose_backend("sigmoid", "auto", torch.device("cuda")) == fastest
-    softmax = "fa4" if hopper and installed("flash-attn-4") else "sdpa"
+    softmax = "fa4" if hopper and version_of("flash-attn-4") else "sdpa"
     assert choose_backend("softmax", "auto", torch.device("cuda")) == softmax

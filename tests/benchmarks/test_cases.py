@@ -105,7 +105,7 @@ CASE = Case("paper", 4, 2, 16, (13, 16, 9), 0.5)
 @pytest.mark.parametrize("attention", ["sigmoid", "softmax"])
 def test_the_expected_values_are_autograds(attention: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Blocks that do not divide the length.
-    monkeypatch.setattr("scsigmoid.benchmarks.cases.BLOCK_ROWS", 5)
+    monkeypatch.setattr("scsigmoid.attention.reference.BLOCK_ELEMENTS", 5 * 16)
     inputs = Inputs(CASE, CPU, torch.float32)
     # The longest sequence and the first head, the shortest and the last.
     for (sequence, head), found in zip([(1, 0), (2, 1)], inputs.expected(attention), strict=True):

@@ -3,7 +3,6 @@
 The stand-ins compute attention from the arguments that the packages take.
 """
 
-import math
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from scsigmoid.attention import sigmoid_attention, softmax_attention
+from scsigmoid.attention import sigmoid_attention, sigmoid_attention_padded, softmax_attention
 from scsigmoid.benchmarks import flash_sigmoid, providers
 from scsigmoid.benchmarks.cases import Case, Inputs
 from scsigmoid.benchmarks.providers import PROVIDERS, Kernel, Unavailable
@@ -104,11 +103,7 @@ def test_every_kernel_has_a_label() -> None:
 
 def padded_sigmoid(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, bias: Tensor) -> Tensor:
     """Sigmoid attention of (sequences, length, heads, dim)."""
-    scores = torch.einsum("zqhd,zkhd->zhqk", q, k) * q.shape[-1] ** -0.5
-    scores = scores + bias[:, None, None, None]
-    outside = torch.arange(k.shape[1])[None, :] >= lengths[:, None]
-    weights = torch.sigmoid(scores.masked_fill(outside[:, None, None], -math.inf))
-    return torch.einsum("zhqk,zkhd->zqhd", weights, v)
+    return sigmoid_attention_padded(q, k, v, lengths, bias=bias, backend="reference")
 
 
 @pytest.mark.parametrize("capturing", [False, True])

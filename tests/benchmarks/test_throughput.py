@@ -20,11 +20,6 @@ from scsigmoid.model.encoder import Encoder
 from scsigmoid.model.sizes import EncoderSettings
 from scsigmoid.training.step import Trainer
 
-COLUMNS = (
-    "size,parameters,context,attention,backend,layout,device,cells_per_step,steps_per_second,"
-    "steps_per_second_low,steps_per_second_high,readings,cells_per_second,gpu_hours,"
-    "gpu_hours_low,gpu_hours_high,projected_cells,note,rates"
-)
 SIZES = {
     "small": Size(layers=1, hidden=8, heads=1, feed_forward=16),
     "large": Size(layers=1, hidden=16, heads=2, feed_forward=32),
@@ -42,7 +37,6 @@ def benchmark(folder: Path) -> list[dict[str, str]]:
 
 def test_every_configuration_has_a_row(tmp_path: Path):
     rows = benchmark(tmp_path)
-    assert ",".join(rows[0]) == COLUMNS
     keys = [(row["size"], row["context"], row["attention"]) for row in rows]
     assert keys == [
         (size, context, attention)

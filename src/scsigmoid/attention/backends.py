@@ -2,7 +2,6 @@
 
 import functools
 import importlib
-import importlib.metadata
 import importlib.util
 import warnings
 
@@ -10,7 +9,7 @@ import torch
 from torch import Tensor
 
 from scsigmoid.errors import UserError
-from scsigmoid.kernels import BACKENDS, Backend
+from scsigmoid.kernels import BACKENDS, Backend, version_of
 from scsigmoid.progress import log
 
 HOPPER_DIMENSIONS = (64, 128)
@@ -35,19 +34,10 @@ def hopper_misfit(q: Tensor) -> str:
     return ""
 
 
-def installed(package: str) -> bool:
-    """Whether pip knows a package."""
-    try:
-        importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return False
-    return True
-
-
 @functools.cache
 def _unavailable(backend: Backend, device: torch.device) -> str:
     """Why a backend's kernels do not run on a GPU of its capability; empty if they do."""
-    if backend.package and not installed(backend.package):
+    if backend.package and not version_of(backend.package):
         return f"{backend.package} is not installed (pip install --pre {backend.package})"
     try:
         kernels = importlib.import_module(f"scsigmoid.attention.{backend.kernels}")
@@ -104,7 +94,7 @@ def _automatic(attention: str, device: torch.device, misfit: str) -> tuple[str, 
         if obstacle is None:
             return name, "; ".join(reasons)
         reasons.append(f"{name}: {obstacle.split(';')[0]}")
-        optional = backend.package and not installed(backend.package)
+        optional = backend.package and not version_of(backend.package)
         suits = torch.cuda.get_device_capability(device) == backend.needs and not misfit
         if backend.kernels and suits and not optional:
             _warn(attention, name, _unavailable(backend, device))

@@ -4,11 +4,14 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import NormalDist
+from typing import cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from scsigmoid.attention import reference
+from scsigmoid.attention.reference import Kind
 from scsigmoid.config.schema import KernelBenchmark
 from scsigmoid.seeds import derive
 
@@ -138,8 +141,6 @@ def cell_lengths(tokens: int, median: float, sigma: float, longest: int) -> tupl
 # Largest relative error of output and gradients.  In bfloat16 fused kernels make about 0.003, plain
 # PyTorch, which rounds the scores too, about 0.02.
 TOLERANCE = {torch.bfloat16: 0.05, torch.float32: 1e-4}
-# Rows of scores held at once by the check: bounds its memory.
-BLOCK_ROWS = 1024
 
 
 class Inputs:
@@ -231,25 +232,12 @@ class Inputs:
         return self._expected[attention]
 
     def _attend(self, attention: str, sequence: int, head: int) -> list[Tensor]:
-        q, k, v, grad = (self.one_head(x, "padded", sequence, head) for x in self.padded)
-        scale = self.case.head_dimension**-0.5
-        output, dq = torch.empty_like(q), torch.empty_like(q)
-        dk, dv = torch.zeros_like(k), torch.zeros_like(v)
-        for start in range(0, len(q), BLOCK_ROWS):
-            rows = slice(start, start + BLOCK_ROWS)
-            scores = q[rows] @ k.T * scale
-            through = grad[rows] @ v.T
-            if attention == "sigmoid":
-                weights = torch.sigmoid(scores - math.log(len(k)))
-                slope = weights * (1 - weights) * through
-            else:
-                weights = torch.softmax(scores, dim=-1)
-                slope = weights * (through - (weights * through).sum(-1, keepdim=True))
-            output[rows] = weights @ v
-            dq[rows] = slope @ k * scale
-            dk += slope.T @ q[rows] * scale
-            dv += weights.T @ grad[rows]
-        return [output, dq, dk, dv]
+        q, k, v, grad = (self.one_head(x, "padded", sequence, head)[:, None] for x in self.padded)
+        kind, spans = cast(Kind, attention), [(0, len(q))]
+        arguments = (q, k, v, spans, spans, None, self.case.head_dimension**-0.5)
+        output = reference.forward(kind, *arguments)
+        gradients = reference.backward(kind, grad, *arguments)[:3]
+        return [x[:, 0] for x in (output, *gradients)]
 
 
 def dtype_of(device: torch.device) -> torch.dtype:

@@ -6,7 +6,6 @@ core.  Here processes do that side by side.  Triton and torch keep what is compi
 process that times finds it there; every choice is still made by that process, on an idle GPU.
 """
 
-import contextlib
 import functools
 import importlib
 import multiprocessing
@@ -14,7 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +22,7 @@ import torch
 from scsigmoid.benchmarks.cases import Case, Inputs
 from scsigmoid.benchmarks.providers import PROVIDERS, Provider
 from scsigmoid.benchmarks.simulated import simulated_batches
+from scsigmoid.benchmarks.timing import passes
 from scsigmoid.config.schema import ThroughputBenchmark, Training
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.model.sizes import EncoderSettings, count_parameters
@@ -36,8 +36,6 @@ MOST_SECONDS = 150.0
 # What a kernel that chooses among configurations spends on each, warm-up and timing, where Triton
 # takes 25 and 100 ms: some fifty configurations and three kernels a class of lengths add up.
 CHOICE_MS = (5, 30)
-
-Bench = Callable[..., list[float]]
 
 
 def jobs(cases: Sequence[Case], providers: Sequence[Provider]) -> list[tuple[int, Case]]:
@@ -121,7 +119,7 @@ def bound_choices() -> None:
     choose_by(functools.partial(do_bench, warmup=warmup, rep=repetitions))
 
 
-def choose_by(bench: Bench) -> None:
+def choose_by(bench: Callable[..., list[float]]) -> None:
     """How Triton's autotuner times a configuration, in this process."""
     from triton.runtime.autotuner import Autotuner
 
@@ -134,13 +132,13 @@ def run_once(call: Callable[[], object], quantiles: object) -> list[float]:
     return [0.0] * 3
 
 
-@contextlib.contextmanager
+@contextmanager
 def unheard() -> Iterator[None]:
     """What fails here fails again where it is noted, and what is said here is said again there."""
     with (
-        contextlib.suppress(Exception),
+        suppress(Exception),
         open(os.devnull, "w", encoding="utf-8") as nowhere,
-        contextlib.redirect_stderr(nowhere),
+        redirect_stderr(nowhere),
     ):
         yield
 
@@ -152,9 +150,7 @@ def compile_one(index: int, case: Case, device: torch.device, dtype: torch.dtype
         choose_by(run_once)
     with unheard():
         inputs = Inputs(case, device, dtype)
-        q, k, v, gradient = inputs.in_layout(provider.layout)
-        output = provider.prepare(inputs)(q, k, v)
-        torch.autograd.grad(output, (q, k, v), gradient)
+        passes(provider.prepare(inputs), inputs.in_layout(provider.layout))
         torch.cuda.synchronize()
 
 

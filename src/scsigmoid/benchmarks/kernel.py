@@ -210,10 +210,9 @@ def prepare(candidate: Candidate, inputs: Inputs, warmup_ms: float, device: torc
         calls.once()
         candidate.calls = [calls.once() for _ in range(CALLS)]
     end = time.perf_counter() + warmup_ms / 1e3
-    while True:
+    timer.once()
+    while time.perf_counter() < end:
         timer.once()
-        if time.perf_counter() >= end:
-            break
     candidate.timer = timer
 
 

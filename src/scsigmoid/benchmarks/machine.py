@@ -7,7 +7,7 @@ import platform
 import shutil
 import statistics
 import subprocess
-from importlib.metadata import PackageNotFoundError, version
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -15,7 +15,7 @@ import torch
 from scsigmoid.benchmarks.flash_sigmoid import VARIABLE
 from scsigmoid.benchmarks.rows import cpu_name
 from scsigmoid.files import sha256
-from scsigmoid.kernels import PACKAGES
+from scsigmoid.kernels import PACKAGES, version_of
 from scsigmoid.training.devices import device_name
 
 # What a time depends on: folders of this package.
@@ -52,14 +52,6 @@ def machine_facts(device: torch.device, command: str) -> dict[str, str]:
         **{package: version_of(package) for package in PACKAGES},
         "flash-sigmoid": sha256(library)[:12] if Path(library).is_file() else "",
     }
-
-
-def version_of(package: str) -> str:
-    """An optional package's version; empty where it is not installed."""
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""
 
 
 def driver_version() -> str:
@@ -141,15 +133,10 @@ def gpu_identity(device: torch.device) -> str:
 def drained(terminal: int) -> str:
     """All that was written to a terminal whose other end is closed."""
     parts = []
-    while True:
-        try:
-            part = os.read(terminal, 65536)
-        except OSError:
-            # Linux's way to say that no more will come.
-            break
-        if not part:
-            break
-        parts.append(part)
+    # An error is Linux's way to say that no more will come.
+    with suppress(OSError):
+        while part := os.read(terminal, 65536):
+            parts.append(part)
     return b"".join(parts).decode(errors="replace")
 
 
@@ -164,9 +151,7 @@ def medians(text: str) -> tuple[float, float]:
         if not line.endswith("\n"):
             continue
         for column, cell in zip(columns, line.split(","), strict=False):
-            try:
+            with suppress(ValueError):
                 column.append(float(cell))
-            except ValueError:
-                continue
     clock, power = (statistics.median(column) if column else math.nan for column in columns)
     return clock, power

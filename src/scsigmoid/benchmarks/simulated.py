@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -27,9 +28,7 @@ def simulated_batches(
     same ones.
     """
     generator = np.random.default_rng(derive(seed, "throughput", context))
-    step = 0
-    while True:
-        step += 1
+    for step in count(1):
         drawn = generator.lognormal(
             math.log(settings.median_length), settings.sigma_length, settings.cells_per_gpu
         )
@@ -95,10 +94,10 @@ def simulated_cells(
     middle, sigma = math.log(settings.median_length), settings.sigma_length
     most = min(LONGEST, int(genes * (1 - MISSING)))
     for start in range(0, cells, CELLS_A_BATCH):
-        count = min(CELLS_A_BATCH, cells - start)
-        drawn = np.rint(generator.lognormal(middle, sigma, count))
+        size = min(CELLS_A_BATCH, cells - start)
+        drawn = np.rint(generator.lognormal(middle, sigma, size))
         expressed = np.clip(drawn, min(SHORTEST, most), most).astype(np.int32)
-        types = generator.integers(TYPES, size=count)
+        types = generator.integers(TYPES, size=size)
         tokens = [
             len(SPECIAL) + ranked(orders[kind], number, generator)[:longest]
             for kind, number in zip(types.tolist(), expressed.tolist(), strict=True)
@@ -109,11 +108,11 @@ def simulated_cells(
             "input_ids": pa.ListArray.from_arrays(offsets, ids),
             "length": np.diff(offsets),
             "genes": expressed,
-            "cell": np.arange(start, start + count),
+            "cell": np.arange(start, start + size),
             "cell_type": pa.array([f"type {kind}" for kind in types]),
-            "is_primary": pa.array([True] * count),
+            "is_primary": pa.array([True] * size),
         }
-        blank = pa.array([""] * count)
+        blank = pa.array([""] * size)
         yield pa.RecordBatch.from_arrays(
             [pa.array(columns.get(field.name, blank)).cast(field.type) for field in schema],
             schema=schema,

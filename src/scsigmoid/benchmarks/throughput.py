@@ -156,12 +156,7 @@ def steps_per_second(
 
 
 def host_note(readings: Sequence[float], behind: Sequence[float]) -> str:
-    """That a GPU waits for its host, if it does; else nothing.
-
-    Args:
-        readings: steps per second.
-        behind: see :meth:`Stopwatch.behind`.
-    """
+    """That a GPU waits for its host, if it does, from steps per second and the time behind it."""
     left = statistics.median(behind) * statistics.median(readings)
     return HOST_NOTE if left < BUSY else ""
 

@@ -133,9 +133,6 @@ def rounds(count: int, least: int, most: int, seconds: float) -> Iterator[list[i
         least: rounds, however long they take.
         most: rounds, however short they are.
         seconds: after which they end.
-
-    Yields:
-        The order of a round.
     """
     generator = np.random.default_rng(derive(0, "rounds"))
     end = time.perf_counter() + seconds
@@ -293,9 +290,6 @@ def passes(kernel: Kernel, tensors: list[Tensor]) -> Results:
 class Stopwatch:
     """On a GPU its own events mark the moments, so that marking waits for nothing: steps follow
     each other as in training.  On a CPU the clock does.
-
-    Args:
-        device: what computes.
     """
 
     def __init__(self, device: torch.device) -> None:

@@ -122,15 +122,8 @@ def run_training_benchmark(
     missing, fails its check or does not fit in memory gets rows whose note says so.  The rows of
     each context are kept beside the output, where a run that was stopped resumes.
 
-    Args:
-        settings: contexts, kernels and repetitions.
-        size: the encoder's dimensions.
-        architecture: what all encoders share.
-        training: the optimiser's settings and the masking.
-        seed: of weights, lengths, cells, masks and dropout.
-        device: ``auto``, ``cpu`` or ``cuda``.
-        output_csv: one row per context, kernel and layout.
-        output_json: facts of the machine.
+    Arguments are those of :func:`~scsigmoid.benchmarks.throughput.run_throughput_benchmark`, but
+    for one size.
 
     Raises:
         UserError: if a GPU is asked for and there is none, for an unknown kernel, or if a kernel
@@ -230,7 +223,7 @@ def prepare(
 
     Args:
         entry: gets a trainer.
-        conditions: see there.
+        conditions: of the context.
         weights: initial weights of all.
         batches: packed batches of the first steps, in which everything is compiled and chosen.
         errors: of the variants that were checked at an earlier context; this one's is added.
@@ -307,14 +300,7 @@ def projection_gradient(encoder: Encoder, batch: Batch) -> Tensor:
 def time_steps(
     entry: TimedVariant, conditions: Conditions, batches: Sequence[Batch], first_step: int
 ) -> None:
-    """Train on some batches and time all but the first ``LEAD_STEPS``; adds a reading.
-
-    Args:
-        entry: whose trainer does.
-        conditions: see there.
-        batches: in the entry's layout.
-        first_step: number of the first of these steps.
-    """
+    """Train on batches in the entry's layout; a reading is of all but the first ``LEAD_STEPS``."""
     trainer, device = entry.trainer, conditions.device
     assert trainer is not None
     trainer.prepare(batches)
@@ -333,12 +319,7 @@ def time_steps(
 
 
 class MemoryOf:
-    """The memory that one model's steps need, others lying on the same GPU.
-
-    Args:
-        trainer: the model with its optimiser.
-        device: where it is; nothing is known of a CPU.
-    """
+    """The memory that one model's steps need, others lying on the same GPU."""
 
     def __init__(self, trainer: Trainer, device: torch.device) -> None:
         self._device = device if device.type == "cuda" else None
