@@ -149,8 +149,13 @@ def test_rows_after_the_checkpoint_are_measured_again(
     whole: Path, copied: Path, run: TrainingRun, corpus: Any
 ):
     (copied / "checkpoints/step-00000020.pt").write_bytes(b"damaged")
+    # Of a process that was killed.
+    partial = [copied / ".model.7.partial.safetensors", copied / "checkpoints/.step-9.7.partial.pt"]
+    for path in partial:
+        path.write_bytes(b"half")
     train(run, corpus.stores, corpus.vocabulary, copied)
     same(whole, copied)
+    assert not any(path.exists() for path in partial)
 
 
 def test_more_steps_go_on_from_a_finished_run(

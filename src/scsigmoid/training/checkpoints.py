@@ -136,9 +136,6 @@ class Checkpoints:
         Raises:
             UserError: if an unfinished run of other settings left the checkpoint; names them.
         """
-        # What a process that was killed had begun to write.
-        for partial in self.folder.glob(".step-*.partial.*"):
-            partial.unlink(missing_ok=True)
         checkpoint = self.latest()
         if checkpoint is None:
             return 0

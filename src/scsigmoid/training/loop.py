@@ -135,16 +135,20 @@ def resume(
     snapshots: Mapping[int, Path],
 ) -> int:
     """The step after which a run goes on, its snapshots so far in place; 0 if it starts anew."""
+    folder = checkpoints.folder.parent
+    # What a process that was killed had begun to write.
+    for where, name in ((folder, "model"), (checkpoints.folder, "step-")):
+        for path in where.glob(f".{name}*.partial.*"):
+            path.unlink()
     step = checkpoints.resume(identity, run.training.steps)
     if not step:
         # They may be of other settings.
-        folder = checkpoints.folder.parent
         for path in (*folder.glob("model-step-*.safetensors"), folder / LAYERS):
             path.unlink(missing_ok=True)
     for taken, path in snapshots.items():
         if taken < step and not path.is_file():
             raise UserError(
-                f"{path}: missing, and training goes on from step {step}; delete {path.parent} to "
+                f"{path}: missing, and training goes on from step {step}; delete {folder} to "
                 "train anew, or leave the step out of training.snapshots"
             )
     return step
