@@ -225,7 +225,7 @@ def test_a_file_that_contradicts_itself(damage, counts, write_h5ad):
     [
         (2.5, r"no integer \(2\.5 in row 21\)"),
         (-1, r"negative count \(-1 in row 21\)"),
-        (np.nan, "no integer"),
+        (np.nan, "no integer .*; fill missing values with 0"),
     ],
 )
 def test_wrong_counts(value, message, counts, write_h5ad):
@@ -233,6 +233,15 @@ def test_wrong_counts(value, message, counts, write_h5ad):
     values[21, 4] = value
     with pytest.raises(UserError, match=message):
         list(open_cells(write_h5ad(values)).chunks(8))
+
+
+def test_genes_that_an_outer_join_left_missing(counts, write_h5ad):
+    values = counts.astype(np.float32)
+    values[:, 5:] = np.nan
+    with pytest.raises(
+        UserError, match=r"X holds values such as nan\); fill missing values with 0"
+    ):
+        open_cells(write_h5ad(values))
 
 
 def test_held_out_column_or_value_missing(counts, write_h5ad):

@@ -27,6 +27,7 @@ CANDIDATES = ("raw/X", "X")
 SAMPLE = 65536
 FEW = 1024
 TOLERANCE = 1e-6  # CELLxGENE files hold counts that are integers only up to 1e-11
+UNFILLED = "fill missing values with 0, as anndata.concat(..., fill_value=0) does"
 BLOCK_VALUES = 1 << 22  # stored values of a block: 32 MB of a sparse matrix
 FILE_VALUES = 1 << 23  # entries of a block of rows of a temporary file
 DENSE_BYTES = 1 << 28  # a dense matrix whose chunks span more is read by columns
@@ -136,9 +137,10 @@ class Matrix:
             kind = "a negative count" if values[index] < 0 else "a count that is no integer"
             if values[index] >= 2**31:
                 kind = "a count beyond 2,147,483,647"
+            missing = np.isnan(values[index])
             raise UserError(
                 f"{self.path}: {self.name} holds {kind} ({values[index]:.8g} in row {row}); "
-                "store the raw integer counts in raw.X"
+                f"{UNFILLED if missing else 'store the raw integer counts in raw.X'}"
             )
         return rounded.astype(np.int32)
 
@@ -160,7 +162,7 @@ def find_counts(file: Any, path: Path, layer: str = "") -> str:
     present = list(layers) if isinstance(layers, h5py.Group) else []
     if layer and layer not in present:
         raise UserError(f"{path}: has no layer {layer!r}; its layers: {listed(layer, present)}")
-    seen = []
+    seen, advice = [], "store the integer counts in raw.X"
     for name in [f"layers/{layer}"] if layer else CANDIDATES:
         if name not in file:
             continue
@@ -169,7 +171,8 @@ def find_counts(file: Any, path: Path, layer: str = "") -> str:
         if fraction is None:
             return name
         seen.append(f"{matrix.name} holds values such as {fraction:.8g}")
-    advice = "store the integer counts in raw.X"
+        if np.isnan(fraction):
+            advice = UNFILLED
     for name in present:
         with suppress(UserError):  # whatever else a layer is
             if first_fraction(Matrix(layers[name], path, name)) is None:
