@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -266,6 +266,29 @@ def changed(whole: Any, path: list[str], value: object) -> Any:
     if isinstance(whole, dict):
         return {**whole, head: changed(whole[head], rest, value)}
     return replace(whole, **{head: changed(getattr(whole, head), rest, value)})
+
+
+def test_claims_depend_on_the_settings_that_they_name(paper_results: Results) -> None:
+    """All others changed, every verdict stays."""
+    config = paper_results.config
+    kept = Plan(config).claim_settings()
+
+    def other(value: Any, path: str) -> Any:
+        if any(f"{path}.".startswith(f"{name}.") for name in kept):
+            return value
+        if is_dataclass(value):
+            names = [field.name for field in fields(value)]
+            new = {name: other(getattr(value, name), f"{path}.{name}".strip(".")) for name in names}
+            return replace(value, **new)  # type: ignore[type-var]
+        if isinstance(value, bool):
+            return not value
+        if isinstance(value, str):
+            return "cpu"  # what a device may be, and matters
+        return value + 1 if isinstance(value, int | float) else value
+
+    judged = [judge_all(Results(paper_results.folder, one)) for one in (config, other(config, ""))]
+    assert other(config, "").tokens.target_sum != config.tokens.target_sum
+    assert list(map(repr, judged[0])) == list(map(repr, judged[1]))
 
 
 def machine(folder: Path, capability: str) -> None:
