@@ -5,8 +5,8 @@ import itertools
 import json
 import math
 import shutil
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
@@ -97,6 +97,27 @@ def fabricate(folder: Path, config: Config, *, simulated: bool = True) -> None:
 def verdict(results: Results, name: str) -> Judged:
     """The verdict on a claim, from files that may have changed."""
     return judge(Results(results.folder, results.config), CLAIMS[name])
+
+
+def others_changed(config: Config, kept: Sequence[str]) -> Config:
+    """A configuration that has all its numbers and words changed, but for these settings."""
+
+    def other(value: Any, path: str) -> Any:
+        if any(f"{path}.".startswith(f"{name}.") for name in kept):
+            return value
+        if is_dataclass(value):
+            names = [field.name for field in fields(value)]
+            new = {name: other(getattr(value, name), f"{path}.{name}".strip(".")) for name in names}
+            return replace(value, **new)  # type: ignore[type-var]
+        if isinstance(value, bool):
+            return not value
+        if isinstance(value, str):
+            return "cpu"  # what a device may be, and matters
+        return value + 1 if isinstance(value, int | float) else value
+
+    changed: Config = other(config, "")
+    assert changed.tokens.target_sum != config.tokens.target_sum
+    return changed
 
 
 def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:

@@ -3,13 +3,19 @@
 import json
 import math
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from paper.conftest import CLAIMS, verdict, write_journal_rows, write_parquet
+from paper.conftest import (
+    CLAIMS,
+    others_changed,
+    verdict,
+    write_journal_rows,
+    write_parquet,
+)
 from scipy import stats
 
 from scsigmoid.benchmarks.rows import KernelRow, write_rows
@@ -271,23 +277,8 @@ def changed(whole: Any, path: list[str], value: object) -> Any:
 def test_claims_depend_on_the_settings_that_they_name(paper_results: Results) -> None:
     """All others changed, every verdict stays."""
     config = paper_results.config
-    kept = Plan(config).claim_settings()
-
-    def other(value: Any, path: str) -> Any:
-        if any(f"{path}.".startswith(f"{name}.") for name in kept):
-            return value
-        if is_dataclass(value):
-            names = [field.name for field in fields(value)]
-            new = {name: other(getattr(value, name), f"{path}.{name}".strip(".")) for name in names}
-            return replace(value, **new)  # type: ignore[type-var]
-        if isinstance(value, bool):
-            return not value
-        if isinstance(value, str):
-            return "cpu"  # what a device may be, and matters
-        return value + 1 if isinstance(value, int | float) else value
-
-    judged = [judge_all(Results(paper_results.folder, one)) for one in (config, other(config, ""))]
-    assert other(config, "").tokens.target_sum != config.tokens.target_sum
+    other = others_changed(config, Plan(config).claim_settings())
+    judged = [judge_all(Results(paper_results.folder, one)) for one in (config, other)]
     assert list(map(repr, judged[0])) == list(map(repr, judged[1]))
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from paper.conftest import others_changed
 
 from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config
@@ -55,6 +56,16 @@ def test_tables_are_made_of_their_declared_inputs_alone(results: Results, tmp_pa
         ]
         assert written[0] == written[1]
         assert written[0][2].count(b"{") == written[0][2].count(b"}")
+
+
+def test_tables_depend_on_their_declared_settings_alone(results: Results) -> None:
+    """And on those of the stages that made their inputs."""
+    plan = Plan(results.config)
+    for name in registry.names("table", plan):
+        kept = [*registry.settings("table", name, plan), "evaluation", "benchmarks"]
+        other = Results(results.folder, others_changed(results.config, kept))
+        both = [repr(registry.make("table", name, one)) for one in (results, other)]
+        assert both[0] == both[1], name
 
 
 def test_validation_loss_by_hand(results: Results, tmp_path: Path) -> None:
