@@ -85,7 +85,8 @@ def test_each_donor_is_scored_alone(folder, tmp_path):
 
 
 @pytest.mark.parametrize("single", [False, True])
-def test_silhouette_equals_scikit_learn(folder, tmp_path, single):
+def test_silhouette_equals_scikit_learn(folder, tmp_path, monkeypatch, single):
+    monkeypatch.setattr("scsigmoid.evaluation.distances.BLOCK", 32)  # of 90 cells
     if single:
         change(folder, labels=["a"] * 45 + ["b"] * 44 + ["the only one"])
     (rows,) = scored(folder, tmp_path, "silhouette_label")
