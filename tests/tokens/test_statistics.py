@@ -70,6 +70,20 @@ def test_bins_hold_the_values_they_say():
         assert (bins == expected).all()
 
 
+def test_values_lie_evenly_in_their_bin():
+    """Over its logarithm; so genes of different counts rarely have one median."""
+    histogram = np.random.default_rng(0).integers(0, 4, (50, BINS)) * (np.arange(BINS) % 300 == 7)
+    histogram[0] = 0
+    values = [
+        [RATIO ** -(k + (i + 0.5) / row[k]) for k in np.flatnonzero(row) for i in range(row[k])]
+        for row in histogram
+    ]
+    expected = [np.median(row) * 1e4 if row else np.nan for row in values]
+    names = [f"g{gene}" for gene in range(50)]
+    found = GeneStatistics(names, names, sp.csr_matrix(histogram), 9, 1e4).medians()
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
 def test_extreme_shares():
     counts = sp.csr_matrix(np.array([[7, 0, 0], [1, 2**31 - 1, 0], [0, 0, 0]], dtype=np.int32))
     found = list(zip(*(axis.tolist() for axis in np.nonzero(histogram_of(counts))), strict=True))
