@@ -46,6 +46,18 @@ def test_whole_blocks_are_read_by_windows(small):
     assert any((np.diff(rows) != 1).any() for rows in np.split(sequence, 10))
 
 
+def test_windows_and_epochs_are_shuffled_each_in_its_own_way(small):
+    order = CellOrder(120, 1)
+    places = []
+    for window in range(10):
+        blocks = order.blocks(0)[3 * window :][:3]
+        rows = [4 * block + cell for block in blocks.tolist() for cell in range(4)]
+        places.append(tuple(map(rows.index, order.batch(window, 12).tolist())))
+    assert len(set(places)) == 10
+    first = [{*(order.batch(10 * epoch, 12) // 4).tolist()} for epoch in range(4)]
+    assert len(set(map(frozenset, first))) == 4
+
+
 def test_order_depends_on_seed_and_epoch():
     first, again, other = (CellOrder(1000, seed) for seed in (1, 1, 2))
     assert first.batch(0, 1000).tolist() == again.batch(0, 1000).tolist()
