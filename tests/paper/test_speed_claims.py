@@ -195,14 +195,15 @@ def test_shapes_without_an_interval_are_possible_and_not_certain(results: Result
 def test_shares_that_are_not_certain(results: Results) -> None:
     """Rounds of which every second favours the other: possible, not certain."""
     path = results.folder / "benchmarks/kernel.csv"
-    ours = " ".join(["1.0", "1.2"] * 5)
+    ours = " ".join(["1.0", "1.25"] * 5)
     rows = [
         replace(row, readings=ours if row.provider == "hopper" else " ".join(["1.1"] * 10))
         for row in results.kernel
     ]
     write_benchmark(path, KernelRow, rows)
     row = verdict(results, "lowest_latency")
-    assert (row.low, row.high, row.verdict) == (0, 1, INCONCLUSIVE)
+    assert (row.our_value, row.low, row.high, row.verdict) == (0, 0, 1, INCONCLUSIVE)
+    assert "0 of 2 shapes against FlashAttention-2;" in row.reason.replace(".", ";")
 
 
 def test_a_kernel_that_was_not_timed(results: Results) -> None:
