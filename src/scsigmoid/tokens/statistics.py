@@ -234,9 +234,9 @@ def write_statistics(statistics: GeneStatistics, output: str | Path) -> None:
     offsets = pa.array(histogram.indptr, type=pa.int32())
     table = pa.table(
         [
-            pa.array(statistics.genes, type=pa.string()),
-            pa.array(statistics.names, type=pa.string()),
-            pa.array(statistics.cells, type=pa.int64()),
+            statistics.genes,
+            statistics.names,
+            statistics.cells,
             pa.ListArray.from_arrays(offsets, pa.array(histogram.indices, type=pa.int32())),
             pa.ListArray.from_arrays(offsets, pa.array(histogram.data, type=pa.int64())),
         ],

@@ -87,18 +87,9 @@ class Vocabulary:
         self, path: str | Path, organisms: Mapping[str, Mapping[str, int]] | None = None
     ) -> None:
         """Write Parquet; its metadata has the fingerprint and :func:`by_organism`'s counts."""
-        table = pa.table(
-            {
-                "token": pa.array(range(self.size), type=pa.int32()),
-                "gene_id": pa.array(self.gene_ids, type=pa.string()),
-                "name": pa.array(self.names, type=pa.string()),
-                "cells": pa.array(self.cells, type=pa.int64()),
-                "median": pa.array(self.medians, type=pa.float64()),
-            },
-            schema=SCHEMA.with_metadata(
-                {"fingerprint": self.fingerprint, "organisms": json.dumps(organisms or {})}
-            ),
-        )
+        metadata = {"fingerprint": self.fingerprint, "organisms": json.dumps(organisms or {})}
+        columns = [range(self.size), self.gene_ids, self.names, self.cells, self.medians]
+        table = pa.table(columns, schema=SCHEMA.with_metadata(metadata))
         with atomic_path(path) as temporary:
             pq.write_table(table, temporary)
 
