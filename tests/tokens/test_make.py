@@ -88,6 +88,13 @@ def test_held_out_cells_are_not_trained_on(draw, write_part, vocabulary_of, tmp_
     assert sorted([*held, *store.metadata(["cell"])["cell"]]) == list(range(30))
 
 
+@pytest.mark.parametrize("said", [[True, False], ["TRUE", "FALSE"], [1, 0], [1.0, 0.0]])
+def test_which_copy_of_a_cell_is_primary(said, vocabulary, draw, write_part, tmp_path):
+    folder = write_part("said", [draw(0, 30, 20)], obs={"is_primary_data": said * 15})
+    found = tokenized(folder, vocabulary, tmp_path / "store").metadata(["cell", "is_primary"])
+    assert found["is_primary"].tolist() == [cell % 2 == 0 for cell in found["cell"]]
+
+
 def test_empty_part(vocabulary, write_part, tmp_path):
     assert len(tokenized(write_part("empty", []), vocabulary, tmp_path / "store")) == 0
     write_length_counts([tmp_path / "store"], tmp_path / "lengths.parquet")

@@ -24,6 +24,7 @@ from scsigmoid.tokens.vocabulary import Vocabulary
 # column of the store: column of obs
 OBS = {"donor": "donor_id", "tissue": "tissue", "assay": "assay"}
 PRIMARY = "is_primary_data"
+NOT_PRIMARY = ["False", "FALSE", "false", "0", "0.0"]  # how files say so
 SCATTERED = "scattered"  # the order of a training store's cells
 NAMED = 100  # cells without tokens that the index names, of each file
 
@@ -105,7 +106,8 @@ class Tokenizer:
                     [file] * len(chunk.cells),
                     kinds[here],
                     *(obs[name][here] for name in OBS.values()),
-                    obs[PRIMARY][here] != "False",  # files without it hold each cell once
+                    # files without the column hold each cell once
+                    np.isin(obs[PRIMARY][here], NOT_PRIMARY, invert=True),
                 ],
                 schema=self.schema,
             )
