@@ -26,6 +26,7 @@ from scsigmoid.paper.tables.mmd import paper_improvements
 Array = np.ndarray
 sigmoid, softmax = special.expit, partial(special.softmax, axis=-1)
 SEED = 20240611
+APPENDIX = "Appendix A.1"
 HEAD = """\
 # The paper's theory and arithmetic
 
@@ -111,11 +112,10 @@ def normal(scale: float, *shape: int) -> Array:
 # fmt: off
 def theory() -> Iterator[Check]:
     """Section 3 and the appendix."""
-    appendix = "Appendix A.1"
-    yield from of_sigmoid(appendix)
-    yield from of_softmax(appendix)
+    yield from of_sigmoid()
+    yield from of_softmax()
     growth, note = sigmoid_theorem_growth()
-    yield Check(f"{appendix}, Theorem 1",
+    yield Check(f"{APPENDIX}, Theorem 1",
         "The Jacobian of sigmoid attention is at most C times the mean squared norm of the inputs, "
         "with a C that depends on neither length nor scores.",
         growth,
@@ -124,18 +124,18 @@ def theory() -> Iterator[Check]:
     )
 
 
-def of_sigmoid(appendix: str) -> Iterator[Check]:
+def of_sigmoid() -> Iterator[Check]:
     """The sigmoid and its derivative."""
     grid = np.linspace(-40, 40, 800_001)
     slopes = sigmoid(grid) * (1 - sigmoid(grid))
     on_grid = "grid of 800,001 points from -40 to 40"
     steepest, spread = float(slopes.max()), float(np.ptp(slopes))
-    yield Check(f"abstract, {appendix}", "The derivative of the sigmoid is at most 1/4.",
+    yield Check(f"abstract, {APPENDIX}", "The derivative of the sigmoid is at most 1/4.",
         steepest, steepest == 0.25, on_grid)
     place = float(grid[int(np.argmax(slopes))])
-    yield Check(appendix,
+    yield Check(APPENDIX,
         "The derivative of the sigmoid is largest at 0.", place, place == 0, on_grid)
-    yield Check(appendix, "The local derivative of the sigmoid layer is independent of the input.",
+    yield Check(APPENDIX, "The local derivative of the sigmoid layer is independent of the input.",
         spread, spread == 0,
         f"largest less smallest derivative, {on_grid}; its bound is independent, it is not")
     error = float(np.abs((np.tanh(grid / 2) + 1) / 2 - sigmoid(grid)).max())
@@ -144,11 +144,11 @@ def of_sigmoid(appendix: str) -> Iterator[Check]:
         "largest difference; only the GPU's tanh is approximate")
     found = jacobian(sigmoid, normal(3, 64))
     off = float(np.abs(found - np.diag(np.diag(found))).max())
-    yield Check(f"abstract, {appendix}",
+    yield Check(f"abstract, {APPENDIX}",
         "The Jacobian of the sigmoid with respect to a row of scores is diagonal.",
         off, off < 1e-9, "largest entry off the diagonal; 64 scores, central differences")
     error = abs(norm(found) - float(np.diag(found).max()))
-    yield Check(appendix,
+    yield Check(APPENDIX,
         "The spectral norm of the sigmoid's Jacobian is its largest diagonal entry.",
         error, error < 1e-8, "difference; 64 scores, central differences")
     tokens = 4096
@@ -167,16 +167,16 @@ def of_sigmoid(appendix: str) -> Iterator[Check]:
         change = random.normal(0, 1, (200, 8, 8)) * reach
         moved = np.linalg.norm(sigmoid(scores + change) - sigmoid(scores), axis=(1, 2))
         ratios.append(float((moved / np.linalg.norm(change, axis=(1, 2))).max()))
-    yield Check(appendix, "The sigmoid operator is globally 1/4-Lipschitz in the scores.",
+    yield Check(APPENDIX, "The sigmoid operator is globally 1/4-Lipschitz in the scores.",
         max(ratios), max(ratios) <= 0.25 * (1 + 1e-9),
         "4,000 pairs of 8 x 8 scores; attention itself adds the norm of the values as a factor")
 
 
-def of_softmax(appendix: str) -> Iterator[Check]:
+def of_softmax() -> Iterator[Check]:
     """The softmax, its derivative, and what is said to bound it."""
     found = softmax_jacobian(normal(3, 64))
     dense = float((found != 0).mean())
-    yield Check(f"abstract, {appendix}",
+    yield Check(f"abstract, {APPENDIX}",
         "The Jacobian of the softmax with respect to a row of scores is dense.",
         dense, dense == 1, "share of entries that are not 0; 64 scores")
     below = float((found[~np.eye(64, dtype=bool)] < 0).mean())
@@ -185,24 +185,24 @@ def of_softmax(appendix: str) -> Iterator[Check]:
         below, below == 1, "share of the entries off the diagonal that are below 0; 64 scores")
     scores = normal(3, 16)
     error = float(np.abs(softmax_jacobian(scores) - jacobian(softmax, scores)).max())
-    yield Check(appendix, "The softmax's derivative is p_j (delta_jk - p_k).", error, error < 1e-8,
+    yield Check(APPENDIX, "The softmax's derivative is p_j (delta_jk - p_k).", error, error < 1e-8,
         "largest difference from central differences; 16 scores")
     peaked = np.zeros(64)
     peaked[7] = 1e3
     length = float(np.linalg.norm(softmax(peaked)))
     whole = float(np.linalg.norm(softmax(np.tile(peaked, (16, 1)))))
-    yield Check(appendix, "Where attention rests on one token, the norm of the softmax's row is 1.",
+    yield Check(APPENDIX, "Where attention rests on one token, the norm of the softmax's row is 1.",
         length, length == 1, f"for a matrix of 16 such rows it is {whole:g}")
     q, k = normal(1, 2, 6, 4)
     few, many = (
         norm(jacobian(lambda x: x[0] @ x[1].T / 2.0, np.stack([q, k]) * by)) for by in (1.0, 8.0)
     )
     exponent = round(math.log(many / few) / math.log(8.0), 6)
-    yield Check(appendix,
+    yield Check(APPENDIX,
         "The derivative of the scores grows linearly with the norms of queries and keys.",
         exponent, exponent == 1, "exponent; 6 tokens of 4 dimensions, norms times 8")
     largest = attention_derivative_bound()
-    yield Check(f"{appendix}, Equation 3",
+    yield Check(f"{APPENDIX}, Equation 3",
         "The derivative of softmax attention obeys the stated bound in the scores' derivative.",
         largest, largest <= 1,
         "largest left over right side; 20 inputs of 4 tokens and 3 dimensions, operator norm")
@@ -210,21 +210,21 @@ def of_softmax(appendix: str) -> Iterator[Check]:
     for scale in (0.0, 0.1, 0.5, 1.0, 3.0):
         x = random.normal(0, 1, (6, 4)) * scale
         ratios += [norm(softmax_jacobian(row)) / math.exp(norm(x) ** 2) for row in x @ x.T / 2.0]
-    yield Check(appendix,
+    yield Check(APPENDIX,
         "The derivative of the softmax is bounded by a constant times exp(\\|\\|X\\|\\|^2).",
         max(ratios), max(ratios) <= 1,
         "norm over exp(\\|\\|X\\|\\|^2); 5 inputs of 6 tokens; the norm itself never exceeds 1/2")
     needed = max(
         max(softmax_norms(scale)) / math.exp(scale) for scale in (0.0, 0.5, 1.0, 2.0, 5.0, 10.0)
     )
-    yield Check(f"{appendix}, Proposition 1",
+    yield Check(f"{APPENDIX}, Proposition 1",
         "Softmax's local Lipschitz constant is at most C exp(max \\|S\\|), with a universal C.",
         needed, needed <= 0.5 * (1 + 1e-9),
         "smallest C; holds because the norm itself never exceeds 1/2, whatever the scores")
     scales = np.array([1.0, 2.0, 4.0, 8.0, 16.0])
     norms = [max(softmax_norms(scale)) for scale in scales]
     slope = round(float(np.polyfit(scales, np.log(norms), 1)[0]), 9)
-    yield Check(f"Section 3, {appendix}",
+    yield Check(f"Section 3, {APPENDIX}",
         "Softmax's local Lipschitz constant grows exponentially with the scores.",
         slope, slope >= 0.5,
         f"slope of log Lip in max \\|S\\|: the largest norm is {norms[0]:.3f} at max \\|S\\| = 1, "
@@ -233,7 +233,7 @@ def of_softmax(appendix: str) -> Iterator[Check]:
     concentrated = np.zeros(8)
     concentrated[0] = 20.0
     even, sharp = (norm(softmax_jacobian(scores)) for scores in (np.zeros(8), concentrated))
-    yield Check(appendix,
+    yield Check(APPENDIX,
         "The spectral norm of softmax's Jacobian grows large as probability concentrates.",
         sharp / even, sharp >= even,
         f"{sharp:.2g} where one of 8 tokens has nearly all, over {even:.3g} for equal shares: it "
