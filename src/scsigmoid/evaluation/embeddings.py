@@ -150,7 +150,6 @@ def fill_share(
     kind: str,
     threads: int,
 ) -> None:
-    """Embed the share of one process."""
     torch.set_num_threads(threads)
     place = torch.device(f"cuda:{rank}" if kind == "cuda" else kind)
     if kind == "cuda":

@@ -211,14 +211,7 @@ def ratio(first: NDArray[np.float64], second: NDArray[np.float64]) -> NDArray[np
 
 @dataclass(frozen=True)
 class Rows:
-    """Turns estimates into measurements.
-
-    Attributes:
-        arms: model to embedding.
-        common: what all measurements share.
-        settings: the confidence of the intervals.
-        seed: the configuration's seed.
-    """
+    """Turns estimates into measurements; all of them share ``common``."""
 
     arms: Mapping[str, Embedding]
     common: Measurement
@@ -252,7 +245,6 @@ class Rows:
         )
 
     def of_pair(self, pair: PairOfTypes) -> Iterator[Measurement]:
-        """All measurements of a pair."""
         first, second = self.arms
         where = pair.name, pair.cells
         for name in Estimates._fields:

@@ -73,7 +73,6 @@ class Model:
         return str(self.metadata["model"])
 
     def __repr__(self) -> str:
-        """One line: what it is, how large, and where."""
         weights = list(self.encoder.parameters())
         return (
             f"Model({self.name}: {self.metadata['attention']} attention, context "

@@ -65,7 +65,6 @@ def model_label(config: Config, name: str) -> str:
 
 
 def representation_label(config: Config, name: str) -> str:
-    """The label of a model or of a control."""
     if name in CONTROLS:
         return CONTROLS[name]
     return model_label(config, name) if name in config.models else name
@@ -81,7 +80,6 @@ def place_label(location: str) -> str:
 
 
 def provider_label(name: str) -> str:
-    """The label of a kernel of the benchmark."""
     return LABELS.get(name, name)
 
 

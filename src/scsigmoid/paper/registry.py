@@ -261,7 +261,6 @@ def settings(kind: str, name: str, plan: Plan) -> list[str]:
 
 
 def title(kind: str, name: str, plan: Plan) -> str:
-    """Heading of a table or figure."""
     entry, dataset = find(kind, name, plan)
     return f"{entry.title}: {plan.config.datasets[dataset].title}" if dataset else entry.title
 

@@ -77,7 +77,6 @@ def make_report(results: Results, output: str | Path) -> None:
 
 
 def content(results: Results) -> dict[str, Any]:
-    """All that the template shows."""
     claims = read_claims(results.path("claims.csv"))
     return {
         "paper": reported()["source"],

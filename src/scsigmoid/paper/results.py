@@ -69,7 +69,6 @@ class Results:
         return found
 
     def measurements(self, relative: str) -> list[Measurement]:
-        """The measurements of a file below ``metrics/``."""
         return self.cached(f"metrics/{relative}", read_measurements)
 
     def validation_loss(
@@ -110,7 +109,6 @@ class Results:
         return sorted({row.group for row in rows} - {""})
 
     def mmd(self, dataset: str) -> list[Measurement]:
-        """All rows of a dataset's MMD."""
         return self.measurements(f"mmd/{dataset}.csv")
 
     def umap(self, dataset: str, model: str) -> "pd.DataFrame":
@@ -119,22 +117,18 @@ class Results:
         return self.cached(path, lambda path: parquet(path)[columns])
 
     def journal(self, model: str) -> Journal:
-        """The training journal of a model."""
         return self.cached(f"training/{model}/journal.csv", complete_journal)
 
     @property
     def kernel(self) -> list[KernelRow]:
-        """The kernel benchmark."""
         return self.cached("benchmarks/kernel.csv", lambda path: read_rows(path, KernelRow))
 
     @property
     def throughput(self) -> list[ThroughputRow]:
-        """The training-throughput benchmark."""
         return self.cached("benchmarks/throughput.csv", lambda path: read_rows(path, ThroughputRow))
 
     @property
     def training(self) -> list[TrainingRow]:
-        """The training benchmark."""
         return self.cached("benchmarks/training.csv", lambda path: read_rows(path, TrainingRow))
 
     def machine(self, benchmark: str) -> dict[str, Any]:
@@ -184,20 +178,17 @@ class Results:
 
     @property
     def training_cells(self) -> int:
-        """Number of training cells."""
         _, cells = self.lengths
         return int(cells.sum())
 
 
 def parquet(path: Path) -> "pd.DataFrame":
-    """A Parquet file."""
     import pandas as pd
 
     return pd.read_parquet(path)
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object."""
     value = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(value, dict):
         raise ValueError("not a JSON object")

@@ -26,7 +26,6 @@ Series = dict[tuple[str, str], list[KernelRow]]
 
 
 def measured(timings: Sequence[KernelRow]) -> list[KernelRow]:
-    """The timings that hold a time."""
     return [timing for timing in timings if timing.milliseconds > 0]
 
 
@@ -103,7 +102,6 @@ def ratio_of(ours: KernelRow, theirs: KernelRow, confidence: float) -> Interval:
 
 
 def rate(row: KernelRow) -> Interval:
-    """TFLOPS of a timing, with their interval."""
     return Interval(row.tflops, row.tflops_low, row.tflops_high)
 
 
@@ -259,12 +257,9 @@ def select(
 
 @dataclass(frozen=True)
 class Cost:
-    """What one configuration costs with each attention, in the same layout.
+    """What one size and context costs with each attention, in the same layout.
 
     Attributes:
-        size: of the models.
-        context: in tokens.
-        sigmoid, softmax: the arms.
         share: sigmoid's hours over softmax's.
         paired: whether the interval of ``share`` is that of paired readings, since both arms meet
             the same cells; else it comes from the ends of both arms' intervals, which is wider.
@@ -297,12 +292,10 @@ class Cost:
 
 
 def row_label(row: ThroughputRow) -> str:
-    """A row in words."""
     return f"{row.attention} {row.size} at {context_label(row.context)}"
 
 
 def hours_of(row: ThroughputRow) -> Interval:
-    """GPU-hours of a row, with their interval."""
     return Interval(row.gpu_hours, row.gpu_hours_low, row.gpu_hours_high)
 
 

@@ -65,7 +65,6 @@ def speed(folder: Path) -> str:
 
 
 def verdicts(folder: Path) -> str:
-    """How many claims have which verdict."""
     path = folder / "claims.csv"
     return tally(read_claims(path)) if path.is_file() else ""
 

@@ -145,7 +145,6 @@ class Study:
         self.controls = controls.pivot(index="metric", columns="run", values="value")
 
     def table(self, name: str) -> pd.DataFrame:
-        """A table of the folder."""
         path = self.folder / f"{name}.csv"
         if not path.is_file():
             raise UserError(f"{path}: missing; scsigmoid study-runs writes it")

@@ -67,7 +67,6 @@ def score(embeddings: Sequence[Path], cells: Path, seed: int, output: Path) -> N
 def metrics(
     values: NDArray[np.floating], labels: NDArray[np.str_], seed: int, name: str
 ) -> dict[str, float]:
-    """All scores of one representation."""
     _, kinds = np.unique(labels, return_inverse=True)
     coordinates = principal_components(values, 0.95, name)
     near = Neighbours(coordinates, *with_itself(coordinates, 15), labels, np.array([]), {})

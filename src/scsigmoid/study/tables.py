@@ -51,7 +51,6 @@ def write_tables(study: Study, baselines: pd.DataFrame, output: Path) -> list[Pa
 
 
 def rates(study: Study) -> Table:
-    """Validation loss by learning rate."""
     ends, best, step = best_rates(study)
     arms = list(best.index)
     seeds = sorted(set(ends.columns.get_level_values("seed")))
@@ -195,7 +194,6 @@ def as_records(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def arms(row: Mapping[str, Any]) -> list[str]:
-    """Both arms and their difference."""
     return [fixed(row["sigmoid"], 3), fixed(row["softmax"], 3), between(row)]
 
 

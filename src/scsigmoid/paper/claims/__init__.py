@@ -68,7 +68,6 @@ COLUMNS = tuple(field.name for field in fields(Judged))
 
 
 def judge(results: Results, claim: Claim) -> Judged:
-    """Compute our value of a claim and its verdict."""
     estimate = MEASURES[claim.measure](results, claim)
     verdict, reason = decide(results, claim, estimate)
     value = claim.value
@@ -88,7 +87,6 @@ def judge(results: Results, claim: Claim) -> Judged:
 
 
 def decide(results: Results, claim: Claim, estimate: Estimate) -> tuple[str, str]:
-    """Verdict and reason."""
     hindrances = [*unmet(results.config, claim, results), *filter(None, [estimate.missing])]
     if hindrances:
         return NOT_TESTABLE, sentence("; ".join(dict.fromkeys(hindrances)))
@@ -133,7 +131,6 @@ def split_evidence(
 
 
 def judge_all(results: Results) -> list[Judged]:
-    """Every claim of the paper, in the order of ``reported.yaml``."""
     return [judge(results, claim) for claim in reported().claims]
 
 

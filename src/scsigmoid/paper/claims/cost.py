@@ -35,7 +35,6 @@ def configurations(results: Results) -> list[tuple[str, int]]:
 
 
 def place(cost: Cost) -> tuple[str, int]:
-    """Its size and context."""
     return cost.size, cost.context
 
 
@@ -170,7 +169,6 @@ def gpu_hours_saved(results: Results, claim: Claim) -> Estimate:
 
 @measure(*THROUGHPUT)
 def hours_saved(results: Results, claim: Claim) -> Estimate:
-    """Hours that sigmoid saves."""
     cost = cost_of(results, claim)
     return saving(cost, cost.hours)
 

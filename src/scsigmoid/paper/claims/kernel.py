@@ -125,7 +125,6 @@ def at_peak(results: Results, provider: str, direction: str) -> KernelRow:
 
 @measure(*KERNEL)
 def peak_tflops(results: Results, claim: Claim) -> Estimate:
-    """TFLOPS of a provider at the peak shape."""
     row = at_peak(results, claim.of["provider"], claim.of["pass"])
     return Estimate(rate(row), described(row))
 
@@ -141,7 +140,6 @@ def peak_ratio(results: Results, claim: Claim) -> Estimate:
 
 @measure(*KERNEL)
 def best_tflops(results: Results, claim: Claim) -> Estimate:
-    """Highest TFLOPS of a provider."""
     provider = claim.of["provider"]
     rows = [row for row in timings(results, provider) if row.direction == claim.of["pass"]]
     best = max(rows or untimed(results, provider), key=lambda row: row.tflops)
@@ -160,7 +158,6 @@ def gains(
 def mean_gain(
     results: Results, provider: str, other: str, padding: float, direction: str
 ) -> Estimate:
-    """The mean of these."""
     found = gains(results, provider, other, padding, direction)
     return mean_of([gain for gain, _ in found], timed(results, provider)[0])
 
@@ -200,7 +197,6 @@ def speed_up_lead(results: Results, claim: Claim) -> Estimate:
 
 
 def most_padding(rows: Sequence[KernelRow]) -> float:
-    """The largest share of padding that was timed."""
     return max(row.padding for row in rows)
 
 
@@ -213,7 +209,6 @@ def padded_gain(results: Results, claim: Claim) -> Estimate:
 
 
 def mean_of_panel(rows: Sequence[KernelRow], padded: bool, direction: str) -> Estimate:
-    """Mean TFLOPS over the shapes of a panel."""
     padding = most_padding(rows) if padded else 0.0
     return mean_of([rate(row) for row in rows if in_panel(row, padding, direction)], rows[0])
 

@@ -34,7 +34,6 @@ CURVES = ("figures/loss.png", "training/{model}/journal.csv")
 
 @measure(*LENGTHS)
 def corpus_cells(results: Results, _: Claim) -> float:
-    """Number of training cells."""
     return results.training_cells
 
 
@@ -61,13 +60,11 @@ def longest_cell(results: Results, _: Claim) -> float:
 
 @measure("tables/evaluation_datasets.csv")
 def dataset_cells(results: Results, claim: Claim) -> float:
-    """Number of cells of an evaluation dataset."""
     return float(results.metadata(claim.of["dataset"])["cells"])
 
 
 @measure("tables/model_architecture.csv")
 def parameters(results: Results, _: Claim) -> float:
-    """Parameters of the configured encoder."""
     return float(count(results))
 
 
@@ -190,7 +187,6 @@ def last_change(journal: Journal) -> Interval | None:
 
 @measure(LOSS)
 def validation_loss(results: Results, claim: Claim) -> Interval:
-    """Validation loss of one model on one dataset."""
     return results.validation_loss(claim.of["dataset"], claim.of["model"]).interval
 
 
@@ -253,7 +249,6 @@ def mmd_wins(results: Results, claim: Claim) -> Estimate:
 
 @measure()
 def mmd_pairs(results: Results, claim: Claim) -> Estimate:
-    """Number of pairs of cell types."""
     evidence, found = mmd_pairs_of(results, claim)
     return Estimate(Interval(len(found)), evidence=evidence)
 

@@ -47,7 +47,6 @@ def divergence(journal: Journal) -> int | None:
 
 
 def journal_of(results: Results, claim: Claim) -> Journal:
-    """The journal of the claim's one model."""
     (model,) = claim.models
     return results.journal(model)
 
@@ -84,14 +83,12 @@ def stays_stable(results: Results, claim: Claim) -> Estimate:
 
 @measure(*STRESS)
 def divergence_step(results: Results, claim: Claim) -> float:
-    """The step at which the run diverges."""
     journal = journal_of(results, claim)
     return float(journal["step"][lost_from(journal)])
 
 
 @measure(*STRESS)
 def first_loss(results: Results, claim: Claim) -> float:
-    """Loss of the first row."""
     return float(finite_or_inf(journal_of(results, claim)["loss"])[0])
 
 

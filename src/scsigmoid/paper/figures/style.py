@@ -132,7 +132,6 @@ def remark(figure: "Figure", *texts: str) -> None:
 
 
 def colours(results: Results) -> dict[str, str]:
-    """The colour of each attention."""
     figures = results.config.figures
     return {"sigmoid": figures.sigmoid_colour, "softmax": figures.softmax_colour}
 

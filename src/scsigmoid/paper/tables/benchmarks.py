@@ -220,7 +220,6 @@ def lowest_and_highest(found: Sequence[Ratio]) -> tuple[str, str]:
 
 
 def ratio_record(ratio: Ratio) -> tuple[object, ...]:
-    """A CSV row."""
     ours, theirs = ratio.ours, ratio.theirs
     return (
         ratio.comparison.name,
@@ -369,7 +368,6 @@ def rate_ratio(ours: TrainingRow | None, row: TrainingRow, confidence: float) ->
 
 
 def percent(share: float) -> str:
-    """A share in whole percent."""
     return DASH if math.isnan(share) else f"{share * 100:.0f} %"
 
 

@@ -193,7 +193,6 @@ def arms(row: Pair) -> list[Cell]:
 
 
 def paired(row: Measurement) -> Cell:
-    """A ratio or a difference."""
     return Cell(interval(*row.interval, 3), maths=True)
 
 

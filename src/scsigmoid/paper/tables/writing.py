@@ -190,7 +190,6 @@ def as_latex(table: Table, name: str) -> str:
 
 
 def latex_escape(text: str) -> str:
-    """Text with LaTeX's special characters escaped."""
     return text.translate(LATEX)
 
 
@@ -210,7 +209,6 @@ def fixed(value: float, digits: int, sign: str = "-") -> str:
 
 
 def signed(value: float, digits: int) -> str:
-    """A number with its sign."""
     return fixed(value, digits, "+")
 
 
