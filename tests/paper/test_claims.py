@@ -376,6 +376,13 @@ def test_converging_is_a_level_loss(paper_results: Results) -> None:
     falls = with_loss(0.3)
     assert (falls.high, falls.verdict) == (0, NOT_REPRODUCED)
     assert "Sigmoid 2K -3.7 %" in falls.reason
+    # A run that logged too little to tell has not diverged.
+    columns = {"step": [1, 515_000], "loss": [9.0, 3.0], "gradient_norm": [1.0, 1.0]}
+    path = paper_results.folder / "training/sigmoid_2k/journal.csv"
+    write_journal_rows(path, columns)
+    short = verdict(paper_results, "all_converge")
+    assert short.verdict == NOT_TESTABLE
+    assert short.reason.startswith("Fewer than three logged steps")
 
 
 def test_the_best_model_is_compared_with_one_rival_at_a_time(paper_results: Results) -> None:

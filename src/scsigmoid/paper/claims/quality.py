@@ -175,8 +175,10 @@ def last_change(journal: Journal) -> Interval | None:
 
     steps, loss = journal["step"], journal["loss"]
     late = steps >= steps[-1] * (1 - LAST)
-    if divergence(journal) is not None or not np.isfinite(loss[late]).all() or late.sum() < 3:
+    if divergence(journal) is not None or not np.isfinite(loss[late]).all():
         return None
+    if late.sum() < 3:
+        raise AbsentError("fewer than three logged steps in the last quarter of a run")
     line = stats.linregress(steps[late], loss[late])
     fall = loss[int(np.argmax(np.isfinite(loss)))] - loss[late].mean()
     scale = float(np.ptp(steps[late]) / fall)
