@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 #: The controls, which have one score a dataset, and their marks.
 CONTROL_WORDS = {"random": "a random embedding (hollow)", "pca_log_counts": "PCA (half filled)"}
-#: At most so many points of a panel are drawn; more only make the PDF large.
-POINTS = 100_000
 
 
 def scib(results: Results) -> "Figure":
@@ -121,15 +119,14 @@ def umap(results: Results, dataset: str) -> "Figure":
     figure = new_figure(DOUBLE, 3.45 + 0.14 * rows)
     grid = figure.subplots(1, 2)
     for axes, (name, found) in zip(grid, points.items(), strict=True):
-        chosen = np.linspace(0, len(found.x) - 1, min(len(found.x), POINTS)).astype(int)
-        size = float(np.clip(6000 / len(chosen), 0.3, 14))
+        size = float(np.clip(6000 / len(found), 0.3, 14))
         for index, kind in enumerate(["", *types], start=-1):  # cells without a label lie below
-            at = chosen[found.cell_type[chosen] == kind]
-            if not kind and not len(at):
+            cells = found[found.cell_type == kind]
+            if not kind and cells.empty:
                 continue
             axes.scatter(
-                found.x[at],
-                found.y[at],
+                cells.x,
+                cells.y,
                 s=size,
                 color=PALETTE[index % len(PALETTE)] if kind else RULE,
                 marker=MARKERS[index // len(PALETTE) % len(MARKERS)] if kind else MARKERS[0],
