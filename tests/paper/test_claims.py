@@ -31,6 +31,7 @@ from scsigmoid.paper.claims import (
     NOT_TESTABLE,
     REPRODUCED,
     Judged,
+    judge,
     judge_all,
     make_claims,
     read_claims,
