@@ -102,7 +102,7 @@ def test_models_of_other_contexts_change_no_verdict(paper_results: Results) -> N
     more = {f"{arm}_1k": replace(models[f"{arm}_2k"], context=1024) for arm in ATTENTIONS}
     config = replace(paper_results.config, models=more | models)
     for name in ("validation_loss_wins", "longer_context_wins"):
-        found = judge(Results(paper_results.folder, config), CLAIMS[name])
+        found = verdict(Results(paper_results.folder, config), name)
         assert found == verdict(paper_results, name)
         assert (found.our_value, "of 12 comparisons" in found.reason) == (12, True)
 
