@@ -31,7 +31,6 @@ from scsigmoid.paper.claims import (
     NOT_TESTABLE,
     REPRODUCED,
     Judged,
-    judge,
     judge_all,
     make_claims,
     read_claims,
