@@ -76,8 +76,10 @@ def as_type(text: str, kind: type) -> str | bool | int | float:
         if text.lower() not in ("true", "false", ""):
             raise ValueError(f"{text!r} is neither true nor false")
         return text.lower() == "true"
-    if kind is int:
-        return int(float(text)) if text else 0
+    if kind is int:  # pandas writes 3.0 in a column with gaps
+        if not (number := float(text or 0)).is_integer():
+            raise ValueError(f"{text!r} is no whole number")
+        return int(number)
     if kind is float:
         return float(text) if text else math.nan
     return text
