@@ -30,7 +30,6 @@ def read_rows(path: str | Path, kind: type[Row], *, exact: bool = False) -> list
     An empty number is NaN, or 0 where an integer is expected; an empty boolean is false.
 
     Args:
-        path: the file.
         kind: a dataclass of text, booleans, integers and floats.
         exact: refuse other columns than its fields'; without it they are ignored.
 

@@ -119,7 +119,6 @@ def verified(path: Path, digest: str, made: Path) -> Iterator[None]:
     """Hash a file in a thread of its own while the block reads it.
 
     Args:
-        path: the file.
         digest: its SHA-256 as it is known; empty if it is not.
         made: what to delete so that the file is made again, for the message.
 

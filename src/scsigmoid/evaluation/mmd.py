@@ -93,7 +93,6 @@ def mmd_dataset(
 
     Args:
         embeddings: model name to embedding file, two of them, the sigmoid model first.
-        dataset: the dataset's name.
         settings: resamples, confidence, smallest type, block size.
         seed: the configuration's seed.
         output: the measurements, for ``<e>`` in ``unbiased`` and ``biased``: for each pair

@@ -133,7 +133,6 @@ def log_count_components(path: Path, rows: NDArray[np.int64]) -> NDArray[np.floa
     Counts are read twice, in chunks, so that memory holds those genes alone.
 
     Args:
-        path: the dataset's h5ad file.
         rows: rows of the cells, in the order wanted.
     """
     from sklearn.decomposition import PCA

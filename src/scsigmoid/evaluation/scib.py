@@ -33,7 +33,6 @@ def scib(
 
     Args:
         neighbours: folder that :func:`~.neighbours.neighbours_of_dataset` made.
-        dataset: the dataset's name.
         seed: the configuration's seed; all representations share what is derived from it.
         outputs: metric to CSV file, which gets one measurement a representation; those of a donor
             have it as ``group``.

@@ -43,8 +43,6 @@ def validation_loss(
     Args:
         checkpoint: the model's ``model.safetensors``.
         store: token store of the dataset.
-        dataset: the dataset's name.
-        model: the model's name.
         settings: trials, masked share, confidence of the interval, tokens per forward pass.
         seed: the configuration's seed.
         device: ``auto``, ``cpu`` or ``cuda``.

@@ -282,8 +282,6 @@ def write(kind: str, name: str, results: Any, stem: str | Path) -> list[Path]:
 
     Args:
         kind: ``table`` or ``figure``.
-        name: as :func:`names` has it.
-        results: :class:`~scsigmoid.paper.results.Results`.
         stem: path of the outputs without a suffix, e.g. ``results/demo/tables/scib``.
 
     Raises:

@@ -31,7 +31,6 @@ def baselines(config: Config, results: Path, output: Path) -> None:
     that the cell shows elsewhere left out.
 
     Args:
-        config: the study's configuration.
         results: the results folder, with its tokens.
         output: a CSV file with ``dataset`` (``validation`` or an evaluation dataset), ``baseline``
             and ``loss``.

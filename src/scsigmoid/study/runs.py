@@ -42,7 +42,6 @@ def collect(config: Config, results: Path, output: Path) -> None:
     """Write the tables of a study from its runs' folders.
 
     Args:
-        config: the study's configuration.
         results: the results folder; runs that are missing there are named in the log.
         output: folder of the tables.
 

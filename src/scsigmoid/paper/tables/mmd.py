@@ -81,8 +81,6 @@ def mean_ratio(results: Results, dataset: str, mean: str, estimator: str = "") -
     """Sigmoid's MMD over softmax's, averaged over the pairs.
 
     Args:
-        results: the result files.
-        dataset: evaluation dataset.
         mean: a key of :data:`MEANS`; the paper's 25.0 % is ``ratio_of_means`` of means over
             resamples, as far as can be told.
         estimator: one of :data:`ESTIMATORS`; the configured one where it is empty.
