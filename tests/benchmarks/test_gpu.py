@@ -48,6 +48,18 @@ def test_graphs_replay_alone_and_give_the_same(name: str) -> None:
         torch.testing.assert_close(found, other, rtol=0.02, atol=0.02)
 
 
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_graphs_of_two_gpus_in_one_process(order: tuple[int, int]) -> None:
+    for index in order:
+        with torch.cuda.device(index):
+            inputs = Inputs(CASE, torch.device("cuda", index), torch.bfloat16)
+            tensors = inputs.in_layout("heads")
+            timer = Replayed(lambda q, k, v: q * k * v, tensors)
+            expected, _ = passes(lambda q, k, v: q * k * v, tensors)
+            assert torch.equal(timer.results()[0], expected)
+
+
 def test_the_three_ways_of_timing_agree_where_launching_is_short() -> None:
     case = Case("paper", 64, 16, 4096, (4096,) * 4)
     inputs = Inputs(case, torch.device("cuda"), torch.bfloat16)

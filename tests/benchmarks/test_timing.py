@@ -20,6 +20,7 @@ from scsigmoid.benchmarks.cases import Case, Inputs
 from scsigmoid.benchmarks.kernel import CALLS, Candidate, prepare, timer_of
 from scsigmoid.benchmarks.providers import Kernel, Unavailable, chosen
 from scsigmoid.benchmarks.timing import Clocked, Replayed, Stopwatch, capturing
+from scsigmoid.training import graphs
 
 EMPTY = "The CUDA Graph is empty. This usually means that it was captured on a wrong stream."
 
@@ -52,9 +53,9 @@ class Cuda:
             del self.streams[before:]
 
     @contextlib.contextmanager
-    def graph(self, _: object, pool: tuple[int, int]) -> Iterator[None]:
+    def graph(self, _: object, pool: tuple[int, int], stream: str) -> Iterator[None]:
         """As torch's: an end that fails leaves the stream and the allocator as they are."""
-        self.streams.append("capturing")
+        self.streams.append(stream)
         self.recording.append(pool)
         try:
             yield
@@ -83,6 +84,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
     monkeypatch.setattr(torch.cuda, "stream", fake.stream)
     monkeypatch.setattr(torch.cuda, "graph", fake.graph)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(graphs, "_recording_stream", lambda device: f"of GPU {device}")
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 7))
     end, release = "_cuda_endAllocateToPool", "_cuda_releasePool"
     monkeypatch.setattr(torch._C, end, fake.end_allocation, raising=False)
@@ -120,6 +122,15 @@ def test_a_graph_without_a_kernel_is_refused(cuda: Cuda) -> None:
         Unavailable, match="failed: the CUDA graph of its forward pass holds no kernel"
     ):
         Replayed(kernel, tensors)
+
+
+def test_a_graph_is_recorded_on_the_current_gpu(
+    cuda: Cuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for device in (0, 1, 0):
+        monkeypatch.setattr(torch.cuda, "current_device", lambda device=device: device)
+        with capturing(MagicMock(), (0, 7), "forward"):
+            assert cuda.streams[-1] == f"of GPU {device}"
 
 
 def test_another_warning_refuses_nothing(cuda: Cuda) -> None:

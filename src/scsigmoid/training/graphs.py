@@ -15,6 +15,7 @@ deterministic), so whether a graph was recorded or not does not show in the resu
 """
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -226,6 +227,13 @@ class Graphs:
             log(f"batches of sizes other than {MOST_GRAPHS} ones are computed without CUDA graphs")
 
 
+# torch makes one stream for all graphs, on the GPU that is the current one then; kernels on another
+# GPU would not be recorded.
+@functools.cache
+def _recording_stream(device: int) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)
+
+
 @contextlib.contextmanager
 def capture(graph: torch.cuda.CUDAGraph, pool: Any, **options: Any) -> Iterator[None]:
     """Record the block as a CUDA graph; where that fails, torch works on as before.
@@ -240,7 +248,8 @@ def capture(graph: torch.cuda.CUDAGraph, pool: Any, **options: Any) -> Iterator[
     """
     with torch.cuda.stream(torch.cuda.current_stream()):
         try:
-            with torch.cuda.graph(graph, pool=pool, **options):
+            stream = _recording_stream(torch.cuda.current_device())
+            with torch.cuda.graph(graph, pool=pool, stream=stream, **options):
                 yield
         except BaseException:
             device = torch.cuda.current_device()
