@@ -433,6 +433,13 @@ def test_in_python_mistakes_become_one_line(counts, write, model, tmp_path, capf
         ss.tokenize(adata, "blood")
     with pytest.raises(UserError, match="pooling: 'max' is not a valid value"):
         ss.embed(adata, loaded, pooling="max")
+    for wrong in ({"batch_tokens": 0}, {"batch_tokens": "many"}, {"devices": "2"}, {"key": 3}):
+        with pytest.raises(UserError, match=f"{next(iter(wrong))}: is"):
+            ss.embed(adata, loaded, **wrong)
+    with pytest.raises(UserError, match="path: expected a path or a name, found NoneType"):
+        ss.load(None)
+    with pytest.raises(UserError, match="backend 'hopper' for sigmoid attention: it needs a CUDA"):
+        load(model, device="cpu", backend="hopper")
     with pytest.raises(UserError, match="device: 'gpu' is unknown; set it to auto, cpu or cuda"):
         ss.load(model, device="gpu")
     assert not adata.obsm

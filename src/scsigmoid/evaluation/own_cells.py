@@ -10,12 +10,14 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from scsigmoid.attention.backends import choose_backend
 from scsigmoid.config.schema import Embeddings, Pooling
 from scsigmoid.corpus.genes import is_id, organism_of
 from scsigmoid.corpus.h5ad import Cells, open_cells
@@ -98,14 +100,19 @@ def load(
         vocabulary: ``vocabulary.parquet``, for a model of version 0.1, whose file has none.
 
     Raises:
-        UserError: if the file is missing, damaged, or not of this vocabulary.
+        UserError: if the file is missing, damaged, or not of this vocabulary, and if the device is
+            not there or cannot run the backend.
     """
+    if not isinstance(path, (str, Path)):
+        raise UserError(f"path: expected a path or a name, found {type(path).__name__}")
     path = Path(path).expanduser()
     if path.is_dir() and (path / MODEL).is_file():
         path = path / MODEL
     elif str(path) in SHIPPED and not path.exists():
         path = SHIPPED[str(path)]
     encoder, metadata = load_encoder(path, resolve_device(device), backend)
+    if backend != "auto":
+        choose_backend(metadata["attention"], backend, next(encoder.parameters()).device)
     known = load_vocabulary(path) if vocabulary is None else Vocabulary.read(vocabulary)
     if metadata["vocabulary"] != known.fingerprint:
         raise UserError(
@@ -173,6 +180,7 @@ def embed(
             vocabulary, and if the embedding is not finite.
     """
     check_given(adata, model)
+    check_options(key, batch_tokens=batch_tokens, devices=devices)
     if adata.isbacked and adata.is_view:  # which anndata lets nobody write to
         raise UserError("adata: a view of a backed file; embed adata.to_memory(), or the whole")
     settings = Embeddings(pooling=pooling, batch_tokens=batch_tokens)
@@ -258,6 +266,15 @@ def check_given(adata: object, model: object) -> None:
         raise UserError(f"adata: expected an AnnData, found {type(adata).__name__}; read the file")
     if not isinstance(model, Model):
         raise UserError(f"model: expected that of load(...), found {type(model).__name__}; load it")
+
+
+def check_options(key: object, **counted: object) -> None:
+    """Refuse what is no name in ``obsm``, and of ``counted`` what is no number from 1."""
+    if not isinstance(key, str) or not key:
+        raise UserError(f"key: is {key!r}; give the name that the embedding gets in obsm")
+    for name, value in counted.items():
+        if not isinstance(value, Integral) or value < 1:
+            raise UserError(f"{name}: is {value!r}; take at least 1")
 
 
 @contextmanager
