@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 import triton
 from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia.compiler import get_ptxas
 from triton.runtime.driver import driver
 
 
@@ -50,7 +51,7 @@ class NamedGpu:
 
 def assembled(kernel) -> dict:
     """Registers, spills, shared memory and warnings of a compiled kernel."""
-    assembler = Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
+    assembler = get_ptxas(90).path
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "kernel.ptx"
         source.write_text(kernel.asm["ptx"])
@@ -76,6 +77,7 @@ def main() -> None:
     driver.set_active(NamedGpu())
     from scsigmoid.attention import hopper_launch
     from scsigmoid.attention.hopper_gluon import descriptor
+    from scsigmoid.attention.launching import FUSED
 
     def maps(rows, dtype, dimension):
         return descriptor(torch.empty(4096, 4, dimension, dtype=dtype), rows, dimension)
@@ -105,6 +107,7 @@ def main() -> None:
             num_warps=4,
             maxnreg=cut.most_registers,
             grid=(132,),
+            **FUSED,
         )
         row = {"kernel": "forward", "dimension": dimension, "form": form, "score_max": score_max}
         print(json.dumps(row | {"dtype": str(dtype)} | assembled(kernel)))
@@ -132,6 +135,7 @@ def main() -> None:
             num_warps=4,
             maxnreg=hopper_launch.BACKWARD_REGISTERS,
             grid=(132,),
+            **FUSED,
         )
         row = {"kernel": "backward", "dimension": dimension, "form": form}
         print(json.dumps(row | {"dtype": str(dtype)} | assembled(kernel)))

@@ -93,7 +93,7 @@ def test_the_first_launch_compiles_and_later_ones_do_not(kernel):
     for value in (1.0, 2.0):
         launching.launch(kernel, 3, (5, 7), ("x", value), {"BLOCK": 64}, key="bf16", maxnreg=96)
     assert kernel.reached == [
-        ("jit", (5, 7), ("x", 1.0), {"BLOCK": 64, "maxnreg": 96}),
+        ("jit", (5, 7), ("x", 1.0), {"BLOCK": 64, "maxnreg": 96, "enable_fp_fusion": True}),
         ("driver", 5, 7, 1, "stream of 3", "function", "metadata", None, None, None, "x", 2.0, 64),
     ]
 

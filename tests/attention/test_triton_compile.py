@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 import triton
 from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia.compiler import get_ptxas
 from triton.compiler import ASTSource
 
+from scsigmoid.attention.launching import FUSED
 from scsigmoid.attention.triton_launch import BY_PRODUCTS, KERNELS, LOOPED, constants
 from scsigmoid.attention.tuning import (
     block_width,
@@ -58,7 +60,7 @@ def compiled(kernel, chosen, dimension, dtype, capability, *, accurate=False, by
         if aligned and name not in UNALIGNED:
             attributes[(place,)] = [["tt.divisibility", 16]]
     source = ASTSource(KERNELS[kernel], signature, fixed, attributes)
-    options = {"num_warps": chosen.warps, "num_stages": chosen.stages}
+    options = {"num_warps": chosen.warps, "num_stages": chosen.stages, **FUSED}
     binary = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
     shared = SHARED_MEMORY.get(capability, SMALL_SHARED_MEMORY)
     assert binary.metadata.shared <= shared
@@ -69,9 +71,7 @@ def compiled(kernel, chosen, dimension, dtype, capability, *, accurate=False, by
 def assembled(binary, tmp_path: Path) -> str:
     """What the assembler reports."""
     target = re.search(r"\.target (sm_\w+)", binary.asm["ptx"])[1]
-    folder = Path(triton.__file__).parent / "backends/nvidia/bin"
-    blackwell = folder / "ptxas-blackwell"
-    assembler = blackwell if target.startswith("sm_1") and blackwell.exists() else folder / "ptxas"
+    assembler = get_ptxas(binary.metadata.target.arch).path
     source = tmp_path / "kernel.ptx"
     source.write_text(binary.asm["ptx"])
     report = subprocess.run(

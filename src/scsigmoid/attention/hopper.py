@@ -20,7 +20,7 @@ def missing() -> str | None:
     version = importlib.metadata.version("triton")
     try:
         from triton._C.libtriton import gluon_ir, ir
-        from triton.experimental.gluon.language import _core
+        from triton.experimental.gluon.language import _core, _semantic
         from triton.experimental.gluon.language.nvidia import hopper
     except ImportError as error:
         return (
@@ -30,7 +30,7 @@ def missing() -> str | None:
     needed = (
         (hopper, "warpgroup_mma_init"),
         (_core, "builtin"),
-        (getattr(_core, "shared_memory_descriptor", None), "_reinterpret"),
+        (_semantic.GluonSemantic, "memdesc_reinterpret"),
         (ir, "DESCRIPTOR_REDUCE_KIND"),
         (gluon_ir.GluonOpBuilder, "create_async_tma_reduce"),
     )

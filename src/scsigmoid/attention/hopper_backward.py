@@ -29,6 +29,8 @@ from scsigmoid.attention.hopper_gluon import (
     tile_of,
     tma,
     tma_add,
+    tma_load,
+    tma_store,
     warpgroup_mma,
     warpgroup_mma_init,
     warpgroup_mma_wait,
@@ -70,13 +72,13 @@ def _producer(
         kv_phase ^= 1
         mbarrier.expect(kv_full, 2 * 128 * D * 2)
         for group in gl.static_range(2):
-            tma.async_copy_global_to_shared(
+            tma_load(
                 k_map,
                 [WRAP, row_end, row + group * 64, head, 0],
                 kv_full,
                 tile_of(ks.index(group), k_map),
             )
-            tma.async_copy_global_to_shared(
+            tma_load(
                 v_map,
                 [WRAP, row_end, row + group * 64, head, 0],
                 kv_full,
@@ -85,13 +87,13 @@ def _producer(
         for _ in range(blocks):
             mbarrier.wait(empty.index(stage), phase)
             mbarrier.expect(full.index(stage), 2 * BLOCK_Q * D * 2)
-            tma.async_copy_global_to_shared(
+            tma_load(
                 q_map,
                 [WRAP, column_end, column, head, 0],
                 full.index(stage),
                 tile_of(qs.index(stage), q_map),
             )
-            tma.async_copy_global_to_shared(
+            tma_load(
                 grad_map,
                 [WRAP, column_end, column, head, 0],
                 full.index(stage),
@@ -136,9 +138,7 @@ def _store(tile, staged, out_map, row_end, row, head):
     tma.store_wait(0)
     staged.store(tile.to(out_map.dtype))
     fence_async_shared()
-    tma.async_copy_shared_to_global(
-        out_map, [WRAP, row_end, row, head, 0], tile_of(staged, out_map)
-    )
+    tma_store(out_map, [WRAP, row_end, row, head, 0], tile_of(staged, out_map))
 
 
 @gluon.jit

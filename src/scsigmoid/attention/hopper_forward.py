@@ -26,6 +26,8 @@ from scsigmoid.attention.hopper_gluon import (
     sigmoid,
     tile_of,
     tma,
+    tma_load,
+    tma_store,
     warpgroup_mma,
     warpgroup_mma_wait,
     word,
@@ -66,7 +68,7 @@ def _producer(
         for piece in gl.static_range(PIECES):
             mbarrier.wait(q_empty.index(piece), q_phase)
             mbarrier.expect(q_full.index(piece), Q_BYTES)
-            tma.async_copy_global_to_shared(
+            tma_load(
                 q_map,
                 [WRAP, row_end, row + piece * 64, head, 0],
                 q_full.index(piece),
@@ -80,14 +82,14 @@ def _producer(
             else:
                 mbarrier.expect(full.index(stage), 2 * BLOCK_BYTES)
             if block < blocks:
-                tma.async_copy_global_to_shared(
+                tma_load(
                     k_map,
                     [WRAP, column_end, column, head, 0],
                     full.index(stage),
                     tile_of(ks.index(stage), k_map),
                 )
             if block > 0:
-                tma.async_copy_global_to_shared(
+                tma_load(
                     v_map,
                     [WRAP, column_end, column - BLOCK_K, head, 0],
                     full.index(stage),
@@ -189,9 +191,7 @@ def _consumer(
             tma.store_wait(0)
             staged.store(out.to(dtype))
             fence_async_shared()
-            tma.async_copy_shared_to_global(
-                out_map, [WRAP, row_end, row + PIECE * 64, head, 0], tile_of(staged, out_map)
-            )
+            tma_store(out_map, [WRAP, row_end, row + PIECE * 64, head, 0], tile_of(staged, out_map))
         else:
             mbarrier.arrive(q_empty.index(PIECE), count=1)
             for _ in range(blocks + 1):

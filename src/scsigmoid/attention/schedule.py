@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from scsigmoid.attention.launching import WRAP, launch
+from scsigmoid.attention.launching import FUSED, WRAP, launch
 from scsigmoid.attention.problem import Problem
 
 #: Sequences that one program of the listing kernel places, and tiles that it writes at once.
@@ -90,7 +90,7 @@ def list_tiles(
     sequences = starts.shape[0]
     table = torch.empty(most + sequences, dtype=torch.int32, device=starts.device)
     _list_tiles[(-(-sequences // _CHUNK.value),)](
-        starts, ends, work_starts, work_ends, table, sequences, most, block
+        starts, ends, work_starts, work_ends, table, sequences, most, block, **FUSED
     )
     return table
 

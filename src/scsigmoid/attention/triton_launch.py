@@ -12,7 +12,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from scsigmoid.attention import tuning
 from scsigmoid.attention.backends import interpreting
-from scsigmoid.attention.launching import describable, described, output
+from scsigmoid.attention.launching import FUSED, describable, described, output
 from scsigmoid.attention.problem import Problem, nothing
 from scsigmoid.attention.schedule import Tiling, share_out
 from scsigmoid.attention.triton_kernels import dkdv_kernel, dq_kernel, forward_kernel
@@ -126,6 +126,7 @@ def _launch(
             **fixed,
             num_warps=chosen.warps,
             num_stages=chosen.stages,
+            **FUSED,
         )
 
 
