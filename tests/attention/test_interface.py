@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from oracle import bias_gradient, cumulative, gradients, largest_scores, relative_error
+from torch._subclasses import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
@@ -28,6 +29,11 @@ from scsigmoid.errors import UserError
 def packed(tokens=6, heads=2, dim=8, dtype=torch.float32):
     generator = torch.Generator().manual_seed(1)
     return [torch.randn(tokens, heads, dim, generator=generator).to(dtype) for _ in range(3)]
+
+
+def fused(q, k, v, *arguments, **options):
+    """:func:`sigmoid_attention_qkv` of three tensors."""
+    return sigmoid_attention_qkv(torch.stack((q, k, v), dim=1), *arguments, **options)
 
 
 def refuse(message, error=ValueError, function=sigmoid_attention, **changes):
@@ -78,6 +84,8 @@ def test_refused_by_both(function):
     refuse("k: must be a dense tensor, is a sparse_coo one", TypeError, function, k=k.to_sparse())
     refuse("v: must be a dense tensor, is a nested one", TypeError, function, v=nested(q))
     refuse("q: its last dimension, dim, is 0", function=function, **empty("qkv"))
+    refuse("scale: must be finite, is nan", function=function, scale=float("nan"))
+    refuse(r"backend \['auto'\]: is no name", UserError, function, backend=["auto"])
     refuse("cu_seqlens: must be int32", TypeError, function, cu_seqlens=torch.tensor([0, 6]))
     refuse("cu_seqlens: must have shape", function=function, cu_seqlens=torch.zeros(2, 2).int())
     refuse("cu_seqlens: must begin with 0", function=function, cu_seqlens=cumulative([5])[1:])
@@ -106,9 +114,30 @@ def test_refused_by_sigmoid():
     refuse("max_seqlen_k: given without", max_seqlen_k=3)
     refuse("max_seqlen_k: must be given", cu_seqlens_k=cumulative([4, 2]))
     refuse("cu_seqlens_k: 1 sequences", cu_seqlens_k=cumulative([6]), max_seqlen_k=6)
-    refuse("bias: must be a number or have shape", bias=torch.zeros(3))
     refuse("bias: must be a number, is list", TypeError, bias=[0.0, 0.0])
     refuse("bias: dtype torch.complex64 is not a real one", TypeError, bias=torch.zeros(2) * 1j)
+    refuse(r"bias: must be .* shape \(2,\), has \(3,\)", bias=torch.zeros(3))
+
+
+def test_what_is_neither_on_nor_off():
+    q, k, v = packed()
+    bounds, wrong = (cumulative([4, 2]), 4), ("yes", 1, torch.tensor(True))
+    calls = [
+        (lambda **on: sigmoid_attention(q, k, v, *bounds, **on), ("score_max",)),
+        (lambda **on: sigmoid_attention_qkv(torch.stack((q, k, v), dim=1), *bounds, **on), ()),
+        (
+            lambda **on: sigmoid_attention_padded(
+                *(x[None] for x in (q, k, v)), torch.tensor([6]), **on
+            ),
+            ("score_max",),
+        ),
+    ]
+    for call, more in calls:
+        for name in ("accurate", "deterministic", "check", *more):
+            for value in (*wrong, None) if name in ("check", "score_max") else wrong:
+                with pytest.raises(TypeError, match=f"{name}: must be True or False, is"):
+                    call(**{name: value})
+    refuse("check: must be True or False, is str", TypeError, softmax_attention, check="yes")
 
 
 def test_refused_by_padded():
@@ -236,6 +265,62 @@ def test_autocast_casts_as_for_a_product():
     with torch.autocast("cpu", torch.bfloat16):
         out = sigmoid_attention(*packed(), cumulative([4, 2]), 4, bias=torch.zeros(2))
     assert out.dtype == torch.bfloat16
+    with torch.autocast("cpu", torch.bfloat16):
+        double = [x.double() for x in packed()]
+        assert (double[0] @ double[0].mT).dtype == torch.float64
+        assert sigmoid_attention(*double, cumulative([4, 2]), 4).dtype == torch.float64
+
+
+@pytest.mark.parametrize("function", [sigmoid_attention, fused, softmax_attention])
+def test_shapes_alone(function):
+    """Tensors without values: torch's fake ones, and those of the device ``meta``."""
+    with FakeTensorMode():
+        fake = [torch.empty(6, 2, 8, requires_grad=True) for _ in "qkv"]
+        bounds = torch.empty(3, dtype=torch.int32)
+        function(*fake, bounds, 4).sum().backward()
+        assert all(x.grad.shape == x.shape for x in fake)
+    meta = [torch.empty(6, 2, 8, device="meta", requires_grad=True) for _ in "qkv"]
+    out = function(*meta, torch.empty(3, dtype=torch.int32, device="meta"), 4)
+    out.sum().backward()
+    assert out.is_meta
+    assert out.shape == meta[0].grad.shape == (6, 2, 8)
+
+
+@pytest.mark.parametrize("function", [sigmoid_attention, fused, softmax_attention])
+def test_vmap(function):
+    batch = torch.stack([torch.stack(packed()), 2 * torch.stack(packed())]).double()
+    leaf = batch.requires_grad_()
+
+    def attend(qkv):
+        return function(*qkv, cumulative([4, 2]), 4, backend="reference")
+
+    got = torch.func.vmap(attend)(leaf)
+    wanted = torch.stack([attend(qkv) for qkv in batch])
+    torch.testing.assert_close(got, wanted)
+    upstream = torch.randn_like(got)
+    (grad,), (expected,) = (torch.autograd.grad(x, leaf, upstream) for x in (got, wanted))
+    torch.testing.assert_close(grad, expected)
+
+
+@pytest.mark.parametrize("function", [sigmoid_attention, fused, softmax_attention])
+def test_a_gradient_by_torch_func_is_refused(function):
+    q, k, v = packed()
+
+    def loss(x):
+        return function(x, k, v, cumulative([4, 2]), 4, backend="reference").sum()
+
+    def per_sample(x):
+        return torch.func.vmap(torch.func.grad(loss))(x[None])
+
+    def of_a_batch(x):
+        return torch.func.grad(lambda batch: torch.func.vmap(loss)(batch).sum())(x[None])
+
+    for gradient in (torch.func.grad(loss), torch.func.jacrev(loss), per_sample, of_a_batch):
+        with pytest.raises(NotImplementedError, match=r"torch\.func\.grad, vjp and jacrev"):
+            gradient(q)
+    # What no gradient is taken of may pass.
+    one = torch.func.grad(lambda x: loss(q) * x)(torch.ones(()))
+    assert one == loss(q)
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
@@ -333,11 +418,6 @@ def test_a_tracer_sees_the_operator():
         lambda q, k, v: sigmoid_attention(q, k, v, *arguments), packed(), check_trace=False
     )
     assert "scsigmoid::sigmoid_attention" in str(traced.graph)
-
-
-def fused(q, k, v, *arguments, **options):
-    """:func:`sigmoid_attention_qkv` of three tensors."""
-    return sigmoid_attention_qkv(torch.stack((q, k, v), dim=1), *arguments, **options)
 
 
 @pytest.mark.parametrize("function", [sigmoid_attention, fused, softmax_attention])

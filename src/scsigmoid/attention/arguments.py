@@ -5,6 +5,7 @@ nothing: on the CPU.  On a GPU reading them would make the host wait for the dev
 done only when the caller asks (``check=True``).
 """
 
+import math
 from itertools import pairwise
 from numbers import Integral, Real
 
@@ -25,6 +26,17 @@ def check_tensor(name: str, value: object) -> None:
     if value.layout != torch.strided or value.is_nested:
         kind = "nested" if value.is_nested else str(value.layout).removeprefix("torch.")
         raise TypeError(f"{name}: must be a dense tensor, is a {kind} one")
+
+
+def check_switches(check: object, score_max: object = False, **settings: object) -> None:
+    """Refuse what is neither True nor False; of ``settings`` None will do, too.
+
+    Raises:
+        TypeError: naming the argument.
+    """
+    for name, value in (("check", check), ("score_max", score_max), *settings.items()):
+        if not isinstance(value, bool) and not (value is None and name in settings):
+            raise TypeError(f"{name}: must be True or False, is {type(value).__name__}")
 
 
 def check_tensors(q: Tensor, k: Tensor, v: Tensor, *, dimensions: int) -> None:
@@ -103,11 +115,21 @@ def check_cumulative(name: str, cu_seqlens: Tensor, tokens: int, longest: int) -
         )
 
 
+def readable(lengths: Tensor, check: bool) -> bool:
+    """Whether values can be checked, at no cost unless ``check``: not those of a shape alone."""
+    return (
+        (check or lengths.device.type == "cpu")
+        and type(lengths) is Tensor
+        and not torch.compiler.is_compiling()
+    )
+
+
 def check_places(like: Tensor, cu_seqlens: Tensor, max_seqlen: int, check: bool) -> None:
     """Check where sequences lie among the tokens of a tensor; values on a GPU if ``check``."""
     check_boundaries("cu_seqlens", cu_seqlens, like)
     check_longest("max_seqlen", max_seqlen)
-    if (check or like.device.type == "cpu") and not torch.compiler.is_compiling():
+    check_switches(check)
+    if readable(cu_seqlens, check):
         check_cumulative("cu_seqlens", cu_seqlens, like.shape[0], max_seqlen)
 
 
@@ -140,14 +162,27 @@ def as_number(name: str, value: object) -> float:
 
 
 def resolve_scale(scale: float | None, dimension: int) -> float:
-    """The factor of the scores: 1 / sqrt(dim) by default."""
-    return float(dimension) ** -0.5 if scale is None else as_number("scale", scale)
+    """The factor of the scores: 1 / sqrt(dim) by default.
+
+    Raises:
+        TypeError, ValueError: for what is no number, or not a finite one.
+    """
+    if scale is None:
+        return float(dimension) ** -0.5
+    number = as_number("scale", scale)
+    if not torch.compiler.is_compiling() and not math.isfinite(number):
+        raise ValueError(f"scale: must be finite, is {number}")
+    return number
 
 
 def under_autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """What autocast does to a matrix product's inputs: cast them, where it is on."""
+    """What autocast does to a product's inputs: where it is on, cast them, but not float64."""
     device = tensors[0].device.type
-    if not torch.is_autocast_enabled(device):
+    if (
+        device == "meta"
+        or tensors[0].dtype == torch.float64
+        or not torch.is_autocast_enabled(device)
+    ):
         return tensors
     dtype = torch.get_autocast_dtype(device)
     return tuple(tensor.to(dtype) for tensor in tensors)

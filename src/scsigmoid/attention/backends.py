@@ -143,6 +143,8 @@ def choose_backend(
     Raises:
         UserError: if the backend is unknown, or the device cannot run it; names what is missing.
     """
+    if not isinstance(requested, str):
+        raise UserError(f"backend {requested!r}: is no name; take 'auto' or a name of BACKENDS")
     return _choose(attention, requested, torch.device(device), misfit)
 
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch._C import _functorch
 from torch.autograd.forward_ad import unpack_dual
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
@@ -34,6 +35,11 @@ _FORWARD_MODE = (
     "gradient of backward()"
 )
 
+_TRANSFORM = (
+    "torch.func.grad, vjp and jacrev of attention are not implemented; take the gradient of "
+    "backward()"
+)
+
 
 def refuse(ctx: object, *grads: Tensor) -> tuple[None, ...]:
     """In place of a gradient's gradient.
@@ -45,15 +51,23 @@ def refuse(ctx: object, *grads: Tensor) -> tuple[None, ...]:
 
 
 def check_reverse(*tensors: Tensor | None) -> None:
-    """Refuse tensors with a tangent, which an operator would drop without a word.
+    """Refuse tensors with a tangent, which an operator would drop without a word, and those that a
+    transform of ``torch.func`` takes a gradient of, which it refuses with an obscure one.
 
     Raises:
         NotImplementedError: for such a tensor.
     """
     if torch.compiler.is_compiling():
         return
-    if any(x is not None and unpack_dual(x).tangent is not None for x in tensors):
-        raise NotImplementedError(_FORWARD_MODE)
+    for x in tensors:
+        if x is None:
+            continue
+        if unpack_dual(x).tangent is not None:
+            raise NotImplementedError(_FORWARD_MODE)
+        while _functorch.is_functorch_wrapped_tensor(x):
+            if _functorch.is_gradtrackingtensor(x) and x.requires_grad:
+                raise NotImplementedError(_TRANSFORM)
+            x = _functorch.get_unwrapped(x)
 
 
 def eager(*tensors: Tensor) -> bool:
@@ -64,7 +78,7 @@ def eager(*tensors: Tensor) -> bool:
         or is_in_torch_dispatch_mode()
         or torch._C._are_functorch_transforms_active()
         or torch.jit.is_tracing()
-        or any(type(tensor) not in (Tensor, torch.nn.Parameter) for tensor in tensors)
+        or any(type(x) not in (Tensor, torch.nn.Parameter) or x.is_meta for x in tensors)
     )
 
 

@@ -14,8 +14,10 @@ from scsigmoid.attention.arguments import (
     check_fused,
     check_lengths,
     check_longest,
+    check_switches,
     check_tensor,
     check_tensors,
+    readable,
     resolve_scale,
     under_autocast,
 )
@@ -35,7 +37,9 @@ def per_sequence(bias: float | Tensor | None, sequences: int, like: Tensor) -> T
     if bias.is_complex():
         raise TypeError(f"bias: dtype {bias.dtype} is not a real one")
     if bias.shape not in ((), (sequences,)):
-        raise ValueError(f"bias: must be a number or have shape ({sequences},), has {bias.shape}")
+        raise ValueError(
+            f"bias: must be a number or have shape ({sequences},), has {tuple(bias.shape)}"
+        )
     if bias.device != like.device:
         raise ValueError(f"bias: lies on {bias.device}, q on {like.device}")
     return bias.to(dtype).expand(sequences).contiguous()
@@ -138,6 +142,7 @@ def sigmoid_attention(
         UserError: if the device cannot run the backend.
     """
     check_tensors(q, k, v, dimensions=3)
+    check_switches(check, score_max, accurate=accurate, deterministic=deterministic)
     check_boundaries("cu_seqlens", cu_seqlens, q)
     check_longest("max_seqlen", max_seqlen)
     if cu_seqlens_k is None:
@@ -156,7 +161,7 @@ def sigmoid_attention(
                 f"cu_seqlens_k: {cu_seqlens_k.shape[0] - 1} sequences, cu_seqlens has "
                 f"{cu_seqlens.shape[0] - 1}"
             )
-    if (check or q.device.type == "cpu") and not torch.compiler.is_compiling():
+    if readable(cu_seqlens, check):
         check_cumulative("cu_seqlens", cu_seqlens, q.shape[0], max_seqlen)
         check_cumulative("cu_seqlens_k", cu_seqlens_k, k.shape[0], max_seqlen_k)
     q, k, v = under_autocast(q, k, v)
@@ -206,6 +211,7 @@ def sigmoid_attention_qkv(
         TypeError, ValueError, NotImplementedError, UserError: as :func:`sigmoid_attention`.
     """
     check_fused(qkv, cu_seqlens, max_seqlen, check)
+    check_switches(check, accurate=accurate, deterministic=deterministic)
     (qkv,) = under_autocast(qkv)
     q = qkv.select(1, 0)
     packed = ops.Packed(
@@ -221,7 +227,7 @@ def sigmoid_attention_qkv(
     return ops.attend_qkv(qkv, packed, backend)
 
 
-def _check_lengths(name: str, lengths: Tensor, like: Tensor, capacity: int, values: bool) -> None:
+def _check_lengths(name: str, lengths: Tensor, like: Tensor, capacity: int, check: bool) -> None:
     check_tensor(name, lengths)
     if lengths.shape != (like.shape[0],):
         raise ValueError(f"{name}: must have shape ({like.shape[0]},), has {tuple(lengths.shape)}")
@@ -229,7 +235,7 @@ def _check_lengths(name: str, lengths: Tensor, like: Tensor, capacity: int, valu
         raise TypeError(f"{name}: must be int32 or int64, is {lengths.dtype}")
     if lengths.device != like.device:
         raise ValueError(f"{name}: lies on {lengths.device}, q on {like.device}")
-    if values and not torch.compiler.is_compiling():
+    if readable(lengths, check):
         check_lengths(name, lengths, capacity)
 
 
@@ -305,12 +311,12 @@ def sigmoid_attention_padded(
         TypeError, ValueError, NotImplementedError, UserError: as :func:`sigmoid_attention`.
     """
     check_tensors(q, k, v, dimensions=4)
+    check_switches(check, score_max, accurate=accurate, deterministic=deterministic)
     if lengths_k is None and k.shape[1] != q.shape[1]:
         raise ValueError(f"k: length {k.shape[1]} where q has {q.shape[1]}; pass lengths_k")
-    values = check or q.device.type == "cpu"
-    _check_lengths("lengths_q", lengths_q, q, q.shape[1], values)
+    _check_lengths("lengths_q", lengths_q, q, q.shape[1], check)
     if lengths_k is not None:
-        _check_lengths("lengths_k", lengths_k, q, k.shape[1], values)
+        _check_lengths("lengths_k", lengths_k, q, k.shape[1], check)
     q, k, v = under_autocast(q, k, v)
     backend = choose_backend("sigmoid", backend, q.device, hopper_misfit(q))
     sequences = torch.arange(q.shape[0], dtype=torch.int32, device=q.device)
