@@ -109,8 +109,8 @@ def sigmoid_attention(
     and ``bias``.  Under autocast ``q``, ``k`` and ``v`` are cast as those of a matrix product.
 
     Args:
-        q: (tokens, heads, dim), bfloat16, float16 or float32 (``reference`` also float64); any
-            strides along tokens and heads, such as a slice of a fused projection.
+        q: (tokens, heads, dim), bfloat16, float16 or float32 (``reference`` also float64, and a
+            dim over 128); any strides, such as a slice of a fused projection.
         k, v: (key tokens, heads, dim), the dtype of ``q``.
         cu_seqlens: (sequences + 1,) int32, cumulative lengths from 0 to ``tokens``.
         max_seqlen: length of the longest sequence, or more.
@@ -138,7 +138,8 @@ def sigmoid_attention(
 
     Raises:
         TypeError, ValueError: for an argument of wrong type, shape, device or value; names it.
-        NotImplementedError: for second derivatives, and for derivatives in forward mode.
+        NotImplementedError: for second derivatives, and for derivatives in forward mode or by
+            :func:`torch.func.grad`, ``vjp`` and ``jacrev``.
         UserError: if the device cannot run the backend.
     """
     check_tensors(q, k, v, dimensions=3)
@@ -354,7 +355,7 @@ def score_max(q: Tensor, k: Tensor, cu_seqlens: Tensor, scale: float | None = No
     Reads ``cu_seqlens`` on the host, so a GPU is waited for.
 
     Args:
-        q, k: (tokens, heads, dim).
+        q, k: (tokens, heads, dim), bfloat16, float16, float32 or float64.
         cu_seqlens: (sequences + 1,) int32.
         scale: factor of the scores; 1 / sqrt(dim) by default.
 

@@ -50,7 +50,8 @@ def softmax_attention(
     Every token attends to all tokens of its own sequence.
 
     Args:
-        q, k, v: (tokens, heads, dim), one dtype.
+        q, k, v: (tokens, heads, dim), all bfloat16, float16, float32 or float64; ``fa4`` has the
+            first two alone, and the dims 64 and 128.
         cu_seqlens: (sequences + 1,) int32, cumulative lengths from 0 to ``tokens``.
         max_seqlen: length of the longest sequence, or more.
         scale: factor of the scores; 1 / sqrt(dim) by default.
@@ -64,7 +65,7 @@ def softmax_attention(
 
     Raises:
         TypeError, ValueError: for an argument of wrong type, shape, device or value; names it.
-        NotImplementedError: for a derivative that the backend does not have.
+        NotImplementedError, RuntimeError: for a derivative that the backend does not have.
         UserError: if the device cannot run the backend.
     """
     check_tensors(q, k, v, dimensions=3)
