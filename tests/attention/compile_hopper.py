@@ -142,5 +142,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    print(triton.__version__, file=sys.stderr)
+    print(f"triton {triton.__version__}", file=sys.stderr)
     main()
