@@ -203,7 +203,8 @@ def sigmoid_attention_qkv(
 
     Args:
         qkv: (tokens, 3, heads, dim): q, k and v; any strides but along ``dim``.
-        cu_seqlens to check: as in :func:`sigmoid_attention`.
+        cu_seqlens, max_seqlen, scale, bias, backend, accurate, deterministic, check: as in
+            :func:`sigmoid_attention`.
 
     Returns:
         (tokens, heads, dim), the dtype of ``qkv``, contiguous.

@@ -94,7 +94,7 @@ def softmax_attention_qkv(
 
     Args:
         qkv: (tokens, 3, heads, dim): q, k and v; any strides but along ``dim``.
-        cu_seqlens to check: as in :func:`softmax_attention`.
+        cu_seqlens, max_seqlen, scale, backend, mask, check: as in :func:`softmax_attention`.
 
     Returns:
         (tokens, heads, dim), the dtype of ``qkv``.
