@@ -19,16 +19,15 @@ from scsigmoid.paper.figures.benchmarks import drawn
 from scsigmoid.paper.results import Results
 from scsigmoid.paper.speed import (
     CELLS,
-    COMPARISONS,
     PAPER,
     mean_tflops,
     our_path,
     paired,
-    ratios,
     series,
     speed_ups,
 )
 from scsigmoid.paper.tables.benchmarks import kernel_speed
+from scsigmoid.paper.tables.writing import DASH
 
 EQUAL = Case("paper", 64, 32, 512, (512,) * 4)
 PADDED = Case("paper", 64, 32, 512, (400, 450, 500), 0.25)
@@ -159,66 +158,24 @@ def test_shapes_of_different_work_are_compared_by_rate() -> None:
     assert paired(jagged, even) == pytest.approx([0.9] * 8, rel=1e-4)
 
 
-def test_each_comparison_takes_the_rows_that_it_names() -> None:
-    rows = [
-        timed(SHORT, "triton", [400] * 9),
-        timed(SHORT, "triton", [300] * 9, "padded"),
-        timed(LONG, "triton", [500] * 9),
-        # The fastest path counts where it was timed.
-        timed(LONG, "hopper", [600] * 9),
-        timed(LONG, "hopper_accurate", [450] * 9),
-        timed(SHORT, "cudnn", [200] * 9, "padded"),
-        timed(LONG, "cudnn", [300] * 9, "padded"),
-        timed(LONG, "triton_sigmoid", [250] * 9, "padded"),
-        timed(PADDED, "triton", [360] * 9),
-        timed(PADDED, "triton", [240] * 9, "padded"),
-        timed(PADDED, "cudnn", [1] * 9, "padded"),
-        timed(JAGGED, "hopper", [450] * 9),
-        timed(EVEN, "triton", [1000] * 9),
-        timed(EVEN, "hopper", [500] * 9),
-        timed(LONG, "hopper", [550] * 9, way="backward"),
-        timed(LONG, "cudnn", [500] * 9, "padded", way="backward"),
-    ]
-    found = {
-        (one.comparison.name, one.ours.length): round(one.interval.value, 3)
-        for one in ratios(rows, 0.99)
-    }
-    assert found == {
-        ("cudnn_forward", 4096): 2.0,
-        ("cudnn_backward", 4096): 1.1,
-        ("cudnn_forward_all", 512): 2.0,
-        ("cudnn_forward_all", 4096): 2.0,
-        ("cudnn_backward_all", 4096): 1.1,
-        ("published_forward", 4096): 2.4,
-        ("exact_forward", 4096): 1.5,
-        ("padding_padded_forward", 512): 0.8,
-        ("padding_packed_forward", 512): 0.9,
-        ("jagged_forward", 3000): 0.9,
-        ("portable_forward", 4096): 2.0,
-    }
-
-
-def test_no_padding_is_not_compared_with_itself() -> None:
-    found = ratios(
-        [timed(SHORT, "triton", [400] * 9), timed(SHORT, "triton", [3] * 9, "padded")], 0.99
-    )
-    assert found == []
-
-
-def test_names_are_unique() -> None:
-    assert len({one.name for one in COMPARISONS}) == len(COMPARISONS)
-
-
 def test_the_table(tmp_path: Path, config: Config) -> None:
     random = np.random.default_rng(0)
     rates = list(500 * random.uniform(0.99, 1.01, 40))
     rows = [
         timed(LONG, "hopper", rates),
+        timed(LONG, "hopper", [1] * 40, "padded"),
+        timed(LONG, "hopper_accurate", [one / 2 for one in rates]),
+        timed(LONG, "triton", [1] * 40),  # the fastest path counts
         timed(LONG, "cudnn", [one / 1.3 for one in rates], "padded"),
         timed(LONG, "hopper", rates, way="backward"),
         timed(LONG, "cudnn", [one / 1.2 for one in rates], "padded", way="backward"),
         # Not paired: its interval holds 1.40.
         timed(LONG, "triton_sigmoid", list(500 / 1.4 * random.uniform(0.9, 1.1, 40)), "padded"),
+        timed(JAGGED, "hopper", [450] * 40),
+        timed(JAGGED, "cudnn", [300] * 40, "padded"),
+        timed(PADDED, "hopper", [9] * 40),  # padding
+        timed(PADDED, "cudnn", [1] * 40, "padded"),
+        timed(SHORT, "cudnn", [1] * 40, "padded"),  # not ours
     ]
     rows = [replace(one, note="") for one in rows]
     write_rows(tmp_path / "benchmarks/kernel.csv", KernelRow, rows)
@@ -226,14 +183,28 @@ def test_the_table(tmp_path: Path, config: Config) -> None:
     (tmp_path / "benchmarks/kernel.json").write_text(machine)
     registry.write("table", "kernel_ratios", Results(tmp_path, config), tmp_path / "kernel_ratios")
     with (tmp_path / "kernel_ratios.csv").open(newline="") as handle:
-        of = {record["comparison"]: record for record in csv.DictReader(handle)}
-    assert float(of["cudnn_forward"]["ratio"]) == pytest.approx(1.3, rel=1e-4)
-    assert of["cudnn_forward"]["rounds"] == "40"
-    assert float(of["cudnn_backward"]["ratio"]) == pytest.approx(1.2, rel=1e-4)
-    published = of["published_forward"]
+        names = ("ours", "theirs", "pass", "length")
+        of = {tuple(row[name] for name in names): row for row in csv.DictReader(handle)}
+    published = of["hopper", "triton_sigmoid", "forward", "4096"]
     assert float(published["ratio_low"]) < 1.4 < float(published["ratio_high"])
+    assert {row["rounds"] for row in of.values()} == {"40"}
+    assert {key: float(row["ratio"]) for key, row in of.items()} == pytest.approx(
+        {
+            ("hopper", "cudnn", "forward", "4096"): 1.3,
+            ("hopper", "cudnn", "backward", "4096"): 1.2,
+            ("hopper", "cudnn", "forward", "3000"): 1.5,
+            ("hopper", "triton_sigmoid", "forward", "4096"): float(published["ratio"]),
+            ("hopper_accurate", "cudnn", "forward", "4096"): 0.65,
+            ("hopper_accurate", "triton_sigmoid", "forward", "4096"): float(published["ratio"]) / 2,
+        },
+        rel=1e-4,
+    )
     markdown = (tmp_path / "kernel_ratios.md").read_text()
-    line = next(one for one in markdown.splitlines() if "softmax, forward, 4K and 16K | 64" in one)
-    assert "| 1.300 [1.300, 1.300] at 4K |" in line
-    assert "Not measured: Over FlashAttention-4, forward, 1K to 8K; " in markdown
-    assert "Ours: Sigmoid, Hopper (ours)." in markdown
+    assert f"| Softmax, cuDNN | 1.30 / 1.20 | 1.50 / {DASH} |" in markdown
+    assert "| Length | 4K | cells, up to 3,000 |" in markdown
+
+
+def test_the_table_without_a_time_of_ours(tmp_path: Path, config: Config) -> None:
+    found = results(tmp_path, config, [row(SHORT, "cudnn", "padded", 1e14)])
+    registry.write("table", "kernel_ratios", found, tmp_path / "kernel_ratios")
+    assert len((tmp_path / "kernel_ratios.csv").read_text().splitlines()) == 1

@@ -2,27 +2,30 @@
 
 import math
 from collections.abc import Sequence
+from itertools import product
+
+import numpy as np
 
 from scsigmoid.benchmarks.rows import KernelRow, Shape, TrainingRow, median_interval
+from scsigmoid.kernels import OURS
 from scsigmoid.measurements import Interval
 from scsigmoid.paper.labels import PASSES, context_label, provider_label, series_label
 from scsigmoid.paper.reported import reported
 from scsigmoid.paper.results import Results
 from scsigmoid.paper.speed import (
     CELLS,
-    COMPARISONS,
     PAPER,
     STANDARD,
-    Comparison,
     Cost,
-    Ratio,
     Series,
     costs,
     device_words,
     hours_of,
     mean_tflops,
     notes,
-    ratios,
+    our_path,
+    paired,
+    ratio_of,
     sentence,
     series,
     speed_ups,
@@ -38,6 +41,9 @@ from scsigmoid.paper.tables.writing import (
     significant,
     with_ends,
 )
+
+#: A provider and its layout; see :func:`scsigmoid.paper.speed.series`.
+Key = tuple[str, str]
 
 
 def kernel_speed(results: Results) -> Table:
@@ -172,61 +178,63 @@ def kernel_record(timing: KernelRow, found: Series) -> dict[str, object]:
 
 
 def kernel_ratios(results: Results) -> Table:
-    """Ratios of TFLOPS, paired by round: lowest and highest over the shapes of each comparison."""
+    """TFLOPS of our kernel over those of each other one at the same shape, without padding."""
     confidence = results.config.benchmarks.kernel.confidence
-    found = ratios(results.kernel, confidence)
+    found = {
+        key: {timing.shape: timing for timing in timings if not timing.padding}
+        for key, timings in series(results, (*PAPER, CELLS[0])).items()
+    }
+    path = our_path(results)
+    ours = [key for key in found if key in product((path, f"{path}_accurate"), ("", "packed"))]
+    others = [key for key in found if key[0].removesuffix("_accurate") not in OURS]
+    ratios: dict[tuple[Key, Key, Shape], float] = {}
+    records: list[tuple[object, ...]] = []
+    for mine, other in product(ours, others):
+        for shape, timing in found[mine].items():
+            theirs = found[other].get(shape)
+            if theirs is None or not (rounds := len(paired(timing, theirs))):
+                continue
+            ratio = ratio_of(timing, theirs, confidence)
+            ratios[mine, other, shape] = ratio.value
+            kernels = (timing.provider, timing.layout, theirs.provider, theirs.layout)
+            where = (shape.direction, shape.batch, shape.head_dimension, shape.length)
+            records.append((*kernels, *where, timing.tflops, theirs.tflops, *ratio, rounds))
+    shapes = {shape for _, _, shape in ratios}
+    columns = sorted({(one.batch, one.length) for one in shapes}, key=lambda c: (c[0] in CELLS, c))
+    rows: list[list[Cell | str]] = []
+    for mine, dimension in product(ours, sorted({one.head_dimension for one in shapes})):
+        rows.append([f"{series_label(mine, found)}, head dimension {dimension}, over"])
+        for other in others:
+            values = [
+                [ratios.get((mine, other, Shape(batch, 0.0, dimension, length, way)), math.nan)
+                 for way in PASSES]
+                for batch, length in columns
+            ]  # fmt: skip
+            if not np.isnan(values).all():
+                cells = [" / ".join(fixed(value, 2) for value in both) for both in values]
+                rows.append([series_label(other, found), *cells])
     machine = device_words(results.machine("kernel"))
-    ours = dict.fromkeys(provider_label(ratio.ours.provider) for ratio in found)
-    groups: dict[tuple[Comparison, int], list[Ratio]] = {}
-    for ratio in found:
-        groups.setdefault((ratio.comparison, ratio.ours.head_dimension), []).append(ratio)
-    dimensions = sorted({dimension for _, dimension in groups}, reverse=True)
-    rows = [
-        [comparison.text, str(dimension), *lowest_and_highest(groups[comparison, dimension])]
-        for comparison in COMPARISONS
-        for dimension in dimensions
-        if (comparison, dimension) in groups
-    ]
-    left_out = [one.text for one in COMPARISONS if all(one != key for key, _ in groups)]
     return Table(
-        caption=f"Our attention kernel against others on {machine}. Ratios of TFLOPS on valid "
-        "tokens, above 1 where ours is faster. A ratio is the median over the rounds of one run, "
-        f"each of which timed both, with its {confidence * 100:g} % interval; of several lengths "
-        "the lowest and the highest are given.",
+        caption=f"Our attention kernel against others on {machine}: ratios of TFLOPS without "
+        "padding, forward / backward, by sequence length; above 1 where ours is faster. A ratio is "
+        "the median over the rounds of one run, each of which timed both; the CSV has its "
+        f"{confidence * 100:g} % interval.",
         columns=(
-            *("comparison", "pass", "head_dimension", "length", "padding", "ours", "ours_layout"),
-            *("ours_tflops", "theirs", "theirs_layout", "theirs_length", "theirs_tflops"),
+            *("ours", "ours_layout", "theirs", "theirs_layout"),
+            *("pass", "batch", "head_dimension", "length", "ours_tflops", "theirs_tflops"),
             *("ratio", "ratio_low", "ratio_high", "rounds"),
         ),
-        records=[ratio_record(ratio) for ratio in found],
-        header=("Comparison", "Head dimension", "Lowest", "Highest"),
+        records=records,
+        header=(
+            "Length",
+            *(
+                f"cells, up to {context_label(length)}" if batch in CELLS else context_label(length)
+                for batch, length in columns
+            ),
+        ),
         rows=rows,
-        align="lrcc",
-        notes=[
-            *([f"Not measured: {'; '.join(left_out)}."] if left_out else []),
-            *([f"Ours: {'; '.join(ours)}."] if ours else []),
-            *notes(results.kernel),
-        ],
-    )
-
-
-def lowest_and_highest(found: Sequence[Ratio]) -> tuple[str, str]:
-    """The two ends of several ratios, with intervals and lengths; of one a dash for the second."""
-    ends = [one(found, key=lambda ratio: ratio.interval.value) for one in (min, max)]
-    lowest, highest = (
-        f"{interval(*ratio.interval, 3)} at {context_label(ratio.ours.length)}" for ratio in ends
-    )
-    return lowest, highest if ends[0] is not ends[1] else DASH
-
-
-def ratio_record(ratio: Ratio) -> tuple[object, ...]:
-    ours, theirs = ratio.ours, ratio.theirs
-    return (
-        ratio.comparison.name,
-        *picked(ours, "direction head_dimension length padding provider layout tflops").values(),
-        *picked(theirs, "provider layout length tflops").values(),
-        *ratio.interval,
-        ratio.rounds,
+        align="l" + "c" * len(columns),
+        notes=notes(results.kernel),
     )
 
 
