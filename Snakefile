@@ -48,4 +48,4 @@ onsuccess:
 
 
 onerror:
-    print(f"A step failed: see the line 'scsigmoid: error' above; logs lie under {RESULTS}/logs")
+    print(f"Stopped; of a step that failed, see 'scsigmoid: error' above and {RESULTS}/logs")
