@@ -160,7 +160,10 @@ def write_arm(tmp_path: Path):
                 "vocabulary": VOCABULARY,
                 "simulated": True,
             },
-            pd.DataFrame(index=[f"cell {row}" for row in range(len(labels))]),
+            pd.DataFrame(
+                {"donor_id": [f"donor {row % 3}" for row in range(len(labels))]},
+                index=[f"cell {row}" for row in range(len(labels))],
+            ),
         )
         return path
 

@@ -130,6 +130,9 @@ def test_all_representations_in_order(write_pair, dataset, tmp_path):
         assert one.indices.shape == one.distances.shape == (40, 5)
         assert (one.indices.dtype, one.distances.dtype) == (np.int32, np.float32)
         assert sorted(one.labels) == ["a"] * 20 + ["b"] * 20
+        assert set(one.donors) == {""}
+    for one in run(paths, dataset[0], tmp_path, donors=True, name="donors"):
+        assert one.donors.tolist() == [f"donor {row % 3}" for row in range(40)]
 
 
 def test_the_same_bytes_again(write_pair, dataset, tmp_path):

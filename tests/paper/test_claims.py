@@ -264,6 +264,14 @@ def test_each_setting_that_is_not_the_papers_is_named(
     assert reason in found
 
 
+def test_a_manifest_of_other_cells_is_named(paper_config: Config) -> None:
+    words = "the corpus has 130,000,000 cells, the paper's 131,600,000"
+    asked = {"truncated_at_2048": [words], "all_converge": [words], "tflops_pytorch_forward": []}
+    for name, reasons in asked.items():
+        assert unmet(paper_config, CLAIMS[name], cells=130_000_000) == reasons
+        assert unmet(paper_config, CLAIMS[name], cells=131_000_000) == []
+
+
 def changed(whole: Any, path: list[str], value: object) -> Any:
     """A copy of a configuration with another value at one place."""
     if not path:
