@@ -214,7 +214,12 @@ class TestLocalFiles:
         assert config.datasets["a_one"].labels == ["kind"]
         assert Plan(config).compared("mmd") == ["a_one", "mine"]
         assert Plan(config).compared("umap") == ["a_one", "mine"]
-        assert Plan(loaded()).compared("umap") == ["heart_oft", "pbmc68k"]
+        plan = Plan(loaded(evaluation={"mmd": {"minimum_cells": 9}, "umap": {"neighbours": 7}}))
+        assert plan.compared("mmd") == ["heart_oft"]
+        assert plan.compared("umap") == ["heart_oft", "pbmc68k"]
+        wanted = {"heart_oft": (9, 7), "pbmc68k": (0, 7), "lung_acr": (0, 0)}
+        for dataset, (mmd, umap) in wanted.items():
+            assert plan.needed_cells(dataset) == {"scib": 15, "mmd": mmd, "umap": umap}
 
     @pytest.mark.parametrize(("text", "value"), [("0.25", 0.25), ("true", True), ("a=b", "a=b")])
     def test_text_of_the_command_line_is_understood(
@@ -262,6 +267,23 @@ class TestPlan:
         assert changed == ["mmd_heart_oft"]
         for key in ("models.sigmoid_4k", "evaluation.embeddings", "evaluation.umap", "tokens"):
             assert before.settings(key) == after.settings(key)
+
+    def test_what_is_shown_or_left_out_later_computes_nothing_anew(self) -> None:
+        before, after = (
+            Plan(loaded()),
+            Plan(
+                loaded(
+                    corpus={"minimum_genes": 7},
+                    evaluation={
+                        "mmd": {"estimator": "biased", "datasets": ["lung_acr"]},
+                        "umap": {"datasets": ["lung_acr"]},
+                    },
+                )
+            ),
+        )
+        keys = ("selection", "mmd", "umap")
+        assert before.settings(*keys) == after.settings(*keys)
+        assert before.settings("evaluation.mmd") != after.settings("evaluation.mmd")
 
     def test_another_label_chooses_no_other_files(self, tmp_path: Path) -> None:
         before, after = (
