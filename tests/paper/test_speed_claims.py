@@ -234,8 +234,12 @@ def test_the_largest_saving_and_how_it_grows(results: Results, paper_config: Con
     assert (growth.low, growth.high) == pytest.approx([100 * end for end in ends])
     # Of several ways to compute an arm the one with the fewest hours counts.
     rows = throughput(paper_config)
-    slower = [row | {"gpu_hours": 2 * HOURS["1.4B", 8192][1], "backend": "y"} for row in rows[-1:]]
-    for both in ([*slower, *rows], [*rows, *slower]):
+    others = [
+        row | {"gpu_hours": hours, "backend": "y"}
+        for row in rows[-1:]
+        for hours in (2 * HOURS["1.4B", 8192][1], math.nan)
+    ]
+    for both in ([*others[::-1], *rows], [*rows, *others]):
         write_rows(results.folder / "benchmarks/throughput.csv", both)
         assert verdict(results, "faster_up_to").our_value == largest.our_value
     write_rows(
@@ -283,6 +287,12 @@ def test_arms_that_share_batches_are_paired(results: Results, paper_config: Conf
     assert (row.our_value, row.low, row.high) == pytest.approx((10, 10, 10))
     assert row.verdict == REPRODUCED
     assert "unpaired" not in row.reason
+    # One reading of each says nothing of the spread.
+    for row in rows[:2]:
+        row["rates"] = row["rates"].split()[0]
+    write_rows(results.folder / "benchmarks/throughput.csv", rows)
+    row = verdict(results, "gpu_hours_saved_160M_2048")
+    assert (row.our_value, "unpaired" in row.reason) == (pytest.approx(10), True)
 
 
 def test_rows_bound_by_the_host_are_left_out_by_name(
@@ -325,6 +335,12 @@ def test_hours_of_the_training_runs_themselves(results: Results, paper_config: C
     assert "without communication" not in saved.reason
     # The other sizes and contexts were projected.
     assert "one cuda without communication" in verdict(results, "faster_everywhere").reason
+    # Rows of other steps are not paired.
+    own = results.folder / "training/sigmoid_2k/journal.csv"
+    fewer = {"step": steps[1::2], "seconds": np.linspace(72, 3600, 50) * 40}
+    write_journal_rows(own, fewer, "cuda\n# processes: 4")
+    saved = verdict(results, "gpu_hours_saved_160M_2048")
+    assert (saved.our_value, math.isnan(saved.low)) == (pytest.approx(20), True)
     # A run that is shorter than the paper's, or on another GPU, does not count.
     columns |= {"step": steps - 1}
     write_journal_rows(path, columns, "cuda\n# processes: 4")
