@@ -28,11 +28,11 @@ rule table:
         caption=caption_of("table"),
         configuration=STORED,
     shell:
-        "python -m scsigmoid {rule} {wildcards.name} --configuration {params.configuration:q}"
-        " --output {output[0]:q} --log {log:q}"
+        "python -m scsigmoid table {wildcards.name} --configuration {params.configuration:q}"
+        " --output {output.csv:q} --log {log:q}"
 
 
-use rule table as figure with:
+rule figure:
     input:
         inputs_of("figure"),
     output:
@@ -49,10 +49,15 @@ use rule table as figure with:
         f"{RESULTS}/resources/figure/{{name}}.tsv"
     wildcard_constraints:
         name="|".join(registry.names("figure", PLAN, every=True)),
+    conda:
+        ENVIRONMENT
     params:
         settings=settings_of("figure"),
         caption=caption_of("figure"),
         configuration=STORED,
+    shell:
+        "python -m scsigmoid figure {wildcards.name} --configuration {params.configuration:q}"
+        " --output {output.png:q} --log {log:q}"
 
 
 rule claims:
