@@ -20,7 +20,7 @@ rule benchmark_kernel:
         name="kernel",
         settings=settings("benchmarks.kernel", "device"),
     shell:
-        "python -m scsigmoid benchmark-{params.name} --settings {params.settings:q}"
+        "python -m scsigmoid benchmark-{params.name:q} --settings {params.settings:q}"
         " --output {output.table:q} --machine {output.machine:q} --log {log:q}"
 
 
