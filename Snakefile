@@ -48,4 +48,4 @@ onsuccess:
 
 
 onerror:
-    print(f"Stopped; of a step that failed, see 'scsigmoid: error' above and {RESULTS}/logs")
+    print(f"Stopped. If a step failed, see 'scsigmoid: error' above and {RESULTS}/logs")
