@@ -104,11 +104,16 @@ def test_one_compiled_graph_serves_batches_that_are_filled_up_and_others(
     assert counters["stats"]["unique_graphs"] == 1
 
 
-def test_what_cannot_be_recorded_is_computed_without_graphs(
-    run: TrainingRun, make: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("error", [RuntimeError("CUDA error: not while capturing"), TypeError()])
+def test_only_operations_that_cannot_be_captured_are_computed_without_graphs(
+    run: TrainingRun,
+    make: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: Exception,
 ):
     def refused(*_: object, **__: object) -> Any:
-        raise TypeError("not while capturing")
+        raise error
 
     trainer, batches = make(run, micro_batch_tokens=10**6)
     plain, _ = make(run, micro_batch_tokens=10**6)
@@ -120,10 +125,15 @@ def test_what_cannot_be_recorded_is_computed_without_graphs(
     for name in ("CUDAGraph", "current_stream", "stream"):
         monkeypatch.setattr(torch.cuda, name, MagicMock())
     monkeypatch.setattr(graphs, "capture", refused)
+    if isinstance(error, TypeError):
+        with pytest.raises(TypeError):
+            trainer.step(1, batches[1].micro_batches)
+        return
     for step in (1, 2):
         results = [one.step(step, batches[step].micro_batches) for one in (trainer, plain)]
         torch.testing.assert_close(results[0].loss, results[1].loss)
         torch.testing.assert_close(results[0].gradient_norm, results[1].gradient_norm)
     assert not found.recording
-    said = "small batches are computed without CUDA graphs: not while capturing\n"
+    assert not results[0].graphed
+    said = "small batches are computed without CUDA graphs: CUDA error: not while capturing\n"
     assert capsys.readouterr().err.count(said) == 1

@@ -28,7 +28,7 @@ def test_rates_count_the_whole_global_batch(
     meter = Meter(settings, torch.device("cpu"), 2, seconds=50.0)
     shares = [batches[step] for step in (1, 2)]
     for share, masked in zip(shares, (20, 21), strict=True):
-        meter.count(share, masked, waited=0.5)
+        meter.count(share, masked, waited=0.5, graphed=True)
     result = StepResult(torch.tensor(3.0), torch.tensor(0.5))
     row = meter.row(2, result, 1e-3, 7.0)
     lengths = [length for share in shares for length in share.lengths.tolist()]
@@ -43,7 +43,7 @@ def test_rates_count_the_whole_global_batch(
     assert row.data_wait == 0.25
     assert row.seconds == 54.0
     # The next interval begins anew.
-    meter.count(shares[0], 20, 0.0)
+    meter.count(shares[0], 20, 0.0, False)
     assert meter.row(3, result, 1e-3, 7.0).cells_per_second == pytest.approx(8 / 6)
 
 

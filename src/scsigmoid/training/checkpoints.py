@@ -17,7 +17,7 @@ from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_path, sha256, write_text
 from scsigmoid.progress import log
 
-VERSION = 2
+VERSION = 3
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -89,6 +89,7 @@ class Graphs:
     Attributes:
         gradients: of ``parameters``, in memory that stays; those of the last batch.
         recording: whether graphs are recorded; else kernels are launched one by one.
+        replayed: whether the last batch was computed by a graph.
     """
 
     def __init__(
@@ -113,6 +114,7 @@ class Graphs:
 
         self.gradients = [torch.zeros_like(parameter) for parameter in parameters]
         self.recording = device.type == "cuda"
+        self.replayed = False
         self._loss, self._parameters = loss, parameters
         capacity = largest + max(_LEAST_SPACING, largest // 16)
         # A cell has a token at least, and their number is rounded up to a power of two.
@@ -183,7 +185,8 @@ class Graphs:
             weights = self._weights[: bucket.masked].detach()
         if self.recording and bucket not in self._recorded:
             self._record(bucket, held, keys, weights)
-        if bucket in self._recorded:
+        self.replayed = bucket in self._recorded
+        if self.replayed:
             graph, sums = self._recorded[bucket]
             graph.replay()
         else:
@@ -203,7 +206,11 @@ class Graphs:
     def _record(
         self, bucket: Bucket, held: Batch, keys: Tensor | None, weights: Tensor | None
     ) -> None:
-        """Record a bucket's graph, or say why none are recorded from now on."""
+        """Record the graph of a bucket.
+
+        If CUDA reports an operation that cannot be captured, log it once and record no more graphs.
+        Any other error is raised.
+        """
         current = torch.cuda.current_stream()
         self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream):
@@ -213,11 +220,12 @@ class Graphs:
         graph = torch.cuda.CUDAGraph()
         try:
             # Other threads may allocate page-locked memory for batches meanwhile.
-            mode = "thread_local"
-            with capture(graph, self._pool, stream=self._stream, capture_error_mode=mode):
+            with capture(graph, self._pool, capture_error_mode="thread_local"):
                 sums = self._compute(held, keys, weights)
-        # A kernel's package can refuse with errors of its own.
-        except Exception as error:
+        except RuntimeError as error:
+            # CUDA: "operation not permitted when stream is capturing", "... during capture".
+            if "captur" not in str(error):
+                raise
             self.recording = False
             log(f"small batches are computed without CUDA graphs: {error}")
             return
@@ -244,7 +252,7 @@ def capture(graph: torch.cuda.CUDAGraph, pool: Any, **options: Any) -> Iterator[
     Args:
         graph: to record.
         pool: of the graph's memory, from ``torch.cuda.graph_pool_handle``.
-        options: of ``torch.cuda.graph``.
+        options: of ``torch.cuda.graph``, except ``pool`` and ``stream``, which are set here.
     """
     with torch.cuda.stream(torch.cuda.current_stream()):
         try:

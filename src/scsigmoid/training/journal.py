@@ -41,6 +41,7 @@ class Row:
     data_wait: float
     peak_memory_gb: float
     validation_loss: float | None = None
+    cuda_graphs: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,8 +155,8 @@ def read_journal(path: str | Path) -> tuple[dict[str, npt.NDArray[Any]], dict[st
             rows.append(line.split(","))
     try:
         names, *rows = rows
-        # Journals of version 0.1 have no validation loss.
-        if tuple(names) not in (COLUMNS, COLUMNS[:-1]):
+        # Older versions wrote neither the validation loss nor the share of CUDA graphs.
+        if tuple(names) not in (COLUMNS, COLUMNS[:-1], COLUMNS[:-2]):
             raise ValueError("other columns")
         if any(len(row) != len(names) for row in rows):
             raise ValueError("a row is not as long as the header")

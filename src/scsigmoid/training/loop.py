@@ -245,7 +245,7 @@ def loop(
             snapshot(step)  # before the checkpoint, which is then never without it
             if records is None:
                 continue
-            records.meter.count(share, masked, waited)
+            records.meter.count(share, masked, waited, result.graphed)
             records.progress.bar.update()
             if logging:
                 rate = trainer.optimiser.param_groups[0]["lr"]

@@ -157,15 +157,25 @@ class Meter:
 
     def _clear(self) -> None:
         self._cells = self._tokens = self._capacity = self._flops = 0
+        self._steps = self._graphed = 0
         self._wait = 0.0
 
     def seconds(self) -> float:
         """Time spent training so far, earlier runs included."""
         return self._before + time.perf_counter() - self._begin
 
-    def count(self, share: Share, masked: int, waited: float) -> None:
-        """Count a step: its global batch, masked genes, and seconds spent waiting for the batch."""
+    def count(self, share: Share, masked: int, waited: float, graphed: bool) -> None:
+        """Count a step.
+
+        Args:
+            share: this process's part of the global batch.
+            masked: masked genes of the global batch.
+            waited: seconds spent waiting for the batch.
+            graphed: whether a CUDA graph computed the gradient.
+        """
         self._wait += waited
+        self._steps += 1
+        self._graphed += graphed
         self._cells += len(share.lengths)
         self._tokens += int(share.lengths.sum())
         self._capacity += share.capacity
@@ -198,6 +208,7 @@ class Meter:
             data_wait=self._wait / elapsed,
             peak_memory_gb=peak_memory_gb(self.device),
             validation_loss=validation,
+            cuda_graphs=self._graphed / max(1, self._steps),
         )
         self._last = now
         self._clear()

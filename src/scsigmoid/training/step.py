@@ -33,10 +33,12 @@ class StepResult:
     Attributes:
         loss: mean cross-entropy over the masked genes of the global batch.
         gradient_norm: L2 norm of the whole gradient before clipping, of ``training.gradient``.
+        graphed: whether a CUDA graph computed the gradient.
     """
 
     loss: Tensor
     gradient_norm: Tensor
+    graphed: bool = False
 
 
 def make_optimiser(model: nn.Module, training: Training) -> torch.optim.AdamW:
@@ -275,7 +277,8 @@ class Trainer:
         if self.training.clipping is not None:
             clip_grads_with_norm_(self._parameters, self.training.clipping, norm)
         self.optimiser.step()
-        return StepResult(loss=loss, gradient_norm=norm)
+        graphed = bool(bucket and self._graphs and self._graphs.replayed)
+        return StepResult(loss=loss, gradient_norm=norm, graphed=graphed)
 
     def _accumulate(self, step: int, batches: Sequence[Batch], masked: int) -> Tensor:
         """The loss of micro-batches; their gradients are added to the parameters'."""
