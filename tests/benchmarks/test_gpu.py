@@ -13,7 +13,7 @@ from scsigmoid.benchmarks.cases import Case, Inputs
 from scsigmoid.benchmarks.kernel import run_kernel_benchmark
 from scsigmoid.benchmarks.providers import Unavailable, chosen
 from scsigmoid.benchmarks.rows import KernelRow, read_rows
-from scsigmoid.benchmarks.timing import Clocked, Queued, Replayed, passes
+from scsigmoid.benchmarks.timing import Clocked, Queued, Replayed, Wrong, passes
 
 pytestmark = [
     pytest.mark.gpu,
@@ -143,7 +143,7 @@ class Nothing(torch.autograd.Function):
 
 def test_a_graph_without_a_kernel_is_refused() -> None:
     inputs = Inputs(CASE, torch.device("cuda"), torch.bfloat16)
-    with pytest.raises(Unavailable, match="holds no kernel"):
+    with pytest.raises(Wrong, match="contains no kernel"):
         Replayed(Nothing.apply, inputs.in_layout("heads"))
 
 

@@ -6,7 +6,7 @@ import math
 import statistics
 import weakref
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -26,6 +26,7 @@ from scsigmoid.benchmarks.kernel import (
 from scsigmoid.benchmarks.providers import PROVIDERS, Kernel, Provider, chosen, plain
 from scsigmoid.benchmarks.rows import KernelRow, read_rows
 from scsigmoid.benchmarks.timing import Results
+from scsigmoid.cli import main
 from scsigmoid.config.schema import KernelBenchmark
 from scsigmoid.errors import UserError
 
@@ -133,6 +134,48 @@ def test_a_kernel_that_fails_is_named_and_not_timed(
     assert not any(row.iterations or row.checked or row.readings for row in mine)
     assert all(row.relative_error == pytest.approx(0.5) for row in mine if change != crash)
     assert any(row.iterations == 8 for row in rows)
+
+
+def raise_error(*arguments: object, **options: object) -> Tensor:
+    raise RuntimeError("no kernel image\nis available")
+
+
+def return_zeros(q: Tensor, k: Tensor, v: Tensor, *rest: object, **options: object) -> Tensor:
+    return (q + k + v) * 0
+
+
+@pytest.mark.parametrize(
+    ("attend", "reason"),
+    [
+        (raise_error, "failed: RuntimeError: no kernel image"),
+        (return_zeros, "wrong: output has a relative error of 1; not timed"),
+    ],
+)
+def test_an_error_of_our_own_kernel_fails_the_command(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    attend: Callable[..., Tensor],
+    reason: str,
+) -> None:
+    monkeypatch.setattr("scsigmoid.benchmarks.providers.sigmoid_attention", attend)
+    settings = json.dumps({"device": "cpu", "benchmarks.kernel": asdict(ONE)})
+    files = ["--output", str(tmp_path / "kernel.csv"), "--machine", str(tmp_path / "kernel.json")]
+    log = tmp_path / "log"
+    assert main(["benchmark-kernel", "--settings", settings, *files, "--log", str(log)]) == 1
+    message = f"reference_sigmoid (packed, head dimension 8, 32 tokens): {reason}"
+    assert message in log.read_text()
+    assert not (tmp_path / "kernel.csv").exists()
+
+
+def test_our_own_kernel_may_need_more_memory_than_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def allocate(*arguments: object, **options: object) -> Tensor:
+        raise torch.OutOfMemoryError("tried to allocate 1 PiB")
+
+    monkeypatch.setattr("scsigmoid.benchmarks.providers.sigmoid_attention", allocate)
+    notes = {row.note for row in run(ONE, tmp_path) if row.provider == "reference_sigmoid"}
+    assert notes == {"does not fit in memory"}
 
 
 def test_some_kernels_alone(tmp_path: Path) -> None:

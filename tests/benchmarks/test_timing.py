@@ -18,8 +18,8 @@ from torch import Tensor
 
 from scsigmoid.benchmarks.cases import Case, Inputs
 from scsigmoid.benchmarks.kernel import CALLS, Candidate, prepare, timer_of
-from scsigmoid.benchmarks.providers import Kernel, Unavailable, chosen
-from scsigmoid.benchmarks.timing import Clocked, Replayed, Stopwatch, capturing
+from scsigmoid.benchmarks.providers import Kernel, chosen
+from scsigmoid.benchmarks.timing import Clocked, Replayed, Stopwatch, Wrong, capturing
 from scsigmoid.training import graphs
 
 EMPTY = "The CUDA Graph is empty. This usually means that it was captured on a wrong stream."
@@ -118,9 +118,7 @@ def test_a_graph_without_a_kernel_is_refused(cuda: Cuda) -> None:
     cuda.says = EMPTY
     kernel, _ = kernel_with_lengths()
     tensors = [*(torch.rand(3, requires_grad=True) for _ in range(3)), torch.rand(3)]
-    with pytest.raises(
-        Unavailable, match="failed: the CUDA graph of its forward pass holds no kernel"
-    ):
+    with pytest.raises(Wrong, match="the CUDA graph of its forward pass contains no kernel"):
         Replayed(kernel, tensors)
 
 
@@ -172,7 +170,7 @@ CASE = Case("paper", 8, 2, 12, (12, 12))
     [
         ("pytorch", None, "events", ""),
         ("reference_sigmoid", None, "graph", ""),
-        ("reference_sigmoid", RuntimeError("not permitted"), "events", "(not permitted)"),
+        ("sdpa", RuntimeError("not permitted"), "events", "(not permitted)"),
     ],
 )
 def test_how_a_kernel_is_timed_on_a_gpu(
@@ -187,6 +185,15 @@ def test_how_a_kernel_is_timed_on_a_gpu(
     assert timer.how == how
     assert found == (note and f"{name} is timed without a CUDA graph {note}")
     assert min(timer.once()) > 0
+
+
+def test_our_own_kernel_must_be_capturable(cuda: Cuda) -> None:
+    cuda.end = RuntimeError("operation not permitted when stream is capturing")
+    (provider,) = chosen(["reference_sigmoid"], "cpu")
+    inputs = Inputs(CASE, torch.device("cpu"), torch.float32)
+    calls = Clocked(provider.prepare(inputs), inputs.in_layout("packed"), torch.device("cuda"))
+    with pytest.raises(RuntimeError, match="not permitted"):
+        timer_of(calls.kernel, provider, calls)
 
 
 def test_calls_from_python_are_timed_too(cuda: Cuda) -> None:

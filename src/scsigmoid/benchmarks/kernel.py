@@ -29,6 +29,7 @@ from scsigmoid.benchmarks.timing import (
     first_line,
     forget,
     noted,
+    out_of_memory,
     release,
     rounds,
 )
@@ -80,6 +81,11 @@ class Candidate:
             f"{self.provider.name} ({self.provider.layout_name}, head dimension "
             f"{self.case.head_dimension}, {self.case.length:,} tokens)"
         )
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the kernel is part of this project."""
+        return self.provider.is_ours
 
     def drop(self, note: str) -> None:
         self.timer, self.note = None, note
@@ -226,9 +232,9 @@ def timer_of(kernel: Kernel, provider: Provider, calls: Clocked) -> tuple[Timer,
     calls.once()
     try:
         return Replayed(kernel, calls.tensors), ""
-    except torch.OutOfMemoryError:
-        raise
     except RuntimeError as error:
+        if provider.is_ours or out_of_memory(error):
+            raise
         note = f"{provider.name} is timed without a CUDA graph ({first_line(error)})"
         forget(error)
     synchronise(calls.device)
@@ -262,6 +268,8 @@ def check_again(
             try:
                 check(candidate, candidate.timer, batches[candidate.case], device)
             except Wrong as error:
+                if candidate.is_ours:
+                    raise
                 candidate.drop(f"wrong after its last round: {error}; readings dropped")
 
 

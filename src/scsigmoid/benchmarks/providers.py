@@ -278,6 +278,11 @@ class Provider:
         """``packed`` or ``padded``."""
         return "packed" if self.layout == "packed" else "padded"
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether the kernel is part of this project."""
+        return self.name.removesuffix("_accurate") in (*OURS, "reference_sigmoid")
+
     def executed(self, case: Case, direction: str) -> float:
         """Operations that it runs: its matrix products, the rounding to blocks not counted."""
         products = self.backward_products if direction == "backward" else 2

@@ -44,6 +44,10 @@ class Wrong(Exception):
     """A kernel that computes something else; the message says by how much."""
 
 
+class OwnKernelError(Exception):
+    """A kernel of this project raised an error or computed a wrong result."""
+
+
 def reason(error: Exception) -> str:
     """Why a kernel has no time, in one line."""
     if isinstance(error, Wrong):
@@ -86,30 +90,39 @@ class Entry(Protocol):
     def name(self) -> str:
         """What it is, in words."""
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether the kernel is part of this project."""
+
     def drop(self, note: str) -> None:
         """Forget what is timed and all readings; the note says why."""
 
 
 @contextmanager
 def noted(entry: Entry, setting: str, device: torch.device) -> Iterator[None]:
-    """Drop an entry that fails in the block, and release what the block held.
+    """Drop an entry that fails in the block, and release the memory that the block used.
 
-    Whatever a kernel of another project, or its compilation, raises is a result of the benchmark.
+    An error of another project's kernel, or of its compilation, is a result of the benchmark. A
+    kernel of this project may only be unavailable on the device, or need more memory than it has.
 
     Args:
-        entry: what is prepared or timed.
-        setting: that leaves it out, for the message.
-        device: what computes.
+        entry: the kernel that is prepared or timed.
+        setting: the setting that can leave the kernel out, for the message.
+        device: the device of the benchmark.
 
     Raises:
-        UserError: if the GPU is unusable since, for all that follow.
+        OwnKernelError: if a kernel of this project fails in any other way.
+        UserError: if the failure left the GPU unusable for the kernels that follow.
     """
     try:
         yield
     except Unavailable as error:
         entry.drop(str(error))
     except Exception as error:
-        entry.drop(why := reason(error))
+        why = reason(error)
+        if entry.is_ours and not out_of_memory(error):
+            raise OwnKernelError(f"{entry.name}: {why}") from error
+        entry.drop(why)
         log(f"{entry.name}: {why}")
         forget(error)
         try:
@@ -202,7 +215,7 @@ class Replayed:
 
     Raises:
         RuntimeError: if the kernel cannot be captured.
-        Unavailable: if nothing of it was.
+        Wrong: if a graph contains no kernel.
     """
 
     how = "graph"
@@ -253,14 +266,14 @@ def capturing(graph: torch.cuda.CUDAGraph, pool: Any, direction: str) -> Iterato
     """:func:`capture` the block.
 
     Raises:
-        Unavailable: if no kernel was recorded.
+        Wrong: if no kernel was recorded.
     """
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         with capture(graph, pool):
             yield
     if any("Graph is empty" in str(one.message) for one in said):
-        raise Unavailable(f"failed: the CUDA graph of its {direction} pass holds no kernel")
+        raise Wrong(f"the CUDA graph of its {direction} pass contains no kernel")
 
 
 def replays_of(one: float) -> int:

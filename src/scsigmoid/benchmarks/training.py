@@ -75,6 +75,11 @@ class TimedVariant:
         """Kernel and layout, in words."""
         return self.variant.name
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether the kernel is part of this project."""
+        return self.variant.is_ours
+
     def drop(self, note: str) -> None:
         """Forget the model and all readings; the note says why."""
         self.trainer, self.note = None, note

@@ -300,6 +300,11 @@ class Variant:
         """Kernel and layout, in words."""
         return f"{self.kernel}, {self.layout}"
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether the kernel is part of this project."""
+        return self.attention == "sigmoid" and self.kernel in BACKENDS["sigmoid"]
+
     def encoder(self, like: EncoderSettings, device: torch.device) -> Encoder:
         """The encoder, with weights that torch draws.
 
