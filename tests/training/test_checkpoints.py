@@ -1,5 +1,11 @@
-"""Checkpoints that are damaged, of other settings, or too many."""
+"""Checkpoints that are damaged, cannot be read, have other settings, or are too many."""
 
+import errno
+import io
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -49,26 +55,141 @@ def test_the_newest_are_kept_and_load_without_code(checkpoints: Checkpoints):
     assert latest.model["weight"].tolist() == [30.0] * 3
 
 
-@pytest.mark.parametrize("fault", ["flipped", "truncated", "no checksum"])
-def test_a_damaged_one_is_named_and_the_one_before_used(
-    checkpoints: Checkpoints, fault: str, capsys: pytest.CaptureFixture[str]
-):
-    path = checkpoints.folder / "step-00000030.pt"
+def files(checkpoints: Checkpoints) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in checkpoints.folder.iterdir()}
+
+
+def damage(path: Path, fault: str) -> None:
     content = bytearray(path.read_bytes())
     if fault == "flipped":
         content[len(content) // 2] ^= 1
-        path.write_bytes(content)
-    elif fault == "truncated":
-        path.write_bytes(content[:-7])
     else:
+        del content[-7:]
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("fault", ["flipped", "truncated", "truncated, no checksum"])
+def test_a_damaged_checkpoint_is_named_skipped_and_kept(
+    checkpoints: Checkpoints, fault: str, capsys: pytest.CaptureFixture[str]
+):
+    path = checkpoints.path(30)
+    damage(path, fault)
+    if "no checksum" in fault:
         path.with_suffix(".sha256").unlink()
+    content = path.read_bytes()
     assert checkpoints.resume(IDENTITY, 100) == 20
-    assert "step-00000030.pt" in capsys.readouterr().err
+    assert f"{path}: damaged" in capsys.readouterr().err
+    # It neither counts among the kept ones nor is it overwritten.
+    for step in (25, 30):
+        save(checkpoints, step)
+    assert [path.name for path in checkpoints.paths()] == ["step-00000030.pt", "step-00000025.pt"]
+    assert (checkpoints.folder / "step-00000030.pt.damaged").read_bytes() == content
+    assert checkpoints.resume(IDENTITY, 100) == 30
+
+
+@pytest.mark.parametrize("checksum", [None, ""])
+def test_a_missing_checksum_is_a_warning(
+    checkpoints: Checkpoints, checksum: str | None, capsys: pytest.CaptureFixture[str]
+):
+    """As after copying ``*.pt`` alone."""
+    for path in checkpoints.paths():
+        path.with_suffix(".sha256").unlink()
+        if checksum is not None:
+            path.with_suffix(".sha256").write_text(checksum)
+    before = files(checkpoints)
+    assert checkpoints.resume(IDENTITY, 100) == 30
+    assert "step-00000030.sha256 is missing" in capsys.readouterr().err
+    assert files(checkpoints) == before
+
+
+@contextmanager
+def no_free_descriptor() -> Iterator[None]:
+    """Let every ``open`` fail with EMFILE, "Too many open files"."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.dup(0)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+@contextmanager
+def failing(suffix: str, error: OSError | MemoryError) -> Iterator[None]:
+    """Let the system refuse to open files of one kind."""
+    system_open = io.open
+
+    def refuse(file: object, *arguments: object, **options: object) -> object:
+        if str(file).endswith(suffix):
+            raise error
+        return system_open(file, *arguments, **options)  # type: ignore[call-overload]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(io, "open", refuse)
+        yield
+
+
+@pytest.mark.parametrize("suffix", [".sha256", ".pt"])
+@pytest.mark.parametrize("number", [errno.ESTALE, errno.ENFILE, errno.EACCES, errno.EIO])
+def test_what_the_system_cannot_read_is_raised_and_kept(
+    checkpoints: Checkpoints, suffix: str, number: int
+):
+    before = files(checkpoints)
+    name = str(checkpoints.path(30).with_suffix(suffix))
+    fault = OSError(number, os.strerror(number), name)
+    with failing(suffix, fault), pytest.raises(OSError, match=os.strerror(number)) as caught:
+        checkpoints.resume(IDENTITY, 100)
+    assert (caught.value.errno, caught.value.filename) == (number, name)
+    assert files(checkpoints) == before
+    assert checkpoints.resume(IDENTITY, 100) == 30
+
+
+def test_too_many_open_files_delete_nothing(checkpoints: Checkpoints):
+    before = files(checkpoints)
+    with no_free_descriptor(), pytest.raises(OSError, match="Too many open files"):
+        checkpoints.resume(IDENTITY, 100)
+    assert files(checkpoints) == before
+
+
+@pytest.mark.parametrize("suffix", [".sha256", ".pt"])
+def test_a_folder_in_place_of_a_file_deletes_nothing(checkpoints: Checkpoints, suffix: str):
+    path = checkpoints.path(30).with_suffix(suffix)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(IsADirectoryError) as caught:
+        checkpoints.resume(IDENTITY, 100)
+    assert caught.value.filename == str(path)
+    assert len(list(checkpoints.folder.iterdir())) == 4
+
+
+def test_a_folder_that_may_not_be_listed_is_not_empty(
+    checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
+):
+    def refuse(path: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    for function in ("listdir", "scandir"):
+        monkeypatch.setattr(os, function, refuse)
+    with pytest.raises(PermissionError):
+        checkpoints.resume(IDENTITY, 100)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), OSError(errno.ENFILE, os.strerror(errno.ENFILE))])
+def test_a_checkpoint_that_cannot_be_loaded_now_is_not_of_another_version(
+    checkpoints: Checkpoints, error: Exception, monkeypatch: pytest.MonkeyPatch
+):
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(torch, "load", fail)
+    with pytest.raises(type(error)):
+        checkpoints.resume(IDENTITY, 100)
 
 
 @pytest.mark.parametrize("old", [True, False])
-def test_what_another_program_wrote(checkpoints: Checkpoints, old: bool):
-    """With a checksum that fits: torch's format of before 2020, and other content."""
+def test_a_checkpoint_of_another_program_is_refused(checkpoints: Checkpoints, old: bool):
+    """Its checksum is correct: torch's format of before 2020, and other content."""
     path = checkpoints.path(40)
     torch.save({"model": {}}, path, _use_new_zipfile_serialization=not old)
     path.with_suffix(".sha256").write_text(f"{sha256(path)}  {path.name}\n")
@@ -76,10 +197,13 @@ def test_what_another_program_wrote(checkpoints: Checkpoints, old: bool):
         checkpoints.resume(IDENTITY, 100)
 
 
-def test_nothing_sound_means_a_new_start(checkpoints: Checkpoints):
+def test_damage_to_all_checkpoints_does_not_restart_the_run(checkpoints: Checkpoints):
     for path in checkpoints.paths():
         path.write_bytes(b"")
-    assert checkpoints.resume(IDENTITY, 100) == 0
+    for _ in range(2):
+        with pytest.raises(UserError, match=r"all checkpoints are damaged \(step-00000030\.pt, "):
+            checkpoints.resume(IDENTITY, 100)
+    assert len(checkpoints.paths()) == 2
     assert Checkpoints(checkpoints.folder / "none", 1).resume(IDENTITY, 100) == 0
 
 
@@ -103,4 +227,4 @@ def test_a_finished_training_gives_way_to_other_settings(
     assert checkpoints.resume(IDENTITY, 200) == 100
     assert checkpoints.resume({**IDENTITY, "seed": "7"}, 100) == 0
     assert checkpoints.paths() == []
-    assert "finished training with other settings" in capsys.readouterr().err
+    assert "finished run with other settings" in capsys.readouterr().err

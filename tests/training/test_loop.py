@@ -304,7 +304,7 @@ def test_a_full_disk_costs_nothing_older(
         train(run, corpus.stores, corpus.vocabulary, output)
     message = str(caught.value)
     assert "step-00000012.pt: the checkpoint could not be written (No space left" in message
-    assert "make room and run again: it goes on from step-00000008.pt" in message
+    assert "make room and run again to continue from step-00000008.pt" in message
     assert sorted(path.name for path in (output / "checkpoints").iterdir()) == [
         f"step-0000000{step}.{kind}" for step in (4, 8) for kind in ("pt", "sha256")
     ]

@@ -1,14 +1,20 @@
-"""Checkpoints: written atomically in the background, checked when read, the newest few kept.
+"""Checkpoints: written atomically in the background, checked before they are read.
 
-``step-00000100.pt`` loads with ``torch.load(weights_only=True)``; ``step-00000100.sha256`` beside
-it, in the format of ``sha256sum``, tells a damaged one.
+``step-00000100.pt`` loads with ``torch.load(weights_only=True)``. Its checksum is in
+``step-00000100.sha256`` next to it, in the format of ``sha256sum``.
+
+A checkpoint is skipped only if it is proven to be damaged, and the file is then renamed, not
+deleted. An error of the file system is raised, because the file may be intact.
 """
 
+import os
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
+from zipfile import is_zipfile
 
 import torch
 from torch import Tensor
@@ -25,13 +31,13 @@ class Checkpoint:
     """The state of a run after a step.
 
     Attributes:
-        step: steps taken.
-        steps: steps that the run was to take in all.
-        seconds: time spent training so far.
-        identity: :meth:`scsigmoid.training.run.TrainingRun.identity`.
-        journal: the journal's rows so far, as CSV.
-        model: the encoder's state.
-        optimiser: the optimiser's state.
+        step: number of completed optimizer steps.
+        steps: number of steps of the whole run.
+        seconds: training time so far.
+        identity: result of :meth:`scsigmoid.training.run.TrainingRun.identity`.
+        journal: rows of the journal so far, as CSV.
+        model: state of the encoder.
+        optimiser: state of the optimizer.
     """
 
     step: int
@@ -44,9 +50,9 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The checkpoints of a run: a folder, of which the newest ``keep`` stay.
+    """The checkpoints of a run: a folder, of which the newest ``keep`` files are kept.
 
-    A thread writes them, one at a time.
+    A background thread writes them, one at a time.
     """
 
     def __init__(self, folder: Path, keep: int) -> None:
@@ -59,14 +65,19 @@ class Checkpoints:
         return self.folder / f"step-{step:08d}.pt"
 
     def paths(self) -> list[Path]:
-        """The checkpoints, newest first."""
-        return sorted(self.folder.glob("step-*.pt"), reverse=True)
+        """Return the checkpoint files, newest first."""
+        try:
+            names = os.listdir(self.folder)  # Path.glob would hide a permission error
+        except FileNotFoundError:
+            return []
+        steps = [name for name in names if name.startswith("step-") and name.endswith(".pt")]
+        return [self.folder / name for name in sorted(steps, reverse=True)]
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Copy the state to the host's memory and begin to write it, after the one before.
+        """Copy the state to host memory and start writing it, after the previous write ended.
 
         Raises:
-            UserError: if the one before could not be written.
+            UserError: if the previous checkpoint could not be written.
         """
         self.wait()
         copy = replace(
@@ -76,65 +87,83 @@ class Checkpoints:
 
     @property
     def failed(self) -> bool:
-        """Whether the last write is known to have failed; does not wait."""
+        """Whether the last write is known to have failed. Does not wait for it."""
         writing = self._writing
         return writing is not None and writing.done() and writing.exception() is not None
 
     def wait(self) -> None:
-        """Wait until all is written.
+        """Wait for the last write.
 
         Raises:
-            UserError: if it could not be.
+            UserError: if it failed.
         """
         if self._writing is not None:
             self._writing.result()
 
     def close(self) -> None:
-        """Wait for what is being written, whether or not that succeeds."""
+        """Wait for the last write, whether or not it succeeds."""
         self._pool.shutdown()
 
     def write(self, checkpoint: Checkpoint) -> None:
-        """Write a checkpoint, then remove the oldest beyond ``keep``.
+        """Write a checkpoint, then remove the oldest ones beyond ``keep``.
 
         Raises:
-            UserError: if it cannot be written, for want of room for example; nothing older is lost.
+            UserError: if it cannot be written, for example to a full disk. Older ones are kept.
         """
         path = self.path(checkpoint.step)
         try:
             with atomic_path(path) as temporary:
                 write_values(temporary, {"version": VERSION, **vars(checkpoint)})
-                # Before the checkpoint takes its name, so that one that has it is never without.
-                write_text(path.with_suffix(".sha256"), f"{sha256(temporary)}  {path.name}\n")
+                # Before the checkpoint is renamed, so that it always has a checksum.
+                write_text(checksum_path(path), f"{sha256(temporary)}  {path.name}\n")
         except OSError as error:
             if not path.exists():
-                path.with_suffix(".sha256").unlink(missing_ok=True)
+                checksum_path(path).unlink(missing_ok=True)
             older = self.paths()
-            left = f"goes on from {older[0].name}" if older else "starts anew"
+            start = older[0].name if older else "the beginning"
             raise UserError(
                 f"{path}: the checkpoint could not be written ({error.strerror}); make room and "
-                f"run again: it {left}"
+                f"run again to continue from {start}"
             ) from None
         for old in self.paths()[self.keep :]:
             remove(old)
 
     def latest(self) -> Checkpoint | None:
-        """The newest sound checkpoint; damaged ones are named and removed."""
+        """Return the newest checkpoint that is not damaged, or None if there is no checkpoint.
+
+        Damaged newer ones are renamed to ``<name>.damaged``.
+
+        Raises:
+            UserError: if all checkpoints are damaged, or the newest intact one is not readable.
+            OSError: if the file system cannot read a file.
+        """
+        damaged: list[Path] = []
         for path in self.paths():
-            fault = damage(path)
-            if fault is None:
-                return read(path)
-            log(f"{path}: {fault}; going back to the checkpoint before it, if any")
-            remove(path)
+            if not is_damaged(path):
+                checkpoint = read(path)
+                for skipped in damaged:
+                    skipped.rename(skipped.with_name(f"{skipped.name}.damaged"))
+                    log(f"{skipped}: damaged, renamed to {skipped.name}.damaged")
+                return checkpoint
+            damaged.append(path)
+        if damaged:
+            raise UserError(
+                f"{self.folder}: all checkpoints are damaged "
+                f"({', '.join(path.name for path in damaged)}); restore one from a backup, or "
+                "delete the folder to train from the beginning"
+            )
         return None
 
     def resume(self, identity: Mapping[str, str], steps: int) -> int:
-        """The step after which a run goes on: that of a checkpoint, or 0 if it starts anew.
+        """Return the step of the checkpoint to resume from, or 0 to train from the beginning.
 
-        Checkpoints of a *finished* run of other settings are removed: its model is complete and is
-        being made again.  Those of an unfinished one are not touched.
+        Checkpoints of a *finished* run with other settings are removed, because its model is
+        complete and is being replaced. Those of an unfinished run are kept.
 
         Raises:
-            UserError: if an unfinished run of other settings left the checkpoint; names them.
+            UserError: if the checkpoints are of an unfinished run with other settings, or as for
+                :meth:`latest`.
+            OSError: as for :meth:`latest`.
         """
         checkpoint = self.latest()
         if checkpoint is None:
@@ -145,18 +174,19 @@ class Checkpoints:
         if not different:
             return checkpoint.step
         if checkpoint.step >= checkpoint.steps:
-            log(f"{self.folder}: of a finished training with other settings; removed")
+            log(f"{self.folder}: removed the checkpoints of a finished run with other settings")
             for path in self.paths():
                 remove(path)
             return 0
         raise UserError(
-            f"{self.folder}: checkpoints of an unfinished training with other settings: "
-            f"{'; '.join(different)}; delete the folder to train anew, or restore the settings"
+            f"{self.folder}: checkpoints of an unfinished run with other settings: "
+            f"{'; '.join(different)}; restore the settings, or delete the folder to train from the "
+            "beginning"
         )
 
 
 def on_host(value: Any) -> Any:
-    """A copy of nested mappings and lists with tensors of their own in the host's memory."""
+    """Return a deep copy of nested mappings and lists whose tensors are in host memory."""
     if isinstance(value, Tensor):
         return value.detach().to("cpu", copy=True)
     if isinstance(value, Mapping):
@@ -170,47 +200,77 @@ def write_values(path: Path, values: Mapping[str, Any]) -> None:
     """Write with :func:`torch.save`.
 
     Raises:
-        OSError: if the system does not take the bytes.
+        OSError: if the file system refuses the bytes.
     """
     try:
         with path.open("wb") as handle:
             torch.save(values, handle)
     except RuntimeError as error:
-        # Closing its archive, torch complains of the missing bytes and hides the reason.
+        # When torch closes the archive, its error about missing bytes hides the reason.
         if isinstance(error.__context__, OSError):
             raise error.__context__ from None
         raise
 
 
 def read(path: Path) -> Checkpoint:
-    """Read a checkpoint; its tensors stay in the file until they are copied."""
+    """Read a checkpoint. Its tensors stay in the file until they are copied.
+
+    Raises:
+        UserError: if another version or program wrote the file, or torch cannot read it.
+        OSError: if the file system cannot read it.
+    """
     try:
+        with path.open("rb") as handle:
+            if not is_zipfile(handle):
+                raise ValueError("not a zip archive")
         values = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
         if values.pop("version") != VERSION:
-            raise ValueError("of another version")
+            raise ValueError("another version")
         return Checkpoint(**values)
-    except Exception as error:  # of many kinds, for what something else wrote
+    except (ValueError, LookupError, TypeError, AttributeError, EOFError, UnpicklingError) as error:
         raise UserError(
-            f"{path}: written by another version of scsigmoid; delete {path.parent} to train anew"
+            f"{path}: written by another version of scsigmoid; resume with that version, or delete "
+            f"{path.parent} to train from the beginning"
         ) from error
+    except RuntimeError as error:  # torch reports errors of the file system so, too
+        reason = str(error).partition("\n")[0][:200]
+        raise UserError(f"{path}: cannot be read ({reason}); it is kept, run again") from error
 
 
 def remove(path: Path) -> None:
     path.unlink(missing_ok=True)
-    path.with_suffix(".sha256").unlink(missing_ok=True)
+    checksum_path(path).unlink(missing_ok=True)
 
 
-def damage(path: Path) -> str | None:
-    """What is wrong with a checkpoint file; None if it is as it was written."""
+def checksum_path(path: Path) -> Path:
+    return path.with_suffix(".sha256")
+
+
+def is_damaged(path: Path) -> bool:
+    """Return True if a checkpoint is not as it was written: other bytes, or truncated.
+
+    Without a checksum only a truncated file is recognized, and a warning is logged.
+
+    Raises:
+        OSError: naming the file, if the file system cannot read it.
+    """
+    checksum = checksum_path(path)
     try:
-        expected = path.with_suffix(".sha256").read_text(encoding="utf-8").split()[0]
-    except (OSError, IndexError, UnicodeDecodeError):
-        return "its checksum is missing"
-    return None if sha256(path) == expected else "damaged (its checksum differs)"
+        expected = checksum.read_text(encoding="utf-8", errors="replace").split()
+    except FileNotFoundError:
+        expected = []
+    try:
+        if expected:
+            return sha256(path) != expected[0]
+        log(f"{path}: {checksum.name} is missing or empty; using the checkpoint without its check")
+        with path.open("rb") as handle:
+            return not is_zipfile(handle)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def differences(there: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """The settings that differ, each with both values; fingerprints lose their tail."""
+    """Return the settings that differ, each with both values. Fingerprints are shortened."""
 
     def short(value: str) -> str:
         return value if len(value) <= 24 else f"{value[:12]}..."
