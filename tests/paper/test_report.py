@@ -148,7 +148,7 @@ def test_own_cells_come_first_and_claims_last(whole: Results) -> None:
     planned = [name for kind in ("figure", "table") for name in registry.names(kind, plan)]
     assert sorted(every) == sorted(planned)
     scib = next(item for item in first["items"] if item["name"] == "scib" and "table" in item)
-    assert "compare-seeds" in scib["table"].notes[-1]
+    assert "single run" in scib["table"].notes[-1]
     rows = {
         row[0].text: [cell.text for cell in row[1:]] for row in first["items"][0]["table"].cells
     }

@@ -49,7 +49,6 @@ OTHERS = {
 }
 LEFT_OUT = {
     "plan": "writes nothing",
-    "compare-seeds": "needs more runs; it writes its table as `table` does",
     **dict.fromkeys(
         ("study", "study-runs", "study-scores"),
         "not in the demo; tests/study calls them, and they write as `table` does",

@@ -47,7 +47,6 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "input": path("cells with raw counts: h5ad, or a 10x file or folder", "INPUT.h5ad"),
     "output": path("file to write", "OUTPUT.h5ad"),
     "name": {"help": "of the table or figure"},
-    "results": path("folders of results, one for each seed", "RESULTS"),
     "--log": path("write progress to this file; without it to the terminal"),
     "--output": path("file or folder to write; of several, named after models or metrics"),
     "--configuration": path("configuration that a run stored: config.yaml of its results"),

@@ -53,15 +53,6 @@ def report(options: argparse.Namespace) -> None:
     make_report(results_of(options.configuration), options.output)
 
 
-@stage("results+ --output")
-def compare_seeds(options: argparse.Namespace) -> None:
-    """Compare the two arms over runs with several seeds."""
-    from scsigmoid.paper.tables.seeds import compare_seeds as compare
-
-    for path in compare(options.results, options.output):
-        print(path)
-
-
 @stage("--configuration --output")
 def study_runs(options: argparse.Namespace) -> None:
     """Gather the runs of a study into tables."""

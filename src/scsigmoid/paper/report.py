@@ -48,9 +48,9 @@ PACKAGES = (
     "scikit-learn", "umap-learn", "matplotlib",
 )  # fmt: skip
 ONE_RUN = (
-    "These scores are of one run and have no interval. Of runs with several seeds, scsigmoid "
-    "compare-seeds gives the spread and the interval of the difference. Validation losses have "
-    "intervals over cells, with donors as clusters."
+    "These scores are from a single run and have no interval. A study with several seeds gives the "
+    "spread over seeds and the interval of the difference. Validation losses have intervals over "
+    "cells, with donors as clusters."
 )
 #: What users look for first in the results of their own cells, in this order.
 OWN = (
