@@ -9,6 +9,8 @@ from typing import Any, TypeVar, get_type_hints
 
 Row = TypeVar("Row")
 
+csv.field_size_limit(2**31 - 1)  # a list of rows in a manifest can exceed the default of 128 kB
+
 
 def write_rows(path: str | Path, kind: type, rows: Iterable[Any]) -> None:
     """Write dataclass instances in the order given.

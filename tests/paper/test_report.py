@@ -16,9 +16,10 @@ from scipy import stats
 from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config, StudyFamily
 from scsigmoid.errors import UserError
+from scsigmoid.files import write_json
 from scsigmoid.measurements import read_measurements, write_measurements
 from scsigmoid.paper import registry
-from scsigmoid.paper.report import content, costs, duration, job_costs, make_report
+from scsigmoid.paper.report import cells_table, content, costs, duration, job_costs, make_report
 from scsigmoid.paper.results import Results
 
 ROOT = Path(__file__).parents[2]
@@ -161,6 +162,12 @@ def test_own_cells_come_first_and_claims_last(whole: Results) -> None:
     assert rows["Heart OFT"] == [
         "160", "1,200", "4", "cell_type", "8", "80.0%", "60.0%", "40.0%",
     ]  # fmt: skip
+
+
+def test_the_report_counts_cells_that_were_left_out(whole: Results) -> None:
+    excluded = {"a.h5ad": {"held_out": 1000, "repeated": 20}, "b": {"held_out": 3, "repeated": 0}}
+    write_json(whole.folder / "corpus/manifest.json", {"excluded": excluded})
+    assert any(note.startswith("1,023 cells") for note in cells_table(whole).notes)
 
 
 def test_own_cells_have_scores_by_donor(whole: Results) -> None:

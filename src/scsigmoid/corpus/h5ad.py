@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scsigmoid.corpus.genes import check_named, column_of_ids, expression, unique_genes
 from scsigmoid.corpus.hdf5 import Strings, check_column, check_layout, column, length, opened
 from scsigmoid.corpus.matrix_reader import Matrix, find_counts
-from scsigmoid.corpus.metadata import FILES, ManifestRow, read_manifest
+from scsigmoid.corpus.metadata import FILES, ManifestRow, are_in_ranges, read_manifest
 from scsigmoid.errors import UserError
 from scsigmoid.files import verified
 from scsigmoid.seeds import derive
@@ -175,7 +175,8 @@ def open_cells(
 def cells_of(row: ManifestRow, path: str | Path) -> Cells:
     """Open the file of a manifest row and choose the row's cells; see :func:`open_cells`."""
     part: Part = "evaluation" if row.role == "evaluation" else "training"
-    return open_cells(path, row.held_out, part, layer=row.layer, genes=row.genes)
+    cells = open_cells(path, row.held_out, part, layer=row.layer, genes=row.genes)
+    return replace(cells, rows=cells.rows[~are_in_ranges(cells.rows, row.excluded)])
 
 
 def cells_of_part(folder: str | Path) -> list[tuple[ManifestRow, Cells]]:

@@ -7,42 +7,40 @@ With the files' SHA-256 it becomes a lock, which can be committed and given back
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from scsigmoid.config.local_files import LocalFile, expand, slug
+from scsigmoid.config.local_files import expand, slug
 from scsigmoid.config.schema import Corpus, Dataset
 from scsigmoid.corpus import census, embedded
 from scsigmoid.corpus.discover import Service, Version, resolve, snapshot
 from scsigmoid.corpus.downloads import Downloads, exceeds_cap
 from scsigmoid.corpus.genes import check_alike
-from scsigmoid.corpus.h5ad import held_out_text, open_cells
+from scsigmoid.corpus.h5ad import Cells, held_out_text, open_cells
 from scsigmoid.corpus.h5ad_writer import as_h5ad, fingerprint
 from scsigmoid.corpus.hdf5 import opened
 from scsigmoid.corpus.labels import evaluated_label, labels_in
 from scsigmoid.corpus.metadata import (
     REMOTE,
     ManifestRow,
+    as_ranges,
     check_identifier,
     check_name,
     read_manifest,
     read_metadata,
     write_manifest,
 )
+from scsigmoid.corpus.repeated_cells import Excluded, exclude_repeated, hash_cells
 from scsigmoid.corpus.selection import Origin, as_lines, check_separate, select, summary
 from scsigmoid.corpus.web import Absent, Web, checked_address
 from scsigmoid.errors import UserError
 from scsigmoid.files import write_json
-from scsigmoid.progress import log
+from scsigmoid.progress import announce, log
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-LISTED = 5  # changed files that a message names
-FEW = 5  # held-out cells of a file whose counts are compared with those of their namesakes
+LISTED = 5  # files that a message names
 
 
 def build_manifest(
@@ -63,11 +61,10 @@ def build_manifest(
     Raises:
         UserError: for files, ids or settings that do not fit together.
     """
-    origin = Origin(corpus.source)
     if corpus.source == "embedded":
-        rows = embedded_rows(corpus, datasets)
+        rows, origin = embedded_rows(corpus, datasets), Origin(corpus.source)
     elif corpus.source == "local":
-        rows = local_rows(corpus, datasets, seed)
+        rows, origin = local_rows(corpus, datasets, seed)
     else:
         downloads = Downloads(folder, Web.of(corpus))
         rows, origin = remote_rows(corpus, datasets, seed, downloads)
@@ -111,18 +108,27 @@ def embedded_rows(corpus: Corpus, datasets: Mapping[str, Dataset]) -> list[Manif
     ]
 
 
-def local_rows(corpus: Corpus, datasets: Mapping[str, Dataset], seed: int) -> list[ManifestRow]:
+class LocalCells(NamedTuple):
+    """All cells of one of the user's files, and the rows of its training and held-out cells."""
+
+    path: Path
+    cells: Cells
+    training: NDArray[np.int64]
+    held_out: NDArray[np.int64]
+
+
+def local_rows(
+    corpus: Corpus, datasets: Mapping[str, Dataset], seed: int
+) -> tuple[list[ManifestRow], Origin]:
     """Rows of the user's own files, which are opened, counted and hashed."""
     rows: list[ManifestRow] = []
-    taken: set[str] = set()
-    genes: dict[Path, list[str]] = {}
-    trained: list[tuple[LocalFile, list[str]]] = []  # names of the cells of each file
-    held: list[tuple[LocalFile, list[str]]] = []
+    names: set[str] = set()
+    files: list[LocalCells] = []
     for local in expand(corpus.local):
         held_out = held_out_text(local.held_out, seed)
         digest, size = fingerprint(local.path)
         with as_h5ad(local.path) as path:
-            everything = open_cells(path, layer=local.layer, genes=local.genes)
+            cells = open_cells(path, layer=local.layer, genes=local.genes)
             with opened(path) as file:
                 label = [*labels_in(file["obs"], local.labels), *local.labels][0]
             row = ManifestRow(
@@ -136,13 +142,13 @@ def local_rows(corpus: Corpus, datasets: Mapping[str, Dataset], seed: int) -> li
                 bytes=str(size),
                 sha256=digest,
                 layer=local.layer,
-                genes=everything.gene_column,
+                genes=cells.gene_column,
             )
+            training = evaluation = np.zeros(0, dtype=np.int64)
             if held_out != "all":
                 name = f"{row.file}_training" if held_out else row.file
-                cells = everything.part(held_out, "training")
-                rows.append(replace(row, file=unique(name, taken), cells=str(cells.n_cells)))
-                trained.append((local, cells.cell_names().tolist()))
+                training = cells.part(held_out, "training").rows
+                rows.append(replace(row, file=unique(name, names), cells=str(len(training))))
             if local.dataset:
                 dataset = datasets.get(local.dataset)
                 if dataset is None:
@@ -150,67 +156,71 @@ def local_rows(corpus: Corpus, datasets: Mapping[str, Dataset], seed: int) -> li
                         f"{local.path}: would make the dataset {local.dataset!r}, which datasets "
                         "lacks"
                     )
-                cells = everything.part(held_out, "evaluation")
-                evaluated_label(cells, local.dataset, dataset)
-                evaluated = replace(
-                    row,
-                    file=unique(local.dataset, taken),
-                    role="evaluation",
-                    dataset=local.dataset,
-                    title=dataset.title,
-                    label="",
-                    cells=str(cells.n_cells),
+                evaluated = cells.part(held_out, "evaluation")
+                evaluation = evaluated.rows
+                evaluated_label(evaluated, local.dataset, dataset)
+                rows.append(
+                    replace(
+                        row,
+                        file=unique(local.dataset, names),
+                        role="evaluation",
+                        dataset=local.dataset,
+                        title=dataset.title,
+                        label="",
+                        cells=str(len(evaluation)),
+                    )
                 )
-                rows.append(evaluated)
-                held.append((local, cells.cell_names().tolist()))
-        genes[local.path] = everything.genes
-    check_alike(genes)
-    check_unseen(held, trained)
-    return rows
+        files.append(LocalCells(local.path, cells, training, evaluation))
+    check_alike({file.path: file.cells.genes for file in files})
+    excluded = repeated_cells(files)
+    return without_excluded(rows, excluded), Origin("corpus.local", excluded=excluded)
 
 
-def check_unseen(
-    held_out: Sequence[tuple[LocalFile, list[str]]], training: Sequence[tuple[LocalFile, list[str]]]
-) -> None:
-    """Refuse held-out cells that another file trains on, as the processed copy of a file does.
+def repeated_cells(files: Sequence[LocalCells]) -> dict[str, Excluded]:
+    """Return the training cells of each file that are held out, or trained on, elsewhere.
 
-    Those are cells of the same name and counts.  Counts of a few cells are read, once a file, and
-    only where most names are shared.
+    Reads all counts once.  Files without such cells are left out.
     """
-    ours: dict[Path, pd.DataFrame] = {}
-    for other, trained in training:
-        known = set(trained)
-        suspects = []
-        for local, names in held_out:
-            shared, sample = sum(name in known for name in names), names[:: len(names) // FEW + 1]
-            if local is not other and 2 * shared > len(names) and not known.isdisjoint(sample):
-                suspects.append((local, f"{shared} of {len(names)}", sample))
-        if not suspects:
-            continue
-        theirs = counts_of(other, chain(*(sample for _, _, sample in suspects)))
-        for local, share, sample in suspects:
-            if local.path not in ours:
-                ours[local.path] = counts_of(local, sample)
-            here, there = ours[local.path].align(theirs, join="inner")
-            equal = (here.to_numpy() == there.to_numpy()).all(axis=1)
-            if here.to_numpy().any() and 2 * equal.sum() > len(equal):
-                raise UserError(
-                    f"{local.path}: {share} held-out cells are also in {other.path}, on which "
-                    "models train; list one of the two files"
-                )
+    shared_genes = set.intersection(*({*file.cells.genes} for file in files))
+    hashed = []
+    for file in files:
+        with as_h5ad(file.path) as path:
+            cells = replace(file.cells, path=path)
+            hashed.append(hash_cells(cells, shared_genes, file.training, file.held_out))
+    excluded = {}
+    for file, repeated in zip(files, exclude_repeated(hashed), strict=True):
+        if len(repeated.rows):
+            excluded[str(file.path)] = repeated
+            announce(
+                f"warning: {file.path}: of {len(file.training):,} training cells, "
+                f"{repeated.held_out:,} have the same counts as held-out cells and "
+                f"{repeated.repeated:,} the same as other training cells; they are left out"
+            )
+    return excluded
 
 
-def counts_of(local: LocalFile, names: Iterable[str]) -> "pd.DataFrame":
-    """Counts of the cells of these names: cells x genes."""
-    import pandas as pd
+def without_excluded(
+    rows: Sequence[ManifestRow], excluded: Mapping[str, Excluded]
+) -> list[ManifestRow]:
+    """Leave cells out of training rows, and rows of which no cell is left.
 
-    with as_h5ad(local.path) as path:
-        cells = open_cells(path, layer=local.layer, genes=local.genes)
-        found = pd.Series(cells.cell_names()).drop_duplicates()
-        found = found[found.isin(list(names))]
-        chunks = replace(cells, rows=found.index.to_numpy()).chunks()
-        dense = np.vstack([chunk.counts.toarray() for chunk in chunks])
-        return pd.DataFrame(dense, index=found.to_numpy(), columns=cells.genes)
+    Raises:
+        UserError: if no training cell is left.
+    """
+    kept = []
+    for row in rows:
+        cells = excluded.get(row.location) if row.role == "training" else None
+        left = int(row.cells) - (len(cells.rows) if cells else 0)
+        if left:
+            text = as_ranges(cells.rows) if cells else ""
+            kept.append(replace(row, cells=str(left), excluded=text))
+    if excluded and not any(row.role == "training" for row in kept):
+        raise UserError(
+            "corpus.local: no cell is left for training, because all have the same counts as "
+            f"held-out cells ({', '.join([*excluded][:LISTED])}); hold out less, or add files with "
+            "other cells"
+        )
+    return kept
 
 
 def remote_rows(

@@ -9,6 +9,9 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from scsigmoid.config.combinations import IDENTIFIER
 from scsigmoid.csv_rows import read_rows, write_rows
 from scsigmoid.errors import UserError
@@ -46,6 +49,8 @@ class ManifestRow:
     collection_id: str = ""
     layer: str = ""  # of a local file, with the raw counts; empty for raw.X or X
     genes: str = ""  # column of var of a local file with the gene ids; empty for the index
+    # rows of a local file that are not trained on (repeated_cells.py), as 0-49,77; see as_ranges
+    excluded: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +83,7 @@ FORMS = {
     "cells": NUMBER,
     "bytes": NUMBER,
     "sha256": re.compile("([0-9a-f]{64})?"),
+    "excluded": re.compile(r"(\d{1,15}(-\d{1,15})?(,\d{1,15}(-\d{1,15})?)*)?"),
 }
 
 
@@ -113,6 +119,23 @@ def write_manifest(path: str | Path, rows: Iterable[ManifestRow]) -> None:
     """Write manifest rows as CSV, atomically."""
     with atomic_path(path) as temporary:
         write_rows(temporary, ManifestRow, rows)
+
+
+def as_ranges(rows: NDArray[np.int64]) -> str:
+    """Ascending row numbers as text: ``0-49,77``."""
+    runs = np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1) if len(rows) else []
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
+
+
+def are_in_ranges(rows: NDArray[np.int64], ranges: str) -> NDArray[np.bool_]:
+    """Whether each row number is in the text that :func:`as_ranges` wrote."""
+    ends = [part.partition("-") for part in ranges.split(",") if part]
+    if not ends:
+        return np.zeros(len(rows), dtype=bool)
+    starts = np.array([int(first) for first, _, _ in ends])
+    stops = np.array([int(last or first) for first, _, last in ends])
+    place = np.searchsorted(starts, rows, side="right") - 1
+    return (place >= 0) & (rows <= stops[place])
 
 
 def read_metadata(path: str | Path) -> Metadata:

@@ -12,6 +12,7 @@ from scsigmoid.config.schema import Corpus
 from scsigmoid.config.validate import nearest
 from scsigmoid.corpus.discover import NAMED, Listing, Version
 from scsigmoid.corpus.metadata import ManifestRow
+from scsigmoid.corpus.repeated_cells import Excluded
 from scsigmoid.errors import UserError
 from scsigmoid.seeds import derive
 
@@ -148,6 +149,8 @@ class Origin:
     listing: Listing | None = None  # None for a lock and for local and embedded files
     selection: Selection | None = None  # what was chosen of it
     kinds: Mapping[str, str] = field(default_factory=dict)  # what each evaluation id is of
+    # training cells of the user's files that occur more than once, by path
+    excluded: Mapping[str, Excluded] = field(default_factory=dict)
 
 
 def summary(rows: Sequence[ManifestRow], origin: Origin) -> dict[str, Any]:
@@ -170,6 +173,11 @@ def summary(rows: Sequence[ManifestRow], origin: Origin) -> dict[str, Any]:
     }
     for name, kind in origin.kinds.items():
         stated["evaluation"][name]["id_is_of_a"] = kind
+    if origin.excluded:
+        stated["excluded"] = {
+            path: {"held_out": cells.held_out, "repeated": cells.repeated}
+            for path, cells in origin.excluded.items()
+        }
     if origin.listing is not None:
         versions = origin.listing.versions
         stated["offered"] = {"files": len(versions), "cells": sum(v.cells for v in versions)}

@@ -207,6 +207,12 @@ def cells_table(results: Results) -> Table:
                 *(f"{share:.1%}" for share in cut_shares(results, contexts, name)),
             ]
         )
+    notes = ["Cut: the share of cells that express more genes than the context holds."]
+    if results.excluded_cells:
+        notes.append(
+            f"{results.excluded_cells:,} cells were not trained on because held-out cells or other "
+            "training cells have the same counts; corpus/manifest.json has their files."
+        )
     return Table(
         caption="Cells that the models were trained on, and the held-out cells of each dataset.",
         records=(),
@@ -216,7 +222,7 @@ def cells_table(results: Results) -> Table:
         ),
         rows=rows,
         align="lrrrlr" + "r" * len(contexts),
-        notes=["Cut: the share of cells that express more genes than the context holds."],
+        notes=notes,
     )
 
 

@@ -181,6 +181,15 @@ class Results:
         _, cells = self.lengths
         return int(cells.sum())
 
+    @property
+    def excluded_cells(self) -> int:
+        """Training cells of the user's files that were left out because they occur again."""
+        summary = "corpus/manifest.json"
+        if not (self.folder / summary).is_file():
+            return 0
+        files = self.cached(summary, read_json).get("excluded", {}).values()
+        return sum(file["held_out"] + file["repeated"] for file in files)
+
 
 def parquet(path: Path) -> "pd.DataFrame":
     import pandas as pd

@@ -1,0 +1,151 @@
+"""Training cells that occur again among the held-out cells, or among other training cells.
+
+Cells are compared by their counts, as tokenization reads them: names of cells, the order of genes,
+the storage and genes without counts do not matter.  One pass over the files keeps two 64-bit
+hashes per cell: one over all genes of its file, and one over the genes that all files have.
+"""
+
+import hashlib
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scsigmoid.corpus.h5ad import Cells
+
+# Cells that express fewer genes are often equal by chance.
+FEWEST_GENES = 10
+
+Hashes = NDArray[np.uint64]
+Flags = NDArray[np.bool_]
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class HashedFile:
+    """Hashes of the counts of all cells of a file, by row, and the rows in each role."""
+
+    counts: Hashes  # over all genes of the file; 0 for a cell without counts
+    shared: Hashes  # over the genes that all files have; 0 if fewer than FEWEST_GENES are expressed
+    is_comparable: Flags  # whether a cell expresses at least FEWEST_GENES genes
+    n_genes: int
+    gene_set: int  # a hash of the genes of the file
+    training: Rows
+    held_out: Rows
+
+
+@dataclass(frozen=True)
+class Excluded:
+    """Training cells of a file that are not trained on.
+
+    Attributes:
+        rows: rows of these cells in the file, ascending.
+        held_out: number of these cells that have the counts of a held-out cell.
+        repeated: number of these cells that have the counts of another training cell.
+    """
+
+    rows: Rows
+    held_out: int
+    repeated: int
+
+
+def hash_cells(
+    cells: Cells, shared_genes: Collection[str], training: Rows, held_out: Rows
+) -> HashedFile:
+    """Hash the counts of all cells of a file, in bounded memory.
+
+    The hash of a cell is the sum over its genes of a hash of gene and count, so the order of the
+    genes does not matter.
+
+    Args:
+        cells: all cells of the file.
+        shared_genes: the genes that all files have.
+        training: rows of the training cells.
+        held_out: rows of the held-out cells.
+    """
+    keys = np.array([hash_gene(gene) for gene in cells.genes], dtype=np.uint64)
+    is_shared = np.array([gene in shared_genes for gene in cells.genes], dtype=bool)
+    hashes, shared, comparable = [], [], []
+    for chunk in cells.chunks():
+        ends, genes, counts = chunk.counts.indptr, chunk.counts.indices, chunk.counts.data
+        terms = scramble(keys[genes] + scramble(counts.astype(np.uint64)))
+        is_term = is_shared[genes]
+        has_enough = sum_cells(is_term, ends) >= FEWEST_GENES
+        hashes.append(sum_cells(terms, ends))
+        shared.append(np.where(has_enough, sum_cells(terms * is_term, ends), np.uint64(0)))
+        comparable.append(np.diff(ends) >= FEWEST_GENES)
+    return HashedFile(
+        counts=np.concatenate(hashes),
+        shared=np.concatenate(shared),
+        is_comparable=np.concatenate(comparable),
+        n_genes=len(keys),
+        gene_set=int(keys.sum()),
+        training=training,
+        held_out=held_out,
+    )
+
+
+def hash_gene(gene: str) -> int:
+    """Return a 64-bit hash of a gene id."""
+    return int.from_bytes(hashlib.blake2b(gene.encode(), digest_size=8).digest(), "little")
+
+
+def scramble(values: Hashes) -> Hashes:
+    """Map each 64-bit value to a random-looking one (the output function of SplitMix64)."""
+    values = values + np.uint64(0x9E3779B97F4A7C15)
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
+def sum_cells(terms: Hashes | Flags, indptr: NDArray[np.int32]) -> Hashes:
+    """Sum the stored entries of each cell, modulo 2^64."""
+    sums = np.zeros(len(terms) + 1, dtype=np.uint64)
+    np.cumsum(terms, dtype=np.uint64, out=sums[1:])
+    return sums[indptr[1:]] - sums[indptr[:-1]]
+
+
+def exclude_repeated(files: Sequence[HashedFile]) -> list[Excluded]:
+    """Return the training cells of each file that must not be trained on.
+
+    A training cell is excluded if a held-out cell has the same counts: over all genes, or, in a
+    file with other genes, over the genes that all files have.  Of several training cells with the
+    same counts one is kept: that of the file with the most genes, and of these the first.
+    """
+    order = sorted(range(len(files)), key=lambda index: -files[index].n_genes)
+    ordered = [files[index] for index in order]
+    counts = np.concatenate([file.counts[file.training] for file in ordered])
+    is_comparable = np.concatenate([file.is_comparable[file.training] for file in ordered])
+    held_out = np.concatenate([file.counts[file.held_out] for file in ordered])
+    is_held_out = (counts != 0) & np.isin(counts, held_out) | occur_in_other_files(ordered)
+    candidates = np.flatnonzero(is_comparable & ~is_held_out)
+    _, first = np.unique(counts[candidates], return_index=True)
+    is_repeated = np.zeros(len(counts), dtype=bool)
+    is_repeated[np.delete(candidates, first)] = True
+
+    excluded = {}
+    ends = np.cumsum([len(file.training) for file in ordered])[:-1]
+    flags = zip(np.split(is_held_out, ends), np.split(is_repeated, ends), strict=True)
+    for index, file, (leaks, copies) in zip(order, ordered, flags, strict=True):
+        rows = file.training[leaks | copies]
+        excluded[index] = Excluded(rows, int(leaks.sum()), int(copies.sum()))
+    return [excluded[index] for index in range(len(files))]
+
+
+def occur_in_other_files(files: Sequence[HashedFile]) -> Flags:
+    """Flag the training cells that files with other genes hold out, by the genes that all have."""
+    gene_sets = {file.gene_set for file in files}
+    held_out = {
+        gene_set: [file.shared[file.held_out] for file in files if file.gene_set != gene_set]
+        for gene_set in gene_sets
+    }
+    others = {
+        gene_set: np.unique(np.concatenate(hashes)) if hashes else np.zeros(0, np.uint64)
+        for gene_set, hashes in held_out.items()
+    }
+    flags = []
+    for file in files:
+        shared = file.shared[file.training]
+        flags.append((shared != 0) & np.isin(shared, others[file.gene_set]))
+    return np.concatenate(flags)

@@ -1,0 +1,221 @@
+"""Held-out cells that are also trained on, and training cells that occur more than once."""
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterable
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import anndata
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+
+from scsigmoid.config.schema import Config, Dataset, LocalFiles
+from scsigmoid.corpus.fetch import fetch_evaluation, fetch_part
+from scsigmoid.corpus.h5ad import cells_of_part, open_cells
+from scsigmoid.corpus.manifest import build_manifest
+from scsigmoid.corpus.metadata import are_in_ranges, as_ranges, read_manifest
+from scsigmoid.corpus.repeated_cells import FEWEST_GENES, hash_cells
+from scsigmoid.errors import UserError
+
+GENES = np.array([f"ENSG{index:011d}" for index in range(60)])
+NOTHING = np.zeros(0, dtype=np.int64)
+
+
+def draw(cells: int, seed: int = 0) -> np.ndarray:
+    """Counts of so many cells, of which hardly any are equal."""
+    return np.random.default_rng(seed).poisson(0.9, (cells, len(GENES)))
+
+
+def write(
+    path: Path, counts: np.ndarray, names: Iterable[str] = (), genes: Any = GENES, **other: Any
+) -> LocalFiles:
+    """Write counts of cells of two types as CSR."""
+    obs = pd.DataFrame(
+        {"cell_type": ["T cell" if row % 2 else "B cell" for row in range(len(counts))]},
+        index=[*names] or [f"{path.stem}-{row}" for row in range(len(counts))],
+    )
+    x = sp.csr_matrix(counts.astype(np.float32))
+    anndata.AnnData(x, obs, pd.DataFrame(index=genes), **other).write_h5ad(path)
+    return LocalFiles(files=str(path))
+
+
+Trained = tuple[list[tuple[int, ...]], list[tuple[int, ...]], dict[str, Any]]
+
+
+@pytest.fixture
+def run(config: Config, tmp_path: Path) -> Callable[..., Trained]:
+    """Take files through manifest and fetch.
+
+    Returns the counts of the cells that tokenization reads for training, those of the held-out
+    cells, and the summary.  Genes are in the order of their ids.
+    """
+    numbers = count()
+
+    def counts_of(cells: Any) -> list[tuple[int, ...]]:
+        rows = np.vstack([chunk.counts.toarray() for chunk in cells.chunks()])
+        frame = pd.DataFrame(rows, columns=cells.genes).reindex(columns=GENES, fill_value=0)
+        return [*map(tuple, frame.to_numpy(dtype=int).tolist())]
+
+    def take(*entries: LocalFiles) -> Trained:
+        folder = tmp_path / f"run-{next(numbers)}"
+        corpus = dataclasses.replace(config.corpus, source="local", local=[*entries], parts=2)
+        paths = {Path(entry.files).stem for entry in entries if entry.held_out}
+        datasets = {name: Dataset(title=name) for name in paths}
+        manifest, summary = folder / "manifest.csv", folder / "manifest.json"
+        build_manifest(corpus, datasets, 42, folder / "downloads", manifest, summary)
+        training, held_out = [], []
+        for part in range(2):
+            fetch_part(manifest, part, corpus, 42, folder / "downloads", folder / f"part-{part}")
+            for row, cells in cells_of_part(folder / f"part-{part}"):
+                assert int(row.cells) == cells.n_cells
+                training += counts_of(cells)
+        for name in datasets:
+            made = folder / f"{name}.h5ad", folder / f"{name}.json"
+            fetch_evaluation(
+                manifest, name, datasets[name], corpus, 42, folder / "downloads", *made
+            )
+            held_out += counts_of(open_cells(made[0]))
+        return training, held_out, json.loads(summary.read_text())
+
+    return take
+
+
+def held(entry: LocalFiles, held_out: Any) -> LocalFiles:
+    return dataclasses.replace(entry, held_out=held_out)
+
+
+def test_cells_twice_in_one_file(run, tmp_path):
+    """Under the same names; a part of them is held out."""
+    counts = draw(150)
+    twice = np.vstack([counts, counts[:100]])
+    names = [f"cell-{row}" for row in [*range(150), *range(100)]]
+    entry = write(tmp_path / "a.h5ad", twice, names)
+    training, held_out, summary = run(held(entry, 0.3))
+    assert len(held_out) == 75
+    assert not {*training} & {*held_out}
+    # brute force: what is not held out, each once
+    assert sorted(training) == sorted({*map(tuple, twice.tolist())} - {*held_out})
+    [excluded] = summary["excluded"].values()
+    assert excluded["held_out"] + excluded["repeated"] == 250 - 75 - len(training)
+    assert excluded["held_out"] > 0 < excluded["repeated"]
+    assert run(held(entry, 0.3)) == (training, held_out, summary)
+
+
+def test_a_file_that_shares_cells_with_a_held_out_one(run, tmp_path):
+    """The shared cells have other names, and the genes another order and storage."""
+    counts, order = draw(110), np.random.default_rng(1).permutation(len(GENES))
+    other = np.vstack([draw(60, seed=2), counts[:50]])
+    trained = write(tmp_path / "a.h5ad", other[:, order], genes=GENES[order])
+    adata = anndata.read_h5ad(tmp_path / "a.h5ad")
+    adata.X = sp.csc_matrix(adata.X.astype(np.int64))
+    adata.write_h5ad(tmp_path / "a.h5ad")
+    tested = held(write(tmp_path / "b.h5ad", counts), True)
+    training, held_out, summary = run(trained, tested)
+    assert sorted(training) == sorted(map(tuple, other[:60].tolist()))
+    assert len(held_out) == 110
+    assert summary["excluded"] == {
+        str(tmp_path / "a.h5ad"): {"held_out": 50, "repeated": 0},
+    }
+
+
+def test_the_same_cells_renamed(run, tmp_path):
+    """As anndata.concat does; there is nothing else to train on."""
+    first = write(tmp_path / "a.h5ad", draw(150))
+    adata = anndata.read_h5ad(tmp_path / "a.h5ad")
+    both = anndata.concat([adata, adata], keys=["x", "y"], index_unique="-")
+    both[both.obs_names.str.endswith("-y")].write_h5ad(tmp_path / "b.h5ad")
+    copy = held(LocalFiles(files=str(tmp_path / "b.h5ad")), True)
+    with pytest.raises(UserError, match=r"no cell is left for training.*a\.h5ad"):
+        run(first, copy)
+    more = write(tmp_path / "c.h5ad", draw(20, seed=1))
+    training, held_out, summary = run(first, copy, more)
+    assert sorted(training) == sorted(map(tuple, draw(20, seed=1).tolist()))
+    assert (len(held_out), summary["training"]["files"]) == (150, 1)
+    assert summary["excluded"][first.files]["held_out"] == 150
+
+
+def test_byte_copies_are_trained_on_once(run, tmp_path):
+    entry = write(tmp_path / "a.h5ad", draw(40))
+    (tmp_path / "b.h5ad").write_bytes((tmp_path / "a.h5ad").read_bytes())
+    training, _, summary = run(entry, dataclasses.replace(entry, files=str(tmp_path / "b.h5ad")))
+    assert sorted(training) == sorted(map(tuple, draw(40).tolist()))
+    assert summary["excluded"] == {
+        str(tmp_path / "b.h5ad"): {"held_out": 0, "repeated": 40},
+    }
+
+
+def test_a_processed_copy_with_fewer_genes(run, tmp_path):
+    """Normalized values in X, raw counts of half of the genes: compared by the shared genes."""
+    counts = draw(60)
+    whole = write(tmp_path / "whole.h5ad", counts)
+    raw = anndata.AnnData(sp.csr_matrix(counts[:40, 10:50].astype(np.float32)))
+    raw.var_names = GENES[10:50]
+    write(tmp_path / "copy.h5ad", np.log1p(counts[:40, 10:50]), genes=GENES[10:50], raw=raw)
+    copy = LocalFiles(files=str(tmp_path / "copy.h5ad"))
+    training, _, summary = run(whole, held(copy, True))
+    assert sorted(training) == sorted(map(tuple, counts[40:].tolist()))
+    assert summary["excluded"][whole.files] == {"held_out": 40, "repeated": 0}
+    training, _, summary = run(held(whole, True), copy, write(tmp_path / "c.h5ad", draw(9, seed=1)))
+    assert len(training) == 9
+    # of copies that are both trained on, both stay: their counts differ
+    training, _, summary = run(whole, copy)
+    assert len(training) == 100
+    assert "excluded" not in summary
+
+
+def test_cells_of_few_genes_are_alike_by_chance(run, tmp_path):
+    """They are left out only if a held-out cell has the same counts; empty cells stay."""
+    counts = np.zeros((8, len(GENES)), int)
+    counts[1:4, 0] = 1
+    counts[4:6, : FEWEST_GENES - 1] = 1
+    counts[6:, :FEWEST_GENES] = 1
+    trained = write(tmp_path / "a.h5ad", counts)
+    tested = held(write(tmp_path / "b.h5ad", np.vstack([draw(30), counts[:2]])), True)
+    training, _, summary = run(trained, tested)
+    assert [sum(cell) for cell in training] == [0, 9, 9, 10]
+    assert summary["excluded"][trained.files] == {"held_out": 3, "repeated": 1}
+
+
+def test_hashes_differ_exactly_where_counts_differ(tmp_path):
+    """Cells that differ in one count, in one gene, or have counts swapped between genes."""
+    cells = np.zeros((700, len(GENES)), int)
+    generator = np.random.default_rng(3)
+    base = generator.integers(0, 3, len(GENES))
+    for row in range(1, 350):
+        cells[row] = base
+        cells[row, generator.integers(0, len(GENES), 2)] += generator.integers(0, 3, 2)
+        cells[350 + row] = generator.permutation(base)
+    write(tmp_path / "a.h5ad", cells)
+    opened = open_cells(tmp_path / "a.h5ad")
+    hashes = hash_cells(opened, {*GENES}, NOTHING, NOTHING)
+    _, by_counts = np.unique(cells, axis=0, return_inverse=True)
+    _, by_hash = np.unique(hashes.counts, return_inverse=True)
+    np.testing.assert_array_equal(by_counts[:, None] == by_counts, by_hash[:, None] == by_hash)
+    np.testing.assert_array_equal(hashes.is_comparable, (cells > 0).sum(axis=1) >= FEWEST_GENES)
+
+
+def test_rows_as_ranges():
+    generator = np.random.default_rng(0)
+    for share in (0, 0.1, 0.5, 1):
+        is_excluded = generator.random(300_000) < share
+        text = as_ranges(np.flatnonzero(is_excluded))
+        np.testing.assert_array_equal(are_in_ranges(np.arange(300_000), text), is_excluded)
+    assert as_ranges(np.array([0, 1, 2, 9])) == "0-2,9"
+
+
+def test_a_long_list_of_rows_survives_the_manifest(run, tmp_path):
+    """Longer than the field that Python's csv module reads by default."""
+    counts = np.repeat(np.eye(len(GENES), dtype=int), 1000, axis=0)
+    rows = np.arange(0, 60_000, 2)
+    counts[rows, :] = 7
+    counts[1, :] = 8
+    entry = write(tmp_path / "a.h5ad", counts)
+    training, _, summary = run(entry)
+    assert summary["excluded"][entry.files]["repeated"] == len(rows) - 1
+    assert len(training) == 60_000 - len(rows) + 1
+    [row] = read_manifest(tmp_path / "run-0" / "manifest.csv")
+    assert len(row.excluded) > 131_072
