@@ -16,6 +16,7 @@ from scsigmoid.config.check import (
     load,
     merge,
     model_training,
+    read_yaml,
 )
 from scsigmoid.config.combinations import WIDEST_HEAD
 from scsigmoid.config.local_files import expand
@@ -163,15 +164,51 @@ def test_a_missing_or_broken_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot be read"):
         load(tmp_path / "none.yaml")
     broken = tmp_path / "broken.yaml"
-    broken.write_text("a: [1, 2\nb: }")
-    with pytest.raises(UserError, match=r"broken\.yaml: not valid YAML"):
-        load(broken)
     broken.write_text("[" * 20_000)
     with pytest.raises(UserError, match=r"broken\.yaml: not valid YAML"):
         load(broken)
     broken.write_text("- a list")
     with pytest.raises(UserError, match="key: value"):
         load(broken)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("training: {steps: 1}\nseed: 2\ntraining: {epsilon: 3}", "line 3: 'training' is given"),
+        ("training:\n  steps: 1\n  steps: 1", "line 3: 'steps' is given twice"),
+        ("seed:\n  1:30", "line 2: 1:30 is not a decimal number"),
+        ("seed: 0100", "line 1: 0100 is not a decimal number"),
+        ("seed: 0x10", "line 1: 0x10 is not a decimal number"),
+        ("seed: 1:30.5", "line 1: 1:30.5 is not a decimal number"),
+        ("corpus: &a {x: *a}", "line 1: the value contains itself"),
+        ("\ncorpus: &a [*a]", "line 2: the value contains itself"),
+        ("a: [1, 2\nb: }", "line 2: expected ',' or ']'"),
+        ("a: !!bool 3", "not valid YAML"),
+    ],
+)
+def test_yaml_that_could_be_misread_is_refused(tmp_path: Path, text: str, problem: str) -> None:
+    path = tmp_path / "broken.yaml"
+    path.write_text(text)
+    with pytest.raises(UserError) as caught:
+        read_yaml(path)
+    assert str(caught.value).startswith(f"{path}: {problem}")
+
+
+def test_other_yaml_is_read_as_by_pyyaml(tmp_path: Path) -> None:
+    path = tmp_path / "good.yaml"
+    path.write_text(
+        "a: &a {x: 1, y: [-1, 1_000, 0.5, -1.0e-3, .inf, 1e-3]}\nb:\n  <<: *a\n  x: 2\n"
+        'c: {"1": null, d: "0100", e: yes, 160M: *a}\n'
+    )
+    assert read_yaml(path) == yaml.safe_load(path.read_text())
+
+
+def test_a_date_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "date.yaml"
+    path.write_text("corpus: {snapshot: 2024-02-31}")
+    with pytest.raises(UserError, match=r"corpus\.snapshot: .* found '2024-02-31'"):
+        loaded(**read_yaml(path))
 
 
 @pytest.mark.parametrize("key", ["preset", "seed", "corpus", "unknown"])

@@ -15,7 +15,7 @@ import pytest
 from tenx import tenx_folder
 
 from scsigmoid.cli import main
-from scsigmoid.config.check import load, parsed
+from scsigmoid.config.check import load, parse_pairs
 from scsigmoid.corpus.metadata import ManifestRow, write_manifest
 from scsigmoid.errors import UserError
 from scsigmoid.forecast.effort import Lengths, efforts, rates, training_rates
@@ -283,12 +283,12 @@ def test_words():
 
 
 def test_settings_as_snakemake_takes_them():
-    assert parsed(["preset=paper", "corpus={parts: 3}", "seed=1"]) == {
+    assert parse_pairs(["preset=paper", "corpus={parts: 3}", "seed=1"]) == {
         "preset": "paper", "corpus": {"parts": 3}, "seed": 1,
     }  # fmt: skip
     for wrong in ("preset", "=3", "a={"):
         with pytest.raises(UserError, match=r"--config"):
-            parsed([wrong])
+            parse_pairs([wrong])
 
 
 def test_later_files_are_laid_over_earlier_ones(tmp_path, capsys):

@@ -145,6 +145,23 @@ def test_a_study_without_runs_says_so(
     assert "study: has no runs; give families" in run.stdout + run.stderr
 
 
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("seed: 1\nseed: 2\n", "line 2: 'seed' is given twice"),
+        ("seed: 1:30", "line 1: 1:30 is"),
+    ],
+)
+def test_yaml_that_snakemake_accepts_and_misreads_is_refused(
+    make_project: Callable[..., Any], text: str, problem: str
+) -> None:
+    project = make_project({})
+    (project.folder / "tiny.yaml").write_text(text)
+    run = project.run("-n")
+    assert run.returncode == 1
+    assert f"tiny.yaml: {problem}" in run.stderr.splitlines()[-1]
+
+
 def test_one_table_runs_alone(finished: Any) -> None:
     (finished.folder / "results/demo/tables/mmd_heart_oft.csv").unlink()
     assert planned(finished, "results/demo/tables/mmd_heart_oft.csv") == {"table"}

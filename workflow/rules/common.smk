@@ -27,6 +27,9 @@ if workflow.is_main_process and clear_stale_lock(".snakemake"):
     print("An earlier run was killed; its lock is removed.", file=sys.stderr)
 
 try:
+    # Snakemake has read these files by other rules: it takes the last of two equal keys, for example.
+    for file in workflow.configfiles:
+        check.read_yaml(file)
     CONFIG = check.load(BASE / "config.yaml", BASE / "workflow/presets", config)
 except UserError as error:
     print(f"scsigmoid: {error}", file=sys.stderr)

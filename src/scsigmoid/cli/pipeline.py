@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from scsigmoid.cli.arguments import corpus_of, stage
-from scsigmoid.config.check import SHIPPED, built, load, merge, parsed, read_yaml
+from scsigmoid.config.check import SHIPPED, built, load, merge, parse_pairs, read_yaml
 from scsigmoid.config.schema import Architecture, Size, Training, VocabularyChoice
 from scsigmoid.errors import UserError
 
@@ -26,7 +26,7 @@ def plan(options: argparse.Namespace) -> None:
     if not (base.is_file() and presets.is_dir()):
         print("no workflow in this folder: the presets of the package", file=sys.stderr)
         base, presets = SHIPPED / "config.yaml", SHIPPED / "presets"
-    given = [*map(read_yaml, options.configfile or []), parsed(options.config)]
+    given = [*map(read_yaml, options.configfile or []), parse_pairs(options.config)]
     config = load(base, presets, reduce(merge, given))
     lines = forecast(
         config,

@@ -21,6 +21,7 @@ from scsigmoid.config.local_files import expand
 from scsigmoid.config.schema import Config, Dataset, Training
 from scsigmoid.config.study import study_runs
 from scsigmoid.config.validate import check_known, nearest, plain, typed
+from scsigmoid.config.yaml_loader import Loader
 from scsigmoid.errors import UserError
 
 T = TypeVar("T")
@@ -132,38 +133,53 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     """Read a YAML mapping.
 
     Raises:
-        UserError: if the file is missing, is not YAML or is not a mapping.
+        UserError: if the file cannot be read, or as :func:`parse_yaml`.
     """
     try:
-        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise UserError(
             f"{path}: cannot be read ({error.strerror}); give an existing file"
         ) from None
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        where = getattr(error, "problem_mark", None)
-        line = f" near line {where.line + 1}" if where else ""
-        raise UserError(f"{path}: not valid YAML{line}; correct the file") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path}: not valid UTF-8; correct the file") from None
+    values = parse_yaml(text, str(path))
     if values is not None and not isinstance(values, dict):
         raise UserError(f"{path}: expected settings as 'key: value'")
     return values or {}
 
 
-def parsed(pairs: Sequence[str]) -> dict[str, Any]:
-    """Settings as Snakemake takes them: ``key=value``, the value in YAML.
+def parse_yaml(text: str, source: str) -> Any:
+    """Parse YAML with :class:`scsigmoid.config.yaml_loader.Loader`.
+
+    Args:
+        text: the YAML.
+        source: file or option that it comes from, for the message.
 
     Raises:
-        UserError: for a pair that is none.
+        UserError: naming the line, if the text is not valid.
+    """
+    try:
+        return yaml.load(text, Loader)  # noqa: S506 - it is a SafeLoader
+    except yaml.MarkedYAMLError as error:
+        line = f" line {error.problem_mark.line + 1}:" if error.problem_mark else ""
+        raise UserError(f"{source}:{line} {error.problem}; correct it") from None
+    except (yaml.YAMLError, ValueError, LookupError, RecursionError):
+        raise UserError(f"{source}: not valid YAML; correct it") from None
+
+
+def parse_pairs(pairs: Sequence[str]) -> dict[str, Any]:
+    """Parse settings as Snakemake takes them: ``key=value`` with the value in YAML.
+
+    Raises:
+        UserError: if a pair has no key or value, or as :func:`parse_yaml`.
     """
     settings = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not key or not equals:
             raise UserError(f"--config: expected KEY=VALUE, found {pair!r}")
-        try:
-            settings[key] = yaml.safe_load(value)
-        except (yaml.YAMLError, RecursionError):
-            raise UserError(f"--config {key}: not valid YAML: {value!r}") from None
+        settings[key] = parse_yaml(value, f"--config {key}")
     return settings
 
 
