@@ -1,8 +1,6 @@
 """The embedded corpus: recovered counts, the generative model, the CELLxGENE layout."""
 
-import csv
 import dataclasses
-import gzip
 
 import anndata
 import numpy as np
@@ -16,7 +14,6 @@ from scsigmoid.corpus.embedded import (
     FACETS,
     make_genome,
     real_cells,
-    real_genes,
     recovered_counts,
     regulate,
     simulate,
@@ -53,19 +50,6 @@ def test_real_cells_are_split_by_cell():
     assert not training.simulated
     assert set(held_out.obs["cell_type"]) <= set(training.obs["cell_type"])
     assert real_cells(7, held_out=True).counts.tolist() != held_out.counts.tolist()
-
-
-def test_gene_table():
-    rows = real_genes()
-    assert len(rows) == len({gene for _, gene, _ in rows}) == 760
-    assert all(len(gene) == 15 and gene.startswith("ENSG0") for _, gene, _ in rows)
-    assert ("IGJ", "ENSG00000132465", "JCHAIN") in rows
-
-
-def test_gene_table_agrees_with_gencode(real_data):
-    with gzip.open(real_data / "gencode_genes.csv.gz", "rt") as handle:
-        names = {row[0]: row[1] for row in csv.reader(handle)}
-    assert all(names[gene] == name for _, gene, name in real_genes())
 
 
 def test_layout_and_same_bytes(tmp_path, sizes):

@@ -158,34 +158,6 @@ def test_pipes_and_devices(make: Callable[[Path], None], tmp_path):
         manifest(corpus, tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("column", "kinds", "kept"),
-    [
-        ("feature_types", ["Gene Expression"] * 9 + ["Antibody Capture"] * 2 + ["Custom"], 9),
-        ("feature_types", ["GEX"] * 10 + ["ADT"] * 2, 10),
-        ("feature_type", ["Gene Expression"] * 11 + ["Antibody Capture"], 11),
-        ("feature_type", ["protein_coding"] * 6 + ["lncRNA"] * 6, 12),
-        ("feature_types", ["Antibody Capture"] * 12, 0),
-    ],
-)
-def test_gene_expression_only(column, kinds, kept, counts, write_h5ad, capfd):
-    path = write_h5ad(sp.csr_matrix(counts.astype(np.float32)))
-    adata = anndata.read_h5ad(path)
-    adata.var[column] = kinds
-    adata.write_h5ad(path)
-    if not kept:
-        with pytest.raises(UserError, match="holds no genes"):
-            open_cells(path)
-        return
-    cells = open_cells(path)
-    [chunk] = cells.chunks()
-    np.testing.assert_array_equal(chunk.counts.toarray(), counts[:, :kept])
-    said = capfd.readouterr().err
-    assert ("left out what is no gene expression" in said) == (kept < 12)
-    if kept == 9:
-        assert "2 'Antibody Capture', 1 'Custom'" in said
-
-
 # Entries of the configuration, from the manifest to gene statistics.
 
 
@@ -246,9 +218,8 @@ def test_genes_that_files_share(names, said, tmp_path, capfd):
         assert not (tmp_path / "manifest.csv").exists()
         return
     manifest(corpus, tmp_path)
-    log = capfd.readouterr().err
-    assert any(said.format(path) in log for path in paths)
-    assert ("warning" in log) == said.startswith("warning")
+    lines = capfd.readouterr().err.splitlines()
+    assert any(line.startswith(said.format(path)) for line in lines for path in paths)
 
 
 def test_a_layer_and_a_column_of_genes(counts, write_h5ad, tmp_path):

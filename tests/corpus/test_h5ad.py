@@ -267,7 +267,7 @@ def test_genes_without_names(genes, message, counts, write_h5ad):
 def test_empty(counts, write_h5ad):
     with pytest.raises(UserError, match="holds no cells"):
         open_cells(write_h5ad(counts[:0]))
-    with pytest.raises(UserError, match="holds no genes"):
+    with pytest.raises(UserError, match="has no genes"):
         open_cells(write_h5ad(counts[:, :0]))
 
 

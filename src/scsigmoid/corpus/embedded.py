@@ -28,10 +28,8 @@ The genome is that of the real cells of the embedded corpus, so that one vocabul
 and made-up genes, ``ENSG90000000000`` and up, a range that Ensembl does not use.
 """
 
-import csv
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,6 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scsigmoid.config.schema import Dataset, EmbeddedCorpus
+from scsigmoid.corpus.genes import real_genes
 from scsigmoid.corpus.h5ad_writer import ORDINARY, TARGET_SUM, CellTable, write_cells
 from scsigmoid.errors import UserError
 from scsigmoid.seeds import derive
@@ -250,13 +249,6 @@ class Genome:
     names: list[str]  # symbols
     base: NDArray[np.float64]  # (genes,): log-rate without regulators
     weights: NDArray[np.float64]  # (genes, programmes): of enhancers; `regulators` non-zeros a row
-
-
-def real_genes() -> list[tuple[str, str, str]]:
-    """Symbol in scanpy's file, Ensembl id and GENCODE v44 name of the 760 genes, by symbol."""
-    text = files("scsigmoid.corpus").joinpath("pbmc68k_genes.csv").read_text(encoding="utf-8")
-    rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
-    return [(row["symbol"], row["gene_id"], row["feature_name"]) for row in rows]
 
 
 def make_genome(sizes: EmbeddedCorpus, seed: int) -> Genome:

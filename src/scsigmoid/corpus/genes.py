@@ -1,32 +1,87 @@
-"""Genes of a file: ids without versions, each once, no spike-ins and no viruses."""
+"""Genes of a file: ids without versions, each once, without spike-ins and viruses."""
 
+import csv
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scsigmoid.corpus.hdf5 import column, length
+from scsigmoid.corpus.hdf5 import Strings, check_column, column, length
 from scsigmoid.errors import UserError
 from scsigmoid.progress import log
+
+if TYPE_CHECKING:
+    from scsigmoid.corpus.h5ad import Cells
 
 VERSIONED = re.compile(r"(ENS[A-Z]*\d+)\.\d+")
 OF_ORGANISM = re.compile(r"(ENS[A-Z]*G)\d+")
 ORGANISMS = {"ENSG": "Homo sapiens", "ENSMUSG": "Mus musculus"}
-# Spike-ins are no transcripts of the cell, and the genes of SARS-CoV-2 (ENSSASG...), which
-# CELLxGENE files may list, are none of its genome.
+# Spike-ins, and genes of SARS-CoV-2 (ENSSASG...), which CELLxGENE files may list.
 FOREIGN = ("ERCC-", "ENSSASG")
-# What Cell Ranger, muon and the multimodal benchmarks call genes and other features, in lower case.
-EXPRESSION = ("gene expression", "gex", "rna")
-OTHERS = re.compile(r".* capture|custom|peaks|adt|hto|atac|prot(ein)?")
+# Words in var['feature_types'], in lower case. An outer join leaves genes without a word.
+EXPRESSION = ("gene expression", "gex", "rna", "")
+OTHER_FEATURES = re.compile(
+    r".* capture|custom|peaks?|adt|hto|atac|antibod(y|ies)|hashtags?|(surface )?prot(eins?)?"
+)
+CELLXGENE_BIOTYPES = {"gene", "spike-in", ""}
+NAMED = 5  # examples in a message
+# Shares of ids whose names contradict the reference. Annotations of different years contradict
+# each other in less than 1 %, shifted columns in almost all.
+FEW_CONTRADICTIONS, MANY_CONTRADICTIONS, COMPARED = 0.05, 0.5, 10
 
 
-def check_named(ids: NDArray[np.object_], path: Path) -> None:
-    """Refuse genes without an id: empty ones, and anndata's numbers of unnamed columns."""
+@dataclass(frozen=True)
+class Genes:
+    """The genes of a file.
+
+    Attributes:
+        ids: unique, without version.
+        names: symbol of each gene, or its id if the file has no symbol.
+        of_feature: position of each feature's gene in ``ids``, or -1 if it is not a gene.
+        column: column of ``var`` with the ids; empty for its index.
+    """
+
+    ids: list[str]
+    names: list[str]
+    of_feature: NDArray[np.int64]
+    column: str
+
+
+def read_genes(var: Any, path: Path, gene_column: str = "") -> Genes:
+    """Read and check the genes of a file.
+
+    Args:
+        var: the stored data frame.
+        path: the file, for messages.
+        gene_column: column with the gene ids. If empty, the index, or the only column with Ensembl
+            ids if the index has none.
+
+    Raises:
+        UserError: if genes have no ids, or if most of them share an id with others.
+    """
+    if gene_column:
+        check_column(var, gene_column, path, "the genes")
+    index = str(var.attrs["_index"])
+    names = column(var, "feature_name" if "feature_name" in var else index)
+    is_gene = find_genes(var, path)
+    gene_column = gene_column or column_of_ids(var, is_gene, path)
+    ids = column(var, gene_column or index)
+    check_ids(ids, is_gene, gene_column, path)
+    genes, gene_names, of_feature = unique_genes(ids, names, is_gene)
+    if not genes:
+        raise UserError(f"{path}: has no genes; leave the file out")
+    return Genes(genes, gene_names, of_feature, gene_column)
+
+
+def check_ids(ids: Strings, is_gene: NDArray[np.bool_], gene_column: str, path: Path) -> None:
+    """Refuse missing and mostly repeated ids; log which genes have other names than Ensembl ids."""
     if (ids == "").any():
         raise UserError(
             f"{path}: gene number {int(np.argmax(ids == ''))} has no name; name genes by Ensembl "
@@ -38,71 +93,100 @@ def check_named(ids: NDArray[np.object_], path: Path) -> None:
             "ids into the index of var, or name the column that has them (embed --genes; genes: in "
             "corpus.local)"
         )
+    of_genes = ids[is_gene].tolist()
+    times = Counter(of_genes)
+    if 2 * len(times) < len(of_genes):
+        [(most, _)] = times.most_common(1)
+        where = f"var[{gene_column!r}]" if gene_column else "the index of var"
+        raise UserError(
+            f"{path}: {where} has only {len(times):,} different values for {len(of_genes):,} genes "
+            f"(mostly {most!r}); choose a column with gene ids or names ('genes')"
+        )
+    others = [gene for gene in times if not is_id(gene) and not gene.startswith(FOREIGN)]
+    if others and has_ids(of_genes):
+        examples = ", ".join(others[:NAMED]) + ", ..." * (len(others) > NAMED)
+        log(
+            f"warning: {path}: {len(others):,} of {len(of_genes):,} genes have no Ensembl id "
+            f"({examples}); if they are proteins, say so in var['feature_types'] or remove them"
+        )
 
 
 def organism_of(gene: str) -> str:
-    """The organism of an Ensembl id: its prefix where it is a third one; ``other`` of other ids."""
-    found = OF_ORGANISM.fullmatch(gene)
-    return ORGANISMS.get(found[1], f"{found[1]}...") if found else "other"
+    """Return the organism of an Ensembl id, or its prefix if unknown; ``other`` of other ids."""
+    match = OF_ORGANISM.fullmatch(gene)
+    return ORGANISMS.get(match[1], f"{match[1]}...") if match else "other"
 
 
-def has_ids(values: Iterable[object]) -> bool:
-    """Whether most of a column's values are Ensembl ids, with or without version."""
-    found = [is_id(value) for value in values]
-    return sum(found) > len(found) / 2
+def has_ids(values: Sequence[str] | Strings) -> bool:
+    """Return whether most values are Ensembl ids, with or without version."""
+    return 2 * sum(map(is_id, values)) > len(values)
 
 
 def is_id(value: object) -> bool:
-    """Whether a value is an Ensembl id, with or without version."""
+    """Return whether a value is an Ensembl id, with or without version."""
     return isinstance(value, str) and OF_ORGANISM.match(value) is not None
 
 
-def column_of_ids(var: Any, kept: NDArray[np.bool_], path: Path) -> str:
-    """The column of ``var`` that has Ensembl ids where its index has none, as scanpy's 10x.
+def column_of_ids(var: Any, is_gene: NDArray[np.bool_], path: Path) -> str:
+    """Find the column of ``var`` with Ensembl ids if the index has none, as in scanpy's 10x files.
 
-    ``kept`` says which features are genes.  The log names the column.
+    The log names the column.
 
     Returns:
-        Its name; empty for the index: where that has ids, no column does, several do, or the one
-        that does has none for some features.
+        Its name. Empty for the index: if that has ids, or unless exactly one column has an id for
+        every feature.
     """
-    if has_ids(column(var, str(var.attrs["_index"]))[kept]):
+    if has_ids(column(var, str(var.attrs["_index"]))[is_gene]):
         return ""
-    found: dict[str, bool] = {}
+    is_complete: dict[str, bool] = {}
     for name in map(str, var.attrs["column-order"]):
-        with suppress(OSError):  # a column that nobody asked for may be damaged
+        with suppress(OSError):  # a damaged column that is not needed
             values = column(var, name)
-            if has_ids(values[kept]):
-                found[name] = bool((values != "").all())
-    named = " and ".join(f"var[{name!r}]" for name in found)
-    if len(found) > 1:
-        log(f"{path}: {named} have Ensembl ids, the index has not: give one of them as 'genes'")
-    elif not all(found.values()):
-        log(f"{path}: {named} has Ensembl ids, but is empty for some genes: the index is taken")
-    elif found:
-        log(f"{path}: genes by {named}, which has Ensembl ids; the index has not")
-        return next(iter(found))
+            if has_ids(values[is_gene]):
+                is_complete[name] = bool((values != "").all())
+    columns = " and ".join(f"var[{name!r}]" for name in is_complete)
+    if len(is_complete) > 1:
+        log(f"{path}: {columns} have Ensembl ids, the index has not: give one of them as 'genes'")
+    elif not all(is_complete.values()):
+        log(f"{path}: {columns} has Ensembl ids, but is empty for some genes: the index is taken")
+    elif is_complete:
+        log(f"{path}: genes by {columns}, which has Ensembl ids; the index has not")
+        return next(iter(is_complete))
     return ""
 
 
-def expression(var: Any, path: Path) -> NDArray[np.bool_]:
-    """Which features are genes, where ``var`` says so as Cell Ranger does; what else is logged.
+def find_genes(var: Any, path: Path) -> NDArray[np.bool_]:
+    """Return which features are genes; the log counts the others.
 
-    CELLxGENE's ``feature_type`` has other words, biotypes as ``lncRNA``: all of those are genes.
+    In CELLxGENE files ``feature_biotype`` decides. Otherwise ``feature_types`` does, as Cell Ranger
+    and muon write it: a feature is a gene unless its word names another kind of feature.
     """
+    if "feature_biotype" in var:
+        biotypes = column(var, "feature_biotype")
+        if set(biotypes) <= CELLXGENE_BIOTYPES:
+            return np.asarray(biotypes != "spike-in", dtype=bool)
     for name in ("feature_types", "feature_type"):
-        if name in var:
-            types = column(var, name)
-            words = [kind.lower() for kind in types]
-            kept = np.isin(words, EXPRESSION)
-            if not kept.any():
-                kept = np.array([OTHERS.fullmatch(word) is None for word in words], dtype=bool)
-            others = Counter(types[~kept].tolist())
-            if others:
-                named = ", ".join(f"{count} {kind!r}" for kind, count in sorted(others.items()))
-                log(f"{path}: var[{name!r}]: left out what is no gene expression: {named}")
-            return kept
+        if name not in var:
+            continue
+        types = column(var, name)
+        words = [word.strip().lower() for word in types]
+        is_gene = np.array([OTHER_FEATURES.fullmatch(word) is None for word in words], dtype=bool)
+        if not is_gene.all():
+            others = counted(types[~is_gene])
+            log(f"{path}: var[{name!r}]: features that are not genes are left out: {others}")
+        unknown = is_gene & ~np.isin(words, EXPRESSION)
+        if unknown.any() and {*words} & {*EXPRESSION[:-1]}:
+            log(
+                f"warning: {path}: var[{name!r}]: unknown words are taken as gene expression: "
+                f"{counted(types[unknown])}"
+            )
+        return is_gene
     return np.ones(length(var), dtype=bool)
+
+
+def counted(words: Strings) -> str:
+    """The different words and how often each occurs, for a message."""
+    return ", ".join(f"{count} {word!r}" for word, count in sorted(Counter(words).items()))
 
 
 def comparable(genes: Sequence[str], known: Iterable[str]) -> set[str]:
@@ -113,65 +197,118 @@ def comparable(genes: Sequence[str], known: Iterable[str]) -> set[str]:
     return {gene for gene in known if organism_of(gene) in (organism, "other")}
 
 
-def check_alike(files: Mapping[Path, Sequence[str]]) -> None:
-    """Refuse training files whose gene names do not match; each is compared with larger ones."""
-    known: set[str] = set()
-    for path, genes in sorted(files.items(), key=lambda item: -len(item[1])):
-        if comparable(genes, known):
-            check_shared(genes, known, path, "the larger files")
+def check_alike(local_files: Mapping[Path, "Cells"]) -> None:
+    """Refuse training files whose genes do not match; each is compared with larger ones."""
+    human = {gene: name for _, gene, name in real_genes()}
+    known: dict[str, str] = {}
+    for path, cells in sorted(local_files.items(), key=lambda item: -len(item[1].genes)):
+        check_names(cells, human, path, "GENCODE")
+        if comparable(cells.genes, known):
+            check_shared(cells, known, path, "the larger files")
         else:
-            log(f"{path}: {len(genes):,} genes, as {genes[0]!r}")
-        known.update(genes)
+            log(f"{path}: {len(cells.genes):,} genes, as {cells.genes[0]!r}")
+        known |= dict(zip(cells.genes, cells.names, strict=True))
 
 
-def check_shared(genes: Sequence[str], known: Iterable[str], path: Path, other: str) -> None:
-    """Log how many genes a file shares with others; warn if it is less than half.
+def check_shared(cells: "Cells", known: Mapping[str, str], path: Path, other: str) -> None:
+    """Compare a file's genes, and their names, with known ones.
 
-    The share is of the smaller number of genes, so that a panel fits a whole transcriptome.
+    Few shared genes are a warning, next to none an error. The share is of the file's features or
+    of the known genes, whichever are fewer, so that a panel fits a whole transcriptome.
+
+    Args:
+        cells: the file's genes.
+        known: names of the known genes by id.
+        path: the file, for messages.
+        other: what the known genes are called in messages.
     """
-    others = comparable(genes, known)
-    unknown = [gene for gene in genes if gene not in others]
-    shared = len(genes) - len(unknown)
-    share = shared / max(1, min(len(genes), len(others)))
-    said = f"{path}: {shared:,} of {len(genes):,} genes are in {other}"
+    others = comparable(cells.genes, known)
+    is_known = np.array([gene in others for gene in cells.genes])[cells.gene_of_feature]
+    shared = int(is_known.sum())
+    share = shared / max(1, min(len(is_known), len(others)))
+    summary = f"{path}: {shared:,} of {len(is_known):,} genes are in {other}"
     if share >= 0.5:
-        log(said)
+        log(summary)
+    else:
+        here = next(gene for gene in cells.genes if gene not in others)
+        there = max(known.keys() - {*cells.genes}, default="")
+        summary += (
+            f" of {len(others):,} (here {here!r}, there {there!r}); genes are named differently, "
+            "of another organism, or only some are there, as the highly variable ones: keep all "
+            "genes, name them by Ensembl id in all files, or say which column of var does ('genes')"
+        )
+        if share < 0.1:
+            raise UserError(summary)
+        log(f"warning: {summary}")
+    check_names(cells, known, path, other)
+
+
+def check_names(cells: "Cells", known: Mapping[str, str], path: Path, other: str) -> None:
+    """Compare the pairs of ids and names in a file with known pairs.
+
+    A pair counts as a contradiction if both are known, but of different genes, as after a shift of
+    one column. Renamed genes and names of several genes are not counted. Some contradictions are
+    a warning, many an error.
+    """
+    ids_of: dict[str, set[str]] = {}
+    for gene, name in known.items():
+        ids_of.setdefault(spelling(name), set()).add(gene)
+    times = Counter(cells.names)
+    compared = [
+        (gene, name, gene in ids_of[spelling(name)])
+        for gene, name in zip(cells.genes, cells.names, strict=True)
+        if gene in known and gene != name and times[name] == 1 and spelling(name) in ids_of
+    ]
+    wrong = [(gene, name) for gene, name, is_equal in compared if not is_equal]
+    if len(compared) < COMPARED or len(wrong) <= FEW_CONTRADICTIONS * len(compared):
         return
-    unlike = max(set(known).difference(genes), default="")
-    said += (
-        f" of {len(others):,} (here {unknown[0]!r}, there {unlike!r}); genes are named "
-        "differently, of another organism, or only some are there, as the highly variable ones: "
-        "keep all genes, name them by Ensembl id in all files, or say which column of var does "
-        "('genes')"
+    gene, name = wrong[0]
+    message = (
+        f"{path}: {len(wrong):,} of {len(compared):,} genes have the id of one gene and the name "
+        f"of another: {gene} is {name!r} here, {known[gene]!r} in {other}; correct the ids, or "
+        "choose another column of var ('genes')"
     )
-    if share < 0.1:
-        raise UserError(said)
-    log(f"warning: {said}")
+    if len(wrong) > MANY_CONTRADICTIONS * len(compared):
+        raise UserError(message)
+    log(f"warning: {message}")
+
+
+def spelling(name: str) -> str:
+    """A gene name without case, and with the dots that R puts in place of hyphens."""
+    return name.casefold().replace("-", ".")
+
+
+def real_genes() -> list[tuple[str, str, str]]:
+    """Return 760 human genes: symbol in scanpy's pbmc68k_reduced, Ensembl id, GENCODE v44 name."""
+    text = files("scsigmoid.corpus").joinpath("pbmc68k_genes.csv").read_text(encoding="utf-8")
+    rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
+    return [(row["symbol"], row["gene_id"], row["feature_name"]) for row in rows]
 
 
 def unique_genes(
-    ids: Sequence[str] | NDArray[np.object_],
-    names: Sequence[str] | NDArray[np.object_],
-    kept: NDArray[np.bool_],
+    ids: Sequence[str] | Strings, names: Sequence[str] | Strings, is_gene: NDArray[np.bool_]
 ) -> tuple[list[str], list[str], NDArray[np.int64]]:
-    """Strip version suffixes, merge genes listed twice, leave spike-ins and viruses out.
+    """Strip version suffixes, merge genes listed twice, leave out spike-ins and viruses.
 
-    ``names`` are the symbols of the features, and ``kept`` says which of these are genes.
+    Args:
+        ids: of the features.
+        names: symbols of the features.
+        is_gene: whether each feature is a gene.
 
     Returns:
-        The unique ids and their names in the file's order, and for each column of the file the
-        position of its gene, or -1.
+        The unique ids and their names in the file's order, and the position of each feature's gene,
+        or -1.
     """
     position: dict[str, int] = {}
-    kept_names: list[str] = []
-    columns = np.full(len(ids), -1, dtype=np.int64)
+    gene_names: list[str] = []
+    of_feature = np.full(len(ids), -1, dtype=np.int64)
     for index, (identifier, name) in enumerate(zip(ids, names, strict=True)):
         versioned = VERSIONED.fullmatch(identifier) if "." in identifier else None
         gene = versioned[1] if versioned else identifier
-        if gene.startswith(FOREIGN) or not kept[index]:
+        if gene.startswith(FOREIGN) or not is_gene[index]:
             continue
         if gene not in position:
             position[gene] = len(position)
-            kept_names.append(name or gene)
-        columns[index] = position[gene]
-    return list(position), kept_names, columns
+            gene_names.append(name or gene)
+        of_feature[index] = position[gene]
+    return list(position), gene_names, of_feature

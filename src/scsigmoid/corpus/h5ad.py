@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from scsigmoid.corpus.genes import check_named, column_of_ids, expression, unique_genes
+from scsigmoid.corpus.genes import read_genes
 from scsigmoid.corpus.hdf5 import Strings, check_column, check_layout, column, length, opened
 from scsigmoid.corpus.matrix_reader import Matrix, find_counts
 from scsigmoid.corpus.metadata import FILES, ManifestRow, are_in_ranges, read_manifest
@@ -56,6 +56,11 @@ class Cells:
     @property
     def n_cells(self) -> int:
         return len(self.rows)
+
+    @property
+    def gene_of_feature(self) -> NDArray[np.int64]:
+        """Position in ``genes`` of each feature that is a gene."""
+        return self._columns[self._columns >= 0]
 
     def part(self, held_out: str, part: Part) -> "Cells":
         """Those of all cells that are held out, or the others; see :func:`open_cells`."""
@@ -156,19 +161,10 @@ def open_cells(
             )
         if n_cells == 0:
             raise UserError(f"{path}: holds no cells; leave the file out")
-        if genes:
-            check_column(var, genes, path, "the genes")
-        index = str(var.attrs["_index"])
-        names = column(var, "feature_name" if "feature_name" in var else index)
-        kept = expression(var, path)
-        genes = genes or column_of_ids(var, kept, path)
-        ids = column(var, genes or index)
-    check_named(ids, path)
-    known, gene_names, columns = unique_genes(ids, names, kept)
-    if not known:
-        raise UserError(f"{path}: holds no genes; leave the file out")
+        of_file = read_genes(var, path, genes)
     rows = np.arange(n_cells, dtype=np.int64)
-    cells = Cells(path, known, gene_names, rows, genes, matrix, columns)
+    columns = of_file.of_feature
+    cells = Cells(path, of_file.ids, of_file.names, rows, of_file.column, matrix, columns)
     return cells if part == "all" else cells.part(held_out, part)
 
 

@@ -171,7 +171,7 @@ def local_rows(
                     )
                 )
         files.append(LocalCells(local.path, cells, training, evaluation))
-    check_alike({file.path: file.cells.genes for file in files})
+    check_alike({file.path: file.cells for file in files})
     excluded = repeated_cells(files)
     return without_excluded(rows, excluded), Origin("corpus.local", excluded=excluded)
 

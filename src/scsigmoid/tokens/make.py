@@ -82,7 +82,7 @@ class Tokenizer:
                 token.
         """
         token_of_column = self.vocabulary.tokens(cells.genes)
-        check_shared(cells.genes, self.vocabulary.token_of, cells.path, "the vocabulary")
+        check_shared(cells, self.vocabulary.name_of, cells.path, "the vocabulary")
         obs = cells.obs([*OBS.values(), PRIMARY])
         kinds = cell_types(cells, label, types)
         done, cut, few, without = 0, 0, 0, []

@@ -78,6 +78,12 @@ class Vocabulary:
     def token_of(self) -> dict[str, int]:
         return {gene: token for token, gene in enumerate(self.gene_ids) if token >= len(SPECIAL)}
 
+    @property
+    def name_of(self) -> dict[str, str]:
+        """Names of the genes by id."""
+        pairs = zip(self.gene_ids, self.names, strict=True)
+        return dict(list(pairs)[len(SPECIAL) :])
+
     def tokens(self, genes: Iterable[str]) -> NDArray[np.int64]:
         """Tokens of gene ids; -1 for genes outside the vocabulary."""
         token_of = self.token_of

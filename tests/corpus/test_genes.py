@@ -1,0 +1,166 @@
+"""Genes of a file: columns of ``var``, kinds of features, and pairs of id and name."""
+
+import csv
+import gzip
+
+import anndata
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+
+from scsigmoid.corpus.genes import check_alike, check_shared, real_genes
+from scsigmoid.corpus.h5ad import open_cells
+from scsigmoid.errors import UserError
+
+_, ids, names = zip(*real_genes(), strict=True)
+IDS, NAMES = list(ids), list(names)
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write five cells: ``write(index of var, name, columns of var)`` returns the path."""
+
+    def write_file(index, name="cells", **var):
+        counts = np.random.default_rng(0).poisson(2, (5, len(index)))
+        path = tmp_path / f"{name}.h5ad"
+        frame = pd.DataFrame(var, index=list(index))
+        anndata.AnnData(sp.csr_matrix(counts), var=frame).write_h5ad(path)
+        return path
+
+    return write_file
+
+
+def read_counts(path, **options):
+    cells = open_cells(path, **options)
+    [chunk] = cells.chunks()
+    return cells.genes, chunk.counts.toarray()
+
+
+def test_a_column_of_repeated_values_is_refused(write):
+    """Otherwise all counts become counts of one gene."""
+    path = write(IDS, feature_biotype="gene", genome=["GRCh38", "mm10"] * 380)
+    with pytest.raises(UserError, match=r"\['feature_biotype'\] has only 1 different values"):
+        open_cells(path, genes="feature_biotype")
+    with pytest.raises(UserError, match=r"\['genome'\] has only 2 different values for 760"):
+        open_cells(path, genes="genome")
+    assert len(open_cells(write([*IDS[:700], *IDS[:60]])).genes) == 700
+
+
+def test_the_share_of_known_genes_counts_each_feature(write, capfd):
+    cells = open_cells(write([*IDS[:400], *["ENSG99999999999"] * 350]))
+    check_shared(cells, dict(zip(IDS, NAMES, strict=True)), cells.path, "the vocabulary")
+    assert "400 of 750 genes are in the vocabulary" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("index", "var"),
+    [
+        (IDS, {"feature_name": [NAMES[-1], *NAMES[:-1]]}),
+        (NAMES, {"nearest_gene": [*IDS[1:], IDS[0]]}),
+    ],
+)
+def test_ids_of_other_genes_than_the_names(index, var, write, capfd):
+    path = write(index, **var)
+    with pytest.raises(UserError, match=r"7\d\d of 760 genes have the id of one gene and the name"):
+        check_alike({path: open_cells(path)})
+    # made-up genes, which only the other file knows
+    made_up = [f"ENSG9{index:010d}" for index in range(100)]
+    symbols = [f"SIM{index}" for index in range(100)]
+    right, part = (
+        write(made_up, "right", feature_name=symbols),
+        write(made_up, "part", feature_name=[*symbols[10:20], *symbols[:10], *symbols[20:]]),
+    )
+    check_alike({right: open_cells(right), part: open_cells(part)})
+    assert f"warning: {part}: 20 of 100 genes have the id" in capfd.readouterr().err
+    wrong = write(made_up, "wrong", feature_name=symbols[::-1])
+    with pytest.raises(UserError, match="100 of 100 genes have the id of one gene"):
+        check_alike({right: open_cells(right), wrong: open_cells(wrong)})
+
+
+def test_renamed_genes_and_spellings_are_no_contradiction(write, capfd):
+    """As of the genome of 2013, of R, and in capitals of their own."""
+    renamed = ["older name" if index % 3 else name for index, name in enumerate(NAMES)]
+    spelled = [name.replace("-", ".").lower() for name in NAMES]
+    paths = [
+        write(IDS, "renamed", feature_name=renamed),
+        write(IDS, "spelled", feature_name=spelled),
+        write([f"{gene}.3" for gene in IDS], "versions"),
+    ]
+    check_alike({path: open_cells(path) for path in paths})
+    assert "warning" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("file", ["pbmc_facs", "pbmc_3k", "cellxgene_schema_sample"])
+def test_real_files_have_next_to_no_contradictions(file, real_data, capfd):
+    path = real_data / f"{file}.h5ad"
+    with gzip.open(real_data / "gencode_genes.csv.gz", "rt") as handle:
+        gencode = {row[0]: row[1] for row in csv.reader(handle)}
+    check_shared(open_cells(path), gencode, path, "GENCODE")
+    assert "warning" not in capfd.readouterr().err
+
+
+def test_proteins_among_ensembl_ids_are_named(write, capfd):
+    path = write([*IDS[:50], "CD4", "CD14", "ERCC-00002"])
+    open_cells(path)
+    assert f"warning: {path}: 2 of 53 genes have no Ensembl id (CD4, CD14);" in (
+        capfd.readouterr().err
+    )
+    open_cells(write([*IDS[:20], *NAMES[20:50]]))
+    assert "warning" not in capfd.readouterr().err
+
+
+EXPRESSION = "Gene Expression"
+
+
+@pytest.mark.parametrize(
+    ("column", "types", "kept", "log"),
+    [
+        (
+            "feature_types",
+            [EXPRESSION] * 9 + ["Antibody Capture"] * 2 + ["Custom"],
+            9,
+            "left out: 2 'Antibody Capture', 1 'Custom'",
+        ),
+        ("feature_types", ["GEX"] * 10 + ["ADT"] * 2, 10, "left out: 2 'ADT'"),
+        ("feature_type", [EXPRESSION] * 11 + ["Antibody Capture"], 11, "1 'Antibody Capture'"),
+        ("feature_type", ["protein_coding"] * 6 + ["lncRNA"] * 6, 12, ""),
+        ("feature_types", [EXPRESSION] * 2 + [None] * 10, 12, ""),
+        ("feature_types", [EXPRESSION] * 2 + ["Gene"] * 9 + ["HTO"], 11, "expression: 9 'Gene'"),
+        ("feature_types", ["Gene"] * 12, 12, ""),
+    ],
+)
+def test_kinds_of_features(column, types, kept, log, write, capfd):
+    path = write(IDS[:12], **{column: types})
+    genes, counts = read_counts(path)
+    assert genes == IDS[:kept]
+    np.testing.assert_array_equal(counts, anndata.read_h5ad(path).X[:, :kept].toarray())
+    messages = capfd.readouterr().err
+    assert log in messages
+    assert log or not messages
+
+
+def test_no_gene_among_the_features(write):
+    with pytest.raises(UserError, match="has no genes"):
+        open_cells(write(IDS[:12], feature_types="Antibody Capture"))
+
+
+def test_in_files_of_cellxgene_the_biotype_decides(write):
+    var = {"feature_types": [EXPRESSION] * 3 + ["protein"] * 9}
+    path = write(IDS[:12], feature_biotype=["gene"] * 11 + ["spike-in"], **var)
+    assert open_cells(path).genes == IDS[:11]
+    path = write(IDS[:12], feature_biotype=["protein_coding"] * 12, **var)
+    assert open_cells(path).genes == IDS[:3]
+
+
+def test_gene_table():
+    rows = real_genes()
+    assert len(rows) == len({gene for _, gene, _ in rows}) == 760
+    assert all(len(gene) == 15 and gene.startswith("ENSG0") for _, gene, _ in rows)
+    assert ("IGJ", "ENSG00000132465", "JCHAIN") in rows
+
+
+def test_gene_table_agrees_with_gencode(real_data):
+    with gzip.open(real_data / "gencode_genes.csv.gz", "rt") as handle:
+        names = {row[0]: row[1] for row in csv.reader(handle)}
+    assert all(names[gene] == name for _, gene, name in real_genes())
