@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from oracle import bias_gradient, cumulative, gradients, largest_scores, relative_error
+from oracle import bias_gradient, cumulative, gradients, relative_error
 
 from scsigmoid.attention import (
     launching,
@@ -131,25 +131,6 @@ def test_gradient_of_the_bias(lengths_k, one):
     each = bias.expand(4)
     wanted = bias_gradient(q, k, v, upstream, lengths, lengths_k, bias=each)
     assert relative_error(got, wanted.sum() if one else wanted) < 2e-6
-
-
-@pytest.mark.parametrize("lengths", [[5, 0, 33, 1], [16, 16], [0], []])
-def test_largest_scores(lengths):
-    q, k, v = (random(sum(lengths), 3, 16, seed=s) for s in range(3))
-    arguments = (q, k, v, cumulative(lengths), max(lengths, default=0))
-    out, largest = sigmoid_attention(*arguments, scale=0.7, score_max=True, backend="triton")
-    assert torch.equal(out, sigmoid_attention(*arguments, scale=0.7, backend="triton"))
-    assert largest.shape == (3,)
-    assert largest.dtype == torch.float32
-    wanted = largest_scores(q, k, lengths, scale=0.7)
-    torch.testing.assert_close(largest.double(), wanted, rtol=1e-6, atol=0)
-
-
-def test_largest_score_is_nan_where_a_score_is():
-    q, k, v = (random(20, 2, 16, seed=s) for s in range(3))
-    k[3, 1, 0] = float("nan")
-    _, largest = sigmoid_attention(q, k, v, cumulative([20]), 20, score_max=True, backend="triton")
-    assert largest.isnan().tolist() == [False, True]
 
 
 @settings(max_examples=20, deadline=None, derandomize=True)

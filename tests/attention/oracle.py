@@ -46,21 +46,6 @@ def bias_gradient(q, k, v, upstream, lengths_q, lengths_k=None, *, bias, **optio
     return torch.autograd.grad(out, leaf, upstream.double())[0]
 
 
-def largest_scores(q, k, lengths_q, lengths_k=None, scale=None):
-    """Largest absolute scaled score of each head, in float64."""
-    lengths_k = lengths_q if lengths_k is None else lengths_k
-    scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
-    largest, row, column = torch.zeros(q.shape[1], dtype=torch.float64), 0, 0
-    for n_q, n_k in zip(lengths_q, lengths_k, strict=True):
-        queries = q[row : row + n_q].double().transpose(0, 1)
-        keys = k[column : column + n_k].double().transpose(0, 1)
-        if n_q and n_k:
-            scores = (queries @ keys.mT * scale).abs().flatten(1)
-            largest = torch.maximum(largest, scores.amax(dim=1).cpu())
-        row, column = row + n_q, column + n_k
-    return largest
-
-
 def cumulative(lengths, device="cpu"):
     """Cumulative lengths as int32."""
     return torch.tensor([0, *lengths], device=device).cumsum(0).to(torch.int32)

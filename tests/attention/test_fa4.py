@@ -7,7 +7,13 @@ import pytest
 import torch
 from oracle import attention, cumulative, gradients, relative_error
 
-from scsigmoid.attention import backends, fa4, ops, softmax_attention, softmax_attention_qkv
+from scsigmoid.attention import (
+    backends,
+    fa4,
+    reference,
+    softmax_attention,
+    softmax_attention_qkv,
+)
 from scsigmoid.errors import UserError
 
 LENGTHS = [5, 0, 33, 1, 16]
@@ -20,9 +26,10 @@ def forward(q, k, v, *, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, 
     assert options.pop("return_lse")
     scale = options.pop("softmax_scale")
     assert not options
-    bounds = cu_seqlens_q[:-1], cu_seqlens_q[1:]
+    spans = reference.spans(cu_seqlens_q[:-1], cu_seqlens_q[1:])
     sums = q.new_full((q.shape[1], q.shape[0]), 7.0, dtype=torch.float32)
-    return ops.compute_softmax(q, k, v, *bounds, scale), sums, None, None, None
+    out = reference.forward("softmax", q, k, v, spans, spans, None, scale)
+    return out, sums, None, None, None
 
 
 def backward(q, k, v, out, grad, sums, scale, *, dq, dk, dv, cu_seqlens_q, **options):
@@ -32,11 +39,10 @@ def backward(q, k, v, out, grad, sums, scale, *, dq, dk, dv, cu_seqlens_q, **opt
     assert options.pop("cu_seqlens_k") is cu_seqlens_q
     assert options.pop("max_seqlen_q") == options.pop("max_seqlen_k") == 40
     assert not options
-    bounds = cu_seqlens_q[:-1], cu_seqlens_q[1:]
-    for place, found in zip(
-        (dq, dk, dv), ops.softmax_backward(grad, q, k, v, *bounds, scale), strict=True
-    ):
-        place.copy_(found)
+    spans = reference.spans(cu_seqlens_q[:-1], cu_seqlens_q[1:])
+    *gradients, _ = reference.backward("softmax", grad, q, k, v, spans, spans, None, scale)
+    for into, gradient in zip((dq, dk, dv), gradients, strict=True):
+        into.copy_(gradient)
 
 
 @pytest.fixture

@@ -5,9 +5,7 @@ import math
 import pytest
 import torch
 from gpu_cases import BACKENDS, JAGGED, TOLERANCE, inputs, outcome, usable
-from oracle import cumulative, gradients, relative_error
-
-from scsigmoid.attention import sigmoid_attention
+from oracle import gradients, relative_error
 
 pytestmark = [
     pytest.mark.gpu,
@@ -113,12 +111,3 @@ def test_nan_stays_visible(backend, accurate):
     out, *_ = outcome(q, k, v, upstream, [300], accurate=accurate, backend=backend)
     assert out[7, 0].isnan().all()
     assert out[:, 1].isfinite().all()
-
-
-def test_largest_score_is_nan_where_a_score_is(backend):
-    q, k, v, _ = inputs(300, torch.bfloat16, 64)
-    q[7, 0, 3] = float("nan")
-    bounds = cumulative([300], "cuda")
-    _, largest = sigmoid_attention(q, k, v, bounds, 300, backend=backend, score_max=True)
-    assert largest[0].isnan()
-    assert largest[1:].isfinite().all()

@@ -7,7 +7,6 @@ from oracle import (
     bias_gradient,
     cumulative,
     gradients,
-    largest_scores,
     relative_error,
 )
 
@@ -55,18 +54,6 @@ def test_gradient_of_the_bias(one):
     (got,) = torch.autograd.grad(out, bias, upstream)
     wanted = bias_gradient(q, k, v, upstream, LENGTHS, bias=bias.expand(len(LENGTHS)))
     assert relative_error(got, wanted.sum() if one else wanted) < 1e-7
-
-
-@pytest.mark.parametrize("lengths", [LENGTHS, [0], []])
-def test_largest_scores(lengths):
-    q, k, v, _ = inputs(torch.float32, sum(lengths))
-    arguments = q, k, v, cumulative(lengths), max(lengths, default=0)
-    out, largest = sigmoid_attention(*arguments, scale=-0.4, score_max=True, backend="reference")
-    assert torch.equal(out, sigmoid_attention(*arguments, scale=-0.4, backend="reference"))
-    assert not largest.requires_grad
-    torch.testing.assert_close(
-        largest.double(), largest_scores(q, k, lengths, scale=-0.4), rtol=1e-6, atol=0
-    )
 
 
 def test_queries_and_keys_of_different_lengths():

@@ -28,13 +28,13 @@ def check_tensor(name: str, value: object) -> None:
         raise TypeError(f"{name}: must be a dense tensor, is a {kind} one")
 
 
-def check_switches(check: object, score_max: object = False, **settings: object) -> None:
+def check_switches(check: object, **settings: object) -> None:
     """Refuse what is neither True nor False; of ``settings`` None will do, too.
 
     Raises:
         TypeError: naming the argument.
     """
-    for name, value in (("check", check), ("score_max", score_max), *settings.items()):
+    for name, value in (("check", check), *settings.items()):
         if not isinstance(value, bool) and not (value is None and name in settings):
             raise TypeError(f"{name}: must be True or False, is {type(value).__name__}")
 

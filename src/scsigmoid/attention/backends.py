@@ -8,6 +8,7 @@ import warnings
 import torch
 from torch import Tensor
 
+from scsigmoid.attention.torch_internals import mark_constant
 from scsigmoid.errors import UserError
 from scsigmoid.kernels import BACKENDS, Backend, version_of
 from scsigmoid.progress import log
@@ -123,6 +124,7 @@ def _choose(attention: str, requested: str, device: torch.device, misfit: str) -
     return requested
 
 
+@mark_constant
 def choose_backend(
     attention: str, requested: str, device: torch.device | str, misfit: str = ""
 ) -> str:
@@ -146,8 +148,3 @@ def choose_backend(
     if not isinstance(requested, str):
         raise UserError(f"backend {requested!r}: is no name; take 'auto' or a name of BACKENDS")
     return _choose(attention, requested, torch.device(device), misfit)
-
-
-# What torch.compiler.assume_constant_result does; calling that would load the whole compiler, a
-# second for every run that compiles nothing.
-choose_backend._dynamo_marked_constant = True  # type: ignore[attr-defined]

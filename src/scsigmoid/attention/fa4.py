@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from scsigmoid.attention.ops import refuse
+from scsigmoid.attention.ops import register
 
 
 @functools.cache
@@ -41,8 +41,7 @@ def _places(cu_seqlens: Tensor, max_seqlen: int) -> dict[str, Any]:
     return bounds | dict.fromkeys(("max_seqlen_q", "max_seqlen_k"), max_seqlen)
 
 
-@torch.library.custom_op("scsigmoid::fa4", mutates_args=())
-def forward(
+def _forward(
     tensors: Sequence[Tensor], cu_seqlens: Tensor, max_seqlen: int, scale: float
 ) -> tuple[Tensor, Tensor]:
     """The result, and the logarithm of each row's sum of exponentials, (heads, tokens) float32."""
@@ -51,15 +50,13 @@ def forward(
     return run(*_three(tensors), softmax_scale=scale, return_lse=True, **places)[:2]
 
 
-@forward.register_fake
-def _(tensors: Sequence[Tensor], *arguments: object) -> tuple[Tensor, Tensor]:
+def _forward_fake(tensors: Sequence[Tensor], *arguments: object) -> tuple[Tensor, Tensor]:
     tokens, heads, dimension = _three(tensors)[0].shape
     sums = tensors[0].new_empty(heads, tokens, dtype=torch.float32)
     return tensors[0].new_empty(tokens, heads, dimension), sums
 
 
-@torch.library.custom_op("scsigmoid::fa4_backward", mutates_args=())
-def backward(
+def _backward(
     grad: Tensor,
     tensors: Sequence[Tensor],
     cu_seqlens: Tensor,
@@ -77,24 +74,26 @@ def backward(
     return gradients
 
 
-@backward.register_fake
-def _(grad: Tensor, tensors: Sequence[Tensor], *arguments: object) -> list[Tensor]:
+def _backward_fake(grad: Tensor, tensors: Sequence[Tensor], *arguments: object) -> list[Tensor]:
     return [x.new_empty(x.shape) for x in tensors]
 
 
-def _save(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     tensors, bounds, *ctx.options = inputs
     ctx.save_for_backward(bounds, *output, *tensors)
     ctx.mark_non_differentiable(output[1])
 
 
-def _gradients(ctx, grad, _):  # type: ignore[no-untyped-def]
+def _differentiate(
+    backward: Callable[..., list[Tensor]], ctx: Any, grad: Tensor, _: Tensor
+) -> tuple[Any, ...]:
     bounds, out, sums, *tensors = ctx.saved_tensors
     return backward(grad, tensors, bounds, out, sums, *ctx.options), None, None, None
 
 
-forward.register_autograd(_gradients, setup_context=_save)
-backward.register_autograd(refuse)
+forward, _ = register(
+    "fa4", (_forward, _backward), (_forward_fake, _backward_fake), _save, _differentiate
+)
 
 
 def attend(

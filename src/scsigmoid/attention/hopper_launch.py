@@ -14,7 +14,7 @@ from scsigmoid.attention.hopper_backward import backward_kernel
 from scsigmoid.attention.hopper_forward import forward_kernel
 from scsigmoid.attention.hopper_gluon import descriptor
 from scsigmoid.attention.launching import WRAP, describable, device_of, launch, output
-from scsigmoid.attention.problem import Problem, nothing
+from scsigmoid.attention.problem import Problem
 from scsigmoid.attention.schedule import PIECE, schedule
 
 
@@ -91,25 +91,21 @@ def _served(*tensors: Tensor) -> bool:
     return all(0 < tensor.shape[0] <= WRAP and tensor.numel() for tensor in tensors)
 
 
-def forward(
-    q: Tensor, k: Tensor, v: Tensor, problem: Problem, score_max: bool
-) -> tuple[Tensor, Tensor | None]:
-    """Attention and, if asked for, each head's largest absolute score; see :mod:`problem`."""
+def forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Tensor:
+    """Launch the forward pass; arguments as for :func:`triton_launch.forward`."""
     if not _served(q, k, v) or not problem.sequences:
-        return triton_launch.forward(q, k, v, problem, score_max)
+        return triton_launch.forward(q, k, v, problem)
     cut = FORWARD[q.shape[-1]]
     form, factor = _activation(problem, q.dtype)
     q, k, v = (_mappable(x) for x in (q, k, v))
     out = output(q, problem.starts_q, problem.ends_q, problem.gaps)
-    heads = q.shape[1]
-    maxima = torch.zeros(heads, device=q.device) if score_max else None
     with device_of(q):
         table, programs = schedule(
             (problem.starts_q, problem.ends_q),
             (problem.starts_k, problem.ends_k),
             problem.bias,
             tokens=q.shape[0],
-            heads=heads,
+            heads=q.shape[1],
             programs=_multiprocessors(q.device),
             pieces=cut.pieces,
             column_block=cut.block_k,
@@ -126,7 +122,7 @@ def forward(
                 descriptor(v, cut.block_k, q.shape[-1]),
                 descriptor(out, PIECE, q.shape[-1]),
                 table,
-                maxima,
+                None,
                 factor * problem.scale,
             ),
             {
@@ -134,14 +130,14 @@ def forward(
                 "BLOCK_K": cut.block_k,
                 "STAGES": cut.stages,
                 "FORM": form,
-                "SCORE_MAX": score_max,
+                "SCORE_MAX": False,
                 "REGISTERS": cut.registers,
                 "num_warps": 4,
             },
             key=(q.dtype, q.shape[-1]),
             maxnreg=cut.most_registers,
         )
-    return out, None if maxima is None else maxima * abs(problem.scale)
+    return out
 
 
 @triton.jit(do_not_specialize=["tokens"])
@@ -166,7 +162,7 @@ def backward(
     problem: Problem,
     bias_grad: bool,
     into: tuple[Tensor, Tensor, Tensor] | None = None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """Gradients of q, k, v and, if asked for, of the bias; see :mod:`problem`.
 
     The fused kernel adds up dQ in an order that varies.  Where gradients must be the same bits
@@ -230,4 +226,4 @@ def backward(
             {"WIDTH": dq.shape[1] * dq.shape[2], "STRIDE": dq.stride(0), "BLOCK": _ELEMENTS},
             key=q.dtype,
         )
-    return dq, dk, dv, nothing(q)
+    return dq, dk, dv, None

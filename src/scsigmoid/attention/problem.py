@@ -1,6 +1,6 @@
-"""What a sigmoid attention operator is asked to compute, beside q, k and v."""
+"""The arguments of the attention operator other than q, k and v."""
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -9,6 +9,8 @@ from torch import Tensor
 #: of standard deviation 1 the error of O is 1.05 times that of an exact sigmoid at 4,096 keys and
 #: 1.4 times at 16,384; docs/assumptions.md has the reason for the limit.
 LONGEST_APPROXIMATE = 8192
+
+Kind = Literal["sigmoid", "softmax"]
 
 
 class Problem(NamedTuple):
@@ -25,6 +27,7 @@ class Problem(NamedTuple):
         gaps: tokens may lie outside every sequence (padding); they get exact zeros.
         deterministic: gradients must not depend on the order in which the GPU runs its blocks;
             None is what torch is set to.
+        kind: ``sigmoid`` or, for the reference alone, ``softmax``.
     """
 
     starts_q: Tensor
@@ -38,6 +41,7 @@ class Problem(NamedTuple):
     accurate: bool | None
     gaps: bool
     deterministic: bool | None
+    kind: Kind = "sigmoid"
 
     def settled(self) -> "Problem":
         """The problem with what the caller left open decided."""

@@ -6,14 +6,13 @@ blocks of query rows, so that no buffer grows with the square of the length.
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Literal, cast
+from typing import cast
 
 import torch
 from torch import Tensor
 
-from scsigmoid.attention.problem import precision
+from scsigmoid.attention.problem import Kind, precision
 
-Kind = Literal["sigmoid", "softmax"]
 Span = tuple[int, int]
 
 #: Most elements of a block of the score matrix, over all heads.

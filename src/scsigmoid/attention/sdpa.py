@@ -9,7 +9,6 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor
-from torch._subclasses import FakeTensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from scsigmoid.attention.ops import attend_softmax
@@ -33,8 +32,9 @@ def attend(
         attended = varlen_attn(scaled, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen)
         assert isinstance(attended, Tensor)
         return attended
-    if cu_seqlens.is_meta or isinstance(cu_seqlens, FakeTensor):
-        return attend_softmax(tensors, cu_seqlens, max_seqlen, scale)  # which needs no values
+    if cu_seqlens.is_meta or type(cu_seqlens) is not Tensor:
+        # A tensor without values, such as a fake one.
+        return attend_softmax(tensors, cu_seqlens, max_seqlen, scale)
     bounds = cu_seqlens.tolist()
     outputs = []
     for start, end in pairwise(bounds):

@@ -1,7 +1,6 @@
 """Sigmoid attention: the entry points, packed and padded, and the largest score."""
 
 from itertools import pairwise
-from typing import Literal, overload
 
 import torch
 from torch import Tensor
@@ -45,7 +44,6 @@ def per_sequence(bias: float | Tensor | None, sequences: int, like: Tensor) -> T
     return bias.to(dtype).expand(sequences).contiguous()
 
 
-@overload
 def sigmoid_attention(
     q: Tensor,
     k: Tensor,
@@ -60,48 +58,8 @@ def sigmoid_attention(
     backend: str = "auto",
     accurate: bool | None = None,
     deterministic: bool | None = None,
-    score_max: Literal[False] = False,
     check: bool = False,
-) -> Tensor: ...
-
-
-@overload
-def sigmoid_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    cu_seqlens: Tensor,
-    max_seqlen: int,
-    *,
-    cu_seqlens_k: Tensor | None = None,
-    max_seqlen_k: int | None = None,
-    scale: float | None = None,
-    bias: float | Tensor | None = None,
-    backend: str = "auto",
-    accurate: bool | None = None,
-    deterministic: bool | None = None,
-    score_max: Literal[True],
-    check: bool = False,
-) -> tuple[Tensor, Tensor]: ...
-
-
-def sigmoid_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    cu_seqlens: Tensor,
-    max_seqlen: int,
-    *,
-    cu_seqlens_k: Tensor | None = None,
-    max_seqlen_k: int | None = None,
-    scale: float | None = None,
-    bias: float | Tensor | None = None,
-    backend: str = "auto",
-    accurate: bool | None = None,
-    deterministic: bool | None = None,
-    score_max: bool = False,
-    check: bool = False,
-) -> Tensor | tuple[Tensor, Tensor]:
+) -> Tensor:
     """Sigmoid attention, O = sigmoid(Q K^T * scale + b) V, of packed sequences.
 
     Section "Background on Sigmoid Attention" and algorithms 1 to 3 of the paper.  Every token
@@ -127,14 +85,11 @@ def sigmoid_attention(
         deterministic: the same bits from run to run, gradients too, which costs ``hopper`` some
             speed; by default what :func:`torch.use_deterministic_algorithms` is set to.  ``triton``
             and ``reference`` always are.
-        score_max: also return the largest absolute score of each head.
         check: check the values of ``cu_seqlens`` on a GPU too, which waits for it; on the CPU they
             are checked always.
 
     Returns:
-        Shape and dtype of ``q``, contiguous; zeros for a sequence without keys.  With ``score_max``
-        a pair: this, and the largest ``|q . k * scale|`` of each head over all pairs of tokens of
-        one sequence, (heads,) float32, without gradient; 0 without tokens, NaN if a score is NaN.
+        Shape and dtype of ``q``, contiguous; zeros for a sequence without keys.
 
     Raises:
         TypeError, ValueError: for an argument of wrong type, shape, device or value; names it.
@@ -143,7 +98,7 @@ def sigmoid_attention(
         UserError: if the device cannot run the backend.
     """
     check_tensors(q, k, v, dimensions=3)
-    check_switches(check, score_max, accurate=accurate, deterministic=deterministic)
+    check_switches(check, accurate=accurate, deterministic=deterministic)
     check_boundaries("cu_seqlens", cu_seqlens, q)
     check_longest("max_seqlen", max_seqlen)
     if cu_seqlens_k is None:
@@ -180,8 +135,7 @@ def sigmoid_attention(
         gaps=False,
         deterministic=deterministic,
     )
-    out, largest = ops.attend(q, k, v, problem, backend, score_max)
-    return (out, largest) if score_max else out
+    return ops.attend(q, k, v, problem, backend)
 
 
 def sigmoid_attention_qkv(
@@ -216,17 +170,22 @@ def sigmoid_attention_qkv(
     check_switches(check, accurate=accurate, deterministic=deterministic)
     (qkv,) = under_autocast(qkv)
     q = qkv.select(1, 0)
-    packed = ops.Packed(
-        starts=cu_seqlens[:-1],
-        ends=cu_seqlens[1:],
+    backend = choose_backend("sigmoid", backend, qkv.device, hopper_misfit(q))
+    starts, ends = cu_seqlens[:-1], cu_seqlens[1:]
+    problem = Problem(
+        starts_q=starts,
+        ends_q=ends,
+        starts_k=starts,
+        ends_k=ends,
         bias=per_sequence(bias, cu_seqlens.shape[0] - 1, q),
-        longest=max_seqlen,
+        longest_q=max_seqlen,
+        longest_k=max_seqlen,
         scale=resolve_scale(scale, q.shape[-1]),
         accurate=accurate,
+        gaps=False,
         deterministic=deterministic,
     )
-    backend = choose_backend("sigmoid", backend, qkv.device, hopper_misfit(q))
-    return ops.attend_qkv(qkv, packed, backend)
+    return ops.attend(qkv, None, None, problem, backend)
 
 
 def _check_lengths(name: str, lengths: Tensor, like: Tensor, capacity: int, check: bool) -> None:
@@ -241,7 +200,6 @@ def _check_lengths(name: str, lengths: Tensor, like: Tensor, capacity: int, chec
         check_lengths(name, lengths, capacity)
 
 
-@overload
 def sigmoid_attention_padded(
     q: Tensor,
     k: Tensor,
@@ -254,44 +212,8 @@ def sigmoid_attention_padded(
     backend: str = "auto",
     accurate: bool | None = None,
     deterministic: bool | None = None,
-    score_max: Literal[False] = False,
     check: bool = False,
-) -> Tensor: ...
-
-
-@overload
-def sigmoid_attention_padded(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    lengths_q: Tensor,
-    lengths_k: Tensor | None = None,
-    *,
-    scale: float | None = None,
-    bias: float | Tensor | None = None,
-    backend: str = "auto",
-    accurate: bool | None = None,
-    deterministic: bool | None = None,
-    score_max: Literal[True],
-    check: bool = False,
-) -> tuple[Tensor, Tensor]: ...
-
-
-def sigmoid_attention_padded(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    lengths_q: Tensor,
-    lengths_k: Tensor | None = None,
-    *,
-    scale: float | None = None,
-    bias: float | Tensor | None = None,
-    backend: str = "auto",
-    accurate: bool | None = None,
-    deterministic: bool | None = None,
-    score_max: bool = False,
-    check: bool = False,
-) -> Tensor | tuple[Tensor, Tensor]:
+) -> Tensor:
     """Sigmoid attention of padded sequences: the interface of the paper's algorithms 1 to 3.
 
     The padded batch is read as a packed one with gaps, by the same kernel: blocks of padding cost
@@ -303,17 +225,17 @@ def sigmoid_attention_padded(
         k, v: (sequences, key length, heads, dim).
         lengths_q: (sequences,) int32 or int64, valid tokens of each sequence.
         lengths_k: valid keys of each sequence; ``lengths_q`` by default.
-        scale, bias, backend, accurate, deterministic, score_max, check: as in
-            :func:`sigmoid_attention`; the longest sequence counts as one without padding.
+        scale, bias, backend, accurate, deterministic, check: as in :func:`sigmoid_attention`; the
+            longest sequence counts as one without padding.
 
     Returns:
-        Shape and dtype of ``q``, contiguous; with ``score_max`` a pair, as there.
+        Shape and dtype of ``q``, contiguous.
 
     Raises:
         TypeError, ValueError, NotImplementedError, UserError: as :func:`sigmoid_attention`.
     """
     check_tensors(q, k, v, dimensions=4)
-    check_switches(check, score_max, accurate=accurate, deterministic=deterministic)
+    check_switches(check, accurate=accurate, deterministic=deterministic)
     if lengths_k is None and k.shape[1] != q.shape[1]:
         raise ValueError(f"k: length {k.shape[1]} where q has {q.shape[1]}; pass lengths_k")
     _check_lengths("lengths_q", lengths_q, q, q.shape[1], check)
@@ -343,9 +265,8 @@ def sigmoid_attention_padded(
         deterministic=deterministic,
     )
     flat_q, flat_k, flat_v = (x.flatten(0, 1) for x in (q, k, v))
-    out, largest = ops.attend(flat_q, flat_k, flat_v, problem, backend, score_max)
-    out = out.unflatten(0, (q.shape[0], q.shape[1]))
-    return (out, largest) if score_max else out
+    out = ops.attend(flat_q, flat_k, flat_v, problem, backend)
+    return out.unflatten(0, (q.shape[0], q.shape[1]))
 
 
 @torch.no_grad()

@@ -24,7 +24,6 @@ from scsigmoid.attention.triton_tiles import (
     bias_of,
     corner,
     fold,
-    larger,
     load,
     offsets,
     sigmoid,
@@ -34,23 +33,10 @@ from scsigmoid.attention.triton_tiles import (
 
 
 @triton.jit
-def _step(
-    out,
-    largest,
-    q,
-    k,
-    v,
-    factor,
-    summand,
-    SIGMOID: tl.constexpr,
-    SCORE_MAX: tl.constexpr,
-    PRECISION: tl.constexpr,
-):
+def _step(out, q, k, v, factor, summand, SIGMOID: tl.constexpr, PRECISION: tl.constexpr):
     scores = tl.dot(q, tl.trans(k), input_precision=PRECISION)
-    if SCORE_MAX:
-        largest = larger(largest, tl.abs(scores))
     weights = sigmoid(scores, factor, summand, SIGMOID)
-    return tl.dot(weights.to(v.dtype), v, out, input_precision=PRECISION), largest
+    return tl.dot(weights.to(v.dtype), v, out, input_precision=PRECISION)
 
 
 @triton.jit(do_not_specialize=["blocks", "most"])
@@ -65,7 +51,6 @@ def forward_kernel(
     ENDS_K,
     BIAS,
     TILES,
-    LARGEST,
     q_row,
     q_head,
     k_row,
@@ -84,7 +69,6 @@ def forward_kernel(
     BLOCK_K: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     SCHEDULED: tl.constexpr,
-    SCORE_MAX: tl.constexpr,
     SIGMOID: tl.constexpr,
     PRECISION: tl.constexpr,
     STAGES: tl.constexpr,
@@ -96,7 +80,6 @@ def forward_kernel(
     Args:
         K, V: pointers; with TMA descriptors (:mod:`launching`), and their strides are not used.
         TILES, most: see :func:`assignment`; the grid is (most or sequences * blocks) * heads.
-        LARGEST: (sequences, heads, blocks) float32, largest absolute score of each tile.
         blocks: blocks of rows of the longest sequence.
     """
     sequence, within = assignment(TILES, most, heads, blocks, SCHEDULED)
@@ -121,15 +104,12 @@ def forward_kernel(
     at_q = corner(Q, first, q_row, head, q_head)
     q = load(at_q + offsets(rows_q, q_row, columns), rows_q, left, columns, D, True, WIDE)
     out = tl.zeros([BLOCK_Q, BLOCK_D], tl.float32)
-    largest = tl.zeros([BLOCK_Q, BLOCK_K] if SCORE_MAX else [1], tl.float32)
     if TMA:
         end = start_k + keys
         for key in tl.range(0, keys, BLOCK_K, num_stages=STAGES):
             k = tile_at(K, end, keys, key, head, BLOCK_K, BLOCK_D)
             v = tile_at(V, end, keys, key, head, BLOCK_K, BLOCK_D)
-            out, largest = _step(
-                out, largest, q, k, v, factor, summand, SIGMOID, SCORE_MAX, PRECISION
-            )
+            out = _step(out, q, k, v, factor, summand, SIGMOID, PRECISION)
     else:
         at_k = corner(K, start_k, k_row, head, k_head)
         at_v = corner(V, start_k, v_row, head, v_head)
@@ -145,23 +125,16 @@ def forward_kernel(
                     tail_v = corner(V, start_k + whole, v_row, head, v_head)
                     k = load(tail_k + k_tile, rows_k, keys - whole, columns, D, True, WIDE)
                     v = load(tail_v + v_tile, rows_k, keys - whole, columns, D, True, WIDE)
-                    out, largest = _step(
-                        out, largest, q, k, v, factor, summand, SIGMOID, SCORE_MAX, PRECISION
-                    )
+                    out = _step(out, q, k, v, factor, summand, SIGMOID, PRECISION)
             else:
                 for _ in tl.range(0, whole, BLOCK_K, num_stages=STAGES):
                     k = load(at_k + k_tile, rows_k, keys, columns, D, False, WIDE)
                     v = load(at_v + v_tile, rows_k, keys, columns, D, False, WIDE)
-                    out, largest = _step(
-                        out, largest, q, k, v, factor, summand, SIGMOID, SCORE_MAX, PRECISION
-                    )
+                    out = _step(out, q, k, v, factor, summand, SIGMOID, PRECISION)
                     at_k += BLOCK_K * k_row
                     at_v += BLOCK_K * v_row
     at_out = corner(OUT, first, out_row, head, out_head)
     store(at_out + offsets(rows_q, out_row, columns), out, rows_q, left, columns, D)
-    if SCORE_MAX:
-        found = tl.reduce(tl.reduce(largest, 1, larger), 0, larger)
-        tl.store(LARGEST + (sequence * heads + head) * blocks + block, found * tl.abs(scale))
 
 
 @triton.jit

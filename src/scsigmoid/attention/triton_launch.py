@@ -3,17 +3,16 @@
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from scsigmoid.attention import tuning
 from scsigmoid.attention.backends import interpreting
 from scsigmoid.attention.launching import FUSED, describable, described, output
-from scsigmoid.attention.problem import Problem, nothing
+from scsigmoid.attention.problem import Problem
 from scsigmoid.attention.schedule import Tiling, share_out
 from scsigmoid.attention.triton_kernels import dkdv_kernel, dq_kernel, forward_kernel
 from scsigmoid.attention.tuning import (
@@ -21,17 +20,14 @@ from scsigmoid.attention.tuning import (
     Configuration,
     Kernel,
     block_width,
+    configuration,
 )
 
 #: Largest head dimension.
 WIDEST = 128
 KERNELS: dict[Kernel, Any] = {"forward": forward_kernel, "dq": dq_kernel, "dkdv": dkdv_kernel}
-#: Tensors that a kernel reads and writes.
-TENSORS: dict[Kernel, int] = {"forward": 4, "dq": 5, "dkdv": 6}
-#: Places of those that the inner loop reads.
+#: Indices of the tensor arguments that the inner loop reads.
 LOOPED: dict[Kernel, tuple[int, int]] = {"forward": (1, 2), "dq": (2, 3), "dkdv": (0, 1)}
-#: What switches a kernel's by-product on.
-BY_PRODUCTS: dict[Kernel, str] = {"forward": "SCORE_MAX", "dq": "BIAS_GRAD"}
 
 
 def constants(
@@ -69,19 +65,13 @@ def _device(tensor: Tensor) -> contextlib.AbstractContextManager[Any]:
     return torch.cuda.device(tensor.device)
 
 
-def _parts(problem: Problem, tiling: Tiling, q: Tensor) -> Tensor:
-    """Where the programs of a kernel put what they find beside, (sequences, heads, blocks)."""
-    shape = (problem.sequences, q.shape[1], tiling.blocks)
-    return torch.zeros(shape, dtype=torch.float32, device=q.device)
-
-
 def _launch(
     kernel: Kernel,
     chosen: Configuration,
     tensors: Sequence[Tensor],
     problem: Problem,
     tiling: Tiling,
-    parts: Tensor | None = None,
+    dbias: Tensor | None = None,
 ) -> None:
     """Launch a kernel.
 
@@ -91,7 +81,7 @@ def _launch(
         tensors: inputs and results, in the order of the kernel's first arguments.
         problem: what to compute.
         tiling: programs and their tiles.
-        parts: (sequences, heads, blocks) float32 for the by-product, if it is asked for.
+        dbias: (sequences, heads, blocks) float32, for the bias gradient of each tile of ``dq``.
     """
     _, heads, dimension = tensors[0].shape
     # The interpreter knows no inline assembly, so there the sigmoid is exact.
@@ -102,8 +92,6 @@ def _launch(
         has_bias=problem.bias is not None,
         accurate=bool(problem.accurate),
     )
-    by_product = BY_PRODUCTS.get(kernel)
-    flag = {} if by_product is None else {by_product: parts is not None}
     looped = LOOPED[kernel] if chosen.tma else ()
     rows = chosen.block_q if kernel == "dkdv" else chosen.block_k
     with _device(tensors[0]):
@@ -115,14 +103,14 @@ def _launch(
             problem.ends_k,
             problem.bias,
             tiling.table,
-            *(() if by_product is None else (parts,)),
+            *((dbias,) if kernel == "dq" else ()),
             *(stride for tensor in tensors for stride in tensor.stride()[:2]),
             problem.scale,
             heads,
             tiling.blocks,
             tiling.tiles,
             SCHEDULED=tiling.table is not None,
-            **flag,
+            **({"BIAS_GRAD": dbias is not None} if kernel == "dq" else {}),
             **fixed,
             num_warps=chosen.warps,
             num_stages=chosen.stages,
@@ -130,39 +118,18 @@ def _launch(
         )
 
 
-def _trial(
-    kernel: Kernel, dimension: int, dtype: torch.dtype, device: torch.device, chosen: Configuration
-) -> Callable[[], None]:
-    """What launches a kernel on a batch made for timing it: 4 sequences of 2,048, 8 heads."""
-    generator = torch.Generator(device).manual_seed(0)
-    bounds = torch.arange(0, 5 * 2048, 2048, dtype=torch.int32, device=device)
-    shape = (4 * 2048, 8, dimension)
-    tensors = [
-        torch.randn(shape, dtype=dtype, device=device, generator=generator)
-        for _ in range(TENSORS[kernel])
-    ]
-    problem = Problem(
-        *(bounds[:-1], bounds[1:], bounds[:-1], bounds[1:]),
-        bias=None,
-        longest_q=2048,
-        longest_k=2048,
-        scale=dimension**-0.5,
-        accurate=False,
-        gaps=False,
-        deterministic=False,
-    )
-    block = chosen.block_k if kernel == "dkdv" else chosen.block_q
-    tiling = share_out(problem, shape[0], block, keys=kernel == "dkdv")
-    return lambda: _launch(kernel, chosen, tensors, problem, tiling)
+@functools.cache
+def _on_device(
+    kernel: Kernel, dimension: int, itemsize: int, device: torch.device
+) -> Configuration:
+    return configuration(kernel, dimension, itemsize, torch.cuda.get_device_capability(device))
 
 
 def _configuration(kernel: Kernel, q: Tensor, *looped: Tensor) -> Configuration:
-    """The kernel's configuration; ``looped`` are the tensors that its inner loop reads."""
+    """Return a kernel's configuration; ``looped`` are the tensors that its inner loop reads."""
     if interpreting():
         return INTERPRETED
-    about = q.shape[-1], q.dtype, q.device
-    trial = functools.partial(_trial, kernel, *about)
-    chosen = tuning.choose(kernel, *about, trial, KERNELS[kernel])
+    chosen = _on_device(kernel, q.shape[-1], q.element_size(), q.device)
     if chosen.tma and not all(map(describable, looped)):
         return dataclasses.replace(chosen, tma=False, tail_last=True)
     return chosen
@@ -183,26 +150,16 @@ def check(q: Tensor) -> None:
         raise TypeError("q: the triton backend has no float64; use backend='reference'")
 
 
-def forward(
-    q: Tensor, k: Tensor, v: Tensor, problem: Problem, score_max: bool
-) -> tuple[Tensor, Tensor | None]:
-    """Launch algorithm 1.
-
-    Returns:
-        The result, contiguous, and the largest score of each head, (heads,) float32, if
-        ``score_max`` asks for it.
-    """
+def forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Tensor:
+    """Launch algorithm 1 and return its result, contiguous."""
     check(q)
     q, k, v = map(inner_contiguous, (q, k, v))
     out = output(q, problem.starts_q, problem.ends_q, problem.gaps)
-    largest = torch.zeros(q.shape[1], device=q.device) if score_max else None
     if out.numel():
         chosen = _configuration("forward", q, k, v)
         tiling = share_out(problem, q.shape[0], chosen.block_q)
-        parts = _parts(problem, tiling, q) if score_max else None
-        _launch("forward", chosen, (q, k, v, out), problem, tiling, parts)
-        largest = largest if parts is None else parts.amax(dim=(0, 2))
-    return out, largest
+        _launch("forward", chosen, (q, k, v, out), problem, tiling)
+    return out
 
 
 def backward(
@@ -213,7 +170,7 @@ def backward(
     problem: Problem,
     bias_grad: bool,
     into: tuple[Tensor, Tensor, Tensor] | None = None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """Launch algorithms 2 and 3.
 
     Args:
@@ -224,7 +181,7 @@ def backward(
 
     Returns:
         Gradients of ``q``, ``k`` and ``v``, contiguous or ``into``, and of the bias, (sequences,)
-        float32; nothing in its place unless ``bias_grad`` asks for it.
+        float32, or None without ``bias_grad``.
     """
     grad, q, k, v = map(inner_contiguous, (grad, q, k, v))
     if into is None:
@@ -232,11 +189,14 @@ def backward(
         dk, dv = (output(x, problem.starts_k, problem.ends_k, problem.gaps) for x in (k, v))
     else:
         dq, dk, dv = into
-    dbias = torch.zeros(problem.sequences, device=q.device) if bias_grad else nothing(q)
+    dbias = torch.zeros(problem.sequences, device=q.device) if bias_grad else None
     if dq.numel():
         chosen = _configuration("dq", q, k, v)
         tiling = share_out(problem, q.shape[0], chosen.block_q)
-        parts = _parts(problem, tiling, q) if bias_grad else None
+        parts = None
+        if bias_grad:
+            shape = (problem.sequences, q.shape[1], tiling.blocks)
+            parts = torch.zeros(shape, dtype=torch.float32, device=q.device)
         _launch("dq", chosen, (grad, q, k, v, dq), problem, tiling, parts)
         dbias = dbias if parts is None else parts.sum(dim=(1, 2))
     if dk.numel():

@@ -99,12 +99,6 @@ def sigmoid(scores, factor, summand, SIGMOID: tl.constexpr):
 
 
 @triton.jit
-def larger(one, other):
-    """The larger number; NaN if one is NaN."""
-    return tl.maximum(one, other, propagate_nan=tl.PropagateNan.ALL)
-
-
-@triton.jit
 def corner(POINTER, first, row_stride, head, head_stride):
     """Pointer to one head of token ``first``.
 

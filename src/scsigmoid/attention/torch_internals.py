@@ -1,0 +1,38 @@
+"""The private parts of PyTorch that attention uses, each with the reason."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+from torch._C import _are_functorch_transforms_active
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
+
+_ORDINARY = (Tensor, torch.nn.Parameter, type(None))
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def is_eager(*tensors: Tensor | None) -> bool:
+    """Return True if PyTorch runs Python directly on ordinary tensors.
+
+    Otherwise a compiler, tracer, dispatch mode, functorch transform or tensor subclass must see an
+    operator to know what is computed. PyTorch has no public test for dispatch modes and transforms.
+    """
+    return not (
+        torch.compiler.is_compiling()
+        or is_in_torch_dispatch_mode()
+        or _are_functorch_transforms_active()
+        or torch.jit.is_tracing()
+        or any(type(x) not in _ORDINARY or (x is not None and x.is_meta) for x in tensors)
+    )
+
+
+def mark_constant(function: Function) -> Function:
+    """Let torch.compile call ``function`` while tracing and treat its result as a constant.
+
+    Sets the same attribute as ``torch.compiler.assume_constant_result``, which would import the
+    compiler: one second, also in programs that compile nothing.
+    """
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
