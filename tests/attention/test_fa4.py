@@ -108,10 +108,36 @@ def test_compiled(package):
         assert qkv.grad is not None
 
 
-def test_a_package_that_cannot_be_loaded(monkeypatch):
-    monkeypatch.setitem(sys.modules, "flash_attn", None)
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("import flash_attn_missing", "No module named 'flash_attn_missing'"),
+        ("import sys; sys.missing", "module 'sys' has no attribute 'missing'"),
+        ("import ctypes; ctypes.CDLL('libmissing.so')", "libmissing.so: cannot open"),
+        ("_flash_attn_fwd = None", "has no attribute '_flash_attn_bwd'"),
+    ],
+)
+def test_package_that_cannot_be_imported(source, reason, tmp_path, monkeypatch):
+    module = tmp_path / "flash_attn" / "cute" / "interface.py"
+    module.parent.mkdir(parents=True)
+    module.write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
     fa4._passes.cache_clear()
-    assert "flash-attn-4 cannot be imported" in fa4.unavailable(torch.device("cpu"))
+    try:
+        message = fa4.unavailable(torch.device("cpu"))
+    finally:
+        for name in [name for name in sys.modules if name.startswith("flash_attn")]:
+            del sys.modules[name]
+    assert message.startswith("flash-attn-4 cannot be imported (")
+    assert reason in message
+
+
+def test_other_errors_of_an_import_are_not_hidden(tmp_path, monkeypatch):
+    (tmp_path / "flash_attn.py").write_text("1 / 0")
+    monkeypatch.syspath_prepend(tmp_path)
+    fa4._passes.cache_clear()
+    with pytest.raises(ZeroDivisionError):
+        fa4.unavailable(torch.device("cpu"))
 
 
 def test_choice(gpu, monkeypatch):

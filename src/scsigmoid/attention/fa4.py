@@ -25,8 +25,8 @@ def unavailable(device: torch.device) -> str:
     """Why the package does not run here; empty if it does."""
     try:
         _passes()
-    # Its compiler is loaded with it, which can fail in its own ways.
-    except Exception as error:
+    # AttributeError: a version of nvidia-cutlass-dsl lacks a name. OSError: a library is missing.
+    except (ImportError, AttributeError, OSError) as error:
         return f"flash-attn-4 cannot be imported ({error})"
     return ""
 

@@ -93,8 +93,8 @@ def sigmoid_attention(
 
     Raises:
         TypeError, ValueError: for an argument of wrong type, shape, device or value; names it.
-        NotImplementedError: for second derivatives, and for derivatives in forward mode or by
-            :func:`torch.func.grad`, ``vjp`` and ``jacrev``.
+        NotImplementedError: for second derivatives and derivatives in forward mode.
+        RuntimeError: for derivatives by :func:`torch.func.grad`, ``vjp`` and ``jacrev``.
         UserError: if the device cannot run the backend.
     """
     check_tensors(q, k, v, dimensions=3)
