@@ -144,12 +144,17 @@ def forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Tensor:
 def scaled_kernel(
     SUM, OUT, scale, tokens, WIDTH: tl.constexpr, STRIDE: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """OUT = SUM * scale, in the type of OUT; rows of WIDTH, in OUT STRIDE apart."""
+    """OUT = SUM * scale, in the dtype of OUT; rows of WIDTH, in OUT STRIDE apart.
+
+    Columns of SUM are permuted within each 32, as the backward kernel stages them.
+    """
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     # Whether a row exists is the same for neighbours, so they are read and written together.
     row = at // WIDTH
     inside = row < tokens
-    total = tl.load(SUM + at, mask=inside)
+    column = at % 32
+    staged = at - column + ((column >> 1) & 3) * 8 + (column >> 3) * 2 + (column & 1)
+    total = tl.load(SUM + staged, mask=inside)
     to = OUT + row * STRIDE + at % WIDTH
     tl.store(to, (total * scale).to(OUT.dtype.element_ty), mask=inside)
 
