@@ -99,7 +99,10 @@ def test_the_tokens_are_as_long_as_the_longest_context_of_a_study():
         ({"training": {"clipping": {"sigmoid": None}}}, r"clipping: has no value for softmax"),
         ({"training": {"learning_rate": [1e-3, 1.0000001e-3]}}, r"frontier: two runs are called"),
         ({"training": {"learning_rate": []}}, r"learning_rate: expected at least one value"),
-        ({"training": {"snapshots": [2, 5]}}, r"snapshots: .* for one value write \[\[2, 5\]\]"),
+        (
+            {"training": {"snapshots": [2, 5]}},
+            r"snapshots: .* for a single value write \[\[2, 5\]\]",
+        ),
         ({"training": {"validate_every": 5}}, r"validate_every and training.validation_cells"),
         ({"context": [9000]}, r"micro_batch_tokens"),
     ],
@@ -110,17 +113,21 @@ def test_what_is_wrong_is_named(changes: dict[str, object], message: str):
 
 
 @pytest.mark.parametrize(
-    ("family", "same", "varied"),
+    ("purpose", "varied"),
     [
-        ("seeds", "arm and seed", {"size": ["demo", "160M"]}),
-        ("seeds", "arm and seed", {"training": {"learning_rate": [1e-3, 2e-3]}}),
-        ("rates", "arm, seed and learning_rate", {"context": [128, 256]}),
-        ("variants", "arm, seed and variants", {"size": ["demo", "160M"]}),
-        ("scale_large", "arm, seed and size", {"training": {"clipping": [None, 1.0]}}),
+        ("seeds", {"size": ["demo", "160M"]}),
+        ("seeds", {"training": {"learning_rate": [1e-3, 2e-3]}}),
+        ("rates", {"context": [128, 256]}),
+        ("variants", {"size": ["demo", "160M"]}),
+        ("sizes", {"training": {"clipping": [None, 1.0]}}),
+        ("stability", {"training": {"mask_fraction": [0.1, 0.2]}}),
     ],
 )
-def test_runs_that_a_table_would_average_are_refused(family, same, varied):
-    plain = FAMILY | {"size": ["demo"], "training": {"learning_rate": 1e-3}}
-    assert study_runs(load(overrides={"study": {family: plain}}))
-    with pytest.raises(UserError, match=rf"study\.{family}: .* are of one {same}, so tables"):
-        study_runs(load(overrides={"study": {family: plain | varied}}))
+def test_runs_that_a_table_would_average_are_refused(purpose, varied):
+    single = FAMILY | {"size": ["demo"], "training": {"learning_rate": 1e-3}, "purpose": purpose}
+    assert study_runs(load(overrides={"study": {"mine": single}}))
+    with pytest.raises(UserError, match=r"study\.mine: .* have the same purpose, attention, seed"):
+        study_runs(load(overrides={"study": {"mine": single | varied}}))
+    with pytest.raises(UserError, match=r"study\.other: mine_.* and other_"):
+        study_runs(load(overrides={"study": {"mine": single, "other": single}}))
+    assert study_runs(load(overrides={"study": {"mine": single | varied | {"purpose": None}}}))

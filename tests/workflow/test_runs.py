@@ -142,7 +142,8 @@ def test_a_study_without_runs_says_so(
 ) -> None:
     run = make_project(tiny).run("study", "-n")
     assert run.returncode
-    assert "study: has no runs; give families" in run.stdout + run.stderr
+    assert "scsigmoid: error: the configuration has no study" in run.stderr
+    assert "Traceback" not in run.stdout + run.stderr
 
 
 @pytest.mark.parametrize(

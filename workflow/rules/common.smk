@@ -86,10 +86,12 @@ def lock_file():
 
 
 def study_journals(wildcards):
-    """The journals of a study's runs."""
+    """Return the journals of a study's runs."""
     if not PLAN.study_runs:
-        raise UserError(
-            "study: has no runs; give families of them, as in workflow/studies/arms.yaml"
+        # An exception would print a traceback.
+        sys.exit(
+            "scsigmoid: error: the configuration has no study; add one, as in"
+            " workflow/studies/arms.yaml"
         )
     return result("training/{model}/journal.csv", model=PLAN.study_runs)
 

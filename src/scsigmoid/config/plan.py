@@ -54,15 +54,16 @@ class Plan:
         ]
 
     def compared(self, metric: str) -> list[str]:
-        """The datasets that ``mmd`` or ``umap`` compares, unless they are named.
+        """Return the datasets of ``mmd`` or ``umap``.
 
-        Heart OFT, for ``umap`` also the demo's real cells; all where it is not among them.
+        They are those that ``evaluation.<metric>.datasets`` names, else those whose ``compared``
+        has the metric, else all.
         """
         named = getattr(self.config.evaluation, metric).datasets
         if named is not None:
             return list(named)
-        first = ["heart_oft", "pbmc68k"] if metric == "umap" else ["heart_oft"]
-        return [name for name in first if name in self.datasets] or self.datasets
+        marked = [name for name, one in self.config.datasets.items() if metric in one.compared]
+        return marked or self.datasets
 
     def needed_cells(self, dataset: str) -> dict[str, int]:
         """What the scores of a dataset need (:func:`scsigmoid.corpus.labels.check_enough`)."""

@@ -229,6 +229,8 @@ class Dataset(Settings):
         types: cell types that must be among the labels, but for case, the order of words and
             "cell"; in the order of the MMD table.
         description: one sentence.
+        compared: metrics that are computed on this dataset unless ``evaluation.<metric>.datasets``
+            names others.  If no dataset has a metric here, all datasets have it.
     """
 
     title: Annotated[str, form(r"\s*\S[\s\S]*", "a title")]
@@ -236,6 +238,7 @@ class Dataset(Settings):
     label: Label = "cell_type"
     types: AnyNumber[Text] = field(default_factory=list)
     description: str = ""
+    compared: AnyNumber[Literal["mmd", "umap"]] = field(default_factory=list)
 
     @property
     def labels(self) -> list[str]:
@@ -398,13 +401,21 @@ class Model(Settings):
     training: dict[str, Any] = field(default_factory=dict)
 
 
+Purpose = Literal["rates", "seeds", "variants", "stability", "sizes"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class StudyFamily(Settings):
     """Runs of a study: every combination of the values listed.
 
     Attributes:
+        purpose: tables and figures that show these runs: ``rates`` (the best learning rate),
+            ``seeds`` (the difference between the arms), ``variants`` (of attention, compared with
+            ``seeds``), ``stability`` (collapsed runs by learning rate; the figure shows the first
+            such family) or ``sizes`` (of the model).  Without one, the runs are in ``runs.csv``
+            and ``curves.csv`` only.
         attention: of the models.
-        context: likewise.
+        context: context lengths of the models.
         size: names of ``sizes``.
         seed: of weights, order, masks and dropout; the cells stay those of the configuration.
         variants: lists of ``architecture.variants``, one after the other.
@@ -413,6 +424,8 @@ class StudyFamily(Settings):
         embedded: evaluation dataset whose cells these runs embed, to be scored, also after the
             steps of ``training.snapshots``.
     """
+
+    purpose: Purpose | None = None
 
     attention: Several[Attention]
     context: Several[Context]
@@ -464,8 +477,8 @@ class Mmd(Settings):
     """Bootstrap maximum mean discrepancy between cell types (appendix, "Maximum Mean Discrepancy").
 
     Attributes:
-        datasets: evaluation datasets; ``null`` means Heart OFT, or every dataset where it is not
-            among them.
+        datasets: evaluation datasets; ``null`` means those with ``mmd`` in
+            ``datasets.<name>.compared``, or all datasets if there are none.
         resamples: bootstrap resamples of each pair; all are held in memory.
         confidence: of the percentile interval.
         estimator: ``unbiased`` or ``biased``: which one tables and claims print; both are computed.
@@ -483,7 +496,7 @@ class Mmd(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class Umap(Settings):
-    """UMAP (appendix, "UMAP Visualization"); ``datasets`` as for the MMD, with ``pbmc68k``."""
+    """UMAP (appendix, "UMAP Visualization"); ``datasets`` as for the MMD."""
 
     datasets: AnyNumber[str] | None
     neighbours: Annotated[int, at_least(2)]

@@ -1,4 +1,4 @@
-"""The runs of a study: every combination of what its families list."""
+"""The runs of a study: every combination of the values that its families list."""
 
 import dataclasses
 import itertools
@@ -6,27 +6,34 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from scsigmoid.config.schema import Config, Model, Training, Variant
+from scsigmoid.config.schema import Config, Model, Purpose, Training, Variant
 from scsigmoid.config.validate import check_known, typed
 from scsigmoid.errors import UserError
 
 #: Settings of training whose value is a list.
 LISTS = ("betas", "snapshots")
-#: What runs of one arm and seed may differ in: a table has a row for each value.
-COMPARED = {"rates": "learning_rate", "seeds": "", "variants": "variants", "scale": "size"}
+#: What runs with the same purpose, attention and seed may differ in.  Tables have a row for each
+#: value of these, and would average runs that differ in anything else.
+COMPARED: dict[Purpose, tuple[str, ...]] = {
+    "rates": ("learning_rate",),
+    "seeds": (),
+    "variants": ("variants",),
+    "sizes": ("size",),
+    "stability": ("learning_rate", "clipping", "warmup_steps", "variants", "context", "size"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class StudyRun:
-    """One run.
+    """One run of a study.
 
     Attributes:
-        family: which family of runs it belongs to.
+        family: name of its family.
         model: attention and context.
         size: name of its entry in ``sizes``.
         variants: of its attention.
         seed: of its weights, order, masks and dropout.
-        training: how it is trained.
+        training: its training settings.
     """
 
     family: str
@@ -38,44 +45,46 @@ class StudyRun:
 
 
 def study_runs(config: Config) -> dict[str, StudyRun]:
-    """All runs by name, in the order of the configuration, the seeds outermost.
+    """Return all runs by name, in the order of the configuration, the seeds outermost.
 
-    A name says what differs within the family, and the seed, so that a second one leaves the first
-    its name: ``frontier_softmax_learning_rate_0_002_seed_1``.
+    A name states the values that differ within the family, and the seed even if there is only one,
+    so that adding a seed renames no run: ``frontier_softmax_learning_rate_0_002_seed_1``.
 
     Raises:
-        UserError: naming the setting that is wrong.
+        UserError: if a setting is wrong, with its name.
     """
     runs: dict[str, StudyRun] = {}
     for family in config.study:
-        for name, run in of_family(config, family):
+        for name, run in family_runs(config, family):
             if name in runs:
-                raise UserError(f"study.{family}: two runs are called {name}; leave out one")
+                raise UserError(f"study.{family}: two runs are called {name}; remove one of them")
             runs[name] = run
-        check_compared(family, {name: run for name, run in runs.items() if run.family == family})
+    check_distinct(config, runs)
     return runs
 
 
-def check_compared(family: str, runs: Mapping[str, StudyRun]) -> None:
-    """Refuse runs that the tables would take for one."""
-    kind = "scale" if family.startswith("scale") else family
-    if kind not in COMPARED:
-        return
-    first: dict[tuple[object, ...], str] = {}
+def check_distinct(config: Config, runs: Mapping[str, StudyRun]) -> None:
+    """Raise an error if a table would average runs with different settings."""
+    names: dict[tuple[object, ...], str] = {}
     for name, run in runs.items():
-        values = dataclasses.asdict(run) | {"learning_rate": run.training.learning_rate}
-        key = (run.model.attention, run.seed, str(values.get(COMPARED[kind])))
-        other = first.setdefault(key, name)
+        purpose = config.study[run.family].purpose
+        if purpose is None:
+            continue
+        values = dataclasses.asdict(run) | {"context": run.model.context}
+        values |= dataclasses.asdict(run.training)
+        keys = COMPARED[purpose]
+        key = (purpose, run.model.attention, run.seed, *(str(values[key]) for key in keys))
+        other = names.setdefault(key, name)
         if other != name:
-            same = "arm, seed and " + COMPARED[kind] if COMPARED[kind] else "arm and seed"
             raise UserError(
-                f"study.{family}: {other} and {name} are of one {same}, so tables would average "
-                "them; give one of them a family of its own"
+                f"study.{run.family}: {other} and {name} have the same "
+                f"{', '.join(('purpose', 'attention', 'seed', *keys))}, and a table would average "
+                "them; leave out one, or give it a family without a purpose"
             )
 
 
-def of_family(config: Config, family: str) -> Iterator[tuple[str, StudyRun]]:
-    """The runs of one family."""
+def family_runs(config: Config, family: str) -> Iterator[tuple[str, StudyRun]]:
+    """Yield name and run of every combination of the values that a family lists."""
     path, listed = f"study.{family}", config.study[family]
     check_known(f"{path}.size", "size", listed.size, config.sizes)
     embedded = [] if listed.embedded is None else [listed.embedded]
@@ -85,8 +94,8 @@ def of_family(config: Config, family: str) -> Iterator[tuple[str, StudyRun]]:
             raise UserError(f"{path}.training.{key}: expected at least one value, found []")
         if key in LISTS and isinstance(value, list) and not all(isinstance(v, list) for v in value):
             raise UserError(
-                f"{path}.training.{key}: a list here is of values to vary, each a list itself; "
-                f"for one value write [{value}], found {value}"
+                f"{path}.training.{key}: expected a list of lists, because a list varies the "
+                f"setting; for a single value write [{value}], found {value}"
             )
     axes: dict[str, Any] = {
         "seed": listed.seed,
@@ -98,30 +107,33 @@ def of_family(config: Config, family: str) -> Iterator[tuple[str, StudyRun]]:
     }
     for values in itertools.product(*axes.values()):
         chosen = dict(zip(axes, values, strict=True))
-        arm = chosen["attention"]
-        chosen = {k: of_arm(v, arm, f"{path}.training.{k}") for k, v in chosen.items()}
+        attention = chosen["attention"]
+        chosen = {
+            key: arm_value(value, attention, f"{path}.training.{key}")
+            for key, value in chosen.items()
+        }
         own = {key: chosen[key] for key in listed.training}
         settings = dataclasses.asdict(config.training) | own
         run = StudyRun(
             family=family,
-            model=Model(attention=chosen["attention"], context=chosen["context"]),
+            model=Model(attention=attention, context=chosen["context"]),
             size=chosen["size"],
             variants=chosen["variants"],
             seed=chosen["seed"],
             training=typed(settings, Training, f"{path}.training"),
         )
-        # As typed: YAML takes 1e-3 for text.
+        # The checked values, because YAML reads 1e-3 as text.
         chosen |= {key: getattr(run.training, key) for key in own}
         differing = [
-            f"{key}_{word(chosen[key])}"
+            f"{key}_{name_part(chosen[key])}"
             for key in reversed(axes)
             if (len(axes[key]) > 1 or key == "seed") and key != "attention"
         ]
-        yield "_".join([family, chosen["attention"], *differing]), run
+        yield "_".join([family, attention, *differing]), run
 
 
-def of_arm(value: Any, attention: str, path: str) -> Any:
-    """A value, or that of one arm where it is given for each."""
+def arm_value(value: Any, attention: str, path: str) -> Any:
+    """Return a value, or its entry for ``attention`` if it is a mapping."""
     if not isinstance(value, Mapping):
         return value
     if attention not in value:
@@ -129,9 +141,9 @@ def of_arm(value: Any, attention: str, path: str) -> Any:
     return value[attention]
 
 
-def word(value: object) -> str:
-    """A value as part of a name."""
+def name_part(value: object) -> str:
+    """Return a value as part of a run's name: ``0_002`` for 0.002, ``none`` for None."""
     if isinstance(value, list):
-        value = "_".join(map(word, value)) or None
+        value = "_".join(map(name_part, value)) or None
     text = "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
     return text.lower().replace(".", "_").replace("-", "_")
