@@ -71,9 +71,6 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "--checkpoint": path("trained model: model.safetensors"),
     "--gpus": number("GPUs of each machine that train together, by torchrun"),
     "--nodes": number("machines that train together, by Slurm"),
-    "--devices": number("GPUs that train at a time"),
-    "--cores": number("cores that read and tokenize"),
-    "--gigabits": number("assumed speed of the network in Gbit/s"),
     "--device": choice("auto takes a GPU where there is one", get_args(Device), "auto"),
     "--pooling": choice(
         "mean over a cell's gene tokens, or the token <cls>", get_args(Pooling), "mean"

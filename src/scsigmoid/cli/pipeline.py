@@ -1,6 +1,7 @@
 """Subcommands that lead from the corpus to a trained model, and ``plan``, which says the cost."""
 
 import argparse
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,28 +15,22 @@ from scsigmoid.config.schema import Architecture, Size, Training, VocabularyChoi
 from scsigmoid.errors import UserError
 
 
-@stage("--configfile* --config* --devices --cores --gigabits")
+@stage("--configfile* --config*")
 def plan(options: argparse.Namespace) -> None:
-    """Print what a preset costs in files, disk and hours, before anything runs."""
+    """Print files, disk space, parameters and hours of training before anything runs."""
     from scsigmoid.forecast.page import forecast
 
-    for name in ("devices", "cores", "gigabits"):
-        if getattr(options, name) < 1:
-            raise UserError(f"--{name}: expected at least 1")
     base, presets = Path("config.yaml"), Path("workflow/presets")
     if not (base.is_file() and presets.is_dir()):
-        print("no workflow in this folder: the presets of the package", file=sys.stderr)
+        print("no workflow in this folder: using the presets of the package", file=sys.stderr)
         base, presets = SHIPPED / "config.yaml", SHIPPED / "presets"
-    given = [*map(read_yaml, options.configfile or []), parse_pairs(options.config)]
-    config = load(base, presets, reduce(merge, given))
-    lines = forecast(
-        config,
-        devices=options.devices,
-        cores=options.cores,
-        gigabits=options.gigabits,
-        results=Path(config.results or f"results/{config.preset}"),
-    )
-    print(*lines, sep="\n")
+    overrides = [*map(read_yaml, options.configfile or []), parse_pairs(options.config)]
+    config = load(base, presets, reduce(merge, overrides))
+    lines = list(forecast(config, Path(config.results or f"results/{config.preset}")))
+    try:
+        print(*lines, sep="\n", flush=True)
+    except BrokenPipeError:  # as with `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @stage("--configuration --output --summary")

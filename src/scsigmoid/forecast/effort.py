@@ -1,4 +1,4 @@
-"""How long training takes: the nearest rate in ``rates.yaml``, scaled by counted operations."""
+"""Hours of training: the nearest rate in ``rates.yaml``, scaled by counted operations."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,25 +16,25 @@ from scsigmoid.config.study import study_runs
 from scsigmoid.model.sizes import EncoderSettings, count_flops, count_parameters
 
 QUANTILES = 500
-# What a checkpoint and the trained model hold for each parameter, float32: weights and two moments.
+# Bytes per parameter, in float32: weights and two moments in a checkpoint, weights in a model.
 CHECKPOINT_BYTES, MODEL_BYTES = 12, 4
-NEAR = 1.05  # work that differs by less counts as the measured work
+NEAR = 1.05  # work within this factor counts as measured
 
 
 @dataclass(frozen=True)
 class Lengths:
-    """A log-normal distribution of the number of genes that cells express.
+    """A log-normal distribution of the number of genes that a cell expresses.
 
     Attributes:
-        median: of the distribution.
-        sigma: of its logarithm.
+        median: median number of genes.
+        sigma: standard deviation of the logarithm.
     """
 
     median: float
     sigma: float
 
     def sample(self, longest: float = float("inf")) -> list[float]:
-        """Evenly spaced quantiles, cut at ``longest``; their mean is the cells'."""
+        """Return evenly spaced quantiles, cut at ``longest``."""
         normal = NormalDist()
         places = ((index + 0.5) / QUANTILES for index in range(QUANTILES))
         return [
@@ -42,7 +42,7 @@ class Lengths:
         ]
 
     def mean(self, longest: float = float("inf")) -> float:
-        """Mean length of cells that are cut at ``longest``."""
+        """Return the mean length of cells that are cut at ``longest``."""
         return sum(self.sample(longest)) / QUANTILES
 
 
@@ -51,13 +51,13 @@ class TrainingRate:
     """A measured training rate.
 
     Attributes:
-        machine: its name.
-        measured: when and how.
-        size: of the encoder.
-        vocabulary: tokens.
-        lengths: of the cells, before they are cut.
+        machine: device and its number.
+        measured: date and method.
+        size: dimensions of the encoder.
+        vocabulary: number of tokens.
+        lengths: lengths of the cells before they are cut.
         attention: ``sigmoid`` or ``softmax``.
-        context: longest sequence, in tokens.
+        context: longest sequence in tokens.
         cells_per_second: the rate.
     """
 
@@ -73,13 +73,13 @@ class TrainingRate:
 
 @cache
 def rates() -> dict[str, Any]:
-    """The content of ``rates.yaml``."""
+    """Return the content of ``rates.yaml``."""
     text = files("scsigmoid.forecast").joinpath("rates.yaml").read_text(encoding="utf-8")
     return dict(yaml.safe_load(text))
 
 
 def training_rates() -> Iterator[TrainingRate]:
-    """All measured training rates."""
+    """Yield all measured training rates."""
     for entry in rates()["training"]:
         for attention, contexts in entry["cells_per_second"].items():
             for context, value in contexts.items():
@@ -96,7 +96,7 @@ def training_rates() -> Iterator[TrainingRate]:
 
 
 def lengths_of(config: Config) -> Lengths:
-    """The lengths that cells of this configuration are assumed to have (Fig. 1, or simulated)."""
+    """Return the lengths that the cells of a configuration are assumed to have."""
     throughput = config.benchmarks.throughput
     return Lengths(throughput.median_length, throughput.sigma_length)
 
@@ -106,13 +106,13 @@ class Effort:
     """The cost of training one model.
 
     Attributes:
-        model: its name.
-        parameters: of the encoder.
-        steps: of training.
-        hours: on one device.
-        rate: what the hours are scaled from.
-        scale: counted work of a cell over that of the measured rate.
-        bytes: of its checkpoints and weights.
+        model: name of the model.
+        parameters: number of parameters of the encoder.
+        steps: number of optimizer steps.
+        hours: training time on one device.
+        rate: the measured rate that the hours are scaled from.
+        scale: counted operations of a cell, relative to those of the measured rate.
+        bytes: size of its checkpoints and models.
     """
 
     model: str
@@ -125,12 +125,12 @@ class Effort:
 
     @property
     def measured(self) -> bool:
-        """Whether the rate was measured for this very work."""
+        """Whether the rate was measured with this amount of work."""
         return 1 / NEAR < self.scale < NEAR
 
 
 def efforts(config: Config, vocabulary: int) -> list[Effort]:
-    """The cost of every model of a configuration, with so many tokens."""
+    """Return the cost of every model. ``vocabulary`` is the number of tokens."""
     size = config.sizes[config.architecture.size]
     return [
         effort(config, name, model, size, model_training(config, name), vocabulary)
@@ -139,7 +139,7 @@ def efforts(config: Config, vocabulary: int) -> list[Effort]:
 
 
 def study_efforts(config: Config, vocabulary: int) -> list[Effort]:
-    """The cost of every run of its study."""
+    """Return the cost of every run of the study."""
     return [
         effort(config, name, run.model, config.sizes[run.size], run.training, vocabulary)
         for name, run in study_runs(config).items()
@@ -149,7 +149,7 @@ def study_efforts(config: Config, vocabulary: int) -> list[Effort]:
 def effort(
     config: Config, name: str, model: Model, size: Size, training: Training, vocabulary: int
 ) -> Effort:
-    """The cost of one model; variants of attention count as none."""
+    """Return the cost of one model. Variants of attention are not counted."""
     lengths, architecture, kind = lengths_of(config), config.architecture, model.attention
     encoder = EncoderSettings.of(size, architecture, kind, model.context, vocabulary)
     work = work_of(encoder, lengths, training.mask_fraction)
@@ -179,6 +179,6 @@ def effort(
 
 
 def work_of(settings: EncoderSettings, lengths: Lengths, mask_fraction: float) -> float:
-    """Mean counted operations of a cell's forward and backward pass."""
+    """Return the mean number of operations of a cell's forward and backward pass."""
     cells = [round(length) for length in lengths.sample(settings.context)]
     return count_flops(settings, cells, round(mask_fraction * sum(cells))) / len(cells)

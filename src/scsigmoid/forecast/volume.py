@@ -1,6 +1,5 @@
-"""How much data a configuration takes in: from its manifest, or estimated where there is none."""
+"""The amount of data of a configuration: from its manifest, or estimated without one."""
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,8 +12,7 @@ from scsigmoid.corpus.genes import organism_of
 from scsigmoid.corpus.h5ad import Cells, held_out_text, open_cells
 from scsigmoid.corpus.h5ad_writer import is_tenx
 from scsigmoid.corpus.metadata import REMOTE, ManifestRow, read_manifest
-from scsigmoid.corpus.selection import PAPER_CELLS, selection_lines
-from scsigmoid.errors import UserError
+from scsigmoid.corpus.selection import PAPER_CELLS
 from scsigmoid.forecast.effort import Lengths, lengths_of, rates
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary, listed
 
@@ -24,14 +22,14 @@ EVALUATION_CELLS = 257_888  # of the six datasets of tab:eval_datasets
 
 @dataclass(frozen=True, kw_only=True)
 class Volume:
-    """The data of a configuration.
+    """The amount of data of a configuration.
 
     Attributes:
-        basis: where the numbers are from.
-        files: raw files; ``None`` where unknown.
-        cells: training cells; ``None`` where unknown.
-        bytes: raw files on the disk, evaluation datasets included.
-        bytes_basis: where this number is from.
+        basis: source of the numbers.
+        files: number of raw files, or None if unknown.
+        cells: number of training cells, or None if unknown.
+        bytes: size of the raw files, including the evaluation datasets.
+        bytes_basis: source of the size.
     """
 
     basis: str
@@ -42,7 +40,7 @@ class Volume:
 
 
 def volume(config: Config, results: Path) -> Volume:
-    """The volume of a configuration, by the manifest in its results folder if there is one."""
+    """Return the volume of a configuration, from the manifest in its results folder if any."""
     if config.corpus.source == "embedded":
         return embedded_volume(config)
     if config.corpus.source == "local":
@@ -54,28 +52,8 @@ def volume(config: Config, results: Path) -> Volume:
     return expected_volume(config)
 
 
-def selections(config: Config, results: Path) -> list[tuple[str, str]]:
-    """The cells of each selection that the paper's could be, with a note; from a manifest.
-
-    Raises:
-        UserError: if the summary beside the manifest is damaged.
-    """
-    if config.corpus.source not in REMOTE:
-        return []
-    path = results / "corpus" / "manifest.json"
-    if config.corpus.manifest is not None:
-        return [("unknown", "the lock corpus.manifest tells what was taken, not what was offered")]
-    if not path.is_file():
-        return [("no manifest yet", f"it counts them beside the paper's {PAPER_CELLS / 1e6:g}M")]
-    try:
-        stated = selection_lines(json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise UserError(f"{path}: damaged; delete it and make the manifest again") from None
-    return [(f"{cells:,} cells", note) for cells, note in stated]
-
-
 def vocabulary_size(config: Config, results: Path) -> tuple[int, str]:
-    """Tokens, special ones included, and what their number rests on."""
+    """Return the number of tokens, including special ones, and the source of this number."""
     path, choice = results / "tokens" / "vocabulary.parquet", config.tokens.vocabulary
     if path.is_file():
         return Vocabulary.read(path).size, f"the vocabulary {path}"
@@ -94,21 +72,21 @@ def vocabulary_size(config: Config, results: Path) -> tuple[int, str]:
 
 
 def locked_volume(rows: Sequence[ManifestRow], path: str, lengths: Lengths) -> Volume:
-    """The volume of a manifest; sizes that it lacks are estimated."""
+    """Return the volume of a manifest. Missing sizes are estimated."""
     unknown = [row for row in rows if not row.bytes]
     estimated = sum(bytes_of(int(row.cells or 0), lengths) for row in unknown)
-    some = f"; sizes estimated for {len(unknown)} of {len(rows)}" if unknown else ""
+    note = f"; sizes estimated for {len(unknown)} of {len(rows)}" if unknown else ""
     return Volume(
         basis=f"the manifest {path}",
         files=len(rows),
         cells=sum(int(row.cells or 0) for row in rows if row.role == "training"),
         bytes=sum(int(row.bytes or 0) for row in rows) + estimated,
-        bytes_basis="manifest" + some,
+        bytes_basis="manifest" + note,
     )
 
 
 def embedded_volume(config: Config) -> Volume:
-    """The volume of the embedded corpus."""
+    """Return the volume of the embedded corpus."""
     sizes = config.corpus.embedded
     training = training_recipes(sizes)
     evaluation = [
@@ -124,7 +102,7 @@ def embedded_volume(config: Config) -> Volume:
 
 
 def local_volume(config: Config) -> Volume:
-    """The volume of the user's own files."""
+    """Return the volume of the user's own files."""
     files, opened = expand(config.corpus.local), training_files(config)
     return Volume(
         basis="the files",
@@ -136,7 +114,7 @@ def local_volume(config: Config) -> Volume:
 
 
 def training_files(config: Config) -> list[Cells] | None:
-    """The training cells of the user's files; ``None`` where 10x files were to be converted."""
+    """Open the training cells of the user's files. None if a 10x file had to be converted."""
     files = expand(config.corpus.local)
     if any(is_tenx(file.path) for file in files):
         return None
@@ -154,7 +132,7 @@ def training_files(config: Config) -> list[Cells] | None:
 
 
 def expected_volume(config: Config) -> Volume:
-    """The volume of CELLxGENE's files before the service was asked."""
+    """Estimate the volume of CELLxGENE's files before there is a manifest."""
     corpus = config.corpus
     whole = corpus.maximum_cells is None
     cells = PAPER_CELLS if corpus.maximum_cells is None else corpus.maximum_cells
@@ -173,10 +151,10 @@ def expected_volume(config: Config) -> Volume:
 
 
 def bytes_of(cells: int, lengths: Lengths) -> float:
-    """Estimated size of the raw files of so many cells."""
+    """Estimate the size of the raw files of some cells."""
     return cells * lengths.mean() * float(rates()["raw_files"]["bytes_per_nonzero"])
 
 
 def by_nonzero() -> str:
-    """The basis of such an estimate."""
+    """Return the source of :func:`bytes_of`."""
     return f"estimate, {rates()['raw_files']['bytes_per_nonzero']} bytes per non-zero count"
