@@ -54,6 +54,15 @@ def downloads(web, tmp_path) -> Downloads:
     return Downloads(tmp_path / "downloads", web)
 
 
+def test_a_file_that_was_not_downloaded_here_stays(downloads, row, server):
+    """It has the name of a download, and other bytes."""
+    downloads.path(row).parent.mkdir()
+    downloads.path(row).write_bytes(b"precious")
+    with pytest.raises(UserError, match="not the file that the manifest describes; move it"):
+        downloads.obtain(row)
+    assert downloads.path(row).read_bytes() == b"precious"
+
+
 def test_downloaded_once_and_checked_ever_after(downloads, row, server, path):
     found, digest = downloads.obtain(row)
     assert (found.read_bytes(), digest) == (CONTENT, DIGEST)

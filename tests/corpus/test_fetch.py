@@ -11,7 +11,8 @@ from loopback import uuid
 
 from scsigmoid.cli import main
 from scsigmoid.config.check import as_yaml, load
-from scsigmoid.config.schema import Dataset, LocalFiles
+from scsigmoid.config.schema import Config, Dataset, LocalFiles
+from scsigmoid.corpus.downloads import Downloads
 from scsigmoid.corpus.fetch import (
     fetch_evaluation,
     fetch_part,
@@ -23,6 +24,7 @@ from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.corpus.labels import cell_types
 from scsigmoid.corpus.manifest import build_manifest
 from scsigmoid.corpus.metadata import ManifestRow, read_manifest, write_manifest
+from scsigmoid.corpus.web import Web
 from scsigmoid.errors import UserError
 from scsigmoid.files import sha256
 
@@ -188,6 +190,85 @@ def test_single_cell_type_of_a_download(server, corpus, counts, write_h5ad, tmp_
     assert not list((tmp_path / "evaluation").glob("heart*"))
 
 
+def fetch(config: Config, folder: Path, manifest: Path, *options: object) -> int:
+    """Run the command with the stored configuration."""
+    (folder / "config.yaml").write_text(as_yaml(config))
+    given = ["--manifest", manifest, "--configuration", folder / "config.yaml", *options]
+    return main(["fetch", *map(str, given)])
+
+
+@pytest.mark.parametrize("where", ["absolute", "relative", "link"])
+def test_files_outside_the_output_stay(where, config, counts, write_h5ad, tmp_path, capfd):
+    """Of names that lead there, and of a manifest that was changed by hand."""
+    precious = write_h5ad(counts, name="precious")
+    content = precious.read_bytes()
+    name = {"absolute": str(precious.with_suffix("")), "relative": "../precious"}.get(where, "a")
+    row = ManifestRow(
+        file=name,
+        role="training",
+        part="0",
+        source="local",
+        location=str(precious),
+        bytes=str(len(content)),
+        sha256=sha256(precious),
+    )
+    rows = [row] * (2 if where == "link" else 1)
+    write_manifest(tmp_path / "m.csv", rows)
+    before = set(tmp_path.rglob("*"))
+    output = tmp_path / "part"
+    assert fetch(config, tmp_path, tmp_path / "m.csv", "--part", 0, "--output", output) == 1
+    assert precious.read_bytes() == content
+    assert not precious.is_symlink()
+    assert set(tmp_path.rglob("*")) == before | {tmp_path / "config.yaml"}
+    assert capfd.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"bytes": ""}, "changed since the manifest was made"),
+        ({"held_out": "fraction=. seed=1"}, "no column 'fraction'"),
+        ({"held_out": "none"}, "no column 'none'"),
+    ],
+)
+def test_rows_that_were_changed_by_hand(
+    changes, message, config, counts, write_h5ad, tmp_path, capfd
+):
+    path = write_h5ad(counts)
+    row = ManifestRow(file="a", role="training", part="0", source="local", location=str(path),
+                      bytes=str(path.stat().st_size), sha256=sha256(path))  # fmt: skip
+    write_manifest(tmp_path / "m.csv", [dataclasses.replace(row, **changes)])
+    options = ["--part", 0, "--output", tmp_path / "part"]
+    assert fetch(config, tmp_path, tmp_path / "m.csv", *options) == 1
+    errors = capfd.readouterr().err
+    assert message in errors
+    assert "Traceback" not in errors
+    assert not (tmp_path / "part").exists()
+
+
+def test_outputs_that_are_not_ours(config, tmp_path, capfd):
+    """A folder with other files, an h5ad file without metadata, a part that there is none of."""
+    manifest = made(config.corpus, config.datasets, tmp_path)
+    for name in ("folder", "cells"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "precious.h5ad").write_bytes(b"x")
+    h5ad, metadata = tmp_path / "cells" / "precious.h5ad", tmp_path / "cells" / "precious.json"
+    for options in (
+        ["--part", 0, "--output", tmp_path / "folder"],
+        ["--dataset", "heart_oft", "--output", h5ad, "--metadata", metadata],
+        ["--part", 99, "--output", tmp_path / "part"],
+        ["--part", "²", "--output", tmp_path / "part"],
+        ["--dataset", "kidney", "--output", tmp_path / "k", "--metadata", tmp_path / "l"],
+    ):
+        assert fetch(config, tmp_path, manifest, *options) == 1
+        errors = capfd.readouterr().err
+        assert "scsigmoid: error: " in errors
+        assert "unexpected" not in errors
+    assert {path.name for path in tmp_path.rglob("*.h5ad")} == {"precious.h5ad"}
+    assert {path.read_bytes() for path in tmp_path.rglob("precious.h5ad")} == {b"x"}
+    assert not (tmp_path / "part").exists()
+
+
 def test_unknown_dataset(config, tmp_path):
     manifest = made(config.corpus, config.datasets, tmp_path)
     with pytest.raises(UserError, match="has no evaluation dataset 'kidney'"):
@@ -256,8 +337,13 @@ def test_raw_files_that_may_go(corpus, server, files, write_h5ad, counts, tmp_pa
     )
     write_manifest(manifest, [*read_manifest(manifest), row])
     part_of(manifest, 0, corpus, tmp_path / "part-00000")
-    release_part(tmp_path / "part-00000")
+    # a link that leads to a file of the user's is theirs
+    linked = tmp_path / "part-00000" / f"{uuid(1003)}.h5ad"
+    linked.unlink()
+    linked.symlink_to(own)
+    release_part(tmp_path / "part-00000", Downloads(tmp_path / "downloads", Web.of(corpus)))
     assert own.exists()
+    linked.unlink()
     held = [path.name for path in (tmp_path / "downloads").glob("*.h5ad")]
     assert held == [f"{uuid(1002)}.h5ad"]
     assert open_cells(tmp_path / "evaluation" / "heart.h5ad").n_cells == 30

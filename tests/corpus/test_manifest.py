@@ -320,7 +320,7 @@ def test_a_lock_must_fit_the_configuration(lock, tmp_path):
     for changed, message in [
         ({"collection_id": heart.collection_id}, "is of the collection of heart"),
         ({"dataset_id": heart.dataset_id}, "is of the dataset of heart"),
-        ({"file": "../a"}, "not a file name"),
+        ({"file": "../a"}, "'../a' cannot be its file"),
         ({"file": "heart"}, "two rows are called 'heart'"),
         ({"dataset_version_id": "../../a"}, "'../../a' is not a CELLxGENE id"),
         ({"location": "https://example.org/a"}, "is not allowed"),

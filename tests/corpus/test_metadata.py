@@ -11,7 +11,6 @@ from scsigmoid.corpus.metadata import (
     Metadata,
     as_count,
     check_identifier,
-    check_name,
     one_line,
     parse_count,
     read_manifest,
@@ -23,8 +22,8 @@ from scsigmoid.errors import UserError
 
 ROWS = [
     ManifestRow(file=name, role="training", source="local", location=f"/{name}", cells="5",
-                collection_id="0123")
-    for name in ("one", "two, \"quoted\"", "three")
+                title=f"{name}, \"quoted\"", bytes="9", sha256="0" * 64, collection_id="0123")
+    for name in ("one", "two", "three")
 ]  # fmt: skip
 
 
@@ -52,11 +51,21 @@ def test_a_file_that_was_cut_anywhere_is_refused(tmp_path):
     [
         ("bytes", "1e9"), ("cells", "-1"), ("sha256", "x"), ("source", "ftp"), ("part", "../1"),
         ("role", "test"), ("simulated", "yes"),
+        ("location", "/a\x1b[2J"), ("excluded", "1-"), ("excluded", "a"),
+        *(("file", name) for name in ("", "../a", "/a", "a/b", ".a", "-a", "a\n", "a" * 201, "é")),
+        ("dataset", "../a"),
     ],
 )  # fmt: skip
-def test_values_that_are_none(name, value, tmp_path):
+def test_values_that_cannot_be_used(name, value, tmp_path):
     write_manifest(tmp_path / "m.csv", [ROWS[0], replace(ROWS[1], **{name: value})])
-    with pytest.raises(UserError, match=f"line 3 has a {name} that is none"):
+    with pytest.raises(UserError, match=f"row 2: .* cannot be its {name};") as caught:
+        read_manifest(tmp_path / "m.csv")
+    assert str(caught.value).isprintable()
+
+
+def test_two_rows_of_one_name(tmp_path):
+    write_manifest(tmp_path / "m.csv", [*ROWS, ROWS[1]])
+    with pytest.raises(UserError, match="two rows are called 'two'"):
         read_manifest(tmp_path / "m.csv")
 
 
@@ -106,10 +115,6 @@ def test_words_of_others():
     for wrong in ("", "a/b", uuid(5) + "/..", uuid(5) + "\n", uuid(5).replace("-", ""), 5):
         with pytest.raises(UserError, match="is not a CELLxGENE id"):
             check_identifier(wrong)
-    check_name("a" * 200, "here")
-    for wrong in ("", "../a", "a/b", ".a", "-a", "a\n", "a" * 201, "é"):
-        with pytest.raises(UserError, match="is not a file name"):
-            check_name(wrong, "here")
     assert one_line(None) == "None"
     assert one_line(" a\n\x07b\u202e\tc ") == "a b c"
     assert [len(one_line("a" * length)) for length in (199, 200, 201, 9999)] == [199, 200, 200, 200]

@@ -130,6 +130,24 @@ def test_a_byte_now_and_then_is_not_enough(kind, chunked, server, web, monkeypat
     assert time.monotonic() - begun < 10
 
 
+def test_a_byte_of_the_headers_now_and_then_is_not_enough(server, web):
+    """Each byte comes well before the time-out of 0.5 s; the headers end in the middle of one."""
+    web = dataclasses.replace(web, settings=dataclasses.replace(web.settings, attempts=1))
+
+    def slow(handler) -> None:
+        with suppress(OSError):
+            for byte in b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Long: " + b"x" * 600:
+                handler.wfile.write(bytes([byte]))
+                server.released.wait(0.03)
+
+    for ask in (web.json, web.size):
+        server.script[PATH] = [slow]
+        begun = time.monotonic()
+        with pytest.raises(UserError, match=r"the connection broke \(\w+\) \(1 attempts\)"):
+            ask(server.address + PATH)
+        assert time.monotonic() - begun < 5
+
+
 def test_pauses_double_and_retry_after_is_honoured(server, web):
     settings = dataclasses.replace(web.settings, longest_pause=9)
     patient = dataclasses.replace(web, settings=settings, stopping=Impatient())

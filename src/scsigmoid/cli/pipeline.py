@@ -52,13 +52,16 @@ def fetch(options: argparse.Namespace) -> None:
     from scsigmoid.config.plan import Plan
     from scsigmoid.corpus.fetch import fetch_evaluation, fetch_part
 
-    if not options.dataset and not options.part.isdigit():
+    if not options.dataset and not options.part.isdecimal():
         raise UserError("fetch: expected --part with a number, or --dataset")
     config, downloads = corpus_of(options.configuration)
     how = (config.corpus, config.seed, downloads, options.output)
     if options.dataset:
-        name, needed = options.dataset, Plan(config).needed_cells(options.dataset)
-        wanted = config.datasets[name]
+        name = options.dataset
+        wanted = config.datasets.get(name)
+        if wanted is None:
+            raise UserError(f"--dataset {name}: not one of {', '.join(config.datasets)}")
+        needed = Plan(config).needed_cells(name)
         fetch_evaluation(options.manifest, name, wanted, *how, options.metadata, needed)
     else:
         fetch_part(options.manifest, int(options.part), *how)

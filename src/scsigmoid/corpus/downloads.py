@@ -95,6 +95,11 @@ class Downloads:
                     if not noted:
                         write_text(record, found + "\n")
                     return path, found
+                if not noted:  # perhaps the user's own file
+                    raise UserError(
+                        f"{path}: not the file that the manifest describes; move it elsewhere, or "
+                        "set corpus.download.folder"
+                    )
                 log(f"{path}: not the file that was downloaded; downloading it again")
                 path.unlink()
             found = download(

@@ -17,6 +17,7 @@ from scsigmoid.corpus.metadata import (
     ManifestRow,
     Metadata,
     read_manifest,
+    read_metadata,
     write_manifest,
     write_metadata,
 )
@@ -43,6 +44,11 @@ def fetch_part(
     Raises:
         UserError: if a file cannot be downloaded or read; the others are downloaded all the same.
     """
+    if not 0 <= part < corpus.parts:
+        raise UserError(f"part {part}: expected a number from 0 to {corpus.parts - 1}")
+    output = Path(output_folder)
+    if output.is_dir() and any(output.iterdir()) and not (output / FILES).is_file():
+        raise UserError(f"{output}: holds other files; name a new folder")
     everything = read_manifest(manifest)
     rows = [row for row in everything if row.role == "training" and row.part == str(part)]
     downloads = Downloads(downloads_folder, Web.of(corpus))
@@ -117,7 +123,7 @@ def raw_files(
         restore_part(part_folder, corpus, downloads_folder)
         yield
         if last and (in_turns or not corpus.download.keep_files):
-            release_part(part_folder)
+            release_part(part_folder, Downloads(downloads_folder, Web.of(corpus)))
 
 
 def restore_part(part_folder: str | Path, corpus: Corpus, downloads_folder: str | Path) -> None:
@@ -138,12 +144,11 @@ def restore_part(part_folder: str | Path, corpus: Corpus, downloads_folder: str 
         write_manifest(folder / FILES, done)
 
 
-def release_part(part_folder: str | Path) -> None:
-    """Delete the downloads that a part links to; the links, and the user's own files, stay."""
-    folder = Path(part_folder)
-    for row in read_manifest(folder / FILES):
+def release_part(part_folder: str | Path, downloads: Downloads) -> None:
+    """Delete the downloads of a part; its links, and the user's own files, stay."""
+    for row in read_manifest(Path(part_folder) / FILES):
         if row.source in REMOTE:
-            (folder / f"{row.file}.h5ad").resolve().unlink(missing_ok=True)
+            downloads.path(row).unlink(missing_ok=True)
 
 
 def fetch_evaluation(
@@ -170,6 +175,10 @@ def fetch_evaluation(
             f"{manifest}: has no evaluation dataset {dataset!r}; make the manifest again"
         )
     row = rows[dataset]
+    if Path(output_json).exists():
+        read_metadata(output_json)
+    elif Path(output_h5ad).exists():
+        raise UserError(f"{output_h5ad}: exists, without {output_json}; name a new file")
     digest = ""
     with atomic_path(output_h5ad) as path, naming(path, row.location):
         if row.source in REMOTE:
@@ -228,5 +237,5 @@ def check_unchanged(row: ManifestRow) -> None:
     path = Path(row.location)
     if not path.exists():
         raise UserError(f"{path}: no such file; it was there when the manifest was made")
-    if fingerprint(path) != (row.sha256, int(row.bytes)):
+    if fingerprint(path) != (row.sha256, int(row.bytes or 0)):
         raise UserError(f"{path}: changed since the manifest was made; make the manifest again")

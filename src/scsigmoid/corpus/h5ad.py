@@ -22,7 +22,7 @@ from scsigmoid.errors import UserError
 from scsigmoid.files import verified
 from scsigmoid.seeds import derive
 
-FRACTION = re.compile(r"fraction=(?P<share>[0-9.e-]+) seed=(?P<seed>-?\d+)")
+FRACTION = re.compile(r"fraction=(?P<share>\d*\.?\d+(e-\d+)?) seed=(?P<seed>-?\d+)")
 Part = Literal["training", "evaluation", "all"]
 
 CHUNK_CELLS = 1 << 15

@@ -4,7 +4,6 @@ With the files' SHA-256 it becomes a lock, which can be committed and given back
 ``corpus.manifest``.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +27,7 @@ from scsigmoid.corpus.metadata import (
     ManifestRow,
     as_ranges,
     check_identifier,
-    check_name,
+    check_rows,
     read_manifest,
     read_metadata,
     write_manifest,
@@ -68,7 +67,7 @@ def build_manifest(
     else:
         downloads = Downloads(folder, Web.of(corpus))
         rows, origin = remote_rows(corpus, datasets, seed, downloads)
-    check_names(rows, origin.words)
+    check_rows(rows, origin.words)
     rows = assign_parts(rows, corpus.parts)
     in_turns = exceeds_cap(rows, corpus.download.disk_cap_gb)
     stated = summary(rows, origin)
@@ -367,14 +366,6 @@ def lock_rows(
     ]
     check_separate(training, in_lock, str(path))
     return [*training, *evaluation]
-
-
-def check_names(rows: Sequence[ManifestRow], where: str) -> None:
-    """Refuse file names that are paths, or are used twice."""
-    for name, times in Counter(row.file for row in rows).items():
-        check_name(name, f"{where}: file")
-        if times > 1:
-            raise UserError(f"{where}: two rows are called {name!r}; make the manifest again")
 
 
 def check_available(

@@ -73,9 +73,12 @@ LONGEST = 200  # characters of a title or another text from elsewhere
 LARGEST = 10**15  # bytes or cells; more is nonsense
 FILES = "files.csv"  # the rows of one part, beside its files
 REMOTE = ("cellxgene", "census")  # sources whose files are downloaded
-# What columns must look like that code computes with.
+# The form of columns that become part of a path or a message, or that code computes with.
 NUMBER = re.compile(r"\d{0,15}")
 FORMS = {
+    "file": NAME,
+    "dataset": re.compile(f"({NAME.pattern})?"),
+    "location": re.compile(r"[^\x00-\x1f\x7f-\x9f]*"),
     "role": re.compile("training|evaluation"),
     "part": NUMBER,
     "source": re.compile("embedded|local|cellxgene|census"),
@@ -105,14 +108,24 @@ def read_manifest(path: str | Path) -> list[ManifestRow]:
         raise UserError(f"{path}: damaged manifest: {error}; make it again") from None
     if not path.read_bytes().endswith(b"\n"):
         raise UserError(f"{path}: damaged manifest: a line is cut; make it again")
-    for number, row in enumerate(rows, start=2):
-        for name, form in FORMS.items():
-            if not form.fullmatch(getattr(row, name)):
-                raise UserError(
-                    f"{path}: damaged manifest: line {number} has a {name} that is none; make it "
-                    "again"
-                )
+    check_rows(rows, f"{path}: damaged manifest")
     return rows
+
+
+def check_rows(rows: Iterable[ManifestRow], where: str) -> None:
+    """Raise an error for rows whose text could lead out of a folder, or cannot be computed with."""
+    names: set[str] = set()
+    for number, row in enumerate(rows, start=1):
+        if row.file in names:
+            raise UserError(f"{where}: two rows are called {row.file!r}; make the manifest again")
+        names.add(row.file)
+        for name, form in FORMS.items():
+            text = getattr(row, name)
+            if not form.fullmatch(text):
+                raise UserError(
+                    f"{where}: row {number}: {one_line(text, 60)!r} cannot be its {name}; make the "
+                    "manifest again"
+                )
 
 
 def write_manifest(path: str | Path, rows: Iterable[ManifestRow]) -> None:
@@ -171,14 +184,6 @@ def check_identifier(identifier: Any, where: str = "CELLxGENE") -> str:
     if not isinstance(identifier, str) or not IDENTIFIER.fullmatch(identifier):
         raise UserError(f"{where}: {one_line(identifier, 60)!r} is not a CELLxGENE id; correct it")
     return identifier
-
-
-def check_name(name: str, where: str) -> None:
-    """Refuse a name that could lead out of its folder."""
-    if not NAME.fullmatch(name):
-        raise UserError(
-            f"{where}: {one_line(name, 60)!r} is not a file name of letters, digits, '_' and '-'"
-        )
 
 
 def as_count(value: Any) -> int | None:

@@ -1,6 +1,7 @@
 """Requests to web servers: allowed hosts only, bounded answers, retries."""
 
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -75,6 +76,7 @@ class AllowedHosts(HTTPAdapter):
     def get_connection_with_tls_context(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         pool: Any = super().get_connection_with_tls_context(request, *args, **kwargs)
         check_host(pool.host.strip("[]"), self.hosts, request.url)
+        pool.ConnectionCls = with_header_limit(pool.ConnectionCls)
         return pool
 
     def ask(self, method: str, url: str, headers: dict[str, str], timeout: float) -> Any:
@@ -88,6 +90,35 @@ class AllowedHosts(HTTPAdapter):
         session.trust_env = url.startswith("https:")
         environment = session.merge_environment_settings(url, {}, True, None, None)
         return self.send(request, timeout=timeout, **environment)
+
+
+def with_header_limit(connection_class: Any) -> Any:
+    """Return a connection class that waits for all headers of a response, not for each byte.
+
+    The time-out of a socket starts again with every byte.
+    """
+
+    class Connection(connection_class):  # type: ignore[misc]
+        def getresponse(self) -> Any:
+            expired = threading.Event()
+            connected = self.sock
+
+            def end() -> None:
+                expired.set()
+                with suppress(OSError):
+                    connected.shutdown(socket.SHUT_RDWR)  # the read returns
+
+            timer = threading.Timer(self.timeout, end)
+            timer.start()
+            try:
+                response = super().getresponse()
+            finally:
+                timer.cancel()
+            if expired.is_set():  # the headers are cut
+                raise TimeoutError
+            return response
+
+    return Connection
 
 
 @dataclass(frozen=True)
