@@ -68,19 +68,19 @@ def poisoned(monkeypatch):
     monkeypatch.setattr(launching, "torch", Torch())
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-@pytest.mark.parametrize("dimension", [16, 32, 64, 96, 128])
+@pytest.mark.parametrize(
+    ("dtype", "dimension"), [(torch.float32, 16), (torch.float32, 96), (torch.float16, 128)]
+)
 def test_jagged_lengths(dtype, dimension):
     lengths = [5, 0, 33, 1, 16]
     tensors = [random(sum(lengths), 2, dimension, dtype=dtype, seed=s) for s in range(4)]
     compare(tensors, lengths)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-def test_queries_and_keys_of_different_lengths(dtype):
+def test_queries_and_keys_of_different_lengths():
     lengths, lengths_k = [5, 0, 33, 1, 16, 20], [7, 3, 0, 40, 16, 32]
     counts = (sum(lengths), sum(lengths_k), sum(lengths_k), sum(lengths))
-    compare([random(n, 2, 24, dtype=dtype, seed=n) for n in counts], lengths, lengths_k)
+    compare([random(n, 2, 24, seed=n) for n in counts], lengths, lengths_k)
 
 
 @pytest.mark.parametrize("bias", [None, -2.5, 0.0, "each"])
@@ -102,14 +102,13 @@ def test_gradients_of_a_fused_projection_are_written_in_place():
 
 
 @pytest.mark.parametrize("mode", [{"tma": True}, {"tail_last": True}])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-def test_other_ways_to_walk_a_sequence(mode, dtype, monkeypatch):
+def test_other_ways_to_walk_a_sequence(mode, monkeypatch):
     monkeypatch.setattr(triton_launch, "INTERPRETED", Configuration(32, 16, 4, 1, **mode))
     cases = (([5, 0, 33, 1, 16], None, 32), ([5, 0, 33], [7, 3, 0], 24), ([40], None, 32))
     for lengths, lengths_k, dimension in cases:
         queries, keys = sum(lengths), sum(lengths if lengths_k is None else lengths_k)
         counts = (queries, keys, keys, queries)
-        tensors = [random(n, 2, dimension, dtype=dtype, seed=n) for n in counts]
+        tensors = [random(n, 2, dimension, seed=n) for n in counts]
         compare(tensors, lengths, lengths_k)
 
 
@@ -226,7 +225,7 @@ def test_other_sequences_are_never_read():
         assert relative_error(value[18:38], expected) < 2e-6
 
 
-@pytest.mark.parametrize(("factor", "tolerance"), [(200, 1e-5), (1e4, 1e-3), (1e8, 1e-3)])
+@pytest.mark.parametrize(("factor", "tolerance"), [(200, 1e-5), (1e8, 1e-3)])
 def test_large_scores_stay_finite(factor, tolerance):
     tensors = [random(20, 1, 16, seed=s) for s in range(4)]
     compare([tensors[0] * factor, *tensors[1:]], [20], tolerance=tolerance)

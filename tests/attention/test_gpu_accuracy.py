@@ -1,5 +1,6 @@
 """Errors of the shipped configurations on a GPU, against float64 on the same inputs."""
 
+import itertools
 import math
 
 import pytest
@@ -54,7 +55,7 @@ def bias(value, expected):
 
 
 @pytest.mark.parametrize("dimension", [64, 128])
-@pytest.mark.parametrize("length", [1, 2, 64, 100, 777, 2048, 4096, 8192, 16_384, 32_768])
+@pytest.mark.parametrize("length", [1, 64, 777, 4096, 8192, 16_384])
 @pytest.mark.parametrize(("mean", "spread"), [(0.0, 1.0), (1.0, 1.0), (0.0, 10.0)])
 def test_errors_are_within_those_of_plain_torch(dimension, length, mean, spread):
     if length > 8192:
@@ -81,9 +82,20 @@ def test_errors_are_within_those_of_plain_torch(dimension, length, mean, spread)
                 assert abs(bias(value, expected)) <= allowed, about
 
 
-@pytest.mark.parametrize("dtype", list(TOLERANCE))
-@pytest.mark.parametrize("dimension", [16, 32, 64, 96, 128])
-@pytest.mark.parametrize("accurate", [False, True])
+@pytest.mark.parametrize(
+    ("dtype", "dimension", "accurate"),
+    [
+        *itertools.product([torch.bfloat16], [64, 128], [False, True]),
+        (torch.float16, 64, True),
+        (torch.float16, 128, False),
+        # Dimensions of the portable kernels alone; 96 is not a power of two.
+        (torch.bfloat16, 16, False),
+        (torch.float16, 32, True),
+        (torch.bfloat16, 96, True),
+        (torch.float32, 64, True),
+        (torch.float32, 96, True),
+    ],
+)
 def test_jagged_batches(dtype, dimension, accurate):
     tensors = inputs(sum(JAGGED), dtype, dimension)
     wanted = gradients(*tensors, JAGGED)
@@ -94,20 +106,22 @@ def test_jagged_batches(dtype, dimension, accurate):
             assert relative_error(value, expected) < TOLERANCE[dtype], (name, backend)
 
 
+# From 512 keys on the exact sigmoid of the Hopper kernels has another form.
+@pytest.mark.parametrize("longest", [400, 700])
 @pytest.mark.parametrize("dimension", [64, 128])
 @pytest.mark.parametrize("accurate", [False, True])
-@pytest.mark.parametrize("size", [1e2, 1e4, 1e30])
-def test_no_finite_score_gives_nan(backend, dimension, accurate, size):
-    q, k, v, upstream = inputs(700, torch.bfloat16, dimension)
-    q = q * size
-    for value in outcome(q, k, v, upstream, [300, 400], accurate=accurate, backend=backend):
-        assert value.isfinite().all()
+def test_finite_scores_never_give_nan(backend, dimension, accurate, longest):
+    q, k, v, upstream = inputs(300 + longest, torch.bfloat16, dimension)
+    lengths = [300, longest]
+    for size in (1e2, 1e4, 1e30):
+        for value in outcome(q * size, k, v, upstream, lengths, accurate=accurate, backend=backend):
+            assert value.isfinite().all(), size
 
 
-@pytest.mark.parametrize("accurate", [False, True])
-def test_nan_stays_visible(backend, accurate):
-    q, k, v, upstream = inputs(300, torch.bfloat16, 64)
+@pytest.mark.parametrize(("length", "accurate"), [(700, False), (300, True), (700, True)])
+def test_nan_stays_visible(backend, length, accurate):
+    q, k, v, upstream = inputs(length, torch.bfloat16, 64)
     q[7, 0, 3] = float("nan")
-    out, *_ = outcome(q, k, v, upstream, [300], accurate=accurate, backend=backend)
+    out, *_ = outcome(q, k, v, upstream, [length], accurate=accurate, backend=backend)
     assert out[7, 0].isnan().all()
     assert out[:, 1].isfinite().all()

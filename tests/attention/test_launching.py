@@ -6,7 +6,7 @@ import pytest
 import torch
 from triton import knobs
 
-from scsigmoid.attention import launching
+from scsigmoid.attention import launching, triton_internals
 from scsigmoid.attention.launching import WRAP, describable, described
 
 
@@ -85,7 +85,7 @@ class Compiled:
 def kernel(monkeypatch):
     monkeypatch.setattr(launching, "_compiled", {})
     active = SimpleNamespace(get_current_stream=lambda device: f"stream of {device}")
-    monkeypatch.setattr(launching, "driver", SimpleNamespace(active=active))
+    monkeypatch.setattr(triton_internals, "driver", SimpleNamespace(active=active))
     return Kernel()
 
 

@@ -20,17 +20,14 @@ def missing() -> str | None:
     version = importlib.metadata.version("triton")
     try:
         from triton._C.libtriton import gluon_ir, ir
-        from triton.experimental.gluon.language import _core, _semantic
+        from triton.experimental.gluon.language import _core
         from triton.experimental.gluon.language.nvidia import hopper
     except ImportError as error:
-        return (
-            f"Gluon of triton {version} cannot be imported ({error}); versions known to work: "
-            + (", ".join(TRITON))
-        )
+        return f"Gluon of triton {version} cannot be imported ({error}); {_KNOWN}"
     needed = (
         (hopper, "warpgroup_mma_init"),
         (_core, "builtin"),
-        (_semantic.GluonSemantic, "memdesc_reinterpret"),
+        (_core.shared_memory_descriptor, "_reinterpret"),
         (ir, "DESCRIPTOR_REDUCE_KIND"),
         (gluon_ir.GluonOpBuilder, "create_async_tma_reduce"),
     )

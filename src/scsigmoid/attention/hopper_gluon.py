@@ -15,7 +15,7 @@ from torch import Tensor
 from triton._C.libtriton import ir
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language._core import _unwrap_if_constexpr, builtin
+from triton.experimental.gluon.language._core import builtin
 from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,
     mbarrier,
@@ -53,9 +53,8 @@ WRAP = gl.constexpr(launching.WRAP)
 #: Of minimum and maximum: a NaN among the operands is the result.
 KEEP_NAN = gl.constexpr(tl.PropagateNan.ALL)
 
-# Copies of tiles, which triton names so since 3.8, and in no other way since 3.9.
-tma_load = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
-tma_store = getattr(tma, "async_store", None) or tma.async_copy_shared_to_global
+tma_load = tma.async_copy_global_to_shared
+tma_store = tma.async_copy_shared_to_global
 
 _ELEMENTS = {torch.float16: gl.float16, torch.bfloat16: gl.bfloat16, torch.float32: gl.float32}
 
@@ -94,12 +93,10 @@ def tma_add(destination, coordinates, source, _semantic=None):
     )
 
 
-@builtin
-def tile_of(memory, descriptor, _semantic=None):
+@gluon.jit
+def tile_of(memory, descriptor):
     """A tile of shared memory (rows, columns) under the descriptor's five dimensions."""
-    # As the method does that triton calls _reinterpret up to 3.8, then reinterpret.
-    shape = [_unwrap_if_constexpr(size) for size in descriptor.block_shape]
-    return _semantic.memdesc_reinterpret(memory, descriptor.dtype, shape, descriptor.layout)
+    return memory._reinterpret(descriptor.dtype, descriptor.block_shape, descriptor.layout)
 
 
 @gluon.jit

@@ -26,8 +26,8 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from triton import knobs
-from triton.runtime.driver import driver
+
+from scsigmoid.attention.triton_internals import launch_compiled
 
 #: The coordinate of a sequence's end; no batch may have more tokens.
 WRAP = 2**30
@@ -157,19 +157,9 @@ def launch(
         key: what distinguishes this launch's types from others of the kernel.
         options: the compiler's options, such as ``maxnreg``.
     """
-    found = (kernel.fn, device, key, *constants.values())
-    compiled = _compiled.get(found)
+    signature = (kernel.fn, device, key, *constants.values())
+    compiled = _compiled.get(signature)
     if compiled is None:
-        _compiled[found] = kernel[programs](*arguments, **constants, **options, **FUSED)
-        return
-    hooks = knobs.runtime
-    if hooks.launch_enter_hook.calls or hooks.launch_exit_hook.calls:
-        # A profiler wants to know what is launched.
-        compiled[(*programs, 1)](*arguments, *constants.values())
-        return
-    stream = driver.active.get_current_stream(device)
-    compiled.run(
-        *(*programs, 1, stream, compiled.function, compiled.packed_metadata, None, None, None),
-        *arguments,
-        *constants.values(),
-    )
+        _compiled[signature] = kernel[programs](*arguments, **constants, **options, **FUSED)
+    else:
+        launch_compiled(compiled, device, programs, (*arguments, *constants.values()))
