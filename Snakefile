@@ -3,10 +3,12 @@
 #   snakemake --cores all --config preset=small    real cells, one GPU
 #   snakemake --cores all mmd                      one target (workflow/rules/targets.smk)
 import os
+import time
 
 from snakemake.utils import min_version
 
 min_version("9.27")
+STARTED = time.time()
 
 
 include: "workflow/rules/common.smk"
@@ -41,10 +43,9 @@ onstart:
 
 
 onsuccess:
-    if Path(RESULTS, "report.html").is_file():
-        from scsigmoid.paper.summary import summary
+    from scsigmoid.paper.summary import summary
 
-        print(summary(RESULTS))
+    print(summary(RESULTS, STARTED))
 
 
 onerror:

@@ -1,4 +1,4 @@
-"""What tables, figures and claims read: estimates with intervals, and measurements.
+"""Estimates with intervals, and measurements: what tables and figures read.
 
 A measurement is one row of a tidy CSV file.
 """

@@ -5,7 +5,7 @@ import itertools
 import json
 import math
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
@@ -24,14 +24,11 @@ from scsigmoid.config.schema import Config
 from scsigmoid.corpus.metadata import ManifestRow, write_manifest
 from scsigmoid.measurements import Measurement, write_measurements
 from scsigmoid.paper import registry
-from scsigmoid.paper.claims import Judged, judge, make_claims
-from scsigmoid.paper.reported import reported
 from scsigmoid.paper.results import Results
 from scsigmoid.training.journal import COLUMNS
 
 Row = TypeVar("Row")
 ROOT = Path(__file__).parents[2]
-CLAIMS = {claim.id: claim for claim in reported().claims}
 TYPES = (
     *("Mesenchymal", "Cardiac", "Endothelial", "Immune", "Neural"),
     *("Adult endothelial", "Adult valve interstitial", "Adult immune"),
@@ -92,11 +89,6 @@ def fabricate(folder: Path, config: Config, *, simulated: bool = True) -> None:
     write_kernel(folder, config, random)
     write_throughput(folder, config, random)
     write_training(folder, config)
-
-
-def verdict(results: Results, name: str) -> Judged:
-    """The verdict on a claim, from files that may have changed."""
-    return judge(Results(results.folder, results.config), CLAIMS[name])
 
 
 def others_changed(config: Config, kept: Sequence[str]) -> Config:
@@ -213,12 +205,27 @@ def write_scores(
 def write_mmd(
     folder: Path, config: Config, dataset: str, simulated: bool, random: np.random.Generator
 ) -> None:
-    sigmoid, softmax = config.evaluation.pair
-    rows, means = [], []
+    pairs = {}
     for first, second in itertools.combinations(TYPES, 2):
-        group, base = f"{first} vs {second}", random.uniform(0.2, 0.6)
-        ratio = random.uniform(0.98, 1.4)
-        means.append((base * ratio, base))
+        base = random.uniform(0.2, 0.6)
+        pairs[f"{first} vs {second}"] = (base * random.uniform(0.98, 1.4), base)
+    write_pairs(folder, config, dataset, simulated, pairs)
+
+
+def write_pairs(
+    folder: Path,
+    config: Config,
+    dataset: str,
+    simulated: bool,
+    pairs: Mapping[str, tuple[float, float]],
+    width: float = 1.0,
+) -> None:
+    """Write the MMD of pairs of cell types in both models, with intervals of a relative width."""
+    sigmoid, softmax = config.evaluation.pair
+    rows: list[Measurement] = []
+    means = list(pairs.values())
+    for group, (above, base) in pairs.items():
+        ratio = above / base
         common = {"dataset": dataset, "group": group, "n": 40, "simulated": simulated}
         for estimator, shift in (("unbiased", 0.0), ("biased", 0.02)):
             arms = {sigmoid: base * ratio + shift, softmax: base + shift}
@@ -234,7 +241,7 @@ def write_mmd(
             rows += [
                 Measurement(
                     **common, model=model, metric=f"mmd_{estimator}{kind}",
-                    value=value, low=value - half, high=value + half,
+                    value=value, low=value - half * width, high=value + half * width,
                 )
                 for (model, kind), (value, half) in values.items()
             ]  # fmt: skip
@@ -458,20 +465,11 @@ def paper_config() -> Config:
 
 @pytest.fixture
 def paper_results(tmp_path: Path, paper_config: Config) -> Results:
-    """Made-up results that meet all of the paper's conditions; a test may change the files."""
-    folder = tmp_path / "paper"
-    fabricate(folder, paper_config, simulated=False)
-    lengths = np.arange(200, 16_000, 100, dtype=np.int32)
-    cells = np.full(len(lengths), 131_600_000 // len(lengths))
-    write_parquet(folder / "tokens/lengths.parquet", {"length": lengths, "cells": cells})
-    write_vocabulary(folder, 44_000)
-    for name, row in reported()["datasets"].items():
-        path = folder / f"corpus/evaluation/{name}.json"
-        write_json(path, json.loads(path.read_text()) | {"cells": row["cells"]})
-    machine = {"device": H100, "capability": "9.0"}
-    write_json(folder / "benchmarks/kernel.json", machine)
-    write_json(folder / "benchmarks/throughput.json", machine)
-    return Results(folder, paper_config)
+    """Results that are comparable with the paper and have its numbers; a test may change them."""
+    from paper.papers_numbers import write_papers_numbers
+
+    write_papers_numbers(tmp_path / "paper", paper_config)
+    return Results(tmp_path / "paper", paper_config)
 
 
 @pytest.fixture(scope="session")
@@ -487,7 +485,6 @@ def finished(folder: Path, config: Config, tmp_path_factory: pytest.TempPathFact
     for kind in registry.KINDS:
         for name in registry.names(kind, plan):
             registry.write(kind, name, results, copy / f"{kind}s/{name}")
-    make_claims(results, copy / "claims.csv")
     write_records(copy)
     return results
 

@@ -1,6 +1,5 @@
 """The report page in a real browser: whole, and readable on a phone."""
 
-import csv
 import html
 import json
 import re
@@ -43,7 +42,6 @@ onload = () => {
         [image.complete && image.naturalWidth > 0, image.getBoundingClientRect().width])
     found.rows = Object.fromEntries([...page.querySelectorAll("[id^=table-]")].map(part =>
         [part.id.slice(6), part.querySelectorAll("tbody tr").length]))
-    found.claims = page.querySelectorAll(".claims:not(.main) tbody tr").length
     document.getElementById("found").textContent = JSON.stringify(found)
 }
 </script>"""
@@ -86,5 +84,3 @@ def test_the_page_in_a_browser(page: Path, finished: Results, width: int) -> Non
     for name in registry.names("table", Plan(finished.config)):
         lines = (finished.folder / f"tables/{name}.md").read_text().splitlines()
         assert found["rows"][name] == sum(line.startswith("|") for line in lines) - 2
-    with (finished.folder / "claims.csv").open(newline="") as handle:
-        assert found["claims"] == len(list(csv.DictReader(handle)))

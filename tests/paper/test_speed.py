@@ -11,11 +11,11 @@ import pytest
 from paper.conftest import kernel_row
 
 from scsigmoid.benchmarks.cases import Case
-from scsigmoid.benchmarks.rows import KernelRow, write_rows
+from scsigmoid.benchmarks.rows import KernelRow, Shape, write_rows
 from scsigmoid.config.schema import Config
 from scsigmoid.paper import registry
-from scsigmoid.paper.claims.kernel import timings
 from scsigmoid.paper.figures.benchmarks import drawn
+from scsigmoid.paper.kernel import timings
 from scsigmoid.paper.results import Results
 from scsigmoid.paper.speed import (
     CELLS,
@@ -35,6 +35,9 @@ JAGGED = Case("jagged", 64, 32, 3000, (1000, 2000, 3000))
 SHORT = Case("paper", 64, 32, 512, (512,) * 32)
 LONG = Case("paper", 64, 32, 4096, (4096,) * 4)
 EVEN = Case("even", 64, 32, 2160, (2160, 2160, 2160))
+
+
+EQUAL_SHAPE = Shape("paper", 0.0, 64, 512, "forward")
 
 
 def row(case: Case, provider: str, layout: str, rate: float) -> KernelRow:
@@ -91,17 +94,17 @@ def test_the_fastest_path_stands_for_ours(tmp_path: Path, config: Config) -> Non
     assert our_path(results(tmp_path, config, [*ROWS, absent])) == "triton"
     both = results(tmp_path, config, [*ROWS, row(EQUAL, "hopper", "packed", 6e14)])
     assert our_path(both) == "hopper"
-    assert [one.tflops for one in timings(both, "triton_sigmoid")] == pytest.approx([600])
 
 
-def test_claims_take_the_packed_layout_shape_by_shape(tmp_path: Path, config: Config) -> None:
-    found = results(tmp_path, config, ROWS[::-1])
-    assert [one.tflops for one in timings(found, "triton_sigmoid")] == pytest.approx([380, 400])
-    found = results(tmp_path, config, ROWS)
-    assert [one.tflops for one in timings(found, "triton_sigmoid")] == pytest.approx([400, 380])
-    # One form at each shape: padded without padding, packed with it.
-    flash = timings(found, "flash_attention_2")
-    assert [one.layout for one in flash] == ["padded", "packed"]
+def test_of_two_layouts_the_preferred_one_counts(tmp_path: Path, config: Config) -> None:
+    for rows in (ROWS, ROWS[::-1]):
+        found = results(tmp_path, config, rows)
+        packed, padded = (timings(found, "triton", name) for name in ("packed", "padded"))
+        assert packed[EQUAL_SHAPE].tflops == pytest.approx(400)
+        assert padded[EQUAL_SHAPE].tflops == pytest.approx(300)
+        # One layout at each shape: padded without padding, packed with it.
+        flash = timings(found, "flash_attention_2", "padded")
+        assert {row.layout for row in flash.values()} == {"padded", "packed"}
 
 
 def test_figures_leave_out_what_only_tables_show(tmp_path: Path, config: Config) -> None:

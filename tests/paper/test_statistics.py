@@ -1,5 +1,6 @@
 """Intervals and smoothing, against scipy and brute force."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,8 +11,10 @@ from scipy import stats
 
 from scsigmoid.config.schema import Config
 from scsigmoid.errors import UserError
-from scsigmoid.paper.results import Results
+from scsigmoid.paper.results import Journal, Results
 from scsigmoid.paper.statistics import (
+    divergence,
+    has_learned,
     moving_mean,
     paired_difference,
     ratio_interval,
@@ -65,3 +68,44 @@ def test_moving_mean_narrows_at_the_ends() -> None:
 def test_trailing_median_treats_nan_as_infinite() -> None:
     values = np.array([1.0, 2.0, 4.0, np.nan, np.nan, np.nan])
     assert trailing_median(values).tolist() == [1.0, 1.5, 2.0, 4.0, np.inf, np.inf]
+
+
+def run(loss: list[float]) -> Journal:
+    values = np.array(loss, dtype=float)
+    return Journal({}, {"step": np.arange(len(values)), "loss": values})
+
+
+FALLING = [10 - 0.1 * step for step in range(60)]
+
+
+def test_divergence() -> None:
+    assert divergence(run(FALLING)) is None
+    for lost in (10.0, math.nan, math.inf):
+        assert divergence(run([*FALLING, *[lost] * 20])) == pytest.approx(60, abs=1)
+    # A spike that is recovered from, or a last row alone, unless it is not finite.
+    assert divergence(run([*FALLING, *[10.0] * 10, *[4.0] * 20])) is None
+    assert divergence(run([*FALLING, 10.0])) is None
+    assert divergence(run([*FALLING, math.nan])) == 60
+    # The rise is measured in nats.
+    assert divergence(run([*FALLING, *[4.0] * 20, *[4.9] * 20])) is None
+    assert divergence(run([*FALLING, *[4.0] * 20, *[5.2] * 20])) == 80
+    # Six of 800 rows at the very end count.
+    assert divergence(run([*np.linspace(10, 3, 794), *[9.0] * 6])) == 794
+
+
+@pytest.mark.parametrize("scale", [1e-3, 0.9])
+def test_a_small_rise_is_not_a_divergence(scale: float) -> None:
+    """A loss that falls by less than 1 nat and rises again has not learned first."""
+    journal = run([6 + scale * value / 6 for value in [*FALLING, *[10.0] * 30]])
+    assert not has_learned(journal)
+    assert divergence(journal) is None
+
+
+@pytest.mark.parametrize("lost", [math.nan, math.inf])
+def test_a_run_that_is_never_finite_did_not_learn(lost: float) -> None:
+    for loss in ([lost] * 60, [lost], [*[lost] * 10, *[9.0] * 50]):
+        assert not has_learned(run(loss))
+        assert divergence(run(loss)) is None
+    again = [*[lost] * 10, *FALLING, *[lost] * 20]
+    assert divergence(run(again)) == pytest.approx(70, abs=1)
+    assert divergence(run(again[:-20])) is None

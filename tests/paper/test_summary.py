@@ -1,9 +1,9 @@
 """The lines at the end of a run, from tables written by hand."""
 
 import csv
+import os
 from pathlib import Path
 
-from scsigmoid.paper.claims import COLUMNS, VERDICTS
 from scsigmoid.paper.summary import summary
 
 
@@ -34,13 +34,32 @@ def test_means_over_datasets_and_counts(tmp_path: Path) -> None:
         ]
     ]
     write(tmp_path / "tables/training_speed.csv", speeds)
-    write(tmp_path / "claims.csv", [dict.fromkeys(COLUMNS, VERDICTS[0])] * 2)
-    found = [line.split(":", 1) for line in summary(tmp_path).splitlines()]
-    said = {name: text.strip() for name, text in found}
+    said = lines(tmp_path)
     assert said["Validation loss, nats"] == (
         "one 2.500, two 4.000 (mean of 2 datasets, 1 simulated)"
     )
     assert said["Training speed, cells/s"] == "sigmoid (k) 2,000 (context 128, H200)"
-    assert said["Claims of the paper"] == f"2 {VERDICTS[0]}"
-    assert said["Report"] == str(tmp_path / "report.html")
     assert "Bio conservation (scIB)" not in said
+    assert "Report" not in said
+
+
+def test_only_what_this_run_made_is_listed(tmp_path: Path) -> None:
+    (tmp_path / "tables").mkdir()
+    for name in ("report.html", "tables/scib.csv"):
+        (tmp_path / name).write_text("old")
+        os.utime(tmp_path / name, (1, 1))
+    rows = [
+        {"pair": pair, "estimator": estimator, "ratio": 1.25}
+        for estimator in ("unbiased", "biased")
+        for pair in ("a vs b", "a vs c", "b vs c", "ratio_of_means")
+    ]
+    write(tmp_path / "tables/mmd_heart_oft.csv", rows)
+    assert lines(tmp_path) == {
+        "MMD, sigmoid / softmax": "1.250 (heart_oft, 3 pairs of cell types)",
+        "Tables": str(tmp_path / "tables/mmd_heart_oft.csv"),
+    }
+
+
+def lines(folder: Path) -> dict[str, str]:
+    found = [line.split(":", 1) for line in summary(folder, since=10).splitlines()]
+    return {title: text.strip() for title, text in found}

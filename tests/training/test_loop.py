@@ -17,8 +17,8 @@ from small_training import changed
 
 from scsigmoid.config.check import as_json
 from scsigmoid.errors import UserError
-from scsigmoid.paper.claims.stability import divergence
 from scsigmoid.paper.results import Journal
+from scsigmoid.paper.statistics import divergence
 from scsigmoid.tokens.vocabulary import Vocabulary
 from scsigmoid.training import checkpoints, loop
 from scsigmoid.training.export import load_encoder
@@ -249,8 +249,8 @@ def test_divergence_is_logged_and_training_goes_on(run: TrainingRun, corpus: Any
     assert columns["step"][-1] == 20
     assert not np.isfinite(columns["loss"][-1])
     assert not np.isfinite(columns["gradient_norm"][-1])
-    # The claims read such rows as what they are.
-    loss = np.concatenate([np.linspace(4, 3, 32), np.repeat(columns["loss"][1:], 4)])
+    # Such rows are read as a divergence, once the run has learned.
+    loss = np.concatenate([np.linspace(5, 3, 32), np.repeat(columns["loss"][1:], 4)])
     norm = np.concatenate([np.ones(32), np.repeat(columns["gradient_norm"][1:], 4)])
     journal = Journal({}, {"loss": loss, "gradient_norm": norm})
     assert divergence(journal) == pytest.approx(32, abs=2)

@@ -165,7 +165,7 @@ def test_a_damaged_file_is_named_and_made_again(
     ("file", "read_by"),
     [
         ("metrics/validation_loss/heart_oft/sigmoid_4k.csv", "table validation_loss"),
-        ("metrics/validation_loss/heart_oft/sigmoid_4k.parquet", "claims"),
+        ("metrics/validation_loss/heart_oft/sigmoid_4k.parquet", "table comparison"),
         ("metrics/mmd/heart_oft.csv", "table mmd_heart_oft"),
         ("metrics/leiden_nmi/heart_oft.csv", "table scib"),
         ("metrics/umap/heart_oft/sigmoid_4k.parquet", "figure umap_heart_oft"),
@@ -173,7 +173,6 @@ def test_a_damaged_file_is_named_and_made_again(
         ("corpus/evaluation/heart_oft.json", "table evaluation_datasets"),
         ("training/sigmoid_2k/journal.csv", "figure loss"),
         ("benchmarks/throughput.csv", "table training_cost"),
-        ("claims.csv", "report"),
         ("config.yaml", "table evaluation_datasets"),
     ],
 )

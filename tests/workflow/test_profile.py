@@ -72,7 +72,7 @@ def test_rules_that_download_go_where_the_internet_is(
 
 def test_light_jobs_are_one_submission() -> None:
     values = profile()
-    light = {"table", "figure", "claims", "report_page"}
+    light = {"table", "figure", "report_page"}
     assert set(values["groups"]) == light
     (group,) = set(values["groups"].values())
     assert values["group-components"][group] >= 100

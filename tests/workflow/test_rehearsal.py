@@ -1,4 +1,4 @@
-"""``preset=paper`` at a tiny scale, from a service on loopback to the claims.
+"""``preset=paper`` at a tiny scale, from a service on loopback to the comparison with the paper.
 
 The corpus is of human and mouse, the evaluation datasets were published later, and the authors'
 cell types stand in a column of their own.  Jobs are those that Snakemake lists, in its order; each
@@ -20,11 +20,11 @@ import pyarrow.parquet as pq
 import pytest
 from loopback import HOSTS, Loopback, uuid
 
-from scsigmoid.config.check import load, merge
-from scsigmoid.config.schema import Config, EmbeddedCorpus
+from scsigmoid.config.check import load
+from scsigmoid.config.schema import EmbeddedCorpus
 from scsigmoid.corpus.embedded import write_recipe
 from scsigmoid.corpus.metadata import read_metadata
-from scsigmoid.paper.claims.requirements import unmet
+from scsigmoid.paper.differences import differences
 from scsigmoid.paper.reported import reported
 from scsigmoid.paper.results import Results
 
@@ -32,59 +32,11 @@ DATASETS = (
     "adolescent_brain", "aging_pbmc", "healthy_colon", "heart_oft", "indonesian_pbmc", "lung_acr",
 )  # fmt: skip
 CELLS = 48
-# Reasons of size, and of the machine: what a tiny run on a CPU cannot have.
-SIZE = re.compile(
-    r"the models have 1 layers|training on a CPU|global_batch is 8|the corpus has 300 real cells|"
-    r"trained for 2 steps|.* not the paper's cells$|the size 160M has|measured on a CPU|"
-    r"shapes of up to 64 tokens|512 not among benchmarks.kernel.lengths|"
-    r"2,048 not among benchmarks.throughput.contexts|.* not among benchmarks.throughput.sizes|"
-    r"no time of |this size and context was not measured|not measured at both contexts|"
-    r"fewer than two configurations count|one cpu without communication|softmax by sdpa",
-    re.IGNORECASE,
+# What a tiny run on a CPU has different from the paper's.
+SMALL = re.compile(
+    "feed_forward|heads|hidden|layers|global_batch|steps|precision|device|GPU|layout|size 160M|"
+    "number of training cells|kernel of|benchmarks.kernel|benchmarks.throughput"
 )
-# What is changed, and the words of the reason.
-MISSING: list[tuple[dict[str, Any], str]] = [
-    ({"corpus": {"source": "census"}}, "the corpus is census, not the CELLxGENE snapshot"),
-    ({"corpus": {"snapshot": "2024-06-12"}}, "the snapshot is of 2024-06-12, the paper's of 2024-"),
-    ({"corpus": {"maximum_cells": 1000}}, "part of the snapshot is trained on (corpus.maximum_c"),
-    ({"models": {"sigmoid_2k": {"context": 1024}}}, "reads at most 1024 tokens"),
-    ({"models": {"softmax_8k": None}}, "there is no model softmax_8k"),
-    ({"architecture": {"dropout": 0.1}}, "dropout is 0.1, the paper's 0.02"),
-    ({"training": {"learning_rate": 0.1}}, "learning_rate is 0.1, the paper's 0.0001"),
-    ({"training": {"warmup_steps": 5}}, "warmup_steps is 5, the paper's 10,000"),
-    ({"training": {"weight_decay": 0}}, "weight_decay is 0.0, the paper's 0.1"),
-    ({"training": {"mask_fraction": 0.3}}, "mask_fraction is 0.3, the paper's 0.15"),
-    ({"training": {"clipping": None}}, "clipping is none, the paper's 1.0"),
-    ({"training": {"betas": [0.9, 0.95]}}, "betas is [0.9, 0.95], the paper's"),
-    ({"training": {"epsilon": 1e-6}}, "epsilon is 1e-06, the paper's 1e-08"),
-    ({"training": {"gradient": "mean"}}, "gradient is mean, the paper's sum"),
-    ({"architecture": {"layer_norm_epsilon": 1e-6}}, "layer_norm_epsilon is 1e-06"),
-    ({"architecture": {"initializer_range": 0.1}}, "initializer_range is 0.1"),
-    ({"architecture": {"variants": ["qk_norm"]}}, "variants is qk_norm, the paper's none"),
-    ({"models": {"softmax_8k": {"attention": "sigmoid"}}}, "softmax_8k has sigmoid attention"),
-    (
-        {"models": {"sigmoid_8k": {"training": {"clipping": 1}}}},
-        "clipping is 1.0, the paper's none",
-    ),
-    ({"datasets": {"aging_pbmc": None}}, "1 of 6 datasets are not evaluated"),
-    (
-        {"evaluation": {"validation_loss": {"trials": 3}}},
-        "validation_loss.trials is 3, the paper's",
-    ),
-    ({"evaluation": {"validation_loss": {"mask_fraction": 0.3}}}, "loss.mask_fraction is 0.3"),
-    ({"evaluation": {"validation_loss": {"confidence": 0.9}}}, "loss.confidence is 0.9"),
-    ({"evaluation": {"scib": {"variance": 0.9}}}, "scib.variance is 0.9, the paper's 0.95"),
-    ({"evaluation": {"mmd": {"confidence": 0.9}}}, "mmd.confidence is 0.9, the paper's 0.95"),
-    ({"benchmarks": {"kernel": {"providers": ["hopper"]}}}, "FlashSigmoid is not among benchmarks"),
-    ({"benchmarks": {"kernel": {"padding": [0.0]}}}, "0.25 not among benchmarks.kernel.padding"),
-    ({"benchmarks": {"kernel": {"head_dimensions": [64]}}}, "128 not among benchmarks.kernel.head"),
-    ({"benchmarks": {"throughput": {"cells_per_gpu": 1}}}, "cells_per_gpu is 1, the paper's 2"),
-    ({"benchmarks": {"throughput": {"projected_cells": 1000}}}, "projected_cells is 1,000, the"),
-    ({"evaluation": {"scib": {"neighbours": 30}}}, "evaluation.scib.neighbours is 30"),
-    ({"evaluation": {"scib": {"metrics": ["leiden_nmi"]}}}, "leiden_ari is not among evaluation"),
-    ({"evaluation": {"mmd": {"resamples": 50}}}, "evaluation.mmd.resamples is 50, the paper's"),
-    ({"evaluation": {"mmd": {"datasets": ["lung_acr"]}}}, "heart_oft is not among evaluation.mmd"),
-]
 # Carries out jobs, each in a fork, with what they import already imported.
 JOBS = """
 import importlib, json, sys
@@ -93,7 +45,7 @@ from scsigmoid.cli import main
 for name in (
     "scsigmoid.corpus.gene_counts", "scsigmoid.tokens.make", "scsigmoid.tokens.vocabulary",
     "scsigmoid.training.loop", "scsigmoid.evaluation.validation_loss", "scsigmoid.evaluation.mmd",
-    "scsigmoid.evaluation.scib", "scsigmoid.evaluation.neighbours", "scsigmoid.paper.claims",
+    "scsigmoid.evaluation.scib", "scsigmoid.evaluation.neighbours", "scsigmoid.paper.comparison",
     "scsigmoid.benchmarks.kernel", "scsigmoid.benchmarks.throughput", "torch._dynamo",
     "torch.utils.tensorboard", "pyarrow.dataset", "scib_metrics",
 ):
@@ -202,35 +154,14 @@ def listed(project: Any, target: str, folder: Path) -> list[list[str]]:
 
 
 def rehearse(project: Any, folder: Path) -> None:
-    """Carry out the jobs that lead to the claims."""
+    """Carry out the jobs that lead to the comparison with the paper."""
     jobs = folder / "jobs.json"
-    jobs.write_text(json.dumps(listed(project, "results/paper/claims.csv", folder)))
+    jobs.write_text(json.dumps(listed(project, "results/paper/tables/comparison.csv", folder)))
     # Uncompiled: with 48 cells, compiling takes longer than computing.
     environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
     command = [sys.executable, "-c", JOBS, str(jobs)]
     subprocess.run(command, cwd=project.folder, env=environment, check=True)
-
-
-class Doctored(Results):
-    """Results of which something is not the paper's."""
-
-    def metadata(self, dataset: str) -> dict[str, Any]:
-        return super().metadata(dataset) | {"simulated": dataset == "lung_acr"}
-
-    def mmd(self, dataset: str) -> list[Any]:
-        rows = super().mmd(dataset)
-        return [row for row in rows if row.group != rows[0].group]
-
-
-def reasons(config: Config, results: Results | None = None) -> set[str]:
-    """Why claims cannot be tested: as configured, and as the results say."""
-    # of those that ask the same, one
-    asked = {
-        str((c.requires, c.models, c.datasets, c.of if "types" not in c.requires else "")): c
-        for c in reported().claims
-    }
-    return {reason for claim in asked.values() for reason in unmet(config, claim, results)}
 
 
 def test_paper_in_small(
@@ -260,22 +191,11 @@ def test_paper_in_small(
     stored = read_metadata(results / "corpus/evaluation/heart_oft.json")
     assert stored.label == "author_annotation"
 
-    # Every requirement is met, but for size.
-    with (results / "claims.csv").open(newline="", encoding="utf-8") as handle:
-        judged = list(csv.DictReader(handle))
-    untested = [row["reason"] for row in judged if row["verdict"] == "not testable"]
-    others = {x for one in untested for x in one.rstrip(".").split("; ") if not SIZE.match(x)}
-    assert not others
-    assert 150 < len(untested) < len(judged) == len(reported().claims)
-
-    # Each missing one is named.
+    # Nothing differs from the paper but what is small, and the number of cells.
     config = load(overrides=given)
-    met = reasons(config)
-    for changes, words in MISSING:
-        more = reasons(load(overrides=merge(given, changes))) - met
-        assert any(words in reason for reason in more), (words, more)
-    more = reasons(config, Doctored(results, config))
-    assert {"Lung ACR is simulated", "27 of the paper's 28 pairs are measured"} <= more
-    config = load(overrides=merge(given, {"device": "auto"}))
-    more = reasons(config, Results(results, config)) - reasons(config)
-    assert any(one.startswith("measured on CPU") for one in more), more
+    names = {row.name for row in differences(config, Results(results, config))}
+    assert {name for name in names if not SMALL.match(name)} == {
+        reported()["datasets"][name]["title"] for name in DATASETS
+    }
+    with (results / "tables/comparison.csv").open(newline="", encoding="utf-8") as handle:
+        assert {row["verdict"] for row in csv.DictReader(handle)} == {"no verdict"}

@@ -26,7 +26,7 @@ pytestmark = [
 ]
 
 OUTPUT = "snakemake.log"
-LIGHT = ("claims", "figure", "report_page", "table")
+LIGHT = ("figure", "report_page", "table")
 MODELS = ("sigmoid_2k", "softmax_2k", "sigmoid_4k")
 # Snakemake, but for the plugin's habit of asking less and less often.
 IMPATIENT = """

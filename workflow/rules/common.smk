@@ -73,7 +73,6 @@ def final_results():
     """Everything that a full run leaves for people."""
     return [
         f"{RESULTS}/report.html",
-        f"{RESULTS}/claims.csv",
         *result("tables/{name}.csv", name=TABLES),
         *result("figures/{name}.png", name=FIGURES),
         *lock_file(),

@@ -1,4 +1,4 @@
-# The paper: tables, figures, claims, report.
+# The paper: tables, figures, report.
 
 
 # These jobs read titles and labels from the stored configuration, which a run writes as it starts.
@@ -60,29 +60,10 @@ rule figure:
         " --output {output.png:q} --log {log:q}"
 
 
-rule claims:
-    input:
-        result("{path}", path=PLAN.claim_inputs()),
-    output:
-        report(f"{RESULTS}/claims.csv", caption="../report/claims.rst", category="Claims"),
-    log:
-        f"{RESULTS}/logs/claims.log",
-    benchmark:
-        f"{RESULTS}/resources/claims.tsv"
-    conda:
-        ENVIRONMENT
-    params:
-        settings=settings(*PLAN.claim_settings()),
-        configuration=STORED,
-    shell:
-        "python -m scsigmoid claims --configuration {params.configuration:q} --output {output:q} --log {log:q}"
-
-
 rule report_page:
     input:
         tables=result("tables/{name}.csv", name=TABLES),
         figures=result("figures/{name}.png", name=FIGURES),
-        claims=f"{RESULTS}/claims.csv",
         study=rules.study.output if PLAN.study_runs else [],
     output:
         f"{RESULTS}/report.html",

@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import special
 
-from scsigmoid.paper.claims.rules import number
-from scsigmoid.paper.labels import context_label, place_label, provider_label
+from scsigmoid.paper.labels import context_label, number, place_label, provider_label
 from scsigmoid.paper.reported import Reported, reported
 from scsigmoid.paper.speed import next_steps
 from scsigmoid.paper.tables.mmd import paper_improvements
@@ -32,7 +31,7 @@ HEAD = """\
 
 Statements of the paper that can be checked without any run: its theory, numerically in float64,
 and its arithmetic, against its own tables (`src/scsigmoid/paper/reported.yaml`). What needs a run
-is judged in each run's report ([evaluation.md](evaluation.md)). This page was made by
+is compared in each run's report ([comparison.md](comparison.md)). This page was made by
 `python workflow/scripts/paper_review.py docs/paper-review.md`.
 """
 

@@ -1,4 +1,4 @@
-"""Subcommands that make the paper's tables, figures, claims and the report."""
+"""Subcommands that make the paper's tables, figures and the report."""
 
 import argparse
 from pathlib import Path
@@ -33,16 +33,6 @@ def figure(options: argparse.Namespace) -> None:
 
     results = results_of(options.configuration)
     registry.write("figure", options.name, results, options.output.with_suffix(""))
-
-
-@stage("--configuration --output")
-def claims(options: argparse.Namespace) -> None:
-    """Check the paper's claims."""
-    from scsigmoid.paper.claims import make_claims, read_claims, tally
-
-    make_claims(results_of(options.configuration), options.output)
-    rows = read_claims(options.output)
-    print(f"{len(rows)} claims about runs: {tally(rows)}")
 
 
 @stage("--configuration --output")

@@ -1,6 +1,6 @@
 """The scIB metrics that ``evaluation.scib.metrics`` may name.
 
-The configuration, the rule ``scib_of_dataset``, the command ``scib``, tables, figures and claims
+The configuration, the rule ``scib_of_dataset``, the command ``scib``, tables and figures
 read this.  A further metric is an entry here and a function in :mod:`scsigmoid.evaluation.scib`.
 """
 

@@ -80,8 +80,8 @@ class Plan:
         choice = self.config.tokens.vocabulary
         return choice.annotation if choice.genes is None else [choice.genes]
 
-    def claim_inputs(self) -> list[str]:
-        """Files below the results folder that the claims are checked against."""
+    def comparison_inputs(self) -> list[str]:
+        """Files below the results folder that are compared with the paper."""
         return [
             *self.validation_losses(),
             *self.scib_scores(),
@@ -94,13 +94,6 @@ class Plan:
             *KERNEL,
             *THROUGHPUT,
         ]
-
-    def claim_settings(self) -> list[str]:
-        """Settings that the claims depend on, beyond their inputs."""
-        evaluation = (f"evaluation.{name}" for name in ("pair", "validation_loss", "scib", "mmd"))
-        benchmarks = ("benchmarks.kernel", "benchmarks.throughput")
-        others = ("corpus", "tokens.cls", "sizes", "architecture", "training", "device")
-        return [*LABELS, *others, *evaluation, *benchmarks]
 
     def dataset_metadata(self) -> list[str]:
         """Metadata of every evaluation dataset."""

@@ -481,7 +481,7 @@ class Mmd(Settings):
             ``datasets.<name>.compared``, or all datasets if there are none.
         resamples: bootstrap resamples of each pair; all are held in memory.
         confidence: of the percentile interval.
-        estimator: ``unbiased`` or ``biased``: which one tables and claims print; both are computed.
+        estimator: ``unbiased`` or ``biased``: which one tables print; both are computed.
         minimum_cells: smaller cell types are left out, by name.
         block_cells: rows of the kernel matrix computed at once.
     """

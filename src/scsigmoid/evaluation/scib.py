@@ -3,7 +3,7 @@
 On the PCA coordinates and neighbours of :mod:`~.neighbours`.  Higher is better.  All but the
 silhouette are computed by scib-metrics, whose silhouette takes differences of vectors instead of
 matrix products: docs/benchmarks.md has both times.  scib-metrics and PyTorch are imported where
-they are used: tables and claims need :func:`aggregate` alone.
+they are used: tables need :func:`aggregate` alone.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

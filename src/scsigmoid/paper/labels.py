@@ -1,5 +1,6 @@
 """How models, contexts and kernels are called in tables and figures."""
 
+import math
 import re
 from collections.abc import Iterable
 
@@ -99,3 +100,15 @@ def pairs(config: Config) -> list[tuple[str, str]]:
     return [
         (arms["sigmoid"], arms["softmax"]) for _, arms in sorted(found.items()) if len(arms) == 2
     ]
+
+
+def short_name(name: str) -> str:
+    """Return the label of one of the paper's models, e.g. ``"Sigmoid 2K"`` for ``sigmoid_2k``."""
+    return name.replace("_", " ").title()
+
+
+def number(value: float) -> str:
+    """Return a number with four significant digits."""
+    if math.isfinite(value) and abs(value) < 1e9 and (value == int(value) or abs(value) >= 1e4):
+        return f"{value:,.0f}"
+    return f"{value:.4g}"

@@ -129,6 +129,19 @@ TABLES: Mapping[str, Entry] = {
         "ones, side by side in one run.",
         inputs=fixed(*TRAINING),
     ),
+    "comparison": Entry(
+        function="tables.comparison:comparison",
+        title="Comparison with the paper",
+        caption="Every number that the paper prints next to this run's, with a verdict where the "
+        "two are comparable (docs/comparison.md).",
+        inputs=Plan.comparison_inputs,
+        settings=(
+            *("corpus", "sizes", "architecture", "training", "device"),
+            *(f"evaluation.{name}" for name in ("pair", "validation_loss", "scib", "mmd")),
+            *("benchmarks.kernel", "benchmarks.throughput"),
+        ),
+        wanted=lambda plan: plan.config.corpus.source != "local",
+    ),
 }
 
 FIGURES: Mapping[str, Entry] = {

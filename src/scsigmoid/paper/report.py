@@ -1,9 +1,8 @@
-"""The report: one self-contained HTML page with claims, figures, tables and how they were made."""
+"""The report: one self-contained HTML page with figures, tables and how they were made."""
 
 import base64
 import os
 import platform
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
@@ -19,24 +18,14 @@ from scsigmoid.config.check import as_yaml
 from scsigmoid.config.plan import Plan
 from scsigmoid.files import write_text
 from scsigmoid.paper import registry
-from scsigmoid.paper.claims import NOT_TESTABLE, VERDICTS, capital, counted, read_claims
-from scsigmoid.paper.claims.rules import number
+from scsigmoid.paper.comparison import INCONCLUSIVE, NOT_REPRODUCED, REPRODUCED
 from scsigmoid.paper.figures.training import covered
-from scsigmoid.paper.labels import model_label, place_label
+from scsigmoid.paper.labels import model_label
 from scsigmoid.paper.reported import reported
 from scsigmoid.paper.results import Results
 from scsigmoid.paper.tables.quality import donor_scores
 from scsigmoid.paper.tables.writing import DASH, Cell, Table
 
-GROUPS = {
-    "quality": "Quality of the models",
-    "stability": "Training stability",
-    "kernel": "The attention kernel",
-    "training cost": "Training cost",
-    "data": "Data and models",
-}
-MARKS = ("yes", "no", "unsure", "open")
-YES_NO = "yes (1) or no (0)"
 #: Tables with more rows than this, or with none, start folded.
 LONG = 16
 SUFFIXES = {"figure": ("pdf", "png"), "table": ("csv", "md", "tex")}
@@ -62,9 +51,9 @@ OWN = (
 def make_report(results: Results, output: str | Path) -> None:
     """Write the report page.
 
-    Reads ``claims.csv`` and the figures (PNG), makes the tables again from the result files, and
-    says from the training journals and the benchmarks what they were made with.  Its links to files
-    are relative to the results folder.
+    Reads the figures (PNG), makes the tables again from the result files, and reads from the
+    training journals and the benchmarks what they were made with.  Its links to files are relative
+    to the results folder.
 
     Raises:
         UserError: if one of them is missing.
@@ -77,28 +66,43 @@ def make_report(results: Results, output: str | Path) -> None:
 
 
 def content(results: Results) -> dict[str, Any]:
-    claims = read_claims(results.path("claims.csv"))
+    """Return the values that the page's template shows."""
     return {
         "paper": reported()["source"],
         "own": results.config.corpus.source == "local",
         "overview": overview(results),
         "simulated": simulated(results),
-        "verdicts": counted(claims),
-        "marks": dict(zip(VERDICTS, MARKS, strict=True)),
-        "main": group(
-            results, "", [row for row in claims if "abstract" in row["location"].split(", ")]
-        ),
-        "groups": [
-            group(results, title, [row for row in claims if row["group"] == name])
-            for name, title in GROUPS.items()
-        ],
+        "compared": compared(results),
         "sections": [*sections(results), *study_section(results)],
         "costs": job_costs(results),
         "records": RECORDS,
         "versions": versions(results),
         "configuration": as_yaml(results.config),
-        "files": ["claims.csv", "config.yaml"],
     }
+
+
+def verdicts(results: Results) -> dict[str, int]:
+    """Return how many of the paper's numbers have each verdict; empty if none has one."""
+    if "comparison" not in registry.names("table", Plan(results.config)):
+        return {}
+    records = registry.make("table", "comparison", results).records
+    counts = {
+        verdict: sum(record["verdict"] == verdict for record in records)
+        for verdict in (REPRODUCED, NOT_REPRODUCED, INCONCLUSIVE)
+    }
+    return counts if any(counts.values()) else {}
+
+
+def compared(results: Results) -> str:
+    """Return in a sentence what the run says about the paper's numbers; empty for own cells."""
+    if results.config.corpus.source == "local":
+        return ""
+    if counts := verdicts(results):
+        return (
+            "The paper's numbers: " + ", ".join(f"{n} {word}" for word, n in counts.items()) + "."
+        )
+    run = "A demo" if results.config.preset == "demo" else "This run"
+    return f"{run} cannot be compared with the paper; the last table lists the differences."
 
 
 def sections(results: Results) -> list[dict[str, Any]]:
@@ -109,6 +113,8 @@ def sections(results: Results) -> list[dict[str, Any]]:
         for kind in ("figure", "table")
     )
     if results.config.corpus.source != "local":
+        if verdicts(results):  # the comparison says something: it comes first
+            tables = [tables[-1] | {"folded": False}, *tables[:-1]]
         return [
             {"id": "figures", "title": "Figures", "items": figures},
             {"id": "tables", "title": "Tables", "items": tables},
@@ -133,7 +139,7 @@ def sections(results: Results) -> list[dict[str, Any]]:
 
 
 def study_section(results: Results) -> list[dict[str, Any]]:
-    """The study's tables and figures, apart from the verdicts on the paper's own numbers."""
+    """Return the study's tables and figures."""
     if not results.config.study:
         return []
     names = {"claims": "What agrees with the paper", "loss": "Loss", "embeddings": "Embeddings"}
@@ -284,87 +290,6 @@ def simulated(results: Results) -> list[str]:
             "that the workflow runs, and say nothing about biology."
         )
     return sentences
-
-
-def group(results: Results, title: str, rows: list[dict[str, str]]) -> dict[str, Any]:
-    """Claims as the page shows them, those that were made of one entry together."""
-    common = hindrances(rows)
-    of = {one.id: one.family for one in reported().claims}
-    shown = [claim(results, row, common) for row in rows]
-    families: dict[str, list[dict[str, Any]]] = {"": []}
-    for row in shown:
-        families.setdefault(of.get(row["id"], ""), []).append(row)
-    return {
-        "title": title,
-        "counts": counted(rows),
-        "shared": common,
-        "rows": shown,
-        "families": [
-            {"title": family, "counts": counted(members), "rows": members}
-            for family, members in families.items()
-        ],
-    }
-
-
-def hindrances(rows: list[dict[str, str]]) -> list[str]:
-    """What keeps most of the untestable claims from a verdict, to be said once."""
-    untested = [reasons(row) for row in rows if row["verdict"] == NOT_TESTABLE]
-    named = Counter(part for parts in untested for part in parts)
-    return [part for part, times in named.items() if times > max(1, len(untested) / 2)]
-
-
-def reasons(row: dict[str, str]) -> list[str]:
-    """The parts of a reason, without regard to their place in the sentence."""
-    parts = row["reason"].rstrip(".").split("; ")
-    return [capital(part) for part in parts]
-
-
-def claim(results: Results, row: dict[str, str], shared: list[str]) -> dict[str, Any]:
-    """A claim as the page shows it."""
-    rest = row["reason"]
-    if row["verdict"] == NOT_TESTABLE and shared and set(shared) <= set(reasons(row)):
-        own = [part for part in reasons(row) if part not in shared]
-        rest = "; ".join(["As above", *own]) + "."
-    low, high = (readable(row[end]) for end in ("low", "high"))
-    yes_no = row["unit"] == YES_NO
-    paper, ours = (row[side] for side in ("paper_value", "our_value"))
-    return {
-        **row,
-        "place": place_label(row["location"]),
-        "paper_value": answer(paper) if yes_no else readable(paper),
-        "our_value": answer(ours) if yes_no else readable(ours),
-        "unit": "" if yes_no else row["unit"],
-        "interval": f"[{low}, {high}]"
-        if low and high and (low, high) != (readable(ours),) * 2
-        else "",
-        "reason": rest,
-        "mark": MARKS[VERDICTS.index(row["verdict"])],
-        "links": [link(results, path) for path in row["evidence"].split("; ") if path],
-        "sources": [path for path in row["sources"].split("; ") if path],
-    }
-
-
-def link(results: Results, path: str) -> tuple[str, str]:
-    """Words for a table or a figure, and its place on the page."""
-    name = Path(path).stem
-    kind = "table" if path.startswith("tables/") else "figure"
-    return (
-        f"{kind.capitalize()}: {registry.title(kind, name, Plan(results.config))}",
-        f"#{kind}-{name}",
-    )
-
-
-def answer(text: str) -> str:
-    """Yes or no of 1 or 0."""
-    return ("yes" if float(text) else "no") if text else ""
-
-
-def readable(text: str) -> str:
-    """A number, or both ends of a range, with four significant digits; other text as it stands."""
-    try:
-        return " to ".join(number(float(part)) for part in text.split(" to "))
-    except ValueError:
-        return text
 
 
 def costs(results: Results) -> pd.DataFrame:

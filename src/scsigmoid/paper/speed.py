@@ -1,4 +1,4 @@
-"""Comparisons within the benchmarks that tables, figures and claims share."""
+"""Comparisons within the benchmarks that tables, figures and the comparison share."""
 
 import itertools
 import math
@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from scsigmoid.benchmarks.rows import KernelRow, Shape, ThroughputRow, median_interval
-from scsigmoid.config.schema import Config
 from scsigmoid.kernels import OURS
 from scsigmoid.measurements import Interval
 from scsigmoid.paper.labels import context_label, provider_label
-from scsigmoid.paper.reported import reported
 from scsigmoid.paper.results import Results
 from scsigmoid.paper.statistics import ratio_interval
 
@@ -230,21 +228,6 @@ def device_words(machine: dict[str, Any]) -> str:
     if device == "cpu":
         return f"CPU ({machine['cpu']})" if machine.get("cpu") else "CPU"
     return device
-
-
-def named_context(config: Config, context: int) -> int | None:
-    """The context of the throughput benchmark that stands for one of the paper's.
-
-    Itself where it was measured; at smaller scales the one of the same rank, where there are as
-    many; else None.
-    """
-    ours = sorted(config.benchmarks.throughput.contexts)
-    paper = sorted({row["context"] for row in reported()["gpu_hours"]})
-    if context in ours:
-        return context
-    if len(ours) == len(paper) and context in paper:
-        return ours[paper.index(context)]
-    return None
 
 
 def named_size(name: str) -> float:

@@ -1,4 +1,4 @@
-"""Paired comparisons and smoothing, for tables, figures and claims."""
+"""Paired comparisons and smoothing, for tables, figures and the comparison with the paper."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from scsigmoid.errors import UserError
 from scsigmoid.measurements import Interval, mean_interval
-from scsigmoid.paper.results import Results
+from scsigmoid.paper.results import Journal, Results
 
 #: Share of the rows that a window spans.
 WINDOW = 0.05
@@ -80,3 +80,35 @@ def trailing_median(values: np.ndarray) -> np.ndarray:
     return np.array(
         [np.median(whole[max(0, end - rows) : end]) for end in range(1, len(values) + 1)]
     )
+
+
+#: Nats that a run must learn before it can diverge, and lose again to have diverged.
+NATS = 1.0
+
+
+def has_learned(journal: Journal) -> bool:
+    """Return whether a run's smoothed loss ever fell by :data:`NATS` below its first value."""
+    loss = trailing_median(journal["loss"])
+    first = loss[int(np.argmax(np.isfinite(loss)))]
+    return bool(np.isfinite(first) and loss.min() <= first - NATS)
+
+
+def divergence(journal: Journal) -> int | None:
+    """Return the row from which a run stays diverged, or None if it does not diverge.
+
+    A run diverges if it has learned (:func:`has_learned`) and from some row to the end its smoothed
+    loss is at least :data:`NATS` above its lowest value, or its last loss is not finite.
+    """
+    if not has_learned(journal):
+        return None
+    loss, smooth = finite_or_inf(journal["loss"]), trailing_median(journal["loss"])
+    lowest = int(np.argmin(smooth))
+    lost = smooth >= smooth[lowest] + NATS
+    lost[: lowest + 1] = False
+    if not (lost[-1] or np.isinf(loss[-1])):
+        return None
+    first = int(np.flatnonzero(~lost[:-1])[-1]) + 1
+    # The median of a window follows its rows by half of it.
+    while first > lowest + 1 and loss[first - 1] >= smooth[lowest] + NATS:
+        first -= 1
+    return first

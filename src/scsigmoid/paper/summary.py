@@ -1,57 +1,78 @@
-"""What the terminal says when a run has ended: the numbers looked up first, where things lie."""
+"""The lines at the end of a run: what it made, and the numbers that are looked up first."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 
-from scsigmoid.paper.claims import read_claims, tally
+#: The most paths that a line lists.
+LISTED = 4
 
 
-def summary(results: str | Path) -> str:
-    """A few lines about a results folder; a table that is not there has no line."""
+def summary(results: str | Path, since: float) -> str:
+    """Return a few lines about what was written to a results folder.
+
+    Args:
+        since: time of the start of the run, in seconds; older files are left out.
+    """
     folder = Path(results)
-    lines = [
-        ("Validation loss, nats", losses(folder)),
-        ("Bio conservation (scIB)", conservation(folder)),
-        ("Training speed, cells/s", speed(folder)),
-        ("Claims of the paper", verdicts(folder)),
-        ("Report", str(folder / "report.html")),
-        ("Tables, figures", f"{folder / 'tables'}, {folder / 'figures'}"),
-        ("Models, for ss.load", str(folder / "training/<model>/model.safetensors")),
-    ]
-    return "\n".join(f"{name + ':':<25} {text}" for name, text in lines if text)
+
+    def made(pattern: str) -> list[Path]:
+        paths = sorted(folder.glob(pattern))
+        return [path for path in paths if path.stat().st_mtime >= since]
+
+    lines = []
+    for name, (title, describe) in NUMBERS.items():
+        tables = {path.stem: pd.read_csv(path) for path in made(f"tables/{name}.csv")}
+        texts = (describe(stem, table) for stem, table in tables.items() if len(table))
+        lines += [(title, text) for text in texts if text]
+    patterns = {
+        "Report": "report.html",
+        "Tables": "tables/*.csv",
+        "Figures": "figures/*.png",
+        "Embeddings": "embeddings/*/*.h5ad",
+        "Models, for ss.load": "training/*/model.safetensors",
+    }
+    lines += [(title, listed(made(pattern))) for title, pattern in patterns.items()]
+    return "\n".join(f"{title + ':':<25} {text}" for title, text in lines if text)
 
 
-def losses(folder: Path) -> str:
-    """The loss of each model, the mean over the datasets."""
-    table = read(folder, "validation_loss")
-    models = table[~table["model"].str.contains(" - ")] if len(table) else table
-    return means(models, "mean")
+def listed(paths: list[Path]) -> str:
+    """Return a few of the paths, and how many more there are."""
+    more = f" and {len(paths) - LISTED} more" if len(paths) > LISTED else ""
+    return ", ".join(map(str, paths[:LISTED])) + more
 
 
-def conservation(folder: Path) -> str:
-    """scIB's mean of each embedding and control, the mean over the datasets."""
-    table = read(folder, "scib")
-    return means(table[table["metric"] == "bio_conservation"] if len(table) else table, "value")
+def losses(_: str, table: pd.DataFrame) -> str:
+    """Return the loss of each model, the mean over the datasets."""
+    return means(table[~table["model"].str.contains(" - ")], "mean")
+
+
+def conservation(_: str, table: pd.DataFrame) -> str:
+    """Return scIB's mean of each embedding and control, the mean over the datasets."""
+    return means(table[table["metric"] == "bio_conservation"], "value")
 
 
 def means(table: pd.DataFrame, column: str) -> str:
-    """The mean over the datasets of each model, and what they are of."""
-    if table.empty:
-        return ""
-    found = table.groupby("model", sort=False)[column].mean()
+    """Return the mean over the datasets of each model."""
+    values = table.groupby("model", sort=False)[column].mean()
     datasets = table.drop_duplicates("dataset")
     simulated = int(datasets["simulated"].sum())
     of = "1 dataset" if len(datasets) == 1 else f"mean of {len(datasets)} datasets"
     of += f", {simulated} simulated" if simulated else ""
-    return ", ".join(f"{model} {value:.3f}" for model, value in found.items()) + f" ({of})"
+    return ", ".join(f"{model} {value:.3f}" for model, value in values.items()) + f" ({of})"
 
 
-def speed(folder: Path) -> str:
-    """Packed training of both arms at the longest context that was timed."""
-    table = read(folder, "training_speed")
-    if len(table):
-        table = table[(table["layout"] == "packed") & table["cells_per_second"].notna()]
+def separation(name: str, table: pd.DataFrame) -> str:
+    """Return the mean ratio of both models' MMD on a dataset."""
+    row = table[table["pair"] == "ratio_of_means"].iloc[0]
+    pairs = table["pair"].str.contains(" vs ") & (table["estimator"] == row["estimator"])
+    return f"{row['ratio']:.3f} ({name.removeprefix('mmd_')}, {pairs.sum()} pairs of cell types)"
+
+
+def speed(_: str, table: pd.DataFrame) -> str:
+    """Return the rates of packed training at the longest context that was timed."""
+    table = table[(table["layout"] == "packed") & table["cells_per_second"].notna()]
     if table.empty:
         return ""
     longest = table[table["context"] == table["context"].max()]
@@ -59,17 +80,14 @@ def speed(folder: Path) -> str:
         f"{row.attention} ({row.kernel}) {row.cells_per_second:,.0f}"
         for row in longest.itertuples()
     ]
-    return (
-        f"{', '.join(rates)} (context {longest['context'].iloc[0]:,}, {longest['device'].iloc[0]})"
-    )
+    context, device = longest["context"].iloc[0], longest["device"].iloc[0]
+    return f"{', '.join(rates)} (context {context:,}, {device})"
 
 
-def verdicts(folder: Path) -> str:
-    path = folder / "claims.csv"
-    return tally(read_claims(path)) if path.is_file() else ""
-
-
-def read(folder: Path, name: str) -> pd.DataFrame:
-    """A table of the results; empty where it was not made."""
-    path = folder / "tables" / f"{name}.csv"
-    return pd.read_csv(path) if path.is_file() else pd.DataFrame()
+#: The lines with numbers: pattern of the table, title, and what the line says of it.
+NUMBERS: dict[str, tuple[str, Callable[[str, pd.DataFrame], str]]] = {
+    "validation_loss": ("Validation loss, nats", losses),
+    "scib": ("Bio conservation (scIB)", conservation),
+    "mmd_*": ("MMD, sigmoid / softmax", separation),
+    "training_speed": ("Training speed, cells/s", speed),
+}

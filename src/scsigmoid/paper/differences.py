@@ -1,0 +1,188 @@
+"""The differences between a run and the paper's.
+
+A group of numbers is comparable with the paper if it has none.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from scsigmoid.config.check import model_training
+from scsigmoid.config.plan import Plan
+from scsigmoid.config.schema import Config
+from scsigmoid.paper.comparison import GROUPS
+from scsigmoid.paper.quality import types
+from scsigmoid.paper.reported import reported
+from scsigmoid.paper.results import Results
+from scsigmoid.paper.speed import costs, named_size, row_label
+from scsigmoid.paper.tables.mmd import pair_rows
+
+#: The share by which a number of cells or parameters may differ.
+CELLS, PARAMETERS = 0.01, 0.15
+GPU, GPUS = "H100", 16
+#: The models that each group is about.
+MODELS = {
+    "quality": ("sigmoid_2k", "softmax_2k", "sigmoid_4k", "softmax_4k"),
+    "stability": ("sigmoid_8k", "softmax_8k"),
+}
+MISSING = "missing"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A setting or a fact that is not the paper's.
+
+    Attributes:
+        group: key of :data:`~scsigmoid.paper.comparison.GROUPS`.
+        name: the setting, by its name in the configuration, or the fact.
+        here, paper: its value in this run and in the paper.
+    """
+
+    group: str
+    name: str
+    here: str
+    paper: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.here} (paper: {self.paper})"
+
+
+def differences(config: Config, results: Results | None = None) -> list[Difference]:
+    """Return in what a run differs from the paper's, each difference once per group.
+
+    Args:
+        config: the configuration of the run.
+        results: its result files; without them the configuration alone is compared.
+    """
+    rows = [*configured(config), *(measured(results) if results is not None else ())]
+    return list(dict.fromkeys(rows))
+
+
+def configured(config: Config) -> Iterator[Difference]:
+    """Yield the settings that are not the paper's."""
+    values = asdict(config)
+    for group in GROUPS:
+        for name, paper in reported()["settings"][group].items():
+            here: Any = values
+            for part in name.split("."):
+                here = here[part]
+            if isinstance(paper, list) and name != "evaluation.pair":
+                if not set(paper) <= set(here):
+                    yield Difference(group, name, shown(here), shown(paper))
+            elif here != paper:
+                yield Difference(group, name, shown(here), shown(paper))
+        yield from of_models(config, group, MODELS.get(group, ()))
+        if group in ("kernel", "cost") and config.device == "cpu":
+            yield Difference(group, "device", "cpu", GPU)
+    named = config.benchmarks.kernel.providers
+    if named and "triton_sigmoid" not in named:
+        yield Difference("kernel", "benchmarks.kernel.providers", shown(named), "triton_sigmoid")
+    for name in reported()["datasets"]:
+        if name not in config.datasets:
+            yield Difference("quality", f"datasets.{name}", MISSING, "evaluated")
+    if "heart_oft" not in Plan(config).compared("mmd"):
+        yield Difference("quality", "evaluation.mmd.datasets", MISSING, "heart_oft")
+
+
+def of_models(config: Config, group: str, names: tuple[str, ...]) -> Iterator[Difference]:
+    """Yield what is different in the models of a group; once if it is in all of them."""
+    common = reported()["model_architecture"]
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for name in names:
+        if name not in config.models:
+            found[f"models.{name}", MISSING, "trained"] = [name]
+            continue
+        here: Mapping[str, Any] = {
+            **asdict(config.sizes[config.architecture.size]),
+            **asdict(config.architecture),
+            **asdict(model_training(config, name)),
+            **asdict(config.models[name]),
+            "precision": "float32 on a CPU" if config.device == "cpu" else common["precision"],
+        }
+        paper = {**common, **reported()["models"][name], "variants": [], "size": here["size"]}
+        for key in sorted(here.keys() & paper.keys()):
+            if here[key] != paper[key]:
+                found.setdefault((key, shown(here[key]), shown(paper[key])), []).append(name)
+    for (key, here_is, paper_is), models in found.items():
+        whose = "" if len(models) == len(names) else f" of {', '.join(models)}"
+        yield Difference(
+            group, key if key.startswith("models.") else key + whose, here_is, paper_is
+        )
+
+
+def measured(results: Results) -> Iterator[Difference]:
+    """Yield what the result files show to be different."""
+    config = results.config
+    cells, paper = results.training_cells, reported()["corpus"]["cells"]
+    if abs(cells / paper - 1) > CELLS:
+        for group in MODELS:
+            yield Difference(group, "number of training cells", f"{cells:,}", f"{paper:,.0f}")
+    for group, names in MODELS.items():
+        for name in names:
+            if name in config.models:
+                journal, steps = results.journal(name), model_training(config, name).steps
+                if (last := int(journal["step"][-1])) < steps:
+                    yield Difference(group, f"last step of {name}", f"{last:,}", f"{steps:,}")
+                if journal.header.get("device") == "cpu" != config.device:
+                    yield Difference(group, f"device of {name}", "cpu", GPU)
+    if results.training_data != "real":
+        for group in MODELS:
+            yield Difference(group, "training cells", results.training_data, "real")
+    yield from evaluated(results)
+    for group, benchmark in (("kernel", "kernel"), ("cost", "throughput")):
+        device = str(results.machine(benchmark).get("device") or "unknown")
+        if GPU not in device and config.device != "cpu":
+            yield Difference(group, "GPU", device, GPU)
+    gpus = int(results.machine("throughput").get("gpus") or 1)
+    if gpus != GPUS:
+        yield Difference("cost", "GPUs that train together", str(gpus), str(GPUS))
+    yield from of_costs(results)
+
+
+def evaluated(results: Results) -> Iterator[Difference]:
+    """Yield the evaluation datasets that are not the paper's."""
+    for name, row in reported()["datasets"].items():
+        if name not in results.config.datasets:
+            continue
+        metadata = results.metadata(name)
+        if metadata["simulated"]:
+            yield Difference("quality", row["title"], "simulated cells", "real cells")
+        elif abs(int(metadata["cells"]) / row["cells"] - 1) > CELLS:
+            cells = f"{int(metadata['cells']):,} cells"
+            yield Difference("quality", row["title"], cells, f"{row['cells']:,} cells")
+    for name, pairs in reported()["mmd"].items():
+        if name in Plan(results.config).compared("mmd"):
+            there = {types(row.name) for row in pair_rows(results, name)}
+            if lacking := [row["pair"] for row in pairs if types(row["pair"]) not in there]:
+                title = reported()["datasets"][name]["title"]
+                here = f"{len(pairs) - len(lacking)} of its pairs"
+                yield Difference("quality", f"cell types of {title}", here, f"{len(pairs)} pairs")
+
+
+def of_costs(results: Results) -> Iterator[Difference]:
+    """Yield what the measured training steps do in another way."""
+    wanted = {"sigmoid": "triton_sigmoid", "softmax": "flex"}
+    sizes: dict[str, int] = {}
+    for cost in costs(results):
+        parameters = cost.sigmoid.parameters
+        if abs(parameters / named_size(cost.size) - 1) > PARAMETERS:
+            sizes.setdefault(cost.size, parameters)
+        for arm in (cost.sigmoid, cost.softmax):
+            if arm.layout != "padded":
+                yield Difference("cost", "layout", f"{arm.layout} sequences", "padded sequences")
+            if arm.backend != wanted[arm.attention]:
+                name = f"kernel of {arm.attention}"
+                yield Difference("cost", name, arm.backend, wanted[arm.attention])
+            if arm.host_bound:
+                yield Difference("cost", row_label(arm), "bound by the host", "bound by the GPU")
+    for size, parameters in sizes.items():
+        yield Difference("cost", f"size {size}", f"{parameters:,} parameters", size)
+
+
+def shown(value: Any) -> str:
+    """Return a setting in words."""
+    if isinstance(value, list | tuple):
+        return ", ".join(map(shown, value)) or "none"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return "none" if value is None else str(value)

@@ -1,0 +1,160 @@
+"""Numbers of the models' quality (section 5): validation loss, scIB scores, MMD."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from scsigmoid.config.metrics import MEAN
+from scsigmoid.config.plan import Plan
+from scsigmoid.measurements import Interval
+from scsigmoid.paper.comparison import UNKNOWN, Number, count, exact
+from scsigmoid.paper.labels import ATTENTIONS, METRICS, short_name
+from scsigmoid.paper.reported import reported
+from scsigmoid.paper.results import Results
+from scsigmoid.paper.statistics import paired_difference
+from scsigmoid.paper.tables.mmd import Pair, pair_rows
+from scsigmoid.paper.tables.quality import all_scores
+
+GROUP = "quality"
+
+
+def numbers(results: Results) -> Iterator[Number]:
+    """Yield the numbers of the models' quality."""
+    yield long_cells(results)
+    yield from losses(results)
+    yield from scores(results)
+    yield from separation(results)
+
+
+def long_cells(results: Results) -> Number:
+    """Return the share of the training cells that express more than 2,048 genes."""
+    lengths, cells = results.lengths
+    share = 100 * float(cells[lengths > 2048].sum() / cells.sum())
+    return Number(
+        group=GROUP, words="Cells that express more than 2,048 genes", location="Figure 1",
+        unit="%", paper=Interval(reported()["printed"]["longer_than_2048"]),
+        here=exact(share), n=int(cells.sum()),
+    )  # fmt: skip
+
+
+def lead(results: Results, dataset: str, model: str, rival: str) -> Interval:
+    """Return by how much a model's validation loss is lower than a rival's, paired by cell."""
+    config = results.config
+    if dataset not in config.datasets or not {model, rival} <= set(config.models):
+        return UNKNOWN
+    return paired_difference(results, dataset, rival, model)
+
+
+def losses(results: Results) -> Iterator[Number]:
+    """Yield the validation losses, their differences, and how often which is lower."""
+    config, table = results.config, reported()["validation_loss"]
+    (short, long) = (row["models"] for row in reported()["contexts"])
+    statements = {
+        "Abstract, Figure 4": ("Sigmoid has the lower validation loss", (short, long)),
+        "Figure 4": (
+            "The longer context has the lower validation loss",
+            tuple(zip(long, short, strict=True)),
+        ),
+    }
+    for location, (words, pairs) in statements.items():
+        leads = [lead(results, dataset, *pair) for dataset in table for pair in pairs]
+        yield Number(
+            group=GROUP, words=words, location=location, unit=f"of {len(leads)}",
+            paper=Interval(len(leads)), here=count(leads), n=len(leads), none=len(leads) / 2,
+            headline=True,
+        )  # fmt: skip
+    common: dict[str, Any] = {"group": GROUP, "location": "Table 5", "unit": "nats"}
+    for dataset, row in table.items():
+        title = reported()["datasets"][dataset]["title"]
+        for model, (value, half) in row.items():
+            here, cells = UNKNOWN, 0
+            if dataset in config.datasets and model in config.models:
+                found = results.validation_loss(dataset, model)
+                here, cells = found.interval, found.n
+            yield Number(
+                **common, words=f"{title}, {short_name(model)}: validation loss",
+                paper=Interval(value, value - half, value + half), here=here, n=cells,
+            )  # fmt: skip
+        for sigmoid, softmax in (short, long):
+            yield Number(
+                **common, words=f"{title}, {short_name(sigmoid)}: lower loss than softmax, by",
+                paper=Interval(round(row[softmax][0] - row[sigmoid][0], 6)),
+                here=lead(results, dataset, sigmoid, softmax),
+                n=results.validation_loss(dataset, sigmoid).n if dataset in config.datasets else 0,
+                none=0,
+            )  # fmt: skip
+
+
+def scores(results: Results) -> Iterator[Number]:
+    """Yield on how many datasets sigmoid has the higher scIB score."""
+    datasets = list(reported()["datasets"])
+    sigmoid, softmax = results.config.evaluation.pair
+    found = [all_scores(results, name) for name in datasets if name in results.config.datasets]
+    for metric, wins in reported()["printed"]["scib_wins"].items():
+        leads = [
+            exact(of[metric][sigmoid].value - of[metric][softmax].value)
+            for of in found
+            if {sigmoid, softmax} <= set(of.get(metric, ()))
+        ]
+        name = "Mean of the three scIB scores" if metric == MEAN else METRICS[metric]
+        yield Number(
+            group=GROUP, words=f"{name}: sigmoid has the higher score", location="Figure 5",
+            unit=f"of {len(datasets)}", paper=Interval(wins), none=len(datasets) / 2,
+            here=count(leads) if len(leads) == len(datasets) else UNKNOWN, n=len(leads),
+            headline=True,
+        )  # fmt: skip
+
+
+def separation(results: Results) -> Iterator[Number]:
+    """Yield the MMD between the cell types of Heart OFT; other cell types do not count."""
+    dataset, table = "heart_oft", reported()["mmd"]["heart_oft"]
+    measured = (
+        pair_rows(results, dataset) if dataset in Plan(results.config).compared("mmd") else []
+    )
+    by_types = {types(row.name): row for row in measured}
+    rows = [by_types.get(types(row["pair"])) for row in table]
+    there = [row for row in rows if row]
+    complete = len(there) == len(table)
+    common: dict[str, Any] = {"group": GROUP, "location": "Table 1"}
+    headline: dict[str, Any] = common | {"location": "Abstract, Table 1", "headline": True}
+    yield Number(
+        **headline, words="Sigmoid has the higher MMD between two cell types",
+        unit=f"of {len(table)}", paper=Interval(len(table)), n=len(there), none=len(table) / 2,
+        here=count([row.difference.interval for row in there]) if complete else UNKNOWN,
+    )  # fmt: skip
+    yield Number(
+        **headline, words="Sigmoid separates cell types better (ratio of the mean MMDs), by",
+        unit="%", paper=Interval(reported()["printed"]["separation"]), n=len(there), none=0,
+        here=mean_ratio(there).map(lambda end: 100 * (end - 1)) if complete else UNKNOWN,
+    )  # fmt: skip
+    for paper, row in zip(table, rows, strict=True):
+        for arm in ATTENTIONS:
+            measurement = getattr(row, arm) if row else None
+            yield Number(
+                **common, words=f"{paper['pair']}: MMD, {arm}", unit="",
+                paper=Interval(*paper[arm]),
+                here=measurement.interval if measurement else UNKNOWN,
+                n=measurement.n if measurement else 0,
+            )  # fmt: skip
+        yield Number(
+            **common, words=f"{paper['pair']}: sigmoid's MMD over softmax's", unit="ratio",
+            paper=Interval(round(paper["sigmoid"][0] / paper["softmax"][0], 4)), none=1,
+            here=row.ratio.interval if row else UNKNOWN, n=row.sigmoid.n if row else 0,
+        )  # fmt: skip
+
+
+def types(pair: str) -> frozenset[str]:
+    """Return the two cell types of a pair, without regard to order and case."""
+    return frozenset(part.strip().lower() for part in pair.split(" vs "))
+
+
+def mean_ratio(rows: list[Pair]) -> Interval:
+    """Return the ratio of the means over the pairs.
+
+    It is the mean of the paired ratios, weighted by softmax's MMD.  Its interval is the weighted
+    mean of their ends, which is wider than its own, because the pairs share cells.
+    """
+    weights = np.array([row.softmax.value for row in rows])
+    ends = np.array([row.ratio.interval for row in rows])
+    return Interval(*map(float, weights @ ends / weights.sum()))

@@ -1,0 +1,79 @@
+"""Numbers of the stress test (section "Training Stability"), from the training journals."""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from scsigmoid.measurements import Interval
+from scsigmoid.paper.comparison import LEVEL, ORDER, UNKNOWN, Number, exact
+from scsigmoid.paper.reported import reported
+from scsigmoid.paper.results import Journal, Results
+from scsigmoid.paper.statistics import divergence, finite_or_inf, has_learned, trailing_median
+
+GROUP = "stability"
+
+
+def numbers(results: Results) -> Iterator[Number]:
+    """Yield the numbers of the stress test."""
+    models = ("softmax_8k", "sigmoid_8k")
+    journals = {name: results.journal(name) for name in models if name in results.config.models}
+    found = {name: facts(journal) for name, journal in journals.items()}
+    steps = {name: len(journal["step"]) for name, journal in journals.items()}
+    nothing: dict[str, Interval] = {}
+    diverged = [found.get(name, nothing).get("diverged", UNKNOWN).value for name in models]
+    common: dict[str, Any] = {
+        "group": GROUP,
+        "location": "Abstract, Section 5.3",
+        "none": 0,
+        "headline": True,
+    }
+    yield Number(
+        **common, words="Softmax diverges and sigmoid does not (1: so, 0: no difference)", unit="",
+        paper=Interval(1), here=exact(diverged[0] - diverged[1]), n=min(steps.values(), default=0),
+    )  # fmt: skip
+    yield Number(
+        **common, words="Softmax's gradient norm explodes, by", unit="powers of ten",
+        paper=Interval(reported()["printed"]["explosion"]), n=steps.get("softmax_8k", 0),
+        here=found.get("softmax_8k", nothing).get("explosion", UNKNOWN),
+    )  # fmt: skip
+    for row in reported()["stability"]:
+        value = row["value"]
+        yield Number(
+            group=GROUP, words=row["words"], location="Section 5.3, Figure 6", unit=row["unit"],
+            paper=Interval(math.nan, *value) if isinstance(value, list) else Interval(value),
+            here=found.get(row["model"], nothing).get(row["number"], UNKNOWN),
+            n=steps.get(row["model"], 0), factor=ORDER if row.get("order") else LEVEL,
+        )  # fmt: skip
+
+
+def facts(journal: Journal) -> dict[str, Interval]:
+    """Return the numbers of one run; those of a divergence only if it diverges."""
+    raw, steps = finite_or_inf(journal["loss"]), journal["step"]
+    loss, norm, score = (
+        finite_or_inf(journal[name]) for name in ("loss", "gradient_norm", "attention_score_max")
+    )
+    smooth, row = trailing_median(loss), divergence(journal)
+    values = {
+        "first_loss": raw[0],
+        "lowest_loss": smooth.min(),
+        "final_loss": smooth[-1],
+        "norm_peak": norm.max(),
+        "score_peak": score.max(),
+    }
+    if has_learned(journal):
+        values["diverged"] = row is not None
+    if row is not None:
+        values |= {
+            "divergence_step": steps[row],
+            "loss_after": np.median(loss[row:]),
+            "norm_before": np.median(norm[:row]),
+            "score_before": np.median(score[:row]),
+        }
+        values["explosion"] = np.log10(values["norm_peak"] / values["norm_before"])
+    ranges = {"norm_range": norm, "score_range": score}
+    return {name: exact(float(value)) for name, value in values.items()} | {
+        name: Interval(*(float(end) for end in (np.median(column), column.min(), column.max())))
+        for name, column in ranges.items()
+    }

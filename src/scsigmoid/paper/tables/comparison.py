@@ -1,0 +1,74 @@
+"""The paper's numbers next to ours, with verdicts where the run is comparable."""
+
+import math
+
+from scsigmoid.measurements import Interval
+from scsigmoid.paper.comparison import GROUPS, NO_VERDICT, numbers
+from scsigmoid.paper.differences import differences
+from scsigmoid.paper.labels import number
+from scsigmoid.paper.results import Results
+from scsigmoid.paper.tables.writing import DASH, Cell, Table, with_ends
+
+
+def comparison(results: Results) -> Table:
+    """Return every number that the paper prints next to ours."""
+    found = differences(results.config, results)
+    reasons = {group: [str(row) for row in found if row.group == group] for group in GROUPS}
+    rows: list[list[Cell | str]] = []
+    records: list[dict[str, object]] = []
+    every = numbers(results)
+    for group, title in GROUPS.items():
+        rows.append([f"{title}: {'not comparable' if reasons[group] else 'comparable'}"])
+        for row in (row for row in every if row.group == group):
+            verdict = NO_VERDICT if reasons[group] else row.verdict
+            records.append(
+                {
+                    "group": group,
+                    "headline": row.headline,
+                    "number": row.words,
+                    "location": row.location,
+                    "unit": row.unit,
+                    **with_ends("paper", row.paper),
+                    **with_ends("here", row.here),
+                    "n": row.n,
+                    **with_ends("our_kernel", row.our_kernel),
+                    "least": row.allowed[0],
+                    "most": row.allowed[1],
+                    "verdict": verdict,
+                }
+            )
+            rows.append(
+                [
+                    Cell(row.words, bold=row.headline),
+                    row.location,
+                    " ".join(filter(None, [value(row.paper), row.unit])),
+                    value(row.here),
+                    f"{row.n:,}" if row.n else DASH,
+                    value(row.our_kernel),
+                    verdict,
+                ]
+            )
+    return Table(
+        caption="The paper's numbers next to those of this run, the main statements in bold. "
+        "Verdicts are given for groups of numbers that are comparable with the paper. A level is "
+        "reproduced within 10 % of the paper's number, an effect in the paper's direction and at "
+        "least half of its size; the whole interval must lie there.",
+        records=records,
+        header=("Number", "Where", "Paper", "Here", "n", "Our kernel", "Verdict"),
+        rows=rows,
+        align="llrrrrl",
+        notes=[
+            f"{title} differs from the paper in: {'; '.join(reasons[group])}."
+            for group, title in GROUPS.items()
+            if reasons[group]
+        ],
+    )
+
+
+def value(interval: Interval) -> str:
+    """Return a number with its interval, if it has one of some width."""
+    middle, low, high = interval
+    if math.isnan(low) or low == high:
+        return DASH if math.isnan(middle) else number(middle)
+    ends = f"{number(low)} to {number(high)}"
+    return ends if math.isnan(middle) else f"{number(middle)} [{ends}]"

@@ -1,0 +1,398 @@
+"""The comparison with the paper: what is comparable, and the rule for verdicts."""
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from paper.conftest import write_parquet
+from paper.papers_numbers import write_papers_numbers
+
+from scsigmoid.benchmarks.rows import HOST_BOUND, KernelRow, ThroughputRow, write_rows
+from scsigmoid.cli.arguments import stored
+from scsigmoid.config.schema import Config
+from scsigmoid.files import remove_checksum
+from scsigmoid.measurements import Interval, read_measurements, write_measurements
+from scsigmoid.paper import registry
+from scsigmoid.paper.comparison import (
+    GROUPS,
+    INCONCLUSIVE,
+    NO_VERDICT,
+    NOT_REPRODUCED,
+    ORDER,
+    REPRODUCED,
+    Number,
+    count,
+    numbers,
+)
+from scsigmoid.paper.differences import differences
+from scsigmoid.paper.reported import reported
+from scsigmoid.paper.results import Results
+
+TOO_LONG = "The longer context has the lower validation loss"
+
+
+def again(results: Results) -> Results:
+    """Return the same results, to be read again from files that a test has changed."""
+    return Results(results.folder, results.config)
+
+
+def by_words(results: Results) -> dict[str, Number]:
+    found = numbers(again(results))
+    assert len({number.words + number.unit for number in found}) == len(found)
+    return {number.words + number.unit: number for number in found}
+
+
+def named(results: Results, group: str) -> list[str]:
+    return [row.name for row in differences(results.config, again(results)) if row.group == group]
+
+
+# The paper's own numbers.
+
+
+def test_the_papers_own_numbers_are_reproduced(paper_results: Results) -> None:
+    assert differences(paper_results.config, paper_results) == []
+    found = numbers(paper_results)
+    assert {number.group for number in found} == set(GROUPS)
+    assert {number.words: number for number in found if number.verdict != REPRODUCED} == {}
+    assert sum(number.headline for number in found) <= 15
+    records = registry.make("table", "comparison", paper_results).records
+    assert {record["verdict"] for record in records} == {REPRODUCED}
+
+
+def test_swapped_arms_change_every_verdict_about_a_difference(
+    paper_results: Results, tmp_path: Path
+) -> None:
+    write_papers_numbers(tmp_path / "swapped", paper_results.config, swapped=True)
+    swapped = numbers(Results(tmp_path / "swapped", paper_results.config))
+    effects = [number for number in swapped if number.none is not None and number.words != TOO_LONG]
+    assert len(effects) > 60
+    for number in effects:
+        if "MMD over softmax's" in number.words and number.paper.value < 1.03:
+            continue
+        assert number.verdict != REPRODUCED, number.words
+    decided = {number.group for number in effects if number.verdict == NOT_REPRODUCED}
+    assert decided == set(GROUPS)
+
+
+def test_the_table_has_every_number_that_the_paper_prints(paper_results: Results) -> None:
+    printed = [number.paper.value for number in numbers(paper_results)]
+    for row in reported()["mmd"]["heart_oft"]:
+        assert {row["sigmoid"][0], row["softmax"][0]} <= set(printed)
+    for row in reported()["validation_loss"].values():
+        assert {mean for mean, _ in row.values()} <= set(printed)
+    for row in reported()["gpu_hours"]:
+        assert {row["sigmoid"], row["softmax"], row["saved"]} <= set(printed)
+    for row in reported()["speed_ups"]:
+        assert {row["mean"], *row.get("range", ())} <= set(printed)
+
+
+# The rule.
+
+
+def number(paper: float, *here: float, none: float | None = None, **more: Any) -> Number:
+    ends = here if len(here) == 3 else here * 3
+    return Number(
+        group="quality", words="", location="", unit="", paper=Interval(paper),
+        here=Interval(*ends), n=2, none=none, **more,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("none", [None, 0.0, 1.0, 6.0])
+@pytest.mark.parametrize("paper", [12.0, 2.5, -0.02])
+def test_the_rule_by_brute_force(paper: float, none: float | None) -> None:
+    """An interval is allowed if each of many values within it is."""
+
+    def is_allowed(value: float) -> bool:
+        if none is None:
+            return paper / 1.1 <= value <= paper * 1.1
+        return (value - none) / (paper - none) >= 0.5
+
+    if none is None and paper < 0:
+        return  # levels are positive
+    random = np.random.default_rng(0)
+    for _ in range(300):
+        low, high = sorted(random.normal(paper, abs(paper) + 0.2, 2))
+        allowed = [is_allowed(value) for value in np.linspace(low, high, 101)]
+        expected = REPRODUCED if all(allowed) else INCONCLUSIVE if any(allowed) else NOT_REPRODUCED
+        verdict = number(paper, (low + high) / 2, low, high, none=none).verdict
+        # An interval may span all that is allowed between two of the 101 values.
+        assert verdict == expected or (verdict == INCONCLUSIVE and high - low > 1)
+
+
+def test_orders_of_magnitude_and_ranges() -> None:
+    assert number(1.6e6, 6e5, factor=ORDER).verdict == REPRODUCED
+    assert number(1.6e6, 4e5, factor=ORDER).verdict == NOT_REPRODUCED
+    stays = Interval(math.nan, 10, 100)
+    assert replace(number(0, 50, 9.5, 105), paper=stays).verdict == REPRODUCED
+    assert replace(number(0, 50, 5, 90), paper=stays).verdict == INCONCLUSIVE
+    assert replace(number(0, 5, 4, 6), paper=stays).verdict == NOT_REPRODUCED
+
+
+def test_without_a_value_and_an_interval_there_is_no_verdict() -> None:
+    nan = math.nan
+    for here in ((nan, nan, nan), (2.5, nan, nan), (2.5, 2.4, nan), (nan, 2.4, 2.6), (math.inf,)):
+        assert number(2.5, *here).verdict == NO_VERDICT
+        assert number(2.5, *here, none=0).verdict == NO_VERDICT
+
+
+def test_counts_are_certain_or_possible() -> None:
+    leads = [Interval(1, 0.5, 2), Interval(1, -0.5, 2), Interval(-1, -2, 0.5), Interval(-1, -2, -1)]
+    assert count(leads) == (2, 1, 3)
+    assert all(map(math.isnan, count([])))
+    for unknown in (Interval(math.nan), Interval(1.0)):
+        assert all(map(math.isnan, count([*leads, unknown])))
+
+
+# Files that say little.
+
+
+def test_a_single_cell_gives_no_verdict(paper_results: Results) -> None:
+    stem = paper_results.folder / "metrics/validation_loss/lung_acr"
+    for model, (loss, _) in reported()["validation_loss"]["lung_acr"].items():
+        columns = {"cell": [0], "donor": [""], "loss": [loss]}
+        write_parquet(stem / f"{model}.parquet", columns)
+        rows = read_measurements(stem / f"{model}.csv")
+        alone = [replace(row, value=loss, low=math.nan, high=math.nan, n=1) for row in rows]
+        write_measurements(stem / f"{model}.csv", alone)
+    found = by_words(paper_results)
+    for words in ("Lung ACR, Sigmoid 4K: validation loss", "Lung ACR, Sigmoid 4K: lower loss than"):
+        (own,) = (one for name, one in found.items() if name.startswith(words))
+        assert own.verdict == NO_VERDICT
+    # The comparison of this dataset is unknown, and so is the count over all of them.
+    assert found["Sigmoid has the lower validation lossof 12"].verdict == NO_VERDICT
+
+
+def test_values_that_are_not_numbers_give_no_verdict(paper_results: Results) -> None:
+    path = paper_results.folder / "metrics/mmd/heart_oft.csv"
+    rows = [replace(row, value=math.nan) for row in read_measurements(path)]
+    write_measurements(path, rows)
+    mmd = [one for one in by_words(paper_results).values() if "Table 1" in one.location]
+    assert len(mmd) == 86
+    assert {one.verdict for one in mmd} == {NO_VERDICT}
+
+
+def test_further_cell_types_do_not_count(paper_results: Results) -> None:
+    before = {words: one.here for words, one in by_words(paper_results).items()}
+    path = paper_results.folder / "metrics/mmd/heart_oft.csv"
+    rows = read_measurements(path)
+    more = [
+        replace(row, group=row.group.replace("Mesenchymal", "Mast"), value=9.0, low=8.0, high=10.0)
+        for row in rows
+        if row.group.startswith("Mesenchymal vs")
+    ]
+    write_measurements(path, [*more, *rows])
+    after = {words: one.here for words, one in by_words(paper_results).items()}
+    assert repr(after) == repr(before)
+    assert named(paper_results, "quality") == []
+
+
+def test_the_mean_ratio_is_that_of_the_means(paper_results: Results) -> None:
+    rows = reported()["mmd"]["heart_oft"]
+    ours, theirs = (np.array([row[arm][0] for row in rows]) for arm in ("sigmoid", "softmax"))
+    found = next(one for one in by_words(paper_results).values() if "separates" in one.words)
+    assert found.here.value == pytest.approx(100 * (ours.mean() / theirs.mean() - 1))
+    assert found.here.low < found.here.value < found.here.high
+
+
+# Kernels.
+
+
+def test_triton_sigmoid_is_judged_by_its_own_times(paper_results: Results) -> None:
+    path = paper_results.folder / "benchmarks/kernel.csv"
+    rows = paper_results.kernel
+    before = by_words(paper_results)
+    own = [row for row in rows if row.provider == "triton_sigmoid"]
+    faster = [
+        replace(row, provider="hopper", layout="packed", tflops=row.tflops * 2,
+                tflops_low=row.tflops_low * 2, tflops_high=row.tflops_high * 2)
+        for row in own
+    ]  # fmt: skip
+    write_rows(path, KernelRow, [*rows, *faster])
+    after = by_words(paper_results)
+    assert {w: (n.here, n.verdict) for w, n in after.items()} == {
+        w: (n.here, n.verdict) for w, n in before.items()
+    }
+    peak = after["TritonSigmoid: TFLOPS at 16,384 tokens, forwardTFLOPS"]
+    assert (peak.here.value, peak.our_kernel.value) == pytest.approx((515.6, 1031.2))
+    # Ours alone says nothing about TritonSigmoid.
+    write_rows(path, KernelRow, [*(row for row in rows if row not in own), *faster])
+    alone = by_words(paper_results)["TritonSigmoid: TFLOPS at 16,384 tokens, forwardTFLOPS"]
+    assert (alone.verdict, alone.our_kernel.value) == (NO_VERDICT, pytest.approx(1031.2))
+
+
+def test_a_kernel_that_was_not_timed_gives_no_verdict(paper_results: Results) -> None:
+    rows = [row for row in paper_results.kernel if row.provider != "flash_sigmoid"]
+    write_rows(paper_results.folder / "benchmarks/kernel.csv", KernelRow, rows)
+    found = [one for one in by_words(paper_results).values() if "FlashSigmoid" in one.words]
+    assert len(found) == 5
+    assert {one.verdict for one in found} == {NO_VERDICT}
+
+
+# What is comparable.
+
+
+def machine(benchmark: str, **values: str) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        path = folder / f"benchmarks/{benchmark}.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+    return change
+
+
+def costs(**values: Any) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        from scsigmoid.benchmarks.rows import read_rows
+
+        path = folder / "benchmarks/throughput.csv"
+        first, *rest = read_rows(path, ThroughputRow)
+        write_rows(path, ThroughputRow, [replace(first, **values), *rest])
+
+    return change
+
+
+def metadata(**values: Any) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        path = folder / "corpus/evaluation/heart_oft.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+    return change
+
+
+def replaced(file: str, old: str, new: str) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        text = (folder / file).read_text()
+        assert old in text
+        (folder / file).write_text(text.replace(old, new))
+        remove_checksum(folder / file)
+
+    return change
+
+
+def fewer_cells(folder: Path) -> None:
+    write_parquet(folder / "tokens/lengths.parquet", {"length": [100, 200], "cells": [3, 1]})
+
+
+@pytest.mark.parametrize(
+    ("change", "group", "name"),
+    [
+        (machine("kernel", device="NVIDIA H200"), "kernel", "GPU"),
+        (machine("throughput", device="NVIDIA A100"), "cost", "GPU"),
+        (machine("throughput", gpus="8"), "cost", "GPUs that train together"),
+        (costs(layout="packed"), "cost", "layout"),
+        (costs(backend="hopper"), "cost", "kernel of sigmoid"),
+        (costs(note=HOST_BOUND), "cost", "sigmoid 160M at 2K"),
+        (costs(parameters=135_000_000), "cost", "size 160M"),
+        (metadata(simulated=True), "quality", "Heart OFT"),
+        (metadata(cells=29_000), "quality", "Heart OFT"),
+        (
+            replaced("metrics/mmd/heart_oft.csv", "Cardiac vs Neural", "Cardiac vs Glia"),
+            "quality",
+            "cell types of Heart OFT",
+        ),
+        (replaced("training/sigmoid_4k/journal.csv", "H100", "H200"), "quality", ""),
+        (
+            replaced("training/sigmoid_8k/journal.csv", "NVIDIA H100 80GB HBM3", "cpu"),
+            "stability",
+            "device of sigmoid_8k",
+        ),
+        (
+            replaced("training/sigmoid_8k/journal.csv", "\n80000,", "\n79999,"),
+            "stability",
+            "last step of sigmoid_8k",
+        ),
+        (fewer_cells, "stability", "number of training cells"),
+    ],
+)
+def test_each_fact_that_is_not_the_papers_is_named(
+    paper_results: Results, change: Callable[[Path], None], group: str, name: str
+) -> None:
+    change(paper_results.folder)
+    assert named(paper_results, group) == ([name] if name else [])
+    records = registry.make("table", "comparison", again(paper_results)).records
+    verdicts = {record["verdict"] for record in records if record["group"] == group}
+    assert verdicts == ({NO_VERDICT} if name else {REPRODUCED})
+
+
+def changed(whole: Any, path: list[str], value: object) -> Any:
+    """Return a copy of a configuration with another value at one place."""
+    if not path:
+        return value
+    head, *rest = path
+    if isinstance(whole, dict):
+        return {**whole, head: changed(whole[head], rest, value)}
+    return replace(whole, **{head: changed(getattr(whole, head), rest, value)})
+
+
+OF_MODELS = {
+    "learning_rate": 3e-4, "global_batch": 128, "warmup_steps": 500, "weight_decay": 0.0,
+    "betas": [0.9, 0.95], "epsilon": 1e-6, "clipping": 2.0, "mask_fraction": 0.3,
+    "gradient": "mean", "steps": 400_000,
+}  # fmt: skip
+SETTINGS = [
+    *((group, name) for group in GROUPS for name in reported()["settings"][group]),
+    *(("quality", f"training.{name}") for name in OF_MODELS),
+    *(("quality", f"architecture.{name}") for name in ("dropout", "variants")),
+    *(("stability", f"models.softmax_8k.{name}") for name in ("context", "attention")),
+]
+
+
+@pytest.mark.parametrize(("group", "setting"), SETTINGS)
+def test_each_setting_that_is_not_the_papers_is_named(
+    paper_config: Config, group: str, setting: str
+) -> None:
+    assert differences(paper_config) == []
+    path = setting.split(".")
+    name = path[-1] if path[0] in ("training", "architecture", "models") else setting
+    value = OF_MODELS.get(name, {"attention": "sigmoid", "variants": ["qk_norm"]}.get(name, 7))
+    here = reported()["settings"][group].get(setting)
+    if isinstance(here, list):
+        value = here[:1] if setting != "evaluation.pair" else here[::-1]
+    rows = [row for row in differences(changed(paper_config, path, value)) if row.group == group]
+    assert [row.name.split(" of ")[0] for row in rows] == [name]
+
+
+def test_a_missing_model_and_dataset_are_named(paper_config: Config) -> None:
+    models = {k: v for k, v in paper_config.models.items() if k != "softmax_8k"}
+    datasets = {k: v for k, v in paper_config.datasets.items() if k != "lung_acr"}
+    rows = differences(replace(paper_config, models=models, datasets=datasets))
+    assert {row.name for row in rows} == {"datasets.lung_acr", "models.softmax_8k"}
+
+
+def test_models_of_other_contexts_change_nothing(paper_results: Results) -> None:
+    models = paper_results.config.models
+    more = {
+        f"{arm}_1k": replace(models[f"{arm}_2k"], context=1024) for arm in ("sigmoid", "softmax")
+    }
+    config = replace(paper_results.config, models=more | models)
+    found = Results(paper_results.folder, config)
+    assert differences(config, found) == []
+    assert repr(numbers(found)) == repr(numbers(paper_results))
+
+
+def test_a_demo_has_no_verdict(results: Results) -> None:
+    records = registry.make("table", "comparison", results).records
+    assert {record["verdict"] for record in records} == {NO_VERDICT}
+    assert any(not math.isnan(record["here"]) for record in records)
+
+
+def test_one_h200_is_not_comparable() -> None:
+    """The committed measurements: our values stand there, without a verdict."""
+    folder = Path(__file__).parents[2] / "docs/measurements/h200"
+    results = Results(folder, stored(folder / "config.yaml"))
+    from scsigmoid.paper import cost, kernel
+
+    peak = next(one for one in kernel.numbers(results) if one.headline)
+    assert peak.here.value == pytest.approx(
+        next(
+            row.tflops for row in results.kernel
+            if (row.provider, row.length, row.head_dimension, row.padding, row.direction)
+            == ("triton_sigmoid", 16384, 128, 0.0, "forward")
+        )
+    )  # fmt: skip
+    assert peak.our_kernel.value > peak.here.value
+    assert all(not math.isnan(one.here.value) for one in cost.numbers(results))
