@@ -5,7 +5,6 @@
 docs/measuring.md says how the numbers were measured.
 """
 
-import itertools
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -36,13 +35,13 @@ from scsigmoid.paper.figures.style import (
     settle,
     styled,
 )
-from scsigmoid.paper.labels import ATTENTIONS, METRICS, PASSES, context_label
+from scsigmoid.paper.labels import METRICS, PASSES, context_label
 from scsigmoid.paper.results import Results
 from scsigmoid.paper.speed import Cost, costs, paired
 from scsigmoid.paper.tables.writing import DASH, Table, as_markdown
-from scsigmoid.study import tables
-from scsigmoid.study.figures import level, loss, scale, stability
-from scsigmoid.study.runs import Study, frontier, survived
+from scsigmoid.study.figures import loss, scale, stability
+from scsigmoid.study.runs import Study
+from scsigmoid.study.tables import tables
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -121,30 +120,25 @@ An H200 trains {need} cells/s ([loading.csv](measurements/cpu/loading.csv)).
 Simulated embeddings of the paper's size ([evaluation.csv](measurements/cpu/evaluation.csv)).
 
 {evaluation}"""  # noqa: E501
-QUALITY = """\
-## Loss over the steps
-{seeds}
-## Sizes
-{sizes}
-## Variants of sigmoid attention
-{variants}
-## Learning rates
-{rates}
-## Stability
-The largest learning rate up to which every seed trains, of those tried; without clipping where it
-is not named ([runs.csv](measurements/h200/arms/runs.csv), [curves.csv](measurements/h200/arms/curves.csv),
-[layers.csv](measurements/h200/arms/layers.csv), as for all tables but the last).
-
-{survived}
-By rate, 1,000 steps: seeds that collapsed; mean validation loss of the others; keys that a row
-attends to at the end (exp of its weights' entropy; median of rows, layers and seeds).
-
-{frontier}
+QUALITY = {
+    "seeds": "Loss over the steps",
+    "power": "Power",
+    "scale": "Sizes",
+    "variants": "Variants of sigmoid attention",
+    "rates": "Learning rates",
+    "largest_rates": "Stability",
+    "frontier": "Stability by learning rate",
+    "limits": "Collapsed runs by limit",
+    "clipping": "Gradient clipping",
+}
+EMBEDDINGS = """\
 ## Embeddings after 3,000 steps, three seeds
 Batches of 32; mean ± standard deviation; difference with Student's 95 % interval
-([real_cells_seeds.csv](measurements/h200/real_cells_seeds.csv), which has further metrics).
+([real_cells_seeds.csv](measurements/h200/real_cells_seeds.csv), which has further metrics). All other tables:
+[runs.csv](measurements/h200/arms/runs.csv), [curves.csv](measurements/h200/arms/curves.csv),
+[layers.csv](measurements/h200/arms/layers.csv).
 
-{embeddings}"""  # noqa: E501
+"""  # noqa: E501
 MARK = "<!-- The tables below are made by workflow/scripts/benchmarks_page.py. -->\n"
 
 
@@ -444,42 +438,6 @@ def seeds_table(rows: pd.DataFrame) -> str:
     )  # fmt: skip
 
 
-def survived_table(study: Study) -> str:
-    """The largest rate that every seed survives and the rates tried, by setting and arm."""
-    runs = frontier(study, level(study.table("baselines"), "frequencies"))
-    tried = runs.groupby("setting")["learning_rate"].unique()
-    seeds = runs.groupby("setting")["seed"].nunique()
-    return markdown(
-        ["setting", "seeds", "rates tried", *ATTENTIONS],
-        ([name.removeprefix("no clipping, "), f"{seeds[name]}",
-          f"{tried[name].min():g} to {tried[name].max():g}",
-          *(number(row[arm], 3) if row[arm] > 0 else "none" for arm in ATTENTIONS)]
-         for name, row in survived(runs).iterrows()),
-    )  # fmt: skip
-
-
-def frontier_table(study: Study) -> str:
-    """Both arms with and without clipping, by learning rate."""
-    settings = study.runs[study.runs["family"] == "frontier"]["setting"].unique()
-    runs = frontier(study, level(study.table("baselines"), "frequencies"))
-    layers = study.layers[study.layers["family"] == "frontier"]
-    layers = layers[layers["step"] == layers["step"].max()]
-    keys = ["setting", "attention", "learning_rate"]
-    attended = layers.groupby(keys)["keys"].median()
-    lines = []
-    for setting, attention in itertools.product(settings, ATTENTIONS):
-        cells = []
-        arm = runs[(runs["setting"] == setting) & (runs["attention"] == attention)]
-        for rate, found in arm.groupby("learning_rate"):
-            loss = found[~found["collapsed"]]["loss"].mean()
-            lost = f"{found['collapsed'].sum()} of {len(found)}"
-            width = f"{attended[setting, attention, rate]:,.0f} keys"
-            cells.append(f"{lost}; {number(loss, 2)}; {width}")
-        lines.append([f"{attention}, {setting.split(',')[0]}", *cells])
-    rates = sorted(runs[runs["setting"].isin(settings)]["learning_rate"].unique())
-    return markdown(["rate", *(f"{rate:g}" for rate in rates)], lines)
-
-
 def tokens_table(rows: pd.DataFrame) -> str:
     """Rates of both passes by file."""
     lines = []
@@ -551,14 +509,10 @@ def captioned(table: Table) -> str:
 
 
 def quality(of: Measured) -> str:
-    """The tables of docs/reproduction.md."""
-    made = (tables.seeds, tables.sizes, tables.variants, tables.rates)
-    return QUALITY.format(
-        **{table.__name__: captioned(table(of.study)) for table in made},
-        survived=survived_table(of.study),
-        frontier=frontier_table(of.study),
-        embeddings=seeds_table(read(of.h200, "real_cells_seeds.csv")),
-    )
+    """Return the tables of docs/reproduction.md."""
+    made = tables(of.study)
+    parts = [f"## {title}\n{captioned(made[name])}\n" for name, title in QUALITY.items()]
+    return "".join(parts) + EMBEDDINGS + seeds_table(read(of.h200, "real_cells_seeds.csv"))
 
 
 def figures(of: Measured) -> dict[str, "Figure"]:
@@ -569,7 +523,7 @@ def figures(of: Measured) -> dict[str, "Figure"]:
         "benchmark_training": training_figure(of.training),
         "benchmark_scaling": scaling_figure(of.scaling, of.costs),
         **{
-            f"study_{name}": draw(of.study, of.study.table("baselines"))
+            f"study_{name}": draw(of.study)
             for name, draw in {"loss": loss, "frontier": stability, "scale": scale}.items()
         },
     }

@@ -66,21 +66,19 @@ def study_scores(options: argparse.Namespace) -> None:
 def study(options: argparse.Namespace) -> None:
     """Make the tables and figures of a study."""
     from scsigmoid.study.figures import draw
-    from scsigmoid.study.runs import FAMILIES, Study, shortened
+    from scsigmoid.study.runs import Study, first_names
     from scsigmoid.study.tables import write_tables
 
-    found = Study(options.runs)
-    baselines = found.table("baselines")
+    runs = Study(options.runs)
     for make in (write_tables, draw):
-        for path in make(found, baselines, options.output):
+        for path in make(runs, options.output):
             print(path)
-    if found.unfinished:
-        names = shortened(found.unfinished)
-        print(f"not at their end, left out of all but the table of rates: {names}")
-    families = found.runs["family"].unique()
-    if unknown := [name for name in families if name.partition("_")[0] not in FAMILIES]:
-        known = ", ".join(FAMILIES)
-        print(f"no table or figure shows the families {', '.join(unknown)}: known are {known}")
-    arms = found.runs["attention"].unique()
+    if runs.unfinished:
+        names = first_names(runs.unfinished)
+        print(f"runs before their last step are only in the tables of rates and clipping: {names}")
+    families = runs.runs[runs.runs["purpose"] == ""]["family"].unique()
+    if len(families):
+        print(f"no table or figure shows families without a purpose: {', '.join(families)}")
+    arms = runs.runs["attention"].unique()
     if len(arms) == 1:
-        print(f"all runs are of {arms[0]}: no comparison of sigmoid and softmax")
+        print(f"all runs are of {arms[0]}: sigmoid and softmax are not compared")

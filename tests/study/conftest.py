@@ -1,0 +1,117 @@
+"""A study with curves made by hand."""
+
+import csv
+import math
+from pathlib import Path
+
+import pytest
+from small_training import row
+
+from scsigmoid.config.check import load
+from scsigmoid.config.schema import Config
+from scsigmoid.config.study import StudyRun, study_runs
+from scsigmoid.study.runs import Study, collect
+from scsigmoid.training.journal import LAYER_COLUMNS, Journal, as_csv
+
+STEPS = range(10, 101, 10)
+BOTH = {"attention": ["sigmoid", "softmax"], "context": [128], "size": ["demo"]}
+STUDY = {
+    "rates": {
+        "purpose": "rates",
+        **BOTH,
+        "seed": [1, 2],
+        "training": {"steps": 100, "learning_rate": [1e-3, 2e-3]},
+    },
+    "frontier": {
+        "purpose": "stability",
+        **BOTH,
+        "seed": [1, 2],
+        "training": {"steps": 100, "clipping": [None, 1.0], "learning_rate": [1e-3, 2e-3, 4e-3]},
+    },
+    "frontier_qk_norm": {
+        "purpose": "stability",
+        **BOTH,
+        "seed": [1],
+        "variants": [["qk_norm"]],
+        "training": {"steps": 100, "clipping": None, "learning_rate": [4e-3]},
+    },
+    "seeds": {"purpose": "seeds", **BOTH, "seed": [1, 2, 3], "training": {"steps": 100}},
+    "variants": {
+        "purpose": "variants",
+        **BOTH,
+        "attention": ["sigmoid"],
+        "seed": [1, 2, 3],
+        "variants": [["centred_values"]],
+        "training": {"steps": 100},
+    },
+    "scale": {
+        "purpose": "sizes",
+        **BOTH,
+        "size": ["400M", "600M"],
+        "seed": [1, 2],
+        "training": {"steps": 100},
+    },
+    "scale_large": {
+        "purpose": "sizes",
+        **BOTH,
+        "size": ["1.4B"],
+        "seed": [1, 2],
+        "training": {"steps": 50},
+    },
+}
+
+
+def losses(run: StudyRun) -> list[float]:
+    """Return the validation losses of a run."""
+    softmax = run.model.attention == "softmax"
+    if run.family == "frontier" and softmax and run.training.clipping is None:
+        if run.training.learning_rate == 4e-3:  # never learns, and is lost altogether
+            return [8.8] * 10 if run.seed == 1 else [8.5] * 5 + [math.nan] * 5
+        if run.training.learning_rate == 2e-3 and run.seed == 2:  # learns, then falls back
+            return [8.0, 7.0, 6.0, 6.2, 6.3, 6.31, 6.31, 6.31, 6.31, 6.31]
+    if run.family == "variants":  # 0.1, 0.2 and 0.3 below the seeds' ends
+        return [8 - 0.1 * place - 0.1 * run.seed for place in range(10)]
+    if run.family == "rates":  # softmax's best rate is another one, by the mean of its seeds
+        other = (run.training.learning_rate == 2e-3) != softmax
+        return [7.5 + (run.seed - 1.6) * other] * 10
+    if run.family == "seeds":  # softmax leads up to step 40, sigmoid from 50 on
+        lead = 0.1 * run.seed
+        falling = [8 - 0.1 * place for place in range(10)]
+        return [y + (lead if place >= 4 else -lead) * softmax for place, y in enumerate(falling)]
+    return [8 - 0.1 * place + 0.05 * softmax * run.seed for place in range(10)]
+
+
+def write_runs(config: Config, results: Path, skipped: str = "") -> None:
+    for name, run in study_runs(config).items():
+        if name == skipped:
+            continue
+        rows = [
+            row(step, loss, attention_score_max=3.0, gradient_norm=2.0, validation_loss=loss)
+            for step, loss in zip(STEPS, losses(run), strict=True)
+            if step <= run.training.steps
+        ]
+        folder = results / "training" / name
+        folder.mkdir(parents=True)
+        count = {"demo": 1, "400M": 2, "600M": 3, "1.4B": 4}[run.size]
+        Journal(folder / "journal.csv", {"parameters": f"{count}000000"}, as_csv(rows))
+        with (folder / "layers.csv").open("w") as handle:
+            csv.writer(handle).writerows([LAYER_COLUMNS, *([s, 0, *[1.0] * 7] for s in STEPS)])
+
+
+@pytest.fixture
+def config() -> Config:
+    return load(overrides={"study": STUDY})
+
+
+@pytest.fixture
+def study(config: Config, tmp_path: Path) -> Study:
+    return make_study(config, tmp_path)
+
+
+def make_study(config: Config, folder: Path) -> Study:
+    write_runs(config, folder / "results")
+    collect(config, folder / "results", folder / "tables")
+    (folder / "tables/baselines.csv").write_text(
+        "dataset,baseline,loss\nvalidation,frequencies,9\nvalidation,rank and length,7.9\n"
+    )
+    return Study(folder / "tables")

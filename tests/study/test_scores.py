@@ -1,0 +1,57 @@
+"""Scores of embeddings, on clouds of points."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from scsigmoid.errors import UserError
+from scsigmoid.evaluation.embedding_files import write_embedding
+from scsigmoid.study import scores as scoring
+from scsigmoid.study.scores import metrics
+
+
+@pytest.fixture
+def clouds() -> Callable[[float], tuple[np.ndarray, np.ndarray]]:
+    def made(apart: float) -> tuple[np.ndarray, np.ndarray]:
+        generator = np.random.default_rng(0)
+        kinds = np.repeat(["a", "b", "c"], 40)
+        centres = dict(zip("abc", apart * np.eye(3, 5), strict=True))
+        return np.stack([centres[k] + generator.normal(size=5) for k in kinds]), kinds
+
+    return made
+
+
+def test_scores_tell_types_apart_from_noise(
+    clouds: Callable[[float], tuple[np.ndarray, np.ndarray]],
+):
+    apart, together = (metrics(*clouds(distance), 1, "clouds") for distance in (12.0, 0.0))
+    assert apart["linear_probe"] == 1
+    assert abs(together["linear_probe"] - 1 / 3) < 0.15
+    assert apart["leiden_nmi"] > 0.9 > 0.2 > together["leiden_nmi"]
+    assert apart["silhouette_label"] > 0.8 > 0.55 > together["silhouette_label"]
+    assert apart["mmd"] > 0.8 > 0.2 > together["mmd"]
+
+
+def test_scores_say_the_run_and_the_step(
+    clouds: Callable[[float], tuple[np.ndarray, np.ndarray]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(scoring, "CONTROLS", ("random",))
+    facts = {"model": "seeds_1", "attention": "sigmoid", "context": 128, "simulated": True}
+    paths = [tmp_path / f"{name}.h5ad" for name in ("early", "last", "old")]
+    for path, step in zip(paths, ({"step": 50}, {"step": 2_000_000}, {}), strict=True):
+        values, kinds = clouds(12.0 if path.stem == "last" else 0.0)
+        obs = pd.DataFrame(index=[str(row) for row in range(len(kinds))])
+        write_embedding(path, values, kinds, np.arange(len(kinds)), facts | step, obs)
+    scoring.score(paths[:2], tmp_path / "toy.h5ad", 1, tmp_path / "scores.csv")
+    table = pd.read_csv(tmp_path / "scores.csv", dtype={"step": "Int64"})
+    probe = table[table["metric"] == "linear_probe"]
+    assert probe["run"].tolist() == ["seeds_1", "seeds_1", "random"]
+    assert probe["step"].tolist() == [50, 2_000_000, pd.NA]
+    assert [value > 0.9 for value in probe["value"]] == [False, True, False]
+    with pytest.raises(UserError, match=r"old\.h5ad: of an older version, without a step"):
+        scoring.score(paths, tmp_path / "toy.h5ad", 1, tmp_path / "scores.csv")
