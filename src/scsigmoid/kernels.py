@@ -29,7 +29,7 @@ class Backend:
         anywhere: whether it also runs where there is no GPU.
         automatic: whether ``auto`` may take it.
         instead: what to take where it does not run.
-        kernels: the module whose ``unavailable(device)`` says why its kernels do not run on a GPU
+        kernels: the module whose ``unavailable()`` says why its kernels do not run on a GPU
             that has the capability; empty if they do.
         packages: of an optional backend, as pip knows them: the one that has it, then those whose
             versions matter too.

@@ -18,7 +18,7 @@ def gpu(monkeypatch):
 
     class Machine:
         capability = (9, 0)
-        lacking = None
+        lacking = ""
 
         def choose(self, requested="auto", misfit="", attention="sigmoid"):
             for cached in (backends._choose, backends._unavailable, backends._warn):
@@ -27,7 +27,7 @@ def gpu(monkeypatch):
 
     machine = Machine()
     module = types.ModuleType("scsigmoid.attention.hopper")
-    module.unavailable = lambda device: machine.lacking
+    module.unavailable = lambda: machine.lacking
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: machine.capability)

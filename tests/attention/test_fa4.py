@@ -124,7 +124,7 @@ def test_package_that_cannot_be_imported(source, reason, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     fa4._passes.cache_clear()
     try:
-        message = fa4.unavailable(torch.device("cpu"))
+        message = fa4.unavailable()
     finally:
         for name in [name for name in sys.modules if name.startswith("flash_attn")]:
             del sys.modules[name]
@@ -137,13 +137,13 @@ def test_other_errors_of_an_import_are_not_hidden(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     fa4._passes.cache_clear()
     with pytest.raises(ZeroDivisionError):
-        fa4.unavailable(torch.device("cpu"))
+        fa4.unavailable()
 
 
 def test_choice(gpu, monkeypatch):
     installed, lacking = [], [""]
     monkeypatch.setattr(backends, "version_of", lambda package: "4" if package in installed else "")
-    monkeypatch.setattr(fa4, "unavailable", lambda device: lacking[0])
+    monkeypatch.setattr(fa4, "unavailable", lambda: lacking[0])
     assert gpu.choose(attention="softmax") == "sdpa"
     with pytest.raises(UserError, match=r"flash-attn-4 is not installed \(pip install --pre"):
         gpu.choose("fa4", attention="softmax")

@@ -1,5 +1,6 @@
 """What the entry points accept, refuse and promise to torch.compile."""
 
+import contextlib
 import types
 import warnings
 
@@ -200,9 +201,9 @@ def test_a_hopper_gpu_without_its_kernels_warns_once(gpu):
     ("capability", "lacking", "misfit", "message"),
     [
         ((9, 0), "triton is too old", "", "triton is too old; take 'triton' or 'auto'"),
-        ((9, 0), None, "it computes head dimensions 64 and 128 only", "64 and 128 only; take"),
-        ((8, 0), None, "", "capability 9.0 and this GPU has 8.0; take 'triton'"),
-        ((7, 5), None, "", "needs compute capability 9.0 and this GPU has 7.5"),
+        ((9, 0), "", "it computes head dimensions 64 and 128 only", "64 and 128 only; take"),
+        ((8, 0), "", "", "capability 9.0 and this GPU has 8.0; take 'triton'"),
+        ((7, 5), "", "", "needs compute capability 9.0 and this GPU has 7.5"),
     ],
 )
 def test_hopper_is_refused_where_it_cannot_run(gpu, capability, lacking, misfit, message):
@@ -368,6 +369,31 @@ def test_operator_is_well_formed(is_fused, kind):
         torch.library.opcheck(ops.attention, (*tensors, *problem, "reference"))
         if kind == "softmax":
             break
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_kernels_are_launched_on_the_tensors_gpu(index, monkeypatch):
+    current, used = [1], []
+
+    @contextlib.contextmanager
+    def device(number):
+        current.append(number)
+        yield
+        current.pop()
+
+    def run(*arguments):
+        used.append(current[-1])
+        return [None] * 4
+
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: current[-1])
+    monkeypatch.setattr(torch.cuda, "device", device)
+    module = types.SimpleNamespace(forward=run, backward=run)
+    monkeypatch.setattr(ops, "launcher", lambda backend: module)
+    q = types.SimpleNamespace(is_cuda=True, get_device=lambda: index, device=index)
+    problem = types.SimpleNamespace(settled=lambda: None)
+    ops.compute(q, q, q, problem, "triton")
+    ops.compute_gradients(q, q, q, q, problem, "triton", False)
+    assert used == [index, index]
 
 
 class Seen(TorchDispatchMode):

@@ -116,12 +116,3 @@ def test_a_profiler_is_told_of_every_launch(kernel):
         finally:
             chain.remove(hook)
     assert kernel.reached[1:] == [("hooked", (2, 1, 1), ("x", 64))] * 2
-
-
-def test_the_tensors_device_is_made_current_only_where_it_is_not(monkeypatch):
-    made = []
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
-    monkeypatch.setattr(torch.cuda, "device", made.append)
-    for number in (1, 0):
-        launching.device_of(SimpleNamespace(get_device=lambda n=number: n, device=f"cuda:{number}"))
-    assert made == ["cuda:0"]

@@ -36,7 +36,7 @@ def hopper_misfit(q: Tensor) -> str:
 
 
 @functools.cache
-def _unavailable(backend: Backend, device: torch.device) -> str:
+def _unavailable(backend: Backend) -> str:
     """Why a backend's kernels do not run on a GPU of its capability; empty if they do."""
     if backend.package and not version_of(backend.package):
         return f"{backend.package} is not installed (pip install --pre {backend.package})"
@@ -44,7 +44,8 @@ def _unavailable(backend: Backend, device: torch.device) -> str:
         kernels = importlib.import_module(f"scsigmoid.attention.{backend.kernels}")
     except ImportError as error:
         return f"its kernels cannot be imported ({error})"
-    return kernels.unavailable(device) or ""
+    reason: str = kernels.unavailable()
+    return reason
 
 
 @functools.cache
@@ -78,7 +79,7 @@ def _obstacle(name: str, backend: Backend, device: torch.device, misfit: str) ->
             f"it needs compute capability {needs[0]}.{needs[1]}{more} and this GPU has "
             f"{capability[0]}.{capability[1]}; {remedy}"
         )
-    reason = backend.kernels and (misfit or _unavailable(backend, device))
+    reason = backend.kernels and (misfit or _unavailable(backend))
     return f"{reason}; {remedy}" if reason else None
 
 
@@ -98,7 +99,7 @@ def _automatic(attention: str, device: torch.device, misfit: str) -> tuple[str, 
         optional = backend.package and not version_of(backend.package)
         suits = torch.cuda.get_device_capability(device) == backend.needs and not misfit
         if backend.kernels and suits and not optional:
-            _warn(attention, name, _unavailable(backend, device))
+            _warn(attention, name, _unavailable(backend))
     raise AssertionError("the reference runs everywhere")
 
 

@@ -21,7 +21,7 @@ def _passes() -> tuple[Callable[..., Any], Callable[..., Any]]:
     return interface._flash_attn_fwd, interface._flash_attn_bwd
 
 
-def unavailable(device: torch.device) -> str:
+def unavailable() -> str:
     """Why the package does not run here; empty if it does."""
     try:
         _passes()

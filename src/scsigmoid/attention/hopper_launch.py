@@ -13,7 +13,7 @@ from scsigmoid.attention import triton_launch
 from scsigmoid.attention.hopper_backward import backward_kernel
 from scsigmoid.attention.hopper_forward import forward_kernel
 from scsigmoid.attention.hopper_gluon import descriptor
-from scsigmoid.attention.launching import WRAP, describable, device_of, launch, output
+from scsigmoid.attention.launching import WRAP, describable, launch, output
 from scsigmoid.attention.problem import Problem
 from scsigmoid.attention.schedule import PIECE, schedule
 
@@ -99,44 +99,43 @@ def forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Tensor:
     form, factor = _activation(problem, q.dtype)
     q, k, v = (_mappable(x) for x in (q, k, v))
     out = output(q, problem.starts_q, problem.ends_q, problem.gaps)
-    with device_of(q):
-        table, programs = schedule(
-            (problem.starts_q, problem.ends_q),
-            (problem.starts_k, problem.ends_k),
-            problem.bias,
-            tokens=q.shape[0],
-            heads=q.shape[1],
-            programs=_multiprocessors(q.device),
-            pieces=cut.pieces,
-            column_block=cut.block_k,
-            keys_are_rows=False,
-            factor=factor,
-        )
-        launch(
-            forward_kernel,
-            q.get_device(),
-            (programs, 1),
-            (
-                descriptor(q, PIECE, q.shape[-1]),
-                descriptor(k, cut.block_k, q.shape[-1]),
-                descriptor(v, cut.block_k, q.shape[-1]),
-                descriptor(out, PIECE, q.shape[-1]),
-                table,
-                None,
-                factor * problem.scale,
-            ),
-            {
-                "PIECES": cut.pieces,
-                "BLOCK_K": cut.block_k,
-                "STAGES": cut.stages,
-                "FORM": form,
-                "SCORE_MAX": False,
-                "REGISTERS": cut.registers,
-                "num_warps": 4,
-            },
-            key=(q.dtype, q.shape[-1]),
-            maxnreg=cut.most_registers,
-        )
+    table, programs = schedule(
+        (problem.starts_q, problem.ends_q),
+        (problem.starts_k, problem.ends_k),
+        problem.bias,
+        tokens=q.shape[0],
+        heads=q.shape[1],
+        programs=_multiprocessors(q.device),
+        pieces=cut.pieces,
+        column_block=cut.block_k,
+        keys_are_rows=False,
+        factor=factor,
+    )
+    launch(
+        forward_kernel,
+        q.get_device(),
+        (programs, 1),
+        (
+            descriptor(q, PIECE, q.shape[-1]),
+            descriptor(k, cut.block_k, q.shape[-1]),
+            descriptor(v, cut.block_k, q.shape[-1]),
+            descriptor(out, PIECE, q.shape[-1]),
+            table,
+            None,
+            factor * problem.scale,
+        ),
+        {
+            "PIECES": cut.pieces,
+            "BLOCK_K": cut.block_k,
+            "STAGES": cut.stages,
+            "FORM": form,
+            "SCORE_MAX": False,
+            "REGISTERS": cut.registers,
+            "num_warps": 4,
+        },
+        key=(q.dtype, q.shape[-1]),
+        maxnreg=cut.most_registers,
+    )
     return out
 
 
@@ -185,50 +184,49 @@ def backward(
         dk, dv = (output(x, problem.starts_k, problem.ends_k, problem.gaps) for x in (k, v))
     else:
         dq, dk, dv = into
-    with device_of(q):
-        table, programs = schedule(
-            (problem.starts_k, problem.ends_k),
-            (problem.starts_q, problem.ends_q),
-            problem.bias,
-            tokens=k.shape[0],
-            heads=q.shape[1],
-            programs=_multiprocessors(q.device),
-            pieces=KEY_PIECES,
-            column_block=cut.block_q,
-            keys_are_rows=True,
-            factor=factor,
-        )
-        launch(
-            backward_kernel,
-            q.get_device(),
-            (programs, 1),
-            (
-                descriptor(q, cut.block_q, q.shape[-1]),
-                descriptor(grad, cut.block_q, q.shape[-1]),
-                descriptor(k, PIECE, q.shape[-1]),
-                descriptor(v, PIECE, q.shape[-1]),
-                descriptor(total, 64, 64),
-                descriptor(dk, PIECE, q.shape[-1]),
-                descriptor(dv, PIECE, q.shape[-1]),
-                table,
-                factor * problem.scale,
-                problem.scale,
-            ),
-            {
-                "BLOCK_Q": cut.block_q,
-                "STAGES": cut.stages,
-                "FORM": form,
-                "num_warps": 4,
-            },
-            key=(q.dtype, q.shape[-1]),
-            maxnreg=BACKWARD_REGISTERS,
-        )
-        launch(
-            scaled_kernel,
-            q.get_device(),
-            (triton.cdiv(dq.numel(), _ELEMENTS), 1),
-            (total, dq, problem.scale, dq.shape[0]),
-            {"WIDTH": dq.shape[1] * dq.shape[2], "STRIDE": dq.stride(0), "BLOCK": _ELEMENTS},
-            key=q.dtype,
-        )
+    table, programs = schedule(
+        (problem.starts_k, problem.ends_k),
+        (problem.starts_q, problem.ends_q),
+        problem.bias,
+        tokens=k.shape[0],
+        heads=q.shape[1],
+        programs=_multiprocessors(q.device),
+        pieces=KEY_PIECES,
+        column_block=cut.block_q,
+        keys_are_rows=True,
+        factor=factor,
+    )
+    launch(
+        backward_kernel,
+        q.get_device(),
+        (programs, 1),
+        (
+            descriptor(q, cut.block_q, q.shape[-1]),
+            descriptor(grad, cut.block_q, q.shape[-1]),
+            descriptor(k, PIECE, q.shape[-1]),
+            descriptor(v, PIECE, q.shape[-1]),
+            descriptor(total, 64, 64),
+            descriptor(dk, PIECE, q.shape[-1]),
+            descriptor(dv, PIECE, q.shape[-1]),
+            table,
+            factor * problem.scale,
+            problem.scale,
+        ),
+        {
+            "BLOCK_Q": cut.block_q,
+            "STAGES": cut.stages,
+            "FORM": form,
+            "num_warps": 4,
+        },
+        key=(q.dtype, q.shape[-1]),
+        maxnreg=BACKWARD_REGISTERS,
+    )
+    launch(
+        scaled_kernel,
+        q.get_device(),
+        (triton.cdiv(dq.numel(), _ELEMENTS), 1),
+        (total, dq, problem.scale, dq.shape[0]),
+        {"WIDTH": dq.shape[1] * dq.shape[2], "STRIDE": dq.stride(0), "BLOCK": _ELEMENTS},
+        key=q.dtype,
+    )
     return dq, dk, dv, None

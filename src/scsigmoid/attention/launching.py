@@ -18,7 +18,6 @@ tell apart whatever Triton would compile differently: types, constants, and the 
 pointers unless the kernel is declared not to depend on it.
 """
 
-import contextlib
 from collections.abc import Hashable
 from typing import Any
 
@@ -111,30 +110,21 @@ def output(like: Tensor, starts: Tensor, ends: Tensor, gaps: bool) -> Tensor:
     out = torch.empty(like.shape, dtype=like.dtype, device=like.device)
     if gaps and out.numel():
         width = out.shape[1] * out.shape[2]
-        with torch.cuda.device_of(out):
-            zero_gaps_kernel[(len(starts) + 1, _PROGRAMS)](
-                out,
-                starts,
-                ends,
-                len(starts),
-                out.shape[0],
-                WIDTH=width,
-                BLOCK=triton.next_power_of_2(width),
-                ROWS=_ROWS,
-                **FUSED,
-            )
+        zero_gaps_kernel[(len(starts) + 1, _PROGRAMS)](
+            out,
+            starts,
+            ends,
+            len(starts),
+            out.shape[0],
+            WIDTH=width,
+            BLOCK=triton.next_power_of_2(width),
+            ROWS=_ROWS,
+            **FUSED,
+        )
     return out
 
 
 _compiled: dict[Hashable, Any] = {}
-_HERE = contextlib.nullcontext()
-
-
-def device_of(tensor: Tensor) -> contextlib.AbstractContextManager[Any]:
-    """Makes a tensor's GPU the current one, which Triton launches on, unless it is already."""
-    if tensor.get_device() == torch.cuda.current_device():
-        return _HERE
-    return torch.cuda.device(tensor.device)
 
 
 def launch(

@@ -8,6 +8,7 @@ Calling an operator from Python takes longer than attention of a short batch. Th
 :func:`attend` bypasses the operator unless something must see it (:func:`is_eager`).
 """
 
+import contextlib
 import functools
 import importlib
 from collections.abc import Callable, Sequence
@@ -80,6 +81,13 @@ def launcher(backend: str) -> ModuleType:
     return importlib.import_module(f"scsigmoid.attention.{BACKENDS['sigmoid'][backend].launcher}")
 
 
+def _on_device_of(tensor: Tensor) -> contextlib.AbstractContextManager[Any]:
+    """Make a tensor's GPU the current one: Triton launches kernels there."""
+    if not tensor.is_cuda or tensor.get_device() == torch.cuda.current_device():
+        return contextlib.nullcontext()
+    return torch.cuda.device(tensor.device)
+
+
 def _separate(q: Tensor, k: Tensor | None, v: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     if k is None or v is None:
         q, k, v = q.unbind(1)
@@ -112,7 +120,8 @@ def compute(
     if backend == "reference":
         spans = _spans(problem)
         return reference.forward(problem.kind, q, k, v, *spans, problem.bias, problem.scale)
-    out: Tensor = launcher(backend).forward(q, k, v, problem.settled())
+    with _on_device_of(q):
+        out: Tensor = launcher(backend).forward(q, k, v, problem.settled())
     return out
 
 
@@ -146,13 +155,14 @@ def compute_gradients(
             return torch.stack((dq, dk, dv), dim=1), None, None, bias_gradient
         return dq, dk, dv, bias_gradient
     launch = launcher(backend).backward
-    if not fused:
-        gradients: Gradients = launch(grad, *tensors, problem.settled(), bias_grad)
-        return gradients
-    # The kernels write into one tensor, so that three gradients need not be copied together.
-    gradient = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-    *_, dbias = launch(grad, *tensors, problem.settled(), bias_grad, gradient.unbind(1))
-    return gradient, None, None, dbias
+    with _on_device_of(q):
+        if not fused:
+            gradients: Gradients = launch(grad, *tensors, problem.settled(), bias_grad)
+            return gradients
+        # The kernels write into one tensor, so that three gradients need not be copied together.
+        gradient = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+        *_, dbias = launch(grad, *tensors, problem.settled(), bias_grad, gradient.unbind(1))
+        return gradient, None, None, dbias
 
 
 # A problem's fields as the operators take them: tensors, which autograd saves, then options.

@@ -1,6 +1,5 @@
 """Launching the Triton kernels: configurations, tables of tiles, strides, grids."""
 
-import contextlib
 import dataclasses
 import functools
 from collections.abc import Sequence
@@ -58,13 +57,6 @@ def _argument(tensor: Tensor, rows: int) -> TensorDescriptor:
     return TensorDescriptor(tensor, *described(tensor, rows, block_width(tensor.shape[-1])))
 
 
-def _device(tensor: Tensor) -> contextlib.AbstractContextManager[Any]:
-    """Triton launches on the current device, which need not be the tensor's."""
-    if tensor.device.type != "cuda":
-        return contextlib.nullcontext()
-    return torch.cuda.device(tensor.device)
-
-
 def _launch(
     kernel: Kernel,
     chosen: Configuration,
@@ -94,28 +86,27 @@ def _launch(
     )
     looped = LOOPED[kernel] if chosen.tma else ()
     rows = chosen.block_q if kernel == "dkdv" else chosen.block_k
-    with _device(tensors[0]):
-        KERNELS[kernel][(tiling.tiles * heads,)](
-            *(_argument(x, rows) if place in looped else x for place, x in enumerate(tensors)),
-            problem.starts_q,
-            problem.ends_q,
-            problem.starts_k,
-            problem.ends_k,
-            problem.bias,
-            tiling.table,
-            *((dbias,) if kernel == "dq" else ()),
-            *(stride for tensor in tensors for stride in tensor.stride()[:2]),
-            problem.scale,
-            heads,
-            tiling.blocks,
-            tiling.tiles,
-            SCHEDULED=tiling.table is not None,
-            **({"BIAS_GRAD": dbias is not None} if kernel == "dq" else {}),
-            **fixed,
-            num_warps=chosen.warps,
-            num_stages=chosen.stages,
-            **FUSED,
-        )
+    KERNELS[kernel][(tiling.tiles * heads,)](
+        *(_argument(x, rows) if place in looped else x for place, x in enumerate(tensors)),
+        problem.starts_q,
+        problem.ends_q,
+        problem.starts_k,
+        problem.ends_k,
+        problem.bias,
+        tiling.table,
+        *((dbias,) if kernel == "dq" else ()),
+        *(stride for tensor in tensors for stride in tensor.stride()[:2]),
+        problem.scale,
+        heads,
+        tiling.blocks,
+        tiling.tiles,
+        SCHEDULED=tiling.table is not None,
+        **({"BIAS_GRAD": dbias is not None} if kernel == "dq" else {}),
+        **fixed,
+        num_warps=chosen.warps,
+        num_stages=chosen.stages,
+        **FUSED,
+    )
 
 
 @functools.cache
