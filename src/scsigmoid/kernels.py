@@ -119,7 +119,6 @@ OTHERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "pytorch_sigmoid": ("Sigmoid, PyTorch", ()),
     "reference_sigmoid": ("Sigmoid, reference", ()),
     "cudnn": ("Softmax, cuDNN", ()),
-    "varlen": ("Softmax, varlen", ()),
 }
 
 #: How each kernel of the benchmarks is called in tables and figures.

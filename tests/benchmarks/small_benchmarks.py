@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from scsigmoid.benchmarks.cases import groups
-from scsigmoid.config.schema import KernelBenchmark, ThroughputBenchmark, TrainingBenchmark
+from scsigmoid.config.schema import KernelBenchmark, TrainingBenchmark
 
 PAPER = KernelBenchmark(
     tokens=16384,
@@ -31,27 +31,16 @@ KERNEL = replace(
     seconds=60,
     warmup_ms=0,
 )
-THROUGHPUT = ThroughputBenchmark(
-    sizes=["small", "large"],
-    contexts=[16, 32],
-    cells_per_gpu=2,
-    vocabulary=50,
-    steps=4,
-    read_every=2,
-    projected_cells=131.6e6,
-    median_length=20,
-    sigma_length=0.65,
-    confidence=0.95,
-)
 TRAINING_BENCHMARK = TrainingBenchmark(
-    size="small",
+    sizes=["small"],
     contexts=[16, 32],
-    cells_per_gpu=3,
-    vocabulary=50,
+    cells_per_gpu=[3],
     kernels=None,
+    vocabulary=50,
     steps=2,
     rounds=9,
     seconds=60,
+    projected_cells=131.6e6,
     median_length=20,
     sigma_length=0.65,
     confidence=0.99,

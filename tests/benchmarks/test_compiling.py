@@ -1,31 +1,34 @@
-"""What is compiled ahead of the kernel benchmark."""
+"""Compilation ahead of the benchmarks."""
 
 import os
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from benchmarks.small_benchmarks import PAPER_CASES, THROUGHPUT
+from benchmarks.small_benchmarks import PAPER_CASES, TRAINING_BENCHMARK
 from small_training import ARCHITECTURE, TRAINING
+from triton.runtime.autotuner import Autotuner
 
 from scsigmoid.benchmarks import compiling
 from scsigmoid.benchmarks.compiling import (
-    THREADS,
     compile_ahead,
     compile_step,
     compile_steps_ahead,
     jobs,
 )
 from scsigmoid.benchmarks.providers import PROVIDERS, chosen
+from scsigmoid.benchmarks.rows import TrainingGroup
+from scsigmoid.benchmarks.training import Conditions
+from scsigmoid.benchmarks.variants import Variant, chosen_variants
 from scsigmoid.config.schema import Size
 from scsigmoid.model.sizes import EncoderSettings
-from scsigmoid.training.step import Trainer
+from scsigmoid.training.step import StepResult, Trainer
 
 
 def test_every_code_is_compiled_once() -> None:
@@ -58,7 +61,6 @@ def test_only_what_will_be_timed_is_compiled() -> None:
 def test_choices_take_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every kernel of Triton's that chooses, whatever it asks for, is timed for 30 ms each."""
     import triton.testing
-    from triton.runtime.autotuner import Autotuner
 
     asked: list[object] = []
 
@@ -76,15 +78,14 @@ def test_choices_take_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_other_processes_have_the_keys_of_torchs_cache(tmp_path: Path) -> None:
-    """Else what they compile would not be found."""
+    """Otherwise this process would not find what they compiled."""
     code = f"""
 from pathlib import Path
-from scsigmoid.benchmarks.throughput import compile_steps_ahead
 from scsigmoid.benchmarks import compiling
 from benchmarks.cache_key import write_key
 compiling.MOST_SECONDS = 60
 paths = [Path({str(tmp_path)!r}) / name for name in ("one", "two", "own")]
-compiling.in_processes(write_key, [(path,) for path in paths[:2]], 2, "keys")
+compiling.in_processes([(write_key, path) for path in paths[:2]], 2)
 write_key(paths[2])
 print(len({{path.read_bytes() for path in paths}}))
 """
@@ -99,59 +100,62 @@ print(len({{path.read_bytes() for path in paths}}))
 def test_compiling_ahead_ends_in_time(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is not ready by then does not hold up the benchmark."""
+    """The benchmark does not wait for slow compilations."""
     monkeypatch.setattr(compiling, "MOST_SECONDS", 0.0)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     compile_ahead(PAPER_CASES, chosen(["triton"], "cuda"), torch.device("cpu"), torch.float32)
     assert "4 of 4 kernels were not compiled in 0 s" in capsys.readouterr().err
 
 
-CPU = torch.device("cpu")
-
-
-def encoder(layers: int, attention: str, context: int) -> EncoderSettings:
+def group(context: int, cells: int, layers: int = 1) -> Conditions:
     size = Size(layers=layers, hidden=16, heads=2, feed_forward=32)
-    return EncoderSettings.of(size, ARCHITECTURE, attention, context, THROUGHPUT.vocabulary)
+    like = EncoderSettings.of(size, ARCHITECTURE, "sigmoid", context, TRAINING_BENCHMARK.vocabulary)
+    name = TrainingGroup("small", context, cells)
+    return Conditions(name, like, TRAINING_BENCHMARK, TRAINING, 42, torch.device("cpu"))
 
 
-def test_each_graph_is_compiled_once_and_the_largest_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    begun: list[tuple[EncoderSettings, str | None]] = []
+@pytest.mark.parametrize(("gigabytes", "most"), [(80, 16), (8, 3)])
+def test_each_graph_is_compiled_once(
+    monkeypatch: pytest.MonkeyPatch, gigabytes: int, most: int
+) -> None:
+    """By as many processes as fit in the GPU's memory."""
+    begun: list[tuple[Any, ...]] = []
 
-    def in_processes(work: object, jobs: Sequence[tuple[Any, ...]], cores: int, what: str) -> None:
-        assert work is compile_step
-        begun.extend((job[0], os.environ.get(THREADS)) for job in jobs)
+    def in_processes(ordered: Sequence[tuple[Any, ...]], number: int) -> None:
+        assert number == most
+        begun.extend(ordered)
 
     monkeypatch.setattr(compiling, "in_processes", in_processes)
-    monkeypatch.setattr("os.cpu_count", lambda: 9)
-    monkeypatch.delenv(THREADS, raising=False)
-    encoders = [
-        encoder(layers, attention, context)
-        for layers in (1, 2)
-        for context in (16, 32)
-        for attention in ("sigmoid", "softmax")
+    memory = SimpleNamespace(total_memory=gigabytes * 1e9)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: memory)
+    groups = [group(context, cells) for cells in (4, 2) for context in (1024, 2048, 4096)]
+    compile_steps_ahead(chosen_variants(["sdpa", "flex", "triton_sigmoid"], "cuda"), groups)
+    graphs = [(job[1].name, job[2].group) for job in begun if job[0] is compile_step]
+    assert graphs == [
+        ("sdpa packed", groups[0].group),
+        ("flex packed", groups[0].group),
+        *(("flex padded", each.group) for each in groups),
+        *(("triton_sigmoid padded", each.group) for each in groups),
     ]
-    compile_steps_ahead(encoders, THROUGHPUT, TRAINING, 42, CPU)
-    assert begun == [
-        (encoder(layers, attention, 16), "2")
-        for layers in (2, 1)
-        for attention in ("sigmoid", "softmax")
-    ]
-    assert THREADS not in os.environ
+    assert {job[3] for job in begun if job[0] is compile_step} == {0.85 / most}
+    # Two classes of lengths: up to 2,048 and up to 8,192.
+    assert [job[2].length for job in begun if job[0] is not compile_step] == [4096, 1024]
 
 
-def test_what_is_compiled_is_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forward and backward of the same loss; a failure is silent."""
-    losses: list[float] = []
-    summed_loss = Trainer.summed_loss
+def test_a_whole_step_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failure is silent."""
+    steps: list[StepResult] = []
+    take = Trainer.step
 
-    def watched(self, batch, step):  # type: ignore[no-untyped-def]
-        loss = summed_loss(self, batch, step)
-        loss.register_hook(lambda gradient: losses.append(float(loss)))
-        return loss
+    def step(self, number, batches, masked=None):  # type: ignore[no-untyped-def]
+        steps.append(take(self, number, batches, masked))
+        return steps[-1]
 
-    monkeypatch.setattr(Trainer, "summed_loss", watched)
-    compile_step(encoder(1, "sigmoid", 16), THROUGHPUT, TRAINING, 42, CPU)
-    assert len(losses) == 1
-    unknown = replace(encoder(1, "sigmoid", 16), backend="none")
-    compile_step(unknown, THROUGHPUT, TRAINING, 42, CPU)
-    assert len(losses) == 1
+    monkeypatch.setattr(Trainer, "step", step)
+    # Undone after the test.
+    monkeypatch.setattr(Autotuner, "do_bench", Autotuner.__dict__["do_bench"])
+    monkeypatch.setattr(torch._inductor.config, "autotune_local_cache", True)
+    compile_step(Variant("reference", "sigmoid", ("cpu",)), group(16, 2))
+    assert len(steps) == 1
+    compile_step(Variant("unknown", "sigmoid", ("cpu",)), group(16, 2))
+    assert len(steps) == 1

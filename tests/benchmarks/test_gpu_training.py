@@ -9,8 +9,7 @@ from benchmarks.small_benchmarks import TRAINING_BENCHMARK
 from small_training import ARCHITECTURE, TRAINING
 
 from scsigmoid.benchmarks.providers import Unavailable
-from scsigmoid.benchmarks.rows import TrainingRow, read_rows
-from scsigmoid.benchmarks.simulated import simulated_batches
+from scsigmoid.benchmarks.rows import TrainingGroup, TrainingRow, read_rows
 from scsigmoid.benchmarks.training import Conditions, gradient_error, run_training_benchmark
 from scsigmoid.benchmarks.variants import Variant, chosen_variants
 from scsigmoid.config.schema import Size
@@ -24,7 +23,7 @@ SIZE = Size(layers=2, hidden=128, heads=2, feed_forward=256)
 SETTINGS = replace(
     TRAINING_BENCHMARK,
     contexts=[256, 512],
-    cells_per_gpu=4,
+    cells_per_gpu=[4],
     vocabulary=1000,
     rounds=8,
     seconds=5,
@@ -36,10 +35,10 @@ SETTINGS = replace(
 @pytest.mark.parametrize("context", [256, 300])
 def test_the_gradient_is_plain_pytorchs(variant: Variant, context: int) -> None:
     encoder = EncoderSettings.of(SIZE, ARCHITECTURE, "sigmoid", context, SETTINGS.vocabulary)
-    conditions = Conditions(encoder, TRAINING, 42, torch.device("cuda"))
-    batch = next(simulated_batches(SETTINGS, context, TRAINING, 42))
+    group = TrainingGroup("small", context, 4)
+    conditions = Conditions(group, encoder, SETTINGS, TRAINING, 42, torch.device("cuda"))
     try:
-        assert gradient_error(variant, conditions, batch) < 0.03
+        assert gradient_error(variant, conditions, next(conditions.batches())) < 0.03
     except Unavailable as error:
         pytest.skip(str(error))
 
@@ -49,7 +48,7 @@ def test_every_kernel_is_timed_and_none_compiled_in_a_round(tmp_path: Path) -> N
     torch._dynamo.utils.counters.clear()
     run_training_benchmark(
         SETTINGS,
-        SIZE,
+        {"small": SIZE},
         ARCHITECTURE,
         TRAINING,
         42,
@@ -66,4 +65,6 @@ def test_every_kernel_is_timed_and_none_compiled_in_a_round(tmp_path: Path) -> N
         assert row.recompiled == 0
         assert row.peak_memory_gb > 0
         # Contexts share the graph of packed cells.
-        assert row.graphs == (1 if row.layout == "padded" or row.context == 256 else 0)
+        assert row.compiled == (1 if row.layout == "padded" or row.context == 256 else 0)
+        # CUDA graphs compute all small steps over packed cells, except with FlexAttention.
+        assert row.cuda_graphs == (row.layout == "packed" and row.kernel != "flex")

@@ -21,7 +21,7 @@ def config() -> Config:
 
 
 def test_simulated_cells_have_the_papers_lengths_and_their_types_genes(config: Config):
-    table = pa.Table.from_batches(simulated_cells(config.benchmarks.throughput, 3000, 2047, 3))
+    table = pa.Table.from_batches(simulated_cells(config.benchmarks.training, 3000, 2047, 3))
     lengths = table["length"].to_numpy()
     assert (len(lengths), lengths.max()) == (3000, 2047)
     assert lengths.min() >= 200
@@ -44,12 +44,12 @@ def test_simulated_cells_have_the_papers_lengths_and_their_types_genes(config: C
 
 
 def test_training_takes_them(tmp_path: Path, config: Config):
-    write_simulated_tokens(tmp_path, config.benchmarks.throughput, 40, 300, 1)
+    write_simulated_tokens(tmp_path, config.benchmarks.training, 40, 300, 1)
     vocabulary = Vocabulary.read(tmp_path / "vocabulary.parquet")
     store = TokenStore.open(tmp_path / "tokens", vocabulary.fingerprint)
     assert (len(store), store.maximum_length, vocabulary.size) == (40, 300, 44_000)
     assert store.simulated
     again = tmp_path / "again"
-    write_simulated_tokens(again, config.benchmarks.throughput, 40, 300, 1)
+    write_simulated_tokens(again, config.benchmarks.training, 40, 300, 1)
     for name in ("tokens/shard-00000.arrow", "vocabulary.parquet"):
         assert (again / name).read_bytes() == (tmp_path / name).read_bytes()

@@ -1,4 +1,4 @@
-"""The training benchmark on the CPU: rounds, checks and what becomes of failures."""
+"""The training benchmark on the CPU: groups, rounds, checks and what becomes of failures."""
 
 import json
 import math
@@ -14,8 +14,9 @@ from small_training import ARCHITECTURE, TRAINING
 from torch import Tensor
 
 from scsigmoid.benchmarks import training
-from scsigmoid.benchmarks.rows import TrainingRow, read_rows
+from scsigmoid.benchmarks.rows import TrainingGroup, TrainingRow, read_rows
 from scsigmoid.benchmarks.simulated import simulated_batches
+from scsigmoid.benchmarks.timing import OwnKernelError
 from scsigmoid.benchmarks.training import Conditions, TimedVariant, run_training_benchmark
 from scsigmoid.benchmarks.variants import VARIANTS, PaddedAttention, Variant, chosen_variants
 from scsigmoid.config.schema import Size, TrainingBenchmark
@@ -25,49 +26,100 @@ from scsigmoid.model.sizes import EncoderSettings, count_flops
 from scsigmoid.training.step import Trainer
 
 CPU = torch.device("cpu")
-SIZE = Size(layers=2, hidden=16, heads=2, feed_forward=32)
+SIZES = {
+    "small": Size(layers=2, hidden=16, heads=2, feed_forward=32),
+    "large": Size(layers=1, hidden=32, heads=2, feed_forward=32),
+    "unused": Size(layers=1, hidden=32, heads=2, feed_forward=32),
+}
+ONE = replace(TRAINING_BENCHMARK, contexts=[16])
 
 
-def benchmark(folder: Path, settings: TrainingBenchmark = TRAINING_BENCHMARK) -> list[TrainingRow]:
-    run_training_benchmark(
-        settings, SIZE, ARCHITECTURE, TRAINING, 42, "cpu", folder / "t.csv", folder / "t.json"
-    )
+def attend_padded(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor) -> Tensor:
+    """Softmax attention of padded cells in plain PyTorch."""
+    is_valid = torch.arange(k.shape[1]) < lengths[:, None]
+    scores = torch.einsum("bihd,bjhd->bhij", q, k) * q.shape[-1] ** -0.5
+    scores = scores.masked_fill(~is_valid[:, None, None], -math.inf)
+    return torch.einsum("bhij,bjhd->bihd", scores.softmax(-1), v)
+
+
+def see_padding(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor) -> Tensor:
+    return v.mean(1, keepdim=True).expand_as(v)
+
+
+def padded(attend: object) -> Variant:
+    """A kernel of another project that takes padded cells."""
+    form = PaddedAttention(lambda lengths, _: lengths, attend)  # type: ignore[arg-type]
+    return Variant("other", "softmax", ("cpu",), form)
+
+
+SIGMOID, SOFTMAX = chosen_variants(None, "cpu")
+PADDED = padded(attend_padded)
+
+
+@pytest.fixture
+def with_padded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "chosen_variants", lambda *_: [SIGMOID, SOFTMAX, PADDED])
+
+
+def benchmark(
+    folder: Path, settings: TrainingBenchmark = TRAINING_BENCHMARK, seconds: float = math.inf
+) -> list[TrainingRow]:
+    files = folder / "t.csv", folder / "t.json"
+    run_training_benchmark(settings, SIZES, ARCHITECTURE, TRAINING, 42, "cpu", *files, seconds)
     return read_rows(folder / "t.csv", TrainingRow)
 
 
 def encoder(context: int) -> EncoderSettings:
-    return EncoderSettings.of(SIZE, ARCHITECTURE, "sigmoid", context, TRAINING_BENCHMARK.vocabulary)
+    return EncoderSettings.of(
+        SIZES["small"], ARCHITECTURE, "sigmoid", context, TRAINING_BENCHMARK.vocabulary
+    )
 
 
-def test_every_context_and_stack_has_a_row(tmp_path: Path) -> None:
-    rows = benchmark(tmp_path)
-    assert [(row.context, row.attention, row.kernel, row.layout) for row in rows] == [
-        (context, attention, kernel, layout)
+def conditions(context: int) -> Conditions:
+    group = TrainingGroup("small", context, 3)
+    unchanging = replace(TRAINING, learning_rate=0.0)
+    return Conditions(group, encoder(context), TRAINING_BENCHMARK, unchanging, 42, CPU)
+
+
+def test_every_size_context_number_of_cells_and_kernel_has_a_row(
+    tmp_path: Path, with_padded: None
+) -> None:
+    settings = replace(
+        TRAINING_BENCHMARK, sizes=["small", "large"], cells_per_gpu=[3, 2], contexts=[16, 32]
+    )
+    rows = benchmark(tmp_path, settings)
+    variants = [(row.attention, row.kernel, row.layout) for row in rows[:3]]
+    assert variants == [
+        ("sigmoid", "reference", "packed"),
+        ("softmax", "sdpa", "packed"),
+        ("softmax", "other", "padded"),
+    ]
+    assert [(*row.group, row.attention, row.kernel, row.layout) for row in rows] == [
+        (size, context, cells, *variant)
+        for size in ("small", "large")
+        for cells in (3, 2)
         for context in (16, 32)
-        for attention, kernel, layout in (
-            ("sigmoid", "reference", "packed"),
-            ("softmax", "sdpa", "packed"),
-            ("softmax", "sdpa", "padded"),
-            ("sigmoid", "reference", "padded"),
-        )
+        for variant in variants
     ]
     assert json.loads((tmp_path / "t.json").read_text())["device"] == "cpu"
     for row in rows:
-        assert row.rounds == 9
-        assert len(row.readings.split()) == 9
+        assert row.rounds == len(row.readings.split()) == 9
         assert row.note == training.CPU_NOTE
         assert row.relative_error < 1e-4
         assert row.milliseconds_low < row.milliseconds < row.milliseconds_high
-        assert row.cells_per_second == pytest.approx(3000 / row.milliseconds)
+        assert row.cells_per_second == pytest.approx(row.cells_per_step * 1e3 / row.milliseconds)
         assert math.isnan(row.mfu)
         assert math.isnan(row.peak_memory_gb)
+        assert (row.cuda_graphs, row.host_bound) == (0, False)
         assert (row.padding > 0) == (row.layout == "padded")
         # Of a model that knows nothing.
         assert row.loss == pytest.approx(math.log(50), rel=0.3)
+    large = EncoderSettings.of(SIZES["large"], ARCHITECTURE, "sigmoid", 32, 50)
+    assert rows[-1].parameters == sum(p.numel() for p in Encoder(large).parameters())
 
 
 def test_rounds_time_the_cells_that_are_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_padded: None
 ) -> None:
     """Each step is pretended to take a millisecond for each token that the model computes."""
     clock = [0.0]
@@ -77,11 +129,18 @@ def test_rounds_time_the_cells_that_are_counted(
         def __init__(self, device: torch.device) -> None:
             self.moments: list[float] = []
 
+        def begin(self) -> None:
+            pass
+
         def mark(self) -> None:
             self.moments.append(clock[0])
 
         def seconds(self) -> list[float]:
             return [end - begin for begin, end in zip(self.moments, self.moments[1:], strict=False)]
+
+        def behind(self) -> list[float]:
+            """As on a GPU that is behind by 12 ms, which is an eighth of a padded step."""
+            return [0.0, 0.012]
 
     take = Trainer.step
 
@@ -89,27 +148,28 @@ def test_rounds_time_the_cells_that_are_counted(
         (batch,) = batches
         clock[0] += len(batch.tokens) / 1e3
         lengths = tuple(torch.diff(batch.cu_seqlens).tolist())
-        seen.append((type(self.encoder).__name__, number, lengths))
-        return take(self, number, batches, masked)
+        kind = f"{type(self.encoder).__name__} {self.encoder.settings.attention}"
+        seen.append((kind, number, lengths))
+        # As on a GPU whose graphs compute every second step.
+        return replace(take(self, number, batches, masked), graphed=number % 2 == 0)
 
     monkeypatch.setattr(training, "Stopwatch", Clock)
     monkeypatch.setattr(Trainer, "step", step)
     monkeypatch.setattr(training, "peak_flops", lambda name: 1e6)
-    rows = benchmark(tmp_path, replace(TRAINING_BENCHMARK, contexts=[32]))
-    packed, padded = rows[0], rows[2]
+    packed, _, other = benchmark(tmp_path, replace(TRAINING_BENCHMARK, contexts=[32]))
 
-    batches = simulated_batches(TRAINING_BENCHMARK, 32, TRAINING, 42)
+    batches = simulated_batches(TRAINING_BENCHMARK, 32, 3, TRAINING, 42)
     made = [next(batches) for _ in range(4 + 3 * 9)]
     rounds = [made[first + 1 : first + 3] for first in range(4, len(made), 3)]
     tokens = [sum(len(batch.tokens) for batch in cells) for cells in rounds]
     assert [float(reading) for reading in packed.readings.split()] == pytest.approx(
         [count / 2 for count in tokens], rel=1e-5
     )
-    assert set(padded.readings.split()) == {"96"}
-    assert packed.over(padded) == pytest.approx([96 / count * 2 for count in tokens], rel=1e-5)
+    assert set(other.readings.split()) == {"96"}
+    assert packed.over(other) == pytest.approx([96 / count * 2 for count in tokens], rel=1e-5)
     assert packed.tokens_per_second == pytest.approx(1000, rel=1e-5)
     assert packed.tokens_per_step == statistics.fmean(tokens) / 2
-    assert padded.padding == pytest.approx(1 - statistics.fmean(tokens) / 2 / 96)
+    assert other.padding == pytest.approx(1 - statistics.fmean(tokens) / 2 / 96)
     work = [
         sum(
             count_flops(encoder(32), torch.diff(b.cu_seqlens).tolist(), len(b.masked))
@@ -117,30 +177,35 @@ def test_rounds_time_the_cells_that_are_counted(
         )
         for cells in rounds
     ]
-    assert padded.mfu == pytest.approx(statistics.median(work) / (2 * 0.096) / 1e6, rel=1e-5)
-    # All four meet the same cells at the same steps, in an order that changes.
-    met = {name: sorted(entry[1:] for entry in seen if entry[0] == name) for name, *_ in seen}
-    assert met["Encoder"] == met["PaddedEncoder"]
-    orders = {tuple(name for name, *_ in seen[at : at + 12 : 3]) for at in range(16, 124, 12)}
+    assert other.mfu == pytest.approx(statistics.median(work) / (2 * 0.096) / 1e6, rel=1e-5)
+    assert (other.cuda_graphs, other.host_bound) == (0.5, True)
+    # 131.6 million cells, 3 of them in 96 ms
+    assert other.gpu_hours == pytest.approx(131.6e6 / (3 / 0.096) / 3600)
+    assert packed.gpu_hours_low < packed.gpu_hours < packed.gpu_hours_high
+    # All see the same cells at the same steps, in an order that changes.
+    steps = {name: sorted(entry[1:] for entry in seen if entry[0] == name) for name, *_ in seen}
+    assert len(steps) == 3
+    assert steps["Encoder sigmoid"] == steps["Encoder softmax"] == steps["PaddedEncoder softmax"]
+    orders = {tuple(name for name, *_ in seen[at : at + 9 : 3]) for at in range(12, 93, 9)}
     assert len(orders) > 1
 
 
-def test_it_ends_when_the_time_is_over(tmp_path: Path) -> None:
-    rows = benchmark(tmp_path, replace(TRAINING_BENCHMARK, contexts=[16], rounds=500, seconds=0.01))
+def test_rounds_end_when_the_time_is_over(tmp_path: Path) -> None:
+    rows = benchmark(tmp_path, replace(ONE, rounds=500, seconds=0.01))
     assert {row.rounds for row in rows} == {training.LEAST_ROUNDS}
 
 
-def test_a_stopped_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The context that was measured stands as it was; the other follows."""
-    real, measured = training.run_context, []
+def test_a_stopped_run_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The measured group stays as it is; the other follows."""
+    real, measured = training.run_group, []
 
     def counted(conditions, *rest):  # type: ignore[no-untyped-def]
-        measured.append(conditions.like.context)
+        measured.append(conditions.group.context)
         if measured == [16, 32]:
             raise KeyboardInterrupt
         return real(conditions, *rest)
 
-    monkeypatch.setattr(training, "run_context", counted)
+    monkeypatch.setattr(training, "run_group", counted)
     settings = replace(TRAINING_BENCHMARK, kernels=["sdpa"], rounds=1)
     with pytest.raises(KeyboardInterrupt):
         benchmark(tmp_path, settings)
@@ -148,97 +213,115 @@ def test_a_stopped_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     before = partial.read_text().splitlines()
     rows = benchmark(tmp_path, settings)
     assert measured == [16, 32, 32]
-    assert [row.context for row in rows] == [16, 16, 32, 32]
-    assert (tmp_path / "t.csv").read_text().splitlines()[:3] == before
+    assert [row.context for row in rows] == [16, 32]
+    assert (tmp_path / "t.csv").read_text().splitlines()[:2] == before
     assert {path.name for path in tmp_path.iterdir()} == {"t.csv", ".t.csv.sha256", "t.json"}
 
 
-def test_what_computes_something_else_is_not_timed(
+def test_a_run_out_of_time_writes_what_it_measured_and_can_be_continued(tmp_path: Path) -> None:
+    settings = replace(TRAINING_BENCHMARK, kernels=["sdpa"], rounds=1)
+    assert benchmark(tmp_path, settings, seconds=-1.0) == []
+    assert len([*tmp_path.glob("t.partial-*.csv")]) == 1
+    assert [row.context for row in benchmark(tmp_path, settings)] == [16, 32]
+    assert not [*tmp_path.glob("t.partial-*.csv")]
+
+
+def test_a_wrong_kernel_is_not_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "chosen_variants", lambda *_: [SIGMOID, padded(see_padding)])
+    right, wrong = benchmark(tmp_path, ONE)
+    assert right.rounds == 9
+    assert wrong.rounds == 0
+    assert wrong.note.startswith("wrong: a gradient has a relative error of")
+    assert wrong.relative_error > 0.01
+    assert math.isnan(wrong.milliseconds)
+
+
+def test_an_error_of_our_own_kernel_fails_the_benchmark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def blind(q: Tensor, k: Tensor, v: Tensor, shared: object) -> Tensor:
-        """Attention that sees the padding."""
-        return v.mean(1, keepdim=True).expand_as(v)
+    take = Trainer.step
 
-    wrong = Variant("blind", "softmax", ("cpu",), padded=PaddedAttention(lambda *_: None, blind))
-    monkeypatch.setattr(training, "chosen_variants", lambda *_: [VARIANTS[3], wrong])
-    right, found = benchmark(tmp_path, replace(TRAINING_BENCHMARK, contexts=[16]))
-    assert right.rounds == 9
-    assert found.rounds == 0
-    assert found.note.startswith("wrong: a gradient has a relative error of")
-    assert found.relative_error > 0.01
-    assert math.isnan(found.milliseconds)
+    def step(self, number, batches, masked=None):  # type: ignore[no-untyped-def]
+        if number > 6 and self.encoder.settings.attention == "sigmoid":
+            raise RuntimeError("no kernel image\nis available")
+        return take(self, number, batches, masked)
+
+    monkeypatch.setattr(Trainer, "step", step)
+    message = "reference packed: failed: RuntimeError: no kernel image"
+    with pytest.raises(OwnKernelError, match=f"^{message}$"):
+        benchmark(tmp_path, ONE)
+    assert not (tmp_path / "t.csv").exists()
 
 
-def test_what_cannot_run_here_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_that_cannot_run_here_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     absent = [variant for variant in VARIANTS if variant.kernel in ("hopper", "triton_sigmoid")]
-    monkeypatch.setattr(training, "chosen_variants", lambda *_: [*absent, VARIANTS[3]])
-    hopper, published, reference = benchmark(tmp_path, replace(TRAINING_BENCHMARK, contexts=[16]))
+    monkeypatch.setattr(training, "chosen_variants", lambda *_: [*absent, SIGMOID])
+    hopper, published, reference = benchmark(tmp_path, ONE)
     assert "'hopper' for sigmoid attention: it needs a CUDA GPU" in hopper.note
     assert published.note == "triton_sigmoid is not installed"
     assert reference.rounds == 9
 
 
-def test_what_does_not_fit_in_memory_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("number", [1, 13])
+def test_a_kernel_that_needs_too_much_memory_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_padded: None, number: int
 ) -> None:
-    """At the first step of one, and in a round of the other."""
+    """In its first step, or in a round."""
     take = Trainer.step
 
-    def step(self, number, batches, masked=None):  # type: ignore[no-untyped-def]
-        padded = type(self.encoder).__name__ == "PaddedEncoder"
-        softmax = self.encoder.settings.attention == "softmax"
-        if padded and (softmax or number > 12):
+    def step(self, index, batches, masked=None):  # type: ignore[no-untyped-def]
+        if type(self.encoder).__name__ == "PaddedEncoder" and index >= number:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return take(self, number, batches, masked)
+        return take(self, index, batches, masked)
 
     monkeypatch.setattr(Trainer, "step", step)
-    rows = benchmark(tmp_path, replace(TRAINING_BENCHMARK, contexts=[16]))
-    assert [row.rounds for row in rows] == [9, 9, 0, 0]
-    assert {row.note for row in rows[2:]} == {"does not fit in memory"}
-    assert {row.readings for row in rows[2:]} == {""}
+    rows = benchmark(tmp_path, ONE)
+    assert [row.rounds for row in rows] == [9, 9, 0]
+    assert (rows[2].note, rows[2].readings) == ("does not fit in memory", "")
 
 
-def test_all_models_begin_with_the_same_weights() -> None:
-    conditions = Conditions(encoder(16), TRAINING, 42, CPU)
-    weights = Encoder(encoder(16)).state_dict()
-    batches: Sequence = [next(simulated_batches(TRAINING_BENCHMARK, 16, TRAINING, 42))]
-    for variant in chosen_variants(None, "cpu"):
+def test_models_share_weights_that_no_step_changes() -> None:
+    """Nor do steps change the optimizer's state more than once."""
+    group = conditions(16)
+    shared = Trainer(Encoder(encoder(16)), group.training, 42, CPU)
+    before = {name: value.clone() for name, value in shared.encoder.state_dict().items()}
+    batches: Sequence = [next(group.batches())]
+    for variant in (SIGMOID, SOFTMAX, PADDED):
         entry = TimedVariant(variant)
-        training.prepare(entry, replace_rate(conditions), weights, batches, {})
+        training.prepare(entry, group, shared, batches, {})
         assert entry.trainer is not None
-        for name, value in entry.trainer.encoder.state_dict().items():
-            torch.testing.assert_close(value, weights[name])
-
-
-def replace_rate(conditions: Conditions) -> Conditions:
-    """The conditions with an optimiser that changes nothing."""
-    return replace(conditions, training=replace(TRAINING, learning_rate=0.0))
+        own, common = (each.encoder.parameters() for each in (entry.trainer, shared))
+        assert all(one is other for one, other in zip(own, common, strict=True))
+        assert entry.trainer.optimiser is shared.optimiser
+    assert len(shared.optimiser.state) == len(before)
+    for name, value in shared.encoder.state_dict().items():
+        assert torch.equal(value, before[name])
 
 
 def test_memory_is_of_one_model_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its peak, less what lies on the GPU beside its weights, gradients and moments."""
-    trainer = Trainer(Encoder(encoder(16)), TRAINING, 42, CPU)
-    trainer.step(1, [next(simulated_batches(TRAINING_BENCHMARK, 16, TRAINING, 42))])
-    weights = sum(p.nbytes for p in trainer.encoder.parameters())
+    """The peak, less the memory that other models have allocated before."""
+    shared = Trainer(Encoder(encoder(16)), TRAINING, 42, CPU)
+    shared.step(1, [next(conditions(16).batches())])
+    weights = sum(p.nbytes for p in shared.encoder.parameters())
     moments = sum(
-        value.nbytes for state in trainer.optimiser.state.values() for value in state.values()
+        value.nbytes for state in shared.optimiser.state.values() for value in state.values()
     )
-    gradients = sum(p.grad.nbytes for p in trainer.encoder.parameters() if p.grad is not None)
-    own = weights + moments + gradients
-    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: own + 500)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: weights + moments + 500)
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda _: None)
-    memory = training.MemoryOf(trainer, torch.device("cuda"))
-    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _: own + 700)
-    assert memory.most(math.nan) == own + 200
-    assert memory.most(own + 300.0) == own + 300
+    shared.device = torch.device("cuda")
+    memory = training.Memory(shared)
+    # The gradients of the last step belong to whichever model took it.
+    assert all(p.grad is None for p in shared.encoder.parameters())
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _: weights + moments + 700)
+    assert memory.peak() == weights + moments + 200
 
 
-def test_an_unknown_kernel_is_refused() -> None:
+def test_kernels_are_chosen_by_name_or_by_name_and_layout() -> None:
     with pytest.raises(UserError, match=r"benchmarks.training.kernels: unknown kernel 'hoper'; .*"):
         chosen_variants(["hoper"], "cuda")
-    assert [variant.name for variant in chosen_variants(["flex", "triton"], "cuda")] == [
-        "triton, packed",
-        "flex, packed",
-        "flex, padded",
-    ]
+    names = [variant.name for variant in chosen_variants(["flex", "triton"], "cuda")]
+    assert names == ["triton packed", "flex packed", "flex padded"]
+    names = [variant.name for variant in chosen_variants(["flex padded", "sdpa"], "cuda")]
+    assert names == ["sdpa packed", "flex padded"]

@@ -142,7 +142,6 @@ def test_numbers_given_as_text_on_the_command_line_are_numbers() -> None:
             {"corpus": {"local": [{"files": "x", "held_out": None}]}},
             ["corpus.local.0.held_out", "true or false or a number or text", "null"],
         ),
-        ({"benchmarks": {"throughput": {"read_every": 99}}}, ["read_every", "steps (6)"]),
         ({"benchmarks": {"kernel": {"lengths": [100]}}}, ["lengths", "100"]),
         ({"corpus": {"source": "local"}}, ["corpus.local", "empty"]),
         ({"seed": None}, ["seed", "whole number", "null"]),
@@ -370,8 +369,8 @@ class TestLoaded:
             Loaded("--settings", {})["seed"]
         path = tmp_path / "config.yaml"
         path.write_text("benchmarks: {kernel: {}}\n")
-        with pytest.raises(UserError, match=r"config\.yaml: the setting 'throughput' is missing"):
-            from_yaml(path)["benchmarks"]["throughput"]
+        with pytest.raises(UserError, match=r"config\.yaml: the setting 'training' is missing"):
+            from_yaml(path)["benchmarks"]["training"]
 
     @pytest.mark.parametrize(
         ("values", "message"),

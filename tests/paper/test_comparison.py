@@ -12,7 +12,7 @@ import pytest
 from paper.conftest import write_parquet
 from paper.papers_numbers import write_papers_numbers
 
-from scsigmoid.benchmarks.rows import HOST_BOUND, KernelRow, ThroughputRow, write_rows
+from scsigmoid.benchmarks.rows import KernelRow, TrainingRow, write_rows
 from scsigmoid.cli.arguments import stored
 from scsigmoid.config.schema import Config
 from scsigmoid.files import remove_checksum
@@ -248,9 +248,9 @@ def costs(**values: Any) -> Callable[[Path], None]:
     def change(folder: Path) -> None:
         from scsigmoid.benchmarks.rows import read_rows
 
-        path = folder / "benchmarks/throughput.csv"
-        first, *rest = read_rows(path, ThroughputRow)
-        write_rows(path, ThroughputRow, [replace(first, **values), *rest])
+        path = folder / "benchmarks/training.csv"
+        first, *rest = read_rows(path, TrainingRow)
+        write_rows(path, TrainingRow, [replace(first, **values), *rest])
 
     return change
 
@@ -281,11 +281,11 @@ def fewer_cells(folder: Path) -> None:
     ("change", "group", "name"),
     [
         (machine("kernel", device="NVIDIA H200"), "kernel", "GPU"),
-        (machine("throughput", device="NVIDIA A100"), "cost", "GPU"),
-        (machine("throughput", gpus="8"), "cost", "GPUs that train together"),
+        (machine("training", device="NVIDIA A100"), "cost", "GPU"),
+        (machine("training", gpus="8"), "cost", "GPUs that train together"),
         (costs(layout="packed"), "cost", "layout"),
-        (costs(backend="hopper"), "cost", "kernel of sigmoid"),
-        (costs(note=HOST_BOUND), "cost", "sigmoid 160M at 2K"),
+        (costs(kernel="hopper"), "cost", "kernel of sigmoid"),
+        (costs(host_bound=True), "cost", "sigmoid 160M at 2K"),
         (costs(parameters=135_000_000), "cost", "size 160M"),
         (metadata(simulated=True), "quality", "Heart OFT"),
         (metadata(cells=29_000), "quality", "Heart OFT"),

@@ -70,7 +70,7 @@ def test_cells_of_unknown_donors_are_of_none(copied: Callable[[], Path], config:
         ("tokens/lengths.parquet", lambda r: r.lengths),
         ("tokens/vocabulary.parquet", lambda r: r.vocabulary_size),
         ("benchmarks/kernel.csv", lambda r: r.kernel),
-        ("benchmarks/throughput.csv", lambda r: r.throughput),
+        ("benchmarks/training.csv", lambda r: r.training),
         ("benchmarks/kernel.json", lambda r: r.machine("kernel")),
         ("training/sigmoid_4k/journal.csv", lambda r: r.journal("sigmoid_4k")),
         ("metrics/mmd/heart_oft.csv", lambda r: r.mmd("heart_oft")),

@@ -42,8 +42,7 @@ TINY: dict[str, Any] = {
     "evaluation": {"validation_loss": {"trials": 2}, "mmd": {"resamples": 50, "minimum_cells": 4}},
     "benchmarks": {
         "kernel": {"tokens": 128, "lengths": [64, 128], "iterations": 3, "warmup_ms": 1},
-        "throughput": {"sizes": ["160M"], "contexts": [128], "steps": 2},
-        "training": {"contexts": [128], "rounds": 2},
+        "training": {"sizes": ["160M"], "contexts": [128], "rounds": 2},
     },
 }
 

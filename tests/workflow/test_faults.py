@@ -172,7 +172,7 @@ def test_a_damaged_file_is_named_and_made_again(
         ("tokens/lengths.parquet", "figure sequence_lengths"),
         ("corpus/evaluation/heart_oft.json", "table evaluation_datasets"),
         ("training/sigmoid_2k/journal.csv", "figure loss"),
-        ("benchmarks/throughput.csv", "table training_cost"),
+        ("benchmarks/training.csv", "table training_cost"),
         ("config.yaml", "table evaluation_datasets"),
     ],
 )

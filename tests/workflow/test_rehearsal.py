@@ -35,7 +35,7 @@ CELLS = 48
 # What a tiny run on a CPU has different from the paper's.
 SMALL = re.compile(
     "feed_forward|heads|hidden|layers|global_batch|steps|precision|device|GPU|layout|size 160M|"
-    "number of training cells|kernel of|benchmarks.kernel|benchmarks.throughput"
+    "number of training cells|kernel of|benchmarks.kernel|benchmarks.training"
 )
 # Carries out jobs, each in a fork, with what they import already imported.
 JOBS = """
@@ -46,7 +46,7 @@ for name in (
     "scsigmoid.corpus.gene_counts", "scsigmoid.tokens.make", "scsigmoid.tokens.vocabulary",
     "scsigmoid.training.loop", "scsigmoid.evaluation.validation_loss", "scsigmoid.evaluation.mmd",
     "scsigmoid.evaluation.scib", "scsigmoid.evaluation.neighbours", "scsigmoid.paper.comparison",
-    "scsigmoid.benchmarks.kernel", "scsigmoid.benchmarks.throughput", "torch._dynamo",
+    "scsigmoid.benchmarks.kernel", "scsigmoid.benchmarks.training", "torch._dynamo",
     "torch.utils.tensorboard", "pyarrow.dataset", "scib_metrics",
 ):
     importlib.import_module(name)
@@ -128,9 +128,9 @@ def overrides(server: Loopback) -> dict[str, Any]:
                 "tokens": 64, "hidden": 128, "lengths": [32, 64], "iterations": 2, "warmup_ms": 1,
                 "median_length": 30,
             },
-            "throughput": {
-                "sizes": ["160M"], "contexts": [128], "vocabulary": 900, "steps": 2,
-                "read_every": 1, "median_length": 115,
+            "training": {
+                "sizes": ["160M"], "contexts": [128], "cells_per_gpu": [2], "vocabulary": 900,
+                "steps": 1, "rounds": 2, "median_length": 115,
             },
         },
     }  # fmt: skip

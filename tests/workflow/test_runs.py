@@ -86,7 +86,7 @@ OF_PAIR = {
         (
             {"training": {"clipping": None}},
             {
-                *("benchmark_throughput", "benchmark_training"),
+                "benchmark_training",
                 *("train", "validation_loss_of_dataset", *OF_PAIR, *PAPER),
             },
         ),

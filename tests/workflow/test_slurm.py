@@ -248,7 +248,7 @@ def test_two_nodes_stop_in_time_and_go_on(
     """Nodes find each other; warned, they write a checkpoint, and Slurm runs the job again."""
     tiny["training"] |= {"steps": 60, "checkpoint_every": 10, "log_every": 20}
     config = load(overrides=tiny)
-    write_simulated_tokens(tmp_path, config.benchmarks.throughput, 64, 127, 1)
+    write_simulated_tokens(tmp_path, config.benchmarks.training, 64, 127, 1)
     command = train(config, "sigmoid_2k", tmp_path / "tokens", tmp_path / "vocabulary.parquet")
     two, log, script = tmp_path / "two", tmp_path / "two.log", tmp_path / "job.sh"
     words = [*command, "--nodes", "2", "--output", str(two), "--log", str(log)]

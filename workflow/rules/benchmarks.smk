@@ -24,19 +24,6 @@ rule benchmark_kernel:
         " --output {output.table:q} --machine {output.machine:q} --log {log:q}"
 
 
-use rule benchmark_kernel as benchmark_throughput with:
-    output:
-        table=f"{RESULTS}/benchmarks/throughput.csv",
-        machine=f"{RESULTS}/benchmarks/throughput.json",
-    log:
-        f"{RESULTS}/logs/benchmark_throughput.log",
-    benchmark:
-        f"{RESULTS}/resources/benchmark_throughput.tsv"
-    params:
-        name="throughput",
-        settings=settings("benchmarks.throughput", "timed.throughput", "seed", "device"),
-
-
 use rule benchmark_kernel as benchmark_training with:
     output:
         table=f"{RESULTS}/benchmarks/training.csv",

@@ -24,10 +24,10 @@ TARGETS = {
         *result("tables/{name}.csv", name=["kernel_speed", "kernel_ratios"]),
         *result("figures/{name}.png", name=["tflops", "latency"]),
     ],
-    "throughput_benchmark": result(
-        "{path}", path=["tables/training_cost.csv", "figures/gpu_hours.png"]
-    ),
-    "training_benchmark": result("tables/training_speed.csv"),
+    "training_benchmark": [
+        *result("tables/{name}.csv", name=["training_cost", "training_speed"]),
+        *result("figures/gpu_hours.png"),
+    ],
     "tables": result("tables/{name}.csv", name=TABLES),
     "figures": result("figures/{name}.png", name=FIGURES),
 }

@@ -16,10 +16,8 @@ import pandas as pd
 
 from scsigmoid.benchmarks.rows import (
     KernelRow,
-    ThroughputRow,
     TrainingRow,
     median_interval,
-    numbers,
     read_rows,
 )
 from scsigmoid.config.check import read_yaml
@@ -50,7 +48,7 @@ if TYPE_CHECKING:
 # any.
 SIGMOID = (("hopper", "packed"), ("hopper_accurate", "packed"), ("triton", "packed"))
 SOFTMAX = (
-    *(("fa4", "packed"), ("cudnn", "padded"), ("varlen", "packed")),
+    *(("fa4", "packed"), ("cudnn", "padded"), ("sdpa", "packed")),
     *(("flash_attention_2", ""), ("flex", "packed"), ("flex", "padded")),
 )
 OTHERS = (("flash_sigmoid", "padded"), ("triton_sigmoid", "padded"))
@@ -98,7 +96,7 @@ The training loop at 2K, global batch 256, one host ([scaling.csv](measurements/
 
 ## Model sizes
 Cells/s, 2 cells a step, without CUDA graphs: sigmoid (ours) / softmax by `varlen_attn`; FlashAttention-4: 160M alone, below.
-\\* One waits for the host: no comparison of kernels ([throughput.csv](measurements/h200/benchmarks/throughput.csv)).
+\\* One waits for the host: no comparison of kernels ([training.csv](measurements/h200/benchmarks/training.csv)).
 
 {sizes}
 ## Small steps
@@ -106,7 +104,7 @@ Cells/s, 2 cells a step, without CUDA graphs: sigmoid (ours) / softmax by `varle
 
 {small}
 With CUDA graphs, cells/s of sigmoid (ours) / FlashAttention-4, and the median ratio over readings of the same cells
-([throughput_fa4.csv](measurements/h200/benchmarks/throughput_fa4.csv)): {small_fa4}.
+([training_fa4.csv](measurements/h200/benchmarks/training_fa4.csv)): {small_fa4}.
 
 ## From h5ad files to tokens
 Rates per second of CPU time, one core ([tokens.csv](measurements/cpu/tokens.csv)).
@@ -409,12 +407,11 @@ def small_table(rows: pd.DataFrame) -> str:
     return markdown(["context", "tokens a step", *words], lines)
 
 
-def small_rivals(rows: Sequence[ThroughputRow]) -> str:
+def small_rivals(rows: Sequence[TrainingRow]) -> str:
     """Cells/s of both arms, and ours over the other, reading by reading."""
     found = []
     for ours, theirs in zip(rows[::2], rows[1::2], strict=True):
-        rates = zip(numbers(ours.rates), numbers(theirs.rates), strict=True)
-        ratio = median_interval([mine / other for mine, other in rates], 0.95)
+        ratio = median_interval(ours.over(theirs), 0.95)
         both = " / ".join(number(row.cells_per_second, 1) for row in (ours, theirs))
         interval = f"**{ratio.value:.3f} x** [{ratio.low:.3f} to {ratio.high:.3f}]"
         found.append(f"{context_label(ours.context)} {both}, {interval}")
@@ -464,10 +461,12 @@ class Measured:
         self.kernels = read_kernels(self.benchmarks / "kernel_fa4.csv")
         self.padded = read_kernels(self.benchmarks / "kernel.csv", padded=True)
         self.scaling = read(self.benchmarks, "scaling.csv")
-        self.training = [
+        both = [
             read_rows(self.benchmarks / name, TrainingRow)
             for name in ("training_fa4.csv", "training.csv")
         ]
+        self.training = [[row for row in rows if row.cells_per_step == 16] for rows in both]
+        self.small_fa4 = [row for row in both[0] if row.cells_per_step == 2]
 
 
 def page(of: Measured) -> str:
@@ -486,7 +485,7 @@ def page(of: Measured) -> str:
         ),
         sizes=sizes_table(of.costs),
         small=small_table(read(of.benchmarks, "small_steps.csv")),
-        small_fa4=small_rivals(read_rows(of.benchmarks / "throughput_fa4.csv", ThroughputRow)),
+        small_fa4=small_rivals(of.small_fa4),
         tokens=tokens_table(read(of.cpu, "tokens.csv")),
         need=number(ours.cells_per_second),
         loading=";\n".join(

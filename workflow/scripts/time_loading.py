@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--output", type=Path, required=True, help="CSV file")
     options = parser.parse_args(arguments)
     config = load(ROOT / "config.yaml", ROOT / "workflow/presets", {"preset": options.preset})
-    lengths, context = config.benchmarks.throughput, config.models[options.model].context
+    lengths, context = config.benchmarks.training, config.models[options.model].context
     size = config.sizes[config.architecture.size]
     encoder = EncoderSettings.of(size, config.architecture, "sigmoid", context, lengths.vocabulary)
     training = replace(model_training(config, options.model), workers=options.workers)

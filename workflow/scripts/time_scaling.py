@@ -28,7 +28,7 @@ from scsigmoid.benchmarks.machine import machine_facts
 from scsigmoid.benchmarks.rows import median_interval
 from scsigmoid.benchmarks.simulated import write_simulated_tokens
 from scsigmoid.config.check import built, from_yaml
-from scsigmoid.config.schema import ThroughputBenchmark
+from scsigmoid.config.schema import TrainingBenchmark
 from scsigmoid.files import atomic_path, write_json
 from scsigmoid.training.devices import resolve_device
 from scsigmoid.training.journal import read_journal
@@ -58,7 +58,7 @@ def main(arguments: list[str] | None = None) -> None:
     if options.model not in config["models"]:
         parser.error(f"--model {options.model}: not among models of {options.configuration}")
     settings = settings_of(config, options.model, options.steps, options.device)
-    lengths = built(ThroughputBenchmark, config["benchmarks"]["throughput"])
+    lengths = built(TrainingBenchmark, config["benchmarks"]["training"])
     cells = options.steps * settings["training"]["global_batch"]
     write_json(options.machine, machine_facts(resolve_device(options.device), "time_scaling.py"))
     rows: list[dict[str, Any]] = []

@@ -14,20 +14,21 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, suppress
-from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from scsigmoid.benchmarks.cases import Case, Inputs
 from scsigmoid.benchmarks.providers import PROVIDERS, Provider
-from scsigmoid.benchmarks.simulated import simulated_batches
-from scsigmoid.benchmarks.timing import passes
-from scsigmoid.config.schema import ThroughputBenchmark, Training
-from scsigmoid.model.encoder import Encoder
-from scsigmoid.model.sizes import EncoderSettings, count_parameters
+from scsigmoid.benchmarks.timing import passes, release
+from scsigmoid.benchmarks.variants import Variant
+from scsigmoid.model.sizes import count_parameters
 from scsigmoid.progress import log
-from scsigmoid.training.step import Trainer, autocast
+from scsigmoid.training.devices import synchronise
+from scsigmoid.training.step import Trainer
+
+if TYPE_CHECKING:
+    from scsigmoid.benchmarks.training import Conditions
 
 # Each process holds a shape's tensors and a context, about 2 GB of the GPU's memory.
 MOST_PROCESSES = 16
@@ -57,35 +58,34 @@ def compile_ahead(
     dtype: torch.dtype,
 ) -> None:
     """Compile the kernels for whose compilation it is worth starting processes."""
-    ordered = [(index, case, device, dtype) for index, case in jobs(cases, providers)]
-    in_processes(compile_one, ordered, os.cpu_count() or 1, "kernels")
+    ordered = [(compile_one, index, case, device, dtype) for index, case in jobs(cases, providers)]
+    in_processes(ordered, MOST_PROCESSES)
 
 
-def in_processes(
-    work: Callable[..., None], ordered: Sequence[tuple[Any, ...]], cores: int, what: str
-) -> None:
-    """Compile side by side, for ``MOST_SECONDS`` at most; nothing where one process would do.
+def in_processes(ordered: Sequence[tuple[Any, ...]], most: int) -> None:
+    """Compile in parallel, for ``MOST_SECONDS`` at most. Do nothing for a single job.
 
     Args:
-        work: compiles one thing.
-        ordered: its arguments, the longest work first.
-        cores: processes at a time.
-        what: is compiled, in the plural.
+        ordered: for each job a function and its arguments, the longest job first.
+        most: largest number of processes.
     """
-    processes = min(len(ordered), cores, MOST_PROCESSES)
+    processes = min(len(ordered), os.cpu_count() or 1, most)
     if processes < 2:
         return
     share_compiled_kernels()
     end = time.monotonic() + MOST_SECONDS
-    # Leaving the block ends the processes, also one that hangs.
+    # Leaving the block ends the processes, even if one hangs.
     begin = (importlib.import_module, (first_with_torch(),))
-    with multiprocessing.get_context("spawn").Pool(processes, *begin) as pool:
-        running = [pool.apply_async(work, arguments) for arguments in ordered]
-        for one in running:
-            one.wait(max(0.0, end - time.monotonic()))
-        unfinished = sum(not one.ready() for one in running)
+    with (
+        few_threads(max(1, (os.cpu_count() or 1) // processes)),
+        multiprocessing.get_context("spawn").Pool(processes, *begin) as pool,
+    ):
+        running = [pool.apply_async(work, arguments) for work, *arguments in ordered]
+        for job in running:
+            job.wait(max(0.0, end - time.monotonic()))
+        unfinished = sum(not job.ready() for job in running)
     if unfinished:
-        log(f"{unfinished} of {len(ordered)} {what} were not compiled in {MOST_SECONDS:g} s")
+        log(f"{unfinished} of {len(ordered)} kernels were not compiled in {MOST_SECONDS:g} s")
 
 
 def first_with_torch() -> str:
@@ -127,8 +127,13 @@ def choose_by(bench: Callable[..., list[float]]) -> None:
 
 
 def run_once(call: Callable[[], object], quantiles: object) -> list[float]:
-    """In place of timing: compiles a configuration, and calls them all alike."""
+    """Compile a configuration instead of timing it. All appear equally fast."""
     call()
+    return [0.0] * 3
+
+
+def skip(call: Callable[[], object], quantiles: object) -> list[float]:
+    """Neither compile nor time a configuration. All appear equally fast."""
     return [0.0] * 3
 
 
@@ -146,8 +151,7 @@ def unheard() -> Iterator[None]:
 def compile_one(index: int, case: Case, device: torch.device, dtype: torch.dtype) -> None:
     """Run one kernel once at one shape, with every configuration that it may choose."""
     provider = PROVIDERS[index]
-    if provider.chooses:
-        choose_by(run_once)
+    choose_by(run_once)
     with unheard():
         inputs = Inputs(case, device, dtype)
         passes(provider.prepare(inputs), inputs.in_layout(provider.layout))
@@ -156,29 +160,42 @@ def compile_one(index: int, case: Case, device: torch.device, dtype: torch.dtype
 
 # torch's compiler starts processes of its own; by default, as many as there are cores.
 THREADS = "TORCHINDUCTOR_COMPILE_THREADS"
+# Share of the GPU's memory for all processes, and estimates of what each needs: CUDA's own bytes,
+# and bytes for each parameter (weights and gradients).
+MEMORY_SHARE, CONTEXT_BYTES, PARAMETER_BYTES = 0.85, 2e9, 8
 
 
-def compile_steps_ahead(
-    encoders: Sequence[EncoderSettings],
-    settings: ThroughputBenchmark,
-    training: Training,
-    seed: int,
-    device: torch.device,
-) -> None:
-    """Compile the steps of several encoders, each graph once: the contexts of a model share it."""
-    graphs: dict[EncoderSettings, EncoderSettings] = {}
-    for encoder in encoders:
-        graphs.setdefault(replace(encoder, context=1), encoder)
-    ordered = sorted(graphs.values(), key=lambda one: -count_parameters(one))
-    cores = os.cpu_count() or 1
-    with few_threads(max(1, cores // max(1, len(ordered)))):
-        jobs = [(encoder, settings, training, seed, device) for encoder in ordered]
-        in_processes(compile_step, jobs, cores, "models")
+def compile_steps_ahead(variants: Sequence[Variant], groups: Sequence["Conditions"]) -> None:
+    """Compile the training steps of all variants in parallel.
+
+    Args:
+        variants: the kernels and layouts.
+        groups: of one device and size. All share the graph of a packed variant; of a padded
+            variant each has its own.
+    """
+    like, device = groups[0].like, groups[0].device
+    total = torch.cuda.get_device_properties(device).total_memory
+    need = CONTEXT_BYTES + PARAMETER_BYTES * count_parameters(like)
+    most = max(1, min(MOST_PROCESSES, int(MEMORY_SHARE * total / need)))
+    share = MEMORY_SHARE / most
+    names = {variant.kernel for variant in variants if variant.layout == "padded"}
+    cases = [
+        Case("jagged", like.head_dimension, like.heads, context, (context - 1,) * 2)
+        for context in dict.fromkeys(group.group.context for group in groups)
+    ]
+    choosing = [one for one in PROVIDERS if one.chooses and one.name in names]
+    ordered: list[tuple[Any, ...]] = [
+        (compile_one, index, case, device, torch.bfloat16) for index, case in jobs(cases, choosing)
+    ]
+    for variant in variants:
+        own = groups if variant.layout == "padded" else groups[:1]
+        ordered += [(compile_step, variant, group, share) for group in own]
+    in_processes(ordered, most)
 
 
 @contextmanager
 def few_threads(count: int) -> Iterator[None]:
-    """Processes that are started in the block compile with so many others each."""
+    """Processes started in the block compile with this many processes of their own each."""
     before = os.environ.get(THREADS)
     os.environ[THREADS] = str(count)
     try:
@@ -190,21 +207,21 @@ def few_threads(count: int) -> Iterator[None]:
             os.environ[THREADS] = before
 
 
-def compile_step(
-    encoder: EncoderSettings,
-    settings: ThroughputBenchmark,
-    training: Training,
-    seed: int,
-    device: torch.device,
-) -> None:
-    """Compile the forward and the backward pass of one encoder by taking them."""
-    # Choices among kernels that are made while others use the GPU must not be kept.
+def compile_step(variant: Variant, group: "Conditions", memory_share: float = 1.0) -> None:
+    """Compile the forward and backward pass of a variant by starting a step.
+
+    If the step does not fit in ``memory_share`` of the GPU's memory, it fails after both passes
+    were compiled, because torch compiles both before it runs the first.
+    """
+    # Choices among kernels made while other processes use the GPU must not be kept.
     torch._inductor.config.autotune_local_cache = False
+    choose_by(skip)
     with unheard():
-        batch = next(simulated_batches(settings, encoder.context, training, seed))
-        with device:
-            model = Encoder(encoder)
-        trainer = Trainer(model, training, seed, device)
-        with autocast(device):
-            loss = trainer.summed_loss(batch.to(device), 1) / max(1, len(batch.masked))
-        loss.backward()
+        if group.device.type == "cuda":
+            torch.cuda.set_per_process_memory_fraction(memory_share)
+        batch = variant.batch(next(group.batches()), group.group.context)
+        encoder = variant.encoder(group.like, group.device)
+        trainer = Trainer(encoder, group.training, group.seed, group.device)
+        trainer.step(1, [batch])
+        synchronise(group.device)
+    release(group.device)

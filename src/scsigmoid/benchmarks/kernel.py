@@ -20,6 +20,7 @@ from scsigmoid.benchmarks.machine import GpuMonitor, identity, machine_facts
 from scsigmoid.benchmarks.providers import SETTING, Provider, chosen
 from scsigmoid.benchmarks.rows import KernelRow, Sweep, median_interval
 from scsigmoid.benchmarks.timing import (
+    Budget,
     Clocked,
     Kernel,
     Queued,
@@ -94,7 +95,11 @@ class Candidate:
 
 
 def run_kernel_benchmark(
-    settings: KernelBenchmark, device: str, output_csv: str | Path, output_json: str | Path
+    settings: KernelBenchmark,
+    device: str,
+    output_csv: str | Path,
+    output_json: str | Path,
+    seconds: float = math.inf,
 ) -> None:
     """Time all kernels at all shapes.
 
@@ -107,11 +112,14 @@ def run_kernel_benchmark(
         device: ``auto``, ``cpu`` or ``cuda``.
         output_csv: one row per kernel, shape and pass.
         output_json: facts of the machine.
+        seconds: no group of shapes is started later than this.
 
     Raises:
-        UserError: if a GPU is asked for and there is none, for an unknown kernel, and for shapes
-            that do not divide.
+        UserError: if a GPU is asked for but missing, for an unknown kernel, and for shapes that do
+            not divide.
+        OwnKernelError: if a kernel of this project fails.
     """
+    budget = Budget(seconds)
     for problem in of_kernel_benchmark(settings):
         raise UserError(problem)
     place = resolve_device(device)
@@ -129,10 +137,15 @@ def run_kernel_benchmark(
         log(f"compiling kernels for {len(cases)} shapes")
         compile_ahead(cases, providers, place, torch.bfloat16)
         bound_choices()
-    for group in track(missing, label="groups of shapes"):
+    is_complete = True
+    for number, group in enumerate(track(missing, label="groups of shapes")):
+        if budget.is_over:
+            log(f"{len(missing) - number} groups of shapes are missing: {seconds:g} s passed")
+            is_complete = False
+            break
         sweep.add(run_group(group, providers, settings, place))
     write_json(output_json, facts)
-    sweep.finish()
+    sweep.finish(is_complete=is_complete)
 
 
 def shape_of(case: Case) -> tuple[str, float, int, int]:

@@ -22,9 +22,6 @@ from scsigmoid.progress import log
 
 Row = TypeVar("Row")
 
-#: How the note of a throughput row begins whose GPU waited for the host.
-HOST_BOUND = "Bound by the host"
-
 
 class Shape(NamedTuple):
     """What kernels are compared on; see :class:`KernelRow`."""
@@ -104,78 +101,45 @@ class KernelRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ThroughputRow:
-    """A row of ``throughput.csv``.
-
-    Attributes:
-        cells_per_step: cells of one step of one device.
-        steps_per_second: mean over the readings, with its interval; NaN where ``note`` says why.
-        gpu_hours: hours that one device needs for ``projected_cells`` at that rate.
-        rates: steps per second of each reading, separated by spaces.  Both attentions of a size and
-            context meet the same cells in the same reading.
-    """
-
-    size: str
-    parameters: int
-    context: int
-    attention: str
-    backend: str
-    layout: str
-    device: str
-    cells_per_step: int
-    steps_per_second: float
-    steps_per_second_low: float
-    steps_per_second_high: float
-    readings: int
-    cells_per_second: float
-    gpu_hours: float
-    gpu_hours_low: float
-    gpu_hours_high: float
-    projected_cells: float
-    note: str
-    rates: str
-
-    @property
-    def host_bound(self) -> bool:
-        """Whether the row times the host's launches, not the GPU."""
-        return self.note.startswith(HOST_BOUND)
-
-
-@dataclass(frozen=True, kw_only=True)
 class TrainingRow:
-    """A row of ``training.csv``: the encoder at one context with one attention kernel and layout.
+    """A row of ``training.csv``: one model size, context, batch size and attention kernel.
 
     Attributes:
         kernel: name of the attention kernel.
-        cells_per_step: cells of one step.
-        tokens_per_step: valid tokens of a step, mean.
-        padding: share of the tokens that the model computes which are padding.
-        milliseconds: median time of a step, with ``milliseconds_low`` and ``_high``; NaN where
+        layout: ``packed``, or ``padded`` if each cell is padded to the context.
+        cells_per_step: cells of a step on one device.
+        tokens_per_step: mean number of valid tokens of a step.
+        padding: share of padding among the tokens that the model computes.
+        milliseconds: median time of a step, with ``milliseconds_low`` and ``_high``; NaN if
             ``note`` says why there is none.
-        cells_per_second: from that.
+        cells_per_second: ``cells_per_step`` over that time.
         tokens_per_second: valid tokens over time, median of the rounds.
-        mfu: counted work on valid tokens over what the GPU could have done at its peak, likewise;
-            NaN where the peak is unknown.
-        peak_memory_gb: most memory of a step with weights, gradients and optimiser of this model
-            alone, in 10^9 bytes; NaN on a CPU.
-        graphs: graphs that were compiled before the first round; models of other contexts may have
-            left theirs.
-        recompiled: graphs that were compiled during the rounds.
-        loss: of the first step, nats; all models begin with the same weights and cells.
-        relative_error: of the gradient of one layer, against plain PyTorch in float32.
+        mfu: counted operations on valid tokens over the operations at the GPU's peak, median of
+            the rounds; NaN if the peak is unknown.
+        gpu_hours: hours that one device needs for ``projected_cells`` at this rate.
+        peak_memory_gb: memory of the first steps, with weights, gradients and optimizer state, in
+            10^9 bytes; NaN on a CPU.
+        cuda_graphs: share of the timed steps whose gradient a CUDA graph computed.
+        host_bound: whether the GPU waited for the host to launch kernels, so that the row says
+            little about the kernel.
+        compiled: graphs that ``torch.compile`` made before the first round. Rows of one size may
+            share a graph.
+        recompiled: graphs that ``torch.compile`` made during the rounds.
+        loss: of the first step, in nats. All models of a size have the same weights.
+        relative_error: of one layer's gradient, compared with plain PyTorch in float32.
         rounds: number of readings.
-        readings: milliseconds a step of each round, separated by spaces.  All kernels of a context
-            share the rounds, and in a round the cells.
+        readings: milliseconds a step of each round, separated by spaces. All kernels of a size,
+            context and number of cells share the rounds, and the cells of each round.
     """
 
     size: str
     parameters: int
     context: int
+    cells_per_step: int
     attention: str
     kernel: str
     layout: str
     device: str
-    cells_per_step: int
     tokens_per_step: float
     padding: float
     milliseconds: float
@@ -186,8 +150,14 @@ class TrainingRow:
     cells_per_second_high: float
     tokens_per_second: float
     mfu: float
+    gpu_hours: float
+    gpu_hours_low: float
+    gpu_hours_high: float
+    projected_cells: float
     peak_memory_gb: float
-    graphs: int
+    cuda_graphs: float
+    host_bound: bool
+    compiled: int
     recompiled: int
     loss: float
     relative_error: float
@@ -195,10 +165,23 @@ class TrainingRow:
     note: str
     readings: str
 
+    @property
+    def group(self) -> "TrainingGroup":
+        """The rows that share rounds with this one."""
+        return TrainingGroup(self.size, self.context, self.cells_per_step)
+
     def over(self, other: "TrainingRow") -> list[float]:
-        """This one's rate over another's of the same context, in each round."""
+        """This row's rate over the rate of another row of the same group, in each round."""
         own, theirs = numbers(self.readings), numbers(other.readings)
         return [slow / fast for fast, slow in zip(own, theirs, strict=False)]
+
+
+class TrainingGroup(NamedTuple):
+    """Kernels are compared, and timed in the same rounds, within a group."""
+
+    size: str
+    context: int
+    cells: int
 
 
 def numbers(readings: str) -> list[float]:
@@ -253,10 +236,11 @@ class Sweep(Generic[Row]):
         self.rows += rows
         write_rows(self.partial, self.kind, self.rows)
 
-    def finish(self) -> None:
-        """Write the table."""
+    def finish(self, *, is_complete: bool = True) -> None:
+        """Write the table. An incomplete one can be resumed."""
         write_rows(self.output, self.kind, self.rows)
-        discard(self.partial)
+        if is_complete:
+            discard(self.partial)
 
 
 def discard(path: Path) -> None:

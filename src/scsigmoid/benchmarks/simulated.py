@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from scsigmoid.config.schema import ThroughputBenchmark, Training, TrainingBenchmark
+from scsigmoid.config.schema import Training, TrainingBenchmark
 from scsigmoid.model.masking import Masking
 from scsigmoid.seeds import derive
 from scsigmoid.tokens.store import grouped, store_schema, write_shards
@@ -17,21 +17,19 @@ from scsigmoid.training.batches import Batch, pack_genes
 
 
 def simulated_batches(
-    settings: ThroughputBenchmark | TrainingBenchmark,
+    settings: TrainingBenchmark,
     context: int,
+    cells: int,
     training: Training,
     seed: int,
 ) -> Iterator[Batch]:
-    """Endless batches of random genes with log-normal lengths, cut at the context.
+    """Yield endless batches of random genes with log-normal lengths, cut at the context.
 
-    They depend on the settings, the seed and the context alone, so all that is compared meets the
-    same ones.
+    Batches depend on the arguments only, so all kernels see the same ones.
     """
     generator = np.random.default_rng(derive(seed, "throughput", context))
     for step in count(1):
-        drawn = generator.lognormal(
-            math.log(settings.median_length), settings.sigma_length, settings.cells_per_gpu
-        )
+        drawn = generator.lognormal(math.log(settings.median_length), settings.sigma_length, cells)
         lengths = np.clip(np.rint(drawn), 1, context - 1).astype(np.int64)
         genes = generator.integers(len(SPECIAL), settings.vocabulary, lengths.sum())
         masking = Masking(
@@ -41,7 +39,7 @@ def simulated_batches(
             replacement=training.mask_replacement,
             vocabulary_size=settings.vocabulary,
         )
-        yield pack_genes(genes, lengths, np.arange(settings.cells_per_gpu), masking)
+        yield pack_genes(genes, lengths, np.arange(cells), masking)
 
 
 SHORTEST, LONGEST = 200, 16_000
@@ -53,7 +51,7 @@ BLUR = 0.1
 
 
 def write_simulated_tokens(
-    folder: Path, settings: ThroughputBenchmark, cells: int, longest: int, seed: int
+    folder: Path, settings: TrainingBenchmark, cells: int, longest: int, seed: int
 ) -> None:
     """Write ``tokens/`` and ``vocabulary.parquet``, as training takes them.
 
@@ -83,7 +81,7 @@ def write_simulated_tokens(
 
 
 def simulated_cells(
-    settings: ThroughputBenchmark, cells: int, longest: int, seed: int
+    settings: TrainingBenchmark, cells: int, longest: int, seed: int
 ) -> Iterator[pa.RecordBatch]:
     """Cells in the columns of a token store; lengths are log-normal, as in Fig. 1."""
     schema = store_schema(settings.vocabulary)

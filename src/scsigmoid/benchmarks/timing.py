@@ -135,6 +135,23 @@ def noted(entry: Entry, setting: str, device: torch.device) -> Iterator[None]:
         release(device)
 
 
+class Budget:
+    """A limit on the time of a whole benchmark.
+
+    Attributes:
+        seconds: the limit, from the creation of this object.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._end = time.monotonic() + seconds
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the time has passed."""
+        return time.monotonic() > self._end
+
+
 def rounds(count: int, least: int, most: int, seconds: float) -> Iterator[list[int]]:
     """Interleaved rounds: what the machine does meanwhile meets all that is timed alike.
 

@@ -1,33 +1,35 @@
 """The training benchmark (section "Training Speed Performance"): one encoder, several kernels.
 
-The same encoder with the same weights and cells is trained with each attention kernel, over packed
-cells and over cells padded to the context.  All of a context lie on one device in one process and
-are timed in interleaved rounds, so that what the machine does meanwhile meets all of them alike.
+The training step of this project is timed for every model size, context and number of cells, with
+each attention kernel, over packed cells and over cells padded to the context. The kernels of such a
+group share one process and are timed in interleaved rounds on the same simulated cells, so clock
+and load changes affect all of them equally.
+
+The models of a group also share weights and optimizer state, so that many fit in memory. The
+learning rate is 0: a step computes everything, and changes nothing.
 """
 
 import math
 import statistics
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from scsigmoid.benchmarks.cases import TOLERANCE, Case, dtype_of, relative_error
-from scsigmoid.benchmarks.compiling import bound_choices, compile_ahead, share_compiled_kernels
+from scsigmoid.benchmarks.cases import TOLERANCE, dtype_of, relative_error
+from scsigmoid.benchmarks.compiling import bound_choices, compile_steps_ahead
 from scsigmoid.benchmarks.machine import identity, machine_facts
-from scsigmoid.benchmarks.providers import PROVIDERS
-from scsigmoid.benchmarks.rows import Sweep, TrainingRow, median_interval
+from scsigmoid.benchmarks.rows import Sweep, TrainingGroup, TrainingRow, median_interval
 from scsigmoid.benchmarks.simulated import simulated_batches
-from scsigmoid.benchmarks.timing import Stopwatch, Wrong, noted, release, rounds
+from scsigmoid.benchmarks.timing import Budget, Stopwatch, Wrong, noted, release, rounds
 from scsigmoid.benchmarks.variants import SETTING, Variant, chosen_variants
 from scsigmoid.config.schema import Architecture, Size, Training, TrainingBenchmark
 from scsigmoid.files import write_json
+from scsigmoid.measurements import Interval
 from scsigmoid.model.encoder import Block, Encoder
 from scsigmoid.model.sizes import EncoderSettings, count_flops, count_parameters
 from scsigmoid.progress import log, track
@@ -36,28 +38,33 @@ from scsigmoid.training.batches import Batch
 from scsigmoid.training.devices import device_name, peak_flops, resolve_device, synchronise
 from scsigmoid.training.step import Trainer, autocast, summed_loss
 
-CPU_NOTE = "CPU, tiny shapes, not compiled: not comparable with a GPU"
+CPU_NOTE = "CPU, tiny shapes, not compiled: hours of this CPU, not comparable with a GPU"
+HOST_NOTE = "Bound by the host: the GPU waits for kernel launches"
 # Steps before the first round: compilation, choices among kernels, the allocator.
 FIRST_STEPS = 4
 # The 99 % interval of a median needs eight readings.
 LEAST_ROUNDS = 8
-PUBLISHED = "triton_sigmoid"
-# Steps before those of a round that are timed: after a pause, launching them must catch up first.
+# Steps at the beginning of a round that are not timed: the GPU was idle before them.
 LEAD_STEPS = 1
+# At the end of a round, a GPU that limits the rate is behind the launches by most of a step or
+# more. A GPU that waits for its host is behind by the optimizer's update, a seventh of a step.
+LEAST_BEHIND = 0.25
 
 
 @dataclass
 class TimedVariant:
-    """A variant at one context, and what was found of it.
+    """A variant in one group, and its measurements.
 
     Attributes:
-        trainer: None where it cannot be timed; ``note`` says why.
+        trainer: None if the variant cannot be timed; ``note`` says why.
         loss: of the first step.
         error: of the gradient, see :func:`gradient_error`.
-        graphs: compiled before the first round.
-        recompiled: graphs that were compiled in the rounds.
-        memory: most bytes of a step, of this model alone; NaN on a CPU.
-        milliseconds: a step's mean time in each round.
+        compiled: graphs compiled before the first round.
+        recompiled: graphs compiled during the rounds.
+        memory: largest number of bytes during the first steps, see :class:`Memory`.
+        milliseconds: mean time of a step in each round.
+        behind: how far the GPU was behind the host at the end of each round, in steps.
+        graphed: for each timed step, whether a CUDA graph computed the gradient.
     """
 
     variant: Variant
@@ -65,14 +72,16 @@ class TimedVariant:
     note: str = ""
     loss: float = math.nan
     error: float = math.nan
-    graphs: int = 0
+    compiled: int = 0
     recompiled: int = 0
     memory: float = math.nan
     milliseconds: list[float] = field(default_factory=list)
+    behind: list[float] = field(default_factory=list)
+    graphed: list[bool] = field(default_factory=list)
 
     @property
     def name(self) -> str:
-        """Kernel and layout, in words."""
+        """Kernel and layout."""
         return self.variant.name
 
     @property
@@ -83,29 +92,40 @@ class TimedVariant:
     def drop(self, note: str) -> None:
         """Forget the model and all readings; the note says why."""
         self.trainer, self.note = None, note
-        self.milliseconds.clear()
+        for readings in (self.milliseconds, self.behind, self.graphed):
+            readings.clear()
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """What all entries of a context share.
+    """What all variants of a group share.
 
     Attributes:
-        like: the encoder; each entry has its own attention.
-        training: the optimiser's settings.
-        seed: of weights and dropout.
-        device: what computes.
+        group: the group.
+        like: the encoder; each variant has its own attention.
+        settings: of the benchmark.
+        training: settings of the optimizer and of masking.
+        seed: of weights, cells, masks and dropout.
+        device: the device of the benchmark.
     """
 
+    group: TrainingGroup
     like: EncoderSettings
+    settings: TrainingBenchmark
     training: Training
     seed: int
     device: torch.device
 
+    def batches(self) -> Iterator[Batch]:
+        """Endless packed batches, the same ones for every variant and at every call."""
+        return simulated_batches(
+            self.settings, self.group.context, self.group.cells, self.training, self.seed
+        )
+
 
 @dataclass(frozen=True)
 class Work:
-    """What the timed steps of a round compute: valid tokens, and operations counted on them."""
+    """The work of a round's timed steps: valid tokens, and operations counted on them."""
 
     tokens: int
     flops: int
@@ -113,167 +133,176 @@ class Work:
 
 def run_training_benchmark(
     settings: TrainingBenchmark,
-    size: Size,
+    sizes: dict[str, Size],
     architecture: Architecture,
     training: Training,
     seed: int,
     device: str,
     output_csv: str | Path,
     output_json: str | Path,
+    seconds: float = math.inf,
 ) -> None:
-    """Time training steps of all kernels, context by context.
+    """Time training steps of all kernels, group by group, and project them to a corpus.
 
-    bfloat16 and ``torch.compile`` on a GPU; float32, not compiled, on a CPU.  A kernel that is
-    missing, fails its check or does not fit in memory gets rows whose note says so.  The rows of
-    each context are kept beside the output, where a run that was stopped resumes.
+    On a GPU steps use bfloat16 and ``torch.compile``; on a CPU float32 without compiling. A kernel
+    that is missing, fails its check or does not fit in memory gets rows whose note says so. Rows
+    are kept next to the output after each group, so that a run that was stopped can resume.
 
-    Arguments are those of :func:`~scsigmoid.benchmarks.throughput.run_throughput_benchmark`, but
-    for one size.
+    Args:
+        settings: sizes, contexts, cells and kernels to time, and for how long.
+        sizes: the encoders by name, at least those in ``settings.sizes``.
+        architecture: what all encoders share.
+        training: settings of the optimizer and of masking.
+        seed: of weights, lengths, cells and masks.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        output_csv: one row for each size, context, number of cells, kernel and layout.
+        output_json: facts of the machine.
+        seconds: no group is started later than this.
 
     Raises:
-        UserError: if a GPU is asked for and there is none, for an unknown kernel, or if a kernel
-            leaves the GPU unusable.
+        UserError: if a GPU is asked for but missing, for an unknown kernel, or if a kernel leaves
+            the GPU unusable.
+        OwnKernelError: if a kernel of this project fails.
     """
+    budget = Budget(seconds)
     torch.set_num_threads(training.threads)
     place = resolve_device(device)
     variants = chosen_variants(settings.kernels, place.type)
     facts = machine_facts(place, "scsigmoid benchmark-training")
-    given = [asdict(each) for each in (settings, size, architecture, training)]
-    sweep = Sweep(TrainingRow, output_csv, [facts, identity(place), given, seed])
-    done = {row.context for row in sweep.rows}
-    if place.type == "cuda":
-        # Each variant has a graph, those of padded cells one for each context.
-        torch._dynamo.config.recompile_limit = max(8, 2 * len(variants) * len(settings.contexts))
-    each = [
+    encoders = {name: asdict(sizes[name]) for name in settings.sizes}
+    measured_with = [asdict(each) for each in (settings, architecture, training)]
+    sweep = Sweep(TrainingRow, output_csv, [facts, identity(place), measured_with, encoders, seed])
+    done = {row.group for row in sweep.rows}
+    every = [
+        TrainingGroup(size, context, cells)
+        for size, cells, context in product(
+            settings.sizes, settings.cells_per_gpu, settings.contexts
+        )
+    ]
+    missing = [
         Conditions(
-            EncoderSettings.of(size, architecture, "sigmoid", context, settings.vocabulary),
-            training,
+            group,
+            EncoderSettings.of(
+                sizes[group.size], architecture, "sigmoid", group.context, settings.vocabulary
+            ),
+            settings,
+            replace(training, learning_rate=0.0),
             seed,
             place,
         )
-        for context in settings.contexts
-        if context not in done
+        for group in every
+        if group not in done
     ]
-    errors: dict[Variant, float] = {}
-    with published_compiled_beside(variants, each, settings.cells_per_gpu, place) as published:
-        for conditions in track(each, label="contexts"):
-            sweep.add(run_context(conditions, variants, settings, errors, published))
-            release(place)
+    if place.type == "cuda":
+        # Each variant has a graph, padded variants have one for each context and number of cells.
+        torch._dynamo.config.recompile_limit = max(8, 2 * len(variants) * len(every))
+        bound_choices()
+    errors: dict[tuple[Variant, str], float] = {}
+    compiled: set[str] = set()
+    is_complete = True
+    for number, conditions in enumerate(track(missing, label="training")):
+        if budget.is_over:
+            log(f"{len(missing) - number} of {len(every)} groups are missing: {seconds:g} s passed")
+            is_complete = False
+            break
+        size = conditions.group.size
+        if place.type == "cuda" and size not in compiled:
+            log(f"compiling training steps of {size}")
+            compile_steps_ahead(variants, [one for one in missing if one.group.size == size])
+            compiled.add(size)
+        sweep.add(run_group(conditions, variants, errors))
+        release(place)
     write_json(output_json, facts)
-    sweep.finish()
+    sweep.finish(is_complete=is_complete)
 
 
-@contextmanager
-def published_compiled_beside(
-    variants: Sequence[Variant], each: Sequence[Conditions], cells: int, device: torch.device
-) -> Iterator[Future[None] | None]:
-    """Compile the many configurations of triton-sigmoid while other models are made ready.
-
-    Yields:
-        What is done when they are compiled; None where nothing is to be.
-    """
-    if device.type != "cuda" or not any(variant.kernel == PUBLISHED for variant in variants):
-        yield None
-        return
-    share_compiled_kernels()
-    bound_choices()
-    providers = [provider for provider in PROVIDERS if provider.name == PUBLISHED]
-    cases = [
-        Case("jagged", like.head_dimension, like.heads, like.context, (like.context - 1,) * cells)
-        for like in (conditions.like for conditions in each)
-    ]
-    with ThreadPoolExecutor(1) as pool:
-        yield pool.submit(compile_ahead, cases, providers, device, torch.bfloat16)
-
-
-def run_context(
-    conditions: Conditions,
-    variants: Sequence[Variant],
-    settings: TrainingBenchmark,
-    errors: dict[Variant, float],
-    published: Future[None] | None,
+def run_group(
+    conditions: Conditions, variants: Sequence[Variant], errors: dict[tuple[Variant, str], float]
 ) -> list[TrainingRow]:
-    """The rows of one context."""
-    like, device = conditions.like, conditions.device
-    batches = simulated_batches(settings, like.context, conditions.training, conditions.seed)
+    """Return the rows of one group.
+
+    Args:
+        conditions: of the group.
+        variants: the kernels and layouts to time.
+        errors: gradient errors of variants that were checked at this size; missing ones are added.
+    """
+    batches = conditions.batches()
     torch.manual_seed(derive(conditions.seed, "weights"))
-    with device:
-        weights = Encoder(like).state_dict()
+    with conditions.device:
+        weights = Encoder(conditions.like)
+    shared = Trainer(weights, conditions.training, conditions.seed, conditions.device)
     first = list(islice(batches, FIRST_STEPS))
     entries = [TimedVariant(variant) for variant in variants]
     for entry in entries:
-        if entry.variant.kernel == PUBLISHED and published is not None:
-            # What was not compiled there is compiled here.
-            failed = published.exception()
-            if failed is not None:
-                log(f"compiling {PUBLISHED} ahead failed: {failed}")
         begin = time.perf_counter()
-        with noted(entry, SETTING, device):
-            prepare(entry, conditions, weights, first, errors)
+        with noted(entry, SETTING, conditions.device):
+            prepare(entry, conditions, shared, first, errors)
             log(f"{entry.name}: ready in {time.perf_counter() - begin:.0f} s")
-    work = time_rounds(entries, conditions, settings, batches)
-    rows = [row_of(entry, conditions, settings, work) for entry in entries]
-    report(rows, settings.confidence)
+    work = time_rounds(entries, conditions, batches)
+    rows = [row_of(entry, conditions, work) for entry in entries]
+    report(rows, conditions.settings.confidence)
     return rows
 
 
 def prepare(
     entry: TimedVariant,
     conditions: Conditions,
-    weights: Mapping[str, Tensor],
+    shared: Trainer,
     batches: Sequence[Batch],
-    errors: dict[Variant, float],
+    errors: dict[tuple[Variant, str], float],
 ) -> None:
     """Check an entry's attention, make its model and take its first steps.
 
     Args:
         entry: gets a trainer.
-        conditions: of the context.
-        weights: initial weights of all.
-        batches: packed batches of the first steps, in which everything is compiled and chosen.
-        errors: of the variants that were checked at an earlier context; this one's is added.
+        conditions: of the group.
+        shared: its weights and optimizer are those of all entries.
+        batches: packed batches of the first steps, during which kernels are compiled and chosen.
+        errors: see :func:`run_group`.
 
     Raises:
-        Unavailable: if this device, or what is installed, has no such kernel.
-        Wrong: if it computes something else.
+        Unavailable: if the device or the installation lacks the kernel.
+        Wrong: if the gradient is wrong.
     """
-    variant, device = entry.variant, conditions.device
-    if variant not in errors:
-        errors[variant] = gradient_error(variant, conditions, batches[0])
-    entry.error = errors[variant]
-    # Also where it is NaN.
+    variant, device, group = entry.variant, conditions.device, conditions.group
+    if (variant, group.size) not in errors:
+        errors[variant, group.size] = gradient_error(variant, conditions, batches[0])
+    entry.error = errors[variant, group.size]
+    # Also if it is NaN.
     if not entry.error <= TOLERANCE[dtype_of(device)]:
         raise Wrong(f"a gradient has a relative error of {entry.error:.2g}")
-    before = compiled_graphs(device)
+    compiled_before = compiled_graphs(device)
+    memory = Memory(shared)
     encoder = variant.encoder(conditions.like, device)
-    encoder.load_state_dict(weights)
+    encoder.load_state_dict(shared.encoder.state_dict(keep_vars=True), assign=True)
     trainer = Trainer(encoder, conditions.training, conditions.seed, device)
+    trainer.optimiser = shared.optimiser
     losses = [
-        trainer.step(step, [variant.batch(batch, conditions.like.context)]).loss
+        trainer.step(step, [variant.batch(batch, group.context)]).loss
         for step, batch in enumerate(batches, start=1)
     ]
     synchronise(device)
-    entry.trainer, entry.loss = trainer, float(losses[0])
-    entry.graphs = compiled_graphs(device) - before
+    entry.trainer, entry.loss, entry.memory = trainer, float(losses[0]), memory.peak()
+    entry.compiled = compiled_graphs(device) - compiled_before
 
 
 def gradient_error(variant: Variant, conditions: Conditions, batch: Batch) -> float:
     """Relative error of a gradient: that of q, k and v's projection in an encoder of one layer.
 
-    Compared with plain PyTorch in float32 over packed cells.  Two cells, no dropout, not compiled
-    but for the kernel: what is checked is that the attention is the right one, padding included.
+    Compared with plain PyTorch in float32 over packed cells. Two cells, without dropout, and only
+    the kernel is compiled: this checks that the attention is right, padding included.
     """
     cells = first_cells(batch, 2)
     like = replace(conditions.like, layers=1, dropout=0.0)
     torch.manual_seed(conditions.seed)
-    plain = Variant("reference", variant.attention, (conditions.device.type,))
-    right = plain.encoder(like, conditions.device)
+    reference = Variant("reference", variant.attention, (conditions.device.type,))
+    expected = reference.encoder(like, conditions.device)
     encoder = variant.encoder(like, conditions.device)
-    encoder.load_state_dict(right.state_dict())
+    encoder.load_state_dict(expected.state_dict())
     own = variant.batch(cells, like.context).to(conditions.device)
     with autocast(conditions.device):
-        found = projection_gradient(encoder, own)
-    return relative_error(found, projection_gradient(right, cells.to(conditions.device)))
+        gradient = projection_gradient(encoder, own)
+    return relative_error(gradient, projection_gradient(expected, cells.to(conditions.device)))
 
 
 def first_cells(batch: Batch, count: int) -> Batch:
@@ -302,51 +331,33 @@ def projection_gradient(encoder: Encoder, batch: Batch) -> Tensor:
     return first.qkv.weight.grad.double()
 
 
-def time_steps(
-    entry: TimedVariant, conditions: Conditions, batches: Sequence[Batch], first_step: int
-) -> None:
-    """Train on batches in the entry's layout; a reading is of all but the first ``LEAD_STEPS``."""
-    trainer, device = entry.trainer, conditions.device
-    assert trainer is not None
-    trainer.prepare(batches)
-    before = compiled_graphs(device)
-    memory = MemoryOf(trainer, device)
-    watch = Stopwatch(device)
-    for index, batch in enumerate(batches):
-        if index == LEAD_STEPS:
-            watch.mark()
-        trainer.step(first_step + index, [batch])
-    watch.mark()
-    (seconds,) = watch.seconds()
-    entry.milliseconds.append(seconds / (len(batches) - LEAD_STEPS) * 1e3)
-    entry.recompiled += compiled_graphs(device) - before
-    entry.memory = memory.most(entry.memory)
+class Memory:
+    """Measures the GPU memory that one model needs, although several share weights.
 
+    Weights, optimizer state and everything allocated from now on count. Memory that other models
+    have allocated before does not.
+    """
 
-class MemoryOf:
-    """The memory that one model's steps need, others lying on the same GPU."""
-
-    def __init__(self, trainer: Trainer, device: torch.device) -> None:
-        self._device = device if device.type == "cuda" else None
-        if self._device is not None:
-            held: list[Tensor] = [*trainer.encoder.parameters()]
-            held += [p.grad for p in trainer.encoder.parameters() if p.grad is not None]
-            for state in trainer.optimiser.state.values():
-                held += [value for value in state.values() if isinstance(value, Tensor)]
-            own = sum(tensor.nbytes for tensor in held)
+    def __init__(self, shared: Trainer) -> None:
+        self._device = shared.device
+        if self._device.type == "cuda":
+            shared.optimiser.zero_grad(set_to_none=True)
+            tensors: list[Tensor] = [*shared.encoder.parameters()]
+            for state in shared.optimiser.state.values():
+                tensors += [value for value in state.values() if isinstance(value, Tensor)]
+            own = sum(tensor.nbytes for tensor in tensors)
             self._others = torch.cuda.memory_allocated(self._device) - own
             torch.cuda.reset_peak_memory_stats(self._device)
 
-    def most(self, so_far: float) -> float:
-        """The most bytes, of now or before; NaN on a CPU."""
-        if self._device is None:
+    def peak(self) -> float:
+        """The largest number of bytes so far; NaN on a CPU."""
+        if self._device.type != "cuda":
             return math.nan
-        peak = float(torch.cuda.max_memory_allocated(self._device) - self._others)
-        return peak if math.isnan(so_far) else max(so_far, peak)
+        return float(torch.cuda.max_memory_allocated(self._device) - self._others)
 
 
 def compiled_graphs(device: torch.device) -> int:
-    """Graphs that ``torch.compile`` has made in this process; on a CPU nothing is compiled."""
+    """Graphs that ``torch.compile`` has made in this process; 0 on a CPU."""
     if device.type != "cuda":
         return 0
     from torch._dynamo.utils import counters
@@ -355,19 +366,16 @@ def compiled_graphs(device: torch.device) -> int:
 
 
 def time_rounds(
-    entries: Sequence[TimedVariant],
-    conditions: Conditions,
-    settings: TrainingBenchmark,
-    batches: Iterator[Batch],
+    entries: Sequence[TimedVariant], conditions: Conditions, batches: Iterator[Batch]
 ) -> list[Work]:
-    """Time the models in interleaved rounds, each with an order and cells of its own.
+    """Time the models in interleaved rounds, each with its own order and cells.
 
-    Ends after ``seconds`` if the rounds take longer.
+    Rounds end after ``settings.seconds``, but not before ``LEAST_ROUNDS``.
 
     Returns:
-        What each round computed.
+        The work of each round.
     """
-    step = FIRST_STEPS + 1
+    settings, step = conditions.settings, FIRST_STEPS + 1
     work: list[Work] = []
     for order in rounds(len(entries), LEAST_ROUNDS, settings.rounds, settings.seconds):
         packed = list(islice(batches, LEAD_STEPS + settings.steps))
@@ -380,16 +388,38 @@ def time_rounds(
             if variant.layout not in layouts:
                 layouts[variant.layout] = laid_out(variant, packed, conditions)
             with noted(entry, SETTING, conditions.device):
-                time_steps(entry, conditions, layouts[variant.layout], step)
+                time_steps(entry, entry.trainer, layouts[variant.layout], step)
         work.append(counted(packed[LEAD_STEPS:], conditions.like))
         step += len(packed)
     return work
 
 
 def laid_out(variant: Variant, packed: Sequence[Batch], conditions: Conditions) -> list[Batch]:
-    """Batches in a variant's layout; for a GPU in page-locked memory, as training's loader does."""
-    batches = [variant.batch(batch, conditions.like.context) for batch in packed]
+    """Batches in a variant's layout; for a GPU in page-locked memory, as in training."""
+    batches = [variant.batch(batch, conditions.group.context) for batch in packed]
     return [batch.pinned() for batch in batches] if conditions.device.type == "cuda" else batches
+
+
+def time_steps(
+    entry: TimedVariant, trainer: Trainer, batches: Sequence[Batch], first_step: int
+) -> None:
+    """Train on batches in the entry's layout, and time all steps after ``LEAD_STEPS``."""
+    trainer.prepare(batches)
+    compiled_before = compiled_graphs(trainer.device)
+    watch = Stopwatch(trainer.device)
+    watch.begin()
+    results = []
+    for index, batch in enumerate(batches):
+        if index == LEAD_STEPS:
+            watch.mark()
+        results.append(trainer.step(first_step + index, [batch]))
+    watch.mark()
+    (seconds,) = watch.seconds()
+    step = seconds / (len(batches) - LEAD_STEPS)
+    entry.milliseconds.append(step * 1e3)
+    entry.behind += [behind / step for behind in watch.behind()[-1:]]
+    entry.graphed += [result.graphed for result in results[LEAD_STEPS:]]
+    entry.recompiled += compiled_graphs(trainer.device) - compiled_before
 
 
 def counted(batches: Sequence[Batch], encoder: EncoderSettings) -> Work:
@@ -403,49 +433,56 @@ def counted(batches: Sequence[Batch], encoder: EncoderSettings) -> Work:
     )
 
 
-def row_of(
-    entry: TimedVariant, conditions: Conditions, settings: TrainingBenchmark, work: Sequence[Work]
-) -> TrainingRow:
+def row_of(entry: TimedVariant, conditions: Conditions, work: Sequence[Work]) -> TrainingRow:
     """The row of one entry."""
-    variant, like = entry.variant, conditions.like
-    device, steps, cells = device_name(conditions.device), settings.steps, settings.cells_per_gpu
-    readings = entry.milliseconds
-    value, low, high = median_interval(readings, settings.confidence)
-    tokens_per_second = utilisation = math.nan
+    variant, settings, group = entry.variant, conditions.settings, conditions.group
+    device, readings = device_name(conditions.device), entry.milliseconds
+    step = median_interval(readings, settings.confidence)
+    tokens_per_second = utilization = math.nan
     if readings:
-        seconds = [steps * reading / 1e3 for reading in readings]
+        seconds = [settings.steps * reading / 1e3 for reading in readings]
         tokens_per_second = median_rate([each.tokens for each in work], seconds)
         peak = peak_flops(device)
         if peak is not None:
-            utilisation = median_rate([each.flops for each in work], seconds) / peak
-    tokens = statistics.fmean(each.tokens for each in work) / steps if work else math.nan
-    computed = tokens if variant.layout == "packed" else float(cells * like.context)
+            utilization = median_rate([each.flops for each in work], seconds) / peak
+    tokens = statistics.fmean(each.tokens for each in work) / settings.steps if work else math.nan
+    computed = tokens if variant.layout == "packed" else float(group.cells * group.context)
+    is_host_bound = bool(entry.behind) and statistics.median(entry.behind) < LEAST_BEHIND
+    note = CPU_NOTE if conditions.device.type == "cpu" else HOST_NOTE * is_host_bound
+    rate = Interval(*(group.cells * 1e3 / end for end in (step.value, step.high, step.low)))
+    hours = step.map(lambda ms: settings.projected_cells / group.cells * ms / 3.6e6)
     return TrainingRow(
-        size=settings.size,
-        parameters=count_parameters(like),
-        context=like.context,
+        size=group.size,
+        parameters=count_parameters(conditions.like),
+        context=group.context,
+        cells_per_step=group.cells,
         attention=variant.attention,
         kernel=variant.kernel,
         layout=variant.layout,
         device=device,
-        cells_per_step=cells,
         tokens_per_step=tokens,
         padding=1 - tokens / computed,
-        milliseconds=value,
-        milliseconds_low=low,
-        milliseconds_high=high,
-        cells_per_second=cells * 1e3 / value,
-        cells_per_second_low=cells * 1e3 / high,
-        cells_per_second_high=cells * 1e3 / low,
+        milliseconds=step.value,
+        milliseconds_low=step.low,
+        milliseconds_high=step.high,
+        cells_per_second=rate.value,
+        cells_per_second_low=rate.low,
+        cells_per_second_high=rate.high,
         tokens_per_second=tokens_per_second,
-        mfu=utilisation,
+        mfu=utilization,
+        gpu_hours=hours.value,
+        gpu_hours_low=hours.low,
+        gpu_hours_high=hours.high,
+        projected_cells=settings.projected_cells,
         peak_memory_gb=entry.memory / 1e9,
-        graphs=entry.graphs,
+        cuda_graphs=statistics.fmean(entry.graphed) if entry.graphed else math.nan,
+        host_bound=is_host_bound,
+        compiled=entry.compiled,
         recompiled=entry.recompiled,
         loss=entry.loss,
         relative_error=entry.error,
         rounds=len(readings),
-        note=entry.note or (CPU_NOTE if conditions.device.type == "cpu" else ""),
+        note=entry.note or note,
         readings=" ".join(f"{reading:.6g}" for reading in readings),
     )
 
@@ -456,19 +493,24 @@ def median_rate(amounts: Sequence[int], seconds: Sequence[float]) -> float:
 
 
 def report(rows: Sequence[TrainingRow], confidence: float) -> None:
-    """Log the rate of each row, and the first one's over it; or why there is none."""
+    """Log the rate of each row and the first row's rate over it, or why there is none."""
     timed = [row for row in rows if row.readings]
     for row in rows:
-        words = f"context {row.context}, {row.kernel}, {row.layout}: "
+        words = (
+            f"{row.size}, context {row.context}, {row.cells_per_step} cells, {row.kernel}, "
+            f"{row.layout}: "
+        )
         if not row.readings:
             log(words + row.note)
             continue
         words += (
             f"{row.cells_per_second:.4g} cells/s, {row.milliseconds:.4g} ms a step, "
-            f"{row.rounds} rounds"
+            f"{row.rounds} rounds, {row.cuda_graphs:.0%} of steps by CUDA graphs"
         )
         if not math.isnan(row.mfu):
             words += f", MFU {row.mfu:.1%}, {row.peak_memory_gb:.1f} GB"
+        if row.host_bound:
+            words += ", bound by the host"
         if row.recompiled:
             words += f", {row.recompiled} recompiled"
         if row is not timed[0]:

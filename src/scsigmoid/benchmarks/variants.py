@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import scaled_dot_product_attention
 
-from scsigmoid.attention import sigmoid_attention_padded
 from scsigmoid.attention.flex import BLOCK
 from scsigmoid.benchmarks.providers import imported, of_interest
 from scsigmoid.benchmarks.timing import Unavailable
@@ -258,35 +256,21 @@ def published(q: Tensor, k: Tensor, v: Tensor, batch: PublishedBatch) -> Tensor:
     return attended
 
 
-def valid_tokens(lengths: Tensor, settings: EncoderSettings) -> Tensor:
-    """Which tokens of each cell are valid, (cells, 1, 1, context) bool."""
-    places = torch.arange(settings.context, device=lengths.device)
-    return (places < lengths[:, None])[:, None, None]
-
-
-def masked_sdpa(q: Tensor, k: Tensor, v: Tensor, valid: Tensor) -> Tensor:
-    """Softmax attention by torch's SDPA with a mask."""
-    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-    return scaled_dot_product_attention(q, k, v, attn_mask=valid).transpose(1, 2)
-
-
 @dataclass(frozen=True)
 class Variant:
     """An attention kernel and a layout.
 
     Attributes:
-        kernel: its name, as in the column.
+        kernel: its name, as in the column; for packed batches the name of a backend.
         attention: ``sigmoid`` or ``softmax``.
-        devices: device types on which it is of interest.
-        backend: this project's backend that computes it, for packed batches.
-        padded: how it is computed, for padded batches.
-        package: the package that has the kernel, where it is an optional one.
+        devices: device types on which the variant is compared.
+        padded: how attention of padded batches is computed; None for packed batches.
+        package: the optional package that contains the kernel.
     """
 
     kernel: str
     attention: str
     devices: tuple[str, ...]
-    backend: str = "reference"
     padded: PaddedAttention | None = None
     package: str = ""
 
@@ -297,8 +281,8 @@ class Variant:
 
     @property
     def name(self) -> str:
-        """Kernel and layout, in words."""
-        return f"{self.kernel}, {self.layout}"
+        """Kernel and layout."""
+        return f"{self.kernel} {self.layout}"
 
     @property
     def is_ours(self) -> bool:
@@ -306,12 +290,13 @@ class Variant:
         return self.attention == "sigmoid" and self.kernel in BACKENDS["sigmoid"]
 
     def encoder(self, like: EncoderSettings, device: torch.device) -> Encoder:
-        """The encoder, with weights that torch draws.
+        """Make the encoder, with random weights.
 
         Raises:
-            Unavailable: if this device, or what is installed, has no such kernel.
+            Unavailable: if the device or the installation lacks the kernel.
         """
-        settings = replace(like, attention=self.attention, backend=self.backend)
+        backend = "reference" if self.padded else self.kernel
+        settings = replace(like, attention=self.attention, backend=backend)
         if self.package:
             imported(self.package)
         with device:
@@ -324,35 +309,28 @@ class Variant:
             return Encoder(settings)
 
     def batch(self, packed: Batch, context: int) -> Batch:
-        """A packed batch in this layout."""
+        """Return a packed batch in this layout."""
         return packed if self.padded is None else padded(packed, context)
 
 
-#: Ours first, and of each attention the one that others are checked against.
+#: Our kernels first. Plain softmax attention is left out: SDPA runs on every device.
 VARIANTS = (
     *(
-        Variant(name, attention, ("cuda",), backend=name)
+        Variant(
+            name,
+            attention,
+            ("cuda",) * (backend.needs is not None) + ("cpu",) * backend.anywhere,
+        )
         for attention, backends in BACKENDS.items()
         for name, backend in backends.items()
-        if backend.compared
+        if (attention, name) != ("softmax", "reference")
     ),
-    Variant("reference", "sigmoid", ("cpu",)),
-    Variant("varlen", "softmax", ("cuda",), backend="sdpa"),
-    Variant("sdpa", "softmax", ("cpu",), backend="sdpa"),
-    Variant("flex", "softmax", ("cuda",), backend="flex"),
-    Variant("flex", "softmax", ("cuda",), padded=PaddedAttention(padding_mask, flex)),
-    Variant("sdpa", "softmax", ("cpu",), padded=PaddedAttention(valid_tokens, masked_sdpa)),
-    Variant(
-        "reference",
-        "sigmoid",
-        ("cpu",),
-        padded=PaddedAttention(lambda lengths, _: lengths, sigmoid_attention_padded),
-    ),
+    Variant("flex", "softmax", ("cuda",), PaddedAttention(padding_mask, flex)),
     Variant(
         "triton_sigmoid",
         "sigmoid",
         ("cuda",),
-        padded=PaddedAttention(published_batch, published),
+        PaddedAttention(published_batch, published),
         package="triton_sigmoid",
     ),
 )
@@ -361,7 +339,10 @@ VARIANTS = (
 SETTING = "benchmarks.training.kernels"
 
 
-def chosen_variants(kernels: Sequence[str] | None, device: str) -> list[Variant]:
-    """Those of :data:`VARIANTS` that are of interest; see :func:`of_interest`."""
-    table = [(variant.kernel, variant) for variant in VARIANTS]
-    return of_interest(table, SETTING, kernels, device)
+def chosen_variants(names: Sequence[str] | None, device: str) -> list[Variant]:
+    """Return the :data:`VARIANTS` with these names on a device; see :func:`of_interest`.
+
+    ``flex`` names both layouts of a kernel, ``flex padded`` one of them.
+    """
+    table = [(name, variant) for variant in VARIANTS for name in (variant.kernel, variant.name)]
+    return list(dict.fromkeys(of_interest(table, SETTING, names, device)))

@@ -1,70 +1,60 @@
 """Subcommands that time parts of the experiment."""
 
 import argparse
+import math
 
 from scsigmoid.cli.arguments import number, stage
-from scsigmoid.config.check import Loaded, built, from_yaml
+from scsigmoid.config.check import built, from_yaml
 from scsigmoid.config.schema import (
     Architecture,
     KernelBenchmark,
     Size,
-    ThroughputBenchmark,
     Training,
     TrainingBenchmark,
 )
 
+BENCHMARK = "--settings --output --machine --seconds?"
+SECONDS = {
+    "--seconds": {
+        "type": float,
+        "metavar": "S",
+        "default": math.inf,
+        "help": "start no further measurements after this time; the same command continues them",
+    }
+}
 
-@stage("--settings --output --machine")
+
+@stage(BENCHMARK, SECONDS)
 def benchmark_kernel(options: argparse.Namespace) -> None:
     """Time the attention kernels."""
     from scsigmoid.benchmarks.kernel import run_kernel_benchmark
 
-    settings = built(KernelBenchmark, options.settings["benchmarks.kernel"])
-    run_kernel_benchmark(settings, options.settings["device"], options.output, options.machine)
-
-
-@stage("--settings --output --machine")
-def benchmark_throughput(options: argparse.Namespace) -> None:
-    """Time training steps."""
-    from scsigmoid.benchmarks.throughput import run_throughput_benchmark
-
-    settings = options.settings
-    run_throughput_benchmark(
-        built(ThroughputBenchmark, settings["benchmarks.throughput"]),
-        *timed(settings["timed.throughput"]),
-        settings["seed"],
-        settings["device"],
+    run_kernel_benchmark(
+        built(KernelBenchmark, options.settings["benchmarks.kernel"]),
+        options.settings["device"],
         options.output,
         options.machine,
+        options.seconds,
     )
 
 
-@stage("--settings --output --machine")
+@stage(BENCHMARK, SECONDS)
 def benchmark_training(options: argparse.Namespace) -> None:
     """Time training with each attention kernel."""
     from scsigmoid.benchmarks.training import run_training_benchmark
 
     settings = options.settings
-    benchmark = built(TrainingBenchmark, settings["benchmarks.training"])
-    sizes, architecture, training = timed(settings["timed.training"])
+    encoders = settings["timed.training"]
     run_training_benchmark(
-        benchmark,
-        sizes[benchmark.size],
-        architecture,
-        training,
+        built(TrainingBenchmark, settings["benchmarks.training"]),
+        {name: built(Size, values) for name, values in encoders["sizes"].items()},
+        built(Architecture, encoders["architecture"]),
+        built(Training, encoders["training"]),
         settings["seed"],
         settings["device"],
         options.output,
         options.machine,
-    )
-
-
-def timed(settings: Loaded) -> tuple[dict[str, Size], Architecture, Training]:
-    """What is trained, and how (``Plan.setting("timed.<benchmark>")``)."""
-    return (
-        {name: built(Size, values) for name, values in settings["sizes"].items()},
-        built(Architecture, settings["architecture"]),
-        built(Training, settings["training"]),
+        options.seconds,
     )
 
 
@@ -76,7 +66,7 @@ def simulate_tokens(options: argparse.Namespace) -> None:
     config = from_yaml(options.configuration)
     write_simulated_tokens(
         options.output,
-        built(ThroughputBenchmark, config["benchmarks"]["throughput"]),
+        built(TrainingBenchmark, config["benchmarks"]["training"]),
         options.cells,
         max(model["context"] for model in config["models"].values()) - 1,
         config["seed"],

@@ -7,7 +7,6 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from scsigmoid.config.schema import (
-    Benchmarks,
     Config,
     Corpus,
     EmbeddedCorpus,
@@ -56,8 +55,7 @@ def check_names(config: Config) -> None:
     benchmarks, evaluation = config.benchmarks, config.evaluation
     sizes = {
         "architecture.size": [config.architecture.size],
-        "benchmarks.throughput.sizes": benchmarks.throughput.sizes,
-        "benchmarks.training.size": [benchmarks.training.size],
+        "benchmarks.training.sizes": benchmarks.training.sizes,
     }
     for setting, names in sizes.items():
         check_known(setting, "size", names, config.sizes)
@@ -100,7 +98,7 @@ def contradictions(config: Config, runs: Mapping[str, tuple[Model, Training]]) -
             "tokens.cls: false leaves out; set pooling: mean or tokens.cls: true"
         )
     yield from of_pair(config.evaluation, config.models)
-    yield from of_benchmarks(config.benchmarks)
+    yield from of_kernel_benchmark(config.benchmarks.kernel)
 
 
 def of_corpus(corpus: Corpus) -> Iterator[str]:
@@ -255,17 +253,6 @@ def of_pair(evaluation: Evaluation, models: Mapping[str, Model]) -> Iterator[str
         yield "evaluation.pair: expected a sigmoid model, then a softmax model"
     if len({models[name].context for name in pair}) > 1:
         yield "evaluation.pair: the two models differ in their context; take a pair"
-
-
-def of_benchmarks(benchmarks: Benchmarks) -> Iterator[str]:
-    """Shapes that do not divide, and throughput that is not read within its steps."""
-    yield from of_kernel_benchmark(benchmarks.kernel)
-    throughput = benchmarks.throughput
-    if throughput.read_every > throughput.steps:
-        yield (
-            f"benchmarks.throughput.read_every: {throughput.read_every} is more than steps "
-            f"({throughput.steps}); lower it"
-        )
 
 
 def of_kernel_benchmark(kernel: KernelBenchmark) -> Iterator[str]:

@@ -9,14 +9,13 @@ from typing import Any
 
 from scsigmoid.config.check import model_training
 from scsigmoid.config.combinations import longest_cell
-from scsigmoid.config.schema import Config, ThroughputBenchmark
+from scsigmoid.config.schema import Config
 from scsigmoid.config.study import study_runs
 from scsigmoid.errors import UserError
 
 # What titles and labels are made of.
 LABELS = ("datasets", "models")
 KERNEL = ("benchmarks/kernel.csv", "benchmarks/kernel.json")
-THROUGHPUT = ("benchmarks/throughput.csv", "benchmarks/throughput.json")
 TRAINING = ("benchmarks/training.csv", "benchmarks/training.json")
 # Settings of training that change no result, so that trained models stay as they are ...
 UNSEEN = ("checkpoint_every", "keep_checkpoints", "workers")
@@ -92,7 +91,7 @@ class Plan:
             "tokens/lengths.parquet",
             "tokens/vocabulary.parquet",
             *KERNEL,
-            *THROUGHPUT,
+            *TRAINING,
         ]
 
     def dataset_metadata(self) -> list[str]:
@@ -153,8 +152,7 @@ class Plan:
             kept = {k: v for k, v in chosen.items() if k not in others}
             return kept | {"datasets": datasets}
         if key.startswith("timed."):
-            chosen = getattr(self.config.benchmarks, key.removeprefix("timed."))
-            names = chosen.sizes if isinstance(chosen, ThroughputBenchmark) else [chosen.size]
+            names = getattr(self.config.benchmarks, key.removeprefix("timed.")).sizes
             return {
                 "sizes": {name: dataclasses.asdict(self.config.sizes[name]) for name in names},
                 "architecture": dataclasses.asdict(self.config.architecture) | {"size": ""},

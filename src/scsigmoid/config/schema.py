@@ -558,60 +558,35 @@ class KernelBenchmark(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ThroughputBenchmark(Settings):
-    """The training-throughput benchmark (section "Training Speed Performance").
+class TrainingBenchmark(Settings):
+    """The training benchmark (section "Training Speed Performance").
+
+    Every size is trained at every context, with every number of cells and every kernel.
 
     Attributes:
         sizes: names of ``sizes``.
         contexts: context lengths.
-        cells_per_gpu: cells per step and GPU.
+        cells_per_gpu: cells of a step on one GPU.
+        kernels: names of the attention kernels; all if None.
         vocabulary: rows of the embedding: special tokens and genes.
-        steps: steps of each run.
-        read_every: steps between readings of the throughput.
+        steps: timed steps of a round.
+        rounds: largest number of rounds, each of which times every kernel.
+        seconds: longest time for the rounds of one size, context and number of cells.
         projected_cells: cells that GPU-hours are projected to.
-        median_length: median of the log-normal distribution of lengths.
+        median_length: median of the log-normal distribution of the cells' lengths.
         sigma_length: its sigma.
         confidence: of the intervals.
     """
 
     sizes: Several[str]
     contexts: Several[Context]
-    cells_per_gpu: Count
-    vocabulary: Context
-    steps: Count
-    read_every: Count
-    projected_cells: Positive
-    median_length: Count
-    sigma_length: Positive
-    confidence: Share
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainingBenchmark(Settings):
-    """The training benchmark: one encoder trained with several attention kernels, side by side.
-
-    Attributes:
-        size: name of the encoder's entry in ``sizes``.
-        contexts: context lengths.
-        cells_per_gpu: cells of a step.
-        vocabulary: rows of the embedding: special tokens and genes.
-        kernels: names of the kernels; all where None.
-        steps: steps of a round that are timed.
-        rounds: most rounds, each of which times every kernel.
-        seconds: longest time for the rounds of a context.
-        median_length: median of the log-normal distribution of the cells' lengths.
-        sigma_length: its sigma.
-        confidence: of the intervals.
-    """
-
-    size: str
-    contexts: Several[Context]
-    cells_per_gpu: Annotated[int, at_least(2)]
-    vocabulary: Context
+    cells_per_gpu: Several[Annotated[int, at_least(2)]]
     kernels: Several[Text] | None
+    vocabulary: Context
     steps: Count
     rounds: Count
     seconds: Positive
+    projected_cells: Positive
     median_length: Count
     sigma_length: Positive
     confidence: Share
@@ -622,7 +597,6 @@ class Benchmarks(Settings):
     """Speed."""
 
     kernel: KernelBenchmark
-    throughput: ThroughputBenchmark
     training: TrainingBenchmark
 
 

@@ -97,8 +97,8 @@ def training_rates() -> Iterator[TrainingRate]:
 
 def lengths_of(config: Config) -> Lengths:
     """Return the lengths that the cells of a configuration are assumed to have."""
-    throughput = config.benchmarks.throughput
-    return Lengths(throughput.median_length, throughput.sigma_length)
+    benchmark = config.benchmarks.training
+    return Lengths(benchmark.median_length, benchmark.sigma_length)
 
 
 @dataclass(frozen=True, kw_only=True)

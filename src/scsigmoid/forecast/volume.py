@@ -68,7 +68,7 @@ def vocabulary_size(config: Config, results: Path) -> tuple[int, str]:
         genes = Counter(organism_of(gene) for gene in {g for cells in opened for g in cells.genes})
         size = sum(min(count, sizes.get(name, count)) for name, count in genes.items())
         return size + len(SPECIAL), "at most: genes of the files, by tokens.vocabulary.sizes"
-    return config.benchmarks.throughput.vocabulary, "assumed, as benchmarks.throughput.vocabulary"
+    return config.benchmarks.training.vocabulary, "assumed, as benchmarks.training.vocabulary"
 
 
 def locked_volume(rows: Sequence[ManifestRow], path: str, lengths: Lengths) -> Volume:

@@ -1,4 +1,4 @@
-"""Numbers of the training cost (section 4), from the throughput benchmark."""
+"""Numbers of the training cost (section 4), from the training benchmark."""
 
 import math
 from collections.abc import Iterator
@@ -42,16 +42,16 @@ def numbers(results: Results) -> Iterator[Number]:
             yield Number(
                 **common, words=f"{about}, {attention}", unit="GPU-hours",
                 paper=Interval(row[attention]), here=hours_of(arm) if arm else UNKNOWN,
-                n=arm.readings if arm else 0,
+                n=arm.rounds if arm else 0,
             )  # fmt: skip
         yield Number(
             **common, words=f"{about}: GPU-hours that sigmoid saves", unit="%", none=0,
             paper=Interval(row["saved"]), here=cost.saved if cost else UNKNOWN,
-            n=cost.sigmoid.readings if cost else 0,
+            n=cost.sigmoid.rounds if cost else 0,
         )  # fmt: skip
         if place == (hours["size"], hours["context"]):
             yield Number(
                 **common, words=f"{about}: GPU-hours that sigmoid saves", unit="GPU-hours", none=0,
                 paper=Interval(hours["value"]), here=cost.hours if cost else UNKNOWN,
-                n=cost.sigmoid.readings if cost else 0,
+                n=cost.sigmoid.rounds if cost else 0,
             )  # fmt: skip

@@ -129,11 +129,11 @@ def measured(results: Results) -> Iterator[Difference]:
         for group in MODELS:
             yield Difference(group, "training cells", results.training_data, "real")
     yield from evaluated(results)
-    for group, benchmark in (("kernel", "kernel"), ("cost", "throughput")):
+    for group, benchmark in (("kernel", "kernel"), ("cost", "training")):
         device = str(results.machine(benchmark).get("device") or "unknown")
         if GPU not in device and config.device != "cpu":
             yield Difference(group, "GPU", device, GPU)
-    gpus = int(results.machine("throughput").get("gpus") or 1)
+    gpus = int(results.machine("training").get("gpus") or 1)
     if gpus != GPUS:
         yield Difference("cost", "GPUs that train together", str(gpus), str(GPUS))
     yield from of_costs(results)
@@ -170,9 +170,9 @@ def of_costs(results: Results) -> Iterator[Difference]:
         for arm in (cost.sigmoid, cost.softmax):
             if arm.layout != "padded":
                 yield Difference("cost", "layout", f"{arm.layout} sequences", "padded sequences")
-            if arm.backend != wanted[arm.attention]:
+            if arm.kernel != wanted[arm.attention]:
                 name = f"kernel of {arm.attention}"
-                yield Difference("cost", name, arm.backend, wanted[arm.attention])
+                yield Difference("cost", name, arm.kernel, wanted[arm.attention])
             if arm.host_bound:
                 yield Difference("cost", row_label(arm), "bound by the host", "bound by the GPU")
     for size, parameters in sizes.items():

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scsigmoid.config.plan import KERNEL, LABELS, THROUGHPUT, TRAINING, Plan
+from scsigmoid.config.plan import KERNEL, LABELS, TRAINING, Plan
 from scsigmoid.config.validate import nearest
 from scsigmoid.errors import UserError
 
@@ -120,7 +120,7 @@ TABLES: Mapping[str, Entry] = {
         title="Training cost",
         caption="Hours of one device for every model size and context, beside those in the paper's "
         "section on training speed.",
-        inputs=fixed(*THROUGHPUT),
+        inputs=fixed(*TRAINING),
     ),
     "training_speed": Entry(
         function="tables.benchmarks:training_speed",
@@ -138,7 +138,7 @@ TABLES: Mapping[str, Entry] = {
         settings=(
             *("corpus", "sizes", "architecture", "training", "device"),
             *(f"evaluation.{name}" for name in ("pair", "validation_loss", "scib", "mmd")),
-            *("benchmarks.kernel", "benchmarks.throughput"),
+            *("benchmarks.kernel", "benchmarks.training"),
         ),
         wanted=lambda plan: plan.config.corpus.source != "local",
     ),
@@ -177,7 +177,7 @@ FIGURES: Mapping[str, Entry] = {
         caption="Hours of one device to train on all cells, projected from the measured "
         "throughput. One panel a context; above each pair sigmoid's hours over softmax's. "
         "The paper's Figure 3.",
-        inputs=fixed(*THROUGHPUT),
+        inputs=fixed(*TRAINING),
         settings=("figures",),
     ),
     "loss": Entry(

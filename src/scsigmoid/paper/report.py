@@ -367,7 +367,7 @@ def versions(results: Results) -> dict[str, dict[str, str]]:
     journal = results.journal(results.config.evaluation.pair[0])
     named = ("scsigmoid", "python", "torch", "cuda", "numpy", "device", "backend")
     found = {"Training": {key: journal.header[key] for key in named if key in journal.header}}
-    for benchmark in ("kernel", "throughput", "training"):
+    for benchmark in ("kernel", "training"):
         machine = {key: str(value) for key, value in results.machine(benchmark).items() if value}
         found[f"{benchmark.capitalize()} benchmark"] = machine
     return found | {"This page": environment()}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from scsigmoid.benchmarks.rows import KernelRow, ThroughputRow, TrainingRow, read_rows
+from scsigmoid.benchmarks.rows import KernelRow, TrainingRow, read_rows
 from scsigmoid.config.schema import Config
 from scsigmoid.corpus.metadata import read_manifest
 from scsigmoid.errors import UserError
@@ -124,15 +124,11 @@ class Results:
         return self.cached("benchmarks/kernel.csv", lambda path: read_rows(path, KernelRow))
 
     @property
-    def throughput(self) -> list[ThroughputRow]:
-        return self.cached("benchmarks/throughput.csv", lambda path: read_rows(path, ThroughputRow))
-
-    @property
     def training(self) -> list[TrainingRow]:
         return self.cached("benchmarks/training.csv", lambda path: read_rows(path, TrainingRow))
 
     def machine(self, benchmark: str) -> dict[str, Any]:
-        """The machine of a benchmark, ``kernel``, ``throughput`` or ``training``."""
+        """The machine of a benchmark, ``kernel`` or ``training``."""
         return self.cached(f"benchmarks/{benchmark}.json", read_json)
 
     def metadata(self, dataset: str) -> dict[str, Any]:

@@ -7,12 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from scsigmoid.benchmarks.rows import KernelRow, Shape, ThroughputRow, median_interval
+from scsigmoid.benchmarks.rows import KernelRow, Shape, TrainingRow, median_interval
 from scsigmoid.kernels import OURS
 from scsigmoid.measurements import Interval
 from scsigmoid.paper.labels import context_label, provider_label
 from scsigmoid.paper.results import Results
-from scsigmoid.paper.statistics import ratio_interval
 
 T = TypeVar("T")
 #: Standard attention.
@@ -112,18 +111,18 @@ def paired(ours: KernelRow, theirs: KernelRow) -> list[float]:
 
 @dataclass(frozen=True)
 class Cost:
-    """What one size and context costs with each attention, in the same layout.
+    """The cost of one size and context with each attention.
 
     Attributes:
         share: sigmoid's hours over softmax's.
-        paired: whether the interval of ``share`` is that of paired readings, since both arms meet
-            the same cells; else it comes from the ends of both arms' intervals, which is wider.
+        paired: whether ``share`` is the median over rounds that timed both arms on the same cells.
+            Otherwise its interval comes from the ends of both arms' intervals, which is wider.
     """
 
     size: str
     context: int
-    sigmoid: ThroughputRow
-    softmax: ThroughputRow
+    sigmoid: TrainingRow
+    softmax: TrainingRow
     share: Interval
     paired: bool
 
@@ -146,38 +145,45 @@ class Cost:
         return self.saved.map(lambda saved: saved * hours)
 
 
-def row_label(row: ThroughputRow) -> str:
+def row_label(row: TrainingRow) -> str:
     return f"{row.attention} {row.size} at {context_label(row.context)}"
 
 
-def hours_of(row: ThroughputRow) -> Interval:
+def hours_of(row: TrainingRow) -> Interval:
     return Interval(row.gpu_hours, row.gpu_hours_low, row.gpu_hours_high)
 
 
-def cost_of(sigmoid: ThroughputRow, softmax: ThroughputRow, confidence: float) -> Cost:
-    """The cost of one size and context; sigmoid's hours over softmax's, from their rates."""
-    ours, theirs = ([float(rate) for rate in row.rates.split()] for row in (sigmoid, softmax))
-    paired = len(ours) == len(theirs) > 1
-    share = (
-        ratio_interval(theirs, ours, confidence)
-        if paired
-        else hours_of(sigmoid).over(hours_of(softmax))
-    )
+def cost_of(sigmoid: TrainingRow, softmax: TrainingRow, confidence: float) -> Cost:
+    """The cost of one size and context: a row of each attention from the same group."""
+    share = median_interval(softmax.over(sigmoid), confidence)
+    paired = not math.isnan(share.low)
+    if not paired:
+        share = hours_of(sigmoid).over(hours_of(softmax))
     return Cost(sigmoid.size, sigmoid.context, sigmoid, softmax, share, paired)
 
 
 def costs(results: Results) -> list[Cost]:
-    """The configurations measured with both attentions, in the order of the file.
+    """The sizes and contexts measured with both attentions; see :func:`costs_of`."""
+    return costs_of(cost_rows(results), results.config.benchmarks.training.confidence)
 
-    Where an attention was measured in several ways, the one with the fewest hours counts.
+
+def cost_rows(results: Results) -> list[TrainingRow]:
+    """Rows of the training benchmark with the fewest cells a step, as in the paper."""
+    fewest = min((row.cells_per_step for row in results.training), default=0)
+    return [row for row in results.training if row.cells_per_step == fewest]
+
+
+def costs_of(rows: Sequence[TrainingRow], confidence: float) -> list[Cost]:
+    """The sizes and contexts measured with both attentions, in the order of the rows.
+
+    If an attention was measured with several kernels, the one with the fewest hours counts.
     """
-    best: dict[tuple[str, int], dict[str, ThroughputRow]] = {}
-    for row in results.throughput:
+    best: dict[tuple[str, int], dict[str, TrainingRow]] = {}
+    for row in rows:
         if row.gpu_hours > 0:
             arms = best.setdefault((row.size, row.context), {})
             known = arms.get(row.attention, row)
             arms[row.attention] = min(known, row, key=lambda one: one.gpu_hours)
-    confidence = results.config.benchmarks.throughput.confidence
     return [
         cost_of(arms["sigmoid"], arms["softmax"], confidence)
         for arms in best.values()
@@ -185,10 +191,18 @@ def costs(results: Results) -> list[Cost]:
     ]
 
 
-def notes(rows: Sequence[KernelRow] | Sequence[ThroughputRow]) -> list[str]:
+def cost_notes(results: Results) -> list[str]:
+    """The notes of the rows behind :func:`costs`, and of sizes and contexts without a cost."""
+    both = costs(results)
+    arms = [arm for cost in both for arm in (cost.sigmoid, cost.softmax)]
+    places = {(arm.size, arm.context) for arm in arms}
+    return notes([*arms, *(row for row in cost_rows(results) if row.group[:2] not in places)])
+
+
+def notes(rows: Sequence[KernelRow] | Sequence[TrainingRow]) -> list[str]:
     """The notes of a benchmark's rows, each once; what has no time is named with its note.
 
-    So are rows of the throughput benchmark, where a note is not of all.
+    So are rows of the training benchmark, if a note is not of all.
     """
     missing: dict[str, dict[str, None]] = {}
     timed: dict[str, list[str]] = {}
@@ -202,7 +216,7 @@ def notes(rows: Sequence[KernelRow] | Sequence[ThroughputRow]) -> list[str]:
         names = missing.setdefault(row.note, {})
         if not has_time:
             names[name] = None
-        elif isinstance(row, ThroughputRow):
+        elif isinstance(row, TrainingRow):
             timed.setdefault(row.note, []).append(row_label(row))
     found = []
     for note, names in missing.items():
@@ -210,7 +224,7 @@ def notes(rows: Sequence[KernelRow] | Sequence[ThroughputRow]) -> list[str]:
         if names:
             said = "Timed at some shapes only" if somewhere.issuperset(names) else "Not timed"
             found.append(f"{said} ({note}): {'; '.join(names)}.")
-        elif note and 0 < len(places) < len(rows):
+        elif note and 0 < len(places) < sum(map(len, timed.values())):
             found.append(f"{note}: {'; '.join(places)}.")
         elif note:
             found.append(sentence(note))

@@ -22,6 +22,7 @@ from scsigmoid.paper.results import Results
 from scsigmoid.paper.speed import (
     Cost,
     Series,
+    cost_notes,
     costs,
     device_words,
     hours_of,
@@ -221,11 +222,11 @@ def gpu_hours(results: Results) -> "Figure":
         axes.set_title(f"Context {context_label(context)}")
     sizes = dict.fromkeys(cost.size for cost in found)
     unit = "GPU-hours" if any(cost.sigmoid.device != "cpu" for cost in found) else "Hours"
-    cells = results.config.benchmarks.throughput.projected_cells / 1e6
+    cells = results.config.benchmarks.training.projected_cells / 1e6
     grid[0].set_ylabel(f"{unit} for {cells:,.1f}M cells")
     figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper right", ncols=2)
-    device = device_words(results.machine("throughput"))
-    confidence = results.config.benchmarks.throughput.confidence * 100
+    device = device_words(results.machine("training"))
+    confidence = results.config.benchmarks.training.confidence * 100
     remark(
         figure,
         f"{device}. Above each pair: sigmoid's hours over softmax's, below 1 where sigmoid is "
@@ -233,7 +234,7 @@ def gpu_hours(results: Results) -> "Figure":
         f"Models by their number of parameters; they stand for the paper's {', '.join(sizes)}."
         if shrunk(found)
         else "",
-        *notes(results.throughput),
+        *cost_notes(results),
     )
     return figure
 

@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 
-from scsigmoid.benchmarks.rows import KernelRow, Shape, TrainingRow, median_interval
+from scsigmoid.benchmarks.rows import KernelRow, Shape, TrainingGroup, TrainingRow, median_interval
 from scsigmoid.kernels import OURS
 from scsigmoid.measurements import Interval
 from scsigmoid.paper.labels import PASSES, context_label, provider_label, series_label
@@ -18,6 +18,8 @@ from scsigmoid.paper.speed import (
     STANDARD,
     Cost,
     Series,
+    cost_notes,
+    cost_rows,
     costs,
     device_words,
     hours_of,
@@ -260,20 +262,22 @@ def training_cost(results: Results) -> Table:
                 f"{theirs['saved']} % fewer" if theirs else DASH,
             ]
         )
-    settings = results.config.benchmarks.throughput
+    settings = results.config.benchmarks.training
+    measured = cost_rows(results)
     return Table(
-        caption=f"Training cost on {device_words(results.machine('throughput'))}. Hours of one "
+        caption=f"Training cost on {device_words(results.machine('training'))}. Hours of one "
         f"device for {settings.projected_cells / 1e6:,.1f} million cells, projected from the "
-        f"measured throughput, with {settings.confidence * 100:g} % intervals; the lower in bold.",
+        f"measured time of a step, with {settings.confidence * 100:g} % intervals; the lower in "
+        "bold.",
         records=[
             {
-                **picked(row, "size parameters context attention backend layout device"),
-                **picked(row, "cells_per_second gpu_hours gpu_hours_low gpu_hours_high"),
-                **picked(row, "readings projected_cells"),
+                **picked(row, "size parameters context cells_per_step attention kernel layout"),
+                **picked(row, "device cells_per_second gpu_hours gpu_hours_low gpu_hours_high"),
+                **picked(row, "rounds projected_cells cuda_graphs host_bound"),
                 "paper_gpu_hours": paper.get((row.size, row.context), {}).get(row.attention),
                 "note": row.note,
             }
-            for row in results.throughput
+            for row in measured
         ],
         header=(
             *("Size", "Parameters", "Context", "Sigmoid", "Softmax", "Sigmoid takes"),
@@ -282,7 +286,7 @@ def training_cost(results: Results) -> Table:
         rows=rows,
         align="lrrccccc",
         latex_columns=6,
-        notes=notes(results.throughput),
+        notes=cost_notes(results),
     )
 
 
@@ -301,25 +305,24 @@ def millions(count: float) -> str:
 
 
 def training_speed(results: Results) -> Table:
-    """Rate of each kernel and layout at each context, and ours over it."""
+    """Rate of each kernel and layout, and our rate over it."""
     settings = results.config.benchmarks.training
-    counts = sorted(row.parameters for row in results.training)
-    sizes = dict.fromkeys(millions(count) for count in (*counts[:1], *counts[-1:]))
     ours = fastest(results.training)
-    best: dict[int, float] = {}
+    best: dict[TrainingGroup, float] = {}
     for row in results.training:
         if row.rounds:
-            best[row.context] = max(best.get(row.context, 0.0), row.cells_per_second)
+            best[row.group] = max(best.get(row.group, 0.0), row.cells_per_second)
     rows: list[list[Cell | str]] = []
     records = []
     for row in results.training:
-        own = ours.get(row.context)
+        own = ours.get(row.group)
         ratio = rate_ratio(own, row, settings.confidence)
         records.append(
             {
-                **picked(row, "context attention kernel layout device padding cells_per_second"),
-                **picked(row, "cells_per_second_low cells_per_second_high milliseconds"),
-                **picked(row, "tokens_per_second mfu peak_memory_gb graphs recompiled rounds"),
+                **picked(row, "size parameters context cells_per_step attention kernel layout"),
+                **picked(row, "device padding cells_per_second cells_per_second_low"),
+                **picked(row, "cells_per_second_high milliseconds tokens_per_second mfu"),
+                **picked(row, "peak_memory_gb cuda_graphs host_bound compiled recompiled rounds"),
                 "ours": own.kernel if own else "",
                 **with_ends("ratio", ratio),
                 "note": row.note,
@@ -329,43 +332,44 @@ def training_speed(results: Results) -> Table:
             rate = row.cells_per_second, row.cells_per_second_low, row.cells_per_second_high
             rows.append(
                 [
+                    row.size,
                     context_label(row.context),
+                    str(row.cells_per_step),
                     provider_label(row.kernel),
                     row.layout,
                     percent(row.padding),
-                    Cell(interval(*rate, 0), bold=rate[0] == best[row.context]),
+                    Cell(interval(*rate, 0), bold=rate[0] == best[row.group]),
                     percent(row.mfu),
                     fixed(row.peak_memory_gb, 1),
                     interval(*ratio, 2),
                 ]
             )
     return Table(
-        caption=f"Training encoders of {' to '.join(sizes)} parameters on "
-        f"{device_words(results.machine('training'))}. Cells per second with "
-        f"{settings.cells_per_gpu} cells a step, of log-normal lengths with median "
-        f"{settings.median_length:,}, the highest of a context in bold; MFU is counted work on "
-        "valid tokens over the peak. The last column is the rate of our packed sigmoid attention "
-        "over the row's, the median over the rounds of one run, with its "
+        caption=f"Training on {device_words(results.machine('training'))} with each attention "
+        "kernel. Cells per second, the highest of a size, context and number of cells in bold; "
+        f"cells have log-normal lengths with median {settings.median_length:,}. MFU: counted "
+        "operations on valid tokens over the peak. The last column is the rate of our packed "
+        "sigmoid attention over the row's, the median over the rounds of one run, with its "
         f"{settings.confidence * 100:g} % interval.",
         records=records,
         header=(
-            *("Context", "Kernel", "Layout", "Padding", "Cells per second", "MFU"),
-            *("Memory, GB", "Ours over it"),
+            *("Size", "Context", "Cells a step", "Kernel", "Layout", "Padding"),
+            *("Cells per second", "MFU", "Memory, GB", "Ours over it"),
         ),
         rows=rows,
-        align="rllrcrrc",
+        align="lrrllrcrrc",
         notes=training_notes(results.training),
     )
 
 
-def fastest(rows: list[TrainingRow]) -> dict[int, TrainingRow]:
-    """Our packed sigmoid attention by context: its fastest path that was timed."""
-    found: dict[int, TrainingRow] = {}
+def fastest(rows: list[TrainingRow]) -> dict[TrainingGroup, TrainingRow]:
+    """The fastest of our packed sigmoid kernels in each group."""
+    fastest_rows: dict[TrainingGroup, TrainingRow] = {}
     for row in rows:
         if row.attention == "sigmoid" and row.layout == "packed" and row.rounds:
-            known = found.get(row.context, row)
-            found[row.context] = min(known, row, key=lambda one: one.milliseconds)
-    return found
+            known = fastest_rows.get(row.group, row)
+            fastest_rows[row.group] = min(known, row, key=lambda one: one.milliseconds)
+    return fastest_rows
 
 
 def rate_ratio(ours: TrainingRow | None, row: TrainingRow, confidence: float) -> Interval:
@@ -380,12 +384,19 @@ def percent(share: float) -> str:
 
 
 def training_notes(rows: list[TrainingRow]) -> list[str]:
-    """The rows' notes, each once; what has no rate is named with its note."""
-    found: dict[str, None] = {}
+    """The rows' notes, each once, with the names of the rows unless all rows have it."""
+    lines = []
+    names: dict[str, list[str]] = {}
     for row in rows:
+        name = (
+            f"{provider_label(row.kernel)}, {row.layout}, {row.size} at "
+            f"{context_label(row.context)}, {row.cells_per_step} cells"
+        )
         if not row.rounds:
-            name = f"{provider_label(row.kernel)}, {row.layout}, at {context_label(row.context)}"
-            found[f"Not timed: {name} ({row.note})."] = None
+            lines.append(f"Not timed: {name} ({row.note}).")
         elif row.note:
-            found[sentence(row.note)] = None
-    return list(found)
+            names.setdefault(row.note, []).append(name)
+    timed = sum(row.rounds > 0 for row in rows)
+    for note, those in names.items():
+        lines.append(sentence(note) if len(those) == timed else f"{note}: {'; '.join(those)}.")
+    return lines
