@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from scsigmoid.csv_rows import read_rows, write_rows
 from scsigmoid.errors import UserError
-from scsigmoid.files import checksum_path
+from scsigmoid.files import atomic_path
 
 
 class Interval(NamedTuple):
@@ -49,6 +49,7 @@ class Measurement:
         model: model or control, e.g. ``sigmoid_4k``; for paired values ``sigmoid_4k - softmax_4k``.
         attention: ``sigmoid``, ``softmax`` or empty.
         context: context length in tokens; 0 where there is none.
+        vocabulary: fingerprint of the vocabulary of the tokens; empty where there is none.
         metric: e.g. ``validation_loss``, ``silhouette_label``, ``mmd_unbiased``.
         value: the point estimate.
         low: lower end of the interval; NaN where none was made.
@@ -64,6 +65,7 @@ class Measurement:
     model: str
     attention: str = ""
     context: int = 0
+    vocabulary: str = ""
     metric: str
     value: float
     low: float = float("nan")
@@ -80,8 +82,8 @@ class Measurement:
 
 
 def write_measurements(path: str | Path, rows: Iterable[Measurement]) -> None:
-    """Write measurements as CSV, atomically, with a checksum, in the order given."""
-    with checksum_path(path) as temporary:
+    """Write measurements as CSV, atomically, in the order given."""
+    with atomic_path(path) as temporary:
         write_rows(temporary, Measurement, rows)
 
 
@@ -96,9 +98,11 @@ def read_measurements(path: str | Path) -> list[Measurement]:
     try:
         return read_rows(path, Measurement, exact=True)
     except KeyError:
-        raise UserError(f"{path}: not a table of measurements; delete it and run again") from None
+        raise UserError(
+            f"{path}: not a table of measurements of this version; make it again"
+        ) from None
     except ValueError as error:
-        raise UserError(f"{path}: damaged ({error}); delete it and run again") from error
+        raise UserError(f"{path}: damaged ({error}); make it again") from error
 
 
 def known_donors(donors: NDArray[Any]) -> list[str]:

@@ -46,7 +46,7 @@ def test_simulated_cells_have_the_papers_lengths_and_their_types_genes(config: C
 def test_training_takes_them(tmp_path: Path, config: Config):
     write_simulated_tokens(tmp_path, config.benchmarks.training, 40, 300, 1)
     vocabulary = Vocabulary.read(tmp_path / "vocabulary.parquet")
-    store = TokenStore.open(tmp_path / "tokens", vocabulary.fingerprint)
+    store = TokenStore.open(tmp_path / "tokens", vocabulary=vocabulary.fingerprint)
     assert (len(store), store.maximum_length, vocabulary.size) == (40, 300, 44_000)
     assert store.simulated
     again = tmp_path / "again"

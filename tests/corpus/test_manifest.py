@@ -353,6 +353,7 @@ def test_the_lock_gets_every_hash(tmp_path):
         done = dataclasses.replace(one, sha256=one.file * 64, cells="5", bytes="7")
         write_manifest(tmp_path / f"{one.file}.csv", [done])
     metadata = Metadata(
+        dataset="toy",
         file="heart", simulated=False, label="", types=[], title="", cells=9, genes=2,
         sha256="c" * 64, location="",
     )  # fmt: skip

@@ -83,6 +83,7 @@ def test_no_manifest(tmp_path):
 
 
 METADATA = Metadata(
+    dataset="toy",
     file="heart", simulated=True, label="kind", types=["b", "a"], title="Heart", cells=9, genes=5,
     sha256="c" * 64, location="https://example.org/heart.h5ad",
 )  # fmt: skip

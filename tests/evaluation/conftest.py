@@ -11,6 +11,7 @@ from small_training import UNTRAINED
 
 from scsigmoid.config.schema import Architecture, Size
 from scsigmoid.evaluation.embedding_files import write_embedding
+from scsigmoid.files import sha256
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.tokens.store import grouped, store_schema, write_shards
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
@@ -35,6 +36,8 @@ def write_tokens(
     cells=None,
     donors=None,
     simulated=True,
+    dataset="toy",
+    digest="d" * 64,
 ) -> Path:
     random = np.random.default_rng(0)
     count = len(lengths)
@@ -59,6 +62,8 @@ def write_tokens(
         path,
         grouped([batch], 5),
         {
+            "dataset": dataset,
+            "cells": digest,
             "vocabulary": vocabulary,
             "vocabulary_size": VOCABULARY_SIZE,
             "maximum_length": 30,
@@ -85,9 +90,10 @@ def one_by_one(checkpoint, cells, pooling="mean"):
 
 
 @pytest.fixture
-def make_store(tmp_path: Path):
-    """Writes a token store."""
-    return lambda **changes: write_tokens(tmp_path / "results/tokens/evaluation/toy", **changes)
+def make_store(tmp_path: Path, cells: Path):
+    """Writes a token store of the dataset's file."""
+    folder, digest = tmp_path / "results/tokens/evaluation/toy", sha256(cells)
+    return lambda **changes: write_tokens(folder, **{"digest": digest, **changes})
 
 
 @pytest.fixture
@@ -144,13 +150,14 @@ def checkpoint(request: pytest.FixtureRequest, make_model) -> Path:
 def write_arm(tmp_path: Path):
     """Writes an embedding with given values, below a results folder."""
 
-    def write(model: str, values, labels, cells=None, dataset: str = "toy") -> Path:
-        path = tmp_path / "results" / "embeddings" / dataset / f"{model}.h5ad"
+    def write(model: str, values, labels, rows=None, folder: str = "toy", **identity) -> Path:
+        path = tmp_path / "results" / "embeddings" / folder / f"{model}.h5ad"
+        counts = tmp_path / "results" / "corpus" / "evaluation" / "toy.h5ad"
         write_embedding(
             path,
             np.asarray(values, dtype=np.float32),
             np.asarray(labels),
-            np.arange(len(labels)) if cells is None else np.asarray(cells),
+            np.arange(len(labels)) if rows is None else np.asarray(rows),
             {
                 "model": model,
                 "attention": model.split("_")[0],
@@ -158,7 +165,10 @@ def write_arm(tmp_path: Path):
                 "pooling": "mean",
                 "checkpoint": "c" * 64,
                 "vocabulary": VOCABULARY,
+                "dataset": "toy",
+                "cells": sha256(counts) if counts.is_file() else "c" * 64,
                 "simulated": True,
+                **identity,
             },
             pd.DataFrame(
                 {"donor_id": [f"donor {row % 3}" for row in range(len(labels))]},

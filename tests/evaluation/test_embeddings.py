@@ -6,10 +6,11 @@ import pytest
 import torch
 from evaluation.conftest import one_by_one
 
-from scsigmoid.config.schema import Embeddings
+from scsigmoid.config.schema import Embeddings, ValidationLoss
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embedding_files import read_arms, read_embedding
 from scsigmoid.evaluation.embeddings import embed
+from scsigmoid.evaluation.validation_loss import validation_loss
 from scsigmoid.files import sha256
 from scsigmoid.tokens.store import TokenStore
 from scsigmoid.training.export import load_encoder
@@ -19,6 +20,10 @@ def expected(checkpoint, store, pooling="mean"):
     tokens = TokenStore.open(store)
     cells = [tokens.cells([row], 16).tokens.tolist() for row in range(len(tokens))]
     return one_by_one(checkpoint, cells, pooling)
+
+
+def output_of(checkpoint, folder):
+    return folder / f"{checkpoint.parent.name}.h5ad"
 
 
 def run(checkpoint, store, cells, output, pooling="mean"):
@@ -31,7 +36,7 @@ def run(checkpoint, store, cells, output, pooling="mean"):
 def test_a_batch_gives_what_each_cell_alone_gives(
     checkpoint, store, cells, tmp_path, pooling, batch_tokens
 ):
-    output = tmp_path / "toy.h5ad"
+    output = output_of(checkpoint, tmp_path)
     settings = Embeddings(pooling=pooling, batch_tokens=batch_tokens)
     embed(checkpoint, store, cells, settings, "cpu", output)
     found = read_embedding(output)
@@ -41,7 +46,8 @@ def test_a_batch_gives_what_each_cell_alone_gives(
 
 def test_without_cls_all_places_are_genes(make_model, store, cells, tmp_path):
     """Two cells have as many genes as the context, and one has more."""
-    checkpoint, output = make_model("sigmoid", cls_token=False), tmp_path / "toy.h5ad"
+    checkpoint = make_model("sigmoid", cls_token=False)
+    output = output_of(checkpoint, tmp_path)
     run(checkpoint, store, cells, output)
     found = read_embedding(output).values
     np.testing.assert_allclose(found, expected(checkpoint, store), atol=2e-5)
@@ -50,7 +56,7 @@ def test_without_cls_all_places_are_genes(make_model, store, cells, tmp_path):
 
 
 def test_the_file_says_what_it_is_and_has_the_same_bytes_again(checkpoint, store, cells, tmp_path):
-    outputs = [tmp_path / "first.h5ad", tmp_path / "second.h5ad"]
+    outputs = [output_of(checkpoint, tmp_path / name) for name in ("first", "second")]
     for output in outputs:
         run(checkpoint, store, cells, output)
     assert outputs[0].read_bytes() == outputs[1].read_bytes()
@@ -70,50 +76,88 @@ def test_the_file_says_what_it_is_and_has_the_same_bytes_again(checkpoint, store
         "pooling": "mean",
         "checkpoint": sha256(checkpoint),
         "vocabulary": TokenStore.open(store).vocabulary,
+        "dataset": "toy",
+        "cells": sha256(cells),
         "simulated": True,
     }
     metadata = read_embedding(outputs[0]).metadata
     assert [type(metadata[key]) for key in ("context", "simulated")] == [int, bool]
 
 
-def test_tokens_of_another_vocabulary_are_refused(checkpoint, make_store, cells, tmp_path):
-    store = make_store(vocabulary="e" * 64)
-    with pytest.raises(UserError, match="another vocabulary"):
-        run(checkpoint, store, cells, tmp_path / "toy.h5ad")
-
-
 def test_a_cell_without_genes_is_refused(checkpoint, make_store, cells, tmp_path):
     store = make_store(lengths=(3, 0, 4))
-    output = tmp_path / "toy.h5ad"
+    output = output_of(checkpoint, tmp_path)
     with pytest.raises(UserError, match="1 of 3 cells have no gene of the vocabulary"):
         run(checkpoint, store, cells, output)
     assert not output.exists()
 
 
-def test_a_file_of_other_cells_is_refused(checkpoint, make_store, cells, tmp_path):
-    store = make_store(cells=np.arange(12) * 4)
-    with pytest.raises(UserError, match=r"toy\.h5ad: not the file that .* was made from"):
-        run(checkpoint, store, cells, tmp_path / "toy.h5ad")
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"vocabulary": "e" * 64}, "has vocabulary eeeeeeeeeeee, expected"),
+        ({"dataset": "other"}, "has dataset 'other', expected 'toy'"),
+    ],
+)
+def test_tokens_of_other_data_are_refused(checkpoint, make_store, cells, tmp_path, change, message):
+    output = output_of(checkpoint, tmp_path)
+    with pytest.raises(UserError, match=rf"tokens/evaluation/toy: {message}"):
+        run(checkpoint, make_store(**change), cells, output)
+    assert not output.exists()
+
+
+def test_permuted_cells_are_refused(checkpoint, store, cells, tmp_path):
+    adata = anndata.read_h5ad(cells)
+    adata[::-1].copy().write_h5ad(cells)
+    with pytest.raises(UserError, match=r"toy\.h5ad: has cells"):
+        run(checkpoint, store, cells, output_of(checkpoint, tmp_path))
+
+
+def test_a_model_in_the_place_of_another_is_refused(make_model, store, cells, tmp_path):
+    sigmoid, softmax = make_model("sigmoid"), make_model("softmax")
+    sigmoid.write_bytes(softmax.read_bytes())
+    message = r"sigmoid_toy/model\.safetensors: has model 'softmax_toy', expected 'sigmoid_toy'"
+    with pytest.raises(UserError, match=message):
+        run(sigmoid, store, cells, output_of(sigmoid, tmp_path))
+    settings = ValidationLoss(trials=1, mask_fraction=0.3, confidence=0.95, batch_tokens=40)
+    outputs = (tmp_path / f"sigmoid_toy.{suffix}" for suffix in ("csv", "parquet"))
+    with pytest.raises(UserError, match=message):
+        validation_loss(sigmoid, store, "toy", settings, 42, "cpu", *outputs)
+    assert not list(tmp_path.glob("sigmoid_toy*"))
+
+
+def test_embeddings_in_the_place_of_others_are_refused(write_arm):
+    labels, values = list("aabbc"), np.arange(10.0).reshape(5, 2)
+    paths = {name: write_arm(name, values, labels) for name in ("sigmoid_4k", "softmax_4k")}
+    with pytest.raises(UserError, match="has dataset 'toy', expected 'other'"):
+        read_arms(paths, "other")
+    for field, value in (("vocabulary", "e" * 64), ("cells", "e" * 64)):
+        write_arm("softmax_4k", values, labels, **{field: value})
+        with pytest.raises(UserError, match=rf"softmax_4k\.h5ad: has {field} eeeeeeeeeeee"):
+            read_arms(paths, "toy")
+    paths["softmax_4k"].write_bytes(paths["sigmoid_4k"].read_bytes())
+    with pytest.raises(UserError, match=r"softmax_4k\.h5ad: has model 'sigmoid_4k'"):
+        read_arms(paths, "toy")
 
 
 def test_cells_without_a_label_are_left_out_of_scores(write_arm, capsys):
     values = np.arange(10.0).reshape(5, 2)
     paths = {name: write_arm(name, values, ["a", "", "b", "", "a"]) for name in ("sig_4", "soft_4")}
-    arm = read_arms(paths)["soft_4"]
+    arm = read_arms(paths, "toy")["soft_4"]
     assert (arm.labels.tolist(), arm.cells.tolist()) == (["a", "b", "a"], [0, 2, 4])
     assert arm.values.tolist() == values[[0, 2, 4]].tolist()
     assert "sig_4.h5ad: 2 cells without a label are left out" in capsys.readouterr().err
-    assert read_arms(paths, scored=False)["sig_4"].labels.tolist() == ["a", "", "b", "", "a"]
+    assert read_arms(paths, "toy", scored=False)["sig_4"].labels.tolist() == ["a", "", "b", "", "a"]
     assert anndata.read_h5ad(paths["sig_4"]).obs["scsigmoid_cell_type"].isna().sum() == 2
     with pytest.raises(UserError, match="no cell has a label"):
-        read_arms({"sig_4": write_arm("sig_4", values, [""] * 5)})
+        read_arms({"sig_4": write_arm("sig_4", values, [""] * 5)}, "toy")
 
 
 def test_a_diverged_model_is_refused(checkpoint, store, cells, tmp_path, monkeypatch):
     encoder, facts = load_encoder(checkpoint)
     torch.nn.init.constant_(encoder.final_norm.bias, float("nan"))
     monkeypatch.setattr("scsigmoid.evaluation.embeddings.load_encoder", lambda *_: (encoder, facts))
-    output = tmp_path / "toy.h5ad"
+    output = output_of(checkpoint, tmp_path)
     with pytest.raises(UserError, match=r"12 of 12 cells as NaN or infinity .* diverged"):
         run(checkpoint, store, cells, output)
     assert not output.exists()
@@ -148,7 +192,8 @@ def test_arms_must_hold_the_same_cells(write_arm):
     first = write_arm("sigmoid_4k", values, labels)
 
     def arms(*second):
-        return read_arms({"sigmoid_4k": first, "softmax_4k": write_arm("softmax_4k", *second)})
+        paths = {"sigmoid_4k": first, "softmax_4k": write_arm("softmax_4k", *second)}
+        return read_arms(paths, "toy")
 
     assert arms(values, labels)["softmax_4k"].metadata["model"] == "softmax_4k"
     with pytest.raises(UserError, match=r"holds other cells .* \(5 and 5 cells\)"):
@@ -161,7 +206,7 @@ def test_arms_must_hold_the_same_cells(write_arm):
 
 def test_missing_inputs_are_named(checkpoint, store, cells, tmp_path):
     settings = Embeddings(pooling="mean", batch_tokens=40)
-    absent, output = tmp_path / "absent", tmp_path / "toy.h5ad"
+    absent, output = tmp_path / "absent", output_of(checkpoint, tmp_path)
     with pytest.raises(UserError, match="absent: no such model"):
         embed(absent, store, cells, settings, "cpu", output)
     with pytest.raises(UserError, match="absent: not a token store"):

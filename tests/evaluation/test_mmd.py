@@ -182,7 +182,7 @@ def test_rows(write_pair, tmp_path):
 def test_points_of_a_pair(write_pair, tmp_path):
     paths = write_pair(COUNTS)
     rows = run(paths, tmp_path)
-    for model, arm in read_arms(paths).items():
+    for model, arm in read_arms(paths, "toy").items():
         x, y = (arm.values[arm.labels == kind].astype(float) for kind in ("Immune", "B cell"))
         s2 = np.median(pdist(np.concatenate([x, y]), "sqeuclidean"))
         ones = (np.ones((1, len(cells)), dtype=int) for cells in (x, y))
@@ -229,7 +229,7 @@ def test_intervals_are_of_resamples_that_the_arms_share(write_pair, tmp_path):
         for kind, count in (("a", 20), ("b", 25), ("c", 15))
     )
     drawn = {}
-    for model, arm in read_arms(paths).items():
+    for model, arm in read_arms(paths, "toy").items():
         cells = [arm.values[arm.labels == kind].astype(float) for kind in "abc"]
         of = dict(zip("abc", zip(cells, (w, v, u), strict=True), strict=True))
         drawn[model] = {
@@ -273,10 +273,10 @@ def test_equal_arms_have_ratio_1_and_difference_0_without_spread(write_arm, tmp_
 def test_a_pair_does_not_depend_on_the_other_pairs(write_pair, write_arm, tmp_path):
     paths = write_pair(COUNTS)
     chosen = {}
-    for model, arm in read_arms(paths).items():
+    for model, arm in read_arms(paths, "toy").items():
         kept = np.isin(arm.labels, ["Immune", "Cardiac"])
         parts = (part[kept] for part in (arm.values, arm.labels, arm.cells))
-        chosen[model] = write_arm(model, *parts, dataset="few")
+        chosen[model] = write_arm(model, *parts, folder="few")
     everything, alone = (
         [replace(row, source="") for row in run(of, tmp_path) if row.group == "Cardiac vs Immune"]
         for of in (paths, chosen)

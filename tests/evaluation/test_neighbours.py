@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from evaluation.conftest import VOCABULARY
 from scipy.spatial.distance import cdist
 
 from scsigmoid.corpus.h5ad_writer import CellTable, write_cells
@@ -44,7 +45,7 @@ def run(paths, cells, tmp_path, **changes):
     arguments = {"neighbours": 5, "variance": 0.95, "controls": ["random", "pca_log_counts"]}
     output = tmp_path / "results" / "neighbours" / changes.pop("name", "toy")
     neighbours_of_dataset(paths, cells, seed=42, output=output, **{**arguments, **changes})
-    return read_neighbours(output)
+    return read_neighbours(output, "toy")
 
 
 def test_pca_keeps_the_variance_and_no_component_more():
@@ -114,6 +115,8 @@ def test_all_representations_in_order(write_pair, dataset, tmp_path):
         "model": "sigmoid_4k",
         "attention": "sigmoid",
         "context": 256,
+        "dataset": "toy",
+        "vocabulary": VOCABULARY,
         "simulated": True,
         "position": 0,
         "source": "embeddings/toy/sigmoid_4k.h5ad",
@@ -122,6 +125,8 @@ def test_all_representations_in_order(write_pair, dataset, tmp_path):
         "model": "pca_log_counts",
         "attention": "",
         "context": 0,
+        "dataset": "toy",
+        "vocabulary": VOCABULARY,
         "simulated": True,
         "position": 3,
         "source": "corpus/evaluation/toy.h5ad",
@@ -159,15 +164,15 @@ def test_refusals(write_pair, dataset, tmp_path):
     with pytest.raises(UserError, match=r"40 of 40 .* too few: scIB needs more than 40"):
         run(paths, dataset[0], tmp_path, neighbours=40)
     with pytest.raises(UserError, match="no such file"):
-        run(paths, tmp_path / "absent.h5ad", tmp_path)
+        run(paths, tmp_path / "toy.h5ad", tmp_path)
     assert not (tmp_path / "results" / "neighbours" / "toy").exists()
     more = write_pair({"a": 21, "b": 20})
     with pytest.raises(UserError, match=r"toy\.h5ad: has no row 40"):
         run(more, dataset[0], tmp_path)
     with pytest.raises(UserError, match="holds no neighbours"):
-        read_neighbours(tmp_path)
+        read_neighbours(tmp_path, "toy")
     broken = tmp_path / "broken"
     broken.mkdir()
     (broken / "random.npz").write_bytes(b"no archive")
     with pytest.raises(UserError, match=r"random\.npz: damaged"):
-        read_neighbours(broken)
+        read_neighbours(broken, "toy")

@@ -26,12 +26,21 @@ from scsigmoid.seeds import derive
 
 
 @pytest.fixture
-def folder(write_pair, tmp_path):
+def counts(tmp_path):
+    """The dataset's file, which a random control does not read."""
+    path = tmp_path / "results/corpus/evaluation/toy.h5ad"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"counts")
+    return path
+
+
+@pytest.fixture
+def folder(write_pair, counts, tmp_path):
     """Neighbours of both arms and a random embedding: 90 cells of three types."""
     output = tmp_path / "results" / "neighbours" / "toy"
     neighbours_of_dataset(
         write_pair({"a": 40, "b": 30, "c": 20}),
-        tmp_path / "toy.h5ad",
+        counts,
         neighbours=15,
         variance=0.95,
         controls=["random"],
@@ -58,12 +67,12 @@ def change(folder, **columns):
 def test_each_donor_is_scored_alone(folder, tmp_path):
     random = np.random.default_rng(3)
     donors = random.permutation(np.repeat(["A", "B", "C", "few", "unknown"], [25, 22, 16, 15, 12]))
-    labels = read_neighbours(folder)[0].labels
+    labels = read_neighbours(folder, "toy")[0].labels
     change(folder, donors=donors)
     (rows,) = scored(folder, tmp_path, "silhouette_label")
     found = {(row.model, row.group): row for row in rows}
     assert {group for _, group in found} == {"", "A", "B", "C"}
-    for one in read_neighbours(folder):
+    for one in read_neighbours(folder, "toy"):
         for donor, part in by_donor(one):
             own = donors == donor
             points = one.coordinates[own].astype(float)
@@ -91,7 +100,7 @@ def test_silhouette_equals_scikit_learn(folder, tmp_path, monkeypatch, single):
         change(folder, labels=["a"] * 45 + ["b"] * 44 + ["the only one"])
     (rows,) = scored(folder, tmp_path, "silhouette_label")
     assert [row.model for row in rows] == ["sigmoid_4k", "softmax_4k", "random"]
-    for row, one in zip(rows, read_neighbours(folder), strict=True):
+    for row, one in zip(rows, read_neighbours(folder, "toy"), strict=True):
         expected = (silhouette_score(one.coordinates.astype(float), one.labels) + 1) / 2
         assert row.value == pytest.approx(expected, abs=1e-12)
         if not single:
@@ -106,7 +115,7 @@ def test_silhouette_equals_scikit_learn(folder, tmp_path, monkeypatch, single):
 
 def test_leiden_equals_igraph_and_scikit_learn(folder, tmp_path):
     found = scored(folder, tmp_path, "leiden_nmi", "leiden_ari")
-    for row_nmi, row_ari, one in zip(*found, read_neighbours(folder), strict=True):
+    for row_nmi, row_ari, one in zip(*found, read_neighbours(folder, "toy"), strict=True):
         weights = fuzzy_simplicial_set(
             np.zeros((90, 1)), n_neighbors=15, random_state=None, metric=None,
             knn_indices=one.indices, knn_dists=one.distances,
@@ -129,7 +138,7 @@ def test_leiden_equals_igraph_and_scikit_learn(folder, tmp_path):
         assert row_nmi.seed == 42
 
 
-def test_kmeans_finds_what_scikit_learn_finds(write_arm, tmp_path):
+def test_kmeans_finds_what_scikit_learn_finds(write_arm, counts, tmp_path):
     """Types so far apart that the best clustering is the types."""
     values = np.random.default_rng(5).normal(size=(60, 4)) * 0.1
     labels = np.repeat(["a", "b", "c"], 20)
@@ -137,11 +146,11 @@ def test_kmeans_finds_what_scikit_learn_finds(write_arm, tmp_path):
     output = tmp_path / "results" / "neighbours" / "toy"
     neighbours_of_dataset(
         {"sigmoid_4k": write_arm("sigmoid_4k", values, labels)},
-        tmp_path / "toy.h5ad",
+        counts,
         neighbours=15, variance=0.95, controls=["random"], seed=42, output=output,
     )  # fmt: skip
     found = scored(output, tmp_path, "kmeans_nmi", "kmeans_ari")
-    for one, *scores in zip(read_neighbours(output), *found, strict=True):
+    for one, *scores in zip(read_neighbours(output, "toy"), *found, strict=True):
         clusters = KMeans(3, n_init=50, random_state=0).fit_predict(one.coordinates)
         expected = (
             normalized_mutual_info_score(labels, clusters), adjusted_rand_score(labels, clusters),
@@ -158,7 +167,7 @@ def test_clisi_equals_the_formula(folder, tmp_path):
     (mixed,) = scored(folder, tmp_path, "clisi")
     assert [row.metric for row in mixed] == ["clisi"] * 3
     assert mixed[0].value > mixed[2].value  # types against a random embedding
-    for row, one in zip(mixed, read_neighbours(folder), strict=True):
+    for row, one in zip(mixed, read_neighbours(folder, "toy"), strict=True):
         codes = np.unique(one.labels, return_inverse=True)[1]
         others, distances = one.indices[:, 1:], one.distances[:, 1:].astype(float)
         simpson = [

@@ -25,9 +25,10 @@ SETTINGS = Umap(datasets=None, neighbours=15, minimum_distance=0.5, variance=0.9
 def test_two_processes_write_the_same_bytes(write_pair, tmp_path):
     paths = write_pair({"a": 30, "b": 30, "c": 30})
     folders = [{model: tmp_path / run / f"{model}.parquet" for model in paths} for run in "ab"]
-    umap_dataset(paths, SETTINGS, 42, folders[0])
+    umap_dataset(paths, "toy", SETTINGS, 42, folders[0])
     settings = json.dumps({"umap": vars(SETTINGS), "seed": 42})
-    command = [sys.executable, "-m", "scsigmoid", "umap", "--settings", settings]
+    command = [sys.executable, "-m", "scsigmoid", "umap", "--dataset", "toy"]
+    command += ["--settings", settings]
     command += ["--embeddings", *paths.values(), "--output", *folders[1].values()]
     # another hash seed, as every process has
     subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": "1"}, check=True)
@@ -49,8 +50,8 @@ def test_settings_reach_the_library(write_pair, tmp_path):
     paths = write_pair({"a": 30, "": 30}, hidden=8)
     outputs = {model: tmp_path / f"{model}.parquet" for model in paths}
     settings = Umap(datasets=None, neighbours=7, minimum_distance=0.25, variance=0.8)
-    umap_dataset(paths, settings, 42, outputs)
-    for model, arm in read_arms(paths, scored=False).items():
+    umap_dataset(paths, "toy", settings, 42, outputs)
+    for model, arm in read_arms(paths, "toy", scored=False).items():
         values = arm.values.astype(float)
         components = PCA(0.8, svd_solver="full").fit_transform(values)
         assert 1 < components.shape[1] < 8
@@ -69,7 +70,7 @@ def test_refusals(write_pair, tmp_path):
     paths = write_pair({"a": 8, "b": 7})
     outputs = {model: tmp_path / f"{model}.parquet" for model in paths}
     with pytest.raises(UserError, match=r"sigmoid_4k\.h5ad: 15 of 15 .* UMAP needs more than 15"):
-        umap_dataset(paths, SETTINGS, 42, outputs)
+        umap_dataset(paths, "toy", SETTINGS, 42, outputs)
     with pytest.raises(UserError, match="no such embedding"):
-        umap_dataset({"sigmoid_4k": tmp_path / "absent.h5ad"}, SETTINGS, 42, outputs)
+        umap_dataset({"sigmoid_4k": tmp_path / "absent.h5ad"}, "toy", SETTINGS, 42, outputs)
     assert not list(tmp_path.glob("*.parquet"))

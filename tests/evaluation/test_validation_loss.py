@@ -22,9 +22,10 @@ from scsigmoid.training.step import place_losses
 SETTINGS = ValidationLoss(trials=3, mask_fraction=0.3, confidence=0.95, batch_tokens=40)
 
 
-def run(checkpoint, store, folder, settings=SETTINGS, model="sigmoid_toy", seed=42):
+def run(checkpoint, store, folder, settings=SETTINGS, seed=42):
+    model = checkpoint.parent.name
     csv, parquet = folder / f"{model}.csv", folder / f"{model}.parquet"
-    validation_loss(checkpoint, store, "toy", model, settings, seed, "cpu", csv, parquet)
+    validation_loss(checkpoint, store, "toy", settings, seed, "cpu", csv, parquet)
     return read_measurements(csv)[0], pq.read_table(parquet)
 
 
@@ -79,7 +80,8 @@ def test_equals_a_loop_over_cells_trials_and_places(make_model, store, tmp_path,
 def test_does_not_depend_on_the_batches_and_repeats_to_the_byte(checkpoint, store, tmp_path):
     run(checkpoint, store, tmp_path / "a")
     run(checkpoint, store, tmp_path / "b")
-    for name in ("sigmoid_toy.csv", "sigmoid_toy.parquet"):
+    for suffix in (".csv", ".parquet"):
+        name = f"{checkpoint.parent.name}{suffix}"
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
     whole = ValidationLoss(trials=3, mask_fraction=0.3, confidence=0.95, batch_tokens=10_000)
     _, table = run(checkpoint, store, tmp_path / "c", whole)
@@ -104,7 +106,7 @@ def test_both_intervals(checkpoint, make_store, tmp_path):
     store = make_store(donors=donors, simulated=False)
     _, table = run(checkpoint, store, tmp_path, replace(SETTINGS, confidence=0.9))
     assert table["donor"].to_pylist() == donors
-    cells, masks = read_measurements(tmp_path / "sigmoid_toy.csv")
+    cells, masks = read_measurements(tmp_path / f"{checkpoint.parent.name}.csv")
     assert (cells.metric, masks.metric) == ("validation_loss", "validation_loss_over_masks")
     assert not cells.simulated
     losses = table["loss"].to_numpy()
@@ -123,7 +125,7 @@ def test_both_intervals(checkpoint, make_store, tmp_path):
 def test_one_command_for_all_models_gives_what_each_alone_gives(
     make_model, store, tmp_path, capsys
 ):
-    models = {name: make_model(name) for name in ("sigmoid", "softmax")}
+    models = {f"{name}_toy": make_model(name) for name in ("sigmoid", "softmax")}
     settings = {"evaluation.validation_loss": asdict(SETTINGS), "seed": 42, "device": "cpu"}
     command = ["validation-loss", "--dataset", "toy", "--tokens", str(store), "--settings"]
     command += [json.dumps(settings), "--checkpoint", *map(str, models.values()), "--output"]
@@ -131,12 +133,12 @@ def test_one_command_for_all_models_gives_what_each_alone_gives(
     assert main([*command, *(str(together / f"{name}.csv") for name in models)]) == 0
     for name, checkpoint in models.items():
         alone = tmp_path / "results/alone"
-        run(checkpoint, store, alone, model=name)
+        run(checkpoint, store, alone)
         for file in (f"{name}.csv", f"{name}.parquet"):
             assert (together / file).read_bytes() == (alone / file).read_bytes()
-    source = read_measurements(together / "softmax.csv")[0].source
+    source = read_measurements(together / "softmax_toy.csv")[0].source
     assert source == "training/softmax_toy/model.safetensors tokens/evaluation/toy"
-    assert main([*command, str(together / "sigmoid.csv")]) == 1
+    assert main([*command, str(together / "sigmoid_toy.csv")]) == 1
     assert "1 files for 2 checkpoints" in capsys.readouterr().err
 
 

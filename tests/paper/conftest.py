@@ -22,6 +22,7 @@ from scsigmoid.config.check import as_yaml, load, model_training
 from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config
 from scsigmoid.corpus.metadata import ManifestRow, write_manifest
+from scsigmoid.identity import write_table
 from scsigmoid.measurements import Measurement, write_measurements
 from scsigmoid.paper import registry
 from scsigmoid.paper.results import Results
@@ -80,7 +81,7 @@ def fabricate(folder: Path, config: Config, *, simulated: bool = True) -> None:
     write_corpus(folder, config, simulated)
     write_lengths(folder, random)
     for dataset in config.datasets:
-        write_losses(folder, dataset, simulated, random)
+        write_losses(folder, config, dataset, simulated, random)
         write_scores(folder, config, dataset, simulated, random)
         write_mmd(folder, config, dataset, simulated, random)
         write_umap(folder, config, dataset, random)
@@ -130,6 +131,11 @@ def write_parquet(path: Path, columns: dict[str, Any]) -> None:
     pq.write_table(pa.table(columns), path)
 
 
+def write_cells(path: Path, columns: dict[str, Any]) -> None:
+    """Write values of cells, with the identity that is in the path: dataset and model."""
+    write_table(path, pa.table(columns), {"dataset": path.parent.name, "model": path.stem})
+
+
 def write_corpus(folder: Path, config: Config, simulated: bool) -> None:
     common = {"source": config.corpus.source, "simulated": str(simulated).lower(), "location": ""}
     rows = [ManifestRow(file=f"train_{i}", role="training", **common) for i in range(2)]
@@ -163,7 +169,15 @@ def dataset_seed(dataset: str) -> float:
     return (sum(map(ord, dataset)) % 17) / 17
 
 
-def write_losses(folder: Path, dataset: str, simulated: bool, random: np.random.Generator) -> None:
+def facts(config: Config, name: str) -> dict[str, Any]:
+    """Attention and context of a model; nothing for controls and pairs of models."""
+    model = config.models.get(name)
+    return {"attention": model.attention, "context": model.context} if model else {}
+
+
+def write_losses(
+    folder: Path, config: Config, dataset: str, simulated: bool, random: np.random.Generator
+) -> None:
     common = 4.0 + dataset_seed(dataset) + random.normal(0, 0.3, CELLS)
     of_all = {"dataset": dataset, "n": CELLS, "simulated": simulated and dataset != "pbmc68k"}
     for model, extra in LOSS.items():
@@ -171,10 +185,11 @@ def write_losses(folder: Path, dataset: str, simulated: bool, random: np.random.
         mean, half = losses.mean(), 1.959964 * losses.std(ddof=1) / np.sqrt(CELLS)
         stem = folder / f"metrics/validation_loss/{dataset}/{model}"
         columns = {"cell": np.arange(CELLS), "donor": DONORS, "loss": losses}
-        write_parquet(stem.with_suffix(".parquet"), columns)
+        write_cells(stem.with_suffix(".parquet"), columns)
         rows = [
             Measurement(
-                **of_all, model=model, metric=name, value=mean, low=mean - width, high=mean + width
+                **of_all, **facts(config, model), model=model, metric=name,
+                value=mean, low=mean - width, high=mean + width,
             )
             for name, width in (
                 ("validation_loss", half), ("validation_loss_over_masks", half / 50),
@@ -196,7 +211,10 @@ def write_scores(
             "pca_log_counts": base + 0.1,
         }
         rows = [
-            Measurement(**of_all, model=name, metric=metric, value=values[name]) for name in values
+            Measurement(
+                **of_all, **facts(config, name), model=name, metric=metric, value=values[name]
+            )
+            for name in values
         ]
         write_measurements(folder / f"metrics/{metric}/{dataset}.csv", rows)
 
@@ -239,7 +257,7 @@ def write_pairs(
             }
             rows += [
                 Measurement(
-                    **common, model=model, metric=f"mmd_{estimator}{kind}",
+                    **common, **facts(config, model), model=model, metric=f"mmd_{estimator}{kind}",
                     value=value, low=value - half * width, high=value + half * width,
                 )
                 for (model, kind), (value, half) in values.items()
@@ -268,7 +286,7 @@ def write_umap(folder: Path, config: Config, dataset: str, random: np.random.Gen
         points = points + random.normal(0, 1, points.shape)
         x, y = points.T.astype(np.float32)
         columns = {"x": x, "y": y, "cell_type": types}
-        write_parquet(folder / f"metrics/umap/{dataset}/{model}.parquet", columns)
+        write_cells(folder / f"metrics/umap/{dataset}/{model}.parquet", columns)
 
 
 def write_journal(folder: Path, config: Config, model: str, random: np.random.Generator) -> None:

@@ -12,8 +12,10 @@ from paper.conftest import (
     H100,
     ends,
     fabricate,
+    facts,
     filled,
     kernel_row,
+    write_cells,
     write_journal_rows,
     write_json,
     write_pairs,
@@ -48,7 +50,7 @@ def write_papers_numbers(folder: Path, config: Config, *, swapped: bool = False)
     for name, row in reported()["datasets"].items():
         path = folder / f"corpus/evaluation/{name}.json"
         write_json(path, json.loads(path.read_text()) | {"cells": row["cells"]})
-        write_losses(folder, name, other)
+        write_losses(folder, config, name, other)
     write_scores(folder, config, other)
     pairs = {
         row["pair"]: (row[other["sigmoid"]][0], row[other["softmax"]][0])
@@ -62,7 +64,7 @@ def write_papers_numbers(folder: Path, config: Config, *, swapped: bool = False)
     write_json(folder / "benchmarks/training.json", {"device": H100, "gpus": "16"})
 
 
-def write_losses(folder: Path, dataset: str, other: Mapping[str, str]) -> None:
+def write_losses(folder: Path, config: Config, dataset: str, other: Mapping[str, str]) -> None:
     """Write losses that differ by the same amount in every cell."""
     spread = np.random.default_rng(7).normal(0, 0.01, CELLS)
     spread -= spread.mean()
@@ -72,11 +74,12 @@ def write_losses(folder: Path, dataset: str, other: Mapping[str, str]) -> None:
         losses = mean + spread
         stem = folder / f"metrics/validation_loss/{dataset}/{model}"
         rows = {"cell": np.arange(CELLS), "donor": [""] * CELLS, "loss": losses}
-        write_parquet(stem.with_suffix(".parquet"), rows)
+        write_cells(stem.with_suffix(".parquet"), rows)
         value, low, high = mean_interval(losses, 0.95)
         found = {"dataset": dataset, "model": model, "n": CELLS}
         of = {"value": value, "low": low, "high": high}
         names = ("validation_loss", "validation_loss_over_masks")
+        of |= facts(config, model)
         rows = [Measurement(**found, **of, metric=name) for name in names]
         write_measurements(stem.with_suffix(".csv"), rows)
 
@@ -90,6 +93,7 @@ def write_scores(folder: Path, config: Config, other: Mapping[str, str]) -> None
             rows = [
                 Measurement(
                     dataset=dataset, model=f"{arm}_4k", metric=metric, n=CELLS,
+                    **facts(config, f"{arm}_4k"),
                     value=0.6 if other[arm] == higher else 0.4,
                 )
                 for arm in SAME

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from paper.conftest import write_parquet
+from paper.conftest import write_cells, write_parquet
 from paper.papers_numbers import write_papers_numbers
 
 from scsigmoid.benchmarks.rows import KernelRow, TrainingRow, write_rows
@@ -155,7 +155,7 @@ def test_a_single_cell_gives_no_verdict(paper_results: Results) -> None:
     stem = paper_results.folder / "metrics/validation_loss/lung_acr"
     for model, (loss, _) in reported()["validation_loss"]["lung_acr"].items():
         columns = {"cell": [0], "donor": [""], "loss": [loss]}
-        write_parquet(stem / f"{model}.parquet", columns)
+        write_cells(stem / f"{model}.parquet", columns)
         rows = read_measurements(stem / f"{model}.csv")
         alone = [replace(row, value=loss, low=math.nan, high=math.nan, n=1) for row in rows]
         write_measurements(stem / f"{model}.csv", alone)

@@ -1,7 +1,9 @@
 """Reading result files: types, order, and the words for what is missing or damaged."""
 
 import math
+import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,8 @@ import pytest
 
 from scsigmoid.config.schema import Config
 from scsigmoid.errors import UserError
+from scsigmoid.identity import write_table
+from scsigmoid.measurements import read_measurements, write_measurements
 from scsigmoid.paper.results import Results
 
 
@@ -46,9 +50,8 @@ def test_empty_numbers_are_nan(results: Results) -> None:
 def test_cells_are_sorted(copied: Callable[[], Path], config: Config) -> None:
     folder = copied()
     path = folder / "metrics/validation_loss/heart_oft/sigmoid_2k.parquet"
-    pq.write_table(
-        pa.table({"cell": [3, 1, 2], "donor": ["c", "a", "b"], "loss": [0.3, 0.1, 0.2]}), path
-    )
+    table = pa.table({"cell": [3, 1, 2], "donor": ["c", "a", "b"], "loss": [0.3, 0.1, 0.2]})
+    write_table(path, table, {"dataset": "heart_oft", "model": "sigmoid_2k"})
     cells, losses, donors = Results(folder, config).cell_losses("heart_oft", "sigmoid_2k")
     assert cells.tolist() == [1, 2, 3]
     assert np.allclose(losses, [0.1, 0.2, 0.3])
@@ -59,8 +62,71 @@ def test_cells_of_unknown_donors_are_of_none(copied: Callable[[], Path], config:
     folder = copied()
     path = folder / "metrics/validation_loss/heart_oft/sigmoid_2k.parquet"
     donors = ["unknown", "a", "", "a", "b"]
-    pq.write_table(pa.table({"cell": range(5), "donor": donors, "loss": [0.1] * 5}), path)
+    table = pa.table({"cell": range(5), "donor": donors, "loss": [0.1] * 5})
+    write_table(path, table, {"dataset": "heart_oft", "model": "sigmoid_2k"})
     assert Results(folder, config).donors("heart_oft", "sigmoid_2k") == 2
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "read", "message"),
+    [
+        (
+            "metrics/mmd/pbmc68k.csv",
+            "metrics/mmd/heart_oft.csv",
+            lambda r: r.mmd("heart_oft"),
+            "has dataset 'pbmc68k', expected 'heart_oft'",
+        ),
+        (
+            "metrics/leiden_ari/heart_oft.csv",
+            "metrics/leiden_nmi/heart_oft.csv",
+            lambda r: r.scores("leiden_nmi", "heart_oft"),
+            "has metric 'leiden_ari', expected 'leiden_nmi'",
+        ),
+        (
+            "metrics/validation_loss/heart_oft/softmax_4k.csv",
+            "metrics/validation_loss/heart_oft/sigmoid_4k.csv",
+            lambda r: r.validation_loss("heart_oft", "sigmoid_4k"),
+            "has model 'softmax_4k', expected 'sigmoid_4k'",
+        ),
+        (
+            "metrics/validation_loss/pbmc68k/sigmoid_4k.parquet",
+            "metrics/validation_loss/heart_oft/sigmoid_4k.parquet",
+            lambda r: r.cell_losses("heart_oft", "sigmoid_4k"),
+            "has dataset 'pbmc68k', expected 'heart_oft'",
+        ),
+        (
+            "metrics/umap/heart_oft/softmax_4k.parquet",
+            "metrics/umap/heart_oft/sigmoid_4k.parquet",
+            lambda r: r.umap("heart_oft", "sigmoid_4k"),
+            "has model 'softmax_4k', expected 'sigmoid_4k'",
+        ),
+    ],
+)
+def test_files_in_the_place_of_others_are_refused(
+    copied: Callable[[], Path],
+    config: Config,
+    source: str,
+    target: str,
+    read: Callable[[Results], object],
+    message: str,
+) -> None:
+    folder = copied()
+    shutil.copy(folder / source, folder / target)
+    with pytest.raises(UserError, match=f"{target}: {message}"):
+        read(Results(folder, config))
+
+
+def test_measurements_of_another_vocabulary_are_refused(
+    copied: Callable[[], Path], config: Config
+) -> None:
+    folder = copied()
+    path = folder / "metrics/mmd/heart_oft.csv"
+    rows = [replace(row, vocabulary="e" * 64) for row in read_measurements(path)]
+    write_measurements(path, rows)
+    results = Results(folder, config)
+    results.scores("leiden_nmi", "heart_oft")
+    with pytest.raises(UserError, match="has vocabulary eeeeeeeeeeee, expected empty"):
+        results.mmd("heart_oft")
 
 
 @pytest.mark.parametrize(

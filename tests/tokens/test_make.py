@@ -19,17 +19,17 @@ from scsigmoid.tokens.store import TokenStore, read_index, write_length_counts
 def tokenized(folder, vocabulary, output, maximum_length=9) -> TokenStore:
     """The store of a part, in shards of at most 25 cells."""
     tokenize_part(folder, Tokenizer(vocabulary, 1e4, maximum_length, 25), output)
-    return TokenStore.open(output, vocabulary.fingerprint)
+    return TokenStore.open(output, vocabulary=vocabulary.fingerprint)
 
 
 def evaluated(h5ad, vocabulary, output) -> TokenStore:
     """The store of an evaluation dataset, whose file name in it is that of the h5ad."""
     metadata = h5ad.with_suffix(".json")
     standard = {"simulated": False, "label": "cell_type", "title": "Cells", "types": []}
-    unused = {"cells": 30, "genes": 20, "sha256": "", "location": ""}
-    write_metadata(metadata, Metadata(file=h5ad.stem, **standard, **unused))
+    unused = {"cells": 30, "genes": 20, "sha256": sha256(h5ad), "location": ""}
+    write_metadata(metadata, Metadata(dataset=h5ad.stem, file=h5ad.stem, **standard, **unused))
     tokenize_evaluation(h5ad, metadata, Tokenizer(vocabulary, 1e4, 9, 25), output)
-    return TokenStore.open(output, vocabulary.fingerprint)
+    return TokenStore.open(output, vocabulary=vocabulary.fingerprint)
 
 
 @pytest.fixture
@@ -109,6 +109,12 @@ def test_evaluation(part, vocabulary, tmp_path):
     assert a.cells(range(30), 9).tokens.tolist() == b.cells(place, 9).tokens.tolist()
     assert not b.simulated
     assert read_index(tmp_path / "e")["label"] == "cell_type"
+    assert b.identity == {
+        "dataset": "file0",
+        "cells": sha256(part / "file0.h5ad"),
+        "vocabulary": vocabulary.fingerprint,
+    }
+    assert (a.identity["dataset"], a.identity["cells"]) == ("", "")
 
 
 def test_no_gene_in_common(vocabulary, draw, write_part, tmp_path):
@@ -212,7 +218,7 @@ def test_real_cells(file, real_data, write_part, vocabulary_of, by_definition, t
     folder = write_part("part", [real_data / f"{file}.h5ad"])
     vocabulary = vocabulary_of(folder, 3)
     tokenize_part(folder, Tokenizer(vocabulary, 1e4, 4095, 1000), tmp_path / "store")
-    store = TokenStore.open(tmp_path / "store", vocabulary.fingerprint)
+    store = TokenStore.open(tmp_path / "store", vocabulary=vocabulary.fingerprint)
     cells = open_cells(folder / "file0.h5ad")
     tokens = vocabulary.tokens(cells.genes)
     assert len(store) == cells.n_cells

@@ -24,7 +24,6 @@ from scsigmoid.files import remove_checksum
 pytestmark = pytest.mark.faults
 
 RESULTS = "results/demo"
-STORE, CELLS = f"{RESULTS}/tokens/training/part-00000", f"{RESULTS}/corpus/training/part-00000"
 VOCABULARY = f"{RESULTS}/tokens/vocabulary.parquet"
 # Stages that a run of the demo does without: what they are called with, and what they leave.
 OTHERS = {
@@ -37,10 +36,6 @@ OTHERS = {
         f"{RESULTS}/corpus/evaluation/heart_oft.h5ad embedded.h5ad --vocabulary {VOCABULARY}"
         f" --checkpoint {RESULTS}/training/sigmoid_2k/model.safetensors",
         ["embedded.h5ad"],
-    ),
-    "check-tokens": (
-        f"--tokens {STORE} --cells {CELLS} --vocabulary {VOCABULARY}",
-        [f"{STORE}/shard-00000.arrow"],
     ),
     "simulate-tokens": (
         f"--configuration {RESULTS}/config.yaml --cells 64 --output simulated",

@@ -164,5 +164,5 @@ rule umap_of_dataset:
     params:
         settings=settings("umap", "seed"),
     shell:
-        "python -m scsigmoid umap --embeddings {input:q} --settings {params.settings:q}"
-        " --output {output:q} --log {log:q}"
+        "python -m scsigmoid umap --dataset {wildcards.dataset} --embeddings {input:q}"
+        " --settings {params.settings:q} --output {output:q} --log {log:q}"

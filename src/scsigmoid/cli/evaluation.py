@@ -72,7 +72,6 @@ def validation_loss(options: argparse.Namespace) -> None:
             checkpoint,
             options.tokens,
             options.dataset,
-            output.stem,
             built(ValidationLoss, options.settings["evaluation.validation_loss"]),
             options.settings["seed"],
             options.settings["device"],
@@ -153,7 +152,7 @@ def mmd(options: argparse.Namespace) -> None:
     )
 
 
-@stage("--embeddings+ --settings --output+")
+@stage("--dataset --embeddings+ --settings --output+")
 def umap(options: argparse.Namespace) -> None:
     """UMAP coordinates of both models."""
     from scsigmoid.evaluation.umap import umap_dataset
@@ -161,6 +160,7 @@ def umap(options: argparse.Namespace) -> None:
     settings = options.settings
     umap_dataset(
         by_model(options.embeddings),
+        options.dataset,
         built(Umap, settings["umap"]),
         settings["seed"],
         by_model(options.output),

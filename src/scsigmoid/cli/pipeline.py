@@ -134,14 +134,6 @@ def raw_files(options: argparse.Namespace, *, last: bool) -> Iterator[None]:
         yield
 
 
-@stage("--tokens+ --cells? --vocabulary?")
-def check_tokens(options: argparse.Namespace) -> None:
-    """Check token stores, and rebuild damaged shards."""
-    from scsigmoid.tokens.checking import check_tokens as check
-
-    check(options.tokens, options.cells, options.vocabulary)
-
-
 @stage("--tokens+ --output")
 def lengths(options: argparse.Namespace) -> None:
     """Count cells at each sequence length."""

@@ -194,6 +194,7 @@ def fetch_evaluation(
         label = evaluated_label(cells, dataset, wanted)
         check_enough(cells.path, cell_types(cells, label, wanted.types), **(needed or {}))
         metadata = Metadata(
+            dataset=row.dataset,
             file=row.file,
             simulated=row.simulated == "true",
             label=label,

@@ -57,6 +57,7 @@ class ManifestRow:
 class Metadata:
     """What later stages need to know of an evaluation dataset."""
 
+    dataset: str  # evaluation dataset
     file: str  # its name in the manifest
     simulated: bool
     label: str  # column of obs with the cell type, or columns in braces (see labels.py)

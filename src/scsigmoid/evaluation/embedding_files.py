@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from scsigmoid.corpus.h5ad_writer import OWN_ROW
 from scsigmoid.errors import UserError
-from scsigmoid.files import atomic_path, compare_checksum, remove_checksum, write_checksum
+from scsigmoid.files import atomic_path
+from scsigmoid.identity import check_identity, model_of
 from scsigmoid.progress import log
 
 LABEL, DONOR = "scsigmoid_cell_type", "donor_id"
@@ -30,7 +31,7 @@ class Embedding:
         cells: row of each cell in the dataset's h5ad file, int64.
         donors: ``obs["donor_id"]`` of each cell; ``""`` where there is none.
         metadata: ``model``, ``attention``, ``context``, ``step``, ``pooling``, ``checkpoint``,
-            ``vocabulary`` and ``simulated``.
+            ``vocabulary``, ``dataset``, ``cells`` (SHA-256 of its h5ad file) and ``simulated``.
     """
 
     path: Path
@@ -76,9 +77,7 @@ def write_embedding(
     import pandas as pd
 
     kinds = pd.Categorical([kind or None for kind in labels.tolist()])
-    remove_checksum(output)
     write_anndata(output, values, obs.assign(**{LABEL: kinds}), {**metadata, "rows": cells})
-    write_checksum(output)
 
 
 def write_anndata(
@@ -102,17 +101,17 @@ def write_anndata(
         adata.write_h5ad(temporary)
 
 
-def read_embedding(path: Path) -> Embedding:
-    """Read what :func:`write_embedding` wrote.
+def read_embedding(path: Path, **expected: Any) -> Embedding:
+    """Read an embedding that :func:`write_embedding` wrote, and compare its identity.
 
     Raises:
-        UserError: if the file is missing, damaged or something else, or values are not finite.
+        UserError: if the file is missing, damaged, not an embedding or has another identity, or if
+            values are not finite.
     """
     import anndata
 
     if not path.is_file():
         raise UserError(f"{path}: no such embedding; run the target that makes it")
-    compare_checksum(path)
     try:
         adata = anndata.read_h5ad(path)
         # anndata reads scalars as NumPy's
@@ -128,23 +127,33 @@ def read_embedding(path: Path) -> Embedding:
         raise UserError(
             f"{path}: damaged, or not an embedding of this project; delete it and run again"
         ) from error
+    check_identity(path, metadata, **expected)
     check_finite(values, adata.obs, f"{path}: holds")
     return Embedding(path, values, labels, cells, donors, metadata)
 
 
-def read_arms(paths: Mapping[str, Path], *, scored: bool = True) -> dict[str, Embedding]:
+def read_arms(
+    paths: Mapping[str, Path], dataset: str, *, scored: bool = True
+) -> dict[str, Embedding]:
     """Read the embeddings of one dataset by several models, of the same cells in the same order.
 
     Args:
-        paths: model name to file.
+        paths: name to file; a file must be of the model that it is named after.
+        dataset: dataset that the embeddings must be of.
         scored: whether cells without a label are left out; the log has their number.
 
     Raises:
-        UserError: if the cells or their types differ between models, or no cell has a label.
+        UserError: if a file is of another model or dataset, if the vocabulary, the cells or their
+            types differ between models, or if no cell has a label.
     """
-    arms = {name: read_embedding(path) for name, path in paths.items()}
+    arms = {
+        name: read_embedding(path, **model_of(path), dataset=dataset)
+        for name, path in paths.items()
+    }
     first, *others = arms.values()
+    shared = {field: first.metadata.get(field) for field in ("vocabulary", "cells")}
     for other in others:
+        check_identity(other.path, other.metadata, **shared)
         if not np.array_equal(first.cells, other.cells):
             raise UserError(
                 f"{other.path}: holds other cells than {first.path} ({len(other.cells)} and "

@@ -23,6 +23,7 @@ from scsigmoid.corpus.hdf5 import data_frame, opened
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embedding_files import check_finite, write_embedding
 from scsigmoid.files import room_for, sha256
+from scsigmoid.identity import check_cells, check_identity, model_of
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.model.sizes import EncoderSettings
 from scsigmoid.progress import track
@@ -50,29 +51,29 @@ def embed(
     Args:
         checkpoint: the model's ``model.safetensors``.
         store: token store of the dataset.
-        cells: the dataset's h5ad file, for its ``obs``.
+        cells: the h5ad file, named after the dataset, for its ``obs``.
         settings: pooling and tokens per forward pass.
         device: ``auto``, ``cpu`` or ``cuda``.
-        output: the h5ad file: the dataset's ``obs`` with the cell type that is evaluated, the
-            embedding, ``obsm["X_<model>"]`` (float32), and, in ``uns["scsigmoid"]``, what it was
-            made with.
+        output: the h5ad file, named after the model: the dataset's ``obs`` with the cell type that
+            is evaluated, the embedding in ``obsm["X_<model>"]`` (float32), and settings and
+            identity in ``uns["scsigmoid"]``.
 
     Raises:
         UserError: if the model, the tokens and the cells do not belong together, or the embedding
             is not finite.
     """
     encoder, facts = load_encoder(checkpoint, resolve_device(device))
+    check_identity(checkpoint, facts, **model_of(output))
     check_pooling(settings, encoder.settings, checkpoint)
-    tokens = open_tokens(store, facts["vocabulary"])
+    tokens = open_tokens(store, cells.stem, facts["vocabulary"])
+    check_cells(cells, tokens.identity["cells"])
     values = vectors(encoder, tokens, settings, f"embedding {facts['model']}")
     columns = tokens.metadata(["cell", "cell_type"])
     with opened(cells) as file:
         obs = data_frame(file["obs"])
-    if columns["cell"].max() >= len(obs):
-        raise UserError(f"{cells}: not the file that {store} was made from; make the tokens again")
     obs = obs.iloc[columns["cell"]]
     check_finite(values, obs, f"{checkpoint}: embeds")
-    metadata = provenance(checkpoint, facts, settings, tokens.simulated)
+    metadata = {**provenance(checkpoint, facts, settings, tokens.simulated), **tokens.identity}
     write_embedding(output, values, columns["cell_type"], columns["cell"], metadata, obs)
 
 
@@ -232,17 +233,19 @@ def provenance(
     }
 
 
-def open_tokens(store: Path, vocabulary: str) -> TokenStore:
+def open_tokens(store: Path, dataset: str, vocabulary: str) -> TokenStore:
     """Open the token store of an evaluation dataset.
 
     Args:
         store: the store.
+        dataset: dataset that the cells must be of.
         vocabulary: fingerprint of the model's vocabulary.
 
     Raises:
-        UserError: if the tokens are missing, damaged or of another vocabulary, or a cell has none.
+        UserError: if the tokens are missing, damaged or of another dataset or vocabulary, or if a
+            cell has none.
     """
-    tokens = TokenStore.open(store, vocabulary=vocabulary)
+    tokens = TokenStore.open(store, dataset=dataset, vocabulary=vocabulary)
     empty = np.flatnonzero(tokens.lengths == 0)
     if len(empty) or not len(tokens):
         raise UserError(

@@ -108,7 +108,7 @@ def mmd_dataset(
     Raises:
         UserError: if embeddings do not match, or fewer than two types have enough cells.
     """
-    arms = read_arms(embeddings)
+    arms = read_arms(embeddings, dataset)
     first = next(iter(arms.values()))
     check_enough(first.path, first.labels, mmd=settings.minimum_cells)
     types, small = choose_types(first.labels, settings.minimum_cells, order)
@@ -120,6 +120,7 @@ def mmd_dataset(
     common = Measurement(
         dataset=dataset,
         model="",
+        vocabulary=first.metadata["vocabulary"],
         metric="mmd_left_out",
         value=0,
         simulated=simulated,

@@ -6,10 +6,12 @@ means: ``random`` (independent normal values of the embedding's shape: no struct
 """
 
 import json
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +21,7 @@ from scsigmoid.corpus.labels import check_enough
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embedding_files import Embedding, read_arms
 from scsigmoid.files import atomic_folder
+from scsigmoid.identity import check_cells, check_identity
 from scsigmoid.measurements import source_of
 from scsigmoid.progress import log
 from scsigmoid.seeds import derive
@@ -30,6 +33,8 @@ TARGET_SUM = 10_000
 # The control follows the usual single-cell analysis, which also bounds its memory.
 VARIABLE_GENES = 2_000
 COMPONENTS = 50
+# metadata that the controls share with the embeddings
+SHARED = ("dataset", "vocabulary", "simulated")
 
 
 @dataclass(frozen=True)
@@ -42,9 +47,9 @@ class Neighbours:
         distances: cells x k, float32, Euclidean, the first 0.
         labels: cell type of each cell.
         donors: donor of each cell; ``""`` where none is known or wanted.
-        metadata: ``model`` (or the control's name), ``attention``, ``context``, ``simulated``,
-            ``source`` (the embedding's file, or the dataset's) and ``position`` (order among the
-            representations).
+        metadata: ``model`` (or the control's name), ``attention``, ``context``, ``dataset``,
+            ``vocabulary``, ``simulated``, ``source`` (the embedding's file, or the dataset's) and
+            ``position`` (order among the representations).
     """
 
     coordinates: NDArray[np.float32]
@@ -83,8 +88,9 @@ def neighbours_of_dataset(
     Raises:
         UserError: if the embeddings do not match each other, or hold too few cells.
     """
-    arms = read_arms(embeddings)
+    arms = read_arms(embeddings, cells.stem)
     first = next(iter(arms.values()))
+    check_cells(cells, first.metadata["cells"])
     check_enough(first.path, first.labels, scib=neighbours)
     with atomic_folder(output) as folder:
         for name, values, metadata in representations(arms, cells, controls, seed):
@@ -110,7 +116,7 @@ def representations(
     """Name, values (cells x dimensions) and metadata of each: the models, then the controls."""
     first = next(iter(arms.values()))
     for position, (name, arm) in enumerate(arms.items()):
-        metadata = {key: arm.metadata[key] for key in ("attention", "context", "simulated")}
+        metadata = {key: arm.metadata[key] for key in (*SHARED, "attention", "context")}
         yield name, arm.values, {**metadata, "model": name, "position": position}
     for position, name in enumerate(controls, start=len(arms)):
         if name == "random":
@@ -122,8 +128,9 @@ def representations(
             raise UserError(
                 f"evaluation.scib.controls: {name!r} is unknown; use random or pca_log_counts"
             )
-        metadata = {"attention": "", "context": 0, "simulated": first.metadata["simulated"]}
-        yield name, values, {**metadata, "model": name, "position": position}
+        metadata = {key: first.metadata[key] for key in SHARED}
+        facts = {"attention": "", "context": 0, "model": name, "position": position}
+        yield name, values, {**metadata, **facts}
 
 
 def log_count_components(path: Path, rows: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -222,21 +229,25 @@ def with_itself(
     )
 
 
-def read_neighbours(folder: Path) -> list[Neighbours]:
+def read_neighbours(folder: Path, dataset: str) -> list[Neighbours]:
     """Read every representation of a dataset: the models, then the controls.
 
     Raises:
-        UserError: if the folder is missing or a file is damaged.
+        UserError: if the folder is missing, or if a file is damaged or of another dataset or model.
     """
     paths = sorted(folder.glob("*.npz"))
     if not paths:
         raise UserError(f"{folder}: holds no neighbours; run the target that makes them")
-    found = []
+    representations = []
     for path in paths:
         try:
             with np.load(path) as arrays:
                 metadata = json.loads(str(arrays["metadata"]))
-                found.append(Neighbours(**{**arrays, "metadata": metadata}))
-        except Exception as error:  # a damaged archive raises errors of many kinds
-            raise UserError(f"{path}: damaged; delete it and run again") from error
-    return sorted(found, key=lambda one: one.metadata["position"])
+                representation = Neighbours(**{**arrays, "metadata": metadata})
+        except (BadZipFile, zlib.error, ValueError, KeyError, TypeError, EOFError) as error:
+            raise UserError(
+                f"{path}: damaged, or not a file of neighbours ({error}); make it again"
+            ) from error
+        check_identity(path, metadata, dataset=dataset, model=path.stem)
+        representations.append(representation)
+    return sorted(representations, key=lambda one: one.metadata["position"])

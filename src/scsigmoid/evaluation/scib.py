@@ -41,7 +41,7 @@ def scib(
     Raises:
         UserError: for a single cell type.
     """
-    found = read_neighbours(neighbours)
+    found = read_neighbours(neighbours, dataset)
     names = np.unique(found[0].labels)
     if len(names) < 2:
         raise UserError(
@@ -64,6 +64,7 @@ def scib(
                         model=one.metadata["model"],
                         attention=one.metadata["attention"],
                         context=one.metadata["context"],
+                        vocabulary=one.metadata["vocabulary"],
                         metric=metric,
                         value=scores[metric],
                         n=len(one.labels),

@@ -7,13 +7,17 @@ from scsigmoid.config.schema import Umap
 from scsigmoid.corpus.labels import check_enough
 from scsigmoid.evaluation.embedding_files import read_arms
 from scsigmoid.evaluation.neighbours import principal_components
-from scsigmoid.files import checksum_path
+from scsigmoid.identity import write_table
 from scsigmoid.progress import log
 from scsigmoid.seeds import derive
 
 
 def umap_dataset(
-    embeddings: Mapping[str, Path], settings: Umap, seed: int, outputs: Mapping[str, Path]
+    embeddings: Mapping[str, Path],
+    dataset: str,
+    settings: Umap,
+    seed: int,
+    outputs: Mapping[str, Path],
 ) -> None:
     """Project the embeddings of a dataset to two dimensions: PCA, then seeded UMAP on the CPU.
 
@@ -21,6 +25,7 @@ def umap_dataset(
 
     Args:
         embeddings: model name to embedding file; the same cells in the same order.
+        dataset: dataset of the embeddings.
         settings: variance that the PCA keeps, neighbours and smallest distance.
         seed: the configuration's seed; both models share UMAP's.
         outputs: model name to Parquet file: ``x``, ``y`` (float32) and ``cell_type``
@@ -30,9 +35,8 @@ def umap_dataset(
         UserError: if the embeddings do not match, or hold too few cells.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    arms = read_arms(embeddings, scored=False)
+    arms = read_arms(embeddings, dataset, scored=False)
     first = next(iter(arms.values()))
     check_enough(first.path, first.labels, umap=settings.neighbours)
     import umap
@@ -49,5 +53,5 @@ def umap_dataset(
             principal_components(arm.values, settings.variance, str(arm.path))
         ).astype("float32")
         table = pa.table({"x": points[:, 0], "y": points[:, 1], "cell_type": arm.labels.tolist()})
-        with checksum_path(outputs[model]) as temporary:
-            pq.write_table(table, temporary)
+        fields = ("model", "dataset", "vocabulary", "cells")
+        write_table(outputs[model], table, {field: arm.metadata[field] for field in fields})

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from scsigmoid.config.schema import ValidationLoss
 from scsigmoid.evaluation.embeddings import batches, open_tokens
-from scsigmoid.files import checksum_path
+from scsigmoid.identity import check_identity, model_of, write_table
 from scsigmoid.measurements import Measurement, mean_interval, source_of, write_measurements
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.model.masking import Masking
@@ -31,7 +31,6 @@ def validation_loss(
     checkpoint: Path,
     store: Path,
     dataset: str,
-    model: str,
     settings: ValidationLoss,
     seed: int,
     device: str,
@@ -43,13 +42,15 @@ def validation_loss(
     Args:
         checkpoint: the model's ``model.safetensors``.
         store: token store of the dataset.
+        dataset: its name.
         settings: trials, masked share, confidence of the interval, tokens per forward pass.
         seed: the configuration's seed.
         device: ``auto``, ``cpu`` or ``cuda``.
-        output_csv: the mean over cells, in nats, twice: as ``validation_loss`` with the interval
-            over cells, donors as clusters where there are several, which says how much other cells
-            or donors would change it; as ``validation_loss_over_masks`` with the Monte-Carlo
-            interval over trials, which says how much other masks would.
+        output_csv: CSV file, named after the model: the mean over cells, in nats, twice: as
+            ``validation_loss`` with the interval over cells, donors as clusters where there are
+            several, which says how much other cells or donors would change it; as
+            ``validation_loss_over_masks`` with the Monte-Carlo interval over trials, which says how
+            much other masks would.
         output_parquet: one row a cell: ``cell`` (int64, row in the dataset's file), ``donor``
             (empty where the file names none), ``loss`` (float64, nats).
 
@@ -57,20 +58,20 @@ def validation_loss(
         UserError: if the model and the tokens do not belong together.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     place = resolve_device(device)
     encoder, facts = load_encoder(checkpoint, place)
-    tokens = open_tokens(store, facts["vocabulary"])
+    check_identity(checkpoint, facts, **model_of(output_csv))
+    tokens = open_tokens(store, dataset, facts["vocabulary"])
+    identity = {"model": facts["model"], **tokens.identity}
     compute: Loss = place_losses
     if place.type == "cuda":  # one graph serves all batches, as in training
         torch.compiler.reset()  # graphs of models before this one would stay
         compute = torch.compile(place_losses, dynamic=True)
     losses, trials = cell_losses(encoder, tokens, settings, mask_seed(seed, dataset), compute)
     cells = tokens.metadata(["cell", "donor"])
-    log(f"{dataset} {model}: validation loss {losses.mean():.4f}")
-    with checksum_path(output_parquet) as temporary:
-        pq.write_table(pa.table({**cells, "loss": losses}), temporary)
+    log(f"{dataset} {output_csv.stem}: validation loss {losses.mean():.4f}")
+    write_table(output_parquet, pa.table({**cells, "loss": losses}), identity)
     intervals = {
         "validation_loss": mean_interval(losses, settings.confidence, cells["donor"]),
         "validation_loss_over_masks": mean_interval(trials, settings.confidence),
@@ -80,9 +81,10 @@ def validation_loss(
         [
             Measurement(
                 dataset=dataset,
-                model=model,
+                model=facts["model"],
                 attention=facts["attention"],
                 context=facts["context"],
+                vocabulary=facts["vocabulary"],
                 metric=metric,
                 value=float(losses.mean()),
                 low=low,

@@ -13,6 +13,7 @@ from scsigmoid.config.schema import Config
 from scsigmoid.corpus.metadata import read_manifest
 from scsigmoid.errors import UserError
 from scsigmoid.files import compare_checksum
+from scsigmoid.identity import check_identity, read_table
 from scsigmoid.measurements import Measurement, known_donors, read_measurements
 from scsigmoid.training.journal import read_journal
 
@@ -68,8 +69,27 @@ class Results:
         found: T = self._read[relative]
         return found
 
-    def measurements(self, relative: str) -> list[Measurement]:
-        return self.cached(f"metrics/{relative}", read_measurements)
+    def measurements(self, metric: str, dataset: str, model: str = "") -> list[Measurement]:
+        """Rows of a metric's file of a dataset, or of a dataset and a model.
+
+        Raises:
+            UserError: if a row is of another metric, dataset or model, or if the vocabulary differs
+                from that of the measurements read before.
+        """
+        path = "/".join(filter(None, ("metrics", metric, dataset, model))) + ".csv"
+        rows = self.cached(path, read_measurements)
+        for row in rows:
+            configured = self.config.models.get(row.model)
+            expected: dict[str, Any] = {"model": model} if model else {}
+            if configured:
+                expected |= {"attention": configured.attention, "context": configured.context}
+            if not row.metric.startswith(metric):
+                expected["metric"] = metric
+            vocabulary = self._read.setdefault("vocabulary of measurements", row.vocabulary)
+            check_identity(
+                self.path(path), vars(row), dataset=dataset, vocabulary=vocabulary, **expected
+            )
+        return rows
 
     def validation_loss(
         self, dataset: str, model: str, metric: str = "validation_loss"
@@ -78,17 +98,18 @@ class Results:
 
         ``validation_loss_over_masks`` has the same mean with the interval over masks.
         """
-        name = f"validation_loss/{dataset}/{model}.csv"
-        for row in self.measurements(name):
-            if row.metric == metric and row.model == model:
+        for row in self.measurements("validation_loss", dataset, model):
+            if row.metric == metric:
                 return row
-        raise UserError(f"{self.folder / 'metrics' / name}: no {metric} of {model}; delete it")
+        path = self.path(f"metrics/validation_loss/{dataset}/{model}.csv")
+        raise UserError(f"{path}: no {metric} of {model}; make it again")
 
     def cell_losses(self, dataset: str, model: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Cells (int64, ascending), their validation losses (float64, nats) and donors (text)."""
 
         def read(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-            table = parquet(path).sort_values("cell", kind="stable")
+            table = read_table(path, dataset=dataset, model=model).to_pandas()
+            table = table.sort_values("cell", kind="stable")
             cells, losses = table["cell"].to_numpy(np.int64), table["loss"].to_numpy(np.float64)
             return cells, losses, table["donor"].to_numpy(str)
 
@@ -100,21 +121,25 @@ class Results:
 
     def scores(self, metric: str, dataset: str, donor: str = "") -> dict[str, Measurement]:
         """A scIB metric of each representation (models and controls) of a dataset, or a donor."""
-        rows = self.measurements(f"{metric}/{dataset}.csv")
+        rows = self.measurements(metric, dataset)
         return {row.model: row for row in rows if row.group == donor}
 
     def scored_donors(self, dataset: str) -> list[str]:
         """Donors of a dataset whose cells were scored alone."""
-        rows = self.measurements(f"{self.config.evaluation.scib.metrics[0]}/{dataset}.csv")
+        rows = self.measurements(self.config.evaluation.scib.metrics[0], dataset)
         return sorted({row.group for row in rows} - {""})
 
     def mmd(self, dataset: str) -> list[Measurement]:
-        return self.measurements(f"mmd/{dataset}.csv")
+        return self.measurements("mmd", dataset)
 
     def umap(self, dataset: str, model: str) -> "pd.DataFrame":
         """UMAP coordinates of a model's embeddings: ``x``, ``y`` and ``cell_type``."""
-        path, columns = f"metrics/umap/{dataset}/{model}.parquet", ["x", "y", "cell_type"]
-        return self.cached(path, lambda path: parquet(path)[columns])
+
+        def read(path: Path) -> "pd.DataFrame":
+            table = read_table(path, dataset=dataset, model=model)
+            return table.select(["x", "y", "cell_type"]).to_pandas()
+
+        return self.cached(f"metrics/umap/{dataset}/{model}.parquet", read)
 
     def journal(self, model: str) -> Journal:
         return self.cached(f"training/{model}/journal.csv", complete_journal)

@@ -44,7 +44,7 @@ def score(embeddings: Sequence[Path], cells: Path, seed: int, output: Path) -> N
         UserError: for embeddings that do not belong together or do not say their step, and if
             fewer than two types have enough cells.
     """
-    arms = read_arms({str(path): path for path in embeddings})
+    arms = read_arms({str(path): path for path in embeddings}, cells.stem)
     for arm in arms.values():
         if "step" not in arm.metadata:
             raise UserError(f"{arm.path}: of an older version, without a step; delete it")

@@ -53,10 +53,22 @@ class Tokenizer:
     def schema(self) -> pa.Schema:
         return store_schema(self.vocabulary.size)
 
-    def metadata(self, order: str, simulated: bool, label: str) -> Mapping[str, Any]:
-        """What the index of a store says, apart from its files; to be asked before its cells."""
+    def metadata(
+        self, order: str, simulated: bool, label: str, dataset: str = "", cells: str = ""
+    ) -> Mapping[str, Any]:
+        """Return the entries of a store's index, apart from its files; call this before `batches`.
+
+        Args:
+            order: of the cells.
+            simulated: whether any cell is simulated.
+            label: column of ``obs`` with the cell type.
+            dataset: evaluation dataset; empty for training cells.
+            cells: SHA-256 of the dataset's h5ad file; empty for training cells.
+        """
         self.left_out = {}  # filled while the shards are made
         return {
+            "dataset": dataset,
+            "cells": cells,
             "vocabulary": self.vocabulary.fingerprint,
             "vocabulary_size": self.vocabulary.size,
             "target_sum": float(self.target_sum),
@@ -170,4 +182,5 @@ def tokenize_evaluation(
     cells = replace(open_cells(h5ad), sha256=stated.sha256, made=Path(h5ad))
     batches = tokenizer.batches(cells, stated.label, stated.file, stated.types)
     shards = grouped(batches, tokenizer.shard_cells)
-    write_shards(output, shards, tokenizer.metadata("file", stated.simulated, stated.label))
+    about = (stated.simulated, stated.label, stated.dataset, stated.sha256)
+    write_shards(output, shards, tokenizer.metadata("file", *about))

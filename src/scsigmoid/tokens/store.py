@@ -3,21 +3,18 @@
 =====================  =============================================================================
 ``shard-00000.arrow``  cells, with the columns of :func:`store_schema`
 ``genes.npy``          int32, one a cell: vocabulary genes that it expresses, before any cut
-``checksums.npy``      uint32, one a block of ``BLOCK_CELLS`` cells of a shard: CRC-32 of its tokens
 ``index.json``         what the store was made with; rows, bytes and SHA-256 of every file
 ``state.json``,        let ``datasets.load_from_disk`` open the folder
 ``dataset_info.json``
 =====================  =============================================================================
 
-Opening looks at the index, ``genes.npy`` and the ends of the shards; lengths come from
-``genes.npy`` alone.  Shards are memory-mapped when they are first needed, and each block is checked
-against its CRC the first time that cells of it are read, so that neither opening nor reading has to
-hash a store of terabytes.
+Opening reads the index, ``genes.npy`` and the ends of the shards, so a truncated or replaced shard
+is noticed without hashing a store of terabytes.  Shards are memory-mapped when they are first
+needed.  :meth:`TokenStore.metadata`, which reads whole shards, compares their SHA-256.
 """
 
 import hashlib
 import json
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,13 +27,15 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from scsigmoid.errors import UserError
-from scsigmoid.files import atomic_folder, checksum_path, sha256, write_json
-from scsigmoid.tokens.shuffle import BLOCK_CELLS
+from scsigmoid.files import atomic_folder, atomic_path, sha256, write_json
+from scsigmoid.identity import check_identity
 
-VERSION = 2
-INDEX, GENES, CHECKSUMS = "index.json", "genes.npy", "checksums.npy"
+VERSION = 3
+INDEX, GENES = "index.json", "genes.npy"
 # What an index must have.
 ENTRIES = {
+    "dataset": str,
+    "cells": str,
     "vocabulary": str,
     "vocabulary_size": int,
     "maximum_length": int,
@@ -99,10 +98,7 @@ class Shard:
                 raise self.damaged()
 
     def damaged(self, how: str = "is damaged") -> UserError:
-        return UserError(
-            f"{self.path}: this shard of the token store {how}; rebuild it with `scsigmoid "
-            "check-tokens`, or delete the folder and run again"
-        )
+        return UserError(f"{self.path}: this shard of the token store {how}; make the tokens again")
 
     @cached_property
     def table(self) -> pa.Table:
@@ -126,12 +122,6 @@ def lists_of(column: pa.ListArray) -> tuple[NDArray[np.int32], Tokens]:
     return column.offsets.to_numpy(), column.values.to_numpy()
 
 
-def checksum(offsets: NDArray[np.int32], tokens: Tokens, first: int) -> int:
-    """CRC-32 of the lengths and tokens of the block of cells that begins with cell ``first``."""
-    ends = offsets[first : first + BLOCK_CELLS + 1]
-    return zlib.crc32(tokens[ends[0] : ends[-1]].data, zlib.crc32(np.diff(ends).data))
-
-
 class Packed(NamedTuple):
     """Cells without padding."""
 
@@ -143,63 +133,60 @@ class Packed(NamedTuple):
 class TokenStore:
     """One or several token stores, read as one.  Rows keep the order of folders and shards."""
 
-    vocabulary: str  # fingerprint of the vocabulary
+    identity: Mapping[str, str]  # dataset, vocabulary and cells, see `Tokenizer.metadata`
     vocabulary_size: int  # number of tokens, the special ones included
     maximum_length: int  # where cells were cut; the smallest where stores differ
     simulated: bool  # whether any cell is simulated
     lengths: NDArray[np.int32]  # tokens of each cell
     _shards: list[Shard]
     _starts: NDArray[np.int64]  # first row of each shard
-    _blocks: NDArray[np.int64]  # first block of each shard
-    _checksums: NDArray[np.uint32]
-    _checked: NDArray[np.bool_]  # which blocks have been compared with their checksums
 
     @staticmethod
-    def open(
-        folders: str | Path | Sequence[str | Path], vocabulary: str | None = None
-    ) -> "TokenStore":
+    def open(folders: str | Path | Sequence[str | Path], **expected: str) -> "TokenStore":
         """Open stores for reading.
 
         Args:
             folders: one store or several.
-            vocabulary: fingerprint that the stores must have.
+            expected: identity of the stores: ``vocabulary`` (fingerprint), ``dataset`` (empty for
+                training cells), ``cells`` (SHA-256 of the dataset's h5ad file).
 
         Raises:
-            UserError: for a missing or damaged file, by name, and for another vocabulary.
+            UserError: if a file is missing or damaged, if stores have another identity or different
+                vocabularies, or if the same shards are given twice.
         """
         if isinstance(folders, (str, Path)):
             folders = [folders]
         indices = [read_index(Path(folder)) for folder in folders]
-        expected = vocabulary if vocabulary is not None else indices[0]["vocabulary"]
+        expected = {"vocabulary": indices[0]["vocabulary"], **expected}
+        folder_of: dict[str, str | Path] = {}  # by checksum of a shard
         shards: list[Shard] = []
         lengths = np.empty(sum(index["rows"] for index in indices), dtype=np.int32)
-        checksums, done = [], 0
+        done = 0
         for folder, index in zip(folders, indices, strict=True):
-            if index["vocabulary"] != expected:
-                raise UserError(
-                    f"{folder}: made with another vocabulary ({index['vocabulary'][:12]} instead "
-                    f"of {expected[:12]}); make the tokens again"
-                )
+            check_identity(folder, index, **expected)
+            for entry in index["shards"]:
+                if (first := folder_of.setdefault(entry["sha256"], folder)) is not folder:
+                    raise UserError(f"{folder}: has the same cells as {first}; give each part once")
             schema = store_schema(index["vocabulary_size"])
             shards += [Shard(Path(folder), entry, schema) for entry in index["shards"]]
             here = lengths[done : done + index["rows"]]
-            np.minimum(read_array(Path(folder), GENES, index), index["maximum_length"], out=here)
+            np.minimum(read_genes(Path(folder), index), index["maximum_length"], out=here)
             done += len(here)
-            checksums.append(read_array(Path(folder), CHECKSUMS, index))
         rows = np.array([shard.rows for shard in shards], dtype=np.int64)
-        sums = np.concatenate(checksums)
         return TokenStore(
-            vocabulary=expected,
+            identity={name: indices[0][name] for name in ("dataset", "vocabulary", "cells")},
             vocabulary_size=indices[0]["vocabulary_size"],
             maximum_length=min(index["maximum_length"] for index in indices),
             simulated=any(index["simulated"] for index in indices),
             lengths=lengths,
             _shards=shards,
             _starts=np.cumsum(rows) - rows,
-            _blocks=np.cumsum(-(-rows // BLOCK_CELLS)) + rows // -BLOCK_CELLS,
-            _checksums=sums,
-            _checked=np.zeros(len(sums), dtype=bool),
         )
+
+    @property
+    def vocabulary(self) -> str:
+        """Fingerprint of the vocabulary."""
+        return self.identity["vocabulary"]
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -213,7 +200,6 @@ class TokenStore:
         rows = np.asarray(rows, dtype=np.int64)
         shards = np.searchsorted(self._starts, rows, side="right") - 1
         inside = rows - self._starts[shards]
-        self._check(shards, inside)
         pieces = [np.zeros(0, dtype=token_type(self.vocabulary_size))]  # where there is no cell
         for shard, row in zip(shards.tolist(), inside.tolist(), strict=True):
             offsets, tokens = self._shards[shard].lists
@@ -222,21 +208,6 @@ class TokenStore:
             )
         cu_seqlens = np.cumsum([len(piece) for piece in pieces], dtype=np.int32)
         return Packed(np.concatenate(pieces), cu_seqlens)
-
-    def _check(self, shards: NDArray[np.int64], inside: NDArray[np.int64]) -> None:
-        """Compare the blocks of some rows with their checksums, each once."""
-        blocks = self._blocks[shards] + inside // BLOCK_CELLS
-        new = ~self._checked[blocks]
-        if not new.any():
-            return
-        found, first_of = np.unique(blocks[new], return_index=True)
-        for block, number in zip(found.tolist(), shards[new][first_of].tolist(), strict=True):
-            shard = self._shards[number]
-            first = (block - int(self._blocks[number])) * BLOCK_CELLS
-            offsets, tokens = shard.lists
-            if checksum(offsets, tokens, first) != self._checksums[block]:
-                raise shard.damaged()
-            self._checked[block] = True
 
     def metadata(self, columns: Iterable[str]) -> dict[str, NDArray[Any]]:
         """Columns other than the tokens, for all cells; strings as objects.
@@ -263,7 +234,7 @@ def read_index(folder: Path) -> dict[str, Any]:
         version = index["version"]
         lacking = [key for key, kind in ENTRIES.items() if not isinstance(index.get(key), kind)]
         for entry, keys in [
-            (index.get("arrays", {}), {GENES, CHECKSUMS}),
+            (index.get("arrays", {}), {GENES}),
             *((shard, {"file", "rows", "bytes", "sha256"}) for shard in index.get("shards", [])),
         ]:
             lacking += sorted(keys - {*entry})
@@ -273,19 +244,20 @@ def read_index(folder: Path) -> dict[str, Any]:
         raise UserError(f"{path}: written by another version; make the tokens again")
     if lacking:
         raise UserError(f"{path}: damaged (no {', '.join(lacking)}); make the tokens again")
+    if index["rows"] != sum(shard["rows"] for shard in index["shards"]):
+        raise UserError(f"{path}: damaged (rows: not those of the shards); make the tokens again")
     return index
 
 
-def read_array(folder: Path, name: str, index: dict[str, Any]) -> NDArray[Any]:
-    """Read an array beside the shards and compare it with the index."""
-    path = folder / name
-    if not path.is_file() or sha256(path) != index["arrays"][name]:
-        raise UserError(
-            f"{path}: missing or damaged; rebuild it with `scsigmoid check-tokens`, or delete the "
-            "folder and run again"
-        )
-    array: NDArray[Any] = np.load(path, mmap_mode="r")
-    return array
+def read_genes(folder: Path, index: dict[str, Any]) -> NDArray[np.int32]:
+    """Read the number of genes of each cell, and compare the file with the index."""
+    path = folder / GENES
+    if not path.is_file() or sha256(path) != index["arrays"][GENES]:
+        raise UserError(f"{path}: missing or damaged; make the tokens again")
+    genes: NDArray[np.int32] = np.load(path, mmap_mode="r")
+    if len(genes) != index["rows"]:
+        raise UserError(f"{path}: not of the cells in {INDEX}; make the tokens again")
+    return genes
 
 
 def write_length_counts(folders: Iterable[str | Path], output: str | Path) -> None:
@@ -295,7 +267,7 @@ def write_length_counts(folders: Iterable[str | Path], output: str | Path) -> No
     """
     total = np.zeros(0, dtype=np.int64)
     for folder in map(Path, folders):
-        genes = read_array(folder, GENES, read_index(folder))
+        genes = read_genes(folder, read_index(folder))
         counts = np.bincount(genes, minlength=len(total))
         counts[: len(total)] += total
         total = counts
@@ -303,7 +275,7 @@ def write_length_counts(folders: Iterable[str | Path], output: str | Path) -> No
     table = pa.table(
         {"length": pa.array(lengths, type=pa.int32()), "cells": pa.array(total[lengths])}
     )
-    with checksum_path(output) as temporary:
+    with atomic_path(output) as temporary:
         pq.write_table(table, temporary)
 
 
@@ -313,26 +285,27 @@ def write_shards(
     """Write a store, atomically.
 
     ``shards`` are the cells of each, with the columns of :func:`store_schema`, and ``metadata``
-    further entries of the index (see :data:`ENTRIES`), read after the last shard.
+    further entries of the index (see :data:`ENTRIES`), read after the last shard; without
+    ``dataset`` and ``cells`` they are training cells.
     """
     with atomic_folder(folder) as temporary:
         entries = []
-        genes, sums = [np.zeros(0, dtype=np.int32)], [np.zeros(0, dtype=np.uint32)]
+        genes = [np.zeros(0, dtype=np.int32)]
         for number, shard in enumerate(shards):
             entries.append(write_shard(temporary / f"shard-{number:05d}.arrow", shard))
             genes.append(shard["genes"].to_numpy())
-            sums.append(checksums(shard))
         np.save(temporary / GENES, np.concatenate(genes))
-        np.save(temporary / CHECKSUMS, np.concatenate(sums))
         write_json(
             temporary / INDEX,
             {
+                "dataset": "",
+                "cells": "",
                 **metadata,
                 "version": VERSION,
                 "rows": sum(entry["rows"] for entry in entries),
                 "tokens": sum(entry["tokens"] for entry in entries),
                 "shards": entries,
-                "arrays": {name: sha256(temporary / name) for name in (GENES, CHECKSUMS)},
+                "arrays": {GENES: sha256(temporary / GENES)},
             },
         )
         write_dataset_files(temporary, entries)
@@ -349,12 +322,6 @@ def write_shard(path: Path, shard: pa.RecordBatch) -> dict[str, Any]:
         "bytes": path.stat().st_size,
         "sha256": sha256(path),
     }
-
-
-def checksums(shard: pa.RecordBatch) -> NDArray[np.uint32]:
-    offsets, tokens = lists_of(shard["input_ids"])
-    starts = range(0, shard.num_rows, BLOCK_CELLS)
-    return np.array([checksum(offsets, tokens, first) for first in starts], dtype=np.uint32)
 
 
 def write_dataset_files(folder: Path, entries: Iterable[Mapping[str, Any]]) -> None:

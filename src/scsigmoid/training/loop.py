@@ -161,7 +161,7 @@ def prepare(
     known = Vocabulary.read(vocabulary)
     settings = run.encoder_settings(known.size)
     backend_of(settings, processes.device)
-    store = TokenStore.open(stores, known.fingerprint)
+    store = TokenStore.open(stores, vocabulary=known.fingerprint, dataset="")
     if not len(store):
         raise UserError(f"{stores[0]}: no training cells; check the corpus")
     if store.maximum_length < settings.genes:

@@ -1,0 +1,95 @@
+"""Identity of result files: the model, dataset, vocabulary and cells that a file was made from.
+
+Writers store these fields in the metadata of their format.  Readers compare them with the fields
+that they expect, by :func:`check_identity`, so a file in the place of another is noticed.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scsigmoid.errors import UserError
+from scsigmoid.files import atomic_path, sha256
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+KEY = "scsigmoid"
+FINGERPRINT = re.compile("[0-9a-f]{64}")
+SHOWN = 12  # digits of a fingerprint in a message
+MODEL_FILE = re.compile(r"(?P<model>.+?)(-step-(?P<step>\d{8}))?")
+
+
+def check_identity(path: str | Path, stated: Mapping[str, Any], **expected: Any) -> None:
+    """Compare the identity that a file states with the expected one.
+
+    Args:
+        path: the file, for messages.
+        stated: metadata of the file.
+        expected: field to value, e.g. ``model="sigmoid_4k"``; other fields may have any value.
+
+    Raises:
+        UserError: if a field is missing or has another value.
+    """
+    for field, value in expected.items():
+        if field not in stated:
+            raise UserError(
+                f"{path}: does not state its {field}, so another version or program wrote it; "
+                "make it again"
+            )
+        if stated[field] != value:
+            raise UserError(
+                f"{path}: has {field} {shown(stated[field])}, expected {shown(value)}; restore the "
+                "file that belongs here, or make it again"
+            )
+
+
+def check_cells(path: Path, expected: str) -> None:
+    """Compare the cells of an h5ad file, which its SHA-256 identifies, with the expected ones.
+
+    Raises:
+        UserError: if the file is missing or has other cells, or the same in another order.
+    """
+    if not path.is_file():
+        raise UserError(f"{path}: no such file; give the h5ad file of the dataset")
+    check_identity(path, {"cells": sha256(path)}, cells=expected)
+
+
+def shown(value: Any) -> str:
+    """A value for a message, fingerprints shortened."""
+    if isinstance(value, str) and FINGERPRINT.fullmatch(value):
+        return value[:SHOWN]
+    return repr(value) if value != "" else "empty"
+
+
+def model_of(path: Path) -> dict[str, Any]:
+    """The model that a file is named after, and the step if it is of a snapshot."""
+    parts = MODEL_FILE.fullmatch(path.stem)
+    fields = parts.groupdict() if parts else {}
+    step = {"step": int(fields["step"])} if fields.get("step") else {}
+    return {"model": fields.get("model", ""), **step}
+
+
+def write_table(path: Path, table: "pa.Table", identity: Mapping[str, Any]) -> None:
+    """Write a Parquet file with an identity, atomically."""
+    import pyarrow.parquet as pq
+
+    metadata = {**(table.schema.metadata or {}), KEY: json.dumps(identity, sort_keys=True)}
+    with atomic_path(path) as temporary:
+        pq.write_table(table.replace_schema_metadata(metadata), temporary)
+
+
+def read_table(path: Path, **expected: Any) -> "pa.Table":
+    """Read a Parquet file and compare its identity.
+
+    Raises:
+        UserError: if the file has another identity.
+    """
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(path)
+    metadata = table.schema.metadata or {}
+    check_identity(path, json.loads(metadata.get(KEY.encode(), b"{}")), **expected)
+    return table
