@@ -165,7 +165,7 @@ def test_no_place_for_compiled_code_is_one_line(
         raise OSError
 
     monkeypatch.setattr(STAGES["lock"], "run", compiled)
-    files = ["--manifest", "m", "--files", "f", "--metadata", "f", "--output", "o"]
+    files = ["--manifest", "m", "--cells", "f", "--metadata", "f", "--output", "o"]
     assert main(["lock", *files]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.endswith("set HOME or NUMBA_CACHE_DIR to a folder of your own that can")
@@ -185,7 +185,7 @@ def test_a_full_disk_that_holds_the_log_is_one_line(stage: str, tmp_path: Path) 
     run = [sys.executable, "-m", "scsigmoid", *arguments]
     if stage == "logs":
         run = [sys.executable, "-c", LOGS, "lock", "--output", "o"]
-        run += ["--manifest", "m", "--files", "f", "--metadata", "f"]
+        run += ["--manifest", "m", "--cells", "f", "--metadata", "f"]
     place = tmp_path / "logs"
     place.mkdir()
     with small_disk(place, 64):

@@ -109,11 +109,6 @@ def test_ids_that_are_paths_are_refused(downloads, row):
         downloads.obtain(dataclasses.replace(row, dataset_version_id="../../x"))
 
 
-def test_a_census_file_does_not_stand_for_discovers(downloads, row):
-    census = dataclasses.replace(row, source="census")
-    assert downloads.path(census) != downloads.path(row)
-
-
 def test_space(downloads, row):
     downloads.check_space([row])
     huge = dataclasses.replace(row, bytes=str(10**15))

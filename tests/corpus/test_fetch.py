@@ -16,7 +16,6 @@ from scsigmoid.corpus.downloads import Downloads
 from scsigmoid.corpus.fetch import (
     fetch_evaluation,
     fetch_part,
-    raw_files,
     release_part,
     restore_part,
 )
@@ -351,64 +350,13 @@ def test_raw_files_that_may_go(corpus, server, files, write_h5ad, counts, tmp_pa
     # needed again, they are downloaded again, wherever to, and must be the same
     content = server.files[files[0]]
     server.files[files[0]] = content[:-1] + bytes([content[-1] ^ 1])
+    elsewhere = Downloads(tmp_path / "elsewhere", Web.of(corpus))
     with pytest.raises(UserError, match=r"SHA-256 is not the one in the manifest"):
-        restore_part(tmp_path / "part-00000", corpus, tmp_path / "elsewhere")
+        restore_part(tmp_path / "part-00000", elsewhere)
     server.files[files[0]] = content
-    restore_part(tmp_path / "part-00000", corpus, tmp_path / "elsewhere")
+    restore_part(tmp_path / "part-00000", elsewhere)
     for row in read_manifest(tmp_path / "part-00000" / "files.csv"):
         assert sha256(tmp_path / "part-00000" / f"{row.file}.h5ad") == row.sha256
     requests = len(server.requests)
-    restore_part(tmp_path / "part-00000", corpus, tmp_path / "elsewhere")
+    restore_part(tmp_path / "part-00000", elsewhere)
     assert len(server.requests) == requests
-
-
-def test_within_a_cap_files_come_when_they_are_read(corpus, server, files, tmp_path):
-    """Four files of one size, one of them evaluated; the cap holds three."""
-    size = len(server.files[files[0]])
-    download = dataclasses.replace(corpus.download, disk_cap_gb=3.5e-9 * size)
-    corpus = dataclasses.replace(corpus, parts=3, download=download)
-    manifest, downloads = made(corpus, HEART, tmp_path), tmp_path / "downloads"
-    evaluation(manifest, "heart", corpus, tmp_path / "evaluation")
-    parts = [tmp_path / f"part-0000{part}" for part in range(3)]
-    for part, folder in enumerate(parts):
-        part_of(manifest, part, corpus, folder)
-        assert [row.sha256 for row in read_manifest(folder / "files.csv")] == [""]
-    assert len(list(downloads.glob("*.h5ad"))) == 1
-
-    for folder in parts:
-        with raw_files(folder, manifest, corpus, downloads, last=False):
-            (row,) = read_manifest(folder / "files.csv")
-            assert row.sha256 == sha256(folder / f"{row.file}.h5ad")
-            assert row.cells == "30"
-            assert len(list(downloads.glob("*.h5ad"))) <= 3
-    # the first part's file is needed first in the next pass, so the second's had to go
-    left = {path.stem for path in downloads.glob("*.h5ad")}
-    assert left == {uuid(1001), uuid(1002), uuid(1004)}
-
-    # its bytes are those of the first pass, or it is an error; work that fails deletes nothing
-    content = server.files[files[2]]
-    server.files[files[2]] = content[:-1] + bytes([content[-1] ^ 1])
-    with (
-        pytest.raises(UserError, match="SHA-256 is not the one in the manifest"),
-        raw_files(parts[1], manifest, corpus, downloads, last=True),
-    ):
-        pass
-    server.files[files[2]] = content
-    with (
-        pytest.raises(ZeroDivisionError),
-        raw_files(parts[1], manifest, corpus, downloads, last=True),
-    ):
-        raise ZeroDivisionError
-    assert (downloads / f"{uuid(1003)}.h5ad").exists()
-    for folder in parts:
-        with raw_files(folder, manifest, corpus, downloads, last=True):
-            assert all(path.exists() for path in folder.glob("*.h5ad"))
-    assert [path.stem for path in downloads.glob("*.h5ad")] == [uuid(1002)]
-
-    # a cap that was lowered since the manifest was made
-    low = dataclasses.replace(corpus, download=dataclasses.replace(download, disk_cap_gb=1e-9))
-    with (
-        pytest.raises(UserError, match=r"disk_cap_gb: part 0 has .*raise it"),
-        raw_files(parts[0], manifest, low, downloads, last=True),
-    ):
-        pass

@@ -10,6 +10,7 @@ from loopback import uuid
 from scsigmoid.config.schema import Dataset, LocalFiles
 from scsigmoid.corpus.manifest import assign_parts, build_manifest, write_lock
 from scsigmoid.corpus.metadata import (
+    FILES,
     ManifestRow,
     Metadata,
     read_manifest,
@@ -245,21 +246,6 @@ def test_sizes_that_the_listing_lacks_are_asked_for(corpus, published, heart, tm
     assert [r.bytes for r in read_manifest(tmp_path / "m.csv")] == ["2", "5", "3"]
 
 
-def test_disk_cap(corpus, published, heart, tmp_path):
-    """Files of 2, 3 and 5 bytes, of which the second is evaluated and stays."""
-
-    def capped(gigabytes, parts):
-        download = dataclasses.replace(corpus.download, disk_cap_gb=gigabytes)
-        return dataclasses.replace(corpus, download=download, parts=parts)
-
-    with pytest.raises(UserError, match=r"disk_cap_gb: part 0 has 7e-09 GB .*make smaller parts"):
-        build(capped(9e-9, 1), heart, tmp_path / "m.csv")
-    assert not list(tmp_path.glob("m.*"))
-    assert any("take turns" in line for line in build(capped(9e-9, 2), heart, tmp_path / "m.csv"))
-    assert not any("turns" in line for line in build(capped(1e-8, 2), heart, tmp_path / "n.csv"))
-    assert (tmp_path / "m.csv").read_bytes() == (tmp_path / "n.csv").read_bytes()
-
-
 def test_other_hosts_are_refused_before_anything_is_written(corpus, published, heart, tmp_path):
     asset = published.answers[f"/datasets/{uuid(4)}/versions"][0]["assets"][1]
     asset["url"] = "https://example.org/x.h5ad"
@@ -351,14 +337,15 @@ def test_the_lock_gets_every_hash(tmp_path):
     write_manifest(tmp_path / "m.csv", rows)
     for one in rows[:2]:
         done = dataclasses.replace(one, sha256=one.file * 64, cells="5", bytes="7")
-        write_manifest(tmp_path / f"{one.file}.csv", [done])
+        (tmp_path / one.file).mkdir()
+        write_manifest(tmp_path / one.file / FILES, [done])
     metadata = Metadata(
         dataset="toy",
         file="heart", simulated=False, label="", types=[], title="", cells=9, genes=2,
         sha256="c" * 64, location="",
     )  # fmt: skip
     write_metadata(tmp_path / "heart.json", metadata)
-    parts = [tmp_path / "a.csv", tmp_path / "b.csv"]
+    parts = [tmp_path / "a", tmp_path / "b"]
     for missing in ((parts[:1], [tmp_path / "heart.json"]), (parts, [])):
         with pytest.raises(UserError, match=r"m\.csv: nothing is known of its .* file '(b|heart)'"):
             write_lock(tmp_path / "m.csv", *missing, tmp_path / "lock.csv")

@@ -6,9 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +14,10 @@ import pytest
 from loopback import HOSTS, Loopback, uuid
 
 from scsigmoid.config.check import load
-from scsigmoid.config.schema import Config
 from scsigmoid.corpus.embedded import write_recipe
-from scsigmoid.corpus.fetch import fetch_part
 from scsigmoid.corpus.manifest import build_manifest
 from scsigmoid.corpus.metadata import read_manifest
-from scsigmoid.tokens.make import Tokenizer, tokenize_part
-from scsigmoid.tokens.statistics import gather
 from scsigmoid.tokens.store import TokenStore
-from scsigmoid.tokens.vocabulary import Vocabulary, build_vocabulary
 
 TOKENS = (
     "results/demo/tokens/training/part-00000",
@@ -130,89 +123,6 @@ def test_from_the_service_to_tokens(
     # how files are downloaded makes nothing run again
     project.configure(source(server, download={"keep_files": False, "connections": 2}))
     assert "Nothing to be done" in project.run("-n", TOKENS[0], TOKENS[-1]).stdout
-
-
-class Disk:
-    """The most raw bytes that may have been on the disk, seen from the server.
-
-    A file counts as a whole from the moment it is sent until it is deleted.
-    """
-
-    def __init__(self, folder: Path, files: dict[str, bytes]) -> None:
-        self.folder, self.files = folder, files
-        self.sent: list[str] = []
-        self.most = 0
-        self.lock = threading.Lock()
-
-    @contextmanager
-    def watch(self, path: str) -> Iterator[None]:
-        self.sent.append(path)
-        self.look()
-        yield
-        self.look()
-        self.sent.remove(path)
-
-    def look(self) -> None:
-        with self.lock:
-            there = {f"/{path.stem}.h5ad" for path in self.folder.glob("*.*")
-                     if path.suffix in (".h5ad", ".partial")}  # fmt: skip
-            self.most = max(self.most, sum(len(self.files[p]) for p in there | {*self.sent}))
-
-
-def uncapped(config: Config, manifest: Path, folder: Path) -> list[Path]:
-    """The token stores of all parts, made step by step without a cap."""
-    parts = range(config.corpus.parts)
-    for part in parts:
-        cells = folder / f"cells-{part}"
-        fetch_part(manifest, part, config.corpus, config.seed, folder / "downloads", cells)
-        gather(cells, config.tokens.target_sum, folder / f"{part}.arrow")
-    statistics = [folder / f"{part}.arrow" for part in parts]
-    build_vocabulary(statistics, config.tokens.minimum_cells, folder / "vocabulary.parquet")
-    longest = max(model.context for model in config.models.values()) - 1
-    known, how = Vocabulary.read(folder / "vocabulary.parquet"), config.tokens
-    tokenizer = Tokenizer(known, how.target_sum, longest, how.shard_cells)
-    for part in parts:
-        tokenize_part(folder / f"cells-{part}", tokenizer, folder / f"tokens-{part}")
-    return [folder / f"tokens-{part}" for part in parts]
-
-
-@pytest.mark.faults
-def test_within_a_cap(server: Loopback, make_project: Callable[..., Any], tmp_path: Path) -> None:
-    """Three parts take turns where one fits and a half; the tokens are the same to the byte."""
-    sizes = dataclasses.replace(
-        load().corpus.embedded, training_cells=120, training_files=3, evaluation_cells=64
-    )
-    for number in range(3):
-        write_recipe(f"simulated_training_{number:02d}", sizes, 1, tmp_path / "a.h5ad")
-        server.add(number + 1, (tmp_path / "a.h5ad").read_bytes(), cells=40)
-    write_recipe("heart_oft", sizes, 1, tmp_path / "heart.h5ad")
-    server.add(9, (tmp_path / "heart.h5ad").read_bytes(), cells=64, collection=90)
-    heart = len(server.files[f"/{uuid(1009)}.h5ad"])
-    largest = max(len(server.files[f"/{uuid(1000 + number)}.h5ad"]) for number in (1, 2, 3))
-    cap = heart + 1.5 * largest
-    settings = source(server, parts=3, download={"disk_cap_gb": cap / 1e9})
-    project = make_project(settings)
-    results = project.folder / "results" / "demo"
-    disk = Disk(results / "corpus/downloads", server.files)
-    server.watched = disk.watch
-    stores = [f"results/demo/tokens/training/part-0000{part}" for part in range(3)]
-    run = project.run(*stores, TOKENS[3])
-    assert run.returncode == 0, run.stdout + run.stderr
-    assert "parts take turns" in run.stdout
-    assert largest <= disk.most <= cap
-    assert [path.stem for path in disk.folder.glob("*.h5ad")] == [uuid(1009)]
-    # every file twice, unless one that was still there came first in the second pass
-    asked = sum(len(server.asked(f"/{uuid(1000 + number)}.h5ad")) for number in (1, 2, 3))
-    assert asked in (5, 6)
-
-    config = load(overrides=source(server, parts=3))
-    plain = uncapped(config, results / "corpus/manifest.csv", tmp_path / "plain")
-    for store, reference in zip(stores, plain, strict=True):
-        made = {path.name: path.read_bytes() for path in (project.folder / store).iterdir()
-                if not path.name.startswith(".")}  # fmt: skip
-        assert made == {path.name: path.read_bytes() for path in reference.iterdir()}
-    digests = {row.sha256 for row in read_manifest(results / "corpus/lock.csv")}
-    assert digests == {hashlib.sha256(content).hexdigest() for content in server.files.values()}
 
 
 def test_1600_datasets_make_a_graph_of_few_jobs(

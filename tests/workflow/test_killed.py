@@ -28,7 +28,7 @@ VOCABULARY = f"{RESULTS}/tokens/vocabulary.parquet"
 # Stages that a run of the demo does without: what they are called with, and what they leave.
 OTHERS = {
     "lock": (
-        f"--manifest {RESULTS}/corpus/manifest.csv --files {RESULTS}/tokens/statistics/part-*.csv"
+        f"--manifest {RESULTS}/corpus/manifest.csv --cells {RESULTS}/corpus/training/part-*"
         f" --metadata {RESULTS}/corpus/evaluation/*.json --output lock.csv",
         ["lock.csv"],
     ),

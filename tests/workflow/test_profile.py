@@ -51,21 +51,16 @@ def test_rules_with_a_gpu_go_where_gpus_are(gres: bool) -> None:
         assert ("gres" in asked, asked.get("gpu") == 0) == (on_gpus and gres,) * 2, rule
 
 
-@pytest.mark.parametrize("in_turns", [False, True])
-def test_rules_that_download_go_where_the_internet_is(
-    in_turns: bool, make_project: Callable[..., Any]
-) -> None:
-    """Under a disk cap these are more rules, and Snakemake counts their jobs as downloads."""
-    cap = 1000 if in_turns else None
-    corpus = {"source": "cellxgene", "parts": 2, "download": {"disk_cap_gb": cap}}
+def test_rules_that_download_go_where_the_internet_is(make_project: Callable[..., Any]) -> None:
+    """Snakemake counts their jobs as downloads."""
+    corpus = {"source": "cellxgene", "parts": 2}
     project = make_project({"corpus": corpus, "datasets": {"pbmc68k": None}})
     run = project.run("-n", "--quiet", "host")
     assert run.returncode == 0, run.stdout + run.stderr
     jobs = re.findall(r"^rule (\w+):\n((?:    .*\n)+)", run.stdout, flags=re.MULTILINE)
     downloads = {rule for rule, text in jobs if re.search(r"\bdownload=1\b", text)}
-    wanted = {"manifest", "training_cells", "evaluation_cells"}
-    assert downloads == wanted | ({"gene_statistics", "training_tokens"} if in_turns else set())
-    resources = profile(data_partition="data", in_turns=in_turns)["set-resources"]
+    assert downloads == {"manifest", "training_cells", "evaluation_cells"}
+    resources = profile(data_partition="data")["set-resources"]
     there = {rule for rule, asked in resources.items() if asked.get("slurm_partition") == "data"}
     assert there == downloads
 

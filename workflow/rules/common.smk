@@ -43,9 +43,7 @@ RESULTS = CONFIG.results or f"results/{CONFIG.preset}"
 STORED = f"{RESULTS}/config.yaml"
 PLAN = plan.Plan(CONFIG)
 TABLES, FIGURES = (registry.names(kind, PLAN) for kind in ("table", "figure"))
-DOWNLOADED = CONFIG.corpus.source in ("cellxgene", "census")
-# Under a cap, reading training cells can mean to download them, and parts take turns.
-IN_TURNS = int(DOWNLOADED and CONFIG.corpus.download.disk_cap_gb is not None)
+DOWNLOADED = CONFIG.corpus.source == "cellxgene"
 # GPUs that a job asks for, and on each machine a job that trains.
 GPUS = int(CONFIG.device != "cpu")
 TRAINING_GPUS = GPUS * CONFIG.gpus

@@ -76,7 +76,7 @@ rule evaluation_cells:
 rule lock:
     input:
         manifest=f"{RESULTS}/corpus/manifest.csv",
-        files=result("tokens/statistics/part-{part}.csv", part=PLAN.parts),
+        cells=result("corpus/training/part-{part}", part=PLAN.parts),
         metadata=result("corpus/evaluation/{dataset}.json", dataset=PLAN.datasets),
     output:
         f"{RESULTS}/corpus/lock.csv",
@@ -87,5 +87,5 @@ rule lock:
     conda:
         ENVIRONMENT
     shell:
-        "python -m scsigmoid lock --manifest {input.manifest:q} --files {input.files:q}"
+        "python -m scsigmoid lock --manifest {input.manifest:q} --cells {input.cells:q}"
         " --metadata {input.metadata:q} --output {output:q} --log {log:q}"

@@ -5,8 +5,7 @@ rule gene_statistics:
     input:
         f"{RESULTS}/corpus/training/part-{{part}}",
     output:
-        statistics=f"{RESULTS}/tokens/statistics/part-{{part}}.arrow",
-        files=f"{RESULTS}/tokens/statistics/part-{{part}}.csv",
+        f"{RESULTS}/tokens/statistics/part-{{part}}.arrow",
     log:
         f"{RESULTS}/logs/gene_statistics/{{part}}.log",
     benchmark:
@@ -15,14 +14,12 @@ rule gene_statistics:
         ENVIRONMENT
     resources:
         mem_mb=2000,
-        download=IN_TURNS,
     params:
         configuration=STORED,
         settings=settings("tokens.target_sum", "corpus.minimum_genes"),
     shell:
         "python -m scsigmoid statistics --cells {input:q} --settings {params.settings:q}"
-        " --configuration {params.configuration:q} --output {output.statistics:q}"
-        " --files {output.files:q} --log {log:q}"
+        " --configuration {params.configuration:q} --output {output:q} --log {log:q}"
 
 
 rule vocabulary:
@@ -60,7 +57,6 @@ rule training_tokens:
         ENVIRONMENT
     resources:
         mem_mb=2000,
-        download=IN_TURNS,
     params:
         configuration=STORED,
         settings=settings(

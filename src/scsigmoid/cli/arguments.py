@@ -62,7 +62,6 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "--part": text("number of a part of the training cells"),
     "--dataset": text("evaluation dataset"),
     "--metadata": path("JSON about an evaluation dataset: labels, cells, checksum"),
-    "--files": path("CSV of files with their checksums"),
     "--cells": path("cells: a part of the corpus, or an evaluation dataset (h5ad)"),
     "--statistics": path("gene statistics of each part"),
     "--vocabulary": path("vocabulary that the model was trained with: vocabulary.parquet"),

@@ -67,26 +67,23 @@ def fetch(options: argparse.Namespace) -> None:
         fetch_part(options.manifest, int(options.part), *how)
 
 
-@stage("--manifest --files+ --metadata+ --output")
+@stage("--manifest --cells+ --metadata+ --output")
 def lock(options: argparse.Namespace) -> None:
     """Complete the manifest with the checksums of all files."""
     from scsigmoid.corpus.manifest import write_lock
 
-    write_lock(options.manifest, options.files, options.metadata, options.output)
+    write_lock(options.manifest, options.cells, options.metadata, options.output)
 
 
-@stage("--cells --settings --configuration? --files? --output")
+@stage("--cells --settings --configuration? --output")
 def statistics(options: argparse.Namespace) -> None:
     """Gather gene statistics."""
-    from scsigmoid.corpus.metadata import FILES, read_manifest, write_manifest
     from scsigmoid.tokens.statistics import gather
 
     with raw_files(options, last=False):
         settings = options.settings
         target_sum, minimum = settings["tokens.target_sum"], settings["corpus.minimum_genes"]
         gather(options.cells, target_sum, options.output, minimum)
-        if options.files:
-            write_manifest(options.files, read_manifest(options.cells / FILES))
 
 
 @stage("--statistics+ --settings --output")
@@ -129,8 +126,7 @@ def raw_files(options: argparse.Namespace, *, last: bool) -> Iterator[None]:
         yield
         return
     config, downloads = corpus_of(options.configuration)
-    manifest = options.configuration.parent / "corpus" / "manifest.csv"
-    with corpus.raw_files(options.cells, manifest, config.corpus, downloads, last=last):
+    with corpus.raw_files(options.cells, config.corpus, downloads, last=last):
         yield
 
 

@@ -20,7 +20,7 @@ from scsigmoid.config.validate import check_known, shown
 from scsigmoid.errors import UserError
 from scsigmoid.kernels import BACKENDS
 
-REMOTE = ("cellxgene", "census")
+REMOTE = ("cellxgene",)
 IDENTIFIER = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 # Numbers of a simulated file, such as cells x genes: all are drawn in memory, where they take up to
 # 50 bytes each.
@@ -111,7 +111,7 @@ def of_corpus(corpus: Corpus) -> Iterator[str]:
         yield f"corpus.manifest: {corpus.manifest}: no such file; correct the path"
     if corpus.manifest is not None and corpus.source not in REMOTE:
         yield (
-            f"corpus.manifest: a lock is for the source 'cellxgene' or 'census', and corpus.source "
+            f"corpus.manifest: a lock is for the source 'cellxgene', and corpus.source "
             f"is {corpus.source!r}; set the one or remove the other"
         )
     if corpus.local and corpus.source != "local":

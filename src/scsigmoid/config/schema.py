@@ -150,10 +150,8 @@ class Download(Settings):
     Attributes:
         folder: where downloads are kept, one file a dataset version; presets may share it.
             ``null``: ``corpus/downloads`` below the results.
-        keep_files: raw files stay, if there is no cap that they exceed.  Else those of training are
-            deleted once their tokens are written, also where presets share the folder.
-        disk_cap_gb: gigabytes (1e9 bytes) of raw files on the disk at most; where there are more,
-            parts take turns, and a file is downloaded up to twice.  ``null`` for no cap.
+        keep_files: whether raw files stay.  If not, those of training are deleted once their tokens
+            are written, also if presets share the folder.
         connections: files, or questions to the service, that one job has in flight.
         attempts: tries without progress before a job gives up.
         timeout: seconds without a byte after which a connection counts as broken.
@@ -162,7 +160,6 @@ class Download(Settings):
 
     folder: Text | None
     keep_files: bool
-    disk_cap_gb: Positive | None
     connections: Annotated[int, at_least(1, 64)]
     attempts: Count
     timeout: Positive
@@ -175,11 +172,9 @@ class Corpus(Settings):
 
     Attributes:
         source: ``embedded`` (ships with the project, offline), ``local`` (own files),
-            ``cellxgene`` (Discover) or ``census`` (a release of the CELLxGENE Census; evaluation
-            datasets still come from Discover).
+            ``cellxgene`` (Discover).
         parts: number of jobs that the training files are spread over; they have five digits.
         snapshot: CELLxGENE's state as of this date (the paper: 2024-06-11).
-        census_version: name of the Census release, e.g. ``2024-07-01``.
         organisms: training files hold no other organism.
         assays: training files hold no other assay; ``null`` keeps all.
         minimum_genes: training cells that express fewer genes of their file are left out.
@@ -196,12 +191,9 @@ class Corpus(Settings):
         embedded: sizes of the embedded corpus.
     """
 
-    source: Literal["embedded", "local", "cellxgene", "census"]
+    source: Literal["embedded", "local", "cellxgene"]
     parts: Annotated[int, at_least(1, 100_000)]
     snapshot: str
-    census_version: Annotated[
-        str, form(r"[A-Za-z0-9-]{1,40}", "the name of a release as 2024-07-01")
-    ]
     organisms: Several[Text]
     assays: Several[Text] | None
     minimum_genes: CountOrZero

@@ -7,19 +7,12 @@ every later download is checked against it.
 A file is complete and checked, or absent.  An interrupted download leaves a ``.partial`` file and
 the ETag, date and size of the file (``.kept``).  The next attempt resumes from its end if the
 server's answer has the same.
-
-Where a corpus exceeds ``corpus.download.disk_cap_gb`` its parts take turns.  A job reserves the
-space of its whole part at once, so that no two jobs wait for each other, by a lock in this folder.
-The system frees the lock when the job ends, however it ends; other machines see it where the file
-system's locks reach them.  Files of earlier jobs stay until their space is needed.
 """
 
 import errno
 import os
 import re
 import shutil
-import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,7 +20,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 from requests import Response
 
-from scsigmoid.corpus.metadata import REMOTE, ManifestRow, check_identifier, one_line, parse_count
+from scsigmoid.corpus.metadata import ManifestRow, check_identifier, one_line, parse_count
 from scsigmoid.corpus.web import (
     ADVANCE,
     SLOWEST_ADVANCE,
@@ -40,9 +33,7 @@ from scsigmoid.errors import UserError
 from scsigmoid.files import sha256, write_text
 from scsigmoid.progress import log
 
-CAP = "corpus.download.disk_cap_gb"
 NOTE = ".kept"
-FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0  # seconds between two looks at the space
 RANGE = re.compile(r"bytes ([0-9]+)-[0-9]+/([0-9]+)")
 
 
@@ -56,8 +47,7 @@ class Downloads:
     def path(self, row: ManifestRow) -> Path:
         """Where the file of a row is kept."""
         version = check_identifier(row.dataset_version_id, f"manifest row {row.file}")
-        prefix = "census-" if row.source == "census" else ""
-        return self.folder / f"{prefix}{version}.h5ad"
+        return self.folder / f"{version}.h5ad"
 
     def has(self, row: ManifestRow) -> bool:
         """Whether a file of the row's size was downloaded; its bytes are checked when used."""
@@ -217,7 +207,7 @@ def continue_download(web: Web, url: str, partial: Path, size: int | None) -> No
                 if kept := identity(response, str(expected)):
                     write_text(noted, kept)
             for block in web.body(response, ADVANCE, SLOWEST_ADVANCE):
-                # a byte too many shows it, and the cap on raw files holds
+                # one byte too many shows that the length is wrong
                 handle.write(block[: expected + 1 - handle.tell()])
                 if handle.tell() > expected:
                     break
@@ -258,119 +248,3 @@ def check_readable(path: Path, location: str) -> None:
             f"{location}: {reason}, as the server sends it; run again, or name its id in "
             "corpus.leave_out to go on without it"
         ) from None
-
-
-def exceeds_cap(rows: Iterable[ManifestRow], cap: float | None) -> bool:
-    """Whether the raw files of a manifest exceed the cap (in 1e9 bytes), so that parts take turns.
-
-    Raises:
-        UserError: if the cap cannot be kept: a part and the evaluation datasets, which stay, exceed
-            it, or the size of a file is unknown.
-    """
-    if cap is None:
-        return False
-    load = Counter({"": 0})
-    for row in rows:
-        if row.source not in REMOTE:
-            continue
-        if not row.bytes:
-            raise UserError(
-                f"{CAP}: the size of {row.file} is unknown, so the cap cannot be kept; name it "
-                "in corpus.leave_out, or set no cap"
-            )
-        load[row.part] += int(row.bytes)
-    limit = round(cap * 1e9)
-    if load.total() <= limit:
-        return False
-    evaluated = load.pop("")
-    part, largest = max(load.items(), key=lambda item: item[1], default=("", 0))
-    if evaluated + largest > limit:
-        raise UserError(
-            f"{CAP}: part {part} has {largest / 1e9:,.4g} GB of raw files and the evaluation "
-            f"datasets {evaluated / 1e9:,.4g} GB, the cap is {cap:,.4g}; raise it, or make smaller "
-            "parts (more of them: corpus.parts; of smaller files: corpus.maximum_file_gb)"
-        )
-    return True
-
-
-@contextmanager
-def space(
-    downloads: Downloads, rows: Iterable[ManifestRow], part: str, cap: float
-) -> Iterator[None]:
-    """Reserve the space for a part's raw files while the block runs; wait until it is free.
-
-    Space for the evaluation files is always reserved.
-
-    Raises:
-        UserError: if files of other manifests leave too little space.
-    """
-    files: dict[str, dict[Path, int]] = {"": {}}
-    for row in rows:
-        if row.source in REMOTE:
-            files.setdefault(row.part, {})[downloads.path(row)] = int(row.bytes)
-    own = lock_of(downloads, files[part])
-    pause = FIRST_PAUSE
-    while not taken(downloads, files, part, round(cap * 1e9), own):
-        if pause == FIRST_PAUSE:
-            log(
-                f"{downloads.folder}: waiting for {sum(files[part].values()) / 1e9:,.4g} of the "
-                f"{cap:,.4g} GB that {CAP} grants raw files"
-            )
-        time.sleep(pause)
-        pause = min(2 * pause, LONGEST_PAUSE)
-    try:
-        yield
-    finally:
-        own.release()
-
-
-def taken(
-    downloads: Downloads, files: dict[str, dict[Path, int]], part: str, limit: int, own: FileLock
-) -> bool:
-    """Reserve the space for a part by its lock; false while other jobs hold too much.
-
-    Files of parts that no job reads are deleted where necessary, the last part first: parts are
-    read in the same order each time, so the first are needed again first.
-    """
-    known = {path for sizes in files.values() for path in sizes}
-    left = limit - sum(files[""].values()) - sum(files[part].values())
-    others = sorted(set(files) - {"", part}, key=int)
-    idle = []
-    with downloads.lock("turns"):
-        for found in downloads.folder.glob("*"):
-            if found.suffix in (".h5ad", ".partial") and found.with_suffix(".h5ad") not in known:
-                left -= size_of(found)
-        for other in others:
-            try:
-                with lock_of(downloads, files[other]).acquire(blocking=False):
-                    idle.append(other)
-            except Timeout:
-                left -= sum(files[other].values())
-        if left < 0 and idle == others:
-            raise UserError(
-                f"{CAP}: files of other manifests in {downloads.folder} leave no room for "
-                f"{sum(files[part].values()) / 1e9:,.4g} GB; raise it, delete them, or set "
-                "corpus.download.folder"
-            )
-        if left < 0:
-            return False
-        try:
-            own.acquire(blocking=False)
-        except Timeout:
-            return False
-        for other in idle:
-            size = sum(
-                size_of(path) + size_of(path.with_suffix(".partial")) for path in files[other]
-            )
-            if size <= left:
-                left -= size
-                continue
-            for path in files[other]:
-                path.unlink(missing_ok=True)
-                remove_partial(path.with_suffix(".partial"))
-    return True
-
-
-def lock_of(downloads: Downloads, files: Iterable[Path]) -> FileLock:
-    """The lock of a part, named after one of its files: parts of other manifests have others."""
-    return downloads.lock(f"part-of-{min(files).stem}")

@@ -1,13 +1,13 @@
 """Puts the files of the manifest where the token stage reads them."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from scsigmoid.config.schema import Corpus, Dataset
 from scsigmoid.corpus import embedded
-from scsigmoid.corpus.downloads import Downloads, exceeds_cap, space
+from scsigmoid.corpus.downloads import Downloads
 from scsigmoid.corpus.h5ad import cells_of, open_cells
 from scsigmoid.corpus.h5ad_writer import convert, copy_cells, fingerprint, is_tenx
 from scsigmoid.corpus.labels import cell_types, check_enough, evaluated_label
@@ -37,9 +37,7 @@ def fetch_part(
 ) -> None:
     """Make, link or download the training files of one part, as ``<file>.h5ad``.
 
-    ``files.csv`` beside them has the part's manifest rows with cells, bytes and SHA-256.  Where the
-    raw files exceed the cap nothing is downloaded yet: the part gets links to where its files will
-    lie, and rows as the manifest has them (:func:`raw_files`).
+    ``files.csv`` beside them has the part's manifest rows with cells, bytes and SHA-256.
 
     Raises:
         UserError: if a file cannot be downloaded or read; the others are downloaded all the same.
@@ -49,11 +47,10 @@ def fetch_part(
     output = Path(output_folder)
     if output.is_dir() and any(output.iterdir()) and not (output / FILES).is_file():
         raise UserError(f"{output}: holds other files; name a new folder")
-    everything = read_manifest(manifest)
-    rows = [row for row in everything if row.role == "training" and row.part == str(part)]
+    rows = read_manifest(manifest)
+    rows = [row for row in rows if row.role == "training" and row.part == str(part)]
     downloads = Downloads(downloads_folder, Web.of(corpus))
-    later = exceeds_cap(everything, corpus.download.disk_cap_gb)
-    obtained = {} if later else obtain_all(rows, downloads)
+    digests = obtain_all(rows, downloads)
     with atomic_folder(output_folder) as folder:
         done = []
         for row in rows:
@@ -63,8 +60,7 @@ def fetch_part(
             else:
                 with naming(path, row.location):
                     bring(row, corpus, seed, path)
-            absent = later and row.source in REMOTE
-            done.append(row if absent else completed(row, path, obtained.get(row.file, "")))
+            done.append(completed(row, path, digests.get(row.file, "")))
         write_manifest(folder / FILES, done)
 
 
@@ -96,52 +92,34 @@ def obtain_all(rows: Sequence[ManifestRow], downloads: Downloads) -> dict[str, s
 
 @contextmanager
 def raw_files(
-    part_folder: str | Path,
-    manifest: str | Path,
-    corpus: Corpus,
-    downloads_folder: str | Path,
-    *,
-    last: bool,
+    part_folder: str | Path, corpus: Corpus, downloads_folder: str | Path, *, last: bool
 ) -> Iterator[None]:
     """Keep the raw files of a part on the disk while the block reads them.
 
-    Where the raw files exceed the cap, this waits for the part's space and holds it to the end.
-    After the ``last`` reader the files are deleted, if the cap or the configuration asks for it;
-    before that they stay until others need their space.
+    Downloads that were deleted are downloaded again.  After the ``last`` reader they are deleted if
+    the configuration asks for it.
 
     Raises:
-        UserError: if a file cannot be downloaded, or the cap not be kept.
+        UserError: if a file cannot be downloaded.
     """
-    cap = corpus.download.disk_cap_gb
-    remote = [row for row in read_manifest(Path(part_folder) / FILES) if row.source in REMOTE]
-    everything = read_manifest(manifest) if remote and cap is not None else []
-    in_turns = exceeds_cap(everything, cap)
-    with ExitStack() as stack:
-        if in_turns and cap is not None:
-            downloads = Downloads(downloads_folder, Web.of(corpus))
-            stack.enter_context(space(downloads, everything, remote[0].part, cap))
-        restore_part(part_folder, corpus, downloads_folder)
-        yield
-        if last and (in_turns or not corpus.download.keep_files):
-            release_part(part_folder, Downloads(downloads_folder, Web.of(corpus)))
+    downloads = Downloads(downloads_folder, Web.of(corpus))
+    restore_part(part_folder, downloads)
+    yield
+    if last and not corpus.download.keep_files:
+        release_part(part_folder, downloads)
 
 
-def restore_part(part_folder: str | Path, corpus: Corpus, downloads_folder: str | Path) -> None:
-    """Download what a part links to and is not there, and complete the part's rows."""
-    folder, downloads = Path(part_folder), Downloads(downloads_folder, Web.of(corpus))
-    rows = read_manifest(folder / FILES)
-    links = {row.file: folder / f"{row.file}.h5ad" for row in rows}
-    missing = [row for row in rows if not row.sha256 or not links[row.file].exists()]
-    obtained = obtain_all(missing, downloads)
-    done = []
-    for row in rows:
-        link = links[row.file]
-        if row.file in obtained:
-            link.unlink(missing_ok=True)
-            link.symlink_to(downloads.path(row))
-        done.append(row if row.sha256 else completed(row, link, obtained[row.file]))
-    if done != rows:
-        write_manifest(folder / FILES, done)
+def restore_part(part_folder: str | Path, downloads: Downloads) -> None:
+    """Download the missing files of a part again, and link to them."""
+    links = {
+        row.file: (row, Path(part_folder, f"{row.file}.h5ad"))
+        for row in read_manifest(Path(part_folder) / FILES)
+    }
+    missing = [row for row, link in links.values() if not link.exists()]
+    for file in obtain_all(missing, downloads):
+        row, link = links[file]
+        link.unlink(missing_ok=True)
+        link.symlink_to(downloads.path(row))
 
 
 def release_part(part_folder: str | Path, downloads: Downloads) -> None:

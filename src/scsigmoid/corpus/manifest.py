@@ -14,15 +14,16 @@ from numpy.typing import NDArray
 
 from scsigmoid.config.local_files import expand, slug
 from scsigmoid.config.schema import Corpus, Dataset
-from scsigmoid.corpus import census, embedded
+from scsigmoid.corpus import embedded
 from scsigmoid.corpus.discover import Service, Version, resolve, snapshot
-from scsigmoid.corpus.downloads import Downloads, exceeds_cap
+from scsigmoid.corpus.downloads import Downloads
 from scsigmoid.corpus.genes import check_alike
 from scsigmoid.corpus.h5ad import Cells, held_out_text, open_cells
 from scsigmoid.corpus.h5ad_writer import as_h5ad, fingerprint
 from scsigmoid.corpus.hdf5 import opened
 from scsigmoid.corpus.labels import evaluated_label, labels_in
 from scsigmoid.corpus.metadata import (
+    FILES,
     REMOTE,
     ManifestRow,
     as_ranges,
@@ -69,17 +70,10 @@ def build_manifest(
         rows, origin = remote_rows(corpus, datasets, seed, downloads)
     check_rows(rows, origin.words)
     rows = assign_parts(rows, corpus.parts)
-    in_turns = exceeds_cap(rows, corpus.download.disk_cap_gb)
     stated = summary(rows, origin)
     write_json(output_json, stated)
     write_manifest(output, rows)
-    lines = as_lines(stated) if corpus.source in REMOTE else []
-    if in_turns:
-        lines.append(
-            "the raw files exceed corpus.download.disk_cap_gb: parts take turns, and a file is "
-            "downloaded up to twice"
-        )
-    return lines
+    return as_lines(stated) if corpus.source in REMOTE else []
 
 
 def embedded_rows(corpus: Corpus, datasets: Mapping[str, Dataset]) -> list[ManifestRow]:
@@ -225,20 +219,14 @@ def without_excluded(
 def remote_rows(
     corpus: Corpus, datasets: Mapping[str, Dataset], seed: int, downloads: Downloads
 ) -> tuple[list[ManifestRow], Origin]:
-    """Rows of CELLxGENE's files: of the snapshot's day, of a Census release, or of a lock."""
+    """Rows of CELLxGENE's files: of the snapshot's day, or of a lock."""
     if corpus.manifest is not None:
         words = f"the lock {corpus.manifest}"
         rows = lock_rows(corpus.manifest, corpus, datasets)
         return check_available(rows, downloads, corpus.manifest, locked=True), Origin(words)
     service = Service(corpus.api, downloads.web)
-    if corpus.source == "census":
-        edition = corpus.census_version
-        words = f"CELLxGENE Census {edition}"
-        listing = census.release(edition)
-    else:
-        edition = corpus.snapshot
-        words = f"CELLxGENE Discover as of {edition}"
-        listing = snapshot(service, edition, corpus.leave_out)
+    words = f"CELLxGENE Discover as of {corpus.snapshot}"
+    listing = snapshot(service, corpus.snapshot, corpus.leave_out)
     resolved = {name: resolve(service, name, one.id) for name, one in datasets.items()}
     held_out = {name: version for name, (version, _) in resolved.items()}
     named = [name for name in corpus.leave_out if name not in listing.left_out]
@@ -247,12 +235,12 @@ def remote_rows(
     check_separate(selection.training, held_out, words)
     rows = [
         *(
-            remote_row(version, corpus.source, edition, "training", version.dataset_version_id)
+            remote_row(version, corpus.snapshot, "training", version.dataset_version_id)
             for version in selection.training
         ),
         *(
             replace(
-                remote_row(version, "cellxgene", "", "evaluation", name),
+                remote_row(version, "", "evaluation", name),
                 dataset=name,
                 title=datasets[name].title,
                 label="",
@@ -281,12 +269,12 @@ def with_sizes(versions: Sequence[Version], web: Web) -> list[Version]:
     return web.each(ask, versions, label="file sizes")
 
 
-def remote_row(version: Version, source: str, edition: str, role: str, file: str) -> ManifestRow:
+def remote_row(version: Version, day: str, role: str, file: str) -> ManifestRow:
     return ManifestRow(
         file=file,
         role=role,
-        source=source,
-        snapshot=edition,
+        source="cellxgene",
+        snapshot=day,
         location=version.url,
         title=version.title,
         doi=version.doi,
@@ -429,7 +417,9 @@ def write_lock(
     Raises:
         UserError: if a file is damaged, or a row of the manifest is in none of them.
     """
-    done = {("training", row.file): row for part in parts for row in read_manifest(part)}
+    done = {
+        ("training", row.file): row for part in parts for row in read_manifest(Path(part) / FILES)
+    }
     rows = {(row.role, row.file): row for row in read_manifest(manifest)}
     for path in metadata:
         stated = read_metadata(path)

@@ -29,9 +29,8 @@ class ManifestRow:
     role: str  # "training" or "evaluation"
     dataset: str = ""  # evaluation dataset
     part: str = ""  # number of the job that reads a training file
-    source: str  # "embedded", "local", "cellxgene" or "census"
-    # day whose state was listed, or name of the Census release; no day binds evaluation files
-    snapshot: str = ""
+    source: str  # "embedded", "local" or "cellxgene"
+    snapshot: str = ""  # day whose state was listed; empty for evaluation files, which no day binds
     location: str  # recipe of the embedded corpus, absolute path or URL
     simulated: str = "false"  # or "true"
     title: str = ""
@@ -73,7 +72,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,199}")
 LONGEST = 200  # characters of a title or another text from elsewhere
 LARGEST = 10**15  # bytes or cells; more is nonsense
 FILES = "files.csv"  # the rows of one part, beside its files
-REMOTE = ("cellxgene", "census")  # sources whose files are downloaded
+REMOTE = ("cellxgene",)  # sources whose files are downloaded
 # The form of columns that become part of a path or a message, or that code computes with.
 NUMBER = re.compile(r"\d{0,15}")
 FORMS = {
@@ -82,7 +81,7 @@ FORMS = {
     "location": re.compile(r"[^\x00-\x1f\x7f-\x9f]*"),
     "role": re.compile("training|evaluation"),
     "part": NUMBER,
-    "source": re.compile("embedded|local|cellxgene|census"),
+    "source": re.compile("embedded|local|cellxgene"),
     "simulated": re.compile("true|false"),
     "cells": NUMBER,
     "bytes": NUMBER,
