@@ -300,7 +300,7 @@ class TestPlan:
             if before.settings(*registry.settings("table", name, before))
             != after.settings(*registry.settings("table", name, after))
         ]
-        assert changed == ["mmd_heart_oft"]
+        assert changed == ["mmd_heart_oft", "comparison"]
         for key in ("models.sigmoid_4k", "evaluation.embeddings", "evaluation.umap", "tokens"):
             assert before.settings(key) == after.settings(key)
 
