@@ -30,7 +30,7 @@ include: "workflow/rules/training.smk"
 include: "workflow/rules/evaluation.smk"
 include: "workflow/rules/study.smk"
 include: "workflow/rules/benchmarks.smk"
-include: "workflow/rules/paper.smk"
+include: "workflow/rules/report.smk"
 include: "workflow/rules/targets.smk"
 
 
@@ -43,7 +43,7 @@ onstart:
 
 
 onsuccess:
-    from scsigmoid.paper.summary import summary
+    from scsigmoid.report.summary import summary
 
     print(summary(RESULTS, STARTED))
 

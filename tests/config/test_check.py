@@ -23,7 +23,7 @@ from scsigmoid.config.local_files import expand
 from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config, Embeddings, LocalFiles
 from scsigmoid.errors import UserError
-from scsigmoid.paper import registry
+from scsigmoid.report import registry
 
 
 def loaded(**overrides: object) -> Config:

@@ -24,8 +24,8 @@ from scsigmoid.config.schema import Config
 from scsigmoid.corpus.metadata import ManifestRow, write_manifest
 from scsigmoid.identity import write_table
 from scsigmoid.measurements import Measurement, write_measurements
-from scsigmoid.paper import registry
-from scsigmoid.paper.results import Results
+from scsigmoid.report import registry
+from scsigmoid.results.folder import Results
 from scsigmoid.training.journal import COLUMNS
 
 Row = TypeVar("Row")

@@ -28,7 +28,7 @@ from scsigmoid.benchmarks.rows import KernelRow, TrainingRow, write_rows
 from scsigmoid.config.schema import Config
 from scsigmoid.measurements import Measurement, mean_interval, write_measurements
 from scsigmoid.paper.reported import reported
-from scsigmoid.paper.speed import named_size
+from scsigmoid.results.speed import named_size
 
 SWAPPED = {"sigmoid": "softmax", "softmax": "sigmoid"}
 SAME = {"sigmoid": "sigmoid", "softmax": "softmax"}

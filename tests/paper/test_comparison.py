@@ -17,7 +17,6 @@ from scsigmoid.cli.arguments import stored
 from scsigmoid.config.schema import Config
 from scsigmoid.files import remove_checksum
 from scsigmoid.measurements import Interval, read_measurements, write_measurements
-from scsigmoid.paper import registry
 from scsigmoid.paper.comparison import (
     GROUPS,
     INCONCLUSIVE,
@@ -31,7 +30,8 @@ from scsigmoid.paper.comparison import (
 )
 from scsigmoid.paper.differences import differences
 from scsigmoid.paper.reported import reported
-from scsigmoid.paper.results import Results
+from scsigmoid.report import registry
+from scsigmoid.results.folder import Results
 
 TOO_LONG = "The longer context has the lower validation loss"
 

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from scsigmoid.paper.figures.style import styled
-from scsigmoid.paper.tables.writing import DASH, Cell
+from scsigmoid.report.figures.style import styled
+from scsigmoid.report.tables.writing import DASH, Cell
 from scsigmoid.study.comparisons import (
     best_rates,
     by_size,

@@ -9,7 +9,7 @@ from study.conftest import STUDY, make_study
 
 from scsigmoid.cli import main
 from scsigmoid.config.check import load
-from scsigmoid.paper.tables.writing import DASH, MINUS
+from scsigmoid.report.tables.writing import DASH, MINUS
 from scsigmoid.study.runs import Study
 from scsigmoid.study.tables import seeds
 

@@ -17,8 +17,8 @@ from small_training import changed
 
 from scsigmoid.config.check import as_json
 from scsigmoid.errors import UserError
-from scsigmoid.paper.results import Journal
-from scsigmoid.paper.statistics import divergence
+from scsigmoid.results.folder import Journal
+from scsigmoid.results.statistics import divergence
 from scsigmoid.tokens.vocabulary import Vocabulary
 from scsigmoid.training import checkpoints, loop
 from scsigmoid.training.export import load_encoder

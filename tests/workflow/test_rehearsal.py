@@ -26,7 +26,7 @@ from scsigmoid.corpus.embedded import write_recipe
 from scsigmoid.corpus.metadata import read_metadata
 from scsigmoid.paper.differences import differences
 from scsigmoid.paper.reported import reported
-from scsigmoid.paper.results import Results
+from scsigmoid.results.folder import Results
 
 DATASETS = (
     "adolescent_brain", "aging_pbmc", "healthy_colon", "heart_oft", "indonesian_pbmc", "lung_acr",

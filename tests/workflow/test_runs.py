@@ -184,8 +184,8 @@ def written(project: Any) -> dict[str, int]:
 def test_every_job_leaves_its_time_and_memory(finished: Any) -> None:
     """Nothing depends on these records: without them a finished run is still finished."""
     from scsigmoid.config.check import check, read_yaml
-    from scsigmoid.paper.report import costs
-    from scsigmoid.paper.results import Results
+    from scsigmoid.report.page import costs
+    from scsigmoid.results.folder import Results
 
     results = finished.folder / "results/demo"
     config = check(read_yaml(results / "config.yaml"))

@@ -20,7 +20,7 @@ shell.prefix(SEARCH)
 from scsigmoid.config import check, local_files, plan
 from scsigmoid.errors import UserError
 from scsigmoid.files import checksum_path
-from scsigmoid.paper import registry
+from scsigmoid.report import registry
 from scsigmoid.stale_lock import clear_stale_lock, note_run
 
 if workflow.is_main_process and clear_stale_lock(".snakemake"):

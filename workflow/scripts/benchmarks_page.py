@@ -24,8 +24,9 @@ from scsigmoid.config.check import read_yaml
 from scsigmoid.config.schema import Config
 from scsigmoid.config.validate import typed
 from scsigmoid.files import atomic_path
-from scsigmoid.paper.figures.benchmarks import looks
-from scsigmoid.paper.figures.style import (
+from scsigmoid.labels import METRICS, PASSES, context_label
+from scsigmoid.report.figures.benchmarks import looks
+from scsigmoid.report.figures.style import (
     DOUBLE,
     MUTED,
     PALETTE,
@@ -33,10 +34,9 @@ from scsigmoid.paper.figures.style import (
     settle,
     styled,
 )
-from scsigmoid.paper.labels import METRICS, PASSES, context_label
-from scsigmoid.paper.results import Results
-from scsigmoid.paper.speed import Cost, costs, paired
-from scsigmoid.paper.tables.writing import DASH, Table, as_markdown
+from scsigmoid.report.tables.writing import DASH, Table, as_markdown
+from scsigmoid.results.folder import Results
+from scsigmoid.results.speed import Cost, costs, paired
 from scsigmoid.study.figures import loss, scale, stability
 from scsigmoid.study.runs import Study
 from scsigmoid.study.tables import tables

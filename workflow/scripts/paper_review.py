@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import special
 
-from scsigmoid.paper.labels import context_label, number, place_label, provider_label
+from scsigmoid.labels import context_label, number, place_label, provider_label
 from scsigmoid.paper.reported import Reported, reported
-from scsigmoid.paper.speed import next_steps
-from scsigmoid.paper.tables.mmd import paper_improvements
+from scsigmoid.report.tables.mmd import paper_improvements
+from scsigmoid.results.speed import next_steps
 
 Array = np.ndarray
 sigmoid, softmax = special.expit, partial(special.softmax, axis=-1)

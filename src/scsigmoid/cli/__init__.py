@@ -19,7 +19,7 @@ from scsigmoid import __version__, progress
 from scsigmoid.cli.arguments import STAGES
 from scsigmoid.errors import UserError, shortened
 
-for module in ("pipeline", "evaluation", "benchmarks", "paper"):
+for module in ("pipeline", "evaluation", "benchmarks", "report"):
     import_module(f"scsigmoid.cli.{module}")  # their functions become subcommands
 
 #: Set where nobody sees a job's standard error, as on a cluster: progress goes to the log alone.

@@ -1,7 +1,7 @@
 """What a configuration asks for: the files of each stage and the settings that each depends on.
 
 The workflow's rules read this; it holds no paths of the machine, only names below the results
-folder. Tables and figures are in :mod:`scsigmoid.paper.registry`.
+folder. Tables and figures are in :mod:`scsigmoid.report.registry`.
 """
 
 import dataclasses

@@ -1,4 +1,1 @@
-"""The paper: what it reports, and our tables, figures, claims and report beside it.
-
-Everything here is made from result files and the configuration; nothing is measured.
-"""
+"""What the paper reports, and its comparison with a run."""

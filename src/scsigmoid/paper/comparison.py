@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from scsigmoid.measurements import Interval
-from scsigmoid.paper.results import Results
+from scsigmoid.results.folder import Results
 
 REPRODUCED = "reproduced"
 NOT_REPRODUCED = "not reproduced"

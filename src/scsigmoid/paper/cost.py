@@ -4,12 +4,12 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from scsigmoid.labels import ATTENTIONS, context_label
 from scsigmoid.measurements import Interval
 from scsigmoid.paper.comparison import UNKNOWN, Number, count
-from scsigmoid.paper.labels import ATTENTIONS, context_label
 from scsigmoid.paper.reported import reported
-from scsigmoid.paper.results import Results
-from scsigmoid.paper.speed import costs, hours_of
+from scsigmoid.results.folder import Results
+from scsigmoid.results.speed import costs, hours_of
 
 GROUP = "cost"
 

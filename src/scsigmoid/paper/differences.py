@@ -13,9 +13,9 @@ from scsigmoid.config.schema import Config
 from scsigmoid.paper.comparison import GROUPS
 from scsigmoid.paper.quality import types
 from scsigmoid.paper.reported import reported
-from scsigmoid.paper.results import Results
-from scsigmoid.paper.speed import costs, named_size, row_label
-from scsigmoid.paper.tables.mmd import pair_rows
+from scsigmoid.results.embeddings import pair_rows
+from scsigmoid.results.folder import Results
+from scsigmoid.results.speed import costs, named_size, row_label
 
 #: The share by which a number of cells or parameters may differ.
 CELLS, PARAMETERS = 0.01, 0.15

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from scsigmoid.benchmarks.rows import KernelRow, Shape
+from scsigmoid.labels import PASSES, provider_label
 from scsigmoid.measurements import Interval
 from scsigmoid.paper.comparison import UNKNOWN, Number
-from scsigmoid.paper.labels import PASSES, provider_label
 from scsigmoid.paper.reported import reported
-from scsigmoid.paper.results import Results
-from scsigmoid.paper.speed import PAPER, STANDARD, measured, our_path, rate, ratio_of
+from scsigmoid.results.folder import Results
+from scsigmoid.results.speed import PAPER, STANDARD, measured, our_path, rate, ratio_of
 
 OWN = "triton_sigmoid"
 Timings = dict[Shape, KernelRow]

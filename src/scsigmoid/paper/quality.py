@@ -7,14 +7,13 @@ import numpy as np
 
 from scsigmoid.config.metrics import MEAN
 from scsigmoid.config.plan import Plan
+from scsigmoid.labels import ATTENTIONS, METRICS, short_name
 from scsigmoid.measurements import Interval
 from scsigmoid.paper.comparison import UNKNOWN, Number, count, exact
-from scsigmoid.paper.labels import ATTENTIONS, METRICS, short_name
 from scsigmoid.paper.reported import reported
-from scsigmoid.paper.results import Results
-from scsigmoid.paper.statistics import paired_difference
-from scsigmoid.paper.tables.mmd import Pair, pair_rows
-from scsigmoid.paper.tables.quality import all_scores
+from scsigmoid.results.embeddings import Pair, all_scores, pair_rows
+from scsigmoid.results.folder import Results
+from scsigmoid.results.statistics import paired_difference
 
 GROUP = "quality"
 

@@ -9,8 +9,8 @@ import numpy as np
 from scsigmoid.measurements import Interval
 from scsigmoid.paper.comparison import LEVEL, ORDER, UNKNOWN, Number, exact
 from scsigmoid.paper.reported import reported
-from scsigmoid.paper.results import Journal, Results
-from scsigmoid.paper.statistics import divergence, finite_or_inf, has_learned, trailing_median
+from scsigmoid.results.folder import Journal, Results
+from scsigmoid.results.statistics import divergence, finite_or_inf, has_learned, trailing_median
 
 GROUP = "stability"
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 import pandas as pd
 
-from scsigmoid.paper.figures.style import (
+from scsigmoid.labels import CONTROLS, METRICS
+from scsigmoid.report.figures.style import (
     DOUBLE,
     INK,
     MUTED,
@@ -16,7 +17,6 @@ from scsigmoid.paper.figures.style import (
     save,
     styled,
 )
-from scsigmoid.paper.labels import CONTROLS, METRICS
 from scsigmoid.study.comparisons import by_size, last_change, paired, score_differences
 from scsigmoid.study.runs import Study
 from scsigmoid.study.stability import first_settings, frontier

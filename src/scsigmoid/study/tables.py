@@ -8,7 +8,7 @@ from typing import Any, cast
 import pandas as pd
 
 from scsigmoid.measurements import mean_interval
-from scsigmoid.paper.tables.writing import DASH, Cell, Table, fixed, interval, write_table
+from scsigmoid.report.tables.writing import DASH, Cell, Table, fixed, interval, write_table
 from scsigmoid.study.comparisons import (
     ATTENTIONS,
     CONFIDENCE,

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from scsigmoid.config.check import model_training
+from scsigmoid.labels import model_label
 from scsigmoid.model.sizes import EncoderSettings, count_parameters
-from scsigmoid.paper.labels import model_label
 from scsigmoid.paper.reported import reported
-from scsigmoid.paper.results import Results
-from scsigmoid.paper.tables.writing import DASH, Table, picked
+from scsigmoid.report.tables.writing import DASH, Table, picked
+from scsigmoid.results.folder import Results
 
 
 def model_architecture(results: Results) -> Table:

@@ -1,4 +1,4 @@
-# The paper: tables, figures, report.
+# Tables, figures, and the report page.
 
 
 # These jobs read titles and labels from the stored configuration, which a run writes as it starts.

@@ -11,8 +11,8 @@ from scipy import stats
 
 from scsigmoid.config.schema import Config
 from scsigmoid.errors import UserError
-from scsigmoid.paper.results import Journal, Results
-from scsigmoid.paper.statistics import (
+from scsigmoid.results.folder import Journal, Results
+from scsigmoid.results.statistics import (
     divergence,
     has_learned,
     moving_mean,

@@ -18,9 +18,9 @@ from scsigmoid.config.schema import Config, StudyFamily
 from scsigmoid.errors import UserError
 from scsigmoid.files import write_json
 from scsigmoid.measurements import read_measurements, write_measurements
-from scsigmoid.paper import registry
-from scsigmoid.paper.report import cells_table, content, costs, duration, job_costs, make_report
-from scsigmoid.paper.results import Results
+from scsigmoid.report import registry
+from scsigmoid.report.page import cells_table, content, costs, duration, job_costs, make_report
+from scsigmoid.results.folder import Results
 
 ROOT = Path(__file__).parents[2]
 VOID = {"meta", "img", "br", "link", "input", "hr"}

@@ -4,7 +4,7 @@ import csv
 import os
 from pathlib import Path
 
-from scsigmoid.paper.summary import summary
+from scsigmoid.report.summary import summary
 
 
 def write(path: Path, rows: list[dict[str, object]]) -> None:

@@ -5,12 +5,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from scsigmoid.config.metrics import MEAN
-from scsigmoid.measurements import Measurement, mean_interval
-from scsigmoid.paper.labels import METRICS, model_label, pairs, representation_label, short_label
+from scsigmoid.labels import METRICS, model_label, pairs, representation_label, short_label
+from scsigmoid.measurements import mean_interval
 from scsigmoid.paper.reported import reported
-from scsigmoid.paper.results import Results
-from scsigmoid.paper.statistics import paired_difference
-from scsigmoid.paper.tables.writing import (
+from scsigmoid.report.tables.writing import (
     DASH,
     MINUS,
     Cell,
@@ -21,6 +19,9 @@ from scsigmoid.paper.tables.writing import (
     plus_minus,
     signed,
 )
+from scsigmoid.results.embeddings import all_scores
+from scsigmoid.results.folder import Results
+from scsigmoid.results.statistics import paired_difference
 
 
 def validation_loss(results: Results) -> Table:
@@ -117,19 +118,6 @@ def paper_difference(paper: Mapping[str, Sequence[float]], first: str, second: s
     if first not in paper or second not in paper:
         return None
     return round(paper[first][0] - paper[second][0], 6)
-
-
-def all_scores(
-    results: Results, dataset: str, donor: str = ""
-) -> dict[str, dict[str, Measurement]]:
-    """Every scIB metric in the paper's order, their mean last, of every representation."""
-    from scsigmoid.evaluation.scib import aggregate
-
-    metrics = sorted(results.config.evaluation.scib.metrics, key=list(METRICS).index)
-    scores = {str(metric): results.scores(metric, dataset, donor) for metric in metrics}
-    rows = [row for of_metric in scores.values() for row in of_metric.values()]
-    means = {row.model: row for row in aggregate(rows, metrics)}
-    return {**scores, MEAN: means}
 
 
 def scib(results: Results) -> Table:

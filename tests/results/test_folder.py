@@ -15,7 +15,7 @@ from scsigmoid.config.schema import Config
 from scsigmoid.errors import UserError
 from scsigmoid.identity import write_table
 from scsigmoid.measurements import read_measurements, write_measurements
-from scsigmoid.paper.results import Results
+from scsigmoid.results.folder import Results
 
 
 def test_values_come_back(results: Results) -> None:

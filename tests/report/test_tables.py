@@ -15,11 +15,9 @@ from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config
 from scsigmoid.errors import UserError
 from scsigmoid.measurements import read_measurements, write_measurements
-from scsigmoid.paper import registry
-from scsigmoid.paper.results import Results
-from scsigmoid.paper.statistics import paired_difference
-from scsigmoid.paper.tables.setup import compact, rounded_count
-from scsigmoid.paper.tables.writing import (
+from scsigmoid.report import registry
+from scsigmoid.report.tables.setup import compact, rounded_count
+from scsigmoid.report.tables.writing import (
     Cell,
     Table,
     as_latex,
@@ -30,6 +28,8 @@ from scsigmoid.paper.tables.writing import (
     plus_minus,
     signed,
 )
+from scsigmoid.results.folder import Results
+from scsigmoid.results.statistics import paired_difference
 
 
 def records(path: Path) -> list[dict[str, str]]:

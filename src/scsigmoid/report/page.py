@@ -17,14 +17,14 @@ from scsigmoid.benchmarks.rows import cpu_name
 from scsigmoid.config.check import as_yaml
 from scsigmoid.config.plan import Plan
 from scsigmoid.files import write_text
-from scsigmoid.paper import registry
+from scsigmoid.labels import model_label
 from scsigmoid.paper.comparison import INCONCLUSIVE, NOT_REPRODUCED, REPRODUCED
-from scsigmoid.paper.figures.training import covered
-from scsigmoid.paper.labels import model_label
 from scsigmoid.paper.reported import reported
-from scsigmoid.paper.results import Results
-from scsigmoid.paper.tables.quality import donor_scores
-from scsigmoid.paper.tables.writing import DASH, Cell, Table
+from scsigmoid.report import registry
+from scsigmoid.report.figures.training import covered
+from scsigmoid.report.tables.quality import donor_scores
+from scsigmoid.report.tables.writing import DASH, Cell, Table
+from scsigmoid.results.folder import Results
 
 #: Tables with more rows than this, or with none, start folded.
 LONG = 16
@@ -61,7 +61,7 @@ def make_report(results: Results, output: str | Path) -> None:
     from jinja2 import Environment
 
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    text = files("scsigmoid.paper").joinpath("report.html").read_text(encoding="utf-8")
+    text = files("scsigmoid.report").joinpath("page.html").read_text(encoding="utf-8")
     write_text(output, environment.from_string(text).render(content(results)))
 
 

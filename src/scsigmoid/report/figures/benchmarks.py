@@ -7,7 +7,8 @@ import numpy as np
 
 from scsigmoid.benchmarks.rows import KernelRow
 from scsigmoid.kernels import OURS
-from scsigmoid.paper.figures.style import (
+from scsigmoid.labels import ATTENTIONS, PASSES, context_label, series_label
+from scsigmoid.report.figures.style import (
     DOUBLE,
     INK,
     MARKERS,
@@ -17,9 +18,8 @@ from scsigmoid.paper.figures.style import (
     remark,
     thousands,
 )
-from scsigmoid.paper.labels import ATTENTIONS, PASSES, context_label, series_label
-from scsigmoid.paper.results import Results
-from scsigmoid.paper.speed import (
+from scsigmoid.results.folder import Results
+from scsigmoid.results.speed import (
     Cost,
     Series,
     cost_notes,

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 from scsigmoid.benchmarks.rows import KernelRow, Shape, TrainingRow, median_interval
 from scsigmoid.kernels import OURS
 from scsigmoid.measurements import Interval
-from scsigmoid.paper.labels import context_label, provider_label
-from scsigmoid.paper.results import Results
+from scsigmoid.labels import context_label, provider_label
+from scsigmoid.results.folder import Results
 
 T = TypeVar("T")
 #: Standard attention.

@@ -2,12 +2,12 @@
 
 import math
 
+from scsigmoid.labels import number
 from scsigmoid.measurements import Interval
 from scsigmoid.paper.comparison import GROUPS, NO_VERDICT, numbers
 from scsigmoid.paper.differences import differences
-from scsigmoid.paper.labels import number
-from scsigmoid.paper.results import Results
-from scsigmoid.paper.tables.writing import DASH, Cell, Table, with_ends
+from scsigmoid.report.tables.writing import DASH, Cell, Table, with_ends
+from scsigmoid.results.folder import Results
 
 
 def comparison(results: Results) -> Table:

@@ -22,8 +22,8 @@ class Entry:
     """A table or a figure.
 
     Attributes:
-        function: ``module:function`` below ``scsigmoid.paper``.  It takes
-            :class:`~scsigmoid.paper.results.Results` and, where there is one of each dataset, the
+        function: ``module:function`` below ``scsigmoid.report``.  It takes
+            :class:`~scsigmoid.results.folder.Results` and, where there is one of each dataset, the
             dataset's name; it returns a table or a Matplotlib figure.
         title: heading in the report.
         caption: one or two sentences, in Snakemake's report and, of figures, in ours.
@@ -286,7 +286,7 @@ def make(kind: str, name: str, results: Any) -> Any:
     """
     entry, dataset = find(kind, name, Plan(results.config))
     module, _, function = entry.function.partition(":")
-    maker = getattr(importlib.import_module(f"scsigmoid.paper.{module}"), function)
+    maker = getattr(importlib.import_module(f"scsigmoid.report.{module}"), function)
     return maker(results, dataset) if dataset else maker(results)
 
 
@@ -301,10 +301,10 @@ def write(kind: str, name: str, results: Any, stem: str | Path) -> list[Path]:
         UserError: as :func:`make`.
     """
     if kind == "table":
-        from scsigmoid.paper.tables.writing import write_table
+        from scsigmoid.report.tables.writing import write_table
 
         return write_table(make(kind, name, results), name, stem)
-    from scsigmoid.paper.figures.style import save, styled
+    from scsigmoid.report.figures.style import save, styled
 
     with styled():
         return save(make(kind, name, results), stem, results.config.figures.dpi)

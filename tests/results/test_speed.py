@@ -13,11 +13,11 @@ from paper.conftest import kernel_row
 from scsigmoid.benchmarks.cases import Case
 from scsigmoid.benchmarks.rows import KernelRow, Shape, write_rows
 from scsigmoid.config.schema import Config
-from scsigmoid.paper import registry
-from scsigmoid.paper.figures.benchmarks import drawn
+from scsigmoid.report import registry
+from scsigmoid.report.figures.benchmarks import drawn
 from scsigmoid.paper.kernel import timings
-from scsigmoid.paper.results import Results
-from scsigmoid.paper.speed import (
+from scsigmoid.results.folder import Results
+from scsigmoid.results.speed import (
     CELLS,
     PAPER,
     mean_tflops,
@@ -26,8 +26,8 @@ from scsigmoid.paper.speed import (
     series,
     speed_ups,
 )
-from scsigmoid.paper.tables.benchmarks import kernel_speed
-from scsigmoid.paper.tables.writing import DASH
+from scsigmoid.report.tables.benchmarks import kernel_speed
+from scsigmoid.report.tables.writing import DASH
 
 EQUAL = Case("paper", 64, 32, 512, (512,) * 4)
 PADDED = Case("paper", 64, 32, 512, (400, 450, 500), 0.25)

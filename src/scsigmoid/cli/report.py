@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from scsigmoid.cli.arguments import stage, stored
 
 if TYPE_CHECKING:
-    from scsigmoid.paper.results import Results
+    from scsigmoid.results.folder import Results
 
 
 def results_of(configuration: Path) -> "Results":
     """The results folder that a stored configuration lies in."""
-    from scsigmoid.paper.results import Results
+    from scsigmoid.results.folder import Results
 
     return Results(configuration.parent, stored(configuration))
 
@@ -20,7 +20,7 @@ def results_of(configuration: Path) -> "Results":
 @stage("name --configuration --output")
 def table(options: argparse.Namespace) -> None:
     """Make one table."""
-    from scsigmoid.paper import registry
+    from scsigmoid.report import registry
 
     results = results_of(options.configuration)
     registry.write("table", options.name, results, options.output.with_suffix(""))
@@ -29,7 +29,7 @@ def table(options: argparse.Namespace) -> None:
 @stage("name --configuration --output")
 def figure(options: argparse.Namespace) -> None:
     """Draw one figure."""
-    from scsigmoid.paper import registry
+    from scsigmoid.report import registry
 
     results = results_of(options.configuration)
     registry.write("figure", options.name, results, options.output.with_suffix(""))
@@ -38,7 +38,7 @@ def figure(options: argparse.Namespace) -> None:
 @stage("--configuration --output")
 def report(options: argparse.Namespace) -> None:
     """Write the report page."""
-    from scsigmoid.paper.report import make_report
+    from scsigmoid.report.page import make_report
 
     make_report(results_of(options.configuration), options.output)
 

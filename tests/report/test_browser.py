@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from scsigmoid.config.plan import Plan
-from scsigmoid.paper import registry
-from scsigmoid.paper.report import make_report
-from scsigmoid.paper.results import Results
+from scsigmoid.report import registry
+from scsigmoid.report.page import make_report
+from scsigmoid.results.folder import Results
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""

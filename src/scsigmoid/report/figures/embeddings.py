@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scsigmoid.paper.figures.style import (
+from scsigmoid.labels import METRICS, model_label
+from scsigmoid.report.figures.style import (
     DOUBLE,
     MARKERS,
     MUTED,
@@ -16,9 +17,8 @@ from scsigmoid.paper.figures.style import (
     remark,
     starred,
 )
-from scsigmoid.paper.labels import METRICS, model_label
-from scsigmoid.paper.results import Results
-from scsigmoid.paper.tables.quality import all_scores
+from scsigmoid.results.embeddings import all_scores
+from scsigmoid.results.folder import Results
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,11 +8,22 @@ import numpy as np
 
 from scsigmoid.benchmarks.rows import KernelRow, Shape, TrainingGroup, TrainingRow, median_interval
 from scsigmoid.kernels import OURS
+from scsigmoid.labels import PASSES, context_label, provider_label, series_label
 from scsigmoid.measurements import Interval
-from scsigmoid.paper.labels import PASSES, context_label, provider_label, series_label
 from scsigmoid.paper.reported import reported
-from scsigmoid.paper.results import Results
-from scsigmoid.paper.speed import (
+from scsigmoid.report.tables.writing import (
+    DASH,
+    TIMES,
+    Cell,
+    Table,
+    fixed,
+    interval,
+    picked,
+    significant,
+    with_ends,
+)
+from scsigmoid.results.folder import Results
+from scsigmoid.results.speed import (
     CELLS,
     PAPER,
     STANDARD,
@@ -32,19 +43,8 @@ from scsigmoid.paper.speed import (
     series,
     speed_ups,
 )
-from scsigmoid.paper.tables.writing import (
-    DASH,
-    TIMES,
-    Cell,
-    Table,
-    fixed,
-    interval,
-    picked,
-    significant,
-    with_ends,
-)
 
-#: A provider and its layout; see :func:`scsigmoid.paper.speed.series`.
+#: A provider and its layout; see :func:`scsigmoid.results.speed.series`.
 Key = tuple[str, str]
 
 

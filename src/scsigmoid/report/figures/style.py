@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scsigmoid.files import checksum_path
-from scsigmoid.paper.results import Results
+from scsigmoid.results.folder import Results
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

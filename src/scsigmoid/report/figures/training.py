@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from scsigmoid.config.check import model_training
-from scsigmoid.paper.figures.style import (
+from scsigmoid.labels import context_label, model_label, nominal
+from scsigmoid.report.figures.style import (
     DOUBLE,
     INK,
     MARKERS,
@@ -20,9 +21,8 @@ from scsigmoid.paper.figures.style import (
     thousands,
     trained_on,
 )
-from scsigmoid.paper.labels import context_label, model_label, nominal
-from scsigmoid.paper.results import Results
-from scsigmoid.paper.statistics import moving_mean
+from scsigmoid.results.folder import Results
+from scsigmoid.results.statistics import moving_mean
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,7 +6,7 @@ import numpy as np
 
 from scsigmoid.errors import UserError
 from scsigmoid.measurements import Interval, mean_interval
-from scsigmoid.paper.results import Journal, Results
+from scsigmoid.results.folder import Journal, Results
 
 #: Share of the rows that a window spans.
 WINDOW = 0.05

@@ -19,10 +19,10 @@ from PIL import Image
 from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config
 from scsigmoid.errors import UserError
-from scsigmoid.paper import registry
-from scsigmoid.paper.figures import benchmarks, style
-from scsigmoid.paper.figures.training import covered
-from scsigmoid.paper.results import Results
+from scsigmoid.report import registry
+from scsigmoid.report.figures import benchmarks, style
+from scsigmoid.report.figures.training import covered
+from scsigmoid.results.folder import Results
 
 
 def draw(name: str, results: Results) -> Figure:

@@ -1,0 +1,1 @@
+"""Tables, figures and the report page of any run, from its result files alone."""

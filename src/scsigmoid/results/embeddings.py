@@ -1,0 +1,96 @@
+"""Scores of embeddings: scIB scores, and the MMD between cell types."""
+
+from dataclasses import dataclass
+
+from scsigmoid.config.metrics import MEAN
+from scsigmoid.errors import UserError
+from scsigmoid.labels import METRICS
+from scsigmoid.measurements import Measurement
+from scsigmoid.results.folder import Results
+
+ESTIMATORS = ("unbiased", "biased")
+# Name of the mean: the end of its metric, and the words for it.
+MEANS = {
+    "ratio_of_means": ("mean_ratio_of_means", "ratio of the means"),
+    "mean_of_ratios": ("mean_of_ratios", "mean of the pairs' ratios"),
+    "over_resamples": ("bootstrap_mean_ratio_of_means", "ratio of the means over resamples"),
+}
+
+
+def all_scores(
+    results: Results, dataset: str, donor: str = ""
+) -> dict[str, dict[str, Measurement]]:
+    """Every scIB metric in the paper's order, their mean last, of every representation."""
+    from scsigmoid.evaluation.scib import aggregate
+
+    metrics = sorted(results.config.evaluation.scib.metrics, key=list(METRICS).index)
+    scores = {str(metric): results.scores(metric, dataset, donor) for metric in metrics}
+    rows = [row for of_metric in scores.values() for row in of_metric.values()]
+    means = {row.model: row for row in aggregate(rows, metrics)}
+    return {**scores, MEAN: means}
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The MMD of a pair of cell types in both models, with the paired ratio and difference, and
+    the means over resamples.
+    """
+
+    name: str
+    sigmoid: Measurement
+    softmax: Measurement
+    ratio: Measurement
+    difference: Measurement
+    sigmoid_mean: Measurement
+    softmax_mean: Measurement
+
+
+def estimators(results: Results) -> list[str]:
+    """Both estimators, the configured one first."""
+    return sorted(ESTIMATORS, key=lambda name: name != results.config.evaluation.mmd.estimator)
+
+
+def pair_rows(results: Results, dataset: str, estimator: str = "") -> list[Pair]:
+    """Every pair of cell types, in the order of the file; by the configured estimator, or another.
+
+    Both estimators come from the same resamples.
+
+    Raises:
+        UserError: if a pair lacks a measurement.
+    """
+    metric = f"mmd_{estimator or results.config.evaluation.mmd.estimator}"
+    sigmoid, softmax = results.config.evaluation.pair
+    found: dict[str, dict[tuple[str, str], Measurement]] = {}
+    for row in results.mmd(dataset):
+        if " vs " in row.group:
+            found.setdefault(row.group, {})[row.model, row.metric] = row
+    parts = (
+        *((sigmoid, metric), (softmax, metric)),
+        (f"{sigmoid} / {softmax}", f"{metric}_ratio"),
+        (f"{sigmoid} - {softmax}", f"{metric}_difference"),
+        *((name, f"{metric}_bootstrap_mean") for name in (sigmoid, softmax)),
+    )
+    try:
+        return [Pair(name, *(rows[part] for part in parts)) for name, rows in found.items()]
+    except KeyError as error:
+        path = results.path(f"metrics/mmd/{dataset}.csv")
+        raise UserError(f"{path}: no {error}; delete it and run again") from None
+
+
+def mean_ratio(results: Results, dataset: str, mean: str, estimator: str = "") -> Measurement:
+    """Sigmoid's MMD over softmax's, averaged over the pairs.
+
+    Args:
+        mean: a key of :data:`MEANS`; the paper's 25.0 % is ``ratio_of_means`` of means over
+            resamples, as far as can be told.
+        estimator: one of :data:`ESTIMATORS`; the configured one where it is empty.
+
+    Raises:
+        UserError: if it is missing.
+    """
+    metric = f"mmd_{estimator or estimators(results)[0]}_{MEANS[mean][0]}"
+    for row in results.mmd(dataset):
+        if row.metric == metric:
+            return row
+    path = results.path(f"metrics/mmd/{dataset}.csv")
+    raise UserError(f"{path}: no {metric}; delete it and run again")

@@ -1,0 +1,5 @@
+"""The made-up results of tests/paper."""
+
+from paper.conftest import config, copied, folder, paper_config, paper_results, results
+
+__all__ = ["config", "copied", "folder", "paper_config", "paper_results", "results"]
