@@ -17,8 +17,18 @@ class UserError(Exception):
         super().__init__(shortened(message))
 
 
+def printable(message: str) -> str:
+    """Escape control characters, which could change what a terminal shows."""
+    if message.isprintable():
+        return message
+    return "".join(
+        char if char.isprintable() or char in "\n\t" else ascii(char)[1:-1] for char in message
+    )
+
+
 def shortened(message: str) -> str:
-    """A message of at most some 800 characters; its end, which says what to do, stays."""
+    """A printable message of at most some 800 characters; its end, which says what to do, stays."""
+    message = printable(message)
     return message if len(message) <= 800 else f"{message[:400]} … {message[-300:]}"
 
 

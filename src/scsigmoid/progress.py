@@ -1,13 +1,14 @@
 """Progress of long work: a bar on a terminal or in a notebook, plain lines in a log."""
 
+import logging
 import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sized
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TextIO, TypeVar
 
-from scsigmoid.errors import named
+from scsigmoid.errors import named, printable
 
 T = TypeVar("T")
 
@@ -15,9 +16,40 @@ T = TypeVar("T")
 terminal: TextIO | None = None
 
 
+class StandardError(logging.Handler):
+    """Print lines to standard error as it is when they are logged."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(printable(named(record.getMessage())), file=sys.stderr, flush=True)
+
+
+# Its level says how much is printed. Other handlers may be added.
+LOGGER = logging.getLogger("scsigmoid")
+LOGGER.addHandler(StandardError())
+LOGGER.setLevel(logging.INFO)
+LOGGER.propagate = False
+
+
 def log(message: str) -> None:
     """Print one line of progress to standard error."""
-    print(named(message), file=sys.stderr, flush=True)
+    LOGGER.info(message)
+
+
+def warn(message: str) -> None:
+    """Print one line to standard error, even if progress is silenced."""
+    LOGGER.warning(f"warning: {message}")
+
+
+@contextmanager
+def verbosity(is_verbose: bool) -> Iterator[None]:
+    """Print only warnings in the block, unless ``is_verbose``."""
+    level = LOGGER.level
+    if not is_verbose:
+        LOGGER.setLevel(max(level, logging.WARNING))
+    try:
+        yield
+    finally:
+        LOGGER.setLevel(level)
 
 
 def announce(message: str) -> None:
@@ -28,7 +60,7 @@ def announce(message: str) -> None:
     log(message)
     if terminal is not None:
         with suppress(OSError):  # nobody reads it any more: no reason to stop
-            os.write(terminal.fileno(), f"{named(message)}\n".encode())
+            os.write(terminal.fileno(), f"{printable(named(message))}\n".encode())
 
 
 def track(items: Iterable[T], *, label: str, total: int | None = None) -> Iterator[T]:
@@ -39,6 +71,9 @@ def track(items: Iterable[T], *, label: str, total: int | None = None) -> Iterat
         label: what is being done, e.g. ``"tokenizing"``.
         total: number of items where ``items`` has no length.
     """
+    if not LOGGER.isEnabledFor(logging.INFO):
+        yield from items
+        return
     if total is None and isinstance(items, Sized):
         total = len(items)
     notebook = hasattr(sys.modules.get("ipykernel"), "kernelapp")

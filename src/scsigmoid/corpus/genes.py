@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from scsigmoid.corpus.hdf5 import Strings, check_column, column, length
 from scsigmoid.errors import UserError
-from scsigmoid.progress import log
+from scsigmoid.progress import log, warn
 
 if TYPE_CHECKING:
     from scsigmoid.corpus.h5ad import Cells
@@ -105,8 +105,8 @@ def check_ids(ids: Strings, is_gene: NDArray[np.bool_], gene_column: str, path: 
     others = [gene for gene in times if not is_id(gene) and not gene.startswith(FOREIGN)]
     if others and has_ids(of_genes):
         examples = ", ".join(others[:NAMED]) + ", ..." * (len(others) > NAMED)
-        log(
-            f"warning: {path}: {len(others):,} of {len(of_genes):,} genes have no Ensembl id "
+        warn(
+            f"{path}: {len(others):,} of {len(of_genes):,} genes have no Ensembl id "
             f"({examples}); if they are proteins, say so in var['feature_types'] or remove them"
         )
 
@@ -176,8 +176,8 @@ def find_genes(var: Any, path: Path) -> NDArray[np.bool_]:
             log(f"{path}: var[{name!r}]: features that are not genes are left out: {others}")
         unknown = is_gene & ~np.isin(words, EXPRESSION)
         if unknown.any() and {*words} & {*EXPRESSION[:-1]}:
-            log(
-                f"warning: {path}: var[{name!r}]: unknown words are taken as gene expression: "
+            warn(
+                f"{path}: var[{name!r}]: unknown words are taken as gene expression: "
                 f"{counted(types[unknown])}"
             )
         return is_gene
@@ -239,7 +239,7 @@ def check_shared(cells: "Cells", known: Mapping[str, str], path: Path, other: st
         )
         if share < 0.1:
             raise UserError(summary)
-        log(f"warning: {summary}")
+        warn(summary)
     check_names(cells, known, path, other)
 
 
@@ -270,7 +270,7 @@ def check_names(cells: "Cells", known: Mapping[str, str], path: Path, other: str
     )
     if len(wrong) > MANY_CONTRADICTIONS * len(compared):
         raise UserError(message)
-    log(f"warning: {message}")
+    warn(message)
 
 
 def spelling(name: str) -> str:
