@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from small_disk import small_disk
 
+from scsigmoid import progress
 from scsigmoid.cli import SILENT, STAGES, main
 
 
@@ -31,6 +32,15 @@ def stored(folder: Path) -> Path:
     path = folder / "config.yaml"
     path.write_text(as_yaml(load()))
     return path
+
+
+def test_a_misspelled_stage_gets_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["emebd", "cells.h5ad", "out.h5ad"])
+    assert caught.value.code == 2
+    error = capsys.readouterr().err
+    assert "'embed'" in error
+    assert error.count("\n") == 2
 
 
 @pytest.mark.parametrize(
@@ -148,6 +158,11 @@ def test_an_announcement_also_appears_on_the_terminal(seen: bool, tmp_path: Path
     )
     assert log.read_text() == "in the log\nfor whoever waits\n"
     assert found.stderr == "for whoever waits\n" * seen
+
+
+def test_lines_do_not_control_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    progress.log("file \x1b]0;evil\x07.h5ad\nµm ünï")
+    assert capsys.readouterr().err == "file \\x1b]0;evil\\x07.h5ad\nµm ünï\n"
 
 
 def test_no_place_for_compiled_code_is_one_line(

@@ -5,6 +5,7 @@
 """
 
 import argparse
+import difflib
 import errno
 import os
 import sys
@@ -44,6 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code: 0, or 1 after an error, or 130 after an interruption.
     """
+    check_stage(sys.argv[1:] if arguments is None else arguments)
     options = parser().parse_args(arguments)
     log, rank = options.log, os.environ.get("RANK", "0")
     if log is not None and rank != "0":  # torchrun's processes beyond the first have their own
@@ -135,6 +137,15 @@ def complain(message: str, terminal: TextIO) -> int:
         with suppress(OSError):
             print(line, file=sys.stderr, flush=True)
     return 1
+
+
+def check_stage(arguments: Sequence[str]) -> None:
+    """Refuse an unknown subcommand; argparse would list all of them, without the nearest."""
+    name = next((word for word in arguments if not word.startswith("-")), None)
+    if name is not None and name not in STAGES:
+        close = difflib.get_close_matches(name, STAGES, n=1)
+        advice = f"did you mean {close[0]!r}?" if close else "see scsigmoid --help"
+        parser().error(f"unknown stage {name!r}; {advice}")
 
 
 def parser() -> argparse.ArgumentParser:
