@@ -3,6 +3,7 @@ another h5ad.  The same input gives the same bytes.
 """
 
 import hashlib
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ SCHEMA = "5.0.0"
 HUMAN = {"organism": "Homo sapiens", "organism_ontology_term_id": "NCBITaxon:9606"}
 ORDINARY = {"tissue_type": "tissue", "disease": "normal", "suspension_type": "cell"}
 TARGET_SUM = 10_000
+# What scanpy, h5py, pandas and zlib raise for files that are damaged or something else.
+TENX_ERRORS = (OSError, EOFError, zlib.error, LookupError, ValueError, TypeError, AttributeError)
 # Column of ``obs`` of such a copy: rows of the user's file, which messages number.
 OWN_ROW = "scsigmoid_row"
 
@@ -78,6 +81,25 @@ def write_cells(path: str | Path, table: CellTable) -> None:
         adata.write_h5ad(temporary, compression="gzip", compression_opts=1)
 
 
+@contextmanager
+def storing(title: str) -> Iterator[None]:
+    """Turn errors of anndata about values that h5ad files cannot store into one line.
+
+    Args:
+        title: the data, for the message.
+    """
+    from anndata._io.specs.registry import IORegistryError
+
+    try:
+        yield
+    except (TypeError, ValueError, IORegistryError) as error:
+        where = next(iter(getattr(error, "__notes__", [])), "")
+        raise UserError(
+            f"{title}: cannot be stored as h5ad: {one_line(f'{error}. {where}')}; convert or "
+            "remove that part"
+        ) from error
+
+
 def is_tenx(path: Path) -> bool:
     """Whether a path is a folder with a matrix, or an ``.h5`` that is no h5ad by another name."""
     if path.is_dir():
@@ -107,17 +129,21 @@ def convert(path: Path, output: Path) -> None:
                 adata = scanpy.read_10x_mtx(path, gex_only=False, make_unique=False, prefix=prefix)
             else:
                 adata = scanpy.read_10x_h5(path, gex_only=False)
-            var = {"feature_name": adata.var_names.astype(str).to_numpy()}
-            if "feature_types" in adata.var:
-                var["feature_types"] = adata.var["feature_types"].astype(str).to_numpy()
-            adata.var = pd.DataFrame(var, index=adata.var["gene_ids"].astype(str).to_numpy())
-            adata.X = adata.X.tocsr()
-            adata.write_h5ad(output)
-    except Exception as error:  # of many kinds, for what is stored otherwise
+    except Exception as error:
+        # scanpy turns a missing dataset into a bare Exception
+        if type(error) is not Exception and not isinstance(error, TENX_ERRORS):
+            raise
         raise UserError(
             f"{path}: not a 10x file or folder that scanpy reads ({type(error).__name__}: "
             f"{one_line(error)}); give the matrix as Cell Ranger writes it, or an h5ad file"
         ) from error
+    var = {"feature_name": adata.var_names.astype(str).to_numpy()}
+    if "feature_types" in adata.var:
+        var["feature_types"] = adata.var["feature_types"].astype(str).to_numpy()
+    adata.var = pd.DataFrame(var, index=adata.var["gene_ids"].astype(str).to_numpy())
+    adata.X = adata.X.tocsr()
+    with storing(str(path)):
+        adata.write_h5ad(output)
 
 
 @contextmanager
@@ -165,4 +191,5 @@ def copy_cells(cells: Cells, path: Path, title: str) -> None:
             "scsigmoid": {"simulated": False, "title": title},
         },
     )
-    adata.write_h5ad(path, compression="gzip", compression_opts=1)
+    with storing(str(cells.path)):
+        adata.write_h5ad(path, compression="gzip", compression_opts=1)

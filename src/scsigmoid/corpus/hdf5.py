@@ -3,7 +3,7 @@
 import difflib
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +17,16 @@ Strings = NDArray[np.object_]
 NOT_UTF8 = "is not UTF-8"
 # Deflate shrinks at most 1,032-fold; small files may declare a little more.
 LARGEST_RATIO, ALWAYS_ALLOWED = 1100, 1 << 26
+DEEPEST = 50  # groups around a dataset
+COPY = "copy the file again, or write it with all values in it"
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
-    """Open an HDF5 file for reading; whatever is wrong with it becomes one line.
+    """Open an HDF5 file for reading.
 
     Raises:
-        UserError: also for an ``OSError`` or a ``KeyError`` in the block, which reads it, and for
-            whatever h5py raises there.
+        UserError: if the file is missing, damaged or unsafe, or if reading it fails in the block.
     """
     import h5py
 
@@ -41,7 +42,7 @@ def opened(path: Path) -> Iterator[Any]:
             yield file
     except PermissionError:
         raise UserError(f"{path}: may not be read; change its permissions") from None
-    except Exception as error:
+    except (OSError, KeyError, RuntimeError, ValueError, TypeError) as error:
         if not isinstance(error, (OSError, KeyError)) and not raised_by_h5py(error):
             raise
         if not h5py.is_hdf5(path):
@@ -75,44 +76,89 @@ def conversion(path: Path) -> str:
 
 
 def check_contents(file: Any, path: Path) -> None:
-    """Refuse an HDF5 file that takes values from other files or declares more than it can hold.
+    """Refuse an HDF5 file that is unsafe to read.
 
     HDF5 would follow external links, external storage and virtual datasets to any file that the
-    user may read.
+    user may read. Datasets may declare any size, groups may contain each other, or be nested so
+    deep that reading them takes minutes.
     """
+    links: list[tuple[bytes, int]] = []
+
+    def collect(name: bytes, link: Any) -> bool | None:
+        links.append((name, link.type))
+        return True if name.count(b"/") >= DEEPEST else None  # ends the visit
+
+    is_deep = file.id.links.visit(collect, info=True)
+    largest = LARGEST_RATIO * path.stat().st_size + ALWAYS_ALLOWED
+    for name, kind in links:
+        fault = find_fault(file, name, kind, largest)
+        if fault:
+            raise UserError(f"{path}: {name.decode(errors='backslashreplace')} {fault}")
+    if is_deep:
+        raise UserError(f"{path}: has groups in more than {DEEPEST} groups; remove them from uns")
+
+
+def find_fault(file: Any, name: bytes, kind: int, largest: int) -> str:
+    """Return what is wrong with an object, and what to do; empty if nothing is.
+
+    Args:
+        file: the open file.
+        name: path of the link to the object.
+        kind: HDF5's number of the kind of link.
+        largest: bytes that a dataset may declare.
+    """
+    from h5py import h5d, h5g, h5l, h5o
+
+    if kind == h5l.TYPE_SOFT:
+        try:
+            if not h5o.exists_by_name(file.id, name):
+                return f"is a link to nowhere; {COPY}"
+        except RuntimeError:
+            return f"is a link to itself; {COPY}"
+    elif kind != h5l.TYPE_HARD:
+        return f"is a link to another file; {COPY}"
+    stored = h5o.open(file.id, name)
+    if isinstance(stored, h5g.GroupID):
+        is_second = kind == h5l.TYPE_SOFT or h5o.get_info(stored).rc > 1
+        if is_second and not has_only_datasets(stored):
+            return f"is a second link to a group, which may contain itself; {COPY}"
+    if kind == h5l.TYPE_SOFT or not isinstance(stored, h5d.DatasetID):
+        return ""
+    layout = stored.get_create_plist()
+    if layout.get_layout() == h5d.VIRTUAL or layout.get_external_count():
+        return f"has the values of another file; {COPY}"
+    if stored.get_space().get_simple_extent_npoints() * stored.get_type().get_size() > largest:
+        return f"claims a size that the file cannot hold; {COPY}"
+    for index in range(layout.get_nfilters()):
+        code, _, _, title = layout.get_filter(index)
+        if not is_available(code):
+            return (
+                f"is compressed by {title.decode(errors='replace') or 'a filter'} (HDF5 filter "
+                f"{code}), which h5py does not have: pip install hdf5plugin, or write the file "
+                "with gzip"
+            )
+    return ""
+
+
+def has_only_datasets(group: Any) -> bool:
+    """Return whether a group contains neither groups nor links to other places."""
     from h5py import h5d, h5l, h5o
 
-    most = LARGEST_RATIO * path.stat().st_size + ALWAYS_ALLOWED
+    return all(
+        group.links.get_info(name).type == h5l.TYPE_HARD
+        and isinstance(h5o.open(group, name), h5d.DatasetID)
+        for name in group
+    )
 
-    def fault(name: bytes, link: Any) -> str | None:
-        """What is wrong with an object, in words."""
-        if link.type == h5l.TYPE_SOFT:
-            try:
-                return None if h5o.exists_by_name(file.id, name) else "is a link to nowhere"
-            except RuntimeError:
-                return "is a link to itself"
-        if link.type != h5l.TYPE_HARD:
-            return "is a link to another file"
-        stored = h5o.open(file.id, name)
-        if not isinstance(stored, h5d.DatasetID):
-            return None
-        how = stored.get_create_plist()
-        if how.get_layout() == h5d.VIRTUAL or how.get_external_count():
-            return "holds the values of another file"
-        if stored.get_space().get_simple_extent_npoints() * stored.get_type().get_size() > most:
-            return f"claims a size that {path.stat().st_size:,} bytes cannot hold"
-        return None
 
-    def look(name: bytes, link: Any) -> str | None:
-        try:
-            found = fault(name, link)
-        except Exception:  # which must not pass through HDF5
-            found = "is damaged"
-        return found and f"{name.decode(errors='backslashreplace')} {found}"
+def is_available(code: int) -> bool:
+    """Return whether HDF5 has a filter; the package hdf5plugin adds some if it is installed."""
+    from h5py import h5z
 
-    found = file.id.links.visit(look, info=True)
-    if found:
-        raise UserError(f"{path}: {found}; copy it again, or write it with all values in it")
+    if not h5z.filter_avail(code):
+        with suppress(ImportError):
+            import hdf5plugin  # noqa: F401
+    return bool(h5z.filter_avail(code))
 
 
 def check_layout(file: Any, path: Path) -> None:
@@ -161,27 +207,58 @@ def column(frame: Any, name: str) -> Strings:
 
 
 def data_frame(stored: Any) -> Any:
-    """A stored data frame, as pandas has it; an ``OSError`` if it is none of anndata's."""
+    """Read a stored data frame; raises ``OSError`` if it is not one of anndata's."""
     return read(stored, stored.name, length(stored))
 
 
-def read(stored: Any, called: str, rows: int) -> Any:
-    """What anndata stored, a column or a data frame; an ``OSError`` if it is none of so many rows.
+def read(stored: Any, title: str, rows: int) -> Any:
+    """Read a column or a data frame that anndata stored.
 
-    ``called`` is what the error calls it.
+    Args:
+        stored: the HDF5 group or dataset.
+        title: what errors call it.
+        rows: how many there must be.
+
+    Raises:
+        OSError: if it is stored otherwise, or has another number of rows.
+        UserError: if a column has a type that a data frame cannot have.
     """
+    import h5py
     from anndata.io import read_elem
 
-    try:
+    for column in stored.values() if isinstance(stored, h5py.Group) else [stored]:
+        if not isinstance(column, h5py.Dataset):
+            continue
+        kind = "references" * bool(h5py.check_ref_dtype(column.dtype))
+        kind = "records" if column.dtype.names else kind
+        if kind:
+            raise UserError(
+                f"{stored.file.filename}: {column.name} contains {kind}, which no column of a data "
+                "frame can; remove it"
+            )
+    with reading(title):
         values = read_elem(stored)
-        complete = len(values) == rows
-    except UnicodeDecodeError:
-        raise OSError(f"{called} {NOT_UTF8}") from None
-    except Exception as error:  # of many kinds, for what is stored otherwise
-        raise OSError(f"{called}: {error}") from error
-    if not complete:
-        raise OSError(f"{called}: not of {rows} rows")
+        is_complete = len(values) == rows
+    if not is_complete:
+        raise OSError(f"{title}: not of {rows} rows")
     return values
+
+
+@contextmanager
+def reading(title: str) -> Iterator[None]:
+    """Turn errors of anndata about a file's content into ``OSError``.
+
+    Args:
+        title: what errors call the content.
+    """
+    from anndata._io.specs.registry import IORegistryError
+
+    try:
+        yield
+    except UnicodeDecodeError:
+        raise OSError(f"{title} {NOT_UTF8}") from None
+    except (KeyError, ValueError, TypeError, AttributeError, IORegistryError) as error:
+        raise OSError(f"{title}: {error}") from error
 
 
 def length(frame: Any) -> int:

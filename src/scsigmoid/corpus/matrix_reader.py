@@ -134,18 +134,22 @@ class Matrix:
         if wrong.any():
             index = int(np.argmax(wrong))
             row = start + int(np.searchsorted(block.indptr, index, side="right")) - 1
-            kind = "a negative count" if values[index] < 0 else "a count that is no integer"
-            if values[index] >= 2**31:
-                kind = "a count beyond 2,147,483,647"
-            missing = np.isnan(values[index])
+            value = values[index]
+            kinds = {
+                "a missing count": np.isnan(value),
+                "an infinite count": np.isinf(value),
+                "a count that is not an integer": not integral(value),
+                "a negative count": value < 0,
+            }
+            kind = next((kind for kind, is_so in kinds.items() if is_so), "a count beyond 2^31 - 1")
             raise UserError(
-                f"{self.path}: {self.name} holds {kind} ({values[index]:.8g} in row {row}); "
-                f"{UNFILLED if missing else 'store the raw integer counts in raw.X'}"
+                f"{self.path}: {self.name} has {kind} ({value:.8g} in row {row}); "
+                f"{UNFILLED if np.isnan(value) else 'store the raw integer counts in raw.X'}"
             )
         return rounded.astype(np.int32)
 
 
-def integral(values: NDArray[Any]) -> NDArray[np.bool_]:
+def integral(values: Any) -> Any:
     """Which values are integers, up to the tolerance; NaN and infinity are not."""
     with np.errstate(invalid="ignore"):
         return np.abs(values - np.rint(values)) <= TOLERANCE
