@@ -1,14 +1,21 @@
 """A user's own h5ad: against ranks by a sort and one forward pass a cell, and what is refused."""
 
+import json
 import os
+import subprocess
+import sys
 import tempfile
+from pathlib import Path
 
 import anndata
 import anndata.tests.helpers
+import h5py
 import numpy as np
 import pandas as pd
 import pytest
 from evaluation.conftest import one_by_one
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from scipy.sparse import csr_matrix
 from small_disk import small_disk
 from tenx import tenx_file, tenx_folder
@@ -97,12 +104,12 @@ def expected(counts, model, vocabulary, columns=range(36)):
 
 def test_equals_ranks_and_forward_passes_one_by_one(counts, write, model, vocabulary):
     found = run(write(counts), model, vocabulary)
-    embedding = found.obsm["X_sigmoid_toy"]
+    embedding = found.obsm["X_scsigmoid"]
     np.testing.assert_allclose(embedding, expected(counts, model, vocabulary), atol=2e-5)
     assert embedding.dtype == np.float32
     assert found.obs_names.tolist() == [f"barcode-{i}" for i in range(CELLS)]
     assert found.obs["kind"].tolist() == ["a", "b", "c"] * 3
-    assert dict(found.uns["scsigmoid"]) == {
+    assert dict(found.uns["X_scsigmoid"]) == {
         "model": "sigmoid_toy",
         "attention": "sigmoid",
         "context": 16,
@@ -116,7 +123,7 @@ def test_equals_ranks_and_forward_passes_one_by_one(counts, write, model, vocabu
 
 def test_a_model_without_cls_is_given_genes_alone(counts, write, make_model, vocabulary):
     model = make_model("sigmoid", Vocabulary.read(vocabulary), cls_token=False)
-    found = run(write(counts), model, vocabulary).obsm["X_sigmoid_toy"]
+    found = run(write(counts), model, vocabulary).obsm["X_scsigmoid"]
     np.testing.assert_allclose(found, expected(counts, model, vocabulary), atol=2e-5)
     with pytest.raises(UserError, match=r"tokens\.cls: false"):
         run(write(counts), model, vocabulary, pooling="cls")
@@ -127,7 +134,7 @@ def test_genes_by_name_where_it_is_unambiguous(counts, write, model, vocabulary,
     names = [*NAMES[:34], "GENE5", "TWICE"]
     inside = write(counts, [f"x{i}" for i in range(36)], feature_name=names)
     known = [i for i in range(34) if i != 5]
-    found = run(inside, model, vocabulary).obsm["X_sigmoid_toy"]
+    found = run(inside, model, vocabulary).obsm["X_scsigmoid"]
     np.testing.assert_allclose(found, expected(counts, model, vocabulary, known), atol=2e-5)
     log = capfd.readouterr().err
     assert "0 genes found by id, 33 by name" in log
@@ -136,14 +143,14 @@ def test_genes_by_name_where_it_is_unambiguous(counts, write, model, vocabulary,
     # names as the index, and as R spells them
     wanted = expected(counts[:, :34], model, vocabulary, range(34))
     for index in (NAMES[:34], [*NAMES[:33], "HLA.DRA"]):
-        as_index = run(write(counts[:, :34], index), model, vocabulary).obsm["X_sigmoid_toy"]
+        as_index = run(write(counts[:, :34], index), model, vocabulary).obsm["X_scsigmoid"]
         np.testing.assert_allclose(as_index, wanted, atol=2e-5)
 
 
 def test_ids_and_names_in_one_file(counts, write, model, vocabulary, capfd):
     """As from Cell Ranger, where a gene without a name keeps its id; GENE1 is there twice."""
     genes = [*GENES[:20], *NAMES[20:30], "GENE1", *(f"other{i}" for i in range(5))]
-    found = run(write(counts, genes), model, vocabulary).obsm["X_sigmoid_toy"]
+    found = run(write(counts, genes), model, vocabulary).obsm["X_scsigmoid"]
     np.testing.assert_allclose(found, expected(counts, model, vocabulary, range(30)), atol=2e-5)
     log = capfd.readouterr().err
     assert "20 genes found by id, 10 by name" in log
@@ -155,13 +162,13 @@ def test_ids_and_names_in_one_file(counts, write, model, vocabulary, capfd):
 
 def test_an_unknown_id_is_not_looked_up_by_name(counts, write, model, vocabulary):
     genes = [*GENES[:20], *(f"ENSG9{i:010d}" for i in range(16))]
-    found = run(write(counts, genes, feature_name=NAMES), model, vocabulary).obsm["X_sigmoid_toy"]
+    found = run(write(counts, genes, feature_name=NAMES), model, vocabulary).obsm["X_scsigmoid"]
     np.testing.assert_allclose(found, expected(counts, model, vocabulary, range(20)), atol=2e-5)
 
 
 def test_versions_and_foreign_genes(counts, write, model, vocabulary):
     genes = [f"{gene}.3" for gene in GENES[:30]] + [f"ENSG9{i:010d}" for i in range(6)]
-    found = run(write(counts, genes), model, vocabulary).obsm["X_sigmoid_toy"]
+    found = run(write(counts, genes), model, vocabulary).obsm["X_scsigmoid"]
     # genes without a token still count towards a cell's total, which changes no rank
     np.testing.assert_allclose(found, expected(counts, model, vocabulary, range(30)), atol=2e-5)
 
@@ -185,7 +192,7 @@ def test_the_same_bytes_again_and_progress(counts, write, model, vocabulary, tmp
     assert first == second
     log = capfd.readouterr().err
     assert f"{path}: 36 of 36 genes are in the vocabulary" in log
-    assert "second.h5ad: 9 cells, obsm['X_sigmoid_toy']" in log
+    assert "second.h5ad: 9 cells, obsm['X_scsigmoid']" in log
 
 
 def test_several_processes_write_the_bytes_of_one(counts, write, model, tmp_path):
@@ -284,14 +291,14 @@ def test_a_layer_a_column_of_genes_and_how_many_are_cut(
     own = ["--layer", "counts", "--genes", "gene_ids"]
     output = tmp_path / "out.h5ad"
     assert main(["embed", str(tmp_path / "scanpy.h5ad"), str(output), *given, *own]) == 0
-    found = anndata.read_h5ad(output).obsm["X_sigmoid_toy"]
+    found = anndata.read_h5ad(output).obsm["X_scsigmoid"]
     np.testing.assert_allclose(found, expected(counts, model, vocabulary), atol=2e-5)
     assert (
         main(["embed", str(tmp_path / "scanpy.h5ad"), str(output), *given, *own, "--keep-all"]) == 0
     )
     whole, before = anndata.read_h5ad(output), anndata.read_h5ad(tmp_path / "scanpy.h5ad")
-    np.testing.assert_array_equal(whole.obsm.pop("X_sigmoid_toy"), found)
-    del whole.uns["scsigmoid"]
+    np.testing.assert_array_equal(whole.obsm.pop("X_scsigmoid"), found)
+    del whole.uns["X_scsigmoid"]
     anndata.tests.helpers.assert_equal(whole, before, exact=True)
     cut = (np.count_nonzero(counts, axis=1) > 15).sum()
     assert cut
@@ -308,7 +315,7 @@ def test_tenx(kind, counts, write, model, vocabulary, tmp_path):
         path = tenx_folder(tmp_path / "sample", counts, "", kinds)
     found, same = run(path, model, vocabulary), run(write(counts), model, vocabulary)
     assert found.obs_names.tolist() == [f"AC-{i}" for i in range(CELLS)]
-    np.testing.assert_array_equal(found.obsm["X_sigmoid_toy"], same.obsm["X_sigmoid_toy"])
+    np.testing.assert_array_equal(found.obsm["X_scsigmoid"], same.obsm["X_scsigmoid"])
 
 
 def test_refusals(counts, write, model, make_model, vocabulary, tmp_path):
@@ -330,6 +337,170 @@ def test_refusals(counts, write, model, make_model, vocabulary, tmp_path):
         embed_file(path, load(model), Embeddings(pooling="cls", batch_tokens=9), path)
     assert path.read_bytes() == before
     assert not (tmp_path / "out.h5ad").exists()
+
+
+def embed_by_command(path, model, output, *options):
+    command = ["embed", str(path), str(output), "--checkpoint", str(model), "--device", "cpu"]
+    return main([*command, *options])
+
+
+def test_an_output_with_other_data_is_replaced_only_by_force(counts, write, model, tmp_path, capfd):
+    path, other = write(counts), write(counts, name="other")
+    before = other.read_bytes()
+    assert embed_by_command(path, model, other) == 1
+    assert f"{other}: exists and contains more than an embedding" in capfd.readouterr().err
+    assert other.read_bytes() == before
+    text = tmp_path / "text.h5ad"
+    text.write_text("cells")
+    assert embed_by_command(path, model, text) == 1
+    assert embed_by_command(path, model, text, "--force") == 0
+    # an embedding alone may be made again; one that was analyzed, or copied with its cells, may not
+    assert embed_by_command(path, model, text, "--key", "X_mine") == 0
+    analyzed = anndata.read_h5ad(text)
+    assert list(analyzed.obsm) == list(analyzed.uns) == ["X_mine"]
+    analyzed.uns["leiden"] = {"resolution": 1}
+    analyzed.write_h5ad(text)
+    assert embed_by_command(path, model, text) == 1
+    assert embed_by_command(path, model, text, "--force", "--keep-all") == 0
+    assert embed_by_command(path, model, text) == 1
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_cells_are_read(
+    counts, write, model, tmp_path, capfd
+):
+    path = write(counts)
+    (tmp_path / "file").touch()
+    for output in ("/proc/out.h5ad", tmp_path / "file" / "out.h5ad"):
+        capfd.readouterr()
+        assert embed_by_command(path, model, output) == 1
+        *before, line = capfd.readouterr().err.splitlines()
+        assert str(Path(output).parent) in line
+        assert not any("genes" in earlier for earlier in before)
+
+
+def add_column(path, name, values, **options):
+    with h5py.File(path, "r+") as file:
+        obs = file["obs"]
+        column = obs.create_dataset(name, data=values, **options)
+        column.attrs.update({"encoding-type": "array", "encoding-version": "0.2.0"})
+        if name != obs.attrs["_index"]:
+            obs.attrs["column-order"] = [*obs.attrs["column-order"], name]
+
+
+def add_records(path):
+    add_column(path, "pairs", np.zeros(CELLS, dtype=[("a", "i4"), ("b", "f4")]))
+
+
+def add_references(path):
+    with h5py.File(path, "r") as file:
+        reference = file["X"].ref
+    add_column(path, "links", [reference] * CELLS, dtype=h5py.ref_dtype)
+
+
+def add_nul_in_names(path):
+    with h5py.File(path, "r+") as file:
+        del file["obs/_index"]
+    add_column(path, "_index", np.array([b"a\0b", *(b"cell%d" % i for i in range(8))]))
+
+
+def add_nul_in_column(path):
+    add_column(path, "text", np.array([b"a\0b"] * CELLS))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (add_records, "/obs/pairs contains records"),
+        (add_references, "/obs/links contains references"),
+        (add_nul_in_names, "cannot be stored as h5ad: .*_index"),
+        (add_nul_in_column, "cannot be stored as h5ad: .* 'text'"),
+    ],
+)
+def test_columns_that_no_output_can_have(change, message, counts, write, model, tmp_path):
+    """Refused before the cells are embedded: a later error would cost hours."""
+    path = write(counts)
+    change(path)
+    loaded = load(model, device="cpu")
+    loaded.encoder.forward = None  # fails if called
+    for keep_all in (False, True):
+        settings = Embeddings(pooling="mean", batch_tokens=40)
+        with pytest.raises(UserError, match=message):
+            embed_file(path, loaded, settings, tmp_path / "out.h5ad", keep_all=keep_all)
+    assert not [*tmp_path.glob("*out*")]
+
+
+def test_in_python_what_files_cannot_store(counts, write, model, tmp_path):
+    """Names of cells and ``uns`` do not matter; genes and counts do, before ``obsm`` changes."""
+    loaded = ss.load(model)
+    adata = anndata.read_h5ad(write(counts))
+    expected = adata.copy()
+    ss.embed(expected, loaded)
+    adata.obs_names = ["a\0", "b\udcff", *adata.obs_names[2:]]
+    adata.uns["scsigmoid"] = "text"
+    ss.embed(adata, loaded)
+    np.testing.assert_array_equal(adata.obsm["X_scsigmoid"], expected.obsm["X_scsigmoid"])
+    wrong = [adata.copy() for _ in range(3)]
+    wrong[0].X = adata.X.toarray().astype(object)
+    wrong[1].var_names = ["a\0", *GENES[1:]]
+    wrong[2].var_names = ["a\udcff", *GENES[1:]]
+    for cells in wrong:
+        del cells.obsm["X_scsigmoid"]
+        with pytest.raises(UserError, match=r"^adata: cannot be stored as h5ad: "):
+            ss.embed(cells, loaded)
+        assert not cells.obsm
+
+
+def test_a_model_named_as_a_path_is_refused(model, tmp_path):
+    with safe_open(model, framework="pt") as file:
+        metadata = json.loads(file.metadata()["scsigmoid"])
+    evil = tmp_path / "evil.safetensors"
+    metadata["model"] = "../../../evil"
+    save_file(load_file(model), evil, metadata={"scsigmoid": json.dumps(metadata)})
+    with pytest.raises(UserError, match=r"evil.safetensors: .* names the model '../../../evil'"):
+        ss.load(evil)
+
+
+def test_progress_is_silenced_but_not_warnings(counts, write, model, capfd):
+    loaded = ss.load(model, device="cpu")
+    path = write(counts, [*GENES[:34], "CD4", "CD14"])
+    for devices in (1, 2):
+        capfd.readouterr()
+        ss.embed(anndata.read_h5ad(path), loaded, verbose=False, devices=devices)
+        [line] = capfd.readouterr().err.splitlines()
+        assert line.startswith("warning: adata: 2 of 36 genes have no Ensembl id (CD4, CD14)")
+    ss.embed(anndata.read_h5ad(path), loaded)
+    assert "34 genes found by id" in capfd.readouterr().err
+
+
+SCRIPT = """
+import anndata, scsigmoid as ss
+adata = anndata.read_h5ad("mine.h5ad")
+ss.embed(adata, ss.load("model.safetensors", device="cpu"), devices=2)
+"""
+
+
+def test_a_script_without_a_main_guard(counts, write, model, tmp_path):
+    write(counts)
+    (tmp_path / "model.safetensors").symlink_to(model)
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    run = subprocess.run(
+        [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 1
+    assert '`if __name__ == "__main__":`' in run.stderr.splitlines()[-1]
+    assert "memory" not in run.stderr.splitlines()[-1]
+
+
+def test_a_folder_does_not_hide_the_model_of_the_package(model, tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "blood"
+    folder.mkdir()
+    assert ss.load("blood").name == "blood"
+    assert "blood: the model of the package" in capfd.readouterr().err
+    (folder / "model.safetensors").symlink_to(model)
+    assert ss.load("blood").name == "blood"
+    assert ss.load("./blood").name == ss.load(folder).name == "sigmoid_toy"
 
 
 def test_in_python_a_cell_is_what_it_is_in_a_file(
@@ -394,7 +565,7 @@ def test_the_one_column_with_ids_is_taken(counts, write, model, vocabulary, tmp_
     said = "{}: genes by var['gene_ids'], which has Ensembl ids; the index has not"
     assert capfd.readouterr().err.count(said.format("adata")) == 1
     run(path, model, vocabulary)
-    found = anndata.read_h5ad(path.with_name("out.h5ad")).obsm["X_sigmoid_toy"]
+    found = anndata.read_h5ad(path.with_name("out.h5ad")).obsm["X_scsigmoid"]
     np.testing.assert_array_equal(found, adata.obsm["X_scsigmoid"])
     assert capfd.readouterr().err.count(said.format(path)) == 1
     ss.embed(adata, loaded, genes="gene_ids")
@@ -452,7 +623,7 @@ def test_the_model_of_the_package_tells_held_out_blood_cells_apart(tmp_path):
     given = ["--checkpoint", "blood", "--device", "cpu"]
     assert main(["embed", str(path), str(tmp_path / "out.h5ad"), *given]) == 0
     found = anndata.read_h5ad(tmp_path / "out.h5ad")
-    values, types = found.obsm["X_blood"], found.obs["cell_type"].to_numpy(str)
+    values, types = found.obsm["X_scsigmoid"], found.obs["cell_type"].to_numpy(str)
     assert values.shape == (210, 48)
     adata = anndata.read_h5ad(path)
     ss.embed(adata, ss.load("blood", device="cpu"))

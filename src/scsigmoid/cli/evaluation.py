@@ -12,15 +12,27 @@ from scsigmoid.errors import UserError
 
 
 @stage(
-    "input output --checkpoint --vocabulary? --pooling --device --devices --batch-tokens --layer?"
-    " --genes? --keep-all?",
+    "input output --checkpoint --vocabulary? --key --pooling --device --devices --batch-tokens"
+    " --layer? --genes? --keep-all? --force?",
     {
-        "--checkpoint": path("trained model: model.safetensors, its folder, or blood (small)"),
+        "--checkpoint": {
+            "metavar": "PATH",
+            "help": "trained model: model.safetensors or its folder; or the packaged model blood",
+        },
         "--vocabulary": path("vocabulary of the model; without it the one in the checkpoint"),
+        "--key": {
+            "metavar": "NAME",
+            "default": "X_scsigmoid",
+            "help": "name of the embedding in obsm",
+        },
         "--devices": number("GPUs that share the cells; with --device cpu, processes"),
         "--keep-all": {
             "action": "store_true",
             "help": "write X, layers, var, obsm, ... of the input too; holds it in memory",
+        },
+        "--force": {
+            "action": "store_true",
+            "help": "replace OUTPUT.h5ad even if it contains other data than an embedding",
         },
     },
 )
@@ -28,8 +40,6 @@ def embed(options: argparse.Namespace) -> None:
     """Embed your own cells (h5ad, or 10x) with a trained model."""
     from scsigmoid.evaluation.own_cells import embed_file, load
 
-    if options.batch_tokens < 1:
-        raise UserError(f"--batch-tokens {options.batch_tokens}: expected at least 1")
     if options.output.is_dir():
         raise UserError(f"{options.output}: a folder; name a file")
     if options.output.suffix != ".h5ad":
@@ -39,10 +49,12 @@ def embed(options: argparse.Namespace) -> None:
         load(options.checkpoint, device=options.device, vocabulary=options.vocabulary),
         Embeddings(pooling=options.pooling, batch_tokens=options.batch_tokens),
         options.output,
+        key=options.key,
         layer=options.layer,
         genes=options.genes,
         keep_all=options.keep_all,
         devices=options.devices,
+        force=options.force,
     )
 
 

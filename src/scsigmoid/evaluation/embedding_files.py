@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scsigmoid.corpus.h5ad_writer import OWN_ROW
+from scsigmoid.corpus.h5ad_writer import OWN_ROW, storing
 from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_path
 from scsigmoid.identity import check_identity, model_of
@@ -74,30 +74,14 @@ def write_embedding(
         metadata: the rest of ``uns["scsigmoid"]``.
         obs: the dataset's own data frame of these cells.
     """
+    import anndata
     import pandas as pd
 
     kinds = pd.Categorical([kind or None for kind in labels.tolist()])
-    write_anndata(output, values, obs.assign(**{LABEL: kinds}), {**metadata, "rows": cells})
-
-
-def write_anndata(
-    output: Path,
-    values: NDArray[np.float32],
-    obs: Any,
-    metadata: Mapping[str, Any],
-    adata: Any = None,
-) -> None:
-    """Write ``obs`` (a data frame), ``obsm["X_<model>"]`` and ``uns["scsigmoid"]``, atomically.
-
-    With ``adata``, of the same cells, all else that it holds is written too.
-    """
-    import anndata
-
-    if adata is None:
-        adata = anndata.AnnData(obs=obs)
+    adata = anndata.AnnData(obs=obs.assign(**{LABEL: kinds}))
     adata.obsm[f"X_{metadata['model']}"] = values
-    adata.uns["scsigmoid"] = dict(metadata)
-    with atomic_path(output) as temporary:
+    adata.uns["scsigmoid"] = {**metadata, "rows": cells}
+    with storing(str(output)), atomic_path(output) as temporary:
         adata.write_h5ad(temporary)
 
 

@@ -26,7 +26,7 @@ from scsigmoid.files import room_for, sha256
 from scsigmoid.identity import check_cells, check_identity, model_of
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.model.sizes import EncoderSettings
-from scsigmoid.progress import track
+from scsigmoid.progress import LOGGER, track
 from scsigmoid.tokens.store import TokenStore
 from scsigmoid.training.batches import Batch, pack, split_by_tokens
 from scsigmoid.training.devices import resolve_device
@@ -125,14 +125,15 @@ def vectors_of_store(
             Path(folder, VALUES).write_bytes(bytes(4 * math.prod(shape)))
         try:
             model = encoder.settings
-            given = (devices, Path(folder), model, store, settings, label, kind, threads)
-            multiprocessing.spawn(fill_share, given, nprocs=devices)
+            shared = (devices, Path(folder), model, store, settings, label, kind, threads)
+            multiprocessing.spawn(fill_share, (*shared, LOGGER.level), nprocs=devices)
         except multiprocessing.ProcessExitedException as error:
+            advice = "if memory is short, take fewer devices or fewer tokens per batch"
+            if not error.signal_name:  # processes import the script that starts them
+                advice = 'in a script, call it below `if __name__ == "__main__":`'
             how = error.signal_name or f"exit code {error.exit_code}"
-            raise UserError(
-                f"{label}: process {error.error_index + 1} of {devices} ended by {how}; if memory "
-                "is short, take fewer devices or fewer tokens per batch"
-            ) from None
+            which = f"process {error.error_index + 1} of {devices}"
+            raise UserError(f"{label}: {which} ended by {how}; {advice}") from None
         except multiprocessing.ProcessRaisedException as error:
             reason = error.msg.strip().splitlines()[-1].strip()
             which = f"process {error.error_index + 1} of {devices}"
@@ -150,7 +151,9 @@ def fill_share(
     label: str,
     kind: str,
     threads: int,
+    level: int,
 ) -> None:
+    LOGGER.setLevel(level)
     torch.set_num_threads(threads)
     place = torch.device(f"cuda:{rank}" if kind == "cuda" else kind)
     if kind == "cuda":

@@ -1,19 +1,19 @@
-"""Cells of one's own with a trained model: from Python and for ``scsigmoid embed``.
+"""Embed your own cells with a trained model, from Python and for ``scsigmoid embed``.
 
-Cells become tokens as in the workflow (:mod:`scsigmoid.tokens.make`), in a temporary token store;
-no corpus and no Snakemake is needed.
+Cells become tokens as in the workflow (:mod:`scsigmoid.tokens.make`), in a temporary token store.
 """
 
 import dataclasses
 import tempfile
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import h5py
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,19 +21,20 @@ from scsigmoid.attention.backends import choose_backend
 from scsigmoid.config.schema import Embeddings, Pooling
 from scsigmoid.corpus.genes import is_id, organism_of
 from scsigmoid.corpus.h5ad import Cells, open_cells
-from scsigmoid.corpus.h5ad_writer import as_h5ad
-from scsigmoid.corpus.hdf5 import data_frame, listed, opened
+from scsigmoid.corpus.h5ad_writer import as_h5ad, storing
+from scsigmoid.corpus.hdf5 import data_frame, listed, opened, reading
 from scsigmoid.corpus.matrix_reader import find_counts
 from scsigmoid.errors import UserError, naming
-from scsigmoid.evaluation.embedding_files import check_finite, write_anndata
+from scsigmoid.evaluation.embedding_files import check_finite
 from scsigmoid.evaluation.embeddings import (
     check_pooling,
     provenance,
     return_free_memory,
     vectors_of_store,
 )
+from scsigmoid.files import atomic_path
 from scsigmoid.model.encoder import Encoder
-from scsigmoid.progress import log
+from scsigmoid.progress import log, verbosity
 from scsigmoid.tokens.make import Tokenizer
 from scsigmoid.tokens.store import Packed, TokenStore, grouped, write_shards
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
@@ -43,10 +44,11 @@ from scsigmoid.training.export import MODEL, load_encoder, load_vocabulary
 if TYPE_CHECKING:
     from anndata import AnnData
 
-# A factor of all values of a cell: it changes no rank.
+KEY = "X_scsigmoid"  # of the embedding in obsm, and of its settings in uns
+# A factor of all values of a cell, which changes no rank.
 TARGET_SUM = 10_000
 # The models of the package, by name.
-SHIPPED = {path.stem: path for path in (Path(__file__).parents[1] / "data").glob("*.safetensors")}
+PACKAGED = {path.stem: path for path in (Path(__file__).parents[1] / "data").glob("*.safetensors")}
 SHARD_CELLS = 8192
 BATCH_TOKENS = 16_384
 NAMED = 5  # examples in a message
@@ -54,7 +56,7 @@ NAMED = 5  # examples in a message
 
 @dataclass(frozen=True)
 class Model:
-    """A trained encoder and the vocabulary by which it reads cells; :func:`load` makes it.
+    """A trained encoder and its vocabulary, as :func:`load` returns them.
 
     Attributes:
         path: ``model.safetensors``.
@@ -71,7 +73,7 @@ class Model:
 
     @property
     def name(self) -> str:
-        """The model's name, as ``sigmoid_2k``."""
+        """The model's name, such as ``sigmoid_2k``."""
         return str(self.metadata["model"])
 
     def __repr__(self) -> str:
@@ -93,23 +95,26 @@ def load(
     """Load a trained model.
 
     Args:
-        path: ``model.safetensors``, or the folder that holds it; or ``blood``, the small model of
-            human blood cells that the package has (docs/evaluation.md says what it is for).
-        device: ``auto`` (a GPU where there is one), ``cpu`` or ``cuda``.
-        backend: attention backend; ``auto`` takes the fastest one.
-        vocabulary: ``vocabulary.parquet``, for a model of version 0.1, whose file has none.
+        path: ``model.safetensors`` or its folder. The text ``"blood"`` is the small model of human
+            blood cells in the package (see docs/evaluation.md), and ``"./blood"`` a folder of that
+            name.
+        device: ``auto`` (a GPU if there is one), ``cpu`` or ``cuda``.
+        backend: attention backend. ``auto`` takes the fastest one.
+        vocabulary: ``vocabulary.parquet``, for models of version 0.1, which do not contain theirs.
 
     Raises:
-        UserError: if the file is missing, damaged, or not of this vocabulary, and if the device is
-            not there or cannot run the backend.
+        UserError: if the file is missing, damaged, or of another vocabulary, or if the device is
+            missing or cannot run the backend.
     """
     if not isinstance(path, (str, Path)):
         raise UserError(f"path: expected a path or a name, found {type(path).__name__}")
+    if path in PACKAGED:
+        if Path(path).exists():
+            log(f"{path}: the model of the package; for the file or folder here, write ./{path}")
+        path = PACKAGED[str(path)]
     path = Path(path).expanduser()
-    if path.is_dir() and (path / MODEL).is_file():
+    if (path / MODEL).is_file():
         path = path / MODEL
-    elif str(path) in SHIPPED and not path.exists():
-        path = SHIPPED[str(path)]
     encoder, metadata = load_encoder(path, resolve_device(device), backend)
     if backend != "auto":
         choose_backend(metadata["attention"], backend, next(encoder.parameters()).device)
@@ -126,20 +131,20 @@ def tokenize(adata: "AnnData", model: Model, *, layer: str = "", genes: str = ""
     """Turn cells into rank tokens: each cell's genes from the most to the least expressed.
 
     Args:
-        adata: raw counts, cells x genes; a view or backed by a file as well.
-        model: whose vocabulary and context are taken.
+        adata: raw counts, cells x genes. May be a view or backed by a file.
+        model: defines vocabulary and context.
         layer: as for :func:`embed`.
         genes: as for :func:`embed`.
 
     Returns:
-        ``tokens``, those of all cells without padding and without [CLS], uint16 or uint32, and
+        ``tokens``, uint16 or uint32, of all cells without padding and without [CLS], and
         ``cu_seqlens``, int32, cells + 1: cell i has ``tokens[cu_seqlens[i]:cu_seqlens[i + 1]]``.
         ``model.vocabulary.gene_ids[token]`` is a token's gene.
 
     Raises:
         UserError: as for :func:`embed`.
     """
-    check_given(adata, model)
+    check_types(adata, model)
     with as_file(adata, layer, genes) as path, token_store(model, path, layer, genes) as store:
         tokens = TokenStore.open(store)
         check_complete(tokens, adata)
@@ -150,49 +155,58 @@ def embed(
     adata: "AnnData",
     model: Model,
     *,
-    key: str = "X_scsigmoid",
+    key: str = KEY,
     layer: str = "",
     genes: str = "",
     pooling: Pooling = "mean",
     batch_tokens: int = BATCH_TOKENS,
     devices: int = 1,
+    verbose: bool = True,
 ) -> None:
-    """Embed cells; the embedding becomes ``adata.obsm[key]``.
+    """Embed cells and store the embedding in ``adata.obsm[key]``.
 
     Args:
-        adata: raw counts, cells x genes, with Ensembl ids or gene names; a view or backed by a file
-            as well, but no view of a backed one.  One copy of the counts is held on disk meanwhile;
-            for files that exceed the memory, ``scsigmoid embed`` reads them in blocks.
-        model: of :func:`load`.
-        key: where in ``obsm`` the embedding goes: cells x hidden, float32.  ``uns[key]`` says what
-            it was made with.
-        layer: layer that holds the raw counts; without one ``raw.X``, else ``X``.
-        genes: column of ``var`` with the gene ids or names; without one its index or, where that
-            has no Ensembl ids and one column has, that column.
-        pooling: ``mean`` of a cell's gene tokens in the last layer, or ``cls``, the hidden state of
-            [CLS].
-        batch_tokens: tokens per forward pass; bounds the GPU's memory.
-        devices: GPUs that share the cells, if the model is on one; on the CPU, processes.  A script
-            with several needs ``if __name__ == "__main__":``, as for :mod:`multiprocessing`.
+        adata: raw counts, cells x genes, with Ensembl ids or gene names. May be a view or backed by
+            a file, but not a view of a backed file. The counts are copied to a temporary file. For
+            files larger than the memory, use ``scsigmoid embed``, which reads them in blocks.
+        model: from :func:`load`.
+        key: name of the embedding in ``obsm`` (cells x hidden, float32) and of its settings in
+            ``uns``.
+        layer: layer with the raw counts (default: ``raw.X``, else ``X``).
+        genes: column of ``var`` with gene ids or names (default: the index, or the only column with
+            Ensembl ids if the index has none).
+        pooling: ``mean`` over a cell's gene tokens in the last layer, or ``cls``, the hidden state
+            of [CLS].
+        batch_tokens: tokens per forward pass, which bounds the GPU's memory.
+        devices: number of GPUs that share the cells, or of processes if the model is on the CPU. If
+            greater than 1, scripts need ``if __name__ == "__main__":``, as for
+            :mod:`multiprocessing`.
+        verbose: whether to print progress. Warnings are printed anyway. All lines go through the
+            logger ``scsigmoid`` of :mod:`logging`.
 
     Raises:
-        UserError: for cells without raw counts, of another organism, or without a gene of the
-            vocabulary, and if the embedding is not finite.
+        UserError: if cells have no raw counts, are of another organism or have no gene of the
+            vocabulary, or if the embedding is not finite.
     """
-    check_given(adata, model)
+    check_types(adata, model)
     check_options(key, batch_tokens=batch_tokens, devices=devices)
-    if adata.isbacked and adata.is_view:  # which anndata lets nobody write to
+    if adata.isbacked and adata.is_view:  # anndata cannot write to these
         raise UserError("adata: a view of a backed file; embed adata.to_memory(), or the whole")
     settings = Embeddings(pooling=pooling, batch_tokens=batch_tokens)
     check_pooling(settings, model.encoder.settings, model.path)
-    with as_file(adata, layer, genes) as path, token_store(model, path, layer, genes) as store:
+    marks = adata.uns.get("scsigmoid")
+    is_simulated = isinstance(marks, Mapping) and bool(marks.get("simulated", False))
+    with (
+        verbosity(verbose),
+        as_file(adata, layer, genes) as path,
+        token_store(model, path, layer, genes) as store,
+    ):
         check_complete(TokenStore.open(store), adata)
         label = f"embedding with {model.name}"
         values = vectors_of_store(model.encoder, store, settings, label, devices)
     check_finite(values, adata.obs, f"{model.path}: embeds")
     adata.obsm[key] = values
-    simulated = bool(adata.uns.get("scsigmoid", {}).get("simulated", False))
-    adata.uns[key] = provenance(model.path, model.metadata, settings, simulated)
+    adata.uns[key] = provenance(model.path, model.metadata, settings, is_simulated)
 
 
 def embed_file(
@@ -201,53 +215,94 @@ def embed_file(
     settings: Embeddings,
     output: Path,
     *,
+    key: str = KEY,
     layer: str = "",
     genes: str = "",
     keep_all: bool = False,
     devices: int = 1,
+    force: bool = False,
 ) -> None:
     """Embed the cells of an h5ad file, or of a 10x file or folder, in bounded memory.
 
     Args:
-        path: raw counts; genes by Ensembl id or by name.
-        model: of :func:`load`.
+        path: raw counts, with genes by Ensembl id or by name.
+        model: from :func:`load`.
         settings: pooling and tokens per forward pass.
-        output: h5ad file with the file's ``obs``, ``obsm["X_<model>"]`` (cells x hidden, float32)
-            and, in ``uns["scsigmoid"]``, what it was made with.  Cells without a gene of the
-            vocabulary are left out, and named in the log.
-        layer, genes, devices: as for :func:`embed`.
-        keep_all: whether the output also has the input's ``X``, ``layers``, ``var``, ``obsm``, …;
-            they are held in memory.
+        output: h5ad file with the ``obs`` of the input, the embedding in ``obsm[key]`` (cells x
+            hidden, float32) and its settings in ``uns[key]``. Cells without a gene of the
+            vocabulary are left out and named in the log.
+        key, layer, genes, devices: as for :func:`embed`.
+        keep_all: whether to copy ``X``, ``layers``, ``var``, ``obsm``, … of the input, too. They
+            are held in memory.
+        force: whether to replace an output that is not an embedding.
 
     Raises:
-        UserError: for a file that is damaged or does not fit the model, for cells of another
-            organism, without raw counts or without a gene of the vocabulary, and if the embedding
-            is not finite.
+        UserError: if a file is damaged or does not fit the model, if the output exists or cannot be
+            written, if cells are of another organism, have no raw counts or no gene of the
+            vocabulary, or if the embedding is not finite.
     """
     import anndata
+    from anndata.io import write_elem
 
-    if output.exists() and path.exists() and output.samefile(path):
-        raise UserError(f"{output}: is the input itself; give another file for the embedding")
+    check_options(key, batch_tokens=settings.batch_tokens, devices=devices)
+    check_output(output, path, force)
     check_pooling(settings, model.encoder.settings, model.path)
-    with as_h5ad(path) as source:
+    with atomic_path(output) as temporary, as_h5ad(path) as source:
+        try:
+            temporary.touch()
+        except OSError as error:
+            raise UserError(
+                f"{output}: cannot be written ({error.strerror}); choose another place"
+            ) from None
+        obs, is_simulated = read_obs(source)
         with token_store(model, source, layer, genes, path.stem) as store:
+            rows = TokenStore.open(store).metadata(["cell"])["cell"]
+            obs = obs.iloc[rows]
+            # Before the embedding, so that nothing is computed for a file that cannot be written.
+            whole = read_all(source)[rows].copy() if keep_all else anndata.AnnData(obs=obs)
+            with storing(str(path)):
+                whole.write_h5ad(temporary)
+            del whole
             label = f"embedding {path.name}"
             values = vectors_of_store(model.encoder, store, settings, label, devices)
-            rows = TokenStore.open(store).metadata(["cell"])["cell"]
-        obs, simulated = about(source)
-        whole = anndata.read_h5ad(source)[rows].copy() if keep_all else None
-    obs = obs.iloc[rows]
-    check_finite(values, obs, f"{model.path}: embeds")
-    metadata = provenance(model.path, model.metadata, settings, simulated)
-    write_anndata(output, values, obs, metadata, whole)
-    log(f"{output}: {len(rows)} cells, obsm['X_{model.name}']")
+        check_finite(values, obs, f"{model.path}: embeds")
+        metadata = provenance(model.path, model.metadata, settings, is_simulated)
+        with h5py.File(temporary, "r+") as file:
+            write_elem(file["obsm"], key, values)
+            write_elem(file["uns"], key, metadata)
+    log(f"{output}: {len(rows)} cells, obsm[{key!r}]")
+
+
+def check_output(output: Path, source: Path, force: bool) -> None:
+    """Refuse to replace the input, or a file that is not an embedding unless ``force`` is set."""
+    if not output.exists():
+        return
+    if source.exists() and output.samefile(source):
+        raise UserError(f"{output}: is the input itself; give another file for the embedding")
+    if not force and not is_embedding(output):
+        raise UserError(
+            f"{output}: exists and contains more than an embedding of scsigmoid; give another "
+            "file, or --force to replace this one"
+        )
+
+
+def is_embedding(path: Path) -> bool:
+    """Return whether a file contains only what :func:`embed_file` writes without ``keep_all``."""
+    others = ("X", "raw", "layers", "varm", "obsp", "varp")
+    try:
+        with opened(path) as file:
+            [key], [_] = file["uns"], file["obsm"]
+            has_others = any(len(file[name]) for name in others if name in file)
+            return f"{key}/checkpoint" in file["uns"] and not has_others
+    except (UserError, ValueError):
+        return False
 
 
 @contextmanager
 def token_store(
     model: Model, path: Path, layer: str, genes: str, name: str = "adata"
 ) -> Iterator[Path]:
-    """A temporary token store of a file's cells, by the model's vocabulary and context."""
+    """Make a temporary token store of a file's cells, with the model's vocabulary and context."""
     with tempfile.TemporaryDirectory(prefix="scsigmoid-") as folder:
         cells = with_known_genes(open_cells(path, layer=layer, genes=genes), model.vocabulary)
         places = model.encoder.settings.genes
@@ -258,7 +313,7 @@ def token_store(
         yield Path(folder)
 
 
-def check_given(adata: object, model: object) -> None:
+def check_types(adata: object, model: object) -> None:
     """Refuse paths, tables and arrays in place of cells or of a model."""
     from anndata import AnnData
 
@@ -268,24 +323,24 @@ def check_given(adata: object, model: object) -> None:
         raise UserError(f"model: expected that of load(...), found {type(model).__name__}; load it")
 
 
-def check_options(key: object, **counted: object) -> None:
-    """Refuse what is no name in ``obsm``, and of ``counted`` what is no number from 1."""
-    if not isinstance(key, str) or not key:
-        raise UserError(f"key: is {key!r}; give the name that the embedding gets in obsm")
-    for name, value in counted.items():
+def check_options(key: object, **numbers: object) -> None:
+    """Refuse a key that ``obsm`` cannot have, and ``numbers`` that are not integers from 1."""
+    if not isinstance(key, str) or not key or not key.isprintable() or "/" in key:
+        raise UserError(f"key: is {key!r}; give a name for obsm, without '/'")
+    for name, value in numbers.items():
         if not isinstance(value, Integral) or value < 1:
             raise UserError(f"{name}: is {value!r}; take at least 1")
 
 
 @contextmanager
 def as_file(adata: "AnnData", layer: str, genes: str) -> Iterator[Path]:
-    """An AnnData's counts and gene names as an h5ad file; messages call it ``adata``."""
+    """Write an AnnData's counts and gene names to an h5ad file, which messages call ``adata``."""
     import anndata
     import pandas as pd
 
-    def named(var: Any) -> Any:
-        kept = ("feature_name", "feature_types", "feature_type", genes)
-        return var[[name for name in var if name in kept or any(map(is_id, var[name]))]]
+    def names_of(var: Any) -> Any:
+        columns = ("feature_name", "feature_types", "feature_type", "feature_biotype", genes)
+        return var[[name for name in var if name in columns or any(map(is_id, var[name]))]]
 
     def read(matrix: Any) -> Any:
         if matrix is None:
@@ -300,16 +355,18 @@ def as_file(adata: "AnnData", layer: str, genes: str) -> Iterator[Path]:
         raise UserError(f"adata: var has no column {genes!r} for the genes; its columns: {there}")
     part = anndata.AnnData(
         X=None if layer else read(adata.X),
-        obs=pd.DataFrame(index=adata.obs_names),
-        var=named(adata.var),
+        # Names of cells are not needed, and may be such that no file can store them.
+        obs=pd.DataFrame(index=np.arange(adata.n_obs).astype(str)),
+        var=names_of(adata.var),
         layers={layer: read(adata.layers[layer])} if layer else None,
     )
     if adata.raw is not None and not layer:
         raw = adata.raw
-        part.raw = anndata.AnnData(X=read(raw.X), obs=part.obs, var=named(raw.var))
+        part.raw = anndata.AnnData(X=read(raw.X), obs=part.obs, var=names_of(raw.var))
     with tempfile.TemporaryDirectory(prefix="scsigmoid-") as folder:
         path = Path(folder) / "adata.h5ad"
-        part.write_h5ad(path)
+        with storing("adata"):
+            part.write_h5ad(path)
         with naming(path, "adata"):
             if adata.layers and not layer:
                 check_counts(path, list(adata.layers))
@@ -317,7 +374,7 @@ def as_file(adata: "AnnData", layer: str, genes: str) -> Iterator[Path]:
 
 
 def check_counts(path: Path, layers: list[str]) -> None:
-    """Where neither ``raw.X`` nor ``X`` holds counts, point to the layers, which the file lacks."""
+    """If neither ``raw.X`` nor ``X`` has counts, point to the layers, which the file lacks."""
     with opened(path) as file:
         try:
             find_counts(file, path)
@@ -327,7 +384,7 @@ def check_counts(path: Path, layers: list[str]) -> None:
 
 
 def check_complete(tokens: TokenStore, adata: "AnnData") -> None:
-    """Refuse cells without a gene of the vocabulary: the embedding has a row for each cell."""
+    """Refuse cells without a gene of the vocabulary, because the embedding has a row per cell."""
     without = np.setdiff1d(np.arange(adata.n_obs), tokens.metadata(["cell"])["cell"])
     if len(without):
         first: NDArray[np.str_] = adata.obs_names[without[:NAMED]].to_numpy()
@@ -338,28 +395,36 @@ def check_complete(tokens: TokenStore, adata: "AnnData") -> None:
         )
 
 
-def about(path: Path) -> tuple[Any, bool]:
-    """The file's ``obs``, and whether it says that its cells are simulated."""
+def read_obs(path: Path) -> tuple[Any, bool]:
+    """Read a file's ``obs``, and whether the file says that its cells are simulated."""
     with opened(path) as file:
-        marked = file.get("uns/scsigmoid/simulated")
-        return data_frame(file["obs"]), bool(marked is not None and marked[()])
+        mark = file.get("uns/scsigmoid/simulated")
+        is_simulated = isinstance(mark, h5py.Dataset) and bool(np.any(mark[()]))
+        return data_frame(file["obs"]), is_simulated
+
+
+def read_all(path: Path) -> "AnnData":
+    """Read a whole file into memory."""
+    import anndata
+
+    with opened(path), reading(str(path)):
+        return anndata.read_h5ad(path)
 
 
 def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
-    """The cells with gene ids of the vocabulary; genes without an Ensembl id are found by name.
+    """Replace names of genes by the vocabulary's ids, for genes without an Ensembl id.
 
-    A name counts where it stands for one gene alone, in the file and in the vocabulary; ``HLA.A``,
+    A name counts only if it stands for a single gene, in the file and in the vocabulary. ``HLA.A``,
     as R spells it, is ``HLA-A``.
 
     Raises:
-        UserError: for genes of another organism, or if neither ids nor names are known.
+        UserError: if genes are of another organism, or neither ids nor names are known.
     """
     by_id = vocabulary.token_of.keys() & set(cells.genes)
     if not by_id:
         check_organism(cells, vocabulary)
-    genes = vocabulary.gene_ids[len(SPECIAL) :]
     genes_of: dict[str, set[str]] = {}
-    for gene, name in zip(genes, vocabulary.names[len(SPECIAL) :], strict=True):
+    for gene, name in vocabulary.name_of.items():
         genes_of.setdefault(name, set()).add(gene)
     known = {name.replace("-", "."): name for name in genes_of} | {name: name for name in genes_of}
     spelled = [
@@ -372,26 +437,27 @@ def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
     if not by_id:
         check_spelling(cells, times, genes_of)
     shared = {name for name in times if name in genes_of}
-    clear = {name for name in shared if times[name] == len(genes_of[name]) == 1}
-    clear -= {name for name in clear if genes_of[name] & by_id}
-    log(f"{cells.path}: {len(by_id):,} genes found by id, {len(clear):,} by name")
-    if shared - clear:
-        few = ", ".join(sorted(shared - clear)[:NAMED])
+    unique = {name for name in shared if times[name] == len(genes_of[name]) == 1}
+    unique -= {name for name in unique if genes_of[name] & by_id}
+    log(f"{cells.path}: {len(by_id):,} genes found by id, {len(unique):,} by name")
+    ambiguous = sorted(shared - unique)
+    if ambiguous:
         log(
-            f"{cells.path}: {len(shared - clear)} names stand for several genes, here or in the "
-            f"vocabulary, and are left out ({few}{', ...' if len(shared - clear) > NAMED else ''})"
+            f"{cells.path}: {len(ambiguous)} names stand for several genes, here or in the "
+            f"vocabulary, and are left out ({', '.join(ambiguous[:NAMED])}"
+            f"{', ...' if len(ambiguous) > NAMED else ''})"
         )
-    if not by_id and not clear:
+    if not by_id and not unique:
         raise UserError(
             f"{cells.path}: no gene in common with the vocabulary, by id or by the name of one "
             f"gene alone (it has {cells.genes[0]!r}, the vocabulary {vocabulary.gene_ids[-1]!r}, "
             f"{vocabulary.names[-1]!r}); name genes by Ensembl id"
         )
-    found = [
-        min(genes_of[name]) if name in clear else gene
+    genes = [
+        min(genes_of[name]) if name in unique else gene
         for gene, name in zip(cells.genes, spelled, strict=True)
     ]
-    return dataclasses.replace(cells, genes=found)
+    return dataclasses.replace(cells, genes=genes)
 
 
 def check_organism(cells: Cells, vocabulary: Vocabulary) -> None:

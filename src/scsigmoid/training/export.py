@@ -18,6 +18,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from scsigmoid.config.schema import Training
+from scsigmoid.corpus.metadata import NAME
 from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_path
 from scsigmoid.model.encoder import Encoder
@@ -144,6 +145,8 @@ def load_encoder(
             raise ValueError("its weights are not those that were written")
         if not {"model", "vocabulary"} <= metadata.keys():
             raise ValueError("its header names no model or no vocabulary")
+        if not NAME.fullmatch(metadata["model"]):  # it becomes part of keys and paths
+            raise ValueError(f"its header names the model {metadata['model']!r}")
         known = {**metadata, **metadata["size"], "backend": backend}
         known["variants"] = tuple(metadata.get("variants", ()))
         # Older files have no variants and no cls_token, and mean the defaults.
