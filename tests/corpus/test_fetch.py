@@ -77,6 +77,7 @@ def test_embedded(config, tmp_path):
     }
     metadata = evaluation(manifest, "heart_oft", corpus, tmp_path)
     assert metadata == {
+        "dataset": "heart_oft",
         "file": "heart_oft",
         "simulated": True,
         "label": "cell_type",

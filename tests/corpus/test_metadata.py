@@ -92,11 +92,7 @@ METADATA = Metadata(
 def test_metadata_comes_back(tmp_path):
     write_metadata(tmp_path / "heart.json", METADATA)
     assert read_metadata(tmp_path / "heart.json") == METADATA
-    text = (tmp_path / "heart.json").read_text()
-    assert json.loads(text) == asdict(METADATA)
-    (tmp_path / "heart.json").write_text(text.replace("9", "8"))
-    with pytest.raises(UserError, match=r"heart\.json: damaged"):
-        read_metadata(tmp_path / "heart.json")
+    assert json.loads((tmp_path / "heart.json").read_text()) == asdict(METADATA)
 
 
 @pytest.mark.parametrize(

@@ -170,7 +170,6 @@ def test_a_damaged_file_is_named_and_made_again(
         ("metrics/leiden_nmi/heart_oft.csv", "table scib"),
         ("metrics/umap/heart_oft/sigmoid_4k.parquet", "figure umap_heart_oft"),
         ("tokens/lengths.parquet", "figure sequence_lengths"),
-        ("corpus/evaluation/heart_oft.json", "table evaluation_datasets"),
         ("training/sigmoid_2k/journal.csv", "figure loss"),
         ("benchmarks/training.csv", "table training_cost"),
         ("config.yaml", "table evaluation_datasets"),

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scsigmoid.config.combinations import IDENTIFIER
 from scsigmoid.csv_rows import read_rows, write_rows
 from scsigmoid.errors import UserError
-from scsigmoid.files import atomic_path, checksum_path, compare_checksum, write_json
+from scsigmoid.files import atomic_path, write_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,7 +153,6 @@ def are_in_ranges(rows: NDArray[np.int64], ranges: str) -> NDArray[np.bool_]:
 
 def read_metadata(path: str | Path) -> Metadata:
     """Read what :func:`write_metadata` wrote."""
-    compare_checksum(path)
     try:
         values = json.loads(Path(path).read_text(encoding="utf-8"))
         return Metadata(**{field.name: values[field.name] for field in fields(Metadata)})
@@ -167,9 +166,8 @@ def read_metadata(path: str | Path) -> Metadata:
 
 
 def write_metadata(path: str | Path, metadata: Metadata) -> None:
-    """Write metadata as JSON, atomically, with a checksum."""
-    with checksum_path(path) as temporary:
-        write_json(temporary, asdict(metadata))
+    """Write metadata as JSON, atomically."""
+    write_json(path, asdict(metadata))
 
 
 def one_line(value: Any, longest: int = LONGEST) -> str:
