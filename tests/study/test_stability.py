@@ -11,7 +11,13 @@ from study.conftest import STUDY, make_study
 
 from scsigmoid.config.check import load
 from scsigmoid.study.runs import Study
-from scsigmoid.study.stability import clipping, collapsed_by_limit, frontier, largest_rates
+from scsigmoid.study.stability import (
+    clipping,
+    collapsed_by_limit,
+    frontier,
+    has_diverged,
+    largest_rates,
+)
 
 MEASURED = Path(__file__).parents[2] / "docs/measurements/h200/arms"
 
@@ -87,7 +93,6 @@ def test_collapsed_runs_by_limit_are_those_counted_one_by_one():
         end = sorted(losses[-3:])[1]
         arm = f"{run.attention} {'free' if math.isnan(run.clipping) else 'clipped'}"
         counts[arm, "runs"] += 1
-        counts[arm, "diverged"] += end > min(losses) + 0.5
         for limit in (0.1, 0.3, 0.5, 0.7):
             collapsed = end > 9.09153 - limit or end > min(losses) + 0.3
             counts[arm, f"collapsed_{limit:g}"] += collapsed
@@ -98,7 +103,7 @@ def test_collapsed_runs_by_limit_are_those_counted_one_by_one():
             "clipping at 1, 200 steps of warm-up, 2,048 tokens",
         ):
             arm = f"{row['attention']} {'free' if row['setting'][0] == 'n' else 'clipped'}"
-            columns = [name for name in row if name in ("runs", "diverged") or "collapsed" in name]
+            columns = [name for name in row if name == "runs" or "collapsed" in name]
             assert {name: row[name] for name in columns} == {
                 name: counts[arm, name] for name in columns
             }
@@ -107,17 +112,33 @@ def test_collapsed_runs_by_limit_are_those_counted_one_by_one():
     ]  # fmt: skip
 
 
-def test_a_run_that_rises_by_half_a_nat_or_ends_without_a_number_diverges(study: Study):
-    # At 0.004 softmax's seed 2 ends as NaN; at 0.002 its seed 2 rises by 0.31.
-    table = collapsed_by_limit(study).set_index(["attention", "setting"])
-    free = "no clipping, 20 steps of warm-up, 128 tokens"
-    assert table["diverged"].to_dict()["softmax", free] == 1
-    assert table["diverged"].sum() == 1
-    rising = study.runs.query("family == 'frontier' and learning_rate == 0.002 and seed == 2")
-    (number,) = rising[rising["clipping"].isna() & (rising["attention"] == "softmax")].index
-    last = (study.curves["run"] == number) & (study.curves["step"] > 70)
-    study.curves.loc[last, "validation_loss"] = 6.6
-    assert collapsed_by_limit(study)["diverged"].sum() == 2
+LEARNED = [9, 8.5, 8, 7.5, 7, 7, 7]
+
+
+@pytest.mark.parametrize(
+    ("losses", "norms", "diverged"),
+    [
+        ([*LEARNED, 7.9, 8.1, 8.2, 8.1], [10] * 9 + [1000] * 2, True),
+        ([*LEARNED, 7.9, 8.1, 8.2, 8.1], [10] * 9 + [999] * 2, False),  # the norm did not explode
+        ([*LEARNED, 7.9, 7.9, 7.9, 7.9], [10] * 9 + [1000] * 2, False),  # 0.9 above
+        ([*LEARNED, 8.1, 7, 7, 8.1], [10] * 9 + [1000] * 2, False),  # single losses only
+        ([9, 8.8, 8.7, 8.6, 8.6, 8.6, 9, 9.7, 9.7, 9.7, 9.7], [10] * 6 + [1000] * 5, False),
+        ([*LEARNED, 8.1, 8.2, 8.1, 7], [10] * 9 + [1000] * 2, True),  # it comes back
+        ([*LEARNED, 7, 7, 7, math.inf], [10] * 11, True),
+    ],
+)
+def test_a_run_diverges_if_it_leaves_a_loss_and_its_gradient_explodes(
+    losses: list[float], norms: list[float], diverged: bool
+):
+    curve = pd.DataFrame({"step": range(0, 110, 10), "loss": 9.0, "gradient_norm": norms})
+    # The journal has validation losses only after some of its steps.
+    rows = pd.DataFrame({"step": range(5, 110, 10), "loss": 9.0, "gradient_norm": 10})
+    curve = pd.concat([curve.assign(validation_loss=losses), rows]).sort_values("step")
+    assert has_diverged(curve, 9.0) == diverged
+
+
+def test_of_the_measured_runs_none_diverged():
+    assert collapsed_by_limit(Study(MEASURED))["diverged"].sum() == 0
 
 
 def test_clipping_acts_where_the_norm_is_above_the_limit(study: Study):

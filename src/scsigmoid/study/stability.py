@@ -15,9 +15,10 @@ from scsigmoid.study.runs import Study
 BETTER, WORSE = 0.3, 0.3
 #: Other values of ``BETTER``, to show how the counts depend on it.
 LIMITS = (0.1, 0.3, 0.5, 0.7)
-#: A run has diverged, as the paper uses the word, if it leaves a loss that it had reached: its
-#: final loss is more than this many nats above its own minimum. The paper's rises from 3 to 10.
-DIVERGED = 0.5
+#: A run has diverged, as the paper uses the word, by the rule of docs/preregistration.md: it
+#: learned (nats below the gene-frequency baseline), left that loss (nats above it) and its gradient
+#: exploded (times the median norm before).
+LEARNED, LEFT, EXPLODED = 0.5, 1.0, 100
 
 
 def first_settings(study: Study) -> list[str]:
@@ -31,8 +32,8 @@ def frontier(study: Study) -> pd.DataFrame:
 
     Returns:
         Columns ``setting``, ``attention``, ``learning_rate``, ``seed``, ``loss`` (at the end,
-        nats), ``rise`` (above the run's minimum), ``collapsed``, ``gradient_norm`` and ``score``
-        (the largest of the run).
+        nats), ``rise`` (above the run's minimum), ``collapsed``, ``diverged``, ``gradient_norm``
+        and ``score`` (the largest of the run).
     """
     baseline, rows = study.baseline("frequencies"), []
     curves = study.curves[study.curves["purpose"] == "stability"]
@@ -46,11 +47,35 @@ def frontier(study: Study) -> pd.DataFrame:
                 "loss": loss,
                 "rise": rise,
                 "collapsed": loss > baseline - BETTER or rise > WORSE,
+                "diverged": has_diverged(curve, baseline),
                 "gradient_norm": curve["gradient_norm"].fillna(math.inf).max(),
                 "score": curve["attention_score_max"].fillna(math.inf).max(),
             }
         )
     return pd.DataFrame(rows)
+
+
+def has_diverged(curve: pd.DataFrame, baseline: float) -> bool:
+    """Return True if a run learned, left the loss it had reached, and its gradient exploded.
+
+    Args:
+        curve: ``step``, ``loss``, ``validation_loss`` and ``gradient_norm`` of the run. A loss that
+            is not finite is a divergence by itself.
+        baseline: loss of gene frequencies on the validation cells, in nats.
+    """
+    losses = curve.set_index("step")["validation_loss"].dropna()
+    if not (np.isfinite(curve["loss"]).all() and np.isfinite(losses).all()):
+        return True
+    levels = losses.rolling(3).median().dropna()
+    if levels.empty or levels.min() > baseline - LEARNED:
+        return False
+    lowest = levels.idxmin()
+    later = levels[levels >= levels.min() + LEFT].loc[lowest:]
+    if later.empty:
+        return False
+    norms = curve.set_index("step")["gradient_norm"].fillna(math.inf)
+    limit = EXPLODED * norms.loc[:lowest].median()
+    return bool((norms.loc[lowest : later.index[-1]] >= limit).any())
 
 
 def largest_rates(runs: pd.DataFrame) -> pd.DataFrame:
@@ -83,7 +108,7 @@ def collapsed_by_limit(study: Study) -> pd.DataFrame:
         f"collapsed_{limit:g}": (runs["loss"] > baseline - limit) | (runs["rise"] > WORSE)
         for limit in LIMITS
     }
-    runs = runs.assign(runs=1, diverged=runs["rise"] > DIVERGED, **columns)
+    runs = runs.assign(runs=1, **columns)
     counts = dict.fromkeys(("runs", *columns, "diverged"), "sum")
     groups = runs.groupby(["setting", "attention"])
     return groups.agg({**counts, "gradient_norm": "max"}).reset_index()

@@ -24,7 +24,6 @@ from scsigmoid.study.comparisons import (
 from scsigmoid.study.runs import Study
 from scsigmoid.study.stability import (
     BETTER,
-    DIVERGED,
     LIMITS,
     WORSE,
     clipping,
@@ -181,9 +180,9 @@ def limits(study: Study) -> Table:
     return Table(
         caption="Runs whose final validation loss is less than a limit (0.1 to 0.7 nats) below the "
         f"gene-frequency baseline, or more than {WORSE:g} nats above the run's minimum. The rule "
-        f"for collapsed runs has the limit {BETTER:g}. Diverged: the final loss is more than "
-        f"{DIVERGED:g} nats above the run's minimum. Norm: the largest gradient norm of all logged "
-        "steps.",
+        f"for collapsed runs has the limit {BETTER:g}. Diverged: the run left a loss that it had "
+        "reached, and its gradient exploded (docs/preregistration.md). Norm: the largest gradient "
+        "norm of all logged steps.",
         records=as_records(table),
         header=("Setting", "Arm", "Runs", *(f"{limit:g}" for limit in LIMITS), "Diverged", "Norm"),
         rows=[
