@@ -1,11 +1,10 @@
 """Comparisons within the benchmarks that tables, figures and the comparison share."""
 
-import itertools
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from scsigmoid.benchmarks.rows import KernelRow, Shape, TrainingRow, median_interval
 from scsigmoid.kernels import OURS
@@ -13,7 +12,6 @@ from scsigmoid.measurements import Interval
 from scsigmoid.labels import context_label, provider_label
 from scsigmoid.results.folder import Results
 
-T = TypeVar("T")
 #: Standard attention.
 STANDARD = "pytorch"
 #: Batches of the kernel benchmark: the paper's shapes, and those of cells beside equal ones.
@@ -248,17 +246,3 @@ def named_size(name: str) -> float:
     """Parameters that a size's name states, e.g. 1.4e9 for ``1.4B``; NaN where it states none."""
     found = re.fullmatch(r"([\d.]+)([MB])", name)
     return float(found[1]) * {"M": 1e6, "B": 1e9}[found[2]] if found else math.nan
-
-
-def next_steps(found: Sequence[T], place: Callable[[T], tuple[str, int]]) -> list[tuple[T, T]]:
-    """Pairs of configurations one step apart in size or in context, the smaller first.
-
-    ``place`` gives the size of one, by its name, and its context.
-    """
-    steps: list[tuple[T, T]] = []
-    for fixed in (0, 1):
-        rows: dict[str | int, list[T]] = {}
-        for one in sorted(found, key=lambda one: (named_size(place(one)[0]), place(one)[1])):
-            rows.setdefault(place(one)[fixed], []).append(one)
-        steps += [step for row in rows.values() for step in itertools.pairwise(row)]
-    return steps
