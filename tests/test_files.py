@@ -1,4 +1,4 @@
-"""Files are complete or absent; one with a checksum that changes is named."""
+"""Files are complete or absent; locks are exclusive."""
 
 import hashlib
 import json
@@ -13,11 +13,7 @@ from scsigmoid.errors import UserError
 from scsigmoid.files import (
     atomic_folder,
     atomic_path,
-    checksum_of,
-    checksum_path,
-    compare_checksum,
     held,
-    remove_checksum,
     sha256,
     write_json,
     write_text,
@@ -102,40 +98,3 @@ def test_a_second_process_is_told_who_holds_a_folder(tmp_path: Path) -> None:
     child.wait()
     with held(lock, "training"):
         pass
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> Path:
-    with checksum_path(tmp_path / "table.csv") as temporary:
-        temporary.write_text("a,b\n1,2\n")
-    return tmp_path / "table.csv"
-
-
-def test_what_was_written_passes(table: Path) -> None:
-    compare_checksum(table)
-    command = ["sha256sum", "--check", "--status", checksum_of(table).name]
-    assert subprocess.run(command, cwd=table.parent, check=False).returncode == 0
-
-
-@pytest.mark.parametrize("text", ["a,b\n1,3\n", "a,b\n", ""])
-def test_other_bytes_are_named(table: Path, text: str) -> None:
-    table.write_text(text)
-    with pytest.raises(UserError, match=r"table\.csv: damaged"):
-        compare_checksum(table)
-    remove_checksum(table)
-    compare_checksum(table)
-
-
-def test_a_failed_writer_changes_nothing(table: Path) -> None:
-    with suppress(InterruptedError), checksum_path(table) as temporary:
-        temporary.write_text("half")
-        raise InterruptedError
-    compare_checksum(table)
-    assert table.read_text() == "a,b\n1,2\n"
-
-
-def test_a_new_file_gets_a_new_checksum(table: Path) -> None:
-    with checksum_path(table) as temporary:
-        temporary.write_text("other")
-    compare_checksum(table)
-    assert len(list(table.parent.iterdir())) == 2

@@ -1,8 +1,4 @@
-"""Files that are either complete or absent, and tell when they were damaged.
-
-For formats without checksums of their own the SHA-256 of a file lies hidden beside it.  A file
-without one is taken as it is, so a table that was written by hand serves as well as one of ours.
-"""
+"""Files that are either complete or absent, checksums, and locks."""
 
 import errno
 import fcntl
@@ -161,46 +157,3 @@ def sha256(path: str | Path) -> str:
     """SHA-256 of a file's bytes, in hexadecimal."""
     with Path(path).open("rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
-
-
-def checksum_of(path: str | Path) -> Path:
-    """Where the checksum of a file lies."""
-    path = Path(path)
-    return path.with_name(f".{path.name}.sha256")
-
-
-def write_checksum(path: str | Path) -> None:
-    """Write the checksum of a file, as ``sha256sum --check`` reads it."""
-    write_text(checksum_of(path), f"{sha256(path)}  {Path(path).name}\n")
-
-
-def remove_checksum(path: str | Path) -> None:
-    """Remove the checksum of a file that is about to change."""
-    checksum_of(path).unlink(missing_ok=True)
-
-
-@contextmanager
-def checksum_path(path: str | Path) -> Iterator[Path]:
-    """:func:`atomic_path`, with a checksum.
-
-    A process that dies on the way leaves a complete file without one, never a wrong one.
-    """
-    with atomic_path(path) as temporary:
-        yield temporary
-        remove_checksum(path)
-    write_checksum(path)
-
-
-def compare_checksum(path: str | Path) -> None:
-    """Compare a file with its checksum, if it has one.
-
-    Raises:
-        UserError: if they differ.
-    """
-    stored = checksum_of(path)
-    if not stored.is_file() or not Path(path).is_file():
-        return
-    if stored.read_text(encoding="utf-8", errors="replace").split(" ")[0] != sha256(path):
-        raise UserError(
-            f"{path}: damaged (not the bytes that were written); delete it and run again"
-        )

@@ -15,7 +15,6 @@ from paper.papers_numbers import write_papers_numbers
 from scsigmoid.benchmarks.rows import KernelRow, TrainingRow, write_rows
 from scsigmoid.cli.arguments import stored
 from scsigmoid.config.schema import Config
-from scsigmoid.files import remove_checksum
 from scsigmoid.measurements import Interval, read_measurements, write_measurements
 from scsigmoid.paper.comparison import (
     GROUPS,
@@ -268,7 +267,6 @@ def replaced(file: str, old: str, new: str) -> Callable[[Path], None]:
         text = (folder / file).read_text()
         assert old in text
         (folder / file).write_text(text.replace(old, new))
-        remove_checksum(folder / file)
 
     return change
 

@@ -19,7 +19,7 @@ shell.prefix(SEARCH)
 
 from scsigmoid.config import check, local_files, plan
 from scsigmoid.errors import UserError
-from scsigmoid.files import checksum_path
+from scsigmoid.files import write_text
 from scsigmoid.report import registry
 from scsigmoid.stale_lock import clear_stale_lock, note_run
 
@@ -109,8 +109,7 @@ def store_configuration():
     text = check.as_yaml(CONFIG)
     try:
         if not Path(STORED).is_file() or Path(STORED).read_text(encoding="utf-8") != text:
-            with checksum_path(STORED) as temporary:
-                temporary.write_text(text, encoding="utf-8")
+            write_text(STORED, text)
     except OSError as error:
         print(
             f"scsigmoid: error: {STORED}: cannot be written ({error.strerror}); set results to a "

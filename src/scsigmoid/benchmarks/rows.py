@@ -16,7 +16,7 @@ import numpy as np
 from scsigmoid import csv_rows
 from scsigmoid.csv_rows import read_rows as read_rows
 from scsigmoid.errors import UserError
-from scsigmoid.files import checksum_path, compare_checksum, remove_checksum
+from scsigmoid.files import atomic_path
 from scsigmoid.measurements import Interval
 from scsigmoid.progress import log
 
@@ -190,8 +190,8 @@ def numbers(readings: str) -> list[float]:
 
 
 def write_rows(path: str | Path, kind: type, rows: Sequence[Any]) -> None:
-    """Write dataclass instances as CSV, atomically, with a checksum."""
-    with checksum_path(path) as temporary:
+    """Write dataclass instances as CSV, atomically."""
+    with atomic_path(path) as temporary:
         csv_rows.write_rows(temporary, kind, rows)
 
 
@@ -218,11 +218,10 @@ class Sweep(Generic[Row]):
         for other in sorted(self.output.parent.glob(f"{self.output.stem}.partial-*.csv")):
             if other != self.partial:
                 log(f"{other}: of another machine, version, code or setting; measuring anew")
-                discard(other)
+                other.unlink()
         self.rows: list[Row] = []
         if self.partial.exists():
             try:
-                compare_checksum(self.partial)
                 self.rows = read_rows(self.partial, kind)
                 if self.rows:
                     log(f"{self.partial}: resuming after {len(self.rows)} rows")
@@ -240,13 +239,7 @@ class Sweep(Generic[Row]):
         """Write the table. An incomplete one can be resumed."""
         write_rows(self.output, self.kind, self.rows)
         if is_complete:
-            discard(self.partial)
-
-
-def discard(path: Path) -> None:
-    """Remove a table and its checksum."""
-    remove_checksum(path)
-    path.unlink(missing_ok=True)
+            self.partial.unlink(missing_ok=True)
 
 
 def median_interval(values: Sequence[float], confidence: float) -> Interval:

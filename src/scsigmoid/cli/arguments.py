@@ -138,9 +138,7 @@ def stage(arguments: str, own: Mapping[str, dict[str, Any]] | None = None) -> Ca
 def stored(configuration: Path) -> Config:
     """A stored configuration, checked again."""
     from scsigmoid.config.check import check
-    from scsigmoid.files import compare_checksum
 
-    compare_checksum(configuration)
     values = read_yaml(configuration)
     try:
         return check(values)

@@ -12,7 +12,6 @@ from scsigmoid.benchmarks.rows import KernelRow, TrainingRow, read_rows
 from scsigmoid.config.schema import Config
 from scsigmoid.corpus.metadata import read_manifest
 from scsigmoid.errors import UserError
-from scsigmoid.files import compare_checksum
 from scsigmoid.identity import check_identity, read_table
 from scsigmoid.measurements import Measurement, known_donors, read_measurements
 from scsigmoid.training.journal import read_journal
@@ -61,7 +60,6 @@ class Results:
         """
         if relative not in self._read:
             path = self.path(relative)
-            compare_checksum(path)
             try:
                 self._read[relative] = read(path)
             except (KeyError, ValueError, TypeError, OSError) as error:

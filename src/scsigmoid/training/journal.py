@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scsigmoid.errors import UserError
-from scsigmoid.files import remove_checksum, room_for, write_checksum, write_text
+from scsigmoid.files import room_for, write_text
 
 JOURNAL = "journal.csv"
 LAYERS = "layers.csv"
@@ -113,14 +113,8 @@ class Journal:
 
     def write(self) -> None:
         """Write the whole file, atomically."""
-        remove_checksum(self.path)
         lines = [f"# {key}: {' '.join(value.split())}\n" for key, value in self.header.items()]
         write_text(self.path, "".join(lines) + ",".join(COLUMNS) + "\n" + self.rows)
-
-    def complete(self) -> None:
-        """Write the whole file, which will not change any more, with its checksum."""
-        self.write()
-        write_checksum(self.path)
 
     def append(self, row: Row) -> None:
         self.rows += append(self.path, [row])

@@ -121,7 +121,7 @@ def train_together(
             def finish() -> None:
                 if records is not None:
                     records.checkpoints.wait()
-                    records.journal.complete()
+                    records.journal.write()
 
             processes.in_turn(finish)
             save(run.training.steps, output / MODEL)

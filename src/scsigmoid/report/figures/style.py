@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scsigmoid.files import checksum_path
+from scsigmoid.files import atomic_path
 from scsigmoid.results.folder import Results
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def save(
     }
     paths = [Path(f"{stem}.{suffix}") for suffix in formats]
     for path, suffix in zip(paths, formats, strict=True):
-        with checksum_path(path) as temporary:
+        with atomic_path(path) as temporary:
             figure.savefig(temporary, format=suffix, dpi=dpi, metadata=undated[suffix])
     return paths
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from scsigmoid.files import checksum_path
+from scsigmoid.files import write_text
 
 DASH, MINUS, TIMES = "\N{EN DASH}", "\N{MINUS SIGN}", "\N{MULTIPLICATION SIGN}"
 INFINITY = "\N{INFINITY}"
@@ -113,7 +113,7 @@ def with_ends(name: str, values: Sequence[float]) -> dict[str, object]:
 
 
 def write_table(table: Table, name: str, stem: str | Path) -> list[Path]:
-    """Write ``<stem>.csv``, ``<stem>.md`` and ``<stem>.tex``, each with its checksum.
+    """Write ``<stem>.csv``, ``<stem>.md`` and ``<stem>.tex``.
 
     ``name`` becomes LaTeX's label.
     """
@@ -124,8 +124,7 @@ def write_table(table: Table, name: str, stem: str | Path) -> list[Path]:
     }
     paths = [Path(f"{stem}{suffix}") for suffix in texts]
     for path, text in zip(paths, texts.values(), strict=True):
-        with checksum_path(path) as temporary:
-            temporary.write_text(text, encoding="utf-8", newline="\n")
+        write_text(path, text)
     return paths
 
 
