@@ -2,8 +2,11 @@
 
 import dataclasses
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import anndata
@@ -135,6 +138,18 @@ def doubling(file, folder):
         group = inner
 
 
+def unknown_filter(file, folder):
+    """A chunk that claims to be compressed by a filter that nobody has, a number for tests."""
+    stored = file["X/data"]
+    space = h5py.h5s.create_simple(stored.shape)
+    plan = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    plan.set_chunk(stored.shape)
+    plan.set_filter(300, h5py.h5z.FLAG_OPTIONAL)
+    del file["X/data"]
+    data = h5py.h5d.create(file["X"].id, b"data", h5py.h5t.IEEE_F32LE, space, plan)
+    data.write_direct_chunk((0,), b"compressed")
+
+
 FAULTS = {
     "external storage": (external_storage, "X/data has the values of another file"),
     "external link": (external_link, "obs/cell_type is a link to another file"),
@@ -149,6 +164,7 @@ FAULTS = {
     ),
     "2e9 x 900": (declared, "X claims a size"),
     "2e9 codes": (many_codes, "obs/_index/codes claims a size"),
+    "a filter": (unknown_filter, r"X/data .* 300\), .* pip install hdf5plugin"),
     "labels in Latin-1": (latin("obs/cell_type"), "column 'cell_type' is not UTF-8; write"),
     "genes in Latin-1": (latin("var/_index"), "column '_index' is not UTF-8; write"),
     "3,000 groups in each other": (deep, "has groups in more than 50 groups"),
@@ -181,6 +197,26 @@ def test_hostile_hdf5_is_one_line(fault, counts, write_h5ad, tmp_path):
         with pytest.raises(UserError, match=rf"cells\.h5ad: {message}"):
             read()
     assert time.process_time() - start < 10
+
+
+COMPRESS = """
+import sys, h5py, hdf5plugin
+with h5py.File(sys.argv[1], "r+") as file:
+    values = file["X/data"][:]
+    del file["X/data"]
+    how = getattr(hdf5plugin, sys.argv[2])()
+    file["X"].create_dataset("data", data=values, chunks=(50,), **how)
+"""
+
+
+@pytest.mark.parametrize("kind", ["Zstd", "Blosc"])
+@pytest.mark.skipif(find_spec("hdf5plugin") is None, reason="hdf5plugin is not installed")
+def test_filters_of_hdf5plugin(kind, counts, write_h5ad):
+    """Another process writes the file, so that the filter is not there before the file is read."""
+    path = write_h5ad(sp.csr_matrix(counts.astype(np.float32)))
+    subprocess.run([sys.executable, "-c", COMPRESS, path, kind], check=True)
+    [chunk] = open_cells(path).chunks()
+    np.testing.assert_array_equal(chunk.counts.toarray(), counts)
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
