@@ -23,12 +23,12 @@ class Backend:
             kernels; none for plain torch.
         attend: softmax attention: ``module:function`` that computes it of [q, k, v],
             ``cu_seqlens``, ``max_seqlen``, the scale and FlexAttention's mask.
-        fused: whether that also takes [qkv], (tokens, 3, heads, dim).
-        needs: compute capability that a GPU must have, or exceed; None if any does.
-        only: whether no other capability will do.
-        anywhere: whether it also runs where there is no GPU.
-        automatic: whether ``auto`` may take it.
-        instead: what to take where it does not run.
+        takes_qkv: whether that also takes [qkv], (tokens, 3, heads, dim).
+        capability: compute capability that a GPU must have, or exceed; None if any does.
+        needs_exact_capability: whether no other capability will do.
+        runs_on_cpu: whether it also runs where there is no GPU.
+        is_automatic: whether ``auto`` may take it.
+        alternative: what to take where it does not run.
         kernels: the module whose ``unavailable()`` says why its kernels do not run on a GPU
             that has the capability; empty if they do.
         packages: of an optional backend, as pip knows them: the one that has it, then those whose
@@ -41,12 +41,12 @@ class Backend:
     label: str
     launcher: str = ""
     attend: str = ""
-    fused: bool = False
-    needs: tuple[int, int] | None = None
-    only: bool = False
-    anywhere: bool = False
-    automatic: bool = True
-    instead: str = "reference"
+    takes_qkv: bool = False
+    capability: tuple[int, int] | None = None
+    needs_exact_capability: bool = False
+    runs_on_cpu: bool = False
+    is_automatic: bool = True
+    alternative: str = "reference"
     kernels: str = ""
     packages: tuple[str, ...] = ()
     compared: bool = False
@@ -65,43 +65,45 @@ BACKENDS: dict[str, dict[str, Backend]] = {
         "hopper": Backend(
             label="Sigmoid, Hopper",
             launcher="hopper_launch",
-            needs=HOPPER,
-            only=True,
-            instead="triton",
+            capability=HOPPER,
+            needs_exact_capability=True,
+            alternative="triton",
             kernels="hopper",
             compared=True,
         ),
         "triton": Backend(
             label="Sigmoid, Triton",
             launcher="triton_launch",
-            needs=AMPERE,
+            capability=AMPERE,
             compared=True,
             backward_products=7,
         ),
-        "reference": Backend(label="Sigmoid, reference", anywhere=True),
+        "reference": Backend(label="Sigmoid, reference", runs_on_cpu=True),
     },
     "softmax": {
         "fa4": Backend(
             label="FlashAttention-4",
             attend="fa4:attend",
-            fused=True,
-            needs=HOPPER,
-            only=True,
-            instead="sdpa",
+            takes_qkv=True,
+            capability=HOPPER,
+            needs_exact_capability=True,
+            alternative="sdpa",
             kernels="fa4",
             packages=("flash-attn-4", "nvidia-cutlass-dsl", "quack-kernels"),
             compared=True,
         ),
-        "sdpa": Backend(label="Softmax, SDPA", attend="sdpa:attend", needs=AMPERE, anywhere=True),
+        "sdpa": Backend(
+            label="Softmax, SDPA", attend="sdpa:attend", capability=AMPERE, runs_on_cpu=True
+        ),
         "flex": Backend(
             label="Softmax, FlexAttention",
             attend="flex:attend",
-            needs=AMPERE,
-            automatic=False,
-            instead="sdpa",
+            capability=AMPERE,
+            is_automatic=False,
+            alternative="sdpa",
         ),
         "reference": Backend(
-            label="Softmax, reference", attend="ops:attend_softmax", anywhere=True
+            label="Softmax, reference", attend="ops:attend_softmax", runs_on_cpu=True
         ),
     },
 }

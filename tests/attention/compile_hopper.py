@@ -1,25 +1,22 @@
-"""Compiles the Hopper kernels for sm_90 without a GPU and prints what the assembler says, as JSON.
+"""Compile the Hopper kernels for sm_90 without a GPU and print the assembler's findings as JSON.
 
-A process of its own, run by ``test_hopper_compile.py`` with each version of Triton: a driver that
-only names a GPU takes the place of CUDA's, for the whole process.
+``test_hopper_compile.py`` runs this program with each version of Triton, in a process of its own:
+a driver that only names a GPU replaces CUDA's for the whole process.
 """
 
 import json
 import re
-import subprocess
 import sys
-import tempfile
-from pathlib import Path
 
 import torch
 import triton
+from assembler import assemble, count_spilled_bytes
 from triton.backends.compiler import GPUTarget
-from triton.backends.nvidia.compiler import get_ptxas
 from triton.runtime.driver import driver
 
 
 class NamedGpu:
-    """As much of a driver as compiling asks for."""
+    """The part of a driver that compiling needs."""
 
     class utils:
         @staticmethod
@@ -49,27 +46,17 @@ class NamedGpu:
         return name
 
 
-def assembled(kernel) -> dict:
-    """Registers, spills, shared memory and warnings of a compiled kernel."""
-    assembler = get_ptxas(90).path
-    with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder) / "kernel.ptx"
-        source.write_text(kernel.asm["ptx"])
-        report = subprocess.run(
-            [assembler, "-v", "--gpu-name=sm_90a", source, "-o", Path(folder) / "kernel.cubin"],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-    text = report.stdout + report.stderr
+def inspect(kernel) -> dict:
+    """Return spills, shared memory, warnings and counts of instructions of a compiled kernel."""
+    report, ptx = assemble(kernel), kernel.asm["ptx"]
     return {
-        "spilled": sum(map(int, re.findall(r"(\d+) bytes spill stores", text))),
-        "serialized": sorted(set(re.findall(r"\(C75\d\d\)", text))),
+        "spilled": count_spilled_bytes(report),
+        "serialized": sorted(set(re.findall(r"\(C75\d\d\)", report))),
         "shared": kernel.metadata.shared,
-        "products": kernel.asm["ptx"].count("wgmma.mma_async"),
-        "reductions": kernel.asm["ptx"].count("cp.reduce.async.bulk.tensor"),
-        "tanh": kernel.asm["ptx"].count("tanh.approx"),
-        "votes": kernel.asm["ptx"].count("vote.sync.any"),
+        "products": ptx.count("wgmma.mma_async"),
+        "reductions": ptx.count("cp.reduce.async.bulk.tensor"),
+        "tanh": ptx.count("tanh.approx"),
+        "votes": ptx.count("vote.sync.any"),
     }
 
 
@@ -79,7 +66,7 @@ def main() -> None:
     from scsigmoid.attention.hopper_gluon import descriptor
     from scsigmoid.attention.launching import FUSED
 
-    def maps(rows, dtype, dimension):
+    def make_descriptor(rows, dtype, dimension):
         return descriptor(torch.empty(4096, 4, dimension, dtype=dtype), rows, dimension)
 
     table = torch.empty(64, dtype=torch.int32)
@@ -92,7 +79,7 @@ def main() -> None:
     ):
         cut = hopper_launch.FORWARD[dimension]
         kernel = hopper_launch.forward_kernel.warmup(
-            *(maps(rows, dtype, dimension) for rows in (64, cut.block_k, cut.block_k, 64)),
+            *(make_descriptor(n, dtype, dimension) for n in (64, cut.block_k, cut.block_k, 64)),
             table,
             None,
             1.0,
@@ -108,7 +95,7 @@ def main() -> None:
             **FUSED,
         )
         row = {"kernel": "forward", "dimension": dimension, "form": form}
-        print(json.dumps(row | {"dtype": str(dtype)} | assembled(kernel)))
+        print(json.dumps(row | {"dtype": str(dtype)} | inspect(kernel)))
     for dimension, form, dtype in (
         (64, "tanh", torch.bfloat16),
         (128, "tanh", torch.bfloat16),
@@ -120,10 +107,10 @@ def main() -> None:
         total = descriptor(torch.empty(4096, 4, dimension), 64, 64)
         rows = (back.block_q, back.block_q, 64, 64)
         kernel = hopper_launch.backward_kernel.warmup(
-            *(maps(n, dtype, dimension) for n in rows),
+            *(make_descriptor(n, dtype, dimension) for n in rows),
             total,
-            maps(64, dtype, dimension),
-            maps(64, dtype, dimension),
+            make_descriptor(64, dtype, dimension),
+            make_descriptor(64, dtype, dimension),
             table,
             1.0,
             1.0,
@@ -136,7 +123,7 @@ def main() -> None:
             **FUSED,
         )
         row = {"kernel": "backward", "dimension": dimension, "form": form}
-        print(json.dumps(row | {"dtype": str(dtype)} | assembled(kernel)))
+        print(json.dumps(row | {"dtype": str(dtype)} | inspect(kernel)))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ def gpu(monkeypatch):
         lacking = ""
 
         def choose(self, requested="auto", misfit="", attention="sigmoid"):
-            for cached in (backends._choose, backends._unavailable, backends._warn):
+            for cached in (backends._choose, backends._find_missing_part, backends._warn):
                 cached.cache_clear()
             return choose_backend(attention, requested, torch.device("cuda", 0), misfit)
 
@@ -33,5 +33,5 @@ def gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: machine.capability)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "some GPU")
     yield machine
-    for cached in (backends._choose, backends._unavailable, backends._warn):
+    for cached in (backends._choose, backends._find_missing_part, backends._warn):
         cached.cache_clear()

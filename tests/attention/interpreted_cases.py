@@ -1,7 +1,7 @@
 """The Triton kernels in Triton's interpreter, on the CPU.
 
 Run by ``test_triton_interpreter.py`` in a process of its own, because whether Triton interprets is
-settled when the kernels are imported.  Blocks are 16 x 16 there.
+resolved when the kernels are imported.  Blocks are 16 x 16 there.
 """
 
 import math
@@ -19,7 +19,7 @@ from scsigmoid.attention import (
     sigmoid_attention_qkv,
     triton_launch,
 )
-from scsigmoid.attention.schedule import list_tiles, most_tiles, schedule_kernel
+from scsigmoid.attention.schedule import list_tiles, max_tiles, schedule_kernel
 from scsigmoid.attention.tuning import Configuration
 
 TOLERANCE = {torch.float32: 2e-6, torch.float16: 2e-3}
@@ -147,7 +147,7 @@ def test_tiles_are_listed_longest_first(rows, other, seed):
     for sequence in sorted(range(len(rows)), key=lambda s: -work[s]):
         first[sequence] = len(listed)
         listed += [sequence] * -(-rows[sequence] // 16)
-    most = most_tiles(sum(rows), len(rows), max(rows), 16)
+    most = max_tiles(sum(rows), len(rows), max(rows), 16)
     assert len(listed) <= most <= len(listed) + len(rows)
     places, works = cumulative(rows), cumulative(work)
     table = list_tiles(places[:-1], places[1:], works[:-1], works[1:], 16, most)

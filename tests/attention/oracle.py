@@ -1,4 +1,4 @@
-"""Attention as the formula says, in float64, one sequence and one head at a time."""
+"""Attention by its formula in float64, one sequence and one head at a time."""
 
 import math
 
@@ -6,7 +6,7 @@ import torch
 
 
 def attention(q, k, v, lengths_q, lengths_k=None, *, kind="sigmoid", scale=None, bias=None):
-    """Packed q, k, v (tokens, heads, dim) of any type; returns float64 and keeps the graph."""
+    """Compute attention of packed q, k and v (tokens, heads, dim) of any dtype, differentiable."""
     lengths_k = lengths_q if lengths_k is None else lengths_k
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     outputs, row, column = [], 0, 0
@@ -32,14 +32,14 @@ def attention(q, k, v, lengths_q, lengths_k=None, *, kind="sigmoid", scale=None,
 
 
 def gradients(q, k, v, upstream, lengths_q, lengths_k=None, **options):
-    """Result and gradients of q, k, v in float64, by autograd through the formula."""
+    """Return the result and the gradients of q, k and v by autograd through the formula."""
     inputs = [x.detach().double().requires_grad_() for x in (q, k, v)]
     out = attention(*inputs, lengths_q, lengths_k, **options)
     return [out.detach(), *torch.autograd.grad(out, inputs, upstream.double())]
 
 
 def bias_gradient(q, k, v, upstream, lengths_q, lengths_k=None, *, bias, **options):
-    """Gradient of one bias per sequence, (sequences,), in float64."""
+    """Return the gradient of one bias per sequence, (sequences,)."""
     leaf = bias.detach().double().requires_grad_()
     inputs = [x.detach().double() for x in (q, k, v)]
     out = attention(*inputs, lengths_q, lengths_k, bias=leaf, **options)
@@ -47,10 +47,10 @@ def bias_gradient(q, k, v, upstream, lengths_q, lengths_k=None, *, bias, **optio
 
 
 def cumulative(lengths, device="cpu"):
-    """Cumulative lengths as int32."""
+    """Return cumulative lengths, int32."""
     return torch.tensor([0, *lengths], device=device).cumsum(0).to(torch.int32)
 
 
 def relative_error(value, expected):
-    """Norm of the difference over the norm of what is expected."""
+    """Return the norm of the error divided by the norm of the expected tensor."""
     return ((value.double() - expected).norm() / expected.norm().clamp_min(1e-30)).item()

@@ -1,4 +1,4 @@
-"""The shipped configurations on a GPU: isolation, determinism, torch.compile, graphs, memory."""
+"""The kernels on a GPU: isolation, determinism, torch.compile, CUDA graphs, memory."""
 
 import itertools
 
@@ -35,8 +35,8 @@ def backend(request):
     return usable(request.param)
 
 
-def many(seed, sequences=60):
-    """Lengths of a jagged batch, some of them 0 or a multiple of a block."""
+def random_lengths(seed, sequences=60):
+    """Return lengths of a jagged batch, some of them 0 or a multiple of a block."""
     generator = torch.Generator().manual_seed(seed)
     lengths = torch.randint(0, 900, (sequences,), generator=generator)
     lengths[::7] = 0
@@ -48,12 +48,12 @@ def many(seed, sequences=60):
 @pytest.mark.parametrize("dimension", [64, 128])
 def test_results_repeat(backend, dimension, deterministic):
     usable(backend)
-    lengths = many(0)
+    lengths = random_lengths(0)
     tensors = inputs(sum(lengths), torch.bfloat16, dimension, heads=4)
     options = {"backend": backend, "deterministic": deterministic}
     first = outcome(*tensors, lengths, **options)
     for _ in range(20):
-        # Freed memory is used again: what a race leaves unwritten shows as NaN.
+        # Freed memory is reused, so elements that a race leaves unwritten are NaN.
         poison = [torch.full_like(x, float("nan")) for x in tensors]
         del poison
         for name, one, other in zip(
@@ -65,7 +65,7 @@ def test_results_repeat(backend, dimension, deterministic):
                 assert relative_error(one, other.double()) < 1e-3
 
 
-def test_torch_decides_about_determinism(backend):
+def test_determinism_follows_the_setting_of_torch(backend):
     tensors = inputs(sum(JAGGED), torch.bfloat16, 64)
     torch.use_deterministic_algorithms(True)
     try:
@@ -77,8 +77,8 @@ def test_torch_decides_about_determinism(backend):
 
 
 @pytest.mark.parametrize("dimension", [64, 128])
-def test_every_sequence_is_as_if_alone(backend, dimension):
-    lengths = many(1, 40)
+def test_sequences_do_not_depend_on_each_other(backend, dimension):
+    lengths = random_lengths(1, 40)
     tensors = inputs(sum(lengths), torch.bfloat16, dimension)
     options = {"backend": backend, "deterministic": True}
     packed = outcome(*tensors, lengths, **options)
@@ -91,7 +91,7 @@ def test_every_sequence_is_as_if_alone(backend, dimension):
             for one, other in zip(packed, alone, strict=True):
                 if backend == "triton":
                     assert torch.equal(one[rows], other)
-                # Another backend may cut a small batch into other blocks.
+                # The Hopper kernels divide a small batch into other blocks.
                 assert relative_error(one[rows], other.double()) < 3e-3
 
 
@@ -109,7 +109,7 @@ def test_other_sequences_are_never_read(backend, dimension):
 
 @pytest.mark.parametrize("lengths_k", [None, [0, 300, 77, 129]])
 @pytest.mark.parametrize("dimension", [64, 128])
-def test_padding_is_never_read_and_gets_zeros(backend, dimension, lengths_k):
+def test_padding_is_never_read_and_results_there_are_zero(backend, dimension, lengths_k):
     lengths = torch.tensor([500, 0, 129, 77], device="cuda")
     counts = lengths if lengths_k is None else torch.tensor(lengths_k, device="cuda")
     place = torch.arange(500, device="cuda")[None, :]
@@ -132,7 +132,7 @@ def test_padding_is_never_read_and_gets_zeros(backend, dimension, lengths_k):
 
 @pytest.mark.parametrize(("dimension", "dtype"), [(64, torch.bfloat16), (128, torch.float16)])
 def test_learned_bias(backend, dimension, dtype):
-    lengths = many(2, 20)
+    lengths = random_lengths(2, 20)
     q, k, v, upstream = inputs(sum(lengths), dtype, dimension)
     bias = torch.linspace(-7, -3, len(lengths), device="cuda").requires_grad_()
     bounds = cumulative(lengths, "cuda")
@@ -156,7 +156,7 @@ def test_fused_projection_and_memory(backend):
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
     out = attend(q, k, v)
-    # The result and a little workspace: no copy of a slice, nothing of the square of the length.
+    # The result and a small workspace: no copies of slices, no matrix of scores.
     assert torch.cuda.max_memory_allocated() - before < 1.5 * out.nbytes
     assert torch.equal(out, attend(*(x.contiguous() for x in (q, k, v))))
 
@@ -168,7 +168,7 @@ def test_fused_projection_and_memory(backend):
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
     torch.autograd.grad(out, leaves, upstream)
-    # Three gradients, and at most dQ in float32 beside them.
+    # Three gradients, and at most dQ in float32 in addition.
     assert torch.cuda.max_memory_allocated() - before < 5.5 * out.nbytes
 
 
@@ -176,13 +176,13 @@ def test_fused_projection_and_memory(backend):
 @pytest.mark.parametrize("dimension", [64, 128])
 def test_gradient_of_a_fused_projection(backend, dimension, deterministic):
     usable(backend)
-    lengths = many(3, 20)
+    lengths = random_lengths(3, 20)
     tensors = inputs(sum(lengths), torch.bfloat16, dimension, heads=3)
     qkv, upstream = torch.stack(tensors[:3], dim=1).requires_grad_(), tensors[3]
     options = {"backend": backend, "deterministic": deterministic}
     wanted = outcome(*tensors, lengths, **options)
     bounds = cumulative(lengths, "cuda")
-    # Freed memory is used again: what is not written shows as NaN.
+    # Freed memory is reused, so elements that are not written are NaN.
     poison = torch.full_like(qkv, float("nan"))
     del poison
     out = sigmoid_attention_qkv(qkv, bounds, max(lengths), **options)
@@ -206,8 +206,8 @@ def test_padded_inputs_are_not_copied(backend):
     assert torch.cuda.max_memory_allocated() - before < 1.5 * out.nbytes
 
 
-def test_tensors_that_are_not_aligned(backend):
-    # Rows of 65 elements begin at addresses that the hardware's copies of tiles cannot take.
+def test_unaligned_tensors(backend):
+    # Rows of 65 elements start at addresses that tensor descriptors do not support.
     wide = inputs(700, torch.bfloat16, 65)
     tensors = [x[..., 1:] for x in wide[:3]] + [wide[3][..., 1:]]
     got = outcome(*tensors, [300, 400], backend=backend)
@@ -216,7 +216,7 @@ def test_tensors_that_are_not_aligned(backend):
 
 
 def test_more_than_two_to_the_31_elements(backend):
-    # Only the last sequence is worked on; what lies before it makes its offset large.
+    # The only sequence is at the end, so that its offset is large.
     tokens, heads, dimension = 2**31 // 1024 + 256, 8, 128
     if torch.cuda.mem_get_info()[0] < 10 * tokens * heads * dimension * 2:
         pytest.skip("needs 43 GB of GPU memory")
@@ -236,7 +236,7 @@ def test_more_than_two_to_the_31_elements(backend):
     assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
 
 
-def test_nothing_at_all(backend):
+def test_empty_batches(backend):
     for lengths in ([], [0, 0], [0, 5, 0]):
         tensors = inputs(sum(lengths), torch.bfloat16, 64)
         leaves = [x.requires_grad_() for x in tensors[:3]]
@@ -255,16 +255,16 @@ def test_autocast_and_activation_checkpointing(backend):
     tensors = inputs(700, torch.float32, 64)
     leaves = [x.requires_grad_() for x in tensors[:3]]
     with torch.autocast("cuda", torch.bfloat16):
-        plain = attend(*leaves)
+        direct = attend(*leaves)
         again = checkpoint(attend, *leaves, use_reentrant=False)
-    assert plain.dtype == torch.bfloat16
-    assert torch.equal(plain, again)
-    wanted = torch.autograd.grad(plain, leaves, tensors[3].bfloat16())
+    assert direct.dtype == torch.bfloat16
+    assert torch.equal(direct, again)
+    wanted = torch.autograd.grad(direct, leaves, tensors[3].bfloat16())
     got = torch.autograd.grad(again, leaves, tensors[3].bfloat16())
     assert all(torch.equal(one, other) for one, other in zip(got, wanted, strict=True))
 
 
-def test_values_are_checked_on_request():
+def test_lengths_are_checked_on_request():
     q, k, v, _ = inputs(100, torch.bfloat16, 64)
     with pytest.raises(ValueError, match="must end with the number of tokens"):
         sigmoid_attention(q, k, v, cumulative([99], "cuda"), 99, check=True)
@@ -322,7 +322,7 @@ def test_cuda_graph(backend):
     with torch.no_grad():
         for place, value in zip((q, k, v, upstream), fresh, strict=True):
             place.copy_(value)
-        # Other lengths, of the same number of sequences, none longer.
+        # Other lengths of as many sequences, none longer than before.
         bounds.copy_(cumulative([390, 310], "cuda"))
     for _ in range(3):
         graph.replay()
@@ -330,12 +330,12 @@ def test_cuda_graph(backend):
             assert torch.equal(one, other)
 
 
-def test_kernels_do_not_change_what_others_have_set(backend):
+def test_kernels_do_not_change_the_allocator(backend):
     import triton
     from triton.runtime import _allocation
 
     def allocate(size, alignment, stream):
-        raise AssertionError("not this one")
+        raise AssertionError("the kernels must not allocate")
 
     before = _allocation._allocator.get()
     triton.set_allocator(allocate)
@@ -346,9 +346,9 @@ def test_kernels_do_not_change_what_others_have_set(backend):
         triton.set_allocator(before)
 
 
-def test_fa4_repeats_where_torch_is_deterministic():
+def test_fa4_is_deterministic_if_torch_is():
     usable("fa4", "softmax")
-    lengths = many(0)
+    lengths = random_lengths(0)
     tensors = inputs(sum(lengths), torch.bfloat16, 64)
     torch.use_deterministic_algorithms(True)
     try:

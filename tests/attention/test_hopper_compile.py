@@ -1,4 +1,4 @@
-"""The Hopper kernels compile for sm_90, without a GPU, with each version of Triton supported."""
+"""Compilation of the Hopper kernels for sm_90 with each supported version of Triton."""
 
 import functools
 import importlib.metadata
@@ -15,18 +15,18 @@ from scsigmoid.attention import hopper
 SCRIPT = Path(__file__).parent / "compile_hopper.py"
 INSTALLED = ".".join(importlib.metadata.version("triton").split(".")[:2])
 VERSIONS = tuple(dict.fromkeys((*hopper.TRITON, INSTALLED)))
-#: Other versions of Triton, installed beside the environment's by the Makefile.
+#: Other versions of Triton, installed next to the environment's by the Makefile.
 OTHERS = {"3.6": Path(sys.prefix) / "triton-3.6.0"}
 
 
 @functools.cache
-def rows(version):
-    """What the assembler says of each kernel, compiled with a version of Triton."""
+def compile_kernels(version):
+    """Return the assembler's findings on each kernel, compiled with a version of Triton."""
     environment = dict(os.environ)
     if version != INSTALLED:
         folder = OTHERS.get(version)
         if folder is None or not folder.exists():
-            pytest.skip(f"triton {version} is not installed; `make environment` brings it")
+            pytest.skip(f"triton {version} is not installed; run `make environment`")
         paths = str(folder), environment.get("PYTHONPATH", "")
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     process = subprocess.run(
@@ -39,11 +39,11 @@ def rows(version):
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_kernels_fit_and_do_not_serialize(version):
-    found = rows(version)
-    assert len(found) == 10
-    for row in found:
+    rows = compile_kernels(version)
+    assert len(rows) == 10
+    for row in rows:
         assert row["shared"] <= 232_448, row
-        # ptxas says so where matrix products wait for each other.
+        # Notes of ptxas that matrix products wait for each other.
         assert row["serialized"] == [], row
         assert row["products"] > 0, row
         assert (row["tanh"] > 0) == (row["form"] in ("tanh", "vote")), row
@@ -52,14 +52,16 @@ def test_kernels_fit_and_do_not_serialize(version):
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_forward_does_not_spill(version):
-    assert all(row["spilled"] == 0 for row in rows(version) if row["kernel"] == "forward")
+    assert all(
+        row["spilled"] == 0 for row in compile_kernels(version) if row["kernel"] == "forward"
+    )
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_backward_puts_aside_only_what_a_loop_does_not_change(version):
+def test_backward_spills_only_loop_invariants(version):
     # 240 registers hold two 64 x 128 accumulators and two 64 x 64 products; a few addresses and
     # loop bounds do not fit, and are read once for each block of queries.
-    backward = [row for row in rows(version) if row["kernel"] == "backward"]
+    backward = [row for row in compile_kernels(version) if row["kernel"] == "backward"]
     assert all(row["reductions"] > 0 for row in backward)
     assert all(row["spilled"] <= 128 for row in backward), backward
 

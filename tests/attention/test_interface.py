@@ -78,7 +78,7 @@ def test_refused_by_both(function):
     refuse("q: dtype torch.int64", TypeError, function, q=q.long())
     refuse("k: heads and dim", function=function, k=k[:, :1])
     refuse("v: shape", function=function, v=packed(5)[2])
-    refuse("k: 5 tokens where q has 6", function=function, k=packed(5)[1], v=packed(5)[2])
+    refuse("k: 5 tokens but q has 6", function=function, k=packed(5)[1], v=packed(5)[2])
     for wrong in (None, q.tolist(), q.numpy()):
         refuse("q: must be a tensor, is", TypeError, function, q=wrong)
         refuse("cu_seqlens: must be a tensor, is", TypeError, function, cu_seqlens=wrong)
@@ -86,12 +86,12 @@ def test_refused_by_both(function):
     refuse("v: must be a dense tensor, is a nested one", TypeError, function, v=nested(q))
     refuse("q: its last dimension, dim, is 0", function=function, **empty("qkv"))
     refuse("scale: must be finite, is nan", function=function, scale=float("nan"))
-    refuse(r"backend \['auto'\]: is no name", UserError, function, backend=["auto"])
+    refuse(r"backend \['auto'\]: is not a string", UserError, function, backend=["auto"])
     refuse("cu_seqlens: must be int32", TypeError, function, cu_seqlens=torch.tensor([0, 6]))
     refuse("cu_seqlens: must have shape", function=function, cu_seqlens=torch.zeros(2, 2).int())
-    refuse("cu_seqlens: must begin with 0", function=function, cu_seqlens=cumulative([5])[1:])
+    refuse("cu_seqlens: must start with 0", function=function, cu_seqlens=cumulative([5])[1:])
     refuse(
-        "must not decrease, does at sequence 1",
+        "must not decrease, but does at sequence 1",
         function=function,
         cu_seqlens=cumulative([4, -1, 3]),
     )
@@ -107,16 +107,16 @@ def test_refused_by_both(function):
     for wrong in ("x", [1.0], torch.tensor(1.0)):
         refuse("scale: must be a number, is", TypeError, function, scale=wrong)
     for backend in ("triton", "hopper"):
-        refuse("needs a CUDA GPU|not one for", UserError, function, backend=backend)
-    refuse("backend 'quick': not one for", UserError, function, backend="quick")
+        refuse("needs a CUDA GPU|does not compute", UserError, function, backend=backend)
+    refuse("backend 'quick': does not compute", UserError, function, backend="quick")
 
 
 def test_refused_by_sigmoid():
-    refuse("max_seqlen_k: given without", max_seqlen_k=3)
-    refuse("max_seqlen_k: must be given", cu_seqlens_k=cumulative([4, 2]))
+    refuse("max_seqlen_k: must not be passed without", max_seqlen_k=3)
+    refuse("max_seqlen_k: must be passed with", cu_seqlens_k=cumulative([4, 2]))
     refuse("cu_seqlens_k: 1 sequences", cu_seqlens_k=cumulative([6]), max_seqlen_k=6)
     refuse("bias: must be a number, is list", TypeError, bias=[0.0, 0.0])
-    refuse("bias: dtype torch.complex64 is not a real one", TypeError, bias=torch.zeros(2) * 1j)
+    refuse("bias: dtype torch.complex64 is not real", TypeError, bias=torch.zeros(2) * 1j)
     refuse(r"bias: must be .* shape \(2,\), has \(3,\)", bias=torch.zeros(3))
 
 
@@ -140,7 +140,7 @@ def test_what_is_neither_on_nor_off():
 
 def test_refused_by_padded():
     q, k, v = (x[None] for x in packed())
-    with pytest.raises(ValueError, match="lengths_q: must lie between 0 and 6, has 7"):
+    with pytest.raises(ValueError, match="lengths_q: must be between 0 and 6, contains 7"):
         sigmoid_attention_padded(q, k, v, torch.tensor([7]))
     with pytest.raises(ValueError, match="lengths_q: must have shape"):
         sigmoid_attention_padded(q, k, v, torch.tensor([1, 2]))
@@ -148,7 +148,7 @@ def test_refused_by_padded():
         sigmoid_attention_padded(q, k, v, [1])
     with pytest.raises(TypeError, match="lengths_q: must be int32"):
         sigmoid_attention_padded(q, k, v, torch.tensor([1.0]))
-    with pytest.raises(ValueError, match="k: length 5 where q has 6; pass lengths_k"):
+    with pytest.raises(ValueError, match="k: length 5 but q has 6; pass lengths_k"):
         sigmoid_attention_padded(q, k[:, :5], v[:, :5], torch.tensor([1]))
     with pytest.raises(ValueError, match="k: 2 sequences"):
         sigmoid_attention_padded(q, k.repeat(2, 1, 1, 1), v.repeat(2, 1, 1, 1), torch.tensor([1]))
@@ -162,9 +162,9 @@ def test_choice_of_backend(capsys):
     assert choose_backend("softmax", "auto", cpu) == "sdpa"
     choose_backend("sigmoid", "auto", cpu)
     assert capsys.readouterr().err.count("sigmoid attention") <= 1
-    with pytest.raises(UserError, match="take 'reference' or 'auto'"):
+    with pytest.raises(UserError, match="use 'reference' or 'auto'"):
         choose_backend("sigmoid", "triton", cpu)
-    with pytest.raises(UserError, match="take 'sdpa' or 'auto'"):
+    with pytest.raises(UserError, match="use 'sdpa' or 'auto'"):
         choose_backend("softmax", "flex", cpu)
     with pytest.raises(UserError, match="use one of sigmoid, softmax"):
         choose_backend("linear", "auto", cpu)
@@ -200,9 +200,9 @@ def test_a_hopper_gpu_without_its_kernels_warns_once(gpu):
 @pytest.mark.parametrize(
     ("capability", "lacking", "misfit", "message"),
     [
-        ((9, 0), "triton is too old", "", "triton is too old; take 'triton' or 'auto'"),
-        ((9, 0), "", "it computes head dimensions 64 and 128 only", "64 and 128 only; take"),
-        ((8, 0), "", "", "capability 9.0 and this GPU has 8.0; take 'triton'"),
+        ((9, 0), "triton is too old", "", "triton is too old; use 'triton' or 'auto'"),
+        ((9, 0), "", "it computes head dimensions 64 and 128 only", "64 and 128 only; use"),
+        ((8, 0), "", "", "capability 9.0 and this GPU has 8.0; use 'triton'"),
         ((7, 5), "", "", "needs compute capability 9.0 and this GPU has 7.5"),
     ],
 )
@@ -335,10 +335,10 @@ def test_activation_checkpointing(reentrant):
 
 
 @pytest.mark.parametrize(
-    ("accurate", "longest", "settled"),
+    ("accurate", "longest", "resolved"),
     [(None, 8192, False), (None, 8193, True), (True, 1, True), (False, 20_000, False)],
 )
-def test_exact_sigmoid_beyond_a_length(monkeypatch, accurate, longest, settled):
+def test_exact_sigmoid_beyond_a_length(monkeypatch, accurate, longest, resolved):
     seen = []
 
     def forward(q, k, v, problem):
@@ -353,7 +353,7 @@ def test_exact_sigmoid_beyond_a_length(monkeypatch, accurate, longest, settled):
     for deterministic in (None, True):
         options = (None, 1, longest, 1.0, accurate, False, deterministic)
         ops.compute(q, q, q, Problem(*bounds, *options), "triton")
-    assert [problem.accurate for problem in seen] == [settled, settled]
+    assert [problem.accurate for problem in seen] == [resolved, resolved]
     assert [problem.deterministic for problem in seen] == [False, True]
 
 
@@ -390,7 +390,7 @@ def test_kernels_are_launched_on_the_tensors_gpu(index, monkeypatch):
     module = types.SimpleNamespace(forward=run, backward=run)
     monkeypatch.setattr(ops, "launcher", lambda backend: module)
     q = types.SimpleNamespace(is_cuda=True, get_device=lambda: index, device=index)
-    problem = types.SimpleNamespace(settled=lambda: None)
+    problem = types.SimpleNamespace(resolved=lambda: None)
     ops.compute(q, q, q, problem, "triton")
     ops.compute_gradients(q, q, q, q, problem, "triton", False)
     assert used == [index, index]
@@ -464,11 +464,11 @@ def test_no_sequence_at_all_has_a_gradient(function):
 
 def test_refused_by_score_max():
     q, k, _ = packed()
-    with pytest.raises(ValueError, match="must not decrease, does at sequence 1"):
+    with pytest.raises(ValueError, match="must not decrease, but does at sequence 1"):
         score_max(q, k, cumulative([4, -1, 3]))
     with pytest.raises(ValueError, match="must end with the number of tokens, 6, not 5"):
         score_max(q, k, cumulative([5]))
-    with pytest.raises(ValueError, match="k: 5 tokens where q has 6"):
+    with pytest.raises(ValueError, match="k: 5 tokens but q has 6"):
         score_max(q, k[:5], cumulative([6]))
 
 

@@ -7,12 +7,12 @@ import torch
 from triton import knobs
 
 from scsigmoid.attention import launching, triton_internals
-from scsigmoid.attention.launching import WRAP, describable, described
+from scsigmoid.attention.launching import WRAP, describe, is_describable
 
 
 def address(tensor, coordinates):
     """What a descriptor's coordinates address, and whether they are inside its shape."""
-    shape, strides, block = described(tensor, 64, 128)
+    shape, strides, block = describe(tensor, 64, 128)
     assert block == [1, 1, 64, 1, 128]
     offset = sum(a * b for a, b in zip(coordinates, strides, strict=True))
     inside = all(0 <= a < size for a, size in zip(coordinates, shape, strict=True))
@@ -40,16 +40,16 @@ def test_columns_past_the_head_dimension_are_outside():
     assert not address(tensor, (WRAP, 9, WRAP - 9, 2, 0))[1]
 
 
-def test_what_can_be_described():
+def test_what_can_be_describe():
     tensor = torch.zeros(10, 4, 64, dtype=torch.bfloat16)
-    assert describable(tensor)
-    assert describable(tensor[1:, 1:])
-    assert not describable(tensor[:0])
-    assert not describable(tensor.transpose(1, 2))
-    assert not describable(tensor[:, :1].expand(10, 4, 64))
+    assert is_describable(tensor)
+    assert is_describable(tensor[1:, 1:])
+    assert not is_describable(tensor[:0])
+    assert not is_describable(tensor.transpose(1, 2))
+    assert not is_describable(tensor[:, :1].expand(10, 4, 64))
     # 8 bytes off, and rows of 8 bytes.
-    assert not describable(tensor.flatten()[4:2308].view(9, 4, 64))
-    assert not describable(torch.zeros(10, 4, 4, dtype=torch.bfloat16))
+    assert not is_describable(tensor.flatten()[4:2308].view(9, 4, 64))
+    assert not is_describable(torch.zeros(10, 4, 4, dtype=torch.bfloat16))
 
 
 class Kernel:

@@ -1,4 +1,4 @@
-"""Which implementation computes attention on which device."""
+"""Choice of the attention backend for a device."""
 
 import functools
 import importlib
@@ -16,8 +16,8 @@ from scsigmoid.progress import log
 HOPPER_DIMENSIONS = (64, 128)
 
 
-def interpreting() -> bool:
-    """Whether Triton runs its kernels in its interpreter, on the CPU (``TRITON_INTERPRET=1``)."""
+def is_interpreted() -> bool:
+    """Return True if Triton interprets its kernels on the CPU (``TRITON_INTERPRET=1``)."""
     if importlib.util.find_spec("triton") is None:
         return False
     import triton
@@ -26,81 +26,81 @@ def interpreting() -> bool:
 
 
 def hopper_misfit(q: Tensor) -> str:
-    """Why kernels for Hopper do not compute attention of ``q``; empty if they do."""
+    """Return why the kernels for Hopper do not support ``q``, or "" if they do."""
     if q.dtype not in (torch.bfloat16, torch.float16):
         return "it computes bfloat16 and float16 only"
-    # A comparison, so that the compiler of torch takes the dimension for a constant.
+    # Comparing makes torch.compile treat the dimension as a constant.
     if q.shape[-1] not in HOPPER_DIMENSIONS:
         return "it computes head dimensions 64 and 128 only"
     return ""
 
 
 @functools.cache
-def _unavailable(backend: Backend) -> str:
-    """Why a backend's kernels do not run on a GPU of its capability; empty if they do."""
+def _find_missing_part(backend: Backend) -> str:
+    """Return why kernels do not run on a GPU of the required capability, or "" if they do."""
     if backend.package and not version_of(backend.package):
         return f"{backend.package} is not installed (pip install --pre {backend.package})"
     try:
-        kernels = importlib.import_module(f"scsigmoid.attention.{backend.kernels}")
+        module = importlib.import_module(f"scsigmoid.attention.{backend.kernels}")
     except ImportError as error:
         return f"its kernels cannot be imported ({error})"
-    reason: str = kernels.unavailable()
+    reason: str = module.unavailable()
     return reason
 
 
 @functools.cache
 def _warn(attention: str, name: str, reason: str) -> None:
-    """Say once in a process that the fastest kernels are not used."""
+    """Warn once per process that the fastest kernels are not used."""
     warnings.warn(
         f"{attention} attention: backend {name} is not available: {reason}; a slower one is used",
         stacklevel=2,
     )
 
 
-def _obstacle(name: str, backend: Backend, device: torch.device, misfit: str) -> str | None:
-    """What keeps a backend from running on a device, with the remedy; None if nothing does."""
-    if backend.anywhere and (device.type != "cuda" or backend.needs is None):
+def _find_obstacle(name: str, backend: Backend, device: torch.device, misfit: str) -> str | None:
+    """Return why a backend does not run on a device and the remedy, or None if it runs."""
+    if backend.runs_on_cpu and (device.type != "cuda" or backend.capability is None):
         return None
     if name == "triton":
         if importlib.util.find_spec("triton") is None:
-            return "triton is not installed; install triton or take 'reference'"
-        if device.type == "cpu" and interpreting():
+            return "triton is not installed; install triton or use 'reference'"
+        if device.type == "cpu" and is_interpreted():
             return None
-    remedy = f"take {backend.instead!r} or 'auto'"
+    remedy = f"use {backend.alternative!r} or 'auto'"
     if device.type != "cuda":
         return f"it needs a CUDA GPU and the device is {device.type!r}; {remedy}"
     if not torch.cuda.is_available():
         return f"it needs a CUDA GPU and torch sees none; {remedy}"
-    capability, needs = torch.cuda.get_device_capability(device), backend.needs
-    assert needs is not None
-    if capability < needs or (backend.only and capability != needs):
-        more = "" if backend.only else " or more"
+    capability, required = torch.cuda.get_device_capability(device), backend.capability
+    assert required is not None
+    if capability < required or (backend.needs_exact_capability and capability != required):
+        more = "" if backend.needs_exact_capability else " or more"
         return (
-            f"it needs compute capability {needs[0]}.{needs[1]}{more} and this GPU has "
+            f"it needs compute capability {required[0]}.{required[1]}{more} and this GPU has "
             f"{capability[0]}.{capability[1]}; {remedy}"
         )
-    reason = backend.kernels and (misfit or _unavailable(backend))
+    reason = backend.kernels and (misfit or _find_missing_part(backend))
     return f"{reason}; {remedy}" if reason else None
 
 
-def _automatic(attention: str, device: torch.device, misfit: str) -> tuple[str, str]:
-    """The fastest backend that the device supports, and why it is that one."""
-    gpu = device.type == "cuda"
-    if gpu and not torch.cuda.is_available():
+def _choose_automatically(attention: str, device: torch.device, misfit: str) -> tuple[str, str]:
+    """Return the fastest backend that runs on the device, and the reason."""
+    is_gpu = device.type == "cuda"
+    if is_gpu and not torch.cuda.is_available():
         raise UserError(f"device {str(device)!r}: torch sees no CUDA GPU")
-    reasons = [f"fastest on {torch.cuda.get_device_name(device) if gpu else device.type}"]
+    reasons = [f"fastest on {torch.cuda.get_device_name(device) if is_gpu else device.type}"]
     for name, backend in BACKENDS[attention].items():
-        if not backend.automatic or not (gpu or backend.anywhere):
+        if not backend.is_automatic or not (is_gpu or backend.runs_on_cpu):
             continue
-        obstacle = _obstacle(name, backend, device, misfit)
+        obstacle = _find_obstacle(name, backend, device, misfit)
         if obstacle is None:
             return name, "; ".join(reasons)
         reasons.append(f"{name}: {obstacle.split(';')[0]}")
-        optional = backend.package and not version_of(backend.package)
-        suits = torch.cuda.get_device_capability(device) == backend.needs and not misfit
-        if backend.kernels and suits and not optional:
-            _warn(attention, name, _unavailable(backend))
-    raise AssertionError("the reference runs everywhere")
+        is_installed = not backend.package or version_of(backend.package)
+        is_supported = torch.cuda.get_device_capability(device) == backend.capability and not misfit
+        if backend.kernels and is_supported and is_installed:
+            _warn(attention, name, _find_missing_part(backend))
+    raise AssertionError("the reference runs on every device")
 
 
 @functools.lru_cache
@@ -110,18 +110,18 @@ def _choose(attention: str, requested: str, device: torch.device, misfit: str) -
             f"attention {attention!r}: unknown; use one of {', '.join(sorted(BACKENDS))}"
         )
     if requested == "auto":
-        backend, reason = _automatic(attention, device, misfit)
+        backend, reason = _choose_automatically(attention, device, misfit)
         log(f"{attention} attention: backend {backend} ({reason})")
         return backend
     if requested not in BACKENDS[attention]:
         raise UserError(
-            f"backend {requested!r}: not one for {attention} attention; "
+            f"backend {requested!r}: does not compute {attention} attention; "
             f"use auto, {', '.join(BACKENDS[attention])}"
         )
-    obstacle = _obstacle(requested, BACKENDS[attention][requested], device, misfit)
+    obstacle = _find_obstacle(requested, BACKENDS[attention][requested], device, misfit)
     if obstacle is not None:
         raise UserError(f"backend {requested!r} for {attention} attention: {obstacle}")
-    log(f"{attention} attention: backend {requested} (as asked)")
+    log(f"{attention} attention: backend {requested} (as requested)")
     return requested
 
 
@@ -129,23 +129,24 @@ def _choose(attention: str, requested: str, device: torch.device, misfit: str) -
 def choose_backend(
     attention: str, requested: str, device: torch.device | str, misfit: str = ""
 ) -> str:
-    """Choose the implementation, and log the choice the first time it is made.
+    """Choose the attention backend for a device, and log each choice once.
 
-    ``auto`` is for sigmoid attention ``hopper`` on a GPU of capability 9.0, ``triton`` on another
-    of 8.0 or more, and ``reference`` elsewhere; for softmax attention ``fa4`` on a GPU of
-    capability 9.0 where its package is installed, else ``sdpa``, except on an older GPU, where it
-    is ``reference``.  Where ``hopper`` or an installed ``fa4`` should run and cannot, because of a
-    version that it does not know, a warning says so, once.
+    For sigmoid attention ``auto`` is ``hopper`` on GPUs of compute capability 9.0, ``triton`` on
+    other GPUs of 8.0 or more, and ``reference`` on all other devices. For softmax attention it is
+    ``fa4`` on GPUs of capability 9.0 if its package is installed, ``reference`` on GPUs below 8.0,
+    and ``sdpa`` on all other devices. If ``hopper`` or an installed ``fa4`` supports the GPU but
+    not the installed versions, a warning says so once.
 
     Args:
         attention: ``sigmoid`` or ``softmax``.
         requested: ``auto`` or a name in :data:`BACKENDS`.
-        device: where the tensors are, or will be; a name such as ``cuda``, too.
-        misfit: :func:`hopper_misfit` of the tensors; by default they suit every backend.
+        device: device of the tensors, or its name.
+        misfit: result of :func:`hopper_misfit` for the tensors. By default all backends support
+            them.
 
     Raises:
-        UserError: if the backend is unknown, or the device cannot run it; names what is missing.
+        UserError: if the backend is unknown or does not run on the device.
     """
     if not isinstance(requested, str):
-        raise UserError(f"backend {requested!r}: is no name; take 'auto' or a name of BACKENDS")
+        raise UserError(f"backend {requested!r}: is not a string; use 'auto' or a name in BACKENDS")
     return _choose(attention, requested, torch.device(device), misfit)

@@ -73,15 +73,15 @@ def descriptor(tensor: Tensor, rows: int, columns: int) -> TensorDescriptor:
     """Descriptor of tiles (rows, columns) of one head of one sequence, see :mod:`launching`.
 
     Args:
-        tensor: :func:`launching.describable`.
+        tensor: :func:`launching.is_describable`.
         rows, columns: of a tile.
     """
     # Not by the constructor, whose checks take most of its time.
-    made = object.__new__(TensorDescriptor)
-    made.base = tensor
-    made.shape, made.strides, made.block_shape = launching.described(tensor, rows, columns)
-    made.layout = _layout(rows, columns, tensor.dtype)
-    return made
+    result = object.__new__(TensorDescriptor)
+    result.base = tensor
+    result.shape, result.strides, result.block_shape = launching.describe(tensor, rows, columns)
+    result.layout = _layout(rows, columns, tensor.dtype)
+    return result
 
 
 @builtin

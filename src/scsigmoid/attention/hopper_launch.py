@@ -13,7 +13,7 @@ from scsigmoid.attention import triton_launch
 from scsigmoid.attention.hopper_backward import backward_kernel
 from scsigmoid.attention.hopper_forward import forward_kernel
 from scsigmoid.attention.hopper_gluon import descriptor
-from scsigmoid.attention.launching import WRAP, describable, launch, output
+from scsigmoid.attention.launching import WRAP, allocate_output, is_describable, launch
 from scsigmoid.attention.problem import Problem
 from scsigmoid.attention.schedule import PIECE, schedule
 
@@ -65,7 +65,7 @@ _ELEMENTS = 1024
 
 
 @functools.cache
-def _multiprocessors(device: torch.device) -> int:
+def _count_multiprocessors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
@@ -79,33 +79,33 @@ def _activation(problem: Problem, dtype: torch.dtype) -> tuple[str, float]:
     return form, -math.log2(math.e)
 
 
-def _mappable(tensor: Tensor) -> Tensor:
+def _make_describable(tensor: Tensor) -> Tensor:
     """The tensor, copied only if there can be no descriptor of it."""
-    if describable(tensor):
+    if is_describable(tensor):
         return tensor
     return tensor.clone(memory_format=torch.contiguous_format)
 
 
-def _served(*tensors: Tensor) -> bool:
+def _can_launch(*tensors: Tensor) -> bool:
     """Whether there is work, in a batch that descriptors can address."""
     return all(0 < tensor.shape[0] <= WRAP and tensor.numel() for tensor in tensors)
 
 
 def forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Tensor:
     """Launch the forward pass; arguments as for :func:`triton_launch.forward`."""
-    if not _served(q, k, v) or not problem.sequences:
+    if not _can_launch(q, k, v) or not problem.sequences:
         return triton_launch.forward(q, k, v, problem)
     cut = FORWARD[q.shape[-1]]
     form, factor = _activation(problem, q.dtype)
-    q, k, v = (_mappable(x) for x in (q, k, v))
-    out = output(q, problem.starts_q, problem.ends_q, problem.gaps)
+    q, k, v = (_make_describable(x) for x in (q, k, v))
+    out = allocate_output(q, problem.starts_q, problem.ends_q, problem.gaps)
     table, programs = schedule(
         (problem.starts_q, problem.ends_q),
         (problem.starts_k, problem.ends_k),
         problem.bias,
         tokens=q.shape[0],
         heads=q.shape[1],
-        programs=_multiprocessors(q.device),
+        programs=_count_multiprocessors(q.device),
         pieces=cut.pieces,
         column_block=cut.block_k,
         keys_are_rows=False,
@@ -173,15 +173,17 @@ def backward(
     from run to run, and for a learned bias, the portable kernels compute them instead.  ``into``
     as for :func:`triton_launch.backward`.
     """
-    if problem.deterministic or bias_grad or not _served(q, k) or not problem.sequences:
+    if problem.deterministic or bias_grad or not _can_launch(q, k) or not problem.sequences:
         return triton_launch.backward(grad, q, k, v, problem, bias_grad, into)
     cut = BACKWARD[q.shape[-1]]
     form, factor = _activation(problem, q.dtype)
-    grad, q, k, v = (_mappable(x) for x in (grad, q, k, v))
+    grad, q, k, v = (_make_describable(x) for x in (grad, q, k, v))
     total = torch.zeros(q.shape, dtype=torch.float32, device=q.device)
     if into is None:
         dq = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-        dk, dv = (output(x, problem.starts_k, problem.ends_k, problem.gaps) for x in (k, v))
+        dk, dv = (
+            allocate_output(x, problem.starts_k, problem.ends_k, problem.gaps) for x in (k, v)
+        )
     else:
         dq, dk, dv = into
     table, programs = schedule(
@@ -190,7 +192,7 @@ def backward(
         problem.bias,
         tokens=k.shape[0],
         heads=q.shape[1],
-        programs=_multiprocessors(q.device),
+        programs=_count_multiprocessors(q.device),
         pieces=KEY_PIECES,
         column_block=cut.block_q,
         keys_are_rows=True,

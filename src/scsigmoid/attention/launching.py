@@ -37,7 +37,7 @@ _MOST = 0x7FFF0000
 FUSED = {"enable_fp_fusion": True}
 
 
-def describable(tensor: Tensor) -> bool:
+def is_describable(tensor: Tensor) -> bool:
     """Whether there can be a descriptor: elements side by side, rows and heads at 16 bytes."""
     rows, heads, inner = tensor.stride()
     size = tensor.element_size()
@@ -51,11 +51,11 @@ def describable(tensor: Tensor) -> bool:
     )
 
 
-def described(tensor: Tensor, rows: int, columns: int) -> tuple[list[int], list[int], list[int]]:
+def describe(tensor: Tensor, rows: int, columns: int) -> tuple[list[int], list[int], list[int]]:
     """Shape, strides and block of a descriptor.
 
     Args:
-        tensor: (tokens, heads, dim), :func:`describable`.
+        tensor: (tokens, heads, dim), :func:`is_describable`.
         rows: tokens of a tile.
         columns: elements of a tile's row.
     """
@@ -99,7 +99,7 @@ def zero_gaps_kernel(
         tl.store(at, tl.zeros([ROWS, BLOCK], OUT.dtype.element_ty), mask=inside)
 
 
-def output(like: Tensor, starts: Tensor, ends: Tensor, gaps: bool) -> Tensor:
+def allocate_output(like: Tensor, starts: Tensor, ends: Tensor, gaps: bool) -> Tensor:
     """Memory for a result of the shape of ``like``, contiguous, with zeros outside sequences.
 
     Args:

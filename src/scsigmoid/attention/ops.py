@@ -21,7 +21,7 @@ from torch.autograd.forward_ad import unpack_dual
 from torch.library import CustomOpDef
 
 from scsigmoid.attention import reference
-from scsigmoid.attention.problem import Problem, nothing, precision
+from scsigmoid.attention.problem import Problem, compute_dtype, empty
 from scsigmoid.attention.torch_internals import is_eager
 from scsigmoid.kernels import BACKENDS
 
@@ -121,7 +121,7 @@ def compute(
         spans = _spans(problem)
         return reference.forward(problem.kind, q, k, v, *spans, problem.bias, problem.scale)
     with _on_device_of(q):
-        out: Tensor = launcher(backend).forward(q, k, v, problem.settled())
+        out: Tensor = launcher(backend).forward(q, k, v, problem.resolved())
     return out
 
 
@@ -157,11 +157,11 @@ def compute_gradients(
     launch = launcher(backend).backward
     with _on_device_of(q):
         if not fused:
-            gradients: Gradients = launch(grad, *tensors, problem.settled(), bias_grad)
+            gradients: Gradients = launch(grad, *tensors, problem.resolved(), bias_grad)
             return gradients
         # The kernels write into one tensor, so that three gradients need not be copied together.
         gradient = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-        *_, dbias = launch(grad, *tensors, problem.settled(), bias_grad, gradient.unbind(1))
+        *_, dbias = launch(grad, *tensors, problem.resolved(), bias_grad, gradient.unbind(1))
         return gradient, None, None, dbias
 
 
@@ -193,7 +193,7 @@ def _backward(grad: Tensor, q: Tensor, k: Tensor | None, v: Tensor | None, *rest
 
 def _backward_operator(grad: Tensor, q: Tensor, *rest: Any) -> tuple[Tensor, ...]:
     # An operator cannot return None among tensors.
-    return tuple(nothing(q) if x is None else x for x in _backward(grad, q, *rest))
+    return tuple(empty(q) if x is None else x for x in _backward(grad, q, *rest))
 
 
 def _backward_fake(
@@ -201,13 +201,13 @@ def _backward_fake(
 ) -> tuple[Tensor, ...]:
     *fields, _, bias_grad = rest
     gradients = (
-        nothing(q) if x is None else torch.empty(x.shape, dtype=x.dtype, device=x.device)
+        empty(q) if x is None else torch.empty(x.shape, dtype=x.dtype, device=x.device)
         for x in (q, k, v)
     )
     if not bias_grad:
-        return *gradients, nothing(q)
+        return *gradients, empty(q)
     sequences = Problem(*fields).sequences
-    return *gradients, torch.empty(sequences, dtype=precision(q), device=q.device)
+    return *gradients, torch.empty(sequences, dtype=compute_dtype(q), device=q.device)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

@@ -43,7 +43,7 @@ class Problem(NamedTuple):
     deterministic: bool | None
     kind: Kind = "sigmoid"
 
-    def settled(self) -> "Problem":
+    def resolved(self) -> "Problem":
         """The problem with what the caller left open decided."""
         accurate, deterministic = self.accurate, self.deterministic
         if accurate is None:
@@ -58,7 +58,7 @@ class Problem(NamedTuple):
         return self.starts_q.shape[0]
 
     @property
-    def own_keys(self) -> bool:
+    def is_self_attention(self) -> bool:
         """Whether the keys are known to lie where the queries do: attention to oneself."""
         return (
             self.longest_q == self.longest_k
@@ -67,11 +67,11 @@ class Problem(NamedTuple):
         )
 
 
-def nothing(like: Tensor) -> Tensor:
+def empty(like: Tensor) -> Tensor:
     """In place of a by-product that was not asked for: an empty float32 tensor."""
     return torch.empty(0, dtype=torch.float32, device=like.device)
 
 
-def precision(like: Tensor) -> torch.dtype:
+def compute_dtype(like: Tensor) -> torch.dtype:
     """What biases, sums and the reference are computed in: float64 for float64, else float32."""
     return torch.float64 if like.dtype == torch.float64 else torch.float32

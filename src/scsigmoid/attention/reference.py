@@ -11,7 +11,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from scsigmoid.attention.problem import Kind, precision
+from scsigmoid.attention.problem import Kind, compute_dtype
 
 Span = tuple[int, int]
 
@@ -26,7 +26,7 @@ def spans(starts: Tensor, ends: Tensor) -> list[Span]:
 
 def _by_head(tensor: Tensor) -> Tensor:
     """(rows, heads, dim) as (heads, rows, dim), float32 or float64."""
-    return tensor.to(precision(tensor)).transpose(0, 1)
+    return tensor.to(compute_dtype(tensor)).transpose(0, 1)
 
 
 def _pairs(
@@ -102,7 +102,7 @@ def backward(
     That of the bias, (sequences,), is empty unless ``bias_grad`` asks for it.  The weights are
     computed again, block by block, as in the paper's algorithms 2 and 3.
     """
-    precise = precision(q)
+    precise = compute_dtype(q)
     dq, dk, dv = (torch.zeros(x.shape, dtype=x.dtype, device=x.device) for x in (q, k, v))
     dbias = torch.zeros(len(spans_q) if bias_grad else 0, dtype=precise, device=q.device)
     for sequence, place, blocks in _pairs(spans_q, spans_k, q.shape[1]):
@@ -142,7 +142,7 @@ def weight_statistics(
         See :class:`scsigmoid.training.journal.Layer`.
     """
     scale = 1 / math.sqrt(q.shape[-1])
-    largest = torch.zeros((), dtype=precision(q), device=q.device)
+    largest = torch.zeros((), dtype=compute_dtype(q), device=q.device)
     sums, keys, common = [], [], []
     for sequence, place, blocks in _pairs(spans, spans, q.shape[1]):
         columns, values = (_by_head(x[place]) for x in (k, v))
@@ -180,7 +180,7 @@ def largest_scores(
     Returns:
         (heads,) float32; 0 without tokens, NaN where a score is NaN.
     """
-    largest = torch.zeros(q.shape[1], dtype=precision(q), device=q.device)
+    largest = torch.zeros(q.shape[1], dtype=compute_dtype(q), device=q.device)
     for _, place, blocks in _pairs(spans_q, spans_k, q.shape[1]):
         keys = _by_head(k[place])
         for rows in blocks:

@@ -6,8 +6,8 @@ long sequences at the end of the batch would keep a few processors busy while th
 small kernel lists the tiles on the device, without the host waiting for it, and the attention
 kernels look up there which tile is theirs.
 
-There are two forms.  The portable kernels start one program for each tile (:func:`share_out`).  The
-Hopper kernels' programs take tiles from one list as they become free (:func:`schedule`).
+There are two forms. The portable kernels start one program for each tile (:func:`assign_tiles`).
+The programs of the Hopper kernels take tiles from one list when they are free (:func:`schedule`).
 """
 
 from typing import NamedTuple
@@ -38,7 +38,7 @@ class Tiling(NamedTuple):
     table: Tensor | None
 
 
-def share_out(problem: Problem, tokens: int, block: int, *, keys: bool = False) -> Tiling:
+def assign_tiles(problem: Problem, tokens: int, block: int, *, keys: bool = False) -> Tiling:
     """Share out rows without reading lengths: by a table, unless all are known to be equal.
 
     Args:
@@ -54,11 +54,11 @@ def share_out(problem: Problem, tokens: int, block: int, *, keys: bool = False) 
     equal = not problem.gaps and problem.sequences * longest == tokens
     if equal or problem.sequences == 1:
         return Tiling(blocks, problem.sequences * blocks, None)
-    tiles = most_tiles(tokens, problem.sequences, longest, block)
+    tiles = max_tiles(tokens, problem.sequences, longest, block)
     return Tiling(blocks, tiles, list_tiles(*rows, *work, block, tiles))
 
 
-def most_tiles(tokens: int, sequences: int, longest: int, block: int) -> int:
+def max_tiles(tokens: int, sequences: int, longest: int, block: int) -> int:
     """Most tiles, of one head, that the sequences of a batch can have.
 
     Args:
@@ -79,7 +79,7 @@ def list_tiles(
         starts, ends: (sequences,) int32, bounds of the rows that are cut into tiles.
         work_starts, work_ends: bounds of the rows that each tile loops over.
         block: rows of a tile.
-        most: :func:`most_tiles`.
+        most: :func:`max_tiles`.
 
     Returns:
         (most + sequences,) int32: the sequence that tile t belongs to, -1 past the last tile;

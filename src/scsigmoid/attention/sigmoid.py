@@ -7,40 +7,41 @@ from torch import Tensor
 
 from scsigmoid.attention import ops
 from scsigmoid.attention.arguments import (
-    as_number,
+    can_read,
+    cast_for_autocast,
+    check_booleans,
     check_boundaries,
-    check_cumulative,
+    check_cumulative_values,
     check_fused,
     check_lengths,
-    check_longest,
-    check_switches,
+    check_max_length,
     check_tensor,
     check_tensors,
-    readable,
+    describe_devices,
     resolve_scale,
-    under_autocast,
+    to_float,
 )
 from scsigmoid.attention.backends import choose_backend, hopper_misfit
-from scsigmoid.attention.problem import Problem, precision
+from scsigmoid.attention.problem import Problem, compute_dtype
 from scsigmoid.attention.reference import largest_scores
 
 
-def per_sequence(bias: float | Tensor | None, sequences: int, like: Tensor) -> Tensor | None:
+def expand_bias(bias: float | Tensor | None, sequences: int, like: Tensor) -> Tensor | None:
     """The bias as a tensor (sequences,), float32 or, where ``like`` is, float64."""
     if bias is None:
         return None
-    dtype = precision(like)
+    dtype = compute_dtype(like)
     if not isinstance(bias, Tensor):
-        return torch.full((sequences,), as_number("bias", bias), dtype=dtype, device=like.device)
+        return torch.full((sequences,), to_float("bias", bias), dtype=dtype, device=like.device)
     check_tensor("bias", bias)
     if bias.is_complex():
-        raise TypeError(f"bias: dtype {bias.dtype} is not a real one")
+        raise TypeError(f"bias: dtype {bias.dtype} is not real")
     if bias.shape not in ((), (sequences,)):
         raise ValueError(
             f"bias: must be a number or have shape ({sequences},), has {tuple(bias.shape)}"
         )
     if bias.device != like.device:
-        raise ValueError(f"bias: lies on {bias.device}, q on {like.device}")
+        raise ValueError(describe_devices("bias", bias, like))
     return bias.to(dtype).expand(sequences).contiguous()
 
 
@@ -98,36 +99,36 @@ def sigmoid_attention(
         UserError: if the device cannot run the backend.
     """
     check_tensors(q, k, v, dimensions=3)
-    check_switches(check, accurate=accurate, deterministic=deterministic)
+    check_booleans(check, accurate=accurate, deterministic=deterministic)
     check_boundaries("cu_seqlens", cu_seqlens, q)
-    check_longest("max_seqlen", max_seqlen)
+    check_max_length("max_seqlen", max_seqlen)
     if cu_seqlens_k is None:
         if max_seqlen_k is not None:
-            raise ValueError("max_seqlen_k: given without cu_seqlens_k")
+            raise ValueError("max_seqlen_k: must not be passed without cu_seqlens_k")
         if k.shape[0] != q.shape[0]:
-            raise ValueError(f"k: {k.shape[0]} tokens where q has {q.shape[0]}; pass cu_seqlens_k")
+            raise ValueError(f"k: {k.shape[0]} tokens but q has {q.shape[0]}; pass cu_seqlens_k")
         cu_seqlens_k, max_seqlen_k = cu_seqlens, max_seqlen
     else:
         check_boundaries("cu_seqlens_k", cu_seqlens_k, q)
         if max_seqlen_k is None:
-            raise ValueError("max_seqlen_k: must be given with cu_seqlens_k")
-        check_longest("max_seqlen_k", max_seqlen_k)
+            raise ValueError("max_seqlen_k: must be passed with cu_seqlens_k")
+        check_max_length("max_seqlen_k", max_seqlen_k)
         if cu_seqlens_k.shape != cu_seqlens.shape:
             raise ValueError(
                 f"cu_seqlens_k: {cu_seqlens_k.shape[0] - 1} sequences, cu_seqlens has "
                 f"{cu_seqlens.shape[0] - 1}"
             )
-    if readable(cu_seqlens, check):
-        check_cumulative("cu_seqlens", cu_seqlens, q.shape[0], max_seqlen)
-        check_cumulative("cu_seqlens_k", cu_seqlens_k, k.shape[0], max_seqlen_k)
-    q, k, v = under_autocast(q, k, v)
+    if can_read(cu_seqlens, check):
+        check_cumulative_values("cu_seqlens", cu_seqlens, q.shape[0], max_seqlen)
+        check_cumulative_values("cu_seqlens_k", cu_seqlens_k, k.shape[0], max_seqlen_k)
+    q, k, v = cast_for_autocast(q, k, v)
     backend = choose_backend("sigmoid", backend, q.device, hopper_misfit(q))
     problem = Problem(
         starts_q=cu_seqlens[:-1],
         ends_q=cu_seqlens[1:],
         starts_k=cu_seqlens_k[:-1],
         ends_k=cu_seqlens_k[1:],
-        bias=per_sequence(bias, cu_seqlens.shape[0] - 1, q),
+        bias=expand_bias(bias, cu_seqlens.shape[0] - 1, q),
         longest_q=max_seqlen,
         longest_k=max_seqlen_k,
         scale=resolve_scale(scale, q.shape[-1]),
@@ -167,8 +168,8 @@ def sigmoid_attention_qkv(
         TypeError, ValueError, NotImplementedError, UserError: as :func:`sigmoid_attention`.
     """
     check_fused(qkv, cu_seqlens, max_seqlen, check)
-    check_switches(check, accurate=accurate, deterministic=deterministic)
-    (qkv,) = under_autocast(qkv)
+    check_booleans(check, accurate=accurate, deterministic=deterministic)
+    (qkv,) = cast_for_autocast(qkv)
     q = qkv.select(1, 0)
     backend = choose_backend("sigmoid", backend, qkv.device, hopper_misfit(q))
     starts, ends = cu_seqlens[:-1], cu_seqlens[1:]
@@ -177,7 +178,7 @@ def sigmoid_attention_qkv(
         ends_q=ends,
         starts_k=starts,
         ends_k=ends,
-        bias=per_sequence(bias, cu_seqlens.shape[0] - 1, q),
+        bias=expand_bias(bias, cu_seqlens.shape[0] - 1, q),
         longest_q=max_seqlen,
         longest_k=max_seqlen,
         scale=resolve_scale(scale, q.shape[-1]),
@@ -195,8 +196,8 @@ def _check_lengths(name: str, lengths: Tensor, like: Tensor, capacity: int, chec
     if lengths.dtype not in (torch.int32, torch.int64):
         raise TypeError(f"{name}: must be int32 or int64, is {lengths.dtype}")
     if lengths.device != like.device:
-        raise ValueError(f"{name}: lies on {lengths.device}, q on {like.device}")
-    if readable(lengths, check):
+        raise ValueError(describe_devices(name, lengths, like))
+    if can_read(lengths, check):
         check_lengths(name, lengths, capacity)
 
 
@@ -235,13 +236,13 @@ def sigmoid_attention_padded(
         TypeError, ValueError, NotImplementedError, UserError: as :func:`sigmoid_attention`.
     """
     check_tensors(q, k, v, dimensions=4)
-    check_switches(check, accurate=accurate, deterministic=deterministic)
+    check_booleans(check, accurate=accurate, deterministic=deterministic)
     if lengths_k is None and k.shape[1] != q.shape[1]:
-        raise ValueError(f"k: length {k.shape[1]} where q has {q.shape[1]}; pass lengths_k")
+        raise ValueError(f"k: length {k.shape[1]} but q has {q.shape[1]}; pass lengths_k")
     _check_lengths("lengths_q", lengths_q, q, q.shape[1], check)
     if lengths_k is not None:
         _check_lengths("lengths_k", lengths_k, q, k.shape[1], check)
-    q, k, v = under_autocast(q, k, v)
+    q, k, v = cast_for_autocast(q, k, v)
     backend = choose_backend("sigmoid", backend, q.device, hopper_misfit(q))
     sequences = torch.arange(q.shape[0], dtype=torch.int32, device=q.device)
     starts_q = sequences * q.shape[1]
@@ -256,7 +257,7 @@ def sigmoid_attention_padded(
         ends_q=ends_q,
         starts_k=starts_k,
         ends_k=ends_k,
-        bias=per_sequence(bias, q.shape[0], q),
+        bias=expand_bias(bias, q.shape[0], q),
         longest_q=q.shape[1],
         longest_k=k.shape[1],
         scale=resolve_scale(scale, q.shape[-1]),
@@ -289,9 +290,9 @@ def score_max(q: Tensor, k: Tensor, cu_seqlens: Tensor, scale: float | None = No
     """
     check_tensors(q, k, k, dimensions=3)
     if k.shape[0] != q.shape[0]:
-        raise ValueError(f"k: {k.shape[0]} tokens where q has {q.shape[0]}")
+        raise ValueError(f"k: {k.shape[0]} tokens but q has {q.shape[0]}")
     check_boundaries("cu_seqlens", cu_seqlens, q)
-    check_cumulative("cu_seqlens", cu_seqlens, q.shape[0], q.shape[0])
+    check_cumulative_values("cu_seqlens", cu_seqlens, q.shape[0], q.shape[0])
     spans = list(pairwise(cu_seqlens.tolist()))
     if not q.shape[1]:
         return torch.zeros((), dtype=torch.float32, device=q.device)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from scsigmoid.attention.arguments import (
+    cast_for_autocast,
     check_fused,
-    check_places,
+    check_packing,
     check_tensors,
     resolve_scale,
-    under_autocast,
 )
 from scsigmoid.attention.backends import choose_backend, hopper_misfit
 from scsigmoid.kernels import BACKENDS
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
 
 
-def _function(place: str) -> Callable[..., Tensor]:
-    """A function of this folder, given as ``module:name``."""
-    module, _, name = place.partition(":")
-    found: Callable[..., Tensor] = getattr(
+def _import_function(path: str) -> Callable[..., Tensor]:
+    """Import a function of this package by its path ``module:name``."""
+    module, _, name = path.partition(":")
+    function: Callable[..., Tensor] = getattr(
         importlib.import_module(f"scsigmoid.attention.{module}"), name
     )
-    return found
+    return function
 
 
 #: What computes it, by backend; here, so that torch's compiler finds plain functions.
-ATTEND = {name: _function(backend.attend) for name, backend in BACKENDS["softmax"].items()}
+ATTEND = {name: _import_function(backend.attend) for name, backend in BACKENDS["softmax"].items()}
 
 
 def softmax_attention(
@@ -70,10 +70,10 @@ def softmax_attention(
     """
     check_tensors(q, k, v, dimensions=3)
     if k.shape[0] != q.shape[0]:
-        raise ValueError(f"k: {k.shape[0]} tokens where q has {q.shape[0]}")
-    check_places(q, cu_seqlens, max_seqlen, check)
-    q, k, v = under_autocast(q, k, v)
-    attend = ATTEND[_chosen(backend, q)]
+        raise ValueError(f"k: {k.shape[0]} tokens but q has {q.shape[0]}")
+    check_packing(q, cu_seqlens, max_seqlen, check)
+    q, k, v = cast_for_autocast(q, k, v)
+    attend = ATTEND[_choose(backend, q)]
     return attend([q, k, v], cu_seqlens, max_seqlen, resolve_scale(scale, q.shape[-1]), mask)
 
 
@@ -103,12 +103,12 @@ def softmax_attention_qkv(
         TypeError, ValueError, NotImplementedError, UserError: as :func:`softmax_attention`.
     """
     check_fused(qkv, cu_seqlens, max_seqlen, check)
-    (qkv,) = under_autocast(qkv)
-    chosen = _chosen(backend, qkv)
-    tensors = [qkv] if BACKENDS["softmax"][chosen].fused else qkv.unbind(1)
+    (qkv,) = cast_for_autocast(qkv)
+    backend = _choose(backend, qkv)
+    tensors = [qkv] if BACKENDS["softmax"][backend].takes_qkv else qkv.unbind(1)
     factor = resolve_scale(scale, qkv.shape[-1])
-    return ATTEND[chosen](tensors, cu_seqlens, max_seqlen, factor, mask)
+    return ATTEND[backend](tensors, cu_seqlens, max_seqlen, factor, mask)
 
 
-def _chosen(backend: str, like: Tensor) -> str:
+def _choose(backend: str, like: Tensor) -> str:
     return choose_backend("softmax", backend, like.device, hopper_misfit(like))

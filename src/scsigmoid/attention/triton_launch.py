@@ -9,17 +9,17 @@ import torch
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from scsigmoid.attention.backends import interpreting
-from scsigmoid.attention.launching import FUSED, describable, described, output
+from scsigmoid.attention.backends import is_interpreted
+from scsigmoid.attention.launching import FUSED, allocate_output, describe, is_describable
 from scsigmoid.attention.problem import Problem
-from scsigmoid.attention.schedule import Tiling, share_out
+from scsigmoid.attention.schedule import Tiling, assign_tiles
 from scsigmoid.attention.triton_kernels import dkdv_kernel, dq_kernel, forward_kernel
 from scsigmoid.attention.tuning import (
     INTERPRETED,
     Configuration,
     Kernel,
-    block_width,
-    configuration,
+    find_configuration,
+    pad_dimension,
 )
 
 #: Largest head dimension.
@@ -29,37 +29,37 @@ KERNELS: dict[Kernel, Any] = {"forward": forward_kernel, "dq": dq_kernel, "dkdv"
 LOOPED: dict[Kernel, tuple[int, int]] = {"forward": (1, 2), "dq": (2, 3), "dkdv": (0, 1)}
 
 
-def constants(
-    chosen: Configuration, dimension: int, itemsize: int, *, has_bias: bool, accurate: bool
+def make_constants(
+    configuration: Configuration, dimension: int, itemsize: int, *, has_bias: bool, accurate: bool
 ) -> dict[str, Any]:
     """The kernels' compile-time arguments; float32 always gets the exact sigmoid."""
     return {
         "D": dimension,
-        "BLOCK_D": block_width(dimension),
-        "BLOCK_Q": chosen.block_q,
-        "BLOCK_K": chosen.block_k,
+        "BLOCK_D": pad_dimension(dimension),
+        "BLOCK_Q": configuration.block_q,
+        "BLOCK_K": configuration.block_k,
         "HAS_BIAS": has_bias,
         "SIGMOID": "exact" if itemsize == 4 else "pair" if accurate else "tanh",
         "PRECISION": "ieee" if itemsize == 4 else "tf32",
-        "STAGES": chosen.stages,
-        "TMA": chosen.tma,
-        "TAIL_LAST": chosen.tail_last,
+        "STAGES": configuration.stages,
+        "TMA": configuration.tma,
+        "TAIL_LAST": configuration.tail_last,
     }
 
 
-def inner_contiguous(tensor: Tensor) -> Tensor:
+def make_inner_contiguous(tensor: Tensor) -> Tensor:
     """The tensor, copied only if the elements of one head do not lie side by side."""
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
-def _argument(tensor: Tensor, rows: int) -> TensorDescriptor:
+def _make_descriptor(tensor: Tensor, rows: int) -> TensorDescriptor:
     """What a kernel gets for a tensor whose blocks of ``rows`` tokens are copied whole."""
-    return TensorDescriptor(tensor, *described(tensor, rows, block_width(tensor.shape[-1])))
+    return TensorDescriptor(tensor, *describe(tensor, rows, pad_dimension(tensor.shape[-1])))
 
 
 def _launch(
     kernel: Kernel,
-    chosen: Configuration,
+    configuration: Configuration,
     tensors: Sequence[Tensor],
     problem: Problem,
     tiling: Tiling,
@@ -69,7 +69,7 @@ def _launch(
 
     Args:
         kernel: the kernel.
-        chosen: its configuration.
+        configuration: its configuration.
         tensors: inputs and results, in the order of the kernel's first arguments.
         problem: what to compute.
         tiling: programs and their tiles.
@@ -77,17 +77,17 @@ def _launch(
     """
     _, heads, dimension = tensors[0].shape
     # The interpreter knows no inline assembly, so there the sigmoid is exact.
-    fixed = constants(
-        chosen,
+    constants = make_constants(
+        configuration,
         dimension,
-        4 if interpreting() else tensors[0].element_size(),
+        4 if is_interpreted() else tensors[0].element_size(),
         has_bias=problem.bias is not None,
         accurate=bool(problem.accurate),
     )
-    looped = LOOPED[kernel] if chosen.tma else ()
-    rows = chosen.block_q if kernel == "dkdv" else chosen.block_k
+    looped = LOOPED[kernel] if configuration.tma else ()
+    rows = configuration.block_q if kernel == "dkdv" else configuration.block_k
     KERNELS[kernel][(tiling.tiles * heads,)](
-        *(_argument(x, rows) if place in looped else x for place, x in enumerate(tensors)),
+        *(_make_descriptor(x, rows) if place in looped else x for place, x in enumerate(tensors)),
         problem.starts_q,
         problem.ends_q,
         problem.starts_k,
@@ -102,28 +102,28 @@ def _launch(
         tiling.tiles,
         SCHEDULED=tiling.table is not None,
         **({"BIAS_GRAD": dbias is not None} if kernel == "dq" else {}),
-        **fixed,
-        num_warps=chosen.warps,
-        num_stages=chosen.stages,
+        **constants,
+        num_warps=configuration.warps,
+        num_stages=configuration.stages,
         **FUSED,
     )
 
 
 @functools.cache
-def _on_device(
+def _find_for_device(
     kernel: Kernel, dimension: int, itemsize: int, device: torch.device
 ) -> Configuration:
-    return configuration(kernel, dimension, itemsize, torch.cuda.get_device_capability(device))
+    return find_configuration(kernel, dimension, itemsize, torch.cuda.get_device_capability(device))
 
 
-def _configuration(kernel: Kernel, q: Tensor, *looped: Tensor) -> Configuration:
+def _find_configuration(kernel: Kernel, q: Tensor, *looped: Tensor) -> Configuration:
     """Return a kernel's configuration; ``looped`` are the tensors that its inner loop reads."""
-    if interpreting():
+    if is_interpreted():
         return INTERPRETED
-    chosen = _on_device(kernel, q.shape[-1], q.element_size(), q.device)
-    if chosen.tma and not all(map(describable, looped)):
-        return dataclasses.replace(chosen, tma=False, tail_last=True)
-    return chosen
+    configuration = _find_for_device(kernel, q.shape[-1], q.element_size(), q.device)
+    if configuration.tma and not all(map(is_describable, looped)):
+        return dataclasses.replace(configuration, tma=False, tail_last=True)
+    return configuration
 
 
 def check(q: Tensor) -> None:
@@ -144,12 +144,12 @@ def check(q: Tensor) -> None:
 def forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Tensor:
     """Launch algorithm 1 and return its result, contiguous."""
     check(q)
-    q, k, v = map(inner_contiguous, (q, k, v))
-    out = output(q, problem.starts_q, problem.ends_q, problem.gaps)
+    q, k, v = map(make_inner_contiguous, (q, k, v))
+    out = allocate_output(q, problem.starts_q, problem.ends_q, problem.gaps)
     if out.numel():
-        chosen = _configuration("forward", q, k, v)
-        tiling = share_out(problem, q.shape[0], chosen.block_q)
-        _launch("forward", chosen, (q, k, v, out), problem, tiling)
+        configuration = _find_configuration("forward", q, k, v)
+        tiling = assign_tiles(problem, q.shape[0], configuration.block_q)
+        _launch("forward", configuration, (q, k, v, out), problem, tiling)
     return out
 
 
@@ -174,27 +174,29 @@ def backward(
         Gradients of ``q``, ``k`` and ``v``, contiguous or ``into``, and of the bias, (sequences,)
         float32, or None without ``bias_grad``.
     """
-    grad, q, k, v = map(inner_contiguous, (grad, q, k, v))
+    grad, q, k, v = map(make_inner_contiguous, (grad, q, k, v))
     if into is None:
-        dq = output(q, problem.starts_q, problem.ends_q, problem.gaps)
-        dk, dv = (output(x, problem.starts_k, problem.ends_k, problem.gaps) for x in (k, v))
+        dq = allocate_output(q, problem.starts_q, problem.ends_q, problem.gaps)
+        dk, dv = (
+            allocate_output(x, problem.starts_k, problem.ends_k, problem.gaps) for x in (k, v)
+        )
     else:
         dq, dk, dv = into
     dbias = torch.zeros(problem.sequences, device=q.device) if bias_grad else None
     if dq.numel():
-        chosen = _configuration("dq", q, k, v)
-        tiling = share_out(problem, q.shape[0], chosen.block_q)
+        configuration = _find_configuration("dq", q, k, v)
+        tiling = assign_tiles(problem, q.shape[0], configuration.block_q)
         parts = None
         if bias_grad:
             shape = (problem.sequences, q.shape[1], tiling.blocks)
             parts = torch.zeros(shape, dtype=torch.float32, device=q.device)
-        _launch("dq", chosen, (grad, q, k, v, dq), problem, tiling, parts)
+        _launch("dq", configuration, (grad, q, k, v, dq), problem, tiling, parts)
         dbias = dbias if parts is None else parts.sum(dim=(1, 2))
     if dk.numel():
-        block = chosen.block_q if dq.numel() else 0
-        chosen = _configuration("dkdv", q, q, grad)
+        block = configuration.block_q if dq.numel() else 0
+        configuration = _find_configuration("dkdv", q, q, grad)
         # Where queries and keys are the same tokens, and blocks as large, so are the tiles.
-        if not (problem.own_keys and block == chosen.block_k):
-            tiling = share_out(problem, k.shape[0], chosen.block_k, keys=True)
-        _launch("dkdv", chosen, (grad, q, k, v, dk, dv), problem, tiling)
+        if not (problem.is_self_attention and block == configuration.block_k):
+            tiling = assign_tiles(problem, k.shape[0], configuration.block_k, keys=True)
+        _launch("dkdv", configuration, (grad, q, k, v, dk, dv), problem, tiling)
     return dq, dk, dv, dbias

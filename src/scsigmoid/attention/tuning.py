@@ -1,8 +1,8 @@
 """Block sizes of the Triton kernels, by kernel, head dimension, dtype and compute capability.
 
 For half precision at head dimensions 64 and 128 on compute capability 9.0 they are the fastest
-measured on an H200 (docs/kernel-log.md). The others were not measured, but chosen to fit into
-registers and shared memory.
+measured on an H200 (docs/kernel-log.md). The others were not measured. They fit into registers and
+shared memory.
 """
 
 from dataclasses import dataclass
@@ -57,12 +57,12 @@ _REGISTERS = {
 }
 
 
-def block_width(dimension: int) -> int:
+def pad_dimension(dimension: int) -> int:
     """Return the columns of a block: the head dimension's next power of two, at least 16."""
     return max(16, 1 << (dimension - 1).bit_length())
 
 
-def configuration(
+def find_configuration(
     kernel: Kernel, dimension: int, itemsize: int, capability: tuple[int, int]
 ) -> Configuration:
     """Return the configuration of a kernel.
@@ -73,7 +73,7 @@ def configuration(
         itemsize: bytes of an element.
         capability: the GPU's compute capability.
     """
-    width = block_width(dimension)
+    width = pad_dimension(dimension)
     if itemsize == 4:
         # float32 runs without tensor cores, for exactness. Small blocks keep it in registers.
         return Configuration(32, 32, 4, 2 if width < 128 else 1)

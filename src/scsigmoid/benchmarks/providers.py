@@ -65,7 +65,7 @@ def ours(
 
 def runs_here(attention: str, backend: str, inputs: Inputs) -> None:
     """Refuse a path that this device cannot run."""
-    if BACKENDS[attention][backend].anywhere:
+    if BACKENDS[attention][backend].runs_on_cpu:
         return
     needs_gpu(inputs)
     try:

@@ -183,7 +183,7 @@ def of_model(name: str, model: Model, training: Training, device: str) -> Iterat
             f"models.{name}.backend: {model.backend!r} does not compute {model.attention} "
             f"attention; expected one of auto, {', '.join(backends)}"
         )
-    elif device == "cpu" and model.backend != "auto" and not backends[model.backend].anywhere:
+    elif device == "cpu" and model.backend != "auto" and not backends[model.backend].runs_on_cpu:
         yield (
             f"models.{name}.backend: {model.backend!r} needs a GPU and device is 'cpu'; take "
             "'auto' or 'reference'"

@@ -1,0 +1,34 @@
+"""NVIDIA's assembler, ptxas, on compiled Triton kernels."""
+
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+
+from triton.backends.nvidia.compiler import get_ptxas
+
+
+def assemble(kernel) -> str:
+    """Return the report of ptxas on a compiled kernel."""
+    ptx = kernel.asm["ptx"]
+    target = re.search(r"\.target (sm_\w+)", ptx)[1]
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "kernel.ptx"
+        source.write_text(ptx)
+        process = subprocess.run(
+            [
+                *(get_ptxas(kernel.metadata.target.arch).path, "-v", f"--gpu-name={target}"),
+                *(source, "-o", Path(folder) / "kernel.cubin"),
+            ],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    return process.stderr + process.stdout
+
+
+def count_spilled_bytes(report: str) -> int:
+    """Return the bytes of registers that ptxas stores to memory."""
+    counts = re.findall(r"(\d+) bytes spill stores", report)
+    assert counts, report
+    return sum(map(int, counts))
