@@ -319,7 +319,7 @@ VARIANTS = (
         Variant(
             name,
             attention,
-            ("cuda",) * (backend.needs is not None) + ("cpu",) * backend.anywhere,
+            ("cuda",) * (backend.capability is not None) + ("cpu",) * backend.runs_on_cpu,
         )
         for attention, backends in BACKENDS.items()
         for name, backend in backends.items()
