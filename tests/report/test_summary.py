@@ -23,14 +23,16 @@ def test_means_over_datasets_and_counts(tmp_path: Path) -> None:
     ]
     write(tmp_path / "tables/validation_loss.csv", losses)
     speeds = [
-        {"context": context, "attention": attention, "kernel": "k", "layout": layout}
-        | {"device": "H200", "cells_per_second": rate}
-        for context, attention, layout, rate in [
-            (64, "sigmoid", "packed", 1.0),
-            (128, "sigmoid", "packed", 2000.4),
-            (128, "softmax", "padded", 7.0),
-            (128, "softmax", "packed", ""),  # could not run
-            (256, "sigmoid", "packed", ""),
+        {"size": size, "context": context, "cells_per_step": cells, "attention": attention}
+        | {"kernel": "k", "layout": layout, "device": "H200", "cells_per_second": rate}
+        for size, context, cells, attention, layout, rate in [
+            ("160M", 64, 16, "sigmoid", "packed", 1.0),
+            ("160M", 128, 16, "sigmoid", "packed", 2000.4),
+            ("160M", 128, 16, "softmax", "padded", 7.0),
+            ("160M", 128, 16, "softmax", "packed", ""),  # could not run
+            ("160M", 128, 2, "sigmoid", "packed", 300.0),
+            ("160M", 256, 16, "sigmoid", "packed", ""),
+            ("1.4B", 128, 16, "sigmoid", "packed", 100.0),
         ]
     ]
     write(tmp_path / "tables/training_speed.csv", speeds)
@@ -38,7 +40,7 @@ def test_means_over_datasets_and_counts(tmp_path: Path) -> None:
     assert said["Validation loss, nats"] == (
         "one 2.500, two 4.000 (mean of 2 datasets, 1 simulated)"
     )
-    assert said["Training speed, cells/s"] == "sigmoid (k) 2,000 (context 128, H200)"
+    assert said["Training speed, cells/s"] == "sigmoid (k) 2,000 (160M, context 128, H200)"
     assert "Bio conservation (scIB)" not in said
     assert "Report" not in said
 

@@ -71,17 +71,19 @@ def separation(name: str, table: pd.DataFrame) -> str:
 
 
 def speed(_: str, table: pd.DataFrame) -> str:
-    """Return the rates of packed training at the longest context that was timed."""
+    """Return the rates of the first size, packed, with the most cells and the longest context."""
     table = table[(table["layout"] == "packed") & table["cells_per_second"].notna()]
     if table.empty:
         return ""
-    longest = table[table["context"] == table["context"].max()]
+    table = table[table["size"] == table["size"].iloc[0]]
+    most = table[table["cells_per_step"] == table["cells_per_step"].max()]
+    longest = most[most["context"] == most["context"].max()]
     rates = [
         f"{row.attention} ({row.kernel}) {row.cells_per_second:,.0f}"
         for row in longest.itertuples()
     ]
-    context, device = longest["context"].iloc[0], longest["device"].iloc[0]
-    return f"{', '.join(rates)} (context {context:,}, {device})"
+    size, context, device = (longest[name].iloc[0] for name in ("size", "context", "device"))
+    return f"{', '.join(rates)} ({size}, context {context:,}, {device})"
 
 
 #: The lines with numbers: pattern of the table, title, and what the line says of it.
