@@ -1,6 +1,10 @@
 """Finished models: round trip, damage."""
 
+import hashlib
+import json
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +15,14 @@ from safetensors.torch import save_file
 from scsigmoid.errors import UserError
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
-from scsigmoid.training.export import load_encoder, load_vocabulary, save_encoder
+from scsigmoid.training.export import (
+    load_encoder,
+    load_vocabulary,
+    read,
+    save_encoder,
+    update_header,
+    write,
+)
 from scsigmoid.training.run import TrainingRun
 
 GENES = tuple(f"ENSG{gene:011d}" for gene in range(60))
@@ -59,7 +70,7 @@ def test_the_vocabulary_comes_back_to_the_bit(model: Path, tmp_path: Path):
         load_vocabulary(model)
     weights = {k: v for k, v in tensors.items() if not k.startswith("vocabulary/")}
     save_file(weights, model, metadata=header)
-    load_encoder(model)  # of version 0.1
+    load_encoder(model)
     with pytest.raises(UserError, match="holds no vocabulary"):
         load_vocabulary(model)
 
@@ -91,10 +102,74 @@ def test_damage_is_worded(model: Path, tmp_path: Path):
         b"",
         b"not a model" * 10,
         content.replace(b"scsigmoid", b"anything_"),
-        content.replace(b'"vocabulary\\"', b'"vocabulars\\"'),
     ):
         broken.write_bytes(bad)
         with pytest.raises(UserError, match=r"broken\.safetensors: damaged, or not a model"):
             load_encoder(broken)
     with pytest.raises(UserError, match="train it first"):
         load_encoder(tmp_path / "none.safetensors")
+
+
+def changed(model: Path, output: Path, size: dict[str, Any] | None = None, **values: Any) -> Path:
+    """Write a model file again with other values in its header, and with a fitting checksum."""
+    metadata, weights = read(model, vocabulary=False)
+    vocabulary = {f"vocabulary/{k}": v for k, v in read(model, vocabulary=True)[1].items()}
+    metadata |= {"size": {**metadata["size"], **(size or {})}, **values}
+    write(output, metadata, weights, vocabulary)
+    return output
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [(b'"heads\\": 2', b'"heads\\": 4'), (b'"sigmoid\\"', b'"softmax\\"')]
+)
+def test_the_header_is_part_of_the_checksum(model: Path, old: bytes, new: bytes):
+    content = model.read_bytes()
+    assert content.count(old) == 1
+    model.write_bytes(content.replace(old, new))
+    with pytest.raises(UserError, match="its checksum differs"):
+        load_encoder(model)
+
+
+@pytest.mark.parametrize(
+    ("size", "message"),
+    [
+        ({"layers": 10**9}, "1000000000 layers in its header, 1 in its tensors"),
+        ({"heads": 0}, "heads is 0 in its header, expected a whole number above 0"),
+        ({"heads": -2}, "heads is -2 in its header"),
+        ({"heads": 3}, "hidden 16 is not a multiple of heads 3"),
+        ({"feed_forward": 64}, r"tensor blocks\.0\..* has shape .*32.*, expected .*64"),
+        ({"hidden": 10**9}, "sizes="),
+        ({"hidden": 1.5}, r"hidden is 1\.5 in its header"),
+    ],
+)
+def test_a_header_that_differs_from_the_tensors_is_refused_at_once(
+    model: Path, tmp_path: Path, size: dict[str, Any], message: str
+):
+    path = changed(model, tmp_path / "other.safetensors", size)
+    start = time.monotonic()
+    with pytest.raises(UserError, match=rf"other\.safetensors: damaged.*{message}"):
+        load_encoder(path)
+    assert time.monotonic() - start < 5
+
+
+def test_a_file_of_an_older_version_is_converted(model: Path, tmp_path: Path):
+    metadata, weights = read(model, vocabulary=False)
+    digest = hashlib.sha256(b"".join(weights[k].numpy().tobytes() for k in sorted(weights)))
+    for name in ("version", "cls_token", "variants", "sha256"):
+        del metadata[name]
+    metadata["sha256"] = digest.hexdigest()
+    vocabulary = {f"vocabulary/{k}": v for k, v in read(model, vocabulary=True)[1].items()}
+    old, new = tmp_path / "old.safetensors", tmp_path / "new.safetensors"
+    header = {"scsigmoid": json.dumps(metadata)}
+    save_file({**weights, **vocabulary}, old, metadata=header)
+    with pytest.raises(UserError, match=r"old\.safetensors: written by another version .*convert"):
+        load_encoder(old)
+    update_header(old, new)
+    converted, expected = load_encoder(new)[0], load_encoder(model)[0]
+    torch.testing.assert_close(converted.state_dict(), expected.state_dict(), rtol=0, atol=0)
+    assert load_vocabulary(new).fingerprint == VOCABULARY.fingerprint
+    assert converted.settings == expected.settings
+    weights["final_norm.bias"] += 1
+    save_file({**weights, **vocabulary}, old, metadata=header)
+    with pytest.raises(UserError, match="damaged"):
+        update_header(old, new)

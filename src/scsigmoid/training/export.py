@@ -6,6 +6,7 @@ The vocabulary stands beside the weights as four tensors: ``vocabulary/gene_ids`
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -29,6 +30,8 @@ from scsigmoid.training.run import TrainingRun
 KEY = "scsigmoid"
 MODEL = "model.safetensors"
 PREFIX = "vocabulary/"
+VERSION = 2
+BLOCK = re.compile(r"blocks\.(\d+)\.")
 
 
 def snapshot_paths(training: Training, folder: Path) -> dict[int, Path]:
@@ -41,6 +44,7 @@ def save_encoder(
 ) -> None:
     """Write an encoder as it is after ``step``: float32 weights, vocabulary, and metadata."""
     metadata = {
+        "version": VERSION,
         "model": run.model,
         "attention": run.attention,
         "context": run.context,
@@ -60,14 +64,40 @@ def save_encoder(
         name: tensor.detach().to("cpu", torch.float32).contiguous()
         for name, tensor in encoder.state_dict().items()
     }
-    metadata["sha256"] = checksum(weights)
+    write(path, metadata, weights, as_tensors(vocabulary))
+
+
+def write(
+    path: str | Path,
+    metadata: Mapping[str, Any],
+    weights: Mapping[str, Tensor],
+    vocabulary: Mapping[str, Tensor],
+) -> None:
+    """Write a model file with a checksum of its header and weights."""
+    header = json.dumps({**metadata, "sha256": checksum(metadata, weights)}, sort_keys=True)
     with atomic_path(path) as temporary:
-        # safetensors keeps files to their owner; results are for whom other files here are for.
+        # safetensors lets only the owner read a file: give it the mode that other files have.
         temporary.touch()
         mode = temporary.stat().st_mode
-        tensors = {**weights, **as_tensors(vocabulary)}
-        save_file(tensors, temporary, metadata={KEY: json.dumps(metadata, sort_keys=True)})
+        save_file({**weights, **vocabulary}, temporary, metadata={KEY: header})
         temporary.chmod(mode)
+
+
+def update_header(path: str | Path, output: str | Path) -> None:
+    """Write a model file of version 0.1 or 0.2 in the current format; tensors stay as they are.
+
+    Raises:
+        UserError: if the weights are damaged, or the file has the current format.
+    """
+    metadata, weights = read(path, vocabulary=False)
+    digest = hashlib.sha256()
+    for name in sorted(weights):
+        digest.update(weights[name].numpy().tobytes())
+    if "version" in metadata or metadata.pop("sha256", None) not in (None, digest.hexdigest()):
+        raise UserError(f"{path}: damaged, or of the current format")
+    defaults = {"cls_token": True, "variants": []}
+    vocabulary = {f"{PREFIX}{k}": v for k, v in read(path, vocabulary=True)[1].items()}
+    write(output, {**defaults, **metadata, "version": VERSION}, weights, vocabulary)
 
 
 def as_tensors(vocabulary: Vocabulary) -> dict[str, Tensor]:
@@ -110,12 +140,60 @@ def load_vocabulary(path: str | Path) -> Vocabulary:
     return vocabulary
 
 
-def checksum(weights: Mapping[str, Tensor]) -> str:
-    """SHA-256 of the weights' bytes, in the order of their names: safetensors keeps none."""
-    digest = hashlib.sha256()
+def checksum(metadata: Mapping[str, Any], weights: Mapping[str, Tensor]) -> str:
+    """SHA-256 of the header and of the weights by name; safetensors has no checksum."""
+    header = {name: value for name, value in metadata.items() if name != "sha256"}
+    digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
     for name in sorted(weights):
-        digest.update(weights[name].numpy().tobytes())
+        tensor = weights[name]
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        digest.update(tensor.numpy().tobytes())
     return digest.hexdigest()
+
+
+def settings_of(path: Path, metadata: Mapping[str, Any], backend: str) -> EncoderSettings:
+    """The settings in a header, compared with the shapes of the tensors before any is read.
+
+    Raises:
+        UserError: if an older version wrote the file.
+        ValueError: if settings are not valid or differ from the shapes.
+    """
+    if not {"model", "vocabulary"} <= metadata.keys():
+        raise ValueError("its header names no model or no vocabulary")
+    if not NAME.fullmatch(metadata["model"]):  # it becomes part of keys and paths
+        raise ValueError(f"its header names the model {metadata['model']!r}")
+    if metadata.get("version") != VERSION:
+        raise UserError(
+            f"{path}: written by another version of scsigmoid; train the model again, or convert "
+            "the file with scsigmoid.training.export.update_header(path, output)"
+        )
+    known = {**metadata, **metadata["size"], "backend": backend}
+    known["variants"] = tuple(metadata["variants"])
+    settings = EncoderSettings(
+        **{field.name: known[field.name] for field in fields(EncoderSettings)}
+    )
+    for name in ("context", "layers", "hidden", "heads", "feed_forward", "vocabulary_size"):
+        if type(size := getattr(settings, name)) is not int or size < 1:
+            raise ValueError(f"{name} is {size!r} in its header, expected a whole number above 0")
+    if settings.hidden % settings.heads:
+        raise ValueError(f"hidden {settings.hidden} is not a multiple of heads {settings.heads}")
+    with safe_open(path, framework="pt") as handle:
+        shapes = {
+            name: tuple(handle.get_slice(name).get_shape())
+            for name in handle.keys()  # noqa: SIM118
+            if not name.startswith(PREFIX)
+        }
+    layers = {match[1] for name in shapes if (match := BLOCK.match(name))}
+    if settings.layers != len(layers):
+        raise ValueError(f"{settings.layers} layers in its header, {len(layers)} in its tensors")
+    with torch.device("meta"):  # no memory, and the layers are those of the file
+        expected = {k: tuple(v.shape) for k, v in Encoder(settings).state_dict().items()}
+    if shapes != expected:
+        name = min(shapes.items() ^ expected.items())[0]
+        raise ValueError(
+            f"tensor {name} has shape {shapes.get(name)}, expected {expected.get(name)}"
+        )
+    return settings
 
 
 def load_encoder(
@@ -140,18 +218,13 @@ def load_encoder(
     if not path.is_file():
         raise UserError(f"{path}: no such model; train it first, or name one of the package: blood")
     try:
-        metadata, weights = read(path, vocabulary=False)
-        if metadata.get("sha256") not in (None, checksum(weights)):
-            raise ValueError("its weights are not those that were written")
-        if not {"model", "vocabulary"} <= metadata.keys():
-            raise ValueError("its header names no model or no vocabulary")
-        if not NAME.fullmatch(metadata["model"]):  # it becomes part of keys and paths
-            raise ValueError(f"its header names the model {metadata['model']!r}")
-        known = {**metadata, **metadata["size"], "backend": backend}
-        known["variants"] = tuple(metadata.get("variants", ()))
-        # Older files have no variants and no cls_token, and mean the defaults.
-        names = [field.name for field in fields(EncoderSettings) if field.name in known]
-        encoder = Encoder(EncoderSettings(**{name: known[name] for name in names}))
+        with safe_open(path, framework="pt") as handle:
+            metadata = json.loads((handle.metadata() or {})[KEY])
+        settings = settings_of(path, metadata, backend)
+        _, weights = read(path, vocabulary=False)
+        if metadata["sha256"] != checksum(metadata, weights):
+            raise ValueError("its checksum differs")
+        encoder = Encoder(settings)
         encoder.load_state_dict(weights)
     except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:120]
