@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import io
+import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +15,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from loopback import uuid
 
+from scsigmoid import files
 from scsigmoid.corpus import web as web_module
 from scsigmoid.corpus.downloads import Downloads, download
 from scsigmoid.corpus.metadata import ManifestRow
@@ -83,6 +85,31 @@ def test_downloaded_once_and_checked_ever_after(downloads, row, server, path):
     assert not found.exists()
     found.with_suffix(".sha256").unlink()
     assert downloads.obtain(row)[1] != DIGEST
+
+
+def test_a_file_is_hashed_once(downloads, row, monkeypatch):
+    """Until it is written again, even with the same bytes, or replaced."""
+    hashed = []
+
+    def counting(path):
+        hashed.append(path)
+        return files.sha256(path)
+
+    monkeypatch.setattr("scsigmoid.corpus.downloads.sha256", counting)
+    path, _ = downloads.obtain(row)
+    assert len(hashed) == 1
+    for _ in range(3):
+        assert downloads.obtain(row) == (path, DIGEST)
+    assert len(hashed) == 1
+    os.utime(path, ns=(0, path.stat().st_mtime_ns + 1))
+    assert downloads.obtain(row) == downloads.obtain(row) == (path, DIGEST)
+    assert len(hashed) == 2
+    state = path.stat()
+    path.rename(path.with_suffix(".old"))
+    path.write_bytes(CONTENT[:-1] + b"x")  # the same size and time, another inode
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+    downloads.obtain(row)
+    assert path.read_bytes() == CONTENT
 
 
 def test_the_manifests_hash_decides(downloads, row, server, path):

@@ -294,7 +294,7 @@ def test_gone_and_changed_files_are_named(lock, server, tmp_path):
     assert f"{uuid(1001)} (changed from 1 to 7 bytes)" in message
     assert f"{uuid(1003)} (not found)" in message
     # what was downloaded before need not be offered any more
-    (tmp_path / "downloads").mkdir()
+    (tmp_path / "downloads").mkdir(exist_ok=True)
     (tmp_path / "downloads" / f"{uuid(1003)}.h5ad").write_bytes(b"xxx")
     without = dataclasses.replace(lock, leave_out=[uuid(1001)])
     build(without, HEART, tmp_path / "m.csv")

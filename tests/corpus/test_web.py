@@ -155,6 +155,9 @@ def test_pauses_double_and_retry_after_is_honoured(server, web):
     server.script[PATH] = ["503", "429 7", "503", "500", "429 3600"]
     assert patient.size(server.address + PATH) == 1000
     assert patient.stopping.pauses == [1, 7, 4, 8, 9]
+    server.script[PATH] = ["403"] * 99  # as a firewall says to clients that it suspects
+    with pytest.raises(UserError, match=r"HTTP 403 \(6 attempts\); check the network"):
+        patient.size(server.address + PATH)
     server.script[PATH] = ["503"] * 99
     with pytest.raises(UserError, match=r"HTTP 503 \(6 attempts\); check the network"):
         patient.size(server.address + PATH)
@@ -168,9 +171,7 @@ def test_retry_after():
     assert retry_after("Thu, 01 Jan 1970 00:00:00 GMT") == 0
 
 
-@pytest.mark.parametrize(
-    ("status", "message"), [("404", "not found"), ("410", "withdrawn"), ("403", "may not be read")]
-)
+@pytest.mark.parametrize(("status", "message"), [("404", "not found"), ("410", "withdrawn")])
 def test_gone(status, message, server, web):
     server.script[PATH] = [status]
     with pytest.raises(UserError, match=f"{message}; name its id in corpus.leave_out"):

@@ -2,18 +2,26 @@
 of evaluation datasets stand for.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from scsigmoid.corpus.metadata import as_count, check_identifier, one_line
 from scsigmoid.corpus.web import Absent, Web
 from scsigmoid.errors import UserError
+from scsigmoid.files import write_json
 from scsigmoid.progress import log
 
 UNKNOWN_SIZE = -1
 NAMED = "named in corpus.leave_out"
+INDEX_PATIENCE = 3.0  # the service takes up to 180 s to begin the list of all datasets
+# Datasets that may be left out because the service cannot describe them: this number, or this share
+# of the wanted datasets if that is more.
+MISSING, MISSING_SHARE = 5, 0.02
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,14 +67,14 @@ class Service:
         self.api = api.rstrip("/")
         self.web = web
 
-    def get(self, path: str) -> Any:
+    def get(self, path: str, patience: float = 1.0) -> Any:
         """The JSON answer to a path, or :class:`~.web.Absent`."""
-        return self.web.json(f"{self.api}/{path}")
+        return self.web.json(f"{self.api}/{path}", patience)
 
     @cached_property
     def datasets(self) -> list[Mapping[str, Any]]:
         """All datasets that are listed today, as the service describes them; asked once."""
-        return descriptions(self.get("datasets"), f"{self.api}/datasets")
+        return descriptions(self.get("datasets", INDEX_PATIENCE), f"{self.api}/datasets")
 
     def versions(self, dataset_id: str) -> list[Mapping[str, Any]]:
         """All versions of a dataset, as the service describes them."""
@@ -78,40 +86,103 @@ class Service:
         return descriptions(answer, f"{self.api}/datasets/{dataset_id}/versions")
 
 
-def snapshot(service: Service, day: str, leave_out: Collection[str] = ()) -> Listing:
-    """The newest version of every dataset as of a day (ISO 8601).
+def snapshot(
+    service: Service,
+    day: str,
+    leave_out: Collection[str] = (),
+    wanted: Callable[[Collection[str], Collection[str]], bool] = lambda organisms, assays: True,
+    answers: Path | None = None,
+) -> Listing:
+    """Return the newest version of every dataset as of a day.
 
-    Descriptions of datasets and versions in ``leave_out`` are not read.  The service does not list
-    datasets that were withdrawn since.
+    Only wanted datasets are asked for.  The others are listed as the service describes them today.
+    The service does not list datasets that were withdrawn since.
+
+    Args:
+        service: the API.
+        day: ISO 8601.
+        leave_out: ids of datasets and versions whose descriptions are not read.
+        wanted: whether a dataset with these organisms and assays can be trained on.
+        answers: folder that keeps the answers about past days, so that a command that was stopped
+            continues; ``None`` keeps none.
 
     Raises:
-        UserError: if nothing had been published by then, or the answers are malformed.
+        UserError: if nothing had been published by then, the list of datasets is malformed, or too
+            many datasets cannot be described.
     """
     entries = {
         check_identifier(entry.get("dataset_id"), service.api): entry
         for entry in service.datasets
         if published_by(entry, day)
     }
+    if day >= datetime.now(UTC).date().isoformat():
+        answers = None  # more versions may come
+    left_out: dict[str, str] = {}
+    asked: list[str] = []
+    failed: list[str] = []
 
-    def find(dataset_id: str) -> Version | tuple[str, str]:
+    def find(dataset_id: str) -> Version | None:
+        today = entries[dataset_id]
         if dataset_id in leave_out:
-            return dataset_id, NAMED
+            left_out[dataset_id] = NAMED
+            return None
+        is_asked = wanted(terms(today, "organism"), terms(today, "assay"))
         try:
-            entry = newest(service.versions(dataset_id), day)
+            if not is_asked:
+                return described(today, dataset_id)
+            asked.append(dataset_id)
+            entry = version_of_day(service, dataset_id, day, answers)
             if entry.get("dataset_version_id") in leave_out:
-                return entry["dataset_version_id"], NAMED
-            return described(entry, dataset_id, entries[dataset_id])
+                left_out[str(entry["dataset_version_id"])] = NAMED
+                return None
+            version = described(entry, dataset_id, today)
         except (NoFit, Absent) as error:
-            return dataset_id, error.reason
+            left_out[dataset_id] = error.reason
+        except UserError as error:
+            service.web.check_stopped()
+            left_out[dataset_id] = str(error)
+        else:
+            if answers is not None:
+                write_json(
+                    answer_file(answers, dataset_id, day), {"api": service.api, "version": entry}
+                )
+            return version
+        if is_asked:
+            failed.append(dataset_id)
+        return None
 
     found = service.web.each(find, sorted(entries), label="dataset versions")
-    versions = [version for version in found if isinstance(version, Version)]
-    left_out = dict(other for other in found if not isinstance(other, Version))
+    left_out = dict(sorted(left_out.items()))
     for identifier, reason in left_out.items():
         log(f"left out: {identifier}: {reason}")
+    if len(failed) > max(MISSING, MISSING_SHARE * len(asked)):
+        first = min(failed)
+        raise UserError(
+            f"{service.api}: {len(failed)} of {len(asked)} datasets cannot be described, such as "
+            f"{first} ({left_out[first]}); run again, or name them in corpus.leave_out"
+        )
+    versions = [version for version in found if version is not None]
     if not versions:
         raise UserError(f"corpus.snapshot: {service.api} lists no dataset published by {day}")
     return Listing(versions, left_out)
+
+
+def version_of_day(
+    service: Service, dataset_id: str, day: str, answers: Path | None
+) -> Mapping[str, Any]:
+    """Return the newest version as of a day, from ``answers`` or from the service."""
+    if answers is not None:
+        try:
+            kept = json.loads(answer_file(answers, dataset_id, day).read_text(encoding="utf-8"))
+            if kept["api"] == service.api and isinstance(kept["version"], Mapping):
+                return kept["version"]
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            pass
+    return newest(service.versions(dataset_id), day)
+
+
+def answer_file(answers: Path, dataset_id: str, day: str) -> Path:
+    return answers / f"{dataset_id}-{day}.json"
 
 
 def newest(entries: Iterable[Mapping[str, Any]], day: str | None = None) -> Mapping[str, Any]:

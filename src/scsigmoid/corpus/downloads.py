@@ -1,8 +1,8 @@
 """The folder of downloaded files: one file a dataset version, shared by jobs, runs and presets.
 
 The folder is not an output of any job, so no failed job, changed setting or other number of parts
-deletes a download.  Beside every file is its SHA-256 as of the first download; every later use and
-every later download is checked against it.
+deletes a download.  Next to each file is its SHA-256 as of the first download.  Later downloads,
+and files that were written since, are compared with it.
 
 A file is complete and checked, or absent.  An interrupted download leaves a ``.partial`` file and
 the ETag, date and size of the file (``.kept``).  The next attempt resumes from its end if the
@@ -73,18 +73,23 @@ class Downloads:
             yield
 
     def obtain(self, row: ManifestRow) -> tuple[Path, str]:
-        """The file of a row, downloaded if need be, and its SHA-256."""
+        """Return the file of a row, downloaded if need be, and its SHA-256.
+
+        A file that was hashed before is not read again if its size, time of modification and inode
+        are the same.
+        """
         path = self.path(row)
         record = path.with_suffix(".sha256")
         with self.exclusive(path.stem):
-            noted = record.read_text(encoding="ascii").strip() if record.exists() else ""
+            text = record.read_text(encoding="ascii") if record.exists() else ""
+            noted, _, state = text.strip().partition(" ")
             if path.exists():
-                found = sha256(path)
+                digest = noted if noted and state == state_of(path) else sha256(path)
                 expected = {row.sha256, noted} - {""}
-                if expected <= {found} and self.has(row):
-                    if not noted:
-                        write_text(record, found + "\n")
-                    return path, found
+                if expected <= {digest} and self.has(row):
+                    if (noted, state) != (digest, state_of(path)):
+                        write_text(record, f"{digest} {state_of(path)}\n")
+                    return path, digest
                 if not noted:  # perhaps the user's own file
                     raise UserError(
                         f"{path}: not the file that the manifest describes; move it elsewhere, or "
@@ -92,7 +97,7 @@ class Downloads:
                     )
                 log(f"{path}: not the file that was downloaded; downloading it again")
                 path.unlink()
-            found = download(
+            digest = download(
                 self.web,
                 row.location,
                 path,
@@ -101,9 +106,9 @@ class Downloads:
                 origin="the manifest" if row.sha256 else f"{record} (delete it to accept the new)",
                 check=lambda partial: check_readable(partial, row.location),
             )
-            write_text(record, found + "\n")
-        log(f"{row.location}: {path.stat().st_size / 1e9:.3f} GB, SHA-256 {found}")
-        return path, found
+            write_text(record, f"{digest} {state_of(path)}\n")
+        log(f"{row.location}: {path.stat().st_size / 1e9:.3f} GB, SHA-256 {digest}")
+        return path, digest
 
     def check_space(self, rows: Iterable[ManifestRow]) -> None:
         """Refuse to start what the disk has no room for."""
@@ -229,6 +234,12 @@ def identity(response: Response, size: str) -> str:
 def remove_partial(partial: Path) -> None:
     partial.unlink(missing_ok=True)
     partial.with_suffix(NOTE).unlink(missing_ok=True)
+
+
+def state_of(path: Path) -> str:
+    """Return size, time of modification and inode of a file, which change if it is written."""
+    stat = path.stat()
+    return f"{stat.st_size} {stat.st_mtime_ns} {stat.st_ino}"
 
 
 def size_of(path: Path) -> int:

@@ -6,6 +6,7 @@ With the files' SHA-256 it becomes a lock, which can be committed and given back
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,7 +35,14 @@ from scsigmoid.corpus.metadata import (
     write_manifest,
 )
 from scsigmoid.corpus.repeated_cells import Excluded, exclude_repeated, hash_cells
-from scsigmoid.corpus.selection import Origin, as_lines, check_separate, select, summary
+from scsigmoid.corpus.selection import (
+    Origin,
+    as_lines,
+    can_be_wanted,
+    check_separate,
+    select,
+    summary,
+)
 from scsigmoid.corpus.web import Absent, Web, checked_address
 from scsigmoid.errors import UserError
 from scsigmoid.files import write_json
@@ -226,12 +234,18 @@ def remote_rows(
         return check_available(rows, downloads, corpus.manifest, locked=True), Origin(words)
     service = Service(corpus.api, downloads.web)
     words = f"CELLxGENE Discover as of {corpus.snapshot}"
-    listing = snapshot(service, corpus.snapshot, corpus.leave_out)
+    listing = snapshot(
+        service,
+        corpus.snapshot,
+        corpus.leave_out,
+        wanted=partial(can_be_wanted, corpus),
+        answers=downloads.folder / "versions",
+    )
     resolved = {name: resolve(service, name, one.id) for name, one in datasets.items()}
     held_out = {name: version for name, (version, _) in resolved.items()}
     named = [name for name in corpus.leave_out if name not in listing.left_out]
     wanted = replace(corpus, leave_out=named)
-    selection = select(with_sizes(listing.versions, downloads.web), held_out, wanted, seed)
+    selection = select(with_sizes(listing.versions, wanted, downloads.web), held_out, wanted, seed)
     check_separate(selection.training, held_out, words)
     rows = [
         *(
@@ -254,11 +268,11 @@ def remote_rows(
     return rows, Origin(words, listing, selection, kinds)
 
 
-def with_sizes(versions: Sequence[Version], web: Web) -> list[Version]:
+def with_sizes(versions: Sequence[Version], corpus: Corpus, web: Web) -> list[Version]:
     """Ask for the sizes of files that the listing does not know."""
 
     def ask(version: Version) -> Version:
-        if version.bytes >= 0:
+        if version.bytes >= 0 or not can_be_wanted(corpus, version.organisms, version.assays):
             return version
         try:
             size = web.size(version.url)

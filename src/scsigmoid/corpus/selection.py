@@ -73,6 +73,14 @@ def check_names_offered(key: str, wanted: Iterable[str], offered: Collection[str
             )
 
 
+def can_be_wanted(corpus: Corpus, organisms: Collection[str], assays: Collection[str]) -> bool:
+    """Whether a dataset has a wanted organism and a wanted assay, if the service names any."""
+    return not (
+        (organisms and set(organisms).isdisjoint(corpus.organisms))
+        or (corpus.assays is not None and assays and set(assays).isdisjoint(corpus.assays))
+    )
+
+
 def reason_against(version: Version, corpus: Corpus) -> str:
     """Why the configuration does not want a version; empty where it does."""
     if {version.dataset_id, version.dataset_version_id} & set(corpus.leave_out):

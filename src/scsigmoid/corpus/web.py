@@ -34,8 +34,8 @@ ADVANCE = 1 << 20  # new bytes after which a try counts as the first again
 SLOWEST_ADVANCE = 60.0  # seconds for so many bytes of a file
 LARGEST_ANSWER = 1 << 26  # bytes of a JSON document
 SLOWEST_ANSWER = 600.0  # seconds for a JSON document
-GONE = {403: "may not be read", 404: "not found", 410: "withdrawn"}
-BUSY = (408, 425, 429)
+GONE = {404: "not found", 410: "withdrawn"}
+BUSY = (403, 408, 425, 429)  # firewalls answer 403 to clients that they suspect
 HEADERS = {"Accept-Encoding": "identity", "User-Agent": f"scsigmoid/{__version__}"}
 
 
@@ -52,7 +52,7 @@ class Transient(Exception):
 
 
 class Absent(UserError):
-    """The server does not have the file: 403, 404 or 410.
+    """The server does not have the file: 404 or 410.
 
     Attributes:
         reason: in words.
@@ -134,12 +134,16 @@ class Web:
         """As the configuration says."""
         return cls(tuple(corpus.hosts), corpus.download)
 
-    def json(self, url: str) -> Any:
-        """The JSON document at an address, or :class:`Absent`."""
+    def json(self, url: str, patience: float = 1.0) -> Any:
+        """Return the JSON document at an address, or raise :class:`Absent`.
+
+        The server has ``patience`` times ``corpus.download.timeout`` seconds to begin.
+        """
+        timeout = patience * self.settings.timeout
 
         def ask() -> Any:
             text = bytearray()
-            with self.opened("GET", url) as response:
+            with self.opened("GET", url, timeout=timeout) as response:
                 check_status(url, response)
                 for block in self.body(response, LARGEST_ANSWER, SLOWEST_ANSWER):
                     text += block
@@ -169,16 +173,21 @@ class Web:
 
     @contextmanager
     def opened(
-        self, method: str, url: str, headers: dict[str, str] | None = None
+        self,
+        method: str,
+        url: str,
+        headers: dict[str, str] | None = None,
+        timeout: float | None = None,
     ) -> Iterator[requests.Response]:
         """Open an address, following redirects to allowed hosts only; bodies are not read yet."""
         asked, headers = url, {**HEADERS, **(headers or {})}
+        timeout = self.settings.timeout if timeout is None else timeout
         for _ in range(REDIRECTS):
             url = checked_address(url, self.hosts)
             try:
                 with (
                     closing(AllowedHosts(self.hosts)) as adapter,
-                    adapter.ask(method, url, headers, self.settings.timeout) as response,
+                    adapter.ask(method, url, headers, timeout) as response,
                 ):
                     if not response.is_redirect:
                         yield response
@@ -225,7 +234,8 @@ class Web:
             tries += 1
             if tries >= self.settings.attempts:
                 raise UserError(
-                    f"{one_line(url)}: {failed} ({tries} attempts); check the network and run again"
+                    f"{one_line(url)}: {failed} ({tries} attempts); check the network, or raise "
+                    "corpus.download.timeout or corpus.download.attempts, and run again"
                 ) from failed
             asked = failed.pause if failed.pause is not None else 2.0 ** (tries - 1)
             pause = min(asked, self.settings.longest_pause)
