@@ -8,16 +8,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from paper.conftest import kernel_row
+from paper.conftest import ends, filled, kernel_row
 
 from scsigmoid.benchmarks.cases import Case
-from scsigmoid.benchmarks.rows import KernelRow, Shape, write_rows
+from scsigmoid.benchmarks.rows import KernelRow, Shape, TrainingRow, write_rows
 from scsigmoid.config.schema import Config
 from scsigmoid.report import registry
 from scsigmoid.report.figures.benchmarks import drawn
 from scsigmoid.paper.kernel import timings
 from scsigmoid.results.folder import Results
 from scsigmoid.results.speed import (
+    costs_of,
+    notes,
     CELLS,
     PAPER,
     mean_tflops,
@@ -211,3 +213,43 @@ def test_the_table_without_a_time_of_ours(tmp_path: Path, config: Config) -> Non
     found = results(tmp_path, config, [row(SHORT, "cudnn", "padded", 1e14)])
     registry.write("table", "kernel_ratios", found, tmp_path / "kernel_ratios")
     assert len((tmp_path / "kernel_ratios.csv").read_text().splitlines()) == 1
+
+
+def cost_row(attention: str, kernel: str, milliseconds: list[float], context: int = 64) -> TrainingRow:
+    return filled(
+        TrainingRow, size="160M", context=context, cells_per_step=2, attention=attention,
+        kernel=kernel, **ends("gpu_hours", float(np.median(milliseconds)), 0.9, 1.1),
+        rounds=len(milliseconds), readings=" ".join(map(str, milliseconds)),
+    )  # fmt: skip
+
+
+def test_costs_are_compared_by_round() -> None:
+    """Times that rise and fall together: sigmoid takes 10 % less in each round."""
+    times = np.random.default_rng(2).lognormal(0, 0.5, 50)
+    rows = [
+        cost_row("sigmoid", "hopper", list(0.9 * times)),
+        cost_row("softmax", "fa4", list(times)),
+        # Slower kernels of the same attention do not count, nor do contexts with one attention.
+        cost_row("softmax", "flex", list(2 * times)),
+        cost_row("sigmoid", "hopper", list(times), context=128),
+    ]
+    (cost,) = costs_of(rows, 0.95)
+    assert (cost.sigmoid.kernel, cost.softmax.kernel, cost.paired) == ("hopper", "fa4", True)
+    assert tuple(cost.saved) == pytest.approx((10, 10, 10))
+    # Without readings of each round the ends of both intervals are compared.
+    rows = [replace(row, readings="") for row in rows]
+    (cost,) = costs_of(rows, 0.95)
+    assert not cost.paired
+    ends_of_share = (0.9, 0.9 * 0.9 / 1.1, 0.9 * 1.1 / 0.9)
+    assert tuple(cost.share) == pytest.approx(ends_of_share)
+
+
+def test_notes_name_the_rows_that_they_are_of() -> None:
+    rows = [cost_row("sigmoid", "hopper", [1.0], context) for context in (2048, 4096, 8192)]
+    bound = replace(rows[0], note="Bound by the host")
+    large = replace(rows[2], gpu_hours=math.nan, note="does not fit")
+    assert notes([bound, rows[1], large]) == [
+        "Bound by the host: sigmoid 160M at 2K.",
+        "Not timed (does not fit): 160M at 8K.",
+    ]
+    assert notes([replace(row, note="On a CPU") for row in rows]) == ["On a CPU."]
