@@ -1,0 +1,451 @@
+"""Time parts of the workflow that the benchmarks do not cover (docs/measuring.md).
+
+    python workflow/scripts/timing.py tokens cells.h5ad --copies 1 25 --output tokens.csv
+    python workflow/scripts/timing.py loading --workers 2 --output loading.csv
+    python workflow/scripts/timing.py scaling --processes 1 2 4 --output scaling.csv
+    python workflow/scripts/timing.py mmd --device cpu --output mmd.csv
+    python workflow/scripts/timing.py embedding cells.h5ad --program scsigmoid-sigmoid \
+        --dictionaries geneformer/ --output embedding.csv
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import pickle
+import resource
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
+from dataclasses import replace
+from importlib.metadata import version
+from itertools import combinations
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+Rows = Iterator[dict[str, Any]]
+#: Optimizer steps before the first that counts: compilation, the allocator, the first batches.
+WARM_STEPS, LOG_EVERY, CONFIDENCE = 10, 5, 0.99
+#: Cells of the eight types of Heart OFT. The paper gives their sum only, 30,125.
+HEART_OFT = (15_000, 5_200, 3_800, 2_600, 1_500, 1_100, 600, 325)
+#: Dimensions of Geneformer V1, and the batch size that helical uses.
+GENEFORMER = {"layers": 6, "hidden": 256, "heads": 4, "feed_forward": 512, "context": 2048}
+BATCH = 24
+
+
+def configuration(preset: str) -> Any:
+    """Return the configuration of a preset."""
+    from scsigmoid.config.check import load
+
+    return load(ROOT / "config.yaml", ROOT / "workflow/presets", {"preset": preset})
+
+
+# From h5ad files to tokens.
+
+
+def statistics(part: Path) -> None:
+    """Make gene statistics and the vocabulary of a part."""
+    from scsigmoid.tokens.statistics import gather
+    from scsigmoid.tokens.vocabulary import build_vocabulary
+
+    gather(part, 10_000.0, part / "statistics.arrow")
+    build_vocabulary([part / "statistics.arrow"], 1, part / "vocabulary.parquet")
+
+
+def tokens(part: Path) -> None:
+    """Make the token store of a part."""
+    from scsigmoid.tokens.make import Tokenizer, tokenize_part
+    from scsigmoid.tokens.vocabulary import Vocabulary
+
+    vocabulary = Vocabulary.read(part / "vocabulary.parquet")
+    tokenize_part(part, Tokenizer(vocabulary, 10_000.0, 8191, 32_768), part / "store")
+
+
+def measured(step: Callable[[Path], None], few: Path, part: Path) -> dict[str, float]:
+    """Return seconds, CPU seconds and peak memory (1e9 bytes) of a step, after a warm-up."""
+    step(few)  # compiles numba's functions
+    clock, cpu = time.perf_counter(), time.process_time()
+    step(part)
+    used = {"seconds": time.perf_counter() - clock, "cpu_seconds": time.process_time() - cpu}
+    # ru_maxrss would include the parent's memory.
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return used | {"peak_gb": int(status["VmHWM"].split()[0]) * 1024 / 1e9}
+
+
+def write_part(cells: Any, copies: int, folder: Path) -> Path:
+    """Write a part with one file, the cells ``copies`` times below each other, gzip-compressed."""
+    import anndata
+
+    from scsigmoid.corpus.metadata import FILES, ManifestRow, write_manifest
+
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    repeated = anndata.concat([cells] * copies, index_unique="-", keys=map(str, range(copies)))
+    repeated.var = cells.var
+    repeated.write_h5ad(folder / "cells.h5ad", compression="gzip")
+    row = ManifestRow(file="cells", role="training", source="local", location="")
+    write_manifest(folder / FILES, [row])
+    return folder
+
+
+def raw_counts(path: Path) -> Any:
+    """Read the cells of a file, with raw counts (CSR, float32) in ``X``."""
+    import anndata
+    import numpy as np
+    from scipy.sparse import csr_matrix
+
+    adata = anndata.read_h5ad(path)
+    counts, var = (adata.X, adata.var) if adata.raw is None else (adata.raw.X, adata.raw.var)
+    return anndata.AnnData(X=csr_matrix(counts, dtype=np.float32), obs=adata.obs, var=var)
+
+
+def time_tokens(options: argparse.Namespace) -> Rows:
+    """Time both passes from h5ad files to a token store, each in a new process."""
+    for path in options.files:
+        cells = raw_counts(path)
+        for copies in options.copies:
+            with TemporaryDirectory() as name:
+                few = write_part(cells[:64].copy(), 1, Path(name, "few"))
+                part = write_part(cells, copies, Path(name, "part"))
+                size = {"cells": cells.n_obs * copies, "counts": cells.X.nnz * copies}
+                for step in (statistics, tokens):
+                    for repetition in range(options.repetitions):
+                        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+                            used = pool.submit(measured, step, few, part).result()
+                        row = {"step": step.__name__, "file": path.stem, "copies": copies, **size}
+                        rates = {
+                            f"{k}_per_cpu_second": n / used["cpu_seconds"] for k, n in size.items()
+                        }
+                        yield {**row, "repetition": repetition, **used, **rates}
+
+
+# Training's data loader, and training on several GPUs.
+
+
+def time_loading(options: argparse.Namespace) -> Rows:
+    """Time the data loader alone. Each cell is read for the first time, as in training."""
+    import torch
+
+    from scsigmoid.benchmarks.simulated import write_simulated_tokens
+    from scsigmoid.config.check import model_training
+    from scsigmoid.model.sizes import EncoderSettings
+    from scsigmoid.tokens.store import TokenStore
+    from scsigmoid.training.batches import GlobalBatches, ahead
+
+    config = configuration(options.preset)
+    lengths, context = config.benchmarks.training, config.models[options.model].context
+    size = config.sizes[config.architecture.size]
+    encoder = EncoderSettings.of(size, config.architecture, "sigmoid", context, lengths.vocabulary)
+    training = replace(model_training(config, options.model), workers=options.workers)
+    cells = (options.rounds + 1) * options.steps * training.global_batch
+    steps = range(1, (options.rounds + 1) * options.steps + 1)
+    with TemporaryDirectory() as name:
+        write_simulated_tokens(Path(name), lengths, cells, context - 1, config.seed)
+        batches = GlobalBatches(
+            TokenStore.open(Path(name, "tokens")), encoder, training, config.seed
+        )
+        with closing(ahead(batches, steps, options.workers, torch.device("cpu"))) as shares:
+            for number in range(options.rounds + 1):
+                clock, cpu = time.perf_counter(), time.process_time()
+                loaded = sum(len(next(shares).lengths) for _ in range(options.steps))
+                clock, cpu = time.perf_counter() - clock, time.process_time() - cpu
+                if number:
+                    yield {"cells_per_second": loaded / clock, "per_cpu_second": loaded / cpu}
+
+
+def time_scaling(options: argparse.Namespace) -> Rows:
+    """Train on each number of processes, with the same global batches.
+
+    ``cells_per_second`` is the median over logged steps. ``efficiency`` is this rate divided by
+    ``processes`` times the rate of one process, step by step. The first steps are left out.
+    """
+    import numpy as np
+
+    from scsigmoid.benchmarks.machine import machine_facts
+    from scsigmoid.benchmarks.rows import median_interval
+    from scsigmoid.benchmarks.simulated import write_simulated_tokens
+    from scsigmoid.config.plan import Plan
+    from scsigmoid.files import write_json
+    from scsigmoid.training.devices import resolve_device
+    from scsigmoid.training.journal import read_journal
+
+    config = configuration(options.preset)
+    key = f"models.{options.model}"
+    settings = Plan(replace(config, device=options.device)).settings(key)
+    changed = {"steps": options.steps, "log_every": LOG_EVERY, "checkpoint_every": options.steps}
+    settings[key]["training"] |= changed
+    cells = options.steps * settings[key]["training"]["global_batch"]
+    write_json(
+        options.output.with_suffix(".json"),
+        machine_facts(resolve_device(options.device), "timing.py"),
+    )
+    alone: Any = None
+    with TemporaryDirectory() as name:
+        folder, context = Path(name), settings[key]["context"]
+        write_simulated_tokens(folder, config.benchmarks.training, cells, context - 1, config.seed)
+        for count in options.processes:
+            command = [
+                *(sys.executable, "-m", "scsigmoid", "train", "--model", options.model),
+                *("--gpus", str(count), "--tokens", str(folder / "tokens")),
+                *("--vocabulary", str(folder / "vocabulary.parquet")),
+                *("--settings", json.dumps(settings), "--output", str(folder / "model")),
+            ]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            columns, header = read_journal(folder / "model/journal.csv")
+            shutil.rmtree(folder / "model")  # a checkpoint of a large model takes gigabytes
+            columns = {key: values[columns["step"] > WARM_STEPS] for key, values in columns.items()}
+            alone = columns if count == 1 else alone
+            row = {
+                **{key: header[key] for key in ("model", "parameters", "device", "backend")},
+                "processes": count,
+                "context": context,
+                **changed,
+            }
+            shares = [np.nan] if alone is None else efficiencies(count, columns, alone)
+            rates = columns["cells_per_second"].tolist()
+            for label, values in (("cells_per_second", rates), ("efficiency", shares)):
+                names = (label, f"{label}_low", f"{label}_high")
+                row |= dict(zip(names, median_interval(values, CONFIDENCE), strict=True))
+            for label in ("mfu", "data_wait", "packing_efficiency"):
+                row[label] = float(np.median(columns[label]))
+            row["peak_memory_gb"] = float(np.max(columns["peak_memory_gb"]))
+            yield row | {"readings": len(columns["step"])}
+
+
+def efficiencies(count: int, columns: Any, alone: Any) -> list[float]:
+    """Return the rate over ``count`` times the rate of one process, for steps that both logged."""
+    import numpy as np
+
+    _, own, other = np.intersect1d(columns["step"], alone["step"], return_indices=True)
+    rates = columns["cells_per_second"][own] / (count * alone["cells_per_second"][other])
+    return [float(rate) for rate in rates]
+
+
+# Evaluation.
+
+
+def time_mmd(options: argparse.Namespace) -> Rows:
+    """Time the MMD of all pairs of types of a simulated dataset of Heart OFT's size, both arms."""
+    import numpy as np
+
+    from scsigmoid.evaluation.embedding_files import Embedding
+    from scsigmoid.evaluation.mmd import measure_pair
+    from scsigmoid.training.devices import resolve_device
+
+    config, device = configuration(options.preset), resolve_device(options.device)
+    random = np.random.default_rng(0)
+    labels = np.repeat([f"type {kind}" for kind in range(len(options.cells))], options.cells)
+    arms = {}
+    for model in ("sigmoid_4k", "softmax_4k"):
+        centers = random.standard_normal((len(options.cells), 768), dtype=np.float32)
+        values = random.standard_normal((len(labels), 768), dtype=np.float32)
+        values += np.repeat(centers, options.cells, axis=0)
+        values /= np.sqrt(1 + np.arange(768, dtype=np.float32))  # variances fall as 1 / rank
+        facts = {"model": model, "attention": model[:7], "context": 4096, "simulated": True}
+        arms[model] = Embedding(
+            path=Path(model), values=values, labels=labels, cells=np.arange(len(labels)),
+            donors=np.zeros(len(labels), dtype="U1"), metadata=facts,
+        )  # fmt: skip
+    pairs = list(combinations(np.unique(labels).tolist(), 2))
+    for repetition in range(options.repetitions):
+        clock, cpu = time.perf_counter(), time.process_time()
+        for a, b in pairs:
+            measure_pair(arms, a, b, "simulated", config.evaluation.mmd, config.seed, device)
+        used = {"seconds": time.perf_counter() - clock, "cpu_seconds": time.process_time() - cpu}
+        size = {"cells": len(labels), "pairs": len(pairs), "device": device.type}
+        yield {**size, "repetition": repetition, **used}
+
+
+# Embedding cells with this package, helical and Geneformer.
+
+
+def read_medians(folder: Path) -> dict[str, float]:
+    """Return Geneformer's medians by gene."""
+    medians: dict[str, float] = pickle.loads((folder / "gene_median_dictionary.pkl").read_bytes())
+    return medians
+
+
+def own_model(attention: str, folder: Path) -> Callable[[Path], Any]:
+    """Return a function that embeds a file with an untrained model of this package."""
+    import anndata
+    import numpy as np
+
+    from scsigmoid.evaluation import own_cells
+    from scsigmoid.model.encoder import Encoder
+    from scsigmoid.model.sizes import EncoderSettings
+    from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
+
+    medians = read_medians(folder)
+    genes = (*SPECIAL, *medians)
+    values = np.array([1.0] * len(SPECIAL) + list(medians.values()))
+    vocabulary = Vocabulary(genes, genes, np.ones(len(genes), int), values)
+    settings = EncoderSettings(
+        attention=attention, vocabulary_size=len(genes), dropout=0.02, layer_norm_epsilon=1e-12,
+        initializer_range=0.02, cls_token=False, **GENEFORMER,
+    )  # fmt: skip
+    encoder = Encoder(settings).initialise(0).eval()
+    facts = {"model": "untrained", "attention": attention, "context": 2048, "step": 0}
+    facts["vocabulary"] = vocabulary.fingerprint
+    # The file stands for a checkpoint, whose SHA-256 is stored with an embedding.
+    model = own_cells.Model(folder / "gene_median_dictionary.pkl", encoder, vocabulary, facts)
+
+    def embed(path: Path) -> Any:
+        adata = anndata.read_h5ad(path)
+        own_cells.embed(adata, model, verbose=False)
+        return adata.obsm[own_cells.KEY]
+
+    return embed
+
+
+def write_bert(folder: Path) -> None:
+    """Write an untrained Geneformer V1, a BERT of transformers, with its configuration."""
+    from transformers import BertConfig, BertForMaskedLM
+
+    config = BertConfig(
+        num_hidden_layers=6, hidden_size=256, num_attention_heads=4, intermediate_size=512,
+        max_position_embeddings=2048, hidden_act="relu", vocab_size=25_426, pad_token_id=0,
+    )  # fmt: skip
+    BertForMaskedLM(config).save_pretrained(folder)
+
+
+def helical(folder: Path, work: Path) -> Callable[[Path], Any]:
+    """Return a function that embeds a file with helical's Geneformer, without its download."""
+    os.environ["CACHE_DIR_HELICAL_PREFIX"] = str(work)
+    import anndata
+    from helical.models.geneformer import Geneformer, GeneformerConfig
+    from helical.utils.downloader import Downloader
+
+    place = work / ".cache/helical/models/geneformer/v1"
+    write_bert(place / "gf-6L-10M-i2048")
+    for name in ("gene_median_dictionary.pkl", "token_dictionary.pkl"):
+        shutil.copy(folder / name, place)
+    same = {gene: gene for gene in read_medians(folder)}
+    (place / "ensembl_mapping_dict.pkl").write_bytes(pickle.dumps(same))
+    Downloader.download_via_name = lambda self, name: None
+    model = Geneformer(GeneformerConfig(model_name="gf-6L-10M-i2048", batch_size=BATCH))
+
+    def embed(path: Path) -> Any:
+        data = model.process_data(anndata.read_h5ad(path), gene_names="ensembl_id")
+        return model.get_embeddings(data)
+
+    return embed
+
+
+def geneformer(folder: Path, work: Path) -> Callable[[Path], Any]:
+    """Return a function that embeds a file with Geneformer's tokenizer and extractor.
+
+    Where Geneformer's files say ``cuda``, write ``cpu`` first: it supports GPUs only.
+    """
+    import anndata
+
+    anndata.read = anndata.read_h5ad  # removed in anndata 0.12
+    from geneformer import emb_extractor
+    from geneformer.tokenizer import TranscriptomeTokenizer
+
+    write_bert(work / "model")
+    read = emb_extractor.BertForMaskedLM.from_pretrained
+    emb_extractor.load_model = lambda kind, classes, place: read(
+        place, output_hidden_states=True
+    ).eval()  # without the move to a GPU
+    extractor = emb_extractor.EmbExtractor(max_ncells=None, forward_batch_size=BATCH, nproc=1)
+
+    def embed(path: Path) -> Any:
+        with TemporaryDirectory(dir=work) as made:
+            Path(made, "in").mkdir()
+            Path(made, "in/cells.h5ad").symlink_to(path)
+            TranscriptomeTokenizer().tokenize_data(f"{made}/in", made, "cells", "h5ad")
+            paths = (work / "model", f"{made}/cells.dataset", made, "out")
+            return extractor.extract_embs(*paths).to_numpy()
+
+    return embed
+
+
+def time_embedding(options: argparse.Namespace) -> Rows:
+    """Time one program from an h5ad file to the embedding; run it with the program's Python.
+
+    All models have Geneformer V1's dimensions and vocabulary and random weights.
+    """
+    import anndata
+    import numpy as np
+    import torch
+
+    torch.set_num_threads(options.threads)
+    folder, (program, _, attention) = options.dictionaries, options.program.partition("-")
+    genes = read_medians(folder)
+    with TemporaryDirectory() as name:
+        work = Path(name)
+        rivals = {"helical": helical, "geneformer": geneformer}
+        embed = rivals[program](folder, work) if program in rivals else own_model(attention, folder)
+        for path in options.files:
+            cells = raw_counts(path)
+            cells = cells[:, [gene in genes for gene in cells.var_names]]
+            order = np.random.default_rng(0).permutation(cells.n_obs)
+            for number in range(options.rounds + 1):  # the first is a warm-up
+                few = anndata.AnnData(X=cells.X[order[: options.cells if number else 8]])
+                few.var_names = cells.var_names
+                few.var["ensembl_id"] = cells.var_names.to_numpy()
+                few.obs["n_counts"] = np.asarray(few.X.sum(axis=1)).ravel()
+                few.write_h5ad(work / "cells.h5ad")
+                clock, cpu = time.perf_counter(), time.process_time()
+                row = {"program": options.program, "data": path.stem, "threads": options.threads}
+                row["cells"] = len(embed(work / "cells.h5ad"))
+                row["seconds"] = time.perf_counter() - clock
+                row["cpu_seconds"] = time.process_time() - cpu
+                memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+                if number:
+                    facts = {"torch": version("torch"), "version": version(program)}
+                    yield {**row, "peak_gb": memory, "round": number, **facts}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Write a CSV file, after each row anew."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    parts = {}
+    for function in (time_tokens, time_loading, time_scaling, time_mmd, time_embedding):
+        name = function.__name__.removeprefix("time_")
+        parts[name] = commands.add_parser(name, help=function.__doc__.split("\n", 1)[0])
+        parts[name].set_defaults(function=function)
+        parts[name].add_argument("--output", type=Path, required=True, help="CSV file")
+    for name in ("tokens", "embedding"):
+        parts[name].add_argument("files", nargs="+", type=Path, help="h5ad files")
+    for name in ("loading", "scaling", "mmd"):
+        parts[name].add_argument("--preset", default="paper")
+    for name in ("loading", "scaling"):
+        parts[name].add_argument("--model", default="sigmoid_2k")
+    for name in ("scaling", "mmd"):
+        parts[name].add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    for name in ("tokens", "mmd"):
+        parts[name].add_argument("--repetitions", type=int, default=3)
+    parts["tokens"].add_argument("--copies", nargs="+", type=int, default=[1])
+    parts["loading"].add_argument("--workers", type=int, default=2, help="threads")
+    parts["loading"].add_argument("--steps", type=int, default=20, help="batches per round")
+    parts["loading"].add_argument("--rounds", type=int, default=5)
+    parts["scaling"].add_argument("--processes", type=int, nargs="+", required=True)
+    parts["scaling"].add_argument("--steps", type=int, default=60, help="optimizer steps, above 20")
+    parts["mmd"].add_argument("--cells", type=int, nargs="+", default=HEART_OFT, help="per type")
+    embedding = parts["embedding"]
+    embedding.add_argument("--dictionaries", type=Path, required=True, help="Geneformer's folder")
+    names = ("scsigmoid-sigmoid", "scsigmoid-softmax", "helical", "geneformer")
+    embedding.add_argument("--program", choices=names, required=True)
+    embedding.add_argument("--cells", type=int, default=256, help="per file")
+    embedding.add_argument("--rounds", type=int, default=5)
+    embedding.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args(arguments)
+    import pandas as pd
+
+    rows = []
+    for row in options.function(options):
+        rows.append(row)
+        print(row, flush=True)
+        pd.DataFrame(rows).to_csv(options.output, index=False)
+
+
+if __name__ == "__main__":
+    main()
