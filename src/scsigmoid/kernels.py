@@ -33,7 +33,7 @@ class Backend:
             that has the capability; empty if they do.
         packages: of an optional backend, as pip knows them: the one that has it, then those whose
             versions matter too.
-        compared: whether benchmarks time it by its name on a GPU; others have rows of their own
+        is_compared: whether benchmarks time it by its name on a GPU; others have rows of their own
             in :mod:`scsigmoid.benchmarks.providers`.
         backward_products: matrix products that its backward pass runs, five being counted.
     """
@@ -49,7 +49,7 @@ class Backend:
     alternative: str = "reference"
     kernels: str = ""
     packages: tuple[str, ...] = ()
-    compared: bool = False
+    is_compared: bool = False
     backward_products: int = 5
 
     @property
@@ -69,13 +69,13 @@ BACKENDS: dict[str, dict[str, Backend]] = {
             needs_exact_capability=True,
             alternative="triton",
             kernels="hopper",
-            compared=True,
+            is_compared=True,
         ),
         "triton": Backend(
             label="Sigmoid, Triton",
             launcher="triton_launch",
             capability=AMPERE,
-            compared=True,
+            is_compared=True,
             backward_products=7,
         ),
         "reference": Backend(label="Sigmoid, reference", runs_on_cpu=True),
@@ -90,7 +90,7 @@ BACKENDS: dict[str, dict[str, Backend]] = {
             alternative="sdpa",
             kernels="fa4",
             packages=("flash-attn-4", "nvidia-cutlass-dsl", "quack-kernels"),
-            compared=True,
+            is_compared=True,
         ),
         "sdpa": Backend(
             label="Softmax, SDPA", attend="sdpa:attend", capability=AMPERE, runs_on_cpu=True
@@ -109,7 +109,7 @@ BACKENDS: dict[str, dict[str, Backend]] = {
 }
 
 #: This project's kernels of sigmoid attention, fastest first.
-OURS = tuple(name for name, backend in BACKENDS["sigmoid"].items() if backend.compared)
+OURS = tuple(name for name, backend in BACKENDS["sigmoid"].items() if backend.is_compared)
 
 #: Further kernels that benchmarks time: label, and the packages whose versions are noted.
 OTHERS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -138,7 +138,12 @@ LABELS = {
 #: Optional packages whose kernels are compared, as pip knows them.
 PACKAGES = (
     *(package for _, packages in OTHERS.values() for package in packages),
-    *(package for kind in BACKENDS.values() for one in kind.values() for package in one.packages),
+    *(
+        package
+        for kind in BACKENDS.values()
+        for backend in kind.values()
+        for package in backend.packages
+    ),
 )
 
 

@@ -45,8 +45,8 @@ def compare(tensors, lengths, lengths_k=None, tolerance=None, bias=None, **optio
         **options,
     )
     got = [out, *torch.autograd.grad(out, leaves, upstream)]
-    given_bias = [bias] * len(lengths) if isinstance(bias, float) else bias
-    wanted = gradients(*tensors, lengths, lengths_k, bias=given_bias, **options)
+    of_sequences = [bias] * len(lengths) if isinstance(bias, float) else bias
+    wanted = gradients(*tensors, lengths, lengths_k, bias=of_sequences, **options)
     for name, value, expected in zip(("out", "dq", "dk", "dv"), got, wanted, strict=True):
         assert value.dtype == q.dtype
         assert value.isfinite().all()

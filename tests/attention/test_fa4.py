@@ -77,10 +77,10 @@ def test_result_and_gradients(package, function):
     leaves = [x.requires_grad_() for x in (q, k, v)]
     out = function(*leaves, cumulative(LENGTHS), 40, scale=0.3, backend="fa4")
     got = [out, *torch.autograd.grad(out, leaves, upstream, retain_graph=True)]
-    for value, wanted in zip(
+    for value, expected in zip(
         got, gradients(q, k, v, upstream, LENGTHS, kind="softmax", scale=0.3), strict=True
     ):
-        assert relative_error(value, wanted) < 1e-12
+        assert relative_error(value, expected) < 1e-12
     (first,) = torch.autograd.grad(out.sum(), leaves[0], create_graph=True)
     with pytest.raises(NotImplementedError, match="second derivative"):
         first.sum().backward()
@@ -89,8 +89,8 @@ def test_result_and_gradients(package, function):
 @pytest.mark.parametrize("count", [1, 3])
 def test_operators_are_well_formed(package, count):
     q, k, v, _ = tensors(torch.float32)
-    given = [torch.stack((q, k, v), dim=1)] if count == 1 else [q, k, v]
-    arguments = ([x.requires_grad_() for x in given], cumulative(LENGTHS), 40, 0.3)
+    inputs = [torch.stack((q, k, v), dim=1)] if count == 1 else [q, k, v]
+    arguments = ([x.requires_grad_() for x in inputs], cumulative(LENGTHS), 40, 0.3)
     torch.library.opcheck(fa4.forward, arguments)
 
 

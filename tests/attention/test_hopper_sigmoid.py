@@ -62,9 +62,9 @@ def weights_of(scores, rounded):
         values += [np.float32(constant)] * 32
     results = 16 if rounded else 32
     text = hopper_gluon._vote(rounded)
-    found = execute(text, {f"${results + i}": value for i, value in enumerate(values)})
-    found_weights = [found[f"${i}"] for i in range(results)]
-    return np.array(found_weights, dtype=np.float64).ravel(), bool(found["p"])
+    registers = execute(text, {f"${results + i}": value for i, value in enumerate(values)})
+    weights = [registers[f"${i}"] for i in range(results)]
+    return np.array(weights, dtype=np.float64).ravel(), bool(registers["p"])
 
 
 @pytest.mark.parametrize("rounded", [False, True])
@@ -117,7 +117,7 @@ def test_form(change, form):
         longest_k=KEYS,
         scale=0.125,
         accurate=True,
-        gaps=False,
+        has_gaps=False,
         deterministic=False,
     )._replace(**change)
     assert hopper_launch._activation(problem, torch.bfloat16)[0] == form

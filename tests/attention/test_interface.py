@@ -59,8 +59,10 @@ def empty(names):
 def test_numbers_of_numpy_are_numbers():
     arguments = (*packed(), cumulative([4, 2]))
     expected = sigmoid_attention(*arguments, 4, scale=0.5, bias=-1.0)
-    given = sigmoid_attention(*arguments, np.int64(4), scale=np.float32(0.5), bias=np.float64(-1.0))
-    assert torch.equal(given, expected)
+    result = sigmoid_attention(
+        *arguments, np.int64(4), scale=np.float32(0.5), bias=np.float64(-1.0)
+    )
+    assert torch.equal(result, expected)
 
 
 def test_a_number_as_bias_keeps_double_precision():
@@ -419,8 +421,8 @@ def test_whoever_looks_sees_operators():
         got = torch.autograd.grad(loss(*leaves), leaves)
     assert "scsigmoid::attention" in seen.names
     assert "scsigmoid::attention_backward" in seen.names
-    plain = torch.autograd.grad(loss(*leaves), leaves)
-    assert all(torch.equal(one, other) for one, other in zip(got, plain, strict=True))
+    direct = torch.autograd.grad(loss(*leaves), leaves)
+    assert all(torch.equal(one, other) for one, other in zip(got, direct, strict=True))
 
 
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")

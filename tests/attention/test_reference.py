@@ -35,14 +35,14 @@ def outcome(function, q, k, v, upstream, *arguments, **options):
 def test_sigmoid(dtype, tolerance, bias):
     tensors = inputs(dtype, sum(LENGTHS))
     each = torch.linspace(-3, 1, len(LENGTHS))
-    given = each if bias == "each" else bias
-    expected = each if bias == "each" else None if bias is None else [bias] * len(LENGTHS)
+    argument = each if bias == "each" else bias
+    of_sequences = each if bias == "each" else None if bias is None else [bias] * len(LENGTHS)
     got = outcome(
-        sigmoid_attention, *tensors, cumulative(LENGTHS), 33, backend="reference", bias=given
+        sigmoid_attention, *tensors, cumulative(LENGTHS), 33, backend="reference", bias=argument
     )
-    for value, wanted in zip(got, gradients(*tensors, LENGTHS, bias=expected), strict=True):
+    for value, expected in zip(got, gradients(*tensors, LENGTHS, bias=of_sequences), strict=True):
         assert value.dtype == dtype
-        assert relative_error(value, wanted) < tolerance
+        assert relative_error(value, expected) < tolerance
 
 
 @pytest.mark.parametrize("one", [False, True])
@@ -69,8 +69,8 @@ def test_queries_and_keys_of_different_lengths():
         scale=0.7,
         backend="reference",
     )
-    for value, wanted in zip(got, gradients(*tensors, LENGTHS, keys, scale=0.7), strict=True):
-        assert relative_error(value, wanted) < 1e-14
+    for value, expected in zip(got, gradients(*tensors, LENGTHS, keys, scale=0.7), strict=True):
+        assert relative_error(value, expected) < 1e-14
     # The third sequence has queries but no keys.
     assert (got[0][5:38] == 0).all()
 

@@ -1,4 +1,4 @@
-"""Dropout that depends on the cell: how often, how independently, and on what alone."""
+"""Dropout: its share, the independence of its draws, and their dependence on the cell alone."""
 
 import numpy as np
 import pytest
@@ -10,74 +10,74 @@ SHARE, CHANNELS, LENGTH, CELLS = 0.1, 96, 50, 400
 
 
 def keys(seed=1, step=3, first=0):
-    """Of the tokens of some cells."""
+    """Return the keys of the tokens of some cells."""
     of_cells = cell_keys(torch.arange(first, first + CELLS), seed, step)
     return token_keys(of_cells.repeat_interleave(LENGTH), torch.arange(LENGTH).repeat(CELLS))
 
 
-def dropped(site=2, share=SHARE, **about):
-    """(tokens, channels): 1 where dropped."""
+def dropped(site=2, share=SHARE, **changes):
+    """Return a matrix (tokens, channels) that is 1 where an activation is dropped."""
     ones = torch.ones(CELLS * LENGTH, CHANNELS, dtype=torch.float64)
-    return (KeyedDropout(share, site)(ones, keys(**about)) == 0).double()
+    return (KeyedDropout(share, site)(ones, keys(**changes)) == 0).double()
 
 
 def mixed(word):
-    """lowbias32 in Python's integers."""
+    """Compute lowbias32 with the integers of Python."""
     word &= 0xFFFFFFFF
     word = (word ^ word >> 16) * 0x7FEB352D & 0xFFFFFFFF
     word = (word ^ word >> 15) * 0x846CA68B & 0xFFFFFFFF
     return word ^ word >> 16
 
 
-def test_mixing_is_that_of_unsigned_words():
+def test_mixing_equals_that_of_unsigned_words():
     words = np.random.default_rng(0).integers(-(2**31), 2**31, 1000).astype(np.int32)
-    found = mix(torch.from_numpy(words)).tolist()
-    assert [word % 2**32 for word in found] == [mixed(word) for word in words.tolist()]
+    results = mix(torch.from_numpy(words)).tolist()
+    assert [word % 2**32 for word in results] == [mixed(word) for word in words.tolist()]
 
 
 @pytest.mark.parametrize("share", [0.02, 0.1, 0.5])
-def test_as_many_are_dropped_as_asked_for(share):
-    found = dropped(share=share)
+def test_share_of_dropped_activations(share):
+    is_dropped = dropped(share=share)
     deviation = (share * (1 - share)) ** 0.5
-    for means in (found.mean().reshape(1), found.mean(0), found.mean(1)):
-        count = found.numel() / means.numel()
+    for means in (is_dropped.mean().reshape(1), is_dropped.mean(0), is_dropped.mean(1)):
+        count = is_dropped.numel() / means.numel()
         errors = (means - share) / (deviation / count**0.5)
-        # Of the mean over all, of each channel and of each token: as of independent draws.
+        # Means over all activations, each channel and each token are those of independent draws.
         assert errors.abs().max() < 6
         assert errors.numel() == 1 or abs(errors.std().item() - 1) < 0.25
 
 
 def test_draws_are_independent():
-    centred = dropped() - SHARE
+    centered = dropped() - SHARE
     others = {
-        "channel": (centred[:, 1:], centred[:, :-1]),
-        "token": (centred[1:], centred[:-1]),
-        "cell": (centred[LENGTH:], centred[:-LENGTH]),
-        "site": (centred, dropped(site=3) - SHARE),
-        "step": (centred, dropped(step=4) - SHARE),
-        "seed": (centred, dropped(seed=2) - SHARE),
+        "channel": (centered[:, 1:], centered[:, :-1]),
+        "token": (centered[1:], centered[:-1]),
+        "cell": (centered[LENGTH:], centered[:-LENGTH]),
+        "site": (centered, dropped(site=3) - SHARE),
+        "step": (centered, dropped(step=4) - SHARE),
+        "seed": (centered, dropped(seed=2) - SHARE),
     }
     for name, (one, other) in others.items():
         correlation = (one * other).mean() / (SHARE * (1 - SHARE))
         assert abs(correlation) * one.numel() ** 0.5 < 5, name
 
 
-def test_a_cell_loses_the_same_wherever_it_is():
+def test_dropout_of_a_cell_does_not_depend_on_its_batch():
     whole = dropped()
     assert torch.equal(dropped(first=7)[: -7 * LENGTH], whole[7 * LENGTH :])
     assert torch.equal(dropped(), whole)
 
 
-def test_what_is_kept_is_scaled_and_differentiated():
+def test_kept_activations_are_scaled_and_differentiated():
     dropout = KeyedDropout(SHARE, 0)
     x = torch.randn(CELLS * LENGTH, CHANNELS, dtype=torch.float64, requires_grad=True)
     out = dropout(x, keys())
-    kept = out != 0
-    torch.testing.assert_close(out[kept], x[kept] / (1 - SHARE))
+    is_kept = out != 0
+    torch.testing.assert_close(out[is_kept], x[is_kept] / (1 - SHARE))
     (grad,) = torch.autograd.grad(out.sum(), x)
-    torch.testing.assert_close(grad, kept.double() / (1 - SHARE))
+    torch.testing.assert_close(grad, is_kept.double() / (1 - SHARE))
     infinite = torch.full_like(x, torch.inf)
-    assert (dropout(infinite, keys())[~kept] == 0).all()
+    assert (dropout(infinite, keys())[~is_kept] == 0).all()
 
 
 def test_nothing_is_dropped_without_keys_or_share():

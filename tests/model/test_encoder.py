@@ -1,4 +1,4 @@
-"""The encoder: packed batches, its two arms, its objective."""
+"""The encoder: packed batches, sigmoid and softmax, gradients."""
 
 import math
 import subprocess
@@ -32,8 +32,8 @@ def batch(lengths=LENGTHS, seed=0, vocabulary=50):
     return tokens, positions, bounds, max(lengths)
 
 
-def written_out(model, tokens, keys=None):
-    """One cell's hidden states, each step spelled out from the weights."""
+def compute_by_hand(model, tokens, keys=None):
+    """Compute the hidden states of one cell from the weights, step by step."""
     weights, n = model.state_dict(), len(tokens)
 
     def drop(x, site):
@@ -83,23 +83,23 @@ def written_out(model, tokens, keys=None):
 @pytest.mark.parametrize(
     "variants", [(), ("qk_norm",), ("centred_values",), ("hybrid_norm",)], ids="_".join
 )
-def test_packed_batch_is_each_cell_alone(attention, variants):
-    # Weights ten times the usual make attention matter.
+def test_packed_cells_do_not_depend_on_each_other(attention, variants):
+    # Weights ten times larger than usual, so that attention matters.
     model = encoder(attention, initializer_range=0.2, variants=variants).double().eval()
     for name, parameter in model.named_parameters():
-        if name.endswith("norm.weight"):  # gains other than 1
+        if name.endswith("norm.weight"):  # gains different from 1
             parameter.data += 0.1 * torch.arange(len(parameter)) / len(parameter)
     tokens, *rest = batch()
     hidden = model(tokens, *rest)
     bounds = rest[1].tolist()
     for start, end in pairwise(bounds):
         torch.testing.assert_close(
-            hidden[start:end], written_out(model, tokens[start:end]), rtol=1e-11, atol=1e-11
+            hidden[start:end], compute_by_hand(model, tokens[start:end]), rtol=1e-11, atol=1e-11
         )
 
 
 @pytest.mark.parametrize("attention", ARMS)
-def test_logits_at_masked_places(attention):
+def test_logits_at_masked_positions(attention):
     model = encoder(attention).eval()
     arguments = batch()
     masked = torch.tensor([0, 7, 40, 54])
@@ -110,7 +110,7 @@ def test_logits_at_masked_places(attention):
     assert model.output.weight is not model.token_embedding.weight
 
 
-def test_both_arms_begin_alike():
+def test_sigmoid_and_softmax_have_equal_initial_weights():
     sigmoid, softmax = encoder("sigmoid").state_dict(), encoder("softmax").state_dict()
     assert list(sigmoid) == list(softmax)
     assert all(torch.equal(sigmoid[name], softmax[name]) for name in sigmoid)
@@ -155,7 +155,7 @@ def test_dropout_depends_on_cell_seed_and_step_alone(attention):
     assert torch.equal(model(*batch()), model.eval()(*batch()))
     # The second cell alone.
     keys = token_keys(cell_keys(torch.tensor([3]), 1, 1).repeat(32), torch.arange(32))
-    torch.testing.assert_close(written_out(model, tokens[5:37], keys), whole[5:37])
+    torch.testing.assert_close(compute_by_hand(model, tokens[5:37], keys), whole[5:37])
 
 
 @pytest.mark.parametrize("attention", ARMS)
@@ -170,15 +170,15 @@ def test_gradients(attention):
     loss().backward()
     for name in ("blocks.0.qkv.weight", "blocks.1.contraction.weight", "token_embedding.weight"):
         parameter = model.get_parameter(name)
-        place = parameter.grad.abs().argmax()
+        index = parameter.grad.abs().argmax()
         flat = parameter.data.view(-1)
-        value, step, sides = flat[place].item(), 1e-5, []
+        value, step, sides = flat[index].item(), 1e-5, []
         for side in (step, -step):
-            flat[place] = value + side
+            flat[index] = value + side
             sides.append(loss().item())
-        flat[place] = value
+        flat[index] = value
         slope = (sides[0] - sides[1]) / (2 * step)
-        assert slope == pytest.approx(parameter.grad.view(-1)[place].item(), rel=1e-6)
+        assert slope == pytest.approx(parameter.grad.view(-1)[index].item(), rel=1e-6)
 
 
 def test_attention_score_max():
@@ -192,9 +192,9 @@ def test_attention_score_max():
             of = slice(8 * head, 8 * head + 8)
             scores = q[start:end, of] @ k[start:end, of].T / math.sqrt(8)
             largest = max(largest, scores.abs().max().item())
-    found = model.attention_score_max(tokens, positions, bounds)
-    assert found.item() == pytest.approx(largest, rel=1e-5)
-    assert not found.requires_grad
+    result = model.attention_score_max(tokens, positions, bounds)
+    assert result.item() == pytest.approx(largest, rel=1e-5)
+    assert not result.requires_grad
 
 
 def test_unknown_attention():
@@ -202,8 +202,8 @@ def test_unknown_attention():
         replace(SETTINGS, attention="linear")
 
 
-def test_an_evaluation_on_the_cpu_does_not_load_the_compiler():
-    """Loading it takes a second, for every embedding job."""
+def test_evaluation_on_the_cpu_does_not_import_the_compiler():
+    """The import takes one second, in every embedding job."""
     program = """
 import sys, torch
 import scsigmoid.training.loop

@@ -1,4 +1,4 @@
-"""Masks: how many, which, where, and that they depend on the cell alone."""
+"""Masks: their number, targets and positions, and their dependence on the cell alone."""
 
 from collections import Counter
 from typing import NamedTuple
@@ -24,7 +24,7 @@ def batch(lengths, *, cls=False, seed=0):
 
 class Masked(NamedTuple):
     tokens: np.ndarray
-    places: np.ndarray
+    positions: np.ndarray
     targets: np.ndarray
 
 
@@ -35,10 +35,10 @@ def mask(tokens, cells, bounds, **changes):
 
 
 def by_cell(result, bounds):
-    """Masked places of each cell, counted from the cell's beginning."""
-    owner = np.searchsorted(bounds, result.places, side="right") - 1
+    """Return the masked positions of each cell, counted from its start."""
+    owner = np.searchsorted(bounds, result.positions, side="right") - 1
     return [
-        (result.places[owner == cell] - bounds[cell]).tolist() for cell in range(len(bounds) - 1)
+        (result.positions[owner == cell] - bounds[cell]).tolist() for cell in range(len(bounds) - 1)
     ]
 
 
@@ -46,30 +46,30 @@ def by_cell(result, bounds):
 def test_number_and_replacement(fraction):
     tokens, bounds = batch(LENGTHS)
     result = mask(tokens, np.arange(len(LENGTHS)), bounds, fraction=fraction)
-    counts = [len(places) for places in by_cell(result, bounds)]
+    counts = [len(positions) for positions in by_cell(result, bounds)]
     assert counts == [max(1, round(fraction * n)) if n else 0 for n in LENGTHS]
-    assert (np.diff(result.places) > 0).all()
-    assert (result.targets == tokens[result.places]).all()
-    assert (result.tokens[result.places] == MASK).all()
-    kept = np.ones(len(tokens), bool)
-    kept[result.places] = False
-    assert (result.tokens[kept] == tokens[kept]).all()
-    assert result.tokens.dtype == result.places.dtype == result.targets.dtype == np.int64
+    assert (np.diff(result.positions) > 0).all()
+    assert (result.targets == tokens[result.positions]).all()
+    assert (result.tokens[result.positions] == MASK).all()
+    is_kept = np.ones(len(tokens), bool)
+    is_kept[result.positions] = False
+    assert (result.tokens[is_kept] == tokens[is_kept]).all()
+    assert result.tokens.dtype == result.positions.dtype == result.targets.dtype == np.int64
 
 
 def test_special_tokens_are_neither_masked_nor_counted():
-    plain, bounds = batch(LENGTHS)
+    genes_only, bounds = batch(LENGTHS)
     special, special_bounds = batch(LENGTHS, cls=True)
     cells = np.arange(len(LENGTHS)) + 10
-    without = by_cell(mask(plain, cells, bounds), bounds)
+    without = by_cell(mask(genes_only, cells, bounds), bounds)
     result = mask(special, cells, special_bounds)
     assert (result.targets >= FIRST).all()
-    # A leading [CLS] moves the places by one and changes nothing else.
+    # A leading [CLS] moves the positions by one and changes nothing else.
     within = by_cell(result, special_bounds)
-    assert within == [[place + 1 for place in places] for places in without]
+    assert within == [[position + 1 for position in positions] for positions in without]
 
 
-def test_a_cell_alone_and_in_any_batch_has_one_mask():
+def test_mask_of_a_cell_does_not_depend_on_its_batch():
     tokens, bounds = batch(LENGTHS)
     cells = np.array([5, 900, 2**40, 7, 8, 9, 10])
     together = by_cell(mask(tokens, cells, bounds), bounds)
@@ -83,9 +83,9 @@ def test_a_cell_alone_and_in_any_batch_has_one_mask():
 def test_seed_and_draw_change_the_mask(change):
     tokens, bounds = batch([200, 200])
     one, other = mask(tokens, [0, 1], bounds), mask(tokens, [0, 1], bounds, **change)
-    assert not np.array_equal(one.places, other.places)
-    places = by_cell(one, bounds)
-    assert places[0] != places[1]
+    assert not np.array_equal(one.positions, other.positions)
+    positions = by_cell(one, bounds)
+    assert positions[0] != positions[1]
 
 
 def test_every_pair_of_places_is_equally_likely():
@@ -103,14 +103,14 @@ def test_bert_replacement():
     tokens, bounds = batch([400] * 100)
     masked = mask(tokens, np.arange(100), bounds)
     result = mask(tokens, np.arange(100), bounds, replacement="bert")
-    assert np.array_equal(result.places, masked.places)
-    inputs = result.tokens[result.places]
+    assert np.array_equal(result.positions, masked.positions)
+    inputs = result.tokens[result.positions]
     share = {
         "mask": (inputs == MASK).mean(),
         "kept": (inputs == result.targets).mean(),
         "random": ((inputs != MASK) & (inputs != result.targets)).mean(),
     }
-    # 6,000 places: five standard deviations are 0.026 and 0.019.
+    # 6,000 positions: five standard deviations are 0.026 and 0.019.
     assert abs(share["mask"] - 0.8) < 0.026
     assert abs(share["kept"] - 0.1) < 0.020
     assert abs(share["random"] - 0.1) < 0.020
@@ -119,7 +119,7 @@ def test_bert_replacement():
 
 
 def splitmix(state):
-    """One step of splitmix64 in Python's integers (Steele, Lea and Flood 2014)."""
+    """Compute one step of splitmix64 with the integers of Python (Steele, Lea and Flood 2014)."""
     bits = 2**64 - 1
     state = (state + 0x9E3779B97F4A7C15) & bits
     state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & bits
@@ -128,23 +128,23 @@ def splitmix(state):
 
 
 @pytest.mark.parametrize(("seed", "cell", "draw"), [(42, 0, 0), (7, 123456789, 14), (2**63, 3, 1)])
-def test_the_generator_written_out(seed, cell, draw):
-    """The places are those of the smallest keys; what replaces a gene follows from its key."""
+def test_generator_by_hand(seed, cell, draw):
+    """Genes with the smallest keys are masked. The key of a gene decides its replacement."""
     tokens, bounds = batch([400])
     stream = splitmix(splitmix(splitmix(seed) ^ splitmix(cell)) ^ splitmix(draw + 1))
     keys = [splitmix(stream ^ splitmix(gene)) for gene in range(400)]
-    places = sorted(sorted(range(400), key=keys.__getitem__)[:60])
+    positions = sorted(sorted(range(400), key=keys.__getitem__)[:60])
     inputs = []
-    for place in places:
-        word = splitmix(keys[place] ^ 0xD1B54A32D192ED03)
+    for position in positions:
+        word = splitmix(keys[position] ^ 0xD1B54A32D192ED03)
         share, random = (word >> 11) / 2**53, FIRST + splitmix(word) % (END - FIRST)
-        inputs.append(MASK if share < 0.8 else random if share < 0.9 else int(tokens[place]))
-    found = mask(tokens, [cell], bounds, seed=seed, draw=draw, replacement="bert")
-    assert found.places.tolist() == places
-    assert found.tokens[places].tolist() == inputs
+        inputs.append(MASK if share < 0.8 else random if share < 0.9 else int(tokens[position]))
+    result = mask(tokens, [cell], bounds, seed=seed, draw=draw, replacement="bert")
+    assert result.positions.tolist() == positions
+    assert result.tokens[positions].tolist() == inputs
 
 
 @pytest.mark.parametrize("bounds", [[0, 5, 10], [1, 10], [0, 9]])
-def test_bounds_that_do_not_fit_are_refused(bounds):
+def test_inconsistent_bounds_are_refused(bounds):
     with pytest.raises(ValueError, match="does not describe 1 cells of 10 tokens"):
         mask(batch([10])[0], [0], np.array(bounds))

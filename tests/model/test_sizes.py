@@ -1,4 +1,4 @@
-"""Sizes and counted arithmetic."""
+"""Counts of parameters and floating-point operations."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from scsigmoid.model.encoder import Encoder
 from scsigmoid.model.sizes import count_flops, count_parameters
 
 
-def test_the_paper_s_160m():
+def test_parameters_of_the_160m_model():
     # 44,000 x 768 token and 4,096 x 768 position embeddings; 12 blocks of norms 3,072, qkv
     # 1,771,776, projection 590,592 and feed-forward 4,722,432; a norm; the output layer
     blocks = 12 * (3_072 + 1_771_776 + 590_592 + 4_722_432)
@@ -22,19 +22,19 @@ def test_the_paper_s_160m():
     ("size", "expected"),
     [((24, 1024, 16, 4096), 400e6), ((24, 1280, 20, 5120), 595e6), ((24, 2048, 32, 8192), 1405e6)],
 )
-def test_larger_sizes(size, expected):
+def test_parameters_of_larger_models(size, expected):
     layers, hidden, heads, wide = size
     settings = replace(PAPER, layers=layers, hidden=hidden, heads=heads, feed_forward=wide)
     assert count_parameters(settings) == pytest.approx(expected, rel=0.03)
 
 
 @pytest.mark.parametrize("variants", [(), ("qk_norm", "centred_values", "hybrid_norm")])
-def test_count_is_that_of_the_module(variants):
+def test_count_equals_that_of_the_module(variants):
     settings = replace(TINY, variants=variants)
     assert count_parameters(settings) == sum(p.numel() for p in Encoder(settings).parameters())
 
 
-def test_flops_of_the_linear_layers_are_what_torch_counts():
+def test_flops_of_linear_layers_equal_the_count_of_torch():
     model = Encoder(replace(TINY, backend="reference"))
     lengths, masked = [5, 9], torch.tensor([0, 3, 7])
     arguments = (
@@ -50,5 +50,5 @@ def test_flops_of_the_linear_layers_are_what_torch_counts():
     output = 6 * 16 * 50 * 3
     linear = 6 * 2 * (4 * 16**2 + 2 * 16 * 32) * 14
     assert count_flops(TINY, lengths, 3) == linear + attention + output
-    # The custom operator's products are invisible to torch; everything else agrees.
+    # PyTorch does not count the products inside the custom operator.
     assert count_flops(TINY, lengths, 3) - attention == counter.get_total_flops()

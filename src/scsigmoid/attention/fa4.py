@@ -36,7 +36,7 @@ def _three(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
     return tensors if len(tensors) == 3 else tensors[0].unbind(1)
 
 
-def _places(cu_seqlens: Tensor, max_seqlen: int) -> dict[str, Any]:
+def _boundaries(cu_seqlens: Tensor, max_seqlen: int) -> dict[str, Any]:
     bounds = dict.fromkeys(("cu_seqlens_q", "cu_seqlens_k"), cu_seqlens)
     return bounds | dict.fromkeys(("max_seqlen_q", "max_seqlen_k"), max_seqlen)
 
@@ -45,9 +45,9 @@ def _forward(
     tensors: Sequence[Tensor], cu_seqlens: Tensor, max_seqlen: int, scale: float
 ) -> tuple[Tensor, Tensor]:
     """The result, and the logarithm of each row's sum of exponentials, (heads, tokens) float32."""
-    places = _places(cu_seqlens, max_seqlen)
+    boundaries = _boundaries(cu_seqlens, max_seqlen)
     run = _passes()[0]
-    return run(*_three(tensors), softmax_scale=scale, return_lse=True, **places)[:2]
+    return run(*_three(tensors), softmax_scale=scale, return_lse=True, **boundaries)[:2]
 
 
 def _forward_fake(tensors: Sequence[Tensor], *arguments: object) -> tuple[Tensor, Tensor]:
@@ -67,7 +67,7 @@ def _backward(
 ) -> list[Tensor]:
     """Gradients of ``tensors``, contiguous."""
     gradients = [x.new_empty(x.shape) for x in tensors]
-    options = _places(cu_seqlens, max_seqlen)
+    options = _boundaries(cu_seqlens, max_seqlen)
     options |= zip(("dq", "dk", "dv"), _three(gradients), strict=True)
     options["deterministic"] = torch.are_deterministic_algorithms_enabled()
     _passes()[1](*_three(tensors), out, grad, sums, scale, **options)

@@ -98,7 +98,7 @@ def forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Tensor:
     cut = FORWARD[q.shape[-1]]
     form, factor = _activation(problem, q.dtype)
     q, k, v = (_make_describable(x) for x in (q, k, v))
-    out = allocate_output(q, problem.starts_q, problem.ends_q, problem.gaps)
+    out = allocate_output(q, problem.starts_q, problem.ends_q, problem.has_gaps)
     table, programs = schedule(
         (problem.starts_q, problem.ends_q),
         (problem.starts_k, problem.ends_k),
@@ -182,7 +182,7 @@ def backward(
     if into is None:
         dq = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         dk, dv = (
-            allocate_output(x, problem.starts_k, problem.ends_k, problem.gaps) for x in (k, v)
+            allocate_output(x, problem.starts_k, problem.ends_k, problem.has_gaps) for x in (k, v)
         )
     else:
         dq, dk, dv = into

@@ -99,16 +99,16 @@ def zero_gaps_kernel(
         tl.store(at, tl.zeros([ROWS, BLOCK], OUT.dtype.element_ty), mask=inside)
 
 
-def allocate_output(like: Tensor, starts: Tensor, ends: Tensor, gaps: bool) -> Tensor:
+def allocate_output(like: Tensor, starts: Tensor, ends: Tensor, has_gaps: bool) -> Tensor:
     """Memory for a result of the shape of ``like``, contiguous, with zeros outside sequences.
 
     Args:
         like: (tokens, heads, dim).
         starts, ends: (sequences,) int32, ascending.
-        gaps: whether there may be tokens outside every sequence.
+        has_gaps: whether there may be tokens outside every sequence.
     """
     out = torch.empty(like.shape, dtype=like.dtype, device=like.device)
-    if gaps and out.numel():
+    if has_gaps and out.numel():
         width = out.shape[1] * out.shape[2]
         zero_gaps_kernel[(len(starts) + 1, _PROGRAMS)](
             out,

@@ -169,7 +169,7 @@ def compute_gradients(
 _ARGUMENTS = (
     "Tensor q, Tensor? k, Tensor? v, "
     "Tensor starts_q, Tensor ends_q, Tensor starts_k, Tensor ends_k, Tensor? bias, "
-    "SymInt longest_q, SymInt longest_k, float scale, bool? accurate, bool gaps, "
+    "SymInt longest_q, SymInt longest_k, float scale, bool? accurate, bool has_gaps, "
     "bool? deterministic, str kind, str backend"
 )
 _TENSORS = 8
@@ -290,7 +290,7 @@ def attend_softmax(
         longest_k=max_seqlen,
         scale=scale,
         accurate=None,
-        gaps=False,
+        has_gaps=False,
         deterministic=None,
         kind="softmax",
     )

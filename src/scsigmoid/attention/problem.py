@@ -24,7 +24,7 @@ class Problem(NamedTuple):
         scale: factor of the scores.
         accurate: exact sigmoid, or one as good, instead of the hardware's approximate tanh; None
             decides by :data:`LONGEST_APPROXIMATE`.
-        gaps: tokens may lie outside every sequence (padding); they get exact zeros.
+        has_gaps: tokens may lie outside every sequence (padding); they get exact zeros.
         deterministic: gradients must not depend on the order in which the GPU runs its blocks;
             None is what torch is set to.
         kind: ``sigmoid`` or, for the reference alone, ``softmax``.
@@ -39,7 +39,7 @@ class Problem(NamedTuple):
     longest_k: int
     scale: float
     accurate: bool | None
-    gaps: bool
+    has_gaps: bool
     deterministic: bool | None
     kind: Kind = "sigmoid"
 

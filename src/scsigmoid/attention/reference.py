@@ -76,8 +76,8 @@ def forward(
         Shape and dtype of ``q``; zero where no sequence lies, and where a sequence has no key.
     """
     out = torch.zeros(q.shape, dtype=q.dtype, device=q.device)
-    for sequence, place, blocks in _pairs(spans_q, spans_k, q.shape[1]):
-        keys, values = (_by_head(x[place]) for x in (k, v))
+    for sequence, key_rows, blocks in _pairs(spans_q, spans_k, q.shape[1]):
+        keys, values = (_by_head(x[key_rows]) for x in (k, v))
         summand = _bias(bias, sequence, keys.shape[1])
         for rows in blocks:
             weights = _weights(kind, _by_head(q[rows]), keys, scale, summand)
@@ -105,8 +105,8 @@ def backward(
     precise = compute_dtype(q)
     dq, dk, dv = (torch.zeros(x.shape, dtype=x.dtype, device=x.device) for x in (q, k, v))
     dbias = torch.zeros(len(spans_q) if bias_grad else 0, dtype=precise, device=q.device)
-    for sequence, place, blocks in _pairs(spans_q, spans_k, q.shape[1]):
-        keys, values = (_by_head(x[place]) for x in (k, v))
+    for sequence, key_rows, blocks in _pairs(spans_q, spans_k, q.shape[1]):
+        keys, values = (_by_head(x[key_rows]) for x in (k, v))
         summand = _bias(bias, sequence, keys.shape[1])
         dkeys, dvalues = (torch.zeros(keys.shape, dtype=precise, device=q.device) for _ in range(2))
         for rows in blocks:
@@ -123,8 +123,8 @@ def backward(
                 dbias[sequence] += dscores.sum()
             dq[rows] = torch.matmul(dscores, keys).mul_(scale).transpose(0, 1).to(dq.dtype)
             dkeys += torch.matmul(dscores.mT, queries)
-        dk[place] = dkeys.mul_(scale).transpose(0, 1).to(dk.dtype)
-        dv[place] = dvalues.transpose(0, 1).to(dv.dtype)
+        dk[key_rows] = dkeys.mul_(scale).transpose(0, 1).to(dk.dtype)
+        dv[key_rows] = dvalues.transpose(0, 1).to(dv.dtype)
     return dq, dk, dv, dbias
 
 
@@ -143,11 +143,11 @@ def weight_statistics(
     """
     scale = 1 / math.sqrt(q.shape[-1])
     largest = torch.zeros((), dtype=compute_dtype(q), device=q.device)
-    sums, keys, common = [], [], []
-    for sequence, place, blocks in _pairs(spans, spans, q.shape[1]):
-        columns, values = (_by_head(x[place]) for x in (k, v))
+    sums, keys, value_means = [], [], []
+    for sequence, key_rows, blocks in _pairs(spans, spans, q.shape[1]):
+        columns, values = (_by_head(x[key_rows]) for x in (k, v))
         energy = values.square().sum(-1).mean(-1)
-        common.append(values.mean(1).square().sum(-1) / energy)
+        value_means.append(values.mean(1).square().sum(-1) / energy)
         summand = _bias(None, sequence, columns.shape[1])
         for rows in blocks:
             weights = _weights(cast(Kind, kind), _by_head(q[rows]), columns, scale, summand)
@@ -168,7 +168,7 @@ def weight_statistics(
         "row_sum": float(middle),
         "row_sum_high": float(high),
         "keys": float(torch.cat(keys).median()),
-        "value_mean": float(torch.cat(common).mean()),
+        "value_mean": float(torch.cat(value_means).mean()),
     }
 
 
@@ -181,8 +181,8 @@ def largest_scores(
         (heads,) float32; 0 without tokens, NaN where a score is NaN.
     """
     largest = torch.zeros(q.shape[1], dtype=compute_dtype(q), device=q.device)
-    for _, place, blocks in _pairs(spans_q, spans_k, q.shape[1]):
-        keys = _by_head(k[place])
+    for _, key_rows, blocks in _pairs(spans_q, spans_k, q.shape[1]):
+        keys = _by_head(k[key_rows])
         for rows in blocks:
             low, high = torch.matmul(_by_head(q[rows]), keys.mT).flatten(1).aminmax(dim=1)
             largest = torch.maximum(largest, torch.maximum(-low, high))

@@ -51,7 +51,7 @@ def assign_tiles(problem: Problem, tokens: int, block: int, *, keys: bool = Fals
     rows, work = spans[::-1] if keys else spans
     longest = problem.longest_k if keys else problem.longest_q
     blocks = max(1, -(-longest // block))
-    equal = not problem.gaps and problem.sequences * longest == tokens
+    equal = not problem.has_gaps and problem.sequences * longest == tokens
     if equal or problem.sequences == 1:
         return Tiling(blocks, problem.sequences * blocks, None)
     tiles = max_tiles(tokens, problem.sequences, longest, block)

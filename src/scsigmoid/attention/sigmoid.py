@@ -133,7 +133,7 @@ def sigmoid_attention(
         longest_k=max_seqlen_k,
         scale=resolve_scale(scale, q.shape[-1]),
         accurate=accurate,
-        gaps=False,
+        has_gaps=False,
         deterministic=deterministic,
     )
     return ops.attend(q, k, v, problem, backend)
@@ -183,7 +183,7 @@ def sigmoid_attention_qkv(
         longest_k=max_seqlen,
         scale=resolve_scale(scale, q.shape[-1]),
         accurate=accurate,
-        gaps=False,
+        has_gaps=False,
         deterministic=deterministic,
     )
     return ops.attend(qkv, None, None, problem, backend)
@@ -262,7 +262,7 @@ def sigmoid_attention_padded(
         longest_k=k.shape[1],
         scale=resolve_scale(scale, q.shape[-1]),
         accurate=accurate,
-        gaps=True,
+        has_gaps=True,
         deterministic=deterministic,
     )
     flat_q, flat_k, flat_v = (x.flatten(0, 1) for x in (q, k, v))

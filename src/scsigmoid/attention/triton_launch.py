@@ -145,7 +145,7 @@ def forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Tensor:
     """Launch algorithm 1 and return its result, contiguous."""
     check(q)
     q, k, v = map(make_inner_contiguous, (q, k, v))
-    out = allocate_output(q, problem.starts_q, problem.ends_q, problem.gaps)
+    out = allocate_output(q, problem.starts_q, problem.ends_q, problem.has_gaps)
     if out.numel():
         configuration = _find_configuration("forward", q, k, v)
         tiling = assign_tiles(problem, q.shape[0], configuration.block_q)
@@ -176,9 +176,9 @@ def backward(
     """
     grad, q, k, v = map(make_inner_contiguous, (grad, q, k, v))
     if into is None:
-        dq = allocate_output(q, problem.starts_q, problem.ends_q, problem.gaps)
+        dq = allocate_output(q, problem.starts_q, problem.ends_q, problem.has_gaps)
         dk, dv = (
-            allocate_output(x, problem.starts_k, problem.ends_k, problem.gaps) for x in (k, v)
+            allocate_output(x, problem.starts_k, problem.ends_k, problem.has_gaps) for x in (k, v)
         )
     else:
         dq, dk, dv = into

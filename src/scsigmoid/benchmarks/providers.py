@@ -352,7 +352,7 @@ PROVIDERS = (
     *(
         Provider(name, "softmax", "packed", packed(name))
         for name, backend in BACKENDS["softmax"].items()
-        if backend.compared
+        if backend.is_compared
     ),
     Provider("cudnn", "softmax", "heads", cudnn, skips_padding=False),
     Provider(
