@@ -1,6 +1,7 @@
 """Figures: complete, legible, unclipped, the same bytes every time."""
 
 import itertools
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -166,19 +167,77 @@ def test_further_scib_metrics_get_a_second_row(copied: Callable[[], Path], confi
     ]  # fmt: skip
 
 
-def test_controls_lie_on_the_diagonal(results: Results) -> None:
+def test_scores_of_models_and_controls(results: Results) -> None:
+    """Every score is a dot at its value, and the means are printed."""
     with style.styled():
-        panel = draw("scib", results).axes[0]
-    controls = [line for line in panel.lines if line.get_fillstyle() in ("none", "bottom")]
-    assert len(controls) == 2 * len(results.config.datasets)
-    low, high = panel.get_xlim()
-    for line in controls:
-        (x,), (y,) = line.get_data()
-        assert low <= x == y <= high
-    scores = results.scores("leiden_nmi", "heart_oft")
-    assert low < scores["pca_log_counts"].value < high
-    assert any(line.get_xdata() == scores["pca_log_counts"].value for line in controls)
-    assert "both above random: 4" in panel.get_xlabel()
+        figure = draw("scib", results)
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert labels[2:] == ["Random embedding", "PCA of log counts"]
+    panel = figure.axes[0]
+    names = ("sigmoid_4k", "softmax_4k", "random", "pca_log_counts")
+    for line, name in zip(panel.lines, names, strict=True):
+        scores = [results.scores("leiden_nmi", one)[name].value for one in results.config.datasets]
+        assert list(line.get_xdata()) == scores
+        low, high = panel.get_xlim()
+        assert low < min(scores) <= max(scores) < high
+        assert f"{np.mean(scores):.2f}" in panel.get_xlabel()
+
+
+@pytest.mark.parametrize("count", [3, 20, 45])
+def test_labels_of_clusters_are_apart(
+    count: int, results: Results, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def many(dataset: str, model: str) -> pd.DataFrame:
+        random = np.random.default_rng(count)
+        kinds = np.repeat([f"cell type {n}" for n in range(count)], 20)
+        return pd.DataFrame({"cell_type": kinds, "x": random.normal(size=len(kinds)),
+                             "y": random.normal(size=len(kinds))})  # fmt: skip
+
+    monkeypatch.setattr(results, "umap", many)
+    with style.styled():
+        figure = draw("umap_heart_oft", results)
+        FigureCanvasAgg(figure).draw()
+        for axes in figure.axes:
+            boxes = [text.get_window_extent() for text in axes.texts]
+            assert len(boxes) >= min(count, 20)
+            pairs = itertools.combinations(boxes, 2)
+            assert not any(first.overlaps(second) for first, second in pairs)
+    shown = {to_hex(dots.get_facecolor()[0]) for dots in figure.axes[0].collections}
+    assert len(shown) == min(count, 20)
+
+
+def test_colors_of_cell_types_can_be_told_apart() -> None:
+    assert len(style.CELL_TYPES) == 20
+    for first, second in itertools.combinations(style.CELL_TYPES, 2):
+        assert np.linalg.norm(lab(first, np.eye(3)) - lab(second, np.eye(3))) > 25, (first, second)
+
+
+@pytest.mark.parametrize("contexts", [(128, 130), (2048, 2049), (2000, 2100, 2200), (16, 16384)])
+def test_labels_of_any_contexts_are_apart(contexts: tuple[int, ...], results: Results) -> None:
+    model = results.config.models["sigmoid_2k"]
+    models = {f"model_{context}": replace(model, context=context) for context in contexts}
+    changed = Results(results.folder, replace(results.config, models=models))
+    with style.styled():
+        figure = draw("sequence_lengths", changed)
+        FigureCanvasAgg(figure).draw()
+        boxes = [text.get_window_extent() for text in figure.axes[1].texts]
+    assert len(boxes) == len(contexts)
+    for first, second in itertools.combinations(boxes, 2):
+        assert not first.overlaps(second)
+    for box in boxes:
+        assert figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1
+        assert figure.bbox.y0 <= box.y0 < box.y1 <= figure.bbox.y1
+
+
+def test_only_the_papers_cells_have_the_papers_figure(results: Results) -> None:
+    own = replace(results.config, corpus=replace(results.config.corpus, source="local"))
+    captions = [
+        registry.caption("figure", name, Plan(config))
+        for config in (results.config, own)
+        for name in ("umap_heart_oft", "umap_pbmc68k", "scib")
+    ]
+    named = [re.findall(r"\(The paper's (.*)\.\)$", caption) for caption in captions]
+    assert named == [["Figure 7"], [], ["Figure 5"], [], [], []]
 
 
 def test_cells_without_a_label_are_grey(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:

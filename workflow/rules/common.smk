@@ -131,7 +131,7 @@ def settings_of(kind):
 
 def caption_of(kind):
     """The caption of a table or figure, for Snakemake's report."""
-    return lambda wildcards: registry.find(kind, wildcards.name, PLAN)[0].caption
+    return lambda wildcards: registry.caption(kind, wildcards.name, PLAN)
 
 
 def evaluation_settings(wildcards):

@@ -174,7 +174,7 @@ def embedded(results: Results, picture: str) -> str:
 def shown(results: Results, kind: str, name: str) -> dict[str, Any]:
     """A figure, its picture as a data address, or a table, as the page shows it."""
     plan = Plan(results.config)
-    entry, dataset = registry.find(kind, name, plan)
+    _, dataset = registry.find(kind, name, plan)
     item: dict[str, Any] = {
         "kind": kind,
         "name": name,
@@ -187,7 +187,8 @@ def shown(results: Results, kind: str, name: str) -> dict[str, Any]:
     if kind == "table":
         table: Table = registry.make("table", name, results)
         return item | {"table": table, "folded": not 0 < len(table.rows) <= LONG}
-    return item | {"caption": entry.caption, "source": embedded(results, f"figures/{name}.png")}
+    words = registry.caption(kind, name, plan)
+    return item | {"caption": words, "source": embedded(results, f"figures/{name}.png")}
 
 
 def cells_table(results: Results) -> Table:

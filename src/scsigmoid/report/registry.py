@@ -26,7 +26,8 @@ class Entry:
             :class:`~scsigmoid.results.folder.Results` and, where there is one of each dataset, the
             dataset's name; it returns a table or a Matplotlib figure.
         title: heading in the report.
-        caption: one or two sentences, in Snakemake's report and, of figures, in ours.
+        caption: what it shows, for Snakemake's report and, of figures, ours.
+        paper: the paper's figure, table or section that it corresponds to; empty if there is none.
         inputs: files below the results folder that it is made from.  ``{dataset}`` stands for the
             dataset's name.
         settings: settings that it depends on, beyond those that labels are made of.
@@ -38,6 +39,7 @@ class Entry:
     title: str
     caption: str
     inputs: Files
+    paper: str = ""
     settings: tuple[str, ...] = ()
     per_dataset: str = ""
     wanted: Callable[[Plan], bool] = lambda plan: True
@@ -60,44 +62,50 @@ TABLES: Mapping[str, Entry] = {
     "model_architecture": Entry(
         function="tables.setup:model_architecture",
         title="Model architecture",
-        caption="What all models share, beside the paper's Table 2.",
+        caption="The architecture and the training settings that all models share, next to the "
+        "paper's.",
+        paper="Table 2",
         inputs=fixed("tokens/vocabulary.parquet"),
         settings=("sizes", "architecture", "training", "seed"),
     ),
     "hyperparameters": Entry(
         function="tables.setup:hyperparameters",
         title="Hyperparameters",
-        caption="How each model is trained, beside the paper's Table 3.",
+        caption="The settings in which the models differ, next to the paper's.",
+        paper="Table 3",
         inputs=fixed(),
         settings=("training",),
     ),
     "evaluation_datasets": Entry(
         function="tables.setup:evaluation_datasets",
         title="Evaluation datasets",
-        caption="The evaluation datasets and their cells, beside the paper's Table 4.",
+        caption="The evaluation datasets and their numbers of cells, next to the paper's.",
+        paper="Table 4",
         inputs=Plan.dataset_metadata,
     ),
     "validation_loss": Entry(
         function="tables.quality:validation_loss",
         title="Validation loss",
-        caption="Validation loss of every model on every dataset, with paired differences, beside "
-        "the paper's Table 5. Means are over cells, not over masked genes.",
+        caption="Validation loss of every model on every dataset, and the paired differences of "
+        "the two attentions. Means are over cells, not over masked genes.",
+        paper="Table 5",
         inputs=Plan.validation_losses,
         settings=("evaluation.validation_loss",),
     ),
     "scib": Entry(
         function="tables.quality:scib",
         title="Biological conservation",
-        caption="scIB scores of both models and of the controls; the numbers behind the paper's "
-        "Figure 5.",
+        caption="scIB scores of both models and of the controls.",
+        paper="Figure 5",
         inputs=Plan.scib_scores,
         settings=("evaluation.pair", "evaluation.scib"),
     ),
     "mmd": Entry(
         function="tables.mmd:mmd",
         title="MMD between cell types",
-        caption="MMD between every two cell types in both models, beside the paper's Table 1, "
-        "which prints means over resamples.",
+        caption="MMD between every two cell types in both models. The paper prints means over "
+        "resamples.",
+        paper="Table 1",
         inputs=fixed("metrics/mmd/{dataset}.csv"),
         settings=("evaluation.pair", "evaluation.mmd"),
         per_dataset="mmd",
@@ -105,35 +113,36 @@ TABLES: Mapping[str, Entry] = {
     "kernel_speed": Entry(
         function="tables.benchmarks:kernel_speed",
         title="Kernel speed",
-        caption="TFLOPS of the attention kernels at every shape; the numbers behind the paper's "
-        "Figure 2.",
+        caption="TFLOPS of the attention kernels at every shape.",
+        paper="Figure 2",
         inputs=fixed(*KERNEL),
     ),
     "kernel_ratios": Entry(
         function="tables.benchmarks:kernel_ratios",
         title="Our kernel against the others",
-        caption="Our attention kernel against the others: ratios of TFLOPS within one run.",
+        caption="TFLOPS of this project's attention kernel divided by those of each other kernel "
+        "in the same run.",
         inputs=fixed(*KERNEL),
     ),
     "training_cost": Entry(
         function="tables.benchmarks:training_cost",
         title="Training cost",
-        caption="Hours of one device for every model size and context, beside those in the paper's "
-        "section on training speed.",
+        caption="Hours of one device to train on all cells, for every model size and context.",
+        paper="Section 4",
         inputs=fixed(*TRAINING),
     ),
     "training_speed": Entry(
         function="tables.benchmarks:training_speed",
         title="Training, kernel by kernel",
-        caption="One encoder trained with each attention kernel, over packed cells and over padded "
-        "ones, side by side in one run.",
+        caption="Training speed of one encoder with each attention kernel, on packed and on padded "
+        "cells, in one run.",
         inputs=fixed(*TRAINING),
     ),
     "comparison": Entry(
         function="tables.comparison:comparison",
         title="Comparison with the paper",
-        caption="Every number that the paper prints next to this run's, with a verdict where the "
-        "two are comparable (docs/comparison.md).",
+        caption="Every number that the paper prints next to the number of this run, with a verdict "
+        "if the two are comparable (docs/comparison.md).",
         inputs=Plan.comparison_inputs,
         settings=(
             *("corpus", "sizes", "architecture", "training", "device"),
@@ -148,45 +157,52 @@ FIGURES: Mapping[str, Entry] = {
     "sequence_lengths": Entry(
         function="figures.training:sequence_lengths",
         title="Sequence lengths",
-        caption="Sequence lengths of the training cells. Grey: histogram of the number of "
-        "expressed genes (left axis). Black: cumulative share of cells (right axis). Dashed: "
-        "contexts, each with the share of cells whose genes all fit. The paper's Figure 1.",
+        caption="Number of expressed genes of the training cells. The gray histogram counts cells "
+        "(left axis), the black line is their cumulative share (right axis). Dashed lines "
+        "mark the contexts of the models, with the share of cells whose genes all fit.",
+        paper="Figure 1",
         inputs=fixed("tokens/lengths.parquet", "corpus/manifest.csv"),
         settings=("figures", "tokens.cls"),
     ),
     "tflops": Entry(
         function="figures.benchmarks:tflops",
         title="Speed of the attention kernels",
-        caption="TFLOPS of the attention kernels. Rows: padding and head dimension; columns: "
-        "forward and backward. Operations are counted on valid tokens; 25 % padding is lengths "
-        "between 75 and 100 %, drawn uniformly. The paper's Figure 2.",
+        caption="TFLOPS of the attention kernels by sequence length, one row of panels for each "
+        "padding and head dimension, one column for each pass. Operations are counted on "
+        "valid tokens. With 25 % padding, lengths are between 75 and 100 % of the length "
+        "shown.",
+        paper="Figure 2",
         inputs=fixed(*KERNEL),
         settings=("figures",),
     ),
     "latency": Entry(
         function="figures.benchmarks:latency",
         title="Latency of the attention kernels",
-        caption="Time of the attention kernels in milliseconds, on logarithmic axes. Rows: padding "
-        "and head dimension; columns: forward and backward. The paper's Figure 8.",
+        caption="Time of the attention kernels in milliseconds by sequence length, on logarithmic "
+        "axes, one row of panels for each padding and head dimension, one column for each "
+        "pass.",
+        paper="Figure 8",
         inputs=fixed(*KERNEL),
         settings=("figures",),
     ),
     "gpu_hours": Entry(
         function="figures.benchmarks:gpu_hours",
         title="Cost of training",
-        caption="Hours of one device to train on all cells, projected from the measured "
-        "throughput. One panel a context; above each pair sigmoid's hours over softmax's. "
-        "The paper's Figure 3.",
+        caption="Hours of one device to train on all cells, extrapolated from the measured "
+        "training speed, one panel for each context. The number above a pair of bars is "
+        "sigmoid's hours divided by softmax's.",
+        paper="Figure 3",
         inputs=fixed(*TRAINING),
         settings=("figures",),
     ),
     "loss": Entry(
         function="figures.training:loss",
         title="Training and validation loss",
-        caption="Training and validation loss. Left: training loss, faint as logged and strong as "
-        "a moving mean; dotted the loss of guessing each gene by its frequency. Right: validation "
-        "loss of each dataset; blue is sigmoid, vermilion softmax, circles are the shorter "
-        "context, squares the longer one. The paper's Figure 4.",
+        caption="Left: training loss of each model, as logged (faint) and as a moving mean "
+        "(strong). The dotted line is the gene-frequency baseline, the loss of guessing "
+        "each gene by its frequency. Right: validation loss on each dataset. Sigmoid is "
+        "blue, softmax vermilion. Circles are the shortest context, squares the next one.",
+        paper="Figure 4",
         inputs=lambda plan: [
             *plan.validation_losses(),
             *journals(lambda plan: plan.evaluated_models)(plan),
@@ -197,18 +213,20 @@ FIGURES: Mapping[str, Entry] = {
     "scib": Entry(
         function="figures.embeddings:scib",
         title="Biological conservation",
-        caption="scIB biological conservation, sigmoid (vertical) against softmax (horizontal), "
-        "one mark a dataset. Above the diagonal sigmoid is better. Marks on the diagonal are the "
-        "controls, a random embedding and PCA of log counts. The paper's Figure 5.",
+        caption="scIB scores of both models and of the controls, one panel for each metric, one "
+        "row for each dataset. The controls are a random embedding and principal "
+        "components of log counts.",
+        paper="Figure 5",
         inputs=Plan.scib_scores,
         settings=("figures", "evaluation.pair"),
     ),
     "stability": Entry(
         function="figures.training:stability",
         title="Training stability",
-        caption="The stress test: the longest context, no gradient clipping. Loss, gradient norm "
-        "and the largest attention score of layer 0, the last two on logarithmic axes. The "
-        "paper's Figure 6.",
+        caption="Stress test: training at the longest context without gradient clipping. Loss, "
+        "gradient norm, and largest attention score of the first layer. Gradient norm and "
+        "score are on logarithmic axes.",
+        paper="Figure 6",
         inputs=journals(lambda plan: plan.stress_models),
         settings=("figures", "training"),
         wanted=lambda plan: bool(plan.stress_models),
@@ -216,8 +234,9 @@ FIGURES: Mapping[str, Entry] = {
     "umap": Entry(
         function="figures.embeddings:umap",
         title="UMAP",
-        caption="UMAP of the cells' embeddings, softmax left, sigmoid right; one colour a cell "
-        "type, the same on both sides. The paper's Figure 7.",
+        caption="UMAP of the cells' embeddings by softmax attention (left) and sigmoid attention "
+        "(right). Colors and labels are cell types.",
+        paper="Figure 7",
         inputs=lambda plan: [
             *(f"metrics/umap/{{dataset}}/{model}.parquet" for model in plan.config.evaluation.pair),
             "corpus/evaluation/{dataset}.json",
@@ -276,6 +295,17 @@ def settings(kind: str, name: str, plan: Plan) -> list[str]:
 def title(kind: str, name: str, plan: Plan) -> str:
     entry, dataset = find(kind, name, plan)
     return f"{entry.title}: {plan.config.datasets[dataset].title}" if dataset else entry.title
+
+
+def caption(kind: str, name: str, plan: Plan) -> str:
+    """Return the caption; for cells of the paper's datasets it names the paper's counterpart."""
+    entry, dataset = find(kind, name, plan)
+    is_papers = plan.config.corpus.source != "local" and dataset in ("", "heart_oft")
+    return (
+        f"{entry.caption} (The paper's {entry.paper}.)"
+        if entry.paper and is_papers
+        else entry.caption
+    )
 
 
 def make(kind: str, name: str, results: Any) -> Any:

@@ -138,9 +138,9 @@ def tflops(results: Results) -> "Figure":
     for axes in grid.values():
         axes.set_xticks(range(len(lengths)), [context_label(length) for length in lengths])
     legend(figure, grid, look)
-    order = "Bars stand in the legend's order, read down its columns."
+    order = "Bars are in the order of the legend, read down its columns."
     about = benchmark_note(results), layout_note(found, look)
-    remark(figure, *about, order, f"Error bars: {confidence(results)} % intervals.")
+    remark(figure, *about, order, f"Error bars are {confidence(results)} % intervals.")
     return figure
 
 
@@ -169,7 +169,7 @@ def latency(results: Results) -> "Figure":
         logarithmic(axes)
     legend(figure, grid, look)
     about = benchmark_note(results), layout_note(found, look)
-    remark(figure, *about, f"Shaded regions: {confidence(results)} % intervals.")
+    remark(figure, *about, f"Shaded regions are {confidence(results)} % intervals.")
     return figure
 
 
@@ -224,14 +224,15 @@ def gpu_hours(results: Results) -> "Figure":
     unit = "GPU-hours" if any(cost.sigmoid.device != "cpu" for cost in found) else "Hours"
     cells = results.config.benchmarks.training.projected_cells / 1e6
     grid[0].set_ylabel(f"{unit} for {cells:,.1f}M cells")
-    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper right", ncols=2)
+    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
     device = device_words(results.machine("training"))
     confidence = results.config.benchmarks.training.confidence * 100
     remark(
         figure,
-        f"{device}. Above each pair: sigmoid's hours over softmax's, below 1 where sigmoid is "
-        f"faster. Error bars: {confidence:g} % intervals.",
-        f"Models by their number of parameters; they stand for the paper's {', '.join(sizes)}."
+        f"{device}. Numbers above the bars are sigmoid's hours divided by softmax's: below 1 "
+        f"sigmoid is faster. Error bars are {confidence:g} % intervals.",
+        f"Models are labeled by their number of parameters; they replace the paper's "
+        f"{', '.join(sizes)}."
         if shrunk(found)
         else "",
         *cost_notes(results),

@@ -1,17 +1,19 @@
-"""Embeddings: scIB scores (fig:scib) and UMAP (fig:umap_mmd)."""
+"""Figures of embeddings: scIB scores (fig:scib) and UMAP (fig:umap_mmd)."""
 
+import textwrap
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from scsigmoid.labels import METRICS, model_label
+from scsigmoid.labels import METRICS, model_label, representation_label
 from scsigmoid.report.figures.style import (
+    CELL_TYPES,
     DOUBLE,
     MARKERS,
     MUTED,
-    PALETTE,
     RULE,
+    colours,
     evaluated_on,
     new_figure,
     remark,
@@ -21,115 +23,94 @@ from scsigmoid.results.embeddings import all_scores
 from scsigmoid.results.folder import Results
 
 if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: The controls, which have one score a dataset, and their marks.
-CONTROL_WORDS = {"random": "a random embedding (hollow)", "pca_log_counts": "PCA (half filled)"}
+#: Offsets of a label from its place in points, the nearest first: down, right.
+PLACES = sorted(
+    product(range(-60, 61, 6), range(-60, 61, 10)), key=lambda at: at[0] ** 2 + at[1] ** 2
+)
+#: Marker and fill of each control; the models have the colors of their attention.
+CONTROL_MARKS = {"random": ("o", "none"), "pca_log_counts": ("D", "none")}
 
 
 def scib(results: Results) -> "Figure":
-    """Scatter of sigmoid (y) over softmax (x), one panel a metric, one mark a dataset."""
+    """Dots of every score, one panel a metric, one row a dataset."""
     config = results.config
-    sigmoid, softmax = config.evaluation.pair
+    pair = config.evaluation.pair
     scores = {dataset: all_scores(results, dataset) for dataset in config.datasets}
     metrics = list(next(iter(scores.values())))
-    kinds = {found[metrics[0]][sigmoid].simulated for found in scores.values()}
-    controls = {
-        name: fill
-        for name, fill in (("random", "none"), ("pca_log_counts", "bottom"))
-        if all(name in of_metric for found in scores.values() for of_metric in found.values())
-    }
+    kinds = {found[metrics[0]][pair[0]].simulated for found in scores.values()}
     columns = min(len(metrics), 4)
     rows = -(-len(metrics) // columns)
-    figure = new_figure(DOUBLE, 0.95 + 2.0 * rows)
-    grid = list(figure.subplots(rows, columns, squeeze=False).flat)
+    figure = new_figure(DOUBLE, 0.9 + rows * (0.95 + 0.19 * len(scores)))
+    grid = list(figure.subplots(rows, columns, squeeze=False, sharey=True).flat)
     for axes in grid[len(metrics) :]:
         axes.set_visible(False)
     for axes, metric in zip(grid, metrics, strict=False):
-        points = {
-            dataset: (found[metric][softmax].value, found[metric][sigmoid].value)
-            for dataset, found in scores.items()
-        }
-        for index, (dataset, (x, y)) in enumerate(points.items()):
-            simulated = scores[dataset][metric][sigmoid].simulated
-            axes.plot(
-                x,
-                y,
-                MARKERS[index % len(MARKERS)],
-                color=PALETTE[index % len(PALETTE)],
-                markersize=5,
-                markeredgecolor="white",
-                markeredgewidth=0.4,
-                label=starred(config.datasets[dataset].title, simulated, kinds),
-            )
-        values = np.ravel(list(points.values()))
-        room = max(0.02, 0.2 * float(np.ptp(values)))
-        limits = (float(values.min()) - room, float(values.max()) + room)
-        for (index, found), control in product(enumerate(scores.values()), controls):
-            # Far from the models it stands in the corner, so that these can be told apart.
-            score = float(np.clip(found[metric][control].value, *limits))
-            axes.plot(
-                score,
-                score,
-                MARKERS[index % len(MARKERS)],
-                color=PALETTE[index % len(PALETTE)],
-                fillstyle=controls[control],
-                markersize=4,
-                markeredgewidth=0.7,
-                clip_on=False,
-            )
-        axes.plot(limits, limits, color=MUTED, linewidth=0.8, linestyle="--", zorder=0)
-        axes.grid(False)
-        axes.set_xlim(limits)
-        axes.set_ylim(limits)
-        axes.set_aspect("equal")
-        axes.locator_params(nbins=4)
-        wins = sum(y > x for x, y in points.values())
-        words = f"Softmax\n(sigmoid higher: {wins} of {len(points)}"
-        if "random" in controls:
-            chance = {dataset: found[metric]["random"].value for dataset, found in scores.items()}
-            above = sum(min(point) > chance[dataset] for dataset, point in points.items())
-            words += f";\nboth above random: {above})"
+        of_metric = [found[metric] for found in scores.values()]
+        means = []
+        for name, look in looks(results).items():
+            values = [row[name].value if name in row else np.nan for row in of_metric]
+            axes.plot(values, range(len(values)), linestyle="none", markersize=4.5, **look)
+            means.append(f"{np.mean(values):.2f}")
         axes.set_title(METRICS.get(metric, metric))
-        axes.set_xlabel(words.rstrip(")") + ")")
-    for axes in grid[::columns]:
-        axes.set_ylabel("Sigmoid")
-    handles, labels = grid[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=min(len(labels), 4))
+        axes.set_xlabel("Score\n" + textwrap.fill(f"(means {', '.join(means)})", 22), fontsize=7)
+        axes.grid(axis="both")
+        axes.margins(x=0.08)
+        axes.locator_params(axis="x", nbins=4)
+    titles = [
+        starred(config.datasets[dataset].title, found[metrics[0]][pair[0]].simulated, kinds)
+        for dataset, found in scores.items()
+    ]
+    grid[0].set_yticks(range(len(titles)), titles)
+    grid[0].set_ylim(len(titles) - 0.5, -0.5)
+    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
     remark(
         figure,
-        f"{model_label(config, sigmoid)} against {model_label(config, softmax)}; above "
-        "the diagonal sigmoid is better.",
-        f"On the diagonal: {' and '.join(CONTROL_WORDS[name] for name in controls)}, in a corner "
-        "where far off."
-        if controls
-        else "",
+        "Higher is better. The means over the datasets are in the order of the legend.",
         evaluated_on(kinds),
     )
     return figure
 
 
+def looks(results: Results) -> dict[str, dict[str, Any]]:
+    """Return marker, color and label of both models and of the controls."""
+    config, color = results.config, colours(results)
+    look: dict[str, dict[str, Any]] = {
+        name: {"marker": marker, "color": color[config.models[name].attention]}
+        for name, marker in zip(config.evaluation.pair, "os", strict=True)
+    }
+    for name in config.evaluation.scib.controls:
+        marker, fill = CONTROL_MARKS[name]
+        look[name] = {"marker": marker, "color": MUTED, "markerfacecolor": fill}
+    return {
+        name: {**marks, "label": representation_label(config, name)} for name, marks in look.items()
+    }
+
+
 def umap(results: Results, dataset: str) -> "Figure":
-    """UMAP of both models' embeddings, softmax left, sigmoid right, the same colours."""
+    """UMAP of both models' embeddings, softmax left, sigmoid right, the same colors."""
     config = results.config
     sigmoid, softmax = config.evaluation.pair
     points = {name: results.umap(dataset, name) for name in (softmax, sigmoid)}
-    types = sorted({kind for found in points.values() for kind in found.cell_type} - {""})
+    types = sorted({kind for cells in points.values() for kind in cells.cell_type} - {""})
     rows = -(-len(types) // 4)
     figure = new_figure(DOUBLE, 3.45 + 0.14 * rows)
     grid = figure.subplots(1, 2)
-    for axes, (name, found) in zip(grid, points.items(), strict=True):
-        size = float(np.clip(6000 / len(found), 0.3, 14))
+    for axes, (name, cells) in zip(grid, points.items(), strict=True):
+        size = float(np.clip(6000 / len(cells), 0.3, 14))
         for index, kind in enumerate(["", *types], start=-1):  # cells without a label lie below
-            cells = found[found.cell_type == kind]
-            if not kind and cells.empty:
+            own = cells[cells.cell_type == kind]
+            if not kind and own.empty:
                 continue
             axes.scatter(
-                cells.x,
-                cells.y,
+                own.x,
+                own.y,
                 s=size,
-                color=PALETTE[index % len(PALETTE)] if kind else RULE,
-                marker=MARKERS[index // len(PALETTE) % len(MARKERS)] if kind else MARKERS[0],
+                color=CELL_TYPES[index % len(CELL_TYPES)] if kind else RULE,
+                marker=MARKERS[index // len(CELL_TYPES) % len(MARKERS)] if kind else MARKERS[0],
                 linewidths=0,
                 alpha=0.85,
                 label=kind or "no label",
@@ -148,5 +129,38 @@ def umap(results: Results, dataset: str) -> "Figure":
             handle.set_alpha(1.0)
     title = config.datasets[dataset].title
     simulated = ", simulated" if results.metadata(dataset)["simulated"] else ""
-    remark(figure, f"{title}: {len(points[sigmoid].x):,} cells{simulated}.")
+    remark(figure, f"{title}: {len(points[sigmoid]):,} cells{simulated}.")
+    figure.draw_without_rendering()  # the layout, which places of labels depend on
+    for axes, cells in zip(grid, points.values(), strict=True):
+        label_clusters(axes, cells)
     return figure
+
+
+def label_clusters(axes: "Axes", cells: "pd.DataFrame") -> None:
+    """Write each cell type near the middle of its cells, the most frequent first.
+
+    A label moves until it is inside the panel and overlaps no other one. Where there is no such
+    place nearby it is left out: the legend has it, too.
+    """
+    from matplotlib.patheffects import withStroke
+    from matplotlib.transforms import Bbox
+
+    panel, taken = axes.get_window_extent(), list[Bbox]()
+    for kind in cells.cell_type[cells.cell_type != ""].value_counts().index:
+        own = cells[cells.cell_type == kind]
+        place = (float(own.x.median()), float(own.y.median()))
+        text = axes.annotate(
+            kind, place, xytext=(0, 0), textcoords="offset points", ha="center", va="center",
+            fontsize=7, path_effects=[withStroke(linewidth=2, foreground="white")],
+        )  # fmt: skip
+        text.set_in_layout(False)
+        for down, right in PLACES:
+            text.xyann = (right, down)
+            box = text.get_window_extent().padded(1)
+            inside = panel.containsx(box.x0) and panel.containsx(box.x1)
+            inside &= panel.containsy(box.y0) and panel.containsy(box.y1)
+            if inside and not any(box.overlaps(other) for other in taken):
+                taken.append(box)
+                break
+        else:
+            text.remove()

@@ -20,6 +20,12 @@ INK, MUTED, RULE = "#222222", "#666666", "#d0d0d0"
 PALETTE = (
     "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#882255", "#000000",
 )  # fmt: skip
+#: Colors of cell types: the palette, and twelve that are farthest from it in CIELAB.
+CELL_TYPES = (
+    *PALETTE,
+    "#0000FF", "#00EB00", "#FF27EB", "#000076", "#4E4E00", "#B1D84E", "#FF0062", "#9D76FF",
+    "#626262", "#760000", "#C48962", "#008900",
+)  # fmt: skip
 MARKERS = "osD^vp<>*"
 STYLE: Any = {
     "font.family": "sans-serif",

@@ -1,5 +1,6 @@
 """Sequence lengths (fig:jaggedness), losses (fig:training_validation_loss), fig:stability."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -63,8 +64,8 @@ def loss(results: Results) -> "Figure":
     confidence = config.evaluation.validation_loss.confidence * 100
     remark(
         figure,
-        "Dotted: guessing each gene by its share of the training data.",
-        f"Bars: {confidence:g} % intervals over cells, donors as clusters.",
+        "The dotted line is the loss of guessing each gene by its share of the training data.",
+        f"Bars are {confidence:g} % intervals over cells, with donors as clusters.",
         trained_on(results),
         evaluated_on(kinds),
     )
@@ -140,7 +141,7 @@ def stability(results: Results) -> "Figure":
     panels = (
         ("loss", "Training loss (nats)", "linear"),
         ("gradient_norm", "Gradient norm (L2)", "log"),
-        ("attention_score_max", "Largest |score|, layer 0", "log"),
+        ("attention_score_max", "Largest |score|, first layer", "log"),
     )
     crossed = False
     for axes, (column, label, scale) in zip(grid, panels, strict=True):
@@ -182,7 +183,7 @@ def stability(results: Results) -> "Figure":
         figure,
         "No gradient clipping.",
         f"Learning rate {' and '.join(f'{rate:g}' for rate in sorted(rates))}.",
-        "Cross: the first value that is not finite." if crossed else "",
+        "The cross marks the first value that is not finite." if crossed else "",
         trained_on(results),
     )
     return figure
@@ -191,6 +192,21 @@ def stability(results: Results) -> "Figure":
 def covered(lengths: np.ndarray, cells: np.ndarray, places: int) -> float:
     """Share of the cells whose genes all fit."""
     return float(cells[lengths <= places].sum() / cells.sum())
+
+
+def levels(marks: Sequence[int], end: float) -> list[int]:
+    """Return the height of each label above an axis from 0 to ``end``, so that none overlap.
+
+    A label is as wide as an eighth of the axis: wider than four digits of 7 points.
+    """
+    rightmost: list[float] = []
+    heights = []
+    for mark in marks:
+        free = (level for level, last in enumerate(rightmost) if mark - last >= end / 8)
+        level = next(free, len(rightmost))
+        rightmost[level : level + 1] = [mark]
+        heights.append(level)
+    return heights
 
 
 def sequence_lengths(results: Results) -> "Figure":
@@ -221,15 +237,14 @@ def sequence_lengths(results: Results) -> "Figure":
     right.set_ylim(0, 1.0)
     right.set_ylabel("Cumulative share of cells")
     right.yaxis.set_major_formatter(lambda value, _: f"{value * 100:.0f} %")
-    for level, context in enumerate(marks):
+    for context, level in zip(marks, levels(marks, end), strict=True):
         share_here = covered(lengths, cells, context - results.config.tokens.cls)
         right.axvline(context, color=MUTED, linestyle=(0, (4, 2)), linewidth=0.8)
         right.annotate(
             f"{context_label(context)}\n{share_here * 100:.0f} %",
             (context, 1.0),
             xycoords=right.get_xaxis_transform(),
-            # Neighbours stand at different heights, because short contexts lie close together.
-            xytext=(0, 3 + 19 * (level % 2)),
+            xytext=(0, 3 + 19 * level),
             textcoords="offset points",
             ha="center",
             va="bottom",
@@ -241,6 +256,6 @@ def sequence_lengths(results: Results) -> "Figure":
     remark(
         figure,
         f"{int(cells.sum()):,} training cells" + (f", {kind}." if kind != "real" else "."),
-        "Dashed: contexts, with the share of cells that fit.",
+        "Dashed lines are the contexts of the models, with the share of cells that fit.",
     )
     return figure
