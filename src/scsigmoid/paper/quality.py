@@ -50,9 +50,12 @@ def losses(results: Results) -> Iterator[Number]:
     config, table = results.config, reported()["validation_loss"]
     (short, long) = (row["models"] for row in reported()["contexts"])
     statements = {
-        "Abstract, Figure 4": ("Sigmoid has the lower validation loss", (short, long)),
+        "Abstract, Figure 4": (
+            "Comparisons in which sigmoid has the lower validation loss",
+            (short, long),
+        ),
         "Figure 4": (
-            "The longer context has the lower validation loss",
+            "Comparisons in which the longer context has the lower validation loss",
             tuple(zip(long, short, strict=True)),
         ),
     }
@@ -76,8 +79,9 @@ def losses(results: Results) -> Iterator[Number]:
                 paper=Interval(value, value - half, value + half), here=here, n=cells,
             )  # fmt: skip
         for sigmoid, softmax in (short, long):
+            context = sigmoid[-2:].upper()
             yield Number(
-                **common, words=f"{title}, {short_name(sigmoid)}: lower loss than softmax, by",
+                **common, words=f"{title}, {context}: softmax's validation loss minus sigmoid's",
                 paper=Interval(round(row[softmax][0] - row[sigmoid][0], 6)),
                 here=lead(results, dataset, sigmoid, softmax),
                 n=results.validation_loss(dataset, sigmoid).n if dataset in config.datasets else 0,
@@ -96,10 +100,10 @@ def scores(results: Results) -> Iterator[Number]:
             for of in found
             if {sigmoid, softmax} <= set(of.get(metric, ()))
         ]
-        name = "Mean of the three scIB scores" if metric == MEAN else METRICS[metric]
+        name = "mean of the three scIB scores" if metric == MEAN else METRICS[metric]
         yield Number(
-            group=GROUP, words=f"{name}: sigmoid has the higher score", location="Figure 5",
-            unit=f"of {len(datasets)}", paper=Interval(wins), none=len(datasets) / 2,
+            group=GROUP, words=f"Datasets on which sigmoid has the higher {name}",
+            location="Figure 5", unit=f"of {len(datasets)}", paper=Interval(wins), none=len(datasets) / 2,
             here=count(leads) if len(leads) == len(datasets) else UNKNOWN, n=len(leads),
             headline=True,
         )  # fmt: skip
@@ -118,12 +122,12 @@ def separation(results: Results) -> Iterator[Number]:
     common: dict[str, Any] = {"group": GROUP, "location": "Table 1"}
     headline: dict[str, Any] = common | {"location": "Abstract, Table 1", "headline": True}
     yield Number(
-        **headline, words="Sigmoid has the higher MMD between two cell types",
+        **headline, words="Pairs of cell types for which sigmoid has the higher MMD",
         unit=f"of {len(table)}", paper=Interval(len(table)), n=len(there), none=len(table) / 2,
         here=count([row.difference.interval for row in there]) if complete else UNKNOWN,
     )  # fmt: skip
     yield Number(
-        **headline, words="Sigmoid separates cell types better (ratio of the mean MMDs), by",
+        **headline, words="Increase of the mean MMD with sigmoid",
         unit="%", paper=Interval(reported()["printed"]["separation"]), n=len(there), none=0,
         here=mean_ratio(there).map(lambda end: 100 * (end - 1)) if complete else UNKNOWN,
     )  # fmt: skip

@@ -30,11 +30,11 @@ def numbers(results: Results) -> Iterator[Number]:
         "headline": True,
     }
     yield Number(
-        **common, words="Softmax diverges and sigmoid does not (1: so, 0: no difference)", unit="",
-        paper=Interval(1), here=exact(diverged[0] - diverged[1]), n=min(steps.values(), default=0),
+        **common, words="Softmax diverges and sigmoid does not (1 if so, 0 if both or neither)",
+        unit="", paper=Interval(1), here=exact(diverged[0] - diverged[1]), n=min(steps.values(), default=0),
     )  # fmt: skip
     yield Number(
-        **common, words="Softmax's gradient norm explodes, by", unit="powers of ten",
+        **common, words="Growth of softmax's gradient norm when it diverges", unit="powers of ten",
         paper=Interval(reported()["printed"]["explosion"]), n=steps.get("softmax_8k", 0),
         here=found.get("softmax_8k", nothing).get("explosion", UNKNOWN),
     )  # fmt: skip

@@ -40,23 +40,23 @@ def comparison(results: Results) -> Table:
             rows.append(
                 [
                     Cell(row.words, bold=row.headline),
-                    row.location,
-                    " ".join(filter(None, [value(row.paper), row.unit])),
+                    " ".join(filter(None, [value(row.paper, brief=True), row.unit])),
                     value(row.here),
-                    f"{row.n:,}" if row.n else DASH,
-                    value(row.our_kernel),
                     verdict,
+                    value(row.our_kernel),
+                    f"{row.n:,}" if row.n else DASH,
+                    row.location,
                 ]
             )
     return Table(
         caption="The paper's numbers next to those of this run, the main statements in bold. "
         "Verdicts are given for groups of numbers that are comparable with the paper. A level is "
         "reproduced within 10 % of the paper's number, an effect in the paper's direction and at "
-        "least half of its size; the whole interval must lie there.",
+        "least half of its size, if the whole interval is there (docs/comparison.md).",
         records=records,
-        header=("Number", "Where", "Paper", "Here", "n", "Our kernel", "Verdict"),
+        header=("Number", "Paper", "Here", "Verdict", "Our kernel", "n", "Where"),
         rows=rows,
-        align="llrrrrl",
+        align="lrclcrl",
         notes=[
             f"{title} differs from the paper in: {'; '.join(reasons[group])}."
             for group, title in GROUPS.items()
@@ -65,10 +65,11 @@ def comparison(results: Results) -> Table:
     )
 
 
-def value(interval: Interval) -> str:
-    """Return a number with its interval, if it has one of some width."""
+def value(interval: Interval, *, brief: bool = False) -> str:
+    """Return a number with its interval if it has one; in brief, without it."""
     middle, low, high = interval
-    if math.isnan(low) or low == high:
-        return DASH if math.isnan(middle) else number(middle)
-    ends = f"{number(low)} to {number(high)}"
-    return ends if math.isnan(middle) else f"{number(middle)} [{ends}]"
+    if math.isnan(middle):
+        return DASH if math.isnan(low) else f"{number(low)} to {number(high)}"
+    if brief or math.isnan(low) or low == high:
+        return number(middle)
+    return f"{number(middle)} [{number(low)}, {number(high)}]"
