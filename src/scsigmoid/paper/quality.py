@@ -103,8 +103,9 @@ def scores(results: Results) -> Iterator[Number]:
         name = "mean of the three scIB scores" if metric == MEAN else METRICS[metric]
         yield Number(
             group=GROUP, words=f"Datasets on which sigmoid has the higher {name}",
-            location="Figure 5", unit=f"of {len(datasets)}", paper=Interval(wins), none=len(datasets) / 2,
-            here=count(leads) if len(leads) == len(datasets) else UNKNOWN, n=len(leads),
+            location="Figure 5", unit=f"of {len(datasets)}", paper=Interval(wins),
+            none=len(datasets) / 2, n=len(leads),
+            here=count(leads) if len(leads) == len(datasets) else UNKNOWN,
             headline=True,
         )  # fmt: skip
 

@@ -31,7 +31,8 @@ def numbers(results: Results) -> Iterator[Number]:
     }
     yield Number(
         **common, words="Softmax diverges and sigmoid does not (1 if so, 0 if both or neither)",
-        unit="", paper=Interval(1), here=exact(diverged[0] - diverged[1]), n=min(steps.values(), default=0),
+        unit="", paper=Interval(1), here=exact(diverged[0] - diverged[1]),
+        n=min(steps.values(), default=0),
     )  # fmt: skip
     yield Number(
         **common, words="Growth of softmax's gradient norm when it diverges", unit="powers of ten",
