@@ -9,6 +9,7 @@ import time
 import warnings
 import weakref
 from collections.abc import Iterator
+from dataclasses import dataclass
 from types import SimpleNamespace
 from unittest.mock import MagicMock
 
@@ -16,82 +17,40 @@ import pytest
 import torch
 from torch import Tensor
 
+from scsigmoid.benchmarks import timing
 from scsigmoid.benchmarks.cases import Case, Inputs
 from scsigmoid.benchmarks.kernel import CALLS, Candidate, prepare, timer_of
 from scsigmoid.benchmarks.providers import Kernel, chosen
 from scsigmoid.benchmarks.timing import Clocked, Replayed, Stopwatch, Wrong, capturing
-from scsigmoid.training import graphs
 
 EMPTY = "The CUDA Graph is empty. This usually means that it was captured on a wrong stream."
 
 
-class Cuda:
-    """What of ``torch.cuda`` the graphs use, and what was done to it.
+@dataclass
+class Capture:
+    """What happens where a capture ends: an error, or a warning."""
 
-    Attributes:
-        end: raised where a capture ends.
-        says: warned of there.
-        streams: current ones, the last on top.
-        recording: pools that the allocator takes to be recorded to.
-        released: pools given back.
-    """
-
-    def __init__(self) -> None:
-        self.end: Exception | None = None
-        self.says = ""
-        self.streams = ["default"]
-        self.recording: list[tuple[int, int]] = []
-        self.released: list[tuple[int, int]] = []
+    error: Exception | None = None
+    warning: str = ""
 
     @contextlib.contextmanager
-    def stream(self, stream: str) -> Iterator[None]:
-        before = len(self.streams)
-        self.streams.append(stream)
-        try:
-            yield
-        finally:
-            del self.streams[before:]
-
-    @contextlib.contextmanager
-    def graph(self, _: object, pool: tuple[int, int], stream: str) -> Iterator[None]:
-        """As torch's: an end that fails leaves the stream and the allocator as they are."""
-        self.streams.append(stream)
-        self.recording.append(pool)
-        try:
-            yield
-        finally:
-            if self.end is not None:
-                raise self.end
-            self.streams.pop()
-            self.recording.remove(pool)
-            if self.says:
-                warnings.warn(self.says, stacklevel=1)
-
-    def end_allocation(self, _: int, pool: tuple[int, int]) -> None:
-        if pool not in self.recording:
-            raise RuntimeError("endAllocatePool: not currently recording to mempool_id")
-        self.recording.remove(pool)
+    def __call__(self, graph: object, pool: object) -> Iterator[None]:
+        yield
+        if self.warning:
+            warnings.warn(self.warning, stacklevel=1)
+        if self.error is not None:
+            raise self.error
 
 
 @pytest.fixture
-def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
-    fake = Cuda()
-    for name in ("Stream", "CUDAGraph", "_sleep", "synchronize", "current_stream"):
+def cuda(monkeypatch: pytest.MonkeyPatch) -> Capture:
+    names = ("Stream", "CUDAGraph", "_sleep", "synchronize", "current_stream", "stream")
+    for name in (*names, "graph_pool_handle", "Event"):
         monkeypatch.setattr(torch.cuda, name, MagicMock())
-    event = MagicMock()
-    event.return_value.elapsed_time.return_value = 1.0
-    monkeypatch.setattr(torch.cuda, "Event", event)
-    monkeypatch.setattr(torch.cuda, "stream", fake.stream)
-    monkeypatch.setattr(torch.cuda, "graph", fake.graph)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    monkeypatch.setattr(graphs, "_recording_stream", lambda device: f"of GPU {device}")
-    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 7))
-    end, release = "_cuda_endAllocateToPool", "_cuda_releasePool"
-    monkeypatch.setattr(torch._C, end, fake.end_allocation, raising=False)
-    monkeypatch.setattr(
-        torch._C, release, lambda _, pool: fake.released.append(pool), raising=False
-    )
-    return fake
+    torch.cuda.Event.return_value.elapsed_time.return_value = 1.0  # type: ignore[attr-defined]
+    capture = Capture()
+    monkeypatch.setattr(timing, "capture", capture)
+    return capture
 
 
 def kernel_with_lengths() -> tuple[Kernel, weakref.ref[Tensor]]:
@@ -100,7 +59,7 @@ def kernel_with_lengths() -> tuple[Kernel, weakref.ref[Tensor]]:
     return lambda q, k, v: q * k * v * lengths, weakref.ref(lengths)
 
 
-def test_what_a_graph_reads_lives_as_long_as_it(cuda: Cuda) -> None:
+def test_what_a_graph_reads_lives_as_long_as_it(cuda: Capture) -> None:
     kernel, lengths = kernel_with_lengths()
     tensors = [*(torch.rand(3, requires_grad=True) for _ in range(3)), torch.rand(3)]
     read = [lengths, *(weakref.ref(one) for one in tensors)]
@@ -114,52 +73,18 @@ def test_what_a_graph_reads_lives_as_long_as_it(cuda: Cuda) -> None:
     assert all(one() is None for one in read)
 
 
-def test_a_graph_without_a_kernel_is_refused(cuda: Cuda) -> None:
-    cuda.says = EMPTY
+def test_a_graph_without_a_kernel_is_refused(cuda: Capture) -> None:
+    cuda.warning = EMPTY
     kernel, _ = kernel_with_lengths()
     tensors = [*(torch.rand(3, requires_grad=True) for _ in range(3)), torch.rand(3)]
     with pytest.raises(Wrong, match="the CUDA graph of its forward pass contains no kernel"):
         Replayed(kernel, tensors)
 
 
-def test_a_graph_is_recorded_on_the_current_gpu(
-    cuda: Cuda, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for device in (0, 1, 0):
-        monkeypatch.setattr(torch.cuda, "current_device", lambda device=device: device)
-        with capturing(MagicMock(), (0, 7), "forward"):
-            assert cuda.streams[-1] == f"of GPU {device}"
-
-
-def test_another_warning_refuses_nothing(cuda: Cuda) -> None:
-    cuda.says = "deterministic algorithms are slow"
+def test_another_warning_refuses_nothing(cuda: Capture) -> None:
+    cuda.warning = "deterministic algorithms are slow"
     with capturing(MagicMock(), (0, 7), "forward"):
         pass
-
-
-def test_what_fails_is_not_taken_for_empty(cuda: Cuda) -> None:
-    """A graph is empty too where its first call fails."""
-    cuda.says = EMPTY
-    with (
-        pytest.raises(torch.OutOfMemoryError, match="1 PiB"),
-        capturing(MagicMock(), (0, 7), "forward"),
-    ):
-        raise torch.OutOfMemoryError("tried to allocate 1 PiB")
-    # torch had ended it.
-    assert cuda.streams == ["default"]
-    assert (cuda.recording, cuda.released) == ([], [])
-
-
-def test_a_failed_capture_is_ended(cuda: Cuda) -> None:
-    cuda.end = RuntimeError("CUDA error: operation failed due to a previous error during capture")
-    with (
-        pytest.raises(RuntimeError, match="during capture"),
-        capturing(MagicMock(), (0, 7), "forward"),
-    ):
-        raise RuntimeError("operation not permitted when stream is capturing")
-    assert cuda.streams == ["default"]
-    assert cuda.recording == []
-    assert cuda.released == [(0, 7)]
 
 
 CASE = Case("paper", 8, 2, 12, (12, 12))
@@ -174,10 +99,10 @@ CASE = Case("paper", 8, 2, 12, (12, 12))
     ],
 )
 def test_how_a_kernel_is_timed_on_a_gpu(
-    cuda: Cuda, name: str, end: Exception | None, how: str, note: str
+    cuda: Capture, name: str, end: Exception | None, how: str, note: str
 ) -> None:
     """As a graph, unless it holds n x n matrices or cannot be captured."""
-    cuda.end = end
+    cuda.error = end
     (provider,) = chosen([name], "cpu")
     inputs = Inputs(CASE, torch.device("cpu"), torch.float32)
     kernel, tensors = provider.prepare(inputs), inputs.in_layout(provider.layout)
@@ -187,8 +112,8 @@ def test_how_a_kernel_is_timed_on_a_gpu(
     assert min(timer.once()) > 0
 
 
-def test_our_own_kernel_must_be_capturable(cuda: Cuda) -> None:
-    cuda.end = RuntimeError("operation not permitted when stream is capturing")
+def test_our_own_kernel_must_be_capturable(cuda: Capture) -> None:
+    cuda.error = RuntimeError("operation not permitted when stream is capturing")
     (provider,) = chosen(["reference_sigmoid"], "cpu")
     inputs = Inputs(CASE, torch.device("cpu"), torch.float32)
     calls = Clocked(provider.prepare(inputs), inputs.in_layout("packed"), torch.device("cuda"))
@@ -196,7 +121,7 @@ def test_our_own_kernel_must_be_capturable(cuda: Cuda) -> None:
         timer_of(calls.kernel, provider, calls)
 
 
-def test_calls_from_python_are_timed_too(cuda: Cuda) -> None:
+def test_calls_from_python_are_timed_too(cuda: Capture) -> None:
     (provider,) = chosen(["pytorch"], "cpu")
     candidate = Candidate(CASE, provider)
     inputs = Inputs(CASE, torch.device("cpu"), torch.float32)

@@ -116,11 +116,14 @@ class Conditions:
     seed: int
     device: torch.device
 
-    def batches(self) -> Iterator[Batch]:
-        """Endless packed batches, the same ones for every variant and at every call."""
-        return simulated_batches(
-            self.settings, self.group.context, self.group.cells, self.training, self.seed
-        )
+    def batches(self, cells: int | None = None) -> Iterator[Batch]:
+        """Endless packed batches, the same ones for every variant and at every call.
+
+        Args:
+            cells: cells of a batch; those of the group if None.
+        """
+        cells = cells or self.group.cells
+        return simulated_batches(self.settings, self.group.context, cells, self.training, self.seed)
 
 
 @dataclass(frozen=True)
@@ -266,7 +269,7 @@ def prepare(
     """
     variant, device, group = entry.variant, conditions.device, conditions.group
     if (variant, group.size) not in errors:
-        errors[variant, group.size] = gradient_error(variant, conditions, batches[0])
+        errors[variant, group.size] = gradient_error(variant, conditions)
     entry.error = errors[variant, group.size]
     # Also if it is NaN.
     if not entry.error <= TOLERANCE[dtype_of(device)]:
@@ -286,13 +289,13 @@ def prepare(
     entry.compiled = compiled_graphs(device) - compiled_before
 
 
-def gradient_error(variant: Variant, conditions: Conditions, batch: Batch) -> float:
+def gradient_error(variant: Variant, conditions: Conditions) -> float:
     """Relative error of a gradient: that of q, k and v's projection in an encoder of one layer.
 
     Compared with plain PyTorch in float32 over packed cells. Two cells, without dropout, and only
     the kernel is compiled: this checks that the attention is right, padding included.
     """
-    cells = first_cells(batch, 2)
+    cells = next(conditions.batches(2))
     like = replace(conditions.like, layers=1, dropout=0.0)
     torch.manual_seed(conditions.seed)
     reference = Variant("reference", variant.attention, (conditions.device.type,))
@@ -303,21 +306,6 @@ def gradient_error(variant: Variant, conditions: Conditions, batch: Batch) -> fl
     with autocast(conditions.device):
         gradient = projection_gradient(encoder, own)
     return relative_error(gradient, projection_gradient(expected, cells.to(conditions.device)))
-
-
-def first_cells(batch: Batch, count: int) -> Batch:
-    """The first cells of a packed batch."""
-    tokens = int(batch.cu_seqlens[count])
-    masked = int(torch.searchsorted(batch.masked, tokens))
-    return replace(
-        batch,
-        tokens=batch.tokens[:tokens],
-        positions=batch.positions[:tokens],
-        cu_seqlens=batch.cu_seqlens[: count + 1],
-        masked=batch.masked[:masked],
-        targets=batch.targets[:masked],
-        cells=batch.cells[:count],
-    )
 
 
 def projection_gradient(encoder: Encoder, batch: Batch) -> Tensor:
