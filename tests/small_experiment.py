@@ -40,8 +40,8 @@ class Line:
     def path(self, name: str) -> str:
         return str(self.results / name)
 
-    def settings(self, *keys: str) -> list[str]:
-        return ["--settings", as_json(self.plan.settings(*keys))]
+    def settings(self, rule: str) -> list[str]:
+        return ["--settings", as_json(self.plan.settings_of(rule, DATASET))]
 
     def arguments(self, stage: str) -> list[str]:
         """The command of a stage, as its rule gives it."""
@@ -50,42 +50,42 @@ class Line:
         manifest = ["--manifest", self.path("corpus/manifest.csv")]
         vocabulary = ["--vocabulary", self.path("tokens/vocabulary.parquet")]
         facts = ["--metadata", self.path(f"corpus/evaluation/{DATASET}.json")]
-        how = ("tokens.target_sum", "tokens.shard_cells", "maximum_length", "corpus.minimum_genes")
-        tokens = self.settings(*how)
         given = {
             "manifest": [*stored, "--summary", self.path("corpus/manifest.json")],
             "fetch": [*manifest, "--part", "00000", *stored],
             "fetch-evaluation": [*manifest, "--dataset", DATASET, *stored, *facts],
             "statistics": [
                 *("--cells", self.path(f"corpus/training/{PART}")),
-                *self.settings("tokens.target_sum", "corpus.minimum_genes"),
+                *self.settings("gene_statistics"),
             ],
             "vocabulary": [
                 *("--statistics", self.path(f"tokens/statistics/{PART}.arrow")),
-                *self.settings("tokens.minimum_cells", "tokens.vocabulary"),
+                *self.settings("vocabulary"),
             ],
             "tokenize": [
-                *("--cells", self.path(f"corpus/training/{PART}"), *vocabulary, *tokens),
+                *("--cells", self.path(f"corpus/training/{PART}"), *vocabulary),
+                *self.settings("training_tokens"),
             ],
             "tokenize-evaluation": [
                 *("--cells", self.path(f"corpus/evaluation/{DATASET}.h5ad"), *facts),
-                *(*vocabulary, *tokens),
+                *(*vocabulary, *self.settings("evaluation_tokens")),
             ],
             "train": [
                 *("--model", MODEL, "--tokens", self.path(f"tokens/training/{PART}")),
-                *(*vocabulary, *self.settings(f"models.{MODEL}")),
+                *(*vocabulary, "--settings"),
+                as_json({f"models.{MODEL}": self.plan.run(MODEL)}),
             ],
             "embeddings": [
                 *("--checkpoint", self.path(f"training/{MODEL}/model.safetensors")),
                 *("--tokens", self.path(f"tokens/evaluation/{DATASET}")),
                 *("--cells", self.path(f"corpus/evaluation/{DATASET}.h5ad")),
-                *self.settings("evaluation.embeddings", "device"),
+                *self.settings("embeddings_of_pair"),
             ],
             "validation-loss": [
                 *("--dataset", DATASET),
                 *("--checkpoint", self.path(f"training/{MODEL}/model.safetensors")),
                 *("--tokens", self.path(f"tokens/evaluation/{DATASET}")),
-                *self.settings("evaluation.validation_loss", "seed", "device"),
+                *self.settings("validation_loss_of_dataset"),
             ],
             "table": ["evaluation_datasets", *stored],
         }[stage]

@@ -73,7 +73,7 @@ def test_a_wrong_command_line_shows_how_it_is_right(
             ["simulate-tokens", "--configuration", "EMPTY"],
             "empty.yaml: the setting 'benchmarks' is",
         ),
-        (["table", "scib", "--configuration", "EMPTY"], "empty.yaml: preset: missing setting"),
+        (["table", "scib", "--configuration", "EMPTY"], "empty.yaml: preset: missing"),
         (["embed", "a.h5ad", "FOLDER", "--checkpoint", "x", "--vocabulary", "y"], "a folder; name"),
         (["embed", "a.h5ad", "o.csv", "--checkpoint", "x"], "o.csv: an h5ad file is written; end"),
     ],

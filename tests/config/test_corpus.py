@@ -20,8 +20,8 @@ def loaded(**corpus: object):
         ({"manifest": "none.csv"}, "corpus.manifest: none.csv: no such file; correct the path"),
         ({"manifest": "config.yaml"}, "corpus.manifest: a lock is for the source 'cellxgene',"),
         ({"local": [{"files": "x"}]}, "corpus.local: lists files, and corpus.source is 'embedded'"),
-        ({"organisms": "Homo sapiens"}, "corpus.organisms: expected a list in [ ], found 'Homo"),
-        ({"hosts": ["https://x.org"]}, "corpus.hosts.0: expected the name of a host, without"),
+        ({"organisms": "Homo sapiens"}, "corpus.organisms: should be a valid list; found 'Homo"),
+        ({"hosts": ["https://x.org"]}, "corpus.hosts.0: should be the name of a host without"),
         ({"embedded": {"training_files": 9999}}, "corpus.embedded.training_files: 9999 files of"),
         (
             {"embedded": {"donors": 10**9}},
@@ -48,5 +48,6 @@ def test_an_unquoted_date_is_a_date() -> None:
 def test_how_files_are_downloaded_changes_no_choice() -> None:
     """Else a longer time-out would make a new manifest, and everything after it."""
     quick = loaded(download={"timeout": 1, "folder": "elsewhere"}, hosts=["example.org"])
-    assert Plan(quick).settings("selection") == Plan(loaded()).settings("selection")
-    assert Plan(loaded(leave_out=["x"])).settings("selection") != Plan(quick).settings("selection")
+    rule = "manifest"
+    assert Plan(quick).settings_of(rule) == Plan(loaded()).settings_of(rule)
+    assert Plan(loaded(leave_out=["x"])).settings_of(rule) != Plan(quick).settings_of(rule)

@@ -37,7 +37,7 @@ def test_a_family_is_every_combination_with_a_name_that_says_what_differs():
         )
     ]
     assert list(plan.study_runs) == names
-    settings = plan.setting("models.frontier_softmax_size_160m_clipping_none_seed_2")
+    settings = plan.run("frontier_softmax_size_160m_clipping_none_seed_2")
     assert (settings["attention"], settings["seed"], settings["context"]) == ("softmax", 2, 128)
     assert settings["size"]["hidden"] == 32
     assert settings["architecture"]["size"] == "160M"
@@ -88,7 +88,9 @@ def test_a_study_embeds_one_dataset():
 
 
 def test_the_tokens_are_as_long_as_the_longest_context_of_a_study():
-    assert Plan(configured(context=[128, 700])).setting("maximum_length") == 699
+    for rule in ("training_tokens", "evaluation_tokens"):
+        settings = Plan(configured(context=[128, 700])).settings_of(rule)
+        assert settings["maximum_length"] == 699
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ def outcome(project: Any, run: "subprocess.Popen[bytes]", seconds: float = 120.0
 
 def train(config: Config, model: str, tokens: Path, vocabulary: Path) -> list[str]:
     """The command that trains a model, but for its output."""
-    settings = as_json(Plan(config).settings(f"models.{model}"))
+    settings = as_json({f"models.{model}": Plan(config).run(model)})
     return [
         *(sys.executable, "-m", "scsigmoid", "train", "--model", model, "--tokens", str(tokens)),
         *("--vocabulary", str(vocabulary), "--settings", settings),

@@ -18,7 +18,7 @@ rule benchmark_kernel:
         alone=1,
     params:
         name="kernel",
-        settings=settings("benchmarks.kernel", "device"),
+        settings=settings_of("benchmark_kernel"),
     shell:
         "python -m scsigmoid benchmark-{params.name:q} --settings {params.settings:q}"
         " --output {output.table:q} --machine {output.machine:q} --log {log:q}"
@@ -34,4 +34,4 @@ use rule benchmark_kernel as benchmark_training with:
         f"{RESULTS}/resources/benchmark_training.tsv"
     params:
         name="training",
-        settings=settings("benchmarks.training", "timed.training", "seed", "device"),
+        settings=settings_of("benchmark_training"),

@@ -58,8 +58,16 @@ wildcard_constraints:
 
 
 def settings(*keys):
-    """The named settings as JSON: what a job gets, and all that can make it run again."""
+    """Return the named settings as JSON, or all settings without names."""
     return check.as_json(PLAN.settings(*keys))
+
+
+def settings_of(rule):
+    """Return a function of wildcards: the settings that affect a rule, as JSON.
+
+    They are all that a job gets, and all that can make it run again.
+    """
+    return lambda wildcards: check.as_json(PLAN.settings_of(rule, wildcards.get("dataset")))
 
 
 def result(pattern, **lists):
@@ -124,7 +132,7 @@ def inputs_of(kind):
     return lambda wildcards: result("{path}", path=registry.inputs(kind, wildcards.name, PLAN))
 
 
-def settings_of(kind):
+def printed_settings(kind):
     """The settings that a table or figure depends on."""
     return lambda wildcards: settings(*registry.settings(kind, wildcards.name, PLAN))
 
@@ -132,8 +140,3 @@ def settings_of(kind):
 def caption_of(kind):
     """The caption of a table or figure, for Snakemake's report."""
     return lambda wildcards: registry.caption(kind, wildcards.name, PLAN)
-
-
-def evaluation_settings(wildcards):
-    chosen = (f"datasets.{wildcards.dataset}.{key}" for key in ("label", "types"))
-    return settings("corpus.embedded", "seed", *chosen)

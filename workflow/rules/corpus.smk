@@ -20,7 +20,7 @@ rule manifest:
         download=1,
     params:
         configuration=STORED,
-        settings=settings("selection", "seed"),
+        settings=settings_of("manifest"),
     shell:
         "python -m scsigmoid manifest --configuration {params.configuration:q}"
         " --output {output.manifest:q} --summary {output.summary:q} --log {log:q}"
@@ -42,7 +42,7 @@ rule training_cells:
         download=1,
     params:
         configuration=STORED,
-        settings=settings("corpus.embedded", "seed"),
+        settings=settings_of("training_cells"),
     shell:
         "python -m scsigmoid fetch --manifest {input:q} --part {wildcards.part}"
         " --configuration {params.configuration:q} --output {output:q} --log {log:q}"
@@ -66,7 +66,7 @@ rule evaluation_cells:
         download=1,
     params:
         configuration=STORED,
-        settings=evaluation_settings,
+        settings=settings_of("evaluation_cells"),
     shell:
         "python -m scsigmoid fetch --manifest {input:q} --dataset {wildcards.dataset}"
         " --configuration {params.configuration:q} --output {output.cells:q}"

@@ -20,7 +20,7 @@ rule embeddings_of_pair:
         mem_mb=2000,
     params:
         checkpoints=lambda wildcards, input: input.models,
-        settings=settings("evaluation.embeddings", "device"),
+        settings=settings_of("embeddings_of_pair"),
     shell:
         "python -m scsigmoid embeddings --checkpoint {params.checkpoints:q} --tokens {input.tokens:q}"
         " --cells {input.cells:q} --settings {params.settings:q} --output {output:q} --log {log:q}"
@@ -67,7 +67,7 @@ rule validation_loss_of_dataset:
         gpu=GPUS,
         mem_mb=2000,
     params:
-        settings=settings("evaluation.validation_loss", "seed", "device"),
+        settings=settings_of("validation_loss_of_dataset"),
     shell:
         "python -m scsigmoid validation-loss --dataset {wildcards.dataset}"
         " --checkpoint {input.models:q} --tokens {input.tokens:q} --settings {params.settings:q}"
@@ -90,15 +90,7 @@ rule neighbours:
         gpu=GPUS,
         mem_mb=3000,
     params:
-        settings=settings(
-            "evaluation.scib.neighbours",
-            "evaluation.scib.variance",
-            "evaluation.scib.controls",
-            "evaluation.pair",
-            "corpus.source",
-            "seed",
-            "device",
-        ),
+        settings=settings_of("neighbours"),
     shell:
         "python -m scsigmoid neighbours --embeddings {input.embeddings:q} --cells {input.cells:q}"
         " --settings {params.settings:q} --output {output:q} --log {log:q}"
@@ -119,7 +111,7 @@ rule scib_of_dataset:
         gpu=GPUS,
         mem_mb=3000,
     params:
-        settings=settings("seed", "device"),
+        settings=settings_of("scib_of_dataset"),
     shell:
         "python -m scsigmoid scib --dataset {wildcards.dataset} --neighbours {input:q}"
         " --settings {params.settings:q} --output {output:q} --log {log:q}"
@@ -140,9 +132,7 @@ rule mmd_of_dataset:
         gpu=GPUS,
         mem_mb=3000,
     params:
-        settings=lambda wildcards: settings(
-            "mmd", "seed", "device", f"datasets.{wildcards.dataset}.types"
-        ),
+        settings=settings_of("mmd_of_dataset"),
     shell:
         "python -m scsigmoid mmd --dataset {wildcards.dataset} --embeddings {input:q}"
         " --settings {params.settings:q} --output {output:q} --log {log:q}"
@@ -162,7 +152,7 @@ rule umap_of_dataset:
     resources:
         mem_mb=3000,
     params:
-        settings=settings("umap", "seed"),
+        settings=settings_of("umap_of_dataset"),
     shell:
         "python -m scsigmoid umap --dataset {wildcards.dataset} --embeddings {input:q}"
         " --settings {params.settings:q} --output {output:q} --log {log:q}"

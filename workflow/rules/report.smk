@@ -24,7 +24,7 @@ rule table:
     conda:
         ENVIRONMENT
     params:
-        settings=settings_of("table"),
+        settings=printed_settings("table"),
         caption=caption_of("table"),
         configuration=STORED,
     shell:
@@ -52,7 +52,7 @@ rule figure:
     conda:
         ENVIRONMENT
     params:
-        settings=settings_of("figure"),
+        settings=printed_settings("figure"),
         caption=caption_of("figure"),
         configuration=STORED,
     shell:

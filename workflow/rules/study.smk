@@ -38,7 +38,7 @@ rule study_scores:
     conda:
         ENVIRONMENT
     params:
-        settings=settings("seed"),
+        settings=settings_of("study_scores"),
     shell:
         "python -m scsigmoid study-scores --embeddings {input.embeddings:q} --cells {input.cells:q}"
         " --settings {params.settings:q} --output {output:q} --log {log:q}"

@@ -16,7 +16,7 @@ rule gene_statistics:
         mem_mb=2000,
     params:
         configuration=STORED,
-        settings=settings("tokens.target_sum", "corpus.minimum_genes"),
+        settings=settings_of("gene_statistics"),
     shell:
         "python -m scsigmoid statistics --cells {input:q} --settings {params.settings:q}"
         " --configuration {params.configuration:q} --output {output:q} --log {log:q}"
@@ -37,7 +37,7 @@ rule vocabulary:
     resources:
         mem_mb=4000,
     params:
-        settings=settings("tokens.minimum_cells", "tokens.vocabulary"),
+        settings=settings_of("vocabulary"),
     shell:
         "python -m scsigmoid vocabulary --statistics {input.statistics:q} --settings {params.settings:q}"
         " --output {output:q} --log {log:q}"
@@ -59,9 +59,7 @@ rule training_tokens:
         mem_mb=2000,
     params:
         configuration=STORED,
-        settings=settings(
-            "tokens.target_sum", "tokens.shard_cells", "maximum_length", "corpus.minimum_genes"
-        ),
+        settings=settings_of("training_tokens"),
     shell:
         "python -m scsigmoid tokenize --cells {input.cells:q} --vocabulary {input.vocabulary:q}"
         " --settings {params.settings:q} --configuration {params.configuration:q}"
@@ -84,7 +82,7 @@ rule evaluation_tokens:
     resources:
         mem_mb=2000,
     params:
-        settings=settings("tokens.target_sum", "tokens.shard_cells", "maximum_length"),
+        settings=settings_of("evaluation_tokens"),
     shell:
         "python -m scsigmoid tokenize --cells {input.cells:q} --metadata {input.metadata:q}"
         " --vocabulary {input.vocabulary:q} --settings {params.settings:q}"

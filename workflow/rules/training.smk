@@ -34,8 +34,10 @@ rule train:
     params:
         # Snakemake compares no parameter that is made of outputs: of the settings only `compared`
         # can make a model be trained again.
-        settings=lambda wildcards, output: settings(f"models.{wildcards.model}"),
-        compared=lambda wildcards: settings(f"trained.{wildcards.model}"),
+        settings=lambda wildcards, output: check.as_json(
+            {f"models.{wildcards.model}": PLAN.run(wildcards.model)}
+        ),
+        compared=lambda wildcards: check.as_json(PLAN.compared_run(wildcards.model)),
     shell:
         "exec python -m scsigmoid train --model {wildcards.model} --tokens {input.tokens:q}"
         " --vocabulary {input.vocabulary:q} --settings {params.settings:q}"

@@ -177,7 +177,7 @@ def time_scaling(options: argparse.Namespace) -> Rows:
 
     config = configuration(options.preset)
     key = f"models.{options.model}"
-    settings = Plan(replace(config, device=options.device)).settings(key)
+    settings = {key: Plan(replace(config, device=options.device)).run(options.model)}
     changed = {"steps": options.steps, "log_every": LOG_EVERY, "checkpoint_every": options.steps}
     settings[key]["training"] |= changed
     cells = options.steps * settings[key]["training"]["global_batch"]

@@ -5,11 +5,13 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
-from scsigmoid.config.check import Loaded, read_yaml
+from scsigmoid.config.check import read_yaml
 from scsigmoid.config.schema import Config, Device, Pooling
 from scsigmoid.errors import UserError
+
+T = TypeVar("T")
 
 
 def path(summary: str, metavar: str = "PATH") -> dict[str, Any]:
@@ -32,15 +34,43 @@ def text(summary: str) -> dict[str, Any]:
     return {"default": "", "metavar": "NAME", "help": summary}
 
 
-def as_settings(text: str) -> Loaded:
-    """Settings in a JSON object."""
+class JobSettings(dict[str, Any]):
+    """Checked settings of one job, by dotted name.
+
+    Args:
+        values: the settings as plain values.
+        source: option or file that they come from, for messages.
+    """
+
+    def __init__(self, values: Mapping[str, Any], source: str = "--settings") -> None:
+        super().__init__(values)
+        self.source = source
+
+    def __missing__(self, key: str) -> Any:
+        raise UserError(f"{self.source}: the setting {key!r} is missing; add it")
+
+    def section(self, key: str, kind: type[T]) -> T:
+        """Return a section as a dataclass of the schema. It is not checked with pydantic again.
+
+        Raises:
+            UserError: if the section or one of its settings is missing, or one is unknown.
+        """
+        try:
+            return kind(**self[key])
+        except TypeError as error:
+            reason = str(error).rpartition("__init__() ")[2]
+            raise UserError(f"{self.source}: {key}: {reason}; correct the settings") from None
+
+
+def parse_settings(text: str) -> JobSettings:
+    """Parse settings in a JSON object."""
     try:
         values = json.loads(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"not valid JSON: {error}") from None
     if not isinstance(values, dict):
         raise argparse.ArgumentTypeError("not valid JSON: expected a JSON object")
-    return Loaded("--settings", values)
+    return JobSettings(values)
 
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
@@ -50,7 +80,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "--log": path("write progress to this file; without it to the terminal"),
     "--output": path("file or folder to write; of several, named after models or metrics"),
     "--configuration": path("configuration that a run stored: config.yaml of its results"),
-    "--settings": {"type": as_settings, "metavar": "JSON", "help": "settings by dotted name"},
+    "--settings": {"type": parse_settings, "metavar": "JSON", "help": "settings by dotted name"},
     "--configfile": path("files of settings laid over the preset, as for snakemake"),
     "--config": {
         "default": [],

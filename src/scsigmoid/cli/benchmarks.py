@@ -3,8 +3,8 @@
 import argparse
 import math
 
-from scsigmoid.cli.arguments import number, stage
-from scsigmoid.config.check import built, from_yaml
+from scsigmoid.cli.arguments import JobSettings, number, stage
+from scsigmoid.config.check import read_yaml
 from scsigmoid.config.schema import (
     Architecture,
     KernelBenchmark,
@@ -30,7 +30,7 @@ def benchmark_kernel(options: argparse.Namespace) -> None:
     from scsigmoid.benchmarks.kernel import run_kernel_benchmark
 
     run_kernel_benchmark(
-        built(KernelBenchmark, options.settings["benchmarks.kernel"]),
+        options.settings.section("benchmarks.kernel", KernelBenchmark),
         options.settings["device"],
         options.output,
         options.machine,
@@ -44,12 +44,12 @@ def benchmark_training(options: argparse.Namespace) -> None:
     from scsigmoid.benchmarks.training import run_training_benchmark
 
     settings = options.settings
-    encoders = settings["timed.training"]
+    sizes = JobSettings(settings["sizes"], "--settings: sizes")
     run_training_benchmark(
-        built(TrainingBenchmark, settings["benchmarks.training"]),
-        {name: built(Size, values) for name, values in encoders["sizes"].items()},
-        built(Architecture, encoders["architecture"]),
-        built(Training, encoders["training"]),
+        settings.section("benchmarks.training", TrainingBenchmark),
+        {name: sizes.section(name, Size) for name in sizes},
+        settings.section("architecture", Architecture),
+        settings.section("training", Training),
         settings["seed"],
         settings["device"],
         options.output,
@@ -63,10 +63,11 @@ def simulate_tokens(options: argparse.Namespace) -> None:
     """Write simulated cells, ready for training."""
     from scsigmoid.benchmarks.simulated import write_simulated_tokens
 
-    config = from_yaml(options.configuration)
+    config = JobSettings(read_yaml(options.configuration), str(options.configuration))
+    benchmarks = JobSettings(config["benchmarks"], config.source)
     write_simulated_tokens(
         options.output,
-        built(TrainingBenchmark, config["benchmarks"]["training"]),
+        benchmarks.section("training", TrainingBenchmark),
         options.cells,
         max(model["context"] for model in config["models"].values()) - 1,
         config["seed"],

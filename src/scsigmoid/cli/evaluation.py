@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from scsigmoid.cli.arguments import number, path, stage
-from scsigmoid.config.check import built
 from scsigmoid.config.schema import Embeddings, Mmd, Umap, ValidationLoss
 from scsigmoid.errors import UserError
 
@@ -68,7 +67,7 @@ def embeddings(options: argparse.Namespace) -> None:
             checkpoint,
             options.tokens,
             options.cells,
-            built(Embeddings, options.settings["evaluation.embeddings"]),
+            options.settings.section("evaluation.embeddings", Embeddings),
             options.settings["device"],
             output,
         )
@@ -84,7 +83,7 @@ def validation_loss(options: argparse.Namespace) -> None:
             checkpoint,
             options.tokens,
             options.dataset,
-            built(ValidationLoss, options.settings["evaluation.validation_loss"]),
+            options.settings.section("evaluation.validation_loss", ValidationLoss),
             options.settings["seed"],
             options.settings["device"],
             output,
@@ -156,7 +155,7 @@ def mmd(options: argparse.Namespace) -> None:
     mmd_dataset(
         by_model(options.embeddings),
         options.dataset,
-        built(Mmd, settings["mmd"]),
+        settings.section("evaluation.mmd", Mmd),
         settings["seed"],
         options.output,
         resolve_device(settings["device"]),
@@ -173,7 +172,7 @@ def umap(options: argparse.Namespace) -> None:
     umap_dataset(
         by_model(options.embeddings),
         options.dataset,
-        built(Umap, settings["umap"]),
+        settings.section("evaluation.umap", Umap),
         settings["seed"],
         by_model(options.output),
     )

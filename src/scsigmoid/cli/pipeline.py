@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import reduce
 from pathlib import Path
-from typing import Any
 
-from scsigmoid.cli.arguments import corpus_of, stage
-from scsigmoid.config.check import SHIPPED, built, load, merge, parse_pairs, read_yaml
+from scsigmoid.cli.arguments import JobSettings, corpus_of, stage
+from scsigmoid.config.check import SHIPPED, load, merge, parse_pairs, read_yaml
 from scsigmoid.config.schema import Architecture, Size, Training, VocabularyChoice
 from scsigmoid.errors import UserError
 
@@ -92,7 +91,7 @@ def vocabulary(options: argparse.Namespace) -> None:
     from scsigmoid.tokens.vocabulary import build_vocabulary
 
     settings = options.settings
-    choice = built(VocabularyChoice, settings["tokens.vocabulary"])
+    choice = settings.section("tokens.vocabulary", VocabularyChoice)
     build_vocabulary(options.statistics, settings["tokens.minimum_cells"], options.output, choice)
 
 
@@ -145,10 +144,10 @@ def train(options: argparse.Namespace) -> None:
     from scsigmoid.training.processes import STOPPED, launched, requeue
     from scsigmoid.training.run import TrainingRun
 
-    settings = options.settings[f"models.{options.model}"]
-    kinds = {"size": Size, "architecture": Architecture, "training": Training}
-    parts: dict[str, Any] = {name: built(kind, settings[name]) for name, kind in kinds.items()}
-    run = built(TrainingRun, {**settings, **parts, "model": options.model})
+    settings = JobSettings(options.settings[f"models.{options.model}"])
+    sections = {"size": Size, "architecture": Architecture, "training": Training}
+    settings |= {name: settings.section(name, kind) for name, kind in sections.items()}
+    run = JobSettings({"run": settings | {"model": options.model}}).section("run", TrainingRun)
     try:
         run_training(run, options.tokens, options.vocabulary, options.output)
     except SystemExit as end:

@@ -3,16 +3,13 @@
 The order: ``config.yaml``, the preset's overlay, then what the command line gives
 (``--configfile``, ``--config``).  Mappings merge key by key; a list replaces a list; ``null``
 removes an entry of ``datasets``, ``sizes``, ``models`` or ``study``.
-
-A job reads the settings that the workflow has checked, without pydantic: ``Loaded`` and ``built``
-name what is missing.
 """
 
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import yaml
 
@@ -23,8 +20,6 @@ from scsigmoid.config.study import study_runs
 from scsigmoid.config.validate import check_known, nearest, plain, typed
 from scsigmoid.config.yaml_loader import Loader
 from scsigmoid.errors import UserError
-
-T = TypeVar("T")
 
 NAMED = ("datasets", "sizes", "models", "study")
 SHIPPED = Path(__file__).parent / "shipped"
@@ -181,35 +176,3 @@ def parse_pairs(pairs: Sequence[str]) -> dict[str, Any]:
             raise UserError(f"--config: expected KEY=VALUE, found {pair!r}")
         settings[key] = parse_yaml(value, f"--config {key}")
     return settings
-
-
-class Loaded(dict[str, Any]):
-    """Settings of one job, whose messages name where they are from."""
-
-    def __init__(self, source: str, values: Mapping[str, Any]) -> None:
-        super().__init__(
-            (key, Loaded(source, value) if isinstance(value, Mapping) else value)
-            for key, value in values.items()
-        )
-        self.source = source
-
-    def __missing__(self, key: str) -> Any:
-        raise UserError(f"{self.source}: the setting {key!r} is missing; add it")
-
-
-def from_yaml(path: str | Path) -> Loaded:
-    """Settings in a stored configuration."""
-    return Loaded(str(path), read_yaml(path))
-
-
-def built(kind: type[T], values: Mapping[str, Any]) -> T:
-    """A dataclass of the schema from checked settings.
-
-    Raises:
-        UserError: for settings that it lacks or does not have.
-    """
-    try:
-        return kind(**values)
-    except TypeError as error:
-        reason = str(error).rpartition("__init__() ")[2]
-        raise UserError(f"settings: {kind.__name__}: {reason}; correct them") from None

@@ -9,7 +9,8 @@ from typing import Any
 
 from scsigmoid.config.check import model_training
 from scsigmoid.config.combinations import longest_cell
-from scsigmoid.config.schema import Config
+from scsigmoid.config.effects import affecting, values_for
+from scsigmoid.config.schema import Config, Training
 from scsigmoid.config.study import study_runs
 from scsigmoid.errors import UserError
 
@@ -17,14 +18,6 @@ from scsigmoid.errors import UserError
 LABELS = ("datasets", "models")
 KERNEL = ("benchmarks/kernel.csv", "benchmarks/kernel.json")
 TRAINING = ("benchmarks/training.csv", "benchmarks/training.json")
-# Settings of training that change no result, so that trained models stay as they are ...
-UNSEEN = ("checkpoint_every", "keep_checkpoints", "workers")
-# ... and those that the time of a step does not depend on: what benchmarks take instead.
-UNTIMED = {
-    "steps": 1, "global_batch": 1, "micro_batch_tokens": 1, "learning_rate": 1e-4,
-    "warmup_steps": 0, "log_every": 1, "validate_every": 0, "validation_cells": 0,
-    "checkpoint_every": 1, "keep_checkpoints": 1, "snapshots": [], "workers": 0,
-}  # fmt: skip
 
 
 class Plan:
@@ -116,77 +109,63 @@ class Plan:
         ]
 
     def settings(self, *keys: str) -> dict[str, Any]:
-        """The named settings, and nothing else, as plain values.
+        """Return plain values of the configuration by dotted name; without names all of them.
+
+        Raises:
+            UserError: if a setting does not exist.
+        """
+        values = dataclasses.asdict(self.config)
+        if not keys:
+            return values
+        found = {}
+        for key in keys:
+            found[key] = values
+            for part in key.split("."):
+                if part not in found[key]:
+                    raise UserError(f"{key}: no such setting")
+                found[key] = found[key][part]
+        return found
+
+    def settings_of(self, rule: str, dataset: str | None = None) -> dict[str, Any]:
+        """Return the settings that affect a rule, by dotted name, as plain values.
 
         Args:
-            keys: dotted names of the configuration; ``models.<name>`` gives all that training this
-                model, or run of a study, needs, ``trained.<name>`` what of it the trained model
-                depends on; ``timed.<benchmark>`` what a timed training step depends on;
-                ``maximum_length`` the most gene tokens that any model reads; ``mmd`` and ``umap``
-                what these are computed with; ``selection`` which files are chosen; none at all the
-                whole configuration.
-
-        Returns:
-            A mapping from each key, as given, to its value.
+            rule: name of a rule in ``workflow/rules``, but not ``train`` (:meth:`run`).
+            dataset: evaluation dataset of the job. None means all.
         """
-        if not keys:
-            return dataclasses.asdict(self.config)
-        return {key: self.setting(key) for key in keys}
+        settings = dict(affecting(self.config, rule, None if dataset is None else {dataset: 0}))
+        if rule in ("training_tokens", "evaluation_tokens"):
+            settings["maximum_length"] = longest_cell(self.config)
+        if "sizes" in settings:
+            names = self.config.benchmarks.training.sizes
+            settings["sizes"] = {name: settings["sizes"][name] for name in names}
+        return settings
 
-    def setting(self, key: str) -> Any:
-        """The value of one dotted name."""
-        if key == "maximum_length":
-            return longest_cell(self.config)
-        if key in ("mmd", "umap"):
-            # Which datasets are compared and which estimator is printed changes no computation.
-            chosen = dataclasses.asdict(getattr(self.config.evaluation, key))
-            return chosen | {"datasets": None} | ({"estimator": "unbiased"} if key == "mmd" else {})
-        if key == "selection":
-            # How files are downloaded, from which hosts, which of their columns has the cell types
-            # and which of their cells are taken, changes none of them; nor do titles.
-            chosen = dataclasses.asdict(self.config.corpus)
-            for entry in chosen["local"]:
-                del entry["label"]
-            datasets = {name: one.id for name, one in self.config.datasets.items()}
-            others = ("download", "hosts", "minimum_genes")
-            kept = {k: v for k, v in chosen.items() if k not in others}
-            return kept | {"datasets": datasets}
-        if key.startswith("timed."):
-            names = getattr(self.config.benchmarks, key.removeprefix("timed.")).sizes
-            return {
-                "sizes": {name: dataclasses.asdict(self.config.sizes[name]) for name in names},
-                "architecture": dataclasses.asdict(self.config.architecture) | {"size": ""},
-                "training": dataclasses.asdict(self.config.training) | UNTIMED,
-            }
-        if key.startswith("trained."):
-            needed = self.setting(f"models.{key.removeprefix('trained.')}")
-            seen = {k: v for k, v in needed["training"].items() if k not in UNSEEN}
-            return needed | {"training": seen}
-        if key.startswith("models."):
-            name = key.removeprefix("models.")
-            architecture, seed = self.config.architecture, self.config.seed
-            if name in self.study_runs:
-                run = self.study_runs[name]
-                model, training, seed = run.model, run.training, run.seed
-                architecture = dataclasses.replace(
-                    architecture, size=run.size, variants=run.variants
-                )
-            else:
-                model, training = self.config.models[name], model_training(self.config, name)
-            return {
-                "attention": model.attention,
-                "context": model.context,
-                "cls_token": self.config.tokens.cls,
-                "backend": model.backend,
-                "size": dataclasses.asdict(self.config.sizes[architecture.size]),
-                "architecture": dataclasses.asdict(architecture),
-                "training": dataclasses.asdict(training),
-                "seed": seed,
-                "device": self.config.device,
-            }
-        value: Any = dataclasses.asdict(self.config)
-        for part in key.split("."):
-            if part not in value:
-                raise UserError(f"{key}: no such setting")
-            value = value[part]
-        return value
+    def run(self, name: str) -> dict[str, Any]:
+        """Return all settings of the training of a model, or of a run of the study.
+
+        They are the attributes of :class:`scsigmoid.training.run.TrainingRun`, as plain values.
+        """
+        architecture, seed = self.config.architecture, self.config.seed
+        if name in self.study_runs:
+            run = self.study_runs[name]
+            model, training, seed = run.model, run.training, run.seed
+            architecture = dataclasses.replace(architecture, size=run.size, variants=run.variants)
+        else:
+            model, training = self.config.models[name], model_training(self.config, name)
+        return {
+            "attention": model.attention,
+            "context": model.context,
+            "cls_token": self.config.tokens.cls,
+            "backend": model.backend,
+            "size": dataclasses.asdict(self.config.sizes[architecture.size]),
+            "architecture": dataclasses.asdict(architecture),
+            "training": dataclasses.asdict(training),
+            "seed": seed,
+            "device": self.config.device,
+        }
+
+    def compared_run(self, name: str) -> dict[str, Any]:
+        """Return the part of :meth:`run` that the trained model depends on."""
+        run = self.run(name)
+        return run | {"training": values_for(Training(**run["training"]), "train")}

@@ -1,439 +1,411 @@
-"""Every setting of the experiment, with its type, limits and meaning.
+"""Every setting of the experiment with its type, limits, meaning and the rules that it affects.
 
-Frozen dataclasses that need nothing but Python: most jobs build theirs from JSON, also on a GPU
-image without pydantic, whose import takes longer than some jobs.  ``validate`` has pydantic check
-them.  No default is given here, ``config.yaml`` states every value once.  The paper's sections and
-tables are named where a value comes from them.
+Plain dataclasses, because jobs run without pydantic: it is missing on a bare GPU image, and its
+import takes longer than some jobs. :mod:`scsigmoid.config.validate` checks settings with pydantic
+before a job runs. ``config.yaml`` states every value, so that almost no setting has a default here.
 """
 
-import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
+from scsigmoid.config.effects import Affects
 from scsigmoid.config.metrics import METRICS
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Limit:
-    """What a value must be beyond its type; stands in ``Annotated``, for pydantic.
+class Limits:
+    """Arguments of pydantic's ``Field``, to be used in ``Annotated``.
 
-    Attributes:
-        expected: the limit, for the message.
-        admits: whether a value of the type is within it.
+    Args:
+        unique: whether the items of a list must differ.
+        constraints: for example ``ge=1`` or ``min_length=1``.
     """
 
-    expected: str
-    admits: Callable[[Any], bool] = lambda value: True
+    def __init__(self, *, unique: bool = False, **constraints: Any) -> None:
+        self.unique = unique
+        self.constraints = constraints
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], Any]) -> Any:
-        """The validator: pydantic's own of the type, then the limit."""
-        from pydantic_core.core_schema import no_info_wrap_validator_function
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic import AfterValidator, BeforeValidator, Field
 
-        def check(value: Any, typed: Callable[[Any], Any]) -> Any:
-            result = typed(value)
-            if isinstance(value, bool):  # pydantic takes true for 1
-                raise ValueError("a number")
-            if not self.admits(result):
-                raise ValueError(self.expected)
-            return result
-
-        return no_info_wrap_validator_function(check, handler(source))
+        annotations: list[Any] = [Field(**self.constraints)]
+        if source in (int, float):
+            annotations.append(BeforeValidator(refuse_boolean))
+        if self.unique:
+            annotations.append(AfterValidator(refuse_duplicates))
+        return handler.generate_schema(Annotated[source, *annotations])
 
 
-def at_least(least: float, most: float | None = None) -> Limit:
-    """Bounds of a number, both included."""
-    if most is None:
-        return Limit(f"at least {least}", lambda value: bool(value >= least))
-    return Limit(f"at least {least} and at most {most}", lambda value: bool(least <= value <= most))
+def refuse_boolean(value: T) -> T:
+    if isinstance(value, bool):  # pydantic reads true as 1
+        raise ValueError("should be a number")
+    return value
 
 
-def form(pattern: str, expected: str) -> Limit:
-    """A regular expression for the whole of a text."""
-    return Limit(expected, lambda value: re.fullmatch(pattern, value) is not None)
+def refuse_duplicates(values: list[T]) -> list[T]:
+    if len(set(values)) < len(values):
+        raise ValueError("should not contain a value twice")
+    return values
 
 
-Whole = Annotated[int, Limit("a whole number")]
-Count = Annotated[int, at_least(1)]
-CountOrZero = Annotated[int, at_least(0)]
-Context = Annotated[int, at_least(8)]
-Positive = Annotated[float, Limit("more than 0", lambda value: value > 0)]
-NotNegative = Annotated[float, at_least(0)]
-Share = Annotated[float, Limit("more than 0 and less than 1", lambda value: 0 < value < 1)]
-ShareOrZero = Annotated[float, Limit("at least 0 and less than 1", lambda value: 0 <= value < 1)]
-Text = Annotated[str, form(r"[^\x00-\x20\x7f][^\x00-\x1f\x7f]*", "text, on one line")]
-Several = Annotated[
-    list[T],
-    Limit("at least one entry, and none twice", lambda value: 1 <= len(value) == len(set(value))),
-]
-AnyNumber = Annotated[list[T], Limit("no entry twice", lambda value: len(value) == len(set(value)))]
+#: What is expected instead of a text that does not match a pattern.
+PATTERNS: dict[str, str] = {}
+
+
+def text(pattern: str, expected: str) -> Limits:
+    """Return the limits of a text that matches a regular expression as a whole."""
+    PATTERNS[f"^({pattern})$"] = expected
+    return Limits(pattern=f"^({pattern})$")
+
+
+Whole = Annotated[int, Limits()]
+Count = Annotated[int, Limits(ge=1)]
+CountOrZero = Annotated[int, Limits(ge=0)]
+Context = Annotated[int, Limits(ge=8)]
+Positive = Annotated[float, Limits(gt=0)]
+NotNegative = Annotated[float, Limits(ge=0)]
+Share = Annotated[float, Limits(gt=0, lt=1)]
+ShareOrZero = Annotated[float, Limits(ge=0, lt=1)]
+Text = Annotated[str, text(r"[^\x00-\x20\x7f][^\x00-\x1f\x7f]*", "text on one line")]
+Several = Annotated[list[T], Limits(unique=True, min_length=1)]
+AnyNumber = Annotated[list[T], Limits(unique=True)]
 
 Attention = Literal["sigmoid", "softmax"]
 Variant = Literal["qk_norm", "centred_values", "hybrid_norm"]
 Device = Literal["auto", "cpu", "cuda"]
 Pooling = Literal["mean", "cls"]
+Purpose = Literal["rates", "seeds", "variants", "stability", "sizes"]
 if TYPE_CHECKING:
     Metric = str
 else:
     Metric = Literal[tuple(METRICS)]
-# They become names of files.
+# Names of files are made of it.
 Name = Annotated[
-    str, form(r"[a-z0-9][a-z0-9_]{0,79}", "a name of at most 80 lower-case letters, digits and '_'")
+    str, text("[a-z0-9][a-z0-9_]{0,79}", "at most 80 lower-case letters, digits and '_'")
 ]
-# Columns of `obs` that hold the cell type, tried in this order, and rules that join columns, as
-# "{age_group} {cell_type}"; "*" stands for all columns of text.
 Label = Text | Several[Text]
-Colour = Annotated[str, form(r"#[0-9A-Fa-f]{6}", "a colour as '#0072B2'")]
+Color = Annotated[str, text("#[0-9A-Fa-f]{6}", "a color such as '#0072B2'")]
+Folder = Annotated[
+    str, text(r"[^\x00-\x20\x7f{}][^\x00-\x1f\x7f{}]*", "text on one line without braces")
+]
+Host = Annotated[str, text("[a-z0-9.-]+|::1", "the name of a host without https://")]
+
+#: Rules that train models, or time training steps.
+TRAIN = "train benchmark_training"
 
 
 class Settings:
-    """Settings that belong together; pydantic refuses others, and numbers that are not finite."""
+    """A section: pydantic refuses unknown settings and numbers that are not finite."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "allow_inf_nan": False}
 
 
 @dataclass(frozen=True, kw_only=True)
 class LocalFiles(Settings):
-    """The user's own files (one entry of ``corpus.local``): h5ad, or 10x ``.h5`` and folders.
-
-    Attributes:
-        files: path or glob, relative to the working directory.
-        label: which columns of ``obs`` hold the cell type (see ``Label``).
-        held_out: cells kept out of training and used for evaluation: ``true`` (all), ``false``
-            (none), a fraction between 0 and 1 (a seeded choice of cells), or ``column=value``
-            (the cells whose ``obs`` column has that value).
-        name: name of the evaluation dataset; the file's stem where none is given.
-        layer: layer that holds the raw counts; without one ``raw.X``, else ``X``.
-        genes: column of ``var`` with the gene ids; without one its index or, where that has no
-            Ensembl ids and one column has, that column.
-    """
+    """The user's own files (one entry of ``corpus.local``): h5ad, or 10x ``.h5`` and folders."""
 
     files: Text
-    label: Label = "cell_type"
+    """Path or glob, relative to the working directory."""
+    label: Annotated[Label, Affects()] = "cell_type"
+    """Columns of ``obs`` with the cell type, as ``datasets.<name>.label``."""
     held_out: bool | float | str = False
+    """Cells for evaluation instead of training: ``true`` (all), ``false`` (none), a fraction
+    between 0 and 1 (random cells), or ``column=value`` (the cells with this value in a column of
+    ``obs``)."""
     name: Text | None = None
+    """Name of the evaluation dataset. ``null`` means the name of the file."""
     layer: Text | None = None
+    """Layer with the raw counts. ``null`` means ``raw.X`` if it exists, otherwise ``X``."""
     genes: Text | None = None
+    """Column of ``var`` with the gene ids. ``null`` means the index or, if only one column has
+    Ensembl ids, that column."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddedCorpus(Settings):
-    """Sizes of the corpus that ships with the project: 700 real blood cells and simulated cells.
-
-    Attributes:
-        training_cells: simulated training cells, spread over ``training_files`` files.
-        training_files: simulated training files.
-        evaluation_cells: cells of each of the six simulated evaluation datasets.
-        genes: genes of the simulated genome.
-        programmes: gene programmes; a cell type is a sparse mixture of them.
-        regulators: regulators of each gene (several act at once: section 1 of the paper).
-        median_length: median number of expressed genes per cell.
-        donors: donors per dataset.
-    """
+    """Sizes of the corpus that ships with the project: simulated cells and 700 real blood cells."""
 
     training_cells: Count
+    """Number of simulated training cells in all files."""
     training_files: Count
+    """Number of simulated training files."""
     evaluation_cells: Count
+    """Number of cells of each simulated evaluation dataset."""
     genes: Count
+    """Number of genes."""
     programmes: Count
+    """Number of gene programs. A cell type is a sparse mixture of them."""
     regulators: Count
+    """Number of regulators of each gene, which act together (section 1 of the paper)."""
     median_length: Count
+    """Median number of expressed genes per cell."""
     donors: Count
+    """Number of donors of each dataset."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Download(Settings):
-    """How files are downloaded; none of it changes a result.
-
-    Attributes:
-        folder: where downloads are kept, one file a dataset version; presets may share it.
-            ``null``: ``corpus/downloads`` below the results.
-        keep_files: whether raw files stay.  If not, those of training are deleted once their tokens
-            are written, also if presets share the folder.
-        connections: files, or questions to the service, that one job has in flight.
-        attempts: tries without progress before a job gives up.
-        timeout: seconds without a byte after which a connection counts as broken.
-        longest_pause: seconds between two tries at most, whatever the server asks for.
-    """
+    """How files are downloaded. Changes no result."""
 
     folder: Text | None
+    """Folder of the downloads, which presets may share. ``null`` means ``corpus/downloads`` in the
+    results."""
     keep_files: bool
-    connections: Annotated[int, at_least(1, 64)]
+    """Whether raw files are kept. Otherwise a training file is deleted once its tokens are written,
+    also from a shared folder."""
+    connections: Annotated[int, Limits(ge=1, le=64)]
+    """Number of simultaneous downloads or requests of a job."""
     attempts: Count
+    """Attempts without progress before a job fails."""
     timeout: Positive
+    """Seconds without data after which a connection is considered broken."""
     longest_pause: NotNegative
+    """Longest time in seconds between two attempts, whatever the server asks for."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Corpus(Settings):
-    """Where cells come from.
+    """The training cells, and the source of all cells."""
 
-    Attributes:
-        source: ``embedded`` (ships with the project, offline), ``local`` (own files),
-            ``cellxgene`` (Discover).
-        parts: number of jobs that the training files are spread over; they have five digits.
-        snapshot: CELLxGENE's state as of this date (the paper: 2024-06-11).
-        organisms: training files hold no other organism.
-        assays: training files hold no other assay; ``null`` keeps all.
-        minimum_genes: training cells that express fewer genes of their file are left out.
-        leave_out: CELLxGENE ids of datasets, or of dataset versions, that are not trained on.
-        manifest: a lock file written by an earlier run; ``null`` asks the service.
-        api: address of the Discover curation API.
-        hosts: hosts that files may be downloaded from.
-        maximum_file_gb: training files above this size are left out; ``null`` keeps all.
-        maximum_cells: training files are chosen, by seed, until they hold this many cells; ``null``
-            keeps all.
-        maximum_gb: likewise, for the gigabytes (1e9 bytes) of all training files together.
-        download: how files are downloaded.
-        local: the user's own files.
-        embedded: sizes of the embedded corpus.
-    """
-
-    source: Literal["embedded", "local", "cellxgene"]
-    parts: Annotated[int, at_least(1, 100_000)]
+    source: Annotated[Literal["embedded", "local", "cellxgene"], Affects("manifest neighbours")]
+    """``embedded`` (ships with the project, offline), ``local`` (own files), or ``cellxgene``
+    (Discover)."""
+    parts: Annotated[int, Limits(ge=1, le=100_000)]
+    """Number of jobs that read and tokenize the training files."""
     snapshot: str
+    """Date of the state of CELLxGENE Discover (the paper: 2024-06-11)."""
     organisms: Several[Text]
+    """Organisms of the training files. Files with other organisms are left out."""
     assays: Several[Text] | None
-    minimum_genes: CountOrZero
+    """Assays of the training files. Files with other assays are left out. ``null`` keeps all."""
+    minimum_genes: Annotated[CountOrZero, Affects("gene_statistics training_tokens")]
+    """Training cells with fewer expressed genes are left out."""
     leave_out: AnyNumber[str]
+    """CELLxGENE ids of datasets or dataset versions that are not trained on."""
     manifest: Text | None
+    """Lock file of an earlier run, whose files are used. ``null`` asks the service."""
     api: Text
-    hosts: Several[Annotated[str, form(r"[a-z0-9.-]+|::1", "the name of a host, without https://")]]
+    """Address of the curation API of CELLxGENE Discover."""
+    hosts: Annotated[Several[Host], Affects()]
+    """Hosts that files may be downloaded from."""
     maximum_file_gb: Positive | None
+    """Largest size of a training file in GB (1e9 bytes). Larger files are left out. ``null`` keeps
+    all."""
     maximum_cells: Count | None
+    """Number of training cells at which the random selection of files stops. ``null`` keeps all."""
     maximum_gb: Positive | None
-    download: Download
+    """Total size of the training files in GB at which the random selection of files stops. ``null``
+    keeps all."""
+    download: Annotated[Download, Affects()]
+    """How files are downloaded."""
     local: list[LocalFiles]
-    embedded: EmbeddedCorpus
+    """The user's own files."""
+    embedded: Annotated[EmbeddedCorpus, Affects("manifest training_cells evaluation_cells")]
+    """Sizes of the embedded corpus."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset(Settings):
-    """An evaluation dataset (tab:eval_datasets).
+    """An evaluation dataset (tab:eval_datasets)."""
 
-    Attributes:
-        title: name in tables and figures.
-        id: CELLxGENE id.
-        label: which columns of ``obs`` hold the cell type (see ``Label``): the first that the file
-            has, or where there are ``types`` the one with most of them.
-        types: cell types that must be among the labels, but for case, the order of words and
-            "cell"; in the order of the MMD table.
-        description: one sentence.
-        compared: metrics that are computed on this dataset unless ``evaluation.<metric>.datasets``
-            names others.  If no dataset has a metric here, all datasets have it.
-    """
-
-    title: Annotated[str, form(r"\s*\S[\s\S]*", "a title")]
-    id: str | None = None
-    label: Label = "cell_type"
-    types: AnyNumber[Text] = field(default_factory=list)
+    title: Annotated[str, text(r"\s*\S[\s\S]*", "a title")]
+    """Name in tables and figures."""
+    id: Annotated[str | None, Affects("manifest")] = None
+    """CELLxGENE id of the dataset."""
+    label: Annotated[Label, Affects("evaluation_cells")] = "cell_type"
+    """Column of ``obs`` with the cell type, or several. The first that exists is used or, if
+    ``types`` is set, the column with most of these. ``"{a} {b}"`` joins columns, ``"*"`` stands for
+    all text columns."""
+    types: Annotated[AnyNumber[Text], Affects("evaluation_cells mmd_of_dataset")] = field(
+        default_factory=list
+    )
+    """Cell types that must exist, in the order of the MMD table. Case, word order and the word
+    "cell" are ignored."""
     description: str = ""
+    """One sentence."""
     compared: AnyNumber[Literal["mmd", "umap"]] = field(default_factory=list)
+    """Metrics that compare the cell types of this dataset, unless ``evaluation.<metric>.datasets``
+    is set. If no dataset has a metric here, all datasets have it."""
 
     @property
     def labels(self) -> list[str]:
-        """The entries of ``label``."""
+        """``label`` as a list."""
         return [self.label] if isinstance(self.label, str) else self.label
 
 
 @dataclass(frozen=True, kw_only=True)
 class VocabularyChoice(Settings):
-    """Which genes have tokens: those of a list, or those that meet the rest.
-
-    Attributes:
-        genes: file with a gene id a line.  All of them have tokens, with a median of 1 where no
-            training cell expresses them; neither the rest nor ``minimum_cells`` is looked at.
-            ``null`` for none.
-        biotypes: of the genes, e.g. ``protein_coding``; ``null`` for all.
-        annotation: GTF files that tell the biotypes, as GENCODE offers them, one for each organism.
-        sizes: for an organism, how many genes at most: those of most training cells; ``null`` for
-            no limit.
-    """
+    """The genes with tokens."""
 
     genes: Text | None
+    """File with one gene id per line. Exactly these genes get tokens, with a median of 1 if no
+    training cell expresses them. ``null`` selects genes by the other settings."""
     biotypes: Several[Text] | None
+    """Biotypes of the genes, for example ``protein_coding``. ``null`` means all."""
     annotation: AnyNumber[Text]
+    """GTF files with the biotypes, for example of GENCODE, one for each organism."""
     sizes: dict[Literal["Homo sapiens", "Mus musculus"], Count] | None
+    """Largest number of genes of an organism: those expressed in most training cells. ``null``
+    means no limit."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tokens(Settings):
-    """How a cell becomes a sequence of gene tokens.
+    """How a cell becomes a sequence of gene tokens."""
 
-    Attributes:
-        target_sum: counts of a cell are scaled to this total.
-        cls: whether ``<cls>`` is in front of a cell's genes and takes a place of the context.
-        minimum_cells: a gene enters the vocabulary when this many training cells express it.
-        vocabulary: which genes enter it, beyond that.
-        shard_cells: cells per file of the token store.
-    """
-
-    target_sum: Positive
-    cls: bool
-    minimum_cells: Count
-    vocabulary: VocabularyChoice
-    shard_cells: Count
+    target_sum: Annotated[Positive, Affects("gene_statistics training_tokens evaluation_tokens")]
+    """Total to which the counts of a cell are scaled."""
+    cls: Annotated[bool, Affects("train")]
+    """Whether a sequence starts with ``<cls>``, which takes one place of the context."""
+    minimum_cells: Annotated[Count, Affects("vocabulary")]
+    """Number of training cells that must express a gene of the vocabulary."""
+    vocabulary: Annotated[VocabularyChoice, Affects("vocabulary")]
+    """Which genes enter it, beyond that."""
+    shard_cells: Annotated[Count, Affects("training_tokens evaluation_tokens")]
+    """Cells per file of the token store."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Size(Settings):
-    """Dimensions of an encoder (tab:model_arch; the larger ones are inferred).
-
-    Attributes:
-        layers: transformer blocks.
-        hidden: width of the residual stream.
-        heads: attention heads; ``hidden / heads`` is the head dimension.
-        feed_forward: width of the feed-forward layer.
-    """
+    """Dimensions of an encoder (tab:model_arch; the larger ones are inferred)."""
 
     layers: Count
+    """Number of transformer blocks."""
     hidden: Count
+    """Width of the residual stream."""
     heads: Count
+    """Number of attention heads. The head dimension is ``hidden / heads``."""
     feed_forward: Count
+    """Width of the feed-forward layer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture(Settings):
-    """What all models share (tab:model_arch).
+    """Settings of the encoder that all models share (tab:model_arch)."""
 
-    Attributes:
-        size: name of an entry of ``sizes``.
-        dropout: share of activations dropped.
-        layer_norm_epsilon: epsilon of the layer normalisations.
-        initializer_range: standard deviation of the initial weights.
-        variants: changes to attention that the paper does not have (``model.encoder`` says which).
-    """
-
-    size: str
+    size: Annotated[str, Affects("train", otherwise="")]
+    """Name of an entry of ``sizes``."""
     dropout: ShareOrZero
+    """Dropout probability."""
     layer_norm_epsilon: Positive
+    """Epsilon of the layer normalizations."""
     initializer_range: Positive
+    """Standard deviation of the initial weights."""
     variants: AnyNumber[Variant] = field(default_factory=list)
+    """Changes to attention that are not in the paper (explained in ``model/encoder.py``)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Training(Settings):
-    """How a model is trained (tab:model_arch, tab:performance_hyperparams).
+    """How a model is trained (tab:model_arch and tab:performance_hyperparams)."""
 
-    Attributes:
-        steps: optimiser steps.
-        global_batch: cells per optimiser step, whatever the hardware.
-        micro_batch_tokens: tokens per forward pass at most; bounds the memory.
-        learning_rate: of AdamW, constant after the warm-up.
-        warmup_steps: steps of linear warm-up.
-        weight_decay: of AdamW.
-        betas: of AdamW.
-        epsilon: of AdamW.
-        gradient: what is differentiated: ``mean``, the mean loss over the masked genes of a global
-            batch, or ``sum``, the sum over its cells of each cell's mean loss.
-        clipping: largest L2 norm of that gradient; ``null`` for none.
-        mask_fraction: share of a cell's gene tokens that is masked.
-        mask_replacement: ``mask`` (all become [MASK]) or ``bert`` (80 % [MASK], 10 % random, 10 %
-            kept).
-        log_every: steps between rows of the journal.
-        validate_every: steps between two losses on the validation cells; 0 for none.
-        validation_cells: training cells that are kept out of training for that; the same ones
-            whatever the seed.
-        checkpoint_every: steps between checkpoints.
-        keep_checkpoints: newest checkpoints kept.
-        snapshots: steps after which a copy of the model is kept; those not below ``steps`` are
-            ignored.
-        threads: CPU threads; fixed, because sums depend on it.
-        workers: threads that prepare batches ahead; 0 prepares each when it is needed.
-        deterministic: the same bits on a GPU each time, at some cost; a CPU's always are.
-    """
-
-    steps: Count
-    global_batch: Count
-    micro_batch_tokens: Count
-    learning_rate: Positive
-    warmup_steps: CountOrZero
+    steps: Annotated[Count, Affects("train", model=False, otherwise=1)]
+    """Number of optimizer steps."""
+    global_batch: Annotated[Count, Affects("train", otherwise=1)]
+    """Cells per optimizer step, on all GPUs together."""
+    micro_batch_tokens: Annotated[Count, Affects("train", model=False, otherwise=1)]
+    """Largest number of tokens of a forward pass. Bounds the memory."""
+    learning_rate: Annotated[Positive, Affects("train", otherwise=1e-4)]
+    """Learning rate of AdamW after the warm-up."""
+    warmup_steps: Annotated[CountOrZero, Affects("train", otherwise=0)]
+    """Steps of linear warm-up."""
     weight_decay: NotNegative
+    """Weight decay of AdamW."""
     betas: list[ShareOrZero]
+    """Beta 1 and beta 2 of AdamW."""
     epsilon: Positive
+    """Epsilon of AdamW."""
     gradient: Literal["mean", "sum"]
+    """Loss that is differentiated: ``mean`` over the masked genes of the global batch, or ``sum``
+    over its cells of each cell's mean."""
     clipping: Positive | None
+    """Largest L2 norm of the gradient. ``null`` means no clipping."""
     mask_fraction: Share
+    """Fraction of the gene tokens of a cell that is masked."""
     mask_replacement: Literal["mask", "bert"]
-    log_every: Count
-    validate_every: CountOrZero
-    validation_cells: CountOrZero
-    checkpoint_every: Count
-    keep_checkpoints: Count
-    threads: Annotated[int, at_least(1, 1024)]
-    workers: Annotated[int, at_least(0, 1024)]
-    deterministic: bool
-    snapshots: AnyNumber[Count] = field(default_factory=list)
+    """Replacement of masked tokens: ``mask`` (always [MASK]) or ``bert`` (80 % [MASK], 10 % random,
+    10 % unchanged)."""
+    log_every: Annotated[Count, Affects("train", model=False, otherwise=1)]
+    """Steps between two rows of the journal."""
+    validate_every: Annotated[CountOrZero, Affects("train", model=False, otherwise=0)]
+    """Steps between two validation losses. 0 means none."""
+    validation_cells: Annotated[CountOrZero, Affects("train", otherwise=0)]
+    """Number of training cells that are held out for the validation loss. They do not depend on the
+    seed."""
+    checkpoint_every: Annotated[Count, Affects(model=False, otherwise=1)]
+    """Steps between two checkpoints."""
+    keep_checkpoints: Annotated[Count, Affects(model=False, otherwise=1)]
+    """Number of checkpoints that are kept."""
+    threads: Annotated[int, Limits(ge=1, le=1024), Affects(TRAIN, model=False)]
+    """Number of CPU threads. Sums depend on it."""
+    workers: Annotated[int, Limits(ge=0, le=1024), Affects(model=False, otherwise=0)]
+    """Number of threads that prepare batches ahead. 0 prepares each batch when it is needed."""
+    deterministic: Annotated[bool, Affects(TRAIN, model=False)]
+    """Whether a GPU gives the same bits in each run, which costs speed. A CPU always does."""
+    snapshots: Annotated[AnyNumber[Count], Affects("train", model=False, otherwise=[])] = field(
+        default_factory=list
+    )
+    """Steps after which a copy of the model is kept, if they are below ``steps``."""
 
     @property
     def kept(self) -> dict[int, str]:
-        """Suffix of the file name by step, for each snapshot, ascending: ``-step-00002000``."""
+        """Steps of the snapshots in ascending order, and their suffixes: ``-step-00002000``."""
         return {step: f"-step-{step:08d}" for step in sorted(self.snapshots) if step < self.steps}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Model(Settings):
-    """One trained model: an attention mechanism at a context length.
-
-    Attributes:
-        attention: ``sigmoid`` or ``softmax``.
-        context: longest sequence in tokens.
-        stress: whether it belongs to the stress test; such models are not evaluated.
-        backend: one of :data:`scsigmoid.kernels.BACKENDS`; ``auto`` takes the fastest that the
-            device supports.
-        training: settings of ``training`` that differ for this model.
-    """
+    """One trained model: an attention mechanism at a context length."""
 
     attention: Attention
+    """Attention mechanism."""
     context: Context
-    stress: bool = False
+    """Longest sequence in tokens. The longest context of all models also affects the tokens."""
+    stress: Annotated[bool, Affects()] = False
+    """Whether the model belongs to the stress test and is not evaluated."""
     backend: str = "auto"
+    """Attention backend (docs/architecture.md). ``auto`` takes the fastest that the device
+    supports."""
     training: dict[str, Any] = field(default_factory=dict)
-
-
-Purpose = Literal["rates", "seeds", "variants", "stability", "sizes"]
+    """Settings of ``training`` that differ for this model."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StudyFamily(Settings):
-    """Runs of a study: every combination of the values listed.
+    """A family of runs: every combination of the listed values."""
 
-    Attributes:
-        purpose: tables and figures that show these runs: ``rates`` (the best learning rate),
-            ``seeds`` (the difference between the arms), ``variants`` (of attention, compared with
-            ``seeds``), ``stability`` (collapsed runs by learning rate; the figure shows the first
-            such family) or ``sizes`` (of the model).  Without one, the runs are in ``runs.csv``
-            and ``curves.csv`` only.
-        attention: of the models.
-        context: context lengths of the models.
-        size: names of ``sizes``.
-        seed: of weights, order, masks and dropout; the cells stay those of the configuration.
-        variants: lists of ``architecture.variants``, one after the other.
-        training: settings of ``training`` that differ; those with a list are varied, a mapping
-            has a value for each attention.
-        embedded: evaluation dataset whose cells these runs embed, to be scored, also after the
-            steps of ``training.snapshots``.
-    """
-
-    purpose: Purpose | None = None
+    purpose: Annotated[Purpose | None, Affects()] = None
+    """Tables and figures that show the runs: ``rates`` (the best learning rate), ``seeds``
+    (difference between sigmoid and softmax), ``variants`` (of attention, compared with ``seeds``),
+    ``stability`` (collapsed runs by learning rate; the figure shows the first such family) or
+    ``sizes`` (of the model). ``null``: only ``runs.csv`` and ``curves.csv``."""
 
     attention: Several[Attention]
+    """Attention mechanisms."""
     context: Several[Context]
+    """Context lengths."""
     size: Several[str]
+    """Names of entries of ``sizes``."""
     seed: Several[Whole]
+    """Seeds of weights, order, masks and dropout. The cells are those of the configuration."""
     variants: list[AnyNumber[Variant]] = field(default_factory=lambda: [[]])
+    """Values of ``architecture.variants``, each a list."""
     training: dict[str, Any] = field(default_factory=dict)
+    """Settings of ``training`` that differ. A list varies the setting, a mapping has a value for
+    each attention mechanism."""
     embedded: str | None = None
+    """Evaluation dataset whose cells the runs embed after training and at each snapshot."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Embeddings(Settings):
-    """How a cell's embedding is read from a model: mean over gene tokens, or ``<cls>``."""
+    """How the embedding of a cell is read from a model."""
 
     pooling: Pooling
+    """``mean`` over the gene tokens, or the token ``<cls>``."""
     batch_tokens: Count
+    """Tokens per forward pass. Bounds the memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -441,203 +413,202 @@ class ValidationLoss(Settings):
     """Monte-Carlo validation loss (appendix, "Validation Loss")."""
 
     trials: Count
+    """Number of random masks of each cell."""
     mask_fraction: Share
+    """Fraction of the gene tokens of a cell that is masked."""
     confidence: Share
+    """Confidence of the intervals."""
     batch_tokens: Count
+    """Tokens per forward pass. Bounds the memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scib(Settings):
-    """scIB bio-conservation metrics (appendix, "SCIB Biological Conservation Metrics").
-
-    Attributes:
-        metrics: names in :mod:`scsigmoid.config.metrics`; those that are not the paper's do not
-            enter the mean.
-        neighbours: of a cell, itself included.
-        variance: share that the PCA keeps.
-        controls: what a score is compared with.
-    """
+    """scIB bio-conservation metrics (appendix, "SCIB Biological Conservation Metrics")."""
 
     metrics: Several[Metric]
-    neighbours: Annotated[int, at_least(2)]
-    variance: Share
-    controls: AnyNumber[Literal["random", "pca_log_counts"]]
+    """Names of metrics. The mean is over those of the paper only."""
+    neighbours: Annotated[int, Limits(ge=2), Affects("neighbours")]
+    """Number of neighbors of a cell, including itself."""
+    variance: Annotated[Share, Affects("neighbours")]
+    """Fraction of the variance that the PCA keeps."""
+    controls: Annotated[AnyNumber[Literal["random", "pca_log_counts"]], Affects("neighbours")]
+    """Representations that are scored for comparison."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mmd(Settings):
-    """Bootstrap maximum mean discrepancy between cell types (appendix, "Maximum Mean Discrepancy").
+    """Bootstrap MMD between cell types (appendix, "Maximum Mean Discrepancy")."""
 
-    Attributes:
-        datasets: evaluation datasets; ``null`` means those with ``mmd`` in
-            ``datasets.<name>.compared``, or all datasets if there are none.
-        resamples: bootstrap resamples of each pair; all are held in memory.
-        confidence: of the percentile interval.
-        estimator: ``unbiased`` or ``biased``: which one tables print; both are computed.
-        minimum_cells: smaller cell types are left out, by name.
-        block_cells: rows of the kernel matrix computed at once.
-    """
-
-    datasets: AnyNumber[str] | None
-    resamples: Annotated[int, at_least(1, 100_000)]
+    datasets: Annotated[AnyNumber[str] | None, Affects(otherwise=None)]
+    """Names of evaluation datasets. ``null`` means those with ``compared: [mmd]``, or all if there
+    are none."""
+    resamples: Annotated[int, Limits(ge=1, le=100_000)]
+    """Number of bootstrap resamples of each pair, which are in memory together."""
     confidence: Share
-    estimator: Literal["unbiased", "biased"]
-    minimum_cells: Annotated[int, at_least(2)]
+    """Confidence of the percentile intervals."""
+    estimator: Annotated[Literal["unbiased", "biased"], Affects(otherwise="unbiased")]
+    """Estimator that is printed. Both are computed."""
+    minimum_cells: Annotated[int, Limits(ge=2)]
+    """Cell types with fewer cells are left out."""
     block_cells: Count
+    """Rows of the kernel matrix that are computed at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Umap(Settings):
-    """UMAP (appendix, "UMAP Visualization"); ``datasets`` as for the MMD."""
+    """UMAP (appendix, "UMAP Visualization")."""
 
-    datasets: AnyNumber[str] | None
-    neighbours: Annotated[int, at_least(2)]
-    minimum_distance: Annotated[float, at_least(0, 1)]
+    datasets: Annotated[AnyNumber[str] | None, Affects(otherwise=None)]
+    """Names of evaluation datasets. ``null`` means those with ``compared: [umap]``, or all if there
+    are none."""
+    neighbours: Annotated[int, Limits(ge=2)]
+    """Number of neighbors of a cell."""
+    minimum_distance: Annotated[float, Limits(ge=0, le=1)]
+    """Smallest distance between cells in the plot (``min_dist`` of umap-learn)."""
     variance: Share
+    """Fraction of the variance that the PCA keeps."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation(Settings):
-    """What is evaluated.
+    """How trained models are evaluated."""
 
-    Attributes:
-        pair: the two models that scIB, MMD and UMAP compare: sigmoid first.
-    """
-
-    pair: list[str]
-    embeddings: Embeddings
-    validation_loss: ValidationLoss
+    pair: Annotated[list[str], Affects("neighbours")]
+    """Sigmoid model and softmax model that scIB, MMD and UMAP compare."""
+    embeddings: Annotated[Embeddings, Affects("embeddings_of_pair")]
+    validation_loss: Annotated[ValidationLoss, Affects("validation_loss_of_dataset")]
     scib: Scib
-    mmd: Mmd
-    umap: Umap
+    mmd: Annotated[Mmd, Affects("mmd_of_dataset")]
+    umap: Annotated[Umap, Affects("umap_of_dataset")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class KernelBenchmark(Settings):
-    """The kernel benchmark (section "Kernel Performance").
-
-    Attributes:
-        tokens: tokens per batch; ``tokens / length`` sequences.
-        hidden: heads times head dimension.
-        head_dimensions: head dimensions.
-        lengths: sequence lengths.
-        padding: shares of padding, as the paper names them: lengths lie uniformly between
-            (1 - share) L and L.
-        jagged: whether a batch of sequences as long as cells is timed too, beside one of equal
-            sequences that need as many operations.
-        median_length: median of the log-normal distribution of the cells' lengths.
-        sigma_length: its sigma.
-        providers: names of the kernels; all where None.
-        iterations: most rounds, each of which times every kernel.
-        seconds: longest time for the rounds of one length or jagged batch.
-        warmup_ms: warm-up in milliseconds.
-        confidence: of the intervals.
-    """
+    """The kernel benchmark (section "Kernel Performance")."""
 
     tokens: Count
+    """Tokens of a batch, which has ``tokens / length`` sequences."""
     hidden: Count
+    """Number of heads times the head dimension."""
     head_dimensions: Several[Count]
+    """Head dimensions."""
     lengths: Several[Count]
+    """Sequence lengths."""
     padding: Several[ShareOrZero]
+    """Fractions of padding as in the paper: lengths are uniform between (1 - fraction) L and L."""
     jagged: bool
+    """Whether to time also a batch with the lengths of cells, and one of equal sequences with the
+    same number of operations."""
     median_length: Count
+    """Median of the log-normal distribution of the lengths of cells."""
     sigma_length: Positive
+    """Sigma of this distribution."""
     providers: Several[Text] | None = None
+    """Names of the kernels. ``null`` means all."""
     iterations: Count
+    """Largest number of rounds, each of which times every kernel."""
     seconds: Positive
+    """Longest time in seconds for the rounds of one batch."""
     warmup_ms: CountOrZero
+    """Time of the warm-up in milliseconds."""
     confidence: Share
+    """Confidence of the intervals."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingBenchmark(Settings):
-    """The training benchmark (section "Training Speed Performance").
-
-    Every size is trained at every context, with every number of cells and every kernel.
-
-    Attributes:
-        sizes: names of ``sizes``.
-        contexts: context lengths.
-        cells_per_gpu: cells of a step on one GPU.
-        kernels: names of the attention kernels; all if None.
-        vocabulary: rows of the embedding: special tokens and genes.
-        steps: timed steps of a round.
-        rounds: largest number of rounds, each of which times every kernel.
-        seconds: longest time for the rounds of one size, context and number of cells.
-        projected_cells: cells that GPU-hours are projected to.
-        median_length: median of the log-normal distribution of the cells' lengths.
-        sigma_length: its sigma.
-        confidence: of the intervals.
-    """
+    """The training benchmark (section "Training Speed Performance"): every combination of sizes,
+    contexts, numbers of cells and kernels."""
 
     sizes: Several[str]
+    """Names of entries of ``sizes``."""
     contexts: Several[Context]
-    cells_per_gpu: Several[Annotated[int, at_least(2)]]
+    """Context lengths."""
+    cells_per_gpu: Several[Annotated[int, Limits(ge=2)]]
+    """Cells of a step on one GPU."""
     kernels: Several[Text] | None
+    """Names of the attention kernels. ``null`` means all."""
     vocabulary: Context
+    """Number of tokens, including special tokens."""
     steps: Count
+    """Timed steps of a round."""
     rounds: Count
+    """Largest number of rounds, each of which times every kernel."""
     seconds: Positive
+    """Longest time in seconds for the rounds of one size, context and number of cells."""
     projected_cells: Positive
+    """Number of cells that GPU-hours are projected to."""
     median_length: Count
+    """Median of the log-normal distribution of the lengths of cells."""
     sigma_length: Positive
+    """Sigma of this distribution."""
     confidence: Share
+    """Confidence of the intervals."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Benchmarks(Settings):
-    """Speed."""
+    """Benchmarks of speed."""
 
-    kernel: KernelBenchmark
-    training: TrainingBenchmark
+    kernel: Annotated[KernelBenchmark, Affects("benchmark_kernel")]
+    training: Annotated[TrainingBenchmark, Affects("benchmark_training")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Figures(Settings):
-    """How figures are drawn.
+    """Style of the figures."""
 
-    Attributes:
-        dpi: of the PNG files.
-        sigmoid_colour: colour of sigmoid attention.
-        softmax_colour: colour of softmax attention.
-    """
-
-    dpi: Annotated[int, at_least(50, 1200)]
-    sigmoid_colour: Colour
-    softmax_colour: Colour
+    dpi: Annotated[int, Limits(ge=50, le=1200)]
+    """Resolution of the PNG files."""
+    sigmoid_colour: Color
+    """Color of sigmoid attention."""
+    softmax_colour: Color
+    """Color of softmax attention."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config(Settings):
-    """The whole experiment.
-
-    Attributes:
-        preset: which overlay of ``workflow/presets`` is in force.
-        results: folder of the results; ``null`` means ``results/<preset>``.
-        seed: the one seed that all others derive from (tab:model_arch: 42).
-        device: where models run; ``auto`` takes a GPU where there is one.
-        gpus: GPUs of one machine that train a model together; changes rounding alone.
-        nodes: machines that train a model together, started by Slurm (docs/running.md).
-        study: families of runs that differ in a few settings (docs/reproduction.md).
-    """
+    """The whole experiment."""
 
     preset: str
-    results: (
-        Annotated[str, form(r"[^\x00-\x20\x7f{}][^\x00-\x1f\x7f{}]*", "a folder, without braces")]
-        | None
-    )
-    seed: Whole
-    device: Device
-    gpus: Annotated[int, at_least(1, 64)]
-    nodes: Annotated[int, at_least(1, 10_000)]
-    corpus: Corpus
+    """Name of the file in ``workflow/presets`` whose values replace those of ``config.yaml``."""
+    results: Folder | None
+    """Folder of the results. ``null`` means ``results/<preset>``."""
+    seed: Annotated[
+        Whole,
+        Affects(
+            f"manifest training_cells evaluation_cells {TRAIN} validation_loss_of_dataset"
+            " neighbours scib_of_dataset mmd_of_dataset umap_of_dataset study_scores"
+        ),
+    ]
+    """Seed from which all other seeds are derived (tab:model_arch: 42)."""
+    device: Annotated[
+        Device,
+        Affects(
+            f"{TRAIN} embeddings_of_pair validation_loss_of_dataset neighbours scib_of_dataset"
+            " mmd_of_dataset benchmark_kernel"
+        ),
+    ]
+    """Device of the models. ``auto`` takes a GPU if there is one."""
+    gpus: Annotated[int, Limits(ge=1, le=64)]
+    """GPUs of each machine that train a model together. Changes results by rounding only."""
+    nodes: Annotated[int, Limits(ge=1, le=10_000)]
+    """Machines that train a model together, started by Slurm (docs/running.md)."""
+    corpus: Annotated[Corpus, Affects("manifest")]
     datasets: dict[Name, Dataset]
+    """The evaluation datasets, by name. ``null`` removes one."""
     tokens: Tokens
-    sizes: dict[str, Size]
-    architecture: Architecture
-    training: Training
-    models: dict[Name, Model]
+    sizes: Annotated[dict[str, Size], Affects(TRAIN)]
+    """Sizes of encoders, by name."""
+    architecture: Annotated[Architecture, Affects(TRAIN)]
+    training: Annotated[Training, Affects(TRAIN)]
+    models: Annotated[dict[Name, Model], Affects("train")]
+    """The trained models, by name. ``null`` removes one."""
     evaluation: Evaluation
     benchmarks: Benchmarks
     figures: Figures
-    study: dict[Name, StudyFamily] = field(default_factory=dict)
+    study: Annotated[dict[Name, StudyFamily], Affects("train study_runs")] = field(
+        default_factory=dict
+    )
+    """Families of runs that differ in a few settings (docs/reproduction.md), by name."""

@@ -1,4 +1,4 @@
-"""Gives settings their types; all messages about wrong ones are made here."""
+"""Checks settings with pydantic. All messages about wrong settings are formatted here."""
 
 import dataclasses
 import datetime
@@ -9,39 +9,28 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, TypeVar
 
+from scsigmoid.config.schema import PATTERNS
 from scsigmoid.errors import UserError
 
 T = TypeVar("T")
 
 MOST = 100_000  # values of a configuration
-FEW = 5  # names that are all listed, as the nearest to a wrong one may be another mistake
-CONSTANTS = {None: "null", True: "true", False: "false"}
 UNKNOWN = ("unexpected_keyword_argument", "invalid_key")
-# By the beginning of pydantic's names of what went wrong.
-EXPECTED = {
-    "int": "a whole number",
-    "float": "a number",
-    "finite": "a finite number",
-    "bool": "true or false",
-    "string": "text",
-    "list": "a list in [ ]",
-    "dict": "settings as 'key: value'",
-    "dataclass": "settings as 'key: value'",
-}
-# What pydantic adds to the place of an error: the member of a union that was tried.
-TRIED = re.compile(r"bool|int|float|str|(list|literal|constrained|function)\b.*")
+CONSTANTS = {None: "null", True: "true", False: "false"}
+# pydantic adds the member of a union that it tried to the location of an error.
+UNION_MEMBER = re.compile(r"bool|int|float|str|(list|literal|constrained|function)\b.*")
 
 
 def typed(values: Any, kind: type[T], path: str = "") -> T:
-    """Check settings and give them their types.
+    """Check settings and return them as a section of the schema.
 
     Args:
-        values: as read from YAML.
-        kind: a dataclass of the schema.
-        path: dotted name of the settings; empty for the whole configuration.
+        values: settings as read from YAML.
+        kind: dataclass of the schema.
+        path: dotted name of the section. Empty for the whole configuration.
 
     Raises:
-        UserError: for a setting that is unknown, missing, of another type or outside its limits.
+        UserError: if a setting is unknown, missing, or has a wrong type or value.
     """
     from pydantic import ValidationError
 
@@ -54,19 +43,19 @@ def typed(values: Any, kind: type[T], path: str = "") -> T:
 
 @cache
 def validator(kind: type) -> Any:
-    """pydantic's validator of a dataclass; imported where settings are checked, no job needs it."""
+    """Return pydantic's validator of a dataclass."""
     from pydantic import TypeAdapter
 
     return TypeAdapter(kind)
 
 
 def plain(values: Any, left: Iterator[int] | None = None) -> Any:
-    """The same values as the schema means them.
+    """Return values of YAML as the schema expects them.
 
-    YAML takes an unquoted 2024-06-11 for a date, and Snakemake's ``--config`` null for text.
+    Snakemake reads an unquoted 2024-06-11 as a date, and null in ``--config`` as text.
 
     Raises:
-        UserError: if there are far too many, as names of YAML that stand for one another can make.
+        UserError: if there are too many values, which aliases of YAML can produce.
     """
     left = left or iter(range(MOST))
     if next(left, None) is None:
@@ -81,47 +70,51 @@ def plain(values: Any, left: Iterator[int] | None = None) -> Any:
 
 
 def message(errors: list[Any], kind: Any, path: str) -> str:
-    """One line about the first of pydantic's errors: the setting, what is expected and found."""
-    # A misspelt name comes first: the right one is then missing.
+    """Return one line about the first error: the setting, the expected value, and the value.
+
+    Of the members of a union, the one that pydantic checked deepest is taken.
+    """
+    # A misspelled name first: the correct name is then missing.
     first = min(errors, key=lambda error: error["type"] not in UNKNOWN)
-    place = place_of(first)
-    # Where a setting takes several types, pydantic says what is wrong with each: the one that got
-    # furthest was meant.
-    tried = [error for error in errors if place_of(error)[: len(place)] == place]
-    place = max(map(place_of, tried), key=len)
-    tried = [error for error in tried if place_of(error) == place]
-    tried = [error for error in tried if error["type"] == "value_error"] or tried
-    first, setting = tried[0], ".".join([*([path] if path else []), *place])
+    start = location(first)
+    place = max((x for x in map(location, errors) if x[: len(start)] == start), key=len)
+    setting = ".".join([*([path] if path else []), *place])
     if first["type"] in UNKNOWN:
         return unknown(setting, place[-1], names_at(kind, place))
     if first["type"] == "missing":
-        return f"{setting}: missing setting; add it"
-    found = shown(first["input"])
-    if first["type"] == "literal_error":
-        names = [name for error in tried for name in names_of(error)]
-        hint = f"; expected {' or '.join(map(repr, names))}"
-        hint = nearest(first["input"], names) if len(names) > FEW else hint
-        return f"{setting}: {found} is not a valid value{hint}"
-    expected = " or ".join(dict.fromkeys(map(expected_by, tried)))
-    return f"{setting}: expected {expected}, found {found}"
+        return f"{setting}: missing; add it"
+    same = [error for error in errors if location(error) == place]
+    first_problem, *others = dict.fromkeys(map(problem, same))
+    problems = [first_problem, *(other.removeprefix("should be ") for other in others)]
+    return f"{setting}: {' or '.join(problems)}; found {shown(same[0]['input'])}"
+
+
+def problem(error: dict[str, Any]) -> str:
+    """Return what pydantic expects, as ``should be …``."""
+    if error["type"] == "string_pattern_mismatch":
+        return f"should be {PATTERNS[error['ctx']['pattern']]}"
+    if error["type"] in ("dataclass_type", "dict_type"):
+        return "should be settings as 'key: value'"
+    text = str(error["msg"]).partition(", unable to parse")[0]
+    return text.removeprefix("Input ").removeprefix("Value error, ").replace("List", "list")
 
 
 def unknown(setting: str, name: str, known: list[str]) -> str:
-    """The message about a name that the schema does not have."""
+    """Return the message about a name that the schema does not have."""
     outer, _, inner = name.partition(".")
     if outer in known and inner:
         return f"{setting}: give settings within others as '{outer}={{{inner}: ...}}'"
     return f"{setting}: unknown setting{nearest(name, known)}"
 
 
-def place_of(error: dict[str, Any]) -> list[str]:
-    """Names down to the setting that an error is about; a wrong key's is what holds the key."""
-    loc = error["loc"][:-2] if error["loc"][-1] == "[key]" else error["loc"]
-    return [" ".join(str(part).split()) for part in loc if not TRIED.fullmatch(str(part))]
+def location(error: dict[str, Any]) -> list[str]:
+    """Return the names down to the setting of an error. For a wrong key, its section."""
+    loc = error["loc"][:-2] if error["loc"][-1:] == ("[key]",) else error["loc"]
+    return [" ".join(str(part).split()) for part in loc if not UNION_MEMBER.fullmatch(str(part))]
 
 
 def names_at(kind: Any, place: list[str]) -> list[str]:
-    """Names of the settings beside the one at ``place``."""
+    """Return the names of the settings in the same section as ``place``."""
     for part in place[:-1]:
         if dataclasses.is_dataclass(kind):
             kind = typing.get_type_hints(kind)[part]
@@ -130,20 +123,8 @@ def names_at(kind: Any, place: list[str]) -> list[str]:
     return [field.name for field in dataclasses.fields(kind)]
 
 
-def names_of(error: dict[str, Any]) -> list[str]:
-    """The values that a setting takes."""
-    return re.findall(r"'([^']*)'", error["ctx"]["expected"])
-
-
-def expected_by(error: dict[str, Any]) -> str:
-    """What one of the tried types expects: a limit of the schema, or the type."""
-    if error["type"] == "value_error":
-        return str(error["ctx"]["error"])
-    return EXPECTED.get(error["type"].split("_")[0], error["msg"])
-
-
 def nearest(name: object, known: Iterable[str]) -> str:
-    """The end of a message that points to the nearest valid name."""
+    """Return the end of a message: the most similar valid name, or all valid names."""
     known = list(known)
     close = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
     if close:
@@ -152,7 +133,7 @@ def nearest(name: object, known: Iterable[str]) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as YAML has it, short enough for a message."""
+    """Return a value as YAML writes it, shortened for a message."""
     if value is None or isinstance(value, bool):
         return CONSTANTS[value]
     text = repr(value)
@@ -160,10 +141,10 @@ def shown(value: Any) -> str:
 
 
 def check_known(setting: str, kind: str, names: Iterable[str], known: Iterable[str]) -> None:
-    """Refuse a name that a setting gives and the configuration does not have.
+    """Check names that a setting refers to.
 
     Raises:
-        UserError: naming the nearest one that it has.
+        UserError: if a name is not known, with the most similar one.
     """
     known = list(known)
     for name in names:

@@ -10,30 +10,16 @@ import numpy as np
 import torch
 
 from scsigmoid import __version__
+from scsigmoid.config.effects import effects
 from scsigmoid.config.schema import Architecture, Size, Training
 from scsigmoid.model.sizes import EncoderSettings, count_parameters
 from scsigmoid.training.devices import backend_of, device_name
 from scsigmoid.training.processes import Processes
 
-# Settings of ``training`` that change how a run is carried out, not which model it makes: they may
-# differ when it is resumed.
-PRACTICAL = (
-    "steps",
-    "micro_batch_tokens",
-    "log_every",
-    "validate_every",
-    "checkpoint_every",
-    "keep_checkpoints",
-    "snapshots",
-    "threads",
-    "workers",
-    "deterministic",
-)
-
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingRun:
-    """All settings of one model's training: ``Plan.setting("models.<name>")`` and the name.
+    """All settings of one model's training: ``Plan.run`` and the name.
 
     Attributes:
         model: the model's name.
@@ -82,7 +68,11 @@ class TrainingRun:
         del architecture["size"]
         if not self.architecture.variants:  # checkpoints of version 0.1 do not say
             del architecture["variants"]
-        training = {k: v for k, v in asdict(self.training).items() if k not in PRACTICAL}
+        training = {
+            name: value
+            for name, value in asdict(self.training).items()
+            if (effect := effects(Training)[name]) is None or effect.model
+        }
         settings = {
             "attention": self.attention,
             "context": self.context,
