@@ -4,6 +4,7 @@
 #                    it starts itself: as root, with Debian's slurmctld, slurmd, slurm-client and
 #                    munge; what is missing is skipped
 # make docs   the documentation site, in site/, with the Python interface; a broken link is an error
+# make configuration   docs/configuration.md, after a change of src/scsigmoid/config/schema.py
 # All make the environment (.venv) first, if need be.
 PYTHON ?= python3
 VENV ?= .venv
@@ -13,7 +14,7 @@ READY := $(VENV)/.ready
 
 PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test test-faults style docs environment clean
+.PHONY: demo test test-faults style docs configuration environment clean
 
 demo: $(READY)
 	PATH="$(CURDIR)/$(BIN):$$PATH" snakemake --cores $(CORES) --config preset=demo
@@ -35,6 +36,9 @@ style: $(READY)
 docs: $(READY)
 	$(BIN)/pip install --quiet --editable '.[docs]'
 	$(BIN)/sphinx-build -W --keep-going -q docs site
+
+configuration: $(READY)
+	$(BIN)/python -m scsigmoid.config.reference > docs/configuration.md
 
 environment: $(READY)
 

@@ -70,6 +70,10 @@ def test_a_wrong_command_line_shows_how_it_is_right(
             "--settings: the setting 'tokens",
         ),
         (
+            ["vocabulary", "--statistics", "x", "--settings", '{"tokens.vocabulary": {"gens": 1}}'],
+            "--settings: tokens.vocabulary: got an unexpected keyword argument 'gens'",
+        ),
+        (
             ["simulate-tokens", "--configuration", "EMPTY"],
             "empty.yaml: the setting 'benchmarks' is",
         ),

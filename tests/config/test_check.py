@@ -132,7 +132,7 @@ def test_numbers_given_as_text_on_the_command_line_are_numbers() -> None:
         ({"figures": {"sigmoid_colour": "blu"}}, ["figures.sigmoid_colour", "'#0072B2'"]),
         ({"results": "results/{dataset}"}, ["results", "without braces"]),
         ({"results": __file__}, ["results", "a file; name a folder"]),
-        ({"results": "~/mine"}, ["results", "write the home folder out"]),
+        ({"results": "~/mine"}, ["results", "write the path of the home folder"]),
         ({"corpus": {"download": {"folder": "~/h5ad"}}}, ["corpus.download.folder", "home folder"]),
         ({"datasets": {"lung_acr": {"label": ["a", "*"]}}}, ["lung_acr.label", "lung_acr.types"]),
         (

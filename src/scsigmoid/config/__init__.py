@@ -1,1 +1,1 @@
-"""The configuration: its schema (plain dataclasses), how it is read and checked, and its plan."""
+"""The configuration: schema, reading and checking, and the files that it asks for."""

@@ -1,8 +1,8 @@
-"""Reads the configuration, lays presets over it and checks it.
+"""Reads, merges and checks the configuration.
 
-The order: ``config.yaml``, the preset's overlay, then what the command line gives
-(``--configfile``, ``--config``).  Mappings merge key by key; a list replaces a list; ``null``
-removes an entry of ``datasets``, ``sizes``, ``models`` or ``study``.
+Values of ``config.yaml`` are replaced by those of the preset, then of ``--configfile``, then of
+``--config``. Mappings are merged key by key, lists are replaced, and ``null`` removes an entry of
+``datasets``, ``sizes``, ``models`` or ``study``.
 """
 
 import dataclasses
@@ -34,11 +34,11 @@ def load(
 
     Args:
         path: the base configuration.
-        presets: folder of the overlays, one ``<preset>.yaml`` each.
-        overrides: what the command line gave; laid over both.
+        presets: folder of the presets, ``<preset>.yaml``.
+        overrides: values of the command line.
 
     Raises:
-        UserError: naming the key, what was expected and the nearest valid name.
+        UserError: naming the setting that is wrong.
     """
     base = plain(read_yaml(path))
     overrides = plain(overrides or {})
@@ -53,10 +53,10 @@ def load(
 
 
 def check(values: Mapping[str, Any]) -> Config:
-    """Check a merged configuration and give it its types.
+    """Check a merged configuration and return it as a :class:`Config`.
 
     Raises:
-        UserError: for the first thing that is wrong.
+        UserError: naming the first setting that is wrong.
     """
     config = typed(values, Config)
     if config.corpus.source == "local":
@@ -68,7 +68,7 @@ def check(values: Mapping[str, Any]) -> Config:
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Lay ``over`` over ``base``: mappings merge, everything else replaces."""
+    """Return ``base`` with the values of ``over``. Mappings are merged, other values replaced."""
     merged = dict(base)
     for key, value in over.items():
         old = merged.get(key)
@@ -79,7 +79,7 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_local_datasets(config: Config) -> Config:
-    """The evaluation datasets of ``source: local``: one for every file with held-out cells."""
+    """Return a configuration with an evaluation dataset for each local file with held-out cells."""
     files = expand(config.corpus.local)
     if not any(file.dataset for file in files):
         raise UserError(
@@ -103,10 +103,10 @@ def with_local_datasets(config: Config) -> Config:
 
 
 def model_training(config: Config, name: str) -> Training:
-    """The training settings of one model: ``training`` with the model's own laid over it.
+    """Return ``training`` with the values of ``models.<name>.training``.
 
     Raises:
-        UserError: if the model does not exist or an own setting is unknown or wrong.
+        UserError: if the model does not exist, or one of its settings is wrong.
     """
     if name not in config.models:
         raise UserError(f"models.{name}: unknown model{nearest(name, config.models)}")
@@ -115,12 +115,12 @@ def model_training(config: Config, name: str) -> Training:
 
 
 def as_json(values: Any) -> str:
-    """Settings as one line of JSON, for a command line."""
+    """Return settings as one line of JSON."""
     return json.dumps(values, default=dataclasses.asdict, sort_keys=True, separators=(",", ":"))
 
 
 def as_yaml(config: Config) -> str:
-    """The resolved configuration as YAML."""
+    """Return a configuration as YAML."""
     return yaml.safe_dump(dataclasses.asdict(config), sort_keys=False, allow_unicode=True)
 
 

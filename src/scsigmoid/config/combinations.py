@@ -1,4 +1,4 @@
-"""Refuses settings that are valid alone but not together, and those that cannot be met."""
+"""Checks settings against each other and against the file system."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -22,12 +22,11 @@ from scsigmoid.kernels import BACKENDS
 
 REMOTE = ("cellxgene",)
 IDENTIFIER = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-# Numbers of a simulated file, such as cells x genes: all are drawn in memory, where they take up to
-# 50 bytes each.
+# Cells times genes of a simulated file, which is drawn in memory with up to 50 bytes per number.
 LARGEST_SIMULATED = 200_000_000
-# The widest head that the GPU's kernels of sigmoid attention take.
+# Largest head dimension of the GPU kernels of sigmoid attention.
 WIDEST_HEAD = 128
-# Arrow counts the tokens of a file in 32 bits.
+# Arrow counts the tokens of a file with 32 bits.
 LARGEST_SHARD = 2**31 - 1
 
 
@@ -36,10 +35,10 @@ def check_combinations(config: Config, runs: Mapping[str, tuple[Model, Training]
 
     Args:
         config: the configuration.
-        runs: all models, those of a study too, and how each is trained.
+        runs: model and training of all models, including the runs of a study.
 
     Raises:
-        UserError: for the first contradiction, naming a setting that is part of it.
+        UserError: naming a setting of the first contradiction.
     """
     check_names(config)
     for problem in contradictions(config, runs):
@@ -48,7 +47,7 @@ def check_combinations(config: Config, runs: Mapping[str, tuple[Model, Training]
 
 
 def check_names(config: Config) -> None:
-    """Every size, model and dataset that a setting names exists."""
+    """Check that sizes, models and datasets that a setting names exist."""
     for group in ("models", "datasets"):
         if not getattr(config, group):
             raise UserError(f"{group}: empty; name at least one")
@@ -71,13 +70,13 @@ def check_names(config: Config) -> None:
 
 
 def contradictions(config: Config, runs: Mapping[str, tuple[Model, Training]]) -> Iterator[str]:
-    """Messages about all sections."""
+    """Yield messages about all sections."""
     if config.results is not None and Path(config.results).is_file():
         yield f"results: {config.results}: a file; name a folder"
     folders = {"results": config.results, "corpus.download.folder": config.corpus.download.folder}
     for key, folder in folders.items():
-        if (folder or "").startswith("~"):  # which would become a folder of that name here
-            yield f"{key}: {folder}: write the home folder out"
+        if (folder or "").startswith("~"):  # would be a folder named '~'
+            yield f"{key}: {folder}: write the path of the home folder"
     yield from of_corpus(config.corpus)
     yield from of_datasets(config)
     for name, size in config.sizes.items():
@@ -102,7 +101,7 @@ def contradictions(config: Config, runs: Mapping[str, tuple[Model, Training]]) -
 
 
 def of_corpus(corpus: Corpus) -> Iterator[str]:
-    """Settings of the corpus that cannot be met, or that would not be looked at."""
+    """Yield messages about settings of the corpus that are impossible or have no effect."""
     try:
         date.fromisoformat(corpus.snapshot)
     except ValueError:
@@ -137,7 +136,7 @@ def of_corpus(corpus: Corpus) -> Iterator[str]:
 
 
 def of_simulated(sizes: EmbeddedCorpus) -> Iterator[str]:
-    """Simulated files that have no cells, or do not fit in memory."""
+    """Yield messages about simulated files without cells, or larger than memory."""
     if sizes.training_files > sizes.training_cells:
         yield (
             f"corpus.embedded.training_files: {sizes.training_files} files of "
@@ -157,7 +156,7 @@ def of_simulated(sizes: EmbeddedCorpus) -> Iterator[str]:
 
 
 def of_datasets(config: Config) -> Iterator[str]:
-    """Evaluation datasets that cannot be found, or whose labels cannot."""
+    """Yield messages about evaluation datasets without an id or labels."""
     for name, dataset in config.datasets.items():
         if "*" in dataset.labels and not dataset.types:
             yield (
@@ -176,7 +175,7 @@ def of_datasets(config: Config) -> Iterator[str]:
 
 
 def of_model(name: str, model: Model, training: Training, device: str) -> Iterator[str]:
-    """A model that cannot be trained as configured."""
+    """Yield messages about a model that cannot be trained."""
     backends = BACKENDS[model.attention]
     if model.backend not in ("auto", *backends):
         yield (
@@ -203,18 +202,21 @@ def of_model(name: str, model: Model, training: Training, device: str) -> Iterat
 
 
 def longest_cell(config: Config) -> int:
-    """Gene tokens that the longest context has room for; ``<cls>`` takes one place."""
+    """Return the number of gene tokens in the longest context. ``<cls>`` takes one place."""
     contexts = [model.context for model in config.models.values()]
     contexts += [context for family in config.study.values() for context in family.context]
     return max(contexts) - config.tokens.cls
 
 
 def check_shards(shard_cells: int, longest: int) -> None:
-    """Refuse shards of the token store that one Arrow file cannot hold.
+    """Check that a shard of the token store fits one Arrow file.
 
     Args:
         shard_cells: cells of a shard.
-        longest: gene tokens of a cell at most.
+        longest: largest number of gene tokens of a cell.
+
+    Raises:
+        UserError: if it does not.
     """
     if shard_cells * longest > LARGEST_SHARD:
         raise UserError(
@@ -224,7 +226,7 @@ def check_shards(shard_cells: int, longest: int) -> None:
 
 
 def of_vocabulary(choice: VocabularyChoice) -> Iterator[str]:
-    """Files that are not there, or would not be looked at."""
+    """Yield messages about files that do not exist or have no effect."""
     if choice.genes is not None and choice.biotypes is not None:
         yield (
             "tokens.vocabulary.genes: the list decides alone, and biotypes are given; remove one"
@@ -242,7 +244,7 @@ def of_vocabulary(choice: VocabularyChoice) -> Iterator[str]:
 
 
 def of_pair(evaluation: Evaluation, models: Mapping[str, Model]) -> Iterator[str]:
-    """Two models that cannot be compared."""
+    """Yield messages about two models that cannot be compared."""
     pair = evaluation.pair
     if len(pair) != 2:
         yield "evaluation.pair: expected two models, sigmoid first"
@@ -256,7 +258,7 @@ def of_pair(evaluation: Evaluation, models: Mapping[str, Model]) -> Iterator[str
 
 
 def of_kernel_benchmark(kernel: KernelBenchmark) -> Iterator[str]:
-    """Shapes that do not divide."""
+    """Yield messages about shapes that do not divide."""
     for key, values, whole in (
         ("head_dimensions", kernel.head_dimensions, "hidden"),
         ("lengths", kernel.lengths, "tokens"),

@@ -1,4 +1,4 @@
-"""The user's own files: globs expanded, dataset names chosen, contradictions refused."""
+"""The user's own files (``corpus.local``): expands globs, names datasets and checks entries."""
 
 import re
 from collections.abc import Sequence
@@ -17,11 +17,11 @@ class LocalFile:
 
     Attributes:
         path: absolute path.
-        labels: columns of ``obs`` with the cell type, as in the configuration.
+        labels: columns of ``obs`` with the cell type.
         held_out: ``True`` (all cells), ``False`` (none), a fraction, or ``"column=value"``.
-        dataset: name of the evaluation dataset of the held-out cells; empty without such.
-        layer: layer that holds the raw counts; empty for ``raw.X`` or ``X``.
-        genes: column of ``var`` with the gene ids; empty if the user named none.
+        dataset: name of the evaluation dataset of the held-out cells. Empty if there are none.
+        layer: layer with the raw counts. Empty means ``raw.X`` or ``X``.
+        genes: column of ``var`` with the gene ids. Empty if the user does not name one.
     """
 
     path: Path
@@ -33,12 +33,12 @@ class LocalFile:
 
     @property
     def files(self) -> list[Path]:
-        """The file itself, or the files of a 10x folder."""
+        """The file itself, or all files of a 10x folder."""
         return files_of(self.path)
 
 
 def files_of(path: Path) -> list[Path]:
-    """The file itself, or the files of a 10x folder: matrix, barcodes and features."""
+    """Return the file itself, or matrix, barcodes and features of a 10x folder."""
     if not path.is_dir():
         return [path]
     kinds = ("matrix.mtx", "barcodes.tsv", "features.tsv", "genes.tsv")
@@ -46,15 +46,14 @@ def files_of(path: Path) -> list[Path]:
 
 
 def expand(entries: Sequence[LocalFiles]) -> list[LocalFile]:
-    """Expand the entries of ``corpus.local`` to files, in the order given, globs sorted.
+    """Return the files of ``corpus.local`` in their order. Files of a glob are sorted.
 
     Raises:
-        UserError: for a path or glob that matches nothing, a file that is listed twice (above all
-            once for training and once held out), or a ``held_out`` that cannot be understood.
+        UserError: if a path does not exist, a file is listed twice, or ``held_out`` is not valid.
     """
     if not entries:
         raise UserError("corpus.local: empty; list your h5ad files (files, label, held_out)")
-    found: dict[Path, LocalFile] = {}
+    files: dict[Path, LocalFile] = {}
     for index, entry in enumerate(entries):
         key = f"corpus.local.{index}"
         paths = sorted(Path(match) for match in glob(expanduser(entry.files), recursive=True))
@@ -62,16 +61,16 @@ def expand(entries: Sequence[LocalFiles]) -> list[LocalFile]:
             raise UserError(f"{key}.files: {entry.files}: no such file; correct the path")
         if entry.name and len(paths) > 1:
             raise UserError(f"{key}.name: one name for {len(paths)} files; leave it out")
-        held_out = understood(f"{key}.held_out", entry.held_out)
+        held_out = parse_held_out(f"{key}.held_out", entry.held_out)
         for path in paths:
-            if reason := unusable(path):
-                raise UserError(f"{key}.files: {path}: {reason}")
+            if problem := problem_of(path):
+                raise UserError(f"{key}.files: {path}: {problem}")
             absolute = path.resolve()
-            if absolute in found:
-                if bool(found[absolute].held_out) != bool(held_out):
+            if absolute in files:
+                if bool(files[absolute].held_out) != bool(held_out):
                     raise UserError(f"{path}: held out and also listed for training; list it once")
                 raise UserError(f"{path}: listed twice in corpus.local; list it once")
-            found[absolute] = LocalFile(
+            files[absolute] = LocalFile(
                 path=absolute,
                 labels=[entry.label] if isinstance(entry.label, str) else entry.label,
                 held_out=held_out,
@@ -79,11 +78,11 @@ def expand(entries: Sequence[LocalFiles]) -> list[LocalFile]:
                 layer=entry.layer or "",
                 genes=entry.genes or "",
             )
-    return list(found.values())
+    return list(files.values())
 
 
-def unusable(path: Path) -> str:
-    """Why nothing can be read there, and what to do; empty if something can."""
+def problem_of(path: Path) -> str:
+    """Return why a path cannot be read, and what to do. Empty if it can."""
     if path.is_dir():
         advice = f"a folder without a 10x matrix; name its files, as {path / '*.h5ad'}"
         return "" if files_of(path) else advice
@@ -92,10 +91,13 @@ def unusable(path: Path) -> str:
     return "" if path.is_file() else "a pipe or a device; name a file"
 
 
-def understood(key: str, value: bool | float | str) -> bool | float | str:
-    """``held_out`` as a boolean, a fraction or ``column=value``.
+def parse_held_out(key: str, value: bool | float | str) -> bool | float | str:
+    """Return ``held_out`` as a boolean, a fraction or ``column=value``.
 
-    The command line's ``--config`` gives numbers and booleans within lists as text.
+    Snakemake's ``--config`` passes numbers and booleans in lists as text.
+
+    Raises:
+        UserError: naming the setting ``key``, if the value is none of these.
     """
     if isinstance(value, str):
         value = {"true": True, "false": False}.get(value.lower(), value)
@@ -115,5 +117,5 @@ def understood(key: str, value: bool | float | str) -> bool | float | str:
 
 
 def slug(text: str) -> str:
-    """A name of lower-case letters, digits and '_'."""
+    """Return a text as a name of lower-case letters, digits and '_'."""
     return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_") or "dataset"

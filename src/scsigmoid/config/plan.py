@@ -1,7 +1,7 @@
-"""What a configuration asks for: the files of each stage and the settings that each depends on.
+"""The files and the job settings of a configuration, for the workflow's rules.
 
-The workflow's rules read this; it holds no paths of the machine, only names below the results
-folder. Tables and figures are in :mod:`scsigmoid.report.registry`.
+Paths are relative to the results folder. Tables and figures are in
+:mod:`scsigmoid.report.registry`.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ from scsigmoid.config.schema import Config, Training
 from scsigmoid.config.study import study_runs
 from scsigmoid.errors import UserError
 
-# What titles and labels are made of.
+# Settings that titles and labels are made of.
 LABELS = ("datasets", "models")
 KERNEL = ("benchmarks/kernel.csv", "benchmarks/kernel.json")
 TRAINING = ("benchmarks/training.csv", "benchmarks/training.json")
@@ -33,11 +33,12 @@ class Plan:
 
     @property
     def study_dataset(self) -> str | None:
-        """The dataset that runs of the study embed."""
-        return next((one.embedded for one in self.config.study.values() if one.embedded), None)
+        """The dataset that the runs of the study embed."""
+        names = (family.embedded for family in self.config.study.values())
+        return next(filter(None, names), None)
 
     def study_embeddings(self) -> list[str]:
-        """Their embeddings, below the results folder: after each snapshot, and at the end."""
+        """Return the embeddings of the study's runs: of each snapshot and of the final model."""
         return [
             f"embeddings/{self.study_dataset}/{name}{after}.h5ad"
             for name, run in self.study_runs.items()
@@ -54,11 +55,13 @@ class Plan:
         named = getattr(self.config.evaluation, metric).datasets
         if named is not None:
             return list(named)
-        marked = [name for name, one in self.config.datasets.items() if metric in one.compared]
+        marked = [
+            name for name, dataset in self.config.datasets.items() if metric in dataset.compared
+        ]
         return marked or self.datasets
 
     def needed_cells(self, dataset: str) -> dict[str, int]:
-        """What the scores of a dataset need (:func:`scsigmoid.corpus.labels.check_enough`)."""
+        """Return the number of cells that each metric needs."""
         evaluation = self.config.evaluation
         return {
             "scib": evaluation.scib.neighbours,
@@ -68,7 +71,7 @@ class Plan:
 
     @property
     def vocabulary_files(self) -> list[str]:
-        """The user's files that the vocabulary is made with."""
+        """The user's files that the vocabulary is made from."""
         choice = self.config.tokens.vocabulary
         return choice.annotation if choice.genes is None else [choice.genes]
 
@@ -88,11 +91,11 @@ class Plan:
         ]
 
     def dataset_metadata(self) -> list[str]:
-        """Metadata of every evaluation dataset."""
+        """Return the metadata files of all evaluation datasets."""
         return [f"corpus/evaluation/{dataset}.json" for dataset in self.datasets]
 
     def validation_losses(self) -> list[str]:
-        """Validation losses: summaries, and the cells' own losses for paired differences."""
+        """Return the validation losses: summaries, and losses of cells for paired differences."""
         return [
             f"metrics/validation_loss/{dataset}/{model}.{kind}"
             for dataset in self.datasets
@@ -101,7 +104,7 @@ class Plan:
         ]
 
     def scib_scores(self) -> list[str]:
-        """scIB scores."""
+        """Return the scIB scores."""
         return [
             f"metrics/{metric}/{dataset}.csv"
             for metric in self.config.evaluation.scib.metrics

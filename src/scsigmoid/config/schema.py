@@ -256,12 +256,11 @@ class Tokens(Settings):
 
     target_sum: Annotated[Positive, Affects("gene_statistics training_tokens evaluation_tokens")]
     """Total to which the counts of a cell are scaled."""
-    cls: Annotated[bool, Affects("train")]
+    cls: Annotated[bool, Affects("train training_tokens evaluation_tokens")]
     """Whether a sequence starts with ``<cls>``, which takes one place of the context."""
     minimum_cells: Annotated[Count, Affects("vocabulary")]
     """Number of training cells that must express a gene of the vocabulary."""
     vocabulary: Annotated[VocabularyChoice, Affects("vocabulary")]
-    """Which genes enter it, beyond that."""
     shard_cells: Annotated[Count, Affects("training_tokens evaluation_tokens")]
     """Cells per file of the token store."""
 

@@ -1,0 +1,139 @@
+"""The reference of all settings, ``docs/configuration.md``: ``make configuration`` writes it."""
+
+import ast
+import dataclasses
+import inspect
+import json
+import typing
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from typing import Any
+
+from scsigmoid.config.check import SHIPPED, read_yaml
+from scsigmoid.config.effects import effects
+from scsigmoid.config.schema import PATTERNS, Config
+from scsigmoid.config.validate import validator
+
+INTRODUCTION = """\
+# Configuration
+
+<!-- Generated from src/scsigmoid/config/schema.py by `make configuration`. -->
+
+`config.yaml` states every setting of the paper's experiment. A preset (`workflow/presets`),
+`--configfile` and `--config` replace its values, in this order. Mappings are merged key by key,
+lists are replaced, and `null` removes an entry of `datasets`, `sizes`, `models` or `study`.
+
+*Default* is the value in `config.yaml`. *Reruns* names the rules that run again if the setting
+changes. The rules that use their results follow, and so do tables and figures that print the
+setting. "Continues" means that an interrupted training run may be continued with another value.
+"""
+
+
+def reference() -> str:
+    """Return the reference as Markdown."""
+    defaults = read_yaml(SHIPPED / "config.yaml")
+    return "\n".join([INTRODUCTION, *sections(Config, "", defaults, frozenset())])
+
+
+def sections(section: Any, path: str, defaults: Any, inherited: frozenset[str]) -> Iterator[str]:
+    """Yield the lines about a section, and then about the sections in it.
+
+    Args:
+        section: dataclass of the schema.
+        path: dotted name of the section.
+        defaults: its values in ``config.yaml``, or None if it has none there.
+        inherited: rules that the section affects.
+    """
+    properties = validator(section).json_schema()["properties"]
+    meanings, affected = descriptions(section), effects(section)
+    inner = []
+    yield f"## {f'`{path}`' if path else 'Top level'}"
+    yield ""
+    yield " ".join(inspect.cleandoc(section.__doc__ or "").replace("``", "`").split())
+    yield ""
+    rows = []
+    for field in dataclasses.fields(section):
+        name, effect = field.name, affected[field.name]
+        rules = inherited if effect is None else effect.rules
+        nested, suffix = section_of(typing.get_type_hints(section)[name])
+        if nested is not None:
+            value = None if suffix or defaults is None else defaults[name]
+            inner.append((nested, f"{path}.{name}".lstrip(".") + suffix, value, rules))
+            if not suffix:
+                continue
+        rows.append(
+            f"| `{name}` | {type_of(properties[name])} | {default_of(field, defaults)} | "
+            f"{meanings.get(name, '')} | {', '.join(f'`{rule}`' for rule in sorted(rules))}"
+            f"{' (continues)' if effect is not None and not effect.model else ''} |"
+        )
+    if rows:
+        yield "| setting | type | default | meaning | reruns |"
+        yield "| --- | --- | --- | --- | --- |"
+        yield from rows
+        yield ""
+    for arguments in inner:
+        yield from sections(*arguments)
+
+
+def section_of(kind: Any) -> tuple[Any, str]:
+    """Return the section of a type, and ``.<name>`` or ``.<number>`` if it has several."""
+    if dataclasses.is_dataclass(kind):
+        return kind, ""
+    *_, item = typing.get_args(kind) or [None]
+    if dataclasses.is_dataclass(item):
+        name = ".<name>" if typing.get_origin(kind) is dict else ".<number>"
+        return item, name
+    return None, ""
+
+
+def descriptions(section: type) -> dict[str, str]:
+    """Return the text that stands below each setting in the schema."""
+    (definition,) = ast.parse(inspect.getsource(section)).body
+    assert isinstance(definition, ast.ClassDef)
+    return {
+        setting.target.id: " ".join(text.value.value.replace("``", "`").split())
+        for setting, text in pairwise(definition.body)
+        if isinstance(setting, ast.AnnAssign)
+        and isinstance(setting.target, ast.Name)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+        and isinstance(text.value.value, str)
+    }
+
+
+def default_of(field: "dataclasses.Field[Any]", defaults: Any) -> str:
+    """Return the default value of a setting, as YAML writes it."""
+    if defaults is not None and field.name in defaults:
+        value = defaults[field.name]
+        if isinstance(value, Mapping) and any(isinstance(item, dict) for item in value.values()):
+            return ", ".join(f"`{name}`" for name in value)
+    elif field.default_factory is not dataclasses.MISSING:
+        value = field.default_factory()
+    elif field.default is not dataclasses.MISSING:
+        value = field.default
+    else:
+        return "required"
+    return f"`{value if isinstance(value, str) and value else json.dumps(value)}`"
+
+
+def type_of(schema: Mapping[str, Any]) -> str:
+    """Describe the type and the limits of a setting, from its JSON schema."""
+    if "anyOf" in schema:
+        return " or ".join(map(type_of, schema["anyOf"]))
+    if "enum" in schema or "const" in schema:
+        return ", ".join(f"`{value}`" for value in schema.get("enum") or [schema["const"]])
+    kind = schema.get("type", "mapping")
+    if kind == "array":
+        return f"list of {type_of(schema['items'])}"
+    if kind == "null":
+        return "`null`"
+    if "pattern" in schema:
+        return PATTERNS[schema["pattern"]]
+    signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+    limits = [f"{sign} {schema[key]:g}" for key, sign in signs.items() if key in schema]
+    words = {"string": "text", "object": "mapping"}.get(kind, kind)
+    return f"{words} {', '.join(limits)}".strip()
+
+
+if __name__ == "__main__":
+    print(reference(), end="")
