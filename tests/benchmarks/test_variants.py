@@ -91,7 +91,7 @@ def reference(attention: str) -> Variant:
 def flex_on_cpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """FlexAttention refuses gradients on a CPU, though its plain form has them."""
     monkeypatch.setattr(flex_attention, "_validate_device", lambda *_: None)
-    monkeypatch.setattr(backends, "_obstacle", lambda *_: None)
+    monkeypatch.setattr(backends, "_find_obstacle", lambda *_: None)
     yield
     backends._choose.cache_clear()
 
