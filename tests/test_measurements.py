@@ -13,6 +13,7 @@ from scsigmoid.errors import UserError
 from scsigmoid.measurements import (
     Interval,
     Measurement,
+    donor_mean,
     mean_interval,
     read_measurements,
     write_measurements,
@@ -90,26 +91,49 @@ def test_interval_of_independent_values():
     values = np.random.default_rng(0).normal(3, 2, 50)
     expected = stats.t.interval(0.9, 49, values.mean(), stats.sem(values))
     assert mean_interval(values, 0.9) == pytest.approx((values.mean(), *expected), rel=1e-12)
-    # fewer than two known donors are no clusters
-    for donors in ([""], ["A"], ["", "unknown"], ["A", "unknown"]):
-        assert mean_interval(values, 0.9, np.resize(donors, 50)) == mean_interval(values, 0.9)
     assert [math.isnan(end) for end in mean_interval(values[:1], 0.9)] == [False, True, True]
 
 
-def test_interval_of_clusters():
-    """As statsmodels has it; cells without a known donor are one more cluster, not two."""
-    import statsmodels.api as sm
+def test_interval_over_donors():
+    """Student's over the means of the known donors, by scipy."""
+    names = np.repeat(["A", "B", "C", "unknown"], [40, 5, 3, 12])
+    values = np.random.default_rng(1).normal(size=60)
+    means = [values[names == name].mean() for name in "ABC"]
+    expected = stats.t.interval(0.95, 2, np.mean(means), stats.sem(means))
+    found = donor_mean(values, names, 0.95)
+    assert found.interval == pytest.approx((np.mean(means), *expected), rel=1e-12)
+    assert (found.donors, found.note) == (3, "12 of 60 cells have no known donor and are left out")
 
-    random = np.random.default_rng(1)
-    names = np.array(["A", "B", "C", "D", "", "unknown"])
-    codes = random.choice(6, 60, p=[0.1, 0.2, 0.3, 0.2, 0.1, 0.1])
-    values = random.normal(size=6)[codes] + random.normal(size=60)
-    groups = {"groups": np.minimum(codes, 4)}
-    model = sm.OLS(values, np.ones(60)).fit(cov_type="cluster", cov_kwds=groups, use_t=True)
-    expected = model.conf_int(0.05)[0]
-    assert mean_interval(values, 0.95, names[codes])[1:] == pytest.approx(expected, rel=1e-12)
-    two = mean_interval(np.array([1.0, 3.0]), 0.95)
-    assert mean_interval(np.repeat([1.0, 3.0], 9), 0.95, np.repeat(["A", "B"], 9)) == two
+
+@pytest.mark.parametrize(
+    ("cells", "note"),
+    [
+        ({"A": 30, "B": 30}, "no interval from fewer than 3 donors (2)"),
+        ({"": 60}, "no interval from fewer than 3 donors (0); 60 of 60 cells have no known donor"),
+        ({"A": 9, "B": 9, "C": 9, "unknown": 33}, "33 of 60 cells have no known donor"),
+    ],
+)
+def test_too_few_known_donors_give_no_interval(cells: dict[str, int], note: str):
+    donors = np.repeat([*cells], [*cells.values()])
+    found = donor_mean(np.arange(60.0), donors, 0.95)
+    assert [math.isnan(end) for end in found.interval[1:]] == [True, True]
+    assert found.note == note
+
+
+@pytest.mark.parametrize("spread", [0.1, 1.0])
+@pytest.mark.parametrize("donors", [5, 10])
+def test_the_interval_over_donors_covers(donors: int, spread: float):
+    """One donor has 80 % of 400 cells; donors differ by ``spread``, cells of a donor by 1."""
+    random = np.random.default_rng(donors)
+    sizes = np.full(donors, 80 // (donors - 1))
+    sizes[0] = 320
+    names = np.repeat(np.arange(donors), sizes)
+    covered = 0
+    for _ in range(1000):
+        values = spread * random.normal(size=donors)[names] + random.normal(size=len(names))
+        _, low, high = donor_mean(values, names.astype(str), 0.95).interval
+        covered += low < 0 < high
+    assert 0.935 <= covered / 1000 <= 0.98
 
 
 def test_differences_and_ratios_of_intervals_hold_those_of_all_values():

@@ -57,6 +57,7 @@ class Measurement:
         n: number of cells (or readings) behind the value.
         seed: seed of the random part; -1 where there is none.
         simulated: whether the cells were simulated.
+        note: why an interval is missing, or what was left out.
         source: file that the value was computed from, relative to the results folder.
     """
 
@@ -73,6 +74,7 @@ class Measurement:
     n: int = 0
     seed: int = -1
     simulated: bool = False
+    note: str = ""
     source: str = ""
 
     @property
@@ -110,39 +112,63 @@ def known_donors(donors: NDArray[Any]) -> list[str]:
     return sorted({*map(str, np.unique(donors))} - {"", "nan", "unknown"})
 
 
-def mean_interval(
-    values: NDArray[np.float64], confidence: float, donors: NDArray[Any] | None = None
-) -> Interval:
-    """Mean and its two-sided Student interval.
-
-    With donors as clusters the interval says how much the mean would vary with others of them:
-    the variance is G / (G - 1) * sum of squares of the clusters' summed residuals / n^2 (the
-    cluster-robust variance CR1 of a mean), with G - 1 degrees of freedom.  Values on their own are
-    clusters of one, which gives s^2 / n.
-
-    Args:
-        values: what the mean is of.
-        confidence: e.g. 0.95.
-        donors: donor of each value.  Cells without a known donor may be of one or of many, so they
-            are one cluster, which assumes least.  Fewer than two known donors count as none.
+def mean_interval(values: NDArray[np.float64], confidence: float) -> Interval:
+    """Mean of independent values and its two-sided Student interval.
 
     Returns:
-        Mean and interval; without ends for fewer than two values.
+        Mean and interval, without ends for fewer than two values.
     """
-    # what scipy.stats.t.ppf calls, which takes a second longer to import
+    # the function that scipy.stats.t.ppf calls, which takes a second longer to import
     from scipy.special import stdtrit
 
-    mean = float(values.mean()) if len(values) else math.nan
-    residuals = values - mean
-    if donors is not None and len(names := known_donors(donors)) > 1:
-        _, places = np.unique(np.where(np.isin(donors, names), donors, ""), return_inverse=True)
-        residuals = np.bincount(places, weights=residuals).astype(np.float64)
-    groups = len(residuals)
-    if groups < 2:
-        return Interval(mean)
-    error = math.sqrt(groups / (groups - 1) * float(np.square(residuals).sum())) / len(values)
-    half = float(stdtrit(groups - 1, (1 + confidence) / 2)) * error
+    count = len(values)
+    if count < 2:
+        return Interval(float(values[0]) if count else math.nan)
+    mean = float(values.mean())
+    squares = float(np.square(values - mean).sum())
+    error = math.sqrt(count / (count - 1) * squares) / count
+    half = float(stdtrit(count - 1, (1 + confidence) / 2)) * error
     return Interval(mean, mean - half, mean + half)
+
+
+class DonorMean(NamedTuple):
+    """A mean over donors: of each donor's mean over its cells.
+
+    Attributes:
+        interval: the mean, and Student's interval over donors.
+        donors: known donors.
+        note: why there is no interval, or the cells that are left out.
+    """
+
+    interval: Interval
+    donors: int
+    note: str
+
+
+def donor_mean(values: NDArray[np.float64], donors: NDArray[Any], confidence: float) -> DonorMean:
+    """Mean over donors and its Student interval, which says how much other donors would change it.
+
+    Every donor counts alike, so the interval covers however the cells are distributed
+    (docs/evaluation.md).  Cells without a known donor are left out.
+
+    Args:
+        values: value of each cell.
+        donors: donor of each cell.
+        confidence: e.g. 0.95.
+
+    Returns:
+        The mean, without an interval if fewer than three donors are known, or if more than half of
+        the cells have no known donor.
+    """
+    names = known_donors(donors)
+    means = np.array([values[donors == name].mean() for name in names], dtype=np.float64)
+    unknown = int((~np.isin(donors, names)).sum())
+    note = f"{unknown} of {len(values)} cells have no known donor" if unknown else ""
+    interval = mean_interval(means, confidence)
+    if 2 * unknown > len(values) or len(names) < 3:
+        few = f"no interval from fewer than 3 donors ({len(names)})" if len(names) < 3 else ""
+        return DonorMean(Interval(interval.value), len(names), "; ".join(filter(None, (few, note))))
+    return DonorMean(interval, len(names), note and f"{note} and are left out")
 
 
 def source_of(output: Path, *inputs: Path) -> str:

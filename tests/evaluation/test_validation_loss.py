@@ -13,7 +13,7 @@ from scipy import stats
 from scsigmoid.cli import main
 from scsigmoid.config.schema import ValidationLoss
 from scsigmoid.evaluation.validation_loss import cell_losses, mask_seed, validation_loss
-from scsigmoid.measurements import mean_interval, read_measurements
+from scsigmoid.measurements import donor_mean, read_measurements
 from scsigmoid.model.masking import Masking
 from scsigmoid.tokens.store import TokenStore
 from scsigmoid.training.export import load_encoder
@@ -100,17 +100,21 @@ def test_masks_depend_on_the_seed_and_the_dataset_not_on_the_model():
     assert len({mask_seed(42, "toy"), mask_seed(43, "toy"), mask_seed(42, "other")}) == 3
 
 
-def test_both_intervals(checkpoint, make_store, tmp_path):
-    """Over cells with donors as clusters, and over masks: a trial at a time, from its own masks."""
+def test_intervals(checkpoint, make_store, tmp_path):
+    """Over donors, and over masks: a trial at a time, from its own masks."""
     donors = ["A"] * 5 + ["B"] * 4 + ["C"] * 3
     store = make_store(donors=donors, simulated=False)
     _, table = run(checkpoint, store, tmp_path, replace(SETTINGS, confidence=0.9))
     assert table["donor"].to_pylist() == donors
-    cells, masks = read_measurements(tmp_path / f"{checkpoint.parent.name}.csv")
-    assert (cells.metric, masks.metric) == ("validation_loss", "validation_loss_over_masks")
+    cells, over_donors, masks = read_measurements(tmp_path / f"{checkpoint.parent.name}.csv")
+    names = ("validation_loss", "validation_loss_over_donors", "validation_loss_over_masks")
+    assert (cells.metric, over_donors.metric, masks.metric) == names
     assert not cells.simulated
     losses = table["loss"].to_numpy()
-    assert (cells.value, cells.low, cells.high) == mean_interval(losses, 0.9, np.array(donors))
+    assert cells.value == losses.mean()
+    assert math.isnan(cells.low)
+    assert over_donors.interval == donor_mean(losses, np.array(donors), 0.9).interval
+    assert (cells.n, over_donors.n) == (12, 3)
     encoder, _ = load_encoder(checkpoint)
     tokens, trials = TokenStore.open(store), []
     for count in range(1, 4):

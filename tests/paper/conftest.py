@@ -23,7 +23,7 @@ from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config
 from scsigmoid.corpus.metadata import ManifestRow, write_manifest
 from scsigmoid.identity import write_table
-from scsigmoid.measurements import Measurement, write_measurements
+from scsigmoid.measurements import Interval, Measurement, donor_mean, write_measurements
 from scsigmoid.report import registry
 from scsigmoid.results.folder import Results
 from scsigmoid.training.journal import COLUMNS
@@ -182,18 +182,20 @@ def write_losses(
     of_all = {"dataset": dataset, "n": CELLS, "simulated": simulated and dataset != "pbmc68k"}
     for model, extra in LOSS.items():
         losses = common + extra + random.normal(0, 0.05, CELLS)
-        mean, half = losses.mean(), 1.959964 * losses.std(ddof=1) / np.sqrt(CELLS)
+        mean, half = losses.mean(), 0.04 * losses.std(ddof=1) / np.sqrt(CELLS)
         stem = folder / f"metrics/validation_loss/{dataset}/{model}"
         columns = {"cell": np.arange(CELLS), "donor": DONORS, "loss": losses}
         write_cells(stem.with_suffix(".parquet"), columns)
         rows = [
             Measurement(
                 **of_all, **facts(config, model), model=model, metric=name,
-                value=mean, low=mean - width, high=mean + width,
+                value=value, low=low, high=high,
             )
-            for name, width in (
-                ("validation_loss", half), ("validation_loss_over_masks", half / 50),
-            )
+            for name, (value, low, high) in {
+                "validation_loss": Interval(mean),
+                "validation_loss_over_donors": donor_mean(losses, np.array(DONORS), 0.95).interval,
+                "validation_loss_over_masks": Interval(mean, mean - half, mean + half),
+            }.items()
         ]  # fmt: skip
         write_measurements(stem.with_suffix(".csv"), rows)
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from paper.conftest import (
     CELLS,
+    DONORS,
     H100,
     ends,
     fabricate,
@@ -73,12 +74,14 @@ def write_losses(folder: Path, config: Config, dataset: str, other: Mapping[str,
         mean, _ = reported()["validation_loss"][dataset][f"{other[attention]}_{context}"]
         losses = mean + spread
         stem = folder / f"metrics/validation_loss/{dataset}/{model}"
-        rows = {"cell": np.arange(CELLS), "donor": [""] * CELLS, "loss": losses}
+        rows = {"cell": np.arange(CELLS), "donor": DONORS, "loss": losses}
         write_cells(stem.with_suffix(".parquet"), rows)
         value, low, high = mean_interval(losses, 0.95)
         found = {"dataset": dataset, "model": model, "n": CELLS}
         of = {"value": value, "low": low, "high": high}
-        names = ("validation_loss", "validation_loss_over_masks")
+        names = (
+            "validation_loss", "validation_loss_over_donors", "validation_loss_over_masks",
+        )  # fmt: skip
         of |= facts(config, model)
         rows = [Measurement(**found, **of, metric=name) for name in names]
         write_measurements(stem.with_suffix(".csv"), rows)

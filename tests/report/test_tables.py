@@ -76,7 +76,8 @@ def test_validation_loss_by_hand(results: Results, tmp_path: Path) -> None:
         == results.validation_loss("heart_oft", "sigmoid_4k").value
     )
     difference = heart["sigmoid_4k - softmax_4k"]
-    found = tuple(float(difference[column]) for column in ("mean", "low", "high"))
+    columns = ("donor_mean", "donor_mean_low", "donor_mean_high")
+    found = tuple(float(difference[column]) for column in columns)
     assert found == paired_difference(results, "heart_oft", "sigmoid_4k", "softmax_4k")
     assert float(difference["paper_mean"]) == pytest.approx(2.615 - 2.631)
     assert float(heart["softmax_2k"]["paper_mean"]) == 3.017
@@ -84,8 +85,12 @@ def test_validation_loss_by_hand(results: Results, tmp_path: Path) -> None:
     (best,) = [name for name, row in heart.items() if row["best"] == "true"]
     assert best == min(losses, key=lambda name: losses[name]) == "sigmoid_4k"
     assert f"**{losses[best]:.3f} ± " in markdown
-    loss = results.validation_loss("heart_oft", best)
-    assert f"± {(loss.high - loss.low) / 2:.3f} ({(loss.high - loss.low) / 100:.3f})**" in markdown
+    donors, masks = (
+        results.validation_loss("heart_oft", best, f"validation_loss_over_{name}")
+        for name in ("donors", "masks")
+    )
+    halves = [(row.high - row.low) / 2 for row in (donors, masks)]
+    assert "± {:.3f} ({:.3f})**".format(*halves) in markdown
     assert heart[best]["donors"] == "4"
     assert "Heart OFT 4" in markdown
     assert rf"$\mathbf{{{losses[best]:.3f} \pm " in latex

@@ -15,7 +15,14 @@ from numpy.typing import NDArray
 from scsigmoid.config.schema import ValidationLoss
 from scsigmoid.evaluation.embeddings import batches, open_tokens
 from scsigmoid.identity import check_identity, model_of, write_table
-from scsigmoid.measurements import Measurement, mean_interval, source_of, write_measurements
+from scsigmoid.measurements import (
+    Interval,
+    Measurement,
+    donor_mean,
+    mean_interval,
+    source_of,
+    write_measurements,
+)
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.model.masking import Masking
 from scsigmoid.progress import log, track
@@ -47,10 +54,10 @@ def validation_loss(
         seed: the configuration's seed.
         device: ``auto``, ``cpu`` or ``cuda``.
         output_csv: CSV file, named after the model: the mean over cells, in nats, twice: as
-            ``validation_loss`` with the interval over cells, donors as clusters where there are
-            several, which says how much other cells or donors would change it; as
-            ``validation_loss_over_masks`` with the Monte-Carlo interval over trials, which says how
-            much other masks would.
+            ``validation_loss`` without an interval, and as ``validation_loss_over_masks`` with the
+            Monte-Carlo interval over trials, which says how much other masks would change it; and
+            ``validation_loss_over_donors``, the mean over donors with Student's interval, which
+            says how much other donors would (``n`` is their number).
         output_parquet: one row a cell: ``cell`` (int64, row in the dataset's file), ``donor``
             (empty where the file names none), ``loss`` (float64, nats).
 
@@ -72,9 +79,12 @@ def validation_loss(
     cells = tokens.metadata(["cell", "donor"])
     log(f"{dataset} {output_csv.stem}: validation loss {losses.mean():.4f}")
     write_table(output_parquet, pa.table({**cells, "loss": losses}), identity)
-    intervals = {
-        "validation_loss": mean_interval(losses, settings.confidence, cells["donor"]),
-        "validation_loss_over_masks": mean_interval(trials, settings.confidence),
+    mean, count = float(losses.mean()), len(losses)
+    over_masks = mean_interval(trials, settings.confidence)
+    rows = {
+        "validation_loss": (Interval(mean), count, ""),
+        "validation_loss_over_donors": donor_mean(losses, cells["donor"], settings.confidence),
+        "validation_loss_over_masks": (over_masks._replace(value=mean), count, ""),
     }
     write_measurements(
         output_csv,
@@ -86,15 +96,16 @@ def validation_loss(
                 context=facts["context"],
                 vocabulary=facts["vocabulary"],
                 metric=metric,
-                value=float(losses.mean()),
-                low=low,
-                high=high,
-                n=len(losses),
+                value=interval.value,
+                low=interval.low,
+                high=interval.high,
+                n=n,
+                note=note,
                 seed=seed,
                 simulated=tokens.simulated,
                 source=source_of(output_csv, checkpoint, store),
             )
-            for metric, (_, low, high) in intervals.items()
+            for metric, (interval, n, note) in rows.items()
         ],
     )
 

@@ -72,8 +72,10 @@ def losses(results: Results) -> Iterator[Number]:
         for model, (value, half) in row.items():
             here, cells = UNKNOWN, 0
             if dataset in config.datasets and model in config.models:
-                found = results.validation_loss(dataset, model)
-                here, cells = found.interval, found.n
+                here = results.validation_loss(
+                    dataset, model, "validation_loss_over_donors"
+                ).interval
+                cells = results.validation_loss(dataset, model).n
             yield Number(
                 **common, words=f"{title}, {short_name(model)}: validation loss",
                 paper=Interval(value, value - half, value + half), here=here, n=cells,

@@ -39,7 +39,7 @@ PACKAGES = (
 ONE_RUN = (
     "These scores are from a single run and have no interval. A study with several seeds gives the "
     "spread over seeds and the interval of the difference. Validation losses have intervals over "
-    "cells, with donors as clusters."
+    "donors, where three are known."
 )
 #: What users look for first in the results of their own cells, in this order.
 OWN = (

@@ -92,9 +92,10 @@ class Results:
     def validation_loss(
         self, dataset: str, model: str, metric: str = "validation_loss"
     ) -> Measurement:
-        """Mean validation loss of a model on a dataset, with its interval over cells.
+        """Mean validation loss of a model on a dataset, over cells.
 
-        ``validation_loss_over_masks`` has the same mean with the interval over masks.
+        ``validation_loss_over_masks`` has the same mean with the interval over masks,
+        ``validation_loss_over_donors`` the mean over donors with the interval over donors.
         """
         for row in self.measurements("validation_loss", dataset, model):
             if row.metric == metric:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from scsigmoid.errors import UserError
-from scsigmoid.measurements import Interval, mean_interval
+from scsigmoid.measurements import Interval, donor_mean, mean_interval
 from scsigmoid.results.folder import Journal, Results
 
 #: Share of the rows that a window spans.
@@ -31,10 +31,9 @@ def ratio_interval(
 
 
 def paired_difference(results: Results, dataset: str, first: str, second: str) -> Interval:
-    """Validation loss of ``first`` minus that of ``second``, cell by cell (nats).
+    """Validation loss of ``first`` minus that of ``second`` (nats), paired by cell: mean over donors.
 
-    Both models see the same masks, so the difference has a far smaller spread than either loss.
-    Donors are clusters, as in the interval of either.
+    The interval is Student's over donors; it has no ends if there are too few.  Both models see the same masks, so the difference has a far smaller spread than either loss.
 
     Raises:
         UserError: if the two files do not hold the same cells.
@@ -47,7 +46,7 @@ def paired_difference(results: Results, dataset: str, first: str, second: str) -
             "cells; delete both and run again"
         )
     confidence = results.config.evaluation.validation_loss.confidence
-    return mean_interval(losses - other_losses, confidence, donors)
+    return donor_mean(losses - other_losses, donors, confidence).interval
 
 
 def moving_mean(values: np.ndarray, share: float = WINDOW) -> np.ndarray:

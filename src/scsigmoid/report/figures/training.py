@@ -65,7 +65,8 @@ def loss(results: Results) -> "Figure":
     remark(
         figure,
         "The dotted line is the loss of guessing each gene by its share of the training data.",
-        f"Bars are {confidence:g} % intervals over cells, with donors as clusters.",
+        f"Markers are means over cells. Bars are {confidence:g} % Student intervals of the mean "
+        "over donors.",
         trained_on(results),
         evaluated_on(kinds),
     )
@@ -112,16 +113,13 @@ def draw_validation(
     for name in models:
         model = results.config.models[name]
         row = results.validation_loss(dataset, name)
+        donors = results.validation_loss(dataset, name, "validation_loss_over_donors")
         index = contexts.index(model.context)
-        axes.errorbar(
-            index + (-0.13 if model.attention == "sigmoid" else 0.13),
-            row.value,
-            yerr=np.abs([[row.value - row.low], [row.high - row.value]]),
-            color=colour[model.attention],
-            marker=MARKERS[index % len(MARKERS)],
-            markersize=4.2,
-            elinewidth=0.8,
-        )
+        place = index + (-0.13 if model.attention == "sigmoid" else 0.13)
+        color = colour[model.attention]
+        marker = MARKERS[index % len(MARKERS)]
+        axes.plot(place, row.value, color=color, marker=marker, markersize=4.2)
+        axes.plot([place, place], [donors.low, donors.high], color=color, linewidth=0.8)
     names = {results.config.models[name].context: nominal(name) for name in models}
     labels = [names[context] or context_label(context) for context in contexts]
     axes.set_xticks(range(len(contexts)), labels)

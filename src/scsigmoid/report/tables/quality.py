@@ -18,6 +18,7 @@ from scsigmoid.report.tables.writing import (
     picked,
     plus_minus,
     signed,
+    with_ends,
 )
 from scsigmoid.results.embeddings import all_scores
 from scsigmoid.results.folder import Results
@@ -31,16 +32,17 @@ def validation_loss(results: Results) -> Table:
     compared = pairs(config)
     records: list[dict[str, object]] = []
     rows: list[list[Cell | str]] = []
-    clusters = []
+    counts = []
     for dataset, entry in config.datasets.items():
         losses = {model: results.validation_loss(dataset, model) for model in models}
         donors = results.donors(dataset, models[0])
-        clusters.append(f"{entry.title} {donors}")
+        counts.append(f"{entry.title} {donors}")
         best = min(losses, key=lambda model: losses[model].value)
         simulated = losses[best].simulated
         paper = reported()["validation_loss"].get(dataset, {})
         cells: list[Cell | str] = [entry.title + (" (simulated)" if simulated else "")]
         for model, loss in losses.items():
+            over_donors = results.validation_loss(dataset, model, "validation_loss_over_donors")
             masks = results.validation_loss(dataset, model, "validation_loss_over_masks")
             theirs = paper.get(model, (None, None))
             records.append(
@@ -49,7 +51,7 @@ def validation_loss(results: Results) -> Table:
                     "title": entry.title,
                     "model": model,
                     "mean": loss.value,
-                    **picked(loss, "low high"),
+                    **with_ends("donor_mean", over_donors.interval),
                     "masks_low": masks.low,
                     "masks_high": masks.high,
                     "cells": loss.n,
@@ -60,25 +62,27 @@ def validation_loss(results: Results) -> Table:
                     "paper_half_width": theirs[1],
                 }
             )
-            text = plus_minus(*loss.interval, 3)
+            text = plus_minus(loss.value, over_donors.low, over_donors.high, 3)
             over_masks = fixed((masks.high - masks.low) / 2, 3)
             cells.append(Cell(f"{text} ({over_masks})", bold=model == best, maths=True))
         for first, second in compared:
-            found = paired_difference(results, dataset, first, second)
+            mean = losses[first].value - losses[second].value
+            paired = paired_difference(results, dataset, first, second)
             records.append(
                 {
                     "dataset": dataset,
                     "title": entry.title,
                     "model": f"{first} - {second}",
-                    "mean": found.value,
-                    **picked(found, "low high"),
+                    "mean": mean,
+                    **with_ends("donor_mean", paired),
                     "cells": losses[first].n,
                     "donors": donors,
                     "simulated": losses[first].simulated,
                     "paper_mean": paper_difference(paper, first, second),
                 }
             )
-            cells.append(Cell(plus_minus(*found, 3, "+"), maths=True))
+            text = plus_minus(mean, paired.low, paired.high, 3, "+")
+            cells.append(Cell(text, maths=True))
         rows.append(cells)
         if paper:
             means = (paper.get(model) for model in models)
@@ -94,8 +98,8 @@ def validation_loss(results: Results) -> Table:
     return Table(
         caption="Detailed validation loss, in nats: the mean over cells, not over masked genes, of "
         f"each cell's loss in {settings.trials} masking trials. ± is the "
-        f"{settings.confidence * 100:g} % interval over cells, "
-        "with donors as clusters where there are several; in brackets stands the Monte-Carlo one "
+        f"half width of Student's {settings.confidence * 100:g} % interval of the mean over "
+        "donors, from three known donors on; in brackets stands that of the Monte-Carlo interval "
         "over masks, which the paper's ± fits. The best of each dataset in bold. Differences are "
         "paired by cell: below 0 sigmoid is better.",
         records=records,
@@ -109,7 +113,7 @@ def validation_loss(results: Results) -> Table:
         ),
         rows=rows,
         align="l" + "c" * (len(models) + len(compared)),
-        notes=[f"Donors: {', '.join(clusters)}."],
+        notes=[f"Donors: {', '.join(counts)}."],
     )
 
 

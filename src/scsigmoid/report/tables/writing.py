@@ -220,7 +220,9 @@ def interval(value: float, low: float, high: float, digits: int, sign: str = "-"
 
 
 def plus_minus(value: float, low: float, high: float, digits: int, sign: str = "-") -> str:
-    """``2.526 ± 0.001``, the half width of the interval."""
+    """``2.526 ± 0.001``, the half width of the interval, or the value alone without an interval."""
+    if math.isnan(high - low):
+        return fixed(value, digits, sign)
     return f"{fixed(value, digits, sign)} ± {fixed((high - low) / 2, digits)}"
 
 
