@@ -14,6 +14,13 @@ from typing import Any
 
 HOSTS = ["127.0.0.1"]
 API = "/curation/v1"
+ASSAYS = {
+    "10x 3' v2": "EFO:0009899",
+    "10x 3' v3": "EFO:0009922",
+    "Smart-seq2": "EFO:0008931",
+    "Visium Spatial Gene Expression": "EFO:0010961",
+    "scATAC-seq": "EFO:0010891",
+}
 
 
 def uuid(number: int) -> str:
@@ -85,7 +92,7 @@ class Loopback:
             "title": f"Dataset {dataset}",
             "published_at": f"{published}T10:00:00+00:00",
             "organism": [{"label": name, "ontology_term_id": "?"} for name in organisms],
-            "assay": [{"label": name, "ontology_term_id": "?"} for name in assays],
+            "assay": [{"label": name, "ontology_term_id": ASSAYS.get(name)} for name in assays],
             "cell_count": cells,
             "assets": [
                 {"filetype": "RDS", "filesize": 1, "url": self.address + "/none.rds"},

@@ -43,7 +43,8 @@ def naming(temporary: Path, location: str) -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        raise UserError(named(str(error))) from error.__cause__
+        error.args = (named(str(error)),)  # of a subclass, too
+        raise
     finally:
         del _NAMES[str(temporary)]
 

@@ -19,9 +19,9 @@ from scsigmoid.corpus.fetch import (
     release_part,
     restore_part,
 )
-from scsigmoid.corpus.h5ad import open_cells
+from scsigmoid.corpus.h5ad import cells_of_part, open_cells
 from scsigmoid.corpus.labels import cell_types
-from scsigmoid.corpus.manifest import build_manifest
+from scsigmoid.corpus.manifest import build_manifest, write_lock
 from scsigmoid.corpus.metadata import ManifestRow, read_manifest, write_manifest
 from scsigmoid.corpus.web import Web
 from scsigmoid.errors import UserError
@@ -361,3 +361,43 @@ def test_raw_files_that_may_go(corpus, server, files, write_h5ad, counts, tmp_pa
     requests = len(server.requests)
     restore_part(tmp_path / "part-00000", elsewhere)
     assert len(server.requests) == requests
+
+
+def test_files_without_counts_are_skipped_and_named(corpus, server, write_h5ad, counts, tmp_path):
+    """Up to a share of the cells; a lock that names them is given back without asking for them."""
+    content = write_h5ad(np.tile(counts, (10, 1)), name="served").read_bytes()
+    peaks = write_h5ad(np.log1p(counts) / 3, name="peaks").read_bytes()
+    server.add(2, content, cells=300)
+    server.add(3, content, cells=300)
+    paths = [server.add(number, peaks, cells=5) for number in (4, 5)]
+    manifest = made(corpus, HEART, tmp_path)
+    part = tmp_path / "part"
+    part_of(manifest, 0, corpus, part)
+    assert [row.file for row, _ in cells_of_part(part)] == [uuid(1003)]
+    assert [path.stem for path in part.glob("*.h5ad")] == [uuid(1003)]
+    evaluation(manifest, "heart", corpus, tmp_path / "evaluation")
+    lock = tmp_path / "lock.csv"
+    write_lock(manifest, [part], [tmp_path / "evaluation" / "heart.json"], lock)
+    skipped = [row for row in read_manifest(lock) if row.role == "skipped"]
+    assert [row.file for row in skipped] == [uuid(1004), uuid(1005)]
+    assert all(row.reason.startswith("no raw counts in raw.X or X") for row in skipped)
+    requests = len(server.requests)
+    locked = dataclasses.replace(corpus, manifest=str(lock))
+    again = made(locked, HEART, tmp_path / "again")
+    part_of(again, 0, locked, tmp_path / "again" / "part")
+    assert [row.file for row, _ in cells_of_part(tmp_path / "again" / "part")] == [uuid(1003)]
+    assert {path for _, path, _ in server.requests[requests:]}.isdisjoint(paths)
+    write_lock(again, [tmp_path / "again" / "part"], [tmp_path / "evaluation/heart.json"], lock)
+    assert [row for row in read_manifest(lock) if row.role == "skipped"] == [
+        dataclasses.replace(row, part="") for row in skipped
+    ]
+    # both are named where they are too many
+    rows = [
+        dataclasses.replace(row, cells="150" if row.file == uuid(1003) else row.cells)
+        for row in read_manifest(manifest)
+    ]
+    write_manifest(manifest, rows)
+    message = rf"2 training files with 10 of 160 cells have no raw counts: {uuid(1004)}, "
+    with pytest.raises(UserError, match=message):
+        part_of(manifest, 0, corpus, tmp_path / "other")
+    assert not (tmp_path / "other").exists()

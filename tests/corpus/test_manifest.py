@@ -154,6 +154,10 @@ def test_cellxgene(corpus, published, heart, tmp_path):
     assert (rows[2].snapshot, summary["evaluation"]["heart"]["published"]) == ("", "2024-01-01")
     assert summary["training"] == {
         "files": 2, "cells": 25, "bytes": 7, "paper_cells": 131_600_000,
+        "assays": {
+            "10x 3' v3": {"files": 1, "cells": 5, "bytes": 2},
+            "Smart-seq2 || 10x 3' v2": {"files": 1, "cells": 20, "bytes": 5},
+        },
     }  # fmt: skip
     assert summary["offered"] == {"files": 5, "cells": 51}
     assert summary["held_out"] == {uuid(2): "dataset of heart", uuid(3): "collection of heart"}

@@ -27,6 +27,7 @@ def version(number: int, **values) -> Version:
         title="",
         organisms=("Homo sapiens",),
         assays=("10x 3' v3",),
+        assay_ids=("EFO:0009922",),
         cells=100,
         bytes=10**9,
         url="",
@@ -59,6 +60,25 @@ def test_assays(corpus):
     versions = [version(1), version(2, assays=("10x 3' v3", "Visium")), version(3, assays=())]
     wanted = dataclasses.replace(corpus, assays=["10x 3' v3"])
     assert select(versions, {}, wanted, 42).training == versions[:1]
+
+
+def test_assays_of_rna(corpus):
+    """By ontology id, because labels change."""
+    versions = [
+        version(1, assays=("10x Chromium 3' (third)",)),
+        version(2, assays=("10x 3' v3", "scATAC-seq"), assay_ids=("EFO:0009922", "EFO:0010891")),
+        version(3, assays=("Visium",), assay_ids=("EFO:0010961",)),
+        version(4, assays=("10x 3' v3",), assay_ids=("",)),
+    ]
+    for assays, numbers in (
+        (["rna"], [1]),
+        (["rna", "EFO:0010891"], [1, 2]),
+        (["Visium", "EFO:0009922"], [1, 3]),
+        (["10x 3' v3"], [4]),
+        (None, [1, 2, 3, 4]),
+    ):
+        training = select(versions, {}, dataclasses.replace(corpus, assays=assays), 42).training
+        assert [v.dataset_id for v in training] == [uuid(number) for number in numbers]
 
 
 @pytest.mark.parametrize(

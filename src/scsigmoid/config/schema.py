@@ -178,7 +178,8 @@ class Corpus(Settings):
     organisms: Several[Text]
     """Organisms of the training files. Files with other organisms are left out."""
     assays: Several[Text] | None
-    """Assays of the training files. Files with other assays are left out. ``null`` keeps all."""
+    """Assays of the training files, by label or ontology id. Files with other assays are left out.
+    ``rna`` stands for the assays in ``corpus/rna_assays.csv``, ``null`` for all assays."""
     minimum_genes: Annotated[CountOrZero, Affects("gene_statistics training_tokens")]
     """Training cells with fewer expressed genes are left out."""
     leave_out: AnyNumber[str]

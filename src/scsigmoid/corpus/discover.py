@@ -35,6 +35,7 @@ class Version:
     doi: str = ""  # of the publication; empty where there is none
     organisms: tuple[str, ...]  # e.g. "Homo sapiens"
     assays: tuple[str, ...] = ()  # e.g. "10x 3' v3"
+    assay_ids: tuple[str, ...] = ()  # of the ontology, in the same order, e.g. "EFO:0009922"
     cells: int
     primary: int | None = None  # cells of which this is the primary copy; None: not known
     bytes: int  # of the h5ad file, or UNKNOWN_SIZE
@@ -102,7 +103,8 @@ def snapshot(
         service: the API.
         day: ISO 8601.
         leave_out: ids of datasets and versions whose descriptions are not read.
-        wanted: whether a dataset with these organisms and assays can be trained on.
+        wanted: whether a dataset with these organisms and assays (labels and ontology ids) can be
+            trained on.
         answers: folder that keeps the answers about past days, so that a command that was stopped
             continues; ``None`` keeps none.
 
@@ -126,7 +128,8 @@ def snapshot(
         if dataset_id in leave_out:
             left_out[dataset_id] = NAMED
             return None
-        is_asked = wanted(terms(today, "organism"), terms(today, "assay"))
+        assays = terms(today, "assay")
+        is_asked = wanted(terms(today, "organism"), [*assays, *assays.values()])
         try:
             if not is_asked:
                 return described(today, dataset_id)
@@ -222,6 +225,7 @@ def described(
     dataset_id = check_identifier(entry.get("dataset_id"))
     if of and dataset_id != of:
         raise NoFit(f"its versions are of another dataset, {dataset_id}")
+    assays = terms(entry, "assay")
     collection = entry.get("collection_id") or (dataset or {}).get("collection_id")
     doi = entry.get("collection_doi") or (dataset or {}).get("collection_doi")
     return Version(
@@ -230,8 +234,9 @@ def described(
         collection_id=check_identifier(collection) if collection else "",
         title=one_line(entry.get("title") or ""),
         doi=one_line(doi or ""),
-        organisms=terms(entry, "organism"),
-        assays=terms(entry, "assay"),
+        organisms=tuple(terms(entry, "organism")),
+        assays=tuple(assays),
+        assay_ids=tuple(assays.values()),
         cells=cells,
         primary=primary_cells(entry, cells),
         bytes=UNKNOWN_SIZE if size is None else size,
@@ -249,8 +254,12 @@ def primary_cells(entry: Mapping[str, Any], cells: int) -> int | None:
     return stated
 
 
-def terms(entry: Mapping[str, Any], key: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(one_line(term.get("label")) for term in entries_of(entry, key)))
+def terms(entry: Mapping[str, Any], key: str) -> dict[str, str]:
+    """The labels that a dataset has under a key, each with its ontology id."""
+    return {
+        one_line(term.get("label")): one_line(term.get("ontology_term_id") or "")
+        for term in entries_of(entry, key)
+    }
 
 
 def entries_of(entry: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:

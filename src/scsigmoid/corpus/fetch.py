@@ -11,11 +11,14 @@ from scsigmoid.corpus.downloads import Downloads
 from scsigmoid.corpus.h5ad import cells_of, open_cells
 from scsigmoid.corpus.h5ad_writer import convert, copy_cells, fingerprint, is_tenx
 from scsigmoid.corpus.labels import cell_types, check_enough, evaluated_label
+from scsigmoid.corpus.matrix_reader import NoCountsError
 from scsigmoid.corpus.metadata import (
     FILES,
     REMOTE,
     ManifestRow,
     Metadata,
+    check_skipped,
+    one_line,
     read_manifest,
     read_metadata,
     write_manifest,
@@ -37,18 +40,20 @@ def fetch_part(
 ) -> None:
     """Make, link or download the training files of one part, as ``<file>.h5ad``.
 
-    ``files.csv`` beside them has the part's manifest rows with cells, bytes and SHA-256.
+    ``files.csv`` next to them has the part's manifest rows with cells, bytes and SHA-256.
+    Downloads without raw counts are skipped, and named there.
 
     Raises:
-        UserError: if a file cannot be downloaded or read; the others are downloaded all the same.
+        UserError: if a file cannot be downloaded or read, or too many have no raw counts.  The
+            other files are downloaded all the same.
     """
     if not 0 <= part < corpus.parts:
         raise UserError(f"part {part}: expected a number from 0 to {corpus.parts - 1}")
     output = Path(output_folder)
     if output.is_dir() and any(output.iterdir()) and not (output / FILES).is_file():
         raise UserError(f"{output}: holds other files; name a new folder")
-    rows = read_manifest(manifest)
-    rows = [row for row in rows if row.role == "training" and row.part == str(part)]
+    training = [row for row in read_manifest(manifest) if row.role == "training"]
+    rows = [row for row in training if row.part == str(part)]
     downloads = Downloads(downloads_folder, Web.of(corpus))
     digests = obtain_all(rows, downloads)
     with atomic_folder(output_folder) as folder:
@@ -60,7 +65,18 @@ def fetch_part(
             else:
                 with naming(path, row.location):
                     bring(row, corpus, seed, path)
-            done.append(completed(row, path, digests.get(row.file, "")))
+            try:
+                done.append(completed(row, path, digests.get(row.file, "")))
+            except NoCountsError as error:
+                if row.source not in REMOTE:
+                    raise
+                log(f"skipped: {error}")
+                skipped = replace(
+                    row, role="skipped", reason=one_line(str(error).partition(": ")[2])
+                )
+                done.append(replace(skipped, sha256=digests[row.file]))
+                path.unlink()
+        check_skipped(done, training)
         write_manifest(folder / FILES, done)
 
 
@@ -114,6 +130,7 @@ def restore_part(part_folder: str | Path, downloads: Downloads) -> None:
     links = {
         row.file: (row, Path(part_folder, f"{row.file}.h5ad"))
         for row in read_manifest(Path(part_folder) / FILES)
+        if row.role == "training"
     }
     missing = [row for row, link in links.values() if not link.exists()]
     for file in obtain_all(missing, downloads):

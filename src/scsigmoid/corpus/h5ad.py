@@ -181,10 +181,12 @@ def cells_of_part(folder: str | Path) -> list[tuple[ManifestRow, Cells]]:
     Who reads their counts compares the files with the SHA-256 of ``files.csv``.
     """
     folder = Path(folder)
-    found = [
-        (row, cells_of(row, folder / f"{row.file}.h5ad")) for row in read_manifest(folder / FILES)
+    rows = [row for row in read_manifest(folder / FILES) if row.role == "training"]
+    cells = [cells_of(row, folder / f"{row.file}.h5ad") for row in rows]
+    return [
+        (row, replace(selected, sha256=row.sha256, made=folder))
+        for row, selected in zip(rows, cells, strict=True)
     ]
-    return [(row, replace(cells, sha256=row.sha256, made=folder)) for row, cells in found]
 
 
 def held_out_text(held_out: bool | float | str, seed: int) -> str:

@@ -30,6 +30,7 @@ from scsigmoid.corpus.metadata import (
     as_ranges,
     check_identifier,
     check_rows,
+    check_skipped,
     read_manifest,
     read_metadata,
     write_manifest,
@@ -272,7 +273,9 @@ def with_sizes(versions: Sequence[Version], corpus: Corpus, web: Web) -> list[Ve
     """Ask for the sizes of files that the listing does not know."""
 
     def ask(version: Version) -> Version:
-        if version.bytes >= 0 or not can_be_wanted(corpus, version.organisms, version.assays):
+        if version.bytes >= 0 or not can_be_wanted(
+            corpus, version.organisms, (*version.assays, *version.assay_ids)
+        ):
             return version
         try:
             size = web.size(version.url)
@@ -364,7 +367,7 @@ def lock_rows(
     training = [
         row
         for row in rows
-        if row.role == "training" and not {row.dataset_id, row.dataset_version_id} & unwanted
+        if row.role != "evaluation" and not {row.dataset_id, row.dataset_version_id} & unwanted
     ]
     check_separate(training, in_lock, str(path))
     return [*training, *evaluation]
@@ -385,7 +388,7 @@ def check_available(
         checked_address(row.location, downloads.web.hosts)
 
     def ask(row: ManifestRow) -> ManifestRow | str:
-        if downloads.has(row):
+        if row.role == "skipped" or downloads.has(row):
             return row
         try:
             size = downloads.web.size(row.location)
@@ -429,7 +432,8 @@ def write_lock(
     The output is to be committed and given back as ``corpus.manifest``.
 
     Raises:
-        UserError: if a file is damaged, or a row of the manifest is in none of them.
+        UserError: if a file is damaged, a row of the manifest is in none of them, or too many files
+            were skipped.
     """
     done = {
         ("training", row.file): row for part in parts for row in read_manifest(Path(part) / FILES)
@@ -440,9 +444,11 @@ def write_lock(
         key = ("evaluation", stated.file)
         if key in rows:
             done[key] = replace(rows[key], cells=str(stated.cells), sha256=stated.sha256)
+    done |= {key: row for key, row in rows.items() if row.role == "skipped"}
     for role, file in rows:
         if (role, file) not in done:
             raise UserError(
                 f"{manifest}: nothing is known of its {role} file {file!r}; run what reads it first"
             )
+    check_skipped(done.values(), [row for row in rows.values() if row.role != "evaluation"])
     write_manifest(output, [done[key] for key in rows])

@@ -43,6 +43,10 @@ Block = tuple[int, Any]
 Entries = tuple[NDArray[np.integer[Any]], NDArray[np.int32], NDArray[Any]]
 
 
+class NoCountsError(UserError):
+    """A file has no matrix with raw counts."""
+
+
 class Matrix:
     """A stored matrix, cells x genes: dense, CSR or CSC.
 
@@ -183,7 +187,7 @@ def find_counts(file: Any, path: Path, layer: str = "") -> str:
                 seen.append(f"layers[{name!r}] holds some")
                 advice = "give that as 'layer'"
     where = f"layers.{layer}" if layer else "raw.X or X"
-    raise UserError(
+    raise NoCountsError(
         f"{path}: no raw counts in {where} ({', '.join(seen) or 'there is neither'}); {advice}"
     )
 
@@ -192,7 +196,7 @@ def first_fraction(matrix: Matrix) -> float | None:
     """A value that is no count, where few of the first values are; None of raw counts."""
     values = matrix.sample()
     if len(values) >= FEW and (values == 1).all():
-        raise UserError(f"{matrix.path}: {matrix.name} {BINARY}")
+        raise NoCountsError(f"{matrix.path}: {matrix.name} {BINARY}")
     whole = integral(values)
     return None if 2 * whole.sum() >= len(values) else float(values[np.argmin(whole)])
 

@@ -26,7 +26,7 @@ class ManifestRow:
     """
 
     file: str  # its name in the results, without suffix; unique
-    role: str  # "training" or "evaluation"
+    role: str  # "training", "evaluation", or "skipped" (see reason)
     dataset: str = ""  # evaluation dataset
     part: str = ""  # number of the job that reads a training file
     source: str  # "embedded", "local" or "cellxgene"
@@ -50,6 +50,7 @@ class ManifestRow:
     genes: str = ""  # column of var of a local file with the gene ids; empty for the index
     # rows of a local file that are not trained on (repeated_cells.py), as 0-49,77; see as_ranges
     excluded: str = ""
+    reason: str = ""  # why a training file was skipped
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +72,7 @@ class Metadata:
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,199}")
 LONGEST = 200  # characters of a title or another text from elsewhere
 LARGEST = 10**15  # bytes or cells; more is nonsense
+LARGEST_SKIPPED_SHARE = 0.05  # of the training cells, in files without raw counts
 FILES = "files.csv"  # the rows of one part, beside its files
 REMOTE = ("cellxgene",)  # sources whose files are downloaded
 # The form of columns that become part of a path or a message, or that code computes with.
@@ -79,7 +81,7 @@ FORMS = {
     "file": NAME,
     "dataset": re.compile(f"({NAME.pattern})?"),
     "location": re.compile(r"[^\x00-\x1f\x7f-\x9f]*"),
-    "role": re.compile("training|evaluation"),
+    "role": re.compile("training|evaluation|skipped"),
     "part": NUMBER,
     "source": re.compile("embedded|local|cellxgene"),
     "simulated": re.compile("true|false"),
@@ -132,6 +134,19 @@ def write_manifest(path: str | Path, rows: Iterable[ManifestRow]) -> None:
     """Write manifest rows as CSV, atomically."""
     with atomic_path(path) as temporary:
         write_rows(temporary, ManifestRow, rows)
+
+
+def check_skipped(rows: Iterable[ManifestRow], training: Iterable[ManifestRow]) -> None:
+    """Raise an error if skipped files have too large a share of the cells of all training files."""
+    skipped = [row for row in rows if row.role == "skipped"]
+    cells, total = (sum(int(row.cells or 0) for row in group) for group in (skipped, training))
+    if skipped and cells >= LARGEST_SKIPPED_SHARE * total:
+        named = ", ".join(row.file for row in skipped[:5])
+        raise UserError(
+            f"{len(skipped)} training files with {cells:,} of {total:,} cells have no raw counts: "
+            f"{named}{', ...' if len(skipped) > 5 else ''}; choose assays with counts "
+            "(corpus.assays), or name the files in corpus.leave_out"
+        )
 
 
 def as_ranges(rows: NDArray[np.int64]) -> str:

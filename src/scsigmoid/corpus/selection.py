@@ -2,10 +2,14 @@
 and the summary of a manifest: what was offered, held out, left out and taken.
 """
 
+import csv
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from itertools import zip_longest
 from typing import Any
 
 from scsigmoid.config.schema import Corpus
@@ -16,6 +20,7 @@ from scsigmoid.corpus.repeated_cells import Excluded
 from scsigmoid.errors import UserError
 from scsigmoid.seeds import derive
 
+RNA = "rna"  # in corpus.assays: all assays of rna_assays.csv
 PAPER_CELLS = 131_600_000  # section "Empirical evaluation": snapshot of 11 June 2024
 HUMAN, MOUSE = "Homo sapiens", "Mus musculus"
 # What knows its dataset and collection.
@@ -37,7 +42,8 @@ def select(
 ) -> Selection:
     """Choose what to train on; the seed decides where the configuration limits cells or bytes."""
     check_names_offered("organisms", corpus.organisms, {o for v in versions for o in v.organisms})
-    check_names_offered("assays", corpus.assays or (), {a for v in versions for a in v.assays})
+    assays = {assay for v in versions for assay in (*v.assays, *v.assay_ids)}
+    check_names_offered("assays", {*(corpus.assays or ())} - {RNA}, assays)
     unwanted = set(corpus.leave_out)
     offered = {v.dataset_id for v in versions} | {v.dataset_version_id for v in versions}
     if unwanted - offered:
@@ -74,11 +80,30 @@ def check_names_offered(key: str, wanted: Iterable[str], offered: Collection[str
 
 
 def can_be_wanted(corpus: Corpus, organisms: Collection[str], assays: Collection[str]) -> bool:
-    """Whether a dataset has a wanted organism and a wanted assay, if the service names any."""
+    """Whether a dataset has a wanted organism and a wanted assay, if the service names any.
+
+    ``assays`` are labels and ontology ids.
+    """
+    wanted = wanted_assays(corpus)
     return not (
         (organisms and set(organisms).isdisjoint(corpus.organisms))
-        or (corpus.assays is not None and assays and set(assays).isdisjoint(corpus.assays))
+        or (wanted is not None and assays and wanted.isdisjoint(assays))
     )
+
+
+def wanted_assays(corpus: Corpus) -> set[str] | None:
+    """Labels and ontology ids of the wanted assays; ``None`` for all."""
+    if corpus.assays is None:
+        return None
+    return {*corpus.assays} | (rna_assays() if RNA in corpus.assays else set())
+
+
+@cache
+def rna_assays() -> frozenset[str]:
+    """Ontology ids of the assays of RNA."""
+    text = files("scsigmoid.corpus").joinpath("rna_assays.csv").read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    return frozenset(row["ontology_term_id"] for row in csv.DictReader(lines))
 
 
 def reason_against(version: Version, corpus: Corpus) -> str:
@@ -87,9 +112,9 @@ def reason_against(version: Version, corpus: Corpus) -> str:
         return NAMED
     if not version.organisms or not set(version.organisms) <= set(corpus.organisms):
         return "other organisms"
-    if corpus.assays is not None and not (
-        version.assays and set(version.assays) <= set(corpus.assays)
-    ):
+    wanted = wanted_assays(corpus)
+    assays = [*zip_longest(version.assays, version.assay_ids)]
+    if wanted is not None and (not assays or any(wanted.isdisjoint(names) for names in assays)):
         return "other assays"
     if corpus.maximum_file_gb is not None:
         if version.bytes < 0:
@@ -166,7 +191,14 @@ def summary(rows: Sequence[ManifestRow], origin: Origin) -> dict[str, Any]:
     training = [row for row in rows if row.role == "training"]
     stated: dict[str, Any] = {
         "origin": origin.words,
-        "training": {**totals(training), "paper_cells": PAPER_CELLS},
+        "training": {
+            **totals(training),
+            "paper_cells": PAPER_CELLS,
+            "assays": {
+                assay: totals([row for row in training if row.assay == assay])
+                for assay in sorted({row.assay for row in training} - {""})
+            },
+        },
         "evaluation": {
             row.dataset: {
                 **totals([row]),
@@ -247,8 +279,8 @@ def as_lines(stated: Mapping[str, Any]) -> list[str]:
             lines.append(f"  caution    {name}: collection unknown, held out by dataset alone")
     for dataset_id, reason in stated.get("held_out", {}).items():
         lines.append(f"  held out   {dataset_id}: {reason}")
-    for reason, files in stated.get("left_out", {}).items():
-        lines.append(f"  left out   {files:,} datasets: {reason}")
+    for reason, datasets in stated.get("left_out", {}).items():
+        lines.append(f"  left out   {datasets:,} datasets: {reason}")
     training = stated["training"]
     size = "" if training["bytes"] is None else f", {training['bytes'] / 1e9:,.1f} GB"
     lines.append(
