@@ -115,7 +115,7 @@ def test_the_conda_recipe_has_the_projects_bounds() -> None:
     block = re.search(r"^```yaml\n(.*?)^```", text, flags=re.M | re.S)
     assert block
     run = yaml.safe_load(block[1])["requirements"]["run"]
-    names = {"pytorch": "torch", "python-isal": "isal", "matplotlib-base": "matplotlib"}
+    names = {"pytorch": "torch", "matplotlib-base": "matplotlib"}
     found = {}
     for line in run:
         name, bounds = line.split(maxsplit=1)

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from anndata.io import write_elem
 
 from scsigmoid.corpus import matrix_reader
-from scsigmoid.corpus.matrix_reader import Matrix, Vector, find_counts
+from scsigmoid.corpus.matrix_reader import Matrix, find_counts
 from scsigmoid.errors import UserError
 
 FILTERS = {
@@ -30,8 +30,8 @@ def values() -> np.ndarray:
 @pytest.fixture
 def small_blocks(monkeypatch):
     monkeypatch.setattr(matrix_reader, "BLOCK_VALUES", 64)
-    monkeypatch.setattr(matrix_reader, "FILE_VALUES", 100)
-    monkeypatch.setattr(matrix_reader, "DENSE_BYTES", 40 * 4 * 20)
+    monkeypatch.setattr(matrix_reader, "TRANSPOSED_VALUES", 100)
+    monkeypatch.setattr(matrix_reader, "DENSE_VALUES", 40 * 20)
 
 
 def store(path: Path, values: np.ndarray, kind: str, **how) -> Path:
@@ -76,35 +76,6 @@ def test_a_value_beside_an_integer_is_written_so_that_one_sees_it(values, tmp_pa
     values[3, 5] = np.nextafter(np.float32(41), np.float32(42))
     with pytest.raises(UserError, match=r"not an integer \(41\.000004 in row 3\)"):
         rows_of(store(tmp_path / "m.h5", values, "csr"), np.arange(90))
-
-
-def test_temporary_files_go(values, small_blocks, tmp_path, monkeypatch):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
-    (tmp_path / "temporary").mkdir()
-    path = store(tmp_path / "m.h5", values, "csc")
-    with h5py.File(path) as file:
-        blocks = Matrix(file["X"], path, "X").counts(np.arange(90), np.arange(40), 40)
-        next(blocks)
-        assert list((tmp_path / "temporary").iterdir())
-        blocks.close()
-    assert not list((tmp_path / "temporary").iterdir())
-
-
-def test_temporary_folder_without_room(values, small_blocks, tmp_path, monkeypatch):
-    path = store(tmp_path / "m.h5", values, "csc")
-    original = Path.open
-
-    def full(self, *arguments, **options):
-        if arguments == ("ab",):
-            raise OSError(28, "No space left on device")
-        return original(self, *arguments, **options)
-
-    monkeypatch.setattr(Path, "open", full)
-    with (
-        h5py.File(path) as file,
-        pytest.raises(UserError, match="No space left on device; set TMPDIR to a folder with more"),
-    ):
-        list(Matrix(file["X"], path, "X").counts(np.arange(90), np.arange(40), 40))
 
 
 def test_repeated_and_unsorted_entries_are_added(tmp_path):
@@ -153,31 +124,10 @@ def test_another_order_of_bytes(kind, values, tmp_path):
     np.testing.assert_array_equal(rows_of(path, np.arange(90))[0], values)
 
 
-@pytest.mark.parametrize("filters", FILTERS)
-def test_vector_reads_any_range(filters, tmp_path):
-    expected = np.random.default_rng(0).integers(-9, 9, 1000).astype(np.int16)
-    generator = np.random.default_rng(1)
-    with h5py.File(tmp_path / "v.h5", "w") as file:
-        chunks = {} if filters == "plain" else {"chunks": (33,)}
-        file.create_dataset("v", data=expected, **FILTERS[filters], **chunks)
-        vector = Vector(file["v"])
-        for first, last in [(0, 1000), (999, 1000), (0, 0), *generator.integers(0, 1000, (60, 2))]:
-            found = vector.read(int(first), int(last))
-            np.testing.assert_array_equal(found, expected[first:last])
-            assert found.dtype == np.int16
-
-
-def test_vector_with_chunks_never_written(tmp_path):
-    with h5py.File(tmp_path / "v.h5", "w") as file:
-        stored = file.create_dataset("v", (100,), "i4", chunks=(10,), compression="gzip")
-        stored[35:38] = 7
-        np.testing.assert_array_equal(Vector(stored).read(0, 100), stored[:])
-
-
 def test_memory_is_bounded_by_the_blocks(tmp_path, monkeypatch):
-    """4 million values by columns: read whole they take 32 MB, transposed as much again."""
+    """4 million values by columns take 32 MB, and transposed as much again."""
     monkeypatch.setattr(matrix_reader, "BLOCK_VALUES", 1 << 17)
-    monkeypatch.setattr(matrix_reader, "FILE_VALUES", 1 << 17)
+    monkeypatch.setattr(matrix_reader, "TRANSPOSED_VALUES", 1 << 17)
     matrix = sp.random(100_000, 80, 0.5, "csc", np.float32, random_state=np.random.default_rng(0))
     matrix.data[:] = 1
     path = tmp_path / "m.h5"

@@ -1,21 +1,15 @@
-"""Finds the matrix with raw counts and reads it in blocks of rows, in bounded memory.
+"""Find the matrix with raw counts and read it in blocks of rows, in bounded memory.
 
-CSR and dense matrices are read in the order of their storage.  A CSC matrix, or a dense one whose
-chunks span too many rows, is read twice: the first pass counts the entries of each row, which gives
-blocks of rows of bounded size; the second writes the entries of each block to a temporary file.
-The files are in the system's temporary folder (``TMPDIR``), 12 bytes an entry of float32.
+A CSC matrix is read several times, because a row's values are in all parts of the file.
 """
 
-import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
-from isal import igzip_lib, isal_zlib
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
@@ -29,18 +23,17 @@ FEW = 1024
 TOLERANCE = 1e-6  # CELLxGENE files hold counts that are integers only up to 1e-11
 UNFILLED = "fill missing values with 0, as anndata.concat(..., fill_value=0) does"
 BLOCK_VALUES = 1 << 22  # stored values of a block: 32 MB of a sparse matrix
-FILE_VALUES = 1 << 23  # entries of a block of rows of a temporary file
-DENSE_BYTES = 1 << 28  # a dense matrix whose chunks span more is read by columns
+TRANSPOSED_VALUES = 1 << 24  # values of a block of a CSC matrix: 1 GB meanwhile
+DENSE_VALUES = 1 << 27  # chunks of rows with more values are read in parts, again for each part
 BINARY = "says only whether genes are expressed; ranks need counts: store the raw ones in raw.X"
-DEFLATE, SHUFFLE = 1, 2  # HDF5's numbers of the filters
 
 Int64s = NDArray[np.int64]
 
 
-# Consecutive rows: the first of them, and the rows x genes, a SciPy CSR matrix in the stored type.
+# Consecutive rows: the first of them, and a SciPy CSR matrix, rows x genes, in the stored dtype.
 Block = tuple[int, Any]
-# Some entries of a matrix: rows, columns (int32) and values, which are of one type in all pieces.
-Entries = tuple[NDArray[np.integer[Any]], NDArray[np.int32], NDArray[Any]]
+# Some entries of a matrix: rows, columns and values.
+Entries = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[Any]]
 
 
 class NoCountsError(UserError):
@@ -202,114 +195,79 @@ def first_fraction(matrix: Matrix) -> float | None:
 
 
 def blocks_of(stored: Any, kind: str, shape: tuple[int, int], wanted: Int64s) -> Iterator[Block]:
-    """Blocks of rows, ascending; those that hold no wanted row may be left out.
+    """Read blocks of rows in ascending order, those that contain a wanted row.
 
-    ``wanted`` rows ascend.
+    Args:
+        stored: the HDF5 group or dataset.
+        kind: ``dense``, ``csr`` or ``csc``.
+        shape: rows and columns.
+        wanted: rows, ascending.
     """
-    if kind == "csr":
-        return compressed_rows(stored, shape, wanted)
-    if kind == "csc":
-        return transposed(lambda: compressed_columns(stored, shape), shape)
-    rows = stored.chunks[0] if stored.chunks else 1
-    if rows * shape[1] * stored.dtype.itemsize > DENSE_BYTES:
-        return transposed(lambda: dense_chunks(stored), shape)
-    return dense_rows(stored, shape, wanted)
+    read = {"dense": dense_rows, "csr": compressed_rows, "csc": transposed_rows}[kind]
+    return read(stored, shape, wanted)
 
 
 def compressed_rows(stored: Any, shape: tuple[int, int], wanted: Int64s) -> Iterator[Block]:
-    """A CSR matrix, in blocks of at most ``BLOCK_VALUES`` values, one row at least."""
+    """Read a CSR matrix, in blocks of at most ``BLOCK_VALUES`` values, or of one row."""
     ends = read_indptr(stored, *shape)
-    data, indices = Vector(stored["data"]), Vector(stored["indices"])
     for start, stop in containing(bounds(ends, BLOCK_VALUES), wanted):
         first, last = int(ends[start]), int(ends[stop])
-        columns = check_indices(indices.read(first, last), shape[1]).astype(np.int32, copy=False)
+        columns = check_indices(stored["indices"][first:last], shape[1]).astype(np.int32)
         indptr = (ends[start : stop + 1] - first).astype(np.int32)
-        values = data.read(first, last)
+        values = stored["data"][first:last]
         yield start, csr_matrix((values, columns, indptr), shape=(stop - start, shape[1]))
 
 
 def dense_rows(stored: Any, shape: tuple[int, int], wanted: Int64s) -> Iterator[Block]:
-    """A dense matrix whose chunks hold few rows, in blocks of whole chunks of rows."""
-    chunk = stored.chunks[0] if stored.chunks else 1
+    """Read a dense matrix, in blocks of whole chunks of rows unless these are too large."""
     rows = max(1, BLOCK_VALUES // max(1, shape[1]))
-    rows = max(chunk, rows - rows % chunk)
+    chunk = stored.chunks[0] if stored.chunks else 1
+    if chunk * shape[1] <= DENSE_VALUES:
+        rows = max(chunk, rows - rows % chunk)
     starts = range(0, shape[0], rows)
     for start, stop in containing(((start, start + rows) for start in starts), wanted):
         values = stored[start:stop]
         yield start, csr_matrix(values.astype(values.dtype.newbyteorder("="), copy=False))
 
 
-def compressed_columns(stored: Any, shape: tuple[int, int]) -> Iterator[Entries]:
-    """The entries of a CSC matrix, column by column, at most ``BLOCK_VALUES`` in a piece."""
-    ends = read_indptr(stored, *shape[::-1])
-    data, indices = Vector(stored["data"]), Vector(stored["indices"])
-    values = int(ends[-1])
-    for first in range(0, values, BLOCK_VALUES):
-        last = min(first + BLOCK_VALUES, values)
-        counts = np.diff(ends.clip(first, last))
-        columns = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
-        yield check_indices(indices.read(first, last), shape[0]), columns, data.read(first, last)
+def transposed_rows(stored: Any, shape: tuple[int, int], wanted: Int64s) -> Iterator[Block]:
+    """Read a CSC matrix, in blocks of at most ``TRANSPOSED_VALUES`` values, or of one row.
 
-
-def dense_chunks(stored: Any) -> Iterator[Entries]:
-    """The non-zero entries of a dense matrix whose chunks span too many rows, chunk by chunk."""
-    for rows, columns in stored.iter_chunks():
-        values: NDArray[Any] = stored[rows, columns]
-        row, column = np.nonzero(values)
-        yield row + rows.start, (column + columns.start).astype(np.int32), values[row, column]
-
-
-def transposed(entries: Callable[[], Iterator[Entries]], shape: tuple[int, int]) -> Iterator[Block]:
-    """All rows of a matrix whose entries come in another order.
-
-    Blocks hold at most ``FILE_VALUES`` entries, one row at least.
+    The whole matrix is read once to count the values of each row, and once for each block.
     """
     counts = np.zeros(shape[0], dtype=np.int64)
-    for rows, _, _ in entries():
+    for rows, _, _ in entries_by_column(stored, shape):
         counts += np.bincount(rows, minlength=len(counts))
     ends = np.concatenate([[0], np.cumsum(counts)])
-    starts = np.array([0, *(stop for _, stop in bounds(ends, FILE_VALUES))], dtype=np.int64)
-    with tempfile.TemporaryDirectory(prefix="scsigmoid-rows-") as name:
-        folder = Path(name)
-        log(f"not stored by rows: {ends[-1]} values are transposed through {folder}")
-        for piece in entries():
-            kind = piece[2].dtype
-            scatter(piece, starts, folder)
-        for number, (start, stop) in enumerate(pairwise(starts)):
-            path, size = folder / str(number), (int(stop - start), shape[1])
-            if not path.exists():  # no entry in these rows
-                yield int(start), csr_matrix(size, dtype=np.int32)
-                continue
-            found = np.fromfile(path, dtype=record(kind))
-            path.unlink()
-            # float64 holds the sum of entries of one place, which SciPy adds
-            values = (found["value"].astype(np.float64), (found["row"], found["column"]))
-            yield int(start), csr_matrix(values, shape=size)
+    blocks = [*containing(bounds(ends, TRANSPOSED_VALUES), wanted)]
+    log(f"not stored by rows: {ends[-1]:,} values are read {len(blocks) + 1} times")
+    for start, stop in blocks:
+        yield start, gather(stored, shape, start, stop, int(ends[stop] - ends[start]))
 
 
-def record(kind: np.dtype[Any]) -> np.dtype[Any]:
-    """An entry in a temporary file; ``row`` counts from the first one of the block."""
-    return np.dtype([("row", np.int32), ("column", np.int32), ("value", kind)])
+def gather(stored: Any, shape: tuple[int, int], start: int, stop: int, size: int) -> Any:
+    """Return the rows from ``start`` to ``stop`` of a CSC matrix, which have ``size`` values."""
+    places = np.empty((2, size), dtype=np.int32)
+    counts = np.empty(size)  # SciPy adds repeated entries, of which float64 holds the sum
+    done = 0
+    for rows, columns, values in entries_by_column(stored, shape):
+        here = np.flatnonzero((rows >= start) & (rows < stop))
+        part = slice(done, done + len(here))
+        places[:, part] = rows[here] - start, columns[here]
+        counts[part] = values[here]
+        done = part.stop
+    return csr_matrix((counts, places), shape=(stop - start, shape[1]))
 
 
-def scatter(piece: Entries, starts: Int64s, folder: Path) -> None:
-    """Append every entry to the file of its block."""
-    rows, columns, values = piece
-    blocks = np.searchsorted(starts, rows, side="right") - 1
-    order = np.argsort(blocks, kind="stable")
-    entries = np.empty(len(order), dtype=record(values.dtype))
-    entries["row"] = (rows - starts[blocks])[order]
-    entries["column"] = columns[order]
-    entries["value"] = values[order]
-    present, first = np.unique(blocks[order], return_index=True)
-    for number, part in zip(present, np.split(entries, first[1:]), strict=True):
-        try:
-            with (folder / str(number)).open("ab") as file:
-                file.write(part.tobytes())
-        except OSError as error:
-            raise UserError(
-                f"{folder}: {error.strerror}; set TMPDIR to a folder with more room"
-            ) from None
+def entries_by_column(stored: Any, shape: tuple[int, int]) -> Iterator[Entries]:
+    """Read the entries of a CSC matrix, at most ``BLOCK_VALUES`` in a piece."""
+    ends = read_indptr(stored, *shape[::-1])
+    for first in range(0, max(1, int(ends[-1])), BLOCK_VALUES):
+        last = min(first + BLOCK_VALUES, int(ends[-1]))
+        counts = np.diff(ends.clip(first, last))
+        columns = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+        rows = check_indices(stored["indices"][first:last], shape[0])
+        yield rows.astype(np.int32), columns, stored["data"][first:last]
 
 
 def bounds(ends: Int64s, most: int) -> Iterator[tuple[int, int]]:
@@ -353,54 +311,3 @@ def check_indices(indices: NDArray[Any], length: int) -> NDArray[Any]:
     if len(indices) and not 0 <= indices.min() <= indices.max() < length:
         raise OSError(f"an index lies outside {length} rows or columns")
     return indices
-
-
-class Vector:
-    """A stored vector, read by ranges that mostly follow each other.
-
-    Compressed chunks are fetched as they are stored and inflated by Intel's ISA-L, which takes half
-    the time of reading through HDF5 and zlib.  Vectors without gzip are read through HDF5.
-    """
-
-    def __init__(self, dataset: Any) -> None:
-        self._dataset = dataset
-        filters = dataset.id.get_create_plist()
-        codes = [filters.get_filter(index)[0] for index in range(filters.get_nfilters())]
-        self._direct = dataset.chunks is not None and codes in ([DEFLATE], [SHUFFLE, DEFLATE])
-        self._shuffled = SHUFFLE in codes
-        self._last: tuple[int, NDArray[Any]] | None = None
-
-    def read(self, first: int, last: int) -> NDArray[Any]:
-        if not self._direct or first >= last:
-            return self._dataset[first:last]
-        size = self._dataset.chunks[0]
-        values = np.empty(last - first, dtype=self._dataset.dtype)
-        for number in range(first // size, (last - 1) // size + 1):
-            chunk = self._chunk(number)
-            if chunk is None:
-                return self._dataset[first:last]
-            begin, end = max(first, number * size), min(last, (number + 1) * size)
-            values[begin - first : end - first] = chunk[begin - number * size : end - number * size]
-        return values
-
-    def _chunk(self, number: int) -> NDArray[Any] | None:
-        """A chunk's values; None for one that HDF5 must read.  The last one is kept."""
-        if self._last is not None and self._last[0] == number:
-            return self._last[1]
-        size, dtype = self._dataset.chunks[0], self._dataset.dtype
-        try:
-            skipped, stored = self._dataset.id.read_direct_chunk((number * size,))
-            if skipped:
-                return None
-            inflated = isal_zlib.decompress(stored, bufsize=size * dtype.itemsize)
-        except igzip_lib.IsalError as error:  # type: ignore[misc]
-            raise OSError(f"chunk {number} does not inflate: {error}") from None
-        except (RuntimeError, ValueError):  # a chunk that was never written
-            return None
-        if len(inflated) != size * dtype.itemsize:
-            raise OSError(f"chunk {number} has {len(inflated)} bytes")
-        if self._shuffled:  # HDF5 put the first bytes of all values first, then the second ones
-            planes = np.frombuffer(inflated, dtype=np.uint8).reshape(dtype.itemsize, size)
-            inflated = planes.T.tobytes()
-        self._last = number, np.frombuffer(inflated, dtype=dtype)
-        return self._last[1]
