@@ -118,12 +118,12 @@ def arms(row: Pair) -> list[Cell]:
     for arm, mean in ((row.sigmoid, row.sigmoid_mean), (row.softmax, row.softmax_mean)):
         value, *rest = interval(*arm.interval, 3).split(" ", 1)
         words = " ".join([value, f"({fixed(mean.value, 3)})", *rest])
-        cells.append(Cell(words, bold=arm.value > lower, maths=True))
+        cells.append(Cell(words, bold=arm.value > lower))
     return cells
 
 
 def paired(row: Measurement) -> Cell:
-    return Cell(interval(*row.interval, 3), maths=True)
+    return Cell(interval(*row.interval, 3))
 
 
 def notes(results: Results, dataset: str, found: Sequence[Pair]) -> list[str]:

@@ -64,7 +64,7 @@ def validation_loss(results: Results) -> Table:
             )
             text = plus_minus(loss.value, over_donors.low, over_donors.high, 3)
             over_masks = fixed((masks.high - masks.low) / 2, 3)
-            cells.append(Cell(f"{text} ({over_masks})", bold=model == best, maths=True))
+            cells.append(Cell(f"{text} ({over_masks})", bold=model == best))
         for first, second in compared:
             mean = losses[first].value - losses[second].value
             paired = paired_difference(results, dataset, first, second)
@@ -81,8 +81,7 @@ def validation_loss(results: Results) -> Table:
                     "paper_mean": paper_difference(paper, first, second),
                 }
             )
-            text = plus_minus(mean, paired.low, paired.high, 3, "+")
-            cells.append(Cell(text, maths=True))
+            cells.append(Cell(plus_minus(mean, paired.low, paired.high, 3, "+")))
         rows.append(cells)
         if paper:
             means = (paper.get(model) for model in models)

@@ -1,4 +1,4 @@
-"""One table in three formats: CSV for machines, Markdown for people, LaTeX for papers."""
+"""A table in three formats: CSV for machines, Markdown for people, LaTeX for papers."""
 
 import math
 import re
@@ -13,62 +13,34 @@ from scsigmoid.files import write_text
 
 DASH, MINUS, TIMES = "\N{EN DASH}", "\N{MINUS SIGN}", "\N{MULTIPLICATION SIGN}"
 INFINITY = "\N{INFINITY}"
-#: How the columns of a value and of the ends of its interval are called.
+#: The endings of the columns of a value and of its interval.
 ENDS = ("", "_low", "_high")
+#: LaTeX for letters that it does not take as they are.
 LATEX = str.maketrans(
-    {
-        "\\": r"\textbackslash{}",
-        "&": r"\&",
-        "%": r"\%",
-        "$": r"\$",
-        "#": r"\#",
-        "_": r"\_",
-        "{": r"\{",
-        "}": r"\}",
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-        "<": r"\textless{}",
-        ">": r"\textgreater{}",
-        "|": r"\textbar{}",
-        "±": r"$\pm$",
-        TIMES: r"$\times$",
-        MINUS: r"$-$",
-        INFINITY: r"$\infty$",
-        "β": r"$\beta$",
-        "ε": r"$\epsilon$",
-        DASH: "--",
+    {letter: f"\\{letter}" for letter in "&%$#_{}"}
+    | {letter: f"\\text{name}{{}}" for letter, name in {
+        "\\": "backslash", "~": "asciitilde", "^": "asciicircum", "<": "less", ">": "greater",
+        "|": "bar",
+    }.items()}
+    | {
+        "±": r"$\pm$", TIMES: r"$\times$", MINUS: r"$-$", INFINITY: r"$\infty$", "β": r"$\beta$",
+        "ε": r"$\epsilon$", DASH: "--",
     }
-)
+)  # fmt: skip
 Records = Sequence[Mapping[str, object]] | Sequence[Sequence[object]]
-MATHS = {"±": r"\pm ", TIMES: r"\times ", "%": r"\%", MINUS: "-", INFINITY: r"\infty "}
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What stands in one cell of a formatted table.
+    """A cell of a formatted table.
 
     Attributes:
         text: plain text.
-        bold: whether it is the best of its row.
-        maths: whether LaTeX sets it as a formula.
+        bold: whether it is bold, as the best of its row.
     """
 
     text: str
     bold: bool = False
-    maths: bool = False
-
-    @property
-    def markdown(self) -> str:
-        text = markdown_escape(self.text)
-        return f"**{text}**" if self.bold and text else text
-
-    @property
-    def latex(self) -> str:
-        if not self.maths:
-            text = latex_escape(self.text)
-            return rf"\textbf{{{text}}}" if self.bold else text
-        formula = "".join(MATHS.get(letter, letter) for letter in self.text).replace(" [", r"\;[")
-        return rf"$\mathbf{{{formula}}}$" if self.bold else f"${formula}$"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,12 +50,12 @@ class Table:
     Attributes:
         caption: title sentence and explanations, plain text.
         records: the CSV's rows by column, numbers in full precision.
-        columns: names of the CSV's columns, where ``records`` are without or can be none.
+        columns: names of the CSV's columns, if ``records`` have none or can be empty.
         header: head of the formatted table.
-        rows: the formatted table; a plain text stands for ``Cell(text)``, and a row of one cell is
-            a line between two rules.
-        align: one of ``l``, ``r``, ``c`` for each formatted column.
-        latex_columns: how many of the formatted columns LaTeX gets; all where None.
+        rows: the formatted table. A plain text stands for ``Cell(text)``, and a row of one cell is
+            the title of the rows below it.
+        align: ``l``, ``r`` or ``c`` for each formatted column.
+        latex_columns: how many of the formatted columns LaTeX gets; all if None.
         notes: lines below the formatted table.
     """
 
@@ -98,25 +70,24 @@ class Table:
 
     @property
     def cells(self) -> list[list[Cell]]:
-        """The formatted rows, each text a cell."""
-        return [[Cell(one) if isinstance(one, str) else one for one in row] for row in self.rows]
+        """The formatted rows as cells."""
+        return [
+            [Cell(cell) if isinstance(cell, str) else cell for cell in row] for row in self.rows
+        ]
 
 
 def picked(row: object, names: str) -> dict[str, Any]:
-    """The attributes of an object that are named, by name."""
+    """Return the named attributes of an object by name."""
     return {name: getattr(row, name) for name in names.split()}
 
 
 def with_ends(name: str, values: Sequence[float]) -> dict[str, object]:
-    """A value and the ends of its interval, by column."""
+    """Return a value and the ends of its interval by column."""
     return {f"{name}{end}": value for end, value in zip(ENDS, values, strict=True)}
 
 
 def write_table(table: Table, name: str, stem: str | Path) -> list[Path]:
-    """Write ``<stem>.csv``, ``<stem>.md`` and ``<stem>.tex``.
-
-    ``name`` becomes LaTeX's label.
-    """
+    """Write ``<stem>.csv``, ``<stem>.md`` and ``<stem>.tex``; ``name`` becomes LaTeX's label."""
     texts = {
         ".csv": as_csv(table.records, table.columns),
         ".md": as_markdown(table),
@@ -129,71 +100,58 @@ def write_table(table: Table, name: str, stem: str | Path) -> list[Path]:
 
 
 def as_csv(records: Records, columns: Sequence[str] | None = None) -> str:
-    """Records as CSV: every digit of a float."""
-    # Of type object, so that whole numbers beside empty cells stay whole.
+    """Return records as CSV with every digit; None and NaN are empty cells."""
+
+    def text(value: Any) -> str:
+        if pd.isna(value):
+            return ""
+        return str(value).lower() if isinstance(value, bool) else str(value)
+
+    # Of type object, so that whole numbers next to empty cells stay whole.
     frame = pd.DataFrame(records, columns=columns, dtype=object)  # type: ignore[arg-type]
-    return frame.map(plain).to_csv(index=False, lineterminator="\n")
-
-
-def plain(value: object) -> str:
-    """A value as a CSV cell: floats with every digit; nothing for None and NaN."""
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return repr(float(value)) if isinstance(value, float) else str(value)
+    return frame.map(text).to_csv(index=False, lineterminator="\n")
 
 
 def as_markdown(table: Table) -> str:
-    """The formatted table as Markdown: caption, pipe table, notes."""
+    """Return the formatted table as Markdown: caption, pipe table, notes."""
     rule = {"l": ":---", "r": "---:", "c": ":---:"}
-    lines = [
-        markdown_escape(table.caption),
-        "",
-        "| " + " | ".join(markdown_escape(text) for text in table.header) + " |",
-        "| " + " | ".join(rule[side] for side in table.align) + " |",
-    ]
+    rows = [[markdown_escape(text) for text in table.header], [rule[side] for side in table.align]]
     for row in table.cells:
-        cells = [cell.markdown for cell in row] + [""] * (len(table.header) - len(row))
-        lines.append("| " + " | ".join(cells) + " |")
-    for note in table.notes:
-        lines += ["", markdown_escape(note)]
-    return "\n".join(lines) + "\n"
+        texts = (markdown_escape(cell.text) for cell in row)
+        bold = [f"**{t}**" if c.bold and t else t for t, c in zip(texts, row, strict=True)]
+        rows.append(bold + [""] * (len(table.header) - len(row)))
+    lines = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    paragraphs = [markdown_escape(table.caption), lines, *map(markdown_escape, table.notes)]
+    return "\n\n".join(paragraphs) + "\n"
 
 
 def as_latex(table: Table, name: str) -> str:
-    """The formatted table as a LaTeX table environment, plain ``tabular`` with ``hline``."""
-    kept = slice(table.latex_columns)
+    """Return the formatted table as a LaTeX table environment; it needs the package booktabs."""
+    header = [rf"\textbf{{{latex_escape(text)}}}" for text in table.header[: table.latex_columns]]
+    rows = [[*row, *[Cell("")] * len(header)][: len(header)] for row in table.cells]
+    texts = [[latex_escape(cell.text) for cell in row] for row in rows]
+    bold = [["textbf:--rwrap;" if cell.bold else "" for cell in row] for row in rows]
+    style = pd.DataFrame(texts, columns=header).style.hide(axis="index")
+    style = style.apply(lambda _: pd.DataFrame(bold, columns=header), axis=None)
     first, _, rest = table.caption.partition(". ")
-    caption = rf"\textbf{{{latex_escape(first.rstrip('.'))}.}}"
     words = " ".join([rest, *table.notes]).strip()
-    lines = [
-        r"\begin{table}[htbp]",
-        r"\centering",
-        rf"\caption{{{caption}{' ' + latex_escape(words) if words else ''}}}",
-        rf"\label{{tab:{name}}}",
-        r"\small",
-        rf"\begin{{tabular}}{{{table.align[kept]}}}",
-        r"\hline",
-        " & ".join(rf"\textbf{{{latex_escape(text)}}}" for text in table.header[kept]) + r" \\",
-        r"\hline",
-    ]
-    for row in table.cells:
-        if len(row) == 1:
-            whole = rf"\multicolumn{{{len(table.align[kept])}}}{{l}}{{{row[0].latex}}} \\"
-            lines += [whole, r"\hline"] if lines[-1] == r"\hline" else [r"\hline", whole, r"\hline"]
-        else:
-            lines.append(" & ".join(cell.latex for cell in row[kept]) + r" \\")
-    lines += [r"\hline", r"\end{tabular}", r"\end{table}"]
-    return "\n".join(lines) + "\n"
+    return style.to_latex(
+        caption=rf"\textbf{{{latex_escape(first.rstrip('.'))}.}} {latex_escape(words)}".strip(),
+        label=f"tab:{name}",
+        column_format=table.align[: len(header)],
+        hrules=True,
+        position="htbp",
+        position_float="centering",
+    )
 
 
 def latex_escape(text: str) -> str:
+    """Return text that LaTeX prints as it is."""
     return text.translate(LATEX)
 
 
 def markdown_escape(text: str) -> str:
-    """Text that Markdown shows as it stands."""
+    """Return text that Markdown shows as it is."""
     return " ".join(re.sub(r"[\\|*_`<>]", r"\\\g<0>", text).split())
 
 
