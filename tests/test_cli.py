@@ -247,3 +247,15 @@ def test_training_and_benchmarks_import_on_a_bare_gpu_image(modules: str) -> Non
     code = f"import sys, {modules}\nprint([name for name in {heavy} if name in sys.modules])"
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert output.stdout.strip() == "[]", output.stdout + output.stderr
+
+
+def test_an_output_that_cannot_be_written_is_named_before_any_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    for output in ("/proc/new/embedded.h5ad", str(file / "embedded.h5ad")):
+        assert main(["embed", "absent.h5ad", output, "--checkpoint", "blood"]) == 1
+        (line,) = capsys.readouterr().err.splitlines()
+        assert f"error: {output}: cannot be written (" in line
+    assert list(tmp_path.iterdir()) == [file]

@@ -1,7 +1,9 @@
 """Files are complete or absent; locks are exclusive."""
 
+import errno
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from contextlib import suppress
@@ -14,6 +16,7 @@ from scsigmoid.files import (
     atomic_folder,
     atomic_path,
     held,
+    parsing,
     sha256,
     write_json,
     write_text,
@@ -98,3 +101,12 @@ def test_a_second_process_is_told_who_holds_a_folder(tmp_path: Path) -> None:
     child.wait()
     with held(lock, "training"):
         pass
+
+
+def test_parsing_names_damage_but_passes_errors_of_the_file_system() -> None:
+    message = r"a\.npz: damaged, or not an archive \(bad bytes\)"
+    with pytest.raises(UserError, match=message), parsing("a.npz", "an archive"):
+        raise ValueError("bad bytes")
+    for number in (errno.EMFILE, errno.EACCES, errno.ESTALE):
+        with pytest.raises(OSError, match=os.strerror(number)), parsing("a.npz", "an archive"):
+            raise OSError(number, os.strerror(number))

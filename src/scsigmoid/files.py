@@ -7,11 +7,14 @@ import json
 import os
 import shutil
 import socket
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
+from zipfile import BadZipFile
 
 from scsigmoid.errors import UserError
 
@@ -140,6 +143,53 @@ def verified(path: Path, digest: str, made: Path) -> Iterator[None]:
             compare()  # the better reason
             raise
         compare()
+
+
+def check_writable(paths: Iterable[Path]) -> None:
+    """Check, before any work, that files or folders can be created at these paths.
+
+    Raises:
+        UserError: if the nearest folder that exists cannot be written.
+    """
+    for path in paths:
+        folder = next(place for place in path.absolute().parents if place.exists())
+        try:
+            with TemporaryFile(dir=folder):
+                pass
+        except OSError as error:
+            raise UserError(
+                f"{path}: cannot be written ({error.strerror}); make its folder writable, or "
+                "choose another place"
+            ) from None
+
+
+# What readers of the formats raise for damaged content.
+DAMAGE = (
+    OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, EOFError,
+    NotImplementedError, zlib.error, BadZipFile,
+)  # fmt: skip
+
+
+@contextmanager
+def parsing(path: str | Path, kind: str) -> Iterator[None]:
+    """Say that a file is damaged if its content cannot be parsed in the block.
+
+    Errors of the file system, which have a number, say nothing about the content and pass.
+
+    Args:
+        path: the file.
+        kind: the expected content, e.g. ``"an embedding"``.
+
+    Raises:
+        UserError: if the content is not as expected.
+    """
+    try:
+        yield
+    except DAMAGE as error:
+        if isinstance(error, FileNotFoundError) or getattr(error, "errno", None):
+            raise
+        reason = " ".join(str(error).split())[:120]
+        raise UserError(f"{path}: damaged, or not {kind} ({reason}); make it again") from error
 
 
 def write_text(path: str | Path, text: str) -> None:

@@ -196,7 +196,7 @@ def test_messages_name_the_users_file(draw, write_part, tmp_path):
     counts = draw(0, 30, 20).astype(float)
     counts[3, 2] = 0.5
     mine = (write_part("users", [counts]) / "file0.h5ad").rename(tmp_path / "mine.h5ad")
-    with pytest.raises(UserError, match=r"mine\.h5ad: X holds a count that is no integer"):
+    with pytest.raises(UserError, match=r"mine\.h5ad: X has a count that is not an integer"):
         gather(write_part("part", [mine]), 1e4, tmp_path / "statistics.arrow")
     assert not (tmp_path / "statistics.arrow").exists()
 

@@ -113,7 +113,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(
         mount("-o", "remount,ro", place)
         assert line.run("table") == 1
         (error,) = capfd.readouterr().err.splitlines()
-        assert "Read-only file system; make it writable, or choose another place" in error
+        assert "cannot be written (Read-only file system)" in error
         assert str(place) in error
         mount("-o", "remount,rw", place)
         assert line.run("table") == 0

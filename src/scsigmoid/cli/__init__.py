@@ -19,6 +19,7 @@ from typing import TextIO
 from scsigmoid import __version__, progress
 from scsigmoid.cli.arguments import STAGES
 from scsigmoid.errors import UserError, shortened
+from scsigmoid.files import check_writable
 
 for module in ("pipeline", "evaluation", "benchmarks", "report"):
     import_module(f"scsigmoid.cli.{module}")  # their functions become subcommands
@@ -66,6 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run(options: argparse.Namespace, log: Path | None, terminal: TextIO) -> int:
     """Run a subcommand; errors become a line on the terminal, unexpected ones a traceback too."""
     try:
+        outputs = getattr(options, "output", None) or []
+        check_writable([outputs] if isinstance(outputs, Path) else outputs)
         options.run(options)
     except KeyboardInterrupt:
         return 130

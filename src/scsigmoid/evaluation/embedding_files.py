@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from scsigmoid.corpus.h5ad_writer import OWN_ROW, storing
 from scsigmoid.errors import UserError
-from scsigmoid.files import atomic_path
+from scsigmoid.files import atomic_path, parsing
 from scsigmoid.identity import check_identity, model_of
 from scsigmoid.progress import log
 
@@ -96,7 +96,7 @@ def read_embedding(path: Path, **expected: Any) -> Embedding:
 
     if not path.is_file():
         raise UserError(f"{path}: no such embedding; run the target that makes it")
-    try:
+    with parsing(path, "an embedding of this project"):
         adata = anndata.read_h5ad(path)
         # anndata reads scalars as NumPy's
         metadata = {
@@ -107,10 +107,6 @@ def read_embedding(path: Path, **expected: Any) -> Embedding:
         obs = adata.obs.reindex(columns=[LABEL, DONOR]).astype(object).fillna("")
         labels, donors = (obs[column].to_numpy().astype(str) for column in obs)
         cells = np.asarray(metadata.pop("rows"), dtype=np.int64)
-    except (OSError, KeyError, ValueError, TypeError) as error:
-        raise UserError(
-            f"{path}: damaged, or not an embedding of this project; delete it and run again"
-        ) from error
     check_identity(path, metadata, **expected)
     check_finite(values, adata.obs, f"{path}: holds")
     return Embedding(path, values, labels, cells, donors, metadata)

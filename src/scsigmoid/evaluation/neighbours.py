@@ -6,12 +6,10 @@ means: ``random`` (independent normal values of the embedding's shape: no struct
 """
 
 import json
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +18,7 @@ from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.corpus.labels import check_enough
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embedding_files import Embedding, read_arms
-from scsigmoid.files import atomic_folder
+from scsigmoid.files import atomic_folder, parsing
 from scsigmoid.identity import check_cells, check_identity
 from scsigmoid.measurements import source_of
 from scsigmoid.progress import log
@@ -240,14 +238,9 @@ def read_neighbours(folder: Path, dataset: str) -> list[Neighbours]:
         raise UserError(f"{folder}: holds no neighbours; run the target that makes them")
     representations = []
     for path in paths:
-        try:
-            with np.load(path) as arrays:
-                metadata = json.loads(str(arrays["metadata"]))
-                representation = Neighbours(**{**arrays, "metadata": metadata})
-        except (BadZipFile, zlib.error, ValueError, KeyError, TypeError, EOFError) as error:
-            raise UserError(
-                f"{path}: damaged, or not a file of neighbours ({error}); make it again"
-            ) from error
+        with parsing(path, "a file of neighbours"), np.load(path) as arrays:
+            metadata = json.loads(str(arrays["metadata"]))
+            representation = Neighbours(**{**arrays, "metadata": metadata})
         check_identity(path, metadata, dataset=dataset, model=path.stem)
         representations.append(representation)
     return sorted(representations, key=lambda one: one.metadata["position"])

@@ -12,6 +12,7 @@ from scsigmoid.benchmarks.rows import KernelRow, TrainingRow, read_rows
 from scsigmoid.config.schema import Config
 from scsigmoid.corpus.metadata import read_manifest
 from scsigmoid.errors import UserError
+from scsigmoid.files import parsing
 from scsigmoid.identity import check_identity, read_table
 from scsigmoid.measurements import Measurement, known_donors, read_measurements
 from scsigmoid.training.journal import read_journal
@@ -60,10 +61,8 @@ class Results:
         """
         if relative not in self._read:
             path = self.path(relative)
-            try:
+            with parsing(path, "a result file of this version"):
                 self._read[relative] = read(path)
-            except (KeyError, ValueError, TypeError, OSError) as error:
-                raise UserError(f"{path}: damaged ({error}); delete it and run again") from error
         found: T = self._read[relative]
         return found
 

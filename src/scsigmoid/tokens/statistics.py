@@ -25,7 +25,7 @@ from scipy.sparse import csr_matrix
 
 from scsigmoid.corpus.h5ad import Cells, cells_of_part
 from scsigmoid.errors import UserError
-from scsigmoid.files import atomic_path
+from scsigmoid.files import atomic_path, parsing
 from scsigmoid.progress import track
 
 RATIO = 1.008
@@ -259,13 +259,15 @@ def read_statistics(path: str | Path) -> GeneStatistics:
     Raises:
         UserError: if the file is missing, damaged or was made with another grid.
     """
-    try:
+    if not Path(path).is_file():
+        raise UserError(f"{path}: no such gene statistics; make them first")
+    with parsing(path, "gene statistics of this version"):
         with pa.memory_map(str(path)) as source:
             table = pa.ipc.open_file(source).read_all().combine_chunks()
             table.validate(full=True)
         metadata = table.schema.metadata or {}
         if not table.schema.equals(SCHEMA) or metadata.get(b"ratio") != repr(RATIO).encode():
-            raise UserError(f"{path}: not gene statistics of this version; delete it and run again")
+            raise ValueError("other columns or another grid")
         ends = np.cumsum([0, *pc.list_value_length(table["bins"]).to_pylist()])
         data, bins = (pc.list_flatten(table[name]).to_numpy() for name in ("counts", "bins"))
         statistics = GeneStatistics(
@@ -276,9 +278,5 @@ def read_statistics(path: str | Path) -> GeneStatistics:
             float(metadata[b"target_sum"]),
         )
         if statistics.fingerprint != metadata[b"fingerprint"].decode():
-            raise ValueError("its content is not what was written")
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such gene statistics; make them first") from None
-    except (OSError, ValueError, KeyError, pa.ArrowException):
-        raise UserError(f"{path}: damaged; delete it and run again") from None
+            raise ValueError("its content differs from its fingerprint")
     return statistics

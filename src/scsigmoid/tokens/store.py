@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from scsigmoid.errors import UserError
-from scsigmoid.files import atomic_folder, atomic_path, sha256, write_json
+from scsigmoid.files import atomic_folder, atomic_path, parsing, sha256, write_json
 from scsigmoid.identity import check_identity
 
 VERSION = 3
@@ -103,10 +103,8 @@ class Shard:
     @cached_property
     def table(self) -> pa.Table:
         """The cells; structure and number of rows are checked."""
-        try:
+        with parsing(self.path, "a shard"):
             table = pa.ipc.open_stream(pa.memory_map(str(self.path))).read_all()
-        except (pa.ArrowException, OSError):
-            raise self.damaged() from None
         if table.num_rows != self.rows or not table.schema.equals(self._schema):
             raise self.damaged()
         return table

@@ -22,7 +22,7 @@ from scsigmoid.config.schema import VocabularyChoice
 from scsigmoid.config.validate import nearest
 from scsigmoid.corpus.genes import VERSIONED, organism_of
 from scsigmoid.errors import UserError
-from scsigmoid.files import atomic_path
+from scsigmoid.files import atomic_path, parsing
 from scsigmoid.progress import log
 
 if TYPE_CHECKING:
@@ -106,29 +106,21 @@ class Vocabulary:
         Raises:
             UserError: if the file is missing, damaged or no vocabulary.
         """
-        if Path(path).exists() and not Path(path).is_file():
-            raise UserError(f"{path}: no file; give the file tokens/vocabulary.parquet")
-        try:
+        if not Path(path).is_file():
+            raise UserError(f"{path}: no such vocabulary; give the file tokens/vocabulary.parquet")
+        with parsing(path, "a vocabulary"):
             table = pq.read_table(path)
-        except FileNotFoundError:
-            raise UserError(f"{path}: no such vocabulary; make it first") from None
-        except (pa.ArrowException, OSError):
-            raise UserError(f"{path}: not a vocabulary, or damaged; make it again") from None
-        if not table.schema.equals(SCHEMA):
-            raise UserError(f"{path}: not a vocabulary; give the file tokens/vocabulary.parquet")
-        damaged = UserError(f"{path}: damaged (its content is not what was written); make it again")
-        try:
+            if not table.schema.equals(SCHEMA):
+                raise ValueError("other columns")
             vocabulary = Vocabulary(
                 tuple(table["gene_id"].to_pylist()),
                 tuple(table["name"].to_pylist()),
                 table["cells"].to_numpy(),
                 table["median"].to_numpy(),
             )
-        except UnicodeDecodeError:
-            raise damaged from None
-        stored = (table.schema.metadata or {}).get(b"fingerprint", b"").decode()
-        if stored != vocabulary.fingerprint or vocabulary.gene_ids[: len(SPECIAL)] != SPECIAL:
-            raise damaged
+            stored = (table.schema.metadata or {}).get(b"fingerprint", b"").decode()
+            if stored != vocabulary.fingerprint or vocabulary.gene_ids[: len(SPECIAL)] != SPECIAL:
+                raise ValueError("its content differs from its fingerprint")
         return vocabulary
 
 
