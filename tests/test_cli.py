@@ -1,6 +1,5 @@
 """The command line: one line for a user's mistake, and what each stage may import."""
 
-import argparse
 import os
 import subprocess
 import sys
@@ -218,19 +217,6 @@ def test_a_full_disk_that_holds_the_log_is_one_line(stage: str, tmp_path: Path) 
     }
     (line,) = found.stderr.splitlines()
     assert line.startswith(f"scsigmoid: error: {words[stage]}")
-
-
-def test_every_argument_explains_itself() -> None:
-    """And says its default, if it has one."""
-    for name in STAGES:
-        stages = argparse.ArgumentParser().add_subparsers()
-        STAGES[name].add_to(stages, name)
-        sub = stages.choices[name]
-        for action in sub._actions:
-            assert action.help, (name, action.dest)
-            if action.option_strings and not action.required and action.default:
-                shown = action.default in ("==SUPPRESS==", []) or "default" in action.help
-                assert shown, (name, action.dest)
 
 
 @pytest.mark.parametrize(
