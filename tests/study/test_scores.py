@@ -9,6 +9,7 @@ import pytest
 
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embedding_files import write_embedding
+from scsigmoid.files import sha256
 from scsigmoid.study import scores as scoring
 from scsigmoid.study.scores import metrics
 
@@ -41,17 +42,20 @@ def test_scores_say_the_run_and_the_step(
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setattr(scoring, "CONTROLS", ("random",))
-    facts = {"model": "seeds_1", "attention": "sigmoid", "context": 128, "simulated": True}
-    paths = [tmp_path / f"{name}.h5ad" for name in ("early", "last", "old")]
+    (tmp_path / "toy.h5ad").touch()
+    facts = {"attention": "sigmoid", "context": 128, "simulated": True, "dataset": "toy"}
+    facts |= {"vocabulary": "v", "cells": sha256(tmp_path / "toy.h5ad")}
+    paths = [tmp_path / f"{name}.h5ad" for name in ("seeds_1-step-00000050", "seeds_1", "old")]
     for path, step in zip(paths, ({"step": 50}, {"step": 2_000_000}, {}), strict=True):
-        values, kinds = clouds(12.0 if path.stem == "last" else 0.0)
+        values, kinds = clouds(12.0 if path.stem == "seeds_1" else 0.0)
         obs = pd.DataFrame(index=[str(row) for row in range(len(kinds))])
-        write_embedding(path, values, kinds, np.arange(len(kinds)), facts | step, obs)
+        metadata = {**facts, "model": path.stem.partition("-")[0], **step}
+        write_embedding(path, values, kinds, np.arange(len(kinds)), metadata, obs)
     scoring.score(paths[:2], tmp_path / "toy.h5ad", 1, tmp_path / "scores.csv")
     table = pd.read_csv(tmp_path / "scores.csv", dtype={"step": "Int64"})
     probe = table[table["metric"] == "linear_probe"]
     assert probe["run"].tolist() == ["seeds_1", "seeds_1", "random"]
     assert probe["step"].tolist() == [50, 2_000_000, pd.NA]
     assert [value > 0.9 for value in probe["value"]] == [False, True, False]
-    with pytest.raises(UserError, match=r"old\.h5ad: of an older version, without a step"):
+    with pytest.raises(UserError, match=r"old\.h5ad: written by an older version, without a step"):
         scoring.score(paths, tmp_path / "toy.h5ad", 1, tmp_path / "scores.csv")

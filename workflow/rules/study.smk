@@ -1,4 +1,4 @@
-# A study: its runs gathered into small tables, from which its figures and tables are made.
+# A study: its runs are collected into small tables, from which figures and tables are made.
 
 
 rule study_runs:

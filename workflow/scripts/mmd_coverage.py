@@ -1,12 +1,13 @@
-"""Measure how often bootstrap intervals of the MMD hold the true value.
+"""Measure how often bootstrap intervals of the MMD contain the true value.
 
     python workflow/scripts/mmd_coverage.py --output coverage.csv
 
-Two types of cells are drawn from normal distributions of unit variance, whose means lie some
-standard deviations apart.  For a Gaussian kernel of squared bandwidth s^2 in d dimensions their
-true MMD^2 is 2 (s^2 / (s^2 + 2))^(d/2) (1 - exp(-distance^2 / (2 s^2 + 4))); s^2 is that of each
-sample, as in the workflow.  Each row is a setting and an estimator: the share of simulations whose
-95 % percentile interval holds the true MMD, and whose point lies outside its own interval.
+Two types of cells are drawn from normal distributions of unit variance whose means are some
+standard deviations apart. For a Gaussian kernel with squared bandwidth s^2 in d dimensions, the
+true MMD^2 is 2 (s^2 / (s^2 + 2))^(d/2) (1 - exp(-distance^2 / (2 s^2 + 4))). As in the workflow,
+s^2 is computed from each sample. Each row has a setting, an estimator, and two shares of the
+simulations: those whose 95 % percentile interval contains the true MMD, and those whose point
+estimate is outside its own interval.
 """
 
 import argparse
@@ -31,21 +32,21 @@ DISTANCES = [0.5, 1.0, 2.0, 4.0]
 def simulate(
     sizes: tuple[int, int], distance: float, dimensions: int, resamples: int, seed: int, device: str
 ) -> dict[str, tuple[bool, bool]]:
-    """Of each estimator: whether its interval holds the true MMD, and whether the point."""
+    """Return for each estimator if its interval contains the true MMD and the point estimate."""
     generator = np.random.default_rng([seed, *sizes])
     x, y = (generator.standard_normal((count, dimensions)) for count in sizes)
     y[:, 0] += distance
     bandwidth = median_squared_distance(torch.as_tensor(np.concatenate([x, y])).to(device))
     w, v = (resample_counts(count, resamples, 2 * seed + arm) for arm, count in enumerate(sizes))
-    found = mmd_squared(x, y, w, v, bandwidth=bandwidth, block=1024, device=device)
+    squares = mmd_squared(x, y, w, v, bandwidth=bandwidth, block=1024, device=device)
     within = (bandwidth / (bandwidth + 2)) ** (dimensions / 2)
     true = np.sqrt(2 * within * -np.expm1(-(distance**2) / (2 * bandwidth + 4)))
-    answers = {}
-    for name, squared in zip(Estimates._fields, found, strict=True):
+    contains = {}
+    for name, squared in zip(Estimates._fields, squares, strict=True):
         roots = np.sqrt(np.maximum(squared, 0))
         low, high = percentiles(roots[1:], 0.95)
-        answers[name] = (low <= true <= high, low <= roots[0] <= high)
-    return answers
+        contains[name] = (low <= true <= high, low <= roots[0] <= high)
+    return contains
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -62,15 +63,15 @@ def main(arguments: list[str] | None = None) -> None:
     for cells in options.cells:
         n, m = map(int, cells.split("+"))
         for distance in options.distances:
-            answers = [
+            simulations = [
                 simulate(
                     (n, m), distance, options.dimensions, options.resamples, seed, options.device
                 )
                 for seed in range(options.simulations)
             ]
             for name in Estimates._fields:
-                covered, own = np.mean([answer[name] for answer in answers], axis=0)
-                rows.append((cells, distance, name, covered, 1 - own, len(answers)))
+                covered, own = np.mean([simulation[name] for simulation in simulations], axis=0)
+                rows.append((cells, distance, name, covered, 1 - own, len(simulations)))
             print(*rows[-2:], sep="\n", flush=True)
     columns = ["cells", "distance", "estimator", "coverage", "point_outside", "simulations"]
     pd.DataFrame(rows, columns=columns).to_csv(options.output, index=False)

@@ -1,1 +1,1 @@
-"""Studies: many small runs of both arms, their curves and what they say."""
+"""Studies: many small runs of both arms, compared over learning rates, seeds and sizes."""

@@ -1,4 +1,4 @@
-"""How far one gets without attention: losses of guesses from frequencies, on masked genes."""
+"""Losses of guesses without attention, from the frequencies of genes."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -16,23 +16,23 @@ from scsigmoid.tokens.store import TokenStore
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
 from scsigmoid.training.batches import Batch, pack, validation_rows
 
-#: Classes of a masked gene: its rank over the cell's genes, in eighths; the genes of the cell, by
-#: powers of two.
+#: Number of classes: ranks within the cell, in eighths, and cell lengths, by powers of two.
 RANKS, LENGTHS = 8, 12
-#: Weight of the overall frequencies beside a class's own counts.
+#: Weight of the overall frequencies, added to the counts of a class.
 PRIOR = 2000.0
 
 
 def baselines(config: Config, results: Path, output: Path) -> None:
-    """Write the losses, mean over masked genes in nats, of guesses without attention.
+    """Write the losses of guesses without attention, in nats, means over masked genes.
 
-    ``frequencies``: each gene by its share of all training tokens.  ``rank and length``: by its
-    share among training tokens of about that rank in cells of about that many genes, the genes
-    that the cell shows elsewhere left out.
+    The baseline ``frequencies`` guesses each gene by its share of all training tokens. ``rank and
+    length`` guesses it by its share among training tokens of similar rank in cells of similar
+    length, and leaves out the genes that the cell shows at other positions.
 
     Args:
-        results: the results folder, with its tokens.
-        output: a CSV file with ``dataset`` (``validation`` or an evaluation dataset), ``baseline``
+        config: the configuration of the study.
+        results: results folder with tokens.
+        output: CSV file with ``dataset`` (``validation`` or an evaluation dataset), ``baseline``
             and ``loss``.
     """
     size = Vocabulary.read(results / "tokens/vocabulary.parquet").size
@@ -46,10 +46,10 @@ def baselines(config: Config, results: Path, output: Path) -> None:
         cls_token=config.tokens.cls,
     )
     training = TokenStore.open(sorted((results / "tokens/training").glob("part-*")))
-    kept_out = validation_rows(len(training), config.training.validation_cells)
-    shares = ClassShares(training, np.setdiff1d(np.arange(len(training)), kept_out), settings)
+    held_out = validation_rows(len(training), config.training.validation_cells)
+    shares = ClassShares(training, np.setdiff1d(np.arange(len(training)), held_out), settings)
     overall = np.log(shares.mean_share)
-    sets = {"validation": (training, kept_out, derive(0, "validation"))}
+    sets = {"validation": (training, held_out, derive(0, "validation"))}
     for dataset in config.datasets:
         store = TokenStore.open(results / "tokens/evaluation" / dataset)
         sets[dataset] = (store, np.arange(len(store)), derive(config.seed, dataset))
@@ -72,12 +72,12 @@ def baselines(config: Config, results: Path, output: Path) -> None:
 
 
 class ClassShares:
-    """Shares of genes among training tokens, by class of rank and length."""
+    """Shares of the genes among training tokens, by class of rank and length."""
 
     def __init__(
         self, store: TokenStore, rows: NDArray[np.int64], settings: EncoderSettings
     ) -> None:
-        """Count the genes of cells by class, and smooth the counts."""
+        """Count the genes of the cells in ``rows`` by class, and smooth the counts."""
         batch = pack(store, rows, settings)
         lengths = np.diff(batch.cu_seqlens.numpy())
         classes = classes_of(batch.positions.numpy(), np.repeat(lengths, lengths))
@@ -92,13 +92,13 @@ class ClassShares:
         self.shares = smooth / smooth.sum(1, keepdims=True)
 
     def loss(self, batch: Batch) -> float:
-        """Mean loss over a batch's masked genes, what the cell shows elsewhere left out."""
-        tokens, places = batch.tokens.numpy(), batch.masked.numpy()
+        """Return the mean loss over the masked genes of a batch, leaving out genes in view."""
+        tokens, masked = batch.tokens.numpy(), batch.masked.numpy()
         targets, edges = batch.targets.numpy(), batch.cu_seqlens.numpy()
         losses = []
         for begin, end in pairwise(edges):
-            inside = slice(*np.searchsorted(places, [begin, end]))
-            classes = classes_of(places[inside] - begin, end - begin)
+            inside = slice(*np.searchsorted(masked, [begin, end]))
+            classes = classes_of(masked[inside] - begin, end - begin)
             shown = tokens[begin:end]
             left = 1 - self.shares[:, shown[shown >= len(SPECIAL)]].sum(1)
             losses.append(-np.log(self.shares[classes, targets[inside]] / left[classes]))
@@ -106,6 +106,6 @@ class ClassShares:
 
 
 def classes_of(ranks: NDArray[np.integer], lengths: NDArray[np.integer] | int) -> NDArray[np.int64]:
-    """The class of each token by its place in the cell and the cell's tokens."""
+    """Return the class of each token by its rank in the cell and the number of tokens."""
     length = np.minimum(np.log2(np.maximum(lengths, 1)).astype(np.int64), LENGTHS - 1)
     return (ranks * RANKS // lengths) + RANKS * length

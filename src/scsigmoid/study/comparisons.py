@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 from scipy import special, stats
 
+from scsigmoid.labels import ATTENTIONS
 from scsigmoid.measurements import mean_interval
 from scsigmoid.study.runs import Study
 
-ATTENTIONS = ("sigmoid", "softmax")
 CONFIDENCE = 0.95
 
 

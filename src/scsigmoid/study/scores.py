@@ -1,4 +1,4 @@
-"""How well embeddings tell cell types apart, for every run of a study and the controls."""
+"""Scores of how well embeddings separate cell types, for the runs of a study and controls."""
 
 from collections.abc import Sequence
 from itertools import combinations
@@ -24,7 +24,7 @@ from scsigmoid.progress import log
 from scsigmoid.seeds import derive
 
 CONTROLS = ("random", "pca_log_counts")
-#: Of the probe; cell types with fewer than two cells a fold are left out.
+#: Cross-validation folds of the probe. Cell types with fewer than two cells per fold are left out.
 FOLDS = 5
 
 
@@ -32,27 +32,29 @@ def score(embeddings: Sequence[Path], cells: Path, seed: int, output: Path) -> N
     """Score embeddings of one dataset and the controls.
 
     Args:
-        embeddings: embedding files, of several runs and steps.
-        cells: the dataset's h5ad file.
-        seed: the configuration's seed.
-        output: CSV file with ``run`` (or the control), ``step`` of training (none for a control),
+        embeddings: embedding files of several runs and steps.
+        cells: h5ad file of the dataset.
+        seed: seed of the configuration.
+        output: CSV file with ``run`` (or the control), ``step`` of training (empty for a control),
             ``metric`` and ``value``: silhouette, Leiden NMI and ARI on the principal components
             that keep 95 % of the variance, balanced accuracy of a linear probe (5 folds), and the
-            mean MMD of all pairs of types.
+            mean MMD over all pairs of types.
 
     Raises:
-        UserError: for embeddings that do not belong together or do not say their step, and if
-            fewer than two types have enough cells.
+        UserError: if embeddings are of different cells or have no step, or if fewer than two types
+            have enough cells.
     """
     arms = read_arms({str(path): path for path in embeddings}, cells.stem)
     for arm in arms.values():
         if "step" not in arm.metadata:
-            raise UserError(f"{arm.path}: of an older version, without a step; delete it")
+            raise UserError(f"{arm.path}: written by an older version, without a step; delete it")
     labels = next(iter(arms.values())).labels
     types, _ = choose_types(labels, 2 * FOLDS)
     kept = np.isin(labels, types)
     if len(types) < 2:
-        raise UserError(f"{cells}: fewer than two cell types; score another dataset")
+        raise UserError(
+            f"{cells}: fewer than two cell types have {2 * FOLDS} cells; score another dataset"
+        )
     rows = []
     for name, values, _ in representations(arms, cells, CONTROLS, seed):
         facts = arms[name].metadata if name in arms else {"model": name, "step": None}
@@ -67,6 +69,7 @@ def score(embeddings: Sequence[Path], cells: Path, seed: int, output: Path) -> N
 def metrics(
     values: NDArray[np.floating], labels: NDArray[np.str_], seed: int, name: str
 ) -> dict[str, float]:
+    """Return all scores of one embedding."""
     _, kinds = np.unique(labels, return_inverse=True)
     coordinates = principal_components(values, 0.95, name)
     near = Neighbours(coordinates, *with_itself(coordinates, 15), labels, np.array([]), {})
@@ -79,7 +82,7 @@ def metrics(
 
 
 def probe(values: NDArray[np.floating], kinds: NDArray[np.int64], seed: int) -> float:
-    """Balanced accuracy of multinomial logistic regression on standardised values, 5 folds."""
+    """Return the balanced accuracy of logistic regression on standardized values, in 5 folds."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import balanced_accuracy_score
     from sklearn.model_selection import StratifiedKFold, cross_val_predict
@@ -92,12 +95,12 @@ def probe(values: NDArray[np.floating], kinds: NDArray[np.int64], seed: int) -> 
 
 
 def mean_mmd(values: NDArray[np.floating], kinds: NDArray[np.int64]) -> float:
-    """Mean over all pairs of types of the unbiased MMD, bandwidth by the median of the pair."""
-    found = []
+    """Return the mean unbiased MMD over all pairs of types, bandwidth by the pair's median."""
+    roots = []
     for a, b in combinations(range(kinds.max() + 1), 2):
         x, y = (np.asarray(values[kinds == kind], dtype=np.float64) for kind in (a, b))
         bandwidth = median_squared_distance(torch.as_tensor(np.concatenate([x, y])))
         ones = [np.ones((1, len(part)), dtype=np.int64) for part in (x, y)]
         squared = mmd_squared(x, y, *ones, bandwidth=bandwidth, block=1024).unbiased[0]
-        found.append(np.sqrt(max(float(squared), 0.0)))
-    return float(np.mean(found))
+        roots.append(np.sqrt(max(float(squared), 0.0)))
+    return float(np.mean(roots))

@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import pandas as pd
 
+from scsigmoid.labels import ATTENTIONS
 from scsigmoid.measurements import mean_interval
 from scsigmoid.report.tables.writing import DASH, Cell, Table, fixed, interval, write_table
 from scsigmoid.study.comparisons import (
-    ATTENTIONS,
     CONFIDENCE,
     best_rates,
     by_size,
