@@ -153,7 +153,7 @@ def test_damaged_inside(counts, write_h5ad, tmp_path):
 def test_no_raw_counts(counts, write_h5ad):
     normalised = log_normalised(counts)
     path = write_h5ad(normalised, raw=sp.csr_matrix(normalised))
-    with pytest.raises(UserError, match=r"no raw counts in .* \(raw\.X holds .*, X holds "):
+    with pytest.raises(UserError, match=r"no raw counts in .* \(raw\.X .*, X "):
         open_cells(path)
 
 
@@ -162,7 +162,7 @@ def test_counts_in_a_layer_are_pointed_to(counts, write_h5ad):
     adata = anndata.read_h5ad(path)
     adata.layers["umi"] = sp.csr_matrix(counts.astype(np.float32))
     adata.write_h5ad(path)
-    with pytest.raises(UserError, match=r"layers\['umi'\] holds some\); give that as 'layer'"):
+    with pytest.raises(UserError, match=r"layers\['umi'\] .* 'layer'"):
         open_cells(path)
     np.testing.assert_array_equal(dense(open_cells(path, layer="umi")), counts)
     with pytest.raises(UserError, match=r"has no layer 'umis'; its layers: 'umi'"):
@@ -194,7 +194,7 @@ DAMAGES = {
     "no indptr": ("csr", lambda f: f["X"].__delitem__("indptr"), "damaged"),
     "no data": ("csr", lambda f: f["X"].__delitem__("data"), "X is not a matrix as anndata"),
     "one dimension": ("dense", lambda f: replaced(f, "X", [1.0, 2.0]), "X is not a matrix as"),
-    "text": ("csr", lambda f: replaced(f, "X/data", ["a"] * 300), "X holds no numbers"),
+    "text": ("csr", lambda f: replaced(f, "X/data", ["a"] * 300), "X does not contain numbers"),
     "other cells": ("csr", lambda f: f["X"].attrs.update(shape=[31, 12]), "31 cells and 12"),
     "other genes": ("csr", lambda f: f["X"].attrs.update(shape=[30, 9]), "its frames 30 and"),
     "short labels": ("csr", lambda f: replaced(f, "obs/cell_type", ["T cell"] * 4), "damaged"),
@@ -239,9 +239,7 @@ def test_wrong_counts(value, message, counts, write_h5ad):
 def test_genes_that_an_outer_join_left_missing(counts, write_h5ad):
     values = counts.astype(np.float32)
     values[:, 5:] = np.nan
-    with pytest.raises(
-        UserError, match=r"X holds values such as nan\); fill missing values with 0"
-    ):
+    with pytest.raises(UserError, match=r"X .* nan\); fill missing values with 0"):
         open_cells(write_h5ad(values))
 
 
@@ -266,7 +264,7 @@ def test_genes_without_names(genes, message, counts, write_h5ad):
 
 
 def test_empty(counts, write_h5ad):
-    with pytest.raises(UserError, match="holds no cells"):
+    with pytest.raises(UserError, match="has no cells"):
         open_cells(write_h5ad(counts[:0]))
     with pytest.raises(UserError, match="has no genes"):
         open_cells(write_h5ad(counts[:, :0]))

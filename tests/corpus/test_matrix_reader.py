@@ -108,7 +108,7 @@ def test_sums_of_entries_do_not_wrap_around(tmp_path):
             if whole:
                 assert next(blocks)[1].toarray().tolist() == [[2**31 - 1]]
                 continue
-            with pytest.raises(UserError, match=r"n\.h5: X holds counts of a gene listed twice"):
+            with pytest.raises(UserError, match=r"n\.h5: X has counts of a gene listed twice"):
                 next(blocks)
 
 
@@ -148,7 +148,7 @@ def test_memory_is_bounded_by_the_blocks(tmp_path, monkeypatch):
 
 def test_float16_is_refused(values, tmp_path):
     path = store(tmp_path / "m.h5", values.astype(np.float16), "dense")
-    with h5py.File(path) as file, pytest.raises(UserError, match=r"X is float16, .* 2,048 only"):
+    with h5py.File(path) as file, pytest.raises(UserError, match=r"X is float16, .* 2,048"):
         Matrix(file["X"], path, "X")
 
 

@@ -1,4 +1,4 @@
-"""A loop over stored counts, compiled by numba and kept in its cache."""
+"""Sum stored counts of each gene, in a loop that numba compiles and caches."""
 
 import numpy as np
 from numba import njit
@@ -17,13 +17,12 @@ def counts_of_genes(
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
     """Move the entries of a CSR matrix from columns to genes.
 
-    Entries of one cell and one gene are added, zeros and columns without a gene are left out; the
-    others keep their order.  SciPy would sort unsorted entries to add them: reading such a file
-    would take three times as long.
+    Entries of the same cell and gene are added. Zeros and columns without a gene are left out. The
+    order is kept: SciPy would sort unsorted entries, which takes three times as long.
 
     Args:
         indptr: (cells + 1,).
-        columns: (entries,) in any order, repeated or not.
+        columns: (entries,) in any order, also repeated.
         counts: (entries,).
         gene_of_column: gene of each column, or -1.
         genes: number of genes.
@@ -32,11 +31,11 @@ def counts_of_genes(
         ``indptr``, genes and counts of the result.
 
     Raises:
-        OverflowError: for a sum that int32 does not hold.
+        OverflowError: if a sum exceeds int32.
     """
     ends = np.empty_like(indptr)
-    found, sums = np.empty_like(columns), np.empty_like(counts)
-    place = np.full(genes, -1, np.int32)  # of a gene's latest entry
+    gene_of_entry, sums = np.empty_like(columns), np.empty_like(counts)
+    place = np.full(genes, -1, np.int32)  # of the latest entry of each gene
     written = 0
     ends[0] = 0
     for cell in range(len(indptr) - 1):
@@ -51,7 +50,7 @@ def counts_of_genes(
                 sums[place[gene]] += counts[entry]
                 continue
             place[gene] = written
-            found[written], sums[written] = gene, counts[entry]
+            gene_of_entry[written], sums[written] = gene, counts[entry]
             written += 1
         ends[cell + 1] = written
-    return ends, found[:written], sums[:written]
+    return ends, gene_of_entry[:written], sums[:written]

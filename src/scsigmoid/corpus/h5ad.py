@@ -1,7 +1,7 @@
-"""Reads h5ad files: raw counts in chunks, whatever the storage.
+"""Read raw counts and metadata of h5ad files, in chunks of cells.
 
-A file in the CELLxGENE layout holds raw counts in ``raw.X``, or in ``X`` where no normalised matrix
-exists.  Files do not say which it is, so the values decide.
+Files in the CELLxGENE layout have raw counts in ``raw.X``, or in ``X`` if they have no normalized
+matrix. Files do not say which, so the values decide.
 """
 
 import os
@@ -31,27 +31,36 @@ CHUNK_CELLS = 1 << 15
 class Chunk(NamedTuple):
     """Consecutive selected cells."""
 
-    cells: NDArray[np.int64]  # their rows in the file
+    cells: NDArray[np.int64]  # rows in the file
     # Raw counts, cells x genes: a SciPy CSR matrix of int32 without stored zeros or repeated
-    # entries; the columns of a cell stand in the order of the file.
+    # entries. Entries of a cell are in the order of the file.
     counts: Any
 
 
 @dataclass(frozen=True)
 class Cells:
-    """The selected cells of one h5ad file."""
+    """The selected cells of an h5ad file.
+
+    Attributes:
+        path: the file.
+        genes: unique ids without version, without spike-ins and viruses. Counts of genes that the
+            file lists twice are added.
+        names: symbols of the genes, or their ids if the file has no symbols.
+        rows: rows of the selected cells in the file, ascending.
+        gene_column: column of ``var`` with the gene ids; empty for its index.
+        sha256: of the file, which :meth:`chunks` compares; empty if unknown.
+        made: file or folder to delete so that the file is made again, for messages.
+    """
 
     path: Path
-    # Ids without version suffix, unique, spike-ins and viruses left out; genes that the file lists
-    # twice are one, their counts added.
     genes: list[str]
-    names: list[str]  # symbols of the genes; the ids where the file holds none
-    rows: NDArray[np.int64]  # of the selected cells in the file, ascending
-    gene_column: str  # of var, with the gene ids; empty for its index
+    names: list[str]
+    rows: NDArray[np.int64]
+    gene_column: str
     _matrix: str
     _columns: NDArray[np.int64]
-    sha256: str = ""  # of the file, which `chunks` compares; empty if it is not known
-    made: Path = Path()  # what to delete so that the file is made again, for the message
+    sha256: str = ""
+    made: Path = Path()
 
     @property
     def n_cells(self) -> int:
@@ -63,10 +72,10 @@ class Cells:
         return self._columns[self._columns >= 0]
 
     def part(self, held_out: str, part: Part) -> "Cells":
-        """Those of all cells that are held out, or the others; see :func:`open_cells`."""
+        """Select the held-out cells, or the others; see :func:`open_cells`."""
         held = np.full(self.n_cells, held_out == "all")
         if fraction := FRACTION.fullmatch(held_out):
-            # by the number of cells and the seed alone
+            # depends only on the number of cells and the seed
             count = min(max(1, round(float(fraction["share"]) * self.n_cells)), self.n_cells - 1)
             seed = derive(int(fraction["seed"]), "held out", self.n_cells)
             held[np.random.default_rng(seed).permutation(self.n_cells)[:count]] = True
@@ -86,13 +95,8 @@ class Cells:
             )
         return replace(self, rows=rows)
 
-    def cell_names(self) -> Strings:
-        """Names of the selected cells, of the index of ``obs``."""
-        with opened(self.path) as file:
-            return column(file["obs"], str(file["obs"].attrs["_index"]))[self.rows]
-
     def obs(self, columns: Iterable[str]) -> dict[str, Strings]:
-        """Columns of ``obs`` for the selected cells, as strings; ``""`` where a value is absent."""
+        """Read columns of ``obs`` for the selected cells, as strings; ``""`` for missing values."""
         with opened(self.path) as file:
             return {
                 name: column(file["obs"], name)[self.rows]
@@ -107,8 +111,8 @@ class Cells:
         A cell may have no counts.
 
         Raises:
-            UserError: for negative or non-integer counts and damage; after the last chunk, if the
-                file's SHA-256 is not the expected one.
+            UserError: if counts are negative or not integers, if the file is damaged, or, after the
+                last chunk, if it has another SHA-256.
         """
         with verified(self.path, self.sha256, self.made), opened(self.path) as file:
             matrix = Matrix(file[self._matrix], self.path, self._matrix.replace("/", "."))
@@ -131,23 +135,23 @@ def open_cells(
     layer: str = "",
     genes: str = "",
 ) -> Cells:
-    """Open an h5ad file and choose its cells; counts are read later, in chunks.
+    """Open an h5ad file and select cells. Counts are read later, in chunks.
 
     Args:
         path: the file.
-        held_out: which cells are held out, as the manifest writes it (:func:`held_out_text`).
+        held_out: the held-out cells, as in the manifest (:func:`held_out_text`).
         part: ``evaluation`` for the held-out cells, ``training`` for the others, or ``all``.
-        layer: layer that holds the raw counts; empty for ``raw.X`` or ``X``.
-        genes: column of ``var`` that holds the gene ids; empty for its index, or the one column
-            with Ensembl ids where the index has none (:func:`~.genes.column_of_ids`).
+        layer: layer with the raw counts; empty for ``raw.X`` or ``X``.
+        genes: column of ``var`` with the gene ids; empty for its index, or for the only column with
+            Ensembl ids if the index has none (:func:`~.genes.column_of_ids`).
 
     Raises:
-        UserError: for a file that is missing, no h5ad, damaged, empty, without raw counts, or
-            without a column or layer that was asked for, and for a choice that leaves no cell.
+        UserError: if the file is missing, damaged, empty, not an h5ad file or without raw counts,
+            if it lacks the layer or column, or if no cell is selected.
     """
     path = Path(path)
-    if path.is_symlink():  # so that messages name the user's own file
-        path = Path(os.path.realpath(path))  # which, unlike resolve, bears a link to itself
+    if path.is_symlink():  # messages name the user's own file
+        path = Path(os.path.realpath(path))  # unlike resolve, accepts a link to itself
     with opened(path) as file:
         check_layout(file, path)
         obs = file["obs"]
@@ -160,7 +164,7 @@ def open_cells(
                 f"frames {length(obs)} and {length(var)}; write the file again"
             )
         if n_cells == 0:
-            raise UserError(f"{path}: holds no cells; leave the file out")
+            raise UserError(f"{path}: has no cells; leave the file out")
         of_file = read_genes(var, path, genes)
     rows = np.arange(n_cells, dtype=np.int64)
     columns = of_file.of_feature
@@ -169,30 +173,29 @@ def open_cells(
 
 
 def cells_of(row: ManifestRow, path: str | Path) -> Cells:
-    """Open the file of a manifest row and choose the row's cells; see :func:`open_cells`."""
+    """Open the file of a manifest row and select the row's cells; see :func:`open_cells`."""
     part: Part = "evaluation" if row.role == "evaluation" else "training"
     cells = open_cells(path, row.held_out, part, layer=row.layer, genes=row.genes)
     return replace(cells, rows=cells.rows[~are_in_ranges(cells.rows, row.excluded)])
 
 
 def cells_of_part(folder: str | Path) -> list[tuple[ManifestRow, Cells]]:
-    """The training cells of a part, a folder with h5ad files and ``files.csv``, with their rows.
+    """Open the training cells of a part: a folder with h5ad files and ``files.csv``.
 
-    Who reads their counts compares the files with the SHA-256 of ``files.csv``.
+    Reading their counts compares the files with the SHA-256 in ``files.csv``.
     """
     folder = Path(folder)
     rows = [row for row in read_manifest(folder / FILES) if row.role == "training"]
-    cells = [cells_of(row, folder / f"{row.file}.h5ad") for row in rows]
     return [
-        (row, replace(selected, sha256=row.sha256, made=folder))
-        for row, selected in zip(rows, cells, strict=True)
+        (row, replace(cells_of(row, folder / f"{row.file}.h5ad"), sha256=row.sha256, made=folder))
+        for row in rows
     ]
 
 
 def held_out_text(held_out: bool | float | str, seed: int) -> str:
-    """The held-out cells as the manifest writes them, so that all jobs choose the same ones.
+    """Return the held-out cells as text for the manifest, so that all jobs select the same cells.
 
-    ``""`` (none), ``all``, ``fraction=0.1 seed=42`` or ``column=value``.
+    The text is ``""`` (none), ``all``, ``fraction=0.1 seed=42`` or ``column=value``.
     """
     if isinstance(held_out, bool):
         return "all" if held_out else ""

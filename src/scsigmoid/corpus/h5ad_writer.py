@@ -1,5 +1,6 @@
-"""Writes h5ad files: the embedded corpus in the CELLxGENE layout, 10x's files, some cells of
-another h5ad.  The same input gives the same bytes.
+"""Write h5ad files: cells of the embedded corpus, 10x files, and selected cells of other files.
+
+The same input gives the same bytes.
 """
 
 import hashlib
@@ -26,27 +27,26 @@ ORDINARY = {"tissue_type": "tissue", "disease": "normal", "suspension_type": "ce
 TARGET_SUM = 10_000
 # What scanpy, h5py, pandas and zlib raise for files that are damaged or something else.
 TENX_ERRORS = (OSError, EOFError, zlib.error, LookupError, ValueError, TypeError, AttributeError)
-# Column of ``obs`` of such a copy: rows of the user's file, which messages number.
+# Column of ``obs`` in a copy of selected cells: their rows in the user's file, for messages.
 OWN_ROW = "scsigmoid_row"
 
 
 @dataclass(frozen=True)
 class CellTable:
-    """Cells before they are written."""
+    """Cells to be written."""
 
     counts: NDArray[np.int64]  # raw, cells x genes
     genes: Sequence[str]  # Ensembl ids
     names: Sequence[str]  # symbols
-    obs: Mapping[str, Sequence[str] | str]  # one value a cell, or one for all
+    obs: Mapping[str, Sequence[str] | str]  # a value per cell, or a value for all cells
     title: str  # of the dataset
     simulated: bool
 
 
 def write_cells(path: str | Path, table: CellTable) -> None:
-    """Write cells as CELLxGENE does: counts in ``raw.X``, log-normalised values in ``X``.
+    """Write cells as CELLxGENE does: counts in ``raw.X``, log-normalized values in ``X``.
 
-    Cells are called ``cell_000000`` and so on.  ``uns["scsigmoid"]`` says whether they are
-    simulated.
+    Cells are named ``cell_000000`` and so on. ``uns["scsigmoid"]`` says whether they are simulated.
     """
     import anndata
     import pandas as pd
@@ -54,9 +54,9 @@ def write_cells(path: str | Path, table: CellTable) -> None:
 
     counts = csr_matrix(table.counts.astype(np.float32))
     totals = np.maximum(table.counts.sum(axis=1), 1)
-    normalised = counts.copy()
+    normalized = counts.copy()
     scale = np.repeat(TARGET_SUM / totals, np.diff(counts.indptr))
-    normalised.data = np.log1p(counts.data * scale).astype(np.float32)
+    normalized.data = np.log1p(counts.data * scale).astype(np.float32)
 
     cells = pd.Index([f"cell_{row:06d}" for row in range(len(totals))])
     obs = pd.DataFrame({**HUMAN, **table.obs}, index=cells).astype("category")
@@ -67,7 +67,7 @@ def write_cells(path: str | Path, table: CellTable) -> None:
     }
     var = pd.DataFrame(features, index=pd.Index(table.genes)).astype("category")
     adata = anndata.AnnData(
-        X=normalised,
+        X=normalized,
         obs=obs.assign(is_primary_data=True),
         var=var.assign(feature_is_filtered=False),
         uns={
@@ -101,7 +101,7 @@ def storing(title: str) -> Iterator[None]:
 
 
 def is_tenx(path: Path) -> bool:
-    """Whether a path is a folder with a matrix, or an ``.h5`` that is no h5ad by another name."""
+    """Return whether a path is a folder with a matrix, or an ``.h5`` file of 10x."""
     if path.is_dir():
         return bool(files_of(path))
     if path.suffix != ".h5":
@@ -111,9 +111,10 @@ def is_tenx(path: Path) -> bool:
 
 
 def convert(path: Path, output: Path) -> None:
-    """Write a 10x file or folder as h5ad, in memory: counts in ``X``, gene ids in ``var``'s index.
+    """Read a 10x file or folder into memory and write it as h5ad.
 
-    ``var`` has ``feature_name`` and, where there are some, ``feature_types``.
+    Counts are in ``X``, gene ids in the index of ``var``, names in its column ``feature_name``, and
+    kinds of features, if there are any, in ``feature_types``.
     """
     import warnings
 
@@ -148,7 +149,7 @@ def convert(path: Path, output: Path) -> None:
 
 @contextmanager
 def as_h5ad(path: Path) -> Iterator[Path]:
-    """The file itself or, of what is 10x's, a temporary h5ad while the block runs."""
+    """Return an h5ad file itself, or convert a 10x file to a temporary h5ad file for the block."""
     if not is_tenx(path):
         yield path
         return
@@ -160,17 +161,17 @@ def as_h5ad(path: Path) -> Iterator[Path]:
 
 
 def fingerprint(path: Path) -> tuple[str, int]:
-    """SHA-256 and bytes of a file, or of the files of a folder together."""
-    found = [(sha256(file), file) for file in files_of(path)]
-    size = sum(file.stat().st_size for _, file in found)
+    """Return SHA-256 and bytes of a file, or of all files of a 10x folder."""
+    hashes = [(sha256(file), file) for file in files_of(path)]
+    size = sum(file.stat().st_size for _, file in hashes)
     if not path.is_dir():
-        return found[0][0], size
-    lines = "".join(f"{digest}  {file.name}\n" for digest, file in found)
+        return hashes[0][0], size
+    lines = "".join(f"{digest}  {file.name}\n" for digest, file in hashes)
     return hashlib.sha256(lines.encode()).hexdigest(), size
 
 
 def copy_cells(cells: Cells, path: Path, title: str) -> None:
-    """Write the selected cells, in memory: all columns of ``obs``, their rows, counts in ``X``."""
+    """Write the selected cells: ``obs`` with their rows in the file, and counts in ``X``."""
     import anndata
     import pandas as pd
     from scipy.sparse import vstack

@@ -1,4 +1,4 @@
-"""Opens h5ad files, refuses unsafe ones, and reads columns of their data frames."""
+"""Open h5ad files, refuse unsafe ones, and read columns of their data frames."""
 
 import difflib
 import traceback
@@ -15,7 +15,7 @@ from scsigmoid.errors import UserError
 Strings = NDArray[np.object_]
 
 NOT_UTF8 = "is not UTF-8"
-# Deflate shrinks at most 1,032-fold; small files may declare a little more.
+# Deflate shrinks data at most 1,032-fold. Small files may declare a little more.
 LARGEST_RATIO, ALWAYS_ALLOWED = 1100, 1 << 26
 DEEPEST = 50  # groups around a dataset
 COPY = "copy the file again, or write it with all values in it"
@@ -54,13 +54,13 @@ def opened(path: Path) -> Iterator[Any]:
 
 
 def raised_by_h5py(error: Exception) -> bool:
-    """Whether h5py raised an error: of a damaged file, it may be of any kind."""
+    """Return whether h5py raised an error."""
     frames = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
     return "h5py" in frames[-1]
 
 
 def conversion(path: Path) -> str:
-    """What to do about a file that is no h5ad."""
+    """Return advice about a file that is not an h5ad file."""
     name = path.name.lower()
     if name.endswith((".h5ad.gz", ".h5.gz")):
         return "unpack it with gunzip"
@@ -174,7 +174,7 @@ def check_layout(file: Any, path: Path) -> None:
 
 
 def check_column(frame: Any, name: str, path: Path, purpose: str) -> None:
-    """Refuse a column name that ``obs`` or ``var`` does not have, naming the nearest ones."""
+    """Refuse a column that ``obs`` or ``var`` does not have; the message lists the nearest."""
     if name not in frame:
         present = [str(item) for item in frame.attrs["column-order"]]
         raise UserError(
@@ -184,14 +184,14 @@ def check_column(frame: Any, name: str, path: Path, purpose: str) -> None:
 
 
 def listed(name: str, present: Sequence[str]) -> str:
-    """The names that are there, for a message: the nearest ones first, eight at most."""
+    """List at most eight of the existing names for a message, the nearest first."""
     close = difflib.get_close_matches(name, present, n=3, cutoff=0.4)
     others = [item for item in present if item not in close]
     return ", ".join(repr(item) for item in [*close, *others][:8]) or "none"
 
 
 def column(frame: Any, name: str) -> Strings:
-    """One column of a stored data frame as an array of strings, ``""`` for absent values.
+    """Read a column of a stored data frame as strings, ``""`` for missing values.
 
     Raises:
         OSError: if it is not stored as anndata stores columns, or has another length.
@@ -262,9 +262,10 @@ def reading(title: str) -> Iterator[None]:
 
 
 def length(frame: Any) -> int:
+    """Return the number of rows of a stored data frame."""
     import h5py
 
     index = frame[str(frame.attrs["_index"])]
-    if isinstance(index, h5py.Group):  # strings that may be absent, or categories
+    if isinstance(index, h5py.Group):  # strings that may be missing, or categories
         index = index["values" if "values" in index else "codes"]
     return len(index)

@@ -1,6 +1,6 @@
-"""Cell types: which columns of ``obs`` name them, and how they are spelled.
+"""Cell types: columns of ``obs`` that contain them, and their spelling.
 
-A *label* is a column, or a text with columns in braces, as ``{age_group} {cell_type}``.
+A *label* is a column, or a template with columns in braces, such as ``{age_group} {cell_type}``.
 """
 
 import difflib
@@ -21,74 +21,82 @@ from scsigmoid.progress import log
 
 JOINED = re.compile(r"\{([^{}]+)\}")
 ANY = "*"  # every column of text
-# What stands for no label; the CELLxGENE schema has "unknown".
+# Values that mean "no label". The CELLxGENE schema has "unknown".
 ABSENT = ("", "nan", "unknown")
-MOST = 200  # a column with more values does not hold cell types
+MOST = 200  # a column with more values does not contain cell types
 NEAREST = 3
 
 
 def columns_of(label: str) -> list[str]:
+    """Return the columns that a label consists of."""
     return JOINED.findall(label) or [label]
 
 
 def labels_in(obs: Any, labels: Sequence[str]) -> list[str]:
-    """Those of the labels whose columns a stored ``obs`` has."""
+    """Return the labels whose columns a stored ``obs`` has."""
     return [label for label in labels if all(part in obs for part in columns_of(label))]
 
 
 def normal(text: str) -> str:
-    """A cell type without case, word order and the word "cell", to compare spellings."""
+    """Return a cell type without case, word order and the word "cell", to compare spellings."""
     words = re.findall(r"[^\W_]+", text.casefold())
     return " ".join(sorted(word for word in words if word not in ("cell", "cells"))) or text
 
 
 def cell_types(cells: Cells, label: str, types: Sequence[str] = ()) -> Strings:
-    """Cell type of each selected cell; ``""`` where the file names none, or lacks the column.
+    """Return the cell type of each selected cell, ``""`` if it has none.
 
-    A cell type that is one of ``types`` but for its spelling gets this spelling.
+    Args:
+        cells: the selected cells.
+        label: column or template.
+        types: wanted spellings. A cell type that differs only in spelling is replaced by them.
     """
     import pandas as pd
 
     names = columns_of(label)
-    codes, found = pd.factorize(pd.MultiIndex.from_arrays(list(cells.obs(names).values())))
+    codes, combinations = pd.factorize(pd.MultiIndex.from_arrays(list(cells.obs(names).values())))
     spelled = {normal(kind): kind for kind in types}
 
-    def word(values: tuple[str, ...]) -> str:
+    def type_of(values: tuple[str, ...]) -> str:
         if any(value.strip().casefold() in ABSENT for value in values):
             return ""
         parts = iter(values)
         text = JOINED.sub(lambda _: next(parts), label) if JOINED.search(label) else values[0]
         return text if text in types else spelled.get(normal(text), text)
 
-    return np.array([word(values) for values in found] or [""], dtype=object)[codes]
+    return np.array([type_of(values) for values in combinations] or [""], dtype=object)[codes]
 
 
 def evaluated_label(cells: Cells, name: str, dataset: Dataset) -> str:
     """Choose the label of an evaluation dataset, and log its cell types.
 
-    It is the first label that the file has; where cell types are wanted, the one with most of them.
+    It is the first label that the file has, or, if the dataset has ``types``, the label with most
+    of these types.
+
+    Raises:
+        UserError: if the file has no label or lacks wanted types, or if it has less than two types.
     """
-    given = dataset.labels
+    wanted = dataset.labels
     with opened(cells.path) as file:
         obs = file["obs"]
         text = [column for column in map(str, obs.attrs["column-order"]) if is_text(obs[column])]
-        labels = labels_in(obs, given) + (text if ANY in given else [])
+        labels = labels_in(obs, wanted) + (text if ANY in wanted else [])
         if not labels and not dataset.types:
             needed = "the cell types that held-out cells need"
-            check_column(obs, columns_of(given[0])[0], cells.path, needed)
-    found = {label: set(cell_types(cells, label, dataset.types)) for label in labels}
-    chosen = max(labels, key=lambda label: len(found[label] & {*dataset.types}), default="")
-    missing = [kind for kind in dataset.types if not labels or kind not in found[chosen]]
+            check_column(obs, columns_of(wanted[0])[0], cells.path, needed)
+    types_of = {label: set(cell_types(cells, label, dataset.types)) for label in labels}
+    chosen = max(labels, key=lambda label: len(types_of[label] & {*dataset.types}), default="")
+    missing = [kind for kind in dataset.types if not labels or kind not in types_of[chosen]]
     if missing:
-        lacking = f"{chosen!r} lacks" if chosen else f"has no column {given[0]!r} and lacks"
+        lacking = f"{chosen!r} lacks" if chosen else f"has no column {wanted[0]!r} and lacks"
         raise UserError(
             f"{cells.path}: {lacking} the cell types {', '.join(map(repr, missing))} of "
             f"datasets.{name}.types; nearest columns: "
-            f"{nearest_columns(cells, text, dataset.types)}; set datasets.{name}.label to what "
-            "holds them, or types to what is to be compared"
+            f"{nearest_columns(cells, text, dataset.types)}; set datasets.{name}.label to "
+            "the column with these types, or types to the types to compare"
         )
     kinds = cell_types(cells, chosen, dataset.types)
-    named = found[chosen] - {""}
+    named = types_of[chosen] - {""}
     if len(named) < 2:
         only = ", ".join(map(repr, named)) or "none"
         raise UserError(
@@ -108,14 +116,14 @@ def evaluated_label(cells: Cells, name: str, dataset: Dataset) -> str:
 def check_enough(
     source: Path, kinds: NDArray[Any], *, scib: int = 0, mmd: int = 0, umap: int = 0
 ) -> None:
-    """Refuse evaluated cells that are too few for the metrics computed.
+    """Refuse evaluated cells that are too few for the metrics.
 
     Args:
         source: their file, for the message.
-        kinds: cell type of each cell; ``""`` where it has none.
-        scib: neighbours of a cell; 0 where scIB is not computed.
-        mmd: cells of the smallest type that is compared; 0 where MMD is not computed.
-        umap: neighbours of a cell; 0 where UMAP is not computed.
+        kinds: cell type of each cell, ``""`` if it has none.
+        scib: neighbors of a cell, 0 if scIB is not computed.
+        mmd: cells of the smallest type that is compared, 0 if MMD is not computed.
+        umap: neighbors of a cell, 0 if UMAP is not computed.
     """
     cells = Counter(kinds.tolist())
     del cells[""]
@@ -136,12 +144,12 @@ def check_enough(
 
 
 def is_text(stored: Any) -> bool:
-    """Whether a stored column may hold words: it is no array of numbers."""
+    """Return whether a stored column may contain text, that is, is not an array of numbers."""
     return not (hasattr(stored, "dtype") and stored.dtype.kind in "biuf")
 
 
 def nearest_columns(cells: Cells, columns: Sequence[str], types: Sequence[str]) -> str:
-    """The columns whose values come nearest to ``types``, and how near, in words."""
+    """Describe the columns whose values are nearest to ``types``, for a message."""
     near: dict[str, tuple[float, str]] = {}
     for column in columns:
         kinds = {*cell_types(cells, column, types)} - {""}

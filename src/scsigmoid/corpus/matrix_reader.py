@@ -20,7 +20,7 @@ from scsigmoid.progress import log
 CANDIDATES = ("raw/X", "X")
 SAMPLE = 65536
 FEW = 1024
-TOLERANCE = 1e-6  # CELLxGENE files hold counts that are integers only up to 1e-11
+TOLERANCE = 1e-6  # in CELLxGENE files, counts are integers only up to 1e-11
 UNFILLED = "fill missing values with 0, as anndata.concat(..., fill_value=0) does"
 BLOCK_VALUES = 1 << 22  # stored values of a block: 32 MB of a sparse matrix
 TRANSPOSED_VALUES = 1 << 24  # values of a block of a CSC matrix: 1 GB meanwhile
@@ -48,7 +48,7 @@ class Matrix:
     """
 
     def __init__(self, stored: Any, path: Path, name: str) -> None:
-        """Check that an HDF5 group (sparse) or dataset (dense) is a matrix; no values are read."""
+        """Check that an HDF5 group (sparse) or dataset (dense) is a matrix, without its values."""
         self.path, self.name = path, name
         self._stored = stored
         encoding = str(stored.attrs.get("encoding-type", "array"))
@@ -65,24 +65,24 @@ class Matrix:
             ) from None
         if dtype.kind not in "biuf":
             raise UserError(
-                f"{path}: {name} holds no numbers; store the raw integer counts in raw.X"
+                f"{path}: {name} does not contain numbers; store the raw integer counts in raw.X"
             )
         if dtype.kind == "b":
             raise UserError(f"{path}: {name} {BINARY}")
         if dtype == np.float16:
             raise UserError(
-                f"{path}: {name} is float16, which holds counts up to 2,048 only; store the raw "
+                f"{path}: {name} is float16, which is exact only up to 2,048; store the raw "
                 "counts as integers or float32"
             )
         self.shape: tuple[int, int] = (int(cells), int(genes))
 
     def sample(self) -> NDArray[np.float64]:
-        """The first non-zero values: those of a few chunks, or of ``SAMPLE`` stored ones."""
+        """Return the first non-zero values: of a few chunks, or of ``SAMPLE`` stored values."""
         if self.kind != "dense":
             values = self._stored["data"][:SAMPLE]
         elif self._stored.chunks is None:
             values = self._stored[: max(1, SAMPLE // max(1, self.shape[1]))].ravel()
-        else:  # chunk by chunk, because a row may lie in as many chunks as it has genes
+        else:  # chunk by chunk, because a row may span as many chunks as it has genes
             values = np.zeros(0)
             for rows, columns in self._stored.iter_chunks():
                 chunk = self._stored[rows, columns]
@@ -95,11 +95,11 @@ class Matrix:
     def counts(
         self, wanted: NDArray[np.int64], gene_of_column: NDArray[np.int64], genes: int
     ) -> Iterator[Block]:
-        """Blocks of rows that together hold the wanted ones.
+        """Read blocks of rows that together contain the wanted rows.
 
         Args:
             wanted: rows, ascending.
-            gene_of_column: gene of each column, or -1; the counts of a gene's columns are added.
+            gene_of_column: gene of each column, or -1. Counts of the same gene are added.
             genes: number of genes.
 
         Yields:
@@ -110,22 +110,23 @@ class Matrix:
         for start, block in blocks_of(self._stored, self.kind, self.shape, wanted):
             values = self._integers(block, start)
             try:
-                ends, found, counts = counts_of_genes(
+                ends, columns, counts = counts_of_genes(
                     block.indptr, block.indices, values, gene_of_column, genes
                 )
             except OverflowError:
                 raise UserError(
-                    f"{self.path}: {self.name} holds counts of a gene listed twice that add up "
-                    "to more than 2,147,483,647; list it once"
+                    f"{self.path}: {self.name} has counts of a gene listed twice whose sum "
+                    "exceeds 2,147,483,647; list the gene once"
                 ) from None
             shape = (block.shape[0], genes)
-            yield start, csr_matrix((counts, found, ends), shape=shape, copy=False)
+            yield start, csr_matrix((counts, columns, ends), shape=shape, copy=False)
 
     def _integers(self, block: Any, start: int) -> NDArray[np.int32]:
+        """Return the values of a block, whose first row is ``start``, as integers."""
         values = block.data
         rounded = np.rint(values)
-        whole = bool((rounded == values).all())  # as nearly all files are
-        if whole and (not len(values) or (values.min() >= 0 and values.max() < 2**31)):
+        is_exact = bool((rounded == values).all())  # in nearly all files
+        if is_exact and (not len(values) or (values.min() >= 0 and values.max() < 2**31)):
             return values.astype(np.int32)
         wrong = ~(integral(values) & (rounded >= 0) & (rounded < 2**31))
         if wrong.any():
@@ -147,17 +148,16 @@ class Matrix:
 
 
 def integral(values: Any) -> Any:
-    """Which values are integers, up to the tolerance; NaN and infinity are not."""
+    """Return which values are integers, up to the tolerance. NaN and infinity are not."""
     with np.errstate(invalid="ignore"):
         return np.abs(values - np.rint(values)) <= TOLERANCE
 
 
 def find_counts(file: Any, path: Path, layer: str = "") -> str:
-    """Name of the matrix that holds raw counts: ``raw/X``, else ``X``; or the layer asked for.
+    """Return the name of the matrix with raw counts: ``raw/X``, else ``X``; or that of ``layer``.
 
-    Most values of raw counts are positive integers and next to none of normalised or scaled values
-    are, so a sample of the first values tells them apart.  Whether every value is a count is
-    checked when it is read.
+    Most raw counts are positive integers, and hardly any normalized values are, so a sample of the
+    first values is enough. All values are checked when they are read.
     """
     layers = file.get("layers")
     present = list(layers) if isinstance(layers, h5py.Group) else []
@@ -171,13 +171,13 @@ def find_counts(file: Any, path: Path, layer: str = "") -> str:
         fraction = first_fraction(matrix)
         if fraction is None:
             return name
-        seen.append(f"{matrix.name} holds values such as {fraction:.8g}")
+        seen.append(f"{matrix.name} has values such as {fraction:.8g}")
         if np.isnan(fraction):
             advice = UNFILLED
     for name in present:
-        with suppress(UserError):  # whatever else a layer is
+        with suppress(UserError):  # the layer is not a matrix
             if first_fraction(Matrix(layers[name], path, name)) is None:
-                seen.append(f"layers[{name!r}] holds some")
+                seen.append(f"layers[{name!r}] has some")
                 advice = "give that as 'layer'"
     where = f"layers.{layer}" if layer else "raw.X or X"
     raise NoCountsError(
@@ -186,12 +186,12 @@ def find_counts(file: Any, path: Path, layer: str = "") -> str:
 
 
 def first_fraction(matrix: Matrix) -> float | None:
-    """A value that is no count, where few of the first values are; None of raw counts."""
+    """Return a value that is not a count if most of the first values are not, else None."""
     values = matrix.sample()
     if len(values) >= FEW and (values == 1).all():
         raise NoCountsError(f"{matrix.path}: {matrix.name} {BINARY}")
-    whole = integral(values)
-    return None if 2 * whole.sum() >= len(values) else float(values[np.argmin(whole)])
+    is_count = integral(values)
+    return None if 2 * is_count.sum() >= len(values) else float(values[np.argmin(is_count)])
 
 
 def blocks_of(stored: Any, kind: str, shape: tuple[int, int], wanted: Int64s) -> Iterator[Block]:
@@ -271,9 +271,11 @@ def entries_by_column(stored: Any, shape: tuple[int, int]) -> Iterator[Entries]:
 
 
 def bounds(ends: Int64s, most: int) -> Iterator[tuple[int, int]]:
-    """Cut rows, of which ``ends`` are the cumulative values, into ranges of at most ``most``.
+    """Cut rows into ranges with at most ``most`` values, or of one row.
 
-    A longer row is a range of its own.
+    Args:
+        ends: number of values in all earlier rows, for each row and the end.
+        most: values in a range.
     """
     start, rows = 0, len(ends) - 1
     while start < rows:
@@ -284,7 +286,7 @@ def bounds(ends: Int64s, most: int) -> Iterator[tuple[int, int]]:
 
 
 def containing(ranges: Iterable[tuple[int, int]], wanted: Int64s) -> Iterator[tuple[int, int]]:
-    """The ranges of rows that hold at least one wanted row."""
+    """Select the ranges of rows with at least one wanted row."""
     for start, stop in ranges:
         first, last = np.searchsorted(wanted, [start, stop])
         if first < last:
@@ -292,7 +294,7 @@ def containing(ranges: Iterable[tuple[int, int]], wanted: Int64s) -> Iterator[tu
 
 
 def read_indptr(stored: Any, length: int, width: int) -> Int64s:
-    """Cumulative values of the rows of a CSR matrix, or the columns of a CSC one, from 0."""
+    """Read and check ``indptr``: cumulative values of the rows (CSR) or columns (CSC), from 0."""
     ends: Int64s = stored["indptr"][:].astype(np.int64)
     values = len(stored["data"])
     if (
@@ -307,7 +309,7 @@ def read_indptr(stored: Any, length: int, width: int) -> Int64s:
 
 
 def check_indices(indices: NDArray[Any], length: int) -> NDArray[Any]:
-    """Refuse indices beyond ``length`` rows or columns: compiled loops follow them."""
+    """Refuse indices outside ``length`` rows or columns, which compiled loops would follow."""
     if len(indices) and not 0 <= indices.min() <= indices.max() < length:
-        raise OSError(f"an index lies outside {length} rows or columns")
+        raise OSError(f"an index is outside {length} rows or columns")
     return indices
