@@ -1,4 +1,4 @@
-"""The one exception that users see."""
+"""The exception for errors that a user can correct."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,14 +6,14 @@ from pathlib import Path
 
 
 class UserError(Exception):
-    """A mistake that the user can mend.
+    """An error that the user can correct.
 
-    The message is one line: the file or setting, what is wrong with it, what to do.  The command
-    line prints it without a traceback and ends with exit code 1.
+    The message is one line: the file or setting, what is wrong, what to do. The command line prints
+    it without a traceback and exits with code 1.
     """
 
     def __init__(self, message: str) -> None:
-        """Cut what no line can hold: names and values of others may be of any length."""
+        """Shorten the message, because names and values in it may have any length."""
         super().__init__(shortened(message))
 
 
@@ -27,18 +27,18 @@ def printable(message: str) -> str:
 
 
 def shortened(message: str) -> str:
-    """A printable message of at most some 800 characters; its end, which says what to do, stays."""
+    """Return a printable message of about 800 characters at most, with its start and its end."""
     message = printable(message)
     return message if len(message) <= 800 else f"{message[:400]} … {message[-300:]}"
 
 
-# Temporary paths, and what messages call them meanwhile.
+# Temporary paths, and their names in messages.
 _NAMES: dict[str, str] = {}
 
 
 @contextmanager
 def naming(temporary: Path, location: str) -> Iterator[None]:
-    """Let errors and the log name the file as the user knows it instead of a temporary path."""
+    """Replace a temporary path by the user's file or address in errors and the log."""
     _NAMES[str(temporary)] = location
     try:
         yield
@@ -50,7 +50,7 @@ def naming(temporary: Path, location: str) -> Iterator[None]:
 
 
 def named(message: str) -> str:
-    """A message with the users' names for temporary paths."""
+    """Return a message with the user's names for temporary paths."""
     for temporary, location in _NAMES.items():
         message = message.replace(temporary, location)
     return message

@@ -12,7 +12,7 @@ from scsigmoid.errors import named, printable
 
 T = TypeVar("T")
 
-# The terminal beside the log, while standard error goes to a log; set by the command line.
+# The terminal while standard error is redirected to a log, set by the command line.
 terminal: TextIO | None = None
 
 
@@ -53,23 +53,20 @@ def verbosity(is_verbose: bool) -> Iterator[None]:
 
 
 def announce(message: str) -> None:
-    """Print one line of progress to standard error and, where that is a log, on the terminal too.
-
-    For the few lines that somebody who runs the workflow waits for.
-    """
+    """Print one line of progress to standard error and, if that is a log, on the terminal too."""
     log(message)
     if terminal is not None:
-        with suppress(OSError):  # nobody reads it any more: no reason to stop
+        with suppress(OSError):  # the terminal may be closed
             os.write(terminal.fileno(), f"{printable(named(message))}\n".encode())
 
 
 def track(items: Iterable[T], *, label: str, total: int | None = None) -> Iterator[T]:
-    """Iterate over ``items``, showing progress; in a log a line every 10 seconds at most.
+    """Iterate over ``items`` and show progress. In a log, print at most one line per 10 seconds.
 
     Args:
-        items: what to iterate over.
-        label: what is being done, e.g. ``"tokenizing"``.
-        total: number of items where ``items`` has no length.
+        items: the items.
+        label: name of the work, for example ``"tokenizing"``.
+        total: number of items, if ``items`` has no length.
     """
     if not LOGGER.isEnabledFor(logging.INFO):
         yield from items

@@ -30,7 +30,7 @@ def test_a_model_that_cannot_fit_is_named():
     # 16 bytes a parameter: 24 layers of 2,048 and two vocabulary matrices are 22 GB.
     large = replace(PAPER, layers=24, hidden=2048, heads=32, feed_forward=8192, context=8192)
     message = advice(large, 65536, 24 * GB)
-    assert "architecture.size: weights, gradients and optimiser take 22 GB" in message
+    assert "architecture.size: weights, gradients and optimizer need 22 GB" in message
     assert "the GPU has 24 GB" in message
     assert "micro_batch_tokens" in advice(large, 65536, 80 * GB)
 

@@ -212,7 +212,7 @@ def test_a_run_that_goes_on_has_all_its_snapshots_or_says_so(
 ):
     """``copied`` ended after 20 steps, without snapshots."""
     with pytest.raises(
-        UserError, match=r"00012\.safetensors: missing, and .* from step 20; delete"
+        UserError, match=r"00012\.safetensors: missing, but .* from step 20; delete"
     ):
         train(changed(run, snapshots=[12]), corpus.stores, corpus.vocabulary, copied)
     longer = changed(run, snapshots=[20, 22], steps=24)
@@ -262,7 +262,7 @@ def test_what_does_not_belong_together_is_refused(run: TrainingRun, corpus: Any,
     medians[-1] *= 1 + 1e-9
     other = Vocabulary(known.gene_ids, known.names, known.cells, medians)
     other.write(tmp_path / "other.parquet")
-    with pytest.raises(UserError, match="another vocabulary"):
+    with pytest.raises(UserError, match="has vocabulary"):
         train(run, corpus.stores, tmp_path / "other.parquet", tmp_path / "out")
     for change, message in (
         ({"context": 64}, "cut at 31 genes, too short for context 64"),
@@ -289,7 +289,7 @@ def test_too_little_gpu_memory_is_worded(
 def test_a_full_disk_costs_nothing_older(
     whole: Path, run: TrainingRun, corpus: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """The write that fails ends the run in one line; the run goes on from the one before."""
+    """A failed write ends the run in one line. The run continues from the previous checkpoint."""
     written = checkpoints.write_values
 
     def full(path: Path, values: Mapping[str, Any]) -> None:

@@ -213,7 +213,7 @@ def test_a_lost_process_ends_the_run_which_goes_on(run: TrainingRun, corpus: Any
     children = [start(command(long, corpus, folder)) for folder in (lost, whole)]
     outputs = [child.communicate(timeout=240)[1] for child in children]
     assert [child.returncode for child in children] == [0, 0], outputs
-    assert "going on from the checkpoint after step" in outputs[0]
+    assert "continuing from the checkpoint after step" in outputs[0]
     assert (lost / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
 
 
@@ -288,7 +288,7 @@ def test_what_processes_lack_is_worded(two_gpus: pytest.MonkeyPatch):
     refused("auto", r"2 processes on a machine with 1 GPUs.*nproc-per-node 1")
     for name in ("MASTER_ADDR", "MASTER_PORT"):
         two_gpus.delenv(name, raising=False)
-    refused("cpu", r"2 processes do not find each other.*MASTER_ADDR")
+    refused("cpu", r"2 processes cannot connect.*MASTER_ADDR")
     # Said by one process of a machine.
     two_gpus.setenv("LOCAL_RANK", "1")
     with pytest.raises(SystemExit), joined("auto"):

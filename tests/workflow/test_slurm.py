@@ -266,7 +266,7 @@ def test_two_nodes_stop_in_time_and_go_on(
     # granted before is withdrawn to the second.
     cluster.ask("scontrol", "update", f"JobId={number}", "StartTime=now+2")
     until(lambda: (two / "model.safetensors").is_file(), "the model")
-    assert "going on from the checkpoint" in log.read_text()
+    assert "continuing from the checkpoint" in log.read_text()
 
     whole = tmp_path / "whole"
     subprocess.run([*command, "--gpus", "2", "--output", whole], check=True, capture_output=True)

@@ -1,1 +1,1 @@
-"""Training: batches of cells, the optimiser, the loop, checkpoints and the journal."""
+"""Training: batches of cells, the optimizer, the loop, checkpoints and the journal."""

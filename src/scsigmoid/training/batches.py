@@ -1,12 +1,11 @@
-"""The batches of a run: which cells, how they are divided and packed, prepared ahead of time.
+"""The batches of a run: their cells, division among processes, packing and prefetching.
 
-The sequence of global batches depends on the seed and the number of cells alone: both arms of a
-pair, any number of processes and any division of the work see the same cells in the same order
-with the same masks.
+The sequence of global batches depends only on the seed and the number of cells. Sigmoid and softmax
+models, and any number of processes, see the same cells in the same order with the same masks.
 
-A cell of n tokens costs a n + b n^2 floating-point operations: the linear layers and the output
-layer, and attention.  Processes wait for each other once a step, so the slowest one sets the pace:
-all get even work, and so do the micro-batches of a process.
+A cell of n tokens costs a n + b n^2 floating-point operations: a n for the linear layers and the
+output layer, b n^2 for attention. Processes wait for each other once per step, so the slowest one
+determines the speed. Therefore processes, and the micro-batches of a process, get equal work.
 """
 
 import heapq
@@ -44,13 +43,13 @@ class Batch:
     """A packed batch: the cells' tokens concatenated, without padding.
 
     Attributes:
-        tokens: (tokens,) int64, the genes of each cell, with or without [CLS] in front, masked
-            ones replaced.
+        tokens: (tokens,) int64, the genes of each cell, with or without [CLS] in front. Masked
+            genes are replaced.
         positions: (tokens,) int64, 0 to n - 1 within each cell.
         cu_seqlens: (cells + 1,) int32, cumulative lengths.
-        masked: (masked,) int64, indices into ``tokens`` to be predicted; empty without masking.
-        targets: (masked,) int64, the genes there.
-        cells: (cells,) int64, rows of the store; always on the CPU.
+        masked: (masked,) int64, indices into ``tokens`` to predict. Empty without masking.
+        targets: (masked,) int64, the masked genes.
+        cells: (cells,) int64, rows of the store, always on the CPU.
         max_seqlen: length of the longest cell.
     """
 
@@ -63,13 +62,13 @@ class Batch:
     max_seqlen: int
 
     def to(self, device: torch.device) -> "Batch":
-        """The batch on another device; from page-locked memory without waiting for the copy."""
+        """Return the batch on a device. A copy from page-locked memory is not waited for."""
         return self._mapped(
             lambda tensor: tensor if tensor is self.cells else tensor.to(device, non_blocking=True)
         )
 
     def pinned(self) -> "Batch":
-        """The batch in page-locked memory, from which a GPU copies while it computes."""
+        """Return the batch in page-locked memory, from which a GPU copies while it computes."""
         return self._mapped(Tensor.pin_memory)
 
     def _mapped(self, change: Callable[[Tensor], Tensor]) -> "Batch":
@@ -81,7 +80,7 @@ class Batch:
 def pack(
     store: TokenStore, indices: Int64s, settings: EncoderSettings, masking: Masking | None = None
 ) -> Batch:
-    """Read rows of a store into a packed batch, cut and begun as ``settings`` says."""
+    """Read rows of a store into a packed batch. Cells are cut to the context of ``settings``."""
     genes, cu_seqlens = store.cells(indices, settings.genes)
     return pack_genes(genes, np.diff(cu_seqlens), indices, masking, cls_token=settings.cls_token)
 
@@ -98,10 +97,10 @@ def pack_genes(
 
     Args:
         genes: (genes,) packed gene tokens.
-        lengths: (cells,) genes of each cell.
-        cells: (cells,) identity of each cell: its mask depends on it.
-        masking: what is masked; nothing if None.
-        cls_token: whether [CLS] is put in front of each cell.
+        lengths: (cells,) number of genes of each cell.
+        cells: (cells,) identity of each cell, on which its mask depends.
+        masking: None means that nothing is masked.
+        cls_token: whether each cell starts with [CLS].
     """
     count = len(lengths)
     cu_seqlens = np.zeros(count + 1, dtype=np.int64)
@@ -128,7 +127,7 @@ def pack_genes(
 
 
 def split_by_tokens(lengths: Integers, budget: int) -> list[slice]:
-    """Split cells, in order, into slices of at most ``budget`` tokens; a longer cell is alone."""
+    """Split cells, in order, into slices of at most ``budget`` tokens, or one longer cell."""
     slices = []
     start = tokens = 0
     for index, length in enumerate(lengths.tolist()):
@@ -141,7 +140,7 @@ def split_by_tokens(lengths: Integers, budget: int) -> list[slice]:
 
 
 def work_of_cells(lengths: Integers, settings: EncoderSettings, mask_fraction: float) -> Float64s:
-    """The counted work of each cell's training step (:func:`count_flops`), (cells,) float64."""
+    """Return the operations of each cell's training step (:func:`count_flops`), (cells,)."""
     one, two = (count_flops(settings, [length], 0) for length in (1, 2))
     quadratic = two / 2 - one  # f(1) = a + b and f(2) = 2 a + 4 b
     linear = one - quadratic + mask_fraction * count_flops(settings, [], 1)
@@ -150,13 +149,15 @@ def work_of_cells(lengths: Integers, settings: EncoderSettings, mask_fraction: f
 
 
 def divide(work: Float64s, parts: int) -> list[Int64s]:
-    """Partition cells into parts of about equal work (longest processing time first).
+    """Partition cells into parts of about equal work.
 
-    The heaviest cell that is left goes to the part that has the least (Graham 1969, LPT): with 8
-    cells or more a part, lengths as in Fig. 1 come out even within 2 %.
+    Longest processing time first (Graham 1969): the heaviest remaining cell goes to the part with
+    the least work. With at least 8 cells per part, and lengths as in Fig. 1, the work of the parts
+    differs by less than 2 %.
 
     Returns:
-        Each part's indices of cells, ascending; empty where there are more parts than cells.
+        The indices of the cells of each part, ascending. Some are empty if there are more parts
+        than cells.
     """
     members: list[list[int]] = [[] for _ in range(parts)]
     heap = [(0.0, part) for part in range(parts)]
@@ -168,15 +169,15 @@ def divide(work: Float64s, parts: int) -> list[Int64s]:
 
 
 def micro_batches(lengths: Integers, work: Float64s, budget: int) -> list[Int64s]:
-    """Divide one process's cells into as few micro-batches of even work as the memory allows.
+    """Divide the cells of a process into as few micro-batches of equal work as possible.
 
     Args:
         lengths: (cells,) tokens of each cell.
         work: (cells,) work of each cell.
-        budget: tokens of a micro-batch at most; a longer cell goes alone.
+        budget: largest number of tokens of a micro-batch. A longer cell is a micro-batch.
 
     Returns:
-        For each micro-batch its cells' indices, ascending.
+        The indices of the cells of each micro-batch, ascending.
     """
     count = min(len(lengths), max(1, ceil(int(lengths.sum()) / budget)))
     while True:
@@ -188,12 +189,12 @@ def micro_batches(lengths: Integers, work: Float64s, budget: int) -> list[Int64s
 
 @dataclass(frozen=True, kw_only=True)
 class Share:
-    """What one process computes of a global batch, and the size of the whole.
+    """The micro-batches of one process, and the size of the global batch.
 
     Attributes:
-        micro_batches: the process's cells.
-        lengths: (cells,) tokens of every cell of the global batch.
-        capacity: tokens that the micro-batches of all processes together may hold.
+        micro_batches: micro-batches of this process.
+        lengths: (cells,) number of tokens of every cell of the global batch.
+        capacity: largest number of tokens of all micro-batches of all processes.
     """
 
     micro_batches: Sequence[Batch]
@@ -205,17 +206,17 @@ class Share:
         return sum(len(batch.masked) for batch in self.micro_batches)
 
     def pinned(self) -> "Share":
-        """The share in page-locked memory."""
+        """Return the share in page-locked memory."""
         return replace(self, micro_batches=[batch.pinned() for batch in self.micro_batches])
 
 
 def validation_rows(cells: int, count: int) -> Int64s:
-    """The rows of a store that are kept out of training, (count,), evenly spread, ascending.
+    """Return the rows of the store that are held out for validation, (count,), ascending.
 
-    The order within a store is random, so they are a random sample of its cells.
+    They are evenly spaced. The order within a store is random, so they are a random sample.
 
     Raises:
-        UserError: if no cell were left.
+        UserError: if no training cell is left.
     """
     if count >= cells:
         raise UserError(f"training.validation_cells: {count} of {cells} training cells; take fewer")
@@ -223,10 +224,7 @@ def validation_rows(cells: int, count: int) -> Int64s:
 
 
 class GlobalBatches:
-    """The global batches of a training run, as one of its processes sees them.
-
-    Threads may ask for batches at the same time.
-    """
+    """The global batches of a training run, seen by one of its processes. Thread-safe."""
 
     def __init__(
         self,
@@ -238,7 +236,7 @@ class GlobalBatches:
         rank: int = 0,
         processes: int = 1,
     ) -> None:
-        """Prepare to read, as process ``rank`` of ``processes``.
+        """Open the batches as process ``rank`` of ``processes``.
 
         Raises:
             UserError: if there are more processes than cells in a global batch.
@@ -255,26 +253,26 @@ class GlobalBatches:
         self.processes = processes
         self.mask_seed = derive(seed, "masks")
         kept_out = validation_rows(len(store.lengths), training.validation_cells)
-        # How many training cells lie in front of each validation cell.
+        # Number of training cells before each validation cell.
         self._before = kept_out - np.arange(len(kept_out))
         self._order = CellOrder(len(store.lengths) - len(kept_out), seed)
         self._lock = threading.Lock()
 
     def cells(self, step: int) -> Int64s:
-        """Rows of the store that make up the global batch of a step, counted from 1."""
-        # The order keeps what it worked out last.
+        """Return the rows of the store in the global batch of a step, counted from 1."""
+        # `CellOrder` caches its last result.
         with self._lock:
             places = self._order.batch(step - 1, self.training.global_batch)
         return places + np.searchsorted(self._before, places, side="right")
 
     def __getitem__(self, step: int) -> Share:
-        """The process's share of a step, counted from 1."""
+        """Return the share of this process in a step, counted from 1."""
         training, settings = self.training, self.settings
         cells = self.cells(step)
         genes = np.minimum(self.store.lengths[cells], settings.genes).astype(np.int64)
         lengths = genes + settings.cls_token
         work = work_of_cells(lengths, settings, training.mask_fraction)
-        # All processes divide alike, so none needs to tell the others.
+        # All processes compute the same division, so that they need not communicate.
         budget = training.micro_batch_tokens
         shares = [
             [members[part] for part in micro_batches(lengths[members], work[members], budget)]
@@ -299,15 +297,15 @@ class GlobalBatches:
 def ahead(
     batches: GlobalBatches, steps: range, workers: int, device: torch.device
 ) -> Generator[Share, None, None]:
-    """Prefetch the shares of steps, in order, by threads.
+    """Yield the shares of steps in order, prefetched by threads.
 
-    Reading, sorting and hashing release the GIL, so threads suffice and nothing is copied between
-    processes.
+    Reading, sorting and hashing release the GIL, so that threads are as fast as processes.
 
     Args:
-        batches, steps: which ones.
-        workers: threads; 0 prepares each share when it is asked for.
-        device: where they will go; for a GPU they are put into page-locked memory.
+        batches: the batches of the run.
+        steps: the steps.
+        workers: number of threads. 0 prepares each share when it is needed.
+        device: device of the training. For a GPU, shares are put into page-locked memory.
     """
     gpu = device.type == "cuda"
 
@@ -316,7 +314,7 @@ def ahead(
         return share.pinned() if gpu else share
 
     def begin() -> None:
-        # Else the thread would take memory of the machine's first GPU.
+        # Otherwise the thread would allocate memory on the first GPU of the machine.
         if gpu and device.index is not None:
             torch.cuda.set_device(device)
 

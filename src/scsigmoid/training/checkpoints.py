@@ -21,7 +21,7 @@ from torch import Tensor
 
 from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_path, sha256, write_text
-from scsigmoid.progress import log
+from scsigmoid.progress import log, warn
 
 VERSION = 3
 
@@ -143,7 +143,7 @@ class Checkpoints:
                 checkpoint = read(path)
                 for skipped in damaged:
                     skipped.rename(skipped.with_name(f"{skipped.name}.damaged"))
-                    log(f"{skipped}: damaged, renamed to {skipped.name}.damaged")
+                    warn(f"{skipped}: damaged, renamed to {skipped.name}.damaged")
                 return checkpoint
             damaged.append(path)
         if damaged:
@@ -256,17 +256,14 @@ def is_damaged(path: Path) -> bool:
     """
     checksum = checksum_path(path)
     try:
-        expected = checksum.read_text(encoding="utf-8", errors="replace").split()
-    except FileNotFoundError:
-        expected = []
-    try:
+        expected = checksum.read_text("utf-8", "replace").split() if checksum.exists() else []
         if expected:
             return sha256(path) != expected[0]
-        log(f"{path}: {checksum.name} is missing or empty; using the checkpoint without its check")
+        warn(f"{path}: {checksum.name} is missing or empty; using the checkpoint without its check")
         with path.open("rb") as handle:
             return not is_zipfile(handle)
     except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error
+        raise OSError(error.errno, error.strerror, error.filename or str(path)) from error
 
 
 def differences(there: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Devices: which GPU a job takes, its peak, determinism, and advice when memory runs out."""
+"""Devices: choice of the GPU, its peak performance, determinism, and errors of memory."""
 
 import fcntl
 import itertools
@@ -17,8 +17,8 @@ from scsigmoid.attention.backends import choose_backend, hopper_misfit
 from scsigmoid.errors import UserError
 from scsigmoid.model.sizes import EncoderSettings, count_parameters
 
-#: Peak of dense bfloat16 products with float32 sums, in operations per second, as the makers' data
-#: sheets give it.  The first name that a GPU's own name holds is meant.
+#: Peak of dense bfloat16 products with float32 sums in operations per second, from data sheets. The
+#: first key that is part of a GPU's name applies.
 PEAK_FLOPS = {
     "B200": 2250e12,
     "GH200": 990e12,
@@ -33,18 +33,18 @@ PEAK_FLOPS = {
 }
 
 
-# float32 weights, their gradients and AdamW's two moments.
+# Weights, gradients and the two moments of AdamW, in float32.
 BYTES_PER_PARAMETER = 16
 
 
 def resolve_device(device: str) -> torch.device:
-    """The device of ``auto`` (a GPU where there is one), ``cpu`` or ``cuda``.
+    """Return the device of ``auto`` (a GPU if there is one), ``cpu`` or ``cuda``.
 
-    Of several GPUs it is the one that the fewest jobs use (:func:`claim_gpus`), and becomes
-    PyTorch's current one.  Processes that torchrun started choose theirs by their rank.
+    Of several GPUs, the one with the fewest jobs is chosen (:func:`claim_gpus`) and becomes the
+    current device of PyTorch. Processes of torchrun choose their GPU by their rank.
 
     Raises:
-        UserError: if a GPU is asked for and PyTorch finds none.
+        UserError: if the device is unknown, or PyTorch finds no GPU.
     """
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -54,7 +54,7 @@ def resolve_device(device: str) -> torch.device:
         except RuntimeError:
             raise UserError(f"device: {device!r} is unknown; set it to auto, cpu or cuda") from None
     if not torch.cuda.is_available():
-        raise UserError("device: cuda is asked for but PyTorch finds no GPU; set it to auto or cpu")
+        raise UserError("device: 'cuda', but PyTorch finds no GPU; set it to auto or cpu")
     if "WORLD_SIZE" in os.environ or torch.cuda.device_count() == 1:
         return torch.device(device)
     if not _claims:
@@ -62,18 +62,18 @@ def resolve_device(device: str) -> torch.device:
     return torch.device(device, torch.cuda.current_device())
 
 
-# Open files: their locks are this process's claims, and end with it.
+# Open files, whose locks are the claims of this process. The system releases them at its end.
 _claims: list[IO[str]] = []
 
 
 def claim_gpus(count: int) -> list[int]:
-    """Choose GPUs for this process, those with the fewest claims by other jobs of this user.
+    """Choose the GPUs with the fewest claims by other jobs of this user.
 
-    So jobs that one machine runs side by side spread over its GPUs, and share them evenly where
-    there are more jobs than GPUs.  A claim is a locked file in the folder for temporary files.
+    Simultaneous jobs on a machine are thereby spread evenly over its GPUs. A claim is a locked file
+    in the folder of temporary files.
 
     Returns:
-        ``count`` indices into the visible GPUs, in order; all of them where there are no more.
+        ``count`` indices into the visible GPUs in ascending order, or all if there are not more.
     """
     visible = visible_gpus()
     if count >= len(visible):
@@ -99,22 +99,22 @@ def claim_gpus(count: int) -> list[int]:
 
 
 def visible_gpus() -> list[str]:
-    """How ``CUDA_VISIBLE_DEVICES`` names the GPUs that PyTorch sees."""
+    """Return the names of the visible GPUs in ``CUDA_VISIBLE_DEVICES``, or their numbers."""
     count = torch.cuda.device_count()
     named = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     return [name.strip() for name in named] if len(named) == count else [*map(str, range(count))]
 
 
 def device_name(device: torch.device) -> str:
-    """The GPU's name, or ``cpu``."""
+    """Return the name of the GPU, or ``cpu``."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
 
 
 def backend_of(settings: EncoderSettings, device: torch.device) -> str:
-    """The attention backend that computes an encoder's training on a device.
+    """Return the attention backend for training an encoder on a device.
 
     Raises:
-        UserError: if the one that is asked for cannot.
+        UserError: if the backend in the settings does not run there.
     """
     precision = torch.bfloat16 if device.type == "cuda" else torch.float32
     like = torch.empty(0, settings.heads, settings.head_dimension, dtype=precision)
@@ -122,20 +122,20 @@ def backend_of(settings: EncoderSettings, device: torch.device) -> str:
 
 
 def peak_flops(name: str) -> float | None:
-    """Most operations per second of a device of this name; None if it is not in the table."""
+    """Return the peak operations per second of a device, or None if it is not in the table."""
     return next((peak for part, peak in PEAK_FLOPS.items() if part in name), None)
 
 
 def be_deterministic() -> None:
-    """Have PyTorch use deterministic algorithms, or fail where it has none.
+    """Let PyTorch use deterministic algorithms, and raise an error for operations without one.
 
-    Must come before the GPU is used.
+    To be called before the GPU is used.
     """
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True)
-    # All memory that we read was written before; filling it first only costs time.
+    # Filling uninitialized memory only costs time: it is never read before it is written.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    # Else the compiler chooses among kernels by trial, and another choice adds in another order.
+    # Otherwise the compiler chooses kernels by timing, and another kernel may sum in another order.
     from torch._inductor import config
 
     if hasattr(config, "deterministic"):
@@ -143,13 +143,13 @@ def be_deterministic() -> None:
 
 
 def synchronise(device: torch.device) -> None:
-    """Wait until a GPU has done its work, so that a clock read afterwards counts it."""
+    """Wait until a GPU has finished its work, so that a time measured afterwards includes it."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def peak_memory_gb(device: torch.device) -> float:
-    """Most memory used so far, in 10^9 bytes: of tensors on a GPU, of the process on a CPU."""
+    """Return the peak memory so far in 10^9 bytes: tensors on a GPU, the process on a CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 1e9
     # Linux counts in KiB, macOS in bytes.
@@ -161,7 +161,7 @@ def peak_memory_gb(device: torch.device) -> float:
 def out_of_memory_advice(
     encoder: EncoderSettings, micro_batch_tokens: int, device: torch.device
 ) -> Iterator[None]:
-    """Say which setting to lower, and to what, when the GPU's memory does not suffice."""
+    """Raise a UserError that names the setting to lower if the block runs out of GPU memory."""
     try:
         yield
     except torch.OutOfMemoryError:
@@ -170,21 +170,21 @@ def out_of_memory_advice(
 
 
 def advice(encoder: EncoderSettings, micro_batch_tokens: int, total: int | None) -> str:
-    """What to change, for a GPU of ``total`` bytes; None if unknown."""
+    """Return the setting to change. ``total`` is the memory of the GPU in bytes, if known."""
     fixed = BYTES_PER_PARAMETER * count_parameters(encoder)
     if total is not None and fixed > 0.9 * total:
         return (
-            f"architecture.size: weights, gradients and optimiser take {fixed / 1e9:.0f} GB and "
-            f"the GPU has {total / 1e9:.0f} GB; take a smaller model or a larger GPU"
+            f"architecture.size: weights, gradients and optimizer need {fixed / 1e9:.0f} GB and "
+            f"the GPU has {total / 1e9:.0f} GB; use a smaller model or a larger GPU"
         )
     if micro_batch_tokens <= encoder.context:
         return (
             f"training.micro_batch_tokens: a single cell of {encoder.context} tokens does not fit "
-            "in the GPU's memory; take a smaller context or model"
+            "in the memory of the GPU; use a smaller context or model"
         )
-    # Beyond the fixed part, memory grows with the tokens; halving is sure to change something.
+    # The rest of the memory is proportional to the tokens.
     lower = max(encoder.context, micro_batch_tokens // 2)
     return (
         f"training.micro_batch_tokens: {micro_batch_tokens} tokens do not fit in the GPU's memory; "
-        f"lower it to {lower}, and again by half if that is too much (it changes rounding alone)"
+        f"lower it to {lower}, or halve it again (this changes results by rounding only)"
     )

@@ -1,17 +1,17 @@
 """Gradients of small batches as CUDA graphs, one for each size of batch.
 
-The host needs longer to launch the kernels of a small batch than the GPU needs to run them.  A
-graph is launched as one.  It repeats a recording: the same shapes at the same addresses.  So a
-batch is copied into memory that stays, and filled up to its :class:`Bucket`'s size:
+Launching the kernels of a small batch takes the host longer than running them takes the GPU. A CUDA
+graph is a single launch. It repeats a recording with the same shapes at the same addresses, so a
+batch is copied into static memory and padded to the size of its :class:`Bucket`:
 
-- tokens by one more sequence, at most a sixteenth of the batch or 127 tokens, for which nothing is
-  predicted: its gradients are zeros.  Rows outside of every sequence would be left unwritten;
-- sequences by empty ones;
-- masked positions by targets that the cross-entropy ignores.
+- Tokens are padded with one more sequence, at most a sixteenth of the batch or 127 tokens, in which
+  nothing is predicted. Its gradients are zero. (The kernels would not write rows outside of all
+  sequences.)
+- Sequences are padded with empty ones.
+- Masked positions are padded with targets that the cross-entropy ignores.
 
-The loss is that of the batch alone, but sums over tokens may be added in another order than without
-filling.  A graph computes the same bits as its kernels launched one by one (where these are
-deterministic), so whether a graph was recorded or not does not show in the results.
+Padding does not change the loss, but it may change the order of sums over tokens. A graph computes
+the same bits as the same kernels without a graph, if these are deterministic.
 """
 
 import contextlib
@@ -28,16 +28,16 @@ from scsigmoid.model.sizes import EncoderSettings, count_parameters
 from scsigmoid.progress import log
 from scsigmoid.training.batches import IGNORED, Batch
 
-#: Backends that read no lengths on the host.
+#: Backends that do not read lengths on the host.
 GRAPHED = ("hopper", "triton", "fa4", "sdpa")
-#: Most tokens of a batch in a graph, and of tokens times parameters of a layer: with more, an H200
-#: computes longer than its host launches.  An estimate (1.2 ms a layer and 400 TFLOPS, with half as
-#: much again), measured at 160M alone, up to 8,225 tokens.
+#: Largest number of tokens of a batch in a graph, and of tokens times parameters of a layer. With
+#: more, an H200 computes longer than its host launches. Estimated from 1.2 ms per layer and 400
+#: TFLOPS, plus half. Measured only at 160M, up to 8,225 tokens.
 MOST_TOKENS = 16_384
 MOST_WORK = 1.2e11
-#: Graphs of one model.  All share their memory, but each takes some for its list of kernels.
+#: Largest number of graphs of a model. They share memory except for their lists of kernels.
 MOST_GRAPHS = 128
-#: Runs before a recording: what is compiled, chosen or loaded at first is there by then.
+#: Runs before a recording, in which kernels are compiled, tuned and loaded.
 WARM_RUNS = 2
 _LEAST_SPACING = 128
 
@@ -46,10 +46,10 @@ class Bucket(NamedTuple):
     """The shapes of a graph.
 
     Attributes:
-        tokens: the last sequence that is not empty fills them up.
-        sequences: cells, the filling and empty ones.
-        masked: positions to be predicted or ignored.
-        longest: no sequence is longer.
+        tokens: number of tokens, including the padding.
+        sequences: number of cells, plus the padding sequence and empty ones.
+        masked: number of positions that are predicted or ignored.
+        longest: upper bound of the length of a sequence.
     """
 
     tokens: int
@@ -59,25 +59,25 @@ class Bucket(NamedTuple):
 
 
 def most_tokens(settings: EncoderSettings) -> int:
-    """Most tokens of a batch for which a graph is worth while."""
+    """Return the largest number of tokens for which a graph is faster."""
     return min(MOST_TOKENS, int(MOST_WORK * settings.layers / count_parameters(settings)))
 
 
 def bucket_of(batch: Batch, context: int, mask_fraction: float) -> Bucket:
-    """The smallest bucket that holds a batch; 16 between a power of two and the next.
+    """Return the smallest bucket for a batch. There are 16 between two powers of two.
 
     Args:
-        batch: of at least one token.
+        batch: a batch of at least one token.
         context: longest sequence in tokens.
-        mask_fraction: share of the genes that is masked.
+        mask_fraction: fraction of the genes that is masked.
     """
     spacing = max(_LEAST_SPACING, 2 ** (len(batch.tokens) - 1).bit_length() // 32)
     tokens = -(-len(batch.tokens) // spacing) * spacing
     sequences = max(4, 2 ** len(batch.cells).bit_length())
-    # Each cell's number of masked genes is rounded, and at least one.
+    # The number of masked genes of each cell is rounded, and at least 1.
     masked = max(len(batch.masked), int(mask_fraction * tokens) + sequences)
     longest = min(tokens, max(context, spacing))
-    # The form of the sigmoid must be that of the batch.
+    # The kernels choose the form of the sigmoid by this bound, as for the batch itself.
     if batch.max_seqlen <= LONGEST_APPROXIMATE:
         longest = min(longest, LONGEST_APPROXIMATE)
     return Bucket(tokens, sequences, masked, longest)
@@ -87,9 +87,9 @@ class Graphs:
     """Gradients of a loss for batches of various sizes.
 
     Attributes:
-        gradients: of ``parameters``, in memory that stays; those of the last batch.
-        recording: whether graphs are recorded; else kernels are launched one by one.
-        replayed: whether the last batch was computed by a graph.
+        gradients: gradients of ``parameters`` for the last batch, in static memory.
+        recording: whether graphs are recorded. Otherwise kernels are launched one by one.
+        replayed: whether a graph computed the last batch.
     """
 
     def __init__(
@@ -102,11 +102,11 @@ class Graphs:
         """Allocate memory for batches and gradients.
 
         Args:
-            loss: of a batch on the device, its dropout keys (tokens,) and weights (masked, 2): the
-                summed loss, (), or with weights (2,).
-            parameters: that the loss depends on.
-            largest: most tokens of a batch.
-            device: a GPU; a CPU records no graphs.
+            loss: function of a batch on the device, its dropout keys (tokens,) and weights
+                (masked, 2). Returns the summed loss, (), or (2,) with weights.
+            parameters: parameters of the loss.
+            largest: largest number of tokens of a batch.
+            device: a GPU. On a CPU no graphs are recorded.
         """
 
         def integers(count: int, dtype: torch.dtype = torch.int64) -> Tensor:
@@ -117,7 +117,7 @@ class Graphs:
         self.replayed = False
         self._loss, self._parameters = loss, parameters
         capacity = largest + max(_LEAST_SPACING, largest // 16)
-        # A cell has a token at least, and their number is rounded up to a power of two.
+        # A cell has at least one token, and the number of cells is rounded up to a power of two.
         places = 2 * capacity + 4
         self._tokens, self._positions = integers(capacity), integers(capacity)
         self._keys = integers(capacity, torch.int32)
@@ -131,9 +131,9 @@ class Graphs:
             self._pool = torch.cuda.graph_pool_handle()
 
     def hold(self, batch: Batch, bucket: Bucket) -> Batch:
-        """Copy a batch in, without waiting if it is in page-locked memory; returns it, filled up.
+        """Copy a batch into static memory and return it with its padding.
 
-        Batches of one bucket lie in the same memory.
+        A copy from page-locked memory is not waited for. Batches of a bucket use the same memory.
         """
 
         def filled(memory: Tensor, values: Tensor, size: int, filling: int) -> Tensor:
@@ -161,20 +161,20 @@ class Graphs:
         masked: int,
         weights: Tensor | None = None,
     ) -> Tensor:
-        """Compute ``gradients`` of a batch's loss, and the loss.
+        """Compute ``gradients`` of a batch, and return its loss.
 
         Args:
-            held: what :meth:`hold` returned last.
-            bucket: of the batch.
+            held: last result of :meth:`hold`.
+            bucket: bucket of the batch.
             keys: its dropout keys.
-            masked: the loss is divided by it.  With weights, its gradient is that of the first
-                weighted sum, not divided.
-            weights: (masked, 2) float32, of the losses; for all batches or none.
+            masked: divisor of the loss. With weights, the gradient is that of the first weighted
+                sum, which is not divided.
+            weights: (masked, 2) float32, weights of the losses, for all batches or none.
 
         Returns:
-            Scalar on the device; with weights, of the second weighted sum.
+            Scalar on the device: the loss, or with weights the second weighted sum, divided.
         """
-        # Not as views: torch's compiler makes a graph of its own for arguments that are views.
+        # Detached, because torch.compile compiles another graph for arguments that are views.
         if keys is not None:
             keys = self._keys[: bucket.tokens].copy_(keys).detach()
         if weights is None:
@@ -196,11 +196,11 @@ class Graphs:
     def _compute(self, held: Batch, keys: Tensor | None, weights: Tensor | None) -> Tensor:
         sums = self._loss(held, keys, weights)
         seed = self._mean if weights is None else self._first
-        # In this thread: to wake another takes longer than a small batch's kernels run.
+        # Waking another thread takes longer than the kernels of a small batch.
         with torch.autograd.set_multithreading_enabled(False):
-            found = torch.autograd.grad(sums, self._parameters, seed)
-        # Gradients of every graph's own would fill the memory.
-        torch._foreach_copy_(self.gradients, found)
+            gradients = torch.autograd.grad(sums, self._parameters, seed)
+        # Separate gradients of every graph would not fit in memory.
+        torch._foreach_copy_(self.gradients, gradients)
         return sums.detach()
 
     def _record(
@@ -219,7 +219,7 @@ class Graphs:
         current.wait_stream(self._stream)
         graph = torch.cuda.CUDAGraph()
         try:
-            # Other threads may allocate page-locked memory for batches meanwhile.
+            # Meanwhile, other threads may allocate page-locked memory for batches.
             with capture(graph, self._pool, capture_error_mode="thread_local"):
                 sums = self._compute(held, keys, weights)
         except RuntimeError as error:
@@ -232,11 +232,11 @@ class Graphs:
         self._recorded[bucket] = graph, sums
         if len(self._recorded) == MOST_GRAPHS:
             self.recording = False
-            log(f"batches of sizes other than {MOST_GRAPHS} ones are computed without CUDA graphs")
+            log(f"batches of further sizes than {MOST_GRAPHS} are computed without CUDA graphs")
 
 
-# torch makes one stream for all graphs, on the GPU that is the current one then; kernels on another
-# GPU would not be recorded.
+# torch creates one stream for all graphs, on the GPU that is current then. Kernels on another GPU
+# would not be recorded.
 @functools.cache
 def _recording_stream(device: int) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)
@@ -244,15 +244,15 @@ def _recording_stream(device: int) -> torch.cuda.Stream:
 
 @contextlib.contextmanager
 def capture(graph: torch.cuda.CUDAGraph, pool: Any, **options: Any) -> Iterator[None]:
-    """Record the block as a CUDA graph; where that fails, torch works on as before.
+    """Record the block as a CUDA graph, and restore the state of torch if that fails.
 
-    torch leaves a failed capture half open: its stream stays the current one, and its allocator,
-    which takes the capture to be going on, frees no memory from then on.
+    After a failed capture, torch keeps the capture's stream as the current one, and its allocator
+    frees no memory, as if the capture continued.
 
     Args:
-        graph: to record.
-        pool: of the graph's memory, from ``torch.cuda.graph_pool_handle``.
-        options: of ``torch.cuda.graph``, except ``pool`` and ``stream``, which are set here.
+        graph: the graph to record.
+        pool: memory pool of the graph, from ``torch.cuda.graph_pool_handle``.
+        options: options of ``torch.cuda.graph`` other than ``pool`` and ``stream``.
     """
     with torch.cuda.stream(torch.cuda.current_stream()):
         try:
@@ -261,7 +261,7 @@ def capture(graph: torch.cuda.CUDAGraph, pool: Any, **options: Any) -> Iterator[
                 yield
         except BaseException:
             device = torch.cuda.current_device()
-            # The allocator refuses to end what is not going on.
+            # Raised if the allocator has no open capture.
             with contextlib.suppress(RuntimeError):
                 torch._C._cuda_endAllocateToPool(device, pool)
                 torch._C._cuda_releasePool(device, pool)

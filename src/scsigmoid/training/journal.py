@@ -1,7 +1,7 @@
-"""The files of measurements of a run: ``journal.csv`` and ``layers.csv``.
+"""The measurements of a run: ``journal.csv`` and ``layers.csv``.
 
-The journal has ``# key: value`` lines in front.  Its rows up to a checkpoint are part of that
-checkpoint, so a resumed run drops what came after it and measures it again.
+The journal starts with lines ``# key: value``. A checkpoint contains the rows up to its step, and a
+resumed run measures later rows again.
 """
 
 import csv
@@ -23,9 +23,9 @@ LAYERS = "layers.csv"
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One row of the journal, written at a logging step; docs/training.md explains each column.
+    """A row of the journal, written at a logging step. docs/training.md explains each column.
 
-    Rates and shares are those since the row before; None is what is unknown or not measured.
+    Rates and shares are those since the previous row. None means unknown or not measured.
     """
 
     step: int
@@ -46,20 +46,21 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Layer:
-    """One row of ``layers.csv``: the attention of one layer on the watched cells, over all heads
-    and rows.
+    """A row of ``layers.csv``: the attention of a layer on the watched cells.
+
+    A row of attention weights belongs to one query of one head.
 
     Attributes:
-        step: the optimiser's; before its update.
-        layer: from 0.
+        step: number of the optimizer step. Measured before its update.
+        layer: number of the layer, from 0.
         score_max: largest |q . k / sqrt(dim)|.
         weight_max: largest attention weight.
-        row_sum_low, row_sum, row_sum_high: 5th, 50th and 95th percentile of the rows' sums of
-            weights; 1 for softmax.
-        keys: median over rows of exp(entropy) of a row's weights over their sum: to how many keys
-            a token attends; 0 for a row whose weights all vanish.
-        value_mean: |mean of v|^2 over the mean of |v|^2, of each head and cell, averaged: the share
-            of the values that all keys of a cell have in common.
+        row_sum_low, row_sum, row_sum_high: 5th, 50th and 95th percentile of the sums of the rows.
+            1 for softmax.
+        keys: effective number of keys, exp(entropy) of the normalized weights of a row. Median over
+            rows. 0 for a row without weights.
+        value_mean: |mean of v|^2 divided by the mean of |v|^2, averaged over heads and cells: the
+            fraction of the values that all keys of a cell share.
     """
 
     step: int
@@ -78,14 +79,14 @@ LAYER_COLUMNS = tuple(field.name for field in fields(Layer))
 
 
 def as_csv(rows: Sequence[Row | Layer]) -> str:
-    """Rows as CSV lines without the names of the columns; floats keep every bit, None is empty."""
+    """Return rows as CSV lines without header. Floats keep every bit, None is empty."""
     buffer = io.StringIO()
     csv.writer(buffer, lineterminator="\n").writerows(map(astuple, rows))
     return buffer.getvalue()
 
 
 def append(path: Path, rows: Sequence[Row | Layer]) -> str:
-    """Add rows to a file, for others to read at once; returns what was added."""
+    """Append rows to a file that others may read meanwhile, and return the new text."""
     text = as_csv(rows)
     with room_for(path), path.open("a", encoding="utf-8", newline="\n") as handle:
         handle.write(text)
@@ -93,19 +94,19 @@ def append(path: Path, rows: Sequence[Row | Layer]) -> str:
 
 
 def whole_lines(path: Path) -> list[str]:
-    """The lines of a file, but a last one whose end was not written."""
+    """Return the lines of a file, without a last line that is not complete."""
     return path.read_text(encoding="utf-8").rpartition("\n")[0].splitlines()
 
 
 class Journal:
-    """A journal being written.
+    """A journal that is being written.
 
     Attributes:
         rows: all rows so far, as CSV.
     """
 
     def __init__(self, path: Path, header: Mapping[str, str], rows: str = "") -> None:
-        """Begin the file anew with the header and the rows of the run so far."""
+        """Write the file with the header and the rows of the run so far."""
         self.path = path
         self.header = dict(header)
         self.rows = rows
@@ -121,17 +122,17 @@ class Journal:
 
 
 def begin_layers(path: Path, step: int) -> None:
-    """Begin ``layers.csv`` anew with its rows up to ``step``: what came later is measured again."""
+    """Remove the rows of ``layers.csv`` after ``step``, which are measured again."""
     lines = whole_lines(path)[1:] if step and path.exists() else []
     kept = [line for line in lines if int(line.split(",")[0]) <= step]
     write_text(path, "\n".join([",".join(LAYER_COLUMNS), *kept]) + "\n")
 
 
 def read_journal(path: str | Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, str]]:
-    """Read a journal, also one that is still being written.
+    """Read a journal, which may still be written.
 
     Returns:
-        The columns (``step`` int64, all others float64, NaN where empty) and the header.
+        The columns (``step`` int64, others float64 with NaN for empty values) and the header.
 
     Raises:
         UserError: if the file is missing or is not a journal.

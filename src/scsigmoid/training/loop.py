@@ -1,4 +1,4 @@
-"""Training one model, from the token store to the weights."""
+"""Training of one model, from the token store to the weights."""
 
 import hashlib
 import time
@@ -39,37 +39,37 @@ from scsigmoid.training.step import Trainer, autocast, eagerly_embedded, summed_
 
 CHECKPOINTS = "checkpoints"
 LOCK = ".training"
-#: Cells whose attention weights are looked at.
+#: Number of cells whose attention weights are measured.
 WATCHED = 4
 
 
 def train(run: TrainingRun, stores: Sequence[Path], vocabulary: Path, output: Path) -> None:
-    """Train a model, or go on from its last checkpoint.
+    """Train a model, or continue from its last checkpoint.
 
-    Under torchrun all its processes train the model together; all of them must see the files.  On
-    the CPU, and on GPUs with ``training.deterministic``, the result is the same to the bit whether
-    or not the run was interrupted.  A loss that is not finite is logged and training goes on:
-    divergence is a result.  SIGTERM, SIGUSR1 and SIGINT end the run after the step, with a
+    Under torchrun all its processes train the model together. All must have access to the files.
+    On the CPU, and on GPUs with ``training.deterministic``, an interrupted run gives the same bits
+    as an uninterrupted one. If the loss is not finite, it is logged and training continues, because
+    divergence is a result. SIGTERM, SIGUSR1 and SIGINT end the run after the current step, with a
     checkpoint.
 
     Args:
-        run: what to train.
-        stores: folders of the training cells' token store, in order.
+        run: settings of the run.
+        stores: folders of the token store of the training cells, in order.
         vocabulary: ``vocabulary.parquet``.
-        output: folder of the model: gets ``model.safetensors``, the snapshots, ``journal.csv``,
-            ``tensorboard/`` and, for resuming, ``checkpoints/``.
+        output: folder of the model, for ``model.safetensors``, the snapshots, ``journal.csv``,
+            ``tensorboard/`` and ``checkpoints/``.
 
     Raises:
-        UserError: for stores of another vocabulary or too short a cut, checkpoints of another
-            configuration or beyond a missing snapshot, a device or backend that is not there, or
-            too little memory or disk.
-        SystemExit: 75 after a signal; 1 in the other processes after the UserError of one.
+        UserError: if the stores do not fit the vocabulary or context, the checkpoints are of other
+            settings or damaged, a snapshot is missing, the device or backend is not available, or
+            memory or disk is full.
+        SystemExit: 75 after a signal. 1 in the other processes after the UserError of one.
     """
     torch.set_num_threads(run.training.threads)
     if run.training.deterministic:
         be_deterministic()
     with joined(run.device) as processes, ExitStack() as alone:
-        # Of two writers of one folder's checkpoints, both would lose.
+        # Two runs in the same folder would overwrite each other's checkpoints.
         processes.on_first(lambda: alone.enter_context(held(output / LOCK, "training this model")))
         finished = train_together(run, stores, vocabulary, output, processes)
     if not finished:
@@ -83,14 +83,14 @@ def train_together(
     output: Path,
     processes: Processes,
 ) -> bool:
-    """Train as one of several processes; returns whether the run came to its end."""
+    """Train as one of several processes. Return True if the run is complete."""
     known, batches = processes.in_turn(lambda: prepare(run, stores, vocabulary, processes))
     identity = run.identity(known.fingerprint, fingerprint(stores))
     checkpoints = Checkpoints(output / CHECKPOINTS, run.training.keep_checkpoints)
     snapshots = snapshot_paths(run.training, output)
-    found = processes.on_first(lambda: resume(run, checkpoints, identity, snapshots))
-    # Only the first process looked; the others learn of it by adding up.
-    (step,) = processes.total([found or 0])
+    resumed = processes.on_first(lambda: resume(run, checkpoints, identity, snapshots))
+    # The sum tells the other processes, whose `resumed` is None.
+    (step,) = processes.total([resumed or 0])
 
     settings, budget = batches.settings, run.training.micro_batch_tokens
     with out_of_memory_advice(settings, budget, processes.device):
@@ -98,7 +98,7 @@ def train_together(
         trainer = Trainer(encoder, run.training, run.seed, processes.device, processes)
         seconds, rows = restore(trainer, checkpoints, step) if step else (0.0, "")
         if step and processes.first:
-            log(f"{run.model}: going on from the checkpoint after step {step}")
+            log(f"{run.model}: continuing from the checkpoint after step {step}")
 
         def save(step: int, path: Path) -> None:
             processes.on_first(lambda: save_encoder(encoder, run, known, step, path))
@@ -107,7 +107,7 @@ def train_together(
             if step in snapshots:
                 save(step, snapshots[step])
 
-        snapshot(step)  # of a run that was to end here
+        snapshot(step)  # missing if an earlier run ended at this step
         meter = Meter(settings, processes.device, processes.count, seconds)
         facts = header(run, settings, processes)
         with (
@@ -134,22 +134,26 @@ def resume(
     identity: Mapping[str, str],
     snapshots: Mapping[int, Path],
 ) -> int:
-    """The step after which a run goes on, its snapshots so far in place; 0 if it starts anew."""
+    """Return the step to resume from, or 0 to train from the beginning.
+
+    Raises:
+        UserError: if a snapshot of an earlier step is missing, or as :meth:`Checkpoints.resume`.
+    """
     folder = checkpoints.folder.parent
-    # What a process that was killed had begun to write.
+    # Incomplete files of a killed process.
     for where, name in ((folder, "model"), (checkpoints.folder, "step-")):
         for path in where.glob(f".{name}*.partial.*"):
             path.unlink()
     step = checkpoints.resume(identity, run.training.steps)
     if not step:
-        # They may be of other settings.
+        # These may be of other settings.
         for path in (*folder.glob("model-step-*.safetensors"), folder / LAYERS):
             path.unlink(missing_ok=True)
     for taken, path in snapshots.items():
         if taken < step and not path.is_file():
             raise UserError(
-                f"{path}: missing, and training goes on from step {step}; delete {folder} to "
-                "train anew, or leave the step out of training.snapshots"
+                f"{path}: missing, but training continues from step {step}; delete {folder} to "
+                "train from the beginning, or remove the step from training.snapshots"
             )
     return step
 
@@ -157,7 +161,7 @@ def resume(
 def prepare(
     run: TrainingRun, stores: Sequence[Path], vocabulary: Path, processes: Processes
 ) -> tuple[Vocabulary, GlobalBatches]:
-    """Open what a run reads and check that it suits the run."""
+    """Open the inputs of a run and check that they fit its settings."""
     known = Vocabulary.read(vocabulary)
     settings = run.encoder_settings(known.size)
     backend_of(settings, processes.device)
@@ -180,13 +184,13 @@ def prepare(
 
 
 def fingerprint(stores: Sequence[Path]) -> str:
-    """SHA-256 over the checksums of all shards, in order: what the training cells are."""
+    """Return a fingerprint of the training cells: SHA-256 of the checksums of all shards."""
     sums = [shard["sha256"] for folder in stores for shard in read_index(Path(folder))["shards"]]
     return hashlib.sha256("\n".join(sums).encode()).hexdigest()
 
 
 def restore(trainer: Trainer, checkpoints: Checkpoints, step: int) -> tuple[float, str]:
-    """Put a trainer into the state after a step; returns the time spent and the journal so far."""
+    """Restore the state after a step. Return the training time and the journal so far."""
     checkpoint = read(checkpoints.path(step))
     trainer.encoder.load_state_dict(checkpoint.model)
     trainer.optimiser.load_state_dict(checkpoint.optimiser)
@@ -201,9 +205,9 @@ def loop(
     first: int,
     snapshot: Callable[[int], None],
 ) -> bool:
-    """Take the steps after step ``first``; returns whether they were taken to the last.
+    """Take the steps after ``first``. Return False if a signal stopped the run.
 
-    All processes take part, also in ``snapshot`` after each step; ``records`` is the first one's.
+    All processes call this, and ``snapshot`` after each step. ``records`` is None except on rank 0.
     """
     training, processes = run.training, trainer.processes
     steps = range(first + 1, training.steps + 1)
@@ -214,7 +218,7 @@ def loop(
             records.checkpoint(trainer, step)
             records.checkpoints.wait()
             announce(
-                f"{run.model}: stopped by {request.name} after step {step}; run again to go on"
+                f"{run.model}: stopped by {request.name} after step {step}; run again to continue"
             )
 
     with (
@@ -233,7 +237,7 @@ def loop(
                 processes.in_turn(partial(end, step - 1, request))
                 return False
             ends = step in (1, training.steps)
-            # Before the update: all that is measured belongs to the weights of the loss.
+            # Before the update, so that all measurements are of the same weights as the loss.
             checked = None
             if validation and (ends or step % training.validate_every == 0):
                 checked = validation.loss(trainer)
@@ -242,7 +246,7 @@ def loop(
             logging = checked is not None or ends or step % training.log_every == 0
             score = trainer.attention_score_max(share.micro_batches) if logging else 0.0
             result = trainer.step(step, share.micro_batches, masked)
-            snapshot(step)  # before the checkpoint, which is then never without it
+            snapshot(step)  # before the checkpoint, so that a checkpoint implies its snapshots
             if records is None:
                 continue
             records.meter.count(share, masked, waited, result.graphed)
@@ -256,14 +260,14 @@ def loop(
 
 
 class Validation:
-    """The loss on cells kept out of training while it goes on, and what attention does with them.
+    """Loss and attention statistics on held-out cells during training.
 
-    Which cells these are and which of their genes are masked depends on the store alone, not on
-    the seed, so that the curves of several runs belong to one set of cells.
+    The cells and their masks depend only on the store, not on the seed, so that the curves of
+    several runs are comparable.
     """
 
     def __init__(self, batches: GlobalBatches) -> None:
-        """Pack and mask the cells, once; each process takes its share of them."""
+        """Pack and mask the share of this process."""
         store, settings, training = batches.store, batches.settings, batches.training
         rows = validation_rows(len(store.lengths), training.validation_cells)
         masking = Masking(
@@ -280,7 +284,7 @@ class Validation:
         self._batches = [pack(store, rows[part], settings, masking) for part in mine]
 
     def loss(self, trainer: Trainer) -> float:
-        """Mean cross-entropy over all masked genes of the validation cells, without dropout."""
+        """Return the mean cross-entropy over all masked genes of the cells, without dropout."""
         encoder, device = trainer.encoder, trainer.device
         total = torch.zeros(2, device=device)
         with torch.no_grad(), autocast(device):
@@ -291,7 +295,7 @@ class Validation:
         return float(total[0] / total[1])
 
     def layers(self, trainer: Trainer, step: int) -> list[Layer]:
-        """What each layer's attention does with the watched cells, without dropout."""
+        """Return statistics of the attention of each layer on the watched cells."""
         encoder, device = trainer.encoder, trainer.device
         batch: Batch = self.watched.to(device)
         spans = list(pairwise(self.watched.cu_seqlens.tolist()))
@@ -303,8 +307,8 @@ class Validation:
                 assert isinstance(block, Block)
                 q, k, v = block.heads(x).unbind(1)
                 with torch.autocast(device.type, enabled=False):
-                    found = weight_statistics(encoder.settings.attention, q, k, v, spans)
-                yield Layer(step=step, layer=index, **found)
+                    statistics = weight_statistics(encoder.settings.attention, q, k, v, spans)
+                yield Layer(step=step, layer=index, **statistics)
                 x = block(x, batch.cu_seqlens, batch.max_seqlen, mask, None)
 
         with torch.no_grad(), autocast(device):

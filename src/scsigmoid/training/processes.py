@@ -1,9 +1,9 @@
-"""The processes of one run: one for each GPU, started by torchrun or Slurm, stopped by signals.
+"""The processes of a run: one for each GPU, started by torchrun or Slurm, stopped by signals.
 
-Gradients are summed once a step, after the last micro-batch, in buckets whose layout never
-changes.  ``DistributedDataParallel`` lays its buckets out anew after a process's first step, so a
-run that was resumed would add in another order than one that was not; and as the compiled backward
-pass hands over its gradients at its end, there is nothing that its overlap could hide.
+Gradients are summed once per step, after the last micro-batch, in buckets with a fixed layout.
+``DistributedDataParallel`` is not used because it changes the layout of its buckets after the first
+step of a process, so that a resumed run would sum in another order. Its overlap of computation and
+communication would not help: the compiled backward pass returns all gradients at its end.
 """
 
 import logging
@@ -34,30 +34,30 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 #: Gradients are all-reduced in buckets of this many bytes, each of which is copied once.
 BUCKET_BYTES = 1 << 26
-# The first process may read and write for long while the others wait.
+# The others wait while the first process reads and writes.
 PATIENCE = timedelta(hours=2)
-#: Exit code of a run that was asked to stop and left a checkpoint: run it again to go on.
-#: (EX_TEMPFAIL of sysexits.h; a process that a signal killed never ends with it.)
+#: Exit code of a run that was asked to stop and has written a checkpoint. The same command resumes
+#: it. (EX_TEMPFAIL of sysexits.h, which a process killed by a signal never returns.)
 STOPPED = 75
-# A batch system's end of time, its warning before, and Ctrl-C.
+# The time limit of a batch system, its warning before, and Ctrl-C.
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
-# Finishing a step and writing a checkpoint may take longer than torchrun's 30 seconds.
+# Finishing a step and writing a checkpoint may take longer than the 30 seconds of torchrun.
 SECONDS_TO_STOP = "600"
-#: Where the processes of several nodes meet, ``host:port``; set by :func:`run_on_nodes`.
+#: Variable with the rendezvous of several nodes, ``host:port``, set by :func:`run_on_nodes`.
 RENDEZVOUS = "SCSIGMOID_RENDEZVOUS"
-# The job's own; what else a step finds in its environment is that step's, not the next one's.
+# Variables of the job. Others of Slurm belong to a single step.
 KEPT = ("SLURM_JOB_ID", "SLURM_CLUSTER_NAME", "SLURM_CONF")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Processes:
-    """One process of those that train a model together.
+    """One of the processes that train a model together.
 
     Attributes:
-        rank: its number; the first one, 0, writes all files.
-        count: how many there are.
-        device: where it computes.
-        host: gloo process group for tensors on the host; None for a process alone.
+        rank: number of the process. Rank 0 writes all files.
+        count: number of processes.
+        device: device of this process.
+        host: gloo process group for tensors on the host. None for a single process.
     """
 
     rank: int = 0
@@ -80,29 +80,29 @@ class Processes:
 
     @contextmanager
     def connected(self) -> Iterator[None]:
-        """Run collectives; word a lost connection as an error of one line.
+        """Run collectives, and turn a lost connection into an error of one line.
 
         Raises:
-            UserError: in the first process, if another one is gone.
-            SystemExit: in the others.
+            UserError: on rank 0, if another process has ended.
+            SystemExit: on the other ranks.
         """
         try:
             yield
         except RuntimeError:
             if self.first:
                 raise UserError(
-                    "training: the connection to another process broke; see what that one says, "
-                    "and run again to go on from the last checkpoint"
+                    "training: the connection to another process broke; see its error, and run "
+                    "again to continue from the last checkpoint"
                 ) from None
             raise SystemExit(1) from None
 
     def in_turn(self, work: Callable[[], T]) -> T:
-        """Run ``work`` on rank 0, then, if it succeeded, on the other ranks.
+        """Run ``work`` on rank 0 and then, if it succeeded, on the other ranks.
 
-        A user's mistake is thereby reported once.
+        Thereby a user's mistake is reported once.
 
         Raises:
-            SystemExit: in the other processes, if the first one failed.
+            SystemExit: on the other ranks, if rank 0 failed.
         """
         if not self.first:
             if self.total([0])[0]:
@@ -117,10 +117,10 @@ class Processes:
         return result
 
     def on_first(self, work: Callable[[], T]) -> T | None:
-        """Run ``work`` on rank 0 alone; the other ranks go on once it succeeded.
+        """Run ``work`` on rank 0 only. The other ranks continue after it succeeded.
 
         Raises:
-            SystemExit: in the other processes, if it failed.
+            SystemExit: on the other ranks, if it failed.
         """
         return self.in_turn(lambda: work() if self.first else None)
 
@@ -138,10 +138,10 @@ class Processes:
             )
 
     def largest(self, scalar: Tensor) -> Tensor:
-        """All-reduce a scalar by maximum; NaN if it is NaN in any process."""
+        """All-reduce a scalar by maximum. The result is NaN if the scalar is NaN on any rank."""
         if self.count == 1:
             return scalar
-        # A reduction by maximum need not keep NaN.
+        # A reduction by maximum may drop NaN.
         scalars = [torch.empty_like(scalar) for _ in range(self.count)]
         with self.connected():
             dist.all_gather(scalars, scalar)
@@ -164,12 +164,12 @@ def buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
 
 @contextmanager
 def joined(device: str) -> Iterator[Processes]:
-    """Initialise ``torch.distributed`` under torchrun; without it, yield a single process.
+    """Initialize ``torch.distributed`` under torchrun. Otherwise yield a single process.
 
     Raises:
-        UserError: in one process of each machine: for a GPU that is not there, a PyTorch without
-            NCCL, or processes that do not find each other.
-        SystemExit: in the others.
+        UserError: in one process of each machine, if a GPU or NCCL is missing, or the processes
+            cannot connect.
+        SystemExit: in the other processes.
     """
     count = int(os.environ.get("WORLD_SIZE", "1"))
     if count == 1:
@@ -184,7 +184,7 @@ def joined(device: str) -> Iterator[Processes]:
     try:
         yield processes
     except BaseException:
-        # The GPUs of others may wait for this one's; leaving them takes no more than ending.
+        # Do not wait for other processes: their GPUs may be blocked in a collective.
         dist.destroy_process_group(processes.host if processes.device.type == "cuda" else None)
         raise
     dist.destroy_process_group()
@@ -196,13 +196,13 @@ def join(count: int, device: str) -> Processes:
         here, gpus = int(os.environ["LOCAL_WORLD_SIZE"]), torch.cuda.device_count()
         if here > gpus:
             raise UserError(
-                f"torchrun: {here} processes on a machine with {gpus} GPUs; start one a GPU "
+                f"torchrun: {here} processes on a machine with {gpus} GPUs; start one per GPU "
                 f"(--nproc-per-node {gpus}), or set CUDA_VISIBLE_DEVICES"
             )
         if not dist.is_nccl_available():
             raise UserError(
-                "torchrun: this PyTorch has no NCCL, which several GPUs need; install PyTorch's "
-                "CUDA build, or train on one GPU"
+                "torchrun: this PyTorch has no NCCL, which several GPUs need; install the CUDA "
+                "build of PyTorch, or train on one GPU"
             )
         place = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(place)
@@ -212,7 +212,7 @@ def join(count: int, device: str) -> Processes:
     except (RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())[:160]
         raise UserError(
-            f"torchrun: the {count} processes do not find each other ({reason}); check "
+            f"torchrun: the {count} processes cannot connect ({reason}); check "
             "MASTER_ADDR and MASTER_PORT and that every node was started"
         ) from None
     return Processes(rank=dist.get_rank(), count=count, device=place, host=host)
@@ -220,7 +220,11 @@ def join(count: int, device: str) -> Processes:
 
 @dataclass
 class Request:
-    """Whether a signal has asked the run to stop: its number; 0 while there was none."""
+    """A request to stop.
+
+    Attributes:
+        signal: number of the signal that asked the run to stop, or 0.
+    """
 
     signal: int = 0
 
@@ -231,10 +235,10 @@ class Request:
 
 @contextmanager
 def stop_requests() -> Iterator[Request]:
-    """Record SIGTERM, SIGUSR1 and SIGINT instead of ending by them.
+    """Record SIGTERM, SIGUSR1 and SIGINT in the block instead of stopping immediately.
 
-    A second Ctrl-C acts at once.  Further SIGTERMs do not: batch systems send them to torchrun and
-    to its processes, and torchrun passes them on, while the checkpoint is being written.
+    A second Ctrl-C stops immediately. Further SIGTERMs do not, because batch systems send them to
+    torchrun and to its processes, and torchrun forwards its own.
     """
     request = Request()
 
@@ -249,7 +253,7 @@ def stop_requests() -> Iterator[Request]:
 
 @contextmanager
 def handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Have a function handle the signals that ask to stop."""
+    """Let a function handle the signals that ask to stop."""
     previous = {number: signal.signal(number, handler) for number in SIGNALS}
     try:
         yield
@@ -259,14 +263,18 @@ def handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
 
 
 def launched() -> bool:
-    """Whether torchrun started this process."""
+    """Return True if torchrun started this process."""
     return "WORLD_SIZE" in os.environ
 
 
 def launch(nodes: int, processes: int, arguments: Sequence[str]) -> int:
-    """Run ``scsigmoid`` with these arguments in ``processes`` processes a node.
+    """Run ``scsigmoid`` with these arguments in ``processes`` processes per node.
 
-    Returns the exit code and raises as :func:`torchrun` and :func:`run_on_nodes` do.
+    Returns:
+        The exit code.
+
+    Raises:
+        UserError: as :func:`torchrun` and :func:`run_on_nodes`.
     """
     meeting = os.environ.get(RENDEZVOUS)
     if meeting is not None:
@@ -282,13 +290,15 @@ def launch(nodes: int, processes: int, arguments: Sequence[str]) -> int:
 
 
 def torchrun(place: Sequence[str], processes: int, arguments: Sequence[str]) -> int:
-    """``torchrun <place> --nproc-per-node <processes> -m scsigmoid <arguments>``.
+    """Run ``torchrun <place> --nproc-per-node <processes> -m scsigmoid <arguments>``.
 
-    The processes' own messages and exit code are all that is seen of a failure.  Returns the code
-    of the process that failed first, else 0.
+    Messages of torchrun are hidden: those of the processes explain a failure.
+
+    Returns:
+        The exit code of the process that failed first, or 0.
 
     Raises:
-        UserError: if a process was killed, which it cannot say itself.
+        UserError: if a process was killed by a signal.
     """
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -303,7 +313,7 @@ def torchrun(place: Sequence[str], processes: int, arguments: Sequence[str]) -> 
     names = ",".join(number.name for number in SIGNALS)
     os.environ.setdefault("TORCHELASTIC_SIGNALS_TO_HANDLE", names)
     options = parse_args([*place, f"--nproc-per-node={processes}", "-m", "scsigmoid"])
-    # Not parsed: torchrun would take our --log for an abbreviation of its own options.
+    # Not parsed, because torchrun would read our --log as an abbreviation of its own options.
     options.training_script_args = list(arguments)
     if hasattr(options, "signals_to_handle"):
         options.signals_to_handle = names
@@ -315,7 +325,7 @@ def torchrun(place: Sequence[str], processes: int, arguments: Sequence[str]) -> 
         if failure.exitcode < 0:
             raise UserError(
                 f"training: process {rank} of {processes} was killed by "
-                f"{signal.Signals(-failure.exitcode).name}; run again to go on from the last "
+                f"{signal.Signals(-failure.exitcode).name}; run again to continue from the last "
                 "checkpoint"
             ) from None
         return failure.exitcode
@@ -328,12 +338,15 @@ def torchrun(place: Sequence[str], processes: int, arguments: Sequence[str]) -> 
 
 
 def run_on_nodes(nodes: int, arguments: Sequence[str]) -> int:
-    """Run ``scsigmoid`` with these arguments once on each node of this job, and wait for them.
+    """Run ``scsigmoid`` with these arguments once on each node of this Slurm job.
 
-    Their processes meet on this node, at a port that is free now.  Returns the largest exit code.
+    The rendezvous is a free port of this node.
+
+    Returns:
+        The largest exit code.
 
     Raises:
-        UserError: outside a Slurm job, or in one with fewer nodes.
+        UserError: outside of a Slurm job.
     """
     if "SLURM_JOB_ID" not in os.environ or shutil.which("srun") is None:
         raise UserError(
@@ -351,35 +364,35 @@ def run_on_nodes(nodes: int, arguments: Sequence[str]) -> int:
     environment[RENDEZVOUS] = f"{socket.getfqdn()}:{port}"
     command = [
         *("srun", "--overlap", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"),
-        # all CPUs and GPUs that the job has on the node
+        # all CPUs and GPUs of the job on the node
         *("--whole", "--cpu-bind=none", "--kill-on-bad-exit=0", "--quiet"),
         *(sys.executable, "-m", "scsigmoid", *arguments),
     ]
-    # Slurm signals every step of a job itself; a signal to this process alone is passed on.
+    # Slurm signals every step of a job itself. A signal to this process alone is forwarded.
     child = subprocess.Popen(command, env=environment, start_new_session=True)
     with handled(lambda number, frame: child.send_signal(number)):
         return child.wait()
 
 
 def requeue() -> None:
-    """Have Slurm run its job again, if this is one: it was asked to stop and has more to do.
+    """Requeue this Slurm job, if it is one, after it was asked to stop.
 
-    Slurm asks before the end of a job's time (``--signal``) and when other jobs go first.  A job
-    that was cancelled, or whose time is over, is left alone.
+    Slurm asks a job to stop before its time limit (``--signal``) and on preemption. A job that was
+    canceled, or whose time is over, is not requeued.
     """
     job = os.environ.get("SLURM_JOB_ID")
     if job is None or ask("squeue", "--noheader", "--jobs", job, "--format=%T") != "RUNNING":
         return
     if ask("scontrol", "requeue", job) is None:
-        log(f"Slurm does not run job {job} again by itself; whoever submitted it must")
+        log(f"Slurm cannot requeue job {job}; submit it again to continue from the checkpoint")
     else:
-        log(f"Slurm runs job {job} again, to go on from the checkpoint")
+        log(f"Slurm has requeued job {job}, to continue from the checkpoint")
 
 
 def ask(*command: str) -> str | None:
-    """What a command of Slurm prints; ``None`` if it fails or there is no such command."""
+    """Return the output of a command of Slurm, or None if it fails or does not exist."""
     try:
-        found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return found.stdout.strip() if found.returncode == 0 else None
+    return result.stdout.strip() if result.returncode == 0 else None

@@ -1,4 +1,4 @@
-"""What rank 0 writes and shows of a run: journal, TensorBoard events, checkpoints, progress."""
+"""Output of rank 0 during a run: journal, TensorBoard events, checkpoints and progress."""
 
 import sys
 import time
@@ -24,7 +24,7 @@ EVENTS = "tensorboard"
 
 
 class Records(ExitStack):
-    """The files of a run while it goes on, and its progress; to be used in a ``with`` block."""
+    """The output files of a run, and its progress, to be used in a ``with`` block."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Records(ExitStack):
         rows: str,
         output: Path,
     ) -> None:
-        """Begin after ``step``, with the journal's header and ``rows`` so far."""
+        """Continue after ``step`` with the header of the journal and its ``rows`` so far."""
         super().__init__()
         self.run = run
         self.checkpoints = checkpoints
@@ -60,7 +60,7 @@ class Records(ExitStack):
         self.progress.show(row)
 
     def checkpoint(self, trainer: Trainer, step: int) -> None:
-        """Begin to write the state after ``step``, if not yet."""
+        """Start writing the state after ``step``, unless it is already saved."""
         if step == self._saved:
             return
         self.checkpoints.save(
@@ -78,10 +78,10 @@ class Records(ExitStack):
 
 
 class Events:
-    """The journal's rows as TensorBoard events; logs a line where ``tensorboard`` is missing."""
+    """The rows of the journal as TensorBoard events, if ``tensorboard`` is installed."""
 
     def __init__(self, folder: Path, step: int) -> None:
-        """Begin after step ``step``; what earlier runs wrote beyond it is not shown."""
+        """Continue after ``step``. TensorBoard does not show later events of earlier runs."""
         self._folder, self._writer = folder, None
         try:
             from torch.utils.tensorboard import SummaryWriter
@@ -106,13 +106,13 @@ class Events:
 
 
 class Progress:
-    """Loss, rate and time left: a bar on a terminal, lines elsewhere.
+    """Loss, rate and remaining time: a progress bar on a terminal, otherwise lines.
 
-    Beside a log, the lines also appear on the terminal of whoever runs the workflow.
+    If standard error is a log, the lines are also printed on the terminal of the workflow.
     """
 
     def __init__(self, label: str, first: int, steps: int, seconds: float = 30.0) -> None:
-        """Begin at step ``first`` of ``steps``; lines come at most every ``seconds``."""
+        """Start at step ``first`` of ``steps``. Lines are printed at most every ``seconds``."""
         self.label, self.first, self.steps, self.seconds = label, first, steps, seconds
         self.begin = self.last = time.monotonic()
         hidden = not sys.stderr.isatty()
@@ -123,7 +123,7 @@ class Progress:
         )
 
     def show(self, row: Row) -> None:
-        """Show a row of the journal; the last step's always."""
+        """Show a row of the journal. The last step is always shown."""
         text = f"loss {row.loss:.4f}, {row.cells_per_second:.0f} cells/s"
         self.bar.set_postfix_str(text)
         now = time.monotonic()
@@ -146,7 +146,7 @@ class Meter:
     def __init__(
         self, settings: EncoderSettings, device: torch.device, processes: int, seconds: float
     ) -> None:
-        """Begin to measure; ``seconds`` were spent training in earlier runs."""
+        """Start measuring. ``seconds`` is the training time of earlier runs."""
         self.settings = settings
         self.device = device
         peak = peak_flops(device_name(device))
@@ -161,7 +161,7 @@ class Meter:
         self._wait = 0.0
 
     def seconds(self) -> float:
-        """Time spent training so far, earlier runs included."""
+        """Return the training time so far, including earlier runs."""
         return self._before + time.perf_counter() - self._begin
 
     def count(self, share: Share, masked: int, waited: float, graphed: bool) -> None:
@@ -190,7 +190,7 @@ class Meter:
         score: float,
         validation: float | None = None,
     ) -> Row:
-        """The row of a logging step; waits for the device and starts the next interval."""
+        """Return the row of a logging step. Waits for the device and starts the next interval."""
         synchronise(self.device)
         now = time.perf_counter()
         elapsed = max(now - self._last, 1e-9)

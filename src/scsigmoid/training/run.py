@@ -22,15 +22,15 @@ class TrainingRun:
     """All settings of one model's training: ``Plan.run`` and the name.
 
     Attributes:
-        model: the model's name.
+        model: name of the model.
         attention: ``sigmoid`` or ``softmax``.
         context: longest sequence in tokens.
-        cls_token: whether [CLS] is in front of a cell's genes; it takes a place of the context.
+        cls_token: whether a sequence starts with [CLS], which takes one place of the context.
         backend: attention backend.
         size: dimensions of the encoder.
-        architecture: what all encoders share.
-        training: how it is trained.
-        seed: the configuration's seed.
+        architecture: settings that all encoders share.
+        training: settings of the training.
+        seed: seed of the configuration, or of the run of a study.
         device: ``auto``, ``cpu`` or ``cuda``.
     """
 
@@ -57,16 +57,16 @@ class TrainingRun:
         )
 
     def identity(self, vocabulary: str, data: str) -> dict[str, str]:
-        """Everything that determines the trained model, by name of the setting.
+        """Return everything that determines the trained model, by name of the setting.
 
         Args:
-            vocabulary: the vocabulary's fingerprint.
-            data: the fingerprint of the training cells.
+            vocabulary: fingerprint of the vocabulary.
+            data: fingerprint of the training cells.
         """
-        # The named size is spelled out by its dimensions.
+        # The dimensions of the size are listed instead of its name.
         architecture = asdict(self.architecture)
         del architecture["size"]
-        if not self.architecture.variants:  # checkpoints of version 0.1 do not say
+        if not self.architecture.variants:  # missing in checkpoints of version 0.1
             del architecture["variants"]
         training = {
             name: value
@@ -90,7 +90,7 @@ class TrainingRun:
 
 
 def header(run: TrainingRun, encoder: EncoderSettings, processes: Processes) -> dict[str, str]:
-    """The journal's header: versions, machine, commit and settings of a run."""
+    """Return the header of the journal: versions, machine, commit and settings."""
     return {
         **versions(),
         "commit": commit(),
@@ -119,9 +119,9 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str:
-    """The commit of the code that runs, with ``-dirty`` if it was changed since.
+    """Return the commit of the running code, with ``-dirty`` if files have changed since.
 
-    ``unknown`` where the code is not part of a git checkout.
+    ``unknown`` if the code is not part of a git checkout.
     """
     source = Path(__file__).resolve()
 
@@ -131,7 +131,7 @@ def commit() -> str:
         ).stdout.strip()
 
     try:
-        # An installed copy may lie inside somebody else's checkout.
+        # An installed copy may be inside the checkout of another project.
         git("ls-files", "--error-unmatch", source.name)
         return git("describe", "--always", "--abbrev=40", "--exclude=*", "--dirty")
     except (OSError, subprocess.CalledProcessError):

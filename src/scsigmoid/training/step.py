@@ -1,4 +1,4 @@
-"""One optimiser step: loss, gradient, AdamW and its learning rate (tab:model_arch)."""
+"""One optimizer step: loss, gradient, AdamW and its learning rate (tab:model_arch)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
 
 Loss = Callable[..., Tensor]
-#: Options of torch's compiler.  Without this one it would fuse the reductions of a normalisation's
-#: gradient for large batches only, and make another graph for small ones.
+#: Options of torch.compile. Without this one, it fuses the reductions in the gradient of a layer
+#: normalization for large batches only, and compiles another graph for small ones.
 COMPILER: dict[str, Any] = {"triton.mix_order_reduction_non_strict_mode": True}
 
 
 @dataclass(frozen=True)
 class StepResult:
-    """What a step measured; scalars on the device, so reading them waits for it.
+    """Measurements of a step, as scalars on the device. Reading them waits for the device.
 
     Attributes:
         loss: mean cross-entropy over the masked genes of the global batch.
-        gradient_norm: L2 norm of the whole gradient before clipping, of ``training.gradient``.
+        gradient_norm: L2 norm of the gradient of ``training.gradient`` before clipping.
         graphed: whether a CUDA graph computed the gradient.
     """
 
@@ -42,10 +42,10 @@ class StepResult:
 
 
 def make_optimiser(model: nn.Module, training: Training) -> torch.optim.AdamW:
-    """AdamW that decays weight matrices and embeddings.
+    """Return AdamW with weight decay of matrices and embeddings.
 
-    Biases and layer normalisations, which have one dimension, do not decay.  The paper does not
-    say; this is the common choice for encoders.
+    Biases and layer normalizations, which have one dimension, do not decay. The paper does not
+    state this. It is the common choice for encoders.
     """
     parameters = list(model.parameters())
     decayed = [p for p in parameters if p.ndim >= 2]
@@ -63,9 +63,9 @@ def make_optimiser(model: nn.Module, training: Training) -> torch.optim.AdamW:
 
 
 def learning_rate(step: int, training: Training) -> float:
-    """Learning rate of a step: linear warm-up, then constant.
+    """Return the learning rate of a step: linear warm-up, then constant.
 
-    Steps are counted from 1, so the first step already learns: its rate is one warm-up step's.
+    Steps are counted from 1, so that the rate of the first step is not 0.
     """
     if step >= training.warmup_steps:
         return training.learning_rate
@@ -80,14 +80,17 @@ def place_losses(
     keys: Tensor | None = None,
     reduction: str = "none",
 ) -> Tensor:
-    """Cross-entropy at each masked position, (masked,) float32; the output layer runs there alone.
+    """Return the cross-entropy at each masked position, (masked,) float32.
+
+    The output layer is computed at these positions only.
 
     Args:
-        encoder, batch: on one device.
-        embedded: (tokens, hidden), the batch's embedded tokens.
-        mask: of :meth:`Encoder.mask`.
-        keys: of :meth:`Encoder.dropout_keys`; no dropout if None.
-        reduction: of the cross-entropy.
+        encoder: the encoder.
+        embedded: (tokens, hidden), the embedded tokens of the batch.
+        mask: result of :meth:`Encoder.mask`.
+        batch: a batch on the encoder's device.
+        keys: result of :meth:`Encoder.dropout_keys`. None means no dropout.
+        reduction: reduction of the cross-entropy.
     """
     residual = encoder.encode(embedded, batch.cu_seqlens, batch.max_seqlen, mask, keys)
     logits = encoder.predict(residual, batch.masked)
@@ -102,7 +105,7 @@ def summed_loss(
     keys: Tensor | None = None,
     weights: Tensor | None = None,
 ) -> Tensor:
-    """The sum of :func:`place_losses`, a float32 scalar; (n,) with weights (masked, n)."""
+    """Return the sum of :func:`place_losses`, a scalar, or (n,) with weights (masked, n)."""
     if weights is None:
         return place_losses(encoder, embedded, mask, batch, keys, "sum")
     losses = place_losses(encoder, embedded, mask, batch, keys)
@@ -110,9 +113,9 @@ def summed_loss(
 
 
 def sum_weights(batch: Batch) -> Tensor:
-    """Weights of a batch's masked genes, (masked, 2) float32, on the CPU.
+    """Return weights of the masked genes, (masked, 2) float32, on the CPU.
 
-    The first adds up each cell's mean loss, the second all losses.
+    The first column sums the mean losses of the cells, the second all losses.
     """
     owner = torch.searchsorted(batch.cu_seqlens, batch.masked, right=True)
     shares = 1 / torch.bincount(owner)[owner].float()
@@ -120,11 +123,10 @@ def sum_weights(batch: Batch) -> Tensor:
 
 
 def with_two_of_each(batch: Batch) -> Batch:
-    """Pad a batch to at least two sequences and two masked positions; the loss stays the same.
+    """Pad a batch to at least two sequences and two masked positions, with the same loss.
 
-    ``torch.compile`` makes a graph of its own for a size of 0 or 1.  An empty last sequence and
-    targets that :func:`torch.nn.functional.cross_entropy` ignores keep such a batch, a single long
-    cell for example, in the graph of all others.
+    ``torch.compile`` compiles another graph for sizes of 0 or 1. An empty last sequence and ignored
+    targets avoid this, for example for a single long cell.
     """
     missing = max(0, 2 - len(batch.masked))
     return replace(
@@ -138,11 +140,10 @@ def with_two_of_each(batch: Batch) -> Batch:
 
 
 def eagerly_embedded(compute: Loss, encoder: Encoder, batch: Batch, *rest: Tensor | None) -> Tensor:
-    """A loss of a batch by :func:`summed_loss` or :func:`place_losses`, which may be compiled.
+    """Return a loss by :func:`summed_loss` or :func:`place_losses`, which may be compiled.
 
-    One graph serves all batches, however long their cells are.  The embedding stays outside of it:
-    the number of positions would make a graph of its own for each context length.  So does the
-    mask of FlexAttention.
+    One compiled graph serves batches of all lengths. The embedding and the mask of FlexAttention
+    are outside of it, because they would need another graph for each context length.
     """
     batch = with_two_of_each(batch)
     embedded = encoder.embed(batch.tokens, batch.positions)
@@ -151,12 +152,12 @@ def eagerly_embedded(compute: Loss, encoder: Encoder, batch: Batch, *rest: Tenso
 
 
 def autocast(device: torch.device) -> torch.autocast:
-    """bfloat16 mixed precision on a GPU (tab:model_arch), float32 on a CPU."""
+    """Return bfloat16 mixed precision for a GPU (tab:model_arch), float32 for a CPU."""
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda")
 
 
 class Trainer:
-    """An encoder, on its device, with its optimiser; their states make up a checkpoint."""
+    """An encoder on its device with its optimizer. Their states are saved in a checkpoint."""
 
     def __init__(
         self,
@@ -166,9 +167,14 @@ class Trainer:
         device: torch.device,
         processes: Processes | None = None,
     ) -> None:
-        """Move the encoder, which has the same weights in all processes, to the device.
+        """Move the encoder to the device. It has the same weights in all ``processes``.
 
-        ``processes`` share each global batch; this one is alone if None.
+        Args:
+            encoder: the encoder.
+            training: settings of the training.
+            seed: seed of the dropout.
+            device: device of the training.
+            processes: processes that share each global batch. None means a single process.
         """
         self.processes = processes or Processes(device=device)
         self.encoder = encoder.to(device)
@@ -179,8 +185,8 @@ class Trainer:
         self._parameters = list(encoder.parameters())
         self._summed_loss: Loss = summed_loss
         self._graphs: Graphs | None = None
-        self._met: set[Bucket | bool] = set()
-        #: Most tokens of a batch whose gradient is a CUDA graph, see :mod:`graphs`.
+        self._seen_kinds: set[Bucket | bool] = set()
+        #: Largest number of tokens of a batch that a CUDA graph computes, see :mod:`graphs`.
         self.graphed_tokens = 0
         if device.type == "cuda":
             self.compile()
@@ -190,14 +196,14 @@ class Trainer:
                 self.graphed_tokens = most_tokens(settings)
 
     def compile(self, backend: str = "inductor") -> None:
-        """Compile the loss; see :func:`eagerly_embedded`."""
+        """Compile the loss, see :func:`eagerly_embedded`."""
         options = COMPILER if backend == "inductor" else None
         self._summed_loss = torch.compile(
             summed_loss, dynamic=True, backend=backend, options=options
         )
 
     def summed_loss(self, batch: Batch, step: int, weights: Tensor | None = None) -> Tensor:
-        """Cross-entropy summed over a batch's masked genes in a step: :func:`summed_loss`."""
+        """Return the sum of the cross-entropy over the masked genes of a batch in a step."""
         if weights is not None:
             weights = pad(weights, (0, 0, 0, max(0, 2 - len(weights))))
         keys = self._dropout_keys(step, batch)
@@ -209,29 +215,28 @@ class Trainer:
         )
 
     def prepare(self, batches: Sequence[Batch]) -> None:
-        """Take steps, so that later ones of one of these batches each compile and record nothing.
+        """Take steps, so that later steps with one of these batches compile and record nothing.
 
-        One on the largest batch of each kind that no step has met.
+        A step is taken with the largest batch of each kind that no step had yet.
         """
         for batch in sorted(batches, key=lambda batch: len(batch.tokens), reverse=True):
-            if self._kind([batch]) not in self._met:
+            if self._kind([batch]) not in self._seen_kinds:
                 self.step(1, [batch])
 
     def _kind(self, batches: Sequence[Batch]) -> Bucket | bool:
-        """The bucket of a step's batch; where it has none, whether sigmoid's form is that of long
-        sequences."""
+        """Return the bucket of a step, or whether sigmoid uses the form for long sequences."""
         long = any(batch.max_seqlen > LONGEST_APPROXIMATE for batch in batches)
         return self._bucket(batches) or long
 
     def _bucket(self, batches: Sequence[Batch]) -> Bucket | None:
-        """Of the only batch of a step, if it is a small one."""
+        """Return the bucket of a step with a single small batch, None for other steps."""
         if len(batches) != 1 or not 0 < len(batches[0].tokens) <= self.graphed_tokens:
             return None
         context = self.encoder.settings.context
         return bucket_of(batches[0], context, self.training.mask_fraction)
 
     def _differentiate(self, step: int, batch: Batch, bucket: Bucket, masked: int) -> Tensor:
-        """The loss of a small batch; its gradient becomes the parameters'."""
+        """Compute the gradients of a small batch, and return its loss."""
 
         def compute(held: Batch, keys: Tensor | None, weights: Tensor | None) -> Tensor:
             with autocast(self.device):
@@ -248,24 +253,24 @@ class Trainer:
         return loss
 
     def step(self, step: int, batches: Sequence[Batch], masked: int | None = None) -> StepResult:
-        """Take one optimiser step on a global batch.
+        """Take one optimizer step on a global batch.
 
-        The loss reported is the mean over all masked genes of the global batch.  The objective is
-        that, or with ``training.gradient: sum`` the sum of the cells' means; neither depends on
-        how the batch is divided.  A loss or norm that is not finite is returned like any other,
-        and the step is taken: divergence is a result.
+        The returned loss is the mean over all masked genes of the global batch. It is also the
+        objective, unless ``training.gradient`` is ``sum``: then the objective is the sum of the
+        mean losses of the cells. Both are independent of the division of the batch. The step is
+        also taken if the loss or the norm is not finite, because divergence is a result.
 
         Args:
-            step: counted from 1; sets the learning rate and the dropout.
-            batches: the micro-batches of this process.
-            masked: masked genes of the global batch; those of ``batches`` if None.
+            step: number of the step from 1, which determines learning rate and dropout.
+            batches: micro-batches of this process.
+            masked: number of masked genes of the global batch. None means those of ``batches``.
         """
         for group in self.optimiser.param_groups:
             group["lr"] = learning_rate(step, self.training)
         self.optimiser.zero_grad(set_to_none=True)
         if masked is None:
             masked = sum(len(batch.masked) for batch in batches)
-        self._met.add(self._kind(batches))
+        self._seen_kinds.add(self._kind(batches))
         bucket = self._bucket(batches)
         if bucket:
             loss = self._differentiate(step, batches[0], bucket, max(1, masked))
@@ -281,7 +286,7 @@ class Trainer:
         return StepResult(loss=loss, gradient_norm=norm, graphed=graphed)
 
     def _accumulate(self, step: int, batches: Sequence[Batch], masked: int) -> Tensor:
-        """The loss of micro-batches; their gradients are added to the parameters'."""
+        """Add the gradients of micro-batches to those of the parameters, and return the loss."""
         loss = torch.zeros((), device=self.device)
         for batch in batches:
             with autocast(self.device):
@@ -298,7 +303,7 @@ class Trainer:
         return loss
 
     def attention_score_max(self, batches: Sequence[Batch]) -> float:
-        """Largest score of the first layer over a global batch, in training's precision."""
+        """Return the largest attention score of the first layer over a global batch."""
         largest = torch.zeros((), device=self.device)
         with torch.no_grad(), autocast(self.device):
             for batch in batches:
