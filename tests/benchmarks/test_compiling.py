@@ -25,7 +25,7 @@ from scsigmoid.benchmarks.compiling import (
 from scsigmoid.benchmarks.providers import PROVIDERS, chosen
 from scsigmoid.benchmarks.rows import TrainingGroup
 from scsigmoid.benchmarks.training import Conditions
-from scsigmoid.benchmarks.variants import Variant, chosen_variants
+from scsigmoid.benchmarks.variants import Variant, choose_variants
 from scsigmoid.config.schema import Size
 from scsigmoid.model.sizes import EncoderSettings
 from scsigmoid.training.step import StepResult, Trainer
@@ -129,7 +129,7 @@ def test_each_graph_is_compiled_once(
     memory = SimpleNamespace(total_memory=gigabytes * 1e9)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: memory)
     groups = [group(context, cells) for cells in (4, 2) for context in (1024, 2048, 4096)]
-    compile_steps_ahead(chosen_variants(["sdpa", "flex", "triton_sigmoid"], "cuda"), groups)
+    compile_steps_ahead(choose_variants(["sdpa", "flex", "triton_sigmoid"], "cuda"), groups)
     graphs = [(job[1].name, job[2].group) for job in begun if job[0] is compile_step]
     assert graphs == [
         ("sdpa packed", groups[0].group),

@@ -10,7 +10,7 @@ from small_training import ARCHITECTURE, TRAINING
 
 from scsigmoid.benchmarks.rows import TrainingRow, read_rows
 from scsigmoid.benchmarks.training import run_training_benchmark
-from scsigmoid.benchmarks.variants import chosen_variants
+from scsigmoid.benchmarks.variants import choose_variants
 from scsigmoid.config.schema import Size
 
 pytestmark = [
@@ -37,7 +37,7 @@ def test_every_kernel_is_right_and_none_is_compiled_in_a_round(tmp_path: Path) -
     files = tmp_path / "t.csv", tmp_path / "t.json"
     run_training_benchmark(SETTINGS, {"small": SIZE}, ARCHITECTURE, TRAINING, 42, "cuda", *files)
     rows = read_rows(tmp_path / "t.csv", TrainingRow)
-    assert len(rows) == 2 * len(chosen_variants(None, "cuda"))
+    assert len(rows) == 2 * len(choose_variants(None, "cuda"))
     timed = [row for row in rows if row.rounds]
     assert [row.note for row in rows if not row.rounds and "is not installed" not in row.note] == []
     for row in timed:

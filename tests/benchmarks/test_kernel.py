@@ -20,10 +20,10 @@ from scsigmoid.benchmarks.kernel import (
     Candidate,
     measure,
     prepare_case,
+    round_intervals,
     run_kernel_benchmark,
-    strides,
 )
-from scsigmoid.benchmarks.providers import PROVIDERS, Kernel, Provider, chosen, plain
+from scsigmoid.benchmarks.providers import PROVIDERS, Kernel, Provider, chosen, prepare_plain
 from scsigmoid.benchmarks.rows import KernelRow, read_rows
 from scsigmoid.benchmarks.timing import Results
 from scsigmoid.cli import main
@@ -105,7 +105,7 @@ def use(monkeypatch: pytest.MonkeyPatch, change: Change) -> None:
     """One kernel more: plain softmax attention, its result changed by the number of the call."""
 
     def prepare(inputs: Inputs) -> Kernel:
-        calls, attend = itertools.count(1), plain("softmax")(inputs)
+        calls, attend = itertools.count(1), prepare_plain("softmax")(inputs)
         return lambda q, k, v: change(next(calls), attend(q, k, v))
 
     more = Provider("changing", "softmax", "heads", prepare)
@@ -182,9 +182,11 @@ def test_our_own_kernel_may_need_more_memory_than_there_is(
 def test_some_kernels_alone(tmp_path: Path) -> None:
     rows = run(replace(ONE, providers=["pytorch", "sdpa"]), tmp_path)
     assert [row.provider for row in rows] == ["pytorch", "pytorch", "sdpa", "sdpa"]
-    with pytest.raises(UserError, match=r"unknown kernel 'cudn'; take some of .*cudnn"):
+    with pytest.raises(UserError, match=r"unknown kernel 'cudn'; choose from: .*cudnn"):
         chosen(["cudn"], "cuda")
-    with pytest.raises(UserError, match=r"none is timed on device 'cpu'; take some of hopper, "):
+    with pytest.raises(
+        UserError, match=r"none of these kernels is timed on device 'cpu'; choose from: hopper, "
+    ):
         chosen(["triton_accurate"], "cpu")
 
 
@@ -325,8 +327,8 @@ def test_another_sweep_begins_anew(
     run(settings, tmp_path)
     assert measured == groups(settings)
     said = capsys.readouterr().err
-    assert "measuring anew" in said
-    assert ("damaged" if change == "damage" else "of another machine, version") in said
+    assert "starting over" in said
+    assert ("damaged" if change == "damage" else "from another machine, version") in said
     assert {path.name for path in tmp_path.iterdir()} == {"kernel.csv", "kernel.json"}
 
 
@@ -432,7 +434,7 @@ def test_every_round_times_every_kernel_in_an_order_of_its_own() -> None:
 
 
 def test_slow_kernels_take_fewer_rounds() -> None:
-    assert strides([1.0, 1.2, 0.9, 2.4, 2.6]) == [1, 1, 1, 1, 1]
-    assert strides([1.0, 1.2, 0.9, 2.4, 9.0]) == [1, 1, 1, 1, 4]
-    assert strides([1.0, 1.2, math.nan, 9.0]) == [1, 1, 1, 4]
-    assert strides([]) == []
+    assert round_intervals([1.0, 1.2, 0.9, 2.4, 2.6]) == [1, 1, 1, 1, 1]
+    assert round_intervals([1.0, 1.2, 0.9, 2.4, 9.0]) == [1, 1, 1, 1, 4]
+    assert round_intervals([1.0, 1.2, math.nan, 9.0]) == [1, 1, 1, 4]
+    assert round_intervals([]) == []

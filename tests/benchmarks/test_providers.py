@@ -28,7 +28,7 @@ UNEQUAL = Case("paper", 8, 2, 12, (9, 12, 7), 0.5)
 @pytest.fixture(autouse=True)
 def on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the CPU pass for a GPU."""
-    monkeypatch.setattr(providers, "needs_gpu", lambda inputs: None)
+    monkeypatch.setattr(providers, "require_gpu", lambda inputs: None)
 
 
 def error(kernel: Kernel, attention: str, layout: str, inputs: Inputs) -> float:
@@ -51,21 +51,21 @@ def install(monkeypatch: pytest.MonkeyPatch, name: str, **functions: object) -> 
 @pytest.mark.parametrize("attention", ["sigmoid", "softmax"])
 def test_plain_pytorch(attention: str, case: Case) -> None:
     inputs = Inputs(case, CPU, torch.float32)
-    assert error(providers.plain(attention)(inputs), attention, "heads", inputs) < 1e-5
+    assert error(providers.prepare_plain(attention)(inputs), attention, "heads", inputs) < 1e-5
 
 
 @pytest.mark.parametrize("case", [EQUAL, UNEQUAL], ids=["equal", "unequal"])
 def test_cudnn_with_torchs_own_backend_in_its_place(
     monkeypatch: pytest.MonkeyPatch, case: Case
 ) -> None:
-    real = providers.sdpa_with
+    real = providers.restrict_sdpa
     asked = []
 
     def instead(backend: str, mask: Tensor | None) -> Kernel:
         asked.append(backend)
         return real("MATH", mask)
 
-    monkeypatch.setattr(providers, "sdpa_with", instead)
+    monkeypatch.setattr(providers, "restrict_sdpa", instead)
     inputs = Inputs(case, CPU, torch.float32)
     assert error(providers.cudnn(inputs), "softmax", "heads", inputs) < 1e-5
     assert asked == ["CUDNN_ATTENTION"]
@@ -88,11 +88,11 @@ def test_flash_attention_3(monkeypatch: pytest.MonkeyPatch, tuple_too: bool) -> 
 
 def test_backends_of_softmax_models() -> None:
     inputs = Inputs(UNEQUAL, CPU, torch.float32)
-    assert error(providers.packed("sdpa")(inputs), "softmax", "packed", inputs) < 1e-5
+    assert error(providers.prepare_packed("sdpa")(inputs), "softmax", "packed", inputs) < 1e-5
     with pytest.raises(Unavailable, match="'fa4' for softmax attention: it needs a CUDA GPU"):
-        providers.packed("fa4")(inputs)
+        providers.prepare_packed("fa4")(inputs)
     assert "fa4" in [provider.name for provider in PROVIDERS]
-    assert "fa4, packed" in [variant.name for variant in VARIANTS]
+    assert "fa4 packed" in [variant.name for variant in VARIANTS]
 
 
 def test_every_kernel_has_a_label() -> None:
@@ -209,7 +209,7 @@ def test_flash_sigmoid(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_ours_asks_for_its_path(monkeypatch: pytest.MonkeyPatch, accurate: bool) -> None:
     """The path and the sigmoid are those asked for, whatever the defaults are."""
     inputs = Inputs(UNEQUAL, CPU, torch.float32)
-    kernel = providers.ours("reference", accurate=accurate)(inputs)
+    kernel = providers.prepare_ours("reference", accurate=accurate)(inputs)
     asked: dict[str, object] = {}
 
     def attend(*tensors: Tensor, **options: object) -> Tensor:
@@ -224,6 +224,6 @@ def test_ours_asks_for_its_path(monkeypatch: pytest.MonkeyPatch, accurate: bool)
 def test_a_path_that_the_device_lacks() -> None:
     inputs = Inputs(UNEQUAL, CPU, torch.float32)
     with pytest.raises(Unavailable, match="needs a CUDA GPU"):
-        providers.ours("triton")(inputs)
+        providers.prepare_ours("triton")(inputs)
     with pytest.raises(Unavailable, match="hopper"):
-        providers.ours("hopper", padded=True)(inputs)
+        providers.prepare_ours("hopper", padded=True)(inputs)

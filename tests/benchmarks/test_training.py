@@ -18,7 +18,7 @@ from scsigmoid.benchmarks.rows import TrainingGroup, TrainingRow, read_rows
 from scsigmoid.benchmarks.simulated import simulated_batches
 from scsigmoid.benchmarks.timing import OwnKernelError
 from scsigmoid.benchmarks.training import Conditions, TimedVariant, run_training_benchmark
-from scsigmoid.benchmarks.variants import VARIANTS, PaddedAttention, Variant, chosen_variants
+from scsigmoid.benchmarks.variants import VARIANTS, PaddedAttention, Variant, choose_variants
 from scsigmoid.config.schema import Size, TrainingBenchmark
 from scsigmoid.errors import UserError
 from scsigmoid.model.encoder import Encoder
@@ -52,13 +52,13 @@ def padded(attend: object) -> Variant:
     return Variant("other", "softmax", ("cpu",), form)
 
 
-SIGMOID, SOFTMAX = chosen_variants(None, "cpu")
+SIGMOID, SOFTMAX = choose_variants(None, "cpu")
 PADDED = padded(attend_padded)
 
 
 @pytest.fixture
 def with_padded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "chosen_variants", lambda *_: [SIGMOID, SOFTMAX, PADDED])
+    monkeypatch.setattr(training, "choose_variants", lambda *_: [SIGMOID, SOFTMAX, PADDED])
 
 
 def benchmark(
@@ -231,7 +231,7 @@ def test_a_run_out_of_time_writes_what_it_measured_and_can_be_continued(tmp_path
 
 
 def test_a_wrong_kernel_is_not_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "chosen_variants", lambda *_: [SIGMOID, padded(see_padding)])
+    monkeypatch.setattr(training, "choose_variants", lambda *_: [SIGMOID, padded(see_padding)])
     right, wrong = benchmark(tmp_path, ONE)
     assert right.rounds == 9
     assert wrong.rounds == 0
@@ -261,7 +261,7 @@ def test_a_kernel_that_cannot_run_here_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     absent = [variant for variant in VARIANTS if variant.kernel in ("hopper", "triton_sigmoid")]
-    monkeypatch.setattr(training, "chosen_variants", lambda *_: [*absent, SIGMOID])
+    monkeypatch.setattr(training, "choose_variants", lambda *_: [*absent, SIGMOID])
     hopper, published, reference = benchmark(tmp_path, ONE)
     assert "'hopper' for sigmoid attention: it needs a CUDA GPU" in hopper.note
     assert published.note == "triton_sigmoid is not installed"
@@ -324,8 +324,8 @@ def test_memory_is_of_one_model_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_kernels_are_chosen_by_name_or_by_name_and_layout() -> None:
     with pytest.raises(UserError, match=r"benchmarks.training.kernels: unknown kernel 'hoper'; .*"):
-        chosen_variants(["hoper"], "cuda")
-    names = [variant.name for variant in chosen_variants(["flex", "triton"], "cuda")]
+        choose_variants(["hoper"], "cuda")
+    names = [variant.name for variant in choose_variants(["flex", "triton"], "cuda")]
     assert names == ["triton packed", "flex packed", "flex padded"]
-    names = [variant.name for variant in chosen_variants(["flex padded", "sdpa"], "cuda")]
+    names = [variant.name for variant in choose_variants(["flex padded", "sdpa"], "cuda")]
     assert names == ["sdpa packed", "flex padded"]

@@ -1,4 +1,4 @@
-"""The batches that the kernel benchmark times, their inputs, and the right answers."""
+"""Batches of the kernel benchmark, their inputs, and reference results."""
 
 import math
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from scsigmoid.attention.reference import Kind
 from scsigmoid.config.schema import KernelBenchmark
 from scsigmoid.seeds import derive
 
-#: The benchmark has a seed of its own: its inputs are part of its definition.
+#: The configuration's seed does not change the inputs: they are part of the benchmark's definition.
 SEED = 0
 
 
@@ -26,11 +26,11 @@ class Case:
     Attributes:
         batch: ``paper`` (a shape of the paper), ``jagged`` (lengths of cells, Fig. 1) or ``even``
             (equal lengths that need as many operations as the jagged batch).
-        head_dimension: D.
-        heads: H.
+        head_dimension: dimension of each head.
+        heads: number of heads.
         length: tokens of a sequence, padding included.
         lengths: valid tokens of each sequence.
-        padding: share of padding as the paper names it; 0 for ``jagged`` and ``even``.
+        padding: the paper's share of padding; 0 for ``jagged`` and ``even``.
     """
 
     batch: str
@@ -52,34 +52,34 @@ class Case:
 
     @property
     def uneven(self) -> bool:
-        """Whether a padded layout holds padding."""
+        """Whether a padded layout contains padding."""
         return any(n != self.length for n in self.lengths)
 
     def flops(self, direction: str) -> float:
         """Operations on valid tokens: 4 n^2 H D forward (appendix "FLOP Calculation").
 
-        2.5 times that backward: two matrix products forward, five backward, one of them the
-        scores again.
+        The backward pass counts 2.5 times as many: five matrix products instead of two, because it
+        computes the scores again.
         """
         return self.matrix_products(5 if direction == "backward" else 2)
 
     def matrix_products(self, count: int, *, padded: bool = False) -> float:
-        """Operations of ``count`` products of size n x n x D in each sequence and head.
+        """Operations of matrix products of size n x n x D in each sequence and head.
 
         Args:
-            count: number of products.
-            padded: whether they also cover the padding.
+            count: number of products for each sequence and head.
+            padded: whether the products also cover the padding.
         """
         squares = sum((self.length if padded else n) ** 2 for n in self.lengths)
         return 2.0 * count * self.heads * self.head_dimension * squares
 
 
 def groups(settings: KernelBenchmark) -> list[tuple[Case, ...]]:
-    """All batches; those of a group are compared with each other and timed in the same rounds."""
-    found: list[tuple[Case, ...]] = []
+    """Return all batches, in groups that are timed in the same rounds."""
+    batches: list[tuple[Case, ...]] = []
     for dimension in settings.head_dimensions:
         heads = settings.hidden // dimension
-        found += [
+        batches += [
             tuple(
                 paper_case(dimension, heads, length, settings.tokens // length, padding)
                 for padding in settings.padding
@@ -87,16 +87,16 @@ def groups(settings: KernelBenchmark) -> list[tuple[Case, ...]]:
             for length in settings.lengths
         ]
         if settings.jagged:
-            found.append(jagged_cases(dimension, heads, settings))
-    return found
+            batches.append(jagged_cases(dimension, heads, settings))
+    return batches
 
 
 def paper_case(dimension: int, heads: int, length: int, sequences: int, padding: float) -> Case:
-    """A shape of the paper: lengths uniform between (1 - p) L and L.
+    """Return a shape of the paper: lengths uniform between (1 - padding) * length and length.
 
-    So the published benchmark draws them: "25 % padding" is 12.5 % on average.  One is drawn from
-    each of as many equal parts of that range as there are sequences, in shuffled order: a single
-    draw of few sequences says little of the distribution.
+    This is how the published benchmark draws them: "25 % padding" is 12.5 % on average. The range
+    is divided into as many equal parts as there are sequences, and one length is drawn from each,
+    so that few sequences represent the distribution. Their order is shuffled.
     """
     generator = np.random.default_rng(derive(SEED, "lengths", length, sequences))
     places = (generator.permutation(sequences) + generator.random(sequences)) / sequences
@@ -105,12 +105,12 @@ def paper_case(dimension: int, heads: int, length: int, sequences: int, padding:
 
 
 def jagged_cases(dimension: int, heads: int, settings: KernelBenchmark) -> tuple[Case, Case]:
-    """Sequences as long as cells (Fig. 1), and equal ones with the same sum of n^2."""
+    """Return sequences as long as cells (Fig. 1), and equal sequences with the same sum of n^2."""
     lengths = cell_lengths(
         settings.tokens, settings.median_length, settings.sigma_length, max(settings.lengths)
     )
     work = sum(n * n for n in lengths)
-    # As many tokens too, as far as whole sequences allow.
+    # The number of tokens is also the same, up to whole sequences.
     count = max(1, round(sum(lengths) ** 2 / work))
     equal = max(1, round(math.sqrt(work / count)))
     return (
@@ -120,9 +120,10 @@ def jagged_cases(dimension: int, heads: int, settings: KernelBenchmark) -> tuple
 
 
 def cell_lengths(tokens: int, median: float, sigma: float, longest: int) -> tuple[int, ...]:
-    """Evenly spaced quantiles of a log-normal distribution, cut at ``longest``, in shuffled order.
+    """Return quantiles of a log-normal distribution, cut at ``longest``, in shuffled order.
 
-    As many as bring their sum nearest to ``tokens``.
+    The quantiles are evenly spaced. Their number is chosen so that their sum is nearest to
+    ``tokens``.
     """
 
     def quantiles(count: int) -> list[int]:
@@ -138,21 +139,21 @@ def cell_lengths(tokens: int, median: float, sigma: float, longest: int) -> tupl
     return tuple(chosen[place] for place in generator.permutation(len(chosen)))
 
 
-# Largest relative error of output and gradients.  In bfloat16 fused kernels make about 0.003, plain
-# PyTorch, which rounds the scores too, about 0.02.
+# Largest accepted relative error of output and gradients. In bfloat16 the error of fused kernels is
+# about 0.003, that of plain PyTorch, which also rounds the scores, about 0.02.
 TOLERANCE = {torch.bfloat16: 0.05, torch.float32: 1e-4}
 
 
 class Inputs:
-    """Random q, k, v and an output's gradient for one batch.
+    """Random q, k, v and gradient of the output for one batch.
 
     Attributes:
         case: the batch.
         lengths: (sequences,) int32.
         cu_seqlens: (sequences + 1,) int32, of the packed layout.
         valid: (sequences, length) bool, False in the padding.
-        padded: q, k, v and gradient, (sequences, length, heads, dim); the gradient is zero in the
-            padding, as it is in a model that reads no padding.
+        padded: q, k, v and gradient, (sequences, length, heads, dim). The gradient is zero in the
+            padding, as in a model that reads no padding.
     """
 
     def __init__(self, case: Case, device: torch.device, dtype: torch.dtype) -> None:
@@ -172,7 +173,7 @@ class Inputs:
         self._expected: dict[str, list[list[Tensor]]] = {}
 
     def in_layout(self, layout: str) -> list[Tensor]:
-        """q, k, v (leaves that require gradients) and the gradient; one copy for all providers.
+        """Return q, k, v (leaves that require gradients) and the gradient, shared by all providers.
 
         Args:
             layout: ``packed`` (tokens, heads, dim), ``padded`` (sequences, length, heads, dim) or
@@ -190,24 +191,24 @@ class Inputs:
 
     @cached_property
     def sample(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """The sequences and heads that are checked: longest and first, shortest and last."""
+        """The checked pairs of sequence and head: longest and first, shortest and last."""
         lengths = np.asarray(self.case.lengths)
         shortest = len(lengths) - 1 - int(lengths[::-1].argmin())
         return (int(lengths.argmax()), 0), (shortest, self.case.heads - 1)
 
     def one_head(self, tensor: Tensor, layout: str, sequence: int, head: int) -> Tensor:
-        """One sequence and head of a tensor in some layout, (n, dim) float64."""
+        """Return one sequence and head of a tensor in ``layout``, (n, dim) float64."""
         n = self.case.lengths[sequence]
         if layout == "packed":
             start = sum(self.case.lengths[:sequence])
             return tensor[start : start + n, head].double()
-        found = tensor[sequence, :n, head] if layout == "padded" else tensor[sequence, head, :n]
-        return found.double()
+        rows = tensor[sequence, :n, head] if layout == "padded" else tensor[sequence, head, :n]
+        return rows.double()
 
     def largest_error(
         self, attention: str, layout: str, output: Tensor, gradients: tuple[Tensor, ...]
     ) -> tuple[float, str]:
-        """The largest relative error against float64 in the sample, and in what.
+        """Return the largest relative error in the sample compared with float64, and its tensor.
 
         Args:
             attention: ``sigmoid`` or ``softmax``.
@@ -218,13 +219,13 @@ class Inputs:
         errors: list[tuple[float, str]] = []
         names = ("output", "dQ", "dK", "dV")
         for (sequence, head), right in zip(self.sample, self.expected(attention), strict=True):
-            for name, found, exact in zip(names, (output, *gradients), right, strict=True):
-                own = self.one_head(found.detach(), layout, sequence, head)
+            for name, tensor, exact in zip(names, (output, *gradients), right, strict=True):
+                own = self.one_head(tensor.detach(), layout, sequence, head)
                 errors.append((relative_error(own, exact), name))
         return max(errors, key=lambda error: math.inf if math.isnan(error[0]) else error[0])
 
     def expected(self, attention: str) -> list[list[Tensor]]:
-        """For each of :attr:`sample`: output and gradients of q, k, v, (n, dim) float64 each."""
+        """Return output and gradients of q, k and v, (n, dim) float64, for each sample."""
         if attention not in self._expected:
             self._expected[attention] = [
                 self._attend(attention, sequence, head) for sequence, head in self.sample
@@ -241,10 +242,10 @@ class Inputs:
 
 
 def dtype_of(device: torch.device) -> torch.dtype:
-    """The numbers' format: bfloat16 on a GPU, float32 on a CPU."""
+    """Return the benchmark's dtype: bfloat16 on a GPU, float32 on a CPU."""
     return torch.bfloat16 if device.type == "cuda" else torch.float32
 
 
-def relative_error(found: Tensor, expected: Tensor) -> float:
-    """Norm of the difference over the norm of what is expected."""
-    return float((found - expected).norm() / expected.norm().clamp_min(1e-300))
+def relative_error(actual: Tensor, expected: Tensor) -> float:
+    """Return the norm of the difference over the norm of ``expected``."""
+    return float((actual - expected).norm() / expected.norm().clamp_min(1e-300))

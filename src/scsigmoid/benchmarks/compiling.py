@@ -1,9 +1,9 @@
-"""Compiling ahead of the timing, in several processes.
+"""Compilation in several processes before anything is timed.
 
-One kernel that chooses among many configurations compiles some fifty of them for a shape, one after
-the other; ``torch.compile`` takes half a minute and more for a large encoder, most of it on one
-core.  Here processes do that side by side.  Triton and torch keep what is compiled on disk, so the
-process that times finds it there; every choice is still made by that process, on an idle GPU.
+A kernel with an autotuner compiles about fifty configurations for a shape, one after the other.
+``torch.compile`` takes half a minute or more for a large encoder, most of it on one core. Here
+processes compile in parallel. Triton and torch cache their results on disk, where the process that
+times kernels finds them. That process still chooses among configurations itself, on an idle GPU.
 """
 
 import functools
@@ -30,25 +30,25 @@ from scsigmoid.training.step import Trainer
 if TYPE_CHECKING:
     from scsigmoid.benchmarks.training import Conditions
 
-# Each process holds a shape's tensors and a context, about 2 GB of the GPU's memory.
+# Each process needs about 2 GB of GPU memory, for a CUDA context and the tensors of a shape.
 MOST_PROCESSES = 16
-# What is not compiled by then is compiled, or fails, where it is timed.
+# Kernels that are not compiled by then are compiled, or fail, when they are prepared for timing.
 MOST_SECONDS = 150.0
-# What a kernel that chooses among configurations spends on each, warm-up and timing, where Triton
-# takes 25 and 100 ms: some fifty configurations and three kernels a class of lengths add up.
+# Milliseconds of warm-up and timing that an autotuner spends on a configuration. Triton's defaults
+# are 25 and 100, too long for fifty configurations of three kernels for each class of lengths.
 CHOICE_MS = (5, 30)
 
 
 def jobs(cases: Sequence[Case], providers: Sequence[Provider]) -> list[tuple[int, Case]]:
-    """What there is to compile: places in ``PROVIDERS`` and a shape for each different code."""
-    found: dict[tuple[object, ...], tuple[int, Case]] = {}
+    """Return one job for each different code: an index into ``PROVIDERS``, and a shape."""
+    first: dict[tuple[object, ...], tuple[int, Case]] = {}
     for provider in providers:
         index = PROVIDERS.index(provider)
         for case in filter(provider.suits, cases):
             if provider.compiled_for is not None:
-                found.setdefault((index, provider.compiled_for(case)), (index, case))
-    # Those with many configurations take longest, and longer at long sequences.
-    return sorted(found.values(), key=lambda job: (-PROVIDERS[job[0]].chooses, -job[1].length))
+                first.setdefault((index, provider.compiled_for(case)), (index, case))
+    # Kernels with many configurations take longest, even longer for long sequences.
+    return sorted(first.values(), key=lambda job: (-PROVIDERS[job[0]].chooses, -job[1].length))
 
 
 def compile_ahead(
@@ -57,7 +57,7 @@ def compile_ahead(
     device: torch.device,
     dtype: torch.dtype,
 ) -> None:
-    """Compile the kernels for whose compilation it is worth starting processes."""
+    """Compile the providers that have ``compiled_for``, for all cases."""
     ordered = [(compile_one, index, case, device, dtype) for index, case in jobs(cases, providers)]
     in_processes(ordered, MOST_PROCESSES)
 
@@ -89,11 +89,11 @@ def in_processes(ordered: Sequence[tuple[Any, ...]], most: int) -> None:
 
 
 def first_with_torch() -> str:
-    """The module that other processes must import first, to find in torch's cache what is meant.
+    """Return the module that other processes must import first, so that their cache keys are ours.
 
-    The keys of that cache hold constants of torch by the name of the module that they are found in,
-    which is the first one of ``sys.modules`` that imports torch.  That of somebody else's program
-    may not be one that can be imported.
+    The keys of torch's cache contain constants of torch, named after the first module in
+    ``sys.modules`` that has torch as an attribute. In a program that uses this package, that module
+    may not be importable.
     """
     modules = list(sys.modules.items())
     first = next(
@@ -105,14 +105,14 @@ def first_with_torch() -> str:
 
 
 def share_compiled_kernels() -> None:
-    """Have all processes look in one place; torch's compiler would change it halfway."""
+    """Use one cache folder in all processes. torch's compiler would change Triton's in some."""
     import triton
 
     os.environ.setdefault("TRITON_CACHE_DIR", triton.knobs.cache.dir)
 
 
 def bound_choices() -> None:
-    """Let Triton's autotuner spend a bounded time on each configuration, in this process."""
+    """Limit the time that Triton's autotuner spends on each configuration, in this process."""
     from triton.testing import do_bench
 
     warmup, repetitions = CHOICE_MS
@@ -120,7 +120,7 @@ def bound_choices() -> None:
 
 
 def choose_by(bench: Callable[..., list[float]]) -> None:
-    """How Triton's autotuner times a configuration, in this process."""
+    """Set the function with which Triton's autotuner times a configuration, in this process."""
     from triton.runtime.autotuner import Autotuner
 
     Autotuner.do_bench = property(lambda _: bench)  # type: ignore[method-assign, assignment]
@@ -138,8 +138,8 @@ def skip(call: Callable[[], object], quantiles: object) -> list[float]:
 
 
 @contextmanager
-def unheard() -> Iterator[None]:
-    """What fails here fails again where it is noted, and what is said here is said again there."""
+def silenced() -> Iterator[None]:
+    """Hide errors and messages: they come again, and are noted, when the kernel is prepared."""
     with (
         suppress(Exception),
         open(os.devnull, "w", encoding="utf-8") as nowhere,
@@ -149,10 +149,10 @@ def unheard() -> Iterator[None]:
 
 
 def compile_one(index: int, case: Case, device: torch.device, dtype: torch.dtype) -> None:
-    """Run one kernel once at one shape, with every configuration that it may choose."""
+    """Run one kernel once at one shape, with each configuration that its autotuner tries."""
     provider = PROVIDERS[index]
     choose_by(run_once)
-    with unheard():
+    with silenced():
         inputs = Inputs(case, device, dtype)
         passes(provider.prepare(inputs), inputs.in_layout(provider.layout))
         torch.cuda.synchronize()
@@ -216,7 +216,7 @@ def compile_step(variant: Variant, group: "Conditions", memory_share: float = 1.
     # Choices among kernels made while other processes use the GPU must not be kept.
     torch._inductor.config.autotune_local_cache = False
     choose_by(skip)
-    with unheard():
+    with silenced():
         if group.device.type == "cuda":
             torch.cuda.set_per_process_memory_fraction(memory_share)
         batch = variant.batch(next(group.batches()), group.group.context)

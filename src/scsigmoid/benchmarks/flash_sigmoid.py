@@ -1,7 +1,7 @@
-"""FlashSigmoid (Ramapuram et al.), the rival that the paper names, called by its C interface.
+"""FlashSigmoid (Ramapuram et al.), called through a C interface.
 
-Its package takes one old torch; its kernels need none: ``workflow/scripts/build_flash_sigmoid.sh``
-makes the library that :data:`VARIABLE` names.
+Its Python package works with one old version of torch only, but its kernels do not need torch.
+``workflow/scripts/build_flash_sigmoid.sh`` builds the library that :data:`VARIABLE` names.
 """
 
 import ctypes
@@ -12,13 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-#: The environment variable with the library's path.
+#: Environment variable with the path of the library.
 VARIABLE = "SCSIGMOID_FLASH_SIGMOID"
 
 
 @functools.cache
 def load(path: str) -> ctypes.CDLL:
-    """The library at a path.
+    """Load the library.
 
     Raises:
         OSError: if it cannot be loaded.
@@ -38,7 +38,7 @@ def load(path: str) -> ctypes.CDLL:
 
 
 def stream() -> int:
-    """Where torch launches kernels now."""
+    """Return the handle of torch's current CUDA stream."""
     return torch.cuda.current_stream().cuda_stream
 
 
@@ -73,11 +73,11 @@ def _call(function: Any, tensors: Sequence[Tensor], options: Any, more: Sequence
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, bias: float, library: ctypes.CDLL) -> Tensor:
-    """Sigmoid attention of equally long sequences, with gradients of q, k and v.
+    """Compute sigmoid attention of equally long sequences, with gradients of q, k and v.
 
     Args:
         q, k, v: (sequences, length, heads, dim), bfloat16, dim 64 or 128.
-        bias: b, added to the scaled scores.
-        library: of :func:`load`.
+        bias: added to the scaled scores.
+        library: returned by :func:`load`.
     """
     return _Attention.apply(q, k, v, bias, library)

@@ -1,8 +1,8 @@
-"""The kernel benchmark (section "Kernel Performance"): forward and backward of attention alone.
+"""The kernel benchmark (section "Kernel Performance"): forward and backward pass of attention.
 
-Every kernel is checked against float64, as it is timed, before its first round and after its last.
-The kernels of a group of shapes are timed in interleaved rounds, so that what the machine does
-meanwhile meets all of them alike.
+The output and gradients of every kernel are compared with float64 before its first round and after
+its last, in the form in which it is timed. The kernels of a group of shapes are timed in
+interleaved rounds, so that clock and load changes affect all of them equally.
 """
 
 import math
@@ -28,10 +28,10 @@ from scsigmoid.benchmarks.timing import (
     Timer,
     Wrong,
     first_line,
-    forget,
-    noted,
     out_of_memory,
+    record_failure,
     release,
+    release_frames,
     rounds,
 )
 from scsigmoid.config.combinations import of_kernel_benchmark
@@ -43,11 +43,10 @@ from scsigmoid.training.devices import device_name, resolve_device, synchronise
 
 CPU_NOTE = "CPU, reference attention, tiny shapes: not comparable with the paper"
 DIRECTIONS = ("forward", "backward")
-# Rounds that a group takes at least, whatever its time: the 99 % interval of a kernel that is timed
-# in every fourth round needs eight readings.
+# Smallest number of rounds of a group, whatever their time. The 99 % interval of a median needs
+# eight readings, also for a kernel that is timed in every fourth round only.
 LEAST_ROUNDS = 32
-# Sampling interval: a kernel that takes so many times as long as the median one is timed in every
-# fourth round only.
+# A kernel that takes more than 2.5 times the median time is timed in every fourth round only.
 SLOW, SELDOM = 2.5, 4
 SAT_OUT = (math.nan, math.nan)
 # Single calls from Python of each kernel.
@@ -58,13 +57,16 @@ LONG_PREPARATION = 5.0
 
 @dataclass
 class Candidate:
-    """A kernel at a shape, and what was found of it.
+    """A kernel at a shape, and its measurements.
 
     Attributes:
-        timer: None where it cannot be timed; ``note`` says why.
+        case: the shape.
+        provider: the kernel.
+        timer: None if the kernel cannot be timed; ``note`` says why.
         error: the largest relative error.
-        calls: milliseconds forward and backward of single calls.
-        rounds: likewise of each round, NaN for those that it sat out.
+        note: why the kernel was not timed, or not in the usual way.
+        calls: milliseconds of the forward and backward pass of single calls from Python.
+        rounds: milliseconds of both passes in each round; NaN if the kernel sat out the round.
     """
 
     case: Case
@@ -77,7 +79,7 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """Kernel and shape, in words."""
+        """Kernel and shape."""
         return (
             f"{self.provider.name} ({self.provider.layout_name}, head dimension "
             f"{self.case.head_dimension}, {self.case.length:,} tokens)"
@@ -89,6 +91,7 @@ class Candidate:
         return self.provider.is_ours
 
     def drop(self, note: str) -> None:
+        """Forget the timer and all readings; the note says why."""
         self.timer, self.note = None, note
         self.calls.clear()
         self.rounds.clear()
@@ -101,11 +104,11 @@ def run_kernel_benchmark(
     output_json: str | Path,
     seconds: float = math.inf,
 ) -> None:
-    """Time all kernels at all shapes.
+    """Time all kernels at all shapes, in bfloat16 on a GPU and float32 on a CPU.
 
-    bfloat16 on a GPU, float32 on a CPU.  A kernel that is missing, cannot do a shape, fails its
-    check or does not fit in memory gets rows whose note says so.  After each group of shapes all
-    rows are kept beside the output, where a sweep that was stopped resumes.
+    A kernel that is missing, does not support a shape, fails its check or does not fit in memory
+    gets rows whose note says so. Rows are kept next to the output after each group of shapes, so
+    that a benchmark that was stopped can resume.
 
     Args:
         settings: shapes, kernels and repetitions.
@@ -132,7 +135,7 @@ def run_kernel_benchmark(
     missing = [group for group in groups(settings) if not done.issuperset(map(shape_of, group))]
     if place.type == "cuda" and missing:
         cases = [case for group in missing for case in group]
-        # A kernel may be compiled for every shape; by default the compiler gives up after a few.
+        # FlexAttention is compiled for every shape; by default torch gives up after a few.
         torch._dynamo.config.recompile_limit = max(8, 4 * len(cases))
         log(f"compiling kernels for {len(cases)} shapes")
         compile_ahead(cases, providers, place, torch.bfloat16)
@@ -149,7 +152,7 @@ def run_kernel_benchmark(
 
 
 def shape_of(case: Case) -> tuple[str, float, int, int]:
-    """The part of a row's shape that a case fixes."""
+    """Return a row's shape without the direction."""
     return case.batch, case.padding, case.head_dimension, case.length
 
 
@@ -159,9 +162,9 @@ def run_group(
     settings: KernelBenchmark,
     device: torch.device,
 ) -> list[KernelRow]:
-    """The rows of shapes that are timed in the same rounds."""
+    """Return the rows of shapes that are timed in the same rounds."""
     begin = time.perf_counter()
-    # Held until the last check: what a kernel reads must stay where it is.
+    # Kept until the last check: a CUDA graph reads its inputs at fixed addresses.
     batches = {case: Inputs(case, device, dtype_of(device)) for case in group}
     candidates = [
         candidate
@@ -178,11 +181,11 @@ def run_group(
     )
     check_again(candidates, batches, device)
     rows = [
-        row_of(candidate, direction, settings.confidence, device, monitor)
+        make_row(candidate, direction, settings.confidence, device, monitor)
         for candidate in candidates
         for direction in DIRECTIONS
     ]
-    # Graphs and inputs hold memory that the next shapes need.
+    # The next shapes need the memory of graphs and inputs.
     candidates.clear()
     batches.clear()
     release(device)
@@ -192,33 +195,34 @@ def run_group(
 def prepare_case(
     inputs: Inputs, providers: Sequence[Provider], warmup_ms: float, device: torch.device
 ) -> list[Candidate]:
-    """All kernels that suit a batch: made, checked and warm.
+    """Prepare, check and warm up all kernels that suit a batch.
 
     Raises:
-        UserError: if one of them has left the GPU unusable.
+        UserError: if a kernel has left the GPU unusable.
+        OwnKernelError: if a kernel of this project fails.
     """
     case = inputs.case
-    found = []
+    candidates = []
     for provider in providers:
         if not provider.suits(case):
             continue
         candidate = Candidate(case, provider)
-        found.append(candidate)
+        candidates.append(candidate)
         begin = time.perf_counter()
-        with noted(candidate, SETTING, device):
+        with record_failure(candidate, SETTING, device):
             prepare(candidate, inputs, warmup_ms, device)
         seconds = time.perf_counter() - begin
         if seconds > LONG_PREPARATION:
             log(f"{candidate.name}: {seconds:.0f} s to prepare")
-    return found
+    return candidates
 
 
 def prepare(candidate: Candidate, inputs: Inputs, warmup_ms: float, device: torch.device) -> None:
-    """Make a kernel, check it as it will be timed, and warm it up.
+    """Prepare a kernel, check it in the form in which it will be timed, and warm it up.
 
     Raises:
-        Unavailable: if it cannot run here.
-        Wrong: if it computes something else.
+        Unavailable: if the kernel cannot run here.
+        Wrong: if its results are wrong.
     """
     provider = candidate.provider
     kernel = provider.prepare(inputs)
@@ -236,12 +240,12 @@ def prepare(candidate: Candidate, inputs: Inputs, warmup_ms: float, device: torc
 
 
 def timer_of(kernel: Kernel, provider: Provider, calls: Clocked) -> tuple[Timer, str]:
-    """How a kernel is timed on a device, and a note where that is not the usual way."""
+    """Return how a kernel is timed on a device, with a note if this is not the usual way."""
     if calls.device.type == "cpu":
         return calls, CPU_NOTE
     if provider.matrices:
         return Queued(kernel, calls.tensors), ""
-    # Whatever it chooses or compiles, it does now.
+    # Compile the kernel and choose its configuration before a graph is captured.
     calls.once()
     try:
         return Replayed(kernel, calls.tensors), ""
@@ -249,23 +253,23 @@ def timer_of(kernel: Kernel, provider: Provider, calls: Clocked) -> tuple[Timer,
         if provider.is_ours or out_of_memory(error):
             raise
         note = f"{provider.name} is timed without a CUDA graph ({first_line(error)})"
-        forget(error)
+        release_frames(error)
     synchronise(calls.device)
     release(calls.device)
     return Queued(kernel, calls.tensors), note
 
 
 def check(candidate: Candidate, timer: Timer, inputs: Inputs, device: torch.device) -> None:
-    """Compare what a timer's kernel computes with float64; fills the candidate's ``error``.
+    """Compare the results of a timer's kernel with float64, and set the candidate's ``error``.
 
     Raises:
-        Wrong: if they differ.
+        Wrong: if they differ by more than ``TOLERANCE``.
     """
     provider = candidate.provider
     candidate.error, name = inputs.largest_error(
         provider.attention, provider.layout, *timer.results()
     )
-    # Also where it is NaN.
+    # Also if the error is NaN.
     if not candidate.error <= TOLERANCE[dtype_of(device)]:
         raise Wrong(f"{name} has a relative error of {candidate.error:.2g}")
 
@@ -273,11 +277,11 @@ def check(candidate: Candidate, timer: Timer, inputs: Inputs, device: torch.devi
 def check_again(
     candidates: Sequence[Candidate], batches: Mapping[Case, Inputs], device: torch.device
 ) -> None:
-    """Check the kernels after their last round; what is wrong by then loses its readings."""
+    """Check the kernels after their last round, and drop the readings of those that are wrong."""
     for candidate in candidates:
         if candidate.timer is None:
             continue
-        with noted(candidate, SETTING, device):
+        with record_failure(candidate, SETTING, device):
             try:
                 check(candidate, candidate.timer, batches[candidate.case], device)
             except Wrong as error:
@@ -289,47 +293,47 @@ def check_again(
 def measure(
     candidates: Sequence[Candidate], iterations: int, seconds: float, device: torch.device
 ) -> int:
-    """Time the kernels in interleaved rounds; fills their ``rounds``.
+    """Time the kernels in interleaved rounds, and append to their ``rounds``.
 
-    Ends after ``seconds`` if the rounds take longer: the long runs of long sequences vary little,
-    so fewer of them do.  A kernel that fails in a round loses its readings.
+    Rounds end after ``seconds``, but not before ``LEAST_ROUNDS``. Long sequences vary little from
+    run to run, so fewer rounds are enough. A kernel that fails in a round loses its readings.
 
     Returns:
         The number of rounds.
     """
-    timed = [one for one in candidates if one.timer is not None]
+    timed = [candidate for candidate in candidates if candidate.timer is not None]
     first = [math.nan] * len(timed)
     if device.type == "cuda":
         for place, candidate in enumerate(timed):
             assert candidate.timer is not None
-            with noted(candidate, SETTING, device):
+            with record_failure(candidate, SETTING, device):
                 first[place] = sum(candidate.timer.once())
-    every = strides(first)
+    every = round_intervals(first)
     number = 0
     for number, order in enumerate(rounds(len(timed), LEAST_ROUNDS, iterations, seconds), start=1):
         for place in order:
             candidate, sits_out = timed[place], (number - 1) % every[place]
             if candidate.timer is not None:
-                with noted(candidate, SETTING, device):
+                with record_failure(candidate, SETTING, device):
                     candidate.rounds.append(SAT_OUT if sits_out else candidate.timer.once())
     return number
 
 
-def strides(milliseconds: Sequence[float]) -> list[int]:
-    """Sampling intervals in rounds, from the time that each kernel takes, NaN where unknown."""
-    known = [one for one in milliseconds if not math.isnan(one)]
+def round_intervals(milliseconds: Sequence[float]) -> list[int]:
+    """Return every how many rounds a kernel is timed, from its time (NaN if unknown)."""
+    known = [duration for duration in milliseconds if not math.isnan(duration)]
     slow = SLOW * statistics.median(known) if known else math.inf
-    return [SELDOM if one > slow else 1 for one in milliseconds]
+    return [SELDOM if duration > slow else 1 for duration in milliseconds]
 
 
-def row_of(
+def make_row(
     candidate: Candidate,
     direction: str,
     confidence: float,
     device: torch.device,
     monitor: GpuMonitor,
 ) -> KernelRow:
-    """The row of one kernel, shape and pass."""
+    """Return the row of one kernel, shape and pass."""
     case, provider = candidate.case, candidate.provider
     which = DIRECTIONS.index(direction)
     times, calls = ([both[which] for both in each] for each in (candidate.rounds, candidate.calls))

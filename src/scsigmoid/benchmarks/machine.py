@@ -1,4 +1,4 @@
-"""What a benchmark ran on: versions, code, and the GPU's clock and power meanwhile."""
+"""The machine of a benchmark: versions, checksum of the code, clock and power of the GPU."""
 
 import hashlib
 import math
@@ -18,18 +18,18 @@ from scsigmoid.files import sha256
 from scsigmoid.kernels import PACKAGES, version_of
 from scsigmoid.training.devices import device_name
 
-# What a time depends on: folders of this package.
+# Folders of this package on which measured times depend.
 TIMED_CODE = ("attention", "benchmarks", "model", "training")
 
 
 def machine_facts(device: torch.device, command: str) -> dict[str, str]:
-    """Machine, versions and code; empty strings stand for what there is not.
+    """Return machine, versions and code; empty strings for missing packages and hardware.
 
-    FlashSigmoid has no version: the first digits of its library's SHA-256 stand for it.
+    FlashSigmoid has no version, so the first digits of its library's SHA-256 are used.
 
     Args:
-        device: what the benchmark ran on.
-        command: the command that ran it.
+        device: device of the benchmark.
+        command: command that ran the benchmark.
     """
     gpu = device.type == "cuda"
     capability = torch.cuda.get_device_capability(device) if gpu else ()
@@ -55,17 +55,17 @@ def machine_facts(device: torch.device, command: str) -> dict[str, str]:
 
 
 def driver_version() -> str:
-    """The NVIDIA driver's version, from ``nvidia-smi``; empty where that is not to be had."""
+    """Return the NVIDIA driver's version from ``nvidia-smi``; empty if it is unknown."""
     command = shutil.which("nvidia-smi")
     if command is None:
         return ""
     query = [command, "--query-gpu=driver_version", "--format=csv,noheader"]
-    found = subprocess.run(query, capture_output=True, text=True, check=False, timeout=60)
-    return found.stdout.split("\n")[0].strip() if found.returncode == 0 else ""
+    run = subprocess.run(query, capture_output=True, text=True, check=False, timeout=60)
+    return run.stdout.split("\n")[0].strip() if run.returncode == 0 else ""
 
 
 def code_version() -> str:
-    """A checksum of the attention kernels, of the models and of the code that times them."""
+    """Return a checksum of the kernels, the models and the benchmarks."""
     import scsigmoid
 
     package = Path(scsigmoid.__file__).parent
@@ -77,20 +77,20 @@ def code_version() -> str:
 
 
 def identity(device: torch.device) -> str:
-    """Which GPU it is, or which machine; not for publication."""
+    """Return the GPU's UUID or the name of the machine; not for publication."""
     return gpu_identity(device) if device.type == "cuda" else platform.node()
 
 
-# Between two readings.  Reading takes the GPU some microseconds.
+# Time between two readings. A reading takes the GPU a few microseconds.
 PERIOD_MS = 500
 
 
 class GpuMonitor:
-    """Reads clock and power beside what runs in its block, from ``nvidia-smi``.
+    """Reads clock and power from ``nvidia-smi`` while its block runs.
 
     Attributes:
-        clock_mhz: median clock of the multiprocessors; NaN where it is not to be had.
-        power_w: median power drawn by the board; NaN likewise.
+        clock_mhz: median clock of the multiprocessors; NaN if unknown.
+        power_w: median power of the board; NaN if unknown.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -109,7 +109,7 @@ class GpuMonitor:
                 "--format=csv,noheader,nounits",
                 f"--loop-ms={PERIOD_MS}",
             ]
-            # Into a pipe it might write nothing before its buffer is full; to a terminal it does.
+            # nvidia-smi may buffer lines that it writes to a pipe, but not lines to a terminal.
             self._terminal, end = os.openpty()
             self._process = subprocess.Popen(
                 query, stdin=subprocess.DEVNULL, stdout=end, stderr=subprocess.DEVNULL
@@ -121,19 +121,19 @@ class GpuMonitor:
         if self._process is not None:
             self._process.terminate()
             self._process.wait()
-            self.clock_mhz, self.power_w = medians(drained(self._terminal))
+            self.clock_mhz, self.power_w = medians(read_all(self._terminal))
             os.close(self._terminal)
 
 
 def gpu_identity(device: torch.device) -> str:
-    """The GPU's UUID, as ``nvidia-smi`` writes it."""
+    """Return the GPU's UUID in the form that ``nvidia-smi`` uses."""
     return f"GPU-{torch.cuda.get_device_properties(device).uuid}"
 
 
-def drained(terminal: int) -> str:
-    """All that was written to a terminal whose other end is closed."""
+def read_all(terminal: int) -> str:
+    """Return everything that was written to a terminal whose other end is closed."""
     parts = []
-    # An error is Linux's way to say that no more will come.
+    # Linux reports the end with an error.
     with suppress(OSError):
         while part := os.read(terminal, 65536):
             parts.append(part)
@@ -141,10 +141,9 @@ def drained(terminal: int) -> str:
 
 
 def medians(text: str) -> tuple[float, float]:
-    """Medians of the two columns of ``clock, power`` lines; NaN where there is no number.
+    """Return the medians of the two columns of ``clock, power`` lines; NaN without numbers.
 
-    A line that the end of the process cut short is left out, as is what the GPU does not tell
-    (``[N/A]``).
+    Incomplete last lines and unknown values (``[N/A]``) are left out.
     """
     columns: tuple[list[float], list[float]] = ([], [])
     for line in text.splitlines(keepends=True):

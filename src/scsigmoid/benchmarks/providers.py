@@ -1,4 +1,4 @@
-"""The attention kernels that are compared, this project's and others', behind one interface."""
+"""The attention kernels of the kernel benchmark, behind one interface."""
 
 import importlib
 import math
@@ -24,33 +24,37 @@ from scsigmoid.errors import UserError
 from scsigmoid.kernels import BACKENDS, OURS
 
 
-def needs_gpu(inputs: Inputs) -> None:
-    """Refuse the CPU."""
+def require_gpu(inputs: Inputs) -> None:
+    """Raise :class:`Unavailable` on a CPU."""
     if inputs.lengths.device.type != "cuda":
         raise Unavailable("needs a CUDA GPU")
 
 
-def imported(module: str) -> Any:
-    """An optional package."""
+def import_optional(module: str) -> Any:
+    """Import an optional package.
+
+    Raises:
+        Unavailable: if it is not installed.
+    """
     try:
         return importlib.import_module(module)
     except ImportError:
         raise Unavailable(f"{module} is not installed") from None
 
 
-def ours(
+def prepare_ours(
     backend: str, *, accurate: bool = False, padded: bool = False
 ) -> Callable[[Inputs], Kernel]:
-    """This project's kernel.
+    """Return a function that prepares this project's kernel.
 
     Args:
-        backend: its path, see :data:`scsigmoid.kernels.BACKENDS`.
-        accurate: the exact sigmoid instead of the hardware's approximate tanh.
-        padded: over padded sequences, the paper's interface; else over packed ones.
+        backend: key of :data:`scsigmoid.kernels.BACKENDS`.
+        accurate: whether to use the exact sigmoid instead of the hardware's approximate tanh.
+        padded: whether sequences are padded, as in the paper's interface, or packed.
     """
 
     def prepare(inputs: Inputs) -> Kernel:
-        runs_here("sigmoid", backend, inputs)
+        require_backend("sigmoid", backend, inputs)
         if padded:
             return lambda q, k, v: sigmoid_attention_padded(
                 q, k, v, inputs.lengths, backend=backend, accurate=accurate
@@ -63,19 +67,19 @@ def ours(
     return prepare
 
 
-def runs_here(attention: str, backend: str, inputs: Inputs) -> None:
-    """Refuse a path that this device cannot run."""
+def require_backend(attention: str, backend: str, inputs: Inputs) -> None:
+    """Raise :class:`Unavailable` if the backend does not run on this device."""
     if BACKENDS[attention][backend].runs_on_cpu:
         return
-    needs_gpu(inputs)
+    require_gpu(inputs)
     try:
         choose_backend(attention, backend, inputs.lengths.device)
     except UserError as error:
         raise Unavailable(str(error)) from None
 
 
-def plain(attention: str) -> Callable[[Inputs], Kernel]:
-    """Attention in plain PyTorch: the n x n matrix in memory."""
+def prepare_plain(attention: str) -> Callable[[Inputs], Kernel]:
+    """Return a function that prepares plain PyTorch attention, which stores the n x n matrix."""
 
     def prepare(inputs: Inputs) -> Kernel:
         bias = -torch.log(inputs.lengths.float())[:, None, None, None]
@@ -95,18 +99,18 @@ def plain(attention: str) -> Callable[[Inputs], Kernel]:
 
 
 def triton_sigmoid(inputs: Inputs) -> Kernel:
-    """The paper's kernel, triton-sigmoid 0.1.2: the padded function where there is padding.
+    """The paper's kernel, triton-sigmoid 0.1.2: its padded function if there is padding.
 
-    Its functions copy the scale to the GPU at every call, which a CUDA graph cannot hold.  While
-    one is captured, the operators behind them are called with a scale that lies there already.
+    Its functions copy the scale to the GPU at every call, which a CUDA graph cannot contain. During
+    a capture the operators behind them are called, with a scale that is already on the GPU.
     """
-    needs_gpu(inputs)
-    package = imported("triton_sigmoid")
+    require_gpu(inputs)
+    package = import_optional("triton_sigmoid")
     case, lengths = inputs.case, inputs.lengths
     scale = torch.tensor(case.head_dimension**-0.5, device=lengths.device)
     bias = -torch.log(lengths.float())
     if case.uneven:
-        padded = imported("triton_sigmoid.sigmoid_triton_padded").sigmoid_attn_padded_fwd_op
+        padded = import_optional("triton_sigmoid.sigmoid_triton_padded").sigmoid_attn_padded_fwd_op
 
         def kernel(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             if torch.cuda.is_current_stream_capturing():
@@ -114,7 +118,7 @@ def triton_sigmoid(inputs: Inputs) -> Kernel:
             return package.sigmoid_attention_padded(q, k, v, seq_lens_k=lengths, seq_lens_q=lengths)
 
         return kernel
-    dense = imported("triton_sigmoid.sigmoid_triton_dense").sigmoid_attention_fwd_op
+    dense = import_optional("triton_sigmoid.sigmoid_triton_dense").sigmoid_attention_fwd_op
 
     def dense_kernel(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         if torch.cuda.is_current_stream_capturing():
@@ -125,8 +129,8 @@ def triton_sigmoid(inputs: Inputs) -> Kernel:
 
 
 def flash_sigmoid(inputs: Inputs) -> Kernel:
-    """FlashSigmoid (Ramapuram et al.), from the library that an environment variable names."""
-    needs_gpu(inputs)
+    """FlashSigmoid (Ramapuram et al.), from the library named by an environment variable."""
+    require_gpu(inputs)
     case, path = inputs.case, os.environ.get(flash.VARIABLE)
     if case.uneven:
         raise Unavailable("takes no padding")
@@ -142,16 +146,20 @@ def flash_sigmoid(inputs: Inputs) -> Kernel:
     return lambda q, k, v: flash.attention(q, k, v, bias, library)
 
 
-def packed(backend: str, *, gpu: bool = False) -> Callable[[Inputs], Kernel]:
-    """A backend of this project's softmax models, over packed sequences; ``gpu``: there only.
+def prepare_packed(backend: str, *, gpu: bool = False) -> Callable[[Inputs], Kernel]:
+    """Return a function that prepares a backend of softmax models, over packed sequences.
 
-    On a GPU ``sdpa`` is FlashAttention-2 for sequences of any length, torch's ``varlen_attn``.
+    On a GPU ``sdpa`` is torch's ``varlen_attn``, FlashAttention-2 for sequences of any length.
+
+    Args:
+        backend: key of :data:`scsigmoid.kernels.BACKENDS`.
+        gpu: whether the kernel is unavailable on a CPU.
     """
 
     def prepare(inputs: Inputs) -> Kernel:
         if gpu:
-            needs_gpu(inputs)
-        runs_here("softmax", backend, inputs)
+            require_gpu(inputs)
+        require_backend("softmax", backend, inputs)
         longest = max(inputs.case.lengths)
         return lambda q, k, v: softmax_attention(
             q, k, v, inputs.cu_seqlens, longest, backend=backend
@@ -162,38 +170,38 @@ def packed(backend: str, *, gpu: bool = False) -> Callable[[Inputs], Kernel]:
 
 def flash_2(inputs: Inputs) -> Kernel:
     """FlashAttention-2 as torch's SDPA calls it."""
-    needs_gpu(inputs)
-    return sdpa_with("FLASH_ATTENTION", None)
+    require_gpu(inputs)
+    return restrict_sdpa("FLASH_ATTENTION", None)
 
 
 def flash_3(inputs: Inputs) -> Kernel:
     """FlashAttention-3, from its own package."""
-    needs_gpu(inputs)
-    package = imported("flash_attn_interface")
+    require_gpu(inputs)
+    package = import_optional("flash_attn_interface")
     bounds, longest = inputs.cu_seqlens, max(inputs.case.lengths)
 
     def kernel(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        found = package.flash_attn_varlen_func(q, k, v, bounds, bounds, longest, longest)
-        # Some versions return the row sums too.
-        out: Tensor = found[0] if isinstance(found, tuple) else found
-        return out
+        result = package.flash_attn_varlen_func(q, k, v, bounds, bounds, longest, longest)
+        # Some versions also return the row sums.
+        output: Tensor = result[0] if isinstance(result, tuple) else result
+        return output
 
     return kernel
 
 
 def cudnn(inputs: Inputs) -> Kernel:
-    """cuDNN's attention as torch's SDPA calls it; padding is a mask, which it does not skip.
+    """cuDNN's attention as torch's SDPA calls it. Padding is a mask, whose blocks are not skipped.
 
-    torch also has it for nested tensors, without padding; there its gradients are wrong (dQ by more
-    than its own norm, torch 2.11 with cuDNN 9.19), and it can break the GPU's context.
+    torch also calls it for nested tensors, without padding. There its gradients are wrong (dQ by
+    more than its own norm, torch 2.11 with cuDNN 9.19), and it can break the GPU's context.
     """
-    needs_gpu(inputs)
+    require_gpu(inputs)
     mask = inputs.valid[:, None, None, :] if inputs.case.uneven else None
-    return sdpa_with("CUDNN_ATTENTION", mask)
+    return restrict_sdpa("CUDNN_ATTENTION", mask)
 
 
-def sdpa_with(backend: str, mask: Tensor | None) -> Kernel:
-    """Torch's SDPA with one backend and no other."""
+def restrict_sdpa(backend: str, mask: Tensor | None) -> Kernel:
+    """Return torch's SDPA restricted to one backend."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     choice = getattr(SDPBackend, backend)
@@ -206,12 +214,12 @@ def sdpa_with(backend: str, mask: Tensor | None) -> Kernel:
 
 
 def flex(inputs: Inputs) -> Kernel:
-    """FlexAttention with a padding mask, made once: the paper's softmax models."""
-    needs_gpu(inputs)
+    """FlexAttention with a padding mask that is made once, as in the paper's softmax models."""
+    require_gpu(inputs)
     from torch._functorch import config
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-    # Its backward pass would overwrite what the forward pass saved, and run once only.
+    # Otherwise the backward pass overwrites tensors of the forward pass and can run only once.
     config.donated_buffer = False
     case, lengths = inputs.case, inputs.lengths
     mask = None
@@ -227,7 +235,7 @@ def flex(inputs: Inputs) -> Kernel:
     return lambda q, k, v: compiled(q, k, v, block_mask=mask)
 
 
-#: Where FlexAttention is timed: it is compiled for each shape anew.
+#: Lengths at which FlexAttention is timed. It is compiled for each shape.
 SOME_LENGTHS = (512, 4096, 16384)
 
 
@@ -236,7 +244,7 @@ SETTING = "benchmarks.kernel.providers"
 
 
 def any_case(case: Case) -> bool:
-    """Whether a batch is one."""
+    """Return True for every batch."""
     return True
 
 
@@ -247,18 +255,19 @@ class Provider:
     Attributes:
         name: as in the ``provider`` column.
         attention: ``sigmoid`` or ``softmax``.
-        layout: of its tensors, see :meth:`Inputs.in_layout`.
+        layout: layout of its tensors, see :meth:`Inputs.in_layout`.
         prepare: makes the kernel for a batch; raises
-            :class:`~scsigmoid.benchmarks.timing.Unavailable` if it cannot.
-        backward_products: matrix products that its backward pass runs, five being counted.
-        skips_padding: whether it leaves padding out.
-        devices: device types on which it is of interest.
-        suits: batches for which this is the form to time; another entry of the same name, or
-            none, stands for the rest.
-        matrices: whether it holds the n x n matrices of all sequences and heads.  No CUDA graph
-            is made, which would keep them; its runs are long beside their launch.
-        compiled_for: what of a batch its compiled code depends on.
-        chooses: whether that is a choice among many configurations, all compiled.
+            :class:`~scsigmoid.benchmarks.timing.Unavailable` if it cannot run.
+        backward_products: matrix products that its backward pass runs; five are counted.
+        skips_padding: whether it does not compute padding.
+        devices: device types on which it is timed.
+        suits: whether this entry is timed for a batch. Another entry of the same name may be timed
+            for other batches.
+        matrices: whether it stores the n x n matrices of all sequences and heads. It is timed
+            without a CUDA graph, which would keep them; launches take little of its time.
+        compiled_for: the part of a batch on which its compiled code depends; None if it is not
+            compiled ahead.
+        chooses: whether an autotuner compiles many configurations and chooses one.
     """
 
     name: str
@@ -284,19 +293,19 @@ class Provider:
         return self.name.removesuffix("_accurate") in (*OURS, "reference_sigmoid")
 
     def executed(self, case: Case, direction: str) -> float:
-        """Operations that it runs: its matrix products, the rounding to blocks not counted."""
+        """Return the operations of its matrix products, without rounding lengths up to blocks."""
         products = self.backward_products if direction == "backward" else 2
         return case.matrix_products(products, padded=not self.skips_padding)
 
 
 def length_class(case: Case) -> Hashable:
-    """triton-sigmoid compiles for classes of lengths, dense and padded."""
+    """Return the class of lengths for which triton-sigmoid is compiled, dense or padded."""
     limit = next((limit for limit in (512, 2048, 8192) if case.length <= limit), None)
     return case.head_dimension, case.uneven, limit
 
 
-#: The plain PyTorch ones save the scores and so run four products backward; the paper's kernel and
-#: FlexAttention compute them twice, in separate loops for dQ and for dK and dV.
+#: Plain PyTorch saves the scores, so its backward pass runs four matrix products. The paper's
+#: kernel and FlexAttention run seven: separate loops for dQ and for dK and dV compute scores twice.
 PROVIDERS = (
     *(
         Provider(
@@ -311,12 +320,18 @@ PROVIDERS = (
         )
         for path in OURS
         for name, layout, prepare, devices, suits in (
-            (path, "packed", ours(path), BOTH, any_case),
-            (path, "padded", ours(path, padded=True), BOTH, lambda case: case.batch == "paper"),
-            (f"{path}_accurate", "packed", ours(path, accurate=True), ("cuda",), any_case),
+            (path, "packed", prepare_ours(path), BOTH, any_case),
+            (
+                path,
+                "padded",
+                prepare_ours(path, padded=True),
+                BOTH,
+                lambda case: case.batch == "paper",
+            ),
+            (f"{path}_accurate", "packed", prepare_ours(path, accurate=True), ("cuda",), any_case),
         )
     ),
-    Provider("reference_sigmoid", "sigmoid", "packed", ours("reference"), devices=("cpu",)),
+    Provider("reference_sigmoid", "sigmoid", "packed", prepare_ours("reference"), devices=("cpu",)),
     Provider(
         "triton_sigmoid",
         "sigmoid",
@@ -332,25 +347,25 @@ PROVIDERS = (
             name,
             attention,
             "heads",
-            plain(attention),
+            prepare_plain(attention),
             backward_products=4,
             skips_padding=False,
             matrices=True,
         )
         for name, attention in (("pytorch_sigmoid", "sigmoid"), ("pytorch", "softmax"))
     ),
-    Provider("sdpa", "softmax", "packed", packed("sdpa"), devices=("cpu",)),
+    Provider("sdpa", "softmax", "packed", prepare_packed("sdpa"), devices=("cpu",)),
     Provider("flash_attention_2", "softmax", "heads", flash_2, suits=lambda case: not case.uneven),
     Provider(
         "flash_attention_2",
         "softmax",
         "packed",
-        packed("sdpa", gpu=True),
+        prepare_packed("sdpa", gpu=True),
         suits=lambda case: case.uneven,
     ),
     Provider("flash_attention_3", "softmax", "packed", flash_3),
     *(
-        Provider(name, "softmax", "packed", packed(name))
+        Provider(name, "softmax", "packed", prepare_packed(name))
         for name, backend in BACKENDS["softmax"].items()
         if backend.is_compared
     ),
@@ -368,33 +383,34 @@ PROVIDERS = (
 
 
 def chosen(names: Sequence[str] | None, device: str) -> list[Provider]:
-    """Those of :data:`PROVIDERS` that are of interest; see :func:`of_interest`."""
+    """Return the :data:`PROVIDERS` with these names on a device; see :func:`select_kernels`."""
     table = [(provider.name, provider) for provider in PROVIDERS]
-    return of_interest(table, SETTING, names, device)
+    return select_kernels(table, SETTING, names, device)
 
 
-def of_interest(
+def select_kernels(
     table: Sequence[tuple[str, Any]], setting: str, names: Sequence[str] | None, device: str
 ) -> list[Any]:
-    """What is of interest on a type of device.
+    """Return the kernels with these names that are timed on a type of device.
 
     Args:
-        table: kernels by name.
-        setting: that has the names, for the message.
-        names: those to take; all where None.
+        table: names and kernels.
+        setting: the setting with the names, for the message.
+        names: names to choose; all if None.
         device: ``cuda`` or ``cpu``.
 
     Raises:
-        UserError: if there is none of some name, or none of all names on the device.
+        UserError: if a name is unknown, or no kernel with these names is timed on the device.
     """
     known = dict(table)
     for name in names or ():
         if name not in known:
-            raise UserError(f"{setting}: unknown kernel {name!r}; take some of {', '.join(known)}")
+            raise UserError(f"{setting}: unknown kernel {name!r}; choose from: {', '.join(known)}")
     here = [(name, kernel) for name, kernel in table if device in kernel.devices]
-    found = [kernel for name, kernel in here if names is None or name in names]
-    if not found:
+    kernels = [kernel for name, kernel in here if names is None or name in names]
+    if not kernels:
         raise UserError(
-            f"{setting}: none is timed on device {device!r}; take some of {', '.join(dict(here))}"
+            f"{setting}: none of these kernels is timed on device {device!r}; choose from: "
+            f"{', '.join(dict(here))}"
         )
-    return found
+    return kernels

@@ -1,4 +1,4 @@
-"""Benchmark results as CSV, one row a configuration, and the interval of a median."""
+"""Benchmark results as CSV files, one row per configuration, and the interval of a median."""
 
 import hashlib
 import json
@@ -24,7 +24,7 @@ Row = TypeVar("Row")
 
 
 class Shape(NamedTuple):
-    """What kernels are compared on; see :class:`KernelRow`."""
+    """Kernels are compared at equal shapes; see :class:`KernelRow`."""
 
     batch: str
     padding: float
@@ -41,22 +41,22 @@ class KernelRow:
         direction: ``forward`` or ``backward`` (column ``pass``).
         batch: ``paper``, ``jagged`` or ``even``, see :class:`scsigmoid.benchmarks.cases.Case`.
         length: tokens of a sequence, padding included.
-        padding: share of padding as the paper names it.
+        padding: the paper's share of padding.
         tokens: valid tokens of the batch.
-        milliseconds: median time, with ``milliseconds_low`` and ``_high``; NaN where ``note`` says
-            why there is none.
+        milliseconds: median time, with ``milliseconds_low`` and ``_high``; NaN if ``note`` says why
+            there is none.
         tflops: counted operations on valid tokens over that time.
         executed_tflops: operations that the kernel runs over that time.
         timing: ``graph`` (replay of a CUDA graph), ``events`` (calls queued on the GPU) or
-            ``clock``.
+            ``clock`` (single calls).
         call_milliseconds: median time of a single call from Python, launch included; NaN on a CPU,
-            where ``milliseconds`` is that.
-        checked: whether this kernel, at this shape, passed the comparison with float64.
-        relative_error: the largest error found there, of output and gradients.
+            where ``milliseconds`` is this time.
+        checked: whether the results at this shape passed the comparison with float64.
+        relative_error: the largest error of output and gradients in this comparison.
         clock_mhz, power_w: median clock and power of the GPU while the shape was timed.
         iterations: number of readings.
-        readings: milliseconds of each round, separated by spaces; ``nan`` where it sat out.  All
-            kernels of a group of shapes share the rounds.
+        readings: milliseconds of each round, separated by spaces; ``nan`` if the kernel sat out the
+            round. All kernels of a group of shapes share the rounds.
     """
 
     attention: str
@@ -91,7 +91,7 @@ class KernelRow:
 
     @property
     def shape(self) -> Shape:
-        """What it is compared on."""
+        """The shape at which kernels are compared."""
         return Shape(self.batch, self.padding, self.head_dimension, self.length, self.direction)
 
     @property
@@ -185,7 +185,7 @@ class TrainingGroup(NamedTuple):
 
 
 def numbers(readings: str) -> list[float]:
-    """Numbers separated by spaces."""
+    """Parse numbers separated by spaces."""
     return [float(reading) for reading in readings.split()]
 
 
@@ -196,19 +196,20 @@ def write_rows(path: str | Path, kind: type, rows: Sequence[Any]) -> None:
 
 
 class Sweep(Generic[Row]):
-    """The rows of a benchmark, kept beside its table until all are there.
+    """The rows of a benchmark, kept next to its table until the table is complete.
 
-    A sweep that was stopped resumes with the rows that it kept.  Their file is no output of the
-    workflow, which deletes those of a failed job.  Its name holds a checksum of all that a
-    measurement depends on, so only rows measured alike are taken up.
+    A benchmark that was stopped resumes with the rows that it kept. Their file is not an output of
+    the workflow, because Snakemake deletes the outputs of a failed job. Its name contains a
+    checksum of everything on which a measurement depends, so that only rows with equal conditions
+    are reused.
 
     Args:
-        kind: of the rows.
-        output: the table.
-        conditions: machine, versions, code and settings, as plain values.
+        kind: class of the rows.
+        output: path of the table.
+        conditions: machine, versions, code and settings, as values for JSON.
 
     Attributes:
-        rows: those that are there.
+        rows: rows that were read or added.
     """
 
     def __init__(self, kind: type[Row], output: str | Path, conditions: object) -> None:
@@ -217,7 +218,7 @@ class Sweep(Generic[Row]):
         self.partial = self.output.with_name(f"{self.output.stem}.partial-{digest[:12]}.csv")
         for other in sorted(self.output.parent.glob(f"{self.output.stem}.partial-*.csv")):
             if other != self.partial:
-                log(f"{other}: of another machine, version, code or setting; measuring anew")
+                log(f"{other}: from another machine, version, code or setting; starting over")
                 other.unlink()
         self.rows: list[Row] = []
         if self.partial.exists():
@@ -226,32 +227,32 @@ class Sweep(Generic[Row]):
                 if self.rows:
                     log(f"{self.partial}: resuming after {len(self.rows)} rows")
             except (UserError, KeyError, ValueError) as error:
-                log(f"{self.partial}: damaged ({error}); measuring anew")
-        # Where nothing can be written, nothing need be measured.
+                log(f"{self.partial}: damaged ({error}); starting over")
+        # Fail before measuring if the file cannot be written.
         self.add([])
 
     def add(self, rows: Sequence[Row]) -> None:
-        """Keep further rows."""
+        """Add rows, and keep them in the file."""
         self.rows += rows
         write_rows(self.partial, self.kind, self.rows)
 
     def finish(self, *, is_complete: bool = True) -> None:
-        """Write the table. An incomplete one can be resumed."""
+        """Write the table. If it is incomplete, keep the file from which to resume."""
         write_rows(self.output, self.kind, self.rows)
         if is_complete:
             self.partial.unlink(missing_ok=True)
 
 
 def median_interval(values: Sequence[float], confidence: float) -> Interval:
-    """Median, and an interval from order statistics.
+    """Return the median with an interval from order statistics, for any distribution.
 
-    The interval runs from the k-th smallest to the k-th largest value with the largest k for which
-    a binomial count keeps it within the confidence, whatever the distribution.  Timings have long
-    tails, so the median, not the mean, is what a repetition would find again.
+    The interval is from the k-th smallest to the k-th largest value, with the largest k for which
+    the binomial distribution gives at least this confidence. The median is used because timings
+    have long tails.
 
     Args:
-        values: independent timings; NaN for none.
-        confidence: between 0 and 1; reached or exceeded.
+        values: independent timings. Without any, the result is NaN.
+        confidence: smallest probability that the interval contains the median, between 0 and 1.
     """
     if not values:
         return Interval(math.nan, math.nan, math.nan)
@@ -270,8 +271,8 @@ def median_interval(values: Sequence[float], confidence: float) -> Interval:
 
 
 def cpu_name() -> str:
-    """The CPU's model, as Linux or the platform names it; here, where PyTorch is not imported."""
-    described = Path("/proc/cpuinfo")
-    text = described.read_text(encoding="utf-8") if described.is_file() else ""
-    found = re.search(r"^model name\s*:\s*(.+)", text, re.MULTILINE)
-    return found[1].strip() if found else platform.processor() or platform.machine()
+    """Return the CPU's model, without importing PyTorch."""
+    path = Path("/proc/cpuinfo")
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    match = re.search(r"^model name\s*:\s*(.+)", text, re.MULTILINE)
+    return match[1].strip() if match else platform.processor() or platform.machine()

@@ -45,7 +45,8 @@ def simulated_batches(
 SHORTEST, LONGEST = 200, 16_000
 TYPES = 32
 CELLS_A_BATCH = 1024
-# Of the first genes of its type's order, a cell lacks this share; its ranks are off by about that.
+# Share of the first genes in its type's order that a cell lacks, and by which share of their number
+# the ranks of the others are moved (standard deviation).
 MISSING = 0.3
 BLUR = 0.1
 
@@ -53,14 +54,14 @@ BLUR = 0.1
 def write_simulated_tokens(
     folder: Path, settings: TrainingBenchmark, cells: int, longest: int, seed: int
 ) -> None:
-    """Write ``tokens/`` and ``vocabulary.parquet``, as training takes them.
+    """Write ``tokens/`` and ``vocabulary.parquet``, the input of training.
 
     Args:
-        folder: where to.
+        folder: output folder.
         settings: size of the vocabulary and distribution of the lengths.
-        cells: how many.
-        longest: genes of a cell at most.
-        seed: of everything that is drawn.
+        cells: number of cells.
+        longest: largest number of genes of a cell.
+        seed: of lengths, types and genes.
     """
     size = settings.vocabulary
     names = (*SPECIAL, *(f"SIMULATED{gene:06d}" for gene in range(size - len(SPECIAL))))
@@ -83,7 +84,7 @@ def write_simulated_tokens(
 def simulated_cells(
     settings: TrainingBenchmark, cells: int, longest: int, seed: int
 ) -> Iterator[pa.RecordBatch]:
-    """Cells in the columns of a token store; lengths are log-normal, as in Fig. 1."""
+    """Yield cells in the columns of a token store; lengths are log-normal, as in Fig. 1."""
     schema = store_schema(settings.vocabulary)
     generator = np.random.default_rng(derive(seed, "simulated tokens"))
     genes = settings.vocabulary - len(SPECIAL)
@@ -97,7 +98,7 @@ def simulated_cells(
         expressed = np.clip(drawn, min(SHORTEST, most), most).astype(np.int32)
         types = generator.integers(TYPES, size=size)
         tokens = [
-            len(SPECIAL) + ranked(orders[kind], number, generator)[:longest]
+            len(SPECIAL) + draw_genes(orders[kind], number, generator)[:longest]
             for kind, number in zip(types.tolist(), expressed.tolist(), strict=True)
         ]
         offsets = np.cumsum([0, *map(len, tokens)], dtype=np.int32)
@@ -117,8 +118,8 @@ def simulated_cells(
         )
 
 
-def ranked(order: np.ndarray, number: int, generator: np.random.Generator) -> np.ndarray:
-    """The ``number`` genes of a cell, in the order of their ranks."""
+def draw_genes(order: np.ndarray, number: int, generator: np.random.Generator) -> np.ndarray:
+    """Return the genes of a cell in the order of their ranks."""
     first = math.ceil(number / (1 - MISSING))
     kept = np.sort(generator.permutation(first)[:number])
     return order[kept[np.argsort(kept + generator.normal(scale=BLUR * first, size=number))]]

@@ -1,4 +1,4 @@
-"""How kernels and training steps are timed: rounds, timers, and what becomes of failures."""
+"""Timers, interleaved rounds and failures, for both benchmarks."""
 
 import gc
 import math
@@ -20,14 +20,14 @@ from scsigmoid.seeds import derive
 from scsigmoid.training.devices import synchronise
 from scsigmoid.training.graphs import capture
 
-# A GPU is kept busy for about 0.2 ms before what is timed, so that this is queued behind it and the
+# The GPU is kept busy for about 0.2 ms before the timed launches, so that they are queued and the
 # time between launches is not counted.
 QUEUE_CYCLES = 400_000
-# A graph is replayed so often in a row that a reading takes this long, and at most so often: what
-# lies between two replays, some microseconds, then counts little.
+# A reading replays a graph until it takes this long, but not more often than this. The few
+# microseconds between two replays then count little.
 LEAST_MS = 1.0
 MOST_REPLAYS = 10
-# Runs before a graph is captured: choices among configurations are made, workspaces exist.
+# Runs before a graph is captured: configurations are chosen and workspaces allocated.
 WARM_RUNS = 3
 
 NO_ROOM = "does not fit in memory"
@@ -37,11 +37,11 @@ Results = tuple[Tensor, tuple[Tensor, ...]]
 
 
 class Unavailable(Exception):
-    """A kernel that cannot run here; the message says why."""
+    """A kernel cannot run here; the message says why."""
 
 
 class Wrong(Exception):
-    """A kernel that computes something else; the message says by how much."""
+    """The results of a kernel are wrong; the message says by how much."""
 
 
 class OwnKernelError(Exception):
@@ -49,7 +49,7 @@ class OwnKernelError(Exception):
 
 
 def reason(error: Exception) -> str:
-    """Why a kernel has no time, in one line."""
+    """Return why a kernel has no time, in one line."""
     if isinstance(error, Wrong):
         return f"wrong: {error}; not timed"
     if out_of_memory(error):
@@ -58,18 +58,18 @@ def reason(error: Exception) -> str:
 
 
 def out_of_memory(error: Exception) -> bool:
-    """Whether what is timed does not fit; the CPU's allocator says so in words."""
+    """Return True if memory ran out. The CPU's allocator reports this by its message only."""
     return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
 def first_line(error: Exception) -> str:
-    """The first line of an error's message, shortened."""
+    """Return the first line of an error's message, shortened."""
     lines = str(error).strip().splitlines()
     return lines[0][:160] if lines else ""
 
 
-def forget(error: BaseException) -> None:
-    """Let go of what the frames of an error hold, and of those that it followed on."""
+def release_frames(error: BaseException) -> None:
+    """Release the objects in the frames of an error, and of the errors that it followed."""
     following: BaseException | None = error
     while following is not None:
         traceback.clear_frames(following.__traceback__)
@@ -77,29 +77,29 @@ def forget(error: BaseException) -> None:
 
 
 def release(device: torch.device) -> None:
-    """Give back memory that nothing holds any more."""
+    """Return unused memory to the GPU."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()
 
 
 class Entry(Protocol):
-    """What is compared: a kernel, or a model with one."""
+    """A timed kernel, or a model with a kernel."""
 
     @property
     def name(self) -> str:
-        """What it is, in words."""
+        """Name for messages."""
 
     @property
     def is_ours(self) -> bool:
         """Whether the kernel is part of this project."""
 
     def drop(self, note: str) -> None:
-        """Forget what is timed and all readings; the note says why."""
+        """Forget the kernel and all readings; the note says why."""
 
 
 @contextmanager
-def noted(entry: Entry, setting: str, device: torch.device) -> Iterator[None]:
+def record_failure(entry: Entry, setting: str, device: torch.device) -> Iterator[None]:
     """Drop an entry that fails in the block, and release the memory that the block used.
 
     An error of another project's kernel, or of its compilation, is a result of the benchmark. A
@@ -124,7 +124,7 @@ def noted(entry: Entry, setting: str, device: torch.device) -> Iterator[None]:
             raise OwnKernelError(f"{entry.name}: {why}") from error
         entry.drop(why)
         log(f"{entry.name}: {why}")
-        forget(error)
+        release_frames(error)
         try:
             synchronise(device)
         except RuntimeError as broken:
@@ -153,16 +153,16 @@ class Budget:
 
 
 def rounds(count: int, least: int, most: int, seconds: float) -> Iterator[list[int]]:
-    """Interleaved rounds: what the machine does meanwhile meets all that is timed alike.
+    """Yield the order of each of several interleaved rounds.
 
-    Each round has an order of its own: a kernel finds the GPU as cool, and its clock as high, as
-    the one before it leaves them.
+    Rounds are interleaved so that clock and load changes affect all kernels equally. Each round has
+    its own order, because a kernel is affected by how warm the previous kernel leaves the GPU.
 
     Args:
-        count: of what is timed.
-        least: rounds, however long they take.
-        most: rounds, however short they are.
-        seconds: after which they end.
+        count: number of kernels.
+        least: smallest number of rounds, however long they take.
+        most: largest number of rounds.
+        seconds: time after which no further round starts.
     """
     generator = np.random.default_rng(derive(0, "rounds"))
     end = time.perf_counter() + seconds
@@ -173,10 +173,10 @@ def rounds(count: int, least: int, most: int, seconds: float) -> Iterator[list[i
 
 
 class Clocked:
-    """One call after the other, by the clock, from idle to done: on a GPU the launch counts.
+    """Times single calls by the clock; on a GPU their launch counts.
 
     Attributes:
-        how: ``clock``; :class:`Queued` and :class:`Replayed` are timed by ``events`` and ``graph``.
+        how: the value of the column ``timing``.
     """
 
     how = "clock"
@@ -185,7 +185,7 @@ class Clocked:
         self.kernel, self.tensors, self.device = kernel, tensors, device
 
     def once(self) -> tuple[float, float]:
-        """Milliseconds of a forward and of a backward pass."""
+        """Return the milliseconds of a forward and of a backward pass."""
         q, k, v, gradient = self.tensors
         synchronise(self.device)
         begin = time.perf_counter()
@@ -198,12 +198,12 @@ class Clocked:
         return (middle - begin) * 1e3, (end - middle) * 1e3
 
     def results(self) -> Results:
-        """Output, and gradients of q, k and v, of what is timed."""
+        """Return output and gradients of q, k and v, in the timed form."""
         return passes(self.kernel, self.tensors)
 
 
 class Queued(Clocked):
-    """Calls queued behind other work, by the GPU's events."""
+    """Times calls that are queued behind other work, by GPU events."""
 
     how = "events"
 
@@ -224,11 +224,11 @@ class Queued(Clocked):
 
 
 class Replayed:
-    """Forward and backward pass as CUDA graphs: the GPU's work, without Python's or PyTorch's.
+    """Times the forward and backward pass as CUDA graphs, without the work of Python and PyTorch.
 
-    What the forward pass saves for the backward one stays alive, so that each graph can be replayed
-    alone, any number of times, with the same results.  A graph holds addresses, not tensors: the
-    kernel, with the lengths and masks that it closes over, and its inputs are kept as long.
+    The tensors saved by the forward pass are kept, so that each graph can be replayed alone, any
+    number of times, with the same results. A graph contains addresses, not tensors. Therefore the
+    kernel, with the lengths and masks in its closure, and its inputs are kept, too.
 
     Raises:
         RuntimeError: if the kernel cannot be captured.
@@ -256,7 +256,7 @@ class Replayed:
                 self.output, (q, k, v), gradient, retain_graph=True
             )
         self.replays = tuple(
-            replays_of(milliseconds(graph.replay)) for graph in (self.forward, self.backward)
+            count_replays(milliseconds(graph.replay)) for graph in (self.forward, self.backward)
         )
 
     def once(self) -> tuple[float, float]:
@@ -267,7 +267,7 @@ class Replayed:
         return forward, backward
 
     def results(self) -> Results:
-        """What a replay writes over NaN."""
+        """Fill the tensors with NaN, replay both graphs and return what they wrote."""
         for tensor in (self.output, *self.gradients):
             tensor.detach().fill_(math.nan)
         self.forward.replay()
@@ -280,26 +280,26 @@ Timer = Clocked | Replayed
 
 @contextmanager
 def capturing(graph: torch.cuda.CUDAGraph, pool: Any, direction: str) -> Iterator[None]:
-    """:func:`capture` the block.
+    """Capture the block with :func:`capture`.
 
     Raises:
         Wrong: if no kernel was recorded.
     """
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as messages:
         warnings.simplefilter("always")
         with capture(graph, pool):
             yield
-    if any("Graph is empty" in str(one.message) for one in said):
+    if any("Graph is empty" in str(each.message) for each in messages):
         raise Wrong(f"the CUDA graph of its {direction} pass contains no kernel")
 
 
-def replays_of(one: float) -> int:
-    """How often a graph that takes so many milliseconds is replayed for a reading."""
-    return max(1, min(MOST_REPLAYS, math.ceil(LEAST_MS / one)))
+def count_replays(duration: float) -> int:
+    """Return the number of replays in a reading, for a graph that takes ``duration`` ms."""
+    return max(1, min(MOST_REPLAYS, math.ceil(LEAST_MS / duration)))
 
 
 def milliseconds(launch: Callable[[], None], count: int = 1) -> float:
-    """Mean time of ``count`` launches in a row, by the GPU's events."""
+    """Return the mean time of ``count`` launches in a row, by GPU events."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda._sleep(QUEUE_CYCLES)
     begin.record()
@@ -311,15 +311,17 @@ def milliseconds(launch: Callable[[], None], count: int = 1) -> float:
 
 
 def passes(kernel: Kernel, tensors: list[Tensor]) -> Results:
-    """Output, and gradients of q, k and v, of one call."""
+    """Call a kernel and return its output and the gradients of q, k and v."""
     q, k, v, gradient = tensors
     output = kernel(q, k, v)
     return output, torch.autograd.grad(output, (q, k, v), gradient)
 
 
 class Stopwatch:
-    """On a GPU its own events mark the moments, so that marking waits for nothing: steps follow
-    each other as in training.  On a CPU the clock does.
+    """Marks moments between steps.
+
+    On a GPU by events, so that marking does not wait and steps follow each other as in training. On
+    a CPU by the clock.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -329,30 +331,30 @@ class Stopwatch:
         self._events: list[torch.cuda.Event] = []
 
     def begin(self) -> None:
-        """Wait for what was begun so far, and set host's and GPU's clock to zero together."""
+        """Wait for the GPU, and start the clocks of host and GPU at the same moment."""
         if self._gpu:
             torch.cuda.synchronize()
             self._begun = self._event(), time.perf_counter()
 
     def mark(self) -> None:
-        """Mark the moment at which what was begun so far is done."""
+        """Mark the moment at which all work launched so far is done."""
         if self._gpu:
             self._events.append(self._event())
         self._moments.append(time.perf_counter())
 
     def seconds(self) -> list[float]:
-        """Times between the marks, in order; waits for the last one."""
+        """Return the times between marks. Waits for the last mark."""
         if not self._gpu:
             return [end - begin for begin, end in pairwise(self._moments)]
         self._events[-1].synchronize()
         return [begin.elapsed_time(end) / 1e3 for begin, end in pairwise(self._events)]
 
     def behind(self) -> list[float]:
-        """For each mark, the seconds that a GPU took to reach it after the host had gone on.
+        """Return for each mark how many seconds after the host the GPU reached it.
 
-        Nearly none where the GPU waits for its host to launch something; a good part of a step, as
-        much as the queue of launches holds, where the host waits for the GPU.  Waits for the last
-        mark; needs :meth:`begin`.  Empty for a CPU.
+        This is close to zero if the GPU waits for launches of the host. If the host is faster, it
+        is a large part of a step, up to the length of the queue of launches. Waits for the last
+        mark and needs :meth:`begin`. Empty for a CPU.
         """
         if self._begun is None or not self._events:
             return []

@@ -25,8 +25,8 @@ from scsigmoid.benchmarks.compiling import bound_choices, compile_steps_ahead
 from scsigmoid.benchmarks.machine import identity, machine_facts
 from scsigmoid.benchmarks.rows import Sweep, TrainingGroup, TrainingRow, median_interval
 from scsigmoid.benchmarks.simulated import simulated_batches
-from scsigmoid.benchmarks.timing import Budget, Stopwatch, Wrong, noted, release, rounds
-from scsigmoid.benchmarks.variants import SETTING, Variant, chosen_variants
+from scsigmoid.benchmarks.timing import Budget, Stopwatch, Wrong, record_failure, release, rounds
+from scsigmoid.benchmarks.variants import SETTING, Variant, choose_variants
 from scsigmoid.config.schema import Architecture, Size, Training, TrainingBenchmark
 from scsigmoid.files import write_json
 from scsigmoid.measurements import Interval
@@ -170,7 +170,7 @@ def run_training_benchmark(
     budget = Budget(seconds)
     torch.set_num_threads(training.threads)
     place = resolve_device(device)
-    variants = chosen_variants(settings.kernels, place.type)
+    variants = choose_variants(settings.kernels, place.type)
     facts = machine_facts(place, "scsigmoid benchmark-training")
     encoders = {name: asdict(sizes[name]) for name in settings.sizes}
     measured_with = [asdict(each) for each in (settings, architecture, training)]
@@ -238,11 +238,11 @@ def run_group(
     entries = [TimedVariant(variant) for variant in variants]
     for entry in entries:
         begin = time.perf_counter()
-        with noted(entry, SETTING, conditions.device):
+        with record_failure(entry, SETTING, conditions.device):
             prepare(entry, conditions, shared, first, errors)
             log(f"{entry.name}: ready in {time.perf_counter() - begin:.0f} s")
     work = time_rounds(entries, conditions, batches)
-    rows = [row_of(entry, conditions, work) for entry in entries]
+    rows = [make_row(entry, conditions, work) for entry in entries]
     report(rows, conditions.settings.confidence)
     return rows
 
@@ -374,15 +374,15 @@ def time_rounds(
                 continue
             variant = entry.variant
             if variant.layout not in layouts:
-                layouts[variant.layout] = laid_out(variant, packed, conditions)
-            with noted(entry, SETTING, conditions.device):
+                layouts[variant.layout] = lay_out(variant, packed, conditions)
+            with record_failure(entry, SETTING, conditions.device):
                 time_steps(entry, entry.trainer, layouts[variant.layout], step)
-        work.append(counted(packed[LEAD_STEPS:], conditions.like))
+        work.append(count_work(packed[LEAD_STEPS:], conditions.like))
         step += len(packed)
     return work
 
 
-def laid_out(variant: Variant, packed: Sequence[Batch], conditions: Conditions) -> list[Batch]:
+def lay_out(variant: Variant, packed: Sequence[Batch], conditions: Conditions) -> list[Batch]:
     """Batches in a variant's layout; for a GPU in page-locked memory, as in training."""
     batches = [variant.batch(batch, conditions.group.context) for batch in packed]
     return [batch.pinned() for batch in batches] if conditions.device.type == "cuda" else batches
@@ -410,7 +410,7 @@ def time_steps(
     entry.recompiled += compiled_graphs(trainer.device) - compiled_before
 
 
-def counted(batches: Sequence[Batch], encoder: EncoderSettings) -> Work:
+def count_work(batches: Sequence[Batch], encoder: EncoderSettings) -> Work:
     """The work of packed batches."""
     return Work(
         tokens=sum(len(batch.tokens) for batch in batches),
@@ -421,7 +421,7 @@ def counted(batches: Sequence[Batch], encoder: EncoderSettings) -> Work:
     )
 
 
-def row_of(entry: TimedVariant, conditions: Conditions, work: Sequence[Work]) -> TrainingRow:
+def make_row(entry: TimedVariant, conditions: Conditions, work: Sequence[Work]) -> TrainingRow:
     """The row of one entry."""
     variant, settings, group = entry.variant, conditions.settings, conditions.group
     device, readings = device_name(conditions.device), entry.milliseconds

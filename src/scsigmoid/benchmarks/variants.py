@@ -1,9 +1,9 @@
-"""The ways to train the same encoder that are compared: an attention kernel and a layout.
+"""Attention kernels and layouts of the training benchmark.
 
-Packed cells are training's own layout; the paper pads every cell to the context.  A padded batch is
-a stream of cells * context tokens.  All layers of the encoder take it as it is; only attention
-looks at it cell by cell, and only the output layer leaves the padding out.  So padded and packed
-models are the same but for what is compared.
+Training packs cells; the paper pads every cell to the context. A padded batch is a stream of
+cells * context tokens for all layers of the encoder. Only attention treats cells separately, and
+only the output layer leaves out the padding. So padded and packed models differ in attention and
+layout alone.
 """
 
 import functools
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from scsigmoid.attention.flex import BLOCK
-from scsigmoid.benchmarks.providers import imported, of_interest
+from scsigmoid.benchmarks.providers import import_optional, select_kernels
 from scsigmoid.benchmarks.timing import Unavailable
 from scsigmoid.errors import UserError
 from scsigmoid.kernels import BACKENDS
@@ -34,10 +34,11 @@ class PaddedAttention:
     """Attention of padded cells.
 
     Attributes:
-        prepare: from the valid tokens of each cell, (cells,) int32, and the encoder's settings:
-            what all layers share, made once a batch outside the compiled graph.
-        attend: from q, k and v, (cells, context, heads, dim), and what ``prepare`` made: their
-            attention, of the same shape.  What it gives in the padding is not used.
+        prepare: takes the number of valid tokens of each cell, (cells,) int32, and the encoder's
+            settings. Returns data that all layers share, made once per batch outside the compiled
+            graph.
+        attend: takes q, k and v, (cells, context, heads, dim), and the result of ``prepare``.
+            Returns attention of the same shape, whose values in the padding are not used.
     """
 
     prepare: Callable[[Tensor, EncoderSettings], Any]
@@ -45,10 +46,9 @@ class PaddedAttention:
 
 
 def padded(batch: Batch, context: int) -> Batch:
-    """A packed batch with each cell padded to the context.
+    """Pad each cell of a packed batch to the context.
 
-    ``cu_seqlens`` goes on counting valid tokens.  Targets, and the tokens that are masked, stay the
-    same ones.
+    ``cu_seqlens`` still counts valid tokens. Targets and masked tokens are the same.
     """
     lengths = torch.diff(batch.cu_seqlens).long()
     cells = len(lengths)
@@ -66,14 +66,16 @@ def padded(batch: Batch, context: int) -> Batch:
 
 
 def constant_shape(tensor: Tensor) -> Tensor:
-    """The tensor, whose shape ``torch.compile`` shall take for a constant, as batches of one
-    padded shape have it; the number of masked places alone varies."""
+    """Tell ``torch.compile`` that the shape of a tensor is constant, and return the tensor.
+
+    Only the number of masked positions varies among padded batches.
+    """
     torch._dynamo.mark_static(tensor)
     return tensor
 
 
 class PaddedBlock(Block):
-    """A block of the encoder with another attention."""
+    """A block of the encoder with attention over padded cells."""
 
     def __init__(self, settings: EncoderSettings, layer: int, attention: PaddedAttention) -> None:
         super().__init__(settings, layer)
@@ -107,22 +109,22 @@ class PaddedEncoder(Encoder):
         return of_cells.repeat_interleave(self.settings.context)
 
     def mask(self, embedded: Tensor, cu_seqlens: Tensor) -> Any:
-        """What ``prepare`` of the attention makes."""
+        """Return what ``prepare`` of the attention returns."""
         return self.padded_attention.prepare(torch.diff(cu_seqlens), self.settings)
 
 
 def padding_mask(lengths: Tensor, settings: EncoderSettings) -> "BlockMask":
-    """FlexAttention's block mask for padded cells: tokens see the valid tokens of their cell.
+    """Return FlexAttention's block mask for padded cells: tokens see valid tokens of their cell.
 
-    Made from the lengths alone, which is faster than ``create_block_mask``: that looks at all pairs
-    of tokens.  Blocks of rows that hold padding alone see nothing.
+    The mask is made from the lengths, which is faster than ``create_block_mask``, because that
+    visits all pairs of tokens. Blocks of rows that contain only padding see nothing.
 
     Args:
         lengths: (cells,) int32, valid tokens.
         settings: of the encoder; its context is the length of a padded cell.
 
     Returns:
-        The mask of one head, the same for all.
+        A mask for one head, used for all heads.
     """
     from torch.nn.attention.flex_attention import BlockMask
 
@@ -132,11 +134,11 @@ def padding_mask(lengths: Tensor, settings: EncoderSettings) -> "BlockMask":
     block = torch.arange(blocks, dtype=torch.int32, device=lengths.device)
     touched = ((lengths + BLOCK - 1) // BLOCK)[:, None]
     whole = (lengths // BLOCK)[:, None]
-    # A block of columns that a length ends in is seen in part, those before it as a whole.
+    # Rows see all columns of a block before the end of the cell, and part of the last block.
     is_whole, is_partial = block < whole, (block >= whole) & (block < touched)
 
     def visits(active: Tensor, counts: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
-        """How many blocks each active block visits, and which come first; for one head."""
+        """Return how many blocks each active block visits, and their order, for one head."""
         number = torch.where(active, counts, 0).to(torch.int32)[:, None]
         indices = order.to(torch.int32)[:, None, None].expand(cells, 1, blocks, blocks)
         return constant_shape(number), constant_shape(indices.contiguous())
@@ -175,16 +177,16 @@ def _compiled_flex() -> Any:
 
 
 def flex(q: Tensor, k: Tensor, v: Tensor, mask: "BlockMask") -> Tensor:
-    """Softmax attention by FlexAttention: the paper's baseline."""
+    """Compute softmax attention by FlexAttention, the paper's baseline."""
     from torch.nn.attention.flex_attention import flex_attention
 
-    # Inside a compiled region the kernel is made by that compilation.
+    # In a compiled region, the compiler of that region makes the kernel.
     attend: Any = flex_attention if torch.compiler.is_compiling() else _compiled_flex()
     return attend(*(x.transpose(1, 2) for x in (q, k, v)), block_mask=mask).transpose(1, 2)
 
 
 class PublishedBatch(NamedTuple):
-    """What triton-sigmoid needs of a batch beside q, k and v.
+    """The arguments of triton-sigmoid in addition to q, k and v.
 
     Attributes:
         lengths: (cells,) int32, valid tokens.
@@ -198,7 +200,7 @@ class PublishedBatch(NamedTuple):
 
 
 def published_batch(lengths: Tensor, settings: EncoderSettings) -> PublishedBatch:
-    """What all layers share; the package makes it anew at each call."""
+    """Return the arguments that all layers share. The package computes them at each call."""
     register_published()
     scale = torch.full((), settings.head_dimension**-0.5, device=lengths.device)
     bias = -torch.log(lengths.float())
@@ -207,15 +209,15 @@ def published_batch(lengths: Tensor, settings: EncoderSettings) -> PublishedBatc
 
 @functools.cache
 def register_published() -> None:
-    """Make an operator of triton-sigmoid's padded kernels that ``torch.compile`` takes as it is.
+    """Register triton-sigmoid's padded kernels as an operator that torch.compile does not trace.
 
-    The package's function copies the scale to the GPU at every call and waits for that; the
-    operators behind it, called here, do not.
+    The package's function copies the scale to the GPU at every call and waits for the copy. The
+    operators behind this function, which are called here, do not.
 
     Raises:
         Unavailable: if the package is not installed.
     """
-    package = imported("triton_sigmoid.sigmoid_triton_padded")
+    package = import_optional("triton_sigmoid.sigmoid_triton_padded")
 
     def attend(
         q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, bias: Tensor, scale: Tensor
@@ -228,10 +230,10 @@ def register_published() -> None:
     def gradients(
         grad: Tensor, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, bias: Tensor, scale: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        found: tuple[Tensor, Tensor, Tensor] = package.sigmoid_attn_padded_bwd_op(
+        three: tuple[Tensor, Tensor, Tensor] = package.sigmoid_attn_padded_bwd_op(
             q, k, v, grad, lengths, lengths, bias, None, scale, False
         )
-        return found
+        return three
 
     forward = torch.library.custom_op("scsigmoid::published_padded", attend, mutates_args=())
     backward = torch.library.custom_op(
@@ -250,7 +252,7 @@ def register_published() -> None:
 
 
 def published(q: Tensor, k: Tensor, v: Tensor, batch: PublishedBatch) -> Tensor:
-    """Sigmoid attention by triton-sigmoid, the paper's kernel."""
+    """Compute sigmoid attention by triton-sigmoid, the paper's kernel."""
     q, k, v = (x.contiguous() for x in (q, k, v))
     attended: Tensor = torch.ops.scsigmoid.published_padded(q, k, v, *batch)
     return attended
@@ -298,7 +300,7 @@ class Variant:
         backend = "reference" if self.padded else self.kernel
         settings = replace(like, attention=self.attention, backend=backend)
         if self.package:
-            imported(self.package)
+            import_optional(self.package)
         with device:
             if self.padded is not None:
                 return PaddedEncoder(settings, self.padded)
@@ -339,10 +341,10 @@ VARIANTS = (
 SETTING = "benchmarks.training.kernels"
 
 
-def chosen_variants(names: Sequence[str] | None, device: str) -> list[Variant]:
-    """Return the :data:`VARIANTS` with these names on a device; see :func:`of_interest`.
+def choose_variants(names: Sequence[str] | None, device: str) -> list[Variant]:
+    """Return the :data:`VARIANTS` with these names on a device; see :func:`select_kernels`.
 
     ``flex`` names both layouts of a kernel, ``flex padded`` one of them.
     """
     table = [(name, variant) for variant in VARIANTS for name in (variant.kernel, variant.name)]
-    return list(dict.fromkeys(of_interest(table, SETTING, names, device)))
+    return list(dict.fromkeys(select_kernels(table, SETTING, names, device)))
