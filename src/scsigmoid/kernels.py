@@ -1,41 +1,41 @@
-"""Attention kernels by name: this project's backends, and others that benchmarks compare them with.
+"""Attention kernels by name: this project's backends, and other kernels that benchmarks time.
 
 The configuration, the choice of a backend for a device, the benchmarks and the labels of tables and
-figures read these two tables.  A new backend is an entry here, a module of
-:mod:`scsigmoid.attention` and its tests; a new kernel to compare with is an entry here, its
-provider in :mod:`scsigmoid.benchmarks.providers` and its tests.  Needs nothing but Python.
+figures read these two tables. A new backend needs an entry here, a module of
+:mod:`scsigmoid.attention` and its tests. Another kernel to compare with needs an entry here, a
+provider in :mod:`scsigmoid.benchmarks.providers` and its tests. This module imports the standard
+library only.
 """
 
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
-#: Compute capabilities: ``tanh.approx``, asynchronous copies and bfloat16 need Ampere.
+#: Compute capabilities. ``tanh.approx``, asynchronous copies and bfloat16 need Ampere.
 AMPERE, HOPPER = (8, 0), (9, 0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Backend:
-    """An implementation of attention, and where it runs.  Modules: of :mod:`scsigmoid.attention`.
+    """An implementation of attention. Modules are those of :mod:`scsigmoid.attention`.
 
     Attributes:
-        label: in tables and figures.
-        launcher: sigmoid attention: the module whose ``forward`` and ``backward`` launch its
-            kernels; none for plain torch.
-        attend: softmax attention: ``module:function`` that computes it of [q, k, v],
-            ``cu_seqlens``, ``max_seqlen``, the scale and FlexAttention's mask.
-        takes_qkv: whether that also takes [qkv], (tokens, 3, heads, dim).
-        capability: compute capability that a GPU must have, or exceed; None if any does.
-        needs_exact_capability: whether no other capability will do.
-        runs_on_cpu: whether it also runs where there is no GPU.
-        is_automatic: whether ``auto`` may take it.
-        alternative: what to take where it does not run.
-        kernels: the module whose ``unavailable()`` says why its kernels do not run on a GPU
-            that has the capability; empty if they do.
-        packages: of an optional backend, as pip knows them: the one that has it, then those whose
-            versions matter too.
-        is_compared: whether benchmarks time it by its name on a GPU; others have rows of their own
-            in :mod:`scsigmoid.benchmarks.providers`.
-        backward_products: matrix products that its backward pass runs, five being counted.
+        label: name in tables and figures.
+        launcher: for sigmoid attention, the module whose ``forward`` and ``backward`` launch the
+            kernels, or "" if there are none.
+        attend: for softmax attention, the function as ``module:function``. Its arguments are
+            [q, k, v], ``cu_seqlens``, ``max_seqlen``, the scale and the mask of FlexAttention.
+        takes_qkv: whether that function also accepts [qkv], (tokens, 3, heads, dim).
+        capability: minimum compute capability of a GPU, or None if all GPUs are supported.
+        needs_exact_capability: whether GPUs of a higher capability are not supported.
+        runs_on_cpu: whether the backend also runs on the CPU.
+        is_automatic: whether ``auto`` may choose the backend.
+        alternative: backend that messages recommend if this one does not run.
+        kernels: module whose ``unavailable()`` returns why the kernels do not run on a GPU of the
+            required capability, or "".
+        packages: pip names of an optional backend's packages, the one with the kernels first.
+        is_compared: whether benchmarks time the backend under its own name on a GPU. The others
+            have entries in :mod:`scsigmoid.benchmarks.providers`.
+        backward_products: matrix products of the backward pass. FLOP counts assume five.
     """
 
     label: str
@@ -54,12 +54,12 @@ class Backend:
 
     @property
     def package(self) -> str:
-        """The optional package that has it; empty if none is needed."""
+        """Return the optional package with the kernels, or "" if none is needed."""
         return self.packages[0] if self.packages else ""
 
 
-#: The backends of each attention, fastest on a GPU first.  The backward pass of ``triton`` computes
-#: scores and their gradients twice, for dQ and for dK and dV; that of ``hopper`` once.
+#: The backends of each attention, fastest on a GPU first. The backward pass of ``triton`` computes
+#: scores and their gradients twice, for dQ and for dK and dV. ``hopper`` computes them once.
 BACKENDS: dict[str, dict[str, Backend]] = {
     "sigmoid": {
         "hopper": Backend(
@@ -111,7 +111,7 @@ BACKENDS: dict[str, dict[str, Backend]] = {
 #: This project's kernels of sigmoid attention, fastest first.
 OURS = tuple(name for name, backend in BACKENDS["sigmoid"].items() if backend.is_compared)
 
-#: Further kernels that benchmarks time: label, and the packages whose versions are noted.
+#: Other kernels that benchmarks time: label, and the packages whose versions are recorded.
 OTHERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "triton_sigmoid": ("TritonSigmoid", ("triton-sigmoid",)),
     "flash_sigmoid": ("FlashSigmoid", ()),
@@ -123,7 +123,7 @@ OTHERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "cudnn": ("Softmax, cuDNN", ()),
 }
 
-#: How each kernel of the benchmarks is called in tables and figures.
+#: Label of each benchmarked kernel in tables and figures.
 LABELS = {
     **{
         name: backend.label
@@ -135,7 +135,7 @@ LABELS = {
     **{name: label for name, (label, _) in OTHERS.items()},
 }
 
-#: Optional packages whose kernels are compared, as pip knows them.
+#: pip names of the optional packages whose kernels are compared.
 PACKAGES = (
     *(package for _, packages in OTHERS.values() for package in packages),
     *(
@@ -148,7 +148,7 @@ PACKAGES = (
 
 
 def version_of(package: str) -> str:
-    """An optional package's version; empty where pip knows none."""
+    """Return the version of an optional package, or "" if it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:

@@ -1,8 +1,9 @@
 """Sigmoid and softmax attention over packed sequences.
 
-Sequences are packed along the token axis, without padding: ``q``, ``k`` and ``v`` have shape
-(tokens, heads, dim) and ``cu_seqlens`` holds the cumulative lengths.  A padded entry point,
-(sequences, length, heads, dim) with lengths, stands beside it.
+Sequences are packed along the token axis without padding: ``q``, ``k`` and ``v`` have shape
+(tokens, heads, dim) and ``cu_seqlens`` contains the cumulative lengths.
+:func:`sigmoid_attention_padded` takes padded sequences, (sequences, length, heads, dim), and their
+lengths.
 """
 
 from scsigmoid.attention.backends import choose_backend

@@ -1,6 +1,7 @@
-"""Softmax attention by FlashAttention-4: the fastest on Hopper; package ``flash-attn-4``, optional.
+"""Softmax attention by FlashAttention-4 (optional package ``flash-attn-4``), fastest on Hopper.
 
-Operators around the package's two passes, because its own entry points cannot be compiled.
+Registers operators for the package's forward and backward pass, because torch.compile does not
+support the package's own functions.
 """
 
 import functools
@@ -15,14 +16,14 @@ from scsigmoid.attention.ops import register
 
 @functools.cache
 def _passes() -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """The package's forward and backward pass."""
+    """Import the package's forward and backward pass."""
     from flash_attn.cute import interface
 
     return interface._flash_attn_fwd, interface._flash_attn_bwd
 
 
 def unavailable() -> str:
-    """Why the package does not run here; empty if it does."""
+    """Return why the package cannot be imported, or "" if it can."""
     try:
         _passes()
     # AttributeError: a version of nvidia-cutlass-dsl lacks a name. OSError: a library is missing.
@@ -32,7 +33,7 @@ def unavailable() -> str:
 
 
 def _three(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-    """q, k and v, or those of one tensor (tokens, 3, heads, dim)."""
+    """Return q, k and v, also from one tensor (tokens, 3, heads, dim)."""
     return tensors if len(tensors) == 3 else tensors[0].unbind(1)
 
 
@@ -44,7 +45,7 @@ def _boundaries(cu_seqlens: Tensor, max_seqlen: int) -> dict[str, Any]:
 def _forward(
     tensors: Sequence[Tensor], cu_seqlens: Tensor, max_seqlen: int, scale: float
 ) -> tuple[Tensor, Tensor]:
-    """The result, and the logarithm of each row's sum of exponentials, (heads, tokens) float32."""
+    """Compute the result and each row's logarithm of the sum of exponentials, (heads, tokens)."""
     boundaries = _boundaries(cu_seqlens, max_seqlen)
     run = _passes()[0]
     return run(*_three(tensors), softmax_scale=scale, return_lse=True, **boundaries)[:2]
@@ -65,7 +66,7 @@ def _backward(
     max_seqlen: int,
     scale: float,
 ) -> list[Tensor]:
-    """Gradients of ``tensors``, contiguous."""
+    """Compute the gradients of ``tensors``, contiguous."""
     gradients = [x.new_empty(x.shape) for x in tensors]
     options = _boundaries(cu_seqlens, max_seqlen)
     options |= zip(("dq", "dk", "dv"), _three(gradients), strict=True)
@@ -103,6 +104,5 @@ def attend(
     scale: float,
     mask: object = None,
 ) -> Tensor:
-    """Softmax attention of packed q, k and v, or of one tensor with them, whose gradient is one
-    tensor too; arguments as :func:`softmax_attention`'s."""
+    """Compute :func:`softmax_attention` of packed [q, k, v] or [qkv]; ``mask`` is ignored."""
     return forward(list(tensors), cu_seqlens, max_seqlen, scale)[0]

@@ -1,7 +1,7 @@
 """Softmax attention by FlexAttention with a document mask: the paper's softmax baseline.
 
-FlexAttention is imported where it is used: it loads the whole of torch's compiler, which takes a
-second that a run on the CPU need not spend.
+FlexAttention is imported in functions, because it imports the compiler of PyTorch: one second, also
+in programs that compile nothing.
 """
 
 import functools
@@ -14,24 +14,24 @@ from torch import Tensor
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
 
-#: Rows and columns of a block of the mask, FlexAttention's default.
+#: Rows and columns of a block of the mask, the default of FlexAttention.
 BLOCK = 128
 
 
-# An operator of its own, because torch 2.11 cannot compile this for a number of tokens that varies.
+# An operator, because torch 2.11 cannot compile this function for varying numbers of tokens.
 @torch.library.custom_op("scsigmoid::document_blocks", mutates_args=())
 def document_blocks(
     cu_seqlens: Tensor, tokens: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """What the document mask consists of; B stands for tokens / 128, rounded up.
+    """Compute the parts of the document mask. B is tokens / 128, rounded up.
 
-    Built from the first and the last sequence of each block instead of from all pairs of tokens,
-    so it costs B^2 steps and does not wait for the device.
+    Compares the first and last sequence of blocks instead of all pairs of tokens. This takes B^2
+    steps and does not wait for the device.
 
     Returns:
-        Each token's sequence, (tokens,); then of each row of blocks the number of blocks that are
-        visited in part, (1, 1, B), and these blocks followed by the others, (1, 1, B, B); then the
-        same of blocks that are visited as a whole.  All int32.
+        Five int32 tensors. The sequence of each token, (tokens,). For each row of blocks the number
+        of partly visited blocks, (1, 1, B), and their indices followed by those of all other
+        blocks, (1, 1, B, B). The same two tensors for fully visited blocks.
     """
     device = cu_seqlens.device
     index = torch.arange(tokens, dtype=torch.int32, device=device)
@@ -41,7 +41,7 @@ def document_blocks(
     first = document[edges]
     last = document[torch.clamp(edges + BLOCK - 1, max=tokens - 1)]
     touching = (first[:, None] <= last[None, :]) & (first[None, :] <= last[:, None])
-    # The last block may reach past the end, so it is never whole.
+    # The last block may extend past the end, so it is not a full block.
     whole_block = (first == last) & (edges + BLOCK <= tokens)
     whole = touching & whole_block[:, None] & whole_block[None, :]
 
@@ -64,16 +64,16 @@ def _(cu_seqlens: Tensor, tokens: int) -> tuple[Tensor, Tensor, Tensor, Tensor, 
 
 
 def document_mask(cu_seqlens: Tensor, tokens: int) -> "BlockMask":
-    """FlexAttention's block mask for packed sequences: tokens see their own sequence only.
+    """Create the block mask of packed sequences: tokens attend to their own sequence only.
 
-    A training step builds it once and passes it to every layer.
+    A training step creates it once for all layers.
 
     Args:
         cu_seqlens: (sequences + 1,) int32.
         tokens: number of tokens.
 
     Returns:
-        The mask of one head, the same for all.
+        Mask for all heads.
     """
     from torch.nn.attention.flex_attention import BlockMask
 
@@ -82,7 +82,7 @@ def document_mask(cu_seqlens: Tensor, tokens: int) -> "BlockMask":
     def same_document(batch: Tensor, head: Tensor, row: Tensor, column: Tensor) -> Tensor:
         return document[row] == document[column]
 
-    # The mask is symmetric: what a row of blocks visits is also what visits a column of them.
+    # The mask is symmetric, so rows and columns of blocks have the same indices.
     return BlockMask(
         seq_lengths=(tokens, tokens),
         kv_num_blocks=partial,
@@ -112,7 +112,7 @@ def attend(
     scale: float,
     mask: "BlockMask | None" = None,
 ) -> Tensor:
-    """Softmax attention of packed q, k and v; makes the :func:`document_mask` if none is given."""
+    """Compute :func:`softmax_attention` of packed [q, k, v]."""
     q = tensors[0]
     if q.shape[0] == 0:
         return q.new_zeros(q.shape)
@@ -121,6 +121,6 @@ def attend(
     if mask is None:
         mask = document_mask(cu_seqlens, q.shape[0])
     rows = [x.transpose(0, 1)[None] for x in tensors]
-    # Inside a compiled region the kernel is made by that compilation.
+    # In a compiled region that compilation generates the kernel.
     kernel: Any = flex_attention if torch.compiler.is_compiling() else _compiled()
     return kernel(*rows, block_mask=mask, scale=scale)[0].transpose(0, 1)

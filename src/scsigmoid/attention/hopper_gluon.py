@@ -1,9 +1,9 @@
-"""What the Hopper kernels share: Gluon's vocabulary, ragged descriptors, barrier rings, sigmoid.
+"""Shared parts of the Hopper kernels: Gluon, ragged descriptors, barrier rings, the sigmoid.
 
-Gluon is Triton's experimental lower level.  Three things needed here are private to it, at least in
-some versions, and are named in this module alone: ``warpgroup_mma_init``, the reinterpretation of
-shared memory, and the builder's asynchronous reduction (``create_async_tma_reduce``).
-:func:`scsigmoid.attention.hopper.unavailable` says when one of them is missing.
+Gluon is the experimental lower level of Triton. This module alone uses private parts of Gluon,
+because there is no public way: ``warpgroup_mma_init``, reinterpretation of shared memory, and the
+builder's asynchronous reduction with the decorator ``builtin``.
+:func:`scsigmoid.attention.hopper.unavailable` checks that they exist.
 """
 
 import functools
@@ -50,7 +50,7 @@ __all__ = [
 
 #: :data:`scsigmoid.attention.launching.WRAP` as a constant of the kernels.
 WRAP = gl.constexpr(launching.WRAP)
-#: Of minimum and maximum: a NaN among the operands is the result.
+#: The result of a minimum or maximum is NaN if an operand is NaN.
 KEEP_NAN = gl.constexpr(tl.PropagateNan.ALL)
 
 tma_load = tma.async_copy_global_to_shared
@@ -60,7 +60,7 @@ _ELEMENTS = {torch.float16: gl.float16, torch.bfloat16: gl.bfloat16, torch.float
 
 
 def element(dtype: torch.dtype) -> Any:
-    """Gluon's name of a torch dtype."""
+    """Return the dtype of Gluon for a dtype of PyTorch."""
     return _ELEMENTS[dtype]
 
 
@@ -70,13 +70,13 @@ def _layout(rows: int, columns: int, dtype: torch.dtype) -> Any:
 
 
 def descriptor(tensor: Tensor, rows: int, columns: int) -> TensorDescriptor:
-    """Descriptor of tiles (rows, columns) of one head of one sequence, see :mod:`launching`.
+    """Create a descriptor of tiles of one head of one sequence, see :mod:`launching`.
 
     Args:
-        tensor: :func:`launching.is_describable`.
-        rows, columns: of a tile.
+        tensor: (tokens, heads, dim), for which :func:`launching.is_describable` is true.
+        rows, columns: shape of a tile.
     """
-    # Not by the constructor, whose checks take most of its time.
+    # Without the constructor, whose checks take most of its time.
     result = object.__new__(TensorDescriptor)
     result.base = tensor
     result.shape, result.strides, result.block_shape = launching.describe(tensor, rows, columns)
@@ -86,7 +86,7 @@ def descriptor(tensor: Tensor, rows: int, columns: int) -> TensorDescriptor:
 
 @builtin
 def tma_add(destination, coordinates, source, _semantic=None):
-    """Add a tile of shared memory to global memory, asynchronously, element by element."""
+    """Add a tile of shared memory to global memory asynchronously."""
     coordinates = _semantic._convert_to_ir_values(coordinates, require_i64=False)
     _semantic.builder.create_async_tma_reduce(
         ir.DESCRIPTOR_REDUCE_KIND.ADD, destination.handle, coordinates, source.handle
@@ -95,26 +95,26 @@ def tma_add(destination, coordinates, source, _semantic=None):
 
 @gluon.jit
 def tile_of(memory, descriptor):
-    """A tile of shared memory (rows, columns) under the descriptor's five dimensions."""
+    """Return a tile of shared memory (rows, columns) with the five dimensions of a descriptor."""
     return memory._reinterpret(descriptor.dtype, descriptor.block_shape, descriptor.layout)
 
 
 @gluon.jit
 def advance(index, phase, SIZE: gl.constexpr):
-    """The next place of a ring of barriers; the phase flips as the ring closes."""
+    """Return the next index and phase in a ring of barriers. The phase flips at the end."""
     index += 1
     closes = index == SIZE
     return gl.where(closes, 0, index), gl.where(closes, phase ^ 1, phase)
 
 
 def _vote(rounded: bool) -> str:
-    """PTX of ``vote``, see :func:`sigmoid`, for 32 scores of each thread: 16 x 64 of a warp.
+    """Return the PTX of ``vote`` (:func:`sigmoid`) for 32 scores per thread, 16 x 64 per warp.
 
-    Results, 16 pairs of bfloat16 or 32 of float32, come first, then each argument's 32 operands.
+    The operands are the results, 16 pairs of bfloat16 or 32 float32, then 32 of each argument.
     """
     results = 16 if rounded else 32
     scores = [f"${results + i}" for i in range(32)]
-    # The other arguments are the same for every score: the first operand of each will do.
+    # The other arguments are the same for all scores, so the first operand of each is used.
     half, half_summand, whole, whole_summand, limit = (f"${results + 32 * i}" for i in range(1, 6))
     series = (
         f"fma.rn.f32 TO, X, {whole}, {whole_summand}; ex2.approx.ftz.f32 TO, TO;"
@@ -138,7 +138,7 @@ def _vote(rounded: bool) -> str:
             text += pair if rounded else f"mov.f32 ${i}, t; mov.f32 ${i + 1}, u;"
         return text
 
-    # ptxas makes maxima of three of the two chains.
+    # ptxas combines the two chains into maxima of three operands.
     return f"""{{ .reg .pred p; .reg .f32 t, u, n; .reg .b32 m, m2, i;
         {largest("m", *scores[:16])} {largest("m2", *scores[16:])} max.s32 m, m, m2;
         mov.b32 i, {limit}; setp.ge.s32 p, m, i;
@@ -156,16 +156,16 @@ _VOTE_ROUNDED_OPERANDS = gl.constexpr(",".join(["=&r"] * 16 + ["f"] * 160 + ["r"
 
 @gluon.jit
 def sigmoid(scores, factor, summand, FORM: gl.constexpr, ROUNDED: gl.constexpr = False):
-    """sigmoid of scores, whose scale and bias are folded into ``factor`` and ``summand``.
+    """Compute the sigmoid of scores. ``factor`` and ``summand`` contain scale and bias.
 
-    - ``tanh``: 0.5 + 0.5 tanh(x), one special-function operation an element.
-    - ``pair``: 1 / (1 + 2^x) to 1e-6, one reciprocal for two elements; the bound on x keeps their
-      product finite, where sigmoid is below 1e-18.
-    - ``vote``: the same as well as bfloat16 needs it, and in bfloat16 if ``ROUNDED``.  Where all of
-      a warp's 16 x 64 scores have e = 2^-x <= 1/64, e - e^2, off by 2.4e-4 of a weight.  Else by
-      tanh, whose error of some 4e-7 drowns in the rounding of a weight above 1/64.  Scores are
-      compared as integers, which orders positive ones; so there is tanh alone unless
-      ``summand`` is above 6 and ``factor`` negative.
+    - ``tanh``: 0.5 + 0.5 tanh(x), one special-function operation per element.
+    - ``pair``: 1 / (1 + 2^x) with a relative error of 1e-6, one reciprocal for two elements. The
+      limit of x, where the sigmoid is below 1e-18, keeps their product finite.
+    - ``vote``: 1 / (1 + 2^x) as exactly as bfloat16 needs it, in bfloat16 if ``ROUNDED``. If
+      e = 2^-x <= 1/64 for all 16 x 64 scores of a warp, e - e^2 with a relative error of 2.4e-4.
+      Otherwise tanh, whose error of about 4e-7 is smaller than the rounding of a weight above 1/64.
+      Scores are compared as integers, which orders positive numbers only. Therefore tanh computes
+      all weights unless ``summand`` is above 6 and ``factor`` negative.
     """
     x = scores * factor + summand
     if FORM == "tanh":
@@ -206,13 +206,13 @@ def sigmoid(scores, factor, summand, FORM: gl.constexpr, ROUNDED: gl.constexpr =
     return weights
 
 
-#: Tiles announced ahead of the one in work.
+#: Number of tiles announced in advance.
 AHEAD = gl.constexpr(2)
 
 
 @gluon.jit
 def entry(SCHEDULE, tile):
-    """The words of a tile's entry, in the order of :func:`schedule.schedule_kernel`."""
+    """Return the words of a tile's entry in the order of :func:`schedule.schedule_kernel`."""
     at = SCHEDULE + 8 + tile * 8
     return (
         gl.load(at),
@@ -228,7 +228,7 @@ def entry(SCHEDULE, tile):
 
 @gluon.jit
 def announce(words, barriers, slot, phase, row_end, row, blocks, summand, head, sixth, seventh):
-    """Tell the consumers which tile comes next; no blocks of columns means that none does."""
+    """Announce the next tile to the consumers. ``blocks`` is 0 if there are no more tiles."""
     full, empty = barriers
     layout: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
     mbarrier.wait(empty.index(slot), phase)
@@ -245,6 +245,6 @@ def announce(words, barriers, slot, phase, row_end, row, blocks, summand, head, 
 
 @gluon.jit
 def word(words, slot, NUMBER: gl.constexpr):
-    """One number of an announced tile, the same in every thread."""
+    """Return a word of an announced tile, the same in all threads."""
     layout: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
     return gl.max(words.index(slot * 8 + NUMBER).load(layout), axis=0)

@@ -1,4 +1,4 @@
-"""Launching the Hopper kernels: tiles, descriptors, the float32 sum of dQ."""
+"""Launches of the Hopper kernels: tiles, descriptors, the float32 sum of dQ."""
 
 import functools
 import math
@@ -20,14 +20,14 @@ from scsigmoid.attention.schedule import PIECE, schedule
 
 @dataclass(frozen=True)
 class Forward:
-    """How the forward kernel is cut.
+    """Blocks of the forward kernel.
 
     Attributes:
-        pieces: consuming groups of warps, 64 query rows each.
+        pieces: number of consuming groups of warps, each with 64 query rows.
         block_k: keys of a block.
         stages: blocks of keys and of values in flight.
-        registers: of a thread of the second and later groups.
-        most_registers: that the compiler plans with: 65,536 by the threads of the program.
+        registers: registers of a thread of the second and later groups.
+        most_registers: registers per thread for the compiler, 65,536 / threads of the program.
     """
 
     pieces: int
@@ -39,13 +39,13 @@ class Forward:
 
 @dataclass(frozen=True)
 class Backward:
-    """How the backward kernel is cut: queries of a block, blocks in flight."""
+    """Blocks of the backward kernel: queries of a block, and blocks in flight."""
 
     block_q: int
     stages: int
 
 
-#: By head dimension; docs/kernel-log.md has the measurements behind them.
+#: By head dimension. docs/kernel-log.md contains the measurements.
 FORWARD = {
     64: Forward(4, 64, 4, 112, 96),
     128: Forward(3, 64, 3, 160, 128),
@@ -54,11 +54,11 @@ BACKWARD = {
     64: Backward(128, 2),
     128: Backward(64, 2),
 }
-#: Fewest keys of the longest sequence for which ``vote`` stands for an exact sigmoid.
+#: Minimum number of keys of the longest sequence for ``vote`` as the exact sigmoid.
 VOTE_FROM = 512
-#: Keys of a tile of the backward kernel, in pieces of 64.
+#: Pieces of 64 keys of a tile of the backward kernel.
 KEY_PIECES = 2
-#: Two consumers and a producer, each rounded up to four warps: 65,536 registers by 384 threads.
+#: Two consumers and a producer, each rounded up to four warps: 65,536 registers / 384 threads.
 BACKWARD_REGISTERS = 168
 
 _ELEMENTS = 1024
@@ -70,29 +70,29 @@ def _count_multiprocessors(device: torch.device) -> int:
 
 
 def _activation(problem: Problem, dtype: torch.dtype) -> tuple[str, float]:
-    """Form of the sigmoid, and what it multiplies its argument with."""
+    """Return the form of the sigmoid, and the factor of its argument."""
     if not problem.accurate:
         return "tanh", 0.5
-    # With few keys, another bias or a negative scale `vote` could be tanh alone.
+    # With few keys, another bias or a negative scale `vote` would often compute tanh.
     vote = problem.longest_k >= VOTE_FROM and problem.bias is None and problem.scale > 0
     form = "vote" if vote and dtype == torch.bfloat16 else "pair"
     return form, -math.log2(math.e)
 
 
 def _make_describable(tensor: Tensor) -> Tensor:
-    """The tensor, copied only if there can be no descriptor of it."""
+    """Return the tensor, copied only if TMA does not support it."""
     if is_describable(tensor):
         return tensor
     return tensor.clone(memory_format=torch.contiguous_format)
 
 
 def _can_launch(*tensors: Tensor) -> bool:
-    """Whether there is work, in a batch that descriptors can address."""
+    """Return True if no tensor is empty and descriptors can address all tokens."""
     return all(0 < tensor.shape[0] <= WRAP and tensor.numel() for tensor in tensors)
 
 
 def forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Tensor:
-    """Launch the forward pass; arguments as for :func:`triton_launch.forward`."""
+    """Launch the forward pass. Arguments are those of :func:`triton_launch.forward`."""
     if not _can_launch(q, k, v) or not problem.sequences:
         return triton_launch.forward(q, k, v, problem)
     cut = FORWARD[q.shape[-1]]
@@ -148,7 +148,7 @@ def scaled_kernel(
     Columns of SUM are permuted within each 32, as the backward kernel stages them.
     """
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    # Whether a row exists is the same for neighbours, so they are read and written together.
+    # The mask is the same for neighboring elements, so they are loaded and stored together.
     row = at // WIDTH
     inside = row < tokens
     column = at % 32
@@ -167,11 +167,10 @@ def backward(
     bias_grad: bool,
     into: tuple[Tensor, Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Gradients of q, k, v and, if asked for, of the bias; see :mod:`problem`.
+    """Launch the backward pass. Arguments and results are those of :func:`triton_launch.backward`.
 
-    The fused kernel adds up dQ in an order that varies.  Where gradients must be the same bits
-    from run to run, and for a learned bias, the portable kernels compute them instead.  ``into``
-    as for :func:`triton_launch.backward`.
+    The fused kernel adds to dQ in varying order. The portable kernels compute the gradients if each
+    run must compute the same bits, and if the bias has a gradient.
     """
     if problem.deterministic or bias_grad or not _can_launch(q, k) or not problem.sequences:
         return triton_launch.backward(grad, q, k, v, problem, bias_grad, into)

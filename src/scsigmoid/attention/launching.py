@@ -1,21 +1,20 @@
-"""Launching on a GPU: descriptors of sequences, zeros in the padding, direct launches.
+"""Kernel launches: tensor descriptors of sequences, zeros in the padding, direct launches.
 
-**Ragged descriptors** (TMA).  The hardware copies tiles and checks bounds against a descriptor's
-shape, which knows the whole batch and no sequence.  As in ``triton.tools.ragged_tma``, two leading
-dimensions shift the address so that a sequence's end comes to lie at the shape's end: with
-coordinates (2^30, end, 2^30 - n + row, head, column) the address is that of token
-``end - n + row``, because the first term wraps around 64 bits, and a row past the sequence is out
-of bounds: read as zero, never written.  So one descriptor, made on the host, serves all sequences
-and heads.
+**Ragged descriptors** (TMA). The hardware copies tiles and checks bounds against the shape of a
+descriptor, which describes the whole batch. As in ``triton.tools.ragged_tma``, two leading
+dimensions shift the address so that the end of a sequence is at the end of the shape: the
+coordinates (2^30, end, 2^30 - n + row, head, column) address token ``end - n + row``, because the
+first term wraps around 64 bits. Rows past the sequence are out of bounds. They are read as zero
+and never written. So one descriptor, created on the host, serves all sequences and heads.
 
-**Zeros in the padding.**  Kernels write the tokens of sequences.  Filling a whole result with zeros
-first would write those twice, which for short sequences is a tenth of the kernel's time.
+**Zeros in the padding.** Kernels write the tokens of sequences. Filling the whole result with zeros
+first would write these tokens twice, a tenth of the kernel's time for short sequences.
 
-**Direct launches.**  ``kernel[grid](...)`` classifies each argument at each call, which for
-five-dimensional descriptors takes longer than a short batch runs.  The first launch returns the
-compiled kernel; later ones with the same key hand it to the driver directly.  The caller's key must
-tell apart whatever Triton would compile differently: types, constants, and the alignment of
-pointers unless the kernel is declared not to depend on it.
+**Direct launches.** ``kernel[grid](...)`` classifies each argument in each call. For
+five-dimensional descriptors this takes longer than a short batch. The first launch returns the
+compiled kernel, and later launches with the same key pass it to the driver directly. The key must
+contain all properties for which Triton compiles separate kernels: dtypes, constants, and the
+alignment of pointers unless the kernel is declared not to depend on it.
 """
 
 from collections.abc import Hashable
@@ -28,17 +27,20 @@ from torch import Tensor
 
 from scsigmoid.attention.triton_internals import launch_compiled
 
-#: The coordinate of a sequence's end; no batch may have more tokens.
+#: Coordinate of the end of a sequence, and the maximum number of tokens of a batch.
 WRAP = 2**30
-# 2^34 elements times 2^30 rows are a multiple of 2^64 bytes for every element size.
+# 2^34 elements times 2^30 rows are a multiple of 2^64 bytes for all element sizes.
 _WRAP_STRIDE = 2**34
 _MOST = 0x7FFF0000
-#: For every launch: products and sums in one instruction, which triton 3.10 stops doing by itself.
+#: For all launches: fuse products and sums, which is no longer the default of triton 3.10.
 FUSED = {"enable_fp_fusion": True}
 
 
 def is_describable(tensor: Tensor) -> bool:
-    """Whether there can be a descriptor: elements side by side, rows and heads at 16 bytes."""
+    """Return True if TMA supports the tensor.
+
+    Elements must be contiguous, and rows and heads aligned to 16 bytes.
+    """
     rows, heads, inner = tensor.stride()
     size = tensor.element_size()
     return (
@@ -52,12 +54,12 @@ def is_describable(tensor: Tensor) -> bool:
 
 
 def describe(tensor: Tensor, rows: int, columns: int) -> tuple[list[int], list[int], list[int]]:
-    """Shape, strides and block of a descriptor.
+    """Return shape, strides and block shape of a descriptor.
 
     Args:
-        tensor: (tokens, heads, dim), :func:`is_describable`.
-        rows: tokens of a tile.
-        columns: elements of a tile's row.
+        tensor: (tokens, heads, dim), for which :func:`is_describable` is true.
+        rows: rows of a tile.
+        columns: columns of a tile.
     """
     tokens_stride, heads_stride, _ = tensor.stride()
     return (
@@ -82,9 +84,9 @@ def zero_gaps_kernel(
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """Zero the tokens between the end of a sequence and the next one's start.
+    """Set the tokens between the end of a sequence and the start of the next one to 0.
 
-    Grid: (sequences + 1, programs of a gap); the first gap lies before the first sequence.
+    Grid: (sequences + 1, programs of a gap). The first gap is before the first sequence.
     """
     gap = tl.program_id(0)
     first = tl.load(ENDS + gap - 1, mask=gap > 0, other=0)
@@ -100,12 +102,12 @@ def zero_gaps_kernel(
 
 
 def allocate_output(like: Tensor, starts: Tensor, ends: Tensor, has_gaps: bool) -> Tensor:
-    """Memory for a result of the shape of ``like``, contiguous, with zeros outside sequences.
+    """Allocate a contiguous result of the shape of ``like`` with zeros outside sequences.
 
     Args:
         like: (tokens, heads, dim).
         starts, ends: (sequences,) int32, ascending.
-        has_gaps: whether there may be tokens outside every sequence.
+        has_gaps: whether tokens may be outside all sequences.
     """
     out = torch.empty(like.shape, dtype=like.dtype, device=like.device)
     if has_gaps and out.numel():
@@ -140,12 +142,12 @@ def launch(
 
     Args:
         kernel: a function of ``triton.jit`` or ``gluon.jit``.
-        device: number of the current device.
-        programs: the grid's first two dimensions.
-        arguments: the run-time arguments, which come first in the kernel's signature.
-        constants: the compile-time arguments, in the signature's order.
-        key: what distinguishes this launch's types from others of the kernel.
-        options: the compiler's options, such as ``maxnreg``.
+        device: index of the current device.
+        programs: the first two dimensions of the grid.
+        arguments: the run-time arguments, which precede all others in the kernel's signature.
+        constants: the compile-time arguments, in the order of the signature.
+        key: dtypes and other properties that differ between launches with equal ``constants``.
+        options: options of the compiler, such as ``maxnreg``.
     """
     signature = (kernel.fn, device, key, *constants.values())
     compiled = _compiled.get(signature)

@@ -5,29 +5,29 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-#: Most keys for which the hardware's approximate tanh is the default.  With b = -log n and scores
-#: of standard deviation 1 the error of O is 1.05 times that of an exact sigmoid at 4,096 keys and
-#: 1.4 times at 16,384; docs/assumptions.md has the reason for the limit.
+#: Maximum number of keys for which the approximate tanh of the hardware is the default. With
+#: b = -log n and scores of standard deviation 1, the error of O is 1.05 times that of an exact
+#: sigmoid at 4,096 keys and 1.4 times at 16,384. docs/assumptions.md explains the limit.
 LONGEST_APPROXIMATE = 8192
 
 Kind = Literal["sigmoid", "softmax"]
 
 
 class Problem(NamedTuple):
-    """Where sequences lie and how their attention is computed; the same for every backend.
+    """Sequences, and how to compute their attention. The same for all backends.
 
     Attributes:
-        starts_q, ends_q, starts_k, ends_k: (sequences,) int32, each sequence's first and
-            one-past-last token among queries and among keys; on the tensors' device.
+        starts_q, ends_q, starts_k, ends_k: (sequences,) int32, first and one-past-last token of
+            each sequence in the queries and in the keys, on the device of the queries.
         bias: (sequences,) float32 (float64 for float64 inputs), or None for -log(number of keys).
-        longest_q, longest_k: no sequence has more queries or keys.
+        longest_q, longest_k: maximum number of queries and of keys of a sequence.
         scale: factor of the scores.
-        accurate: exact sigmoid, or one as good, instead of the hardware's approximate tanh; None
-            decides by :data:`LONGEST_APPROXIMATE`.
-        has_gaps: tokens may lie outside every sequence (padding); they get exact zeros.
-        deterministic: gradients must not depend on the order in which the GPU runs its blocks;
-            None is what torch is set to.
-        kind: ``sigmoid`` or, for the reference alone, ``softmax``.
+        accurate: compute an exact sigmoid, or one with results as exact, instead of the approximate
+            tanh of the hardware. None: above :data:`LONGEST_APPROXIMATE` keys.
+        has_gaps: whether tokens may be outside all sequences (padding). Results there are 0.
+        deterministic: results must not depend on the order in which the GPU runs its programs.
+            None: the setting of torch.
+        kind: ``sigmoid`` or, with backend ``reference`` only, ``softmax``.
     """
 
     starts_q: Tensor
@@ -44,7 +44,7 @@ class Problem(NamedTuple):
     kind: Kind = "sigmoid"
 
     def resolved(self) -> "Problem":
-        """The problem with what the caller left open decided."""
+        """Return the problem with ``accurate`` and ``deterministic`` set."""
         accurate, deterministic = self.accurate, self.deterministic
         if accurate is None:
             accurate = self.longest_k > LONGEST_APPROXIMATE
@@ -59,7 +59,7 @@ class Problem(NamedTuple):
 
     @property
     def is_self_attention(self) -> bool:
-        """Whether the keys are known to lie where the queries do: attention to oneself."""
+        """True if queries and keys are known to be the same tokens."""
         return (
             self.longest_q == self.longest_k
             and self.starts_q.data_ptr() == self.starts_k.data_ptr()
@@ -68,10 +68,10 @@ class Problem(NamedTuple):
 
 
 def empty(like: Tensor) -> Tensor:
-    """In place of a by-product that was not asked for: an empty float32 tensor."""
+    """Return an empty float32 tensor."""
     return torch.empty(0, dtype=torch.float32, device=like.device)
 
 
 def compute_dtype(like: Tensor) -> torch.dtype:
-    """What biases, sums and the reference are computed in: float64 for float64, else float32."""
+    """Return the dtype of biases and sums: float64 for float64 inputs, otherwise float32."""
     return torch.float64 if like.dtype == torch.float64 else torch.float32

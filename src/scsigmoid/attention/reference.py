@@ -1,7 +1,7 @@
-"""Attention in plain torch: the oracle that every other backend is held against.
+"""Attention in PyTorch, with which all other backends are compared.
 
-Works on any device, in float32 or, for float64 inputs, in float64.  Loops over sequences, and over
-blocks of query rows, so that no buffer grows with the square of the length.
+Runs on any device, in float32 or, for float64 inputs, in float64. Loops over sequences and blocks
+of query rows, so that no buffer grows with the square of the sequence length.
 """
 
 import math
@@ -15,24 +15,24 @@ from scsigmoid.attention.problem import Kind, compute_dtype
 
 Span = tuple[int, int]
 
-#: Most elements of a block of the score matrix, over all heads.
+#: Maximum number of elements of a block of scores, over all heads.
 BLOCK_ELEMENTS = 1 << 24
 
 
 def spans(starts: Tensor, ends: Tensor) -> list[Span]:
-    """First and one-past-last token of each sequence."""
+    """Return the first and one-past-last token of each sequence."""
     return list(zip(starts.tolist(), ends.tolist(), strict=True))
 
 
 def _by_head(tensor: Tensor) -> Tensor:
-    """(rows, heads, dim) as (heads, rows, dim), float32 or float64."""
+    """Transpose (rows, heads, dim) to (heads, rows, dim), float32 or float64."""
     return tensor.to(compute_dtype(tensor)).transpose(0, 1)
 
 
 def _pairs(
     spans_q: Sequence[Span], spans_k: Sequence[Span], heads: int
 ) -> Iterator[tuple[int, slice, list[slice]]]:
-    """Sequences with queries and keys: number, keys, and blocks of queries whose scores fit."""
+    """Yield index, keys and blocks of queries of each sequence with queries and keys."""
     for sequence, ((qa, qb), (ka, kb)) in enumerate(zip(spans_q, spans_k, strict=True)):
         if qa < qb and ka < kb:
             step = max(1, BLOCK_ELEMENTS // max(1, (kb - ka) * heads))
@@ -45,7 +45,7 @@ def _bias(bias: Tensor | None, sequence: int, keys: int) -> Tensor | float:
 
 
 def _weights(kind: Kind, q: Tensor, k: Tensor, scale: float, bias: Tensor | float) -> Tensor:
-    """Attention weights (heads, rows, columns) of ``q`` (heads, rows, dim) on ``k``."""
+    """Compute attention weights (heads, rows, columns) of ``q`` (heads, rows, dim) and ``k``."""
     scores = torch.matmul(q, k.mT).mul_(scale)
     if kind == "softmax":
         return torch.softmax(scores, dim=-1)
@@ -62,18 +62,18 @@ def forward(
     bias: Tensor | None,
     scale: float,
 ) -> Tensor:
-    """Attention of packed sequences.
+    """Compute attention of packed sequences.
 
     Args:
-        kind: ``sigmoid`` (section "Background on Sigmoid Attention") or ``softmax``.
+        kind: ``sigmoid`` (the paper's section "Background on Sigmoid Attention") or ``softmax``.
         q: (tokens, heads, dim).
         k, v: (key tokens, heads, dim).
-        spans_q, spans_k: each sequence's first and one-past-last token in ``q`` and in ``k``.
-        bias: (sequences,), or None for -log(number of keys); unused by softmax.
+        spans_q, spans_k: first and one-past-last token of each sequence in ``q`` and in ``k``.
+        bias: (sequences,), or None for -log(number of keys). Softmax ignores it.
         scale: factor of the scores.
 
     Returns:
-        Shape and dtype of ``q``; zero where no sequence lies, and where a sequence has no key.
+        Tensor of the shape and dtype of ``q``, 0 outside sequences and in sequences without keys.
     """
     out = torch.zeros(q.shape, dtype=q.dtype, device=q.device)
     for sequence, key_rows, blocks in _pairs(spans_q, spans_k, q.shape[1]):
@@ -97,10 +97,14 @@ def backward(
     scale: float,
     bias_grad: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of ``q``, ``k``, ``v`` and ``bias``; ``grad`` is that of :func:`forward`'s result.
+    """Compute the gradients of ``q``, ``k``, ``v`` and ``bias``.
 
-    That of the bias, (sequences,), is empty unless ``bias_grad`` asks for it.  The weights are
-    computed again, block by block, as in the paper's algorithms 2 and 3.
+    The weights are computed again, block by block, as in the paper's algorithms 2 and 3.
+
+    Args:
+        grad: gradient of the result of :func:`forward`.
+        kind, q, k, v, spans_q, spans_k, bias, scale: as for :func:`forward`.
+        bias_grad: whether to compute the gradient of the bias. Otherwise it is an empty tensor.
     """
     precise = compute_dtype(q)
     dq, dk, dv = (torch.zeros(x.shape, dtype=x.dtype, device=x.device) for x in (q, k, v))
@@ -131,12 +135,12 @@ def backward(
 def weight_statistics(
     kind: str, q: Tensor, k: Tensor, v: Tensor, spans: Sequence[Span]
 ) -> dict[str, float]:
-    """What the weights of packed sequences look like, with the default scale and bias.
+    """Compute statistics of attention weights with the default scale and bias.
 
     Args:
         kind: ``sigmoid`` or ``softmax``.
         q, k, v: (tokens, heads, dim).
-        spans: each sequence's first and one-past-last token.
+        spans: first and one-past-last token of each sequence.
 
     Returns:
         See :class:`scsigmoid.training.journal.Layer`.
@@ -156,7 +160,7 @@ def weight_statistics(
             # exp of -sum(p log p) with p = w / sum(w)
             entropy = total.log() + torch.special.entr(weights).sum(-1) / total
             sums.append(total.flatten())
-            # A row of weights that all vanish attends to nothing.
+            # A row whose weights are all 0 attends to no key.
             keys.append(torch.where(total > 0, entropy.exp(), 0.0).flatten())
     low, middle, high = torch.cat(sums).quantile(
         torch.tensor([0.05, 0.5, 0.95], dtype=largest.dtype, device=q.device)
@@ -175,10 +179,10 @@ def weight_statistics(
 def largest_scores(
     q: Tensor, k: Tensor, spans_q: Sequence[Span], spans_k: Sequence[Span], scale: float
 ) -> Tensor:
-    """Largest |q . k * scale| of each head, over all pairs of tokens of one sequence.
+    """Compute the maximum of ``|q . k * scale|`` of each head over pairs of tokens of a sequence.
 
     Returns:
-        (heads,) float32; 0 without tokens, NaN where a score is NaN.
+        (heads,) float32. 0 if there are no tokens, NaN if a score is NaN.
     """
     largest = torch.zeros(q.shape[1], dtype=compute_dtype(q), device=q.device)
     for _, key_rows, blocks in _pairs(spans_q, spans_k, q.shape[1]):

@@ -1,10 +1,10 @@
-"""Order of work in a jagged batch: no program without work, the longest first.
+"""Order of work in a jagged batch: longest sequences first, no programs without work.
 
-A kernel computes tiles: blocks of ``block`` rows of one sequence and head.  If every sequence were
-given as many programs as the longest, half of them would start for nothing in a typical batch, and
-long sequences at the end of the batch would keep a few processors busy while the others wait.  So a
-small kernel lists the tiles on the device, without the host waiting for it, and the attention
-kernels look up there which tile is theirs.
+A kernel computes tiles: blocks of ``block`` rows of one sequence and head. If every sequence had as
+many programs as the longest, half of them would have no work in a typical batch. Long sequences at
+the end of the batch would keep a few processors busy while the others wait. Therefore a small
+kernel lists the tiles on the device, without the host waiting for it, and the programs of the
+attention kernels look up their tiles.
 
 There are two forms. The portable kernels start one program for each tile (:func:`assign_tiles`).
 The programs of the Hopper kernels take tiles from one list when they are free (:func:`schedule`).
@@ -20,17 +20,18 @@ from torch import Tensor
 from scsigmoid.attention.launching import FUSED, WRAP, launch
 from scsigmoid.attention.problem import Problem
 
-#: Sequences that one program of the listing kernel places, and tiles that it writes at once.
+#: Sequences of one program of the listing kernel, and tiles that it writes at once.
 _CHUNK = tl.constexpr(32)
 
 
 class Tiling(NamedTuple):
-    """How a kernel's rows, queries or keys, are shared out among its programs.
+    """The programs of a kernel and their rows, which are queries or keys.
 
     Attributes:
-        blocks: blocks of rows of the longest sequence.
-        tiles: programs for each head.
-        table: whose they are (:func:`list_tiles`), or None: ``blocks`` for every sequence.
+        blocks: number of blocks of rows of the longest sequence.
+        tiles: number of programs of each head.
+        table: sequences of the programs (:func:`list_tiles`), or None if each sequence has
+            ``blocks`` programs.
     """
 
     blocks: int
@@ -39,13 +40,14 @@ class Tiling(NamedTuple):
 
 
 def assign_tiles(problem: Problem, tokens: int, block: int, *, keys: bool = False) -> Tiling:
-    """Share out rows without reading lengths: by a table, unless all are known to be equal.
+    """Divide rows into tiles without reading lengths: by a table, unless all are known to be equal.
 
     Args:
         problem: the sequences.
-        tokens: number of rows, whether in a sequence or not.
+        tokens: number of rows, also of those outside sequences.
         block: rows of a tile.
-        keys: cut keys into tiles, and order by queries; else the other way round.
+        keys: rows are keys, and sequences with more queries are first. Otherwise rows are queries,
+            and sequences with more keys are first.
     """
     spans = (problem.starts_q, problem.ends_q), (problem.starts_k, problem.ends_k)
     rows, work = spans[::-1] if keys else spans
@@ -59,12 +61,12 @@ def assign_tiles(problem: Problem, tokens: int, block: int, *, keys: bool = Fals
 
 
 def max_tiles(tokens: int, sequences: int, longest: int, block: int) -> int:
-    """Most tiles, of one head, that the sequences of a batch can have.
+    """Return the maximum number of tiles of one head of a batch.
 
     Args:
-        tokens: tokens of the batch; sequences do not overlap.
+        tokens: number of tokens. Sequences do not overlap.
         sequences: number of sequences.
-        longest: no sequence is longer.
+        longest: maximum length of a sequence.
         block: rows of a tile.
     """
     return min((tokens + sequences * (block - 1)) // block, sequences * -(-longest // block))
@@ -76,16 +78,16 @@ def list_tiles(
     """List the tiles of a batch, those with most work first.
 
     Args:
-        starts, ends: (sequences,) int32, bounds of the rows that are cut into tiles.
+        starts, ends: (sequences,) int32, bounds of the rows that are divided into tiles.
         work_starts, work_ends: bounds of the rows that each tile loops over.
         block: rows of a tile.
-        most: :func:`max_tiles`.
+        most: result of :func:`max_tiles`.
 
     Returns:
-        (most + sequences,) int32: the sequence that tile t belongs to, -1 past the last tile;
-        then the first tile of each sequence.  Tiles of one sequence lie side by side.  With H
-        heads a kernel has ``most * H`` programs: program p belongs to the sequence s of tile
-        p // H and is the (p - H * first tile of s)-th of that sequence's.
+        (most + sequences,) int32. First the sequence of each tile, -1 past the last tile, then the
+        first tile of each sequence. Tiles of a sequence are consecutive. With H heads a kernel has
+        ``most * H`` programs. Program p has the sequence s of tile p // H, and is the program
+        p - H * (first tile of s) of that sequence.
     """
     sequences = starts.shape[0]
     table = torch.empty(most + sequences, dtype=torch.int32, device=starts.device)
@@ -97,7 +99,7 @@ def list_tiles(
 
 @triton.jit
 def _tiles_and_work(STARTS, ENDS, WORK_STARTS, WORK_ENDS, index, sequences, block):
-    """Tiles and work of some sequences; none of either past the last."""
+    """Return the numbers of tiles and of rows to loop over, 0 past the last sequence."""
     inside = index < sequences
     rows = tl.load(ENDS + index, inside, 0) - tl.load(STARTS + index, inside, 0)
     work = tl.load(WORK_ENDS + index, inside, 0) - tl.load(WORK_STARTS + index, inside, 0)
@@ -106,7 +108,7 @@ def _tiles_and_work(STARTS, ENDS, WORK_STARTS, WORK_ENDS, index, sequences, bloc
 
 @triton.jit(do_not_specialize=["sequences", "most"])
 def _list_tiles(STARTS, ENDS, WORK_STARTS, WORK_ENDS, TABLE, sequences, most, block):
-    """Each program places 32 sequences: behind all that come earlier."""
+    """Place 32 sequences per program, each after all sequences with more work."""
     lane = tl.arange(0, _CHUNK)
     mine = tl.program_id(0) * _CHUNK + lane
     tiles, work = _tiles_and_work(STARTS, ENDS, WORK_STARTS, WORK_ENDS, mine, sequences, block)
@@ -126,16 +128,16 @@ def _list_tiles(STARTS, ENDS, WORK_STARTS, WORK_ENDS, TABLE, sequences, most, bl
     for step in range(0, tl.max(tiles, axis=0), _CHUNK):
         tile = step + lane
         place = first[:, None] + tile[None, :]
-        # The second condition matters only for bounds that do not fit the batch.
+        # The second condition is false only if the bounds do not match the batch.
         wanted = (tile[None, :] < tiles[:, None]) & (place < most)
         tl.store(TABLE + place, tl.broadcast_to(mine[:, None], place.shape), wanted)
     for step in range(total + tl.program_id(0) * _CHUNK, most, tl.num_programs(0) * _CHUNK):
         tl.store(TABLE + step + lane, tl.full([_CHUNK], -1, tl.int32), step + lane < most)
 
 
-#: int32 words of an entry, and of the header (counter, number of tiles) before the first entry.
+#: int32 words of an entry, and of the header before the first entry (counter, number of tiles).
 WORDS = 8
-#: Rows of the smallest piece of a tile: what one group of warps takes.
+#: Rows of a piece of a tile, which one group of warps computes.
 PIECE = 64
 
 _SCAN = 256
@@ -172,10 +174,16 @@ def schedule_kernel(
 ):
     """List the tiles of one head of one sequence.  Grid: (sequences, heads).
 
-    ``WRAP`` is :data:`launching.WRAP`.  An entry's words: end of the sequence's rows; 2^30 - rows +
-    the tile's first row (its ragged coordinate); end of the columns; 2^30 - columns; blocks of
-    columns, at least 1; head; bits of the float32 bias times ``factor``; pieces of 64 rows, at most
-    ``PIECES``.
+    ``WRAP`` is :data:`launching.WRAP`. The words of an entry are:
+
+    - end of the rows of the sequence
+    - 2^30 - rows + first row of the tile (its ragged coordinate)
+    - end of the columns
+    - 2^30 - columns
+    - blocks of columns, at least 1
+    - head
+    - bits of the float32 bias times ``factor``
+    - pieces of 64 rows, at most ``PIECES``
     """
     sequence = tl.program_id(0)
     head = tl.program_id(1)
@@ -197,7 +205,7 @@ def schedule_kernel(
         before += tl.sum(tl.where(longer, other_tiles, 0))
         total += tl.sum(other_tiles)
     if (sequence == 0) & (head == 0):
-        # The first tile of each program is its own number; the counter gives out the others.
+        # Program p starts with tile p. The counter assigns the other tiles.
         tl.store(SCHEDULE, programs)
         tl.store(SCHEDULE + 1, total * heads)
 
@@ -215,11 +223,11 @@ def schedule_kernel(
         tile = start + tl.arange(0, ENTRIES)
         inside = tile < tiles
         if KEYS_ARE_ROWS:
-            # The backward kernel's groups of warps share their work, so its tiles are full.
+            # The groups of warps of the backward kernel share their work, so its tiles are full.
             piece = tile * PIECES
             count = tl.minimum(pieces - piece, PIECES)
         else:
-            # Pieces are dealt evenly: 9 pieces are tiles of 3, 3, 3, not of 4, 4, 1.
+            # Pieces are divided evenly: 9 pieces become tiles of 3, 3, 3, not of 4, 4, 1.
             piece = tile * pieces // tl.maximum(tiles, 1)
             count = (tile + 1) * pieces // tl.maximum(tiles, 1) - piece
         entry = first_entry + tile * 8
@@ -246,24 +254,27 @@ def schedule(
     keys_are_rows: bool,
     factor: float,
 ) -> tuple[Tensor, int]:
-    """The Hopper kernels' list of tiles on the device, and how many programs to launch.
+    """Create the tile list of the Hopper kernels on the device.
 
-    A tile is a block of rows of one head of one sequence: of queries forward, of keys backward.
-    All tiles of a sequence cost the same, in proportion to its columns, so sequences are ranked by
-    their number of columns.  Programs take tiles from the list's front as they become free, through
-    a counter in global memory; the short tiles at its end even out when programs finish.  Tiles of
-    one head stand together, so that its keys and values are read from the second-level cache.
+    A tile is a block of rows of one head of one sequence: queries in the forward pass, keys in the
+    backward pass. The work of a tile is proportional to the columns of its sequence, so sequences
+    are sorted by their number of columns. Programs take tiles from the start of the list through a
+    counter in global memory. The short tiles at the end balance when programs finish. Tiles of one
+    head are consecutive, so that its keys and values are read from the L2 cache.
 
     Args:
-        rows, columns: starts and ends of each sequence's rows and columns, (sequences,) int32.
+        rows, columns: starts and ends of the rows and columns of each sequence, (sequences,) int32.
         bias: (sequences,) float32, or None for -log(number of keys).
-        tokens: rows of the whole batch, an upper bound of those of the sequences.
-        heads: heads.
-        programs: programs that fit on the device at once.
-        pieces: most pieces of 64 rows in a tile.
-        column_block: columns that a step of a tile's loop takes.
+        tokens: number of rows of the batch, also of those outside sequences.
+        heads: number of heads.
+        programs: number of programs that fit on the device at once.
+        pieces: maximum number of pieces of 64 rows in a tile.
+        column_block: columns of a step of a tile's loop.
         keys_are_rows: whether rows are keys (backward) or queries (forward).
-        factor: what the activation multiplies the bias with.
+        factor: factor by which the activation multiplies the bias.
+
+    Returns:
+        The list, and the number of programs to launch.
     """
     sequences = len(rows[0])
     most = heads * (sequences + tokens // (PIECE * pieces))

@@ -1,7 +1,7 @@
-"""Softmax attention by torch's own kernels.
+"""Softmax attention by the kernels of PyTorch.
 
-On a GPU in half precision: ``torch.nn.attention.varlen`` (FlashAttention over packed sequences).
-Elsewhere: ``scaled_dot_product_attention``, one sequence after the other.
+On a GPU in half precision: ``torch.nn.attention.varlen`` (FlashAttention of packed sequences).
+Otherwise: ``scaled_dot_product_attention``, one sequence after the other.
 """
 
 from collections.abc import Sequence
@@ -21,12 +21,12 @@ def attend(
     scale: float,
     mask: object = None,
 ) -> Tensor:
-    """Softmax attention of packed q, k and v; arguments as :func:`softmax_attention`'s."""
+    """Compute :func:`softmax_attention` of packed [q, k, v]; ``mask`` is ignored."""
     q, k, v = tensors
     if q.device.type == "cuda" and q.dtype in (torch.bfloat16, torch.float16):
         from torch.nn.attention.varlen import varlen_attn
 
-        # The kernel fixes the factor at 1 / sqrt(dim) in some of the torch versions supported.
+        # In some supported versions of PyTorch the factor of the scores is always 1 / sqrt(dim).
         ratio = scale * q.shape[-1] ** 0.5
         scaled = q if abs(ratio - 1.0) < 1e-6 else q * ratio
         attended = varlen_attn(scaled, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen)
@@ -41,5 +41,5 @@ def attend(
         queries, keys, values = (x[start:end].transpose(0, 1)[None] for x in (q, k, v))
         attended = scaled_dot_product_attention(queries, keys, values, scale=scale)
         outputs.append(attended[0].transpose(0, 1))
-    # Without sequences there are no tokens either; the product is one that autograd knows.
+    # Without sequences there are no tokens. The product is differentiable.
     return torch.cat(outputs) if outputs else q * 1.0

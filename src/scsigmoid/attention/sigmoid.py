@@ -1,4 +1,4 @@
-"""Sigmoid attention: the entry points, packed and padded, and the largest score."""
+"""Sigmoid attention of packed and padded sequences, and the largest score."""
 
 from itertools import pairwise
 
@@ -27,7 +27,7 @@ from scsigmoid.attention.reference import largest_scores
 
 
 def expand_bias(bias: float | Tensor | None, sequences: int, like: Tensor) -> Tensor | None:
-    """The bias as a tensor (sequences,), float32 or, where ``like`` is, float64."""
+    """Return the bias as a tensor (sequences,), float32 or, if ``like`` is, float64."""
     if bias is None:
         return None
     dtype = compute_dtype(like)
@@ -61,42 +61,42 @@ def sigmoid_attention(
     deterministic: bool | None = None,
     check: bool = False,
 ) -> Tensor:
-    """Sigmoid attention, O = sigmoid(Q K^T * scale + b) V, of packed sequences.
+    """Compute sigmoid attention, O = sigmoid(Q K^T * scale + b) V, of packed sequences.
 
-    Section "Background on Sigmoid Attention" and algorithms 1 to 3 of the paper.  Every token
-    attends to all tokens of its own sequence.  Differentiable once in ``q``, ``k``, ``v``
-    and ``bias``.  Under autocast ``q``, ``k`` and ``v`` are cast as those of a matrix product.
+    The paper's section "Background on Sigmoid Attention" and algorithms 1 to 3. Every token attends
+    to all tokens of its sequence. Differentiable once in ``q``, ``k``, ``v`` and ``bias``. Under
+    autocast ``q``, ``k`` and ``v`` are cast like the inputs of a matrix product.
 
     Args:
-        q: (tokens, heads, dim), bfloat16, float16 or float32 (``reference`` also float64, and a
-            dim over 128); any strides, such as a slice of a fused projection.
+        q: (tokens, heads, dim), bfloat16, float16 or float32, dim up to 128. ``reference`` also
+            supports float64 and larger dims. Any strides, such as a slice of a fused projection.
         k, v: (key tokens, heads, dim), the dtype of ``q``.
         cu_seqlens: (sequences + 1,) int32, cumulative lengths from 0 to ``tokens``.
         max_seqlen: length of the longest sequence, or more.
-        cu_seqlens_k: cumulative lengths of the keys where they differ from the queries'.
+        cu_seqlens_k: cumulative lengths of the keys, if they differ from those of the queries.
         max_seqlen_k: length of the longest sequence of keys, or more.
-        scale: factor of the scores; 1 / sqrt(dim) by default.
-        bias: b, a number, or a tensor () or (sequences,), which may require a gradient; by default
-            -log(n), n the sequence's own number of keys.
+        scale: factor of the scores (default 1 / sqrt(dim)).
+        bias: b, a number or a tensor () or (sequences,), which may require a gradient. Default:
+            -log(n) with n the number of keys of the sequence.
         backend: ``auto``, ``hopper``, ``triton`` or ``reference``.
-        accurate: exact sigmoid (True) or the hardware's approximate tanh (False).  By default tanh
-            up to 8,192 keys (``max_seqlen_k``), where its error drowns in the rounding of bfloat16,
-            and exact beyond.  float32 inputs always get the exact one.  In bfloat16 ``hopper``'s
-            exact one is as good as its results can tell (docs/assumptions.md).
-        deterministic: the same bits from run to run, gradients too, which costs ``hopper`` some
-            speed; by default what :func:`torch.use_deterministic_algorithms` is set to.  ``triton``
-            and ``reference`` always are.
-        check: check the values of ``cu_seqlens`` on a GPU too, which waits for it; on the CPU they
-            are checked always.
+        accurate: compute an exact sigmoid (True) or the approximate tanh of the hardware (False).
+            Default: exact if ``max_seqlen_k`` is above 8,192. Below, the error of tanh is smaller
+            than the rounding to bfloat16. float32 inputs always have the exact sigmoid. ``hopper``
+            in bfloat16 computes weights only as exactly as the results need (docs/assumptions.md).
+        deterministic: compute the same bits in each run, also of gradients. Costs speed with
+            ``hopper``. ``triton`` and ``reference`` are always deterministic. Default: the setting
+            of :func:`torch.use_deterministic_algorithms`.
+        check: also check the values of ``cu_seqlens`` on a GPU, which waits for the device. On the
+            CPU they are always checked.
 
     Returns:
-        Shape and dtype of ``q``, contiguous; zeros for a sequence without keys.
+        Contiguous tensor of the shape and dtype of ``q``. 0 in sequences without keys.
 
     Raises:
-        TypeError, ValueError: for an argument of wrong type, shape, device or value; names it.
+        TypeError, ValueError: if an argument has a wrong type, shape, device or value.
         NotImplementedError: for second derivatives and derivatives in forward mode.
         RuntimeError: for derivatives by :func:`torch.func.grad`, ``vjp`` and ``jacrev``.
-        UserError: if the device cannot run the backend.
+        UserError: if the backend does not run on the device.
     """
     check_tensors(q, k, v, dimensions=3)
     check_booleans(check, accurate=accurate, deterministic=deterministic)
@@ -151,21 +151,22 @@ def sigmoid_attention_qkv(
     deterministic: bool | None = None,
     check: bool = False,
 ) -> Tensor:
-    """:func:`sigmoid_attention` of q, k and v that one projection made.
+    """Compute :func:`sigmoid_attention` of q, k and v in one tensor, the output of a projection.
 
-    The same numbers as from its three slices.  The gradient is written as one tensor, as the
-    projection's backward pass reads it; that of three slices would have to be copied together.
+    Equals :func:`sigmoid_attention` of the three slices. The kernels write one gradient, so three
+    need not be copied together.
 
     Args:
-        qkv: (tokens, 3, heads, dim): q, k and v; any strides but along ``dim``.
+        qkv: (tokens, 3, heads, dim): q, k and v. Any strides, but 1 along ``dim``.
         cu_seqlens, max_seqlen, scale, bias, backend, accurate, deterministic, check: as in
             :func:`sigmoid_attention`.
 
     Returns:
-        (tokens, heads, dim), the dtype of ``qkv``, contiguous.
+        (tokens, heads, dim), contiguous, the dtype of ``qkv``.
 
     Raises:
-        TypeError, ValueError, NotImplementedError, UserError: as :func:`sigmoid_attention`.
+        TypeError, ValueError, NotImplementedError, RuntimeError, UserError: as
+            :func:`sigmoid_attention`.
     """
     check_fused(qkv, cu_seqlens, max_seqlen, check)
     check_booleans(check, accurate=accurate, deterministic=deterministic)
@@ -215,25 +216,26 @@ def sigmoid_attention_padded(
     deterministic: bool | None = None,
     check: bool = False,
 ) -> Tensor:
-    """Sigmoid attention of padded sequences: the interface of the paper's algorithms 1 to 3.
+    """Compute sigmoid attention of padded sequences, the interface of the paper's algorithms.
 
-    The padded batch is read as a packed one with gaps, by the same kernel: blocks of padding cost
-    nothing, padding is never read (it may hold NaN), and outputs and gradients there are exactly
-    zero.  Inputs are not copied where the first two dimensions can be viewed as one.
+    The same kernels read the batch as a packed one with gaps. Blocks of padding cost no time.
+    Padding is never read, so it may contain NaN. Results and gradients of padding are 0. Inputs are
+    not copied if their first two dimensions can be viewed as one.
 
     Args:
         q: (sequences, length, heads, dim).
         k, v: (sequences, key length, heads, dim).
-        lengths_q: (sequences,) int32 or int64, valid tokens of each sequence.
-        lengths_k: valid keys of each sequence; ``lengths_q`` by default.
-        scale, bias, backend, accurate, deterministic, check: as in :func:`sigmoid_attention`; the
-            longest sequence counts as one without padding.
+        lengths_q: (sequences,) int32 or int64, number of valid tokens of each sequence.
+        lengths_k: number of valid keys of each sequence (default ``lengths_q``).
+        scale, bias, backend, accurate, deterministic, check: as in :func:`sigmoid_attention`.
+            ``key length`` replaces ``max_seqlen_k`` in the default of ``accurate``.
 
     Returns:
-        Shape and dtype of ``q``, contiguous.
+        Contiguous tensor of the shape and dtype of ``q``.
 
     Raises:
-        TypeError, ValueError, NotImplementedError, UserError: as :func:`sigmoid_attention`.
+        TypeError, ValueError, NotImplementedError, RuntimeError, UserError: as
+            :func:`sigmoid_attention`.
     """
     check_tensors(q, k, v, dimensions=4)
     check_booleans(check, accurate=accurate, deterministic=deterministic)
@@ -272,21 +274,21 @@ def sigmoid_attention_padded(
 
 @torch.no_grad()
 def score_max(q: Tensor, k: Tensor, cu_seqlens: Tensor, scale: float | None = None) -> Tensor:
-    """Largest ``|q . k * scale|`` over all heads and all pairs of tokens of one sequence.
+    """Compute the maximum of ``|q . k * scale|`` over heads and pairs of tokens of a sequence.
 
-    Computed in float32 block by block, so the memory does not grow with the square of the length.
-    Reads ``cu_seqlens`` on the host, so a GPU is waited for.
+    Computes in float32 block by block, so memory does not grow with the square of the length.
+    Reads ``cu_seqlens`` on the host and therefore waits for a GPU.
 
     Args:
         q, k: (tokens, heads, dim), bfloat16, float16, float32 or float64.
         cu_seqlens: (sequences + 1,) int32.
-        scale: factor of the scores; 1 / sqrt(dim) by default.
+        scale: factor of the scores (default 1 / sqrt(dim)).
 
     Returns:
-        A float32 scalar tensor on the device of ``q``; 0 without tokens.  NaN if a score is NaN.
+        float32 scalar tensor on the device of ``q``. 0 if there are no tokens, NaN if a score is.
 
     Raises:
-        TypeError, ValueError: for an argument of wrong type, shape, device or value; names it.
+        TypeError, ValueError: if an argument has a wrong type, shape, device or value.
     """
     check_tensors(q, k, k, dimensions=3)
     if k.shape[0] != q.shape[0]:

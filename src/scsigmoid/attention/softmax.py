@@ -1,4 +1,4 @@
-"""Softmax attention of packed sequences: the baseline's entry point."""
+"""Softmax attention of packed sequences: the baseline."""
 
 import importlib
 from collections.abc import Callable
@@ -29,7 +29,7 @@ def _import_function(path: str) -> Callable[..., Tensor]:
     return function
 
 
-#: What computes it, by backend; here, so that torch's compiler finds plain functions.
+#: The function of each backend, imported here so that torch.compile sees ordinary functions.
 ATTEND = {name: _import_function(backend.attend) for name, backend in BACKENDS["softmax"].items()}
 
 
@@ -45,28 +45,28 @@ def softmax_attention(
     mask: "BlockMask | None" = None,
     check: bool = False,
 ) -> Tensor:
-    """Softmax attention, O = softmax(Q K^T * scale) V, of packed sequences.
+    """Compute softmax attention, O = softmax(Q K^T * scale) V, of packed sequences.
 
-    Every token attends to all tokens of its own sequence.
+    Every token attends to all tokens of its sequence.
 
     Args:
-        q, k, v: (tokens, heads, dim), all bfloat16, float16, float32 or float64; ``fa4`` has the
-            first two alone, and the dims 64 and 128.
+        q, k, v: (tokens, heads, dim), bfloat16, float16, float32 or float64. ``fa4`` supports
+            bfloat16 and float16 with dims 64 and 128 only.
         cu_seqlens: (sequences + 1,) int32, cumulative lengths from 0 to ``tokens``.
         max_seqlen: length of the longest sequence, or more.
-        scale: factor of the scores; 1 / sqrt(dim) by default.
-        backend: ``auto``, or a name in :data:`scsigmoid.kernels.BACKENDS`.
-        mask: for ``flex``, the batch's :func:`scsigmoid.attention.flex.document_mask` if the caller
-            made it already; other backends ignore it.
+        scale: factor of the scores (default 1 / sqrt(dim)).
+        backend: ``auto`` or a name in :data:`scsigmoid.kernels.BACKENDS`.
+        mask: :func:`scsigmoid.attention.flex.document_mask` of the batch (default: ``flex`` creates
+            it). Other backends ignore it.
         check: as in :func:`scsigmoid.attention.sigmoid_attention`.
 
     Returns:
-        Shape and dtype of ``q``.
+        Tensor of the shape and dtype of ``q``.
 
     Raises:
-        TypeError, ValueError: for an argument of wrong type, shape, device or value; names it.
-        NotImplementedError, RuntimeError: for a derivative that the backend does not have.
-        UserError: if the device cannot run the backend.
+        TypeError, ValueError: if an argument has a wrong type, shape, device or value.
+        NotImplementedError, RuntimeError: for derivatives that the backend does not support.
+        UserError: if the backend does not run on the device.
     """
     check_tensors(q, k, v, dimensions=3)
     if k.shape[0] != q.shape[0]:
@@ -87,13 +87,13 @@ def softmax_attention_qkv(
     mask: "BlockMask | None" = None,
     check: bool = False,
 ) -> Tensor:
-    """:func:`softmax_attention` of q, k and v that one projection made.
+    """Compute :func:`softmax_attention` of q, k and v in one tensor, the output of a projection.
 
-    The same numbers; where the backend can, the gradient is written as one tensor, as the
-    projection's backward pass reads it.
+    Equals :func:`softmax_attention` of the three slices. ``fa4`` writes one gradient instead of
+    three.
 
     Args:
-        qkv: (tokens, 3, heads, dim): q, k and v; any strides but along ``dim``.
+        qkv: (tokens, 3, heads, dim): q, k and v. Any strides, but 1 along ``dim``.
         cu_seqlens, max_seqlen, scale, backend, mask, check: as in :func:`softmax_attention`.
 
     Returns:

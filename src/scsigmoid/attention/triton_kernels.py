@@ -1,19 +1,19 @@
 """The paper's algorithms 1, 2 and 3 in Triton.
 
-One program computes one block of rows of one head of one sequence.  What differs from the paper's
-pseudocode, without changing what is computed:
+One program computes one block of rows of one head of one sequence. The kernels differ from the
+paper's pseudocode as follows, with the same results:
 
-- Sequences are given by their first and one-past-last token, so packed and padded batches are the
-  same to the kernel, and queries and keys may differ in number.
-- No score is masked.  Rows past a sequence's end are loaded as zeros, and zeros are neutral in
-  every sum here and in the backward pass: V = 0 in P V, K = 0 in dS K, dO = 0 in P^T dO, Q = 0 in
-  dS^T Q.  What lies behind the end is never read: where the hardware copies whole tiles (TMA), it
-  knows the end; elsewhere only a sequence's last block is loaded under a mask.
-- Scale, bias and the activation's own factor are folded into one multiply-add per score.
+- Arguments are the first and one-past-last token of each sequence. So packed and padded batches
+  need no separate kernels, and the numbers of queries and keys may differ.
+- Scores are not masked. Rows past the end of a sequence are loaded as zeros, which do not change
+  any sum: V = 0 in P V, K = 0 in dS K, dO = 0 in P^T dO, Q = 0 in dS^T Q. Memory past the end is
+  never read. Tensor descriptors (TMA) contain the end. Without them only the last block of a
+  sequence is loaded with a mask.
+- Scale, bias and the factor of the activation are combined into one multiply-add per score.
 - In a jagged batch programs look up their tile in a table, longest sequences first.
 
-The backward pass is split, one kernel for dQ and one for dK and dV.  Each result is summed by one
-program in a fixed order, without atomics, so results are the same bits from run to run.
+The backward pass has one kernel for dQ and one for dK and dV. Each result is summed by one program
+in a fixed order, without atomics, so each run computes the same bits.
 """
 
 import triton
@@ -78,9 +78,9 @@ def forward_kernel(
     """Algorithm 1.
 
     Args:
-        K, V: pointers; with TMA descriptors (:mod:`launching`), and their strides are not used.
-        TILES, most: see :func:`assignment`; the grid is (most or sequences * blocks) * heads.
-        blocks: blocks of rows of the longest sequence.
+        K, V: pointers, or with TMA descriptors (:mod:`launching`), whose strides are not used.
+        TILES, most: see :func:`assignment`. The grid is (most or sequences * blocks) * heads.
+        blocks: number of blocks of rows of the longest sequence.
     """
     sequence, within = assignment(TILES, most, heads, blocks, SCHEDULED)
     if sequence < 0:
@@ -117,7 +117,7 @@ def forward_kernel(
         k_tile = offsets(rows_k, k_row, columns)
         v_tile = offsets(rows_k, v_row, columns)
         whole = (keys // BLOCK_K) * BLOCK_K
-        # The sequence's last, partial block: before the others or behind them.
+        # The last, partial block of the sequence is computed before or after the others.
         for part in tl.static_range(2):
             if (part == 1) == TAIL_LAST:
                 if whole < keys:
@@ -204,10 +204,10 @@ def dq_kernel(
     """Algorithm 2: the gradient of Q.
 
     Args:
-        K, V: pointers; with TMA descriptors (:mod:`launching`), and their strides are not used.
-        TILES, most: see :func:`assignment`; the grid is (most or sequences * blocks) * heads.
-        DBIAS: (sequences, heads, blocks) float32, each tile's share of the gradient of the bias.
-        blocks: blocks of rows of the longest sequence.
+        K, V: pointers, or with TMA descriptors (:mod:`launching`), whose strides are not used.
+        TILES, most: see :func:`assignment`. The grid is (most or sequences * blocks) * heads.
+        DBIAS: (sequences, heads, blocks) float32, bias gradient of each tile.
+        blocks: number of blocks of rows of the longest sequence.
     """
     sequence, within = assignment(TILES, most, heads, blocks, SCHEDULED)
     if sequence < 0:
@@ -249,7 +249,7 @@ def dq_kernel(
         k_tile = offsets(rows_k, k_row, columns)
         v_tile = offsets(rows_k, v_row, columns)
         whole = (keys // BLOCK_K) * BLOCK_K
-        # The sequence's last, partial block: before the others or behind them.
+        # The last, partial block of the sequence is computed before or after the others.
         for part in tl.static_range(2):
             if (part == 1) == TAIL_LAST:
                 if whole < keys:
@@ -334,8 +334,8 @@ def dkdv_kernel(
     """Algorithm 3: the gradients of K and V.
 
     Args:
-        GRAD, Q: pointers; with TMA descriptors (:mod:`launching`), and their strides are not used.
-        blocks: blocks of keys of the longest sequence.
+        GRAD, Q: pointers, or with TMA descriptors (:mod:`launching`), whose strides are not used.
+        blocks: number of blocks of keys of the longest sequence.
     """
     sequence, within = assignment(TILES, most, heads, blocks, SCHEDULED)
     if sequence < 0:
@@ -375,7 +375,7 @@ def dkdv_kernel(
         q_tile = offsets(rows_q, q_row, columns)
         grad_tile = offsets(rows_q, grad_row, columns)
         whole = (queries // BLOCK_Q) * BLOCK_Q
-        # The sequence's last, partial block: before the others or behind them.
+        # The last, partial block of the sequence is computed before or after the others.
         for part in tl.static_range(2):
             if (part == 1) == TAIL_LAST:
                 if whole < queries:

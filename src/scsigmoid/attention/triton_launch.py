@@ -1,4 +1,4 @@
-"""Launching the Triton kernels: configurations, tables of tiles, strides, grids."""
+"""Launches of the Triton kernels: configurations, tables of tiles, strides, grids."""
 
 import dataclasses
 import functools
@@ -32,7 +32,7 @@ LOOPED: dict[Kernel, tuple[int, int]] = {"forward": (1, 2), "dq": (2, 3), "dkdv"
 def make_constants(
     configuration: Configuration, dimension: int, itemsize: int, *, has_bias: bool, accurate: bool
 ) -> dict[str, Any]:
-    """The kernels' compile-time arguments; float32 always gets the exact sigmoid."""
+    """Return the compile-time arguments. float32 always has the exact sigmoid."""
     return {
         "D": dimension,
         "BLOCK_D": pad_dimension(dimension),
@@ -48,12 +48,12 @@ def make_constants(
 
 
 def make_inner_contiguous(tensor: Tensor) -> Tensor:
-    """The tensor, copied only if the elements of one head do not lie side by side."""
+    """Return the tensor, copied only if the elements of a head are not contiguous."""
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
 def _make_descriptor(tensor: Tensor, rows: int) -> TensorDescriptor:
-    """What a kernel gets for a tensor whose blocks of ``rows`` tokens are copied whole."""
+    """Create the descriptor of a tensor of which a kernel copies blocks of ``rows`` tokens."""
     return TensorDescriptor(tensor, *describe(tensor, rows, pad_dimension(tensor.shape[-1])))
 
 
@@ -68,15 +68,15 @@ def _launch(
     """Launch a kernel.
 
     Args:
-        kernel: the kernel.
-        configuration: its configuration.
+        kernel: name of the kernel.
+        configuration: blocks of the kernel.
         tensors: inputs and results, in the order of the kernel's first arguments.
-        problem: what to compute.
+        problem: the sequences.
         tiling: programs and their tiles.
         dbias: (sequences, heads, blocks) float32, for the bias gradient of each tile of ``dq``.
     """
     _, heads, dimension = tensors[0].shape
-    # The interpreter knows no inline assembly, so there the sigmoid is exact.
+    # The interpreter does not support inline assembly, so it computes the exact sigmoid.
     constants = make_constants(
         configuration,
         dimension,
@@ -127,18 +127,14 @@ def _find_configuration(kernel: Kernel, q: Tensor, *looped: Tensor) -> Configura
 
 
 def check(q: Tensor) -> None:
-    """Check that the kernels know the type and the head dimension of ``q``.
-
-    Raises:
-        TypeError, ValueError: if not; names ``q``.
-    """
+    """Raise TypeError or ValueError if the kernels do not support the dtype or dim of ``q``."""
     if q.shape[-1] > WIDEST:
         raise ValueError(
-            f"q: head dimension {q.shape[-1]} is above {WIDEST}, the triton backend's limit; "
+            f"q: head dimension {q.shape[-1]} is above {WIDEST}, the limit of backend 'triton'; "
             "use backend='reference'"
         )
     if q.dtype == torch.float64:
-        raise TypeError("q: the triton backend has no float64; use backend='reference'")
+        raise TypeError("q: backend 'triton' does not support float64; use backend='reference'")
 
 
 def forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Tensor:
@@ -165,10 +161,9 @@ def backward(
     """Launch algorithms 2 and 3.
 
     Args:
-        grad to problem: see :mod:`problem`.
-        bias_grad: whether the bias has a gradient.
-        into: where to write the gradients of ``q``, ``k`` and ``v``, a token's heads side by side;
-            only for a problem without gaps.
+        grad, q, k, v, problem, bias_grad: as for :func:`ops.compute_gradients`.
+        into: tensors for the gradients of ``q``, ``k`` and ``v`` (default: allocate them). The
+            heads of a token must be contiguous. Only for a problem without gaps.
 
     Returns:
         Gradients of ``q``, ``k`` and ``v``, contiguous or ``into``, and of the bias, (sequences,)
@@ -195,7 +190,7 @@ def backward(
     if dk.numel():
         block = configuration.block_q if dq.numel() else 0
         configuration = _find_configuration("dkdv", q, q, grad)
-        # Where queries and keys are the same tokens, and blocks as large, so are the tiles.
+        # With the same tokens and block size, the tiles of keys are those of queries.
         if not (problem.is_self_attention and block == configuration.block_k):
             tiling = assign_tiles(problem, k.shape[0], configuration.block_k, keys=True)
         _launch("dkdv", configuration, (grad, q, k, v, dk, dv), problem, tiling)

@@ -1,4 +1,4 @@
-"""What the Triton kernels share: which tile is whose, loads and stores, the sigmoid."""
+"""Shared parts of the Triton kernels: assignment of tiles, loads and stores, the sigmoid."""
 
 import triton
 import triton.language as tl
@@ -12,14 +12,14 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 
 @triton.jit
 def assignment(TILES, most, heads, blocks, SCHEDULED: tl.constexpr):
-    """This program's sequence and which of the sequence's programs it is.
+    """Return the sequence of this program, and the program's index in the sequence.
 
-    Programs of one sequence and head lie side by side, so that its keys and values stay in the L2
-    cache.  The sequence is -1 for a program too many.
+    Programs of one sequence and head are consecutive, so that its keys and values stay in the L2
+    cache. The sequence is -1 if the program has no work.
 
     Args:
-        TILES, most: table of :func:`scsigmoid.attention.schedule.list_tiles` and its length, where
-            SCHEDULED; else every sequence has ``blocks`` tiles per head.
+        TILES, most: if SCHEDULED, table of :func:`scsigmoid.attention.schedule.list_tiles` and its
+            number of tiles. Otherwise every sequence has ``blocks`` tiles per head.
     """
     program = tl.program_id(0)
     if SCHEDULED:
@@ -34,7 +34,7 @@ def assignment(TILES, most, heads, blocks, SCHEDULED: tl.constexpr):
 
 @triton.jit
 def bias_of(BIAS, sequence, keys, HAS_BIAS: tl.constexpr):
-    """The sequence's bias: given, or -log(number of keys)."""
+    """Return the bias of the sequence, by default -log(number of keys)."""
     if HAS_BIAS:
         bias = tl.load(BIAS + sequence).to(tl.float32)
     else:
@@ -44,7 +44,7 @@ def bias_of(BIAS, sequence, keys, HAS_BIAS: tl.constexpr):
 
 @triton.jit
 def fold(scale, bias, SIGMOID: tl.constexpr):
-    """Factor and summand that take a score to the argument of :func:`sigmoid`."""
+    """Return factor and summand that turn a score into the argument of :func:`sigmoid`."""
     if SIGMOID == "tanh":
         factor = 0.5 * scale
         summand = 0.5 * bias
@@ -56,12 +56,12 @@ def fold(scale, bias, SIGMOID: tl.constexpr):
 
 @triton.jit
 def sigmoid(scores, factor, summand, SIGMOID: tl.constexpr):
-    """sigmoid(score * scale + bias) of float32 scores, by one of three ways.
+    """Compute sigmoid(score * scale + bias) of float32 scores.
 
-    - ``tanh``: 0.5 + 0.5 tanh(x) by one approximate instruction; error near 1e-6 absolute.
-    - ``pair``: 1 / (1 + 2^x), two of them by one reciprocal, 1 / a = b (1 / a b).  Correct to a
-      relative 1e-6.  2^x is held below 2^60, so that the product of two stays in range; weights
-      below 2^-60 become 2^-60.  NaN stays NaN.
+    - ``tanh``: 0.5 + 0.5 tanh(x) by one approximate instruction. Absolute error about 1e-6.
+    - ``pair``: 1 / (1 + 2^x), with one reciprocal for two elements, 1 / a = b (1 / a b). Relative
+      error about 1e-6. 2^x is limited to 2^60, so that the product of two is finite. Weights below
+      2^-60 become 2^-60. NaN stays NaN.
     - ``exact``: 1 / (1 + 2^x) by float32 division.
     """
     x = scores * factor + summand
@@ -100,23 +100,23 @@ def sigmoid(scores, factor, summand, SIGMOID: tl.constexpr):
 
 @triton.jit
 def corner(POINTER, first, row_stride, head, head_stride):
-    """Pointer to one head of token ``first``.
+    """Return a pointer to one head of token ``first``.
 
-    Its offset needs 64 bits: a batch may hold more than 2^31 elements.  Offsets inside a tile do
-    not, and a tile's addresses are one pointer and 32-bit offsets, which saves registers.
+    Its offset has 64 bits, because a batch may contain more than 2^31 elements. Offsets in a tile
+    have 32 bits, which saves registers.
     """
     return POINTER + first.to(tl.int64) * row_stride + head.to(tl.int64) * head_stride
 
 
 @triton.jit
 def offsets(rows, row_stride, columns):
-    """Offsets of a tile's elements from its corner."""
+    """Return the offsets of the elements of a tile from its corner."""
     return rows[:, None] * row_stride + columns[None, :]
 
 
 @triton.jit
 def load(pointers, rows, left, columns, D: tl.constexpr, TAIL: tl.constexpr, WIDE: tl.constexpr):
-    """A tile, zero past the ``left`` rows (TAIL) and past the head dimension (WIDE)."""
+    """Load a tile, 0 past the ``left`` rows (TAIL) and past the head dimension (WIDE)."""
     if TAIL:
         if WIDE:
             mask = (rows < left)[:, None] & (columns < D)[None, :]
@@ -132,16 +132,16 @@ def load(pointers, rows, left, columns, D: tl.constexpr, TAIL: tl.constexpr, WID
 
 @triton.jit
 def store(pointers, tile, rows, left, columns, D: tl.constexpr):
-    """Write the part of a tile that lies inside the sequence."""
+    """Store the part of a tile that is in the sequence."""
     mask = (rows < left)[:, None] & (columns < D)[None, :]
     tl.store(pointers, tile.to(pointers.dtype.element_ty), mask=mask)
 
 
 @triton.jit
 def tile_at(DESCRIPTOR, end, rows, row, head, BLOCK: tl.constexpr, BLOCK_D: tl.constexpr):
-    """A tile of one head of one sequence, copied whole by the hardware.
+    """Copy a tile of one head of one sequence by a descriptor.
 
-    What lies past the sequence or the head dimension is zero and is not read from memory; see
+    Elements past the sequence or the head dimension are 0 and are not read from memory. See
     :mod:`scsigmoid.attention.launching`.
     """
     tile = DESCRIPTOR.load([WRAP, end, WRAP - rows + row, head, 0])

@@ -1,8 +1,8 @@
-"""Dropout that depends on the cell, not on who computes it.
+"""Dropout that depends on the cell, not on the batch, device or process.
 
-Whether an activation is dropped follows from the run's seed, the step, the cell, the token's place
-in it, the layer and the channel, by a counter-based generator.  So both arms of a pair, any device
-and any division of a batch among processes drop the same ones, and no state is carried along.
+A counter-based generator decides whether an activation is dropped, from the seed, the step, the
+cell, the token's position in it, the layer and the channel. So sigmoid and softmax models, all
+devices and all divisions of a batch among processes drop the same activations. There is no state.
 """
 
 import torch
@@ -11,16 +11,16 @@ from torch import Tensor, nn
 from scsigmoid.seeds import derive
 
 _WORDS = 2**32
-# Odd, with irregular bits: the words of neighbouring places differ in many of theirs.
+# Odd, with irregular bits, so that the words of neighboring positions differ in many bits.
 _SPREAD = 0x9E3779B1 - _WORDS
 _SITES = 0x85EBCA6B
 
 
 def mix(words: Tensor) -> Tensor:
-    """A bijection of 32-bit words that scatters counters, int32 to int32 with wrap-around.
+    """Mix 32-bit words by a bijection, int32 to int32 with wrap-around.
 
-    The finaliser "lowbias32" of https://github.com/skeeto/hash-prospector; torch shifts in the
-    sign, hence the masks.
+    This is the hash function "lowbias32" of https://github.com/skeeto/hash-prospector. The masks
+    remove the sign bits that torch shifts in.
     """
     words = (words ^ ((words >> 16) & 0xFFFF)) * 0x7FEB352D
     words = (words ^ ((words >> 15) & 0x1FFFF)) * (0x846CA68B - _WORDS)
@@ -28,12 +28,12 @@ def mix(words: Tensor) -> Tensor:
 
 
 def cell_keys(cells: Tensor, seed: int, step: int) -> Tensor:
-    """What dropout in a step depends on: (cells,) int32 of the cells' identities, (cells,) int64.
+    """Return the dropout keys of cells in a step, (cells,) int32.
 
     Args:
-        cells: rows of the store, below 2^31.
-        seed: the run's.
-        step: the optimiser's.
+        cells: (cells,) int64, indices of the cells in the token store, below 2^31.
+        seed: seed of the run.
+        step: number of the optimizer step.
     """
     drawn = derive(seed, "dropout", step)
     keys = mix(cells.to(torch.int32) ^ (drawn % 2**31))
@@ -41,31 +41,31 @@ def cell_keys(cells: Tensor, seed: int, step: int) -> Tensor:
 
 
 def token_keys(of_cells: Tensor, positions: Tensor) -> Tensor:
-    """Keys of tokens, (tokens,) int32.
+    """Return the dropout keys of tokens, (tokens,) int32.
 
     Args:
-        of_cells: (tokens,) int32, the key of each token's cell.
-        positions: (tokens,) int64, places in the cell.
+        of_cells: (tokens,) int32, key of the cell of each token.
+        positions: (tokens,) int64, positions in the cell.
     """
     return mix(of_cells ^ (positions.to(torch.int32) * _SPREAD))
 
 
 class KeyedDropout(nn.Module):
-    """Inverted dropout with a counter-based generator in place of a random state.
+    """Inverted dropout with a counter-based generator.
 
     Args:
-        share: of the activations that are dropped, at least 0 and below 1.
-        site: number of this dropout in the model; each drops others.
+        share: share of dropped activations, at least 0 and below 1.
+        site: index of this dropout layer in the model, so that layers drop different activations.
     """
 
     def __init__(self, share: float, site: int) -> None:
         super().__init__()
-        # Integers, because torch.compile takes a module's numbers with a point for variables.
+        # Integers, because torch.compile treats floats of a module as variables.
         self.dropped = round(share * _WORDS)
         self.site = (site * _SITES + _WORDS // 2) % _WORDS - _WORDS // 2
 
     def forward(self, x: Tensor, keys: Tensor | None) -> Tensor:
-        """Of ``x`` (tokens, channels) what is kept; all of it without ``keys`` (tokens,) int32."""
+        """Drop activations of ``x`` (tokens, channels), none if ``keys`` (tokens,) is None."""
         if keys is None or not self.dropped:
             return x
         channels = torch.arange(x.shape[1], dtype=torch.int32, device=x.device) * _SPREAD

@@ -1,18 +1,18 @@
 """The paper's encoder over packed tokens (tab:model_arch).
 
-Pre-norm transformer blocks with GELU over learned token and rank-position embeddings, a final layer
-normalisation and an output layer of its own.  Batches are packed: there is no padding.  Sigmoid and
-softmax models have the same parameters; only the function between Q, K, V and O differs, and it
-draws no random numbers (there is no dropout of attention weights), so equal seeds give both arms
-the same weights and the same dropout (:mod:`scsigmoid.model.dropout`).
+Pre-norm transformer blocks with GELU, learned embeddings of tokens and rank positions, a final layer
+normalization, and an output layer whose weights are not shared. Batches are packed, without
+padding. Sigmoid and softmax models have the same parameters and differ only in the attention
+function. There is no dropout of attention weights, so equal seeds give both models the same initial
+weights and the same dropout (:mod:`scsigmoid.model.dropout`).
 
-Variants of attention, for studies; the paper has none of them:
+Variants of attention for studies, none of which is in the paper:
 
-- ``qk_norm``: RMS normalisation of each head's q and k, with a learned gain.
-- ``centred_values``: attention to the values less their mean over the cell, which is then added
-  again, O = P (V - mean) + mean.  The same function for softmax, whose rows sum to 1.
-- ``hybrid_norm``: layer normalisation of attention's output (after the projection) as well as of
-  its input.
+- ``qk_norm``: RMS normalization of q and k of each head with a learned gain.
+- ``centred_values``: subtract the mean over the cell from the values and add it to the result,
+  O = P (V - mean) + mean. This does not change softmax attention, whose rows sum to 1.
+- ``hybrid_norm``: layer normalization of the output of attention (after the projection) in
+  addition to its input.
 """
 
 from typing import TYPE_CHECKING
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 class Block(nn.Module):
     """One pre-norm block: x + attention(norm(x)), then x + feed_forward(norm(x)).
 
-    ``layer`` counts from 0; each has a dropout of its own.
+    ``layer`` counts from 0. Each layer drops different activations.
     """
 
     def __init__(self, settings: EncoderSettings, layer: int) -> None:
@@ -56,7 +56,7 @@ class Block(nn.Module):
         self.feed_forward_dropout = KeyedDropout(settings.dropout, 2 * layer + 2)
 
     def heads(self, x: Tensor) -> Tensor:
-        """q, k and v of the residual stream, (tokens, 3, heads, dim)."""
+        """Compute q, k and v of the residual stream, (tokens, 3, heads, dim)."""
         shape = (3, self.settings.heads, self.settings.head_dimension)
         qkv: Tensor = self.qkv(self.attention_norm(x)).unflatten(-1, shape)
         if "qk_norm" in self.settings.variants:
@@ -95,7 +95,7 @@ class Block(nn.Module):
 
 
 def cell_means(values: Tensor, cu_seqlens: Tensor) -> Tensor:
-    """The mean over its cell, for each token: (tokens, heads, dim), summed in float32 or more."""
+    """Return the mean over the cell for each token, (tokens, heads, dim), summed in float32."""
     summed = torch.promote_types(values.dtype, torch.float32)
     flat, lengths = values.flatten(1).to(summed), torch.diff(cu_seqlens)
     means = torch.segment_reduce(flat, "mean", offsets=cu_seqlens.long(), axis=0)
@@ -118,11 +118,11 @@ class Encoder(nn.Module):
 
     @torch.no_grad()
     def initialise(self, seed: int) -> "Encoder":
-        """Draw the initial weights: N(0, initializer_range), biases 0, normalisation gains 1.
+        """Initialize weights with N(0, initializer_range), biases with 0 and gains with 1.
 
-        Every parameter has a generator of its own, seeded by its name and drawn on the CPU.  So
-        the weights depend neither on the attention nor on the device, and models that differ in
-        the context length share all but their position embeddings.
+        Each parameter has its own generator on the CPU, seeded by the parameter's name. So the
+        weights do not depend on the attention function or the device. Models that differ in the
+        context length share all weights except their position embeddings.
 
         Returns:
             The encoder itself.
@@ -141,7 +141,7 @@ class Encoder(nn.Module):
         return self
 
     def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
-        """Sum of token and position embeddings, (tokens, hidden)."""
+        """Return the sum of token and position embeddings, (tokens, hidden)."""
         return self.token_embedding(tokens) + self.position_embedding(positions)
 
     def forward(
@@ -157,23 +157,23 @@ class Encoder(nn.Module):
 
         Args:
             tokens: (tokens,) int64.
-            positions: (tokens,) int64, 0 to n - 1 within each cell of n tokens.
+            positions: (tokens,) int64, 0 to n - 1 in each cell of n tokens.
             cu_seqlens: (cells + 1,) int32, cumulative lengths.
             max_seqlen: length of the longest cell, or more.
-            masked: (masked,) int64, indices into ``tokens`` whose gene is to be predicted.
-            keys: (tokens,) int32, see :meth:`dropout_keys`; without them nothing is dropped.
+            masked: (masked,) int64, positions in ``tokens`` whose gene is predicted.
+            keys: (tokens,) int32, result of :meth:`dropout_keys`. None: no dropout.
 
         Returns:
-            Logits (masked, vocabulary) at the masked places, or, without ``masked``, hidden states
-            (tokens, hidden) after the final normalisation.
+            Logits (masked, vocabulary) at the masked positions. Without ``masked``, hidden states
+            (tokens, hidden) after the final normalization.
         """
         embedded = self.embed(tokens, positions)
         x = self.encode(embedded, cu_seqlens, max_seqlen, self.mask(embedded, cu_seqlens), keys)
-        # The vocabulary is wide, so the output layer runs at the masked places alone.
+        # The vocabulary is large, so the output layer computes masked positions only.
         return self.final_norm(x) if masked is None else self.predict(x, masked)
 
     def mask(self, embedded: Tensor, cu_seqlens: Tensor) -> "BlockMask | None":
-        """The mask that all layers share, if the attention backend takes one."""
+        """Return the attention mask for all layers, or None if the backend does not need one."""
         if self.settings.backend == "flex":
             return document_mask(cu_seqlens, embedded.shape[0])
         return None
@@ -181,14 +181,14 @@ class Encoder(nn.Module):
     def dropout_keys(
         self, cells: Tensor, positions: Tensor, cu_seqlens: Tensor, seed: int, step: int
     ) -> Tensor | None:
-        """Keys of the dropout generator in a training step, (tokens,) int32; None without dropout.
+        """Return the dropout keys of a training step, (tokens,) int32, or None without dropout.
 
         Args:
-            cells: (cells,) int64, which cells these are: rows of the store.  On the CPU, where few
-                numbers are mixed sooner than a GPU's kernels are launched.
+            cells: (cells,) int64, indices of the cells in the token store, on the CPU: mixing few
+                numbers there takes less time than launching GPU kernels.
             positions, cu_seqlens: see :meth:`forward`.
-            seed: the run's.
-            step: the optimiser's.
+            seed: seed of the run.
+            step: number of the optimizer step.
         """
         if self.settings.dropout == 0:
             return None
@@ -196,7 +196,7 @@ class Encoder(nn.Module):
         return token_keys(self.for_tokens(keys, cu_seqlens, len(positions)), positions)
 
     def for_tokens(self, of_cells: Tensor, cu_seqlens: Tensor, tokens: int) -> Tensor:
-        """Repeat each cell's value for its tokens, (cells,) to (tokens,)."""
+        """Repeat the value of each cell for its tokens, (cells,) to (tokens,)."""
         return torch.repeat_interleave(of_cells, torch.diff(cu_seqlens), output_size=tokens)
 
     def encode(
@@ -207,19 +207,19 @@ class Encoder(nn.Module):
         mask: "BlockMask | None",
         keys: Tensor | None = None,
     ) -> Tensor:
-        """The residual stream after the last block, (tokens, hidden), from the embedded tokens."""
+        """Return the residual stream after the last block, (tokens, hidden)."""
         x = self.dropout(embedded, keys)
         for block in self.blocks:
             x = block(x, cu_seqlens, max_seqlen, mask, keys)
         return x
 
     def predict(self, residual: Tensor, masked: Tensor) -> Tensor:
-        """Logits (masked, vocabulary) at the masked places of the residual stream."""
+        """Return logits (masked, vocabulary) at the masked positions of the residual stream."""
         return self.output(self.final_norm(residual[masked]))
 
     @torch.no_grad()
     def attention_score_max(self, tokens: Tensor, positions: Tensor, cu_seqlens: Tensor) -> Tensor:
-        """Largest |q . k / sqrt(dim)| in the first layer, without dropout: the stress test's gauge.
+        """Return the maximum of ``|q . k / sqrt(dim)|`` in the first layer, without dropout.
 
         Returns:
             A float32 scalar tensor.

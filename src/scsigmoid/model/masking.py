@@ -1,8 +1,8 @@
-"""Which genes of a cell are masked.
+"""Masks of the genes of a cell.
 
-Every cell's mask comes from a counter-based generator, splitmix64 over (seed, cell, draw, gene), so
-it depends on the cell alone: not on the batch that the cell is in, its order, the device or the
-number of processes.  Both arms of a pair thereby see the same masks.
+The mask of a cell comes from a counter-based generator, splitmix64 of (seed, cell, draw, gene). So
+it does not depend on the batch, the order of cells, the device or the number of processes. Sigmoid
+and softmax models are trained with the same masks.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ UInt64s = npt.NDArray[np.uint64]
 
 
 def _mix(state: UInt64s) -> UInt64s:
-    """One step of splitmix64: a bijection of 64-bit words that scatters counters."""
+    """Compute one step of splitmix64, a bijection of 64-bit words."""
     state = state + np.uint64(0x9E3779B97F4A7C15)
     state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -30,15 +30,15 @@ def _word(value: int) -> UInt64s:
 
 @dataclass(frozen=True, kw_only=True)
 class Masking:
-    """Which genes are masked, and by what.
+    """Settings of masks.
 
     Attributes:
-        seed: the run's seed for masks.
-        draw: which mask of a cell: the step in training, the trial in evaluation.
-        fraction: share of a cell's genes that is masked.
-        replacement: ``mask``: every masked gene becomes [MASK]; ``bert``: 80 % of them do, 10 %
-            become a random gene, 10 % stay.
-        vocabulary_size: tokens, the special ones included.
+        seed: seed of the run for masks.
+        draw: index of the mask of a cell: the step in training, the trial in evaluation.
+        fraction: share of masked genes of a cell.
+        replacement: ``mask``: masked genes become [MASK]. ``bert``: 80 % become [MASK], 10 % a
+            random gene, and 10 % do not change.
+        vocabulary_size: number of tokens, including special tokens.
     """
 
     seed: int
@@ -55,17 +55,17 @@ class Masking:
     ) -> tuple[Int64s, Int64s, Int64s]:
         """Mask genes of every cell of a packed batch.
 
-        Of a cell with g gene tokens, max(1, round(fraction * g)) distinct ones are masked, all
-        choices being equally likely.  Special tokens are neither masked nor counted.
+        Of a cell with g gene tokens, max(1, round(fraction * g)) are masked, with equal probability
+        of all choices. Special tokens are neither masked nor counted.
 
         Args:
-            packed: (tokens,) the cells' tokens one after the other.
-            cells: (cells,) identity of each cell, e.g. its row in the store.
+            packed: (tokens,) tokens of the cells, one cell after the other.
+            cells: (cells,) identity of each cell, such as its index in the token store.
             cu_seqlens: (cells + 1,) cumulative lengths.
 
         Returns:
-            (tokens,) the model's input; (masked,) the masked places in it, ascending; (masked,)
-            the genes there.
+            The model's input (tokens,), the ascending positions of masked genes in it (masked,),
+            and these genes (masked,).
 
         Raises:
             ValueError: if ``cu_seqlens`` does not match ``packed`` and ``cells``.
@@ -78,10 +78,10 @@ class Masking:
         first, end = len(SPECIAL), self.vocabulary_size
         tokens = packed.astype(np.int64)
         is_gene = tokens >= first
-        places = np.flatnonzero(is_gene)
+        gene_positions = np.flatnonzero(is_gene)
         before = np.concatenate([[0], np.cumsum(is_gene)])[cu_seqlens]  # genes before each cell
         genes = np.diff(before)
-        # A gene's counter is its rank among the cell's genes, so a leading [CLS] changes nothing.
+        # The counter of a gene is its rank among the genes, so a leading [CLS] has no effect.
         ranks = _mix(np.arange(genes.max(initial=0), dtype=np.uint64))
         counters = np.concatenate([ranks[:0], *(ranks[:count] for count in genes.tolist())])
 
@@ -89,21 +89,23 @@ class Masking:
         stream = _mix(stream ^ _mix(_word(self.draw) + np.uint64(1)))
         keys = _mix(np.repeat(stream, genes) ^ counters)
 
-        # The genes with the smallest keys are masked; keys of a cell differ: _mix is a bijection.
-        wanted = np.minimum(genes, np.maximum(1, np.rint(self.fraction * genes).astype(np.int64)))
+        # Mask the genes with the smallest keys. They are distinct, because _mix is a bijection.
+        masked_counts = np.minimum(
+            genes, np.maximum(1, np.rint(self.fraction * genes).astype(np.int64))
+        )
         largest = np.zeros(len(cells), dtype=np.uint64)
-        spans = zip(before[:-1].tolist(), before[1:].tolist(), wanted.tolist(), strict=True)
+        spans = zip(before[:-1].tolist(), before[1:].tolist(), masked_counts.tolist(), strict=True)
         for cell, (start, stop, count) in enumerate(spans):
             if count:
                 largest[cell] = np.partition(keys[start:stop], count - 1)[count - 1]
-        chosen = np.flatnonzero(keys <= np.repeat(largest, genes))
+        selected = np.flatnonzero(keys <= np.repeat(largest, genes))
 
-        masked = places[chosen]
+        masked = gene_positions[selected]
         targets = tokens[masked]
         if self.replacement == "mask":
             tokens[masked] = MASK
             return tokens, masked, targets
-        words = _mix(keys[chosen] ^ np.uint64(0xD1B54A32D192ED03))
+        words = _mix(keys[selected] ^ np.uint64(0xD1B54A32D192ED03))
         share = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
         random = first + (_mix(words) % np.uint64(end - first)).astype(np.int64)
         tokens[masked] = np.where(share < 0.8, MASK, np.where(share < 0.9, random, targets))

@@ -1,4 +1,4 @@
-"""The dimensions of an encoder, its parameters, and the arithmetic that a training step counts."""
+"""Dimensions of an encoder, and its number of parameters and floating-point operations."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -10,21 +10,21 @@ from scsigmoid.kernels import BACKENDS
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderSettings:
-    """What determines an encoder (tab:model_arch); limits are those of the configuration's schema.
+    """Settings of an encoder (tab:model_arch). The configuration's schema contains their limits.
 
     Attributes:
         attention: ``sigmoid`` or ``softmax``.
-        context: longest sequence in tokens; rows of the position embedding.
-        layers: transformer blocks.
+        context: maximum sequence length in tokens, the number of position embeddings.
+        layers: number of transformer blocks.
         hidden: width of the residual stream.
-        heads: attention heads; ``hidden / heads`` is the head dimension.
+        heads: number of attention heads. ``hidden / heads`` is the head dimension.
         feed_forward: width of the feed-forward layer.
-        vocabulary_size: tokens, the special ones included.
-        dropout: share of activations dropped, after the embedding and after each half of a block.
-        layer_norm_epsilon: epsilon of the layer normalisations.
+        vocabulary_size: number of tokens, including special tokens.
+        dropout: share of dropped activations after the embedding and after each half of a block.
+        layer_norm_epsilon: epsilon of the layer normalizations.
         initializer_range: standard deviation of the initial weights.
         backend: attention backend.
-        cls_token: whether [CLS] is in front of a cell's genes; it takes a place of the context.
+        cls_token: whether [CLS] precedes the genes of a cell. It is part of the context.
         variants: changes to attention (:mod:`scsigmoid.model.encoder`).
     """
 
@@ -54,7 +54,7 @@ class EncoderSettings:
 
     @property
     def genes(self) -> int:
-        """Genes of a cell that are read at most."""
+        """Maximum number of genes of a cell."""
         return self.context - self.cls_token
 
     @classmethod
@@ -68,7 +68,7 @@ class EncoderSettings:
         backend: str = "auto",
         cls_token: bool = True,
     ) -> "EncoderSettings":
-        """Settings from the configuration's ``sizes`` entry and ``architecture`` section."""
+        """Create settings from an entry of ``sizes`` and section ``architecture``."""
         return cls(
             attention=attention,
             context=context,
@@ -84,7 +84,7 @@ class EncoderSettings:
 
 
 def count_parameters(settings: EncoderSettings) -> int:
-    """Count an encoder's parameters from its settings, without building it."""
+    """Return the number of parameters without building the encoder."""
     hidden, wide = settings.hidden, settings.feed_forward
 
     def linear(inputs: int, outputs: int) -> int:
@@ -101,12 +101,16 @@ def count_parameters(settings: EncoderSettings) -> int:
 
 
 def count_flops(settings: EncoderSettings, lengths: Sequence[int], masked: int) -> int:
-    """Floating-point operations of one forward and backward pass over a packed batch.
+    """Return the floating-point operations of a forward and backward pass of a packed batch.
 
-    Counted, not executed: a matrix product's backward is twice its forward; attention is
-    4 n^2 hidden forward and 2.5 times that backward (section "FLOP Calculation" of the appendix);
-    the output layer runs at the ``masked`` places alone; element-wise work and the optimiser are
-    left out.  ``lengths`` are the tokens of each cell.
+    A matrix product has twice as many in the backward pass. Attention has 4 n^2 hidden in the
+    forward pass and 2.5 times as many in the backward pass (section "FLOP Calculation" of the
+    paper's appendix). Element-wise operations and the optimizer are not counted.
+
+    Args:
+        settings: the encoder.
+        lengths: number of tokens of each cell.
+        masked: number of masked positions, for which the output layer computes logits.
     """
     hidden, wide = settings.hidden, settings.feed_forward
     tokens = sum(int(length) for length in lengths)
