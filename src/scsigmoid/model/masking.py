@@ -94,7 +94,7 @@ class Masking:
             genes, np.maximum(1, np.rint(self.fraction * genes).astype(np.int64))
         )
         largest = np.zeros(len(cells), dtype=np.uint64)
-        spans = zip(before[:-1].tolist(), before[1:].tolist(), masked_counts.tolist(), strict=True)
+        spans = zip(before[:-1].tolist(), before[1:].tolist(), counts.tolist(), strict=True)
         for cell, (start, stop, count) in enumerate(spans):
             if count:
                 largest[cell] = np.partition(keys[start:stop], count - 1)[count - 1]
