@@ -1,9 +1,10 @@
 """The paper's encoder over packed tokens (tab:model_arch).
 
 Pre-norm transformer blocks with GELU, learned embeddings of tokens and rank positions, a final
-layer normalization, and an output layer whose weights are not shared. Batches have no padding. Sigmoid and softmax models have the same parameters and differ only in the attention
-function. There is no dropout of attention weights, so equal seeds give both models the same initial
-weights and the same dropout (:mod:`scsigmoid.model.dropout`).
+layer normalization, and an output layer whose weights are not shared. Batches have no padding.
+Sigmoid and softmax models have the same parameters and differ only in the attention function.
+There is no dropout of attention weights, so equal seeds give both models the same initial weights
+and the same dropout (:mod:`scsigmoid.model.dropout`).
 
 Variants of attention for studies, none of which is in the paper:
 

@@ -90,9 +90,8 @@ class Masking:
         keys = _mix(np.repeat(stream, genes) ^ counters)
 
         # Mask the genes with the smallest keys. They are distinct, because _mix is a bijection.
-        masked_counts = np.minimum(
-            genes, np.maximum(1, np.rint(self.fraction * genes).astype(np.int64))
-        )
+        counts = np.rint(self.fraction * genes).astype(np.int64)
+        counts = np.minimum(genes, np.maximum(1, counts))
         largest = np.zeros(len(cells), dtype=np.uint64)
         spans = zip(before[:-1].tolist(), before[1:].tolist(), counts.tolist(), strict=True)
         for cell, (start, stop, count) in enumerate(spans):
