@@ -3,7 +3,6 @@
 A *label* is a column, or a template with columns in braces, such as ``{age_group} {cell_type}``.
 """
 
-import difflib
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -23,7 +22,6 @@ JOINED = re.compile(r"\{([^{}]+)\}")
 ANY = "*"  # every column of text
 # Values that mean "no label". The CELLxGENE schema has "unknown".
 ABSENT = ("", "nan", "unknown")
-MOST = 200  # a column with more values does not contain cell types
 NEAREST = 3
 
 
@@ -149,22 +147,7 @@ def is_text(stored: Any) -> bool:
 
 
 def nearest_columns(cells: Cells, columns: Sequence[str], types: Sequence[str]) -> str:
-    """Describe the columns whose values are nearest to ``types``, for a message."""
-    near: dict[str, tuple[float, str]] = {}
-    for column in columns:
-        kinds = {*cell_types(cells, column, types)} - {""}
-        if not 0 < len(kinds) <= MOST:
-            continue
-        closest = {
-            kind: max(
-                (difflib.SequenceMatcher(None, normal(kind), normal(other)).ratio(), other)
-                for other in sorted(kinds)
-            )
-            for kind in types
-        }
-        other = [f"{kind!r} may be {closest[kind][1]!r}" for kind in types if kind not in kinds]
-        words = "; ".join([f"{len(types) - len(other)} of {len(types)} types", *other[:1]])
-        score = sum(share for share, _ in closest.values())
-        near[column] = (score, f"{column!r} ({words})")
-    best = sorted(near.values(), key=lambda entry: -entry[0])[:NEAREST]
-    return ", ".join(words for _, words in best) or "none"
+    """Name the columns with most of the ``types``, for a message."""
+    counts = {name: len({*cell_types(cells, name, types)} & {*types}) for name in columns}
+    best = sorted(counts, key=lambda name: -counts[name])[:NEAREST]
+    return ", ".join(f"{name!r} ({counts[name]} of {len(types)} types)" for name in best) or "none"

@@ -107,7 +107,8 @@ class Matrix:
         """
         from scsigmoid.corpus.gene_counts import counts_of_genes
 
-        for start, block in blocks_of(self._stored, self.kind, self.shape, wanted):
+        read = {"dense": dense_rows, "csr": compressed_rows, "csc": transposed_rows}[self.kind]
+        for start, block in read(self._stored, self.shape, wanted):
             values = self._integers(block, start)
             try:
                 ends, columns, counts = counts_of_genes(
@@ -192,19 +193,6 @@ def first_fraction(matrix: Matrix) -> float | None:
         raise NoCountsError(f"{matrix.path}: {matrix.name} {BINARY}")
     is_count = integral(values)
     return None if 2 * is_count.sum() >= len(values) else float(values[np.argmin(is_count)])
-
-
-def blocks_of(stored: Any, kind: str, shape: tuple[int, int], wanted: Int64s) -> Iterator[Block]:
-    """Read blocks of rows in ascending order, those that contain a wanted row.
-
-    Args:
-        stored: the HDF5 group or dataset.
-        kind: ``dense``, ``csr`` or ``csc``.
-        shape: rows and columns.
-        wanted: rows, ascending.
-    """
-    read = {"dense": dense_rows, "csr": compressed_rows, "csc": transposed_rows}[kind]
-    return read(stored, shape, wanted)
 
 
 def compressed_rows(stored: Any, shape: tuple[int, int], wanted: Int64s) -> Iterator[Block]:

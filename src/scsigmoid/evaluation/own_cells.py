@@ -6,7 +6,7 @@ Cells become tokens as in the workflow (:mod:`scsigmoid.tokens.make`), in a temp
 import dataclasses
 import tempfile
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Integral
@@ -434,8 +434,6 @@ def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
         for gene, name in zip(cells.genes, cells.names, strict=True)
     ]
     times = Counter(filter(None, spelled))
-    if not by_id:
-        check_spelling(cells, times, genes_of)
     shared = {name for name in times if name in genes_of}
     unique = {name for name in shared if times[name] == len(genes_of[name]) == 1}
     unique -= {name for name in unique if genes_of[name] & by_id}
@@ -451,7 +449,8 @@ def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
         raise UserError(
             f"{cells.path}: no gene in common with the vocabulary, by id or by the name of one "
             f"gene alone (it has {cells.genes[0]!r}, the vocabulary {vocabulary.gene_ids[-1]!r}, "
-            f"{vocabulary.names[-1]!r}); name genes by Ensembl id"
+            f"{vocabulary.names[-1]!r}); name genes by Ensembl id, or take a model of "
+            "their organism"
         )
     genes = [
         min(genes_of[name]) if name in unique else gene
@@ -470,16 +469,4 @@ def check_organism(cells: Cells, vocabulary: Vocabulary) -> None:
             f"{cells.path}: genes of another organism ({', '.join(sorted(theirs))} instead of "
             f"{', '.join(sorted(ours))}); map them to orthologues or take a model of that "
             "organism"
-        )
-
-
-def check_spelling(cells: Cells, names: Iterable[str], known: Collection[str]) -> None:
-    """Refuse names that are known in capitals only, as mouse genes are in a human vocabulary."""
-    capitals = {name.upper(): name for name in known}
-    other = [name for name in names if name not in known and name.upper() in capitals]
-    if len(other) > sum(name in known for name in names):
-        raise UserError(
-            f"{cells.path}: genes are spelled as those of another organism ({other[0]!r}, the "
-            f"vocabulary has {capitals[other[0].upper()]!r}); take a model of that organism, or "
-            "name genes by Ensembl id"
         )
