@@ -219,9 +219,10 @@ def training_table(runs: Runs) -> str:
                 cells.append(number(row.cells_per_second) + (ratio if key != SIGMOID[0] else ""))
         if set(cells) != {DASH}:
             lines.append([look["label"], *cells])
+    titles = ("first run: ", "second run: ") if len(runs) > 1 else ("",)
     words = [
-        f"{title}: " * (context == contexts_of(rows)[0]) + context_label(context)
-        for rows, title in zip(runs, ("first run", "second run"), strict=True)
+        title * (context == contexts_of(rows)[0]) + context_label(context)
+        for rows, title in zip(runs, titles, strict=True)
         for context in contexts_of(rows)
     ]
     return markdown(["kernel", *words], lines)
@@ -291,6 +292,7 @@ class Measured:
 
     def __init__(self, folder: Path) -> None:
         self.h200, self.cpu = folder / "h200", folder / "cpu"
+        self.h100 = folder / "h100"
         self.benchmarks = self.h200 / "benchmarks"
         config = typed(read_yaml(self.h200 / "config.yaml"), Config)
         self.costs = costs(Results(self.h200, config))
@@ -308,6 +310,11 @@ def benchmark_tables(of: Measured) -> dict[str, str]:
     """Return the tables of docs/benchmarks.md by name."""
     evaluation = read(of.cpu, "evaluation.csv")
     return {
+        "kernels_h100": kernel_table(
+            read_kernels(of.h100 / "kernel.csv"), *((key, SOFTMAX[0]) for key in SIGMOID[:2])
+        ),
+        "padding_h100": kernel_table(read_kernels(of.h100 / "kernel.csv", padded=True)),
+        "training_h100": training_table([read_rows(of.h100 / "training.csv", TrainingRow)]),
         "kernels": kernel_table(of.kernels, *((key, SOFTMAX[0]) for key in SIGMOID[:2])),
         "padding": kernel_table(read_kernels(of.benchmarks / "kernel.csv", padded=True)),
         "training": training_table(of.training),
