@@ -52,7 +52,7 @@ def test_the_paper_preset_states_the_papers_hyperparameters() -> None:
     assert len(config.datasets) == 6
 
 
-def test_arms_of_a_pair_differ_in_attention_alone() -> None:
+def test_models_of_a_pair_differ_only_in_attention() -> None:
     for preset in ("demo", "small", "paper"):
         plan = Plan(loaded(preset=preset))
         for context in ("2k", "4k", "8k"):
@@ -61,7 +61,7 @@ def test_arms_of_a_pair_differ_in_attention_alone() -> None:
             assert one == two
 
 
-def test_overlays_merge_key_by_key_and_lists_replace() -> None:
+def test_mappings_are_merged_and_lists_replaced() -> None:
     merged = merge({"a": {"b": 1, "c": [1, 2]}, "d": 3}, {"a": {"c": [5]}, "e": 4})
     assert merged == {"a": {"b": 1, "c": [5]}, "d": 3, "e": 4}
 
@@ -70,7 +70,7 @@ def test_null_removes_a_dataset() -> None:
     assert "lung_acr" not in loaded(datasets={"lung_acr": None}).datasets
 
 
-def test_null_may_be_text() -> None:
+def test_null_as_text_is_null() -> None:
     """As Snakemake gives what ``--config 'training={clipping: null}'`` says."""
     overrides = {
         "training": {"clipping": "null", "steps": "5"},
@@ -84,12 +84,12 @@ def test_null_may_be_text() -> None:
     assert "lung_acr" not in config.datasets
 
 
-def test_the_stored_configuration_reads_back_equal() -> None:
+def test_a_stored_configuration_round_trips() -> None:
     config = loaded(preset="small")
     assert check(yaml.safe_load(as_yaml(config))) == config
 
 
-def test_numbers_given_as_text_on_the_command_line_are_numbers() -> None:
+def test_numbers_as_text_are_numbers() -> None:
     config = loaded(training={"steps": "12", "learning_rate": "1e-3"})
     assert config.training.steps == 12
     assert config.training.learning_rate == 1e-3
@@ -103,18 +103,12 @@ def test_numbers_given_as_text_on_the_command_line_are_numbers() -> None:
         ({"training": {"stepz": 1}}, ["training.stepz", "'steps'"]),
         ({"training.steps": 5}, ["training.steps", "'training={steps: ...}'"]),
         ({"x" * 10_000: 1}, ["xxx … xxx", "unknown setting"]),
-        ({"preset": "y" * 10_000}, ["unknown preset 'yyy"]),
         ({"evaluation": {"pair": ["z" * 10_000, "w"]}}, ["evaluation.pair", "zzz…"]),
-        ({"device": "gpu"}, ["device", "'gpu'", "'auto', 'cpu' or 'cuda'"]),
-        ({"training": {"steps": "many"}}, ["training.steps", "integer", "'many'"]),
         ({"training": {"betas": [0.9]}}, ["training.betas", "two"]),
-        ({"training": 3}, ["training", "key: value"]),
-        ({"models": {"sigmoid_2k": {"attention": "sigmod"}}}, ["attention", "'sigmoid'"]),
         ({"models": {"sigmoid_2k": {"backend": "hopper"}}}, ["backend", "needs a GPU", "'cpu'"]),
         ({"models": {"sigmoid_8k": {"training": {"steps": 0}}}}, ["sigmoid_8k.training.steps"]),
         ({"models": {"softmax_2k": {"backend": "triton"}}}, ["backend", "softmax", "flex"]),
         ({"models": {"sigmoid_8k": {"training": {"stps": 1}}}}, ["training.stps", "'steps'"]),
-        ({"models": {"Bad Name": {"attention": "sigmoid", "context": 64}}}, ["Bad Name"]),
         ({"evaluation": {"scib": {"metrics": ["leiden_nm"]}}}, ["metrics", "'leiden_nmi'"]),
         ({"evaluation": {"mmd": {"datasets": ["heart_of"]}}}, ["mmd.datasets", "'heart_oft'"]),
         ({"evaluation": {"pair": ["sigmoid_4", "softmax_4k"]}}, ["pair", "'sigmoid_4k'"]),
@@ -123,28 +117,25 @@ def test_numbers_given_as_text_on_the_command_line_are_numbers() -> None:
         ({"evaluation": {"pair": ["sigmoid_8k", "softmax_8k"]}}, ["pair", "stress"]),
         ({"architecture": {"size": "170M"}}, ["architecture.size", "'160M'", "under 'sizes'"]),
         ({"sizes": {"demo": {"heads": 3}}}, ["sizes.demo", "multiple"]),
-        ({"sizes": {"demo": {"hidden": 512}}}, ["sizes.demo", "heads of 256", "at least 4"]),
+        (
+            {"sizes": {"demo": {"hidden": 512}}},
+            ["sizes.demo", "dimension is 256", "at least 4"],
+        ),
         ({"tokens": {"shard_cells": 10**9}}, ["tokens.shard_cells", "lower it to 5607"]),
         (
             {"tokens": {"cls": False}, "evaluation": {"embeddings": {"pooling": "cls"}}},
             ["evaluation.embeddings.pooling", "tokens.cls: true"],
         ),
-        ({"figures": {"sigmoid_colour": "blu"}}, ["figures.sigmoid_colour", "'#0072B2'"]),
         ({"results": "results/{dataset}"}, ["results", "without braces"]),
         ({"results": __file__}, ["results", "a file; name a folder"]),
         ({"results": "~/mine"}, ["results", "write the path of the home folder"]),
         ({"corpus": {"download": {"folder": "~/h5ad"}}}, ["corpus.download.folder", "home folder"]),
         ({"datasets": {"lung_acr": {"label": ["a", "*"]}}}, ["lung_acr.label", "lung_acr.types"]),
-        (
-            {"corpus": {"local": [{"files": "x", "held_out": None}]}},
-            ["corpus.local.0.held_out", "boolean or a valid number or a valid string", "null"],
-        ),
         ({"benchmarks": {"kernel": {"lengths": [100]}}}, ["lengths", "100"]),
         ({"corpus": {"source": "local"}}, ["corpus.local", "empty"]),
-        ({"seed": None}, ["seed", "integer", "null"]),
     ],
 )
-def test_one_line_names_the_key_and_what_was_expected(
+def test_an_error_is_one_line_with_the_setting(
     overrides: dict[str, object], words: list[str]
 ) -> None:
     with pytest.raises(UserError) as caught:
@@ -208,7 +199,7 @@ def test_a_date_that_does_not_exist_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", ["preset", "seed", "corpus", "unknown"])
-def test_values_that_stand_for_one_another_cannot_grow_without_end(key: str) -> None:
+def test_nested_aliases_are_limited(key: str) -> None:
     """Ten lines of YAML, and 10^10 values."""
     lines = ["a: &a [x]", "b: &b [" + "*a, " * 10 + "*a]"]
     lines += [f"{new}: &{new} [" + f"*{old}, " * 10 + "]" for old, new in pairwise("bcdefghijk")]
@@ -219,7 +210,7 @@ def test_values_that_stand_for_one_another_cannot_grow_without_end(key: str) -> 
         loaded(**{key: values})
 
 
-def test_the_widest_head_is_that_of_the_kernels() -> None:
+def test_the_largest_head_dimension_is_that_of_the_kernels() -> None:
     pytest.importorskip("triton")
     from scsigmoid.attention.triton_launch import WIDEST
 
@@ -255,9 +246,7 @@ class TestLocalFiles:
             assert plan.needed_cells(dataset) == {"scib": 15, "mmd": mmd, "umap": umap}
 
     @pytest.mark.parametrize(("text", "value"), [("0.25", 0.25), ("true", True), ("a=b", "a=b")])
-    def test_text_of_the_command_line_is_understood(
-        self, tmp_path: Path, text: str, value: object
-    ) -> None:
+    def test_held_out_as_text(self, tmp_path: Path, text: str, value: object) -> None:
         for name in ("a.h5ad", "b.h5ad"):
             (tmp_path / name).touch()
         entry = LocalFiles(files=str(tmp_path / "a.h5ad"), held_out=text)
@@ -279,8 +268,11 @@ class TestLocalFiles:
             ([{**entry, "held_out": 1.5}], "between 0 and 1"),
             ([{**entry, "held_out": "split"}], "column=value"),
             ([{"files": str(tmp_path / "*.h5")}], "no such file"),
-            ([{"files": str(tmp_path)}], "a folder without a 10x matrix; name its files, as"),
-            ([{"files": str(loop)}], "loop.h5ad: a link that leads nowhere"),
+            (
+                [{"files": str(tmp_path)}],
+                "a folder without a 10x matrix; name its files",
+            ),
+            ([{"files": str(loop)}], "loop.h5ad: a broken link"),
         ]:
             with pytest.raises(UserError, match=words):
                 self.local(*entries)
@@ -302,7 +294,7 @@ def changed_rules(before: Plan, after: Plan) -> set[str]:
 class TestPlan:
     """The settings of each job, which decide whether it runs again."""
 
-    def test_a_metrics_settings_touch_that_metric_alone(self) -> None:
+    def test_settings_of_a_metric_affect_only_that_metric(self) -> None:
         before, after = (Plan(loaded(evaluation={"mmd": {"resamples": n}})) for n in (1000, 1001))
         changed = [
             name
@@ -314,7 +306,7 @@ class TestPlan:
         assert before.run("sigmoid_4k") == after.run("sigmoid_4k")
         assert changed_rules(before, after) == {"mmd_of_dataset"}
 
-    def test_what_is_shown_or_left_out_later_computes_nothing_anew(self) -> None:
+    def test_selection_of_datasets_and_estimator_affects_no_metric(self) -> None:
         before, after = (
             Plan(loaded()),
             Plan(
@@ -330,7 +322,7 @@ class TestPlan:
         assert changed_rules(before, after) == {"gene_statistics", "training_tokens"}
         assert before.settings("evaluation.mmd") != after.settings("evaluation.mmd")
 
-    def test_another_label_chooses_no_other_files(self, tmp_path: Path) -> None:
+    def test_a_label_does_not_affect_the_manifest(self, tmp_path: Path) -> None:
         before, after = (
             Plan(loaded(datasets={"lung_acr": {"label": label}}))
             for label in ("cell_type", ["author", "{age} {kind}"])

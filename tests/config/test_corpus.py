@@ -16,24 +16,27 @@ def loaded(**corpus: object):
 @pytest.mark.parametrize(
     ("corpus", "words"),
     [
-        ({"snapshot": "11 June"}, "corpus.snapshot: expected a date as 2024-06-11"),
+        ({"snapshot": "11 June"}, "corpus.snapshot: should be a date such as 2024-06-11"),
         ({"manifest": "none.csv"}, "corpus.manifest: none.csv: no such file; correct the path"),
-        ({"manifest": "config.yaml"}, "corpus.manifest: a lock is for the source 'cellxgene',"),
-        ({"local": [{"files": "x"}]}, "corpus.local: lists files, and corpus.source is 'embedded'"),
+        (
+            {"manifest": "config.yaml"},
+            "corpus.manifest: a lock file needs",
+        ),
+        ({"local": [{"files": "x"}]}, "corpus.local: lists files, but corpus.source is 'embedded'"),
         ({"organisms": "Homo sapiens"}, "corpus.organisms: should be a valid list; found 'Homo"),
         ({"hosts": ["https://x.org"]}, "corpus.hosts.0: should be the name of a host without"),
         ({"embedded": {"training_files": 9999}}, "corpus.embedded.training_files: 9999 files of"),
         (
             {"embedded": {"donors": 10**9}},
-            "corpus.embedded.donors: 1000000000 (in a file) times 900",
+            "corpus.embedded.donors: 1000000000 (per file) times 900",
         ),
-        ({"embedded": {"training_cells": 10**9}}, "corpus.embedded.training_cells: 500000000 (in"),
+        ({"embedded": {"training_cells": 10**9}}, "corpus.embedded.training_cells: 500000000 (per"),
         ({"source": "cellxgene", "api": "https://x.org"}, "corpus.api: 'https://x.org' is not at"),
         ({"source": "cellxgene", "leave_out": ["x"]}, "corpus.leave_out: 'x' is not a CELLxGENE"),
-        ({"source": "cellxgene"}, "datasets.pbmc68k.id: missing; give the dataset's CELLxGENE id"),
+        ({"source": "cellxgene"}, "datasets.pbmc68k.id: missing; add the CELLxGENE id"),
     ],
 )
-def test_one_line_names_the_setting(corpus: dict[str, object], words: str) -> None:
+def test_an_impossible_setting_is_named(corpus: dict[str, object], words: str) -> None:
     with pytest.raises(UserError) as caught:
         loaded(**corpus)
     assert str(caught.value).startswith(words)
@@ -45,7 +48,7 @@ def test_an_unquoted_date_is_a_date() -> None:
     assert loaded(snapshot=day).corpus.snapshot == "2024-06-11"
 
 
-def test_how_files_are_downloaded_changes_no_choice() -> None:
+def test_download_settings_do_not_affect_the_manifest() -> None:
     """Else a longer time-out would make a new manifest, and everything after it."""
     quick = loaded(download={"timeout": 1, "folder": "elsewhere"}, hosts=["example.org"])
     rule = "manifest"

@@ -60,13 +60,13 @@ def test_numbers_may_be_text() -> None:
         ({1: 2}, "1: unknown setting; expected one of count, cap, name, several"),
     ],
 )
-def test_one_line_names_setting_problem_and_value(changed: dict[Any, Any], message: str) -> None:
+def test_a_wrong_setting_is_one_line(changed: dict[Any, Any], message: str) -> None:
     with pytest.raises(UserError) as caught:
         typed(changed, Some)
     assert str(caught.value).startswith(message)
 
 
-def test_the_section_comes_first() -> None:
+def test_the_message_starts_with_the_section() -> None:
     with pytest.raises(UserError, match=r"^models\.one\.training\.count: "):
         typed({"count": -1}, Some, "models.one.training")
 
@@ -84,7 +84,7 @@ def numbers(values: Any, *place: str | int) -> Iterator[tuple[str | int, ...]]:
 
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf, -1, True])
-def test_no_number_of_the_configuration_goes_unchecked(wrong: float) -> None:
+def test_every_number_has_limits(wrong: float) -> None:
     whole = load(overrides={"preset": "paper"})
     values = dataclasses.asdict(whole)
     for place in numbers(values):

@@ -8,7 +8,7 @@ from scsigmoid.config.reference import reference
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 
 
-def test_the_page_is_that_of_the_schema() -> None:
+def test_the_page_is_up_to_date() -> None:
     assert PAGE.read_text(encoding="utf-8") == reference(), "run: make configuration"
 
 

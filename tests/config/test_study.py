@@ -28,7 +28,7 @@ def configured(**changes: object) -> Config:
     return load(overrides={"study": study})
 
 
-def test_a_family_is_every_combination_with_a_name_that_says_what_differs():
+def test_a_family_has_every_combination_of_its_values():
     plan = Plan(configured())
     names = [
         f"frontier_{arm}_size_{size}_clipping_{clipping}_seed_{seed}"
@@ -46,7 +46,7 @@ def test_a_family_is_every_combination_with_a_name_that_says_what_differs():
     assert training["global_batch"] == 16  # of the preset
 
 
-def test_what_varies_may_be_lists_or_differ_between_the_arms():
+def test_values_may_be_lists_or_depend_on_attention():
     both = {"sigmoid": 1e-3, "softmax": 2e-3}
     training = {"betas": [[0.9, 0.999], [0.9, 0.95]], "learning_rate": [both, 4e-3]}
     runs = study_runs(configured(size=["demo"], seed=[1], training=training))
@@ -60,7 +60,7 @@ def test_what_varies_may_be_lists_or_differ_between_the_arms():
     assert (run.learning_rate, run.betas) == (2e-3, [0.9, 0.95])
 
 
-def test_what_is_embedded_over_the_steps():
+def test_embeddings_of_snapshots():
     training = {**FAMILY["training"], "clipping": None, "snapshots": [[7, 900, 5, 2]]}
     plan = Plan(configured(training=training, size=["demo"], seed=[1], embedded="heart_oft"))
     assert [path.partition("softmax")[2] for path in plan.study_embeddings()] == (
@@ -70,7 +70,7 @@ def test_what_is_embedded_over_the_steps():
     assert Plan(configured(training=training)).study_embeddings() == []
 
 
-def test_a_name_has_the_number_that_text_stands_for():
+def test_a_number_as_text_gives_the_same_name():
     given = ["1e-3", 1], [0.001, 1.0]
     names = [set(study_runs(configured(training={"learning_rate": one}))) for one in given]
     assert names[0] == names[1]
@@ -83,11 +83,11 @@ def test_another_seed_renames_no_run():
 
 def test_a_study_embeds_one_dataset():
     study = {name: {**FAMILY, "embedded": name} for name in ("heart_oft", "pbmc68k")}
-    with pytest.raises(UserError, match="study: embeds heart_oft and pbmc68k; scores are of one"):
+    with pytest.raises(UserError, match="study: embeds heart_oft and pbmc68k, but scores one"):
         load(overrides={"study": study})
 
 
-def test_the_tokens_are_as_long_as_the_longest_context_of_a_study():
+def test_tokens_have_the_longest_context_of_a_study():
     for rule in ("training_tokens", "evaluation_tokens"):
         settings = Plan(configured(context=[128, 700])).settings_of(rule)
         assert settings["maximum_length"] == 699
@@ -109,7 +109,7 @@ def test_the_tokens_are_as_long_as_the_longest_context_of_a_study():
         ({"context": [9000]}, r"micro_batch_tokens"),
     ],
 )
-def test_what_is_wrong_is_named(changes: dict[str, object], message: str):
+def test_a_wrong_family_is_named(changes: dict[str, object], message: str):
     with pytest.raises(UserError, match=message):
         configured(**changes)
 

@@ -44,7 +44,7 @@ def test_mean_lengths():
         assert lengths.mean(longest) == pytest.approx(np.minimum(drawn, longest).mean(), rel=5e-3)
 
 
-def test_the_papers_models_cost_what_was_measured():
+def test_hours_of_the_papers_models_are_those_measured():
     """515,000 steps of 256 cells at the rates of docs/benchmarks.md, of 44,000 tokens."""
     config = load(overrides={"preset": "paper"})
     found = {effort.model: effort for effort in efforts(config, 44_000)}
@@ -63,7 +63,7 @@ def test_twice_the_layers_take_about_twice_as_long():
         assert 1.7 < effort.hours / single[effort.model] < 2.3
 
 
-def test_a_study_costs_what_its_runs_do(tmp_path):
+def test_a_study_is_the_sum_of_its_runs(tmp_path):
     family = {"attention": ["sigmoid"], "context": [2048], "size": ["160M"], "seed": [1, 2]}
     family["training"] = {"steps": 1000, "snapshots": [[10, 20]]}
     study = {"preset": "paper", "study": {"seeds": family}}
@@ -78,7 +78,7 @@ def test_a_study_costs_what_its_runs_do(tmp_path):
     assert "  study" not in "\n".join(pages(load(overrides={"preset": "paper"}), tmp_path))
 
 
-def test_parameters_are_those_of_the_paper(tmp_path):
+def test_parameters_and_vocabulary(tmp_path):
     """Of ``paper`` within 4 % of 160M, also before there is a vocabulary."""
     config = load(overrides={"preset": "paper"})
     assert vocabulary_size(config, tmp_path)[0] == 25_424 + 18_380 + 4
@@ -107,7 +107,7 @@ def test_every_rate_says_how_it_was_measured():
 
 
 @pytest.mark.parametrize("preset", ["demo", "small", "paper"])
-def test_before_there_is_a_manifest(preset, tmp_path):
+def test_without_a_manifest(preset, tmp_path):
     lines = pages(load(overrides={"preset": preset}), tmp_path)
     text = "\n".join(lines)
     assert "sigmoid_4k" in text
@@ -143,7 +143,7 @@ def test_a_manifest_replaces_estimates(tmp_path):
         volume(dataclasses.replace(config, corpus=given), tmp_path)
 
 
-def test_raw_files_that_are_deleted_leave_their_space(tmp_path):
+def test_space_of_deleted_raw_files(tmp_path):
     """Only downloads are deleted: the files of the embedded corpus stay."""
     for preset, keep, lines in [("small", True, 1), ("small", False, 2), ("demo", False, 1)]:
         corpus = {"download": {"keep_files": keep}}
@@ -207,14 +207,14 @@ def test_the_vocabulary_of_own_files_is_at_most_their_genes(tmp_path):
     assert size(mouse | {"held_out": 0.5}, Homo_sapiens=30, Mus_musculus=25) == 30 + 20 + special
 
 
-def test_words():
+def test_units():
     assert [gigabytes(size) for size in (1.5e12, 2.34e9, 1e6)] == ["1.50 TB", "2.34 GB", "0.001 GB"]
     assert [duration(hours) for hours in (1234.5, 12.34, 0.5, 0.001)] == [
         "1,234 h", "12.3 h", "30 min", "under 1 min",
     ]  # fmt: skip
 
 
-def test_settings_as_snakemake_takes_them():
+def test_settings_as_for_snakemake():
     assert parse_pairs(["preset=paper", "corpus={parts: 3}", "seed=1"]) == {
         "preset": "paper", "corpus": {"parts": 3}, "seed": 1,
     }  # fmt: skip
@@ -223,7 +223,7 @@ def test_settings_as_snakemake_takes_them():
             parse_pairs([wrong])
 
 
-def test_later_files_are_laid_over_earlier_ones(tmp_path, capsys):
+def test_later_files_replace_earlier_ones(tmp_path, capsys):
     """As Snakemake does with several ``--configfile``."""
     (tmp_path / "one.yaml").write_text("preset: small\ncorpus: {maximum_cells: 5, maximum_gb: 7}\n")
     (tmp_path / "two.yaml").write_text("corpus: {maximum_cells: 1234}\n")
@@ -234,7 +234,7 @@ def test_later_files_are_laid_over_earlier_ones(tmp_path, capsys):
     assert "cells         1,234 " in page
 
 
-def test_a_reader_that_closes_its_end_is_no_error():
+def test_a_closed_pipe_is_not_an_error():
     """As ``scsigmoid plan | head -0`` does."""
     command = [sys.executable, "-m", "scsigmoid", "plan"]
     run = subprocess.Popen(
@@ -246,7 +246,7 @@ def test_a_reader_that_closes_its_end_is_no_error():
 
 
 @pytest.mark.parametrize("preset", ["demo", "small", "paper"])
-def test_the_documents_have_what_it_prints(preset: str, tmp_path: Path):
+def test_the_documents_show_its_output(preset: str, tmp_path: Path):
     """In a folder of its own, where no results change the numbers."""
     command = [sys.executable, "-m", "scsigmoid", "plan", "--config", f"preset={preset}"]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)

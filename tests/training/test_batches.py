@@ -70,7 +70,7 @@ def test_masked_genes_are_the_targets():
     assert torch.equal(masked.tokens.scatter(0, masked.masked, masked.targets), plain.tokens)
 
 
-def test_a_batch_without_cells_and_on_another_device():
+def test_an_empty_batch_moves_to_another_device():
     empty, nothing = pack_genes(*[np.zeros(0, dtype=np.int64)] * 3), torch.device("meta")
     assert (empty.max_seqlen, empty.cu_seqlens.tolist()) == (0, [0])
     moved = pack_genes(np.arange(4, 9), np.array([5]), np.array([7])).to(nothing)
@@ -100,9 +100,7 @@ def by_cell(parts: Sequence[Batch]) -> dict[int, list[list[int]]]:
 
 
 @pytest.mark.parametrize("processes", [2, 3, 8])
-def test_processes_share_the_global_batch_of_one(
-    run: TrainingRun, make_batches: Any, processes: int
-):
+def test_processes_share_the_same_global_batch(run: TrainingRun, make_batches: Any, processes: int):
     for step in (1, 5):
         (whole,) = make_batches(run, micro_batch_tokens=100_000)[step].micro_batches
         shares = [
@@ -119,7 +117,7 @@ def test_processes_share_the_global_batch_of_one(
             assert share.capacity == 48 * len(parts)
 
 
-def test_without_cls_every_place_is_a_gene(run: TrainingRun, make_batches: Any, corpus: Any):
+def test_without_cls_every_token_is_a_gene(run: TrainingRun, make_batches: Any, corpus: Any):
     share = make_batches(replace(run, cls_token=False))[1]
     store = TokenStore.open(corpus.stores)
     for batch in share.micro_batches:
@@ -142,7 +140,7 @@ def test_the_longer_context_sees_the_same_cells(run: TrainingRun, make_batches: 
     assert lengths[0] == 8 < lengths[1]
 
 
-def test_a_step_has_masks_of_its_own(run: TrainingRun, make_batches: Any, corpus: Any):
+def test_masks_differ_between_steps(run: TrainingRun, make_batches: Any, corpus: Any):
     about = {"fraction": 0.5, "replacement": "bert", "vocabulary_size": 64}
     made = make_batches(run, mask_fraction=0.5, mask_replacement="bert", micro_batch_tokens=9999)
     for step in (1, 2):
@@ -153,7 +151,7 @@ def test_a_step_has_masks_of_its_own(run: TrainingRun, make_batches: Any, corpus
 
 
 @pytest.mark.parametrize("workers", [0, 1, 3])
-def test_workers_change_nothing(run: TrainingRun, make_batches: Any, workers: int):
+def test_workers_do_not_change_batches(run: TrainingRun, make_batches: Any, workers: int):
     made = make_batches(run)
     with closing(ahead(made, range(4, 12), workers, torch.device("cpu"))) as shares:
         for step, share in zip(range(4, 12), shares, strict=True):
@@ -163,7 +161,7 @@ def test_workers_change_nothing(run: TrainingRun, make_batches: Any, workers: in
                 assert torch.equal(mine.cells, other.cells)
 
 
-def test_a_mistake_in_a_worker_is_the_users(run: TrainingRun, make_batches: Any):
+def test_an_error_of_a_worker_is_raised(run: TrainingRun, make_batches: Any):
     class Damaged(GlobalBatches):
         def __getitem__(self, step: int) -> Any:
             raise UserError("shard-00003.arrow: damaged")
@@ -188,7 +186,7 @@ def lengths_of_a_global_batch(context: int, seed: int) -> np.ndarray:
     return np.clip(np.rint(drawn), 200, context).astype(np.int64)
 
 
-def test_work_is_the_counted_one():
+def test_work_equals_counted_operations():
     for length, masked in ((100, 15), (2000, 300), (4000, 600)):
         counted = count_flops(PAPER, [length], masked)
         work = work_of_cells(np.array([length]), PAPER, 0.15)
@@ -197,7 +195,7 @@ def test_work_is_the_counted_one():
 
 @pytest.mark.parametrize("context", [2048, 4096, 8192])
 @pytest.mark.parametrize("ranks", [1, 2, 4, 8])
-def test_processes_and_micro_batches_have_even_work(context: int, ranks: int):
+def test_processes_and_micro_batches_have_equal_work(context: int, ranks: int):
     budget = 65536
     for seed in range(5):
         lengths = lengths_of_a_global_batch(context, seed)
@@ -216,7 +214,7 @@ def test_processes_and_micro_batches_have_even_work(context: int, ranks: int):
             assert len(parts) <= 1 + math.ceil(lengths[share].sum() / budget)
 
 
-def test_a_division_depends_on_the_work_alone():
+def test_a_division_depends_only_on_the_work():
     work = np.array([5.0, 5.0, 1.0, 1.0, 1.0, 3.0])
     assert [part.tolist() for part in divide(work, 2)] == [[0, 5], [1, 2, 3, 4]]
     assert [part.tolist() for part in divide(work, 1)] == [[0, 1, 2, 3, 4, 5]]
@@ -234,7 +232,7 @@ def test_as_few_micro_batches_as_the_memory_allows():
         assert len(micro_batches(cells, cells.astype(float), 10)) == count
 
 
-def test_a_cell_beyond_the_budget_goes_alone():
+def test_a_cell_above_the_budget_is_a_micro_batch():
     lengths = np.array([4, 50, 4, 4])
     parts = micro_batches(lengths, lengths.astype(float), 10)
     assert [1] in [part.tolist() for part in parts]

@@ -40,7 +40,7 @@ def checkpoints(tmp_path: Path) -> Checkpoints:
     return made
 
 
-def test_the_newest_are_kept_and_load_without_code(checkpoints: Checkpoints):
+def test_the_newest_are_kept_and_load_as_weights_only(checkpoints: Checkpoints):
     assert sorted(path.name for path in checkpoints.folder.iterdir()) == [
         "step-00000020.pt",
         "step-00000020.sha256",
@@ -132,7 +132,7 @@ def failing(suffix: str, error: OSError | MemoryError) -> Iterator[None]:
 
 @pytest.mark.parametrize("suffix", [".sha256", ".pt"])
 @pytest.mark.parametrize("number", [errno.ESTALE, errno.ENFILE, errno.EACCES, errno.EIO])
-def test_what_the_system_cannot_read_is_raised_and_kept(
+def test_a_checkpoint_that_cannot_be_read_is_kept(
     checkpoints: Checkpoints, suffix: str, number: int
 ):
     before = files(checkpoints)
@@ -207,7 +207,7 @@ def test_damage_to_all_checkpoints_does_not_restart_the_run(checkpoints: Checkpo
     assert Checkpoints(checkpoints.folder / "none", 1).resume(IDENTITY, 100) == 0
 
 
-def test_other_settings_are_named_and_nothing_is_lost(checkpoints: Checkpoints):
+def test_other_settings_are_an_error_and_delete_nothing(checkpoints: Checkpoints):
     other = {"training.learning_rate": "0.002", "vocabulary": "b" * 64}
     with pytest.raises(UserError) as caught:
         checkpoints.resume(other, 100)
@@ -220,7 +220,7 @@ def test_other_settings_are_named_and_nothing_is_lost(checkpoints: Checkpoints):
     assert len(checkpoints.paths()) == 2
 
 
-def test_a_finished_training_gives_way_to_other_settings(
+def test_checkpoints_of_a_finished_run_with_other_settings_are_removed(
     checkpoints: Checkpoints, capsys: pytest.CaptureFixture[str]
 ):
     save(checkpoints, 100)

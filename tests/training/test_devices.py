@@ -17,7 +17,7 @@ from scsigmoid.training.run import TrainingRun
 GB = 10**9
 
 
-def test_the_setting_and_the_value_are_named(run: TrainingRun):
+def test_out_of_memory_names_setting_and_value(run: TrainingRun):
     encoder = run.encoder_settings(64)
     assert "training.micro_batch_tokens: 100 tokens" in advice(encoder, 100, 80 * GB)
     assert "lower it to 50" in advice(encoder, 100, None)
@@ -26,7 +26,7 @@ def test_the_setting_and_the_value_are_named(run: TrainingRun):
     assert "a single cell of 24 tokens does not fit" in advice(encoder, 24, None)
 
 
-def test_a_model_that_cannot_fit_is_named():
+def test_a_model_larger_than_the_memory():
     # 16 bytes a parameter: 24 layers of 2,048 and two vocabulary matrices are 22 GB.
     large = replace(PAPER, layers=24, hidden=2048, heads=32, feed_forward=8192, context=8192)
     message = advice(large, 65536, 24 * GB)
@@ -35,7 +35,7 @@ def test_a_model_that_cannot_fit_is_named():
     assert "micro_batch_tokens" in advice(large, 65536, 80 * GB)
 
 
-def test_other_errors_pass(run: TrainingRun):
+def test_other_errors_are_not_changed(run: TrainingRun):
     def within(error: Exception) -> Any:
         with out_of_memory_advice(run.encoder_settings(64), 100, torch.device("cpu")):
             raise error
@@ -46,7 +46,7 @@ def test_other_errors_pass(run: TrainingRun):
         within(RuntimeError("something else"))
 
 
-def test_jobs_of_a_machine_spread_over_its_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_jobs_are_spread_over_the_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
     monkeypatch.setattr(devices, "_claims", [])

@@ -25,7 +25,7 @@ def batch_of(*lengths: int) -> Batch:
 
 
 @pytest.mark.parametrize("tokens", [5, 127, 128, 129, 4000, 4097, 8192, 8193, 9000, 16384])
-def test_buckets_hold_their_batch_and_little_more(tokens: int):
+def test_buckets_have_little_padding(tokens: int):
     for lengths in ((tokens,), (tokens - 2, 2), (2,) * (tokens // 2 - 1) + (2 + tokens % 2,)):
         batch = batch_of(*lengths)
         bucket = bucket_of(batch, context=max(lengths), mask_fraction=0.15)
@@ -37,7 +37,7 @@ def test_buckets_hold_their_batch_and_little_more(tokens: int):
         assert len(batch.masked) <= bucket.masked <= 2 * MOST_TOKENS + 4
 
 
-def test_a_graph_computes_the_form_of_sigmoid_that_its_batches_have():
+def test_a_graph_uses_the_form_of_sigmoid_of_its_batches():
     short, long = batch_of(8000, 2000), batch_of(8193, 1807)
     longest = [bucket_of(batch, 16_384, 0.15).longest for batch in (short, long)]
     assert longest == [8192, 10_240]
@@ -51,7 +51,7 @@ def test_there_are_few_buckets():
     assert len(found) == 64
 
 
-def test_models_whose_steps_are_long_have_graphs_of_smaller_batches():
+def test_larger_models_have_graphs_for_smaller_batches():
     like = replace(PAPER, context=2048)
     larger = replace(like, layers=24, hidden=2048, heads=32, feed_forward=8192)
     assert 2048 < most_tokens(larger) < 4096 < most_tokens(like) < MOST_TOKENS
@@ -60,7 +60,7 @@ def test_models_whose_steps_are_long_have_graphs_of_smaller_batches():
 
 @pytest.mark.parametrize("gradient", ["mean", "sum"])
 @pytest.mark.parametrize("attention", ["sigmoid", "softmax"])
-def test_filling_changes_neither_loss_nor_gradient(
+def test_padding_changes_neither_loss_nor_gradient(
     run: TrainingRun, make: Any, attention: str, gradient: str
 ):
     """Batches of several sizes in turns, so that what was there before would show."""
@@ -89,7 +89,7 @@ def test_filling_changes_neither_loss_nor_gradient(
 
 
 @pytest.mark.parametrize("gradient", ["mean", "sum"])
-def test_one_compiled_graph_serves_batches_that_are_filled_up_and_others(
+def test_one_compiled_graph_serves_padded_and_other_batches(
     run: TrainingRun, make: Any, gradient: str
 ):
     from torch._dynamo.utils import counters

@@ -158,7 +158,7 @@ def test_rows_after_the_checkpoint_are_measured_again(
     assert not any(path.exists() for path in partial)
 
 
-def test_more_steps_go_on_from_a_finished_run(
+def test_more_steps_continue_a_finished_run(
     copied: Path, run: TrainingRun, corpus: Any, tmp_path: Path
 ):
     longer = changed(run, steps=24)
@@ -196,7 +196,7 @@ def weights(path: Path) -> tuple[int, dict[str, bytes]]:
     return metadata["step"], {k: v.numpy().tobytes() for k, v in encoder.state_dict().items()}
 
 
-def test_a_snapshot_is_the_model_of_a_run_that_ends_there(
+def test_a_snapshot_equals_the_model_of_a_shorter_run(
     kept: Path, whole: Path, run: TrainingRun, corpus: Any, tmp_path: Path
 ):
     names = [f"model-step-{step:08d}.safetensors" for step in (6, 10, 12)]
@@ -207,7 +207,7 @@ def test_a_snapshot_is_the_model_of_a_run_that_ends_there(
     assert weights(kept / "model.safetensors") == weights(whole / "model.safetensors")
 
 
-def test_a_run_that_goes_on_has_all_its_snapshots_or_says_so(
+def test_a_resumed_run_needs_its_earlier_snapshots(
     copied: Path, kept: Path, run: TrainingRun, corpus: Any, tmp_path: Path
 ):
     """``copied`` ended after 20 steps, without snapshots."""
@@ -256,7 +256,7 @@ def test_divergence_is_logged_and_training_goes_on(run: TrainingRun, corpus: Any
     assert divergence(journal) == pytest.approx(32, abs=2)
 
 
-def test_what_does_not_belong_together_is_refused(run: TrainingRun, corpus: Any, tmp_path: Path):
+def test_inputs_that_do_not_fit_are_refused(run: TrainingRun, corpus: Any, tmp_path: Path):
     known = Vocabulary.read(corpus.vocabulary)
     medians = known.medians.copy()
     medians[-1] *= 1 + 1e-9
@@ -275,7 +275,7 @@ def test_what_does_not_belong_together_is_refused(run: TrainingRun, corpus: Any,
             train(replace(run, **change), corpus.stores, corpus.vocabulary, tmp_path / "out")
 
 
-def test_too_little_gpu_memory_is_worded(
+def test_out_of_memory_is_a_user_error(
     run: TrainingRun, corpus: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     def full(*_: object) -> None:
@@ -286,7 +286,7 @@ def test_too_little_gpu_memory_is_worded(
         train(run, corpus.stores, corpus.vocabulary, tmp_path / "out")
 
 
-def test_a_full_disk_costs_nothing_older(
+def test_a_full_disk_deletes_no_checkpoint(
     whole: Path, run: TrainingRun, corpus: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """A failed write ends the run in one line. The run continues from the previous checkpoint."""

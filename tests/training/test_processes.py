@@ -153,7 +153,7 @@ def until(found: Callable[[], Any], seconds: float = 120.0) -> Any:
 
 
 @pytest.mark.faults
-def test_stopped_and_run_again_by_two_and_by_one(run: TrainingRun, corpus: Any, tmp_path: Path):
+def test_two_processes_or_one_resume_a_stopped_run(run: TrainingRun, corpus: Any, tmp_path: Path):
     endless = changed(run, steps=10**6, checkpoint_every=10**6)
     child = start(command(endless, corpus, tmp_path / "two"))
     journal = tmp_path / "two/journal.csv"
@@ -192,7 +192,7 @@ def test_stopped_and_run_again_by_two_and_by_one(run: TrainingRun, corpus: Any, 
 
 
 @pytest.mark.faults
-def test_a_lost_process_ends_the_run_which_goes_on(run: TrainingRun, corpus: Any, tmp_path: Path):
+def test_a_run_resumes_after_a_lost_process(run: TrainingRun, corpus: Any, tmp_path: Path):
     long = changed(run, steps=80, checkpoint_every=10)
     lost, whole = tmp_path / "lost", tmp_path / "whole"
     child = start(command(long, corpus, lost))
@@ -218,7 +218,7 @@ def test_a_lost_process_ends_the_run_which_goes_on(run: TrainingRun, corpus: Any
 
 
 @pytest.mark.faults
-def test_two_runs_at_once_do_not_share_a_folder(
+def test_two_simultaneous_runs_of_a_folder_are_refused(
     run: TrainingRun, corpus: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ):
     endless = changed(run, steps=10**6)
@@ -236,7 +236,7 @@ def test_two_runs_at_once_do_not_share_a_folder(
         first.communicate()
 
 
-def test_a_mistake_is_one_line(
+def test_an_error_is_one_line(
     run: TrainingRun, corpus: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ):
     longer = replace(run, context=64)
@@ -256,7 +256,7 @@ def test_buckets_keep_the_order(monkeypatch: pytest.MonkeyPatch):
     assert found == [[3, 20], [1, 1, 5]]
 
 
-def test_alone_nothing_is_exchanged():
+def test_a_single_process_does_not_communicate():
     processes = Processes(device=torch.device("cpu"))
     assert processes.first
     assert processes.total([3, True]) == [3, 1]
@@ -277,7 +277,7 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-def test_what_processes_lack_is_worded(two_gpus: pytest.MonkeyPatch):
+def test_missing_gpus_nccl_and_peers(two_gpus: pytest.MonkeyPatch):
     def refused(device: str, message: str) -> None:
         with pytest.raises(UserError, match=message), joined(device):
             pass
@@ -296,7 +296,7 @@ def test_what_processes_lack_is_worded(two_gpus: pytest.MonkeyPatch):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
-def test_a_signal_is_noted_and_a_second_ctrl_c_acts_at_once(number: signal.Signals):
+def test_a_signal_is_recorded_and_a_second_ctrl_c_stops(number: signal.Signals):
     before = signal.getsignal(number)
     with stop_requests() as request:
         assert not request.signal

@@ -55,7 +55,7 @@ def test_the_peak_of_a_gpu():
     assert peak_flops("cpu") is None
 
 
-def test_without_the_package_it_is_said_once(
+def test_missing_tensorboard_is_logged_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
@@ -80,7 +80,7 @@ def test_rows_are_read_back_and_a_resumed_run_replaces_later_ones(tmp_path: Path
     assert read.Scalars("loss")[-1].step == 4
 
 
-def test_lines_hold_loss_rate_and_time_left(capsys: pytest.CaptureFixture[str]):
+def test_lines_show_loss_rate_and_remaining_time(capsys: pytest.CaptureFixture[str]):
     progress = Progress("sigmoid_2k", first=0, steps=10, seconds=0.0)
     progress.show(row(1, 3.25))
     first, line = capsys.readouterr().err.splitlines()
@@ -89,7 +89,7 @@ def test_lines_hold_loss_rate_and_time_left(capsys: pytest.CaptureFixture[str]):
     assert line.endswith(" left")
 
 
-def test_lines_are_rare_but_the_last_step_is_shown(capsys: pytest.CaptureFixture[str]):
+def test_the_last_step_is_always_shown(capsys: pytest.CaptureFixture[str]):
     progress = Progress("m", first=0, steps=3)
     for step in (1, 2, 3):
         progress.show(row(step, 1.0))
@@ -99,6 +99,6 @@ def test_lines_are_rare_but_the_last_step_is_shown(capsys: pytest.CaptureFixture
     ]
 
 
-def test_a_run_that_was_at_its_end_says_no_step_beyond_it(capsys: pytest.CaptureFixture[str]):
+def test_a_complete_run_shows_no_step(capsys: pytest.CaptureFixture[str]):
     Progress("m", first=3, steps=3)
     assert not capsys.readouterr().err

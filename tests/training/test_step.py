@@ -23,7 +23,7 @@ def test_warm_up_is_linear_then_constant(training: Training):
     assert learning_rate(1, replace(settings, warmup_steps=0)) == 1e-4
 
 
-def test_matrices_and_embeddings_decay_and_nothing_else(run: TrainingRun):
+def test_only_matrices_and_embeddings_decay(run: TrainingRun):
     encoder = Encoder(run.encoder_settings(64))
     decayed, kept = make_optimiser(encoder, run.training).param_groups
     names = {id(parameter): name for name, parameter in encoder.named_parameters()}
@@ -66,7 +66,7 @@ def test_micro_batches_have_the_gradient_of_the_whole_batch(
     torch.testing.assert_close(result.gradient_norm, gradient(whole).norm())
 
 
-def test_clipping_scales_the_gradient_but_not_the_norm_reported(run: TrainingRun, make: Any):
+def test_clipping_does_not_scale_the_reported_norm(run: TrainingRun, make: Any):
     free, batches = make(run, clipping=None)
     clipped, _ = make(run, clipping=0.01)
     norms = [one.step(1, batches[1].micro_batches).gradient_norm for one in (free, clipped)]
@@ -101,7 +101,7 @@ def test_the_sum_over_cells_has_its_own_gradient_and_scale_for_clipping(
     torch.testing.assert_close(gradient(mean).norm(), other.gradient_norm)
 
 
-def test_steps_are_those_of_torchs_own_loop(run: TrainingRun, make: Any):
+def test_steps_equal_those_of_a_plain_torch_loop(run: TrainingRun, make: Any):
     """Warm-up, a gradient of each step's own, clipping at it and AdamW, over three steps."""
     options = {"betas": (0.8, 0.9), "epsilon": 1e-4, "clipping": 0.5, "warmup_steps": 2}
     ours, batches = make(run, **options, micro_batch_tokens=32)
@@ -143,7 +143,7 @@ def test_the_largest_score_is_that_of_all_batches(run: TrainingRun, make: Any):
     assert math.isnan(trainer.attention_score_max(parts))
 
 
-def test_a_loss_that_is_not_finite_is_returned_and_the_step_taken(run: TrainingRun, make: Any):
+def test_a_step_is_taken_if_the_loss_is_not_finite(run: TrainingRun, make: Any):
     trainer, batches = make(run, clipping=None)
     with torch.no_grad():
         trainer.encoder.output.bias.fill_(float("inf"))
@@ -189,7 +189,7 @@ def test_one_compiled_graph_serves_all_batches(run: TrainingRun, make: Any, atte
     assert counters["stats"]["unique_graphs"] == 1
 
 
-def test_what_is_added_to_a_single_cell_does_not_count(run: TrainingRun, make: Any):
+def test_padding_of_a_single_cell_does_not_change_the_step(run: TrainingRun, make: Any):
     trainer, batches = make(run, micro_batch_tokens=1)
     for batch in batches[1].micro_batches:
         assert len(batch.cells) == 1

@@ -76,7 +76,7 @@ def test_statistics_of_the_weights_against_their_definition():
         assert found == pytest.approx(wanted, rel=1e-6)
 
 
-def test_a_row_whose_weights_all_vanish_attends_to_no_key():
+def test_a_row_without_weights_attends_to_no_key():
     q, v = torch.full((4, 1, 2), 300.0), torch.ones(4, 1, 2)
     found = weight_statistics("sigmoid", q, -q, v, [(0, 4)])
     assert (found["row_sum"], found["keys"]) == (0, 0)

@@ -1,4 +1,4 @@
-"""The checked configuration and what the rules derive from it."""
+"""The checked configuration, and functions of the rules."""
 
 import shlex
 import sys
@@ -7,12 +7,12 @@ from pathlib import Path
 BASE = Path(workflow.basedir)
 SOURCE = str(BASE / "src")
 sys.path.insert(0, SOURCE)
-# Jobs import the package from here, whichever environment they run in; without conda or containers
-# they run in the environment that Snakemake itself runs in.
+# Jobs import the package from here in every environment. Without conda or containers, they run in
+# the environment of Snakemake.
 SEARCH = f"export PYTHONPATH={shlex.quote(SOURCE)}; "
 if not workflow.deployment_settings.deployment_method:
     SEARCH += f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH; "
-# Training also tells its rate and remaining time on the terminal; a cluster's job has none.
+# Training prints its rate and remaining time on the terminal, but jobs of a cluster have none.
 if workflow.remote_exec:
     SEARCH += "export SCSIGMOID_SILENT=1; "
 shell.prefix(SEARCH)
@@ -24,10 +24,10 @@ from scsigmoid.report import registry
 from scsigmoid.stale_lock import clear_stale_lock, note_run
 
 if workflow.is_main_process and clear_stale_lock(".snakemake"):
-    print("An earlier run was killed; its lock is removed.", file=sys.stderr)
+    print("An earlier run was killed. Its lock is removed.", file=sys.stderr)
 
 try:
-    # Snakemake has read these files by other rules: it takes the last of two equal keys, for example.
+    # Snakemake has already read these files, but it accepts duplicate keys, for example.
     for file in workflow.configfiles:
         check.read_yaml(file)
     CONFIG = check.load(BASE / "config.yaml", BASE / "workflow/presets", config)
@@ -36,15 +36,14 @@ except UserError as error:
     sys.exit(1)
 
 RESULTS = CONFIG.results or f"results/{CONFIG.preset}"
-# The whole configuration, for the jobs that read titles and labels, or how to download.  A parameter
-# of theirs and no input: `onstart` writes it before any job; as an input, also an `ancient` one, it
-# needs a rule that all jobs wait for, and results made before count as made from other inputs.  What
-# makes a job run again stands in its `settings` alone.
+# The whole configuration, for jobs that read titles, labels or settings of downloads. It is passed
+# in `params`, not `input`, because `onstart` writes it: an input needs a rule that all jobs wait for.
+# Only a change of a job's `settings` makes it run again.
 STORED = f"{RESULTS}/config.yaml"
 PLAN = plan.Plan(CONFIG)
 TABLES, FIGURES = (registry.names(kind, PLAN) for kind in ("table", "figure"))
 DOWNLOADED = CONFIG.corpus.source == "cellxgene"
-# GPUs that a job asks for, and on each machine a job that trains.
+# GPUs of a job, and of a training job on each machine.
 GPUS = int(CONFIG.device != "cpu")
 TRAINING_GPUS = GPUS * CONFIG.gpus
 ENVIRONMENT = str(BASE / "envs/scsigmoid.yaml")
@@ -63,20 +62,17 @@ def settings(*keys):
 
 
 def settings_of(rule):
-    """Return a function of wildcards: the settings that affect a rule, as JSON.
-
-    They are all that a job gets, and all that can make it run again.
-    """
+    """Return a function of wildcards: the settings that affect a rule, as JSON."""
     return lambda wildcards: check.as_json(PLAN.settings_of(rule, wildcards.get("dataset")))
 
 
 def result(pattern, **lists):
-    """Paths under the results folder, the product of the lists filled in."""
+    """Return paths in the results folder: the pattern with all combinations of the lists."""
     return expand(f"{RESULTS}/{pattern}", **lists)
 
 
 def final_results():
-    """Everything that a full run leaves for people."""
+    """Return the files of a full run that are meant for people."""
     return [
         f"{RESULTS}/report.html",
         *result("tables/{name}.csv", name=TABLES),
@@ -86,7 +82,7 @@ def final_results():
 
 
 def lock_file():
-    """The lock of a corpus that was downloaded."""
+    """Return the lock file, if the corpus is downloaded."""
     return result("corpus/lock.csv") if DOWNLOADED else []
 
 
@@ -102,7 +98,7 @@ def study_journals(wildcards):
 
 
 def user_files(wildcards):
-    """The user's own files: a changed file makes a new manifest."""
+    """Return the user's own files. If one changes, the manifest is made again."""
     if CONFIG.corpus.source == "local":
         return [
             str(path) for file in local_files.expand(CONFIG.corpus.local) for path in file.files
@@ -113,7 +109,7 @@ def user_files(wildcards):
 
 
 def store_configuration():
-    """Write STORED; an equal file stays as it is."""
+    """Write STORED, unless it is already equal."""
     text = check.as_yaml(CONFIG)
     try:
         if not Path(STORED).is_file() or Path(STORED).read_text(encoding="utf-8") != text:
@@ -121,22 +117,22 @@ def store_configuration():
     except OSError as error:
         print(
             f"scsigmoid: error: {STORED}: cannot be written ({error.strerror}); set results to a "
-            "folder that can",
+            "writable folder",
             file=sys.stderr,
         )
         sys.exit(1)
 
 
 def inputs_of(kind):
-    """The inputs of a table or figure."""
+    """Return a function of wildcards: the inputs of a table or figure."""
     return lambda wildcards: result("{path}", path=registry.inputs(kind, wildcards.name, PLAN))
 
 
 def printed_settings(kind):
-    """The settings that a table or figure depends on."""
+    """Return a function of wildcards: the settings that a table or figure prints."""
     return lambda wildcards: settings(*registry.settings(kind, wildcards.name, PLAN))
 
 
 def caption_of(kind):
-    """The caption of a table or figure, for Snakemake's report."""
+    """Return a function of wildcards: the caption of a table or figure."""
     return lambda wildcards: registry.caption(kind, wildcards.name, PLAN)

@@ -1,4 +1,4 @@
-# Named targets: `snakemake --cores all <name>` makes one part and what it needs.
+# Named targets: `snakemake --cores all <name>` makes these files and what they need.
 
 TARGETS = {
     "corpus": [

@@ -1,17 +1,17 @@
 # Training: four models for the comparison, two for the stress test.
 
 
-# Checkpoints and snapshots lie beside the outputs and are not among them: Snakemake deletes the
-# outputs of a failed job, and a run that was cut off goes on from its last checkpoint.  A model is
-# written once all its snapshots are there, and new `snapshots` are new settings; a run that is past
-# one that is missing ends with an error.  `gpu` and `nodes` are what is asked of a cluster,
-# `processes` what is started on each machine.  `exec`: the shell would die of the signal that asks
-# training to stop, and take the job with it before the checkpoint is written.
+# Checkpoints and snapshots are not outputs, because Snakemake deletes the outputs of a failed job,
+# and an interrupted run continues from its last checkpoint. A model is written after all its
+# snapshots. `gpu` and `nodes` are requested from a cluster, `processes` are started on each machine.
+# `exec` replaces the shell, which would be killed by the signal that asks training to stop, and would
+# end the job before the checkpoint is written.
 rule train:
     input:
         tokens=result("tokens/training/part-{part}", part=PLAN.parts),
         vocabulary=f"{RESULTS}/tokens/vocabulary.parquet",
-        # checked before: labels, cell types, genes; a newer file trains nothing again
+        # Errors in evaluation files are found before training. `ancient`: a newer file does not
+        # retrigger training.
         evaluated=ancient(result("tokens/evaluation/{dataset}", dataset=PLAN.datasets)),
     output:
         model=f"{RESULTS}/training/{{model}}/model.safetensors",
@@ -25,15 +25,15 @@ rule train:
     resources:
         gpu=TRAINING_GPUS * CONFIG.nodes,
         nodes=CONFIG.nodes,
-        # Slurm: several nodes are one MPI job for the plugin, which leaves `srun` to the command
+        # The Slurm plugin treats several nodes as an MPI job, whose command calls `srun` itself.
         mpi="srun" if CONFIG.nodes > 1 else None,
         tasks=CONFIG.nodes if CONFIG.nodes > 1 else None,
         tasks_per_gpu=0,
         processes=max(1, TRAINING_GPUS),
         mem_mb=4000,
     params:
-        # Snakemake compares no parameter that is made of outputs: of the settings only `compared`
-        # can make a model be trained again.
+        # Snakemake does not compare parameters that depend on outputs, so that only a change of
+        # `compared` retriggers training.
         settings=lambda wildcards, output: check.as_json(
             {f"models.{wildcards.model}": PLAN.run(wildcards.model)}
         ),

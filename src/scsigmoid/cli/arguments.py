@@ -1,4 +1,4 @@
-"""All arguments of the subcommands, with their help and defaults; stored configurations."""
+"""All arguments of the subcommands with their help and defaults, and stored configurations."""
 
 import argparse
 import json
@@ -15,22 +15,22 @@ T = TypeVar("T")
 
 
 def path(summary: str, metavar: str = "PATH") -> dict[str, Any]:
-    """A file or folder."""
+    """Return the options of a file or folder."""
     return {"type": Path, "metavar": metavar, "help": summary}
 
 
 def number(summary: str, default: int = 1) -> dict[str, Any]:
-    """A whole number."""
+    """Return the options of an integer."""
     return {"type": int, "metavar": "N", "default": default, "help": summary}
 
 
 def choice(summary: str, values: tuple[str, ...], default: str) -> dict[str, Any]:
-    """One of several names."""
+    """Return the options of a choice."""
     return {"choices": values, "default": default, "help": summary}
 
 
 def text(summary: str) -> dict[str, Any]:
-    """A name."""
+    """Return the options of a name."""
     return {"default": "", "metavar": "NAME", "help": summary}
 
 
@@ -76,44 +76,46 @@ def parse_settings(text: str) -> JobSettings:
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "input": path("cells with raw counts: h5ad, or a 10x file or folder", "INPUT.h5ad"),
     "output": path("file to write", "OUTPUT.h5ad"),
-    "name": {"help": "of the table or figure"},
-    "--log": path("write progress to this file; without it to the terminal"),
-    "--output": path("file or folder to write; of several, named after models or metrics"),
-    "--configuration": path("configuration that a run stored: config.yaml of its results"),
+    "name": {"help": "name of the table or figure"},
+    "--log": path("file for progress messages (default: the terminal)"),
+    "--output": path("file or folder to write; several are named after models or metrics"),
+    "--configuration": path("stored configuration of a run: config.yaml in its results"),
     "--settings": {"type": parse_settings, "metavar": "JSON", "help": "settings by dotted name"},
-    "--configfile": path("files of settings laid over the preset, as for snakemake"),
+    "--configfile": path("files whose settings replace those of the preset, as for snakemake"),
     "--config": {
         "default": [],
         "metavar": "KEY=VALUE",
-        "help": "settings laid over all of these, as for snakemake",
+        "help": "settings that replace all others, as for snakemake",
     },
     "--manifest": path("files of the corpus: manifest.csv"),
-    "--summary": path("summary of the corpus to write: what was offered, held out and taken"),
+    "--summary": path("summary of the corpus to write: files offered, held out and selected"),
     "--part": text("number of a part of the training cells"),
     "--dataset": text("evaluation dataset"),
-    "--metadata": path("JSON about an evaluation dataset: labels, cells, checksum"),
+    "--metadata": path("JSON file about an evaluation dataset: labels, cells, checksum"),
     "--cells": path("cells: a part of the corpus, or an evaluation dataset (h5ad)"),
     "--statistics": path("gene statistics of each part"),
     "--vocabulary": path("vocabulary that the model was trained with: vocabulary.parquet"),
     "--tokens": path("token stores, made by tokenize"),
     "--model": text("name of the model"),
     "--checkpoint": path("trained model: model.safetensors"),
-    "--gpus": number("GPUs of each machine that train together, by torchrun"),
-    "--nodes": number("machines that train together, by Slurm"),
-    "--device": choice("auto takes a GPU where there is one", get_args(Device), "auto"),
+    "--gpus": number("number of GPUs of each machine that train together (torchrun)"),
+    "--nodes": number("number of machines that train together (Slurm)"),
+    "--device": choice("device; auto takes a GPU if there is one", get_args(Device), "auto"),
     "--pooling": choice(
-        "mean over a cell's gene tokens, or the token <cls>", get_args(Pooling), "mean"
+        "mean over the gene tokens of a cell, or the token <cls>",
+        get_args(Pooling),
+        "mean",
     ),
     "--batch-tokens": number("tokens per forward pass; bounds the memory", 16_384),
-    "--layer": text("layer with the raw counts; without it raw.X, else X"),
+    "--layer": text("layer with the raw counts (default: raw.X if it exists, otherwise X)"),
     "--genes": text(
-        "column of var with Ensembl ids or gene names; without it the index of var or, if that has "
-        "no Ensembl ids, the one column that has"
+        "column of var with Ensembl ids or gene names (default: the index, or the only column with "
+        "Ensembl ids)"
     ),
     "--embeddings": path("embeddings, named after their models"),
     "--neighbours": path("PCA coordinates and neighbours, made by neighbours"),
-    "--machine": path("JSON about the machine and software, to write"),
-    "--runs": path("folder that study-runs wrote"),
+    "--machine": path("JSON file to write about machine and software"),
+    "--runs": path("output folder of study-runs"),
 }
 
 
@@ -125,10 +127,10 @@ class Stage:
     """A subcommand.
 
     Attributes:
-        run: carries it out.
-        arguments: names in :data:`ARGUMENTS`; ``?`` behind one says that it may be left out, ``+``
-            that it takes one value or more, ``*`` both.
-        own: arguments that are not in :data:`ARGUMENTS`, or others there.
+        run: function of the subcommand.
+        arguments: names in :data:`ARGUMENTS`, with ``?`` if optional, ``+`` if it takes one value
+            or more, ``*`` for both.
+        own: further arguments, which replace those of the same name.
     """
 
     run: Run
@@ -136,7 +138,7 @@ class Stage:
     own: Mapping[str, dict[str, Any]]
 
     def add_to(self, stages: Any, name: str) -> None:
-        """Add its parser to those of the command line."""
+        """Add the parser of this subcommand."""
         summary = self.run.__doc__ or ""
         sub = stages.add_parser(name, help=summary.rstrip("."), description=summary)
         sub.set_defaults(run=self.run)
@@ -156,7 +158,7 @@ STAGES: dict[str, Stage] = {}
 
 
 def stage(arguments: str, own: Mapping[str, dict[str, Any]] | None = None) -> Callable[[Run], Run]:
-    """Make a function a subcommand, named and explained as the function is; see :class:`Stage`."""
+    """Return a decorator that makes a function a subcommand, with its name and docstring."""
 
     def add(run: Run) -> Run:
         STAGES[run.__name__.replace("_", "-")] = Stage(run, arguments, own or {})
@@ -166,7 +168,7 @@ def stage(arguments: str, own: Mapping[str, dict[str, Any]] | None = None) -> Ca
 
 
 def stored(configuration: Path) -> Config:
-    """A stored configuration, checked again."""
+    """Read and check a stored configuration."""
     from scsigmoid.config.check import check
 
     values = read_yaml(configuration)
@@ -177,10 +179,10 @@ def stored(configuration: Path) -> Config:
 
 
 def corpus_of(configuration: Path) -> "tuple[Config, Path]":
-    """A stored configuration, and where its downloads are kept.
+    """Return a stored configuration and the folder of its downloads.
 
-    These stages read the whole configuration instead of the settings that Snakemake compares,
-    because how files are downloaded shall make nothing run again.
+    These stages read the whole configuration instead of settings that Snakemake compares, so that
+    changed settings of downloads run nothing again.
     """
     config = stored(configuration)
     folder = config.corpus.download.folder

@@ -94,7 +94,7 @@ def with_local_datasets(config: Config) -> Config:
         name = file.dataset
         if name in datasets:
             raise UserError(
-                f"corpus.local: two files would make the dataset {name!r}; give one a name"
+                f"corpus.local: two files have the dataset name {name!r}; set name for one of them"
             )
         if name:
             title, description = name.replace("_", " "), file.path.name

@@ -50,7 +50,7 @@ def check_names(config: Config) -> None:
     """Check that sizes, models and datasets that a setting names exist."""
     for group in ("models", "datasets"):
         if not getattr(config, group):
-            raise UserError(f"{group}: empty; name at least one")
+            raise UserError(f"{group}: empty; add at least one")
     benchmarks, evaluation = config.benchmarks, config.evaluation
     sizes = {
         "architecture.size": [config.architecture.size],
@@ -62,7 +62,7 @@ def check_names(config: Config) -> None:
     embedded = sorted({family.embedded for family in config.study.values() if family.embedded})
     if len(embedded) > 1:
         raise UserError(
-            f"study: embeds {' and '.join(embedded)}; scores are of one dataset: embed one of them"
+            f"study: embeds {' and '.join(embedded)}, but scores one dataset; choose one of them"
         )
     for key in ("mmd", "umap"):
         names = getattr(evaluation, key).datasets or []
@@ -84,17 +84,16 @@ def contradictions(config: Config, runs: Mapping[str, tuple[Model, Training]]) -
             yield f"sizes.{name}: hidden {size.hidden} is not a multiple of heads {size.heads}"
         if size.hidden // size.heads > WIDEST_HEAD:
             yield (
-                f"sizes.{name}: {size.heads} heads of {size.hidden // size.heads}; expected heads "
-                f"of at most {WIDEST_HEAD}, that is at least {-(-size.hidden // WIDEST_HEAD)} of "
-                "them"
+                f"sizes.{name}: the head dimension is {size.hidden // size.heads}, the largest is "
+                f"{WIDEST_HEAD}; set at least {-(-size.hidden // WIDEST_HEAD)} heads"
             )
     for name, (model, training) in runs.items():
         yield from of_model(name, model, training, config.device)
     yield from of_vocabulary(config.tokens.vocabulary)
     if config.evaluation.embeddings.pooling == "cls" and not config.tokens.cls:
         yield (
-            "evaluation.embeddings.pooling: 'cls' takes the embedding from <cls>, which "
-            "tokens.cls: false leaves out; set pooling: mean or tokens.cls: true"
+            "evaluation.embeddings.pooling: 'cls' needs the token <cls>; set tokens.cls: true, or "
+            "pooling: mean"
         )
     yield from of_pair(config.evaluation, config.models)
     yield from of_kernel_benchmark(config.benchmarks.kernel)
@@ -105,17 +104,17 @@ def of_corpus(corpus: Corpus) -> Iterator[str]:
     try:
         date.fromisoformat(corpus.snapshot)
     except ValueError:
-        yield f"corpus.snapshot: expected a date as 2024-06-11, found {corpus.snapshot!r}"
+        yield f"corpus.snapshot: should be a date such as 2024-06-11; found {corpus.snapshot!r}"
     if corpus.manifest is not None and not Path(corpus.manifest).is_file():
         yield f"corpus.manifest: {corpus.manifest}: no such file; correct the path"
     if corpus.manifest is not None and corpus.source not in REMOTE:
         yield (
-            f"corpus.manifest: a lock is for the source 'cellxgene', and corpus.source "
-            f"is {corpus.source!r}; set the one or remove the other"
+            f"corpus.manifest: a lock file needs corpus.source: cellxgene, not {corpus.source!r}; "
+            "change one of them"
         )
     if corpus.local and corpus.source != "local":
         yield (
-            f"corpus.local: lists files, and corpus.source is {corpus.source!r}; set "
+            f"corpus.local: lists files, but corpus.source is {corpus.source!r}; set "
             "corpus.source: local"
         )
     if corpus.source in REMOTE:
@@ -125,7 +124,7 @@ def of_corpus(corpus: Corpus) -> Iterator[str]:
             host = None
         if host not in corpus.hosts:
             yield (
-                f"corpus.api: {corpus.api!r} is not at one of corpus.hosts; expected an address as "
+                f"corpus.api: {corpus.api!r} is not at one of corpus.hosts; give an address like "
                 "https://api.cellxgene.cziscience.com/curation/v1"
             )
         for identifier in corpus.leave_out:
@@ -140,7 +139,7 @@ def of_simulated(sizes: EmbeddedCorpus) -> Iterator[str]:
     if sizes.training_files > sizes.training_cells:
         yield (
             f"corpus.embedded.training_files: {sizes.training_files} files of "
-            f"{sizes.training_cells} cells; take fewer files or more training_cells"
+            f"{sizes.training_cells} cells; set fewer files or more training_cells"
         )
     for key, count in {
         "training_cells": -(-sizes.training_cells // sizes.training_files),  # of the largest file
@@ -150,8 +149,8 @@ def of_simulated(sizes: EmbeddedCorpus) -> Iterator[str]:
     }.items():
         if count * sizes.genes > LARGEST_SIMULATED:
             yield (
-                f"corpus.embedded.{key}: {count} (in a file) times {sizes.genes} genes do not fit "
-                f"in memory; expected at most {LARGEST_SIMULATED // sizes.genes}"
+                f"corpus.embedded.{key}: {count} (per file) times {sizes.genes} genes do not fit "
+                f"in memory; lower it to {LARGEST_SIMULATED // sizes.genes} or less"
             )
 
 
@@ -160,15 +159,15 @@ def of_datasets(config: Config) -> Iterator[str]:
     for name, dataset in config.datasets.items():
         if "*" in dataset.labels and not dataset.types:
             yield (
-                f"datasets.{name}.label: '*' takes the column with most of the cell types in "
-                f"datasets.{name}.types, and there are none; name columns"
+                f"datasets.{name}.label: '*' needs cell types in datasets.{name}.types; add them, "
+                "or name a column"
             )
         if config.corpus.source not in REMOTE:
             continue
         if dataset.id is None:
             yield (
-                f"datasets.{name}.id: missing; give the dataset's CELLxGENE id, or leave it out "
-                f"with {name}: null"
+                f"datasets.{name}.id: missing; add the CELLxGENE id, or remove the dataset with "
+                f"{name}: null"
             )
         elif not IDENTIFIER.fullmatch(dataset.id):
             yield f"datasets.{name}.id: {shown(dataset.id)} is not a CELLxGENE id; correct it"
@@ -184,11 +183,11 @@ def of_model(name: str, model: Model, training: Training, device: str) -> Iterat
         )
     elif device == "cpu" and model.backend != "auto" and not backends[model.backend].runs_on_cpu:
         yield (
-            f"models.{name}.backend: {model.backend!r} needs a GPU and device is 'cpu'; take "
+            f"models.{name}.backend: {model.backend!r} needs a GPU, but device is 'cpu'; use "
             "'auto' or 'reference'"
         )
     if len(training.betas) != 2:
-        yield f"training.betas: expected two numbers, found {len(training.betas)}"
+        yield f"training.betas: should be two numbers; found {len(training.betas)}"
     if (training.validate_every == 0) != (training.validation_cells == 0):
         yield (
             "training.validate_every and training.validation_cells: one is 0 and the other "
@@ -229,12 +228,12 @@ def of_vocabulary(choice: VocabularyChoice) -> Iterator[str]:
     """Yield messages about files that do not exist or have no effect."""
     if choice.genes is not None and choice.biotypes is not None:
         yield (
-            "tokens.vocabulary.genes: the list decides alone, and biotypes are given; remove one"
+            "tokens.vocabulary.genes: the list excludes a selection by biotypes; remove one of them"
         )
     if (choice.biotypes is None) != (not choice.annotation):
         yield (
-            "tokens.vocabulary: biotypes are told by an annotation; set both biotypes and "
-            "annotation, or neither"
+            "tokens.vocabulary: biotypes need an annotation; set both biotypes and annotation, or "
+            "neither"
         )
     listed = [] if choice.genes is None else [choice.genes]
     for key, paths in (("genes", listed), ("annotation", choice.annotation)):
@@ -247,14 +246,14 @@ def of_pair(evaluation: Evaluation, models: Mapping[str, Model]) -> Iterator[str
     """Yield messages about two models that cannot be compared."""
     pair = evaluation.pair
     if len(pair) != 2:
-        yield "evaluation.pair: expected two models, sigmoid first"
+        yield "evaluation.pair: should be two models, sigmoid first"
     for name in pair:
         if models[name].stress:
-            yield f"evaluation.pair: {name!r} is a stress-test model; take another"
+            yield f"evaluation.pair: {name!r} is a stress-test model; choose another"
     if [models[name].attention for name in pair] != ["sigmoid", "softmax"]:
-        yield "evaluation.pair: expected a sigmoid model, then a softmax model"
+        yield "evaluation.pair: should be a sigmoid model, then a softmax model"
     if len({models[name].context for name in pair}) > 1:
-        yield "evaluation.pair: the two models differ in their context; take a pair"
+        yield "evaluation.pair: the two models should have the same context; choose others"
 
 
 def of_kernel_benchmark(kernel: KernelBenchmark) -> Iterator[str]:

@@ -60,7 +60,7 @@ def expand(entries: Sequence[LocalFiles]) -> list[LocalFile]:
         if not paths:
             raise UserError(f"{key}.files: {entry.files}: no such file; correct the path")
         if entry.name and len(paths) > 1:
-            raise UserError(f"{key}.name: one name for {len(paths)} files; leave it out")
+            raise UserError(f"{key}.name: one name for {len(paths)} files; remove it")
         held_out = parse_held_out(f"{key}.held_out", entry.held_out)
         for path in paths:
             if problem := problem_of(path):
@@ -84,10 +84,10 @@ def expand(entries: Sequence[LocalFiles]) -> list[LocalFile]:
 def problem_of(path: Path) -> str:
     """Return why a path cannot be read, and what to do. Empty if it can."""
     if path.is_dir():
-        advice = f"a folder without a 10x matrix; name its files, as {path / '*.h5ad'}"
+        advice = f"a folder without a 10x matrix; name its files, for example {path / '*.h5ad'}"
         return "" if files_of(path) else advice
     if not path.exists():
-        return "a link that leads nowhere; correct it"
+        return "a broken link; correct it"
     return "" if path.is_file() else "a pipe or a device; name a file"
 
 
@@ -109,10 +109,10 @@ def parse_held_out(key: str, value: bool | float | str) -> bool | float | str:
         fraction = float(value)
     except ValueError:
         raise UserError(
-            f"{key}: expected true, false, a fraction or 'column=value', found {value!r}"
+            f"{key}: should be true, false, a fraction or 'column=value'; found {value!r}"
         ) from None
     if not 0 < fraction < 1:
-        raise UserError(f"{key}: expected a fraction between 0 and 1, found {value}")
+        raise UserError(f"{key}: should be a fraction between 0 and 1; found {value}")
     return fraction
 
 
