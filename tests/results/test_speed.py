@@ -13,23 +13,23 @@ from paper.conftest import ends, filled, kernel_row
 from scsigmoid.benchmarks.cases import Case
 from scsigmoid.benchmarks.rows import KernelRow, Shape, TrainingRow, write_rows
 from scsigmoid.config.schema import Config
+from scsigmoid.paper.kernel import timings
 from scsigmoid.report import registry
 from scsigmoid.report.figures.benchmarks import drawn
-from scsigmoid.paper.kernel import timings
+from scsigmoid.report.tables.benchmarks import kernel_speed
+from scsigmoid.report.tables.writing import DASH
 from scsigmoid.results.folder import Results
 from scsigmoid.results.speed import (
-    costs_of,
-    notes,
     CELLS,
     PAPER,
+    costs_of,
     mean_tflops,
+    notes,
     our_path,
     paired,
     series,
     speed_ups,
 )
-from scsigmoid.report.tables.benchmarks import kernel_speed
-from scsigmoid.report.tables.writing import DASH
 
 EQUAL = Case("paper", 64, 32, 512, (512,) * 4)
 PADDED = Case("paper", 64, 32, 512, (400, 450, 500), 0.25)
@@ -215,7 +215,9 @@ def test_the_table_without_a_time_of_ours(tmp_path: Path, config: Config) -> Non
     assert len((tmp_path / "kernel_ratios.csv").read_text().splitlines()) == 1
 
 
-def cost_row(attention: str, kernel: str, milliseconds: list[float], context: int = 64) -> TrainingRow:
+def cost_row(
+    attention: str, kernel: str, milliseconds: list[float], context: int = 64
+) -> TrainingRow:
     return filled(
         TrainingRow, size="160M", context=context, cells_per_step=2, attention=attention,
         kernel=kernel, **ends("gpu_hours", float(np.median(milliseconds)), 0.9, 1.1),

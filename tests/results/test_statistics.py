@@ -17,23 +17,8 @@ from scsigmoid.results.statistics import (
     has_learned,
     moving_mean,
     paired_difference,
-    ratio_interval,
     trailing_median,
 )
-
-
-def test_the_interval_of_a_paired_ratio_covers() -> None:
-    """Rates that share their batches, the ratio being 0.9: covered in about 95 % of the tries."""
-    random = np.random.default_rng(1)
-    covered = []
-    for _ in range(1000):
-        work = random.lognormal(0, 0.4, 12)
-        first, second = 0.9 / work, 1 / work * random.normal(1, 0.02, 12)
-        found = ratio_interval(first, second, 0.95)
-        assert found.value == pytest.approx(first.mean() / second.mean())
-        assert found.high - found.low < 0.1
-        covered.append(found.low < 0.9 < found.high)
-    assert np.mean(covered) == pytest.approx(0.95, abs=0.04)
 
 
 def test_paired_difference(results: Results) -> None:

@@ -9,7 +9,7 @@ from scsigmoid.measurements import Measurement
 from scsigmoid.results.folder import Results
 
 ESTIMATORS = ("unbiased", "biased")
-# Name of the mean: the end of its metric, and the words for it.
+#: The ways to average over pairs: the ending of the metric, and its name in tables.
 MEANS = {
     "ratio_of_means": ("mean_ratio_of_means", "ratio of the means"),
     "mean_of_ratios": ("mean_of_ratios", "mean of the pairs' ratios"),
@@ -20,7 +20,7 @@ MEANS = {
 def all_scores(
     results: Results, dataset: str, donor: str = ""
 ) -> dict[str, dict[str, Measurement]]:
-    """Every scIB metric in the paper's order, their mean last, of every representation."""
+    """Return every scIB metric in the paper's order, then their mean, of models and controls."""
     from scsigmoid.evaluation.scib import aggregate
 
     metrics = sorted(results.config.evaluation.scib.metrics, key=list(METRICS).index)
@@ -32,8 +32,13 @@ def all_scores(
 
 @dataclass(frozen=True)
 class Pair:
-    """The MMD of a pair of cell types in both models, with the paired ratio and difference, and
-    the means over resamples.
+    """The MMD between two cell types in both models.
+
+    Attributes:
+        name: the pair, e.g. ``"Cardiac vs Neural"``.
+        sigmoid, softmax: the MMD in each model.
+        ratio, difference: sigmoid's MMD over softmax's, and minus it, paired by resample.
+        sigmoid_mean, softmax_mean: the means over resamples.
     """
 
     name: str
@@ -46,24 +51,27 @@ class Pair:
 
 
 def estimators(results: Results) -> list[str]:
-    """Both estimators, the configured one first."""
+    """Return both estimators, the configured one first."""
     return sorted(ESTIMATORS, key=lambda name: name != results.config.evaluation.mmd.estimator)
 
 
 def pair_rows(results: Results, dataset: str, estimator: str = "") -> list[Pair]:
-    """Every pair of cell types, in the order of the file; by the configured estimator, or another.
+    """Return every pair of cell types in the order of the file.
 
-    Both estimators come from the same resamples.
+    Args:
+        results: the results.
+        dataset: name of an evaluation dataset.
+        estimator: one of :data:`ESTIMATORS`; the configured one if empty.
 
     Raises:
         UserError: if a pair lacks a measurement.
     """
     metric = f"mmd_{estimator or results.config.evaluation.mmd.estimator}"
     sigmoid, softmax = results.config.evaluation.pair
-    found: dict[str, dict[tuple[str, str], Measurement]] = {}
+    by_pair: dict[str, dict[tuple[str, str], Measurement]] = {}
     for row in results.mmd(dataset):
         if " vs " in row.group:
-            found.setdefault(row.group, {})[row.model, row.metric] = row
+            by_pair.setdefault(row.group, {})[row.model, row.metric] = row
     parts = (
         *((sigmoid, metric), (softmax, metric)),
         (f"{sigmoid} / {softmax}", f"{metric}_ratio"),
@@ -71,19 +79,21 @@ def pair_rows(results: Results, dataset: str, estimator: str = "") -> list[Pair]
         *((name, f"{metric}_bootstrap_mean") for name in (sigmoid, softmax)),
     )
     try:
-        return [Pair(name, *(rows[part] for part in parts)) for name, rows in found.items()]
+        return [Pair(name, *(rows[part] for part in parts)) for name, rows in by_pair.items()]
     except KeyError as error:
         path = results.path(f"metrics/mmd/{dataset}.csv")
         raise UserError(f"{path}: no {error}; delete it and run again") from None
 
 
 def mean_ratio(results: Results, dataset: str, mean: str, estimator: str = "") -> Measurement:
-    """Sigmoid's MMD over softmax's, averaged over the pairs.
+    """Return sigmoid's MMD over softmax's, averaged over the pairs.
 
     Args:
-        mean: a key of :data:`MEANS`; the paper's 25.0 % is ``ratio_of_means`` of means over
-            resamples, as far as can be told.
-        estimator: one of :data:`ESTIMATORS`; the configured one where it is empty.
+        results: the results.
+        dataset: name of an evaluation dataset.
+        mean: a key of :data:`MEANS`. The paper's 25.0 % is probably ``ratio_of_means`` of means
+            over resamples.
+        estimator: one of :data:`ESTIMATORS`; the configured one if empty.
 
     Raises:
         UserError: if it is missing.

@@ -1,4 +1,4 @@
-"""The result files of one run, read when they are asked for."""
+"""The result files of a run, read on demand."""
 
 import json
 from collections.abc import Callable
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Journal:
-    """A training journal: its header and one array a column."""
+    """A training journal: its header, and an array for each column."""
 
     header: dict[str, str]
     columns: dict[str, np.ndarray]
@@ -35,7 +35,7 @@ class Journal:
 
 
 class Results:
-    """The result files under one folder, e.g. ``results/demo``, and their configuration."""
+    """The result files in a folder, e.g. ``results/demo``, and their configuration."""
 
     def __init__(self, folder: str | Path, config: Config) -> None:
         self.folder = Path(folder)
@@ -43,10 +43,10 @@ class Results:
         self._read: dict[str, Any] = {}
 
     def path(self, relative: str) -> Path:
-        """Path of a result file.
+        """Return the path of a result file.
 
         Raises:
-            UserError: if it is not there.
+            UserError: if it does not exist.
         """
         path = self.folder / relative
         if not path.exists():
@@ -54,7 +54,7 @@ class Results:
         return path
 
     def cached(self, relative: str, read: Callable[[Path], T]) -> T:
-        """Read a file once.
+        """Return what ``read`` makes of a file, which is read once.
 
         Raises:
             UserError: if it is missing or damaged.
@@ -63,11 +63,11 @@ class Results:
             path = self.path(relative)
             with parsing(path, "a result file of this version"):
                 self._read[relative] = read(path)
-        found: T = self._read[relative]
-        return found
+        content: T = self._read[relative]
+        return content
 
     def measurements(self, metric: str, dataset: str, model: str = "") -> list[Measurement]:
-        """Rows of a metric's file of a dataset, or of a dataset and a model.
+        """Return the rows of a metric's file of a dataset, or of a dataset and a model.
 
         Raises:
             UserError: if a row is of another metric, dataset or model, or if the vocabulary differs
@@ -91,7 +91,7 @@ class Results:
     def validation_loss(
         self, dataset: str, model: str, metric: str = "validation_loss"
     ) -> Measurement:
-        """Mean validation loss of a model on a dataset, over cells.
+        """Return the mean validation loss of a model on a dataset, over cells.
 
         ``validation_loss_over_masks`` has the same mean with the interval over masks,
         ``validation_loss_over_donors`` the mean over donors with the interval over donors.
@@ -103,7 +103,7 @@ class Results:
         raise UserError(f"{path}: no {metric} of {model}; make it again")
 
     def cell_losses(self, dataset: str, model: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Cells (int64, ascending), their validation losses (float64, nats) and donors (text)."""
+        """Return cells (int64, ascending), their losses (float64, nats) and donors (text)."""
 
         def read(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
             table = read_table(path, dataset=dataset, model=model).to_pandas()
@@ -114,24 +114,25 @@ class Results:
         return self.cached(f"metrics/validation_loss/{dataset}/{model}.parquet", read)
 
     def donors(self, dataset: str, model: str) -> int:
-        """Number of known donors of the cells that a model's validation loss is of."""
+        """Return the number of known donors of the cells that a model was evaluated on."""
         return len(known_donors(self.cell_losses(dataset, model)[2]))
 
     def scores(self, metric: str, dataset: str, donor: str = "") -> dict[str, Measurement]:
-        """A scIB metric of each representation (models and controls) of a dataset, or a donor."""
+        """Return a scIB metric of each model and control, on a dataset or on one donor's cells."""
         rows = self.measurements(metric, dataset)
         return {row.model: row for row in rows if row.group == donor}
 
     def scored_donors(self, dataset: str) -> list[str]:
-        """Donors of a dataset whose cells were scored alone."""
+        """Return the donors of a dataset whose cells were scored separately."""
         rows = self.measurements(self.config.evaluation.scib.metrics[0], dataset)
         return sorted({row.group for row in rows} - {""})
 
     def mmd(self, dataset: str) -> list[Measurement]:
+        """Return the MMD measurements of a dataset."""
         return self.measurements("mmd", dataset)
 
     def umap(self, dataset: str, model: str) -> "pd.DataFrame":
-        """UMAP coordinates of a model's embeddings: ``x``, ``y`` and ``cell_type``."""
+        """Return the UMAP coordinates of a model's embeddings: ``x``, ``y`` and ``cell_type``."""
 
         def read(path: Path) -> "pd.DataFrame":
             table = read_table(path, dataset=dataset, model=model)
@@ -140,22 +141,25 @@ class Results:
         return self.cached(f"metrics/umap/{dataset}/{model}.parquet", read)
 
     def journal(self, model: str) -> Journal:
+        """Return a model's training journal."""
         return self.cached(f"training/{model}/journal.csv", complete_journal)
 
     @property
     def kernel(self) -> list[KernelRow]:
+        """The rows of the kernel benchmark."""
         return self.cached("benchmarks/kernel.csv", lambda path: read_rows(path, KernelRow))
 
     @property
     def training(self) -> list[TrainingRow]:
+        """The rows of the training benchmark."""
         return self.cached("benchmarks/training.csv", lambda path: read_rows(path, TrainingRow))
 
     def machine(self, benchmark: str) -> dict[str, Any]:
-        """The machine of a benchmark, ``kernel`` or ``training``."""
+        """Return the machine of a benchmark, ``kernel`` or ``training``."""
         return self.cached(f"benchmarks/{benchmark}.json", read_json)
 
     def metadata(self, dataset: str) -> dict[str, Any]:
-        """Metadata of an evaluation dataset: cells, label, simulated or not."""
+        """Return the metadata of an evaluation dataset: cells, label, simulated or not."""
         return self.cached(f"corpus/evaluation/{dataset}.json", read_json)
 
     @property
@@ -170,25 +174,25 @@ class Results:
 
     @property
     def gene_cells(self) -> np.ndarray:
-        """Training cells that express the gene of each token; 0 for special tokens."""
+        """The number of training cells that express each token's gene; 0 for special tokens."""
         path = "tokens/vocabulary.parquet"
         return self.cached(path, lambda path: parquet(path)["cells"].to_numpy())
 
     @property
     def vocabulary_size(self) -> int:
-        """Number of tokens, special ones included."""
+        """The number of tokens, including special ones."""
         return len(self.gene_cells)
 
     @property
     def chance_loss(self) -> float:
-        """Loss in nats of guessing each masked gene by its share of all expressed genes."""
+        """The gene-frequency baseline: loss in nats of guessing each gene by its frequency."""
         shares = self.gene_cells / self.gene_cells.sum()
         shares = shares[shares > 0]
         return float(-(shares * np.log(shares)).sum())
 
     @property
     def training_data(self) -> str:
-        """What the training cells are: ``simulated``, ``real`` or ``simulated and real``."""
+        """The kind of the training cells: ``simulated``, ``real`` or ``simulated and real``."""
         rows = self.cached("corpus/manifest.csv", read_manifest)
         kinds = {row.simulated for row in rows if row.role == "training"}
         if len(kinds) > 1:
@@ -197,12 +201,13 @@ class Results:
 
     @property
     def training_cells(self) -> int:
+        """The number of training cells."""
         _, cells = self.lengths
         return int(cells.sum())
 
     @property
     def excluded_cells(self) -> int:
-        """Training cells of the user's files that were left out because they occur again."""
+        """The number of cells that were not trained on because they occur elsewhere."""
         summary = "corpus/manifest.json"
         if not (self.folder / summary).is_file():
             return 0
@@ -211,12 +216,18 @@ class Results:
 
 
 def parquet(path: Path) -> "pd.DataFrame":
+    """Read a Parquet file."""
     import pandas as pd
 
     return pd.read_parquet(path)
 
 
 def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object.
+
+    Raises:
+        ValueError: if the file has something else.
+    """
     value = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(value, dict):
         raise ValueError("not a JSON object")
@@ -224,7 +235,11 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def complete_journal(path: Path) -> Journal:
-    """A training journal with at least one row."""
+    """Read a training journal.
+
+    Raises:
+        ValueError: if it has no rows.
+    """
     columns, header = read_journal(path)
     if not len(columns["step"]):
         raise ValueError("no rows")

@@ -1,42 +1,28 @@
-"""Paired comparisons and smoothing, for tables, figures and the comparison with the paper."""
-
-from collections.abc import Sequence
+"""Paired differences, smoothing and divergence of training runs."""
 
 import numpy as np
 
 from scsigmoid.errors import UserError
-from scsigmoid.measurements import Interval, donor_mean, mean_interval
+from scsigmoid.measurements import Interval, donor_mean
 from scsigmoid.results.folder import Journal, Results
 
-#: Share of the rows that a window spans.
+#: The share of all rows in the window of a moving mean ...
 WINDOW = 0.05
-#: That of a trailing window: short, so that an explosion at the very end of a run shows.
+#: ... and of a trailing median, which is short so that a divergence at the very end is seen.
 RECENT = 0.01
-
-
-def ratio_interval(
-    first: Sequence[float] | np.ndarray, second: Sequence[float] | np.ndarray, confidence: float
-) -> Interval:
-    """Mean of ``first`` over mean of ``second``, with Student's interval (delta method).
-
-    Args:
-        first, second: paired values, of which one pair is independent of the next.
-        confidence: between 0 and 1.
-    """
-    ours, theirs = (np.asarray(values, dtype=np.float64) for values in (first, second))
-    ratio = float(ours.mean() / theirs.mean())
-    # The residuals have mean 0 and, over the mean of `second`, the ratio's spread.
-    _, low, high = mean_interval((ours - ratio * theirs) / theirs.mean(), confidence)
-    return Interval(ratio, ratio + low, ratio + high)
+#: Nats that a run must learn before it can diverge, and lose again to have diverged.
+NATS = 1.0
 
 
 def paired_difference(results: Results, dataset: str, first: str, second: str) -> Interval:
-    """Validation loss of ``first`` minus that of ``second`` (nats), paired by cell: mean over donors.
+    """Return the validation loss of ``first`` minus that of ``second`` in nats.
 
-    The interval is Student's over donors; it has no ends if there are too few.  Both models see the same masks, so the difference has a far smaller spread than either loss.
+    Losses are paired by cell: both models see the same masks, so the difference varies far less
+    than either loss.  The mean and Student's interval are over donors; without enough donors there
+    is no interval.
 
     Raises:
-        UserError: if the two files do not hold the same cells.
+        UserError: if the two models were evaluated on different cells.
     """
     cells, losses, donors = results.cell_losses(dataset, first)
     other_cells, other_losses, _ = results.cell_losses(dataset, second)
@@ -50,9 +36,9 @@ def paired_difference(results: Results, dataset: str, first: str, second: str) -
 
 
 def moving_mean(values: np.ndarray, share: float = WINDOW) -> np.ndarray:
-    """Mean over a centred window, this share of all rows, that narrows at both ends.
+    """Return the mean over a centered window of a share of all rows, narrower at both ends.
 
-    Not finite where the window holds a value that is not.
+    A mean is not finite if a value in its window is not.
     """
     half = int(len(values) * share / 2)
     return np.array(
@@ -65,24 +51,21 @@ def moving_mean(values: np.ndarray, share: float = WINDOW) -> np.ndarray:
 
 
 def finite_or_inf(values: np.ndarray) -> np.ndarray:
-    """Values with infinity in place of what is not finite."""
+    """Return values with infinity in place of those that are not finite."""
     return np.where(np.isfinite(values), values, np.inf)
 
 
 def trailing_median(values: np.ndarray) -> np.ndarray:
-    """Median over the window that ends at each row: :data:`RECENT` of all rows, at least three.
+    """Return the median over the window that ends at each row.
 
-    What is not finite counts as infinitely large.
+    The window has :data:`RECENT` of all rows, at least three.  Values that are not finite count as
+    infinitely large.
     """
     rows = max(3, int(len(values) * RECENT))
     whole = finite_or_inf(values)
     return np.array(
         [np.median(whole[max(0, end - rows) : end]) for end in range(1, len(values) + 1)]
     )
-
-
-#: Nats that a run must learn before it can diverge, and lose again to have diverged.
-NATS = 1.0
 
 
 def has_learned(journal: Journal) -> bool:
@@ -107,7 +90,7 @@ def divergence(journal: Journal) -> int | None:
     if not (lost[-1] or np.isinf(loss[-1])):
         return None
     first = int(np.flatnonzero(~lost[:-1])[-1]) + 1
-    # The median of a window follows its rows by half of it.
+    # The trailing median lags behind the loss by half a window.
     while first > lowest + 1 and loss[first - 1] >= smooth[lowest] + NATS:
         first -= 1
     return first
