@@ -114,7 +114,7 @@ def test_simulated_cells_are_said_to_be(name: str, results: Results) -> None:
     assert "simulated" in words
 
 
-# Machado, Oliveira and Fernandes 2009, severity 1: colours as seen, in linear RGB.
+# Machado, Oliveira and Fernandes 2009, severity 1: colors as seen, in linear RGB.
 SEEN = {
     "normal": np.eye(3),
     "protanopia": np.array(
@@ -129,9 +129,9 @@ SEEN = {
 }
 
 
-def lab(colour: str, seen: np.ndarray) -> np.ndarray:
-    """CIELAB of a colour as somebody sees it."""
-    values = np.array(to_rgb(colour))
+def lab(color: str, seen: np.ndarray) -> np.ndarray:
+    """Return CIELAB of a color as somebody sees it."""
+    values = np.array(to_rgb(color))
     linear = np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
     to_xyz = np.array(
         [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
@@ -142,11 +142,11 @@ def lab(colour: str, seen: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("seen", SEEN)
-def test_colours_differ_for_colour_blind_readers(seen: str, results: Results) -> None:
-    arms = tuple(style.colours(results).values())
+def test_colors_differ_for_color_blind_readers(seen: str, results: Results) -> None:
+    arms = tuple(style.colors(results).values())
     kernels = tuple(itertools.chain(*benchmarks.SHADES.values()))
-    for colours, least in ((style.PALETTE, 12), (kernels, 12), (arms, 40)):
-        for first, second in itertools.combinations(colours, 2):
+    for colors, least in ((style.PALETTE, 12), (kernels, 12), (arms, 40)):
+        for first, second in itertools.combinations(colors, 2):
             difference = np.linalg.norm(lab(first, SEEN[seen]) - lab(second, SEEN[seen]))
             assert difference > least, (first, second)
 

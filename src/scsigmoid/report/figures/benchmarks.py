@@ -1,4 +1,4 @@
-"""Speed: kernels (fig:tflops, fig:latency_supp) and training (fig:throughput)."""
+"""Figures of speed: kernels (fig:tflops, fig:latency_supp) and training (fig:throughput)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from scsigmoid.report.figures.style import (
     DOUBLE,
     INK,
     MARKERS,
-    colours,
+    colors,
     logarithmic,
     new_figure,
     remark,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Cool colours are sigmoid attention, warm ones softmax; colour-blind readers can tell them apart.
+#: Cool colors for sigmoid attention, warm ones for softmax, distinct for color-blind readers.
 SHADES = {
     "sigmoid": ("#0072B2", "#56B4E9", "#009E73", "#2A2F4C", "#4326FF", "#8C8CFF"),
     "softmax": ("#D55E00", "#E69F00", "#4C250B", "#BFBA69", "#FFB2D1", "#995426", "#735063"),
@@ -47,18 +47,18 @@ Looks = dict[tuple[str, str], dict[str, Any]]
 
 
 def drawn(results: Results) -> Series:
-    """The series of the figures: of our kernels the packed layout, and one exact sigmoid.
+    """Return the series of the figures; the tables have all.
 
-    The tables have the rest.
+    Of this project's kernels, figures show the packed layout and one exact sigmoid.
     """
-    found = series(results)
-    exact = [path for path in (f"{path}_accurate" for path in OURS) if (path, "") in found]
+    every = series(results)
+    exact = [path for path in (f"{path}_accurate" for path in OURS) if (path, "") in every]
     left_out = {*((path, "padded") for path in OURS), *((path, "") for path in exact[1:])}
-    return {key: rows for key, rows in found.items() if key not in left_out}
+    return {key: rows for key, rows in every.items() if key not in left_out}
 
 
 def looks(attentions: Mapping[tuple[str, str], str]) -> Looks:
-    """Colour, marker and label of each series, from its attention, in the order given."""
+    """Return color, marker and label of each series by its attention."""
     used = {"sigmoid": 0, "softmax": 0}
     look: Looks = {}
     for one, attention in attentions.items():
@@ -73,37 +73,37 @@ def looks(attentions: Mapping[tuple[str, str], str]) -> Looks:
 
 
 def ordered(found: Series) -> dict[tuple[str, str], str]:
-    """Attention of each series: ours first, then the other sigmoid kernels, then softmax."""
+    """Return the attention of each series: ours first, then other sigmoid kernels, then softmax."""
     keys = sorted(found, key=lambda key: (key[0] not in OURS, found[key][0].attention))
     return {key: found[key][0].attention for key in keys}
 
 
 def panels(results: Results, figure: "Figure", label: str) -> Panels:
-    """Rows: padding, then head dimension; columns: forward, backward (as in the paper)."""
+    """Add panels: a row for each padding and head dimension, a column for each pass."""
     timings = [timing for rows in drawn(results).values() for timing in rows]
     levels = sorted({timing.padding for timing in timings})
     dimensions = sorted({timing.head_dimension for timing in timings})
     rows = [(padding, dimension) for padding in levels for dimension in dimensions]
     grid = figure.subplots(len(rows), 2, squeeze=False, sharex=True)
-    found: Panels = {}
+    panel: Panels = {}
     for row, (padding, dimension) in enumerate(rows):
         for column, direction in enumerate(PASSES):
             axes = grid[row][column]
             axes.set_title(
                 f"{direction.capitalize()}, head dimension {dimension}, {padding * 100:g} % padding"
             )
-            found[padding, dimension, direction] = axes
+            panel[padding, dimension, direction] = axes
     for axes in grid[:, 0]:
         axes.set_ylabel(label)
     for axes in grid[-1]:
         axes.set_xlabel("Sequence length (tokens)")
-    return found
+    return panel
 
 
 def each_series(
     grid: Panels, found: Series, look: Looks
 ) -> Iterator[tuple["Axes", int, dict[str, Any], list[KernelRow]]]:
-    """Axes, place in the legend, look, and timings by length of every series of every panel."""
+    """Yield axes, place in the legend, look, and timings by length for every series and panel."""
     for (padding, dimension, direction), axes in grid.items():
         for place, (key, style) in enumerate(look.items()):
             timings = [
@@ -116,7 +116,7 @@ def each_series(
 
 
 def tflops(results: Results) -> "Figure":
-    """Bars of TFLOPS with their intervals, one panel a head dimension, padding and pass."""
+    """Draw bars of TFLOPS with their intervals, one panel per head dimension, padding and pass."""
     found = drawn(results)
     look = looks(ordered(found))
     lengths = sorted({timing.length for rows in found.values() for timing in rows})
@@ -145,7 +145,7 @@ def tflops(results: Results) -> "Figure":
 
 
 def latency(results: Results) -> "Figure":
-    """Lines of milliseconds with shaded intervals, one panel a head dimension, padding and pass."""
+    """Draw lines of milliseconds with shaded intervals, in the panels of :func:`tflops`."""
     found = drawn(results)
     look = looks(ordered(found))
     lengths = sorted({timing.length for rows in found.values() for timing in rows})
@@ -174,12 +174,12 @@ def latency(results: Results) -> "Figure":
 
 
 def confidence(results: Results) -> str:
-    """Percent of the kernel benchmark's intervals."""
+    """Return the percentage of the kernel benchmark's intervals."""
     return f"{results.config.benchmarks.kernel.confidence * 100:g}"
 
 
 def legend(figure: "Figure", grid: Panels, look: Looks) -> None:
-    """One legend above all panels: what any of them shows."""
+    """Add one legend above all panels, with the series that any of them shows."""
     shown = {
         label: handle
         for axes in grid.values()
@@ -191,7 +191,7 @@ def legend(figure: "Figure", grid: Panels, look: Looks) -> None:
 
 
 def layout_note(found: Series, look: Looks) -> str:
-    """Which kernels took packed sequences; empty where none did."""
+    """Return a sentence on the kernels that were timed on packed sequences, if there are any."""
     always: list[str] = []
     in_part: list[str] = []
     for key, style in look.items():
@@ -199,12 +199,12 @@ def layout_note(found: Series, look: Looks) -> str:
         if "packed" in layouts:
             (always if len(layouts) == 1 else in_part).append(style["label"])
     words = [f"Packed sequences: {'; '.join(always)}."] if always else []
-    words += [f"Packed where there is padding: {'; '.join(in_part)}."] if in_part else []
+    words += [f"Packed if there is padding: {'; '.join(in_part)}."] if in_part else []
     return " ".join(words)
 
 
 def benchmark_note(results: Results) -> str:
-    """Device and the rows' notes."""
+    """Return a sentence on the device, and the notes of the rows."""
     device = device_words(results.machine("kernel"))
     kernel = results.config.benchmarks.kernel
     lines = [f"{device}; {kernel.tokens:,} tokens per batch, hidden size {kernel.hidden:,}."]
@@ -212,16 +212,16 @@ def benchmark_note(results: Results) -> str:
 
 
 def gpu_hours(results: Results) -> "Figure":
-    """Bars of hours, one panel a context, one pair a size, above it sigmoid's over softmax's."""
-    found = costs(results)
-    contexts = list(dict.fromkeys(cost.context for cost in found))
+    """Draw bars of hours with their ratios, one panel per context, one pair per size."""
+    rows = costs(results)
+    contexts = list(dict.fromkeys(cost.context for cost in rows))
     figure = new_figure(DOUBLE, 2.7)
     grid = figure.subplots(1, max(len(contexts), 1), squeeze=False, sharey=True)[0]
     for axes, context in zip(grid, contexts, strict=False):
-        draw_costs(axes, [cost for cost in found if cost.context == context], colours(results))
+        draw_costs(axes, [cost for cost in rows if cost.context == context], colors(results))
         axes.set_title(f"Context {context_label(context)}")
-    sizes = dict.fromkeys(cost.size for cost in found)
-    unit = "GPU-hours" if any(cost.sigmoid.device != "cpu" for cost in found) else "Hours"
+    sizes = dict.fromkeys(cost.size for cost in rows)
+    unit = "GPU-hours" if any(cost.sigmoid.device != "cpu" for cost in rows) else "Hours"
     cells = results.config.benchmarks.training.projected_cells / 1e6
     grid[0].set_ylabel(f"{unit} for {cells:,.1f}M cells")
     figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
@@ -233,32 +233,32 @@ def gpu_hours(results: Results) -> "Figure":
         f"sigmoid is faster. Error bars are {confidence:g} % intervals.",
         f"Models are labeled by their number of parameters; they replace the paper's "
         f"{', '.join(sizes)}."
-        if shrunk(found)
+        if is_shrunk(rows)
         else "",
         *cost_notes(results),
     )
     return figure
 
 
-def shrunk(found: Sequence[Cost]) -> bool:
-    """Whether the models are smaller than the paper's whose names they bear."""
-    return any(abs(cost.sigmoid.parameters / named_size(cost.size) - 1) > 0.15 for cost in found)
+def is_shrunk(rows: Sequence[Cost]) -> bool:
+    """Return whether the models have other sizes than the paper's models of the same names."""
+    return any(abs(cost.sigmoid.parameters / named_size(cost.size) - 1) > 0.15 for cost in rows)
 
 
-def draw_costs(axes: "Axes", found: Sequence[Cost], colour: dict[str, str]) -> None:
-    """One context's pairs of bars."""
+def draw_costs(axes: "Axes", rows: Sequence[Cost], color: dict[str, str]) -> None:
+    """Draw the pairs of bars of one context."""
     for offset, attention in ((-0.2, "sigmoid"), (0.2, "softmax")):
-        values, lows, highs = np.array([hours_of(getattr(cost, attention)) for cost in found]).T
+        values, lows, highs = np.array([hours_of(getattr(cost, attention)) for cost in rows]).T
         axes.bar(
-            np.arange(len(found)) + offset,
+            np.arange(len(rows)) + offset,
             values,
             0.38,
             yerr=np.abs(np.nan_to_num([values - lows, highs - values], posinf=0.0)),
-            color=colour[attention],
+            color=color[attention],
             label=attention.capitalize(),
             error_kw={"elinewidth": 0.7, "capsize": 1.5, "ecolor": INK},
         )
-    for place, cost in enumerate(found):
+    for place, cost in enumerate(rows):
         ends = [end for arm in ATTENTIONS for end in hours_of(getattr(cost, arm))]
         top = max(end for end in ends if np.isfinite(end))
         axes.annotate(
@@ -270,7 +270,10 @@ def draw_costs(axes: "Axes", found: Sequence[Cost], colour: dict[str, str]) -> N
             fontsize=7,
         )
     axes.margins(y=0.12)
-    sizes = [f"{cost.sigmoid.parameters / 1e6:.2g}M" for cost in found]
-    axes.set_xticks(range(len(found)), sizes if shrunk(found) else [cost.size for cost in found])
+    sizes = [f"{cost.sigmoid.parameters / 1e6:.2g}M" for cost in rows]
+    axes.set_xticks(
+        range(len(rows)),
+        sizes if is_shrunk(rows) else [cost.size for cost in rows],
+    )
     axes.set_xlabel("Model size")
     axes.yaxis.set_major_formatter(thousands)

@@ -13,7 +13,7 @@ from scsigmoid.report.figures.style import (
     MARKERS,
     MUTED,
     RULE,
-    colours,
+    colors,
     evaluated_on,
     new_figure,
     remark,
@@ -36,7 +36,7 @@ CONTROL_MARKS = {"random": ("o", "none"), "pca_log_counts": ("D", "none")}
 
 
 def scib(results: Results) -> "Figure":
-    """Dots of every score, one panel a metric, one row a dataset."""
+    """Draw every score as a dot, one panel per metric, one row per dataset."""
     config = results.config
     pair = config.evaluation.pair
     scores = {dataset: all_scores(results, dataset) for dataset in config.datasets}
@@ -77,7 +77,7 @@ def scib(results: Results) -> "Figure":
 
 def looks(results: Results) -> dict[str, dict[str, Any]]:
     """Return marker, color and label of both models and of the controls."""
-    config, color = results.config, colours(results)
+    config, color = results.config, colors(results)
     look: dict[str, dict[str, Any]] = {
         name: {"marker": marker, "color": color[config.models[name].attention]}
         for name, marker in zip(config.evaluation.pair, "os", strict=True)
@@ -91,7 +91,7 @@ def looks(results: Results) -> dict[str, dict[str, Any]]:
 
 
 def umap(results: Results, dataset: str) -> "Figure":
-    """UMAP of both models' embeddings, softmax left, sigmoid right, the same colors."""
+    """Draw the UMAP of both models' embeddings, softmax left, sigmoid right."""
     config = results.config
     sigmoid, softmax = config.evaluation.pair
     points = {name: results.umap(dataset, name) for name in (softmax, sigmoid)}
@@ -101,7 +101,7 @@ def umap(results: Results, dataset: str) -> "Figure":
     grid = figure.subplots(1, 2)
     for axes, (name, cells) in zip(grid, points.items(), strict=True):
         size = float(np.clip(6000 / len(cells), 0.3, 14))
-        for index, kind in enumerate(["", *types], start=-1):  # cells without a label lie below
+        for index, kind in enumerate(["", *types], start=-1):  # the first below the others
             own = cells[cells.cell_type == kind]
             if not kind and own.empty:
                 continue

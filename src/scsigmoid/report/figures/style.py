@@ -1,4 +1,4 @@
-"""The look that all figures share, and how they are saved."""
+"""The style of all figures, and how they are saved."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 #: Widths of a printed page in inches: one column, both columns.
 SINGLE, DOUBLE = 3.35, 6.9
 INK, MUTED, RULE = "#222222", "#666666", "#d0d0d0"
-#: Colours that colour-blind readers can tell apart, for categories: those of Okabe and Ito, with
-#: wine (Tol) in place of a yellow that is too pale on paper.
+#: Colors of categories, distinct for color-blind readers: Okabe and Ito's, with wine (Tol) instead
+#: of a yellow that is too pale on paper.
 PALETTE = (
     "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#882255", "#000000",
 )  # fmt: skip
@@ -66,7 +66,7 @@ STYLE: Any = {
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Draw without a display, in the project's style."""
+    """Use the style of the project, without a display."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -75,7 +75,7 @@ def styled() -> Iterator[None]:
 
 
 def new_figure(width: float, height: float) -> "Figure":
-    """A figure of a printed size in inches, whose parts never overlap."""
+    """Return a figure of a printed size in inches with a constrained layout."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
@@ -84,7 +84,7 @@ def new_figure(width: float, height: float) -> "Figure":
 def save(
     figure: "Figure", stem: str | Path, dpi: int, formats: Sequence[str] = ("png", "pdf")
 ) -> list[Path]:
-    """Write a figure in each format, without dates, so that the same figure has the same bytes."""
+    """Write a figure in each format, without dates, so that equal figures have equal bytes."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     FigureCanvasAgg(figure)
@@ -102,9 +102,9 @@ def save(
 
 
 def settle(figure: "Figure") -> None:
-    """Lay the figure out once and for all.
+    """Fix the layout of a figure.
 
-    The solver's last digits differ from time to time, and a PDF holds them; so they are rounded.
+    Positions are rounded, because the solver's last digits vary and a PDF contains them.
     """
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
@@ -114,7 +114,7 @@ def settle(figure: "Figure") -> None:
 
 
 def remark(figure: "Figure", *texts: str) -> None:
-    """Small print below the figure: what a reader must know of the data."""
+    """Add small print below the figure."""
     import textwrap
 
     words = " ".join(text for text in texts if text)
@@ -137,13 +137,14 @@ def remark(figure: "Figure", *texts: str) -> None:
     )
 
 
-def colours(results: Results) -> dict[str, str]:
+def colors(results: Results) -> dict[str, str]:
+    """Return the configured color of each attention."""
     figures = results.config.figures
     return {"sigmoid": figures.sigmoid_colour, "softmax": figures.softmax_colour}
 
 
 def logarithmic(axes: "Axes") -> None:
-    """A logarithmic y axis with a few plain labels, whether it spans a part of a decade or ten."""
+    """Make the y axis logarithmic with a few plain labels, for any range."""
     from matplotlib.ticker import FuncFormatter, LogFormatterMathtext, LogLocator
 
     axes.set_yscale("log")
@@ -151,31 +152,31 @@ def logarithmic(axes: "Axes") -> None:
     subs = (1, 2, 5) if high / low < 1e3 else (1,)
     axes.yaxis.set_major_locator(LogLocator(subs=subs, numticks=9))
     plain = FuncFormatter(lambda value, _: f"{value:g}")
-    short = low >= 1e-3 and high < 1e5
-    axes.yaxis.set_major_formatter(plain if short else LogFormatterMathtext())
+    is_short = low >= 1e-3 and high < 1e5
+    axes.yaxis.set_major_formatter(plain if is_short else LogFormatterMathtext())
     axes.yaxis.minorticks_off()
 
 
 def trained_on(results: Results) -> str:
-    """What the training cells were, for the small print; empty for real cells."""
+    """Return a sentence on the training cells, or an empty text for real ones."""
     kind = results.training_data
     return "" if kind == "real" else f"Trained on {kind} cells."
 
 
 def evaluated_on(kinds: set[bool]) -> str:
-    """What the evaluated cells were, for the small print; empty for real cells."""
+    """Return a sentence on the evaluated cells, or an empty text for real ones."""
     if kinds == {True}:
         return "Evaluated on simulated cells."
-    return "Datasets marked * hold simulated cells." if True in kinds else ""
+    return "Datasets marked * have simulated cells." if True in kinds else ""
 
 
 def starred(title: str, simulated: bool, kinds: set[bool]) -> str:
-    """A dataset's title, marked where simulated and real ones stand side by side."""
+    """Return a dataset's title, with a star if it is simulated and others are real."""
     return f"{title} *" if simulated and len(kinds) > 1 else title
 
 
 def thousands(value: float, _: float) -> str:
-    """A tick with separators, short from ten thousand on."""
+    """Return the label of a tick, with separators below 10,000 and with K or M above."""
     if abs(value) >= 1e6:
         return f"{value / 1e6:g}M"
     return f"{value / 1e3:g}K" if abs(value) >= 1e4 else f"{value:,.0f}"

@@ -1,4 +1,4 @@
-"""Sequence lengths (fig:jaggedness), losses (fig:training_validation_loss), fig:stability."""
+"""Figures of training: sequence lengths (fig:jaggedness), losses, stability (fig:stability)."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ from scsigmoid.report.figures.style import (
     MARKERS,
     MUTED,
     SINGLE,
-    colours,
+    colors,
     evaluated_on,
     logarithmic,
     new_figure,
@@ -33,10 +33,7 @@ LINES = ("--", "-", ":", "-.")
 
 
 def loss(results: Results) -> "Figure":
-    """Left: training loss of all models.  Right: validation loss, one small panel a dataset.
-
-    Circles are the shortest context, squares the next; blue is sigmoid, vermilion softmax.
-    """
+    """Draw training loss (left) and validation loss, one small panel per dataset (right)."""
     config = results.config
     models = [name for name, model in config.models.items() if not model.stress]
     contexts = sorted({config.models[name].context for name in models})
@@ -74,8 +71,8 @@ def loss(results: Results) -> "Figure":
 
 
 def draw_training(axes: "Axes", results: Results, models: list[str], contexts: list[int]) -> None:
-    """Training loss, faint as logged and strong as a moving mean; dotted what chance gives."""
-    colour = colours(results)
+    """Draw training loss as logged and as a moving mean, and the gene-frequency baseline."""
+    of_attention = colors(results)
     for name in models:
         model = results.config.models[name]
         journal = results.journal(name)
@@ -83,14 +80,14 @@ def draw_training(axes: "Axes", results: Results, models: list[str], contexts: l
         axes.plot(
             journal["step"],
             journal["loss"],
-            color=colour[model.attention],
+            color=of_attention[model.attention],
             alpha=0.18,
             linewidth=0.6,
         )
         axes.plot(
             journal["step"],
             moving_mean(journal["loss"]),
-            color=colour[model.attention],
+            color=of_attention[model.attention],
             linestyle=LINES[index % len(LINES)],
             marker=MARKERS[index % len(MARKERS)],
             markersize=3.2,
@@ -108,15 +105,15 @@ def draw_training(axes: "Axes", results: Results, models: list[str], contexts: l
 def draw_validation(
     axes: "Axes", results: Results, dataset: str, models: list[str], contexts: list[int]
 ) -> None:
-    """One dataset: loss by context, one marker a model."""
-    colour = colours(results)
+    """Draw the loss by context on one dataset, one marker per model."""
+    of_attention = colors(results)
     for name in models:
         model = results.config.models[name]
         row = results.validation_loss(dataset, name)
         donors = results.validation_loss(dataset, name, "validation_loss_over_donors")
         index = contexts.index(model.context)
         place = index + (-0.13 if model.attention == "sigmoid" else 0.13)
-        color = colour[model.attention]
+        color = of_attention[model.attention]
         marker = MARKERS[index % len(MARKERS)]
         axes.plot(place, row.value, color=color, marker=marker, markersize=4.2)
         axes.plot([place, place], [donors.low, donors.high], color=color, linewidth=0.8)
@@ -130,18 +127,18 @@ def draw_validation(
 
 
 def stability(results: Results) -> "Figure":
-    """The stress test: loss, gradient norm (log) and largest score of layer 0 (log)."""
+    """Draw loss, gradient norm and largest score of the runs of the stress test."""
     config = results.config
     models = [name for name, model in config.models.items() if model.stress]
     figure = new_figure(DOUBLE, 2.6)
     grid = figure.subplots(1, 3)
-    colour = colours(results)
+    of_attention = colors(results)
     panels = (
         ("loss", "Training loss (nats)", "linear"),
         ("gradient_norm", "Gradient norm (L2)", "log"),
         ("attention_score_max", "Largest |score|, first layer", "log"),
     )
-    crossed = False
+    is_crossed = False
     for axes, (column, label, scale) in zip(grid, panels, strict=True):
         for name in models:
             journal = results.journal(name)
@@ -151,15 +148,15 @@ def stability(results: Results) -> "Figure":
             axes.plot(
                 steps[finite],
                 values[finite],
-                color=colour[attention],
+                color=of_attention[attention],
                 linewidth=1.0,
                 linestyle="-" if attention == "sigmoid" else (0, (5, 1)),
                 label=model_label(config, name),
             )
             lost = steps[~np.isfinite(values)]
             if len(lost):
-                crossed = True
-                # Beyond numbers: a cross on the upper edge at the first such step.
+                is_crossed = True
+                # A value that is not finite has no place: mark its step on the upper edge.
                 axes.plot(
                     lost[0],
                     1.0,
@@ -181,14 +178,14 @@ def stability(results: Results) -> "Figure":
         figure,
         "No gradient clipping.",
         f"Learning rate {' and '.join(f'{rate:g}' for rate in sorted(rates))}.",
-        "The cross marks the first value that is not finite." if crossed else "",
+        "The cross marks the first value that is not finite." if is_crossed else "",
         trained_on(results),
     )
     return figure
 
 
 def covered(lengths: np.ndarray, cells: np.ndarray, places: int) -> float:
-    """Share of the cells whose genes all fit."""
+    """Return the share of the cells whose genes all fit."""
     return float(cells[lengths <= places].sum() / cells.sum())
 
 
@@ -208,13 +205,13 @@ def levels(marks: Sequence[int], end: float) -> list[int]:
 
 
 def sequence_lengths(results: Results) -> "Figure":
-    """Histogram (grey, left), cumulative share (black, right), contexts with the share covered."""
+    """Draw the histogram and the cumulative share of cells by length, and the contexts."""
     lengths, cells = results.lengths
     marks = sorted({model.context for model in results.config.models.values()})
     figure = new_figure(SINGLE, 2.75)
     axes = figure.add_subplot()
     share = np.cumsum(cells) / cells.sum()
-    # All contexts and nearly all cells are seen.
+    # All contexts and nearly all cells are visible.
     end = max(float(lengths[np.searchsorted(share, 0.995)]), marks[-1] * 1.08)
     axes.hist(
         lengths, bins=np.linspace(0, end, 70).tolist(), weights=cells, color="#b5b5b5", linewidth=0
