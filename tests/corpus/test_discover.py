@@ -232,8 +232,8 @@ def test_an_id_that_fits_nothing_is_accounted_for(service, server):
     with pytest.raises(UserError) as caught:
         resolve(service, "heart", uuid(7))
     assert str(caught.value) == (
-        f"datasets.heart.id: {uuid(7)} fits nothing at {service.api} (as dataset version: not "
-        "found; as dataset: not found; as collection: not found); correct the id"
+        f"datasets.heart.id: nothing at {service.api} has the id {uuid(7)} (as dataset version: "
+        "not found; as dataset: not found; as collection: not found); correct the id"
     )
     server.script[f"/curation/v1/datasets/{uuid(7)}/versions"] = ["410"]
     with pytest.raises(UserError, match=r"version: not found; as dataset: withdrawn; as col"):

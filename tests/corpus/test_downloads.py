@@ -297,7 +297,7 @@ def test_progress_starts_the_count_of_attempts_anew(fetch, server, web, monkeypa
 def test_wrong_length(how, fetch, server, tmp_path):
     server.script[PATH] = [how]
     sent = len(BYTES) + (1 if how == "longer" else -1)
-    with pytest.raises(UserError, match=rf"{sent} bytes, the manifest says {len(BYTES)}"):
+    with pytest.raises(UserError, match=rf"{sent} bytes, but {len(BYTES)} in the manifest"):
         fetch(size=len(BYTES))
     assert not list(tmp_path.iterdir())
 
@@ -312,7 +312,7 @@ def test_no_length(length, fetch, server, tmp_path):
         handler.wfile.write(BYTES)
 
     server.script[PATH] = [answer]
-    with pytest.raises(UserError, match="does not say how large the file is"):
+    with pytest.raises(UserError, match="does not state the size of the file"):
         fetch()
     if length is None:
         server.script[PATH] = [answer]
@@ -320,7 +320,7 @@ def test_no_length(length, fetch, server, tmp_path):
         assert (tmp_path / "a.h5ad").read_bytes() == BYTES
         # more than is wanted is not read to its end
         server.script[PATH] = [answer] * 9
-        with pytest.raises(UserError, match="it sent more than 1000 bytes"):
+        with pytest.raises(UserError, match="the server sent more than 1000 bytes"):
             fetch(size=1000)
 
 

@@ -14,7 +14,7 @@ from scsigmoid.corpus.embedded import (
     FACETS,
     make_genome,
     real_cells,
-    recovered_counts,
+    recover_counts,
     regulate,
     simulate,
 )
@@ -34,9 +34,9 @@ def test_counts_are_recovered_from_rounded_logs():
     counts = generator.poisson(1.5, (40, 50)) * generator.integers(1, 40, (40, 50))
     totals = counts.sum(axis=1) + generator.integers(1000, 8000, 40).astype(float)
     stored = np.round(np.log1p(counts / totals[:, None] * 1e4), 3).astype(np.float32)
-    np.testing.assert_array_equal(recovered_counts(stored, totals), counts)
-    with pytest.raises(UserError, match="its values are not the ones expected"):
-        recovered_counts(stored * 1.1, totals)
+    np.testing.assert_array_equal(recover_counts(stored, totals), counts)
+    with pytest.raises(UserError, match="its values differ from the expected"):
+        recover_counts(stored * 1.1, totals)
 
 
 def test_real_cells_are_split_by_cell():

@@ -271,7 +271,7 @@ def test_outputs_that_are_not_ours(config, tmp_path, capfd):
 
 def test_unknown_dataset(config, tmp_path):
     manifest = made(config.corpus, config.datasets, tmp_path)
-    with pytest.raises(UserError, match="has no evaluation dataset 'kidney'"):
+    with pytest.raises(UserError, match="the evaluation dataset 'kidney' is missing"):
         evaluation(manifest, "kidney", config.corpus, tmp_path)
 
 

@@ -219,7 +219,7 @@ def test_the_total_of_each_selection_stands_beside_the_papers(corpus, server, he
     assert words + " cells, the nearest" in printed
     assert printed.count("nearest") == 1
     assert "54,000,000 cells, -59.0% against the paper's" in printed
-    assert "primary cells; 1 datasets do not tell" in printed
+    assert "primary cells; unknown for 1 datasets" in printed
 
 
 def test_files_that_are_not_offered_any_more_are_named(corpus, published, heart, tmp_path):
@@ -314,13 +314,13 @@ def test_a_lock_must_fit_the_configuration(lock, tmp_path):
         ({"file": "heart"}, "two rows are called 'heart'"),
         ({"dataset_version_id": "../../a"}, "'../../a' is not a CELLxGENE id"),
         ({"location": "https://example.org/a"}, "is not allowed"),
-        ({"source": "local", "location": "/etc/passwd"}, "only files of CELLxGENE"),
+        ({"source": "local", "location": "/etc/passwd"}, "a lock can only have files of CELLxGENE"),
     ]:
         write_manifest(lock.manifest, [dataclasses.replace(first, **changed), second, heart])
         with pytest.raises(UserError, match=message):
             build(lock, HEART, tmp_path / "m.csv")
     write_manifest(lock.manifest, [first, heart])
-    with pytest.raises(UserError, match="has no evaluation dataset 'lung'"):
+    with pytest.raises(UserError, match="the evaluation dataset 'lung' is missing"):
         build(lock, {"lung": Dataset(title="Lung")}, tmp_path / "m.csv")
     with pytest.raises(UserError, match=f"evaluation dataset 'heart' is not {uuid(9)}; correct"):
         build(lock, {"heart": Dataset(title="Heart", id=uuid(9))}, tmp_path / "m.csv")
@@ -351,7 +351,7 @@ def test_the_lock_gets_every_hash(tmp_path):
     write_metadata(tmp_path / "heart.json", metadata)
     parts = [tmp_path / "a", tmp_path / "b"]
     for missing in ((parts[:1], [tmp_path / "heart.json"]), (parts, [])):
-        with pytest.raises(UserError, match=r"m\.csv: nothing is known of its .* file '(b|heart)'"):
+        with pytest.raises(UserError, match=r"m\.csv: its .* file '(b|heart)' is missing"):
             write_lock(tmp_path / "m.csv", *missing, tmp_path / "lock.csv")
     assert not (tmp_path / "lock.csv").exists()
     write_lock(tmp_path / "m.csv", parts, [tmp_path / "heart.json"], tmp_path / "lock.csv")

@@ -17,7 +17,7 @@ from scsigmoid.config.schema import Config, Dataset, LocalFiles
 from scsigmoid.corpus.fetch import fetch_evaluation, fetch_part
 from scsigmoid.corpus.h5ad import cells_of_part, open_cells
 from scsigmoid.corpus.manifest import build_manifest
-from scsigmoid.corpus.metadata import are_in_ranges, as_ranges, read_manifest
+from scsigmoid.corpus.metadata import are_in_ranges, format_ranges, read_manifest
 from scsigmoid.corpus.repeated_cells import FEWEST_GENES, hash_cells
 from scsigmoid.errors import UserError
 
@@ -202,9 +202,9 @@ def test_rows_as_ranges():
     generator = np.random.default_rng(0)
     for share in (0, 0.1, 0.5, 1):
         is_excluded = generator.random(300_000) < share
-        text = as_ranges(np.flatnonzero(is_excluded))
+        text = format_ranges(np.flatnonzero(is_excluded))
         np.testing.assert_array_equal(are_in_ranges(np.arange(300_000), text), is_excluded)
-    assert as_ranges(np.array([0, 1, 2, 9])) == "0-2,9"
+    assert format_ranges(np.array([0, 1, 2, 9])) == "0-2,9"
 
 
 def test_a_long_list_of_rows_survives_the_manifest(run, tmp_path):

@@ -8,7 +8,7 @@ from loopback import uuid
 
 from scsigmoid.config.check import load
 from scsigmoid.corpus.discover import Version
-from scsigmoid.corpus.selection import check_separate, held_out_reason, sample_files, select
+from scsigmoid.corpus.selection import check_separate, reason_held_out, sample_files, select
 from scsigmoid.errors import UserError
 
 
@@ -148,12 +148,12 @@ def test_held_out_whatever_the_version():
     other_version = dataclasses.replace(heart, dataset_version_id=uuid(12), collection_id="")
     sibling = version(2, collection_id=heart.collection_id)
     stranger, unknown = version(2), version(2, collection_id="")
-    assert held_out_reason(other_version, evaluation) == "dataset of heart"
-    assert held_out_reason(sibling, evaluation) == "collection of heart"
-    assert held_out_reason(stranger, evaluation) == ""
+    assert reason_held_out(other_version, evaluation) == "dataset of heart"
+    assert reason_held_out(sibling, evaluation) == "collection of heart"
+    assert reason_held_out(stranger, evaluation) == ""
     # a collection that is not known must not match another that is not known
     nowhere = {"heart": dataclasses.replace(heart, collection_id="")}
-    assert held_out_reason(unknown, nowhere) == ""
+    assert reason_held_out(unknown, nowhere) == ""
     check_separate([stranger, unknown], evaluation, "lock.csv")
     with pytest.raises(UserError, match=r"lock\.csv: training file of dataset .* is of the coll"):
         check_separate([stranger, sibling], evaluation, "lock.csv")

@@ -11,7 +11,7 @@ import pytest
 
 from scsigmoid.corpus import web as module
 from scsigmoid.corpus.downloads import download
-from scsigmoid.corpus.web import AllowedHosts, checked_address, retry_after
+from scsigmoid.corpus.web import AllowedHosts, check_address, retry_after
 from scsigmoid.errors import UserError
 
 PATH = "/file.h5ad"
@@ -33,8 +33,8 @@ class Impatient(threading.Event):
 def test_addresses():
     hosts = ["localhost", "example.com", "::1"]
     for url in ("https://example.com/a%20b?c", "http://localhost:1/a", "http://[::1]:8/"):
-        assert checked_address(url, hosts) == url
-    assert checked_address("HTTPS://Example.COM/é", hosts) == "https://example.com/%C3%A9"
+        assert check_address(url, hosts) == url
+    assert check_address("HTTPS://Example.COM/é", hosts) == "https://example.com/%C3%A9"
     for url, message in [
         ("https://example.org/a.h5ad", "host 'example.org' is not allowed"),
         ("https://example.com.example.org/", "is not allowed"),
@@ -52,7 +52,7 @@ def test_addresses():
         ("https://:@example.com/a", "not a web address"),
     ]:
         with pytest.raises(UserError, match=message) as caught:
-            checked_address(url, hosts)
+            check_address(url, hosts)
         assert len(str(caught.value)) < 400
         assert str(caught.value).isprintable()
 

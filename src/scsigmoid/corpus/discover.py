@@ -1,5 +1,6 @@
-"""CELLxGENE Discover's curation API: which dataset versions there were on a day, and what the ids
-of evaluation datasets stand for.
+"""Client of CELLxGENE Discover's curation API.
+
+It lists the dataset versions of a day, and finds evaluation datasets by their ids.
 """
 
 import json
@@ -30,31 +31,35 @@ class Version:
 
     dataset_id: str  # stays the same over versions
     dataset_version_id: str
-    collection_id: str  # the publication that it belongs to; empty where it is not known
+    collection_id: str  # of the publication; empty if unknown
     title: str
-    doi: str = ""  # of the publication; empty where there is none
+    doi: str = ""  # of the publication; empty if it has none
     organisms: tuple[str, ...]  # e.g. "Homo sapiens"
     assays: tuple[str, ...] = ()  # e.g. "10x 3' v3"
     assay_ids: tuple[str, ...] = ()  # of the ontology, in the same order, e.g. "EFO:0009922"
     cells: int
-    primary: int | None = None  # cells of which this is the primary copy; None: not known
+    primary: int | None = None  # cells of which this is the primary copy; None if unknown
     bytes: int  # of the h5ad file, or UNKNOWN_SIZE
     url: str  # of the h5ad file
-    published: str = ""  # day, ISO 8601; empty where it is not known
+    published: str = ""  # day, ISO 8601; empty if unknown
 
 
 @dataclass(frozen=True)
 class Listing:
-    """What a source offers."""
+    """The datasets that the service offers."""
 
     versions: list[Version]  # one of each dataset, ordered by dataset id
-    # why others are none of them, by the id of the dataset, or of the version where
-    # corpus.leave_out names that
+    # Reason why a dataset is left out, by its id, or by the id of the version that
+    # corpus.leave_out names.
     left_out: dict[str, str]
 
 
-class NoFit(Exception):
-    """Something is not what was looked for, for a reason in words."""
+class Unusable(Exception):
+    """A description cannot be used.
+
+    Attributes:
+        reason: in words.
+    """
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -62,29 +67,29 @@ class NoFit(Exception):
 
 
 class Service:
-    """The API, which is public."""
+    """The public curation API."""
 
     def __init__(self, api: str, web: Web) -> None:
         self.api = api.rstrip("/")
         self.web = web
 
     def get(self, path: str, patience: float = 1.0) -> Any:
-        """The JSON answer to a path, or :class:`~.web.Absent`."""
+        """Return the JSON answer to a path, or raise :class:`~.web.Absent`."""
         return self.web.json(f"{self.api}/{path}", patience)
 
     @cached_property
     def datasets(self) -> list[Mapping[str, Any]]:
-        """All datasets that are listed today, as the service describes them; asked once."""
-        return descriptions(self.get("datasets", INDEX_PATIENCE), f"{self.api}/datasets")
+        """Descriptions of all datasets that are listed today; asked for once."""
+        return check_descriptions(self.get("datasets", INDEX_PATIENCE), f"{self.api}/datasets")
 
     def versions(self, dataset_id: str) -> list[Mapping[str, Any]]:
-        """All versions of a dataset, as the service describes them."""
+        """Return the descriptions of all versions of a dataset."""
         check_identifier(dataset_id)
         answer = self.get(f"datasets/{dataset_id}/versions")
         # two versions of the specification disagree on the shape
         if isinstance(answer, Mapping):
             answer = answer.get("datasets")
-        return descriptions(answer, f"{self.api}/datasets/{dataset_id}/versions")
+        return check_descriptions(answer, f"{self.api}/datasets/{dataset_id}/versions")
 
 
 def snapshot(
@@ -115,7 +120,7 @@ def snapshot(
     entries = {
         check_identifier(entry.get("dataset_id"), service.api): entry
         for entry in service.datasets
-        if published_by(entry, day)
+        if is_published(entry, day)
     }
     if day >= datetime.now(UTC).date().isoformat():
         answers = None  # more versions may come
@@ -132,14 +137,14 @@ def snapshot(
         is_asked = wanted(terms(today, "organism"), [*assays, *assays.values()])
         try:
             if not is_asked:
-                return described(today, dataset_id)
+                return read_version(today, dataset_id)
             asked.append(dataset_id)
             entry = version_of_day(service, dataset_id, day, answers)
             if entry.get("dataset_version_id") in leave_out:
                 left_out[str(entry["dataset_version_id"])] = NAMED
                 return None
-            version = described(entry, dataset_id, today)
-        except (NoFit, Absent) as error:
+            version = read_version(entry, dataset_id, today)
+        except (Unusable, Absent) as error:
             left_out[dataset_id] = error.reason
         except UserError as error:
             service.web.check_stopped()
@@ -181,41 +186,52 @@ def version_of_day(
                 return kept["version"]
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             pass
-    return newest(service.versions(dataset_id), day)
+    return find_newest(service.versions(dataset_id), day)
 
 
 def answer_file(answers: Path, dataset_id: str, day: str) -> Path:
+    """Return the path of a kept answer."""
     return answers / f"{dataset_id}-{day}.json"
 
 
-def newest(entries: Iterable[Mapping[str, Any]], day: str | None = None) -> Mapping[str, Any]:
-    """The newest description of all, or as of a day; :class:`NoFit` where there is none."""
-    candidates = [entry for entry in entries if published_by(entry, day)]
+def find_newest(entries: Iterable[Mapping[str, Any]], day: str | None = None) -> Mapping[str, Any]:
+    """Return the newest of some descriptions, or the newest as of a day.
+
+    Raises:
+        Unusable: if there is none.
+    """
+    candidates = [entry for entry in entries if is_published(entry, day)]
     if not candidates:
-        raise NoFit(f"has no version of {day} or before" if day else "has no published version")
+        raise Unusable(f"has no version of {day} or before" if day else "has no published version")
     return max(candidates, key=lambda entry: str(entry["published_at"]))
 
 
-def published_by(entry: Mapping[str, Any], day: str | None) -> bool:
-    """Whether an entry had been published at the end of a day (UTC), or at all."""
+def is_published(entry: Mapping[str, Any], day: str | None) -> bool:
+    """Return whether an entry was published by the end of a day (UTC), or at all."""
     published = entry.get("published_at")
     return bool(published) and (day is None or str(published)[:10] <= day)
 
 
-def described(
+def read_version(
     entry: Mapping[str, Any], of: str = "", dataset: Mapping[str, Any] | None = None
 ) -> Version:
-    """A version from the service's description, or :class:`NoFit`; other fields are ignored.
+    """Read the service's description of a version; unknown fields are ignored.
 
-    ``of`` is the id of the dataset that it must be of, where that is known, and ``dataset`` the
-    description of the dataset, which may know its collection.
+    Args:
+        entry: the description.
+        of: id of the dataset that the version must belong to; empty if unknown.
+        dataset: description of the dataset, which may name its collection.
+
+    Raises:
+        Unusable: for a version without h5ad file, withdrawn, or of another dataset.
+        UserError: for malformed ids or numbers.
     """
     version_id = check_identifier(entry.get("dataset_version_id"))
     if entry.get("tombstone") is True:
-        raise NoFit("withdrawn")
+        raise Unusable("withdrawn")
     assets = [asset for asset in entries_of(entry, "assets") if asset.get("filetype") == "H5AD"]
     if not assets or not isinstance(assets[0].get("url"), str):
-        raise NoFit(f"its version {version_id} has no h5ad file")
+        raise Unusable(f"its version {version_id} has no h5ad file")
     cells, size = as_count(entry.get("cell_count")), as_count(assets[0].get("filesize"))
     if cells is None:
         raise UserError(
@@ -224,7 +240,7 @@ def described(
         )
     dataset_id = check_identifier(entry.get("dataset_id"))
     if of and dataset_id != of:
-        raise NoFit(f"its versions are of another dataset, {dataset_id}")
+        raise Unusable(f"its versions are of another dataset, {dataset_id}")
     assays = terms(entry, "assay")
     collection = entry.get("collection_id") or (dataset or {}).get("collection_id")
     doi = entry.get("collection_doi") or (dataset or {}).get("collection_doi")
@@ -246,7 +262,7 @@ def described(
 
 
 def primary_cells(entry: Mapping[str, Any], cells: int) -> int | None:
-    """Cells that are marked as primary: their number, or what the marks of all cells say."""
+    """Return the number of cells marked as primary, or ``None`` if unknown."""
     stated = as_count(entry.get("primary_cell_count"))
     marks = entry.get("is_primary_data")
     if stated is None and marks in ([True], [False]):
@@ -255,7 +271,7 @@ def primary_cells(entry: Mapping[str, Any], cells: int) -> int | None:
 
 
 def terms(entry: Mapping[str, Any], key: str) -> dict[str, str]:
-    """The labels that a dataset has under a key, each with its ontology id."""
+    """Return the labels under a key of a description, each with its ontology id."""
     return {
         one_line(term.get("label")): one_line(term.get("ontology_term_id") or "")
         for term in entries_of(entry, key)
@@ -263,12 +279,13 @@ def terms(entry: Mapping[str, Any], key: str) -> dict[str, str]:
 
 
 def entries_of(entry: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    """Return the JSON objects in a list of a description."""
     values = entry.get(key)
     return [v for v in values if isinstance(v, Mapping)] if isinstance(values, list) else []
 
 
-def descriptions(answer: Any, where: str) -> list[Mapping[str, Any]]:
-    """An answer that must be a list of descriptions."""
+def check_descriptions(answer: Any, where: str) -> list[Mapping[str, Any]]:
+    """Return an answer if it is a list of JSON objects, else raise an error."""
     if not isinstance(answer, list) or not all(isinstance(entry, Mapping) for entry in answer):
         raise UserError(f"{where}: expected a list of datasets; check corpus.api")
     return answer
@@ -277,58 +294,60 @@ def descriptions(answer: Any, where: str) -> list[Mapping[str, Any]]:
 def resolve(service: Service, name: str, identifier: str | None) -> tuple[Version, str]:
     """Find an evaluation dataset by its id, whenever it was published.
 
-    Of a dataset or collection the newest version is taken: the snapshot's day binds training only.
+    For a dataset or collection this is the newest version: the day of the snapshot is for training
+    files only.
 
     Returns:
-        The version, and what the id is of: ``dataset version``, ``dataset`` or ``collection``.
+        The version, and the kind of the id: ``dataset version``, ``dataset`` or ``collection``.
     """
     if identifier is None:
         raise UserError(f"datasets.{name}.id: missing; give the dataset's CELLxGENE id")
     check_identifier(identifier, f"datasets.{name}.id")
     tried = []
     for kind, find in (
-        ("dataset version", as_version),
-        ("dataset", as_dataset),
-        ("collection", as_collection),
+        ("dataset version", find_version),
+        ("dataset", find_in_dataset),
+        ("collection", find_in_collection),
     ):
         try:
             version = find(service, identifier)
-        except (Absent, NoFit) as error:
+        except (Absent, Unusable) as error:
             tried.append(f"as {kind}: {error.reason}")
         else:
-            return with_collection(service, version), kind
+            return add_collection(service, version), kind
     raise UserError(
-        f"datasets.{name}.id: {identifier} fits nothing at {service.api} ({'; '.join(tried)}); "
-        "correct the id"
+        f"datasets.{name}.id: nothing at {service.api} has the id {identifier} "
+        f"({'; '.join(tried)}); correct the id"
     )
 
 
-def with_collection(service: Service, version: Version) -> Version:
-    """The version with the collection that the list of today states, where it states none."""
+def add_collection(service: Service, version: Version) -> Version:
+    """Add the collection that today's list of datasets states, if the version states none."""
     for entry in () if version.collection_id else service.datasets:
         if entry.get("dataset_id") == version.dataset_id and entry.get("collection_id"):
             return replace(version, collection_id=check_identifier(entry["collection_id"]))
     return version
 
 
-def as_version(service: Service, identifier: str) -> Version:
+def find_version(service: Service, identifier: str) -> Version:
+    """Return the version with this id."""
     entry = service.get(f"dataset_versions/{identifier}")
     if not isinstance(entry, Mapping) or entry.get("dataset_version_id") != identifier:
-        raise NoFit("the answer is of another version")
-    return described(entry)
+        raise Unusable("the answer is of another version")
+    return read_version(entry)
 
 
-def as_dataset(service: Service, identifier: str) -> Version:
-    """The newest version of the dataset of this id."""
-    return described(newest(service.versions(identifier)), identifier)
+def find_in_dataset(service: Service, identifier: str) -> Version:
+    """Return the newest version of the dataset with this id."""
+    return read_version(find_newest(service.versions(identifier)), identifier)
 
 
-def as_collection(service: Service, identifier: str) -> Version:
-    """The newest version of the one dataset of the collection of this id."""
+def find_in_collection(service: Service, identifier: str) -> Version:
+    """Return the newest version of the only dataset in the collection with this id."""
     entry = service.get(f"collections/{identifier}")
     members = entries_of(entry, "datasets") if isinstance(entry, Mapping) else []
     if len(members) != 1:
-        raise NoFit(f"holds {len(members)} datasets, not one")
+        raise Unusable(f"holds {len(members)} datasets, not one")
     dataset_id = check_identifier(members[0].get("dataset_id"))
-    version = described(newest(service.versions(dataset_id)), dataset_id, members[0])
+    version = read_version(find_newest(service.versions(dataset_id)), dataset_id, members[0])
     return version if version.collection_id else replace(version, collection_id=identifier)

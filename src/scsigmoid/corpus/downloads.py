@@ -1,12 +1,12 @@
-"""The folder of downloaded files: one file a dataset version, shared by jobs, runs and presets.
+"""The folder of downloads: one file per dataset version, shared by jobs, runs and presets.
 
-The folder is not an output of any job, so no failed job, changed setting or other number of parts
-deletes a download.  Next to each file is its SHA-256 as of the first download.  Later downloads,
-and files that were written since, are compared with it.
+The folder is not an output of a job, so Snakemake never deletes a download.  Next to each file is
+its SHA-256 as of the first download.  Later downloads, and files that were written since, are
+compared with it.
 
-A file is complete and checked, or absent.  An interrupted download leaves a ``.partial`` file and
-the ETag, date and size of the file (``.kept``).  The next attempt resumes from its end if the
-server's answer has the same.
+A file is complete and checked, or absent.  An interrupted download leaves a ``.partial`` file, and
+the ETag, date and size of the file (``.kept``).  The next attempt resumes if the server states the
+same values.
 """
 
 import errno
@@ -27,7 +27,7 @@ from scsigmoid.corpus.web import (
     Transient,
     Web,
     check_status,
-    stated_length,
+    content_length,
 )
 from scsigmoid.errors import UserError
 from scsigmoid.files import sha256, write_text
@@ -38,31 +38,31 @@ RANGE = re.compile(r"bytes ([0-9]+)-[0-9]+/([0-9]+)")
 
 
 class Downloads:
-    """The folder of downloads, which :meth:`obtain` fills."""
+    """The folder of downloads."""
 
     def __init__(self, folder: str | Path, web: Web) -> None:
         self.folder = Path(folder).absolute()
         self.web = web
 
     def path(self, row: ManifestRow) -> Path:
-        """Where the file of a row is kept."""
+        """Return the path of the file of a manifest row."""
         version = check_identifier(row.dataset_version_id, f"manifest row {row.file}")
         return self.folder / f"{version}.h5ad"
 
     def has(self, row: ManifestRow) -> bool:
-        """Whether a file of the row's size was downloaded; its bytes are checked when used."""
+        """Return whether a file of the row's size is there; its bytes are checked when used."""
         path = self.path(row)
         return path.exists() and row.bytes in ("", str(path.stat().st_size))
 
     def lock(self, name: str) -> FileLock:
-        """A lock in the folder, which the system frees with the process that holds it."""
+        """Return a lock in the folder, which the system releases when its process ends."""
         locks = self.folder / ".locks"
         locks.mkdir(parents=True, exist_ok=True)
         return FileLock(locks / f"{name}.lock")
 
     @contextmanager
     def exclusive(self, name: str) -> Iterator[None]:
-        """Keep other jobs from the same file meanwhile."""
+        """Hold the lock of a file while the block runs."""
         lock = self.lock(name)
         try:
             held = lock.acquire(blocking=False)
@@ -82,15 +82,15 @@ class Downloads:
         record = path.with_suffix(".sha256")
         with self.exclusive(path.stem):
             text = record.read_text(encoding="ascii") if record.exists() else ""
-            noted, _, state = text.strip().partition(" ")
+            known_digest, _, state = text.strip().partition(" ")
             if path.exists():
-                digest = noted if noted and state == state_of(path) else sha256(path)
-                expected = {row.sha256, noted} - {""}
+                digest = known_digest if known_digest and state == state_of(path) else sha256(path)
+                expected = {row.sha256, known_digest} - {""}
                 if expected <= {digest} and self.has(row):
-                    if (noted, state) != (digest, state_of(path)):
+                    if (known_digest, state) != (digest, state_of(path)):
                         write_text(record, f"{digest} {state_of(path)}\n")
                     return path, digest
-                if not noted:  # perhaps the user's own file
+                if not known_digest:  # perhaps the user's own file
                     raise UserError(
                         f"{path}: not the file that the manifest describes; move it elsewhere, or "
                         "set corpus.download.folder"
@@ -102,7 +102,7 @@ class Downloads:
                 row.location,
                 path,
                 size=int(row.bytes) if row.bytes else None,
-                digest=row.sha256 or noted,
+                digest=row.sha256 or known_digest,
                 origin="the manifest" if row.sha256 else f"{record} (delete it to accept the new)",
                 check=lambda partial: check_readable(partial, row.location),
             )
@@ -111,12 +111,12 @@ class Downloads:
         return path, digest
 
     def check_space(self, rows: Iterable[ManifestRow]) -> None:
-        """Refuse to start what the disk has no room for."""
+        """Raise an error if the disk has too little room for the missing files."""
         self.folder.mkdir(parents=True, exist_ok=True)
         missing = 0
         for row in rows:
             path = self.path(row)
-            have = size_of(path) or size_of(path.with_suffix(".partial"))
+            have = size_on_disk(path) or size_on_disk(path.with_suffix(".partial"))
             missing += max(0, int(row.bytes or 0) - have)
         free = shutil.disk_usage(self.folder).free
         if missing > free:
@@ -138,20 +138,29 @@ def download(
 ) -> str:
     """Download a file, resuming and retrying, and move it into place once it is right.
 
-    One process at a time may download to ``destination``.  ``size`` and ``digest`` (SHA-256) are
-    those of the file, where known; ``origin`` says in messages where the digest is from.  ``check``
-    refuses, by :class:`UserError`, a complete file that cannot be right.
+    Only one process at a time may download to ``destination``.
+
+    Args:
+        web: the client.
+        url: address of the file.
+        destination: path of the file.
+        size: expected size in bytes; ``None`` if unknown.
+        digest: expected SHA-256; empty if unknown.
+        origin: source of ``digest``, for messages.
+        check: raises :class:`UserError` for a complete file with wrong content.
 
     Returns:
         The SHA-256 of the file.
 
     Raises:
-        UserError: if the host is not allowed, the file is gone, differs from what was expected, or
+        UserError: if the host is not allowed, or the file is gone, has another size or checksum, or
             could not be downloaded.
     """
     partial = destination.with_suffix(".partial")
     try:
-        web.retry(url, lambda: continue_download(web, url, partial, size), lambda: size_of(partial))
+        web.retry(
+            url, lambda: continue_download(web, url, partial, size), lambda: size_on_disk(partial)
+        )
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise UserError(
@@ -161,11 +170,11 @@ def download(
         raise
     try:
         check(partial)
-        found = sha256(partial)
-        if digest and found != digest:
+        actual = sha256(partial)
+        if digest and actual != digest:
             raise UserError(
-                f"{one_line(url)}: its SHA-256 is not the one in {origin}; it was damaged on the "
-                "way (run again) or changed at its source (make the manifest again)"
+                f"{one_line(url)}: its SHA-256 is not the one in {origin}; it was damaged in "
+                "transfer (run again) or changed at its source (make the manifest again)"
             )
     except UserError:
         remove_partial(partial)
@@ -174,64 +183,69 @@ def download(
         os.fsync(handle.fileno())
     os.replace(partial, destination)
     remove_partial(partial)
-    return found
+    return actual
 
 
 def continue_download(web: Web, url: str, partial: Path, size: int | None) -> None:
-    """One attempt: ask for what is missing, append it, and check the length."""
-    have = size_of(partial)
+    """Make one attempt: request the missing bytes, append them, and check the length."""
+    have = size_on_disk(partial)
     if have == size:
         return
-    noted = partial.with_suffix(NOTE)
-    kept = noted.read_text(encoding="utf-8") if have and noted.exists() else ""
-    ranged = {"Range": f"bytes={have}-"} if kept else {}
-    with web.opened("GET", url, ranged) as response:
+    note = partial.with_suffix(NOTE)
+    version = note.read_text(encoding="utf-8") if have and note.exists() else ""
+    headers = {"Range": f"bytes={have}-"} if version else {}
+    with web.opened("GET", url, headers) as response:
         resumed = response.status_code == 206
-        found = RANGE.fullmatch(response.headers.get("Content-Range", ""))
-        goes_on = kept and found and (found[1], identity(response, found[2])) == (str(have), kept)
-        if response.status_code == 416 or (resumed and not goes_on):
+        match = RANGE.fullmatch(response.headers.get("Content-Range", ""))
+        is_rest = (
+            version != ""
+            and match is not None
+            and (match[1], file_version(response, match[2])) == (str(have), version)
+        )
+        if response.status_code == 416 or (resumed and not is_rest):
             remove_partial(partial)
-            raise Transient("it does not go on with the same file")
+            raise Transient("the rest is not of the same file")
         check_status(url, response)
-        total = parse_count(found[2]) if resumed and found else stated_length(response)
+        total = parse_count(match[2]) if resumed and match else content_length(response)
         if size is not None and total not in (None, size):
             remove_partial(partial)
             raise UserError(
-                f"{one_line(url)}: {total} bytes, the manifest says {size}; the file changed: name "
-                "its id in corpus.leave_out to go on without it, or make the manifest again"
+                f"{one_line(url)}: {total} bytes, but {size} in the manifest: the file changed; "
+                "name its id in corpus.leave_out to continue without it, or make the manifest again"
             )
         expected = size if total is None else total
         if expected is None:
             raise UserError(
-                f"{one_line(url)}: the server does not say how large the file is, so it cannot be "
-                "known to be complete; give another address"
+                f"{one_line(url)}: the server does not state the size of the file, so a complete "
+                "download cannot be recognized; use another address"
             )
         with partial.open("ab" if resumed else "wb") as handle:
             if not resumed:
-                noted.unlink(missing_ok=True)
-                if kept := identity(response, str(expected)):
-                    write_text(noted, kept)
+                note.unlink(missing_ok=True)
+                if version := file_version(response, str(expected)):
+                    write_text(note, version)
             for block in web.body(response, ADVANCE, SLOWEST_ADVANCE):
                 # one byte too many shows that the length is wrong
                 handle.write(block[: expected + 1 - handle.tell()])
                 if handle.tell() > expected:
                     break
-    have = size_of(partial)
+    have = size_on_disk(partial)
     if have > expected:
         remove_partial(partial)
-        raise Transient(f"it sent more than {expected} bytes")
+        raise Transient(f"the server sent more than {expected} bytes")
     if have < expected:
-        raise Transient(f"it sent {have} of {expected} bytes")
+        raise Transient(f"the server sent {have} of {expected} bytes")
 
 
-def identity(response: Response, size: str) -> str:
-    """ETag, date and size of a file; empty where there is neither a strong ETag nor a date."""
+def file_version(response: Response, size: str) -> str:
+    """Return ETag, date and size of a file, or "" without a strong ETag and a date."""
     tag, date = (response.headers.get(name, "") for name in ("ETag", "Last-Modified"))
     # a weak ETag does not promise the same bytes
     return ascii((tag, date, size)) if tag.startswith('"') or date else ""
 
 
 def remove_partial(partial: Path) -> None:
+    """Remove an unfinished download."""
     partial.unlink(missing_ok=True)
     partial.with_suffix(NOTE).unlink(missing_ok=True)
 
@@ -242,12 +256,13 @@ def state_of(path: Path) -> str:
     return f"{stat.st_size} {stat.st_mtime_ns} {stat.st_ino}"
 
 
-def size_of(path: Path) -> int:
+def size_on_disk(path: Path) -> int:
+    """Return the size of a file in bytes, or 0 if it does not exist."""
     return path.stat().st_size if path.exists() else 0
 
 
 def check_readable(path: Path, location: str) -> None:
-    """Refuse what is not a whole HDF5 file: an error page, or a file truncated at its source."""
+    """Raise an error for a download that is not a complete HDF5 file."""
     import h5py
 
     try:
@@ -257,5 +272,5 @@ def check_readable(path: Path, location: str) -> None:
         reason = "truncated" if "truncated" in str(error) else "not an h5ad file"
         raise UserError(
             f"{location}: {reason}, as the server sends it; run again, or name its id in "
-            "corpus.leave_out to go on without it"
+            "corpus.leave_out to continue without it"
         ) from None

@@ -1,17 +1,17 @@
 """The corpus that ships with the project: 700 real blood cells, and simulated ones.
 
-A *recipe* is one of its files; the manifest gives the recipe's name as the file's location.
+Each file has a *recipe*, whose name is the location of the file in the manifest.
 
 The real cells are ``scanpy.datasets.pbmc68k_reduced`` (Zheng et al. 2017), read from the installed
-package, offline.  Its ``raw.X`` holds log(1 + count / total * 10,000), rounded to three decimals,
+package, offline.  Its ``raw.X`` stores log(1 + count / total * 10,000), rounded to three decimals,
 for 765 genes, and ``obs.n_counts`` the total over all genes of the cell.  Hence count =
-(exp(x) - 1) * total / 10,000, rounded to the next integer; :func:`recovered_counts` checks that the
+(exp(x) - 1) * total / 10,000, rounded to the next integer; :func:`recover_counts` checks that the
 rounded counts give the stored values back.  scanpy names genes by symbol; ``pbmc68k_genes.csv``
-gives their Ensembl ids in GENCODE v44, the annotation of CELLxGENE.  Five genes that it no longer
-holds are left out.
+gives their Ensembl ids in GENCODE v44, the annotation of CELLxGENE.  Five genes that are missing
+from it are left out.
 
-The simulation follows what section 1 of the paper says of gene regulation: a gene is driven by
-several regulators at once, each through an enhancer of its own, and none takes from another.
+The simulation follows the paper's section 1 on gene regulation: several regulators drive a gene at
+the same time, each through its own enhancer, and do not compete.
 
 1. A *programme* is a set of genes under one regulator.  A *facet* of cell identity (a lineage, a
    stage, the cell type itself) raises the activity of a few programmes; a cell type is the sum of
@@ -49,9 +49,9 @@ REAL = "pbmc68k"
 REAL_TRAINING = "pbmc68k_training"
 TRAINING = "simulated_training_"
 
-# Chosen so that a model of the demo's size learns something of the cell types in a few hundred
-# steps: the first principal components of log counts tell them apart almost perfectly, while the
-# ranks that the model reads hold less.
+# Chosen so that a model of the demo's size learns to separate some cell types in a few hundred
+# steps.  The first principal components of log counts separate them almost perfectly, but the ranks
+# that the model reads contain less information.
 SIGMA_LENGTH = 0.65
 LONGEST_SHARE = 0.8  # of the genome, in the longest cells
 SHORTEST = 10
@@ -68,7 +68,7 @@ ENHANCER_SHAPE, ENHANCER_SCALE = 2.0, 0.8
 DRIVE = 5.0
 
 
-# Facets by cell type: types of tab:mmd_heart_oft first, then of the Cell Ontology.
+# Facets by cell type: first the types of tab:mmd_heart_oft, then types of the Cell Ontology.
 FACETS: dict[str, tuple[str, ...]] = {
     "Mesenchymal": ("stromal", "fetal"),
     "Cardiac": ("muscle", "fetal"),
@@ -153,7 +153,7 @@ class Recipe:
 
 
 def training_recipes(sizes: EmbeddedCorpus) -> list[Recipe]:
-    """The training files: simulated ones, and the larger part of the real cells."""
+    """Return the training files: simulated cells, and the larger part of the real cells."""
     files, cells = sizes.training_files, sizes.training_cells
     simulated = [
         Recipe(
@@ -168,6 +168,7 @@ def training_recipes(sizes: EmbeddedCorpus) -> list[Recipe]:
 
 
 def evaluation_recipe(name: str, dataset: Dataset, sizes: EmbeddedCorpus) -> Recipe:
+    """Return the recipe of an evaluation dataset."""
     if name == REAL:
         return Recipe(REAL, dataset.title, HELD_OUT, False)
     if name in DATASETS:
@@ -198,36 +199,41 @@ def write_recipe(name: str, sizes: EmbeddedCorpus, seed: int, path: str | Path) 
     write_cells(path, simulate(name, cells, tissues, sizes, seed))
 
 
-def recovered_counts(raw: Any, totals: NDArray[np.float64]) -> NDArray[np.int64]:
+def recover_counts(raw: Any, totals: NDArray[np.float64]) -> NDArray[np.int64]:
     """Recover integer counts from log(1 + count / total * 10,000).
 
-    ``raw`` (cells x genes) is rounded to three decimals, ``totals`` are the cells' counts.
+    Args:
+        raw: such values, cells x genes, rounded to three decimals.
+        totals: total count of each cell.
     """
     stored = np.asarray(raw, dtype=np.float64)
     scale = totals[:, None] / TARGET_SUM
     counts = np.rint(np.expm1(stored) * scale)
-    # half a unit of the third decimal, and what float32 adds
+    # half a unit of the third decimal, plus the rounding error of float32
     if np.abs(np.log1p(counts / scale) - stored).max() > 0.000501:
         raise UserError(
-            "scanpy.datasets.pbmc68k_reduced: its values are not the ones expected; "
+            "scanpy.datasets.pbmc68k_reduced: its values differ from the expected ones; "
             "install a scanpy that pyproject.toml allows"
         )
     return counts.astype(np.int64)
 
 
 def real_cells(seed: int, *, held_out: bool) -> CellTable:
-    """The training part (70 %) or the held-out part (30 %) of the real cells, split by the seed."""
+    """Return the training part (70 %) or the held-out part (30 %) of the real cells.
+
+    The seed decides which cells are held out.
+    """
     import warnings
 
     import scanpy
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the file's age
+        warnings.simplefilter("ignore")  # the file has an old format
         adata = scanpy.datasets.pbmc68k_reduced()
     genes = real_genes()
     kept = adata.raw.var_names.get_indexer([symbol for symbol, _, _ in genes])
     stored = adata.raw.X.toarray()
-    counts = recovered_counts(stored, adata.obs["n_counts"].to_numpy(dtype=np.float64))[:, kept]
+    counts = recover_counts(stored, adata.obs["n_counts"].to_numpy(dtype=np.float64))[:, kept]
     order = np.random.default_rng(derive(seed, "embedded", "pbmc68k")).permutation(CELLS)
     rows = np.sort(order[:HELD_OUT] if held_out else order[HELD_OUT:])
     obs = {
@@ -243,16 +249,16 @@ def real_cells(seed: int, *, held_out: bool) -> CellTable:
 
 @dataclass(frozen=True)
 class Genome:
-    """What all simulated cells share."""
+    """Properties of the genes that all simulated cells share."""
 
     genes: list[str]  # Ensembl ids, real ones first
     names: list[str]  # symbols
     base: NDArray[np.float64]  # (genes,): log-rate without regulators
-    weights: NDArray[np.float64]  # (genes, programmes): of enhancers; `regulators` non-zeros a row
+    weights: NDArray[np.float64]  # (genes, programmes) of enhancers; `regulators` non-zeros per row
 
 
 def make_genome(sizes: EmbeddedCorpus, seed: int) -> Genome:
-    """Draw the genes' log-rates and enhancers."""
+    """Draw log-rates and enhancers of all genes."""
     generator = np.random.default_rng(derive(seed, "simulated", "genome"))
     known = [(identifier, name) for _, identifier, name in real_genes()][: sizes.genes]
     made_up = [(f"ENSG9{index:010d}", f"SIM{index}") for index in range(sizes.genes - len(known))]
@@ -268,10 +274,10 @@ def make_genome(sizes: EmbeddedCorpus, seed: int) -> Genome:
 
 
 def type_activity(cell_type: str, programmes: int, seed: int) -> NDArray[np.float64]:
-    """Regulator activities of a cell type, (programmes,): the sum of its facets and its own.
+    """Return the regulator activities of a cell type, (programmes,).
 
-    Programmes are dealt to facets in turn, so that no two facets share one before all are used;
-    a type's own programmes are drawn at random.
+    They are the sum over its facets, plus random programmes of its own.  Programmes are assigned to
+    facets in turn, so facets share one only if there are too few.
     """
     order = np.random.default_rng(derive(seed, "simulated", "programmes")).permutation(programmes)
     facets = list(dict.fromkeys(facet for names in FACETS.values() for facet in names))
@@ -289,15 +295,15 @@ def type_activity(cell_type: str, programmes: int, seed: int) -> NDArray[np.floa
 def simulate(
     name: str, cells: int, tissues: Mapping[str, str], sizes: EmbeddedCorpus, seed: int
 ) -> CellTable:
-    """Simulate one file, whose donors and cells are drawn from a seed of its name.
+    """Simulate the cells of one file, with a seed that depends on its name.
 
-    ``tissues`` are the cell types with their tissues; the first type is about twice as frequent as
-    the last.
+    ``tissues`` has the tissue of each cell type.  The first type is about twice as frequent as the
+    last.
     """
     cell_types = list(tissues)
     genome = make_genome(sizes, seed)
     generator = np.random.default_rng(derive(seed, "simulated", "cells", name))
-    types = generator.permutation(spread(cells, np.linspace(1.0, 0.5, len(cell_types))))
+    types = generator.permutation(assign_types(cells, np.linspace(1.0, 0.5, len(cell_types))))
     donors = generator.integers(sizes.donors, size=cells)
 
     centre = np.stack([type_activity(cell, sizes.programmes, seed) for cell in cell_types])
@@ -315,7 +321,7 @@ def simulate(
         library[:, None] * rates * generator.gamma(DISPERSION, 1 / DISPERSION, rates.shape)
     )
     counts[generator.random(counts.shape) < DROPOUT] = 0
-    # a cell without a transcript would not have been called a cell
+    # every cell has a transcript, as cell calling ensures in real data
     empty = counts.sum(axis=1) == 0
     counts[empty, rates[empty].argmax(axis=1)] = 1
 
@@ -330,14 +336,14 @@ def simulate(
 
 
 def regulate(genome: Genome, activity: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Log-rates, (cells, genes), from regulator activities, (cells, programmes)."""
+    """Return log-rates, (cells, genes), for regulator activities, (cells, programmes)."""
     return genome.base + (activity / (1.0 + activity)) @ genome.weights.T
 
 
 def library_sizes(
     rates: NDArray[np.float64], types: NDArray[np.int64], lengths: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Library sizes at which cells express the wanted numbers of genes on average.
+    """Return library sizes for which cells express ``lengths`` genes on average.
 
     The curve of expressed genes against library size is computed for the mean profile of each
     cell type and inverted by interpolation.
@@ -353,7 +359,7 @@ def library_sizes(
     return library
 
 
-def spread(cells: int, weights: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Deal cells to types in proportion to weights: type of each cell, sorted."""
+def assign_types(cells: int, weights: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the type of each cell, sorted, with frequencies in proportion to ``weights``."""
     bounds = np.rint(np.cumsum(weights) / weights.sum() * cells).astype(np.int64)
     return np.searchsorted(bounds, np.arange(cells), side="right")

@@ -1,4 +1,4 @@
-"""Puts the files of the manifest where the token stage reads them."""
+"""Files of the manifest, in the folders that tokenization reads."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -51,11 +51,11 @@ def fetch_part(
         raise UserError(f"part {part}: expected a number from 0 to {corpus.parts - 1}")
     output = Path(output_folder)
     if output.is_dir() and any(output.iterdir()) and not (output / FILES).is_file():
-        raise UserError(f"{output}: holds other files; name a new folder")
+        raise UserError(f"{output}: contains other files; name a new folder")
     training = [row for row in read_manifest(manifest) if row.role == "training"]
     rows = [row for row in training if row.part == str(part)]
     downloads = Downloads(downloads_folder, Web.of(corpus))
-    digests = obtain_all(rows, downloads)
+    digests = download_all(rows, downloads)
     with atomic_folder(output_folder) as folder:
         done = []
         for row in rows:
@@ -64,9 +64,9 @@ def fetch_part(
                 path.symlink_to(downloads.path(row))
             else:
                 with naming(path, row.location):
-                    bring(row, corpus, seed, path)
+                    make_or_link(row, corpus, seed, path)
             try:
-                done.append(completed(row, path, digests.get(row.file, "")))
+                done.append(complete_row(row, path, digests.get(row.file, "")))
             except NoCountsError as error:
                 if row.source not in REMOTE:
                     raise
@@ -80,8 +80,8 @@ def fetch_part(
         write_manifest(folder / FILES, done)
 
 
-def obtain_all(rows: Sequence[ManifestRow], downloads: Downloads) -> dict[str, str]:
-    """Download the remote files of rows: their SHA-256, by name.
+def download_all(rows: Sequence[ManifestRow], downloads: Downloads) -> dict[str, str]:
+    """Download the remote files of some rows, and return their SHA-256 by name.
 
     Raises:
         UserError: for the first file that cannot be downloaded, after all others were tried.
@@ -133,7 +133,7 @@ def restore_part(part_folder: str | Path, downloads: Downloads) -> None:
         if row.role == "training"
     }
     missing = [row for row, link in links.values() if not link.exists()]
-    for file in obtain_all(missing, downloads):
+    for file in download_all(missing, downloads):
         row, link = links[file]
         link.unlink(missing_ok=True)
         link.symlink_to(downloads.path(row))
@@ -159,32 +159,32 @@ def fetch_evaluation(
 ) -> None:
     """Make, link, copy or download the cells of an evaluation dataset, and write its metadata.
 
-    ``needed`` is what its scores need (:func:`~.labels.check_enough`).
+    ``needed`` are the numbers of cells that its scores need (:func:`~.labels.check_enough`).
 
     Raises:
-        UserError: if the dataset is unknown, or has not the labels, types and cells wanted.
+        UserError: if the dataset is unknown, or lacks wanted labels, cell types or cells.
     """
     rows = {row.dataset: row for row in read_manifest(manifest) if row.role == "evaluation"}
     if dataset not in rows:
         raise UserError(
-            f"{manifest}: has no evaluation dataset {dataset!r}; make the manifest again"
+            f"{manifest}: the evaluation dataset {dataset!r} is missing; make the manifest again"
         )
     row = rows[dataset]
     if Path(output_json).exists():
         read_metadata(output_json)
     elif Path(output_h5ad).exists():
-        raise UserError(f"{output_h5ad}: exists, without {output_json}; name a new file")
+        raise UserError(f"{output_h5ad}: exists, but {output_json} does not; name a new file")
     digest = ""
     with atomic_path(output_h5ad) as path, naming(path, row.location):
         if row.source in REMOTE:
             downloads = Downloads(downloads_folder, Web.of(corpus))
-            digest = obtain_all([row], downloads)[row.file]
+            digest = download_all([row], downloads)[row.file]
             path.symlink_to(downloads.path(row))
         elif row.source == "local" and (row.held_out != "all" or row.layer or row.genes):
             check_unchanged(row)
             copy_cells(cells_of(row, row.location), path, row.title)
         else:
-            bring(row, corpus, seed, path)
+            make_or_link(row, corpus, seed, path)
         cells = open_cells(path)
         label = evaluated_label(cells, dataset, wanted)
         check_enough(cells.path, cell_types(cells, label, wanted.types), **(needed or {}))
@@ -203,8 +203,8 @@ def fetch_evaluation(
     write_metadata(output_json, metadata)
 
 
-def bring(row: ManifestRow, corpus: Corpus, seed: int, path: Path) -> None:
-    """Make a file of the embedded corpus at ``path``, link to a local h5ad, or convert 10x's."""
+def make_or_link(row: ManifestRow, corpus: Corpus, seed: int, path: Path) -> None:
+    """Make a file of the embedded corpus, link to a local h5ad file, or convert a 10x file."""
     if row.source == "embedded":
         embedded.write_recipe(row.location, corpus.embedded, seed, path)
         return
@@ -216,8 +216,11 @@ def bring(row: ManifestRow, corpus: Corpus, seed: int, path: Path) -> None:
         path.symlink_to(row.location)
 
 
-def completed(row: ManifestRow, path: Path, digest: str) -> ManifestRow:
-    """A row with cells, bytes and SHA-256 of its file; ``digest`` saves hashing it again."""
+def complete_row(row: ManifestRow, path: Path, digest: str) -> ManifestRow:
+    """Return a row with cells, bytes and SHA-256 of its file.
+
+    ``digest`` is the SHA-256 if it is known, else empty.
+    """
     with naming(path, row.location):
         cells = cells_of(row, path)
     return replace(
@@ -229,7 +232,7 @@ def completed(row: ManifestRow, path: Path, digest: str) -> ManifestRow:
 
 
 def check_unchanged(row: ManifestRow) -> None:
-    """Refuse a local file that is not the one that the manifest describes."""
+    """Raise an error for a local file that changed since the manifest was made."""
     path = Path(row.location)
     if not path.exists():
         raise UserError(f"{path}: no such file; it was there when the manifest was made")

@@ -1,6 +1,6 @@
-"""Makes the manifest: one row a file, with everything that later stages need to know of it.
+"""The manifest of a corpus: one row per file.
 
-With the files' SHA-256 it becomes a lock, which can be committed and given back as
+With the SHA-256 of all files it is a lock, which can be committed and used again as
 ``corpus.manifest``.
 """
 
@@ -27,10 +27,10 @@ from scsigmoid.corpus.metadata import (
     FILES,
     REMOTE,
     ManifestRow,
-    as_ranges,
     check_identifier,
     check_rows,
     check_skipped,
+    format_ranges,
     read_manifest,
     read_metadata,
     write_manifest,
@@ -38,13 +38,13 @@ from scsigmoid.corpus.metadata import (
 from scsigmoid.corpus.repeated_cells import Excluded, exclude_repeated, hash_cells
 from scsigmoid.corpus.selection import (
     Origin,
-    as_lines,
     can_be_wanted,
     check_separate,
+    format_summary,
     select,
-    summary,
+    summarize,
 )
-from scsigmoid.corpus.web import Absent, Web, checked_address
+from scsigmoid.corpus.web import Absent, Web, check_address
 from scsigmoid.errors import UserError
 from scsigmoid.files import write_json
 from scsigmoid.progress import announce, log
@@ -60,33 +60,33 @@ def build_manifest(
     output: str | Path,
     output_json: str | Path,
 ) -> list[str]:
-    """Write the manifest of a configuration, and its summary (:func:`~.selection.summary`) as JSON.
+    """Write the manifest of a configuration, and its summary as JSON.
 
-    Files that lie in ``folder`` already need not be on offer any more.
+    Files that are in ``folder``, the folder of downloads, need not be offered by the service.
 
     Returns:
         The summary as lines of text; none for embedded and local cells.
 
     Raises:
-        UserError: for files, ids or settings that do not fit together.
+        UserError: for files, ids or settings that contradict each other.
     """
     if corpus.source == "embedded":
-        rows, origin = embedded_rows(corpus, datasets), Origin(corpus.source)
+        rows, origin = list_embedded(corpus, datasets), Origin(corpus.source)
     elif corpus.source == "local":
-        rows, origin = local_rows(corpus, datasets, seed)
+        rows, origin = list_local(corpus, datasets, seed)
     else:
         downloads = Downloads(folder, Web.of(corpus))
-        rows, origin = remote_rows(corpus, datasets, seed, downloads)
-    check_rows(rows, origin.words)
+        rows, origin = list_remote(corpus, datasets, seed, downloads)
+    check_rows(rows, origin.description)
     rows = assign_parts(rows, corpus.parts)
-    stated = summary(rows, origin)
-    write_json(output_json, stated)
+    numbers = summarize(rows, origin)
+    write_json(output_json, numbers)
     write_manifest(output, rows)
-    return as_lines(stated) if corpus.source in REMOTE else []
+    return format_summary(numbers) if corpus.source in REMOTE else []
 
 
-def embedded_rows(corpus: Corpus, datasets: Mapping[str, Dataset]) -> list[ManifestRow]:
-    """Rows of the embedded corpus; sizes and hashes are known once the files are made."""
+def list_embedded(corpus: Corpus, datasets: Mapping[str, Dataset]) -> list[ManifestRow]:
+    """Return the rows of the embedded corpus, without the sizes and checksums of its files."""
     training = [("", recipe) for recipe in embedded.training_recipes(corpus.embedded)]
     evaluation = [
         (name, embedded.evaluation_recipe(name, dataset, corpus.embedded))
@@ -119,10 +119,10 @@ class LocalCells(NamedTuple):
     held_out: NDArray[np.int64]
 
 
-def local_rows(
+def list_local(
     corpus: Corpus, datasets: Mapping[str, Dataset], seed: int
 ) -> tuple[list[ManifestRow], Origin]:
-    """Rows of the user's own files, which are opened, counted and hashed."""
+    """Open, count and hash the user's own files, and return their rows."""
     rows: list[ManifestRow] = []
     names: set[str] = set()
     files: list[LocalCells] = []
@@ -150,13 +150,13 @@ def local_rows(
             if held_out != "all":
                 name = f"{row.file}_training" if held_out else row.file
                 training = cells.part(held_out, "training").rows
-                rows.append(replace(row, file=unique(name, names), cells=str(len(training))))
+                rows.append(replace(row, file=make_unique(name, names), cells=str(len(training))))
             if local.dataset:
                 dataset = datasets.get(local.dataset)
                 if dataset is None:
                     raise UserError(
-                        f"{local.path}: would make the dataset {local.dataset!r}, which datasets "
-                        "lacks"
+                        f"{local.path}: the dataset of its held-out cells, {local.dataset!r}, is "
+                        "missing from 'datasets'; add it there"
                     )
                 evaluated = cells.part(held_out, "evaluation")
                 evaluation = evaluated.rows
@@ -164,7 +164,7 @@ def local_rows(
                 rows.append(
                     replace(
                         row,
-                        file=unique(local.dataset, names),
+                        file=make_unique(local.dataset, names),
                         role="evaluation",
                         dataset=local.dataset,
                         title=dataset.title,
@@ -174,11 +174,11 @@ def local_rows(
                 )
         files.append(LocalCells(local.path, cells, training, evaluation))
     check_alike({file.path: file.cells for file in files})
-    excluded = repeated_cells(files)
-    return without_excluded(rows, excluded), Origin("corpus.local", excluded=excluded)
+    excluded = find_repeated(files)
+    return remove_excluded(rows, excluded), Origin("corpus.local", excluded=excluded)
 
 
-def repeated_cells(files: Sequence[LocalCells]) -> dict[str, Excluded]:
+def find_repeated(files: Sequence[LocalCells]) -> dict[str, Excluded]:
     """Return the training cells of each file that are held out, or trained on, elsewhere.
 
     Reads all counts once.  Files without such cells are left out.
@@ -201,10 +201,10 @@ def repeated_cells(files: Sequence[LocalCells]) -> dict[str, Excluded]:
     return excluded
 
 
-def without_excluded(
+def remove_excluded(
     rows: Sequence[ManifestRow], excluded: Mapping[str, Excluded]
 ) -> list[ManifestRow]:
-    """Leave cells out of training rows, and rows of which no cell is left.
+    """Remove cells from training rows, and rows without remaining cells.
 
     Raises:
         UserError: if no training cell is left.
@@ -214,7 +214,7 @@ def without_excluded(
         cells = excluded.get(row.location) if row.role == "training" else None
         left = int(row.cells) - (len(cells.rows) if cells else 0)
         if left:
-            text = as_ranges(cells.rows) if cells else ""
+            text = format_ranges(cells.rows) if cells else ""
             kept.append(replace(row, cells=str(left), excluded=text))
     if excluded and not any(row.role == "training" for row in kept):
         raise UserError(
@@ -225,16 +225,16 @@ def without_excluded(
     return kept
 
 
-def remote_rows(
+def list_remote(
     corpus: Corpus, datasets: Mapping[str, Dataset], seed: int, downloads: Downloads
 ) -> tuple[list[ManifestRow], Origin]:
-    """Rows of CELLxGENE's files: of the snapshot's day, or of a lock."""
+    """Return the rows of CELLxGENE's files: those of the snapshot's day, or of a lock."""
     if corpus.manifest is not None:
-        words = f"the lock {corpus.manifest}"
-        rows = lock_rows(corpus.manifest, corpus, datasets)
-        return check_available(rows, downloads, corpus.manifest, locked=True), Origin(words)
+        description = f"the lock {corpus.manifest}"
+        rows = read_lock(corpus.manifest, corpus, datasets)
+        return check_available(rows, downloads, corpus.manifest, locked=True), Origin(description)
     service = Service(corpus.api, downloads.web)
-    words = f"CELLxGENE Discover as of {corpus.snapshot}"
+    description = f"CELLxGENE Discover as of {corpus.snapshot}"
     listing = snapshot(
         service,
         corpus.snapshot,
@@ -242,20 +242,20 @@ def remote_rows(
         wanted=partial(can_be_wanted, corpus),
         answers=downloads.folder / "versions",
     )
-    resolved = {name: resolve(service, name, one.id) for name, one in datasets.items()}
+    resolved = {name: resolve(service, name, dataset.id) for name, dataset in datasets.items()}
     held_out = {name: version for name, (version, _) in resolved.items()}
     named = [name for name in corpus.leave_out if name not in listing.left_out]
     wanted = replace(corpus, leave_out=named)
-    selection = select(with_sizes(listing.versions, wanted, downloads.web), held_out, wanted, seed)
-    check_separate(selection.training, held_out, words)
+    selection = select(add_sizes(listing.versions, wanted, downloads.web), held_out, wanted, seed)
+    check_separate(selection.training, held_out, description)
     rows = [
         *(
-            remote_row(version, corpus.snapshot, "training", version.dataset_version_id)
+            make_remote_row(version, corpus.snapshot, "training", version.dataset_version_id)
             for version in selection.training
         ),
         *(
             replace(
-                remote_row(version, "", "evaluation", name),
+                make_remote_row(version, "", "evaluation", name),
                 dataset=name,
                 title=datasets[name].title,
                 label="",
@@ -264,13 +264,13 @@ def remote_rows(
             for name, version in held_out.items()
         ),
     ]
-    rows = check_available(rows, downloads, words, locked=False)
+    rows = check_available(rows, downloads, description, locked=False)
     kinds = {name: kind for name, (_, kind) in resolved.items()}
-    return rows, Origin(words, listing, selection, kinds)
+    return rows, Origin(description, listing, selection, kinds)
 
 
-def with_sizes(versions: Sequence[Version], corpus: Corpus, web: Web) -> list[Version]:
-    """Ask for the sizes of files that the listing does not know."""
+def add_sizes(versions: Sequence[Version], corpus: Corpus, web: Web) -> list[Version]:
+    """Request the sizes of wanted files that the service does not state in its listing."""
 
     def ask(version: Version) -> Version:
         if version.bytes >= 0 or not can_be_wanted(
@@ -280,13 +280,14 @@ def with_sizes(versions: Sequence[Version], corpus: Corpus, web: Web) -> list[Ve
         try:
             size = web.size(version.url)
         except Absent:
-            return version  # reported if it is to be trained on
+            return version  # `check_available` reports it if it is selected
         return version if size is None else replace(version, bytes=size)
 
     return web.each(ask, versions, label="file sizes")
 
 
-def remote_row(version: Version, day: str, role: str, file: str) -> ManifestRow:
+def make_remote_row(version: Version, day: str, role: str, file: str) -> ManifestRow:
+    """Return the manifest row of a version in CELLxGENE."""
     return ManifestRow(
         file=file,
         role=role,
@@ -309,8 +310,8 @@ def remote_row(version: Version, day: str, role: str, file: str) -> ManifestRow:
 def assign_parts(rows: Sequence[ManifestRow], parts: int) -> list[ManifestRow]:
     """Assign training files to parts of similar size.
 
-    The largest file goes first, to the part with the least so far; equals keep the order of the
-    manifest.  Sizes are bytes where all are known, else cells.
+    Files are assigned in descending order of size, each to the part that is the smallest so far.
+    Sizes are bytes if all are known, else cells.
     """
     training = [index for index, row in enumerate(rows) if row.role == "training"]
     if not training:
@@ -326,8 +327,8 @@ def assign_parts(rows: Sequence[ManifestRow], parts: int) -> list[ManifestRow]:
     return [replace(row, part=str(part_of.get(index, ""))) for index, row in enumerate(rows)]
 
 
-def unique(name: str, taken: set[str]) -> str:
-    """``name``, with a number where it is taken; notes it as taken."""
+def make_unique(name: str, taken: set[str]) -> str:
+    """Return ``name``, with a number if it is in ``taken``, and add the result to ``taken``."""
     candidate, number = name, 1
     while candidate in taken:
         number += 1
@@ -336,25 +337,25 @@ def unique(name: str, taken: set[str]) -> str:
     return candidate
 
 
-def lock_rows(
+def read_lock(
     path: str | Path, corpus: Corpus, datasets: Mapping[str, Dataset]
 ) -> list[ManifestRow]:
-    """Rows of the user's lock, checked against the configuration.
+    """Read the user's lock and check it against the configuration.
 
-    Training files in ``leave_out`` and evaluation datasets that are not configured are dropped.
+    Training files in ``leave_out``, and evaluation datasets that are not configured, are removed.
     """
     rows = read_manifest(path)
     for row in rows:
         if row.source not in REMOTE:
             raise UserError(
-                f"{path}: {row.file} is {row.source}; only files of CELLxGENE can be given back"
+                f"{path}: {row.file} is {row.source}; a lock can only have files of CELLxGENE"
             )
         check_identifier(row.dataset_version_id, f"{path}: {row.file}")
     in_lock = {row.dataset: row for row in rows if row.role == "evaluation"}
     evaluation = []
     for name, dataset in datasets.items():
         if name not in in_lock:
-            raise UserError(f"{path}: has no evaluation dataset {name!r}; make the manifest again")
+            raise UserError(f"{path}: the evaluation dataset {name!r} is missing; make it again")
         row = in_lock[name]
         ids = (row.dataset_version_id, row.dataset_id, row.collection_id)
         if dataset.id and dataset.id not in ids:
@@ -376,16 +377,16 @@ def lock_rows(
 def check_available(
     rows: Sequence[ManifestRow], downloads: Downloads, where: str, *, locked: bool
 ) -> list[ManifestRow]:
-    """Ask the server for every file that is not downloaded yet: is it there, how large is it?
+    """Check that the server has every file that is not downloaded yet.
 
-    Another size than the row's is an error if ``locked``; else the service listed a wrong size, and
-    the file's own is taken.
+    If the size of a file differs from its row, that is an error if ``locked``.  Otherwise the
+    listing was wrong, and the size of the file is used.
 
     Returns:
-        The rows, with the sizes that were unknown.
+        The rows, with the sizes of all files.
     """
     for row in rows:
-        checked_address(row.location, downloads.web.hosts)
+        check_address(row.location, downloads.web.hosts)
 
     def ask(row: ManifestRow) -> ManifestRow | str:
         if row.role == "skipped" or downloads.has(row):
@@ -413,10 +414,10 @@ def check_available(
     if wrong:
         named = ", ".join(f"{version} ({why})" for version, why in [*wrong.items()][:LISTED])
         more = f" and {len(wrong) - LISTED} more (see the log)" if len(wrong) > LISTED else ""
-        choice = "remove corpus.manifest for a new manifest" if locked else "take another source"
+        choice = "remove corpus.manifest for a new manifest" if locked else "use another source"
         raise UserError(
             f"{where}: {len(wrong)} of {len(rows)} files are gone or changed: {named}{more}; name "
-            f"them in corpus.leave_out to go on without them, or {choice}"
+            f"them in corpus.leave_out to continue without them, or {choice}"
         )
     return [answer for answer in answers if isinstance(answer, ManifestRow)]
 
@@ -429,7 +430,7 @@ def write_lock(
 ) -> None:
     """Write the manifest with cells, bytes and SHA-256 of the files as they were downloaded.
 
-    The output is to be committed and given back as ``corpus.manifest``.
+    It can be committed and used as ``corpus.manifest``.
 
     Raises:
         UserError: if a file is damaged, a row of the manifest is in none of them, or too many files
@@ -440,15 +441,16 @@ def write_lock(
     }
     rows = {(row.role, row.file): row for row in read_manifest(manifest)}
     for path in metadata:
-        stated = read_metadata(path)
-        key = ("evaluation", stated.file)
+        dataset = read_metadata(path)
+        key = ("evaluation", dataset.file)
         if key in rows:
-            done[key] = replace(rows[key], cells=str(stated.cells), sha256=stated.sha256)
+            done[key] = replace(rows[key], cells=str(dataset.cells), sha256=dataset.sha256)
     done |= {key: row for key, row in rows.items() if row.role == "skipped"}
     for role, file in rows:
         if (role, file) not in done:
             raise UserError(
-                f"{manifest}: nothing is known of its {role} file {file!r}; run what reads it first"
+                f"{manifest}: its {role} file {file!r} is missing from --cells and --metadata; "
+                "fetch it first"
             )
     check_skipped(done.values(), [row for row in rows.values() if row.role != "evaluation"])
     write_manifest(output, [done[key] for key in rows])

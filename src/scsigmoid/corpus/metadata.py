@@ -1,5 +1,6 @@
-"""Metadata of the corpus: rows of the manifest, a JSON file beside each evaluation dataset, and
-checks of text from elsewhere before it becomes part of them, of a path, an address or a message.
+"""Metadata of the corpus: rows of the manifest, and a JSON file for each evaluation dataset.
+
+Text from other sources is checked before it becomes part of a path, an address or a message.
 """
 
 import json
@@ -20,60 +21,60 @@ from scsigmoid.files import atomic_path, write_json
 
 @dataclass(frozen=True, kw_only=True)
 class ManifestRow:
-    """One file, in one role.  All values are text; empty where one does not apply.
+    """A file in one role.  All values are text, empty if they do not apply.
 
-    A local file of which some cells are held out has two rows.
+    A local file with training and held-out cells has two rows.
     """
 
-    file: str  # its name in the results, without suffix; unique
+    file: str  # name in the results, without suffix; unique
     role: str  # "training", "evaluation", or "skipped" (see reason)
     dataset: str = ""  # evaluation dataset
     part: str = ""  # number of the job that reads a training file
     source: str  # "embedded", "local" or "cellxgene"
-    snapshot: str = ""  # day whose state was listed; empty for evaluation files, which no day binds
-    location: str  # recipe of the embedded corpus, absolute path or URL
+    snapshot: str = ""  # day of the listing; empty for evaluation files, which are of any day
+    location: str  # recipe of the embedded corpus, absolute path, or URL
     simulated: str = "false"  # or "true"
     title: str = ""
     doi: str = ""
     organism: str = ""  # organisms, joined by " || "
     assay: str = ""  # assays, joined by " || "
-    label: str = "cell_type"  # of training cells (see labels.py); evaluated ones: in the metadata
-    held_out: str = ""  # see h5ad.held_out_text; a training row means the other cells
+    label: str = "cell_type"  # of training cells (see labels.py); for evaluation, see Metadata
+    held_out: str = ""  # see h5ad.held_out_text; a training row has the other cells
     cells: str = ""  # number of cells in this role
     bytes: str = ""  # size of the file
     sha256: str = ""  # of the file; empty before the first download
     published: str = ""  # day of the dataset version
-    dataset_id: str = ""  # of CELLxGENE, as the next two
+    dataset_id: str = ""  # CELLxGENE id, like the next two
     dataset_version_id: str = ""
     collection_id: str = ""
-    layer: str = ""  # of a local file, with the raw counts; empty for raw.X or X
+    layer: str = ""  # layer of a local file with the raw counts; empty for raw.X or X
     genes: str = ""  # column of var of a local file with the gene ids; empty for the index
-    # rows of a local file that are not trained on (repeated_cells.py), as 0-49,77; see as_ranges
+    # rows of a local file that are not trained on (repeated_cells.py), by format_ranges
     excluded: str = ""
     reason: str = ""  # why a training file was skipped
 
 
 @dataclass(frozen=True, kw_only=True)
 class Metadata:
-    """What later stages need to know of an evaluation dataset."""
+    """Metadata of an evaluation dataset, for later stages."""
 
-    dataset: str  # evaluation dataset
-    file: str  # its name in the manifest
+    dataset: str  # name of the dataset
+    file: str  # name in the manifest
     simulated: bool
     label: str  # column of obs with the cell type, or columns in braces (see labels.py)
     types: list[str]  # how cell types are spelled
     title: str
-    cells: int  # that are evaluated
+    cells: int  # number of evaluated cells
     genes: int
     sha256: str  # of the file with the cells
-    location: str  # where they are from, as in the manifest
+    location: str  # as in the manifest
 
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,199}")
-LONGEST = 200  # characters of a title or another text from elsewhere
-LARGEST = 10**15  # bytes or cells; more is nonsense
+LONGEST = 200  # characters of a title or another text from a service
+LARGEST = 10**15  # largest plausible number of bytes or cells
 LARGEST_SKIPPED_SHARE = 0.05  # of the training cells, in files without raw counts
-FILES = "files.csv"  # the rows of one part, beside its files
+FILES = "files.csv"  # the rows of one part, next to its files
 REMOTE = ("cellxgene",)  # sources whose files are downloaded
 # The form of columns that become part of a path or a message, or that code computes with.
 NUMBER = re.compile(r"\d{0,15}")
@@ -96,7 +97,7 @@ def read_manifest(path: str | Path) -> list[ManifestRow]:
     """Read a manifest.
 
     Raises:
-        UserError: if the file is missing or is no manifest.
+        UserError: if the file is missing or is not a manifest.
     """
     path = Path(path)
     if not path.is_file():
@@ -115,7 +116,7 @@ def read_manifest(path: str | Path) -> list[ManifestRow]:
 
 
 def check_rows(rows: Iterable[ManifestRow], where: str) -> None:
-    """Raise an error for rows whose text could lead out of a folder, or cannot be computed with."""
+    """Raise an error for names that could lead out of a folder, and for malformed values."""
     names: set[str] = set()
     for number, row in enumerate(rows, start=1):
         if row.file in names:
@@ -149,14 +150,14 @@ def check_skipped(rows: Iterable[ManifestRow], training: Iterable[ManifestRow]) 
         )
 
 
-def as_ranges(rows: NDArray[np.int64]) -> str:
-    """Ascending row numbers as text: ``0-49,77``."""
+def format_ranges(rows: NDArray[np.int64]) -> str:
+    """Return ascending row numbers as text, such as ``0-49,77``."""
     runs = np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1) if len(rows) else []
     return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
 
 
 def are_in_ranges(rows: NDArray[np.int64], ranges: str) -> NDArray[np.bool_]:
-    """Whether each row number is in the text that :func:`as_ranges` wrote."""
+    """Return whether each row number is in the text that :func:`format_ranges` wrote."""
     ends = [part.partition("-") for part in ranges.split(",") if part]
     if not ends:
         return np.zeros(len(rows), dtype=bool)
@@ -186,26 +187,26 @@ def write_metadata(path: str | Path, metadata: Metadata) -> None:
 
 
 def one_line(value: Any, longest: int = LONGEST) -> str:
-    """Printable text without line breaks or control characters, cut where it is too long."""
+    """Return a value as printable text without line breaks, cut at ``longest`` characters."""
     text = str(value)[: 4 * longest]
     text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 def check_identifier(identifier: Any, where: str = "CELLxGENE") -> str:
-    """Refuse what is no CELLxGENE id before it becomes part of an address or a path."""
+    """Return a CELLxGENE id, or raise an error before it becomes part of an address or a path."""
     if not isinstance(identifier, str) or not IDENTIFIER.fullmatch(identifier):
         raise UserError(f"{where}: {one_line(identifier, 60)!r} is not a CELLxGENE id; correct it")
     return identifier
 
 
 def as_count(value: Any) -> int | None:
-    """A count that a service states; ``None`` where it is none."""
+    """Return a count stated by a service, or ``None`` if it is not a plausible count."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST:
         return None
     return value
 
 
 def parse_count(text: str) -> int | None:
-    """The count that a header states, or ``None`` where it states none."""
+    """Return the count stated by a header, or ``None`` if it is not a plausible count."""
     return as_count(int(text)) if re.fullmatch(r"[0-9]{1,20}", text) else None

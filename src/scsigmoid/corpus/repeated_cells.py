@@ -1,7 +1,7 @@
-"""Training cells that occur again among the held-out cells, or among other training cells.
+"""Training cells with the same counts as held-out cells or as other training cells.
 
-Cells are compared by their counts, as tokenization reads them: names of cells, the order of genes,
-the storage and genes without counts do not matter.  One pass over the files keeps two 64-bit
+Counts are compared as tokenization reads them.  Names of cells, the order of genes, the storage and
+genes without counts do not matter.  One pass over the files keeps two 64-bit
 hashes per cell: one over all genes of its file, and one over the genes that all files have.
 """
 

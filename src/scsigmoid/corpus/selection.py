@@ -1,5 +1,6 @@
-"""Which of the versions on offer are trained on, none of which shares cells with an evaluated one;
-and the summary of a manifest: what was offered, held out, left out and taken.
+"""Selection of the training files, and the summary of a manifest.
+
+No training file shares a dataset or a collection with an evaluation dataset.
 """
 
 import csv
@@ -23,24 +24,24 @@ from scsigmoid.seeds import derive
 RNA = "rna"  # in corpus.assays: all assays of rna_assays.csv
 PAPER_CELLS = 131_600_000  # section "Empirical evaluation": snapshot of 11 June 2024
 HUMAN, MOUSE = "Homo sapiens", "Mus musculus"
-# What knows its dataset and collection.
+# Objects with the ids of their dataset and collection.
 Identified = Version | ManifestRow
 
 
 @dataclass(frozen=True)
 class Selection:
-    """What is trained on, and why other versions are not."""
+    """The training versions, and why the others are left out."""
 
     training: list[Version]  # in the order of the listing
-    held_out: dict[str, str]  # reason (held_out_reason) by dataset id
-    left_out: dict[str, int]  # number of others, by reason
-    offered: list[Version]  # all that are not held out
+    held_out: dict[str, str]  # reason (reason_held_out) by dataset id
+    left_out: dict[str, int]  # number of other versions, by reason
+    offered: list[Version]  # all versions that are not held out
 
 
 def select(
     versions: Sequence[Version], evaluation: Mapping[str, Identified], corpus: Corpus, seed: int
 ) -> Selection:
-    """Choose what to train on; the seed decides where the configuration limits cells or bytes."""
+    """Choose the training files; the seed matters if the configuration limits cells or bytes."""
     check_names_offered("organisms", corpus.organisms, {o for v in versions for o in v.organisms})
     assays = {assay for v in versions for assay in (*v.assays, *v.assay_ids)}
     check_names_offered("assays", {*(corpus.assays or ())} - {RNA}, assays)
@@ -56,11 +57,11 @@ def select(
     held_out: dict[str, str] = {}
     left_out: Counter[str] = Counter()
     for version in versions:
-        if held := held_out_reason(version, evaluation):
+        if held := reason_held_out(version, evaluation):
             held_out[version.dataset_id] = held
             continue
         free.append(version)
-        if reason := reason_against(version, corpus):
+        if reason := reason_unwanted(version, corpus):
             left_out[reason] += 1
         else:
             training.append(version)
@@ -71,7 +72,7 @@ def select(
 
 
 def check_names_offered(key: str, wanted: Iterable[str], offered: Collection[str]) -> None:
-    """Refuse a name that no dataset has: a misspelt one would leave out all that it means."""
+    """Raise an error for a name that no dataset has, which would select nothing."""
     for name in wanted:
         if name not in offered:
             raise UserError(
@@ -80,7 +81,7 @@ def check_names_offered(key: str, wanted: Iterable[str], offered: Collection[str
 
 
 def can_be_wanted(corpus: Corpus, organisms: Collection[str], assays: Collection[str]) -> bool:
-    """Whether a dataset has a wanted organism and a wanted assay, if the service names any.
+    """Return whether a dataset has a wanted organism and a wanted assay, if any are known.
 
     ``assays`` are labels and ontology ids.
     """
@@ -92,7 +93,7 @@ def can_be_wanted(corpus: Corpus, organisms: Collection[str], assays: Collection
 
 
 def wanted_assays(corpus: Corpus) -> set[str] | None:
-    """Labels and ontology ids of the wanted assays; ``None`` for all."""
+    """Return labels and ontology ids of the wanted assays, or ``None`` for all assays."""
     if corpus.assays is None:
         return None
     return {*corpus.assays} | (rna_assays() if RNA in corpus.assays else set())
@@ -100,14 +101,14 @@ def wanted_assays(corpus: Corpus) -> set[str] | None:
 
 @cache
 def rna_assays() -> frozenset[str]:
-    """Ontology ids of the assays of RNA."""
+    """Return the ontology ids of the assays of RNA."""
     text = files("scsigmoid.corpus").joinpath("rna_assays.csv").read_text(encoding="utf-8")
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     return frozenset(row["ontology_term_id"] for row in csv.DictReader(lines))
 
 
-def reason_against(version: Version, corpus: Corpus) -> str:
-    """Why the configuration does not want a version; empty where it does."""
+def reason_unwanted(version: Version, corpus: Corpus) -> str:
+    """Return why the configuration excludes a version, or "" if it does not."""
     if {version.dataset_id, version.dataset_version_id} & set(corpus.leave_out):
         return NAMED
     if not version.organisms or not set(version.organisms) <= set(corpus.organisms):
@@ -127,10 +128,10 @@ def reason_against(version: Version, corpus: Corpus) -> str:
 def sample_files(
     versions: Sequence[Version], maximum_cells: int | None, maximum_gb: float | None, seed: int
 ) -> list[Version]:
-    """A seeded choice of files that hold at most so many cells and bytes together.
+    """Return a random choice of files within limits of cells and bytes.
 
-    Files are taken in a random order, in which a file's place depends on the seed and its own id
-    alone; one that does not fit any more is passed over.
+    The random order depends on the seed and the ids of the files only, so it stays the same if
+    other files are withdrawn.  Files that exceed the rest of a limit are skipped.
     """
     if maximum_cells is None and maximum_gb is None:
         return list(versions)
@@ -138,7 +139,7 @@ def sample_files(
     size = math.inf if maximum_gb is None else maximum_gb * 1e9
     taken: set[str] = set()
     for version in sorted(versions, key=lambda v: derive(seed, "training files", v.dataset_id)):
-        # a file of unknown size cannot be counted against a limit of bytes
+        # with a limit of bytes, files of unknown size are skipped
         fits = maximum_gb is None or 0 <= version.bytes <= size
         if fits and version.cells <= cells:
             taken.add(version.dataset_id)
@@ -147,11 +148,11 @@ def sample_files(
     return [version for version in versions if version.dataset_id in taken]
 
 
-def held_out_reason(item: Identified, evaluation: Mapping[str, Identified]) -> str:
-    """Why something may not be trained on; empty where it may.
+def reason_held_out(item: Identified, evaluation: Mapping[str, Identified]) -> str:
+    """Return why a file must not be trained on, or "" if it may.
 
-    Every version of an evaluation dataset is held out, and all of its collection: cells come back
-    in other datasets of the same publication.  Collections that are not known match none.
+    All versions of an evaluation dataset are held out, and all datasets of its collection, because
+    the datasets of a publication share cells.  An unknown collection matches no other.
     """
     for name, other in evaluation.items():
         if item.dataset_id and item.dataset_id == other.dataset_id:
@@ -164,9 +165,9 @@ def held_out_reason(item: Identified, evaluation: Mapping[str, Identified]) -> s
 def check_separate(
     training: Iterable[Identified], evaluation: Mapping[str, Identified], where: str
 ) -> None:
-    """Refuse training files that share a dataset or a collection with an evaluation dataset."""
+    """Raise an error for training files of the dataset or collection of an evaluation dataset."""
     for item in training:
-        reason = held_out_reason(item, evaluation)
+        reason = reason_held_out(item, evaluation)
         if reason:
             raise UserError(
                 f"{where}: training file of dataset {item.dataset_id} is of the {reason}, which is "
@@ -176,32 +177,32 @@ def check_separate(
 
 @dataclass(frozen=True)
 class Origin:
-    """Where the rows of a manifest come from."""
+    """The source of the rows of a manifest."""
 
-    words: str  # e.g. "CELLxGENE Discover as of 2024-06-11"
-    listing: Listing | None = None  # None for a lock and for local and embedded files
-    selection: Selection | None = None  # what was chosen of it
-    kinds: Mapping[str, str] = field(default_factory=dict)  # what each evaluation id is of
+    description: str  # e.g. "CELLxGENE Discover as of 2024-06-11"
+    listing: Listing | None = None  # None for a lock, and for local and embedded files
+    selection: Selection | None = None  # of the listing
+    id_kinds: Mapping[str, str] = field(default_factory=dict)  # of each evaluation id
     # training cells of the user's files that occur more than once, by path
     excluded: Mapping[str, Excluded] = field(default_factory=dict)
 
 
-def summary(rows: Sequence[ManifestRow], origin: Origin) -> dict[str, Any]:
-    """The summary in numbers, for a JSON file."""
+def summarize(rows: Sequence[ManifestRow], origin: Origin) -> dict[str, Any]:
+    """Return the summary in numbers, for a JSON file."""
     training = [row for row in rows if row.role == "training"]
-    stated: dict[str, Any] = {
-        "origin": origin.words,
+    numbers: dict[str, Any] = {
+        "origin": origin.description,
         "training": {
-            **totals(training),
+            **count_totals(training),
             "paper_cells": PAPER_CELLS,
             "assays": {
-                assay: totals([row for row in training if row.assay == assay])
+                assay: count_totals([row for row in training if row.assay == assay])
                 for assay in sorted({row.assay for row in training} - {""})
             },
         },
         "evaluation": {
             row.dataset: {
-                **totals([row]),
+                **count_totals([row]),
                 "dataset_version_id": row.dataset_version_id,
                 "dataset_id": row.dataset_id,
                 "collection_id": row.collection_id,
@@ -211,83 +212,83 @@ def summary(rows: Sequence[ManifestRow], origin: Origin) -> dict[str, Any]:
             if row.role == "evaluation"
         },
     }
-    for name, kind in origin.kinds.items():
-        stated["evaluation"][name]["id_is_of_a"] = kind
+    for name, kind in origin.id_kinds.items():
+        numbers["evaluation"][name]["id_is_of_a"] = kind
     if origin.excluded:
-        stated["excluded"] = {
+        numbers["excluded"] = {
             path: {"held_out": cells.held_out, "repeated": cells.repeated}
             for path, cells in origin.excluded.items()
         }
     if origin.listing is not None:
         versions = origin.listing.versions
-        stated["offered"] = {"files": len(versions), "cells": sum(v.cells for v in versions)}
-        stated["without_file"] = origin.listing.left_out
+        numbers["offered"] = {"files": len(versions), "cells": sum(v.cells for v in versions)}
+        numbers["without_file"] = origin.listing.left_out
     if origin.selection is not None:
-        stated["held_out"] = origin.selection.held_out
-        stated["left_out"] = origin.selection.left_out
-        stated["selections"] = selections(origin.selection.offered)
-    return stated
+        numbers["held_out"] = origin.selection.held_out
+        numbers["left_out"] = origin.selection.left_out
+        numbers["selections"] = selections(origin.selection.offered)
+    return numbers
 
 
-def totals(rows: Sequence[ManifestRow]) -> dict[str, int | None]:
-    """Files, cells and bytes; ``None`` where one of the files does not say."""
-    stated: dict[str, int | None] = {"files": len(rows)}
+def count_totals(rows: Sequence[ManifestRow]) -> dict[str, int | None]:
+    """Return the numbers of files, cells and bytes; ``None`` if unknown for one of the files."""
+    numbers: dict[str, int | None] = {"files": len(rows)}
     for key in ("cells", "bytes"):
         values = [getattr(row, key) for row in rows]
-        stated[key] = sum(map(int, values)) if all(values) else None
-    return stated
+        numbers[key] = sum(map(int, values)) if all(values) else None
+    return numbers
 
 
 def selections(offered: Sequence[Version]) -> list[dict[str, Any]]:
-    """What the paper's 131.6M cells could be: the total of each choice, without evaluated data.
+    """Return the numbers of cells of several selections, to compare with the paper's 131.6M.
 
     Returns:
-        For each choice: ``organisms``, of which datasets hold no other; ``kept``, ``all`` cells or
-        ``primary`` ones; ``cells``, their number; ``unknown``, datasets that do not tell it; and
-        ``nearest``, whether this total is the nearest to the paper's.
+        For each selection: ``organisms``, the only ones of its datasets; ``kept``, ``all`` cells or
+        ``primary`` ones; ``cells``, their number; ``unknown``, the number of datasets that do not
+        state it; and ``nearest``, whether the number is the nearest to the paper's.
     """
-    stated: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for organisms in ([HUMAN], [MOUSE], [HUMAN, MOUSE]):
         chosen = [v for v in offered if v.organisms and set(v.organisms) <= set(organisms)]
         every, primary = [v.cells for v in chosen], [v.primary for v in chosen]
-        for kept, numbers in (("all", every), ("primary", primary)):
-            told = [number for number in numbers if number is not None]
-            unknown = len(numbers) - len(told)
-            stated.append(
-                {"organisms": organisms, "kept": kept, "cells": sum(told), "unknown": unknown}
+        for kept, counts in (("all", every), ("primary", primary)):
+            known = [count for count in counts if count is not None]
+            unknown = len(counts) - len(known)
+            rows.append(
+                {"organisms": organisms, "kept": kept, "cells": sum(known), "unknown": unknown}
             )
-    nearest = min(stated, key=lambda one: (abs(one["cells"] - PAPER_CELLS), one["unknown"]))
-    return [{**one, "nearest": one is nearest} for one in stated]
+    nearest = min(rows, key=lambda row: (abs(row["cells"] - PAPER_CELLS), row["unknown"]))
+    return [{**row, "nearest": row is nearest} for row in rows]
 
 
-def as_lines(stated: Mapping[str, Any]) -> list[str]:
-    """The summary as lines of text."""
-    lines = [f"Corpus: {stated['origin']}"]
-    if "offered" in stated:
-        offered = stated["offered"]
+def format_summary(numbers: Mapping[str, Any]) -> list[str]:
+    """Return the summary as lines of text."""
+    lines = [f"Corpus: {numbers['origin']}"]
+    if "offered" in numbers:
+        offered = numbers["offered"]
         lines.append(f"  offered    {offered['files']:,} datasets, {offered['cells']:,} cells")
-        for identifier, reason in stated["without_file"].items():
+        for identifier, reason in numbers["without_file"].items():
             lines.append(f"  not used   {identifier}: {reason}")
-    for name, dataset in stated["evaluation"].items():
+    for name, dataset in numbers["evaluation"].items():
         kind = dataset.get("id_is_of_a")
         lines.append(
-            f"  evaluated  {name}: {count(dataset['cells'])} cells, version "
+            f"  evaluated  {name}: {format_count(dataset['cells'])} cells, version "
             f"{dataset['dataset_version_id']} of {dataset['published'] or 'an unknown day'}"
             + (f" (the id is of a {kind})" if kind else "")
         )
         if not dataset["collection_id"]:
             lines.append(f"  caution    {name}: collection unknown, held out by dataset alone")
-    for dataset_id, reason in stated.get("held_out", {}).items():
+    for dataset_id, reason in numbers.get("held_out", {}).items():
         lines.append(f"  held out   {dataset_id}: {reason}")
-    for reason, datasets in stated.get("left_out", {}).items():
+    for reason, datasets in numbers.get("left_out", {}).items():
         lines.append(f"  left out   {datasets:,} datasets: {reason}")
-    training = stated["training"]
+    training = numbers["training"]
     size = "" if training["bytes"] is None else f", {training['bytes'] / 1e9:,.1f} GB"
     lines.append(
-        f"  training   {training['files']:,} datasets, {count(training['cells'])} cells{size}; the "
-        f"paper has {training['paper_cells']:,} cells"
+        f"  training   {training['files']:,} datasets, {format_count(training['cells'])} cells"
+        f"{size}; the paper has {training['paper_cells']:,} cells"
     )
-    for cells, words in selection_lines(stated):
+    for cells, words in selection_lines(numbers):
         lines.append(f"  would be   {cells:,} cells, {words}")
     lines.append(
         f"  checked    none of the {training['files']:,} training files shares a dataset or "
@@ -296,19 +297,20 @@ def as_lines(stated: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def selection_lines(stated: Mapping[str, Any]) -> list[tuple[int, str]]:
-    """Total and words of each selection; none for a lock that was given back."""
+def selection_lines(numbers: Mapping[str, Any]) -> list[tuple[int, str]]:
+    """Return the total and the description of each selection; none for a lock."""
     return [
         (
-            one["cells"],
-            f"{one['cells'] / PAPER_CELLS - 1:+.1%} against the paper's {PAPER_CELLS / 1e6:g}M: "
-            f"{' and '.join(one['organisms'])}, {one['kept']} cells"
-            + (f"; {one['unknown']:,} datasets do not tell" if one["unknown"] else "")
-            + (", the nearest" if one["nearest"] else ""),
+            row["cells"],
+            f"{row['cells'] / PAPER_CELLS - 1:+.1%} against the paper's {PAPER_CELLS / 1e6:g}M: "
+            f"{' and '.join(row['organisms'])}, {row['kept']} cells"
+            + (f"; unknown for {row['unknown']:,} datasets" if row["unknown"] else "")
+            + (", the nearest" if row["nearest"] else ""),
         )
-        for one in stated.get("selections", [])
+        for row in numbers.get("selections", [])
     ]
 
 
-def count(number: int | None) -> str:
+def format_count(number: int | None) -> str:
+    """Return a number with separators."""
     return "an unknown number of" if number is None else f"{number:,}"

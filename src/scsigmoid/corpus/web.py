@@ -1,4 +1,4 @@
-"""Requests to web servers: allowed hosts only, bounded answers, retries."""
+"""HTTP requests to allowed hosts, with bounded answers and retries."""
 
 import json
 import socket
@@ -30,8 +30,8 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 LONGEST_ADDRESS = 2000
 REDIRECTS = 5
 BLOCK = 1 << 16  # bytes read at a time
-ADVANCE = 1 << 20  # new bytes after which a try counts as the first again
-SLOWEST_ADVANCE = 60.0  # seconds for so many bytes of a file
+ADVANCE = 1 << 20  # new bytes after which the count of attempts starts again
+SLOWEST_ADVANCE = 60.0  # seconds in which this many bytes of a file must arrive
 LARGEST_ANSWER = 1 << 26  # bytes of a JSON document
 SLOWEST_ANSWER = 600.0  # seconds for a JSON document
 GONE = {404: "not found", 410: "withdrawn"}
@@ -40,7 +40,7 @@ HEADERS = {"Accept-Encoding": "identity", "User-Agent": f"scsigmoid/{__version__
 
 
 class Transient(Exception):
-    """Worth another attempt.
+    """A failure that may not happen again: worth another attempt.
 
     Attributes:
         pause: seconds that the server asks to wait, or ``None``.
@@ -61,13 +61,13 @@ class Absent(UserError):
     def __init__(self, url: str, status: int) -> None:
         self.reason = GONE[status]
         super().__init__(
-            f"{one_line(url)}: {self.reason}; name its id in corpus.leave_out to go on without "
+            f"{one_line(url)}: {self.reason}; name its id in corpus.leave_out to continue without "
             "it, or make the manifest again"
         )
 
 
 class AllowedHosts(HTTPAdapter):
-    """Connects to allowed hosts only, however an address was parsed before."""
+    """Connects to allowed hosts only, however the address was parsed before."""
 
     def __init__(self, hosts: Collection[str]) -> None:
         super().__init__()
@@ -82,8 +82,9 @@ class AllowedHosts(HTTPAdapter):
     def ask(self, method: str, url: str, headers: dict[str, str], timeout: float) -> Any:
         """Send one request; the body of the response is not read yet.
 
-        A session would follow redirects, read their bodies and send passwords of ``.netrc``.
-        Proxies and certificates of the environment are used, except for loopback.
+        A session is not used because it would follow redirects, read their bodies and send
+        passwords from ``.netrc``.  Proxies and certificates of the environment are used, except for
+        loopback.
         """
         request = requests.Request(method, url, headers=headers).prepare()
         session = requests.Session()
@@ -93,9 +94,9 @@ class AllowedHosts(HTTPAdapter):
 
 
 def with_header_limit(connection_class: Any) -> Any:
-    """Return a connection class that waits for all headers of a response, not for each byte.
+    """Return a connection class whose time-out covers all headers of a response.
 
-    The time-out of a socket starts again with every byte.
+    The time-out of a socket starts again with each byte.
     """
 
     class Connection(connection_class):  # type: ignore[misc]
@@ -123,15 +124,15 @@ def with_header_limit(connection_class: Any) -> Any:
 
 @dataclass(frozen=True)
 class Web:
-    """Makes requests."""
+    """A client with the settings of the configuration."""
 
-    hosts: Sequence[str]  # that are allowed, redirects included
+    hosts: Sequence[str]  # allowed hosts, also for redirects
     settings: Download  # attempts, time-outs and number of connections
     stopping: threading.Event = field(default_factory=threading.Event)  # set after a failure
 
     @classmethod
     def of(cls, corpus: Corpus) -> "Web":
-        """As the configuration says."""
+        """Make a client with the settings of a corpus."""
         return cls(tuple(corpus.hosts), corpus.download)
 
     def json(self, url: str, patience: float = 1.0) -> Any:
@@ -160,14 +161,18 @@ class Web:
         return self.retry(url, ask)
 
     def size(self, url: str) -> int | None:
-        """Bytes of the file at an address (or :class:`Absent`); ``None`` where it does not tell."""
+        """Return the size of a file in bytes, or ``None`` if the server does not state it.
+
+        Raises:
+            Absent: if the server does not have the file.
+        """
 
         def ask() -> int | None:
             with self.opened("HEAD", url) as response:
                 if response.status_code in (405, 501):
                     return None
                 check_status(url, response)
-                return stated_length(response)
+                return content_length(response)
 
         return self.retry(url, ask)
 
@@ -179,11 +184,11 @@ class Web:
         headers: dict[str, str] | None = None,
         timeout: float | None = None,
     ) -> Iterator[requests.Response]:
-        """Open an address, following redirects to allowed hosts only; bodies are not read yet."""
+        """Open an address, following redirects to allowed hosts; the body is not read yet."""
         asked, headers = url, {**HEADERS, **(headers or {})}
         timeout = self.settings.timeout if timeout is None else timeout
         for _ in range(REDIRECTS):
-            url = checked_address(url, self.hosts)
+            url = check_address(url, self.hosts)
             try:
                 with (
                     closing(AllowedHosts(self.hosts)) as adapter,
@@ -203,7 +208,11 @@ class Web:
         )
 
     def body(self, response: requests.Response, size: int, seconds: float) -> Iterator[bytes]:
-        """The body as it is sent, while every ``size`` bytes of it come within so many seconds."""
+        """Yield the body as it arrives.
+
+        Raises:
+            Transient: if ``size`` bytes, or the rest of the body, take more than ``seconds``.
+        """
         began, missing = time.monotonic(), size
         # read1 returns what has come, after the time-out of the connection at the latest
         while block := response.raw.read1(BLOCK, decode_content=False):
@@ -218,10 +227,13 @@ class Web:
     def retry(
         self, url: str, action: Callable[[], T], progress: Callable[[], int] = lambda: 0
     ) -> T:
-        """Do something until it works, with pauses that double.
+        """Call ``action`` until it succeeds, with pauses that double.
 
-        ``action`` raises :class:`Transient` where another try is worth it.  ``progress`` gives the
-        bytes had so far; a try that brings more than ever starts the count of tries anew.
+        Args:
+            url: address, for messages.
+            action: raises :class:`Transient` if another attempt is worth it.
+            progress: returns the number of bytes received so far.  An attempt with at least
+                ``ADVANCE`` new bytes starts the count of attempts again.
         """
         most, tries = progress(), 0
         while True:
@@ -244,14 +256,14 @@ class Web:
             self.check_stopped()
 
     def check_stopped(self) -> None:
-        """End this thread's work if all work is given up."""
+        """Raise an error if another thread has failed."""
         if self.stopping.is_set():
             raise UserError("interrupted")
 
     def each(self, action: Callable[[A], T], items: Iterable[A], *, label: str) -> list[T]:
-        """Do something for every item, as many at a time as the settings allow, in their order.
+        """Call ``action`` for all items, several at a time, and return the results in order.
 
-        The first failure ends the others.
+        The first failure ends the other calls.
         """
         items = list(items)
         with ThreadPoolExecutor(self.settings.connections) as pool:
@@ -263,8 +275,11 @@ class Web:
                 raise
 
 
-def checked_address(url: str, hosts: Collection[str]) -> str:
-    """An address as it will be asked, read by the parser of the client itself."""
+def check_address(url: str, hosts: Collection[str]) -> str:
+    """Return an address in the form that the client requests, or raise an error.
+
+    It is parsed by the client's own parser, so that both agree on the host.
+    """
     parsed = Url()
     if len(url) <= LONGEST_ADDRESS and url.isprintable() and "\\" not in url:
         with suppress(LocationParseError):
@@ -279,6 +294,7 @@ def checked_address(url: str, hosts: Collection[str]) -> str:
 
 
 def check_host(host: str, hosts: Collection[str], url: str) -> None:
+    """Raise an error if a host is not allowed."""
     if host not in hosts:
         raise UserError(
             f"{one_line(url)}: host {one_line(host)!r} is not allowed; add it to corpus.hosts "
@@ -287,7 +303,13 @@ def check_host(host: str, hosts: Collection[str], url: str) -> None:
 
 
 def check_status(url: str, response: requests.Response) -> None:
-    """Sort a response into good, worth another attempt, and hopeless."""
+    """Raise an error unless a response has content.
+
+    Raises:
+        Transient: if another attempt is worth it.
+        Absent: if the server does not have the file.
+        UserError: for other statuses.
+    """
     status = response.status_code
     if status in (200, 206):
         return
@@ -298,13 +320,13 @@ def check_status(url: str, response: requests.Response) -> None:
     raise UserError(f"{one_line(url)}: HTTP {status}; correct the address")
 
 
-def stated_length(response: requests.Response) -> int | None:
-    """Bytes of the body, where the server says so."""
+def content_length(response: requests.Response) -> int | None:
+    """Return the size of the body in bytes, or ``None`` if the server does not state it."""
     return parse_count(response.headers.get("Content-Length", ""))
 
 
 def retry_after(text: str) -> float | None:
-    """Seconds of a ``Retry-After`` header, which holds seconds or a date."""
+    """Return the seconds of a ``Retry-After`` header, which states seconds or a date."""
     try:
         return Retry().parse_retry_after(text)
     except (InvalidHeader, ValueError, TypeError, OverflowError):
