@@ -1,4 +1,4 @@
-"""Makes ``oracle`` importable by the tests of this folder, and a GPU that is not there."""
+"""Import path of the helpers of these tests, and a simulated GPU."""
 
 import sys
 import types
@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 @pytest.fixture
 def gpu(monkeypatch):
-    """A GPU that is not there, and what its Hopper kernels lack."""
+    """Simulate a GPU. ``lacking`` is the reason why its Hopper kernels do not run."""
 
     class Machine:
         capability = (9, 0)

@@ -1,4 +1,4 @@
-"""The Triton kernels in Triton's interpreter, on the CPU.
+"""The Triton kernels in the interpreter of Triton, on the CPU.
 
 Run by ``test_triton_interpreter.py`` in a process of its own, because whether Triton interprets is
 resolved when the kernels are imported.  Blocks are 16 x 16 there.
@@ -55,7 +55,7 @@ def compare(tensors, lengths, lengths_k=None, tolerance=None, bias=None, **optio
 
 @pytest.fixture(autouse=True)
 def poisoned(monkeypatch):
-    """Fresh memory holds NaN, so an element that no program writes shows."""
+    """Fill new memory with NaN, so that elements that no program writes are visible."""
 
     def empty(*arguments, **options):
         return torch.full(*arguments, float("nan"), **options)
@@ -102,7 +102,7 @@ def test_gradients_of_a_fused_projection_are_written_in_place():
 
 
 @pytest.mark.parametrize("mode", [{"tma": True}, {"tail_last": True}])
-def test_other_ways_to_walk_a_sequence(mode, monkeypatch):
+def test_other_configurations(mode, monkeypatch):
     monkeypatch.setattr(triton_launch, "INTERPRETED", Configuration(32, 16, 4, 1, **mode))
     cases = (([5, 0, 33, 1, 16], None, 32), ([5, 0, 33], [7, 3, 0], 24), ([40], None, 32))
     for lengths, lengths_k, dimension in cases:
@@ -175,7 +175,7 @@ def test_slices_of_a_fused_projection_are_not_copied(monkeypatch):
 
 
 def test_upstream_gradient_of_a_sum():
-    # Its strides are all zero: the one case that needs a copy.
+    # All its strides are 0, so it must be copied.
     leaves = [random(22, 2, 16, seed=s).requires_grad_() for s in range(3)]
     out = sigmoid_attention(*leaves, cumulative([22]), 22, backend="triton")
     got = torch.autograd.grad(out.sum(), leaves)
@@ -231,7 +231,7 @@ def test_large_scores_stay_finite(factor, tolerance):
     compare([tensors[0] * factor, *tensors[1:]], [20], tolerance=tolerance)
 
 
-def test_nothing_at_all():
+def test_empty_batches():
     nothing = [torch.zeros(0, 2, 16, requires_grad=True) for _ in range(3)]
     for lengths in ([], [0, 0]):
         out = sigmoid_attention(*nothing, cumulative(lengths), 0, backend="triton")
@@ -312,7 +312,7 @@ def test_tiles_of_the_hopper_kernels(keys_are_rows, lengths, heads, pieces, lear
     pieces_of = [-(-n // 64) for n, _ in lengths]
     assert len(covered) == heads * sum(pieces_of)
     if not keys_are_rows:
-        # Dealt evenly: tiles of one sequence differ by one piece at most.
+        # Tiles of one sequence differ by at most one piece.
         for sequence in range(len(lengths)):
             counts = {count for (s, _, _), count in covered.items() if s == sequence}
             assert not counts or max(counts) - min(counts) <= 1

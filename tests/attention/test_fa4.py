@@ -1,4 +1,4 @@
-"""FlashAttention-4 as a backend: its operators around a stand-in of the package, and its choice."""
+"""The backend FlashAttention-4: its operators with a replacement of the package, and its choice."""
 
 import sys
 from types import ModuleType
@@ -20,7 +20,7 @@ LENGTHS = [5, 0, 33, 1, 16]
 
 
 def forward(q, k, v, *, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, **options):
-    """The package's forward pass: result, logarithms of sums, and what nobody reads."""
+    """Replace the package's forward pass: result, logarithms of sums, and unused values."""
     assert cu_seqlens_q is cu_seqlens_k
     assert max_seqlen_q == max_seqlen_k == 40
     assert options.pop("return_lse")
@@ -33,7 +33,7 @@ def forward(q, k, v, *, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, 
 
 
 def backward(q, k, v, out, grad, sums, scale, *, dq, dk, dv, cu_seqlens_q, **options):
-    """Its backward pass, which writes where it is told to."""
+    """Replace the package's backward pass, which writes into its arguments."""
     assert sums.shape == (q.shape[1], q.shape[0])
     assert options.pop("deterministic") == torch.are_deterministic_algorithms_enabled()
     assert options.pop("cu_seqlens_k") is cu_seqlens_q
@@ -47,7 +47,7 @@ def backward(q, k, v, out, grad, sums, scale, *, dq, dk, dv, cu_seqlens_q, **opt
 
 @pytest.fixture
 def package(monkeypatch):
-    """The package in its place, and the CPU passing for a GPU that it runs on."""
+    """Replace the package, and let its backend run on the CPU."""
     interface = ModuleType("flash_attn.cute.interface")
     interface._flash_attn_fwd, interface._flash_attn_bwd = forward, backward
     cute = ModuleType("flash_attn.cute")

@@ -1,4 +1,4 @@
-"""The sigmoid of the Hopper kernels without a GPU: what its PTX computes, which form when."""
+"""The sigmoid of the Hopper kernels: the results of its PTX, and the choice of its form."""
 
 import math
 import re
@@ -31,7 +31,7 @@ OPERATIONS = {
 
 
 def execute(text, operands):
-    """Registers after a block of PTX, for one thread; its vote is the warp's."""
+    """Execute a block of PTX for one thread, whose vote is that of the warp; return registers."""
     registers = {"0f3F000000": np.float32(0.5)} | operands
     lines = [x.strip() for x in re.split(r"[;{}]|(?<=:)\s", text) if x.strip()]
     at = 0
@@ -54,7 +54,7 @@ def execute(text, operands):
 
 
 def weights_of(scores, rounded):
-    """Weights of 32 scores q . k, as one thread computes them, and whether by tanh."""
+    """Compute weights of 32 scores q . k as one thread does; return them and whether tanh did."""
     factor, summand = np.float32(-LOG2E / 8), np.float32(math.log2(KEYS))
     constants = [-math.log(2) / 2 * factor, -math.log(2) / 2 * summand, -factor, -summand]
     values = [*scores.astype(np.float32)]
@@ -78,11 +78,11 @@ def test_weights_by_a_vote(rounded, spread, largest, tanh):
     weights, by_tanh = weights_of(scores * 8, rounded)
     exact = 1 / (1 + np.exp(math.log(KEYS) - scores))
     assert by_tanh == tanh
-    # Sums of tanh leave half a unit in the last place of 1/2.
+    # 0.5 + 0.5 tanh is rounded to half a unit in the last place of 1/2.
     np.testing.assert_allclose(weights, exact, rtol=2.5e-4, atol=1e-7 if tanh else 1e-30)
 
 
-def test_each_score_has_a_vote():
+def test_each_score_votes():
     for place in range(32):
         scores = np.full(32, -40.0)
         scores[place] = 8 * 6
@@ -91,7 +91,7 @@ def test_each_score_has_a_vote():
 
 @pytest.mark.parametrize("rounded", [False, True])
 @pytest.mark.parametrize("sign", [1, -1])
-def test_nan_stays_where_it_is(rounded, sign):
+def test_nan_affects_its_weight_only(rounded, sign):
     scores = np.zeros(32, np.float32)
     scores[5] = np.copysign(np.float32(np.nan), sign)
     weights, _ = weights_of(scores, rounded)

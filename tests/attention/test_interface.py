@@ -1,4 +1,4 @@
-"""What the entry points accept, refuse and promise to torch.compile."""
+"""Arguments and errors of attention, choice of a backend, and support of PyTorch features."""
 
 import contextlib
 import types
@@ -45,18 +45,18 @@ def refuse(message, error=ValueError, function=sigmoid_attention, **changes):
 
 
 def nested(like):
-    """Sequences as torch's nested tensors."""
+    """Return a nested tensor of sequences."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a prototype
         return torch.nested.nested_tensor([like[:4], like[4:]])
 
 
 def empty(names):
-    """Tensors without a head dimension."""
+    """Return tensors whose head dimension is 0."""
     return {name: torch.zeros(6, 2, 0) for name in names}
 
 
-def test_numbers_of_numpy_are_numbers():
+def test_numpy_scalars():
     arguments = (*packed(), cumulative([4, 2]))
     expected = sigmoid_attention(*arguments, 4, scale=0.5, bias=-1.0)
     result = sigmoid_attention(
@@ -65,7 +65,7 @@ def test_numbers_of_numpy_are_numbers():
     assert torch.equal(result, expected)
 
 
-def test_a_number_as_bias_keeps_double_precision():
+def test_bias_in_double_precision():
     arguments = (*(tensor.double() for tensor in packed()), cumulative([4, 2]), 4)
     bias = torch.full((2,), 0.1, dtype=torch.float64)
     expected = sigmoid_attention(*arguments, bias=bias)
@@ -73,7 +73,7 @@ def test_a_number_as_bias_keeps_double_precision():
 
 
 @pytest.mark.parametrize("function", [sigmoid_attention, softmax_attention])
-def test_refused_by_both(function):
+def test_invalid_arguments_of_both(function):
     q, k, _ = packed()
     refuse("q: must have shape", function=function, q=q[0])
     refuse("k: dtype torch.float16 differs", TypeError, function, k=k.half())
@@ -113,7 +113,7 @@ def test_refused_by_both(function):
     refuse("backend 'quick': does not compute", UserError, function, backend="quick")
 
 
-def test_refused_by_sigmoid():
+def test_invalid_arguments_of_sigmoid():
     refuse("max_seqlen_k: must not be passed without", max_seqlen_k=3)
     refuse("max_seqlen_k: must be passed with", cu_seqlens_k=cumulative([4, 2]))
     refuse("cu_seqlens_k: 1 sequences", cu_seqlens_k=cumulative([6]), max_seqlen_k=6)
@@ -122,7 +122,7 @@ def test_refused_by_sigmoid():
     refuse(r"bias: must be .* shape \(2,\), has \(3,\)", bias=torch.zeros(3))
 
 
-def test_what_is_neither_on_nor_off():
+def test_invalid_booleans():
     q, k, v = packed()
     bounds, wrong = (cumulative([4, 2]), 4), ("yes", 1, torch.tensor(True))
     calls = [
@@ -140,7 +140,7 @@ def test_what_is_neither_on_nor_off():
     refuse("check: must be True or False, is str", TypeError, softmax_attention, check="yes")
 
 
-def test_refused_by_padded():
+def test_invalid_arguments_of_padded():
     q, k, v = (x[None] for x in packed())
     with pytest.raises(ValueError, match="lengths_q: must be between 0 and 6, contains 7"):
         sigmoid_attention_padded(q, k, v, torch.tensor([7]))
@@ -172,7 +172,7 @@ def test_choice_of_backend(capsys):
         choose_backend("linear", "auto", cpu)
 
 
-def test_hopper_is_chosen_where_it_runs(gpu):
+def test_hopper_is_chosen_if_supported(gpu):
     assert gpu.choose() == "hopper"
     assert gpu.choose("hopper") == "hopper"
     assert gpu.choose(misfit="it computes head dimensions 64 and 128 only") == "triton"
@@ -183,14 +183,14 @@ def test_hopper_is_chosen_where_it_runs(gpu):
     assert gpu.choose() == "reference"
 
 
-def test_what_hopper_does_not_suit():
+def test_hopper_supports_half_precision_and_two_dimensions():
     assert backends.hopper_misfit(torch.zeros(1, 1, 64, dtype=torch.bfloat16)) == ""
     assert backends.hopper_misfit(torch.zeros(1, 1, 128, dtype=torch.float16)) == ""
     assert "dimensions 64 and 128" in backends.hopper_misfit(torch.zeros(1, 1, 96).half())
     assert "bfloat16 and float16" in backends.hopper_misfit(torch.zeros(1, 1, 64))
 
 
-def test_a_hopper_gpu_without_its_kernels_warns_once(gpu):
+def test_warning_if_hopper_kernels_are_missing(gpu):
     gpu.lacking = "triton 3.9 lacks something"
     with pytest.warns(UserWarning, match="hopper is not available: triton 3.9 lacks something"):
         assert gpu.choose() == "triton"
@@ -208,7 +208,7 @@ def test_a_hopper_gpu_without_its_kernels_warns_once(gpu):
         ((7, 5), "", "", "needs compute capability 9.0 and this GPU has 7.5"),
     ],
 )
-def test_hopper_is_refused_where_it_cannot_run(gpu, capability, lacking, misfit, message):
+def test_hopper_is_refused_if_not_supported(gpu, capability, lacking, misfit, message):
     gpu.capability, gpu.lacking = capability, lacking
     with pytest.raises(UserError, match=message):
         gpu.choose("hopper", misfit)
@@ -234,7 +234,7 @@ def test_padded_is_packed_with_gaps():
 
 
 @pytest.mark.parametrize("slices", [True, False])
-def test_a_fused_projection(slices):
+def test_fused_projection(slices):
     fused = torch.randn(6, 3, 2, 8, dtype=torch.float64, requires_grad=True)
     bias = torch.tensor([-1.0, 0.5], dtype=torch.float64, requires_grad=True)
     function = sigmoid_attention if slices else sigmoid_attention_qkv
@@ -250,7 +250,7 @@ def test_a_fused_projection(slices):
     assert relative_error(of_bias, wanted) < 1e-14
 
 
-def test_what_is_no_fused_projection():
+def test_invalid_fused_projection():
     bounds = cumulative([4, 2])
     for shape in ((6, 2, 2, 8), (6, 3, 16)):
         with pytest.raises(ValueError, match=r"qkv: must have shape \(tokens, 3, heads, dim\)"):
@@ -272,8 +272,8 @@ def test_autocast_casts_as_for_a_product():
 
 
 @pytest.mark.parametrize("function", [sigmoid_attention, fused, softmax_attention])
-def test_shapes_alone(function):
-    """Tensors without values: torch's fake ones, and those of the device ``meta``."""
+def test_tensors_without_values(function):
+    """Fake tensors and tensors on the device ``meta`` have no values."""
     with FakeTensorMode():
         fake = [torch.empty(6, 2, 8, requires_grad=True) for _ in "qkv"]
         bounds = torch.empty(3, dtype=torch.int32)
@@ -302,7 +302,7 @@ def test_vmap(function):
     torch.testing.assert_close(grad, expected)
 
 
-def test_a_gradient_by_torch_func_is_refused():
+def test_gradient_by_torch_func_is_refused():
     q, k, v = packed()
 
     def loss(x):
@@ -317,7 +317,7 @@ def test_a_gradient_by_torch_func_is_refused():
     for gradient in (torch.func.grad(loss), torch.func.jacrev(loss), per_sample, of_a_batch):
         with pytest.raises(RuntimeError, match="functorch transforms"):
             gradient(q)
-    # Tensors that no gradient is taken of may pass.
+    # Attention without a gradient is allowed in torch.func.grad.
     one = torch.func.grad(lambda x: loss(q) * x)(torch.ones(()))
     assert one == loss(q)
 
@@ -340,7 +340,7 @@ def test_activation_checkpointing(reentrant):
     ("accurate", "longest", "resolved"),
     [(None, 8192, False), (None, 8193, True), (True, 1, True), (False, 20_000, False)],
 )
-def test_exact_sigmoid_beyond_a_length(monkeypatch, accurate, longest, resolved):
+def test_default_of_accurate(monkeypatch, accurate, longest, resolved):
     seen = []
 
     def forward(q, k, v, problem):
@@ -399,7 +399,7 @@ def test_kernels_are_launched_on_the_tensors_gpu(index, monkeypatch):
 
 
 class Seen(TorchDispatchMode):
-    """Names of the operators that are called."""
+    """Records the names of the called operators."""
 
     def __init__(self):
         super().__init__()
@@ -410,7 +410,7 @@ class Seen(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-def test_whoever_looks_sees_operators():
+def test_dispatch_modes_see_operators():
     leaves = [x.requires_grad_() for x in packed()]
     arguments = cumulative([4, 2]), 4
 
@@ -426,7 +426,7 @@ def test_whoever_looks_sees_operators():
 
 
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
-def test_a_tracer_sees_the_operator():
+def test_tracer_sees_the_operator():
     arguments = cumulative([4, 2]), 4
     traced = torch.jit.trace(
         lambda q, k, v: sigmoid_attention(q, k, v, *arguments), packed(), check_trace=False
@@ -444,7 +444,7 @@ def test_second_derivative_is_refused(function):
 
 
 @pytest.mark.parametrize("function", [sigmoid_attention, fused, softmax_attention])
-def test_a_derivative_in_forward_mode_is_refused(function):
+def test_forward_mode_is_refused(function):
     q, k, v = packed()
 
     def out(x):
@@ -458,13 +458,13 @@ def test_a_derivative_in_forward_mode_is_refused(function):
 
 
 @pytest.mark.parametrize("function", [sigmoid_attention_qkv, softmax_attention_qkv])
-def test_no_sequence_at_all_has_a_gradient(function):
+def test_gradient_of_an_empty_batch(function):
     qkv = torch.zeros(0, 3, 2, 8, requires_grad=True)
     function(qkv, cumulative([]), 0).sum().backward()
     assert qkv.grad.shape == qkv.shape
 
 
-def test_refused_by_score_max():
+def test_invalid_arguments_of_score_max():
     q, k, _ = packed()
     with pytest.raises(ValueError, match="must not decrease, but does at sequence 1"):
         score_max(q, k, cumulative([4, -1, 3]))
@@ -474,7 +474,7 @@ def test_refused_by_score_max():
         score_max(q, k[:5], cumulative([6]))
 
 
-def test_a_device_may_be_a_name(monkeypatch):
+def test_device_by_name(monkeypatch):
     assert choose_backend("sigmoid", "auto", "cpu") == "reference"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(UserError, match="device 'cuda:7': torch sees no CUDA GPU"):
@@ -499,7 +499,7 @@ def test_compiles_once_with_all_options():
         return out.square().sum()
 
     compiled = torch.compile(loss, backend=counter, fullgraph=True, dynamic=True)
-    # The last is beyond the length from which the sigmoid is exact.
+    # With the last length the sigmoid is exact.
     for lengths, longest in (([4, 2], 4), ([3, 9, 5], 9), ([2, 2, 2, 11], 12), ([5, 3], 9000)):
         leaves = [x.requires_grad_() for x in (*packed(sum(lengths)), torch.tensor(-3.0))]
         arguments = cumulative(lengths), longest

@@ -1,4 +1,4 @@
-"""Launching on a GPU: addresses and bounds of descriptors, and second launches of a kernel."""
+"""Addresses and bounds of descriptors, and repeated launches of a kernel."""
 
 from types import SimpleNamespace
 
@@ -11,7 +11,7 @@ from scsigmoid.attention.launching import WRAP, describe, is_describable
 
 
 def address(tensor, coordinates):
-    """What a descriptor's coordinates address, and whether they are inside its shape."""
+    """Return the address of coordinates, and whether they are in the shape of the descriptor."""
     shape, strides, block = describe(tensor, 64, 128)
     assert block == [1, 1, 64, 1, 128]
     offset = sum(a * b for a, b in zip(coordinates, strides, strict=True))
@@ -20,8 +20,8 @@ def address(tensor, coordinates):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_rows_of_a_sequence_are_addressed_and_others_are_outside(dtype):
-    # Slices of a fused projection: tokens are further apart than they are long.
+def test_only_rows_of_the_sequence_are_in_bounds(dtype):
+    # Slices of a fused projection: rows are not contiguous.
     _, k, _ = torch.zeros(50, 3, 4, 32, dtype=dtype).unbind(1)
     for start, end in ((0, 7), (7, 8), (8, 50)):
         rows = end - start
@@ -33,27 +33,27 @@ def test_rows_of_a_sequence_are_addressed_and_others_are_outside(dtype):
                     assert place == k[start + row, head, 5:].data_ptr()
 
 
-def test_columns_past_the_head_dimension_are_outside():
+def test_columns_past_the_head_dimension_are_out_of_bounds():
     tensor = torch.zeros(9, 2, 96, dtype=torch.bfloat16)
     assert address(tensor, (WRAP, 9, WRAP - 9, 1, 95))[1]
     assert not address(tensor, (WRAP, 9, WRAP - 9, 1, 96))[1]
     assert not address(tensor, (WRAP, 9, WRAP - 9, 2, 0))[1]
 
 
-def test_what_can_be_describe():
+def test_describable_tensors():
     tensor = torch.zeros(10, 4, 64, dtype=torch.bfloat16)
     assert is_describable(tensor)
     assert is_describable(tensor[1:, 1:])
     assert not is_describable(tensor[:0])
     assert not is_describable(tensor.transpose(1, 2))
     assert not is_describable(tensor[:, :1].expand(10, 4, 64))
-    # 8 bytes off, and rows of 8 bytes.
+    # Rows that start 8 bytes after an aligned address, and rows of 8 bytes.
     assert not is_describable(tensor.flatten()[4:2308].view(9, 4, 64))
     assert not is_describable(torch.zeros(10, 4, 4, dtype=torch.bfloat16))
 
 
 class Kernel:
-    """As much of a jitted kernel as launching asks for; notes what reaches it and by which way."""
+    """Stands for a jitted kernel and records how it is launched."""
 
     def __init__(self) -> None:
         self.fn = lambda: None
@@ -89,7 +89,7 @@ def kernel(monkeypatch):
     return Kernel()
 
 
-def test_the_first_launch_compiles_and_later_ones_do_not(kernel):
+def test_only_the_first_launch_compiles(kernel):
     for value in (1.0, 2.0):
         launching.launch(kernel, 3, (5, 7), ("x", value), {"BLOCK": 64}, key="bf16", maxnreg=96)
     assert kernel.reached == [
@@ -98,13 +98,13 @@ def test_the_first_launch_compiles_and_later_ones_do_not(kernel):
     ]
 
 
-def test_other_types_constants_or_devices_are_compiled_for_themselves(kernel):
+def test_other_dtypes_constants_and_devices_are_compiled_separately(kernel):
     for device, block, key in ((0, 64, "bf16"), (1, 64, "bf16"), (0, 128, "bf16"), (0, 64, "fp16")):
         launching.launch(kernel, device, (1, 1), (), {"BLOCK": block}, key=key)
     assert [way for way, *_ in kernel.reached] == ["jit"] * 4
 
 
-def test_a_profiler_is_told_of_every_launch(kernel):
+def test_profiler_sees_every_launch(kernel):
     def hook(*_):
         pass
 

@@ -1,4 +1,4 @@
-"""The reference and torch's softmax against the formula in float64."""
+"""The reference and softmax attention of PyTorch, compared with the formula in float64."""
 
 import pytest
 import torch
@@ -98,7 +98,7 @@ def test_blocks_of_rows_do_not_change_the_result(kind, monkeypatch):
         torch.testing.assert_close(one, other, rtol=1e-13, atol=1e-15)
 
 
-def test_a_sequence_does_not_depend_on_the_others():
+def test_sequences_do_not_depend_on_each_other():
     q, k, v, _ = inputs(torch.float32, sum(LENGTHS))
     packed = sigmoid_attention(q, k, v, cumulative(LENGTHS), 33, backend="reference")
     alone = sigmoid_attention(q[5:38], k[5:38], v[5:38], cumulative([33]), 33, backend="reference")
@@ -130,7 +130,7 @@ def test_score_max():
 
 
 @pytest.mark.parametrize("lengths", [[300], [5, 0, 250, 1, 128], [128, 128], [100, 28, 384]])
-def test_document_mask_is_that_of_all_pairs(lengths):
+def test_document_mask_equals_the_mask_of_all_pairs(lengths):
     tokens = sum(lengths)
     document = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
     pairs = document[:, None] == document[None, :]

@@ -1,4 +1,4 @@
-"""Runs ``interpreted_cases.py`` where Triton interprets its kernels."""
+"""Run ``interpreted_cases.py`` with the interpreter of Triton."""
 
 import os
 import subprocess
