@@ -1,18 +1,19 @@
 """Algorithms 2 and 3 on Hopper, fused: one pass over the scores yields dQ, dK and dV.
 
-A program takes tiles of 128 keys of one head from the list, longest first.  Its producing warp
-streams blocks of queries and of output gradients; each of two consuming groups of four warps owns
-64 keys and computes, transposed so that keys are rows,
+A program takes tiles of 128 keys of one head from the list, longest first. Its producer warp loads
+blocks of queries and of output gradients. Each of two consumer groups of four warps has 64 keys and
+computes, transposed so that keys are rows,
 
     S^T = K Q^T,  dP^T = V dO^T,  P^T = sigmoid(S^T),  dS^T = P^T (1 - P^T) dP^T,
     dV += P^T dO,  dK += dS^T Q.
 
-P^T and dS^T stay in registers as operands.  dQ = dS K sums over the keys of both groups, so dS^T
-also goes through shared memory; each group computes one half of the block of dQ (columns at head
-dimension 128, rows at 64) and adds it to a float32 buffer in global memory, asynchronously.  The
-order of these additions varies: dQ differs from run to run in its last bits, dK and dV do not.
+P^T and dS^T stay in registers as operands. dQ = dS K sums over the keys of both groups, which
+therefore exchange dS^T through shared memory. Each group computes one half of the block of dQ
+(columns at head dimension 128, rows at 64) and adds it to a float32 buffer in global memory
+asynchronously. The order of these additions varies, so the last bits of dQ differ between runs.
+Those of dK and dV do not.
 
-Five matrix products are executed where the split kernels of :mod:`triton_kernels` execute seven.
+The kernel executes five matrix products, the separate kernels of :mod:`triton_kernels` seven.
 """
 
 from scsigmoid.attention.hopper_gluon import (
@@ -49,7 +50,7 @@ def _producer(
     BLOCK_Q: gl.constexpr,
     STAGES: gl.constexpr,
 ):
-    """Take tiles from the list and keep keys, values, queries and output gradients coming."""
+    """Take tiles from the list and load keys, values, queries and output gradients."""
     q_map, grad_map, k_map, v_map = maps
     qs, grads, ks, vs = tiles
     kv_full, kv_empty, full, empty = barriers
@@ -106,7 +107,7 @@ def _producer(
 
 @gluon.jit
 def _dq_product(dscores, ks, buffer, no_dq, GROUP: gl.constexpr, D: gl.constexpr):
-    """Issue this group's half of dQ = dS K over the keys of both groups; two products."""
+    """Issue the two products of this group's half of dQ = dS K, over the keys of both groups."""
     if D == 128:
         first = dscores.index(buffer).permute((1, 0))
         second = dscores.index(buffer + 1).permute((1, 0))
@@ -153,7 +154,7 @@ def _consumer(
     FORM: gl.constexpr,
 ):
     """Compute 64 keys of each tile, and this group's half of each block of dQ."""
-    # Shifts and masks of `turn` and `count` below stand for divisions by these.
+    # Shifts and masks of `turn` and `count` below replace divisions by these constants.
     gl.static_assert(AHEAD == 2)
     gl.static_assert(STAGES == 1 or STAGES == 2 or STAGES == 4)
     maps, factor, scale, tiles, staging, words, barriers, shared, announcements = common
@@ -180,8 +181,8 @@ def _consumer(
     staged = outs.index(GROUP)
     no_scores = gl.zeros([64, BLOCK_Q], gl.float32, scores_layout)
     no_dq = gl.zeros([64, 64], gl.float32, dq_layout)
-    # Turns (tiles) and blocks so far name the places in the rings, their phases, and the half of
-    # `dscores` in use: two registers for what would otherwise be six.
+    # The numbers of tiles and blocks so far determine ring slots, phases and the current half of
+    # `dscores`. They take two registers instead of six.
     turn = 0
     count = 0
     mbarrier.wait(tile_full.index(0), 0)
@@ -194,7 +195,7 @@ def _consumer(
         column = word(words, slot, 6)
         dk = gl.zeros([64, D], gl.float32, keys_layout)
         dv = gl.zeros([64, D], gl.float32, keys_layout)
-        # Accumulators must be set before the first product is under way, or ptxas serialises.
+        # Initialize accumulators before the first product, or ptxas serializes products.
         dk, dv = warpgroup_mma_wait(0, deps=(dk, dv))
         dv = warpgroup_mma_init(dv)
         mbarrier.wait(kv_full, turn & 1)
@@ -266,7 +267,7 @@ def backward_kernel(
     FORM: gl.constexpr,
     num_warps: gl.constexpr,
 ):
-    """One program for each multiprocessor.  ``dq_map`` is the float32 sum, not yet scaled."""
+    """One program per multiprocessor. ``dq_map`` is the float32 sum before scaling."""
     D: gl.constexpr = k_map.block_shape[4]
     dtype: gl.constexpr = k_map.dtype
     keys_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([64, D], dtype)

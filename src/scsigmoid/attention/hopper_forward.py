@@ -1,15 +1,14 @@
-"""Algorithm 1 on Hopper: asynchronous copies, asynchronous matrix products, specialised warps.
+"""Algorithm 1 on Hopper: asynchronous copies, asynchronous matrix products, specialized warps.
 
-A program has one producing warp and three or four consuming groups of four warps.  The producer
-takes tiles from the list (:func:`scsigmoid.attention.schedule.schedule`) and keeps a ring of blocks
-filled, into the next tile already while the consumers finish this one.  Each consumer owns 64
-query rows.  Its matrix products run two deep: Q K^T of block i and P V of block i-1 are issued
-together, and the sigmoid of block i hides the second.  Without a running maximum and sum, nothing
-else stands between the two.  A place of the ring therefore holds the keys of block i and the
-values of block i-1, so that one barrier says that both have come and one that both are used.
+A program has one producer warp and three or four consumer groups of four warps. The producer takes
+tiles from the list (:func:`scsigmoid.attention.schedule.schedule`) and fills a ring of blocks. It
+loads the next tile while the consumers finish the current one. Each consumer computes 64 query
+rows. Two matrix products overlap: Q K^T of block i and P V of block i - 1 are issued together, and
+the sigmoid of block i hides the second product. Unlike softmax, there is no running maximum and sum
+between them. Each ring slot stores K of block i and V of block i - 1, so one barrier covers both.
 
-No score is masked: rows past a sequence's end arrive as zeros and leave nowhere (see
-:func:`scsigmoid.attention.hopper_gluon.descriptor`), and V = 0 is neutral in P V.
+Scores are not masked. Descriptors (:mod:`scsigmoid.attention.launching`) load rows past the end of
+a sequence as zeros and do not store them. V = 0 does not change P V.
 """
 
 from scsigmoid.attention.hopper_gluon import (
@@ -45,7 +44,7 @@ def _producer(
     BLOCK_K: gl.constexpr,
     STAGES: gl.constexpr,
 ):
-    """Take tiles from the list and keep queries, keys and values coming."""
+    """Take tiles from the list and load queries, keys and values."""
     q_map, k_map, v_map = maps
     qs, ks, vs = tiles
     q_full, q_empty, full, empty, tile_full, tile_empty = barriers
@@ -102,7 +101,7 @@ def _producer(
 
 @gluon.jit
 def _larger(one, other):
-    # Unlike PTX's plain maximum, this keeps what is not a number.
+    # Propagates NaN, unlike PTX's default max.
     return gl.maximum(one, other, propagate_nan=KEEP_NAN)
 
 
@@ -175,8 +174,8 @@ def _consumer(
                 new = sigmoid(scores, factor, summand, FORM, ROUNDED=True)
                 used = stage
                 stage, phase = advance(stage, phase, STAGES)
-                # A wait on a barrier ends a basic block.  Without one here, ptxas moves the
-                # sigmoid below the wait for P V, and nothing overlaps.
+                # Waiting for a barrier ends a basic block. Otherwise ptxas would move the sigmoid
+                # after the wait for P V, and they would not overlap.
                 mbarrier.wait(full.index(stage), phase)
                 out, weights, new = warpgroup_mma_wait(0, deps=(out, weights, new))
                 mbarrier.arrive(empty.index(used), count=1)
@@ -220,7 +219,7 @@ def forward_kernel(
     REGISTERS: gl.constexpr,
     num_warps: gl.constexpr,
 ):
-    """One program for each multiprocessor; ``PIECES`` consumers of 64 query rows each."""
+    """One program per multiprocessor with ``PIECES`` consumers of 64 query rows each."""
     D: gl.constexpr = q_map.block_shape[4]
     dtype: gl.constexpr = q_map.dtype
     rows_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([64, D], dtype)
@@ -251,7 +250,7 @@ def forward_kernel(
     barriers = (q_full, q_empty, full, empty, tile_full, tile_empty)
     maps = (q_map, k_map, v_map)
     common = (out_map, MAXIMA, factor, tiles, outs, words, barriers)
-    # A group's number must be a constant, so that addresses stay in uniform registers.
+    # The index of a group must be a constant, so that addresses stay in uniform registers.
     if PIECES == 3:
         gl.warp_specialize(
             [
