@@ -113,6 +113,13 @@ def linked(file, folder):
     file["X"] = h5py.SoftLink("/layers/counts")
 
 
+def records_in_var(file, folder):
+    file["var"]["pairs"] = np.zeros(12, dtype=[("a", "i4"), ("b", "f4")])
+    file["var"].attrs["column-order"] = ["pairs"]
+    key = file["var"].attrs["_index"]
+    replaced(file["var"], key, data=[f"GENE{index}" for index in range(12)])
+
+
 def deep(file, folder):
     group = file["uns"]
     for _ in range(3000):
@@ -171,6 +178,7 @@ FAULTS = {
     "a group that contains itself": (circle, "uns/a is a second link to a group"),
     "a group that leads to itself": (soft_circle, "uns/a/b/c is a second link to a group"),
     "groups with two links": (doubling, "uns/first is a second link to a group"),
+    "records in var": (records_in_var, None),
     "X is another matrix": (linked, None),
     "layers that are none": (lambda f, _: replaced(f, "layers", data=[1]), None),
     "a row with more values than genes": (row_beyond_its_columns, "damaged"),

@@ -140,7 +140,7 @@ def column_of_ids(var: Any, is_gene: NDArray[np.bool_], path: Path) -> str:
         return ""
     is_complete: dict[str, bool] = {}
     for name in map(str, var.attrs["column-order"]):
-        with suppress(OSError):  # a damaged column that is not needed
+        with suppress(OSError, UserError):  # a damaged column that is not needed
             values = column(var, name)
             if has_ids(values[is_gene]):
                 is_complete[name] = bool((values != "").all())

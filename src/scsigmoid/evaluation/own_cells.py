@@ -247,13 +247,7 @@ def embed_file(
     check_options(key, batch_tokens=settings.batch_tokens, devices=devices)
     check_output(output, path, force)
     check_pooling(settings, model.encoder.settings, model.path)
-    with atomic_path(output) as temporary, as_h5ad(path) as source:
-        try:
-            temporary.touch()
-        except OSError as error:
-            raise UserError(
-                f"{output}: cannot be written ({error.strerror}); choose another place"
-            ) from None
+    with new_file(output) as temporary, as_h5ad(path) as source:
         obs, is_simulated = read_obs(source)
         with token_store(model, source, layer, genes, path.stem) as store:
             rows = TokenStore.open(store).metadata(["cell"])["cell"]
@@ -284,6 +278,19 @@ def check_output(output: Path, source: Path, force: bool) -> None:
             f"{output}: exists and contains more than an embedding of scsigmoid; give another "
             "file, or --force to replace this one"
         )
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """As :func:`atomic_path`, but refuse at once a place where no file can be written."""
+    with atomic_path(path) as temporary:
+        try:
+            temporary.touch()
+        except OSError as error:
+            raise UserError(
+                f"{path}: cannot be written ({error.strerror}); choose another place"
+            ) from None
+        yield temporary
 
 
 def is_embedding(path: Path) -> bool:
