@@ -58,7 +58,7 @@ def test_cells_are_as_long_as_in_figure_1() -> None:
 
 
 @pytest.mark.parametrize("tokens", [1, 32, 500, 16384])
-def test_as_many_cells_as_come_nearest(tokens: int) -> None:
+def test_the_number_of_tokens_is_as_close_as_possible(tokens: int) -> None:
     found = sum(cell_lengths(tokens, 115, 0.65, 512))
     # One sequence more or less would be further away.
     assert abs(found - tokens) <= 512 / 2 + 115
@@ -103,7 +103,7 @@ CASE = Case("paper", 4, 2, 16, (13, 16, 9), 0.5)
 
 
 @pytest.mark.parametrize("attention", ["sigmoid", "softmax"])
-def test_the_expected_values_are_autograds(attention: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_expected_values_equal_autograds(attention: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Blocks that do not divide the length.
     monkeypatch.setattr("scsigmoid.attention.reference.BLOCK_ELEMENTS", 5 * 16)
     inputs = Inputs(CASE, CPU, torch.float32)
@@ -122,7 +122,7 @@ def test_the_expected_values_are_autograds(attention: str, monkeypatch: pytest.M
             torch.testing.assert_close(own, expected.detach(), rtol=1e-6, atol=1e-9)
 
 
-def test_layouts_hold_the_same_cells() -> None:
+def test_layouts_contain_the_same_cells() -> None:
     inputs = Inputs(CASE, CPU, torch.float32)
     for sequence, head in ((0, 1), (2, 0)):
         heads = [
@@ -138,7 +138,7 @@ def test_layouts_hold_the_same_cells() -> None:
 
 @pytest.mark.parametrize("spoilt", range(4))
 @pytest.mark.parametrize("place", [(1, 0), (2, 1)])
-def test_the_largest_error_finds_what_is_wrong(spoilt: int, place: tuple[int, int]) -> None:
+def test_the_largest_error_names_the_wrong_tensor(spoilt: int, place: tuple[int, int]) -> None:
     inputs = Inputs(CASE, CPU, torch.float32)
     right = [torch.zeros_like(inputs.padded[0]) for _ in range(4)]
     for (sequence, head), values in zip(inputs.sample, inputs.expected("sigmoid"), strict=True):

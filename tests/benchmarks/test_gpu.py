@@ -1,4 +1,4 @@
-"""The kernel benchmark on a GPU: what is timed is what is right."""
+"""The kernel benchmark on a GPU: the timed graphs compute the right results."""
 
 import gc
 import math
@@ -23,8 +23,8 @@ CASE = Case("paper", 64, 4, 700, (700, 450, 129), 0.25)
 
 
 @pytest.mark.parametrize("name", ["triton", "hopper"])
-def test_graphs_replay_alone_and_give_the_same(name: str) -> None:
-    """Replaying one graph many times leaves what the other reads as it was."""
+def test_graphs_can_be_replayed_alone(name: str) -> None:
+    """Replaying one graph many times does not change the inputs of the other."""
     (provider,) = [
         one for one in chosen([name], "cuda") if one.layout == "packed" and one.suits(CASE)
     ]
@@ -60,7 +60,7 @@ def test_graphs_of_two_gpus_in_one_process(order: tuple[int, int]) -> None:
             assert torch.equal(timer.results()[0], expected)
 
 
-def test_the_three_ways_of_timing_agree_where_launching_is_short() -> None:
+def test_all_timers_agree_if_launches_are_short() -> None:
     case = Case("paper", 64, 16, 4096, (4096,) * 4)
     inputs = Inputs(case, torch.device("cuda"), torch.bfloat16)
     (provider,) = [one for one in chosen(["cudnn"], "cuda") if one.layout == "heads"]
@@ -80,8 +80,8 @@ def test_the_three_ways_of_timing_agree_where_launching_is_short() -> None:
     ("name", "layout"),
     [("triton", "padded"), ("hopper", "packed"), ("flash_attention_2", "packed")],
 )
-def test_a_graph_keeps_what_it_reads(name: str, layout: str) -> None:
-    """Nothing else holds lengths and gradients; what is allocated next must not lie in them."""
+def test_a_graph_keeps_its_inputs(name: str, layout: str) -> None:
+    """Later allocations must not use the memory of lengths and gradients."""
     (provider,) = [
         one for one in chosen([name], "cuda") if one.layout == layout and one.suits(CASE)
     ]
@@ -105,8 +105,8 @@ def test_a_graph_keeps_what_it_reads(name: str, layout: str) -> None:
     assert len(others) == 8 * len(sizes)
 
 
-def test_a_capture_that_fails_costs_that_kernel_only() -> None:
-    """torch's allocator gives memory back afterwards, and the next kernel is captured."""
+def test_a_failed_capture_affects_only_that_kernel() -> None:
+    """Afterwards torch's allocator frees memory again, and the next kernel is captured."""
     inputs = Inputs(CASE, torch.device("cuda"), torch.bfloat16)
     tensors = inputs.in_layout("heads")
     stream = torch.cuda.current_stream()
@@ -132,7 +132,7 @@ def test_a_capture_that_fails_costs_that_kernel_only() -> None:
 
 
 class Nothing(torch.autograd.Function):
-    """A pass that launches no kernel, and one back."""
+    """Forward and backward passes that launch no kernel."""
 
     @staticmethod
     def forward(ctx, q, k, v):  # type: ignore[no-untyped-def]
@@ -143,13 +143,13 @@ class Nothing(torch.autograd.Function):
         return gradient, gradient, gradient
 
 
-def test_a_graph_without_a_kernel_is_refused() -> None:
+def test_a_graph_without_kernels_is_rejected() -> None:
     inputs = Inputs(CASE, torch.device("cuda"), torch.bfloat16)
     with pytest.raises(Wrong, match="contains no kernel"):
         Replayed(Nothing.apply, inputs.in_layout("heads"))
 
 
-def test_a_small_sweep_of_all_kernels(tmp_path: Path) -> None:
+def test_a_small_benchmark_of_all_kernels(tmp_path: Path) -> None:
     settings = replace(
         PAPER,
         tokens=2048,

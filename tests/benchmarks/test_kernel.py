@@ -1,4 +1,4 @@
-"""The kernel benchmark on the CPU: complete, right, and honest about what it could not do."""
+"""The kernel benchmark on the CPU: rows, checks, failures and resuming."""
 
 import itertools
 import json
@@ -102,7 +102,7 @@ Change = Callable[[int, Tensor], Tensor]
 
 
 def use(monkeypatch: pytest.MonkeyPatch, change: Change) -> None:
-    """One kernel more: plain softmax attention, its result changed by the number of the call."""
+    """Add a kernel: plain softmax attention whose result ``change`` modifies at each call."""
 
     def prepare(inputs: Inputs) -> Kernel:
         calls, attend = itertools.count(1), prepare_plain("softmax")(inputs)
@@ -179,7 +179,7 @@ def test_our_own_kernel_may_need_more_memory_than_there_is(
     assert notes == {"does not fit in memory"}
 
 
-def test_some_kernels_alone(tmp_path: Path) -> None:
+def test_kernels_are_chosen_by_name(tmp_path: Path) -> None:
     rows = run(replace(ONE, providers=["pytorch", "sdpa"]), tmp_path)
     assert [row.provider for row in rows] == ["pytorch", "pytorch", "sdpa", "sdpa"]
     with pytest.raises(UserError, match=r"unknown kernel 'cudn'; choose from: .*cudnn"):
@@ -196,7 +196,7 @@ def test_shapes_that_do_not_divide_are_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_nothing_is_measured_that_cannot_be_kept(
+def test_an_unwritable_folder_is_reported_before_measuring(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kernel, "run_group", lambda *_: pytest.fail("measured"))
@@ -205,7 +205,7 @@ def test_nothing_is_measured_that_cannot_be_kept(
         run(ONE, tmp_path / "file")
 
 
-def test_paths_of_our_kernel_are_all_there() -> None:
+def test_all_backends_of_our_kernel_are_timed() -> None:
     names = {provider.name for provider in chosen(None, "cuda")}
     assert {"hopper", "hopper_accurate", "triton", "triton_accurate"} <= names
     assert "reference_sigmoid" not in names
@@ -217,10 +217,10 @@ def test_paths_of_our_kernel_are_all_there() -> None:
             assert twice <= {"hopper", "triton"}
 
 
-def test_a_gpu_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_gpu_is_reported(tmp_path: Path) -> None:
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
-    with pytest.raises(UserError, match="device: cuda"):
+    with pytest.raises(UserError, match="finds no GPU"):
         run_kernel_benchmark(KERNEL, "cuda", tmp_path / "kernel.csv", tmp_path / "kernel.json")
     assert list(tmp_path.iterdir()) == []
 
@@ -234,7 +234,7 @@ def test_a_group_takes_a_limited_time(tmp_path: Path, monkeypatch: pytest.Monkey
     assert all(math.isnan(row.milliseconds_low) for row in timed)
 
 
-def test_a_kernel_that_fails_in_a_round_costs_that_kernel_only(
+def test_a_failure_in_a_round_affects_only_that_kernel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def change(call: int, result: Tensor) -> Tensor:
@@ -250,10 +250,10 @@ def test_a_kernel_that_fails_in_a_round_costs_that_kernel_only(
     assert "changing (padded, head dimension 8, 32 tokens): does not" in capsys.readouterr().err
 
 
-def test_a_kernel_that_turns_wrong_has_no_readings(
+def test_a_kernel_that_becomes_wrong_has_no_readings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its inputs are overwritten while it is timed: the second check finds it."""
+    """For example because its inputs are overwritten: the second check detects it."""
     # The first check calls once, the warm-up once.
     use(monkeypatch, lambda call, result: result * (1 if call <= 2 else 0.5))
     rows = run(ONE, tmp_path)
@@ -271,7 +271,7 @@ def test_a_kernel_that_turns_wrong_has_no_readings(
 
 
 def stopping_after(number: int, monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """Lets so many groups be measured; gives the list of those that were."""
+    """Interrupt after a number of groups, and return the list of measured groups."""
     measured: list[object] = []
     real = kernel.run_group
 
@@ -285,7 +285,7 @@ def stopping_after(number: int, monkeypatch: pytest.MonkeyPatch) -> list[object]
     return measured
 
 
-def test_a_stopped_sweep_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_benchmark_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = replace(KERNEL, providers=["sdpa"], iterations=1, head_dimensions=[8])
     with monkeypatch.context() as patch:
         stopping_after(2, patch)
@@ -306,7 +306,7 @@ def test_a_stopped_sweep_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("change", ["settings", "code", "torch", "damage"])
-def test_another_sweep_begins_anew(
+def test_a_benchmark_under_other_conditions_starts_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = replace(KERNEL, providers=["sdpa"], iterations=1, head_dimensions=[8])
@@ -337,7 +337,7 @@ CASE = Case("paper", 8, 2, 12, (12, 12))
 
 
 def failing(held: list[weakref.ref[Tensor]], kept: list[BaseException], where: str) -> Provider:
-    """A kernel that runs out of memory with tensors in its frames, in a cycle, and its error kept.
+    """Return a kernel that runs out of memory with tensors in its frames and in a cycle.
 
     As torch's autograd, its compiler and a caller that logs errors may do.
     """
@@ -384,8 +384,8 @@ def test_a_failed_kernel_leaves_nothing_behind(where: str) -> None:
     assert [one() for one in held] == [None, None]
 
 
-def test_a_broken_gpu_stops_the_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What fails after it would not be that kernel's fault."""
+def test_a_broken_gpu_stops_the_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise all later kernels would fail, too."""
 
     def broken(_: torch.device) -> None:
         raise RuntimeError("CUDA error: an illegal memory access was encountered\nMore.")
@@ -398,7 +398,7 @@ def test_a_broken_gpu_stops_the_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Scripted:
-    """A timer that takes a fixed time and notes when it was asked."""
+    """A timer that returns a fixed time and records each call."""
 
     how = "script"
 
@@ -413,7 +413,7 @@ class Scripted:
         raise AssertionError("nothing here asks for results")
 
 
-def test_every_round_times_every_kernel_in_an_order_of_its_own() -> None:
+def test_every_round_has_its_own_order() -> None:
     asked: list[str] = []
     candidates = [
         Candidate(CASE, PROVIDERS[0], Scripted(name, time, asked))

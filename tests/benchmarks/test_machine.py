@@ -1,4 +1,4 @@
-"""What a benchmark states of the machine and of the code."""
+"""Facts of the machine and the code."""
 
 import math
 import shutil
@@ -14,7 +14,7 @@ from scsigmoid.benchmarks import machine
 from scsigmoid.benchmarks.machine import GpuMonitor, code_version, machine_facts, medians
 
 
-def test_facts_are_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_facts_are_text(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "PACKAGES", ("numpy", "no-such-package"))
     facts = machine_facts(torch.device("cpu"), "a command")
     assert facts["command"] == "a command"
@@ -37,7 +37,7 @@ def test_the_code_has_a_fingerprint(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert code_version() != before
 
 
-def test_medians_of_what_was_read() -> None:
+def test_medians_of_readings() -> None:
     assert medians("1980, 400.5\n1620, 690.5\n1650, 700.0\n16") == (1650.0, 690.5)
     clock, power = medians("1980, [N/A]\n")
     assert clock == 1980
@@ -52,8 +52,10 @@ def test_nothing_is_read_on_a_cpu() -> None:
     assert math.isnan(found.power_w)
 
 
-def test_it_reads_until_the_block_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stand-in for nvidia-smi that writes two lines and goes on for ever."""
+def test_the_monitor_reads_until_the_block_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stand-in for nvidia-smi that writes two lines and never ends."""
     tool = tmp_path / "nvidia-smi"
     told = tmp_path / "told"
     tool.write_text(

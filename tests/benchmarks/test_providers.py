@@ -27,7 +27,7 @@ UNEQUAL = Case("paper", 8, 2, 12, (9, 12, 7), 0.5)
 
 @pytest.fixture(autouse=True)
 def on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the CPU pass for a GPU."""
+    """Treat the CPU as a GPU."""
     monkeypatch.setattr(providers, "require_gpu", lambda inputs: None)
 
 
@@ -40,7 +40,7 @@ def error(kernel: Kernel, attention: str, layout: str, inputs: Inputs) -> float:
 
 
 def install(monkeypatch: pytest.MonkeyPatch, name: str, **functions: object) -> None:
-    """Put a package's stand-in where it is imported from."""
+    """Install a stand-in for a package."""
     module = ModuleType(name)
     for key, function in functions.items():
         setattr(module, key, function)
@@ -55,9 +55,7 @@ def test_plain_pytorch(attention: str, case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", [EQUAL, UNEQUAL], ids=["equal", "unequal"])
-def test_cudnn_with_torchs_own_backend_in_its_place(
-    monkeypatch: pytest.MonkeyPatch, case: Case
-) -> None:
+def test_cudnn_replaced_by_torchs_math_backend(monkeypatch: pytest.MonkeyPatch, case: Case) -> None:
     real = providers.restrict_sdpa
     asked = []
 
@@ -96,7 +94,7 @@ def test_backends_of_softmax_models() -> None:
 
 
 def test_every_kernel_has_a_label() -> None:
-    """Tables would show a bare name; and no label stands for a kernel that is not timed."""
+    """And every label belongs to a kernel that is timed."""
     timed = {provider.name for provider in PROVIDERS} | {variant.kernel for variant in VARIANTS}
     assert timed == set(LABELS)
 
@@ -108,7 +106,7 @@ def padded_sigmoid(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, bias: Tenso
 
 @pytest.mark.parametrize("capturing", [False, True])
 def test_triton_sigmoid(monkeypatch: pytest.MonkeyPatch, capturing: bool) -> None:
-    """Its public functions, and while a graph is captured the operators behind them."""
+    """Its public functions, and during a capture the operators behind them."""
     called = []
 
     def padded(q, k, v, seq_lens_k, seq_lens_q):  # type: ignore[no-untyped-def]
@@ -183,7 +181,7 @@ const char *flash_sigmoid_backward(void *q, void *k, void *v, void *out, int cou
 
 
 def test_flash_sigmoid(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Pointers, sizes and numbers reach the library in their places; what it says is passed on."""
+    """The library gets its arguments in the right order, and its errors are raised."""
     source, library = tmp_path / "stand_in.c", tmp_path / "stand_in.so"
     source.write_text(STAND_IN)
     subprocess.run(["gcc", "-shared", "-fPIC", "-O1", source, "-o", library], check=True)
@@ -206,8 +204,10 @@ def test_flash_sigmoid(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("accurate", [False, True])
-def test_ours_asks_for_its_path(monkeypatch: pytest.MonkeyPatch, accurate: bool) -> None:
-    """The path and the sigmoid are those asked for, whatever the defaults are."""
+def test_the_backend_and_the_sigmoid_are_passed_on(
+    monkeypatch: pytest.MonkeyPatch, accurate: bool
+) -> None:
+    """Whatever the defaults are."""
     inputs = Inputs(UNEQUAL, CPU, torch.float32)
     kernel = providers.prepare_ours("reference", accurate=accurate)(inputs)
     asked: dict[str, object] = {}
@@ -221,7 +221,7 @@ def test_ours_asks_for_its_path(monkeypatch: pytest.MonkeyPatch, accurate: bool)
     assert asked == {"backend": "reference", "accurate": accurate}
 
 
-def test_a_path_that_the_device_lacks() -> None:
+def test_a_backend_that_does_not_run_here_is_unavailable() -> None:
     inputs = Inputs(UNEQUAL, CPU, torch.float32)
     with pytest.raises(Unavailable, match="needs a CUDA GPU"):
         providers.prepare_ours("triton")(inputs)

@@ -1,4 +1,4 @@
-"""Rows of the benchmarks as CSV, there and back."""
+"""Rows of the benchmarks written to CSV files and read again."""
 
 import math
 from dataclasses import asdict, dataclass, field
@@ -29,7 +29,7 @@ ROWS = [
 ]
 
 
-def test_rows_come_back_to_the_bit(tmp_path: Path) -> None:
+def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
     write_rows(tmp_path / "rows.csv", Reading, ROWS)
     assert read_rows(tmp_path / "rows.csv", Reading) == ROWS
     table = pandas.read_csv(tmp_path / "rows.csv", float_precision="round_trip")
@@ -74,7 +74,7 @@ def test_median_interval_is_scipys(count: int, confidence: float):
     assert found == (np.median(values), ordered[k - 1], ordered[-k])
 
 
-def test_median_interval_covers_as_often_as_it_says():
+def test_median_interval_has_the_stated_coverage():
     generator = np.random.default_rng(2)
     hits = 0
     for _ in range(400):

@@ -54,12 +54,12 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Capture:
 
 
 def kernel_with_lengths() -> tuple[Kernel, weakref.ref[Tensor]]:
-    """A kernel that reads a tensor of its own, as all do that know lengths."""
+    """Return a kernel that reads a tensor in its closure, as kernels read lengths."""
     lengths = torch.ones(3)
     return lambda q, k, v: q * k * v * lengths, weakref.ref(lengths)
 
 
-def test_what_a_graph_reads_lives_as_long_as_it(cuda: Capture) -> None:
+def test_a_graph_keeps_the_tensors_that_it_reads(cuda: Capture) -> None:
     kernel, lengths = kernel_with_lengths()
     tensors = [*(torch.rand(3, requires_grad=True) for _ in range(3)), torch.rand(3)]
     read = [lengths, *(weakref.ref(one) for one in tensors)]
@@ -81,7 +81,7 @@ def test_a_graph_without_a_kernel_is_refused(cuda: Capture) -> None:
         Replayed(kernel, tensors)
 
 
-def test_another_warning_refuses_nothing(cuda: Capture) -> None:
+def test_other_warnings_are_ignored(cuda: Capture) -> None:
     cuda.warning = "deterministic algorithms are slow"
     with capturing(MagicMock(), (0, 7), "forward"):
         pass
@@ -101,7 +101,7 @@ CASE = Case("paper", 8, 2, 12, (12, 12))
 def test_how_a_kernel_is_timed_on_a_gpu(
     cuda: Capture, name: str, end: Exception | None, how: str, note: str
 ) -> None:
-    """As a graph, unless it holds n x n matrices or cannot be captured."""
+    """As a graph, unless it stores n x n matrices or cannot be captured."""
     cuda.error = end
     (provider,) = chosen([name], "cpu")
     inputs = Inputs(CASE, torch.device("cpu"), torch.float32)
@@ -121,7 +121,7 @@ def test_our_own_kernel_must_be_capturable(cuda: Capture) -> None:
         timer_of(calls.kernel, provider, calls)
 
 
-def test_calls_from_python_are_timed_too(cuda: Capture) -> None:
+def test_calls_from_python_are_also_timed(cuda: Capture) -> None:
     (provider,) = chosen(["pytorch"], "cpu")
     candidate = Candidate(CASE, provider)
     inputs = Inputs(CASE, torch.device("cpu"), torch.float32)
@@ -131,7 +131,7 @@ def test_calls_from_python_are_timed_too(cuda: Capture) -> None:
     assert candidate.error < 1e-5
 
 
-def test_times_lie_between_the_marks() -> None:
+def test_the_stopwatch_times_between_marks() -> None:
     watch = Stopwatch(torch.device("cpu"))
     begin = time.perf_counter()
     for seconds in (0.0, 0.02, 0.001):
@@ -144,7 +144,7 @@ def test_times_lie_between_the_marks() -> None:
     assert first + second <= whole
 
 
-def test_without_two_marks_there_is_no_time() -> None:
+def test_one_mark_gives_no_time() -> None:
     watch = Stopwatch(torch.device("cpu"))
     watch.begin()
     assert watch.seconds() == []
@@ -155,7 +155,7 @@ def test_without_two_marks_there_is_no_time() -> None:
 
 
 class Gpu:
-    """A GPU's queue and clock: ``launch`` puts work into it at a time of the host's."""
+    """A simulated GPU with a queue of launches, and the clocks of host and GPU."""
 
     def __init__(self) -> None:
         self.host = 100.0

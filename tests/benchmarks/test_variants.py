@@ -1,4 +1,4 @@
-"""Padded cells in the encoder against packed ones: the same loss, whatever computes attention."""
+"""Training on padded cells has the loss and gradients of training on packed cells."""
 
 import sys
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ SETTINGS = replace(
 
 
 def batch_of(lengths: list[int], draw: int = 1) -> Batch:
-    """Packed cells with so many genes."""
+    """Return packed cells with these numbers of genes."""
     generator = torch.Generator().manual_seed(draw)
     genes = torch.randint(4, 60, (sum(lengths),), generator=generator).numpy()
     masking = Masking(seed=1, draw=draw, fraction=0.3, replacement="mask", vocabulary_size=60)
@@ -68,7 +68,7 @@ def loss_and_gradients(trainer: Trainer, batch: Batch) -> tuple[Tensor, list[Ten
 
 
 def assert_same_training(found: Variant, right: Variant, compiled: bool = False) -> None:
-    """Equal losses and gradients; ``compiled``: with one graph for batches of other lengths."""
+    """Compare losses and gradients; ``compiled``: one graph must serve batches of all lengths."""
     own, other = trainer_of(found), trainer_of(right)
     counters.clear()
     if compiled:
@@ -89,14 +89,14 @@ def reference(attention: str) -> Variant:
 
 @pytest.fixture
 def flex_on_cpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """FlexAttention refuses gradients on a CPU, though its plain form has them."""
+    """FlexAttention rejects gradients on a CPU, although its uncompiled form has them."""
     monkeypatch.setattr(flex_attention, "_validate_device", lambda *_: None)
     monkeypatch.setattr(backends, "_find_obstacle", lambda *_: None)
     yield
     backends._choose.cache_clear()
 
 
-def test_a_padded_batch_holds_the_cells_in_rows() -> None:
+def test_a_padded_batch_contains_the_cells_in_rows() -> None:
     packed = batch_of([5, 1, 3])
     found = padded(packed, 8)
     tokens, positions = found.tokens.view(3, 8), found.positions.view(3, 8)
@@ -116,7 +116,7 @@ def test_a_padded_batch_holds_the_cells_in_rows() -> None:
 @pytest.mark.parametrize(
     ("lengths", "context"), [([1, 128, 129, 300, 512, 384], 512), ([7, 40, 24], 40)]
 )
-def test_the_mask_is_torchs_but_for_rows_of_padding(lengths: list[int], context: int) -> None:
+def test_the_mask_equals_torchs_except_in_rows_of_padding(lengths: list[int], context: int) -> None:
     valid = torch.tensor(lengths, dtype=torch.int32)
     found = padding_mask(valid, replace(SETTINGS, context=context))
 
@@ -153,12 +153,12 @@ def test_every_variant_of_the_cpu_has_the_same_loss_and_gradients(found: Variant
 def test_flex_attention_in_one_compiled_graph(
     form: PaddedAttention | None, flex_on_cpu: None
 ) -> None:
-    """As on a GPU, but for what torch makes of the graph."""
+    """As on a GPU, except for the code that torch generates."""
     assert_same_training(Variant("flex", "softmax", ("cpu",), form), reference("softmax"), True)
 
 
 def plain_package() -> SimpleNamespace:
-    """Operators with the arguments of triton-sigmoid's, in plain PyTorch."""
+    """Return operators with triton-sigmoid's arguments, in plain PyTorch."""
 
     def weights(q, k, lengths_q, lengths_k, bias, score_mod, scale, causal):  # type: ignore[no-untyped-def]
         assert all(x.is_contiguous() for x in (q, k))
@@ -186,7 +186,7 @@ def plain_package() -> SimpleNamespace:
     return SimpleNamespace(sigmoid_attn_padded_fwd_op=attend, sigmoid_attn_padded_bwd_op=gradients)
 
 
-def test_triton_sigmoid_is_called_with_what_its_operators_take(
+def test_triton_sigmoid_is_called_with_the_right_arguments(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "triton_sigmoid", ModuleType("triton_sigmoid"))

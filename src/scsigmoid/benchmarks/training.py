@@ -259,7 +259,7 @@ def prepare(
     Args:
         entry: gets a trainer.
         conditions: of the group.
-        shared: its weights and optimizer are those of all entries.
+        shared: the trainer whose weights and optimizer all entries use.
         batches: packed batches of the first steps, during which kernels are compiled and chosen.
         errors: see :func:`run_group`.
 
@@ -290,10 +290,11 @@ def prepare(
 
 
 def gradient_error(variant: Variant, conditions: Conditions) -> float:
-    """Relative error of a gradient: that of q, k and v's projection in an encoder of one layer.
+    """Return the relative error of the gradient of the q, k and v projection.
 
-    Compared with plain PyTorch in float32 over packed cells. Two cells, without dropout, and only
-    the kernel is compiled: this checks that the attention is right, padding included.
+    The gradient of an encoder of one layer is compared with plain PyTorch in float32 over packed
+    cells. There are two cells and no dropout, and only the kernel is compiled. This checks that the
+    attention is right, including padding.
     """
     cells = next(conditions.batches(2))
     like = replace(conditions.like, layers=1, dropout=0.0)
@@ -309,7 +310,7 @@ def gradient_error(variant: Variant, conditions: Conditions) -> float:
 
 
 def projection_gradient(encoder: Encoder, batch: Batch) -> Tensor:
-    """Gradient of the loss by the weights that make q, k and v in the first layer, float64."""
+    """Return the gradient of the first layer's q, k and v projection, float64."""
     embedded = encoder.embed(batch.tokens, batch.positions)
     mask = encoder.mask(embedded, batch.cu_seqlens)
     summed_loss(encoder, embedded, mask, batch).backward()
@@ -345,7 +346,7 @@ class Memory:
 
 
 def compiled_graphs(device: torch.device) -> int:
-    """Graphs that ``torch.compile`` has made in this process; 0 on a CPU."""
+    """Return the number of graphs that ``torch.compile`` has made in this process; 0 on a CPU."""
     if device.type != "cuda":
         return 0
     from torch._dynamo.utils import counters
@@ -383,7 +384,7 @@ def time_rounds(
 
 
 def lay_out(variant: Variant, packed: Sequence[Batch], conditions: Conditions) -> list[Batch]:
-    """Batches in a variant's layout; for a GPU in page-locked memory, as in training."""
+    """Return batches in a variant's layout; for a GPU in page-locked memory, as in training."""
     batches = [variant.batch(batch, conditions.group.context) for batch in packed]
     return [batch.pinned() for batch in batches] if conditions.device.type == "cuda" else batches
 
@@ -411,7 +412,7 @@ def time_steps(
 
 
 def count_work(batches: Sequence[Batch], encoder: EncoderSettings) -> Work:
-    """The work of packed batches."""
+    """Return the work of packed batches."""
     return Work(
         tokens=sum(len(batch.tokens) for batch in batches),
         flops=sum(
@@ -422,7 +423,7 @@ def count_work(batches: Sequence[Batch], encoder: EncoderSettings) -> Work:
 
 
 def make_row(entry: TimedVariant, conditions: Conditions, work: Sequence[Work]) -> TrainingRow:
-    """The row of one entry."""
+    """Return the row of one variant."""
     variant, settings, group = entry.variant, conditions.settings, conditions.group
     device, readings = device_name(conditions.device), entry.milliseconds
     step = median_interval(readings, settings.confidence)
@@ -476,7 +477,7 @@ def make_row(entry: TimedVariant, conditions: Conditions, work: Sequence[Work]) 
 
 
 def median_rate(amounts: Sequence[int], seconds: Sequence[float]) -> float:
-    """Median over the rounds of an amount over its time."""
+    """Return the median over the rounds of an amount over its time."""
     return statistics.median(amount / time for amount, time in zip(amounts, seconds, strict=False))
 
 
