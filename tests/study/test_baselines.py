@@ -1,4 +1,4 @@
-"""Guesses without attention against counts by hand."""
+"""Guesses without attention, compared with counts by hand."""
 
 import math
 from collections import Counter
@@ -16,7 +16,7 @@ from scsigmoid.training.batches import pack
 GENES = range(4, 20)
 
 
-def test_a_guess_from_rank_and_length_leaves_out_what_the_cell_shows():
+def test_a_guess_from_rank_and_length_leaves_out_genes_in_view():
     generator = np.random.default_rng(0)
     cells = [generator.permutation(GENES)[: generator.integers(1, 12)] for _ in range(300)]
 
@@ -26,9 +26,9 @@ def test_a_guess_from_rank_and_length_leaves_out_what_the_cell_shows():
 
     store, settings = SimpleNamespace(cells=read), replace(TINY, vocabulary_size=20)
     shares = ClassShares(store, np.arange(250), settings)
-    kept_out = np.arange(250, 300)
+    held_out = np.arange(250, 300)
     masking = Masking(seed=1, draw=0, fraction=0.4, replacement="mask", vocabulary_size=20)
-    batch = pack(store, kept_out, settings, masking)
+    batch = pack(store, held_out, settings, masking)
 
     # With [CLS] in front, the gene of rank r is the token r + 1 of n.
     kinds = [
@@ -50,7 +50,7 @@ def test_a_guess_from_rank_and_length_leaves_out_what_the_cell_shows():
 
     losses = []
     bounds = batch.cu_seqlens.tolist()
-    for row, begin, end in zip(kept_out, bounds, bounds[1:], strict=False):
+    for row, begin, end in zip(held_out, bounds, bounds[1:], strict=False):
         hidden = [place - begin - 1 for place in batch.masked.tolist() if begin <= place < end]
         shown = [gene for rank, gene in enumerate(cells[row]) if rank not in hidden]
         for rank in hidden:
@@ -58,5 +58,5 @@ def test_a_guess_from_rank_and_length_leaves_out_what_the_cell_shows():
             left = 1 - sum(share(kind, gene) for gene in shown)
             losses.append(-math.log(share(kind, cells[row][rank]) / left))
     assert shares.loss(batch) == pytest.approx(np.mean(losses), rel=1e-9)
-    wanted = [(genes[gene] + 0.5) / everything for gene in GENES]
-    assert shares.mean_share[4:].tolist() == pytest.approx(wanted)
+    expected = [(genes[gene] + 0.5) / everything for gene in GENES]
+    assert shares.mean_share[4:].tolist() == pytest.approx(expected)

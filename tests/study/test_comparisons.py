@@ -87,15 +87,15 @@ def test_the_difference_is_taken_seed_by_seed(study: Study):
     first, last = means.iloc[0], means.iloc[-1]
     assert first["difference"] == pytest.approx(0.2)
     assert last["difference"] == pytest.approx(-0.2)
-    wanted = stats.t.interval(0.95, 2, -0.2, 0.1 / 3**0.5)
-    assert (last["low"], last["high"]) == pytest.approx(wanted)
+    interval = stats.t.interval(0.95, 2, -0.2, 0.1 / 3**0.5)
+    assert (last["low"], last["high"]) == pytest.approx(interval)
     assert last_change(means) == 50
     assert last_change(means[means["step"] > 40]) is None
-    one = study.curves[study.curves["family"] == "seeds"].query(
+    curve = study.curves[study.curves["family"] == "seeds"].query(
         "attention == 'sigmoid' and seed == 1"
     )
-    assert last_tenth(one) == pytest.approx(0.1)
-    study.curves.loc[one.index, "validation_loss"] += 3  # one seed of three
+    assert last_tenth(curve) == pytest.approx(0.1)
+    study.curves.loc[curve.index, "validation_loss"] += 3  # one seed of three
     assert paired(study, "seeds").iloc[-1][["sigmoid", "difference"]].tolist() == pytest.approx(
         [last["sigmoid"] + 1, last["difference"] + 1]
     )

@@ -43,8 +43,8 @@ def test_every_table_and_figure_is_made(study: Study, tmp_path: Path):
     rates = (tmp_path / "page/study_rates.md").read_text()
     assert "| 0.002 | **7.400 (6.90, 7.90)** | 7.500 (7.50, 7.50) |" in rates
     variants = pd.read_csv(tmp_path / "page/study_variants.csv").iloc[0]
-    wanted = stats.t.interval(0.95, 2, -0.2, 0.1 / 3**0.5)
-    assert variants[["difference", "low", "high"]].tolist() == pytest.approx([-0.2, *wanted])
+    interval = stats.t.interval(0.95, 2, -0.2, 0.1 / 3**0.5)
+    assert variants[["difference", "low", "high"]].tolist() == pytest.approx([-0.2, *interval])
     assert variants[["loss", "seeds", "lower"]].tolist() == pytest.approx([7.0, 3, 3])
     last = pd.read_csv(tmp_path / "page/study_scores.csv").iloc[0]
     assert last[["step", "sigmoid", "softmax", "random"]].tolist() == [100, 0.5, 0.3, 0.1]
@@ -53,8 +53,10 @@ def test_every_table_and_figure_is_made(study: Study, tmp_path: Path):
     steps = pd.read_csv(tmp_path / "page/study_embeddings.csv").query("metric == 'mmd'")
     assert steps["step"].tolist() == [50, 100]
     for (_, mean), sign in zip(steps.iterrows(), (-1, 1), strict=True):
-        wanted = stats.t.interval(0.95, 2, sign * 0.2, 0.05 / 3**0.5)
-        assert mean[["difference", "low", "high"]].tolist() == pytest.approx([sign * 0.2, *wanted])
+        interval = stats.t.interval(0.95, 2, sign * 0.2, 0.05 / 3**0.5)
+        assert mean[["difference", "low", "high"]].tolist() == pytest.approx(
+            [sign * 0.2, *interval]
+        )
     outcomes = pd.read_csv(tmp_path / "page/study_claims.csv")["outcome"]
     assert outcomes.tolist() == ["open", "agrees", "agrees", "agrees", "agrees"]
     sizes = pd.read_csv(tmp_path / "page/study_scale.csv")
@@ -98,8 +100,8 @@ def test_a_study_of_one_arm_has_all_but_the_comparison(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arm: str, highest: float
 ):
     families = {name: {**family, "attention": [arm]} for name, family in STUDY.items()}
-    one = load(overrides={"study": families})
-    study, page = make_study(one, tmp_path), tmp_path / "page"
+    config = load(overrides={"study": families})
+    study, page = make_study(config, tmp_path), tmp_path / "page"
     assert main(["study", "--runs", str(study.folder), "--output", str(page)]) == 0
     assert f"all runs are of {arm}" in capsys.readouterr().out
     names = {
