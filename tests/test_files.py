@@ -15,7 +15,7 @@ from scsigmoid.errors import UserError
 from scsigmoid.files import (
     atomic_folder,
     atomic_path,
-    held,
+    locked,
     parsing,
     sha256,
     write_json,
@@ -76,10 +76,10 @@ def test_sha256_is_that_of_the_bytes(tmp_path: Path) -> None:
     assert sha256(tmp_path / "x") == hashlib.sha256(b"abc\n").hexdigest()
 
 
-HOLD = """
+LOCK = """
 import sys
-from scsigmoid.files import held
-with held(sys.argv[1], "training"):
+from scsigmoid.files import locked
+with locked(sys.argv[1], "training"):
     print("held", flush=True)
     input()
 """
@@ -88,18 +88,18 @@ with held(sys.argv[1], "training"):
 def test_a_second_process_is_told_who_holds_a_folder(tmp_path: Path) -> None:
     lock = tmp_path / "model" / ".training"
     child = subprocess.Popen(
-        [sys.executable, "-c", HOLD, lock], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-c", LOCK, lock], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert child.stdout is not None
     assert child.stdout.readline() == b"held\n"
     with (
         pytest.raises(UserError, match=f"process {child.pid} on .* is training; let it end"),
-        held(lock, "training"),
+        locked(lock, "training"),
     ):
         pass
     child.kill()
     child.wait()
-    with held(lock, "training"):
+    with locked(lock, "training"):
         pass
 
 

@@ -136,12 +136,11 @@ def test_the_interval_over_donors_covers(donors: int, spread: float):
     assert 0.935 <= covered / 1000 <= 0.98
 
 
-def test_differences_and_ratios_of_intervals_hold_those_of_all_values():
+def test_ratios_of_intervals_contain_the_ratios_of_all_values():
     """Against every combination of values within the two intervals."""
     ours, theirs = Interval(6.0, 5.0, 8.0), Interval(2.0, 1.0, 4.0)
     grids = np.meshgrid(np.linspace(*ours[1:], 7), np.linspace(*theirs[1:], 7))
     for found, values in (
-        (ours.minus(theirs), grids[0] - grids[1]),
         (ours.over(theirs), grids[0] / grids[1]),
         (ours.map(lambda one: 1 / one), 1 / grids[0]),
     ):

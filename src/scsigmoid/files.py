@@ -21,10 +21,12 @@ from scsigmoid.errors import UserError
 
 @contextmanager
 def room_for(path: Path) -> Iterator[None]:
-    """Name the file when the disk is full: libraries word that each in its own way, without it.
+    """Raise an error that names the file if the disk becomes full in the block.
+
+    Libraries report a full disk with errors of their own, most of them without the file.
 
     Raises:
-        OSError: with ``path`` as its file, if what fails in the block is that.
+        OSError: with ``path`` as its file name.
     """
     try:
         yield
@@ -37,10 +39,10 @@ def room_for(path: Path) -> Iterator[None]:
 
 @contextmanager
 def atomic_path(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary path beside ``path`` that replaces it when the block ends well.
+    """Yield a temporary path that replaces ``path`` when the block ends without an error.
 
     The temporary name keeps the suffix, because several writers choose the format by it.  After an
-    exception nothing is left behind and an older ``path`` is untouched.
+    error the temporary file is removed and an older ``path`` is unchanged.
 
     Raises:
         IsADirectoryError: if ``path`` is a folder.
@@ -63,7 +65,7 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_folder(path: str | Path) -> Iterator[Path]:
-    """Yield an empty temporary folder that replaces ``path`` when the block ends well."""
+    """Yield an empty folder that replaces ``path`` when the block ends without an error."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
@@ -80,18 +82,18 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
 
 
 @contextmanager
-def held(path: str | Path, what: str) -> Iterator[None]:
-    """Be the only process that does something, while the block runs.
+def locked(path: str | Path, activity: str) -> Iterator[None]:
+    """Hold an exclusive lock on a file while the block runs.
 
-    The system frees the hold when the process ends, however it ends.  Where files cannot be held
-    (some network file systems), nothing is kept apart.
+    The system releases the lock when the process ends.  On file systems without locks (some network
+    file systems) processes are not kept apart.
 
     Args:
-        path: a file that names who holds it.
-        what: what only one may do, for the message.
+        path: the lock file, which names the process that holds it.
+        activity: what the process does, for the message, e.g. ``"training"``.
 
     Raises:
-        UserError: if another process holds it; says which.
+        UserError: if another process holds the lock.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -102,11 +104,11 @@ def held(path: str | Path, what: str) -> Iterator[None]:
             handle.seek(0)
             holder = handle.read().strip() or "another process"
             raise UserError(
-                f"{path.parent}: {holder} is {what}; let it end, or stop it, and run again"
+                f"{path.parent}: {holder} is {activity}; let it end, or stop it, and run again"
             ) from None
         except OSError:
             pass
-        # Only a help for people: a full disk shall be complained of where something is lost.
+        # Best effort: if the disk is full, the write that matters reports it.
         with suppress(OSError):
             os.truncate(handle.fileno(), 0)
             os.write(handle.fileno(), f"process {os.getpid()} on {socket.gethostname()}".encode())
@@ -115,32 +117,32 @@ def held(path: str | Path, what: str) -> Iterator[None]:
 
 @contextmanager
 def verified(path: Path, digest: str, made: Path) -> Iterator[None]:
-    """Hash a file in a thread of its own while the block reads it.
+    """Compute the SHA-256 of a file in another thread while the block reads the file.
 
     Args:
-        digest: its SHA-256 as it is known; empty if it is not.
-        made: what to delete so that the file is made again, for the message.
+        path: the file.
+        digest: the expected SHA-256; empty if it is not known.
+        made: file or folder to delete so that the file is made again, for the message.
 
     Raises:
-        UserError: when the block ends or fails, if the file has another SHA-256.
+        UserError: when the block ends, with or without an error, if the SHA-256 differs.
     """
     if not digest:
         yield
         return
     with ThreadPoolExecutor(1) as pool:
-        found = pool.submit(sha256, path)
+        actual = pool.submit(sha256, path)
 
         def compare() -> None:
-            if found.result() != digest:
+            if actual.result() != digest:
                 raise UserError(
-                    f"{path}: damaged or changed: not the bytes that were there before (SHA-256); "
-                    f"delete {made} and run again"
+                    f"{path}: damaged or changed (its SHA-256 differs); delete {made} and run again"
                 )
 
         try:
             yield
         except Exception:
-            compare()  # the better reason
+            compare()  # changed bytes explain the error better
             raise
         compare()
 

@@ -19,23 +19,19 @@ from scsigmoid.files import atomic_path
 
 
 class Interval(NamedTuple):
-    """An estimate and the ends of its interval; the ends are NaN where there is none."""
+    """An estimate and the ends of its interval, which are NaN if there is no interval."""
 
     value: float
     low: float = math.nan
     high: float = math.nan
 
     def map(self, function: Callable[[float], float]) -> "Interval":
-        """A monotonic function of the estimate."""
+        """Return a monotonic function of the estimate and of its ends."""
         value, *ends = (function(end) for end in self)
         return Interval(value, *sorted(ends))
 
-    def minus(self, other: "Interval") -> "Interval":
-        """Difference of two estimates, by the farthest ends: wider than that of paired values."""
-        return Interval(self.value - other.value, self.low - other.high, self.high - other.low)
-
     def over(self, other: "Interval") -> "Interval":
-        """Ratio of two positive estimates, by the farthest ends likewise."""
+        """Return the ratio of two positive estimates, with the most extreme ratios as ends."""
         return Interval(self.value / other.value, self.low / other.high, self.high / other.low)
 
 
@@ -45,19 +41,19 @@ class Measurement:
 
     Attributes:
         dataset: evaluation dataset, e.g. ``heart_oft``.
-        group: what within the dataset, e.g. a pair of cell types; empty for the whole dataset.
+        group: part of the dataset, e.g. a pair of cell types or a donor; empty for all cells.
         model: model or control, e.g. ``sigmoid_4k``; for paired values ``sigmoid_4k - softmax_4k``.
         attention: ``sigmoid``, ``softmax`` or empty.
-        context: context length in tokens; 0 where there is none.
-        vocabulary: fingerprint of the vocabulary of the tokens; empty where there is none.
+        context: context length in tokens; 0 for controls.
+        vocabulary: fingerprint of the vocabulary of the tokens.
         metric: e.g. ``validation_loss``, ``silhouette_label``, ``mmd_unbiased``.
         value: the point estimate.
-        low: lower end of the interval; NaN where none was made.
-        high: upper end of the interval; NaN where none was made.
-        n: number of cells (or readings) behind the value.
-        seed: seed of the random part; -1 where there is none.
+        low: lower end of the interval; NaN without an interval.
+        high: upper end of the interval; NaN without an interval.
+        n: number of cells, or of donors or pairs if the value is a mean over these.
+        seed: seed of the random numbers; -1 if none are used.
         simulated: whether the cells were simulated.
-        note: why an interval is missing, or what was left out.
+        note: why there is no interval, or which cells are left out.
         source: file that the value was computed from, relative to the results folder.
     """
 
@@ -84,16 +80,16 @@ class Measurement:
 
 
 def write_measurements(path: str | Path, rows: Iterable[Measurement]) -> None:
-    """Write measurements as CSV, atomically, in the order given."""
+    """Write measurements as a CSV file, atomically."""
     with atomic_path(path) as temporary:
         write_rows(temporary, Measurement, rows)
 
 
 def read_measurements(path: str | Path) -> list[Measurement]:
-    """Read what :func:`write_measurements` wrote.
+    """Read measurements that :func:`write_measurements` wrote.
 
     Raises:
-        UserError: if the file is missing or does not hold the columns.
+        UserError: if the file is missing or damaged, or has other columns.
     """
     if not Path(path).is_file():
         raise UserError(f"{path}: no such result file; run the target that makes it")
@@ -108,7 +104,7 @@ def read_measurements(path: str | Path) -> list[Measurement]:
 
 
 def known_donors(donors: NDArray[Any]) -> list[str]:
-    """The donors that have a name; the CELLxGENE schema calls the others ``unknown``."""
+    """Return the names of donors, sorted, without the CELLxGENE schema's ``unknown``."""
     return sorted({*map(str, np.unique(donors))} - {"", "nan", "unknown"})
 
 
@@ -172,8 +168,10 @@ def donor_mean(values: NDArray[np.float64], donors: NDArray[Any], confidence: fl
 
 
 def source_of(output: Path, *inputs: Path) -> str:
-    """A measurement's source: paths of ``inputs``, separated by spaces, relative to the folder that
-    holds them and ``output``, which is the results folder for files of different stages.
+    """Return the ``source`` of a measurement: the paths of ``inputs``, separated by spaces.
+
+    Paths are relative to the common folder of all inputs and ``output``, which is the results
+    folder if the files are of different stages.
     """
     paths = [path.absolute() for path in inputs]
     root = os.path.commonpath([output.absolute().parent, *(path.parent for path in paths)])

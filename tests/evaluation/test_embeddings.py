@@ -51,7 +51,7 @@ def test_without_cls_all_places_are_genes(make_model, store, cells, tmp_path):
     run(checkpoint, store, cells, output)
     found = read_embedding(output).values
     np.testing.assert_allclose(found, expected(checkpoint, store), atol=2e-5)
-    with pytest.raises(UserError, match=r"trained with tokens\.cls: false.*; pool the mean"):
+    with pytest.raises(UserError, match=r"trained with tokens\.cls: false.*; set pooling to mean"):
         run(checkpoint, store, cells, output, pooling="cls")
 
 
@@ -168,7 +168,7 @@ def test_nan_in_a_file_is_refused(write_arm):
     values[2, 1] = np.nan
     path = write_arm("sigmoid_4k", values, list("aabb"))
     with pytest.raises(
-        UserError, match=r"sigmoid_4k\.h5ad: holds 1 of 4 cells .* first is 'cell 2'\)"
+        UserError, match=r"sigmoid_4k\.h5ad: contains 1 of 4 cells .* first is 'cell 2'\)"
     ):
         read_embedding(path)
 
@@ -196,9 +196,9 @@ def test_arms_must_hold_the_same_cells(write_arm):
         return read_arms(paths, "toy")
 
     assert arms(values, labels)["softmax_4k"].metadata["model"] == "softmax_4k"
-    with pytest.raises(UserError, match=r"holds other cells .* \(5 and 5 cells\)"):
+    with pytest.raises(UserError, match=r"contains other cells .* \(5 and 5 cells\)"):
         arms(values, labels, [0, 1, 2, 3, 5])
-    with pytest.raises(UserError, match=r"holds other cells .* \(4 and 5 cells\)"):
+    with pytest.raises(UserError, match=r"contains other cells .* \(4 and 5 cells\)"):
         arms(values[1:], labels[1:])
     with pytest.raises(UserError, match="other cell types"):
         arms(values, list("abbac"))

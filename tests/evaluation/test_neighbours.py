@@ -169,7 +169,7 @@ def test_refusals(write_pair, dataset, tmp_path):
     more = write_pair({"a": 21, "b": 20})
     with pytest.raises(UserError, match=r"toy\.h5ad: has no row 40"):
         run(more, dataset[0], tmp_path)
-    with pytest.raises(UserError, match="holds no neighbours"):
+    with pytest.raises(UserError, match="contains no neighbors"):
         read_neighbours(tmp_path, "toy")
     broken = tmp_path / "broken"
     broken.mkdir()

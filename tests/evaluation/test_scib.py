@@ -200,7 +200,7 @@ def test_the_same_bytes_again_whatever_else_is_asked_for(folder, tmp_path):
 
 
 def test_refusals(folder, tmp_path):
-    with pytest.raises(UserError, match="holds no neighbours"):
+    with pytest.raises(UserError, match="contains no neighbors"):
         scored(tmp_path / "absent", tmp_path, "silhouette_label")
     change(folder, labels=["a"] * 90)
     with pytest.raises(UserError, match="all cells are of type 'a'"):

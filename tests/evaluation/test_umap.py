@@ -26,7 +26,7 @@ def test_two_processes_write_the_same_bytes(write_pair, tmp_path):
     paths = write_pair({"a": 30, "b": 30, "c": 30})
     folders = [{model: tmp_path / run / f"{model}.parquet" for model in paths} for run in "ab"]
     umap_dataset(paths, "toy", SETTINGS, 42, folders[0])
-    settings = json.dumps({"umap": vars(SETTINGS), "seed": 42})
+    settings = json.dumps({"evaluation.umap": vars(SETTINGS), "seed": 42})
     command = [sys.executable, "-m", "scsigmoid", "umap", "--dataset", "toy"]
     command += ["--settings", settings]
     command += ["--embeddings", *paths.values(), "--output", *folders[1].values()]

@@ -1,7 +1,4 @@
-"""Pairwise distances of cells in blocks: float64 matrix products on a CPU or a GPU.
-
-Tens of thousands of cells fit in memory, and take minutes on one core.
-"""
+"""Pairwise distances of cells, in blocks of float64 matrix products on the CPU or a GPU."""
 
 from collections.abc import Iterator
 
@@ -10,21 +7,21 @@ from torch import Tensor
 
 from scsigmoid.progress import track
 
-# Rows and columns that are held at once: 8 MB, which a CPU's allocator keeps at hand; larger blocks
-# take a quarter longer.
+# Rows and columns of a block: 8 MB, which the allocator of the CPU reuses. Larger blocks take a
+# quarter longer.
 BLOCK = 1024
-# Cells whose differences to all their neighbours are held at once.
+# Cells whose differences to all their neighbors are in memory at a time.
 FEW = 512
 
 
 def squared_distances(a: Tensor, b: Tensor) -> Tensor:
-    """Squared Euclidean distances, rows of ``a`` x rows of ``b``."""
+    """Return squared Euclidean distances, rows of ``a`` x rows of ``b``."""
     lengths = a.square().sum(1)[:, None] + b.square().sum(1)
     return torch.addmm(lengths, a, b.T, alpha=-2).clamp_(min=0)
 
 
 def upper_blocks(count: int, label: str) -> Iterator[tuple[slice, slice]]:
-    """Rows and columns of the blocks on and above the diagonal, with progress."""
+    """Yield rows and columns of the blocks on and above the diagonal, with a progress bar."""
     starts = range(0, count, BLOCK)
     pairs = [(i, j) for i in starts for j in starts if j >= i]
     for i, j in track(pairs, label=label):
@@ -32,17 +29,15 @@ def upper_blocks(count: int, label: str) -> Iterator[tuple[slice, slice]]:
 
 
 def nearest(points: Tensor, neighbours: int) -> tuple[Tensor, Tensor]:
-    """Exact k nearest neighbours of each point by brute force, the point itself excluded.
-
-    A copy of a point is a neighbour like any other.
+    """Return the exact nearest neighbors of each point, without the point itself.
 
     Args:
         points: points x dimensions, float64.
-        neighbours: how many, fewer than there are points.
+        neighbours: number of neighbors, less than the number of points.
 
     Returns:
-        Indices (int64) and Euclidean distances (float64), points x neighbours, ascending; of equal
-        distances the smaller index comes first.
+        Indices (int64) and Euclidean distances (float64), points x neighbors, in ascending order of
+        distance, then of index.
     """
     count = len(points)
     best = points.new_full((count, neighbours), torch.inf)
@@ -54,7 +49,7 @@ def nearest(points: Tensor, neighbours: int) -> tuple[Tensor, Tensor]:
         best[rows], kept = torch.cat([best[rows], values], 1).topk(neighbours, largest=False)
         indices[rows] = candidates.gather(1, kept)
 
-    points = points - points.mean(0)  # near the origin, products lose fewer digits
+    points = points - points.mean(0)  # centered, because products of large values lose digits
     for rows, columns in upper_blocks(count, "neighbours"):
         squared = squared_distances(points[rows], points[columns])
         if rows == columns:
@@ -62,7 +57,7 @@ def nearest(points: Tensor, neighbours: int) -> tuple[Tensor, Tensor]:
         offer(rows, columns, squared)
         if rows != columns:
             offer(columns, rows, squared.T)
-    # products found them; differences say how far they are, without cancellation
+    # The distances are computed again from differences, which have no cancellation.
     indices = indices.sort(1).values
     parts = zip(points.split(FEW), indices.split(FEW), strict=True)
     distances = torch.cat([(part[:, None] - points[near]).norm(dim=2) for part, near in parts])
@@ -71,11 +66,11 @@ def nearest(points: Tensor, neighbours: int) -> tuple[Tensor, Tensor]:
 
 
 def silhouettes(points: Tensor, labels: Tensor) -> Tensor:
-    """Silhouette of each point (Rousseeuw 1987), in Euclidean distance.
+    """Return the silhouette of each point (Rousseeuw 1987), in Euclidean distance.
 
-    (b - a) / max(a, b), with a the mean distance to the other points of the same label and b the
-    smallest mean distance to the points of another label; 0 where both are 0, and for the only
-    point of a label.
+    (b - a) / max(a, b), where a is the mean distance to the other points of the same label and b
+    the smallest mean distance to the points of another label.  It is 0 if both are 0, and for a
+    point that is the only one of its label.
 
     Args:
         points: points x dimensions, float64.

@@ -1,6 +1,6 @@
-"""Embeddings on disk: written and read as AnnData, and matched between models.
+"""Embedding files (AnnData), and the embeddings of several models with the same cells.
 
-Apart from the inference of :mod:`~.embeddings`, so that the metrics start without torch.
+Separate from the inference of :mod:`~.embeddings`, so that metrics start without importing torch.
 """
 
 from collections.abc import Mapping
@@ -25,11 +25,11 @@ class Embedding:
     """The embedding of a dataset by one model.
 
     Attributes:
-        path: where it was read from.
+        path: its file.
         values: cells x hidden, float32, finite.
-        labels: cell type of each cell; ``""`` where it has none.
+        labels: cell type of each cell; ``""`` for a cell without a label.
         cells: row of each cell in the dataset's h5ad file, int64.
-        donors: ``obs["donor_id"]`` of each cell; ``""`` where there is none.
+        donors: ``obs["donor_id"]`` of each cell; ``""`` for a cell without a donor.
         metadata: ``model``, ``attention``, ``context``, ``step``, ``pooling``, ``checkpoint``,
             ``vocabulary``, ``dataset``, ``cells`` (SHA-256 of its h5ad file) and ``simulated``.
     """
@@ -43,15 +43,24 @@ class Embedding:
 
 
 def check_finite(values: NDArray[np.float32], obs: Any, subject: str) -> None:
-    """Refuse NaN and infinity, with the number of cells and the name of the first."""
-    # Both are NaN if any value is; unlike a mask, they take no memory.
+    """Raise an error with the number of cells and the first cell if values are not finite.
+
+    Args:
+        values: cells x hidden.
+        obs: data frame of these cells.
+        subject: subject and verb of the message, e.g. ``"model.safetensors: embeds"``.
+
+    Raises:
+        UserError: if a value is NaN or infinite.
+    """
+    # A NaN in a row makes both extremes NaN. Unlike a mask of all values, they take little memory.
     extremes = values.min(axis=1), values.max(axis=1)
-    broken = np.flatnonzero(~np.isfinite(extremes).all(axis=0))
-    if len(broken):
-        first = obs.iloc[broken[0]]
+    not_finite = np.flatnonzero(~np.isfinite(extremes).all(axis=0))
+    if len(not_finite):
+        first = obs.iloc[not_finite[0]]
         row = f" of row {first[OWN_ROW]}" if OWN_ROW in obs else ""
         raise UserError(
-            f"{subject} {len(broken)} of {len(values)} cells as NaN or infinity (the first is "
+            f"{subject} {len(not_finite)} of {len(values)} cells as NaN or infinity (the first is "
             f"{first.name!r}{row}); the model diverged: check its journal and train it again"
         )
 
@@ -64,7 +73,7 @@ def write_embedding(
     metadata: Mapping[str, Any],
     obs: Any,
 ) -> None:
-    """Write the embedding of a dataset as AnnData; the same bytes for the same values.
+    """Write the embedding of a dataset as AnnData.  Equal values give the same bytes.
 
     Args:
         output: the h5ad file.
@@ -98,7 +107,7 @@ def read_embedding(path: Path, **expected: Any) -> Embedding:
         raise UserError(f"{path}: no such embedding; run the target that makes it")
     with parsing(path, "an embedding of this project"):
         adata = anndata.read_h5ad(path)
-        # anndata reads scalars as NumPy's
+        # anndata returns scalars as NumPy scalars
         metadata = {
             key: value.item() if isinstance(value, np.generic) else value
             for key, value in adata.uns["scsigmoid"].items()
@@ -108,7 +117,7 @@ def read_embedding(path: Path, **expected: Any) -> Embedding:
         labels, donors = (obs[column].to_numpy().astype(str) for column in obs)
         cells = np.asarray(metadata.pop("rows"), dtype=np.int64)
     check_identity(path, metadata, **expected)
-    check_finite(values, adata.obs, f"{path}: holds")
+    check_finite(values, adata.obs, f"{path}: contains")
     return Embedding(path, values, labels, cells, donors, metadata)
 
 
@@ -120,7 +129,7 @@ def read_arms(
     Args:
         paths: name to file; a file must be of the model that it is named after.
         dataset: dataset that the embeddings must be of.
-        scored: whether cells without a label are left out; the log has their number.
+        scored: whether cells without a label are left out, with their number in the log.
 
     Raises:
         UserError: if a file is of another model or dataset, if the vocabulary, the cells or their
@@ -136,7 +145,7 @@ def read_arms(
         check_identity(other.path, other.metadata, **shared)
         if not np.array_equal(first.cells, other.cells):
             raise UserError(
-                f"{other.path}: holds other cells than {first.path} ({len(other.cells)} and "
+                f"{other.path}: contains other cells than {first.path} ({len(other.cells)} and "
                 f"{len(first.cells)} cells); embed the same cells with both models"
             )
         if not np.array_equal(first.labels, other.labels):

@@ -1,8 +1,8 @@
-"""Embeddings of cells: packed inference, one vector a cell, written as AnnData.
+"""Embeddings of cells: packed inference, one vector per cell, written as AnnData.
 
-``mean`` averages the last hidden states (after the final layer normalisation) over a cell's gene
-tokens, without [CLS]; ``cls`` takes the hidden state of [CLS], where models have one.  The paper
-does not say which it used.
+``mean`` averages the last hidden states (after the final layer normalization) over a cell's gene
+tokens, without [CLS]. ``cls`` takes the hidden state of [CLS], for models trained with it.  The
+paper does not say which of the two it used.
 """
 
 import ctypes
@@ -33,7 +33,7 @@ from scsigmoid.training.devices import resolve_device
 from scsigmoid.training.export import load_encoder
 from scsigmoid.training.step import autocast
 
-# What the processes of one embedding share: files in a temporary folder.
+# Files in the temporary folder that the processes of an embedding share.
 WEIGHTS, VALUES = "weights.pt", "values"
 TRIM_EVERY = 16  # batches
 
@@ -80,7 +80,7 @@ def embed(
 def vectors(
     encoder: Encoder, tokens: TokenStore, settings: Embeddings, label: str
 ) -> NDArray[np.float32]:
-    """The embedding of every cell of a store, (cells, hidden), in packed batches."""
+    """Return the embedding of every cell of a store, (cells, hidden), from packed batches."""
     values = np.empty((len(tokens), encoder.settings.hidden), dtype=np.float32)
     runs = batches(tokens, encoder.settings, settings.batch_tokens)
     fill(values, encoder, tokens, settings, track(runs, label=label))
@@ -90,20 +90,20 @@ def vectors(
 def vectors_of_store(
     encoder: Encoder, store: Path, settings: Embeddings, label: str, devices: int = 1
 ) -> NDArray[np.float32]:
-    """As :func:`vectors`, by one process for each of several devices.
+    """Return the result of :func:`vectors`, computed by one process for each of several devices.
 
-    Each gets consecutive batches with about as many tokens as the others'.  The batches are those
-    of one process, so that the values are the same; on a CPU with one thread for each process only.
+    The processes get consecutive batches with about equal numbers of tokens.  The batches are the
+    same for any number of processes, and so are the values (on a CPU with one thread per process).
 
     Args:
-        encoder: on a GPU if GPUs shall compute, else the CPU does.
+        encoder: the model, on a GPU to compute on GPUs, otherwise on the CPU.
         store: folder of the token store.
         settings: pooling and tokens per forward pass.
-        label: of the progress, which is the first process's.
-        devices: GPUs, or processes on the CPU.
+        label: name of the progress bar, which shows the first process.
+        devices: number of GPUs, or of processes on the CPU.
 
     Raises:
-        UserError: for more devices than there are GPUs, and if a process fails or is killed.
+        UserError: if there are fewer GPUs than ``devices``, or if a process fails or is killed.
     """
     from torch import multiprocessing
 
@@ -119,8 +119,8 @@ def vectors_of_store(
     threads = max(1, torch.get_num_threads() // devices)
     with TemporaryDirectory(prefix="scsigmoid-") as folder:
         torch.save(encoder.state_dict(), Path(folder, WEIGHTS))
-        # A file, because containers have little shared memory; written whole, because a process
-        # that writes to mapped memory is killed where the disk has no room for it.
+        # A file, because containers have little shared memory. It is written before it is mapped,
+        # because a process that writes to mapped memory is killed if the disk is full.
         with room_for(Path(folder, VALUES)):
             Path(folder, VALUES).write_bytes(bytes(4 * math.prod(shape)))
         try:
@@ -179,7 +179,7 @@ def fill(
     settings: Embeddings,
     runs: Iterable[slice],
 ) -> None:
-    """Embed runs of cells into their rows of ``values``."""
+    """Embed runs of consecutive cells into their rows of ``values``."""
     place = next(encoder.parameters()).device
     with torch.inference_mode(), autocast(place):
         for number, rows in enumerate(runs):
@@ -191,10 +191,10 @@ def fill(
 
 
 def return_free_memory() -> None:
-    """Have glibc give free memory back to the system.
+    """Make glibc return free memory to the system.
 
-    Where blocks of changing sizes come and go, it keeps what lies free between them: up to several
-    KB a cell in a long run.
+    If blocks of changing sizes are allocated and freed, glibc keeps the gaps between them: up to
+    several KB per cell in a long run.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
@@ -202,29 +202,29 @@ def return_free_memory() -> None:
 
 
 def check_pooling(settings: Embeddings, encoder: EncoderSettings, checkpoint: Path) -> None:
-    """Refuse an unknown pooling, and the hidden state of [CLS] from a model that reads none.
+    """Check that the pooling exists and that the model can compute it.
 
     Raises:
-        UserError: naming the model.
+        UserError: if the pooling is unknown, or is ``cls`` and the model was trained without [CLS].
     """
     if settings.pooling not in get_args(Pooling):
         raise UserError(f"pooling: {settings.pooling!r} is not a valid value; expected mean or cls")
     if settings.pooling == "cls" and not encoder.cls_token:
         raise UserError(
-            f"{checkpoint}: was trained with tokens.cls: false, so that there is no <cls> to take "
-            "an embedding from; pool the mean"
+            f"{checkpoint}: was trained with tokens.cls: false and has no <cls> token; set pooling "
+            "to mean"
         )
 
 
 def provenance(
     checkpoint: Path, facts: Mapping[str, Any], settings: Embeddings, simulated: bool
 ) -> dict[str, Any]:
-    """What an embedding was made with: ``uns["scsigmoid"]`` of its file.
+    """Return the model and the settings of an embedding, for ``uns["scsigmoid"]`` of its file.
 
     Args:
-        checkpoint: the model's file; its SHA-256 is the model's fingerprint.
+        checkpoint: the model's file, whose SHA-256 is stored.
         facts: the metadata of :func:`~scsigmoid.training.export.load_encoder`.
-        settings: the pooling.
+        settings: pooling and tokens per forward pass.
         simulated: whether any cell is simulated.
     """
     return {
@@ -259,13 +259,13 @@ def open_tokens(store: Path, dataset: str, vocabulary: str) -> TokenStore:
 
 
 def batches(tokens: TokenStore, settings: EncoderSettings, batch_tokens: int) -> list[slice]:
-    """Runs of consecutive cells that fit ``batch_tokens`` tokens."""
+    """Return runs of consecutive cells that have at most ``batch_tokens`` tokens."""
     lengths = np.minimum(tokens.lengths, settings.genes) + settings.cls_token
     return split_by_tokens(lengths, batch_tokens)
 
 
 def pool(hidden: Tensor, batch: Batch, settings: Embeddings, encoder: EncoderSettings) -> Tensor:
-    """One vector a cell, (cells, hidden), from the hidden states (tokens, hidden) of a batch."""
+    """Return one vector per cell, (cells, hidden), from the hidden states (tokens, hidden)."""
     starts = batch.cu_seqlens[:-1].long()
     if settings.pooling == "cls":
         return hidden[starts]

@@ -1,29 +1,29 @@
 """Bootstrap MMD between cell types (appendix, "Maximum Mean Discrepancy").
 
-For every pair of cell types and both models: MMD by two estimators, its mean over resamples and
-percentiles of them.  ``unbiased`` is ours: its percentiles are an interval
-of about the nominal coverage.  ``biased`` is the paper's, as far as can be told: it prints means
-over resamples, and the asymmetry of its intervals is that of a V statistic; copies of a cell lift
-resamples, so these percentiles may lie above the true value (docs/evaluation.md has the coverage
-of both).  Both are printed as the square root of max(MMD^2, 0); the signed squares stand beside
-them.
+For every pair of cell types and both models: MMD by two estimators, with the mean and percentiles
+of bootstrap resamples.  The percentiles of ``unbiased`` are an interval of about the nominal
+coverage.  ``biased`` is the paper's estimator, as far as can be inferred: the paper prints means
+over resamples, with intervals as asymmetric as those of a V statistic.  Copies of a cell increase
+the MMD of resamples, so the percentiles of ``biased`` may lie above the true value
+(docs/evaluation.md has the coverage of both).  Both are reported as the square root of
+max(MMD^2, 0), and as signed squares.
 
-Resamples are drawn cell type by cell type, from seeds that name the dataset and the type.  So the
-interval of a pair depends on its two types alone, both models share the resamples, which makes
-their ratio and difference paired, and a mean over pairs resamples a type's cells together in all
-pairs that it occurs in, which makes its interval a joint one.
+Resamples are drawn for each cell type, from seeds that name the dataset and the type.  Therefore
 
-The kernel is k(x, y) = exp(-|x - y|^2 / (2 s^2)); s^2 is the median squared distance between two
-cells of the pooled pair (median heuristic), fixed before resampling.  A resample is a vector of
-counts, so one kernel matrix serves all of them: with counts w (of n cells) and v (of m cells),
+- the interval of a pair depends on its two types only,
+- both models share the resamples, so their ratio and difference are paired, and
+- in a mean over pairs a type is resampled once for all its pairs, so the interval is a joint one.
+
+The kernel is k(x, y) = exp(-|x - y|^2 / (2 s^2)).  s^2 is the median squared distance between two
+cells of the pooled pair (median heuristic), computed before resampling.  A resample is a vector of
+counts, so all resamples use one kernel matrix: with counts w (of n cells) and v (of m cells),
 
     biased   = w'Kxx w / n^2 + v'Kyy v / m^2 - 2 w'Kxy v / (n m)
     unbiased = (w'Kxx w - sum w^2) / (n^2 - sum w^2) + (v'Kyy v - sum v^2) / (m^2 - sum v^2)
                - 2 w'Kxy v / (n m)
 
-are MMD^2 as V and as U statistic.  The latter leaves out pairs of a cell with itself *and with its
-copies*, whose kernel of 1 would lift every resample above the point estimate.  All counts 1 gives
-the sample itself.
+are MMD^2 as V and as U statistic.  The U statistic leaves out pairs of a cell with itself *and with
+its copies*, whose kernel of 1 would increase every resample.  Counts of 1 give the sample itself.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,7 +46,7 @@ from scsigmoid.measurements import Measurement, source_of, write_measurements
 from scsigmoid.progress import log, track
 from scsigmoid.seeds import derive
 
-# The median heuristic looks at no more cells of a pair than these: 8.4 million distances.
+# The median heuristic uses at most so many cells of a pair: 8.4 million distances.
 BANDWIDTH_CELLS = 4096
 
 Counts = NDArray[np.int64]
@@ -92,21 +92,22 @@ def mmd_dataset(
     """Measure the MMD of all pairs of cell types in both models.
 
     Args:
-        embeddings: model name to embedding file, two of them, the sigmoid model first.
+        embeddings: model name to embedding file, two models, the sigmoid model first.
+        dataset: dataset of the embeddings.
         settings: resamples, confidence, smallest type, block size.
         seed: the configuration's seed.
-        output: the measurements, for ``<e>`` in ``unbiased`` and ``biased``: for each pair
-            ``mmd_<e>`` and ``mmd2_<e>`` of both models, ``mmd_<e>_bootstrap_mean`` (the mean over
-            resamples, which the paper prints), ``mmd_<e>_ratio`` and ``mmd_<e>_difference`` of the
-            first and the second; for all pairs (no group) ``mmd_<e>_mean`` of both models,
-            ``mmd_<e>_mean_ratio_of_means``, ``mmd_<e>_mean_of_ratios`` and
-            ``mmd_<e>_bootstrap_mean_ratio_of_means``; and ``mmd_left_out``, the number of cells,
-            for each type that has fewer than the minimum.
-        device: where kernels are computed, in float64 everywhere.
-        order: cell types that come first; others follow by name.
+        output: CSV file of measurements, with ``unbiased`` or ``biased`` for ``<e>``.  For each
+            pair: ``mmd_<e>`` and ``mmd2_<e>`` of both models, ``mmd_<e>_bootstrap_mean`` (the mean
+            over resamples, which the paper prints), and ``mmd_<e>_ratio`` and
+            ``mmd_<e>_difference`` of the first and the second model.  For all pairs (empty group):
+            ``mmd_<e>_mean`` of both models, ``mmd_<e>_mean_ratio_of_means``,
+            ``mmd_<e>_mean_of_ratios`` and ``mmd_<e>_bootstrap_mean_ratio_of_means``.
+            ``mmd_left_out`` is the number of cells of each type below the minimum.
+        device: device that computes kernels, in float64.
+        order: cell types that come first. The others follow by name.
 
     Raises:
-        UserError: if embeddings do not match, or fewer than two types have enough cells.
+        UserError: if the embeddings do not match, or fewer than two types have enough cells.
     """
     arms = read_arms(embeddings, dataset)
     first = next(iter(arms.values()))
@@ -136,7 +137,7 @@ def mmd_dataset(
 def choose_types(
     labels: NDArray[np.str_], minimum: int, first: Sequence[str] = ()
 ) -> tuple[list[str], dict[str, int]]:
-    """The cell types that are compared, in order, and the smaller ones with their cells."""
+    """Return the compared cell types in order, and the number of cells of smaller types."""
     names, counts = np.unique(labels, return_counts=True)
     cells = dict(zip(names.tolist(), counts.tolist(), strict=True))
     order = sorted(
@@ -156,13 +157,13 @@ def measure_pair(
     seed: int,
     device: str | torch.device = "cpu",
 ) -> PairOfTypes:
-    """Both estimates of MMD^2 between types ``a`` and ``b``, for every model and resample.
+    """Estimate MMD^2 between types ``a`` and ``b``, for every model and resample.
 
-    The bandwidth is each model's own: the median over the pooled pair, or over a seeded choice of
-    4,096 of its cells, the same in both models, where it has more.
+    Each model has its own bandwidth: the median over the pooled pair, or over 4,096 cells of a
+    larger pair, chosen by a seed and the same for both models.
 
     Raises:
-        UserError: if more than half of the cells lie at one point, which leaves no bandwidth.
+        UserError: if more than half of the cells have the same embedding, so the bandwidth is 0.
     """
     name = f"{a} vs {b}"
     labels = next(iter(arms.values())).labels
@@ -183,8 +184,8 @@ def measure_pair(
         )
         if not bandwidth > 0:
             raise UserError(
-                f"{arm.path}: most cells of {name} have the same embedding, which leaves the "
-                "kernel no bandwidth; check the model's training"
+                f"{arm.path}: most cells of {name} have the same embedding, so the kernel's "
+                "bandwidth is 0; check the model's training"
             )
         squared[model] = mmd_squared(
             arm.values[members[a]],
@@ -197,21 +198,21 @@ def measure_pair(
         )
     if np.isnan(squared[model].unbiased).any():
         log(
-            f"{dataset}: {name}: a resample holds one cell alone, so the unbiased MMD has no "
-            "interval, nor have the means over pairs; raise evaluation.mmd.minimum_cells"
+            f"{dataset}: {name}: a resample has only one cell, so the unbiased MMD and its mean "
+            "over pairs have no interval; raise evaluation.mmd.minimum_cells"
         )
     return PairOfTypes(name, len(pooled), squared)
 
 
 def ratio(first: NDArray[np.float64], second: NDArray[np.float64]) -> NDArray[np.float64]:
-    """first / second; infinite where only ``second`` is 0, and 1 where both are."""
+    """Return first / second: infinity if only ``second`` is 0, and 1 if both are."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(first == second, 1.0, first / second)
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Turns estimates into measurements; all of them share ``common``."""
+    """Measurements of estimates, which share the fields of ``common``."""
 
     arms: Mapping[str, Embedding]
     common: Measurement
@@ -227,7 +228,7 @@ class Rows:
         n: int,
         value: float | None = None,
     ) -> Measurement:
-        """Point (element 0, or ``value``) and percentile interval of the others."""
+        """Return the estimate (element 0, or ``value``) with percentiles of the resamples."""
         low, high = percentiles(values[1:], self.settings.confidence)
         arm = self.arms.get(model, next(iter(self.arms.values())))
         return replace(
@@ -276,9 +277,9 @@ class Rows:
 
 
 def resample_counts(cells: int, resamples: int, seed: int) -> Counts:
-    """How often each cell is drawn: (1 + resamples) x cells, int64.
+    """Return how often each cell is drawn: (1 + resamples) x cells, int64.
 
-    The first row is all ones, the sample itself; every other draws ``cells`` cells with
+    The first row is all ones, the sample itself.  Each other row draws ``cells`` cells with
     replacement.
     """
     drawn = np.random.default_rng(seed).integers(0, cells, size=(resamples, cells))
@@ -288,11 +289,11 @@ def resample_counts(cells: int, resamples: int, seed: int) -> Counts:
 
 
 def median_squared_distance(pooled: Tensor) -> float:
-    """Median of the squared distance over all pairs of different rows."""
+    """Return the median squared distance over all pairs of different rows."""
     count = len(pooled)
     above = torch.ones(count, count, dtype=torch.bool, device=pooled.device).triu_(1)
     distances = squared_distances(pooled, pooled)[above]
-    # torch.median gives the lower of two middle values
+    # torch.median returns the lower of two middle values
     lower, upper = torch.median(distances), -torch.median(distances.neg_())
     return float((lower + upper) / 2)
 
@@ -300,7 +301,7 @@ def median_squared_distance(pooled: Tensor) -> float:
 def kernel_form(
     x: Tensor, y: Tensor | None, w: Tensor, v: Tensor, bandwidth: float, block: int
 ) -> Tensor:
-    """The quadratic form w'Kv of the kernel, for every row of ``w`` and ``v``: (resamples,).
+    """Return the quadratic form w'Kv of the kernel for every row of ``w`` and ``v``: (resamples,).
 
     Args:
         x: n x dimensions.
@@ -308,7 +309,7 @@ def kernel_form(
         w: resamples x n.
         v: resamples x m.
         bandwidth: s^2.
-        block: rows and columns of the kernel that are held at once.
+        block: rows and columns of the kernel in memory at a time.
     """
     other = x if y is None else y
     total = torch.zeros(len(w), dtype=x.dtype, device=x.device)
@@ -334,7 +335,7 @@ def mmd_squared(
     block: int,
     device: str | torch.device = "cpu",
 ) -> Estimates:
-    """Both estimates of MMD^2 between two samples for every row of counts, in float64.
+    """Return both estimates of MMD^2 between two samples, for every row of counts, in float64.
 
     Args:
         x: n x dimensions.
@@ -342,15 +343,15 @@ def mmd_squared(
         w: resamples x n, rows sum to n.
         v: resamples x m, rows sum to m.
         bandwidth: s^2, above 0.
-        block: rows and columns of the kernel that are held at once.
-        device: where the products run.
+        block: rows and columns of the kernel in memory at a time.
+        device: device that computes the products.
     """
     n, m = len(x), len(y)
 
     def tensor(values: NDArray[np.generic]) -> Tensor:
         return torch.as_tensor(values).to(device, torch.float64)
 
-    # distances do not depend on the origin; near it, they lose fewer digits
+    # centered values: distances are the same, with less cancellation
     x, y = (values - x.mean(0, dtype=np.float64) for values in (x, y))
     tx, ty, tw, tv = tensor(x), tensor(y), tensor(w), tensor(v)
     xx, yy, xy = (
@@ -363,17 +364,17 @@ def mmd_squared(
     )
     copies_x, copies_y = (np.square(counts).sum(1) for counts in (w, v))
     cross = 2 * xy / (n * m)
-    # a resample of one cell alone has no pair of different cells: 0 / 0
+    # a resample of only one cell has no pair of different cells: 0 / 0
     with np.errstate(invalid="ignore"):
         within = (xx - copies_x) / (n**2 - copies_x) + (yy - copies_y) / (m**2 - copies_y)
     return Estimates(unbiased=within - cross, biased=xx / n**2 + yy / m**2 - cross)
 
 
 def percentiles(values: NDArray[np.float64], confidence: float) -> tuple[float, float]:
-    """Ends of a percentile interval.
+    """Return the ends of a percentile interval.
 
-    They are order statistics, rounded outwards, so that the interval of a root is the root of the
-    interval.
+    Quantiles are not interpolated but rounded outward to values in the sample, so that the interval
+    of the root is the root of the interval.
     """
     tail = (1 - confidence) / 2
     low = np.quantile(values, tail, method="lower")

@@ -1,8 +1,7 @@
-"""PCA coordinates and nearest neighbours of every representation of a dataset.
+"""PCA coordinates and nearest neighbors of every representation of a dataset, for scIB metrics.
 
-Representations are the embeddings of the compared models and the controls, which tell what a score
-means: ``random`` (independent normal values of the embedding's shape: no structure at all) and
-``pca_log_counts`` (the usual analysis without a model).  scIB metrics read the result.
+Representations are the embeddings of the compared models, and controls: ``random`` (independent
+normal values, without any structure) and ``pca_log_counts`` (the usual analysis without a model).
 """
 
 import json
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     import torch
 
 TARGET_SUM = 10_000
-# The control follows the usual single-cell analysis, which also bounds its memory.
+# Of pca_log_counts: as in the usual single-cell analysis, which also bounds the memory.
 VARIABLE_GENES = 2_000
 COMPONENTS = 50
 # metadata that the controls share with the embeddings
@@ -41,10 +40,10 @@ class Neighbours:
 
     Attributes:
         coordinates: cells x components, float32.
-        indices: cells x k, int32: the nearest cells, each cell itself first, then ascending.
-        distances: cells x k, float32, Euclidean, the first 0.
+        indices: cells x k, int32: the nearest cells by ascending distance, the cell itself first.
+        distances: cells x k, float32, Euclidean. The first is 0.
         labels: cell type of each cell.
-        donors: donor of each cell; ``""`` where none is known or wanted.
+        donors: donor of each cell; ``""`` if unknown or not asked for.
         metadata: ``model`` (or the control's name), ``attention``, ``context``, ``dataset``,
             ``vocabulary``, ``simulated``, ``source`` (the embedding's file, or the dataset's) and
             ``position`` (order among the representations).
@@ -70,21 +69,21 @@ def neighbours_of_dataset(
     donors: bool = False,
     device: "str | torch.device" = "cpu",
 ) -> None:
-    """Find the neighbours of every representation of a dataset.
+    """Find the neighbors of every representation of a dataset.
 
     Args:
         embeddings: model name to embedding file; the same cells in the same order.
-        cells: the dataset's h5ad file; its stem is the dataset's name.
-        neighbours: neighbours of a cell, itself included (the paper: 15).
+        cells: the dataset's h5ad file, named after the dataset.
+        neighbours: neighbors of a cell, itself included (the paper: 15).
         variance: share of the variance that the PCA keeps (the paper: 0.95).
         controls: ``random`` and ``pca_log_counts``.
         seed: the configuration's seed.
-        output: folder that gets one ``<representation>.npz`` each.
-        donors: whether these keep the cells' donors, which are then scored alone, too.
-        device: where distances are computed, in float64 everywhere.
+        output: folder for one ``<representation>.npz`` each.
+        donors: whether donors are stored, so that each is also scored alone.
+        device: device that computes distances, in float64.
 
     Raises:
-        UserError: if the embeddings do not match each other, or hold too few cells.
+        UserError: if the embeddings do not match each other or the cells, or have too few cells.
     """
     arms = read_arms(embeddings, cells.stem)
     first = next(iter(arms.values()))
@@ -111,7 +110,7 @@ def neighbours_of_dataset(
 def representations(
     arms: Mapping[str, Embedding], cells: Path, controls: Sequence[str], seed: int
 ) -> Iterator[tuple[str, NDArray[np.floating], dict[str, Any]]]:
-    """Name, values (cells x dimensions) and metadata of each: the models, then the controls."""
+    """Yield name, values (cells x dimensions) and metadata of the models, then of the controls."""
     first = next(iter(arms.values()))
     for position, (name, arm) in enumerate(arms.items()):
         metadata = {key: arm.metadata[key] for key in (*SHARED, "attention", "context")}
@@ -132,13 +131,14 @@ def representations(
 
 
 def log_count_components(path: Path, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The control ``pca_log_counts``: principal components of log(1 + counts per 10,000).
+    """Return the control ``pca_log_counts``: principal components of log(1 + counts per 10,000).
 
-    The first 50 components (or as many as there are) of the 2,000 genes of greatest variance.
-    Counts are read twice, in chunks, so that memory holds those genes alone.
+    Up to 50 components of the 2,000 genes with the largest variance.  Counts are read twice, in
+    chunks, so that memory holds only these genes.
 
     Args:
-        rows: rows of the cells, in the order wanted.
+        path: the dataset's h5ad file.
+        rows: rows of the cells, in the order of the result.
     """
     from sklearn.decomposition import PCA
 
@@ -146,30 +146,30 @@ def log_count_components(path: Path, rows: NDArray[np.int64]) -> NDArray[np.floa
     absent = rows[~np.isin(rows, source.rows)]
     if len(absent):
         raise UserError(
-            f"{path}: has no row {absent[0]}, which the embeddings hold; embed the dataset again"
+            f"{path}: has no row {absent[0]}, but the embeddings have; embed the dataset again"
         )
     sums = np.zeros((2, len(source.genes)))
     for chunk in source.chunks():
-        values = log_normalised(chunk.counts)
+        values = log_normalized(chunk.counts)
         sums += [np.asarray(part.sum(axis=0)).ravel() for part in (values, values.multiply(values))]
     mean, square = sums / source.n_cells
-    # a stable sort, so that equal variances keep the file's order of genes
+    # a stable sort keeps genes of equal variance in the order of the file
     order = np.argsort(mean**2 - square, kind="stable")
     genes = np.sort(order[:VARIABLE_GENES])
     place = np.full(source.rows[-1] + 1, -1)
     place[rows] = np.arange(len(rows))
     dense = np.empty((len(rows), len(genes)))
     for chunk in source.chunks():
-        wanted = place[chunk.cells] >= 0
-        values = log_normalised(chunk.counts)[:, genes]
-        dense[place[chunk.cells[wanted]]] = values[wanted].toarray()
-    # the eigenvectors of the genes' covariance: exact, draws nothing, little memory
+        is_embedded = place[chunk.cells] >= 0
+        values = log_normalized(chunk.counts)[:, genes]
+        dense[place[chunk.cells[is_embedded]]] = values[is_embedded].toarray()
+    # eigenvectors of the genes' covariance: exact, without random numbers, little memory
     pca = PCA(min(COMPONENTS, *dense.shape), svd_solver="covariance_eigh", copy=False)
     return pca.fit_transform(dense)
 
 
-def log_normalised(counts: Any) -> Any:
-    """log(1 + counts per 10,000), as a float64 CSR matrix."""
+def log_normalized(counts: Any) -> Any:
+    """Return log(1 + counts per 10,000), a float64 CSR matrix."""
     values = counts.astype(np.float64)
     totals = np.asarray(values.sum(axis=1)).ravel()
     values.data *= np.repeat(TARGET_SUM / totals, np.diff(values.indptr))
@@ -179,30 +179,29 @@ def log_normalised(counts: Any) -> Any:
 def principal_components(
     values: NDArray[np.floating], variance: float, name: str = "embedding"
 ) -> NDArray[np.float32]:
-    """Coordinates on the first principal components that together keep ``variance``; scIB metrics
-    and UMAP start from them.
+    """Return coordinates on the first principal components that together keep ``variance``.
 
     Args:
         values: cells x dimensions.
         variance: share of the variance, between 0 and 1 (the paper: 0.95).
-        name: what the values are, for messages.
+        name: name of the values, for messages.
 
     Returns:
-        cells x components, float32; computed in float64 from the eigenvectors of the covariance,
-        exactly and without drawing anything.
+        cells x components, float32, computed in float64 from the eigenvectors of the covariance,
+        exactly and without random numbers.
 
     Raises:
-        UserError: if the values do not vary.
+        UserError: if all cells have the same values.
     """
     from sklearn.decomposition import PCA
 
     values = np.asarray(values, dtype=np.float64)
     if len(values) < 2 or not (values != values[0]).any():
         raise UserError(
-            f"{name}: all {len(values)} cells have the same values, so there is nothing to "
-            "compare; check the model's training"
+            f"{name}: all {len(values)} cells have the same values and cannot be compared; check "
+            "the model's training"
         )
-    # centred first, because the covariance is computed from the products' sums
+    # centered first, because the covariance is computed from sums of products
     pca = PCA(variance, svd_solver="covariance_eigh", copy=False)
     return pca.fit_transform(values - values.mean(axis=0)).astype(np.float32)
 
@@ -210,7 +209,7 @@ def principal_components(
 def with_itself(
     coordinates: NDArray[np.float32], neighbours: int, device: "str | torch.device" = "cpu"
 ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """Exact nearest neighbours with each cell itself first, as scib-metrics expects them.
+    """Return exact nearest neighbors with the cell itself first, as scib-metrics expects them.
 
     Returns:
         Indices and distances, cells x ``neighbours``.
@@ -235,7 +234,7 @@ def read_neighbours(folder: Path, dataset: str) -> list[Neighbours]:
     """
     paths = sorted(folder.glob("*.npz"))
     if not paths:
-        raise UserError(f"{folder}: holds no neighbours; run the target that makes them")
+        raise UserError(f"{folder}: contains no neighbors; run the target that makes them")
     representations = []
     for path in paths:
         with parsing(path, "a file of neighbours"), np.load(path) as arrays:

@@ -1,9 +1,12 @@
 """scIB biological-conservation metrics (appendix, "SCIB Biological Conservation Metrics").
 
-On the PCA coordinates and neighbours of :mod:`~.neighbours`.  Higher is better.  All but the
-silhouette are computed by scib-metrics, whose silhouette takes differences of vectors instead of
-matrix products: docs/benchmarks.md has both times.  scib-metrics and PyTorch are imported where
-they are used: tables need :func:`aggregate` alone.
+Computed from the PCA coordinates and neighbors of :mod:`~.neighbours`.  Higher is better.  All
+scores except the silhouette come from scib-metrics, whose silhouette is slower (docs/benchmarks.md
+has both times).  scib-metrics and PyTorch are imported where they are used, because tables only
+need :func:`aggregate`.
+
+To add a metric, write its function and add it to :data:`FUNCTIONS`, and describe it in
+``scsigmoid.config.metrics``.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -29,151 +32,153 @@ Scores = Mapping[str, float]
 def scib(
     neighbours: Path, dataset: str, seed: int, outputs: Mapping[str, Path], device: str = "cpu"
 ) -> None:
-    """Score every representation of a dataset, and of each donor (:func:`by_donor`).
+    """Score every representation of a dataset, and the cells of each donor (:func:`by_donor`).
 
     Args:
-        neighbours: folder that :func:`~.neighbours.neighbours_of_dataset` made.
-        seed: the configuration's seed; all representations share what is derived from it.
-        outputs: metric to CSV file, which gets one measurement a representation; those of a donor
-            have it as ``group``.
-        device: where the silhouette's distances are computed, in float64 everywhere.
+        neighbours: folder that :func:`~.neighbours.neighbours_of_dataset` wrote.
+        dataset: name of the dataset.
+        seed: the configuration's seed. All representations share the seeds derived from it.
+        outputs: metric to CSV file of measurements. The ``group`` of a donor's scores is the donor.
+        device: device that computes the distances of the silhouette, in float64.
 
     Raises:
-        UserError: for a single cell type.
+        UserError: if there is only one cell type, or the neighbors are of another dataset.
     """
-    found = read_neighbours(neighbours, dataset)
-    names = np.unique(found[0].labels)
-    if len(names) < 2:
+    representations = read_neighbours(neighbours, dataset)
+    types = np.unique(representations[0].labels)
+    if len(types) < 2:
         raise UserError(
-            f"{neighbours}: all cells are of type '{names[0]}', so there is nothing to tell "
-            "apart; choose another label column or leave the dataset out"
+            f"{neighbours}: all cells are of type '{types[0]}'; choose another label column or "
+            "leave the dataset out"
         )
     rows: dict[str, list[Measurement]] = {metric: [] for metric in outputs}
-    parts = [("", one) for one in found]
-    parts += [part for one in found for part in by_donor(one, device)]
+    parts = [("", cells) for cells in representations]
+    parts += [part for cells in representations for part in by_donor(cells, device)]
     for function in dict.fromkeys(METRICS[metric].function for metric in outputs):
-        for donor, one in parts:
-            scores = FUNCTIONS[function](one, derive(seed, function, dataset), device)
+        for donor, cells in parts:
+            scores = FUNCTIONS[function](cells, derive(seed, function, dataset), device)
             text = ", ".join(f"{metric} {score:.4f}" for metric, score in scores.items())
-            log(f"{dataset} {one.metadata['model']}{donor and f' ({donor})'}: {text}")
+            log(f"{dataset} {cells.metadata['model']}{donor and f' ({donor})'}: {text}")
             for metric in scores.keys() & rows.keys():
                 rows[metric].append(
                     Measurement(
                         dataset=dataset,
                         group=donor,
-                        model=one.metadata["model"],
-                        attention=one.metadata["attention"],
-                        context=one.metadata["context"],
-                        vocabulary=one.metadata["vocabulary"],
+                        model=cells.metadata["model"],
+                        attention=cells.metadata["attention"],
+                        context=cells.metadata["context"],
+                        vocabulary=cells.metadata["vocabulary"],
                         metric=metric,
                         value=scores[metric],
-                        n=len(one.labels),
+                        n=len(cells.labels),
                         seed=seed if METRICS[metric].seeded else -1,
-                        simulated=one.metadata["simulated"],
-                        source=one.metadata["source"],
+                        simulated=cells.metadata["simulated"],
+                        source=cells.metadata["source"],
                     )
                 )
     for metric, output in outputs.items():
         write_measurements(output, rows[metric])
 
 
-def by_donor(one: Neighbours, device: str = "cpu") -> Iterator[tuple[str, Neighbours]]:
-    """Each donor with its cells alone: the same coordinates, neighbours among themselves.
+def by_donor(cells: Neighbours, device: str = "cpu") -> Iterator[tuple[str, Neighbours]]:
+    """Yield each donor with its cells: the same coordinates, and neighbors among these cells.
 
-    A donor counts if it has two types and more cells than a cell has neighbours; of fewer than
-    three such donors there is none.
+    Donors with one cell type, or with fewer cells than a cell has neighbors, are left out.  Nothing
+    is yielded for fewer than three other donors.
     """
-    count = one.indices.shape[1]
-    members = {donor: np.flatnonzero(one.donors == donor) for donor in known_donors(one.donors)}
+    count = cells.indices.shape[1]
+    members = {donor: np.flatnonzero(cells.donors == donor) for donor in known_donors(cells.donors)}
     enough = {
         donor: rows
         for donor, rows in members.items()
-        if len(rows) > count and len({*one.labels[rows].tolist()}) > 1
+        if len(rows) > count and len({*cells.labels[rows].tolist()}) > 1
     }
     for donor, rows in enough.items() if len(enough) > 2 else ():
-        coordinates = one.coordinates[rows]
-        found = with_itself(coordinates, count, device)
-        labels, donors = one.labels[rows], one.donors[rows]
-        yield donor, Neighbours(coordinates, *found, labels, donors, one.metadata)
+        coordinates = cells.coordinates[rows]
+        nearest = with_itself(coordinates, count, device)
+        labels, donors = cells.labels[rows], cells.donors[rows]
+        yield donor, Neighbours(coordinates, *nearest, labels, donors, cells.metadata)
 
 
-def silhouette(one: Neighbours, seed: int, device: str) -> Scores:
-    """Silhouette label: how tightly cells of a type lie together, (s + 1) / 2, from 0 to 1.
+def silhouette(cells: Neighbours, seed: int, device: str) -> Scores:
+    """Silhouette of the cell types, (s + 1) / 2, from 0 to 1.
 
-    s is the mean over cells of (b - a) / max(a, b), with a the mean distance to the cells of the
-    same type and b that to the nearest other type, Euclidean in the PCA space; 0 for the only cell
-    of a type.
+    s is the mean over cells of (b - a) / max(a, b): a is the mean distance to cells of the same
+    type, b the mean distance to cells of the nearest other type, Euclidean in the PCA space. A cell
+    that is the only one of its type counts as 0.
     """
     import torch
 
     from scsigmoid.evaluation.distances import silhouettes
 
-    points = torch.as_tensor(one.coordinates).to(device, torch.float64)
-    labels = np.unique(one.labels, return_inverse=True)[1]
+    points = torch.as_tensor(cells.coordinates).to(device, torch.float64)
+    labels = np.unique(cells.labels, return_inverse=True)[1]
     kinds = torch.as_tensor(labels, device=points.device)
     return {"silhouette_label": (float(silhouettes(points, kinds).mean()) + 1) / 2}
 
 
-def leiden(one: Neighbours, seed: int, device: str) -> Scores:
-    """NMI and ARI of the cell types with clusters of the neighbour graph.
+def leiden(cells: Neighbours, seed: int, device: str) -> Scores:
+    """NMI and ARI of the cell types with Leiden clusters of the neighbor graph.
 
-    Of ten resolutions from 0.2 to 2, that of the highest NMI counts, as in scIB.
+    Of ten resolutions from 0.2 to 2, the resolution with the highest NMI counts, as in scIB.
     """
     from scib_metrics import nmi_ari_cluster_labels_leiden
 
-    found = nmi_ari_cluster_labels_leiden(
-        results(one), one.labels, optimize_resolution=True, seed=seed
+    scores = nmi_ari_cluster_labels_leiden(
+        results(cells), cells.labels, optimize_resolution=True, seed=seed
     )
-    return {f"leiden_{name}": float(found[name]) for name in ("nmi", "ari")}
+    return {f"leiden_{name}": float(scores[name]) for name in ("nmi", "ari")}
 
 
-def kmeans(one: Neighbours, seed: int, device: str) -> Scores:
+def kmeans(cells: Neighbours, seed: int, device: str) -> Scores:
     """NMI and ARI with k-means on the coordinates, with as many clusters as cell types.
 
-    The clustering's seed is the library's own, which cannot be chosen.
+    The library sets the seed of the clustering; it cannot be changed.
     """
     from scib_metrics import nmi_ari_cluster_labels_kmeans
 
-    found = nmi_ari_cluster_labels_kmeans(one.coordinates, one.labels)
-    return {f"kmeans_{name}": float(found[name]) for name in ("nmi", "ari")}
+    scores = nmi_ari_cluster_labels_kmeans(cells.coordinates, cells.labels)
+    return {f"kmeans_{name}": float(scores[name]) for name in ("nmi", "ari")}
 
 
-def clisi(one: Neighbours, seed: int, device: str) -> Scores:
-    """cLISI: how few cell types a cell's neighbours are of, from 0 to 1; the shared neighbours."""
+def clisi(cells: Neighbours, seed: int, device: str) -> Scores:
+    """cLISI from 0 to 1: the fewer cell types among a cell's neighbors, the higher."""
     from scib_metrics import clisi_knn
 
-    return {"clisi": float(clisi_knn(results(one), one.labels))}
+    return {"clisi": float(clisi_knn(results(cells), cells.labels))}
 
 
-#: What computes the metrics of a representation, given a seed of its own and a device.
+#: Functions that compute the metrics of a representation, given a seed and a device, by name.
 FUNCTIONS: Mapping[str, Callable[[Neighbours, int, str], Scores]] = {
     function.__name__: function for function in (silhouette, leiden, kmeans, clisi)
 }
 
 
-def results(one: Neighbours) -> "NeighborsResults":
-    """The neighbours as scib-metrics takes them."""
+def results(cells: Neighbours) -> "NeighborsResults":
+    """Return the neighbors in the class that scib-metrics takes."""
     from scib_metrics.nearest_neighbors import NeighborsResults
 
-    return NeighborsResults(indices=one.indices, distances=one.distances)
+    return NeighborsResults(indices=cells.indices, distances=cells.distances)
 
 
 def aggregate(measurements: Iterable[Measurement], metrics: Sequence[str]) -> list[Measurement]:
-    """Bio conservation: the mean of the paper's metrics, for each dataset and representation.
+    """Return the bio-conservation score: the mean of the paper's metrics.
 
     Args:
-        measurements: of any datasets, representations and metrics.
-        metrics: those that were asked for.  Others than the paper's enter the mean only where
-            there are none of the paper's.  A representation that lacks one has no mean.
+        measurements: scores of any datasets, representations and metrics.
+        metrics: the configured metrics. If some are the paper's, the others are ignored.
+
+    Returns:
+        A measurement for each dataset and representation that has all metrics.
     """
     metrics = [metric for metric in metrics if METRICS[metric].in_paper] or metrics
     groups: dict[tuple[str, str], dict[str, Measurement]] = {}
-    for one in measurements:
-        groups.setdefault((one.dataset, one.model), {})[one.metric] = one
+    for row in measurements:
+        groups.setdefault((row.dataset, row.model), {})[row.metric] = row
     means = []
-    for found in groups.values():
-        if set(metrics) <= set(found):
-            parts = [found[metric] for metric in metrics]
+    for scores in groups.values():
+        if set(metrics) <= set(scores):
+            parts = [scores[metric] for metric in metrics]
             value = float(np.mean([part.value for part in parts]))
             seed = max(part.seed for part in parts)
             means.append(replace(parts[0], metric=MEAN, value=value, seed=seed))

@@ -19,20 +19,20 @@ def umap_dataset(
     seed: int,
     outputs: Mapping[str, Path],
 ) -> None:
-    """Project the embeddings of a dataset to two dimensions: PCA, then seeded UMAP on the CPU.
+    """Project the embeddings of a dataset to two dimensions: PCA, then UMAP on the CPU.
 
-    Seeded UMAP runs on one thread and gives the same coordinates every time.
+    UMAP with a seed runs on one thread and always gives the same coordinates.
 
     Args:
         embeddings: model name to embedding file; the same cells in the same order.
         dataset: dataset of the embeddings.
         settings: variance that the PCA keeps, neighbours and smallest distance.
-        seed: the configuration's seed; both models share UMAP's.
-        outputs: model name to Parquet file: ``x``, ``y`` (float32) and ``cell_type``
-            (empty where a cell has none), one row a cell, in the order of the embedding.
+        seed: the configuration's seed. All models have the same seed for UMAP.
+        outputs: model name to Parquet file: ``x``, ``y`` (float32) and ``cell_type`` (empty for a
+            cell without a label), one row per cell, in the order of the embedding.
 
     Raises:
-        UserError: if the embeddings do not match, or hold too few cells.
+        UserError: if the embeddings do not match, or have too few cells.
     """
     import pyarrow as pa
 

@@ -1,9 +1,9 @@
 """Monte-Carlo validation loss (appendix, "Validation Loss").
 
-In each of T trials a share of every cell's gene tokens becomes [MASK]; a cell's loss is the mean
-over its trials of the mean cross-entropy at its masked places, so that a dataset's mean is over
-cells, not over masked genes.  The masks depend on the cell, the
-trial and the genes within the context alone, so both arms of a pair see the same ones.
+In each of T trials a share of every cell's gene tokens becomes [MASK].  A cell's loss is the mean
+over trials of the mean cross-entropy at its masked positions, so that a dataset's mean is over
+cells, not over masked genes.  Masks depend only on the cell, the trial and the genes within the
+context, so both models of a pair see the same masks.
 """
 
 from pathlib import Path
@@ -58,11 +58,11 @@ def validation_loss(
             Monte-Carlo interval over trials, which says how much other masks would change it; and
             ``validation_loss_over_donors``, the mean over donors with Student's interval, which
             says how much other donors would (``n`` is their number).
-        output_parquet: one row a cell: ``cell`` (int64, row in the dataset's file), ``donor``
-            (empty where the file names none), ``loss`` (float64, nats).
+        output_parquet: Parquet file with one row per cell: ``cell`` (int64, row in the dataset's
+            file), ``donor`` (empty if unknown), ``loss`` (float64, nats).
 
     Raises:
-        UserError: if the model and the tokens do not belong together.
+        UserError: if the model or the tokens are not the expected ones.
     """
     import pyarrow as pa
 
@@ -72,8 +72,8 @@ def validation_loss(
     tokens = open_tokens(store, dataset, facts["vocabulary"])
     identity = {"model": facts["model"], **tokens.identity}
     compute: Loss = place_losses
-    if place.type == "cuda":  # one graph serves all batches, as in training
-        torch.compiler.reset()  # graphs of models before this one would stay
+    if place.type == "cuda":  # one graph for all batches, as in training
+        torch.compiler.reset()  # frees the graphs of the models before this one
         compute = torch.compile(place_losses, dynamic=True)
     losses, trials = cell_losses(encoder, tokens, settings, mask_seed(seed, dataset), compute)
     cells = tokens.metadata(["cell", "donor"])
@@ -111,7 +111,7 @@ def validation_loss(
 
 
 def mask_seed(seed: int, dataset: str) -> int:
-    """Seed of the masks: the same for all models."""
+    """Return the seed of the masks, which is the same for all models."""
     return derive(seed, "validation_loss", dataset)
 
 
@@ -122,17 +122,17 @@ def cell_losses(
     seed: int,
     compute: Loss = place_losses,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Validation loss of each cell, and the mean over cells of each trial, in nats.
+    """Return the validation loss of each cell, and the mean over cells of each trial, in nats.
 
     Args:
-        encoder: in evaluation mode, on its device.
+        encoder: model in evaluation mode, on its device.
         tokens: the cells.
         settings: trials, masked share and tokens per forward pass.
-        seed: of the masks.
-        compute: :func:`place_losses`, or the same compiled.
+        seed: seed of the masks.
+        compute: :func:`place_losses`, possibly compiled.
 
     Returns:
-        (cells,), the mean over trials, and (trials,), the mean over cells.
+        Means over trials, (cells,), and means over cells, (trials,).
     """
     place = next(encoder.parameters()).device
     identity = tokens.metadata(["cell"])["cell"]

@@ -1,4 +1,4 @@
-"""Turns h5ad files into token stores."""
+"""Token stores made from h5ad files."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,26 +24,33 @@ from scsigmoid.tokens.vocabulary import Vocabulary
 # column of the store: column of obs
 OBS = {"donor": "donor_id", "tissue": "tissue", "assay": "assay"}
 PRIMARY = "is_primary_data"
-NOT_PRIMARY = ["False", "FALSE", "false", "0", "0.0"]  # how files say so
-SCATTERED = "scattered"  # the order of a training store's cells
-NAMED = 100  # cells without tokens that the index names, of each file
+NOT_PRIMARY = ["False", "FALSE", "false", "0", "0.0"]  # spellings in files
+NAMED = 100  # cells without tokens that are listed in the index, per file
 
 
 @dataclass
 class Tokenizer:
-    """How cells become tokens, and which cells had none.
+    """Settings of the tokenization, and the cells that are left out.
+
+    Attributes:
+        vocabulary: tokens of the genes.
+        target_sum: sum that the counts of a cell are scaled to.
+        maximum_length: largest number of tokens of a cell.
+        shard_cells: cells per file of the store.
+        minimum_genes: cells that express fewer genes of their file are left out.
+        left_out: for each file with cells that are left out, for too few genes or for having no
+            token: ``cells``, their number, ``few_genes``, the number of cells with too few genes,
+            and ``rows``, the rows of the first ones.
 
     Raises:
-        UserError: if a shard could hold more tokens than Arrow can count.
+        UserError: if a shard could have more tokens than Arrow can count.
     """
 
     vocabulary: Vocabulary
-    target_sum: float  # what the counts of a cell are scaled to
-    maximum_length: int  # cells are cut at this many tokens
-    shard_cells: int  # cells per file of the store
-    minimum_genes: int = 0  # cells that express fewer genes of their file are left out
-    # For each file of the store with such cells and those without tokens: `cells`, their number,
-    # `few_genes`, how many were left out for that, and the `rows` of the first ones.
+    target_sum: float
+    maximum_length: int
+    shard_cells: int
+    minimum_genes: int = 0
     left_out: dict[str, dict[str, Any]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -84,14 +91,16 @@ class Tokenizer:
     def batches(
         self, cells: Cells, label: str, file: str, types: Sequence[str] = ()
     ) -> Iterator[pa.RecordBatch]:
-        """Cells with their rank tokens and metadata; those with too few genes or none are left out.
+        """Yield cells with their rank tokens and metadata, without the cells that are left out.
 
-        ``label`` is the column of ``obs`` with the cell type, spelled as in ``types``
-        (:mod:`scsigmoid.corpus.labels`), ``file`` the name of the file in the store.
+        Args:
+            cells: cells of a file.
+            label: column of ``obs`` with the cell type (:mod:`scsigmoid.corpus.labels`).
+            file: name of the file in the store.
+            types: spelling of the cell types.
 
         Raises:
-            UserError: if the file shares next to no gene with the vocabulary, or no cell has a
-                token.
+            UserError: if the file has too few genes of the vocabulary, or no cell has a token.
         """
         token_of_column = self.vocabulary.tokens(cells.genes)
         check_shared(cells, self.vocabulary.name_of, cells.path, "the vocabulary")
@@ -138,7 +147,7 @@ class Tokenizer:
             self._leave_out(cells, file, np.concatenate(without).tolist(), few)
 
     def _leave_out(self, cells: Cells, file: str, rows: Sequence[int], few: int) -> None:
-        """Note and report cells that are left out, ``few`` of them for having too few genes."""
+        """Store and log the cells that are left out, ``few`` of them for having too few genes."""
         if len(rows) == cells.n_cells > few:
             raise UserError(
                 f"{cells.path}: none of its {cells.n_cells - few} cells expresses a gene of the "
@@ -159,10 +168,7 @@ class Tokenizer:
 
 
 def tokenize_part(part: str | Path, tokenizer: Tokenizer, output: str | Path) -> None:
-    """Tokenize the training cells of one part (:func:`cells_of_part`).
-
-    They are permuted over the shards of the store.
-    """
+    """Tokenize the training cells of a part, in random order over the shards of the store."""
     files = cells_of_part(part)
     batches = (
         batch for row, cells in files for batch in tokenizer.batches(cells, row.label, row.file)
@@ -171,13 +177,20 @@ def tokenize_part(part: str | Path, tokenizer: Tokenizer, output: str | Path) ->
     shards = scattered(batches, count, tokenizer.shard_cells, tokenizer.schema, Path(output))
     simulated = any(row.simulated == "true" for row, _ in files)
     labels = ", ".join(sorted({row.label for row, _ in files}))
-    write_shards(output, shards, tokenizer.metadata(SCATTERED, simulated, labels))
+    write_shards(output, shards, tokenizer.metadata("scattered", simulated, labels))
 
 
 def tokenize_evaluation(
     h5ad: str | Path, metadata: str | Path, tokenizer: Tokenizer, output: str | Path
 ) -> None:
-    """Tokenize an evaluation dataset, in the order of the file; ``metadata`` is the JSON there."""
+    """Tokenize an evaluation dataset in the order of its h5ad file.
+
+    Args:
+        h5ad: the dataset's cells.
+        metadata: the JSON file about the dataset.
+        tokenizer: settings.
+        output: folder of the store.
+    """
     stated = read_metadata(metadata)
     cells = replace(open_cells(h5ad), sha256=stated.sha256, made=Path(h5ad))
     batches = tokenizer.batches(cells, stated.label, stated.file, stated.types)

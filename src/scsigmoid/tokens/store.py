@@ -32,7 +32,7 @@ from scsigmoid.identity import check_identity
 
 VERSION = 3
 INDEX, GENES = "index.json", "genes.npy"
-# What an index must have.
+# Required entries of an index, with their types.
 ENTRIES = {
     "dataset": str,
     "cells": str,
@@ -54,16 +54,16 @@ Tokens = NDArray[np.unsignedinteger[Any]]
 
 
 def token_type(vocabulary_size: int) -> type[np.unsignedinteger[Any]]:
-    """16 bits where the vocabulary allows, else 32."""
+    """Return uint16 if the vocabulary fits, else uint32."""
     return np.uint16 if vocabulary_size <= 65535 else np.uint32
 
 
 def store_schema(vocabulary_size: int) -> pa.Schema:
-    """Columns of a shard.
+    """Return the columns of a shard.
 
-    ``input_ids`` are the tokens, 16 bits wide where the vocabulary allows, ``length`` their number
-    and ``genes`` what it was before the cut; ``file`` is the name of the dataset's file in the
-    manifest and ``cell`` the cell's row in it; the others are columns of ``obs``.
+    ``input_ids`` are the tokens, ``length`` their number, and ``genes`` their number before the
+    cut.  ``file`` is the name of the dataset's file in the manifest, ``cell`` the row in that file.
+    The other columns are from ``obs``.
     """
     return pa.schema(
         [
@@ -82,10 +82,10 @@ def store_schema(vocabulary_size: int) -> pa.Schema:
 
 
 class Shard:
-    """One file of a store, mapped into memory when it is first needed."""
+    """A file of a store, mapped into memory when it is first needed."""
 
     def __init__(self, folder: Path, entry: dict[str, Any], schema: pa.Schema) -> None:
-        """Check the file's size and end against its entry in the index."""
+        """Compare the file's size and end with its entry in the index."""
         self.path = folder / entry["file"]
         self.rows = int(entry["rows"])
         self.sha256, self._schema = entry["sha256"], schema
@@ -102,7 +102,7 @@ class Shard:
 
     @cached_property
     def table(self) -> pa.Table:
-        """The cells; structure and number of rows are checked."""
+        """The cells, after a check of columns and number of rows."""
         with parsing(self.path, "a shard"):
             table = pa.ipc.open_stream(pa.memory_map(str(self.path))).read_all()
         if table.num_rows != self.rows or not table.schema.equals(self._schema):
@@ -129,13 +129,21 @@ class Packed(NamedTuple):
 
 @dataclass(frozen=True)
 class TokenStore:
-    """One or several token stores, read as one.  Rows keep the order of folders and shards."""
+    """One or several token stores, read as one store, in the order of folders and shards.
 
-    identity: Mapping[str, str]  # dataset, vocabulary and cells, see `Tokenizer.metadata`
-    vocabulary_size: int  # number of tokens, the special ones included
-    maximum_length: int  # where cells were cut; the smallest where stores differ
-    simulated: bool  # whether any cell is simulated
-    lengths: NDArray[np.int32]  # tokens of each cell
+    Attributes:
+        identity: ``dataset``, ``vocabulary`` and ``cells``, see :meth:`.make.Tokenizer.metadata`.
+        vocabulary_size: number of tokens, including special tokens.
+        maximum_length: length at which cells were cut; the smallest of several stores.
+        simulated: whether any cell is simulated.
+        lengths: number of tokens of each cell.
+    """
+
+    identity: Mapping[str, str]
+    vocabulary_size: int
+    maximum_length: int
+    simulated: bool
+    lengths: NDArray[np.int32]
     _shards: list[Shard]
     _starts: NDArray[np.int64]  # first row of each shard
 
@@ -190,15 +198,21 @@ class TokenStore:
         return len(self.lengths)
 
     def cells(self, rows: Sequence[int] | NDArray[np.integer[Any]], maximum_length: int) -> Packed:
-        """Tokens of the cells of some rows, in the order given; of each ``maximum_length`` at most.
+        """Return the tokens of cells, at most ``maximum_length`` of each.
+
+        Args:
+            rows: rows of the cells, in the order of the result.
+            maximum_length: longest sequence in tokens.
 
         Raises:
-            UserError: for a damaged shard, by name.
+            UserError: if a shard is damaged.
         """
         rows = np.asarray(rows, dtype=np.int64)
         shards = np.searchsorted(self._starts, rows, side="right") - 1
         inside = rows - self._starts[shards]
-        pieces = [np.zeros(0, dtype=token_type(self.vocabulary_size))]  # where there is no cell
+        pieces = [
+            np.zeros(0, dtype=token_type(self.vocabulary_size))
+        ]  # the type if there is no cell
         for shard, row in zip(shards.tolist(), inside.tolist(), strict=True):
             offsets, tokens = self._shards[shard].lists
             pieces.append(
@@ -208,12 +222,10 @@ class TokenStore:
         return Packed(np.concatenate(pieces), cu_seqlens)
 
     def metadata(self, columns: Iterable[str]) -> dict[str, NDArray[Any]]:
-        """Columns other than the tokens, for all cells; strings as objects.
-
-        Reads all shards whole, to compare them with their SHA-256.
+        """Return columns of all cells, after comparing the SHA-256 of all shards.
 
         Raises:
-            UserError: for a damaged shard, by name.
+            UserError: if a shard is damaged.
         """
         for shard in self._shards:
             if sha256(shard.path) != shard.sha256:
@@ -259,9 +271,9 @@ def read_genes(folder: Path, index: dict[str, Any]) -> NDArray[np.int32]:
 
 
 def write_length_counts(folders: Iterable[str | Path], output: str | Path) -> None:
-    """Write how many cells express how many genes of the vocabulary, before any cut, as Parquet.
+    """Write the number of cells for each number of expressed genes of the vocabulary, as Parquet.
 
-    Columns: ``length`` (int32), of lengths that occur, and ``cells`` (int64).
+    Columns: ``length`` (int32, genes before any cut) and ``cells`` (int64).
     """
     total = np.zeros(0, dtype=np.int64)
     for folder in map(Path, folders):
@@ -323,7 +335,7 @@ def write_shard(path: Path, shard: pa.RecordBatch) -> dict[str, Any]:
 
 
 def write_dataset_files(folder: Path, entries: Iterable[Mapping[str, Any]]) -> None:
-    """Write what ``datasets.load_from_disk`` looks for."""
+    """Write the files that ``datasets.load_from_disk`` needs."""
     sums = "\n".join(entry["sha256"] for entry in entries)
     write_json(
         folder / "state.json",
@@ -341,7 +353,7 @@ def write_dataset_files(folder: Path, entries: Iterable[Mapping[str, Any]]) -> N
 
 
 def grouped(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    """Join and cut a stream of batches into batches of ``rows`` rows; the last may be smaller."""
+    """Yield batches of ``rows`` rows from batches of any size. The last may be smaller."""
     group: list[pa.RecordBatch] = []
     room = rows
     for batch in batches:

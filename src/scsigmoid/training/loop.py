@@ -13,7 +13,7 @@ import torch
 
 from scsigmoid.attention.reference import weight_statistics
 from scsigmoid.errors import UserError
-from scsigmoid.files import held
+from scsigmoid.files import locked
 from scsigmoid.model.encoder import Block, Encoder
 from scsigmoid.model.masking import Masking
 from scsigmoid.progress import announce, log
@@ -70,7 +70,9 @@ def train(run: TrainingRun, stores: Sequence[Path], vocabulary: Path, output: Pa
         be_deterministic()
     with joined(run.device) as processes, ExitStack() as alone:
         # Two runs in the same folder would overwrite each other's checkpoints.
-        processes.on_first(lambda: alone.enter_context(held(output / LOCK, "training this model")))
+        processes.on_first(
+            lambda: alone.enter_context(locked(output / LOCK, "training this model"))
+        )
         finished = train_together(run, stores, vocabulary, output, processes)
     if not finished:
         raise SystemExit(STOPPED)
