@@ -1,7 +1,7 @@
-# Cells: which files (the manifest), the files themselves, and the lock with their hashes.
+# Cells: the manifest of all files, the files, and the lock with their checksums.
 #
-# Where downloads are kept and how they are made stands in the stored configuration, which Snakemake
-# does not compare: to change it makes nothing run again.
+# The settings of downloads are read from the stored configuration, which Snakemake does not compare:
+# a change of them does not rerun any job.
 
 
 rule manifest:
