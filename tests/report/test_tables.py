@@ -151,8 +151,8 @@ def test_pairs_without_an_interval_are_named(copied: Callable[[], Path], config:
     )
     table = registry.make("table", "mmd_heart_oft", Results(folder, config))
     notes = " ".join(table.notes)
-    assert "nor one of the means, for want of cells: Immune vs Neural." in notes
-    assert "over resamples: none, for want of cells (unbiased), +" in notes
+    assert "interval of the pair and of the means: Immune vs Neural." in notes
+    assert "over resamples: none, too few cells (unbiased), +" in notes
 
 
 def test_scib_aggregate_and_winner(results: Results, tmp_path: Path) -> None:

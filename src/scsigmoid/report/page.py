@@ -1,4 +1,4 @@
-"""The report: one self-contained HTML page with figures, tables and how they were made."""
+"""The report: a self-contained HTML page with figures, tables and how they were made."""
 
 import base64
 import os
@@ -26,10 +26,10 @@ from scsigmoid.report.tables.quality import donor_scores
 from scsigmoid.report.tables.writing import DASH, Cell, Table
 from scsigmoid.results.folder import Results
 
-#: Tables with more rows than this, or with none, start folded.
+#: Tables with more rows than this, or without rows, start folded.
 LONG = 16
 SUFFIXES = {"figure": ("pdf", "png"), "table": ("csv", "md", "tex")}
-#: Snakemake's ``benchmark`` files, one a job: ``resources/<rule>[/<wildcards>].tsv``.
+#: Snakemake's ``benchmark`` files, one per job: ``resources/<rule>[/<wildcards>].tsv``.
 RECORDS = "resources"
 #: Packages that the results depend on.
 PACKAGES = (
@@ -41,7 +41,7 @@ ONE_RUN = (
     "spread over seeds and the interval of the difference. Validation losses have intervals over "
     "donors, where three are known."
 )
-#: What users look for first in the results of their own cells, in this order.
+#: The first figures and tables for the user's own cells, in this order.
 OWN = (
     *(("figure", "umap"), ("figure", "scib"), ("table", "scib"), ("figure", "loss")),
     *(("table", "validation_loss"), ("figure", "sequence_lengths"), ("table", "mmd")),
@@ -106,21 +106,21 @@ def compared(results: Results) -> str:
 
 
 def sections(results: Results) -> list[dict[str, Any]]:
-    """The page's sections of figures and tables; of the user's own cells those come first."""
+    """Return the sections of figures and tables; results of the user's own cells come first."""
     plan = Plan(results.config)
     figures, tables = (
         [shown(results, kind, name) for name in registry.names(kind, plan)]
         for kind in ("figure", "table")
     )
     if results.config.corpus.source != "local":
-        if verdicts(results):  # the comparison says something: it comes first
+        if verdicts(results):  # the comparison has verdicts: it comes first
             tables = [tables[-1] | {"folded": False}, *tables[:-1]]
         return [
             {"id": "figures", "title": "Figures", "items": figures},
             {"id": "tables", "title": "Tables", "items": tables},
         ]
-    every = [*figures, *tables]
-    first = [item for place in OWN for item in every if (item["kind"], item["entry"]) == place]
+    items = [*figures, *tables]
+    first = [item for place in OWN for item in items if (item["kind"], item["entry"]) == place]
     first = [item | {"folded": item["entry"] == "mmd"} for item in first]
     for place, item in enumerate(first):
         if (item["kind"], item["entry"]) == ("table", "scib"):
@@ -130,7 +130,7 @@ def sections(results: Results) -> list[dict[str, Any]]:
                 by_donor = {"kind": "table", "name": "scib_donors", "title": title, "table": donors}
                 first.insert(place + 1, by_donor)
                 break
-    rest = [item for item in every if (item["kind"], item["entry"]) not in OWN]
+    rest = [item for item in items if (item["kind"], item["entry"]) not in OWN]
     cells = {"kind": "table", "name": "", "title": "Cells", "table": cells_table(results)}
     return [
         {"id": "cells", "title": "Your cells", "items": [cells, *first]},
@@ -166,13 +166,13 @@ def study_section(results: Results) -> list[dict[str, Any]]:
 
 
 def embedded(results: Results, picture: str) -> str:
-    """A PNG file as a data address."""
+    """Return a PNG file as a data URL."""
     data = results.cached(picture, Path.read_bytes)
     return f"data:image/png;base64,{base64.b64encode(data).decode()}"
 
 
 def shown(results: Results, kind: str, name: str) -> dict[str, Any]:
-    """A figure, its picture as a data address, or a table, as the page shows it."""
+    """Return a figure, with its picture as a data URL, or a table for the template."""
     plan = Plan(results.config)
     _, dataset = registry.find(kind, name, plan)
     item: dict[str, Any] = {
@@ -192,7 +192,7 @@ def shown(results: Results, kind: str, name: str) -> dict[str, Any]:
 
 
 def cells_table(results: Results) -> Table:
-    """The cells that the models were trained and evaluated on."""
+    """Return a table of the cells that the models were trained and evaluated on."""
     config = results.config
     contexts = sorted({model.context for model in config.models.values()})
     training = [f"{share:.1%}" for share in cut_shares(results, contexts)]
@@ -214,7 +214,7 @@ def cells_table(results: Results) -> Table:
                 *(f"{share:.1%}" for share in cut_shares(results, contexts, name)),
             ]
         )
-    notes = ["Cut: the share of cells that express more genes than the context holds."]
+    notes = ["Cut is the share of cells that express more genes than fit the context."]
     if results.excluded_cells:
         notes.append(
             f"{results.excluded_cells:,} cells were not trained on because held-out cells or other "
@@ -234,7 +234,7 @@ def cells_table(results: Results) -> Table:
 
 
 def overview(results: Results) -> dict[str, str]:
-    """What was run, in a few words each."""
+    """Return the main facts about the run by name."""
     config = results.config
     size = config.sizes[config.architecture.size]
     journal = results.journal(config.evaluation.pair[0])
@@ -246,7 +246,7 @@ def overview(results: Results) -> dict[str, str]:
         f"{sum(int(results.metadata(name)['cells']) for name in config.datasets):,} cells",
         "Models": f"{len(config.models)} models of {size.layers} layers, width {size.hidden}; "
         f"compared: {' and '.join(model_label(config, name) for name in config.evaluation.pair)}",
-        "Cut": cut(results),
+        "Cells with cut genes": cut(results),
         "Training": f"{int(journal['step'][-1]):,} steps of {config.training.global_batch:,} cells",
         "Device": journal.header.get("device", "unknown"),
         "Seed": str(config.seed),
@@ -254,7 +254,7 @@ def overview(results: Results) -> dict[str, str]:
 
 
 def cut_shares(results: Results, contexts: Sequence[int], dataset: str = "") -> list[float]:
-    """Share of the training cells, or of a dataset's, with more genes than each context holds."""
+    """Return the shares of training cells, or of a dataset's, with genes that are cut."""
     if dataset:
         lengths = results.cached(f"tokens/evaluation/{dataset}/genes.npy", np.load)
         cells = np.ones(len(lengths))
@@ -264,15 +264,14 @@ def cut_shares(results: Results, contexts: Sequence[int], dataset: str = "") -> 
 
 
 def cut(results: Results) -> str:
-    """How many training cells have more genes than the models' contexts hold."""
+    """Return how many training cells have more genes than fit the models' contexts."""
     contexts = sorted({model.context for model in results.config.models.values()})
     shares = zip(cut_shares(results, contexts), contexts, strict=True)
-    named = (f"{share:.1%} at {context:,}" for share, context in shares)
-    return f"training cells with more genes than fit the context: {', '.join(named)} tokens"
+    return ", ".join(f"{share:.1%} at {context:,} tokens" for share, context in shares)
 
 
 def simulated(results: Results) -> list[str]:
-    """Sentences on what is simulated; none where nothing is."""
+    """Return sentences on simulated cells, if there are any."""
     config = results.config
     sentences = []
     if results.training_data != "real":
@@ -284,22 +283,22 @@ def simulated(results: Results) -> list[str]:
         if results.metadata(name)["simulated"]
     ]
     if titles:
-        several = f"{', '.join(titles[:-1])} and {titles[-1]} hold" if titles[1:] else titles[0]
-        verb = "" if titles[1:] else " holds"
+        several = f"{', '.join(titles[:-1])} and {titles[-1]} have" if titles[1:] else titles[0]
+        verb = "" if titles[1:] else " has"
         sentences.append(
-            f"{several}{verb} simulated cells under the names of real datasets: their numbers show "
-            "that the workflow runs, and say nothing about biology."
+            f"{several}{verb} simulated cells under the names of real datasets. Their numbers show "
+            "that the workflow runs, not anything about biology."
         )
     return sentences
 
 
 def costs(results: Results) -> pd.DataFrame:
-    """What the jobs of each rule took, in their last attempts.
+    """Return the time and memory of the jobs of each rule, in their last attempts.
 
     Returns:
-        One row a rule, by name, the most expensive first: ``jobs``, ``seconds`` (wall-clock time,
-        summed), ``longest`` (seconds of the longest job) and ``memory`` (MB, resident memory of the
-        largest job with its child processes; NaN where all were too short to be sampled).
+        One row per rule, the most expensive first: ``jobs``, ``seconds`` (sum of wall-clock times),
+        ``longest`` (seconds of the longest job) and ``memory`` (MB, resident memory of the largest
+        job with its child processes; NaN if all jobs were too short to be sampled).
 
     Raises:
         UserError: if a record is damaged.
@@ -321,22 +320,22 @@ def costs(results: Results) -> pd.DataFrame:
 
 
 def read_record(path: Path) -> tuple[float, float]:
-    """Seconds and memory of one job: a header and one row; ``-`` or ``NA`` where not sampled."""
+    """Read seconds and memory of one job; memory is NaN if it was not sampled."""
     (row,) = pd.read_csv(path, sep="\t", na_values="-").to_dict("records")
     return float(row["s"]), float(row["max_rss"])
 
 
 def job_costs(results: Results) -> Table | None:
-    """:func:`costs` as the report shows them, their total first; None without records."""
+    """Return :func:`costs` as a table, their total first, or None without records."""
     table = costs(results)
     if table.empty:
         return None
     total = table.agg({"jobs": "sum", "seconds": "sum", "longest": "max", "memory": "max"})
     rows = [("All", total), *table.iterrows()]
     return Table(
-        caption="Wall-clock time of each job's last attempt, added up; jobs run side by side, so "
-        "the run took less. A job that resumed from a checkpoint counts from there. Memory is the "
-        "resident memory of the largest job, without that of GPUs.",
+        caption="Sum of the wall-clock times of each job's last attempt. Jobs run at the same "
+        "time, so the run took less. A job that resumed from a checkpoint counts from there. "
+        "Memory is the resident memory of the largest job, without GPU memory.",
         records=(),
         header=("Rule", "Jobs", "Time", "Longest job", "Most memory"),
         rows=[
@@ -357,14 +356,14 @@ def job_costs(results: Results) -> Table | None:
 
 
 def duration(seconds: float) -> str:
-    """A time for reading: ``0.8 s``, ``95 s``, ``12 min``, ``31 h``."""
+    """Return a time with its unit: ``0.8 s``, ``95 s``, ``12 min``, ``31 h``."""
     unit, words = (1, "s") if seconds < 120 else (60, "min") if seconds < 7200 else (3600, "h")
     value = seconds / unit
     return f"{value:,.1f} {words}" if value < 10 else f"{value:,.0f} {words}"
 
 
 def versions(results: Results) -> dict[str, dict[str, str]]:
-    """Versions and hardware: of training and the benchmarks from their files, and of this page."""
+    """Return versions and hardware of training, of the benchmarks, and of this page."""
     journal = results.journal(results.config.evaluation.pair[0])
     named = ("scsigmoid", "python", "torch", "cuda", "numpy", "device", "backend")
     found = {"Training": {key: journal.header[key] for key in named if key in journal.header}}
@@ -375,7 +374,7 @@ def versions(results: Results) -> dict[str, dict[str, str]]:
 
 
 def environment() -> dict[str, str]:
-    """Machine and packages that the page was made with: on one machine those of all other jobs."""
+    """Return the machine and the package versions that made the page."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     found = {
         "system": platform.platform(),

@@ -1,4 +1,4 @@
-"""Speed of the attention kernels (fig:tflops), and what training costs (fig:throughput)."""
+"""Tables of the speed of attention kernels (fig:tflops) and of training (fig:throughput)."""
 
 import math
 from collections.abc import Sequence
@@ -49,7 +49,7 @@ Key = tuple[str, str]
 
 
 def kernel_speed(results: Results) -> Table:
-    """TFLOPS by shape and provider, speed-ups over standard PyTorch attention, padding's cost."""
+    """Return TFLOPS by shape and kernel, speed-ups over standard attention, the cost of padding."""
     found = series(results, (*PAPER, *CELLS))
     every = sorted({timing.shape for timings in found.values() for timing in timings})
     shapes = [shape for shape in every if shape.batch in PAPER]
@@ -75,7 +75,7 @@ def kernel_speed(results: Results) -> Table:
     return Table(
         caption=f"Speed of the attention kernels on {machine}. TFLOPS of each shape (higher is "
         "better), the fastest in bold, and the mean speed-up over standard PyTorch attention with "
-        "its range. Padding: lengths lie uniformly between that share below the length and the "
+        "its range. With padding, lengths are uniform between the length minus that share and the "
         f"length. The CSV has the times and their {confidence:g} % intervals, the operations "
         "that each kernel runs, and the time of a call from Python.",
         records=[kernel_record(timing, found) for timing in results.kernel],
@@ -87,7 +87,7 @@ def kernel_speed(results: Results) -> Table:
 
 
 def cells_words(results: Results) -> str:
-    """What the batches beside the paper's shapes are."""
+    """Return a phrase on the batches that are not the paper's shapes."""
     ends = {
         (timing.batch, timing.sequences, timing.length)
         for timing in results.kernel
@@ -101,7 +101,7 @@ def cells_words(results: Results) -> str:
 
 
 def conditions(rows: Sequence[KernelRow]) -> list[str]:
-    """Clock and power of the GPU, as seen while the shapes were timed; nothing without a GPU."""
+    """Return a sentence on clock and power of the GPU during the benchmark, if there was one."""
     found = []
     for name, unit, values in (
         ("clock", "MHz", [row.clock_mhz for row in rows]),
@@ -114,7 +114,7 @@ def conditions(rows: Sequence[KernelRow]) -> list[str]:
 
 
 def shape_row(shape: Shape, found: Series) -> list[Cell | str]:
-    """TFLOPS of every series at one shape."""
+    """Return a row of the TFLOPS of every series at one shape."""
     values = [
         next((timing.tflops for timing in timings if timing.shape == shape), math.nan)
         for timings in found.values()
@@ -128,7 +128,7 @@ def shape_row(shape: Shape, found: Series) -> list[Cell | str]:
 
 
 def speed_up_row(found: Series, padding: float, direction: str) -> list[Cell | str]:
-    """Mean speed-up over standard PyTorch attention and its range."""
+    """Return a row of the mean speed-ups over standard PyTorch attention with their ranges."""
     cells: list[Cell | str] = ["Speed-up over PyTorch, mean [range]"]
     for timings in found.values():
         values = speed_ups(timings, standard(found), padding, direction)
@@ -140,12 +140,12 @@ def speed_up_row(found: Series, padding: float, direction: str) -> list[Cell | s
 
 
 def standard(found: Series) -> list[KernelRow]:
-    """The timings of standard PyTorch attention."""
+    """Return the timings of standard PyTorch attention."""
     return [timing for (name, _), rows in found.items() if name == STANDARD for timing in rows]
 
 
 def padding_row(found: Series, direction: str) -> list[Cell | str]:
-    """Decrease of the mean TFLOPS from no padding to the most padding, in percent."""
+    """Return a row of the decrease of the mean TFLOPS by padding, in percent."""
     cells: list[Cell | str] = [direction.capitalize()]
     for timings in found.values():
         levels = sorted({timing.padding for timing in timings if timing.batch in PAPER})
@@ -158,7 +158,7 @@ def padding_row(found: Series, direction: str) -> list[Cell | str]:
 
 
 def kernel_record(timing: KernelRow, found: Series) -> dict[str, object]:
-    """A CSV row: the timing, its speed-up over PyTorch, and the paper's TFLOPS at its peak."""
+    """Return a CSV row: the timing, its speed-up over PyTorch, the paper's TFLOPS at the peak."""
     base = {row.shape: row.milliseconds for row in standard(found)}.get(timing.shape, math.nan)
     paper = reported()["tflops"]
     at_peak = timing.batch in PAPER and all(
@@ -180,7 +180,7 @@ def kernel_record(timing: KernelRow, found: Series) -> dict[str, object]:
 
 
 def kernel_ratios(results: Results) -> Table:
-    """TFLOPS of our kernel over those of each other one at the same shape, without padding."""
+    """Return the TFLOPS of our kernel over those of every other kernel, without padding."""
     confidence = results.config.benchmarks.kernel.confidence
     found = {
         key: {timing.shape: timing for timing in timings if not timing.padding}
@@ -218,8 +218,8 @@ def kernel_ratios(results: Results) -> Table:
     machine = device_words(results.machine("kernel"))
     return Table(
         caption=f"Our attention kernel against others on {machine}: ratios of TFLOPS without "
-        "padding, forward / backward, by sequence length; above 1 where ours is faster. A ratio is "
-        "the median over the rounds of one run, each of which timed both; the CSV has its "
+        "padding, forward / backward, by sequence length. Above 1 ours is faster. A ratio is the "
+        "median over the rounds of one run, each of which timed both kernels. The CSV has its "
         f"{confidence * 100:g} % interval.",
         columns=(
             *("ours", "ours_layout", "theirs", "theirs_layout"),
@@ -241,7 +241,7 @@ def kernel_ratios(results: Results) -> Table:
 
 
 def training_cost(results: Results) -> Table:
-    """GPU-hours of every size and context with both attentions, the paper's beside ours."""
+    """Return the GPU-hours of every size and context, next to the paper's."""
     paper = {(row["size"], row["context"]): row for row in reported()["gpu_hours"]}
     rows: list[list[Cell | str]] = []
     for cost in costs(results):
@@ -266,9 +266,9 @@ def training_cost(results: Results) -> Table:
     measured = cost_rows(results)
     return Table(
         caption=f"Training cost on {device_words(results.machine('training'))}. Hours of one "
-        f"device for {settings.projected_cells / 1e6:,.1f} million cells, projected from the "
-        f"measured time of a step, with {settings.confidence * 100:g} % intervals; the lower in "
-        "bold.",
+        f"device for {settings.projected_cells / 1e6:,.1f} million cells, extrapolated from "
+        f"the measured time of a step, with {settings.confidence * 100:g} % intervals. The lower "
+        "hours are bold.",
         records=[
             {
                 **picked(row, "size parameters context cells_per_step attention kernel layout"),
@@ -291,7 +291,7 @@ def training_cost(results: Results) -> Table:
 
 
 def more_or_fewer(cost: Cost) -> str:
-    """What sigmoid takes more or less, in percent of softmax's hours."""
+    """Return how many more or fewer hours sigmoid takes, in percent of softmax's."""
     saved = cost.saved
     if saved.value < 0:
         return f"{interval(-saved.value, -saved.high, -saved.low, 1)} % more"
@@ -299,13 +299,13 @@ def more_or_fewer(cost: Cost) -> str:
 
 
 def millions(count: float) -> str:
-    """A number of parameters, e.g. ``"1,402M"`` and ``"0.05M"``."""
+    """Return a number of parameters, e.g. ``"1,402M"`` and ``"0.05M"``."""
     value = count / 1e6
     return f"{value:,.0f}M" if value >= 100 else f"{value:.3g}M"
 
 
 def training_speed(results: Results) -> Table:
-    """Rate of each kernel and layout, and our rate over it."""
+    """Return the rate of each kernel and layout, and our rate over it."""
     settings = results.config.benchmarks.training
     ours = fastest(results.training)
     best: dict[TrainingGroup, float] = {}
@@ -363,7 +363,7 @@ def training_speed(results: Results) -> Table:
 
 
 def fastest(rows: list[TrainingRow]) -> dict[TrainingGroup, TrainingRow]:
-    """The fastest of our packed sigmoid kernels in each group."""
+    """Return the fastest of our packed sigmoid kernels in each group."""
     fastest_rows: dict[TrainingGroup, TrainingRow] = {}
     for row in rows:
         if row.attention == "sigmoid" and row.layout == "packed" and row.rounds:
@@ -373,18 +373,19 @@ def fastest(rows: list[TrainingRow]) -> dict[TrainingGroup, TrainingRow]:
 
 
 def rate_ratio(ours: TrainingRow | None, row: TrainingRow, confidence: float) -> Interval:
-    """Our rate over a row's, paired by round; NaN for our own row and where one has no rate."""
+    """Return our rate over a row's, paired by round, or NaN for our own row or without a rate."""
     if ours is None or row is ours or not row.rounds:
         return Interval(math.nan)
     return median_interval(ours.over(row), confidence)
 
 
 def percent(share: float) -> str:
+    """Return a share in percent, or a dash."""
     return DASH if math.isnan(share) else f"{share * 100:.0f} %"
 
 
 def training_notes(rows: list[TrainingRow]) -> list[str]:
-    """The rows' notes, each once, with the names of the rows unless all rows have it."""
+    """Return the notes of the rows, each once, with the names of the rows unless all have it."""
     lines = []
     names: dict[str, list[str]] = {}
     for row in rows:

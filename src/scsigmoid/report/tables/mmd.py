@@ -1,4 +1,4 @@
-"""Pairwise MMD between cell types (tab:mmd_heart_oft)."""
+"""The table of the MMD between cell types (tab:mmd_heart_oft)."""
 
 import math
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ COLUMNS = (
 
 
 def paper_pair(dataset: str, name: str) -> dict[str, Interval]:
-    """The paper's row of a pair, in either order; empty where it has none."""
+    """Return the paper's row of a pair, in either order; empty if it has none."""
     types = {part.strip().lower() for part in name.split(" vs ")}
     for row in reported()["mmd"].get(dataset, ()):
         if {part.lower() for part in row["pair"].split(" vs ")} == types:
@@ -38,7 +38,7 @@ def paper_pair(dataset: str, name: str) -> dict[str, Interval]:
 
 
 def mmd(results: Results, dataset: str) -> Table:
-    """The MMD of every pair of cell types in both models, by both estimators."""
+    """Return the MMD of every pair of cell types in both models, by both estimators."""
     config = results.config
     pair = config.evaluation.pair
     settings = config.evaluation.mmd
@@ -63,13 +63,13 @@ def mmd(results: Results, dataset: str) -> Table:
             about = {"pair": mean, "estimator": name, "cells": over.n, "simulated": over.simulated}
             records.append(about | with_ends("ratio", over.interval))
     return Table(
-        caption=f"Pairwise MMD for {title}: the point, in brackets its mean over "
-        f"{settings.resamples:,} resamples, which the paper prints, and percentiles of the "
-        f"resamples ({first} estimator; then the {second} one). For the unbiased estimator they "
-        f"are a {settings.confidence * 100:g} % bootstrap interval. For the biased one they are "
-        "none: copies lift resamples above the point; docs/evaluation.md has the measured coverage "
-        "of both. The higher of each pair in bold. The ratio is sigmoid over softmax, the "
-        "difference sigmoid minus softmax, with the resamples shared.",
+        caption=f"MMD between cell types of {title}: the estimate, the mean over "
+        f"{settings.resamples:,} resamples in brackets, which the paper prints, and percentiles of "
+        f"the resamples, by the {first} and then by the {second} estimator. The percentiles are a "
+        f"{settings.confidence * 100:g} % bootstrap interval for the unbiased estimator, but not "
+        "for the biased one, whose resamples are above the estimate (docs/evaluation.md has the "
+        "coverage of both). The higher MMD of each pair is bold. The ratio is sigmoid over "
+        "softmax, the difference sigmoid minus softmax, paired by resample.",
         columns=COLUMNS,
         records=records,
         header=header,
@@ -84,7 +84,7 @@ def mmd(results: Results, dataset: str) -> Table:
 
 
 def record(dataset: str, row: Pair, pair: Sequence[str]) -> dict[str, object]:
-    """A row of the CSV, but for its estimator."""
+    """Return a row of the CSV without its estimator."""
     paper = paper_pair(dataset, row.name)
     found: dict[str, object] = {
         "pair": row.name,
@@ -102,7 +102,7 @@ def record(dataset: str, row: Pair, pair: Sequence[str]) -> dict[str, object]:
 
 
 def shown(dataset: str, row: Pair, other: Pair, beside: bool) -> list[Cell | str]:
-    """A formatted row: the configured estimator, the other one, the paper."""
+    """Return a formatted row: the configured estimator, the other one, the paper."""
     cells: list[Cell | str] = [row.name, *arms(row), paired(row.ratio), paired(row.difference)]
     cells += [*arms(other), paired(other.ratio)]
     if beside:
@@ -112,7 +112,7 @@ def shown(dataset: str, row: Pair, other: Pair, beside: bool) -> list[Cell | str
 
 
 def arms(row: Pair) -> list[Cell]:
-    """Both models' MMD, the higher one in bold, the mean over resamples before the interval."""
+    """Return both models' MMD, the higher one bold, with the mean over resamples."""
     cells = []
     lower = min(row.sigmoid.value, row.softmax.value)
     for arm, mean in ((row.sigmoid, row.sigmoid_mean), (row.softmax, row.softmax_mean)):
@@ -127,7 +127,7 @@ def paired(row: Measurement) -> Cell:
 
 
 def notes(results: Results, dataset: str, found: Sequence[Pair]) -> list[str]:
-    """How many pairs sigmoid wins, the mean improvement by all definitions, who is left out."""
+    """Return the number of pairs that sigmoid wins, mean improvements, and what is left out."""
     wins = sum(row.sigmoid.value > row.softmax.value for row in found)
     lines = [f"Sigmoid has the higher MMD on {wins} of {len(found)} pairs."]
     for mean, (_, name) in MEANS.items():
@@ -150,15 +150,16 @@ def notes(results: Results, dataset: str, found: Sequence[Pair]) -> list[str]:
     unbiased = pair_rows(results, dataset, "unbiased")
     if tiny := [row.name for row in unbiased if math.isnan(row.sigmoid.low)]:
         lines.append(
-            f"No unbiased interval, nor one of the means, for want of cells: {', '.join(tiny)}."
+            "Too few cells for an unbiased interval of the pair and of the means: "
+            f"{', '.join(tiny)}."
         )
     return lines
 
 
 def improvement(row: Measurement) -> str:
-    """A ratio as percent above 1, with its interval."""
+    """Return a ratio in percent above 1, with its interval."""
     if math.isnan(row.value):
-        return "none, for want of cells"
+        return "none, too few cells"
     if not math.isfinite(row.value):
         return "not finite, because softmax's MMD is 0 for some pair"
     value, low, high = ((end - 1) * 100 for end in row.interval)
@@ -167,7 +168,7 @@ def improvement(row: Measurement) -> str:
 
 
 def paper_improvements(dataset: str) -> dict[str, float]:
-    """Both mean improvements of the paper's own table, in percent; empty where it has none."""
+    """Return both mean improvements of the paper's own table in percent, if it has the dataset."""
     rows = reported()["mmd"].get(dataset, ())
     if not rows:
         return {}

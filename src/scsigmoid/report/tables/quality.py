@@ -1,4 +1,4 @@
-"""Validation loss (tab:validation_loss_detailed) and the scIB scores behind fig:scib."""
+"""Tables of validation loss (tab:validation_loss_detailed) and scIB scores (fig:scib)."""
 
 from collections.abc import Mapping, Sequence
 
@@ -26,7 +26,7 @@ from scsigmoid.results.statistics import paired_difference
 
 
 def validation_loss(results: Results) -> Table:
-    """tab:validation_loss_detailed, with the paired difference of each pair of models."""
+    """Return tab:validation_loss_detailed, with the paired difference of each pair of models."""
     config = results.config
     models = [name for name, model in config.models.items() if not model.stress]
     compared = pairs(config)
@@ -95,12 +95,12 @@ def validation_loss(results: Results) -> Table:
             )
     settings = config.evaluation.validation_loss
     return Table(
-        caption="Detailed validation loss, in nats: the mean over cells, not over masked genes, of "
-        f"each cell's loss in {settings.trials} masking trials. ± is the "
-        f"half width of Student's {settings.confidence * 100:g} % interval of the mean over "
-        "donors, from three known donors on; in brackets stands that of the Monte-Carlo interval "
-        "over masks, which the paper's ± fits. The best of each dataset in bold. Differences are "
-        "paired by cell: below 0 sigmoid is better.",
+        caption="Validation loss in nats: the mean over cells, not over masked genes, of each "
+        f"cell's loss in {settings.trials} masking trials. After ± is the half width of Student's "
+        f"{settings.confidence * 100:g} % interval of the mean over donors, if at least three are "
+        "known. In brackets is the half width of the interval over masks, which is as narrow as "
+        "the paper's. The lowest loss of each dataset is bold. Differences are paired by cell: "
+        "below 0 sigmoid is better.",
         records=records,
         header=(
             "Dataset",
@@ -117,14 +117,14 @@ def validation_loss(results: Results) -> Table:
 
 
 def paper_difference(paper: Mapping[str, Sequence[float]], first: str, second: str) -> float | None:
-    """The paper's difference of two models, from its rounded means; None where it has none."""
+    """Return the paper's difference of two models, from its rounded means, if it has both."""
     if first not in paper or second not in paper:
         return None
     return round(paper[first][0] - paper[second][0], 6)
 
 
 def scib(results: Results) -> Table:
-    """The scIB scores of both models and the controls on every dataset."""
+    """Return the scIB scores of both models and the controls on every dataset."""
     config = results.config
     pair = config.evaluation.pair
     records: list[dict[str, object]] = []
@@ -159,9 +159,9 @@ def scib(results: Results) -> Table:
                 cells.append(Cell(interval(*score.interval, 3), bold=best))
             rows.append(cells)
     return Table(
-        caption="scIB biological conservation. Silhouette is rescaled to 0 to 1; the aggregate is "
-        "the mean of the metrics. The better of the two models in bold; the controls say what a "
-        "score means.",
+        caption="scIB biological conservation. Silhouette is rescaled to 0 to 1; the "
+        "aggregate is the mean of the metrics. The better of the two models is bold. The controls "
+        "show what a score means.",
         records=records,
         header=("Representation", *(METRICS.get(metric, metric) for metric in metrics)),
         rows=rows,
@@ -170,7 +170,7 @@ def scib(results: Results) -> Table:
 
 
 def donor_scores(results: Results) -> Table | None:
-    """Means over donors of the scIB scores of each donor's cells; None where none were scored."""
+    """Return the means over donors of the scIB scores of each donor's cells, if there are any."""
     config = results.config
     pair = config.evaluation.pair
     names = (*pair, *config.evaluation.scib.controls)
@@ -204,11 +204,10 @@ def donor_scores(results: Results) -> Table | None:
     if not rows:
         return None
     return Table(
-        caption="The same scores with the cells of each donor scored alone: mean over donors with "
-        f"Student's {confidence * 100:g} % interval, which says how much other donors would change "
-        "it. Differences are paired by donor. The models stay the same: of how much another "
-        "training would change the scores it says nothing. Fewer cells raise NMI, that of a random "
-        "embedding too.",
+        caption="The same scores, computed separately on the cells of each donor: mean over donors "
+        f"with Student's {confidence * 100:g} % interval, which says how much other donors would "
+        "change it, not how much another training would. Differences are paired by donor. Fewer "
+        "cells raise NMI, also of a random embedding.",
         records=(),
         header=("Representation", *(METRICS[metric] for metric in metrics)),
         rows=rows,

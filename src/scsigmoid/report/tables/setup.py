@@ -1,5 +1,4 @@
-"""What was trained and on what it was evaluated: tab:model_arch, tab:performance_hyperparams,
-tab:eval_datasets."""
+"""Tables of models, hyperparameters and evaluation datasets."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +14,7 @@ from scsigmoid.results.folder import Results
 
 
 def model_architecture(results: Results) -> Table:
-    """tab:model_arch: the architecture that all models share, the paper's beside ours."""
+    """Return tab:model_arch: the architecture that all models share, next to the paper's."""
     config, paper = results.config, reported()["model_architecture"]
     size = config.sizes[config.architecture.size]
     ours = {
@@ -32,7 +31,7 @@ def model_architecture(results: Results) -> Table:
     values, theirs = architecture_words(ours), architecture_words(paper)
     values["Vocabulary"] = f"{results.vocabulary_size:,} tokens"
     return Table(
-        caption="Model architecture. What all models share, as configured here and in the paper.",
+        caption="Model architecture and training settings of all models, here and in the paper.",
         records=[
             {"parameter": name, "value": value, "paper": theirs[name]}
             for name, value in values.items()
@@ -45,7 +44,7 @@ def model_architecture(results: Results) -> Table:
 
 
 def architecture_words(values: Mapping[str, Any]) -> dict[str, str]:
-    """tab:model_arch's rows."""
+    """Return the rows of tab:model_arch."""
     beta1, beta2 = values["betas"]
     warmup = values["warmup_steps"]
     return {
@@ -73,7 +72,7 @@ def architecture_words(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def parameters(results: Results) -> int:
-    """Parameters of the configured encoder with the vocabulary found, at the longest context."""
+    """Return the parameters of the encoder with the run's vocabulary, at the longest context."""
     config = results.config
     settings = EncoderSettings.of(
         config.sizes[config.architecture.size],
@@ -86,7 +85,7 @@ def parameters(results: Results) -> int:
 
 
 def hyperparameters(results: Results) -> Table:
-    """tab:performance_hyperparams: what differs between the models, stress test included."""
+    """Return tab:performance_hyperparams: the settings in which models differ."""
     config = results.config
     records, rows = [], []
     for name, model in config.models.items():
@@ -120,8 +119,7 @@ def hyperparameters(results: Results) -> Table:
             ]
         )
     return Table(
-        caption="Hyperparameters of each model. "
-        "The two arms of a pair differ in the attention alone.",
+        caption="Hyperparameters of each model. The two models of a pair differ only in attention.",
         records=records,
         header=(
             *("Model", "Context length", "Gradient clipping", "Duration", "Cells seen"),
@@ -134,7 +132,7 @@ def hyperparameters(results: Results) -> Table:
 
 
 def evaluation_datasets(results: Results) -> Table:
-    """tab:eval_datasets, with the cells found beside the paper's."""
+    """Return tab:eval_datasets, with the paper's number of cells next to ours."""
     records, rows = [], []
     for name, dataset in results.config.datasets.items():
         metadata = results.metadata(name)
@@ -158,10 +156,10 @@ def evaluation_datasets(results: Results) -> Table:
                 dataset.description,
             ]
         )
-    note = "Simulated cells bear the name and the description of a real dataset."
+    note = "Simulated cells have the name and the description of a real dataset."
     return Table(
-        caption="Evaluation datasets. Cells found here beside the paper's number; no model "
-        "saw them in training.",
+        caption="Evaluation datasets and their numbers of cells, here and in the paper. No model "
+        "was trained on them.",
         records=records,
         header=("Short name", "Cells", "Cells in the paper", "Description"),
         rows=rows,
@@ -171,13 +169,13 @@ def evaluation_datasets(results: Results) -> Table:
 
 
 def compact(value: float) -> str:
-    """A setting as people write it: ``0.02``, ``1e-5``."""
+    """Return a setting as people write it: ``0.02``, ``1e-5``."""
     if value != 0 and abs(value) < 1e-2:
         return np.format_float_scientific(value, precision=3, trim="-", exp_digits=1)
     return f"{value:g}"
 
 
 def rounded_count(count: float) -> str:
-    """Parameters in millions, e.g. ``160M``; two digits below ten million."""
+    """Return parameters in millions, e.g. ``160M``, with two digits below ten million."""
     millions = count / 1e6
     return f"{millions:.0f}M" if millions >= 10 else f"{millions:.2g}M"
