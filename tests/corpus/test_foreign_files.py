@@ -256,8 +256,8 @@ def statistics_of(corpus, folder):
     """What the first pass finds: cells that express each gene, by id."""
     fetch_part(manifest(corpus, folder), 0, corpus, 42, folder / "downloads", folder / "part")
     gather(folder / "part", 10_000, folder / "statistics.arrow")
-    found = read_statistics(folder / "statistics.arrow")
-    return dict(zip(found.genes, found.cells.tolist(), strict=True))
+    number = read_statistics(folder / "statistics.arrow")
+    return dict(zip(number.genes, number.cells.tolist(), strict=True))
 
 
 SYMBOLS = {
@@ -271,7 +271,7 @@ SYMBOLS = {
 
 
 @pytest.mark.parametrize(
-    ("names", "said"),
+    ("names", "line"),
     [
         (["human", "mouse"], None),
         (["human", "ids"], None),
@@ -282,7 +282,7 @@ SYMBOLS = {
         (["panel", "ids"], None),
     ],
 )
-def test_genes_that_files_share(names, said, tmp_path, capfd):
+def test_genes_that_files_share(names, line, tmp_path, capfd):
     paths = []
     for name in names:
         path = tmp_path / f"{name}.h5ad"
@@ -292,14 +292,14 @@ def test_genes_that_files_share(names, said, tmp_path, capfd):
         )
         paths.append(path)
     corpus = local(*(LocalFiles(files=str(path)) for path in paths))
-    if said is None:
+    if line is None:
         with pytest.raises(UserError, match=r"genes are in the larger files of 9,000"):
             manifest(corpus, tmp_path)
         assert not (tmp_path / "manifest.csv").exists()
         return
     manifest(corpus, tmp_path)
     lines = capfd.readouterr().err.splitlines()
-    assert any(line.startswith(said.format(path)) for line in lines for path in paths)
+    assert any(text.startswith(line.format(path)) for text in lines for path in paths)
 
 
 def test_a_layer_and_a_column_of_genes(counts, write_h5ad, tmp_path):
@@ -346,7 +346,7 @@ MULTIOME = ["Gene Expression"] * 4 + ["Peaks"] * 8
 
 
 @pytest.mark.parametrize(
-    ("index", "var", "taken", "said"),
+    ("index", "var", "gene_column", "line"),
     [
         (SYMBOL, {"gene_ids": ID}, "gene_ids", "genes by var['gene_ids'], which has Ensembl ids"),
         (SYMBOL, {"n": np.arange(12), "b": pd.Categorical(ID), "a": SYMBOL}, "b", "genes by var"),
@@ -362,7 +362,7 @@ MULTIOME = ["Gene Expression"] * 4 + ["Peaks"] * 8
         ),
     ],
 )
-def test_the_one_column_with_ids_is_taken(index, var, taken, said, counts, tmp_path, capfd):
+def test_the_only_column_with_ids_is_used(index, var, gene_column, line, counts, tmp_path, capfd):
     """Once for both roles of a file; the manifest names the column to all later readers."""
     path = tmp_path / "mine.h5ad"
     obs = pd.DataFrame({"cell_type": ["a", "b"] * 15}, index=[f"c{i}" for i in range(30)])
@@ -372,11 +372,14 @@ def test_the_one_column_with_ids_is_taken(index, var, taken, said, counts, tmp_p
     datasets = {"mine": load().datasets["pbmc68k"]}
     path_of_manifest = manifest(corpus, tmp_path, datasets)
     rows = read_manifest(path_of_manifest)
-    assert [(row.role, row.genes) for row in rows] == [("training", taken), ("evaluation", taken)]
+    assert [(row.role, row.genes) for row in rows] == [
+        ("training", gene_column),
+        ("evaluation", gene_column),
+    ]
     log = capfd.readouterr().err
-    assert log.count("Ensembl ids") == (said is not None)
-    assert f"{path}: {said or ''}" in log
-    genes = [str(gene) for gene in (adata.var[taken] if taken else index)]
+    assert log.count("Ensembl ids") == (line is not None)
+    assert f"{path}: {line or ''}" in log
+    genes = [str(gene) for gene in (adata.var[gene_column] if gene_column else index)]
     genes = genes[: 4 if "feature_types" in var else 12]
     fetch_part(path_of_manifest, 0, corpus, 42, tmp_path / "downloads", tmp_path / "part")
     [row] = read_manifest(tmp_path / "part" / FILES)
@@ -384,7 +387,7 @@ def test_the_one_column_with_ids_is_taken(index, var, taken, said, counts, tmp_p
     made = tmp_path / "downloads", tmp_path / "e.h5ad", tmp_path / "e.json"
     fetch_evaluation(path_of_manifest, "mine", datasets["mine"], corpus, 42, *made)
     assert open_cells(made[1]).genes == genes
-    assert not taken or "Ensembl" not in capfd.readouterr().err
+    assert not gene_column or "Ensembl" not in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("kind", ["folder", "prefixed folder", "file"])
@@ -394,9 +397,9 @@ def test_tenx(kind, counts, tmp_path, capfd):
         path = tenx_file(tmp_path / "sample.h5", counts, kinds)
     else:
         path = tenx_folder(tmp_path / "sample", counts, "GSM1_" * (kind != "folder"), kinds)
-    found = statistics_of(local(LocalFiles(files=str(path))), tmp_path)
+    number = statistics_of(local(LocalFiles(files=str(path))), tmp_path)
     wanted = (counts[:, :11] > 0).sum(axis=0).tolist()
-    assert found == {f"ENSG{index:011d}": wanted[index] for index in range(11)}
+    assert number == {f"ENSG{index:011d}": wanted[index] for index in range(11)}
     assert "1 'Antibody Capture'" in capfd.readouterr().err
     changed = next(iter(path.iterdir())) if path.is_dir() else path
     changed.write_bytes(changed.read_bytes() + b"\n")
@@ -446,10 +449,10 @@ def test_damaged_groups_are_one_line(signature, counts, write_h5ad):
     """h5py has errors of many kinds for what it cannot follow."""
     path = write_h5ad(sp.csr_matrix(counts.astype(np.float32)))
     whole = path.read_bytes()
-    place, found = whole.find(signature), 0
+    place, number = whole.find(signature), 0
     while place >= 0:
         path.write_bytes(whole[:place] + b"X" + whole[place + 1 :])
         with pytest.raises(UserError, match=r"cells\.h5ad: "):
             list(open_cells(path).chunks())
-        place, found = whole.find(signature, place + 1), found + 1
-    assert found
+        place, number = whole.find(signature, place + 1), number + 1
+    assert number

@@ -43,12 +43,12 @@ def store(path: Path, values: np.ndarray, kind: str, **how) -> Path:
 
 def rows_of(path: Path, wanted: np.ndarray, genes: int = 40) -> tuple[np.ndarray, list[int]]:
     """The wanted rows, and the sizes of the blocks that they came in."""
-    found, sizes = np.full((90, genes), -1), []
+    rows, sizes = np.full((90, genes), -1), []
     with h5py.File(path) as file:
         for start, block in Matrix(file["X"], path, "X").counts(wanted, np.arange(genes), genes):
-            found[start : start + block.shape[0]] = block.toarray()
+            rows[start : start + block.shape[0]] = block.toarray()
             sizes.append(block.nnz)
-    return found[wanted], sizes
+    return rows[wanted], sizes
 
 
 @pytest.mark.parametrize("filters", FILTERS)
@@ -60,8 +60,8 @@ def test_sparse(kind, chunk, filters, values, small_blocks, tmp_path):
         how = {**how, "chunks": (min(chunk, int((values > 0).sum())),)}
     path = store(tmp_path / "m.h5", values, kind, **how)
     for wanted in (np.arange(90), np.array([3, 50, 89])):
-        found, sizes = rows_of(path, wanted)
-        np.testing.assert_array_equal(found, values[wanted])
+        rows, sizes = rows_of(path, wanted)
+        np.testing.assert_array_equal(rows, values[wanted])
         assert max(sizes) <= 100
 
 

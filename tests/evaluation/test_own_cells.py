@@ -103,13 +103,13 @@ def expected(counts, model, vocabulary, columns=range(36)):
 
 
 def test_equals_ranks_and_forward_passes_one_by_one(counts, write, model, vocabulary):
-    found = run(write(counts), model, vocabulary)
-    embedding = found.obsm["X_scsigmoid"]
+    result = run(write(counts), model, vocabulary)
+    embedding = result.obsm["X_scsigmoid"]
     np.testing.assert_allclose(embedding, expected(counts, model, vocabulary), atol=2e-5)
     assert embedding.dtype == np.float32
-    assert found.obs_names.tolist() == [f"barcode-{i}" for i in range(CELLS)]
-    assert found.obs["kind"].tolist() == ["a", "b", "c"] * 3
-    assert dict(found.uns["X_scsigmoid"]) == {
+    assert result.obs_names.tolist() == [f"barcode-{i}" for i in range(CELLS)]
+    assert result.obs["kind"].tolist() == ["a", "b", "c"] * 3
+    assert dict(result.uns["X_scsigmoid"]) == {
         "model": "sigmoid_toy",
         "attention": "sigmoid",
         "context": 16,
@@ -123,8 +123,8 @@ def test_equals_ranks_and_forward_passes_one_by_one(counts, write, model, vocabu
 
 def test_a_model_without_cls_is_given_genes_alone(counts, write, make_model, vocabulary):
     model = make_model("sigmoid", Vocabulary.read(vocabulary), cls_token=False)
-    found = run(write(counts), model, vocabulary).obsm["X_scsigmoid"]
-    np.testing.assert_allclose(found, expected(counts, model, vocabulary), atol=2e-5)
+    result = run(write(counts), model, vocabulary).obsm["X_scsigmoid"]
+    np.testing.assert_allclose(result, expected(counts, model, vocabulary), atol=2e-5)
     with pytest.raises(UserError, match=r"tokens\.cls: false"):
         run(write(counts), model, vocabulary, pooling="cls")
 
@@ -134,24 +134,24 @@ def test_genes_by_name_where_it_is_unambiguous(counts, write, model, vocabulary,
     names = [*NAMES[:34], "GENE5", "TWICE"]
     inside = write(counts, [f"x{i}" for i in range(36)], feature_name=names)
     known = [i for i in range(34) if i != 5]
-    found = run(inside, model, vocabulary).obsm["X_scsigmoid"]
-    np.testing.assert_allclose(found, expected(counts, model, vocabulary, known), atol=2e-5)
+    result = run(inside, model, vocabulary).obsm["X_scsigmoid"]
+    np.testing.assert_allclose(result, expected(counts, model, vocabulary, known), atol=2e-5)
     log = capfd.readouterr().err
     assert "0 genes found by id, 33 by name" in log
     several = "names stand for several genes, here or in the vocabulary, and are left out"
     assert f"2 {several} (GENE5, TWICE)" in log
     # names as the index, and as R spells them
-    wanted = expected(counts[:, :34], model, vocabulary, range(34))
+    reference = expected(counts[:, :34], model, vocabulary, range(34))
     for index in (NAMES[:34], [*NAMES[:33], "HLA.DRA"]):
         as_index = run(write(counts[:, :34], index), model, vocabulary).obsm["X_scsigmoid"]
-        np.testing.assert_allclose(as_index, wanted, atol=2e-5)
+        np.testing.assert_allclose(as_index, reference, atol=2e-5)
 
 
 def test_ids_and_names_in_one_file(counts, write, model, vocabulary, capfd):
     """As from Cell Ranger, where a gene without a name keeps its id; GENE1 is there twice."""
     genes = [*GENES[:20], *NAMES[20:30], "GENE1", *(f"other{i}" for i in range(5))]
-    found = run(write(counts, genes), model, vocabulary).obsm["X_scsigmoid"]
-    np.testing.assert_allclose(found, expected(counts, model, vocabulary, range(30)), atol=2e-5)
+    result = run(write(counts, genes), model, vocabulary).obsm["X_scsigmoid"]
+    np.testing.assert_allclose(result, expected(counts, model, vocabulary, range(30)), atol=2e-5)
     log = capfd.readouterr().err
     assert "20 genes found by id, 10 by name" in log
     assert (
@@ -162,22 +162,22 @@ def test_ids_and_names_in_one_file(counts, write, model, vocabulary, capfd):
 
 def test_an_unknown_id_is_not_looked_up_by_name(counts, write, model, vocabulary):
     genes = [*GENES[:20], *(f"ENSG9{i:010d}" for i in range(16))]
-    found = run(write(counts, genes, feature_name=NAMES), model, vocabulary).obsm["X_scsigmoid"]
-    np.testing.assert_allclose(found, expected(counts, model, vocabulary, range(20)), atol=2e-5)
+    result = run(write(counts, genes, feature_name=NAMES), model, vocabulary).obsm["X_scsigmoid"]
+    np.testing.assert_allclose(result, expected(counts, model, vocabulary, range(20)), atol=2e-5)
 
 
 def test_versions_and_foreign_genes(counts, write, model, vocabulary):
     genes = [f"{gene}.3" for gene in GENES[:30]] + [f"ENSG9{i:010d}" for i in range(6)]
-    found = run(write(counts, genes), model, vocabulary).obsm["X_scsigmoid"]
+    result = run(write(counts, genes), model, vocabulary).obsm["X_scsigmoid"]
     # genes without a token still count towards a cell's total, which changes no rank
-    np.testing.assert_allclose(found, expected(counts, model, vocabulary, range(30)), atol=2e-5)
+    np.testing.assert_allclose(result, expected(counts, model, vocabulary, range(30)), atol=2e-5)
 
 
 def test_cells_without_a_known_gene_are_left_out_by_name(counts, write, model, vocabulary, capfd):
     counts = counts[:, :20]
     counts[4] = 0
-    found = run(write(counts, GENES[:20]), model, vocabulary)
-    assert found.obs_names.tolist() == [f"barcode-{i}" for i in range(CELLS) if i != 4]
+    result = run(write(counts, GENES[:20]), model, vocabulary)
+    assert result.obs_names.tolist() == [f"barcode-{i}" for i in range(CELLS) if i != 4]
     assert "1 of 9 cells express no gene of the vocabulary and are left out (rows 4)" in (
         capfd.readouterr().err
     )
@@ -185,9 +185,9 @@ def test_cells_without_a_known_gene_are_left_out_by_name(counts, write, model, v
 
 def test_the_same_bytes_again_and_progress(counts, write, model, vocabulary, tmp_path, capfd):
     path = write(counts)
-    given = ["--checkpoint", str(model), "--device", "cpu"]
+    options = ["--checkpoint", str(model), "--device", "cpu"]
     for name in ("first", "second"):
-        assert main(["embed", str(path), str(tmp_path / f"{name}.h5ad"), *given]) == 0
+        assert main(["embed", str(path), str(tmp_path / f"{name}.h5ad"), *options]) == 0
     first, second = ((tmp_path / f"{name}.h5ad").read_bytes() for name in ("first", "second"))
     assert first == second
     log = capfd.readouterr().err
@@ -287,17 +287,14 @@ def test_a_layer_a_column_of_genes_and_how_many_are_cut(
     adata.layers["counts"], adata.X = adata.X.copy(), adata.X.log1p()
     adata.var["gene_ids"] = GENES
     adata.write_h5ad(tmp_path / "scanpy.h5ad")
-    given = ["--checkpoint", str(model), "--device", "cpu"]
-    own = ["--layer", "counts", "--genes", "gene_ids"]
-    output = tmp_path / "out.h5ad"
-    assert main(["embed", str(tmp_path / "scanpy.h5ad"), str(output), *given, *own]) == 0
-    found = anndata.read_h5ad(output).obsm["X_scsigmoid"]
-    np.testing.assert_allclose(found, expected(counts, model, vocabulary), atol=2e-5)
-    assert (
-        main(["embed", str(tmp_path / "scanpy.h5ad"), str(output), *given, *own, "--keep-all"]) == 0
-    )
+    columns = ["--layer", "counts", "--genes", "gene_ids"]
+    path, output = tmp_path / "scanpy.h5ad", tmp_path / "out.h5ad"
+    assert embed_by_command(path, model, output, *columns) == 0
+    result = anndata.read_h5ad(output).obsm["X_scsigmoid"]
+    np.testing.assert_allclose(result, expected(counts, model, vocabulary), atol=2e-5)
+    assert embed_by_command(path, model, output, *columns, "--keep-all") == 0
     whole, before = anndata.read_h5ad(output), anndata.read_h5ad(tmp_path / "scanpy.h5ad")
-    np.testing.assert_array_equal(whole.obsm.pop("X_scsigmoid"), found)
+    np.testing.assert_array_equal(whole.obsm.pop("X_scsigmoid"), result)
     del whole.uns["X_scsigmoid"]
     anndata.tests.helpers.assert_equal(whole, before, exact=True)
     cut = (np.count_nonzero(counts, axis=1) > 15).sum()
@@ -313,9 +310,9 @@ def test_tenx(kind, counts, write, model, vocabulary, tmp_path):
         path = tenx_file(tmp_path / "sample.h5", counts, kinds)
     else:
         path = tenx_folder(tmp_path / "sample", counts, "", kinds)
-    found, same = run(path, model, vocabulary), run(write(counts), model, vocabulary)
-    assert found.obs_names.tolist() == [f"AC-{i}" for i in range(CELLS)]
-    np.testing.assert_array_equal(found.obsm["X_scsigmoid"], same.obsm["X_scsigmoid"])
+    result, same = run(path, model, vocabulary), run(write(counts), model, vocabulary)
+    assert result.obs_names.tolist() == [f"AC-{i}" for i in range(CELLS)]
+    np.testing.assert_array_equal(result.obsm["X_scsigmoid"], same.obsm["X_scsigmoid"])
 
 
 def test_refusals(counts, write, model, make_model, vocabulary, tmp_path):
@@ -508,7 +505,7 @@ def test_in_python_a_cell_is_what_it_is_in_a_file(
 ):
     monkeypatch.setenv("HOME", str(model.parents[1]))
     path = write(counts)
-    wanted = expected(counts, model, vocabulary)
+    reference = expected(counts, model, vocabulary)
     loaded = ss.load(f"~/{model.parent.name}")
     assert repr(loaded).startswith("Model(sigmoid_toy: sigmoid attention, context 16, 0.0M param")
     for adata in (anndata.read_h5ad(path), anndata.read_h5ad(path, backed="r")):
@@ -517,38 +514,38 @@ def test_in_python_a_cell_is_what_it_is_in_a_file(
         cells = [packed.tokens[start:end].tolist() for start, end in ends]
         assert cells == [tokens[:15] for tokens in ranked(counts, vocabulary)]
         ss.embed(adata, loaded, batch_tokens=40)
-        np.testing.assert_allclose(adata.obsm["X_scsigmoid"], wanted, atol=2e-5)
+        np.testing.assert_allclose(adata.obsm["X_scsigmoid"], reference, atol=2e-5)
         assert adata.uns["X_scsigmoid"]["checkpoint"] == sha256(model)
         view = adata[[4, 2, 7]]
         assert ss.tokenize(view, loaded).tokens.tolist() == cells[4] + cells[2] + cells[7]
     copy = anndata.read_h5ad(path)[[4, 2, 7]].copy()
     copy.write_h5ad(tmp_path / "copy.h5ad")
     ss.embed(copy, loaded, key="X_few")
-    np.testing.assert_allclose(copy.obsm["X_few"], wanted[[4, 2, 7]], atol=2e-5)
+    np.testing.assert_allclose(copy.obsm["X_few"], reference[[4, 2, 7]], atol=2e-5)
 
 
 def test_in_python_counts_may_stand_elsewhere(counts, write, model, vocabulary, capfd):
     loaded = ss.load(model)
-    plain = anndata.read_h5ad(write(counts))
-    wanted = expected(counts, model, vocabulary)
-    layered = plain.copy()
-    layered.layers["counts"], layered.X = plain.X.copy(), plain.X.log1p()
+    adata = anndata.read_h5ad(write(counts))
+    reference = expected(counts, model, vocabulary)
+    layered = adata.copy()
+    layered.layers["counts"], layered.X = adata.X.copy(), adata.X.log1p()
     layered.var = pd.DataFrame({"ids": GENES}, index=[f"x{i}" for i in range(36)])
     ss.embed(layered, loaded, layer="counts", genes="ids")
-    np.testing.assert_allclose(layered.obsm["X_scsigmoid"], wanted, atol=2e-5)
-    scanpys = plain.copy()
-    scanpys.raw = plain
-    scanpys = scanpys[:, :5].copy()
-    scanpys.X = scanpys.X.log1p()
-    ss.embed(scanpys, loaded)
-    np.testing.assert_allclose(scanpys.obsm["X_scsigmoid"], wanted, atol=2e-5)
+    np.testing.assert_allclose(layered.obsm["X_scsigmoid"], reference, atol=2e-5)
+    with_raw = adata.copy()
+    with_raw.raw = adata
+    with_raw = with_raw[:, :5].copy()
+    with_raw.X = with_raw.X.log1p()
+    ss.embed(with_raw, loaded)
+    np.testing.assert_allclose(with_raw.obsm["X_scsigmoid"], reference, atol=2e-5)
     assert "\nadata: 36 genes found by id, 0 by name\n" in capfd.readouterr().err
     with pytest.raises(UserError, match=r"adata: no layer 'raw' \(there: counts\)"):
         ss.embed(layered, loaded, layer="raw")
     with pytest.raises(UserError, match=r"^adata: no raw counts"):
-        ss.embed(anndata.AnnData(plain.X.log1p(), plain.obs, plain.var), loaded)
-    empty = plain.copy()
-    empty.X = plain.X.multiply(np.arange(CELLS)[:, None] != 3).tocsr()
+        ss.embed(anndata.AnnData(adata.X.log1p(), adata.obs, adata.var), loaded)
+    empty = adata.copy()
+    empty.X = adata.X.multiply(np.arange(CELLS)[:, None] != 3).tocsr()
     with pytest.raises(UserError, match=r"1 of 9 cells express no gene .* \(barcode-3\); leave"):
         ss.embed(empty, loaded)
     assert "X_scsigmoid" not in empty.obsm
@@ -606,10 +603,10 @@ def test_the_model_of_the_package_tells_held_out_blood_cells_apart(tmp_path):
     """The demo's 210 held-out blood cells: types of the nearest other cell, and of a random one."""
     path = tmp_path / "pbmc68k.h5ad"
     write_cells(path, real_cells(42, held_out=True))
-    given = ["--checkpoint", "blood", "--device", "cpu"]
-    assert main(["embed", str(path), str(tmp_path / "out.h5ad"), *given]) == 0
-    found = anndata.read_h5ad(tmp_path / "out.h5ad")
-    values, types = found.obsm["X_scsigmoid"], found.obs["cell_type"].to_numpy(str)
+    options = ["--checkpoint", "blood", "--device", "cpu"]
+    assert main(["embed", str(path), str(tmp_path / "out.h5ad"), *options]) == 0
+    result = anndata.read_h5ad(tmp_path / "out.h5ad")
+    values, types = result.obsm["X_scsigmoid"], result.obs["cell_type"].to_numpy(str)
     assert values.shape == (210, 48)
     adata = anndata.read_h5ad(path)
     ss.embed(adata, ss.load("blood", device="cpu"))
