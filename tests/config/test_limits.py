@@ -11,7 +11,7 @@ import pytest
 
 from scsigmoid.config import schema
 from scsigmoid.config.check import check, load
-from scsigmoid.config.validate import typed
+from scsigmoid.config.validate import validate
 from scsigmoid.errors import UserError
 
 
@@ -33,7 +33,7 @@ class Some(schema.Settings):
 
 def test_numbers_may_be_text() -> None:
     """As Snakemake's ``--config`` gives them."""
-    settings = typed({"count": "12", "cap": "1e-3", "several": ["3"]}, Some)
+    settings = validate({"count": "12", "cap": "1e-3", "several": ["3"]}, Some)
     assert settings == Some(count=12, cap=1e-3, several=[3])
 
 
@@ -62,13 +62,13 @@ def test_numbers_may_be_text() -> None:
 )
 def test_a_wrong_setting_is_one_line(changed: dict[Any, Any], message: str) -> None:
     with pytest.raises(UserError) as caught:
-        typed(changed, Some)
+        validate(changed, Some)
     assert str(caught.value).startswith(message)
 
 
 def test_the_message_starts_with_the_section() -> None:
     with pytest.raises(UserError, match=r"^models\.one\.training\.count: "):
-        typed({"count": -1}, Some, "models.one.training")
+        validate({"count": -1}, Some, "models.one.training")
 
 
 def numbers(values: Any, *place: str | int) -> Iterator[tuple[str | int, ...]]:

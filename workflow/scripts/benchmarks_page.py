@@ -24,7 +24,7 @@ from scsigmoid.benchmarks.rows import (
 )
 from scsigmoid.config.check import read_yaml
 from scsigmoid.config.schema import Config
-from scsigmoid.config.validate import typed
+from scsigmoid.config.validate import validate
 from scsigmoid.files import atomic_path, write_text
 from scsigmoid.labels import METRICS, PASSES, context_label
 from scsigmoid.report.figures.benchmarks import looks
@@ -294,7 +294,7 @@ class Measured:
         self.h200, self.cpu = folder / "h200", folder / "cpu"
         self.h100 = folder / "h100"
         self.benchmarks = self.h200 / "benchmarks"
-        config = typed(read_yaml(self.h200 / "config.yaml"), Config)
+        config = validate(read_yaml(self.h200 / "config.yaml"), Config)
         self.costs = costs(Results(self.h200, config))
         self.study = Study(self.h200 / "arms")
         self.kernels = read_kernels(self.benchmarks / "kernel_fa4.csv")

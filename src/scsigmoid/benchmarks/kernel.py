@@ -34,7 +34,7 @@ from scsigmoid.benchmarks.timing import (
     release_frames,
     rounds,
 )
-from scsigmoid.config.combinations import of_kernel_benchmark
+from scsigmoid.config.combinations import find_kernel_benchmark_problems
 from scsigmoid.config.schema import KernelBenchmark
 from scsigmoid.errors import UserError
 from scsigmoid.files import write_json
@@ -123,7 +123,7 @@ def run_kernel_benchmark(
         OwnKernelError: if a kernel of this project fails.
     """
     budget = Budget(seconds)
-    for problem in of_kernel_benchmark(settings):
+    for problem in find_kernel_benchmark_problems(settings):
         raise UserError(problem)
     place = resolve_device(device)
     providers = chosen(settings.providers, place.type)

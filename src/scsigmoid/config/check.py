@@ -17,7 +17,7 @@ from scsigmoid.config.combinations import check_combinations
 from scsigmoid.config.local_files import expand
 from scsigmoid.config.schema import Config, Dataset, Training
 from scsigmoid.config.study import study_runs
-from scsigmoid.config.validate import check_known, nearest, plain, typed
+from scsigmoid.config.validate import check_known, nearest, normalize, validate
 from scsigmoid.config.yaml_loader import Loader
 from scsigmoid.errors import UserError
 
@@ -40,8 +40,8 @@ def load(
     Raises:
         UserError: naming the setting that is wrong.
     """
-    base = plain(read_yaml(path))
-    overrides = plain(overrides or {})
+    base = normalize(read_yaml(path))
+    overrides = normalize(overrides or {})
     preset = overrides.get("preset", base.get("preset"))
     known = sorted(file.stem for file in Path(presets).glob("*.yaml"))
     check_known("preset", "preset", [preset], known)
@@ -58,7 +58,7 @@ def check(values: Mapping[str, Any]) -> Config:
     Raises:
         UserError: naming the first setting that is wrong.
     """
-    config = typed(values, Config)
+    config = validate(values, Config)
     if config.corpus.source == "local":
         config = with_local_datasets(config)
     runs = {name: (model, model_training(config, name)) for name, model in config.models.items()}
@@ -111,7 +111,7 @@ def model_training(config: Config, name: str) -> Training:
     if name not in config.models:
         raise UserError(f"models.{name}: unknown model{nearest(name, config.models)}")
     values = dataclasses.asdict(config.training) | config.models[name].training
-    return typed(values, Training, f"models.{name}.training")
+    return validate(values, Training, f"models.{name}.training")
 
 
 def as_json(values: Any) -> str:

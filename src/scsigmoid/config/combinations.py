@@ -16,7 +16,7 @@ from scsigmoid.config.schema import (
     Training,
     VocabularyChoice,
 )
-from scsigmoid.config.validate import check_known, shown
+from scsigmoid.config.validate import check_known, quote
 from scsigmoid.errors import UserError
 from scsigmoid.kernels import BACKENDS
 
@@ -41,7 +41,7 @@ def check_combinations(config: Config, runs: Mapping[str, tuple[Model, Training]
         UserError: naming a setting of the first contradiction.
     """
     check_names(config)
-    for problem in contradictions(config, runs):
+    for problem in find_problems(config, runs):
         raise UserError(problem)
     check_shards(config.tokens.shard_cells, longest_cell(config))
 
@@ -69,7 +69,7 @@ def check_names(config: Config) -> None:
         check_known(f"evaluation.{key}.datasets", "dataset", names, config.datasets)
 
 
-def contradictions(config: Config, runs: Mapping[str, tuple[Model, Training]]) -> Iterator[str]:
+def find_problems(config: Config, runs: Mapping[str, tuple[Model, Training]]) -> Iterator[str]:
     """Yield messages about all sections."""
     if config.results is not None and Path(config.results).is_file():
         yield f"results: {config.results}: a file; name a folder"
@@ -77,8 +77,8 @@ def contradictions(config: Config, runs: Mapping[str, tuple[Model, Training]]) -
     for key, folder in folders.items():
         if (folder or "").startswith("~"):  # would be a folder named '~'
             yield f"{key}: {folder}: write the path of the home folder"
-    yield from of_corpus(config.corpus)
-    yield from of_datasets(config)
+    yield from find_corpus_problems(config.corpus)
+    yield from find_dataset_problems(config)
     for name, size in config.sizes.items():
         if size.hidden % size.heads:
             yield f"sizes.{name}: hidden {size.hidden} is not a multiple of heads {size.heads}"
@@ -88,18 +88,18 @@ def contradictions(config: Config, runs: Mapping[str, tuple[Model, Training]]) -
                 f"{WIDEST_HEAD}; set at least {-(-size.hidden // WIDEST_HEAD)} heads"
             )
     for name, (model, training) in runs.items():
-        yield from of_model(name, model, training, config.device)
-    yield from of_vocabulary(config.tokens.vocabulary)
+        yield from find_model_problems(name, model, training, config.device)
+    yield from find_vocabulary_problems(config.tokens.vocabulary)
     if config.evaluation.embeddings.pooling == "cls" and not config.tokens.cls:
         yield (
             "evaluation.embeddings.pooling: 'cls' needs the token <cls>; set tokens.cls: true, or "
             "pooling: mean"
         )
-    yield from of_pair(config.evaluation, config.models)
-    yield from of_kernel_benchmark(config.benchmarks.kernel)
+    yield from find_pair_problems(config.evaluation, config.models)
+    yield from find_kernel_benchmark_problems(config.benchmarks.kernel)
 
 
-def of_corpus(corpus: Corpus) -> Iterator[str]:
+def find_corpus_problems(corpus: Corpus) -> Iterator[str]:
     """Yield messages about settings of the corpus that are impossible or have no effect."""
     try:
         date.fromisoformat(corpus.snapshot)
@@ -129,12 +129,12 @@ def of_corpus(corpus: Corpus) -> Iterator[str]:
             )
         for identifier in corpus.leave_out:
             if not IDENTIFIER.fullmatch(identifier):
-                yield f"corpus.leave_out: {shown(identifier)} is not a CELLxGENE id; correct it"
+                yield f"corpus.leave_out: {quote(identifier)} is not a CELLxGENE id; correct it"
     if corpus.source == "embedded":
-        yield from of_simulated(corpus.embedded)
+        yield from find_simulated_problems(corpus.embedded)
 
 
-def of_simulated(sizes: EmbeddedCorpus) -> Iterator[str]:
+def find_simulated_problems(sizes: EmbeddedCorpus) -> Iterator[str]:
     """Yield messages about simulated files without cells, or larger than memory."""
     if sizes.training_files > sizes.training_cells:
         yield (
@@ -154,7 +154,7 @@ def of_simulated(sizes: EmbeddedCorpus) -> Iterator[str]:
             )
 
 
-def of_datasets(config: Config) -> Iterator[str]:
+def find_dataset_problems(config: Config) -> Iterator[str]:
     """Yield messages about evaluation datasets without an id or labels."""
     for name, dataset in config.datasets.items():
         if "*" in dataset.labels and not dataset.types:
@@ -170,10 +170,10 @@ def of_datasets(config: Config) -> Iterator[str]:
                 f"{name}: null"
             )
         elif not IDENTIFIER.fullmatch(dataset.id):
-            yield f"datasets.{name}.id: {shown(dataset.id)} is not a CELLxGENE id; correct it"
+            yield f"datasets.{name}.id: {quote(dataset.id)} is not a CELLxGENE id; correct it"
 
 
-def of_model(name: str, model: Model, training: Training, device: str) -> Iterator[str]:
+def find_model_problems(name: str, model: Model, training: Training, device: str) -> Iterator[str]:
     """Yield messages about a model that cannot be trained."""
     backends = BACKENDS[model.attention]
     if model.backend not in ("auto", *backends):
@@ -224,7 +224,7 @@ def check_shards(shard_cells: int, longest: int) -> None:
         )
 
 
-def of_vocabulary(choice: VocabularyChoice) -> Iterator[str]:
+def find_vocabulary_problems(choice: VocabularyChoice) -> Iterator[str]:
     """Yield messages about files that do not exist or have no effect."""
     if choice.genes is not None and choice.biotypes is not None:
         yield (
@@ -242,7 +242,7 @@ def of_vocabulary(choice: VocabularyChoice) -> Iterator[str]:
                 yield f"tokens.vocabulary.{key}: {path}: no such file; correct the path"
 
 
-def of_pair(evaluation: Evaluation, models: Mapping[str, Model]) -> Iterator[str]:
+def find_pair_problems(evaluation: Evaluation, models: Mapping[str, Model]) -> Iterator[str]:
     """Yield messages about two models that cannot be compared."""
     pair = evaluation.pair
     if len(pair) != 2:
@@ -256,7 +256,7 @@ def of_pair(evaluation: Evaluation, models: Mapping[str, Model]) -> Iterator[str
         yield "evaluation.pair: the two models should have the same context; choose others"
 
 
-def of_kernel_benchmark(kernel: KernelBenchmark) -> Iterator[str]:
+def find_kernel_benchmark_problems(kernel: KernelBenchmark) -> Iterator[str]:
     """Yield messages about shapes that do not divide."""
     for key, values, whole in (
         ("head_dimensions", kernel.head_dimensions, "hidden"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from scsigmoid.config.schema import Config, Model, Purpose, Training, Variant
-from scsigmoid.config.validate import check_known, typed
+from scsigmoid.config.validate import check_known, validate
 from scsigmoid.errors import UserError
 
 #: Settings of training whose value is a list.
@@ -120,7 +120,7 @@ def family_runs(config: Config, family: str) -> Iterator[tuple[str, StudyRun]]:
             size=chosen["size"],
             variants=chosen["variants"],
             seed=chosen["seed"],
-            training=typed(settings, Training, f"{path}.training"),
+            training=validate(settings, Training, f"{path}.training"),
         )
         # The checked values, because YAML reads 1e-3 as text.
         chosen |= {key: getattr(run.training, key) for key in own}

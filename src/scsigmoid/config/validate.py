@@ -21,7 +21,7 @@ CONSTANTS = {None: "null", True: "true", False: "false"}
 UNION_MEMBER = re.compile(r"bool|int|float|str|(list|literal|constrained|function)\b.*")
 
 
-def typed(values: Any, kind: type[T], path: str = "") -> T:
+def validate(values: Any, kind: type[T], path: str = "") -> T:
     """Check settings and return them as a section of the schema.
 
     Args:
@@ -35,7 +35,7 @@ def typed(values: Any, kind: type[T], path: str = "") -> T:
     from pydantic import ValidationError
 
     try:
-        settings: T = validator(kind).validate_python(plain(values))  # type: ignore[arg-type]
+        settings: T = validator(kind).validate_python(normalize(values))  # type: ignore[arg-type]
     except ValidationError as error:
         raise UserError(message(error.errors(include_url=False), kind, path)) from None
     return settings
@@ -49,7 +49,7 @@ def validator(kind: type) -> Any:
     return TypeAdapter(kind)
 
 
-def plain(values: Any, left: Iterator[int] | None = None) -> Any:
+def normalize(values: Any, left: Iterator[int] | None = None) -> Any:
     """Return values of YAML as the schema expects them.
 
     Snakemake reads an unquoted 2024-06-11 as a date, and null in ``--config`` as text.
@@ -61,9 +61,9 @@ def plain(values: Any, left: Iterator[int] | None = None) -> Any:
     if next(left, None) is None:
         raise UserError(f"configuration: more than {MOST:,} values; write fewer, without YAML's *")
     if isinstance(values, Mapping):
-        return {key: plain(value, left) for key, value in values.items()}
+        return {key: normalize(value, left) for key, value in values.items()}
     if isinstance(values, list):
-        return [plain(value, left) for value in values]
+        return [normalize(value, left) for value in values]
     if isinstance(values, datetime.date):
         return values.isoformat()
     return None if values == "null" else values
@@ -86,7 +86,7 @@ def message(errors: list[Any], kind: Any, path: str) -> str:
     same = [error for error in errors if location(error) == place]
     first_problem, *others = dict.fromkeys(map(problem, same))
     problems = [first_problem, *(other.removeprefix("should be ") for other in others)]
-    return f"{setting}: {' or '.join(problems)}; found {shown(same[0]['input'])}"
+    return f"{setting}: {' or '.join(problems)}; found {quote(same[0]['input'])}"
 
 
 def problem(error: dict[str, Any]) -> str:
@@ -132,7 +132,7 @@ def nearest(name: object, known: Iterable[str]) -> str:
     return f"; expected one of {', '.join(known)}" if known else ""
 
 
-def shown(value: Any) -> str:
+def quote(value: Any) -> str:
     """Return a value as YAML writes it, shortened for a message."""
     if value is None or isinstance(value, bool):
         return CONSTANTS[value]
@@ -150,4 +150,4 @@ def check_known(setting: str, kind: str, names: Iterable[str], known: Iterable[s
     for name in names:
         if name not in known:
             new = " (new ones are added under 'sizes')" * (kind == "size")
-            raise UserError(f"{setting}: unknown {kind} {shown(name)}{nearest(name, known)}{new}")
+            raise UserError(f"{setting}: unknown {kind} {quote(name)}{nearest(name, known)}{new}")
