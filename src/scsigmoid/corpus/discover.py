@@ -159,7 +159,7 @@ def snapshot(
             failed.append(dataset_id)
         return None
 
-    found = service.web.each(find, sorted(entries), label="dataset versions")
+    results = service.web.each(find, sorted(entries), label="dataset versions")
     left_out = dict(sorted(left_out.items()))
     for identifier, reason in left_out.items():
         log(f"left out: {identifier}: {reason}")
@@ -169,7 +169,7 @@ def snapshot(
             f"{service.api}: {len(failed)} of {len(asked)} datasets cannot be described, such as "
             f"{first} ({left_out[first]}); run again, or name them in corpus.leave_out"
         )
-    versions = [version for version in found if version is not None]
+    versions = [version for version in results if version is not None]
     if not versions:
         raise UserError(f"corpus.snapshot: {service.api} lists no dataset published by {day}")
     return Listing(versions, left_out)
@@ -263,11 +263,11 @@ def read_version(
 
 def primary_cells(entry: Mapping[str, Any], cells: int) -> int | None:
     """Return the number of cells marked as primary, or ``None`` if unknown."""
-    stated = as_count(entry.get("primary_cell_count"))
+    count = as_count(entry.get("primary_cell_count"))
     marks = entry.get("is_primary_data")
-    if stated is None and marks in ([True], [False]):
+    if count is None and marks in ([True], [False]):
         return cells if marks[0] else 0
-    return stated
+    return count
 
 
 def terms(entry: Mapping[str, Any], key: str) -> dict[str, str]:

@@ -137,15 +137,15 @@ def sample_files(
         return list(versions)
     cells = math.inf if maximum_cells is None else maximum_cells
     size = math.inf if maximum_gb is None else maximum_gb * 1e9
-    taken: set[str] = set()
+    chosen: set[str] = set()
     for version in sorted(versions, key=lambda v: derive(seed, "training files", v.dataset_id)):
         # with a limit of bytes, files of unknown size are skipped
         fits = maximum_gb is None or 0 <= version.bytes <= size
         if fits and version.cells <= cells:
-            taken.add(version.dataset_id)
+            chosen.add(version.dataset_id)
             cells -= version.cells
             size -= version.bytes
-    return [version for version in versions if version.dataset_id in taken]
+    return [version for version in versions if version.dataset_id in chosen]
 
 
 def reason_held_out(item: Identified, evaluation: Mapping[str, Identified]) -> str:
