@@ -164,15 +164,17 @@ class TokenStore:
             folders = [folders]
         indices = [read_index(Path(folder)) for folder in folders]
         expected = {"vocabulary": indices[0]["vocabulary"], **expected}
-        folder_of: dict[str, str | Path] = {}  # by checksum of a shard
+        store_of: dict[str, int] = {}  # by checksum of a shard
         shards: list[Shard] = []
         lengths = np.empty(sum(index["rows"] for index in indices), dtype=np.int32)
         done = 0
-        for folder, index in zip(folders, indices, strict=True):
+        for number, (folder, index) in enumerate(zip(folders, indices, strict=True)):
             check_identity(folder, index, **expected)
             for entry in index["shards"]:
-                if (first := folder_of.setdefault(entry["sha256"], folder)) is not folder:
-                    raise UserError(f"{folder}: has the same cells as {first}; give each part once")
+                if (first := store_of.setdefault(entry["sha256"], number)) != number:
+                    raise UserError(
+                        f"{folder}: has the same cells as {folders[first]}; give each part once"
+                    )
             schema = store_schema(index["vocabulary_size"])
             shards += [Shard(Path(folder), entry, schema) for entry in index["shards"]]
             here = lengths[done : done + index["rows"]]
