@@ -87,10 +87,10 @@ def configured(config: Config) -> Iterator[Difference]:
 def of_models(config: Config, group: str, names: tuple[str, ...]) -> Iterator[Difference]:
     """Yield what is different in the models of a group; once if it is in all of them."""
     common = reported()["model_architecture"]
-    found: dict[tuple[str, str, str], list[str]] = {}
+    by_value: dict[tuple[str, str, str], list[str]] = {}
     for name in names:
         if name not in config.models:
-            found[f"models.{name}", MISSING, "trained"] = [name]
+            by_value[f"models.{name}", MISSING, "trained"] = [name]
             continue
         here: Mapping[str, Any] = {
             **asdict(config.sizes[config.architecture.size]),
@@ -102,8 +102,8 @@ def of_models(config: Config, group: str, names: tuple[str, ...]) -> Iterator[Di
         paper = {**common, **reported()["models"][name], "variants": [], "size": here["size"]}
         for key in sorted(here.keys() & paper.keys()):
             if here[key] != paper[key]:
-                found.setdefault((key, shown(here[key]), shown(paper[key])), []).append(name)
-    for (key, here_is, paper_is), models in found.items():
+                by_value.setdefault((key, shown(here[key]), shown(paper[key])), []).append(name)
+    for (key, here_is, paper_is), models in by_value.items():
         whose = "" if len(models) == len(names) else f" of {', '.join(models)}"
         yield Difference(
             group, key if key.startswith("models.") else key + whose, here_is, paper_is

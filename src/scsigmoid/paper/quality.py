@@ -95,11 +95,11 @@ def scores(results: Results) -> Iterator[Number]:
     """Yield on how many datasets sigmoid has the higher scIB score."""
     datasets = list(reported()["datasets"])
     sigmoid, softmax = results.config.evaluation.pair
-    found = [all_scores(results, name) for name in datasets if name in results.config.datasets]
+    by_dataset = [all_scores(results, name) for name in datasets if name in results.config.datasets]
     for metric, wins in reported()["printed"]["scib_wins"].items():
         leads = [
             exact(of[metric][sigmoid].value - of[metric][softmax].value)
-            for of in found
+            for of in by_dataset
             if {sigmoid, softmax} <= set(of.get(metric, ()))
         ]
         name = "mean of the three scIB scores" if metric == MEAN else METRICS[metric]

@@ -19,10 +19,10 @@ def numbers(results: Results) -> Iterator[Number]:
     """Yield the numbers of the stress test."""
     models = ("softmax_8k", "sigmoid_8k")
     journals = {name: results.journal(name) for name in models if name in results.config.models}
-    found = {name: facts(journal) for name, journal in journals.items()}
+    runs = {name: facts(journal) for name, journal in journals.items()}
     steps = {name: len(journal["step"]) for name, journal in journals.items()}
     nothing: dict[str, Interval] = {}
-    diverged = [found.get(name, nothing).get("diverged", UNKNOWN).value for name in models]
+    diverged = [runs.get(name, nothing).get("diverged", UNKNOWN).value for name in models]
     common: dict[str, Any] = {
         "group": GROUP,
         "location": "Abstract, Section 5.3",
@@ -37,14 +37,14 @@ def numbers(results: Results) -> Iterator[Number]:
     yield Number(
         **common, words="Growth of softmax's gradient norm when it diverges", unit="powers of ten",
         paper=Interval(reported()["printed"]["explosion"]), n=steps.get("softmax_8k", 0),
-        here=found.get("softmax_8k", nothing).get("explosion", UNKNOWN),
+        here=runs.get("softmax_8k", nothing).get("explosion", UNKNOWN),
     )  # fmt: skip
     for row in reported()["stability"]:
         value = row["value"]
         yield Number(
             group=GROUP, words=row["words"], location="Section 5.3, Figure 6", unit=row["unit"],
             paper=Interval(math.nan, *value) if isinstance(value, list) else Interval(value),
-            here=found.get(row["model"], nothing).get(row["number"], UNKNOWN),
+            here=runs.get(row["model"], nothing).get(row["number"], UNKNOWN),
             n=steps.get(row["model"], 0), factor=ORDER if row.get("order") else LEVEL,
         )  # fmt: skip
 

@@ -12,14 +12,14 @@ from scsigmoid.results.folder import Results
 
 def comparison(results: Results) -> Table:
     """Return every number that the paper prints next to ours."""
-    found = differences(results.config, results)
-    reasons = {group: [str(row) for row in found if row.group == group] for group in GROUPS}
+    every = differences(results.config, results)
+    reasons = {group: [str(row) for row in every if row.group == group] for group in GROUPS}
     rows: list[list[Cell | str]] = []
     records: list[dict[str, object]] = []
-    every = numbers(results)
+    printed = numbers(results)
     for group, title in GROUPS.items():
         rows.append([f"{title}: {'not comparable' if reasons[group] else 'comparable'}"])
-        for row in (row for row in every if row.group == group):
+        for row in (row for row in printed if row.group == group):
             verdict = NO_VERDICT if reasons[group] else row.verdict
             records.append(
                 {
