@@ -58,7 +58,7 @@ rule evaluation_cells:
         f"{RESULTS}/logs/evaluation_cells/{{dataset}}.log",
     benchmark:
         f"{RESULTS}/resources/evaluation_cells/{{dataset}}.tsv"
-    priority: 20  # a file that lacks the wanted cell types is known before the corpus is read
+    priority: 20  # finds missing cell types before the training cells are downloaded
     conda:
         ENVIRONMENT
     resources:

@@ -26,7 +26,7 @@ rule embeddings_of_pair:
         " --cells {input.cells:q} --settings {params.settings:q} --output {output:q} --log {log:q}"
 
 
-# Any other model, also of a study, and any snapshot, which is there when its model is.
+# All other models, including those of a study, and snapshots, which are written before their model.
 use rule embeddings_of_pair as embeddings_of_model with:
     input:
         models=f"{RESULTS}/training/{{model}}/model.safetensors",

@@ -1,8 +1,8 @@
 # Tables, figures, and the report page.
 
 
-# These jobs read titles and labels from the stored configuration, which a run writes as it starts.
-# What makes them run again is their inputs and the settings in `params`.
+# These jobs read titles and labels from the stored configuration, which every run writes when it
+# starts. Only changes of their inputs and of the settings in `params` make them run again.
 rule table:
     input:
         inputs_of("table"),

@@ -1,4 +1,4 @@
-# A study: its runs are collected into small tables, from which figures and tables are made.
+# A study: its runs are collected in small tables, and figures and tables are made from these.
 
 
 rule study_runs:
@@ -44,7 +44,7 @@ rule study_scores:
         " --settings {params.settings:q} --output {output:q} --log {log:q}"
 
 
-# The target: `snakemake --configfile workflow/studies/arms.yaml -- study`
+# The target: `snakemake --cores all --configfile workflow/studies/arms.yaml -- study`
 rule study:
     input:
         runs=rules.study_runs.output.runs,

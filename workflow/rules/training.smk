@@ -1,4 +1,4 @@
-# Training: four models for the comparison, two for the stress test.
+# Training: one job per model.
 
 
 # Checkpoints and snapshots are not outputs, because Snakemake deletes the outputs of a failed job,
