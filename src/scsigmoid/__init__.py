@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from scsigmoid.evaluation.own_cells import Model, embed, load, tokenize
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 __all__ = ["Model", "embed", "load", "tokenize"]
 
 
