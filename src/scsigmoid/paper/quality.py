@@ -77,7 +77,8 @@ def losses(results: Results) -> Iterator[Number]:
                 ).interval
                 cells = results.validation_loss(dataset, model).n
             yield Number(
-                **common, words=f"{title}, {short_name(model)}: validation loss (ours: over donors)",
+                **common,
+                words=f"{title}, {short_name(model)}: validation loss (ours: over donors)",
                 paper=Interval(value, value - half, value + half), here=here, n=cells,
             )  # fmt: skip
         for sigmoid, softmax in (short, long):
