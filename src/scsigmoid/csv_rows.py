@@ -1,4 +1,4 @@
-"""Dataclasses as rows of a CSV file; floats keep every bit."""
+"""CSV files with dataclass instances as rows. Floats are stored exactly."""
 
 import csv
 import math
@@ -13,9 +13,13 @@ csv.field_size_limit(2**31 - 1)  # a list of rows in a manifest can exceed the d
 
 
 def write_rows(path: str | Path, kind: type, rows: Iterable[Any]) -> None:
-    """Write dataclass instances in the order given.
+    """Write dataclass instances in order.
 
-    A field's column has its name, or what its metadata gives as ``column``.
+    Args:
+        path: the file to write.
+        kind: the dataclass. A column is named by its field, or by ``column`` in the field's
+            metadata.
+        rows: instances of the dataclass.
     """
     types = get_type_hints(kind)
     with Path(path).open("w", newline="", encoding="utf-8") as handle:
@@ -27,18 +31,20 @@ def write_rows(path: str | Path, kind: type, rows: Iterable[Any]) -> None:
 
 
 def read_rows(path: str | Path, kind: type[Row], *, exact: bool = False) -> list[Row]:
-    """Read what :func:`write_rows` wrote.
+    """Read dataclass instances from a CSV file.
 
-    An empty number is NaN, or 0 where an integer is expected; an empty boolean is false.
+    An empty float is NaN, an empty integer 0 and an empty boolean false.
 
     Args:
-        kind: a dataclass of text, booleans, integers and floats.
-        exact: refuse other columns than its fields'; without it they are ignored.
+        path: the file to read.
+        kind: a dataclass whose fields are text, booleans, integers or floats.
+        exact: if True, the columns must be exactly those of the dataclass. By default, additional
+            columns are ignored.
 
     Raises:
-        KeyError: for a missing column, or another one.
-        ValueError: for a cell that is missing, no UTF-8, or no number or boolean where one is
-            expected.
+        KeyError: if a column is missing, or if the columns differ and ``exact`` is True.
+        ValueError: if a row is not as long as the header, a value does not have the type of its
+            field, or the file is not UTF-8.
     """
     types = get_type_hints(kind)
     with Path(path).open(newline="", encoding="utf-8") as handle:
@@ -60,26 +66,26 @@ def read_rows(path: str | Path, kind: type[Row], *, exact: bool = False) -> list
 
 
 def columns(kind: type) -> dict[str, str]:
-    """The columns of a dataclass, by field."""
-    return {one.name: one.metadata.get("column", one.name) for one in fields(kind)}
+    """Return the column of each field of a dataclass, by field."""
+    return {field.name: field.metadata.get("column", field.name) for field in fields(kind)}
 
 
 def as_text(value: Any, kind: type) -> str:
-    """A value as the file has it."""
+    """Return the text of a value in the file."""
     if kind is float:
         return repr(float(value))
     return str(value).lower() if kind is bool else str(value)
 
 
 def as_type(text: str, kind: type) -> str | bool | int | float:
-    """A cell of the file as a field's type."""
+    """Convert a text of the file to the type of its field."""
     if kind is bool:  # pandas writes True, a spreadsheet TRUE
         if text.lower() not in ("true", "false", ""):
             raise ValueError(f"{text!r} is neither true nor false")
         return text.lower() == "true"
     if kind is int:  # pandas writes 3.0 in a column with gaps
         if not (number := float(text or 0)).is_integer():
-            raise ValueError(f"{text!r} is no whole number")
+            raise ValueError(f"{text!r} is not a whole number")
         return int(number)
     if kind is float:
         return float(text) if text else math.nan

@@ -33,7 +33,7 @@ def short_label(config: Config, name: str) -> str:
 
 
 def model_label(config: Config, name: str) -> str:
-    """Return a model's label, with the tokens if its context is not the one in its name.
+    """Return a model's label, with its context in tokens if its name has another context.
 
     For example ``"Sigmoid 2K"``, and ``"Sigmoid 2K (128 tokens)"`` in the demo.
     """

@@ -1,4 +1,4 @@
-"""Progress of long work: a bar on a terminal or in a notebook, plain lines in a log."""
+"""Progress of long work: a bar on a terminal or in a notebook, lines of text in a log."""
 
 import logging
 import os

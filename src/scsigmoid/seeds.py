@@ -1,15 +1,12 @@
-"""Seeds that derive from the configuration's one seed, by name."""
+"""Seeds derived from the seed of the configuration by name."""
 
 import hashlib
 
 
 def derive(seed: int, *names: str | int) -> int:
-    """A seed for one purpose, e.g. ``derive(42, "mmd", "heart_oft", "Immune vs Neural")``.
+    """Return the 63-bit seed of one purpose, which depends only on the arguments.
 
-    Depends on its arguments alone, not on time, process or the order of calls.
-
-    Returns:
-        An integer of 63 bits.
+    For example ``derive(42, "mmd", "heart_oft", "Immune vs Neural")``.
     """
     text = "\x1f".join([str(seed), *(f"{type(name).__name__}:{name}" for name in names)])
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1

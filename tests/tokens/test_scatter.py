@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 from scsigmoid.errors import UserError
-from scsigmoid.tokens.scatter import reordered, scattered
+from scsigmoid.tokens.scatter import reorder, scatter
 from scsigmoid.tokens.store import store_schema
 
 SCHEMA = store_schema(5000)
@@ -34,7 +34,7 @@ def batches():
 
 
 def shards_of(batches, cells, shard_cells, tmp_path):
-    shards = list(scattered(batches, cells, shard_cells, SCHEMA, tmp_path / "store"))
+    shards = list(scatter(batches, cells, shard_cells, SCHEMA, tmp_path / "store"))
     assert not list(tmp_path.iterdir())
     return shards
 
@@ -71,11 +71,11 @@ def test_cells_of_a_file_spread_evenly_over_shards(tmp_path):
     assert stats.kstest(places / 200, "uniform").pvalue > 1e-3
 
 
-def test_reordered_equals_take():
+def test_reorder_equals_take():
     whole = pa.concat_batches(list(batches()))
     order = np.random.default_rng(0).permutation(100)
     parts = [whole.slice(0, 33), whole.slice(33, 67)]
-    assert reordered(parts, order, SCHEMA).to_pylist() == whole.take(pa.array(order)).to_pylist()
+    assert reorder(parts, order, SCHEMA).to_pylist() == whole.take(pa.array(order)).to_pylist()
 
 
 def test_too_many_shards(tmp_path):

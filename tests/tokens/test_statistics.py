@@ -128,7 +128,7 @@ def test_different_target_sums_do_not_merge(draw, write_part, tmp_path):
     folder = write_part("part", [draw(0, 5, 5)])
     parts = [gathered(folder, tmp_path, target) for target in (1e4, 1e3)]
     np.testing.assert_allclose(parts[0].medians(), parts[1].medians() * 10)
-    with pytest.raises(UserError, match=r"different tokens\.target_sum"):
+    with pytest.raises(UserError, match=r"different values of tokens\.target_sum"):
         merge(parts)
 
 

@@ -23,7 +23,7 @@ from scsigmoid.tokens.vocabulary import (
     Vocabulary,
     biotypes_of,
     build_vocabulary,
-    listed,
+    read_gene_list,
 )
 
 HUMAN = [f"ENSG{index:011d}" for index in range(12)]
@@ -95,7 +95,7 @@ def test_no_changed_byte_goes_unnoticed(statistics, check_changed_bytes, tmp_pat
 
 def test_cells_without_counts(write_part, tmp_path):
     gather(write_part("empty", [np.zeros((4, 3), dtype=np.int64)]), 1e4, tmp_path / "s.arrow")
-    with pytest.raises(UserError, match="corpus: no training cell holds a count"):
+    with pytest.raises(UserError, match="corpus: all counts of the training cells are zero"):
         build_vocabulary([tmp_path / "s.arrow"], 1, tmp_path / "v.parquet")
     assert not (tmp_path / "v.parquet").exists()
 
@@ -207,7 +207,9 @@ def test_a_list_is_taken_whole(made, tmp_path, cells):
     assert told["Mus musculus"]["outside"] == told["Mus musculus"]["counts"] > 0
     for gene in ("CD3D", HUMAN[2]):
         (tmp_path / "list.txt").write_text(f"{gene}\n")
-        with pytest.raises(UserError, match=rf"of the list \(it has '{gene}', the cells 'ENSG0"):
+        with pytest.raises(
+            UserError, match=rf"\(the list contains '{gene}', the training files 'ENSG0"
+        ):
             made(genes=str(tmp_path / "list.txt"))
 
 
@@ -234,23 +236,26 @@ def test_biotypes(made, tmp_path, capfd):
     expected = [g for g in HUMAN if kinds[g] != "lncRNA" and g != HUMAN[2]]
     assert vocabulary.gene_ids[4:] == (*expected, MOUSE[0])
     # seven mouse genes, the rat's and the one without an id
-    assert "9 expressed genes are not in the annotation" in capfd.readouterr().err
+    assert "left out 9 expressed genes that are not in the annotation" in capfd.readouterr().err
     assert made(**wanted, sizes={"Homo sapiens": 2})[0].size == 4 + 2 + 1
     with pytest.raises(UserError, match=r"biotypes: no gene .* 'miRNAs'; did you mean 'miRNA'"):
         made(biotypes=["miRNAs"], annotation=paths)
     (tmp_path / "rat.gtf").write_text(annotation({"ENSRNOG00000000001": "miRNA"}))
-    with pytest.raises(UserError, match="no training cell expresses a gene that is miRNA by the"):
+    with pytest.raises(UserError, match="no training cell expresses a gene of biotype miRNA"):
         made(biotypes=["miRNA"], annotation=[str(tmp_path / "rat.gtf")])
 
 
 def test_files_that_are_none(tmp_path):
     path = tmp_path / "x"
-    for text, words in (("\n# a\n<cls>\n", "lists no gene"), (b"\xff\xfe", "not a text file")):
+    for text, words in (
+        ("\n# a\n<cls>\n", "contains no gene id"),
+        (b"\xff\xfe", "not a text file"),
+    ):
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
         with pytest.raises(UserError, match=words):
-            listed(path)
+            read_gene_list(path)
     path.write_text("a\tb\n")
-    with pytest.raises(UserError, match="names no gene's gene_type"):
+    with pytest.raises(UserError, match="does not contain a gene_type"):
         biotypes_of([path])
     (tmp_path / "x.gz").write_bytes(b"no gzip")
     for name in ("none.gtf", "x.gz"):
@@ -262,7 +267,7 @@ def test_files_that_are_none(tmp_path):
     ("choice", "words"),
     [
         ({"genes": "none.txt"}, r"tokens\.vocabulary\.genes: none\.txt: no such file"),
-        ({"genes": "README.md", "biotypes": ["miRNA"]}, "the list decides alone"),
+        ({"genes": "README.md", "biotypes": ["miRNA"]}, r"tokens\.vocabulary\.genes: the list"),
         ({"biotypes": ["miRNA"]}, "set both biotypes and annotation, or neither"),
         ({"annotation": ["a.gtf"]}, "set both biotypes and annotation, or neither"),
         ({"biotypes": ["a"], "annotation": ["a.gtf"]}, r"annotation: a\.gtf: no such file"),

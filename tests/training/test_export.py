@@ -71,7 +71,7 @@ def test_the_vocabulary_comes_back_to_the_bit(model: Path, tmp_path: Path):
     weights = {k: v for k, v in tensors.items() if not k.startswith("vocabulary/")}
     save_file(weights, model, metadata=header)
     load_encoder(model)
-    with pytest.raises(UserError, match="holds no vocabulary"):
+    with pytest.raises(UserError, match="does not contain a vocabulary"):
         load_vocabulary(model)
 
 
@@ -84,12 +84,12 @@ def test_what_is_no_finished_model_is_not_to_be_trained_again(model: Path):
     checkpoint = model.parent / "checkpoints" / "step-00000010.pt"
     checkpoint.parent.mkdir()
     torch.save({}, checkpoint)
-    advice = rf"give the finished model, {model}$"
-    for path, kind in ((model.parent, "a folder"), (checkpoint, "a checkpoint that training")):
-        with pytest.raises(UserError, match=rf"{path}: {kind}.*; {advice}"):
+    advice = rf"not a finished model; use {model}$"
+    for path, kind in ((model.parent, "a folder"), (checkpoint, "a checkpoint for resuming")):
+        with pytest.raises(UserError, match=rf"{path}: {kind}.*, {advice}"):
             load_encoder(path)
     model.unlink()
-    with pytest.raises(UserError, match=r"give the finished model, model\.safetensors$"):
+    with pytest.raises(UserError, match=r"not a finished model; use model\.safetensors$"):
         load_encoder(checkpoint)
 
 

@@ -14,7 +14,7 @@ from scsigmoid.corpus.h5ad_writer import is_tenx
 from scsigmoid.corpus.metadata import REMOTE, ManifestRow, read_manifest
 from scsigmoid.corpus.selection import PAPER_CELLS
 from scsigmoid.forecast.effort import Lengths, lengths_of, rates
-from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary, listed
+from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary, read_gene_list
 
 PAPER_FILES = 1600
 EVALUATION_CELLS = 257_888  # of the six datasets of tab:eval_datasets
@@ -58,7 +58,7 @@ def vocabulary_size(config: Config, results: Path) -> tuple[int, str]:
     if path.is_file():
         return Vocabulary.read(path).size, f"the vocabulary {path}"
     if choice.genes is not None:
-        return len(listed(choice.genes)) + len(SPECIAL), f"the list {choice.genes}"
+        return len(read_gene_list(choice.genes)) + len(SPECIAL), f"the list {choice.genes}"
     sizes = {str(organism): size for organism, size in (choice.sizes or {}).items()}
     organisms = config.corpus.organisms
     if config.corpus.source in REMOTE and set(organisms) <= sizes.keys():

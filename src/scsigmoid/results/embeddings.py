@@ -9,7 +9,7 @@ from scsigmoid.measurements import Measurement
 from scsigmoid.results.folder import Results
 
 ESTIMATORS = ("unbiased", "biased")
-#: The ways to average over pairs: the ending of the metric, and its name in tables.
+#: Averages over pairs: the suffix of the metric's name, and the title in tables.
 MEANS = {
     "ratio_of_means": ("mean_ratio_of_means", "ratio of the means"),
     "mean_of_ratios": ("mean_of_ratios", "mean of the pairs' ratios"),
@@ -37,7 +37,8 @@ class Pair:
     Attributes:
         name: the pair, e.g. ``"Cardiac vs Neural"``.
         sigmoid, softmax: the MMD in each model.
-        ratio, difference: sigmoid's MMD over softmax's, and minus it, paired by resample.
+        ratio: MMD of sigmoid divided by the MMD of softmax, paired by resample.
+        difference: MMD of sigmoid minus the MMD of softmax, paired by resample.
         sigmoid_mean, softmax_mean: the means over resamples.
     """
 
@@ -82,7 +83,7 @@ def pair_rows(results: Results, dataset: str, estimator: str = "") -> list[Pair]
         return [Pair(name, *(rows[part] for part in parts)) for name, rows in by_pair.items()]
     except KeyError as error:
         path = results.path(f"metrics/mmd/{dataset}.csv")
-        raise UserError(f"{path}: no {error}; delete it and run again") from None
+        raise UserError(f"{path}: {error} is missing; delete the file and run again") from None
 
 
 def mean_ratio(results: Results, dataset: str, mean: str, estimator: str = "") -> Measurement:
@@ -96,11 +97,11 @@ def mean_ratio(results: Results, dataset: str, mean: str, estimator: str = "") -
         estimator: one of :data:`ESTIMATORS`; the configured one if empty.
 
     Raises:
-        UserError: if it is missing.
+        UserError: if the measurement is missing.
     """
     metric = f"mmd_{estimator or estimators(results)[0]}_{MEANS[mean][0]}"
     for row in results.mmd(dataset):
         if row.metric == metric:
             return row
     path = results.path(f"metrics/mmd/{dataset}.csv")
-    raise UserError(f"{path}: no {metric}; delete it and run again")
+    raise UserError(f"{path}: {metric} is missing; delete the file and run again")

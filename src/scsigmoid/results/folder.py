@@ -54,7 +54,7 @@ class Results:
         return path
 
     def cached(self, relative: str, read: Callable[[Path], T]) -> T:
-        """Return what ``read`` makes of a file, which is read once.
+        """Return the result of ``read`` for a file. Each file is read only once.
 
         Raises:
             UserError: if it is missing or damaged.
@@ -67,7 +67,7 @@ class Results:
         return content
 
     def measurements(self, metric: str, dataset: str, model: str = "") -> list[Measurement]:
-        """Return the rows of a metric's file of a dataset, or of a dataset and a model.
+        """Return the rows of a metric for a dataset, or for a dataset and a model.
 
         Raises:
             UserError: if a row is of another metric, dataset or model, or if the vocabulary differs
@@ -100,7 +100,7 @@ class Results:
             if row.metric == metric:
                 return row
         path = self.path(f"metrics/validation_loss/{dataset}/{model}.csv")
-        raise UserError(f"{path}: no {metric} of {model}; make it again")
+        raise UserError(f"{path}: {metric} of {model} is missing; delete the file and run again")
 
     def cell_losses(self, dataset: str, model: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return cells (int64, ascending), their losses (float64, nats) and donors (text)."""
@@ -226,11 +226,11 @@ def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object.
 
     Raises:
-        ValueError: if the file has something else.
+        ValueError: if the file does not contain a JSON object.
     """
     value = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(value, dict):
-        raise ValueError("not a JSON object")
+        raise ValueError("it is not a JSON object")
     return value
 
 
@@ -242,5 +242,5 @@ def complete_journal(path: Path) -> Journal:
     """
     columns, header = read_journal(path)
     if not len(columns["step"]):
-        raise ValueError("no rows")
+        raise ValueError("it has no rows")
     return Journal(header, columns)

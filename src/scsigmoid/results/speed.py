@@ -59,7 +59,7 @@ def speed_ups(
     padding: float,
     direction: str,
 ) -> list[float]:
-    """Return the standard's time over a provider's at each shape of a panel that both have."""
+    """Return the speed-up of a provider over the standard at each shape that both have."""
     base = {timing.shape: timing.milliseconds for timing in standard}
     return [
         base[timing.shape] / timing.milliseconds
@@ -77,8 +77,7 @@ def mean_tflops(timings: Sequence[KernelRow], padding: float, direction: str) ->
 def ratio_of(ours: KernelRow, theirs: KernelRow, confidence: float) -> Interval:
     """Return our TFLOPS over theirs: the median over the rounds that timed both.
 
-    If there are too few rounds for an interval, it is made of the ends of both rates' intervals,
-    which is wider.
+    With too few rounds, the interval is computed from the ends of both rates' intervals, and wider.
     """
     values = paired(ours, theirs)
     ratio = median_interval(values, confidence) if values else Interval(math.nan)
@@ -104,7 +103,7 @@ class Cost:
     Attributes:
         share: sigmoid's hours over softmax's.
         paired: whether ``share`` is the median over rounds that timed both arms on the same cells.
-            Otherwise its interval comes from the ends of both arms' intervals, which is wider.
+            Otherwise its interval is computed from the ends of both arms' intervals, and wider.
     """
 
     size: str
@@ -173,7 +172,7 @@ def costs_of(rows: Sequence[TrainingRow], confidence: float) -> list[Cost]:
         if row.gpu_hours > 0:
             arms = best.setdefault((row.size, row.context), {})
             known = arms.get(row.attention, row)
-            arms[row.attention] = min(known, row, key=lambda one: one.gpu_hours)
+            arms[row.attention] = min(known, row, key=lambda arm: arm.gpu_hours)
     return [
         cost_of(arms["sigmoid"], arms["softmax"], confidence)
         for arms in best.values()
@@ -192,8 +191,8 @@ def cost_notes(results: Results) -> list[str]:
 def notes(rows: Sequence[KernelRow] | Sequence[TrainingRow]) -> list[str]:
     """Return the notes of a benchmark's rows, each once.
 
-    A note names the kernels, or the sizes and contexts, that have no time.  In the training
-    benchmark it also names the timed rows that have it, unless all have.
+    A note names the kernels, or the sizes and contexts, that were not timed. In the training
+    benchmark, it also names the timed rows with this note, unless all timed rows have it.
     """
     missing: dict[str, dict[str, None]] = {}
     timed: dict[str, list[str]] = {}

@@ -6,9 +6,10 @@ from scsigmoid.errors import UserError
 from scsigmoid.measurements import Interval, donor_mean
 from scsigmoid.results.folder import Journal, Results
 
-#: The share of all rows in the window of a moving mean ...
+#: The window of a moving mean, as a share of all rows.
 WINDOW = 0.05
-#: ... and of a trailing median, which is short so that a divergence at the very end is seen.
+#: The window of a trailing median, as a share of all rows. A short window detects a divergence at
+#: the end of a run.
 RECENT = 0.01
 #: Nats that a run must learn before it can diverge, and lose again to have diverged.
 NATS = 1.0

@@ -17,7 +17,7 @@ from scsigmoid.corpus.metadata import read_metadata
 from scsigmoid.errors import UserError
 from scsigmoid.progress import log, track
 from scsigmoid.tokens.ranks import rank_tokens
-from scsigmoid.tokens.scatter import scattered
+from scsigmoid.tokens.scatter import scatter
 from scsigmoid.tokens.store import grouped, store_schema, write_shards
 from scsigmoid.tokens.vocabulary import Vocabulary
 
@@ -174,7 +174,7 @@ def tokenize_part(part: str | Path, tokenizer: Tokenizer, output: str | Path) ->
         batch for row, cells in files for batch in tokenizer.batches(cells, row.label, row.file)
     )
     count = sum(cells.n_cells for _, cells in files)
-    shards = scattered(batches, count, tokenizer.shard_cells, tokenizer.schema, Path(output))
+    shards = scatter(batches, count, tokenizer.shard_cells, tokenizer.schema, Path(output))
     simulated = any(row.simulated == "true" for row, _ in files)
     labels = ", ".join(sorted({row.label for row, _ in files}))
     write_shards(output, shards, tokenizer.metadata("scattered", simulated, labels))

@@ -1,18 +1,17 @@
-"""Rank tokens: a cell as its genes, from the most to the least expressed.
+"""Rank tokens: the genes of a cell, ordered by descending expression.
 
-As Geneformer and TEDDY define it: the value of gene g in a cell is
+As in Geneformer and TEDDY, the value of gene g in a cell is
 
-    count / cell total * target sum / median of g,
+    count / cell total * target sum / median of g.
 
-over genes with a non-zero count; genes are ordered by descending value.  The cell total counts all
-genes of the file, in the vocabulary or not.  Values are computed in double precision in this very
-order of operations; equal values are ordered by token, the smaller first.
+Genes with a non-zero count are ordered by descending value, and equal values by ascending token.
+The cell total includes genes outside the vocabulary. Values are computed in double precision, in
+the order of operations above.
 
-The loop over cells is compiled by numba and kept in its cache; one thread, no fast math.  It deals
-a cell's values to twice as many buckets as there are values, by their bit patterns (which, for
-positive numbers, order as the numbers do), and sorts what meets in a bucket by insertion.  Medians
-spread the values well, so that takes linear time; crowded buckets, as equal medians make them, are
-first sorted roughly by Shell's method.
+The loop over cells is compiled by numba with one thread and without fast math. It is a bucket sort:
+the bit patterns of positive floats have the order of their values, so that they are scaled to twice
+as many buckets as values. Buckets are then sorted by insertion. This takes linear time because
+medians spread the values well. Equal medians make crowded buckets, which get a Shell sort first.
 """
 
 from typing import Any, NamedTuple
@@ -23,15 +22,22 @@ from numpy.typing import NDArray
 
 from scsigmoid.tokens.store import token_type
 
-CROWDED = 32
+CROWDED = 32  # buckets with more values get a Shell sort
 
 
 class Ranked(NamedTuple):
-    """The tokens of some cells."""
+    """The rank tokens of cells.
 
-    tokens: NDArray[np.unsignedinteger[Any]]  # packed, of the type of token_type
-    offsets: NDArray[np.int64]  # cell i has tokens[offsets[i]:offsets[i + 1]]
-    genes: NDArray[np.int32]  # vocabulary genes that each cell expresses, before the cut
+    Attributes:
+        tokens: tokens of all cells, concatenated. The dtype is that of ``token_type``.
+        offsets: cell i has ``tokens[offsets[i]:offsets[i + 1]]``, shape (cells + 1,).
+        genes: number of vocabulary genes that each cell expresses, including genes that were
+            truncated, shape (cells,).
+    """
+
+    tokens: NDArray[np.unsignedinteger[Any]]
+    offsets: NDArray[np.int64]
+    genes: NDArray[np.int32]
 
 
 def rank_tokens(
@@ -41,14 +47,15 @@ def rank_tokens(
     target_sum: float,
     maximum_length: int,
 ) -> Ranked:
-    """Turn counts into rank tokens.
+    """Convert counts to rank tokens.
 
     Args:
-        counts: raw counts, cells x genes, CSR without stored zeros.
-        token_of_column: token of each column, -1 for none; no token twice.
-        medians: median of each token.
-        target_sum: what the counts of a cell are scaled to.
-        maximum_length: cells are cut at this many tokens.
+        counts: raw counts, CSR matrix without stored zeros, shape (cells, genes).
+        token_of_column: token of each gene, or -1 for genes outside the vocabulary, shape (genes,).
+            Tokens are unique.
+        medians: median of each token's gene, shape (vocabulary size,).
+        target_sum: sum that the counts of each cell are scaled to.
+        maximum_length: cells are truncated to this number of tokens.
     """
     cells = counts.shape[0]
     tokens = np.empty(counts.nnz, dtype=token_type(len(medians)))
@@ -58,7 +65,7 @@ def rank_tokens(
         counts.indices.astype(np.int32, copy=False),
         counts.data.astype(np.int32, copy=False),
         token_of_column.astype(np.int32),
-        medians[token_of_column],  # -1 takes any: it is not looked at
+        medians[token_of_column],  # the value for -1 is not used
         float(target_sum),
         int(maximum_length),
         tokens,
@@ -81,13 +88,13 @@ def rank_cells(
     lengths: NDArray[np.int32],
     genes: NDArray[np.int32],
 ) -> int:
-    """Fill ``tokens`` (packed), ``lengths`` and ``genes``; returns the number of tokens."""
+    """Fill ``tokens``, ``lengths`` and ``genes``, and return the total number of tokens."""
     longest = 1
     for cell in range(len(indptr) - 1):
         longest = max(longest, indptr[cell + 1] - indptr[cell])
-    found, found_token = np.empty(longest), np.empty(longest, np.int32)
-    bits = found.view(np.int64)
-    values, value_token = np.empty(longest), np.empty(longest, np.int32)
+    values, value_tokens = np.empty(longest), np.empty(longest, np.int32)
+    bits = values.view(np.int64)
+    ranked, ranked_tokens = np.empty(longest), np.empty(longest, np.int32)
     bucket = np.empty(longest, np.int32)
     ends = np.empty(2 * longest + 1, np.int32)
     written = 0
@@ -101,8 +108,8 @@ def rank_cells(
         for entry in range(first, last):
             column = columns[entry]
             if token_of_column[column] >= 0:
-                found[n] = counts[entry] / total * target_sum / median_of_column[column]
-                found_token[n] = token_of_column[column]
+                values[n] = counts[entry] / total * target_sum / median_of_column[column]
+                value_tokens[n] = token_of_column[column]
                 n += 1
         genes[cell] = n
         kept = min(n, maximum_length)
@@ -124,24 +131,24 @@ def rank_cells(
             ends[b + 1] += ends[b]
         for i in range(n):
             place = ends[bucket[i]]
-            values[place], value_token[place] = found[i], found_token[i]
+            ranked[place], ranked_tokens[place] = values[i], value_tokens[i]
             ends[bucket[i]] = place + 1
 
         if widest > CROWDED:
             start = 0
             for b in range(2 * n):
                 if ends[b] - start > CROWDED:
-                    sort(values, value_token, start, ends[b], True)
+                    sort(ranked, ranked_tokens, start, ends[b], True)
                 start = ends[b]
         stop = n
-        if kept < n:  # what lies beyond the bucket of the last one kept needs no order
+        if kept < n:  # buckets after the last kept token do not need to be sorted
             b = 0
             while ends[b] < kept:
                 b += 1
             stop = ends[b]
-        sort(values, value_token, 0, stop, False)
+        sort(ranked, ranked_tokens, 0, stop, False)
         for i in range(kept):
-            tokens[written + i] = value_token[i]
+            tokens[written + i] = ranked_tokens[i]
         written += kept
     return written
 
@@ -150,9 +157,9 @@ def rank_cells(
 def sort(
     values: NDArray[np.float64], tokens: NDArray[np.int32], start: int, stop: int, crowded: bool
 ) -> None:
-    """Sort places ``start`` to ``stop``, exclusive, by descending value, then ascending token.
+    """Sort ``values[start:stop]`` in place by descending value, then by ascending token.
 
-    By insertion, with Shell's gaps if ``crowded``: values may lie far from their places.
+    This is an insertion sort, or a Shell sort if ``crowded``: values may be far from their place.
     """
     gap = 1
     while crowded and 9 * gap < stop - start:

@@ -1,8 +1,8 @@
-"""Permutes the cells of a part over the shards of its store, in bounded memory.
+"""Random permutation of a part's cells over the shards of its token store, in bounded memory.
 
-The permutation is uniform and a function of the number of cells alone: training's own order, which
-is laid over it, is the seeded one (:mod:`~.shuffle`).  Cells are first dealt to one temporary file
-a shard, as they come; then each file is put into its order in memory.
+The permutation is uniform and depends only on the number of cells. Training shuffles again by its
+own seed (:mod:`scsigmoid.tokens.shuffle`). Cells are first written to one temporary file per shard.
+Then the cells of each file are permuted in memory.
 """
 
 import shutil
@@ -19,19 +19,26 @@ from scsigmoid.errors import UserError
 from scsigmoid.seeds import derive
 from scsigmoid.tokens.store import lists_of
 
-MOST_SHARDS = 512  # files that are open at once
+MOST_SHARDS = 512  # limit of open files: one per shard
 
 Int64s = NDArray[np.int64]
 
 
-def scattered(
+def scatter(
     batches: Iterable[pa.RecordBatch], cells: int, shard_cells: int, schema: pa.Schema, store: Path
 ) -> Iterator[pa.RecordBatch]:
-    """The cells of each shard, permuted over all of them.
+    """Yield the shards of a store, with cells permuted over all shards.
 
-    ``batches`` are the cells in the order of the files, ``cells`` their number; fewer may come.
-    Shards hold at most ``shard_cells`` and are alike in size.  Temporary files lie in a folder
-    beside ``store``, the folder that the shards are for, and take as much room.
+    Args:
+        batches: cells in the order of the h5ad files.
+        cells: number of cells. ``batches`` may contain fewer.
+        shard_cells: maximum number of cells per shard. Shards have nearly equal sizes.
+        schema: schema of the batches.
+        store: folder of the store. Temporary files are written next to it, and need as much disk
+            space as the store.
+
+    Raises:
+        UserError: if there would be more than ``MOST_SHARDS`` shards.
     """
     shards = -(-cells // shard_cells)
     if shards > MOST_SHARDS:
@@ -40,13 +47,13 @@ def scattered(
             f"more than {MOST_SHARDS}; raise corpus.parts or tokens.shard_cells"
         )
     folder = store.with_name(f".{store.name}.scatter")
-    shutil.rmtree(folder, ignore_errors=True)  # of a job that was killed
+    shutil.rmtree(folder, ignore_errors=True)  # left behind by a killed job
     folder.mkdir(parents=True)
     try:
         paths = [folder / f"{number}.arrow" for number in range(shards)]
         for path, places in zip(paths, deal(batches, cells, schema, paths), strict=True):
             with pa.memory_map(str(path)) as file:
-                shard = reordered(
+                shard = reorder(
                     list(pa.ipc.open_stream(file)), np.argsort(np.concatenate(places)), schema
                 )
             path.unlink()
@@ -58,7 +65,7 @@ def scattered(
 def deal(
     batches: Iterable[pa.RecordBatch], cells: int, schema: pa.Schema, paths: Sequence[Path]
 ) -> list[list[Int64s]]:
-    """Write each cell to the file of its shard; gives the places of each file's cells."""
+    """Write each cell to the file of its shard, and return the places of each file's cells."""
     generator = np.random.Generator(np.random.PCG64(derive(0, "scatter", cells)))
     permutation = generator.permutation(cells)
     size = -(-cells // max(len(paths), 1))
@@ -71,7 +78,7 @@ def deal(
             done += batch.num_rows
             order = np.argsort(place)
             place = place[order]
-            batch = reordered([batch], order, schema)
+            batch = reorder([batch], order, schema)
             for number, file in enumerate(files):
                 start, stop = np.searchsorted(place, (number * size, (number + 1) * size))
                 if start < stop:
@@ -80,12 +87,10 @@ def deal(
     return places
 
 
-def reordered(
-    batches: Sequence[pa.RecordBatch], order: Int64s, schema: pa.Schema
-) -> pa.RecordBatch:
-    """The rows of some batches, counted through, in another order and in memory of their own.
+def reorder(batches: Sequence[pa.RecordBatch], order: Int64s, schema: pa.Schema) -> pa.RecordBatch:
+    """Return a copy of the rows ``order`` of the concatenated batches.
 
-    Arrow's own ``take`` needs ten times as long for lists.
+    Arrow's ``take`` is ten times slower for lists.
     """
     lists = [lists_of(batch.column(0)) for batch in batches]
     lengths = np.concatenate([np.zeros(0, np.int32), *(np.diff(starts) for starts, _ in lists)])
@@ -116,7 +121,7 @@ def place_cells(
     places: NDArray[np.int64],
     placed: NDArray[np.unsignedinteger],
 ) -> None:
-    """Copy ``tokens[offsets[i]:offsets[i + 1]]`` of cell i to ``placed[places[i]:]``."""
+    """Copy ``tokens[offsets[i]:offsets[i + 1]]`` of each cell i to ``placed[places[i]:]``."""
     for cell in range(len(places)):
         first = offsets[cell]
         for entry in range(offsets[cell + 1] - first):

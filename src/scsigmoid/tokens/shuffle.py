@@ -1,15 +1,17 @@
 """The order in which training reads cells: a shuffle without random reads over terabytes.
 
-It has two halves.  When a part is tokenized its cells are permuted over all shards of its store
-(:mod:`scsigmoid.tokens.scatter`), so that any run of rows is a uniform sample of the part.  When
-the stores are read, the rows of all parts, one after the other, are cut into blocks of
-``BLOCK_CELLS`` consecutive ones; every epoch puts the blocks into an order of its own, and the
-cells of ``WINDOW_BLOCKS`` successive blocks into an order of theirs.  What is read is therefore
-whole blocks (about 200 KB at the paper's lengths), and what must be at hand is one window (262,144
-cells, about 1 GB), which the page cache of a machine holds for all its processes.
+The shuffle has two steps:
 
-How near that comes to a uniform permutation: docs/tokens.md.  The order depends on the seed and the
-number of cells alone, and any place of it is computed without what comes before.
+1. Tokenization permutes the cells of each part over the shards of its store
+   (:mod:`scsigmoid.tokens.scatter`). Consecutive rows are therefore a uniform sample of the part.
+2. Training divides the concatenated rows of all parts into blocks of ``BLOCK_CELLS`` cells. Each
+   epoch shuffles the blocks, then the cells within each window of ``WINDOW_BLOCKS`` blocks.
+
+Training reads whole blocks (about 200 KB at the paper's lengths). A window has 262,144 cells (about
+1 GB) and stays in the page cache, which all processes of a host share.
+
+The order depends only on the seed and the number of cells, and any batch can be computed directly.
+docs/tokens.md compares it with a uniform permutation.
 """
 
 import numpy as np
@@ -24,22 +26,29 @@ WINDOW_BLOCKS = 4096
 
 
 class CellOrder:
-    """The endless sequence of cells: every epoch holds every cell once.
+    """An infinite sequence of cells in which every epoch contains every cell once.
 
-    Global batch g (from 0) is the slice [g * size, (g + 1) * size) of that sequence, so a batch may
-    hold the end of one epoch and the start of the next.  ``cells`` are those of all stores.
+    Global batch g, starting at 0, is the slice [g * size, (g + 1) * size) of this sequence. A batch
+    may therefore contain the end of one epoch and the start of the next.
+
+    Args:
+        cells: number of cells in all stores.
+        seed: seed of the shuffle.
+
+    Raises:
+        ValueError: if there are no cells.
     """
 
     def __init__(self, cells: int, seed: int) -> None:
         if cells < 1:
-            raise ValueError("an order of no cells")
+            raise ValueError("cells must be at least 1")
         self.cells = cells
         self.seed = seed
         self._blocks: tuple[int, Int64s, int] = (-1, np.zeros(0, dtype=np.int64), 0)
         self._window: tuple[int, int, Int64s] = (-1, -1, np.zeros(0, dtype=np.int64))
 
     def batch(self, index: int, size: int) -> Int64s:
-        """Rows of the stores, read as one, that make up global batch ``index``; (size,) int64."""
+        """Return the rows of a global batch in the concatenated stores: int64, shape (size,)."""
         start, end = index * size, (index + 1) * size
         parts = []
         while start < end:
@@ -52,7 +61,7 @@ class CellOrder:
         return np.concatenate(parts)
 
     def blocks(self, epoch: int) -> Int64s:
-        """The order of blocks in an epoch; the last one asked for is kept."""
+        """Return the order of blocks in an epoch. The last epoch is cached."""
         if self._blocks[0] != epoch:
             generator = np.random.Generator(np.random.PCG64(derive(self.seed, "blocks", epoch)))
             order = generator.permutation(-(-self.cells // BLOCK_CELLS))
@@ -60,7 +69,7 @@ class CellOrder:
         return self._blocks[1]
 
     def window(self, epoch: int, window: int) -> Int64s:
-        """Rows of one window in the order in which they are read; the last one is kept."""
+        """Return the shuffled rows of a window. The last window is cached."""
         if self._window[:2] != (epoch, window):
             blocks = self.blocks(epoch)[window * WINDOW_BLOCKS : (window + 1) * WINDOW_BLOCKS]
             rows = (blocks[:, None] * BLOCK_CELLS + np.arange(BLOCK_CELLS)).ravel()
@@ -70,15 +79,16 @@ class CellOrder:
         return self._window[2]
 
     def window_start(self, epoch: int, window: int) -> int:
-        """Place in the epoch at which a window begins."""
+        """Return the place in the epoch at which a window starts."""
         blocks = window * WINDOW_BLOCKS
         self.blocks(epoch)
-        shorter = self._blocks[2]  # where in the order the last, shorter block stands
-        missing = -self.cells % BLOCK_CELLS  # cells that it is short of
+        shorter = self._blocks[2]  # place of the only block that may be shorter
+        missing = -self.cells % BLOCK_CELLS  # cells missing from this block
         return blocks * BLOCK_CELLS - (missing if shorter < blocks else 0)
 
     def window_at(self, epoch: int, place: int) -> int:
-        # Cells are missing from the last block alone; what comes after it begins that much earlier.
+        """Return the window that contains a place in the epoch."""
+        # A window after the shorter block starts earlier by the missing cells.
         window = place // (WINDOW_BLOCKS * BLOCK_CELLS)
         following = window + 1
         windows = -(-len(self.blocks(epoch)) // WINDOW_BLOCKS)

@@ -1,11 +1,12 @@
-"""Gene statistics that merge: how many cells express a gene, and the median where it is expressed.
+"""Mergeable gene statistics: the number of cells that express a gene, and its median count in them.
 
-The median is read from a histogram of x = count / cell total on a logarithmic grid (as in DDSketch,
-Masson et al. 2019): bin k holds RATIO^-(k+1) < x <= RATIO^-k.  Within a bin the values are taken as
-spread evenly over its logarithm, so that genes rarely share a median by accident, which would tie
-their ranks.  The exact value lies in the same bin, so the median is off by less than RATIO - 1 =
-0.8 % (and what double precision adds).  All that is stored are integers: merging is exact, and its
-order does not matter.
+Counts are relative to the cell total, x = count / cell total. The median of x is estimated from a
+histogram with logarithmic bins, as in DDSketch (Masson et al. 2019): bin k contains the values
+RATIO^-(k+1) < x <= RATIO^-k. The estimate assumes that log x is uniform within a bin. This avoids
+equal medians, which would tie the ranks of genes. The exact median is in the same bin, so the
+relative error is below RATIO - 1 = 0.8 %, apart from rounding.
+
+Histograms contain integers only. Merging is therefore exact and independent of the order.
 """
 
 import hashlib
@@ -29,8 +30,8 @@ from scsigmoid.files import atomic_path, parsing
 from scsigmoid.progress import track
 
 RATIO = 1.008
-BINS = 2880  # down to one transcript in 9 * 10^9
-TABULATED = 4096  # counts of which the logarithm is looked up
+BINS = 2880  # covers one transcript in 9 * 10^9
+TABULATED = 4096  # smaller counts have their logarithm in a table
 
 SCHEMA = pa.schema(
     [
@@ -45,67 +46,81 @@ SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class GeneStatistics:
-    """Statistics of genes over some cells."""
+    """Statistics of genes over a set of cells.
 
-    genes: list[str]  # ids, sorted
-    names: list[str]  # their symbols
-    histogram: Any  # cells in each bin, genes x BINS: a SciPy CSR matrix of int64
-    n_cells: int  # cells read
-    target_sum: float  # what the counts of a cell are scaled to in `medians`
+    Attributes:
+        genes: sorted gene ids.
+        names: gene symbols.
+        histogram: number of cells in each bin: SciPy CSR matrix of int64, shape (genes, BINS).
+        n_cells: number of cells that were counted.
+        target_sum: sum that the counts of each cell are scaled to in :meth:`medians`.
+    """
+
+    genes: list[str]
+    names: list[str]
+    histogram: Any
+    n_cells: int
+    target_sum: float
 
     @property
     def cells(self) -> NDArray[np.int64]:
-        """Number of cells that express each gene."""
+        """The number of cells that express each gene: int64, shape (genes,)."""
         return np.asarray(self.histogram.sum(axis=1), dtype=np.int64).ravel()
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of the content, in hexadecimal."""
+        """The SHA-256 of the content, in hexadecimal."""
         digest = hashlib.sha256(f"{self.n_cells} {float(self.target_sum).hex()}".encode())
         digest.update("\n".join([*self.genes, *self.names]).encode())
-        for part in (self.histogram.indptr, self.histogram.indices, self.histogram.data):
-            digest.update(np.ascontiguousarray(part, dtype=np.int64).data)
+        for array in (self.histogram.indptr, self.histogram.indices, self.histogram.data):
+            digest.update(np.ascontiguousarray(array, dtype=np.int64).data)
         return digest.hexdigest()
 
     def medians(self) -> NDArray[np.float64]:
-        """Median of count / cell total * target sum over the cells that express each gene.
+        """Return the median of count / cell total * target sum over the cells that express a gene.
 
-        For an even number of cells: the mean of the two middle ones.  NaN for a gene that no cell
-        expresses.
+        Returns:
+            float64, shape (genes,). NaN for genes that are not expressed. For an even number of
+            cells, the mean of the two middle values.
         """
         counts = self.histogram.data
-        # Bins go from large values to small ones, so a cell's place is counted from the largest.
-        # Adding the cells of the genes before makes one search of the searches within each gene.
+        # A cell's rank counts from the largest value because bins are in descending order. Adding
+        # the cells of all previous genes allows a single search over all genes.
         ends = np.cumsum(counts)
         cells = self.cells
-        found = cells > 0
-        before = (np.cumsum(cells) - cells)[found]
-        middle = np.zeros(len(before))
-        for place in ((cells[found] - 1) // 2, cells[found] // 2):
-            entry = np.searchsorted(ends, before + place, side="right")
-            into = (before + place - (ends[entry] - counts[entry]) + 0.5) / counts[entry]
-            middle += RATIO ** -(self.histogram.indices[entry] + into) / 2
+        is_expressed = cells > 0
+        previous = (np.cumsum(cells) - cells)[is_expressed]
+        middle = np.zeros(len(previous))
+        for rank in ((cells[is_expressed] - 1) // 2, cells[is_expressed] // 2):
+            entry = np.searchsorted(ends, previous + rank, side="right")
+            fraction = (previous + rank - (ends[entry] - counts[entry]) + 0.5) / counts[entry]
+            middle += RATIO ** -(self.histogram.indices[entry] + fraction) / 2
         medians = np.full(len(self.genes), np.nan)
-        medians[found] = middle * self.target_sum
+        medians[is_expressed] = middle * self.target_sum
         return medians
 
 
 def gather(
     part_folder: str | Path, target_sum: float, output: str | Path, minimum_genes: int = 0
 ) -> None:
-    """Gather the statistics of the training cells of one part, and write them as Arrow IPC file.
+    """Count the training cells of one part, and write their gene statistics.
 
-    Cells that express fewer than ``minimum_genes`` do not count.  Memory holds one histogram of the
-    part's genes, ``BINS`` numbers of 4 bytes each.
+    The dense histogram needs ``4 * BINS`` bytes per gene.
+
+    Args:
+        part_folder: folder with the part's h5ad files and their ``files.csv``.
+        target_sum: sum that the counts of each cell are scaled to in the medians.
+        output: Arrow IPC file to write.
+        minimum_genes: cells that express fewer genes are not counted (default 0).
 
     Raises:
-        UserError: for a file that is not the one whose SHA-256 ``files.csv`` has.
+        UserError: if the SHA-256 of a file differs from the one in ``files.csv``.
     """
     files = [cells for _, cells in cells_of_part(part_folder)]
     names = names_of_genes(files)
     position = {gene: index for index, gene in enumerate(names)}
     histogram = np.zeros((len(names), BINS), dtype=np.uint32)
-    counted = 0
+    n_cells = 0
     for cells in files:
         rows = np.array([position[gene] for gene in cells.genes], dtype=np.int64)
         for chunk in track(cells.chunks(), label=f"gene statistics of {cells.path.name}"):
@@ -113,15 +128,15 @@ def gather(
             if minimum_genes:
                 counts = counts[np.diff(counts.indptr) >= minimum_genes]
             count_cells(counts, rows, histogram)
-            counted += counts.shape[0]
+            n_cells += counts.shape[0]
     write_statistics(
-        GeneStatistics([*names], [*names.values()], sparse(histogram), counted, target_sum),
+        GeneStatistics([*names], [*names.values()], to_csr(histogram), n_cells, target_sum),
         output,
     )
 
 
 def names_of_genes(parts: Iterable[Cells | GeneStatistics]) -> dict[str, str]:
-    """The name of each gene, by id in order; of several names, the first in alphabetical order."""
+    """Return gene names by sorted id. Of several names of a gene, keep the first by alphabet."""
     names: dict[str, str] = {}
     for part in parts:
         for gene, name in zip(part.genes, part.names, strict=True):
@@ -130,10 +145,12 @@ def names_of_genes(parts: Iterable[Cells | GeneStatistics]) -> dict[str, str]:
 
 
 def count_cells(counts: Any, rows: NDArray[np.int64], histogram: NDArray[np.uint32]) -> None:
-    """Add cells to a histogram, rows x ``BINS``.
+    """Add cells to a histogram in place.
 
-    ``counts`` are raw, cells x genes, CSR of int32 without stored zeros; ``rows`` has the
-    histogram's row of each gene.
+    Args:
+        counts: raw counts, CSR matrix of int32 without stored zeros, shape (cells, genes).
+        rows: row of the histogram for each gene, shape (genes,).
+        histogram: number of cells in each bin, shape (rows, ``BINS``).
     """
     totals = np.asarray(counts.sum(axis=1, dtype=np.int64)).ravel()
     add_counts(
@@ -148,10 +165,10 @@ def count_cells(counts: Any, rows: NDArray[np.int64], histogram: NDArray[np.uint
     )
 
 
-def sparse(histogram: NDArray[np.uint32]) -> Any:
-    """A dense histogram as CSR; row by row, as SciPy's own takes three times its memory."""
+def to_csr(histogram: NDArray[np.uint32]) -> Any:
+    """Convert a dense histogram to CSR row by row. SciPy needs three times the memory."""
     bins = [np.flatnonzero(row).astype(np.int32) for row in histogram]
-    cells = [row[found].astype(np.int64) for row, found in zip(histogram, bins, strict=True)]
+    cells = [row[columns].astype(np.int64) for row, columns in zip(histogram, bins, strict=True)]
     ends = np.cumsum([0, *map(len, bins)])
     if not bins:
         return csr_matrix((0, BINS), dtype=np.int64)
@@ -169,18 +186,18 @@ def add_counts(
     row_of_column: NDArray[np.int64],
     histogram: NDArray[np.uint32],
 ) -> None:
-    """Count cells in the bins of their genes.
+    """Add the counts of cells to the histograms of their genes in place.
 
-    The values are put in the order of their genes first, so that one row of the histogram, which
-    fits in the cache, is worked on at a time.
+    Counts are grouped by gene first, because one row of the histogram fits in the CPU cache.
 
     Args:
-        indptr, columns, counts: of a CSR matrix, cells x genes; counts are positive.
-        log_totals: (cells,) logarithm of each cell's total.
-        log_counts: logarithms of 0, 1, 2, ...; larger counts than it holds are computed.
-        log_ratio: logarithm of the ratio of a bin's bounds.
-        row_of_column: row of the histogram for each column.
-        histogram: (rows, bins), is added to; the last bin takes all that is smaller, too.
+        indptr, columns, counts: CSR matrix of positive counts, shape (cells, genes).
+        log_totals: logarithm of each cell's total, shape (cells,).
+        log_counts: table of logarithms of 0, 1, 2, ... Logarithms of larger counts are computed.
+        log_ratio: logarithm of the ratio between the bounds of a bin.
+        row_of_column: row of the histogram for each column, shape (genes,).
+        histogram: number of cells in each bin, shape (rows, bins). The last bin also counts all
+            smaller values.
     """
     starts = np.zeros(len(row_of_column) + 1, np.int64)
     for column in columns:
@@ -192,8 +209,8 @@ def add_counts(
         for entry in range(indptr[cell], indptr[cell + 1]):
             count, column = counts[entry], columns[entry]
             log_count = log_counts[count] if count < len(log_counts) else np.log(float(count))
-            found = int((log_totals[cell] - log_count) / log_ratio)
-            bins[place[column]] = min(found, histogram.shape[1] - 1)
+            index = int((log_totals[cell] - log_count) / log_ratio)
+            bins[place[column]] = min(index, histogram.shape[1] - 1)
             place[column] += 1
     for column in range(len(row_of_column)):
         row = histogram[row_of_column[column]]
@@ -202,24 +219,31 @@ def add_counts(
 
 
 def merge(parts: Iterable[GeneStatistics]) -> GeneStatistics:
-    """Add statistics, one after the other.  Exact, and independent of the order."""
-    return reduce(added, parts)
+    """Return the sum of gene statistics. The result is exact and independent of the order.
+
+    Raises:
+        UserError: if the target sums differ.
+    """
+    return reduce(add, parts)
 
 
-def added(one: GeneStatistics, other: GeneStatistics) -> GeneStatistics:
-    """The sum of two statistics; see :func:`merge`."""
-    if one.target_sum != other.target_sum:
-        raise UserError("gene statistics: made with different tokens.target_sum; make them again")
-    names = names_of_genes([one, other])
+def add(first: GeneStatistics, second: GeneStatistics) -> GeneStatistics:
+    """Return the sum of two gene statistics. See :func:`merge`."""
+    if first.target_sum != second.target_sum:
+        raise UserError(
+            "gene statistics: files were made with different values of tokens.target_sum; "
+            "delete tokens/statistics and run again"
+        )
+    names = names_of_genes([first, second])
     position = {gene: index for index, gene in enumerate(names)}
-    histogram = spread(one, position) + spread(other, position)
+    histogram = expand(first, position) + expand(second, position)
     histogram.sort_indices()
-    cells = one.n_cells + other.n_cells
-    return GeneStatistics([*names], [*names.values()], histogram, cells, one.target_sum)
+    cells = first.n_cells + second.n_cells
+    return GeneStatistics([*names], [*names.values()], histogram, cells, first.target_sum)
 
 
-def spread(statistics: GeneStatistics, position: Mapping[str, int]) -> Any:
-    """The histogram with its genes moved to other rows, which keep their order."""
+def expand(statistics: GeneStatistics, position: Mapping[str, int]) -> Any:
+    """Return the histogram with a row for each gene in ``position``, which is sorted by id."""
     histogram = statistics.histogram
     lengths = np.zeros(len(position) + 1, dtype=np.int64)
     rows = np.array([position[gene] for gene in statistics.genes], dtype=np.int64)
@@ -230,6 +254,7 @@ def spread(statistics: GeneStatistics, position: Mapping[str, int]) -> Any:
 
 
 def write_statistics(statistics: GeneStatistics, output: str | Path) -> None:
+    """Write gene statistics as an Arrow IPC file."""
     histogram = statistics.histogram
     offsets = pa.array(histogram.indptr, type=pa.int32())
     table = pa.table(
@@ -254,20 +279,20 @@ def write_statistics(statistics: GeneStatistics, output: str | Path) -> None:
 
 
 def read_statistics(path: str | Path) -> GeneStatistics:
-    """Read what :func:`write_statistics` wrote.
+    """Read gene statistics from a file that :func:`write_statistics` wrote.
 
     Raises:
-        UserError: if the file is missing, damaged or was made with another grid.
+        UserError: if the file is missing or damaged, or if its histogram has other bins.
     """
     if not Path(path).is_file():
-        raise UserError(f"{path}: no such gene statistics; make them first")
+        raise UserError(f"{path}: no such gene statistics; make them with scsigmoid statistics")
     with parsing(path, "gene statistics of this version"):
         with pa.memory_map(str(path)) as source:
             table = pa.ipc.open_file(source).read_all().combine_chunks()
             table.validate(full=True)
         metadata = table.schema.metadata or {}
         if not table.schema.equals(SCHEMA) or metadata.get(b"ratio") != repr(RATIO).encode():
-            raise ValueError("other columns or another grid")
+            raise ValueError("its columns or histogram bins differ")
         ends = np.cumsum([0, *pc.list_value_length(table["bins"]).to_pylist()])
         data, bins = (pc.list_flatten(table[name]).to_numpy() for name in ("counts", "bins"))
         statistics = GeneStatistics(

@@ -1,6 +1,6 @@
-"""The vocabulary: which genes have tokens, and their medians.
+"""The vocabulary: genes with their tokens and medians.
 
-The genes are those of a list, or those that a rule finds in the gene statistics.
+Genes come from a list, or are selected from the gene statistics.
 """
 
 import gzip
@@ -32,7 +32,7 @@ PAD, MASK, CLS, UNKNOWN = range(4)
 SPECIAL = ("<pad>", "<mask>", "<cls>", "<unk>")
 
 GENE_ID = re.compile(r'gene_id "([^".]+)')
-BIOTYPE = re.compile(r'gene_(?:bio)?type "([^"]+)"')  # GENCODE and Ensembl name it differently
+BIOTYPE = re.compile(r'gene_(?:bio)?type "([^"]+)"')  # GENCODE: gene_type, Ensembl: gene_biotype
 
 SCHEMA = pa.schema(
     [
@@ -47,27 +47,32 @@ SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Tokens and their genes; a token is its position.
+    """Tokens and their genes. A token is an index into each attribute.
 
-    The four special tokens come first, then the genes sorted by id, so that a token does not
-    depend on the order of files.
+    The four special tokens come first, then genes sorted by id. Tokens are therefore independent of
+    the order of files.
+
+    Attributes:
+        gene_ids: gene ids, or the names of special tokens.
+        names: gene symbols.
+        cells: number of training cells that express each gene, 0 for special tokens.
+        medians: median of count / cell total * target sum over the cells that express the gene.
+            1.0 for special tokens and for genes that no training cell expresses.
     """
 
-    gene_ids: tuple[str, ...]  # of each token; of a special one, its name
-    names: tuple[str, ...]  # symbols
-    cells: NDArray[np.int64]  # training cells that express each gene; 0 for special tokens
-    # Median of count / cell total * target sum over the cells that express the gene; 1.0 for
-    # special tokens.
+    gene_ids: tuple[str, ...]
+    names: tuple[str, ...]
+    cells: NDArray[np.int64]
     medians: NDArray[np.float64]
 
     @property
     def size(self) -> int:
-        """Number of tokens, the special ones included."""
+        """The number of tokens, including special tokens."""
         return len(self.gene_ids)
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of the content, in hexadecimal: equal for equal vocabularies."""
+        """The SHA-256 of the content, in hexadecimal."""
         digest = hashlib.sha256()
         for row in zip(self.gene_ids, self.names, self.cells, self.medians, strict=True):
             gene, name, cells, median = row
@@ -76,23 +81,24 @@ class Vocabulary:
 
     @cached_property
     def token_of(self) -> dict[str, int]:
+        """Tokens by gene id, without special tokens."""
         return {gene: token for token, gene in enumerate(self.gene_ids) if token >= len(SPECIAL)}
 
     @property
     def name_of(self) -> dict[str, str]:
-        """Names of the genes by id."""
+        """Gene names by gene id, without special tokens."""
         pairs = zip(self.gene_ids, self.names, strict=True)
         return dict(list(pairs)[len(SPECIAL) :])
 
     def tokens(self, genes: Iterable[str]) -> NDArray[np.int64]:
-        """Tokens of gene ids; -1 for genes outside the vocabulary."""
+        """Return the tokens of gene ids, and -1 for genes outside the vocabulary."""
         token_of = self.token_of
         return np.array([token_of.get(gene, -1) for gene in genes], dtype=np.int64)
 
     def write(
         self, path: str | Path, organisms: Mapping[str, Mapping[str, int]] | None = None
     ) -> None:
-        """Write Parquet; its metadata has the fingerprint and :func:`by_organism`'s counts."""
+        """Write a Parquet file. Its metadata has the fingerprint and the counts by organism."""
         metadata = {"fingerprint": self.fingerprint, "organisms": json.dumps(organisms or {})}
         columns = [range(self.size), self.gene_ids, self.names, self.cells, self.medians]
         table = pa.table(columns, schema=SCHEMA.with_metadata(metadata))
@@ -104,7 +110,7 @@ class Vocabulary:
         """Read a vocabulary.
 
         Raises:
-            UserError: if the file is missing, damaged or no vocabulary.
+            UserError: if the file is missing or damaged, or is not a vocabulary.
         """
         if not Path(path).is_file():
             raise UserError(f"{path}: no such vocabulary; give the file tokens/vocabulary.parquet")
@@ -133,37 +139,43 @@ def build_vocabulary(
     output: str | Path,
     choice: VocabularyChoice = EXPRESSED,
 ) -> None:
-    """Make the vocabulary from gene statistics; the log tells what has no token.
+    """Make the vocabulary from gene statistics, and log the share of counts without a token.
 
     Args:
-        statistics: the files of :func:`scsigmoid.tokens.statistics.gather`, in any order.
-        minimum_cells: a gene enters when this many training cells express it (at least 1).
-        output: the Parquet file to write.
-        choice: which of these genes enter, or a list of others; all of these if not given.
+        statistics: files of :func:`scsigmoid.tokens.statistics.gather`, in any order.
+        minimum_cells: minimum number of training cells that express a gene (at least 1).
+        output: Parquet file to write.
+        choice: a list of genes, which replaces ``minimum_cells``, or limits on the expressed genes.
+            By default, all expressed genes are in the vocabulary.
 
     Raises:
-        UserError: if no gene enters, no cell holds a count, or a file of the choice does not fit.
+        UserError: if the vocabulary would be empty, if all counts are zero, or if the list or the
+            annotation cannot be read.
     """
     from scsigmoid.tokens.statistics import merge, read_statistics
 
     merged = merge(map(read_statistics, statistics))
     expressed = dict(zip(merged.genes, merged.cells.tolist(), strict=True))
     if not any(expressed.values()):
-        raise UserError("corpus: no training cell holds a count; give other files")
-    genes = ruled(merged, minimum_cells, choice) if choice.genes is None else listed(choice.genes)
+        raise UserError("corpus: all counts of the training cells are zero; choose other files")
+    if choice.genes is None:
+        genes = select_genes(merged, minimum_cells, choice)
+    else:
+        genes = read_gene_list(choice.genes)
     if not any(expressed.get(gene) for gene in genes):
         raise UserError(
-            f"{choice.genes}: no training cell expresses a gene of the list (it has {genes[0]!r}, "
-            f"the cells {merged.genes[0]!r}); name genes as in the training files"
+            f"{choice.genes}: no training cell expresses a gene of the list (the list contains "
+            f"{genes[0]!r}, the training files {merged.genes[0]!r}); use the gene ids of the "
+            "training files"
         )
     names = dict(zip(merged.genes, merged.names, strict=True))
     medians = dict(zip(merged.genes, merged.medians().tolist(), strict=True))
     organisms = by_organism(expressed, genes)
-    for organism, told in organisms.items():
+    for organism, summary in organisms.items():
         log(
-            f"vocabulary: {organism}: {told['tokens']:,} genes; training cells express "
-            f"{told['genes']:,}; {told['outside'] / max(told['counts'], 1):.3%} of the non-zero "
-            "counts are of genes without a token"
+            f"vocabulary: {organism}: {summary['tokens']:,} genes; training cells express "
+            f"{summary['genes']:,}; {summary['outside'] / max(summary['counts'], 1):.3%} of the "
+            "non-zero counts are of genes without a token"
         )
     Vocabulary(
         (*SPECIAL, *genes),
@@ -174,35 +186,43 @@ def build_vocabulary(
 
 
 def by_organism(expressed: Mapping[str, int], tokens: Iterable[str]) -> dict[str, dict[str, int]]:
-    """What has a token and what has none; ``expressed`` are the training cells of each gene.
+    """Count the genes and counts of each organism with and without a token.
+
+    Args:
+        expressed: number of training cells that express each gene, by gene id.
+        tokens: gene ids with a token.
 
     Returns:
-        For each organism: ``tokens``, genes that have one; ``genes``, those that training cells
-        express; ``counts``, the non-zero counts of all cells; ``outside``, those without a token.
+        Four numbers for each organism: ``tokens``, genes with a token; ``genes``, genes that
+        training cells express; ``counts``, non-zero counts of all training cells; ``outside``,
+        non-zero counts of genes without a token.
     """
-    told: dict[str, dict[str, int]] = {}
-    have = set(tokens)
-    for gene in sorted(have | expressed.keys()):
+    organisms: dict[str, dict[str, int]] = {}
+    vocabulary = set(tokens)
+    for gene in sorted(vocabulary | expressed.keys()):
         cells = expressed.get(gene, 0)
-        if gene in have or cells:
-            entry = told.setdefault(
+        if gene in vocabulary or cells:
+            summary = organisms.setdefault(
                 organism_of(gene), {"tokens": 0, "genes": 0, "counts": 0, "outside": 0}
             )
-            entry["tokens"] += gene in have
-            entry["genes"] += cells > 0
-            entry["counts"] += cells
-            entry["outside"] += 0 if gene in have else cells
-    return told
+            summary["tokens"] += gene in vocabulary
+            summary["genes"] += cells > 0
+            summary["counts"] += cells
+            summary["outside"] += 0 if gene in vocabulary else cells
+    return organisms
 
 
-def listed(path: str | Path) -> list[str]:
-    """The gene ids of a list, each once and without version, sorted.
+def read_gene_list(path: str | Path) -> list[str]:
+    """Read a text file with one gene id per line. Return sorted, unique ids without version.
 
-    One id stands on a line, what follows a comma or white space is not read; empty lines, comments
-    (``#``) and special tokens (``<cls>``) are skipped.
+    Text after a comma or white space is ignored. Empty lines, comments (``#``) and special tokens
+    (``<cls>``) are skipped.
+
+    Raises:
+        UserError: if the file cannot be read or does not contain a gene id.
     """
     if Path(path).exists() and not Path(path).is_file():
-        raise UserError(f"tokens.vocabulary.genes: {path}: no file; correct the path")
+        raise UserError(f"tokens.vocabulary.genes: {path}: not a file; correct the path")
     try:
         lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
     except OSError as error:
@@ -210,26 +230,32 @@ def listed(path: str | Path) -> list[str]:
             f"tokens.vocabulary.genes: {path}: {error.strerror}; correct the path"
         ) from None
     except UnicodeDecodeError:
-        raise UserError(f"{path}: not a text file; write one gene id a line") from None
+        raise UserError(f"{path}: not a text file; write one gene id per line") from None
     ids = [words[0] for line in lines if (words := line.replace(",", " ").split())]
     genes = {
-        found[1] if (found := VERSIONED.fullmatch(gene)) else gene
+        match[1] if (match := VERSIONED.fullmatch(gene)) else gene
         for gene in ids
         if not gene.startswith(("#", "<"))
     }
     if not genes:
-        raise UserError(f"{path}: lists no gene; write one gene id a line")
+        raise UserError(f"{path}: contains no gene id; write one gene id per line")
     return sorted(genes)
 
 
-def ruled(found: "GeneStatistics", minimum_cells: int, choice: VocabularyChoice) -> list[str]:
-    """The genes that the rule chooses, sorted."""
-    cells = found.cells
+def select_genes(
+    statistics: "GeneStatistics", minimum_cells: int, choice: VocabularyChoice
+) -> list[str]:
+    """Return the sorted ids of the genes that fulfill the limits.
+
+    Raises:
+        UserError: if there is none, or if the annotation does not have a biotype.
+    """
+    cells = statistics.cells
     kept = cells >= max(1, minimum_cells)
     if not kept.any():
         raise UserError(
             f"tokens.minimum_cells: no gene is expressed in {minimum_cells} training cells; "
-            "lower it"
+            "set a smaller number"
         )
     if choice.biotypes is not None:
         biotypes = biotypes_of(choice.annotation)
@@ -240,25 +266,30 @@ def ruled(found: "GeneStatistics", minimum_cells: int, choice: VocabularyChoice)
                     f"tokens.vocabulary.biotypes: no gene of the annotation is {name!r}"
                     f"{nearest(name, known)}"
                 )
-        unknown = sum(gene not in biotypes for gene in np.array(found.genes)[kept].tolist())
+        unknown = sum(gene not in biotypes for gene in np.array(statistics.genes)[kept].tolist())
         if unknown:
-            log(f"vocabulary: {unknown:,} expressed genes are not in the annotation: left out")
-        kept &= np.array([biotypes.get(gene) in choice.biotypes for gene in found.genes])
+            log(f"vocabulary: left out {unknown:,} expressed genes that are not in the annotation")
+        kept &= np.array([biotypes.get(gene) in choice.biotypes for gene in statistics.genes])
         if not kept.any():
             raise UserError(
-                f"tokens.vocabulary.biotypes: no training cell expresses a gene that is "
-                f"{' or '.join(choice.biotypes)} by the annotation; give that of the organisms"
+                "tokens.vocabulary.biotypes: no training cell expresses a gene of biotype "
+                f"{' or '.join(choice.biotypes)}; set tokens.vocabulary.annotation to "
+                "annotations of the organisms in the training files"
             )
-    organisms = np.array([organism_of(gene) for gene in found.genes])
+    organisms = np.array([organism_of(gene) for gene in statistics.genes])
     for organism, size in (choice.sizes or {}).items():
         places = np.flatnonzero(kept & (organisms == organism))
-        # those in most cells come first, of equal ones the first by id
+        # Keep the genes in most cells. A stable sort keeps the order of ids among equal numbers.
         kept[places[np.argsort(-cells[places], kind="stable")][size:]] = False
-    return [found.genes[place] for place in np.flatnonzero(kept)]
+    return [statistics.genes[place] for place in np.flatnonzero(kept)]
 
 
 def biotypes_of(paths: Sequence[str | Path]) -> dict[str, str]:
-    """The biotype of each gene of annotations in GTF, also compressed by gzip."""
+    """Return the biotype of each gene id from GTF annotations, which may be compressed with gzip.
+
+    Raises:
+        UserError: if a file cannot be read or does not contain biotypes.
+    """
     biotypes: dict[str, str] = {}
     for path in map(Path, paths):
         before = len(biotypes)
@@ -277,7 +308,7 @@ def biotypes_of(paths: Sequence[str | Path]) -> dict[str, str]:
             ) from None
         if len(biotypes) == before:
             raise UserError(
-                f"tokens.vocabulary.annotation: {path}: names no gene's gene_type; give an "
-                "annotation in GTF, as GENCODE offers it"
+                f"tokens.vocabulary.annotation: {path}: does not contain a gene_type or "
+                "gene_biotype; use a GTF annotation of GENCODE or Ensembl"
             )
     return biotypes

@@ -1,7 +1,7 @@
-"""Finished models: one safetensors file with weights, vocabulary and, in its header, the settings.
+"""Finished models: a safetensors file with weights, vocabulary and, in its header, the settings.
 
-The vocabulary stands beside the weights as four tensors: ``vocabulary/gene_ids`` and
-``vocabulary/names`` (UTF-8 bytes, a line a token), ``vocabulary/cells`` and ``vocabulary/medians``.
+The vocabulary is stored as four tensors. ``vocabulary/gene_ids`` and ``vocabulary/names`` are UTF-8
+bytes with one line per token. ``vocabulary/cells`` and ``vocabulary/medians`` are numbers.
 """
 
 import hashlib
@@ -35,14 +35,14 @@ BLOCK = re.compile(r"blocks\.(\d+)\.")
 
 
 def snapshot_paths(training: Training, folder: Path) -> dict[int, Path]:
-    """The files beside the model that have it as it was after earlier steps, by step."""
+    """Return the paths of the snapshots in the model's folder, by step."""
     return {step: folder / f"model{after}.safetensors" for step, after in training.kept.items()}
 
 
 def save_encoder(
     encoder: Encoder, run: TrainingRun, vocabulary: Vocabulary, step: int, path: str | Path
 ) -> None:
-    """Write an encoder as it is after ``step``: float32 weights, vocabulary, and metadata."""
+    """Write float32 weights, vocabulary and metadata of an encoder after ``step`` steps."""
     metadata = {
         "version": VERSION,
         "model": run.model,
@@ -76,7 +76,7 @@ def write(
     """Write a model file with a checksum of its header and weights."""
     header = json.dumps({**metadata, "sha256": checksum(metadata, weights)}, sort_keys=True)
     with atomic_path(path) as temporary:
-        # safetensors lets only the owner read a file: give it the mode that other files have.
+        # safetensors makes files readable only by the owner. Use the default mode instead.
         temporary.touch()
         mode = temporary.stat().st_mode
         save_file({**weights, **vocabulary}, temporary, metadata={KEY: header})
@@ -84,24 +84,26 @@ def write(
 
 
 def update_header(path: str | Path, output: str | Path) -> None:
-    """Write a model file of version 0.1 or 0.2 in the current format; tensors stay as they are.
+    """Convert a model file of version 0.1 or 0.2 to the current format. Tensors do not change.
 
     Raises:
-        UserError: if the weights are damaged, or the file has the current format.
+        UserError: if the weights are damaged, or if the file has the current format already.
     """
     metadata, weights = read(path, vocabulary=False)
     digest = hashlib.sha256()
     for name in sorted(weights):
         digest.update(weights[name].numpy().tobytes())
     if "version" in metadata or metadata.pop("sha256", None) not in (None, digest.hexdigest()):
-        raise UserError(f"{path}: damaged, or of the current format")
+        raise UserError(
+            f"{path}: damaged, or already in the current format; load it, or copy it again"
+        )
     defaults = {"cls_token": True, "variants": []}
     vocabulary = {f"{PREFIX}{k}": v for k, v in read(path, vocabulary=True)[1].items()}
     write(output, {**defaults, **metadata, "version": VERSION}, weights, vocabulary)
 
 
 def as_tensors(vocabulary: Vocabulary) -> dict[str, Tensor]:
-    """The vocabulary as tensors, by name in the file."""
+    """Return the tensors of a vocabulary by their names in the file."""
     lines = {"gene_ids": vocabulary.gene_ids, "names": vocabulary.names}
     numbers = {"cells": vocabulary.cells, "medians": vocabulary.medians}
     arrays = {k: np.array([*"\n".join(v).encode()], np.uint8) for k, v in lines.items()}
@@ -109,7 +111,7 @@ def as_tensors(vocabulary: Vocabulary) -> dict[str, Tensor]:
 
 
 def read(path: str | Path, *, vocabulary: bool) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The metadata of a file, and the tensors of its vocabulary, or all others."""
+    """Return the metadata of a model file, and the tensors of its vocabulary or of its weights."""
     with safe_open(path, framework="pt") as handle:
         metadata = json.loads((handle.metadata() or {})[KEY])
         names = [k for k in handle.keys() if k.startswith(PREFIX) == vocabulary]  # noqa: SIM118
@@ -120,19 +122,21 @@ def load_vocabulary(path: str | Path) -> Vocabulary:
     """Read the vocabulary of a finished model.
 
     Raises:
-        UserError: if the file has none, as those of version 0.1, or it is damaged.
+        UserError: if the file does not contain a vocabulary (version 0.1), or if it is damaged.
     """
     try:
         metadata, tensors = read(path, vocabulary=True)
         if not tensors:
-            raise UserError(f"{path}: holds no vocabulary; name the one it was trained with")
+            raise UserError(
+                f"{path}: does not contain a vocabulary; give the vocabulary of its training"
+            )
         arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
         ids, symbols = (
             tuple(arrays[name].tobytes().decode().split("\n")) for name in ("gene_ids", "names")
         )
         vocabulary = Vocabulary(ids, symbols, arrays["cells"], arrays["medians"])
         if vocabulary.fingerprint != metadata["vocabulary"]:
-            raise ValueError("not what was written")
+            raise ValueError("its fingerprint differs")
     except (SafetensorError, OSError, KeyError, ValueError) as error:
         raise UserError(
             f"{path}: its vocabulary is damaged ({error}); copy the model again"
@@ -141,7 +145,7 @@ def load_vocabulary(path: str | Path) -> Vocabulary:
 
 
 def checksum(metadata: Mapping[str, Any], weights: Mapping[str, Tensor]) -> str:
-    """SHA-256 of the header and of the weights by name; safetensors has no checksum."""
+    """Return the SHA-256 of header and weights, because safetensors does not have a checksum."""
     header = {name: value for name, value in metadata.items() if name != "sha256"}
     digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
     for name in sorted(weights):
@@ -152,15 +156,17 @@ def checksum(metadata: Mapping[str, Any], weights: Mapping[str, Tensor]) -> str:
 
 
 def settings_of(path: Path, metadata: Mapping[str, Any], backend: str) -> EncoderSettings:
-    """The settings in a header, compared with the shapes of the tensors before any is read.
+    """Return the settings in a header, after comparing them with the shapes of the tensors.
+
+    Tensors are not read, so that a header with absurd sizes does not allocate memory.
 
     Raises:
-        UserError: if an older version wrote the file.
-        ValueError: if settings are not valid or differ from the shapes.
+        UserError: if another version of scsigmoid wrote the file.
+        ValueError: if settings are invalid or differ from the shapes.
     """
     if not {"model", "vocabulary"} <= metadata.keys():
-        raise ValueError("its header names no model or no vocabulary")
-    if not NAME.fullmatch(metadata["model"]):  # it becomes part of keys and paths
+        raise ValueError("its header does not name a model and a vocabulary")
+    if not NAME.fullmatch(metadata["model"]):  # becomes part of keys and paths
         raise ValueError(f"its header names the model {metadata['model']!r}")
     if metadata.get("version") != VERSION:
         raise UserError(
@@ -186,7 +192,7 @@ def settings_of(path: Path, metadata: Mapping[str, Any], backend: str) -> Encode
     layers = {match[1] for name in shapes if (match := BLOCK.match(name))}
     if settings.layers != len(layers):
         raise ValueError(f"{settings.layers} layers in its header, {len(layers)} in its tensors")
-    with torch.device("meta"):  # no memory, and the layers are those of the file
+    with torch.device("meta"):  # does not allocate memory
         expected = {k: tuple(v.shape) for k, v in Encoder(settings).state_dict().items()}
     if shapes != expected:
         name = min(shapes.items() ^ expected.items())[0]
@@ -199,24 +205,31 @@ def settings_of(path: Path, metadata: Mapping[str, Any], backend: str) -> Encode
 def load_encoder(
     path: str | Path, device: str | torch.device = "cpu", backend: str = "auto"
 ) -> tuple[Encoder, dict[str, Any]]:
-    """Rebuild a trained encoder from ``model.safetensors``, in evaluation mode.
+    """Load a trained encoder from ``model.safetensors`` in evaluation mode.
+
+    Args:
+        path: the model file.
+        device: device of the encoder (default CPU).
+        backend: backend of attention (default ``"auto"``).
 
     Returns:
-        The encoder and the metadata that was written with it: ``model``, ``attention``,
-        ``context``, ``cls_token``, ``size``, ``vocabulary`` (fingerprint), ``vocabulary_size``,
-        ``step``, ``seed``, ``training`` and the encoder's other settings.
+        The encoder and its metadata: ``model``, ``attention``, ``context``, ``cls_token``,
+        ``size``, ``vocabulary`` (fingerprint), ``vocabulary_size``, ``step``, ``seed``,
+        ``training`` and the encoder's other settings.
 
     Raises:
-        UserError: if the file is missing, damaged or holds something else.
+        UserError: if the file is missing or damaged, or is not a model.
     """
     path = Path(path)
     if path.is_dir() or path.suffix == ".pt":
-        kind = "a folder" if path.is_dir() else "a checkpoint that training goes on from"
-        models = [place / MODEL for place in (path, *path.parents[:2])]
+        kind = "a folder" if path.is_dir() else "a checkpoint for resuming training"
+        models = [folder / MODEL for folder in (path, *path.parents[:2])]
         model = next((model for model in models if model.is_file()), MODEL)
-        raise UserError(f"{path}: {kind}; give the finished model, {model}")
+        raise UserError(f"{path}: {kind}, not a finished model; use {model}")
     if not path.is_file():
-        raise UserError(f"{path}: no such model; train it first, or name one of the package: blood")
+        raise UserError(
+            f"{path}: no such model; train it first, or use blood, the model in the package"
+        )
     try:
         with safe_open(path, framework="pt") as handle:
             metadata = json.loads((handle.metadata() or {})[KEY])
