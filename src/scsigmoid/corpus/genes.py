@@ -233,9 +233,9 @@ def check_shared(cells: "Cells", known: Mapping[str, str], path: Path, other: st
         here = next(gene for gene in cells.genes if gene not in others)
         there = max(known.keys() - {*cells.genes}, default="")
         summary += (
-            f" of {len(others):,} (here {here!r}, there {there!r}); genes are named differently, "
-            "of another organism, or only some are there, as the highly variable ones: keep all "
-            "genes, name them by Ensembl id in all files, or say which column of var does ('genes')"
+            f" of {len(others):,} (only in the file: {here!r}, only in {other}: {there!r}); keep "
+            "all genes, not only the highly variable ones, name them by Ensembl id, or say which "
+            "column of var has the ids ('genes'); another organism's genes cannot be compared"
         )
         if share < 0.1:
             raise UserError(summary)

@@ -454,10 +454,10 @@ def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
         )
     if not by_id and not unique:
         raise UserError(
-            f"{cells.path}: no gene in common with the vocabulary, by id or by the name of one "
-            f"gene alone (it has {cells.genes[0]!r}, the vocabulary {vocabulary.gene_ids[-1]!r}, "
-            f"{vocabulary.names[-1]!r}); name genes by Ensembl id, or take a model of "
-            "their organism"
+            f"{cells.path}: no gene in common with the vocabulary, by id or by name (the file "
+            f"has {cells.genes[0]!r}, the vocabulary {vocabulary.gene_ids[-1]!r}, "
+            f"{vocabulary.names[-1]!r}); name genes by Ensembl id, say which column of var "
+            "has the ids ('genes'), or take a model of their organism"
         )
     genes = [
         min(genes_of[name]) if name in unique else gene

@@ -80,7 +80,10 @@ def basis(effort: Effort) -> str:
     """Return the parameters of a model and the measured rate behind its hours."""
     rate = effort.rate
     speed = f"{rate.cells_per_second:g} cells a second at context {rate.context:,}"
-    speed += " measured" if effort.measured else f", for {effort.scale:.2g} times the operations"
+    if effort.measured:
+        speed += " measured"
+    else:
+        speed = f"{effort.scale:.2g} times the operations of the measured model ({speed})"
     return f"{effort.parameters / 1e6:,.4g}M parameters, {speed}"
 
 
