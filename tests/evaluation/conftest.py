@@ -25,7 +25,7 @@ TOY = Vocabulary(
 )
 VOCABULARY = TOY.fingerprint
 CONTEXT = 16
-# one gene; just below, at and above the context (with [CLS]); and others
+# Includes one gene, and lengths around the context of 16 tokens with [CLS].
 LENGTHS = [1, 7, 14, 15, 16, 30, 3, 10, 10, 2, 25, 5]
 
 
@@ -76,7 +76,7 @@ def write_tokens(
 
 
 def one_by_one(checkpoint, cells, pooling="mean"):
-    """Embeds each cell, an array of gene tokens as long as it may be, in a pass of its own."""
+    """Embed cells, given as arrays of gene tokens, with one forward pass each."""
     encoder, facts = load_encoder(checkpoint)
     first = [2] if facts["cls_token"] else []
     rows = []
@@ -91,7 +91,7 @@ def one_by_one(checkpoint, cells, pooling="mean"):
 
 @pytest.fixture
 def make_store(tmp_path: Path, cells: Path):
-    """Writes a token store of the dataset's file."""
+    """Return a function that writes the token store of the dataset."""
     folder, digest = tmp_path / "results/tokens/evaluation/toy", sha256(cells)
     return lambda **changes: write_tokens(folder, **{"digest": digest, **changes})
 
@@ -103,7 +103,7 @@ def store(make_store) -> Path:
 
 @pytest.fixture
 def cells(tmp_path: Path) -> Path:
-    """The dataset's file, as far as embeddings need it: three times as many cells as the store."""
+    """Write a dataset file without counts. It has three times as many cells as the store."""
     import anndata
 
     path = tmp_path / "results/corpus/evaluation/toy.h5ad"
@@ -115,7 +115,7 @@ def cells(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def make_model(tmp_path: Path):
-    """Writes an untrained model: ``make_model(attention, vocabulary, cls_token)``."""
+    """Return a function that writes an untrained model and returns its path."""
 
     def make(attention: str, vocabulary: Vocabulary = TOY, cls_token: bool = True) -> Path:
         run = TrainingRun(
@@ -148,7 +148,7 @@ def checkpoint(request: pytest.FixtureRequest, make_model) -> Path:
 
 @pytest.fixture
 def write_arm(tmp_path: Path):
-    """Writes an embedding with given values, below a results folder."""
+    """Return a function that writes an embedding with known values to a results folder."""
 
     def write(model: str, values, labels, rows=None, folder: str = "toy", **identity) -> Path:
         path = tmp_path / "results" / "embeddings" / folder / f"{model}.h5ad"
@@ -182,7 +182,7 @@ def write_arm(tmp_path: Path):
 
 @pytest.fixture
 def write_pair(write_arm):
-    """Writes both arms: cell types with means of their own, further apart in the sigmoid arm."""
+    """Return a function that writes both arms. Cell types are further apart in the sigmoid arm."""
 
     def write(counts: dict[str, int], hidden: int = 6, seed: int = 0) -> dict[str, Path]:
         random = np.random.default_rng(seed)

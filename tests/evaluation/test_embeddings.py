@@ -1,4 +1,4 @@
-"""Embeddings against one forward pass per cell, and what is refused."""
+"""Embeddings compared with one forward pass per cell, and invalid input."""
 
 import anndata
 import numpy as np
@@ -33,29 +33,27 @@ def run(checkpoint, store, cells, output, pooling="mean"):
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 @pytest.mark.parametrize("batch_tokens", [16, 50, 10_000])
-def test_a_batch_gives_what_each_cell_alone_gives(
-    checkpoint, store, cells, tmp_path, pooling, batch_tokens
-):
+def test_batches_equal_single_cells(checkpoint, store, cells, tmp_path, pooling, batch_tokens):
     output = output_of(checkpoint, tmp_path)
     settings = Embeddings(pooling=pooling, batch_tokens=batch_tokens)
     embed(checkpoint, store, cells, settings, "cpu", output)
-    found = read_embedding(output)
-    np.testing.assert_allclose(found.values, expected(checkpoint, store, pooling), atol=2e-5)
-    assert found.values.dtype == np.float32
+    embedding = read_embedding(output)
+    np.testing.assert_allclose(embedding.values, expected(checkpoint, store, pooling), atol=2e-5)
+    assert embedding.values.dtype == np.float32
 
 
-def test_without_cls_all_places_are_genes(make_model, store, cells, tmp_path):
+def test_model_without_cls(make_model, store, cells, tmp_path):
     """Two cells have as many genes as the context, and one has more."""
     checkpoint = make_model("sigmoid", cls_token=False)
     output = output_of(checkpoint, tmp_path)
     run(checkpoint, store, cells, output)
-    found = read_embedding(output).values
-    np.testing.assert_allclose(found, expected(checkpoint, store), atol=2e-5)
+    values = read_embedding(output).values
+    np.testing.assert_allclose(values, expected(checkpoint, store), atol=2e-5)
     with pytest.raises(UserError, match=r"trained with tokens\.cls: false.*; set pooling to mean"):
         run(checkpoint, store, cells, output, pooling="cls")
 
 
-def test_the_file_says_what_it_is_and_has_the_same_bytes_again(checkpoint, store, cells, tmp_path):
+def test_metadata_and_reproducible_bytes(checkpoint, store, cells, tmp_path):
     outputs = [output_of(checkpoint, tmp_path / name) for name in ("first", "second")]
     for output in outputs:
         run(checkpoint, store, cells, output)
@@ -84,7 +82,7 @@ def test_the_file_says_what_it_is_and_has_the_same_bytes_again(checkpoint, store
     assert [type(metadata[key]) for key in ("context", "simulated")] == [int, bool]
 
 
-def test_a_cell_without_genes_is_refused(checkpoint, make_store, cells, tmp_path):
+def test_cell_without_genes(checkpoint, make_store, cells, tmp_path):
     store = make_store(lengths=(3, 0, 4))
     output = output_of(checkpoint, tmp_path)
     with pytest.raises(UserError, match="1 of 3 cells have no gene of the vocabulary"):
@@ -99,21 +97,21 @@ def test_a_cell_without_genes_is_refused(checkpoint, make_store, cells, tmp_path
         ({"dataset": "other"}, "has dataset 'other', expected 'toy'"),
     ],
 )
-def test_tokens_of_other_data_are_refused(checkpoint, make_store, cells, tmp_path, change, message):
+def test_tokens_of_other_data(checkpoint, make_store, cells, tmp_path, change, message):
     output = output_of(checkpoint, tmp_path)
     with pytest.raises(UserError, match=rf"tokens/evaluation/toy: {message}"):
         run(checkpoint, make_store(**change), cells, output)
     assert not output.exists()
 
 
-def test_permuted_cells_are_refused(checkpoint, store, cells, tmp_path):
+def test_permuted_cells(checkpoint, store, cells, tmp_path):
     adata = anndata.read_h5ad(cells)
     adata[::-1].copy().write_h5ad(cells)
     with pytest.raises(UserError, match=r"toy\.h5ad: has cells"):
         run(checkpoint, store, cells, output_of(checkpoint, tmp_path))
 
 
-def test_a_model_in_the_place_of_another_is_refused(make_model, store, cells, tmp_path):
+def test_model_file_of_another_model(make_model, store, cells, tmp_path):
     sigmoid, softmax = make_model("sigmoid"), make_model("softmax")
     sigmoid.write_bytes(softmax.read_bytes())
     message = r"sigmoid_toy/model\.safetensors: has model 'softmax_toy', expected 'sigmoid_toy'"
@@ -126,7 +124,7 @@ def test_a_model_in_the_place_of_another_is_refused(make_model, store, cells, tm
     assert not list(tmp_path.glob("sigmoid_toy*"))
 
 
-def test_embeddings_in_the_place_of_others_are_refused(write_arm):
+def test_embedding_file_of_another_model_or_dataset(write_arm):
     labels, values = list("aabbc"), np.arange(10.0).reshape(5, 2)
     paths = {name: write_arm(name, values, labels) for name in ("sigmoid_4k", "softmax_4k")}
     with pytest.raises(UserError, match="has dataset 'toy', expected 'other'"):
@@ -140,7 +138,7 @@ def test_embeddings_in_the_place_of_others_are_refused(write_arm):
         read_arms(paths, "toy")
 
 
-def test_cells_without_a_label_are_left_out_of_scores(write_arm, capsys):
+def test_scores_ignore_cells_without_a_label(write_arm, capsys):
     values = np.arange(10.0).reshape(5, 2)
     paths = {name: write_arm(name, values, ["a", "", "b", "", "a"]) for name in ("sig_4", "soft_4")}
     arm = read_arms(paths, "toy")["soft_4"]
@@ -153,7 +151,7 @@ def test_cells_without_a_label_are_left_out_of_scores(write_arm, capsys):
         read_arms({"sig_4": write_arm("sig_4", values, [""] * 5)}, "toy")
 
 
-def test_a_diverged_model_is_refused(checkpoint, store, cells, tmp_path, monkeypatch):
+def test_diverged_model(checkpoint, store, cells, tmp_path, monkeypatch):
     encoder, facts = load_encoder(checkpoint)
     torch.nn.init.constant_(encoder.final_norm.bias, float("nan"))
     monkeypatch.setattr("scsigmoid.evaluation.embeddings.load_encoder", lambda *_: (encoder, facts))
@@ -163,7 +161,7 @@ def test_a_diverged_model_is_refused(checkpoint, store, cells, tmp_path, monkeyp
     assert not output.exists()
 
 
-def test_nan_in_a_file_is_refused(write_arm):
+def test_nan_in_a_file(write_arm):
     values = np.ones((4, 2))
     values[2, 1] = np.nan
     path = write_arm("sigmoid_4k", values, list("aabb"))
@@ -173,7 +171,7 @@ def test_nan_in_a_file_is_refused(write_arm):
         read_embedding(path)
 
 
-def test_a_missing_and_a_foreign_file_are_refused(tmp_path):
+def test_missing_damaged_and_foreign_files(tmp_path):
     with pytest.raises(UserError, match="no such embedding"):
         read_embedding(tmp_path / "absent.h5ad")
     broken = tmp_path / "broken.h5ad"
@@ -186,7 +184,7 @@ def test_a_missing_and_a_foreign_file_are_refused(tmp_path):
         read_embedding(foreign)
 
 
-def test_arms_must_hold_the_same_cells(write_arm):
+def test_arms_must_have_the_same_cells(write_arm):
     labels = list("aabbc")
     values = np.arange(10.0).reshape(5, 2)
     first = write_arm("sigmoid_4k", values, labels)

@@ -1,4 +1,4 @@
-"""MMD: estimates against kernels of every resample, and the table of a dataset."""
+"""MMD: estimates compared with explicit kernels of every resample, and the table of a dataset."""
 
 import math
 from dataclasses import replace
@@ -46,7 +46,7 @@ def gaussian(a, b, bandwidth):
 
 
 def bootstrap(x, y, w, v, bandwidth):
-    """Every resample's cells written out, copies included, and its kernels computed anew."""
+    """Compute the kernels of every resample from its cells, including duplicates."""
     unbiased, biased = [], []
     for counts_x, counts_y in zip(w, v, strict=True):
         rows, columns = (np.repeat(np.arange(len(c)), c) for c in (counts_x, counts_y))
@@ -65,13 +65,13 @@ def bootstrap(x, y, w, v, bandwidth):
 def test_equals_kernels_recomputed_for_every_resample(block):
     x, y = samples(30, 45, dimensions=20)
     w, v = resample_counts(30, 200, seed=1), resample_counts(45, 200, seed=2)
-    found = mmd_squared(x, y, w, v, bandwidth=40.0, block=block)
+    estimate = mmd_squared(x, y, w, v, bandwidth=40.0, block=block)
     unbiased, biased = bootstrap(x, y, w, v, 40.0)
-    np.testing.assert_allclose(found.unbiased, unbiased, atol=1e-13)
-    np.testing.assert_allclose(found.biased, biased, atol=1e-13)
+    np.testing.assert_allclose(estimate.unbiased, unbiased, atol=1e-13)
+    np.testing.assert_allclose(estimate.biased, biased, atol=1e-13)
 
 
-def test_far_from_the_origin_no_digits_are_lost():
+def test_precision_far_from_the_origin():
     x, y = samples(20, 20)
     w = v = resample_counts(20, 5, seed=0)
     near = mmd_squared(x, y, w, v, bandwidth=5.0, block=64)
@@ -96,8 +96,8 @@ def test_counts_are_multinomial():
 def test_median_heuristic(count):
     values = np.random.default_rng(count).normal(size=(count, 4))
     expected = np.median(pdist(values, "sqeuclidean"))
-    found = median_squared_distance(torch.from_numpy(values))
-    assert found == pytest.approx(expected, rel=1e-12)
+    median = median_squared_distance(torch.from_numpy(values))
+    assert median == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -155,8 +155,8 @@ def test_rows(write_pair, tmp_path):
         "Immune vs B cell",
     ]
     both = "sigmoid_4k / softmax_4k"
-    found = {(row.metric, row.model) for row in rows if row.group == pairs[0]}
-    assert found == {
+    metrics = {(row.metric, row.model) for row in rows if row.group == pairs[0]}
+    assert metrics == {
         (metric, model)
         for e in ("unbiased", "biased")
         for metric, model in (
@@ -221,7 +221,7 @@ def roots(x, y, w, v):
     return np.sqrt(np.maximum(bootstrap(x, y, w, v, s2)[0], 0))
 
 
-def test_intervals_are_of_resamples_that_the_arms_share(write_pair, tmp_path):
+def test_intervals_use_resamples_shared_by_the_arms(write_pair, tmp_path):
     paths = write_pair({"a": 20, "b": 25, "c": 15})
     rows = run(paths, tmp_path)
     w, v, u = (
@@ -233,8 +233,8 @@ def test_intervals_are_of_resamples_that_the_arms_share(write_pair, tmp_path):
         cells = [arm.values[arm.labels == kind].astype(float) for kind in "abc"]
         of = dict(zip("abc", zip(cells, (w, v, u), strict=True), strict=True))
         drawn[model] = {
-            f"{one} vs {two}": roots(of[one][0], of[two][0], of[one][1], of[two][1])
-            for one, two in (("a", "b"), ("a", "c"), ("b", "c"))
+            f"{x} vs {y}": roots(of[x][0], of[y][0], of[x][1], of[y][1])
+            for x, y in (("a", "b"), ("a", "c"), ("b", "c"))
         }
     sigmoid, softmax = (drawn[model]["a vs b"] for model in ("sigmoid_4k", "softmax_4k"))
     ours, theirs = (np.stack(list(drawn[model].values())) for model in drawn)
@@ -285,10 +285,8 @@ def test_a_pair_does_not_depend_on_the_other_pairs(write_pair, write_arm, tmp_pa
     assert everything == alone
 
 
-def test_the_bandwidth_of_a_large_pair_is_that_of_some_of_its_cells(
-    write_arm, tmp_path, monkeypatch
-):
-    """Types far apart, so that a choice of one type alone would have a tenth of the bandwidth."""
+def test_bandwidth_of_a_large_pair_uses_a_sample(write_arm, tmp_path, monkeypatch):
+    """Types are far apart: a sample of a single type would give a tenth of the bandwidth."""
     labels = np.repeat(["a", "b"], 300)
     values = np.random.default_rng(0).normal(size=(600, 3)) + 5 * (labels == "b")[:, None]
     paths = {model: write_arm(model, values, labels) for model in ("sigmoid_4k", "softmax_4k")}
@@ -306,7 +304,7 @@ def test_the_bandwidth_of_a_large_pair_is_that_of_some_of_its_cells(
     assert some != whole
 
 
-def test_the_same_rows_again_and_other_resamples_with_another_seed(write_pair, tmp_path):
+def test_resamples_depend_only_on_the_seed(write_pair, tmp_path):
     paths = write_pair(COUNTS)
     first, second, other = (run(paths, tmp_path, seed=seed) for seed in (42, 42, 43))
     assert list(map(repr, first)) == list(map(repr, second))
@@ -317,8 +315,8 @@ def test_the_same_rows_again_and_other_resamples_with_another_seed(write_pair, t
     assert [row.low for row in first] != [row.low for row in other]
 
 
-def test_a_type_of_few_cells_has_no_unbiased_interval(write_pair, tmp_path, capsys):
-    """Of 200 resamples of 3 cells some 22 hold one cell alone, which makes no pair."""
+def test_few_cells_have_no_unbiased_interval(write_pair, tmp_path, capsys):
+    """About 22 of 200 resamples of 3 cells repeat a single cell, and have no pair."""
     rows = run(write_pair({"a": 3, "b": 20, "c": 20}), tmp_path, replace(SETTINGS, minimum_cells=3))
     assert capsys.readouterr().err.count("a resample has only one cell") == 2
     for group, whole in (("a vs b", False), ("a vs c", False), ("b vs c", True), ("", False)):
@@ -331,8 +329,8 @@ def test_a_type_of_few_cells_has_no_unbiased_interval(write_pair, tmp_path, caps
 
 
 def test_ratio_at_zero():
-    found = ratio(np.array([1.0, 0.0, 0.0, 3.0]), np.array([2.0, 0.0, 1.0, 0.0]))
-    assert found.tolist() == [0.5, 1.0, 0.0, np.inf]
+    ratios = ratio(np.array([1.0, 0.0, 0.0, 3.0]), np.array([2.0, 0.0, 1.0, 0.0]))
+    assert ratios.tolist() == [0.5, 1.0, 0.0, np.inf]
 
 
 def test_order_of_types():
@@ -343,7 +341,7 @@ def test_order_of_types():
     )
 
 
-def test_refusals(write_arm, tmp_path):
+def test_invalid_input(write_arm, tmp_path):
     random = np.random.default_rng(0)
     values = random.normal(size=(24, 3))
 

@@ -1,4 +1,4 @@
-"""PCA and neighbours against plain linear algebra and full distance matrices."""
+"""PCA and neighbors compared with numpy.linalg and full distance matrices."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ from scsigmoid.evaluation.neighbours import (
 
 @pytest.fixture
 def write_dataset(tmp_path):
-    """Writes counts as the corpus stage does; gives the path and the counts."""
+    """Return a function that writes an evaluation dataset and returns its path and counts."""
 
     def write(cells, genes):
         counts = np.random.default_rng(3).poisson(3, size=(cells, genes)) + 1
@@ -48,24 +48,25 @@ def run(paths, cells, tmp_path, **changes):
     return read_neighbours(output, "toy")
 
 
-def test_pca_keeps_the_variance_and_no_component_more():
+def test_pca_has_the_fewest_components_for_the_variance():
     random = np.random.default_rng(0)
     values = (random.normal(size=(200, 12)) * np.linspace(5, 0.1, 12)).astype(np.float32)
-    found = principal_components(values, 0.95)
+    components = principal_components(values, 0.95)
     centred = values.astype(float) - values.mean(0, dtype=float)
     spectrum = np.linalg.eigvalsh(centred.T @ centred)[::-1]
     shares = np.cumsum(spectrum) / spectrum.sum()
     count = int(np.argmax(shares >= 0.95)) + 1
-    assert found.shape == (200, count)
-    assert found.var(0).sum() / values.var(0).sum() == pytest.approx(shares[count - 1], abs=1e-5)
-    # PCA turns the cells, and drops what the components leave
+    assert components.shape == (200, count)
+    explained = components.var(0).sum() / values.var(0).sum()
+    assert explained == pytest.approx(shares[count - 1], abs=1e-5)
+    # With all components, PCA is a rotation: distances do not change.
     full = principal_components(values, 1 - 1e-12)
     np.testing.assert_allclose(distances_between(full), distances_between(values), atol=1e-4)
 
 
 @pytest.mark.parametrize("block", [1024, 16, 4])
 def test_nearest_equals_a_sort_of_all_distances(monkeypatch, block):
-    """Also in several blocks, and in blocks of fewer cells than neighbours."""
+    """Includes several blocks, and blocks with fewer cells than neighbors."""
     monkeypatch.setattr(blocks, "BLOCK", block)
     monkeypatch.setattr(blocks, "FEW", block - 1)
     values = np.random.default_rng(1).normal(size=(60, 8)).astype(np.float32)
@@ -75,7 +76,7 @@ def test_nearest_equals_a_sort_of_all_distances(monkeypatch, block):
     np.testing.assert_allclose(distances, np.sort(full, axis=1)[:, :7], atol=1e-6)
 
 
-def test_a_cell_is_its_own_first_neighbour_even_among_copies():
+def test_cell_is_its_own_first_neighbor_among_duplicates():
     values = np.zeros((6, 2), dtype=np.float32)
     values[4:] = [[1, 0], [0, 2]]
     indices, distances = with_itself(values, 3)
@@ -85,33 +86,37 @@ def test_a_cell_is_its_own_first_neighbour_even_among_copies():
 
 
 @pytest.mark.parametrize("kept", [30, 6])
-def test_log_counts_control_takes_the_most_variable_genes(dataset, monkeypatch, kept):
+def test_log_counts_control_uses_the_most_variable_genes(dataset, monkeypatch, kept):
     path, counts = dataset
     monkeypatch.setattr("scsigmoid.evaluation.neighbours.VARIABLE_GENES", kept)
     rows = np.arange(40)[::-1][:35]
-    found = log_count_components(path, rows)
+    components = log_count_components(path, rows)
     values = np.log1p(counts / counts.sum(1, keepdims=True) * 10_000)
     expected = values[rows][:, np.argsort(values.var(0))[-kept:]]
-    # all components are kept here, so distances are those of the values
-    assert found.shape == (35, kept)
-    np.testing.assert_allclose(distances_between(found), distances_between(expected), atol=1e-8)
+    # All components are kept, so distances equal those of the values.
+    assert components.shape == (35, kept)
+    np.testing.assert_allclose(
+        distances_between(components), distances_between(expected), atol=1e-8
+    )
 
 
 def test_log_counts_control_has_the_first_fifty_components(write_dataset):
     path, counts = write_dataset(80, 70)
     values = np.log1p(counts / counts.sum(1, keepdims=True) * 10_000)
     left, scale, _ = np.linalg.svd(values - values.mean(0), full_matrices=False)
-    found = log_count_components(path, np.arange(80))
+    components = log_count_components(path, np.arange(80))
     expected = (left * scale)[:, :50]
-    np.testing.assert_allclose(distances_between(found), distances_between(expected), atol=1e-8)
+    np.testing.assert_allclose(
+        distances_between(components), distances_between(expected), atol=1e-8
+    )
 
 
 def test_all_representations_in_order(write_pair, dataset, tmp_path):
     paths = write_pair({"a": 20, "b": 20})
-    found = run(paths, dataset[0], tmp_path)
+    representations = run(paths, dataset[0], tmp_path)
     names = ["sigmoid_4k", "softmax_4k", "random", "pca_log_counts"]
-    assert [one.metadata["model"] for one in found] == names
-    assert found[0].metadata == {
+    assert [neighbours.metadata["model"] for neighbours in representations] == names
+    assert representations[0].metadata == {
         "model": "sigmoid_4k",
         "attention": "sigmoid",
         "context": 256,
@@ -121,7 +126,7 @@ def test_all_representations_in_order(write_pair, dataset, tmp_path):
         "position": 0,
         "source": "embeddings/toy/sigmoid_4k.h5ad",
     }
-    assert found[3].metadata == {
+    assert representations[3].metadata == {
         "model": "pca_log_counts",
         "attention": "",
         "context": 0,
@@ -131,16 +136,16 @@ def test_all_representations_in_order(write_pair, dataset, tmp_path):
         "position": 3,
         "source": "corpus/evaluation/toy.h5ad",
     }
-    for one in found:
-        assert one.indices.shape == one.distances.shape == (40, 5)
-        assert (one.indices.dtype, one.distances.dtype) == (np.int32, np.float32)
-        assert sorted(one.labels) == ["a"] * 20 + ["b"] * 20
-        assert set(one.donors) == {""}
-    for one in run(paths, dataset[0], tmp_path, donors=True, name="donors"):
-        assert one.donors.tolist() == [f"donor {row % 3}" for row in range(40)]
+    for neighbours in representations:
+        assert neighbours.indices.shape == neighbours.distances.shape == (40, 5)
+        assert (neighbours.indices.dtype, neighbours.distances.dtype) == (np.int32, np.float32)
+        assert sorted(neighbours.labels) == ["a"] * 20 + ["b"] * 20
+        assert set(neighbours.donors) == {""}
+    for neighbours in run(paths, dataset[0], tmp_path, donors=True, name="donors"):
+        assert neighbours.donors.tolist() == [f"donor {row % 3}" for row in range(40)]
 
 
-def test_the_same_bytes_again(write_pair, dataset, tmp_path):
+def test_output_is_reproducible(write_pair, dataset, tmp_path):
     paths = write_pair({"a": 20, "b": 20})
     run(paths, dataset[0], tmp_path, name="first")
     run(paths, dataset[0], tmp_path, name="second")
@@ -155,7 +160,7 @@ def test_the_same_bytes_again(write_pair, dataset, tmp_path):
     assert first == second
 
 
-def test_refusals(write_pair, dataset, tmp_path):
+def test_invalid_input(write_pair, dataset, tmp_path):
     with pytest.raises(UserError, match="x: all 5 cells have the same values"):
         principal_components(np.ones((5, 3)), 0.95, "x")
     paths = write_pair({"a": 20, "b": 20})

@@ -1,4 +1,4 @@
-"""scIB metrics against scikit-learn, and the clustering against igraph's own."""
+"""scIB metrics compared with scikit-learn, and Leiden clusters with igraph."""
 
 import random
 from pathlib import Path
@@ -27,7 +27,7 @@ from scsigmoid.seeds import derive
 
 @pytest.fixture
 def counts(tmp_path):
-    """The dataset's file, which a random control does not read."""
+    """Write a dataset file. The random control does not read its content."""
     path = tmp_path / "results/corpus/evaluation/toy.h5ad"
     path.parent.mkdir(parents=True)
     path.write_bytes(b"counts")
@@ -61,26 +61,26 @@ def change(folder, **columns):
     for path in folder.glob("*.npz"):
         with np.load(path) as arrays:
             values = dict(arrays)
-        np.savez(path, **{**values, **{name: np.array(one) for name, one in columns.items()}})
+        np.savez(path, **{**values, **{name: np.array(column) for name, column in columns.items()}})
 
 
-def test_each_donor_is_scored_alone(folder, tmp_path):
+def test_donors_are_scored_separately(folder, tmp_path):
     random = np.random.default_rng(3)
     donors = random.permutation(np.repeat(["A", "B", "C", "few", "unknown"], [25, 22, 16, 15, 12]))
     labels = read_neighbours(folder, "toy")[0].labels
     change(folder, donors=donors)
     (rows,) = scored(folder, tmp_path, "silhouette_label")
-    found = {(row.model, row.group): row for row in rows}
-    assert {group for _, group in found} == {"", "A", "B", "C"}
-    for one in read_neighbours(folder, "toy"):
-        for donor, part in by_donor(one):
+    scores = {(row.model, row.group): row for row in rows}
+    assert {group for _, group in scores} == {"", "A", "B", "C"}
+    for neighbours in read_neighbours(folder, "toy"):
+        for donor, part in by_donor(neighbours):
             own = donors == donor
-            points = one.coordinates[own].astype(float)
+            points = neighbours.coordinates[own].astype(float)
             expected = (silhouette_score(points, labels[own]) + 1) / 2
-            row = found[one.metadata["model"], donor]
+            row = scores[neighbours.metadata["model"], donor]
             assert (row.value, row.n) == (pytest.approx(expected, abs=1e-12), own.sum())
-            # neighbours among themselves, each cell first
-            nearest = np.argsort(cdist(points, points), axis=1)[:, : one.indices.shape[1]]
+            # neighbors within the donor, each cell first
+            nearest = np.argsort(cdist(points, points), axis=1)[:, : neighbours.indices.shape[1]]
             np.testing.assert_array_equal(part.indices, nearest)
     a_type = np.where(labels == "c", "C", np.where(donors == "A", "A", "B"))
     for names in (
@@ -88,7 +88,7 @@ def test_each_donor_is_scored_alone(folder, tmp_path):
         np.where(donors == "B", "", donors),
         a_type,
     ):
-        change(folder, donors=names)  # fewer than three that count
+        change(folder, donors=names)  # fewer than three donors with a score
         (rows,) = scored(folder, tmp_path, "silhouette_label")
         assert {row.group for row in rows} == {""}
 
@@ -100,11 +100,13 @@ def test_silhouette_equals_scikit_learn(folder, tmp_path, monkeypatch, single):
         change(folder, labels=["a"] * 45 + ["b"] * 44 + ["the only one"])
     (rows,) = scored(folder, tmp_path, "silhouette_label")
     assert [row.model for row in rows] == ["sigmoid_4k", "softmax_4k", "random"]
-    for row, one in zip(rows, read_neighbours(folder, "toy"), strict=True):
-        expected = (silhouette_score(one.coordinates.astype(float), one.labels) + 1) / 2
+    for row, neighbours in zip(rows, read_neighbours(folder, "toy"), strict=True):
+        expected = (
+            silhouette_score(neighbours.coordinates.astype(float), neighbours.labels) + 1
+        ) / 2
         assert row.value == pytest.approx(expected, abs=1e-12)
         if not single:
-            library = silhouette_label(one.coordinates, one.labels)
+            library = silhouette_label(neighbours.coordinates, neighbours.labels)
             assert row.value == pytest.approx(float(library), abs=1e-6)
         assert (row.metric, row.n, row.seed) == ("silhouette_label", 90, -1)
     assert single or rows[0].value > rows[1].value > rows[2].value
@@ -114,11 +116,11 @@ def test_silhouette_equals_scikit_learn(folder, tmp_path, monkeypatch, single):
 
 
 def test_leiden_equals_igraph_and_scikit_learn(folder, tmp_path):
-    found = scored(folder, tmp_path, "leiden_nmi", "leiden_ari")
-    for row_nmi, row_ari, one in zip(*found, read_neighbours(folder, "toy"), strict=True):
+    scores = scored(folder, tmp_path, "leiden_nmi", "leiden_ari")
+    for row_nmi, row_ari, neighbours in zip(*scores, read_neighbours(folder, "toy"), strict=True):
         weights = fuzzy_simplicial_set(
             np.zeros((90, 1)), n_neighbors=15, random_state=None, metric=None,
-            knn_indices=one.indices, knn_dists=one.distances,
+            knn_indices=neighbours.indices, knn_dists=neighbours.distances,
         )[0].tocoo()  # fmt: skip
         graph = igraph.Graph(zip(weights.row, weights.col, strict=True), n=90, directed=True)
         graph.es["weight"] = weights.data
@@ -129,16 +131,16 @@ def test_leiden_equals_igraph_and_scikit_learn(folder, tmp_path):
             clusters = graph.community_leiden(
                 "modularity", weights="weight", resolution=resolution
             ).membership
-            score = normalized_mutual_info_score(one.labels, clusters)
+            score = normalized_mutual_info_score(neighbours.labels, clusters)
             if score > best[0]:
-                best = (score, adjusted_rand_score(one.labels, clusters))
+                best = (score, adjusted_rand_score(neighbours.labels, clusters))
         assert row_nmi.value == pytest.approx(best[0], abs=1e-9)
         assert row_ari.value == pytest.approx(best[1], abs=1e-9)
         assert (row_nmi.metric, row_ari.metric) == ("leiden_nmi", "leiden_ari")
         assert row_nmi.seed == 42
 
 
-def test_kmeans_finds_what_scikit_learn_finds(write_arm, counts, tmp_path):
+def test_kmeans_equals_scikit_learn(write_arm, counts, tmp_path):
     """Types so far apart that the best clustering is the types."""
     values = np.random.default_rng(5).normal(size=(60, 4)) * 0.1
     labels = np.repeat(["a", "b", "c"], 20)
@@ -149,17 +151,17 @@ def test_kmeans_finds_what_scikit_learn_finds(write_arm, counts, tmp_path):
         counts,
         neighbours=15, variance=0.95, controls=["random"], seed=42, output=output,
     )  # fmt: skip
-    found = scored(output, tmp_path, "kmeans_nmi", "kmeans_ari")
-    for one, *scores in zip(read_neighbours(output, "toy"), *found, strict=True):
-        clusters = KMeans(3, n_init=50, random_state=0).fit_predict(one.coordinates)
+    rows = scored(output, tmp_path, "kmeans_nmi", "kmeans_ari")
+    for neighbours, *scores in zip(read_neighbours(output, "toy"), *rows, strict=True):
+        clusters = KMeans(3, n_init=50, random_state=0).fit_predict(neighbours.coordinates)
         expected = (
             normalized_mutual_info_score(labels, clusters), adjusted_rand_score(labels, clusters),
         )  # fmt: skip
-        if one.metadata["model"] == "sigmoid_4k":
+        if neighbours.metadata["model"] == "sigmoid_4k":
             assert expected == (1, 1)
             assert [row.value for row in scores] == [pytest.approx(1)] * 2
         assert [row.metric for row in scores] == ["kmeans_nmi", "kmeans_ari"]
-        assert all(row.value < 0.3 for row in scores) == (one.metadata["model"] == "random")
+        assert all(row.value < 0.3 for row in scores) == (neighbours.metadata["model"] == "random")
 
 
 def test_clisi_equals_the_formula(folder, tmp_path):
@@ -167,9 +169,9 @@ def test_clisi_equals_the_formula(folder, tmp_path):
     (mixed,) = scored(folder, tmp_path, "clisi")
     assert [row.metric for row in mixed] == ["clisi"] * 3
     assert mixed[0].value > mixed[2].value  # types against a random embedding
-    for row, one in zip(mixed, read_neighbours(folder, "toy"), strict=True):
-        codes = np.unique(one.labels, return_inverse=True)[1]
-        others, distances = one.indices[:, 1:], one.distances[:, 1:].astype(float)
+    for row, neighbours in zip(mixed, read_neighbours(folder, "toy"), strict=True):
+        codes = np.unique(neighbours.labels, return_inverse=True)[1]
+        others, distances = neighbours.indices[:, 1:], neighbours.distances[:, 1:].astype(float)
         simpson = [
             sum(gaussian(far, 5.0)[codes[near] == kind].sum() ** 2 for kind in range(3))
             for near, far in zip(others, distances, strict=True)
@@ -179,7 +181,7 @@ def test_clisi_equals_the_formula(folder, tmp_path):
 
 
 def gaussian(distances, perplexity):
-    """Weights exp(-beta d), summing to 1, of the given perplexity: by bisection."""
+    """Return weights exp(-beta d) with sum 1 for a perplexity, by bisection."""
     low, high = 0.0, 1e4
     for _ in range(200):
         beta = (low + high) / 2
@@ -190,7 +192,7 @@ def gaussian(distances, perplexity):
     return weights
 
 
-def test_the_same_bytes_again_whatever_else_is_asked_for(folder, tmp_path):
+def test_output_is_independent_of_other_metrics(folder, tmp_path):
     metrics = ("silhouette_label", "leiden_nmi", "leiden_ari")
     scored(folder, tmp_path / "first", *metrics)
     for name in metrics:
@@ -199,7 +201,7 @@ def test_the_same_bytes_again_whatever_else_is_asked_for(folder, tmp_path):
         assert first.read_bytes() == second.read_bytes()
 
 
-def test_refusals(folder, tmp_path):
+def test_invalid_input(folder, tmp_path):
     with pytest.raises(UserError, match="contains no neighbors"):
         scored(tmp_path / "absent", tmp_path, "silhouette_label")
     change(folder, labels=["a"] * 90)
@@ -207,14 +209,16 @@ def test_refusals(folder, tmp_path):
         scored(folder, tmp_path, "leiden_nmi")
 
 
-def test_the_command_takes_metrics_from_folders(monkeypatch, capsys):
-    found = {}
+def test_command_reads_the_metric_from_the_output_folder(monkeypatch, capsys):
+    outputs = {}
     monkeypatch.setenv("NUMBA_DISABLE_JIT", "0")  # the command changes it for itself
-    monkeypatch.setattr("scsigmoid.evaluation.scib.scib", lambda *given: found.update(given[3]))
+    monkeypatch.setattr(
+        "scsigmoid.evaluation.scib.scib", lambda *arguments: outputs.update(arguments[3])
+    )
     command = ["scib", "--dataset", "toy", "--neighbours", "folder", "--settings"]
     command += ['{"seed": 42, "device": "cpu"}', "--output"]
     assert main([*command, *(f"metrics/{name}/toy.csv" for name in METRICS)]) == 0
-    assert found == {name: Path(f"metrics/{name}/toy.csv") for name in METRICS}
+    assert outputs == {name: Path(f"metrics/{name}/toy.csv") for name in METRICS}
     assert main([*command, "kbet/toy.csv"]) == 1
     assert "kbet/toy.csv: its folder shall be named after a metric" in capsys.readouterr().err
 

@@ -1,4 +1,4 @@
-"""UMAP: the same bytes in two processes, clusters kept, refusals."""
+"""UMAP: reproducible bytes, separated clusters and invalid input."""
 
 import json
 import os
@@ -30,7 +30,7 @@ def test_two_processes_write_the_same_bytes(write_pair, tmp_path):
     command = [sys.executable, "-m", "scsigmoid", "umap", "--dataset", "toy"]
     command += ["--settings", settings]
     command += ["--embeddings", *paths.values(), "--output", *folders[1].values()]
-    # another hash seed, as every process has
+    # Python's hash seed differs between processes.
     subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": "1"}, check=True)
     for model in paths:
         first, second = (folder[model] for folder in folders)
@@ -46,7 +46,7 @@ def test_two_processes_write_the_same_bytes(write_pair, tmp_path):
 
 
 def test_settings_reach_the_library(write_pair, tmp_path):
-    """The same coordinates as umap-learn's, given scikit-learn's components and our seed."""
+    """Coordinates equal those of umap-learn for the same components and seed."""
     paths = write_pair({"a": 30, "": 30}, hidden=8)
     outputs = {model: tmp_path / f"{model}.parquet" for model in paths}
     settings = Umap(datasets=None, neighbours=7, minimum_distance=0.25, variance=0.8)
@@ -66,7 +66,7 @@ def test_settings_reach_the_library(write_pair, tmp_path):
         assert table["cell_type"].to_pylist() == arm.labels.tolist()
 
 
-def test_refusals(write_pair, tmp_path):
+def test_invalid_input(write_pair, tmp_path):
     paths = write_pair({"a": 8, "b": 7})
     outputs = {model: tmp_path / f"{model}.parquet" for model in paths}
     with pytest.raises(UserError, match=r"sigmoid_4k\.h5ad: 15 of 15 .* UMAP needs more than 15"):

@@ -1,4 +1,4 @@
-"""Validation loss against one cell, one trial and one place at a time."""
+"""Validation loss compared with a loop over cells, trials and masked positions."""
 
 import json
 import math
@@ -30,7 +30,7 @@ def run(checkpoint, store, folder, settings=SETTINGS, seed=42):
 
 
 def brute_force(checkpoint, store, seed):
-    """Softmax over the whole vocabulary, written out, for every masked place in turn."""
+    """Compute the cross entropy over the whole vocabulary for each masked position."""
     encoder, facts = load_encoder(checkpoint)
     encoder = encoder.double()
     tokens = TokenStore.open(store)
@@ -66,7 +66,7 @@ def brute_force(checkpoint, store, seed):
 
 
 @pytest.mark.parametrize("arm", ["sigmoid", "softmax", "softmax without cls"])
-def test_equals_a_loop_over_cells_trials_and_places(make_model, store, tmp_path, arm):
+def test_equals_brute_force(make_model, store, tmp_path, arm):
     checkpoint = make_model(arm.split()[0], cls_token="without" not in arm)
     row, table = run(checkpoint, store, tmp_path)
     expected = brute_force(checkpoint, store, mask_seed(42, "toy"))
@@ -77,7 +77,7 @@ def test_equals_a_loop_over_cells_trials_and_places(make_model, store, tmp_path,
     assert (row.attention, row.simulated) == (arm.split()[0], True)
 
 
-def test_does_not_depend_on_the_batches_and_repeats_to_the_byte(checkpoint, store, tmp_path):
+def test_reproducible_and_independent_of_batches(checkpoint, store, tmp_path):
     run(checkpoint, store, tmp_path / "a")
     run(checkpoint, store, tmp_path / "b")
     for suffix in (".csv", ".parquet"):
@@ -96,12 +96,12 @@ def test_a_cell_keeps_its_masks_among_other_cells(checkpoint, make_store, tmp_pa
     np.testing.assert_allclose(many["loss"].to_numpy()[:2], few["loss"].to_numpy(), rtol=2e-5)
 
 
-def test_masks_depend_on_the_seed_and_the_dataset_not_on_the_model():
+def test_masks_depend_on_seed_and_dataset():
     assert len({mask_seed(42, "toy"), mask_seed(43, "toy"), mask_seed(42, "other")}) == 3
 
 
 def test_intervals(checkpoint, make_store, tmp_path):
-    """Over donors, and over masks: a trial at a time, from its own masks."""
+    """Intervals over donors, and over the masks of single trials."""
     donors = ["A"] * 5 + ["B"] * 4 + ["C"] * 3
     store = make_store(donors=donors, simulated=False)
     _, table = run(checkpoint, store, tmp_path, replace(SETTINGS, confidence=0.9))
@@ -119,16 +119,14 @@ def test_intervals(checkpoint, make_store, tmp_path):
     tokens, trials = TokenStore.open(store), []
     for count in range(1, 4):
         settings = replace(SETTINGS, trials=count)
-        found = cell_losses(encoder, tokens, settings, mask_seed(42, "toy"))[0].mean() * count
-        trials.append(found - sum(trials))
+        loss_sum = cell_losses(encoder, tokens, settings, mask_seed(42, "toy"))[0].mean() * count
+        trials.append(loss_sum - sum(trials))
     low, high = stats.t.interval(0.9, 2, np.mean(trials), stats.sem(trials))
     assert (masks.low, masks.high) == pytest.approx((low, high), rel=1e-5)
     assert masks.value == cells.value == pytest.approx(np.mean(trials), rel=1e-6)
 
 
-def test_one_command_for_all_models_gives_what_each_alone_gives(
-    make_model, store, tmp_path, capsys
-):
+def test_command_for_several_models_equals_separate_calls(make_model, store, tmp_path, capsys):
     models = {f"{name}_toy": make_model(name) for name in ("sigmoid", "softmax")}
     settings = {"evaluation.validation_loss": asdict(SETTINGS), "seed": 42, "device": "cpu"}
     command = ["validation-loss", "--dataset", "toy", "--tokens", str(store), "--settings"]
@@ -146,15 +144,15 @@ def test_one_command_for_all_models_gives_what_each_alone_gives(
     assert "1 files for 2 checkpoints" in capsys.readouterr().err
 
 
-def test_one_compiled_graph_gives_the_same(make_model, store):
-    """As on a GPU; recompiling for every batch would cost minutes."""
+def test_one_compiled_graph_equals_eager(make_model, store):
+    """On a GPU, compiling again for every batch would take minutes."""
     torch.compiler.reset()
     encoder, _ = load_encoder(make_model("sigmoid"))
     tokens = TokenStore.open(store)
     graphs = torch._dynamo.utils.counters["stats"]
     graphs.clear()
     compute = torch.compile(place_losses, dynamic=True, backend="aot_eager")
-    found, _ = cell_losses(encoder, tokens, SETTINGS, 7, compute)
+    losses, _ = cell_losses(encoder, tokens, SETTINGS, 7, compute)
     assert graphs["unique_graphs"] == 1
-    np.testing.assert_allclose(found, cell_losses(encoder, tokens, SETTINGS, 7)[0], rtol=1e-5)
+    np.testing.assert_allclose(losses, cell_losses(encoder, tokens, SETTINGS, 7)[0], rtol=1e-5)
     torch.compiler.reset()

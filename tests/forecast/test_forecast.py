@@ -1,4 +1,4 @@
-"""The forecast: measured rates come back as they are, and everything else scales as counted."""
+"""The forecast: measured rates, scaling with counted operations, and volumes."""
 
 import dataclasses
 import math
@@ -37,28 +37,28 @@ def pages(config, results: Path) -> list[str]:
 
 
 def test_mean_lengths():
-    """Against a drawn sample of a million cells."""
+    """Compare with a random sample of a million cells."""
     drawn = np.exp(np.random.default_rng(0).normal(np.log(1830), 0.65, 1_000_000))
     lengths = Lengths(1830, 0.65)
     for longest in (2048, 8192, math.inf):
         assert lengths.mean(longest) == pytest.approx(np.minimum(drawn, longest).mean(), rel=5e-3)
 
 
-def test_hours_of_the_papers_models_are_those_measured():
+def test_hours_of_measured_models():
     """515,000 steps of 256 cells at the rates of docs/benchmarks.md, of 44,000 tokens."""
     config = load(overrides={"preset": "paper"})
-    found = {effort.model: effort for effort in efforts(config, 44_000)}
+    by_model = {effort.model: effort for effort in efforts(config, 44_000)}
     for model, rate in {"sigmoid_2k": 346, "softmax_2k": 280, "sigmoid_4k": 240}.items():
-        assert found[model].measured
-        assert found[model].hours == pytest.approx(515_000 * 256 / rate / 3600, rel=1e-9)
-    assert found["sigmoid_8k"].hours == pytest.approx(80_000 * 256 / 195 / 3600, rel=1e-9)
+        assert by_model[model].measured
+        assert by_model[model].hours == pytest.approx(515_000 * 256 / rate / 3600, rel=1e-9)
+    assert by_model["sigmoid_8k"].hours == pytest.approx(80_000 * 256 / 195 / 3600, rel=1e-9)
 
 
 def test_twice_the_layers_take_about_twice_as_long():
     config = load(overrides={"preset": "paper", "sizes": {"160M": {"layers": 24}}})
     single = {e.model: e.hours for e in efforts(load(overrides={"preset": "paper"}), 44_000)}
     for effort in efforts(config, 44_000):
-        # not all of the work is in the layers, and the nearest rate may be another one
+        # Some work is outside the layers, and another measured rate may be the nearest.
         assert not effort.measured
         assert 1.7 < effort.hours / single[effort.model] < 2.3
 
@@ -67,11 +67,11 @@ def test_a_study_is_the_sum_of_its_runs(tmp_path):
     family = {"attention": ["sigmoid"], "context": [2048], "size": ["160M"], "seed": [1, 2]}
     family["training"] = {"steps": 1000, "snapshots": [[10, 20]]}
     study = {"preset": "paper", "study": {"seeds": family}}
-    (said,) = (line for line in pages(load(overrides=study), tmp_path) if "  study" in line)
-    assert duration(2 * 1000 * 256 / 346 / 3600) in said
-    assert "2 runs of 154M parameters, 2,000 steps" in said
+    (study_line,) = (line for line in pages(load(overrides=study), tmp_path) if "  study" in line)
+    assert duration(2 * 1000 * 256 / 346 / 3600) in study_line
+    assert "2 runs of 154M parameters, 2,000 steps" in study_line
     run, _ = study_efforts(load(overrides=study), 43_808)
-    # two checkpoints of weights and moments, the model, its copies at two steps; float32
+    # float32: two checkpoints (weights and two moments), the model and two snapshots
     assert run.bytes == run.parameters * 4 * (3 * 2 + 1 + 2)
     models = sum(model.bytes for model in efforts(load(overrides=study), 43_808)) + 2 * run.bytes
     assert f", {gigabytes(models)} of models" in "\n".join(pages(load(overrides=study), tmp_path))
@@ -79,7 +79,7 @@ def test_a_study_is_the_sum_of_its_runs(tmp_path):
 
 
 def test_parameters_and_vocabulary(tmp_path):
-    """Of ``paper`` within 4 % of 160M, also before there is a vocabulary."""
+    """The models of ``paper`` are within 4 % of 160M parameters."""
     config = load(overrides={"preset": "paper"})
     assert vocabulary_size(config, tmp_path)[0] == 25_424 + 18_380 + 4
     for effort in efforts(config, vocabulary_size(config, tmp_path)[0]):
@@ -90,8 +90,8 @@ def test_parameters_and_vocabulary(tmp_path):
     assert f"{counted / 1e6:.4g}M parameters" in page
     assert "43,808 tokens              at most, by tokens.vocabulary.sizes: Homo sapiens" in page
     (tmp_path / "genes.txt").write_text("ENSG00000000001\nENSG00000000002\n")
-    listed = {"tokens": {"vocabulary": {"genes": str(tmp_path / "genes.txt")}}}
-    assert vocabulary_size(load(overrides={"preset": "paper", **listed}), tmp_path)[0] == 6
+    gene_list = {"tokens": {"vocabulary": {"genes": str(tmp_path / "genes.txt")}}}
+    assert vocabulary_size(load(overrides={"preset": "paper", **gene_list}), tmp_path)[0] == 6
     genes = (*SPECIAL, "ENSG00000000001")
     Vocabulary(genes, genes, np.zeros(5, dtype=np.int64), np.ones(5)).write(
         tmp_path / "tokens" / "vocabulary.parquet"
@@ -99,7 +99,7 @@ def test_parameters_and_vocabulary(tmp_path):
     assert vocabulary_size(config, tmp_path)[0] == 5
 
 
-def test_every_rate_says_how_it_was_measured():
+def test_rates_have_a_date():
     for rate in training_rates():
         assert rate.cells_per_second > 0
         assert "20" in rate.measured
@@ -132,15 +132,15 @@ def test_a_manifest_replaces_estimates(tmp_path):
         ]
     ]
     write_manifest(tmp_path / "corpus" / "manifest.csv", rows)
-    found = volume(config, tmp_path)
-    assert (found.files, found.cells) == (3, 1500)
-    assert found.bytes == pytest.approx(10**12 + 5 + 500 * Lengths(1830, 0.65).mean() * 5.7)
-    assert found.bytes_basis == "manifest; sizes estimated for 1 of 3"
+    data = volume(config, tmp_path)
+    assert (data.files, data.cells) == (3, 1500)
+    assert data.bytes == pytest.approx(10**12 + 5 + 500 * Lengths(1830, 0.65).mean() * 5.7)
+    assert data.bytes_basis == "manifest; sizes estimated for 1 of 3"
     lines = pages(config, tmp_path)
     assert any("1.00 TB" in line for line in lines)
-    given = dataclasses.replace(config.corpus, manifest=str(tmp_path / "none.csv"))
+    locked = dataclasses.replace(config.corpus, manifest=str(tmp_path / "none.csv"))
     with pytest.raises(UserError, match="no such manifest"):
-        volume(dataclasses.replace(config, corpus=given), tmp_path)
+        volume(dataclasses.replace(config, corpus=locked), tmp_path)
 
 
 def test_space_of_deleted_raw_files(tmp_path):
@@ -149,16 +149,16 @@ def test_space_of_deleted_raw_files(tmp_path):
         corpus = {"download": {"keep_files": keep}}
         page = pages(load(overrides={"preset": preset, "corpus": corpus}), tmp_path)
         start = next(index for index, line in enumerate(page) if "  disk" in line)
-        described = [line for line in page[start : start + 2] if "GB" in line]
-        assert len(described) == lines
-        total, *parts = (float(size) for size in re.findall(r"([\d.]+) GB", described[0]))
+        disk_lines = [line for line in page[start : start + 2] if "GB" in line]
+        assert len(disk_lines) == lines
+        total, *parts = (float(size) for size in re.findall(r"([\d.]+) GB", disk_lines[0]))
         assert total == pytest.approx(sum(parts), rel=0.01)
         if lines == 2:
-            assert float(described[1].split()[0]) == pytest.approx(total - parts[0], rel=0.01)
+            assert float(disk_lines[1].split()[0]) == pytest.approx(total - parts[0], rel=0.01)
 
 
 def test_own_files(tmp_path):
-    """Cells of h5ad files are counted, but for the held-out ones; 10x files are not converted."""
+    """Cells of h5ad files are counted, except held-out cells. 10x files are not converted."""
     genes = pd.DataFrame(index=[f"ENSG{index:011d}" for index in range(20)])
     for name, cells in {"a": 40, "b": 7, "c": 5}.items():
         counts = np.full((cells, 20), 2, np.float32)
@@ -171,8 +171,8 @@ def test_own_files(tmp_path):
         {"files": str(tenx_folder(tmp_path / "tenx", np.full((6, 20), 2), "", ["x"] * 20))},
     ]
 
-    def text(*taken: int) -> str:
-        local = [entries[index] for index in taken]
+    def text(*indices: int) -> str:
+        local = [entries[index] for index in indices]
         config = load(overrides={"corpus": {"source": "local", "local": local}})
         return "\n".join(pages(config, tmp_path))
 
@@ -185,7 +185,7 @@ def test_own_files(tmp_path):
 
 
 def test_the_vocabulary_of_own_files_is_at_most_their_genes(tmp_path):
-    """Of the files that are trained on; of an organism as many as it may have."""
+    """Only training files count, and each organism has at most its configured size."""
     for name, first, species in (("a", 0, "ENSG"), ("b", 15, "ENSG"), ("c", 0, "ENSMUSG")):
         genes = pd.DataFrame(index=[f"{species}{index:011d}" for index in range(first, first + 20)])
         anndata.AnnData(np.ones((4, 20), np.float32), var=genes).write_h5ad(
@@ -196,8 +196,8 @@ def test_the_vocabulary_of_own_files_is_at_most_their_genes(tmp_path):
 
     def size(*entries, **sizes: int) -> int:
         corpus = {"source": "local", "local": [*local, *entries]}
-        given = {name.replace("_", " "): count for name, count in sizes.items()}
-        tokens = {"vocabulary": {"sizes": given or None}}
+        limits = {name.replace("_", " "): count for name, count in sizes.items()}
+        tokens = {"vocabulary": {"sizes": limits or None}}
         return vocabulary_size(load(overrides={"corpus": corpus, "tokens": tokens}), tmp_path)[0]
 
     special = len(SPECIAL)
@@ -224,7 +224,7 @@ def test_settings_as_for_snakemake():
 
 
 def test_later_files_replace_earlier_ones(tmp_path, capsys):
-    """As Snakemake does with several ``--configfile``."""
+    """Matches Snakemake's behavior with several ``--configfile``."""
     (tmp_path / "one.yaml").write_text("preset: small\ncorpus: {maximum_cells: 5, maximum_gb: 7}\n")
     (tmp_path / "two.yaml").write_text("corpus: {maximum_cells: 1234}\n")
     files = [str(tmp_path / name) for name in ("one.yaml", "two.yaml")]
@@ -235,7 +235,7 @@ def test_later_files_replace_earlier_ones(tmp_path, capsys):
 
 
 def test_a_closed_pipe_is_not_an_error():
-    """As ``scsigmoid plan | head -0`` does."""
+    """Same situation as ``scsigmoid plan | head -0``."""
     command = [sys.executable, "-m", "scsigmoid", "plan"]
     run = subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -246,8 +246,8 @@ def test_a_closed_pipe_is_not_an_error():
 
 
 @pytest.mark.parametrize("preset", ["demo", "small", "paper"])
-def test_the_documents_show_its_output(preset: str, tmp_path: Path):
-    """In a folder of its own, where no results change the numbers."""
+def test_documents_show_the_output(preset: str, tmp_path: Path):
+    """Run in an empty folder: results would replace estimates."""
     command = [sys.executable, "-m", "scsigmoid", "plan", "--config", f"preset={preset}"]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert run.stdout == (ROOT / f"docs/measurements/plan_{preset}.txt").read_text()

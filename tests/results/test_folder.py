@@ -1,4 +1,4 @@
-"""Reading result files: types, order, and the words for what is missing or damaged."""
+"""Result files: types, order, and missing, damaged or exchanged files."""
 
 import math
 import shutil
@@ -18,7 +18,7 @@ from scsigmoid.measurements import read_measurements, write_measurements
 from scsigmoid.results.folder import Results
 
 
-def test_values_come_back(results: Results) -> None:
+def test_values(results: Results) -> None:
     assert results.metadata("heart_oft")["cells"] == 160
     assert results.validation_loss("heart_oft", "sigmoid_2k").n == 160
     cells, losses, donors = results.cell_losses("heart_oft", "sigmoid_2k")
@@ -58,7 +58,7 @@ def test_cells_are_sorted(copied: Callable[[], Path], config: Config) -> None:
     assert donors.tolist() == ["a", "b", "c"]
 
 
-def test_cells_of_unknown_donors_are_of_none(copied: Callable[[], Path], config: Config) -> None:
+def test_unknown_donors_are_not_counted(copied: Callable[[], Path], config: Config) -> None:
     folder = copied()
     path = folder / "metrics/validation_loss/heart_oft/sigmoid_2k.parquet"
     donors = ["unknown", "a", "", "a", "b"]
@@ -102,7 +102,7 @@ def test_cells_of_unknown_donors_are_of_none(copied: Callable[[], Path], config:
         ),
     ],
 )
-def test_files_in_the_place_of_others_are_refused(
+def test_files_of_other_models_or_datasets(
     copied: Callable[[], Path],
     config: Config,
     source: str,
@@ -116,9 +116,7 @@ def test_files_in_the_place_of_others_are_refused(
         read(Results(folder, config))
 
 
-def test_measurements_of_another_vocabulary_are_refused(
-    copied: Callable[[], Path], config: Config
-) -> None:
+def test_measurements_of_another_vocabulary(copied: Callable[[], Path], config: Config) -> None:
     folder = copied()
     path = folder / "metrics/mmd/heart_oft.csv"
     rows = [replace(row, vocabulary="e" * 64) for row in read_measurements(path)]

@@ -1,4 +1,4 @@
-"""Which timings of the kernel benchmark stand for what, and their ratios, from made-up rows."""
+"""Selection, ratios and costs of benchmark timings, from made-up rows."""
 
 import csv
 import json
@@ -68,15 +68,15 @@ def results(folder: Path, config: Config, rows: list[KernelRow]) -> Results:
 
 
 def test_series_have_a_layout_where_there_are_two(tmp_path: Path, config: Config) -> None:
-    found = series(results(tmp_path, config, ROWS))
-    assert list(found) == [
+    by_series = series(results(tmp_path, config, ROWS))
+    assert list(by_series) == [
         ("triton", "padded"),
         ("triton", "packed"),
         ("triton_accurate", ""),
         ("flash_attention_2", ""),
         ("pytorch", ""),
     ]
-    assert all(timing.batch == "paper" for rows in found.values() for timing in rows)
+    assert all(timing.batch == "paper" for rows in by_series.values() for timing in rows)
     every = series(results(tmp_path, config, ROWS), (*PAPER, *CELLS))
     assert [timing.batch for timing in every["triton", "packed"]] == ["paper", "paper", "jagged"]
 
@@ -100,12 +100,12 @@ def test_the_fastest_path_stands_for_ours(tmp_path: Path, config: Config) -> Non
 
 def test_of_two_layouts_the_preferred_one_counts(tmp_path: Path, config: Config) -> None:
     for rows in (ROWS, ROWS[::-1]):
-        found = results(tmp_path, config, rows)
-        packed, padded = (timings(found, "triton", name) for name in ("packed", "padded"))
+        folder = results(tmp_path, config, rows)
+        packed, padded = (timings(folder, "triton", name) for name in ("packed", "padded"))
         assert packed[EQUAL_SHAPE].tflops == pytest.approx(400)
         assert padded[EQUAL_SHAPE].tflops == pytest.approx(300)
         # One layout at each shape: padded without padding, packed with it.
-        flash = timings(found, "flash_attention_2", "padded")
+        flash = timings(folder, "flash_attention_2", "padded")
         assert {row.layout for row in flash.values()} == {"padded", "packed"}
 
 
@@ -136,7 +136,7 @@ def test_the_table_states_clock_power_and_cells(tmp_path: Path, config: Config) 
 def timed(
     case: Case, provider: str, rates: list[float], layout: str = "packed", way: str = "forward"
 ) -> KernelRow:
-    """A row with these TFLOPS, one a round; NaN where it sat out."""
+    """Return a row with the TFLOPS of each round, or NaN for rounds without this kernel."""
     milliseconds = [case.flops(way) / rate / 1e9 for rate in rates]
     rate = case.flops(way) / float(np.nanmedian(milliseconds)) * 1e3
     readings = " ".join(f"{one:.6g}" for one in milliseconds)
@@ -144,7 +144,7 @@ def timed(
 
 
 def test_ratios_are_paired_by_round() -> None:
-    """The machine slows down by half; what both see does not blur their ratio."""
+    """The machine slows down by half. This affects both kernels and not their ratio."""
     pace = np.linspace(1.0, 0.5, 40)
     ours = timed(SHORT, "triton", list(500 * pace))
     theirs = timed(SHORT, "cudnn", list(400 * pace), "padded")
@@ -210,8 +210,8 @@ def test_the_table(tmp_path: Path, config: Config) -> None:
 
 
 def test_the_table_without_a_time_of_ours(tmp_path: Path, config: Config) -> None:
-    found = results(tmp_path, config, [row(SHORT, "cudnn", "padded", 1e14)])
-    registry.write("table", "kernel_ratios", found, tmp_path / "kernel_ratios")
+    folder = results(tmp_path, config, [row(SHORT, "cudnn", "padded", 1e14)])
+    registry.write("table", "kernel_ratios", folder, tmp_path / "kernel_ratios")
     assert len((tmp_path / "kernel_ratios.csv").read_text().splitlines()) == 1
 
 
@@ -226,7 +226,7 @@ def cost_row(
 
 
 def test_costs_are_compared_by_round() -> None:
-    """Times that rise and fall together: sigmoid takes 10 % less in each round."""
+    """Times rise and fall together. Sigmoid takes 10 % less time in each round."""
     times = np.random.default_rng(2).lognormal(0, 0.5, 50)
     rows = [
         cost_row("sigmoid", "hopper", list(0.9 * times)),

@@ -1,4 +1,4 @@
-"""Intervals and smoothing, against scipy and brute force."""
+"""Intervals, smoothing and divergence compared with scipy and brute force."""
 
 import math
 from collections.abc import Callable
@@ -22,18 +22,20 @@ from scsigmoid.results.statistics import (
 
 
 def test_paired_difference(results: Results) -> None:
-    """Cell by cell, against scipy; far narrower than the interval of either loss."""
+    """The interval equals scipy's, and is far narrower than the interval of either loss."""
     ours, theirs = (
         results.cell_losses("heart_oft", name)[1] for name in ("sigmoid_4k", "softmax_4k")
     )
     donors = results.cell_losses("heart_oft", "sigmoid_4k")[2]
-    found = paired_difference(results, "heart_oft", "sigmoid_4k", "softmax_4k")
+    interval = paired_difference(results, "heart_oft", "sigmoid_4k", "softmax_4k")
     difference = ours - theirs
     # donors of 40 cells each: Student's interval of their means
     means = [difference[donors == donor].mean() for donor in sorted(set(donors))]
     low, high = stats.t.interval(0.95, 3, np.mean(means), stats.sem(means))
-    assert (found.value, found.low, found.high) == pytest.approx((np.mean(means), low, high))
-    assert found.high - found.low < 0.5 * 2 * 1.96 * stats.sem(ours)
+    assert (interval.value, interval.low, interval.high) == pytest.approx(
+        (np.mean(means), low, high)
+    )
+    assert interval.high - interval.low < 0.5 * 2 * 1.96 * stats.sem(ours)
 
 
 def test_other_cells_cannot_be_paired(copied: Callable[[], Path], config: Config) -> None:
