@@ -1,4 +1,4 @@
-"""Parts of a corpus as the corpus stage leaves them, small, and what tokens are by definition."""
+"""Small parts of a corpus, and the definition of rank tokens."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ WritePart = Callable[..., Path]
 
 @pytest.fixture
 def write_part(tmp_path: Path) -> WritePart:
-    """``write_part(name, [counts or h5ad, ...], genes=None, obs=None, **row)`` makes a folder."""
+    """Return ``write_part(name, [counts or h5ad, ...], genes=None, obs=None, **row)``."""
 
     def write(
         name: str,
@@ -58,7 +58,7 @@ def write_part(tmp_path: Path) -> WritePart:
 
 @pytest.fixture
 def vocabulary_of() -> Callable[..., Vocabulary]:
-    """The vocabulary of a part, written into its folder: ``vocabulary_of(folder)``."""
+    """Return ``vocabulary_of(folder)``, which writes the vocabulary of a part and reads it."""
 
     def make(folder: Path, minimum_cells: int = 1, minimum_genes: int = 0) -> Vocabulary:
         gather(folder, 1e4, folder / "statistics.arrow", minimum_genes)
@@ -71,7 +71,7 @@ def vocabulary_of() -> Callable[..., Vocabulary]:
 
 @pytest.fixture
 def draw() -> Callable[[int, int, int], np.ndarray]:
-    """Heavy-tailed counts, of which every cell has some: ``draw(seed, cells, genes)``."""
+    """Return ``draw(seed, cells, genes)``: heavy-tailed counts without empty cells."""
 
     def draw(seed: int, cells: int, genes: int) -> np.ndarray:
         generator = np.random.default_rng(seed)
@@ -85,7 +85,7 @@ def draw() -> Callable[[int, int, int], np.ndarray]:
 
 @pytest.fixture
 def by_definition() -> Callable[..., list[int]]:
-    """All tokens of one cell, in plain Python floats."""
+    """Return a function that computes all tokens of a cell with Python floats."""
 
     def tokens_of(row: Any, tokens: Any, medians: Any, target_sum: float = 1e4) -> list[int]:
         total = float(row.sum())
@@ -101,7 +101,7 @@ def by_definition() -> Callable[..., list[int]]:
 
 @pytest.fixture
 def check_changed_bytes() -> Callable[..., None]:
-    """Change bytes of a file, one at a time: an error, or what is read is the same."""
+    """Return a function that changes single bytes. Each is an error or has no effect."""
 
     def check(path: Path, read: Callable[[Path], Any], step: int, message: str) -> None:
         expected, content = read(path).fingerprint, path.read_bytes()
@@ -110,10 +110,10 @@ def check_changed_bytes() -> Callable[..., None]:
             changed[place] ^= 0x10
             path.write_bytes(changed)
             try:
-                found = read(path).fingerprint
+                fingerprint = read(path).fingerprint
             except UserError as error:
                 assert re.search(message, str(error))  # noqa: PT017
-            else:  # padding, or what is held twice
-                assert found == expected
+            else:  # the byte is padding or redundant
+                assert fingerprint == expected
 
     return check

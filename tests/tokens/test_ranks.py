@@ -1,4 +1,4 @@
-"""Rank tokens against the definition, written as a plain loop."""
+"""Rank tokens compared with a loop that follows the definition."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ def split(ranked):
 
 @pytest.fixture
 def check(by_definition):
-    """Compare the tokens of cells, and how many genes they express, with the definition."""
+    """Return a function that compares tokens and numbers of genes with the definition."""
 
     def check(counts, tokens, medians, maximum_length):
         expected = [by_definition(row, tokens, medians) for row in counts]
@@ -46,7 +46,7 @@ def test_wide_vocabulary(draw, check):
 
 
 def test_by_hand():
-    # totals 10 and 4; the second gene is outside the vocabulary but counts towards the total
+    # Totals are 10 and 4. They include the second gene, which is outside the vocabulary.
     counts = sp.csr_matrix(np.array([[2, 5, 3, 0], [0, 4, 0, 0]]))
     ranked = rank_tokens(
         counts, np.array([4, -1, 5, 6]), np.array([1, 1, 1, 1, 10.0, 20.0, 1.0]), 100, 9
@@ -71,13 +71,13 @@ def test_extreme_values(check):
     check(counts, np.arange(4, 9), medians, 9)
 
 
-def test_geneformers_definition(draw):
-    """Geneformer's tokenizer (V1, tokenizer.py), given its medians: ids by numpy, as it does."""
+def test_equals_geneformer(draw):
+    """Compare with the numpy code of Geneformer's tokenizer (V1, tokenizer.py)."""
     counts = draw(8, 60, 80)
     tokens = np.arange(4, 84)
     medians = np.concatenate([np.ones(4), np.random.default_rng(2).lognormal(0.5, 1, 80)])
     ranked = split(rank_tokens(sp.csr_matrix(counts), tokens, medians, 1e4, 2048))
-    for row, found in zip(counts, ranked, strict=True):
+    for row, cell in zip(counts, ranked, strict=True):
         scaled = row / row.sum() * 10_000 / medians[tokens]
         nonzero = np.nonzero(scaled)[0]
-        assert found == tokens[nonzero][np.argsort(-scaled[nonzero])][:2048].tolist()
+        assert cell == tokens[nonzero][np.argsort(-scaled[nonzero])][:2048].tolist()

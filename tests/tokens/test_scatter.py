@@ -1,4 +1,4 @@
-"""Cells of a part over its shards: all there, in a uniform permutation."""
+"""Cells of a part over its shards: complete, in a uniform permutation."""
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +13,7 @@ SCHEMA = store_schema(5000)
 
 
 def batch(first: int, count: int) -> pa.RecordBatch:
-    """Cells whose tokens, lengths and names tell which cell they are."""
+    """Return cells that are identified by their tokens, lengths and names."""
     cells = range(first, first + count)
     lengths = [cell % 5 + 1 for cell in cells]
     tokens = [[cell + i for i in range(n)] for cell, n in zip(cells, lengths, strict=True)]
@@ -39,20 +39,20 @@ def shards_of(batches, cells, shard_cells, tmp_path):
     return shards
 
 
-def test_all_cells_are_dealt(tmp_path):
+def test_every_cell_is_in_one_shard(tmp_path):
     shards = shards_of(batches(), 100, 30, tmp_path)
     assert [shard.num_rows for shard in shards] == [25] * 4
     rows = [row for shard in shards for row in shard.to_pylist()]
     assert sorted(rows, key=lambda row: row["cell"]) == [
-        row for one in batches() for row in one.to_pylist()
+        row for part in batches() for row in part.to_pylist()
     ]
     assert [row["cell"] for row in rows] != list(range(100))
-    # which cells come together in batches does not matter
+    # The sizes of batches do not matter.
     again = shards_of([pa.concat_batches(list(batches()))], 100, 30, tmp_path)
     assert rows == [row for shard in again for row in shard.to_pylist()]
 
 
-def test_fewer_cells_than_announced(tmp_path):
+def test_fewer_cells_than_expected(tmp_path):
     shards = shards_of(batches(), 120, 30, tmp_path)
     assert sorted(row["cell"] for shard in shards for row in shard.to_pylist()) == list(range(100))
     assert [shard.num_rows for shard in shards_of([], 2, 1, tmp_path)] == [0, 0]
@@ -60,12 +60,12 @@ def test_fewer_cells_than_announced(tmp_path):
 
 
 def test_cells_of_a_file_spread_evenly_over_shards(tmp_path):
-    """Of 4,000 cells the first 1,000 are one file: hypergeometric in each of 20 shards."""
+    """The first 1,000 of 4,000 cells are a file: a hypergeometric number is in each shard."""
     parts = [batch(0, 1000), batch(1000, 3000)]
     shards = shards_of(parts, 4000, 200, tmp_path)
-    found = np.array([(shard["cell"].to_numpy() < 1000).sum() for shard in shards])
+    numbers = np.array([(shard["cell"].to_numpy() < 1000).sum() for shard in shards])
     variance = stats.hypergeom(4000, 1000, 200).var()
-    statistic = ((found - 50) ** 2).sum() / variance * 19 / 20
+    statistic = ((numbers - 50) ** 2).sum() / variance * 19 / 20
     assert stats.chi2.ppf(0.0005, 19) < statistic < stats.chi2.ppf(0.9995, 19)
     places = np.concatenate([np.flatnonzero(shard["cell"].to_numpy() < 1000) for shard in shards])
     assert stats.kstest(places / 200, "uniform").pvalue > 1e-3

@@ -1,4 +1,4 @@
-"""Gene statistics against exact medians, and their merging."""
+"""Gene statistics compared with exact medians, and merging."""
 
 import itertools
 
@@ -40,10 +40,10 @@ def test_medians_are_within_the_bound(cells, draw, write_part, tmp_path):
     counts = draw(cells, cells, 60)
     statistics = gathered(write_part("part", [counts]), tmp_path)
     exact = exact_medians(counts, 1e4)
-    found = statistics.medians()
-    np.testing.assert_array_equal(np.isnan(found), np.isnan(exact))
+    medians = statistics.medians()
+    np.testing.assert_array_equal(np.isnan(medians), np.isnan(exact))
     kept = ~np.isnan(exact)
-    assert (np.abs(found / exact - 1)[kept]).max() <= BOUND
+    assert (np.abs(medians / exact - 1)[kept]).max() <= BOUND
     assert statistics.n_cells == cells
     np.testing.assert_array_equal(statistics.cells, (counts > 0).sum(axis=0))
 
@@ -54,24 +54,24 @@ def histogram_of(counts) -> np.ndarray:
     return histogram
 
 
-def test_bins_hold_the_values_they_say():
+def test_bins_equal_numpys_histogram():
     generator = np.random.default_rng(0)
     counts = np.exp(generator.uniform(0, np.log(1e6), (40, 50))).astype(np.int32)
     counts[0, 0] = 2**31 - 1
     for gene in range(0, 50, 7):
-        one = np.zeros_like(counts)
-        one[:, gene] = counts[:, gene]
-        one[:, 49 - gene] = counts[:, 49 - gene]
-        share = one[:, gene] / one.sum(axis=1, dtype=np.int64)
-        bins = histogram_of(sp.csr_matrix(one))[gene]
+        pair = np.zeros_like(counts)
+        pair[:, gene] = counts[:, gene]
+        pair[:, 49 - gene] = counts[:, 49 - gene]
+        share = pair[:, gene] / pair.sum(axis=1, dtype=np.int64)
+        bins = histogram_of(sp.csr_matrix(pair))[gene]
         assert bins.sum() == 40
         edges = RATIO ** -np.arange(BINS + 1.0)  # descending
         expected = np.histogram(share, edges[::-1] * (1 + 1e-13))[0][::-1]
         assert (bins == expected).all()
 
 
-def test_values_lie_evenly_in_their_bin():
-    """Over its logarithm; so genes of different counts rarely have one median."""
+def test_medians_interpolate_within_bins():
+    """Values are uniform in the logarithm, so that genes with different counts rarely tie."""
     histogram = np.random.default_rng(0).integers(0, 4, (50, BINS)) * (np.arange(BINS) % 300 == 7)
     histogram[0] = 0
     values = [
@@ -80,44 +80,44 @@ def test_values_lie_evenly_in_their_bin():
     ]
     expected = [np.median(row) * 1e4 if row else np.nan for row in values]
     names = [f"g{gene}" for gene in range(50)]
-    found = GeneStatistics(names, names, sp.csr_matrix(histogram), 9, 1e4).medians()
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    medians = GeneStatistics(names, names, sp.csr_matrix(histogram), 9, 1e4).medians()
+    np.testing.assert_allclose(medians, expected, rtol=1e-12)
 
 
 def test_extreme_shares():
     counts = sp.csr_matrix(np.array([[7, 0, 0], [1, 2**31 - 1, 0], [0, 0, 0]], dtype=np.int32))
-    found = list(zip(*(axis.tolist() for axis in np.nonzero(histogram_of(counts))), strict=True))
+    bins = list(zip(*(axis.tolist() for axis in np.nonzero(histogram_of(counts))), strict=True))
     smallest = int(np.log(2.0**31) / np.log(RATIO))
-    assert sorted(found) == [(0, 0), (0, smallest), (1, 0)]
+    assert sorted(bins) == [(0, 0), (0, smallest), (1, 0)]
     assert smallest < BINS
 
 
-def test_files_and_parts_add_up(draw, write_part, tmp_path):
-    """Exactly, and to the same bytes in any order; a part may lack genes, or have no file."""
+def test_merging_is_exact(draw, write_part, tmp_path):
+    """Any order gives the same bytes. Parts may lack genes or be empty."""
     genes = [f"gene{index:02d}" for index in range(30)]
     counts = [draw(seed, 40, 30) for seed in range(4)]
     counts[0][:, 20:] = 0
-    one = gathered(write_part("one", [np.concatenate(counts)], genes=genes), tmp_path)
+    whole = gathered(write_part("whole", [np.concatenate(counts)], genes=genes), tmp_path)
     parts = [
         gathered(write_part("a", [counts[0][:, :20]], genes=genes[:20]), tmp_path),
         gathered(write_part("b", [x[:, ::-1] for x in counts[1:3]], genes=genes[::-1]), tmp_path),
         gathered(write_part("c", counts[3:], genes=genes), tmp_path),
         gathered(write_part("none", []), tmp_path),
     ]
-    write_statistics(one, tmp_path / "expected.arrow")
+    write_statistics(whole, tmp_path / "expected.arrow")
     for order in itertools.permutations(parts):
         for merged in (merge(order), merge([merge(order[:2]), merge(order[2:])])):
             write_statistics(merged, tmp_path / "merged.arrow")
             assert sha256(tmp_path / "merged.arrow") == sha256(tmp_path / "expected.arrow")
 
 
-def test_of_several_names_of_a_gene_the_first_is_kept():
+def test_first_of_several_gene_names_is_kept():
     nothing = sp.csr_matrix((1, BINS), dtype=np.int64)
     parts = [GeneStatistics(["g"], [name], nothing, 1, 1e4) for name in "bac"]
     assert merge(parts).names == ["a"]
 
 
-def test_training_cells_alone_are_counted(draw, write_part, tmp_path):
+def test_held_out_cells_are_not_counted(draw, write_part, tmp_path):
     counts = draw(3, 20, 15)
     statistics = gathered(write_part("part", [counts], held_out="cell_type=a"), tmp_path)
     assert statistics.n_cells == 10
@@ -140,7 +140,7 @@ def test_read_errors(tmp_path):
         read_statistics(tmp_path / "bad.arrow")
 
 
-def test_no_changed_byte_goes_unnoticed(draw, write_part, check_changed_bytes, tmp_path):
+def test_changed_bytes_are_detected(draw, write_part, check_changed_bytes, tmp_path):
     gather(write_part("part", [draw(0, 30, 8)]), 1e4, tmp_path / "s.arrow")
     check_changed_bytes(tmp_path / "s.arrow", read_statistics, 37, "damaged|of this version")
 
@@ -153,11 +153,11 @@ def test_real_medians(real_data, tmp_path, write_part):
     counts = adata.raw.X[training].tocsc().astype(np.float64)
     totals = np.asarray(counts.sum(axis=1)).ravel()
     genes = adata.raw.var_names.tolist()
-    found = dict(zip(statistics.genes, statistics.medians(), strict=True))
+    medians = dict(zip(statistics.genes, statistics.medians(), strict=True))
     for index in range(0, len(genes), 40):
         column = slice(counts.indptr[index], counts.indptr[index + 1])
         values = counts.data[column] / totals[counts.indices[column]] * 1e4
         if len(values):
-            assert abs(found[genes[index]] / np.median(values) - 1) <= BOUND
+            assert abs(medians[genes[index]] / np.median(values) - 1) <= BOUND
         else:
-            assert np.isnan(found[genes[index]])
+            assert np.isnan(medians[genes[index]])

@@ -1,4 +1,4 @@
-"""The vocabulary: which genes, in which order, by lists and rules; and its file."""
+"""The vocabulary: selection and order of genes, gene lists, annotations, and its file."""
 
 import gzip
 import json
@@ -38,7 +38,7 @@ def statistics(draw, write_part, tmp_path):
     for name, seed in (("a", 1), ("b", 2)):
         counts = draw(seed, 25, 8)
         counts[:, [2, 4]] = 0
-        counts[3, 4] = 2  # in one cell of each part
+        counts[3, 4] = 2  # expressed in a single cell of each part
         counts[:, 0] += 1
         gather(write_part(name, [counts], genes=genes), 1e4, tmp_path / f"{name}.arrow")
         paths.append(tmp_path / f"{name}.arrow")
@@ -46,11 +46,11 @@ def statistics(draw, write_part, tmp_path):
 
 
 def test_order_cut_and_medians(statistics, tmp_path):
-    def built(minimum_cells: int) -> Vocabulary:
+    def build(minimum_cells: int) -> Vocabulary:
         build_vocabulary(statistics, minimum_cells, tmp_path / "v.parquet")
         return Vocabulary.read(tmp_path / "v.parquet")
 
-    vocabulary = built(3)
+    vocabulary = build(3)
     assert vocabulary.gene_ids[:4] == ("<pad>", "<mask>", "<cls>", "<unk>")
     assert (PAD, MASK, CLS, UNKNOWN) == (0, 1, 2, 3)
     assert vocabulary.gene_ids[4:] == tuple(HUMAN[index] for index in (0, 1, 2, 3, 5, 8))
@@ -60,8 +60,8 @@ def test_order_cut_and_medians(statistics, tmp_path):
     assert vocabulary.tokens([HUMAN[2], HUMAN[9], "<pad>"]).tolist() == [6, -1, -1]
     parts = [read_statistics(path) for path in statistics]
     assert vocabulary.cells[6] == sum(part.cells[part.genes.index(HUMAN[2])] for part in parts)
-    assert HUMAN[7] in built(2).token_of
-    assert HUMAN[9] not in built(1).token_of
+    assert HUMAN[7] in build(2).token_of
+    assert HUMAN[9] not in build(1).token_of
 
 
 def test_same_bytes_in_any_order(statistics, tmp_path):
@@ -73,7 +73,7 @@ def test_same_bytes_in_any_order(statistics, tmp_path):
     )
 
 
-def test_fingerprint_follows_the_content(statistics, tmp_path):
+def test_fingerprint_depends_on_the_content(statistics, tmp_path):
     build_vocabulary(statistics, 1, tmp_path / "a.parquet")
     a = Vocabulary.read(tmp_path / "a.parquet")
     medians, cells = a.medians.copy(), a.cells.copy()
@@ -87,7 +87,7 @@ def test_fingerprint_follows_the_content(statistics, tmp_path):
         Vocabulary.read(tmp_path / "b.parquet")
 
 
-def test_no_changed_byte_goes_unnoticed(statistics, check_changed_bytes, tmp_path):
+def test_changed_bytes_are_detected(statistics, check_changed_bytes, tmp_path):
     build_vocabulary(statistics, 1, tmp_path / "v.parquet")
     message = "damaged|not a vocabulary"
     check_changed_bytes(tmp_path / "v.parquet", Vocabulary.read, 31, message)
@@ -122,12 +122,12 @@ def test_errors(statistics, tmp_path):
         Vocabulary.read(tmp_path / "v.parquet")
 
 
-# Which of the genes: lists and rules against what Python's own sort and sets say.
+# Selection of genes, compared with Python's sort and sets.
 
 
 @pytest.fixture
 def cells(draw):
-    """Counts of 25 cells; the third human gene is not expressed, two are in as many cells."""
+    """Counts of 25 cells. HUMAN[2] is not expressed. HUMAN[7] and HUMAN[3] have equal counts."""
     counts = draw(1, 25, len(GENES))
     counts[:, GENES.index(HUMAN[2])] = 0
     counts[:, GENES.index(HUMAN[7])] = counts[:, GENES.index(HUMAN[3])]
@@ -135,8 +135,8 @@ def cells(draw):
 
 
 @pytest.fixture
-def made(cells, write_part, tmp_path):
-    """Makes a vocabulary; gives it and what its file says of organisms."""
+def make_vocabulary(cells, write_part, tmp_path):
+    """Return a function that makes a vocabulary and returns it with its counts by organism."""
     gather(write_part("a", [cells], genes=GENES), 1e4, tmp_path / "a.arrow")
 
     def make(minimum_cells=1, **choice):
@@ -150,71 +150,73 @@ def made(cells, write_part, tmp_path):
     return make
 
 
-def most(genes, counts, size):
-    """The genes of most cells, by definition."""
+def most_expressed(genes, counts, size):
+    """Return the genes in most cells, by definition."""
     cells = {gene: int((counts[:, GENES.index(gene)] > 0).sum()) for gene in genes}
     return sorted(sorted(genes, key=lambda gene: (-cells[gene], gene))[:size])
 
 
-@pytest.mark.parametrize("size", range(1, 12))
-def test_sizes_of_organisms(size, made, cells):
-    vocabulary, told = made(sizes={"Homo sapiens": size, "Mus musculus": 4})
-    human = most([g for g in HUMAN if g != HUMAN[2]], cells, size)
-    mouse = most(MOUSE, cells, 4)
-    # other genes have no limit
+@pytest.mark.parametrize("size", [1, 5, 11])
+def test_sizes_of_organisms(size, make_vocabulary, cells):
+    vocabulary, organisms = make_vocabulary(sizes={"Homo sapiens": size, "Mus musculus": 4})
+    human = most_expressed([g for g in HUMAN if g != HUMAN[2]], cells, size)
+    mouse = most_expressed(MOUSE, cells, 4)
+    # Other organisms have no limit.
     expected = sorted([*human, *mouse, "ENSRNOG00000000007", "TP53"])
     assert vocabulary.gene_ids == (*SPECIAL, *expected)
     where = [GENES.index(gene) for gene in HUMAN]
     outside = [GENES.index(gene) for gene in HUMAN if gene not in human]
-    assert told["Homo sapiens"] == {
+    assert organisms["Homo sapiens"] == {
         "tokens": size,
         "genes": 11,
         "counts": int((cells[:, where] > 0).sum()),
         "outside": int((cells[:, outside] > 0).sum()),
     }
-    assert told["Mus musculus"]["tokens"] == 4
-    assert {name: entry["outside"] for name, entry in told.items()}.keys() == {
+    assert organisms["Mus musculus"]["tokens"] == 4
+    assert {name: entry["outside"] for name, entry in organisms.items()}.keys() == {
         "Homo sapiens", "Mus musculus", "ENSRNOG...", "other",
     }  # fmt: skip
-    assert told["other"]["outside"] == told["ENSRNOG..."]["outside"] == 0
+    assert organisms["other"]["outside"] == organisms["ENSRNOG..."]["outside"] == 0
 
 
-def test_an_organism_may_have_fewer_genes(made):
-    assert made(sizes={"Homo sapiens": 99})[0].gene_ids == made()[0].gene_ids
+def test_size_above_the_number_of_genes(make_vocabulary):
+    assert make_vocabulary(sizes={"Homo sapiens": 99})[0].gene_ids == make_vocabulary()[0].gene_ids
 
 
-def test_what_lies_outside_is_logged(made, capfd):
-    _, told = made(sizes={"Homo sapiens": 3})
-    share = told["Homo sapiens"]["outside"] / told["Homo sapiens"]["counts"]
+def test_share_without_a_token_is_logged(make_vocabulary, capfd):
+    _, organisms = make_vocabulary(sizes={"Homo sapiens": 3})
+    share = organisms["Homo sapiens"]["outside"] / organisms["Homo sapiens"]["counts"]
     assert (
         f"vocabulary: Homo sapiens: 3 genes; training cells express 11; {share:.3%} of the "
         "non-zero counts are of genes without a token"
     ) in capfd.readouterr().err
 
 
-def test_a_list_is_taken_whole(made, tmp_path, cells):
-    """In the order of ids, with genes that no cell expresses; the rule's settings do not count."""
+def test_gene_list(make_vocabulary, tmp_path, cells):
+    """The vocabulary has all genes of the list, sorted. Other settings have no effect."""
     text = f"{HUMAN[9]}.4,a name\n# mine\n<cls>\n\n,\u00a0\n{HUMAN[2]}\nENSG00000999999\n{HUMAN[9]}"
-    (tmp_path / "list.txt").write_text(text, encoding="utf-8-sig")  # as spreadsheets save it
-    everything, _ = made()
-    vocabulary, told = made(99, genes=str(tmp_path / "list.txt"), sizes={"Homo sapiens": 1})
+    (tmp_path / "list.txt").write_text(text, encoding="utf-8-sig")  # the encoding of spreadsheets
+    everything, _ = make_vocabulary()
+    vocabulary, organisms = make_vocabulary(
+        99, genes=str(tmp_path / "list.txt"), sizes={"Homo sapiens": 1}
+    )
     assert vocabulary.gene_ids == (*SPECIAL, HUMAN[2], HUMAN[9], "ENSG00000999999")
     median = everything.medians[everything.token_of[HUMAN[9]]]
     assert vocabulary.medians[4:].tolist() == [1.0, median, 1.0]
     expressed = int((cells[:, GENES.index(HUMAN[9])] > 0).sum())
     assert vocabulary.cells[4:].tolist() == [0, expressed, 0]
-    assert (told["Homo sapiens"]["tokens"], told["Homo sapiens"]["genes"]) == (3, 11)
-    assert told["Mus musculus"]["outside"] == told["Mus musculus"]["counts"] > 0
+    assert (organisms["Homo sapiens"]["tokens"], organisms["Homo sapiens"]["genes"]) == (3, 11)
+    assert organisms["Mus musculus"]["outside"] == organisms["Mus musculus"]["counts"] > 0
     for gene in ("CD3D", HUMAN[2]):
         (tmp_path / "list.txt").write_text(f"{gene}\n")
         with pytest.raises(
             UserError, match=rf"\(the list contains '{gene}', the training files 'ENSG0"
         ):
-            made(genes=str(tmp_path / "list.txt"))
+            make_vocabulary(genes=str(tmp_path / "list.txt"))
 
 
 def annotation(kinds):
-    """An annotation in GENCODE's form."""
+    """Return an annotation in GENCODE's format."""
     lines = ["##description: made up"]
     for gene, kind in kinds.items():
         about = f'gene_id "{gene}.3"; gene_type "{kind}"; gene_name "x";'
@@ -224,28 +226,28 @@ def annotation(kinds):
     return "\n".join(lines) + "\n"
 
 
-def test_biotypes(made, tmp_path, capfd):
+def test_biotypes(make_vocabulary, tmp_path, capfd):
     kinds = {gene: ["protein_coding", "lncRNA", "miRNA"][i % 3] for i, gene in enumerate(HUMAN)}
     (tmp_path / "human.gtf").write_text(annotation(kinds))
     with gzip.open(tmp_path / "mouse.gtf.gz", "wt") as file:
         text = annotation({MOUSE[0]: "miRNA", MOUSE[1]: "TEC"})
-        file.write(text.replace("_type", "_biotype"))  # as Ensembl writes it
+        file.write(text.replace("_type", "_biotype"))  # the spelling of Ensembl
     paths = [str(tmp_path / name) for name in ("human.gtf", "mouse.gtf.gz")]
     wanted = {"biotypes": ["protein_coding", "miRNA"], "annotation": paths}
-    vocabulary, _ = made(**wanted)
+    vocabulary, _ = make_vocabulary(**wanted)
     expected = [g for g in HUMAN if kinds[g] != "lncRNA" and g != HUMAN[2]]
     assert vocabulary.gene_ids[4:] == (*expected, MOUSE[0])
-    # seven mouse genes, the rat's and the one without an id
+    # seven mouse genes, the rat gene and TP53
     assert "left out 9 expressed genes that are not in the annotation" in capfd.readouterr().err
-    assert made(**wanted, sizes={"Homo sapiens": 2})[0].size == 4 + 2 + 1
+    assert make_vocabulary(**wanted, sizes={"Homo sapiens": 2})[0].size == 4 + 2 + 1
     with pytest.raises(UserError, match=r"biotypes: no gene .* 'miRNAs'; did you mean 'miRNA'"):
-        made(biotypes=["miRNAs"], annotation=paths)
+        make_vocabulary(biotypes=["miRNAs"], annotation=paths)
     (tmp_path / "rat.gtf").write_text(annotation({"ENSRNOG00000000001": "miRNA"}))
     with pytest.raises(UserError, match="no training cell expresses a gene of biotype miRNA"):
-        made(biotypes=["miRNA"], annotation=[str(tmp_path / "rat.gtf")])
+        make_vocabulary(biotypes=["miRNA"], annotation=[str(tmp_path / "rat.gtf")])
 
 
-def test_files_that_are_none(tmp_path):
+def test_invalid_lists_and_annotations(tmp_path):
     path = tmp_path / "x"
     for text, words in (
         ("\n# a\n<cls>\n", "contains no gene id"),
@@ -275,6 +277,6 @@ def test_files_that_are_none(tmp_path):
         ({"sizes": {"human": 5}}, r"tokens\.vocabulary\.sizes.*Homo sapiens"),
     ],
 )
-def test_choices_that_do_not_fit(choice, words):
+def test_invalid_settings(choice, words):
     with pytest.raises(UserError, match=words):
         load(overrides={"tokens": {"vocabulary": choice}})

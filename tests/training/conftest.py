@@ -1,4 +1,4 @@
-"""A small vocabulary and token store, written through the project's own writers."""
+"""A small vocabulary, token stores, and runs of a small model."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -24,14 +24,14 @@ GENES = 60
 
 @dataclass(frozen=True)
 class Corpus:
-    """Paths that ``train`` takes."""
+    """Token stores and vocabulary of a training run."""
 
     stores: list[Path]
     vocabulary: Path
 
 
 def write_corpus(folder: Path, cells: int = 30, longest: int = 31, seed: int = 0) -> Corpus:
-    """Two parts of random cells; a gene occurs once per cell."""
+    """Write two parts of random cells. Genes of a cell are unique."""
     generator = np.random.default_rng(seed)
     names = (*SPECIAL, *(f"ENSG{gene:011d}" for gene in range(GENES)))
     size = len(names)
@@ -119,7 +119,7 @@ def run(training: Training) -> TrainingRun:
 
 @pytest.fixture(scope="session")
 def make_batches(corpus: Corpus) -> Callable[..., GlobalBatches]:
-    """Makes a run's batches: ``make_batches(run, rank, processes, **training)``."""
+    """Return ``make_batches(run, rank, processes, **training)``."""
 
     def make(run: TrainingRun, rank: int = 0, processes: int = 1, **training: Any) -> GlobalBatches:
         store = TokenStore.open(corpus.stores)

@@ -1,4 +1,4 @@
-"""Batches: packed, the same whoever computes them, and of evenly divided work."""
+"""Batches: packing, division into processes and micro-batches, and reproducibility."""
 
 import math
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ from scsigmoid.training.batches import (
 from scsigmoid.training.run import TrainingRun
 
 
-def test_pack_genes_puts_cls_in_front_of_every_cell():
+def test_pack_genes_starts_every_cell_with_cls():
     batch = pack_genes(
         np.array([7, 8, 9, 5], dtype=np.uint16), np.array([3, 0, 1]), np.array([4, 2, 9])
     )
@@ -47,7 +47,7 @@ def test_pack_genes_puts_cls_in_front_of_every_cell():
 
 
 @pytest.mark.parametrize("first", [[CLS], []])
-def test_pack_cuts_at_the_context(first: list[int], run: TrainingRun, corpus: Any):
+def test_pack_truncates_to_the_context(first: list[int], run: TrainingRun, corpus: Any):
     store = TokenStore.open(corpus.stores)
     rows = np.array([20, 3, 3])
     settings = replace(run, context=6, cls_token=bool(first)).encoder_settings(64)
@@ -63,19 +63,19 @@ def test_pack_cuts_at_the_context(first: list[int], run: TrainingRun, corpus: An
 def test_masked_genes_are_the_targets():
     genes, lengths = np.arange(4, 44), np.array([10, 30])
     masking = Masking(seed=1, draw=2, fraction=0.15, replacement="mask", vocabulary_size=44)
-    plain, masked = (pack_genes(genes, lengths, np.arange(2), how) for how in (None, masking))
+    unmasked, masked = (pack_genes(genes, lengths, np.arange(2), how) for how in (None, masking))
     # max(1, round(0.15 n)): 2 of 10 (1.5 rounds to even) and 4 of 30 (4.5 rounds to even)
     assert len(masked.masked) == 2 + 4
     assert (masked.tokens[masked.masked] == MASK).all()
-    assert torch.equal(masked.tokens.scatter(0, masked.masked, masked.targets), plain.tokens)
+    assert torch.equal(masked.tokens.scatter(0, masked.masked, masked.targets), unmasked.tokens)
 
 
 def test_an_empty_batch_moves_to_another_device():
-    empty, nothing = pack_genes(*[np.zeros(0, dtype=np.int64)] * 3), torch.device("meta")
+    empty, meta = pack_genes(*[np.zeros(0, dtype=np.int64)] * 3), torch.device("meta")
     assert (empty.max_seqlen, empty.cu_seqlens.tolist()) == (0, [0])
-    moved = pack_genes(np.arange(4, 9), np.array([5]), np.array([7])).to(nothing)
-    assert moved.tokens.device == moved.cu_seqlens.device == nothing
-    assert moved.cells.tolist() == [7]  # these stay on the CPU
+    moved = pack_genes(np.arange(4, 9), np.array([5]), np.array([7])).to(meta)
+    assert moved.tokens.device == moved.cu_seqlens.device == meta
+    assert moved.cells.tolist() == [7]  # row numbers stay on the CPU
 
 
 def test_split_by_tokens_keeps_order_and_budget():
@@ -85,7 +85,7 @@ def test_split_by_tokens_keeps_order_and_budget():
 
 
 def by_cell(parts: Sequence[Batch]) -> dict[int, list[list[int]]]:
-    """For each cell its tokens, masked places and targets."""
+    """Return the tokens, masked positions and targets of each cell."""
     cells: dict[int, list[list[int]]] = {}
     for batch in parts:
         bounds = batch.cu_seqlens.tolist()
@@ -133,7 +133,7 @@ def test_one_micro_batch_keeps_the_order_of_cells(run: TrainingRun, make_batches
     assert made[3].micro_batches[0].cells.tolist() == made.cells(3).tolist()
 
 
-def test_the_longer_context_sees_the_same_cells(run: TrainingRun, make_batches: Any):
+def test_contexts_have_the_same_cells(run: TrainingRun, make_batches: Any):
     short, long = (make_batches(replace(run, context=context)) for context in (8, 32))
     assert short.cells(3).tolist() == long.cells(3).tolist()
     lengths = [max(batch.max_seqlen for batch in made[3].micro_batches) for made in (short, long)]
@@ -141,13 +141,13 @@ def test_the_longer_context_sees_the_same_cells(run: TrainingRun, make_batches: 
 
 
 def test_masks_differ_between_steps(run: TrainingRun, make_batches: Any, corpus: Any):
-    about = {"fraction": 0.5, "replacement": "bert", "vocabulary_size": 64}
+    settings = {"fraction": 0.5, "replacement": "bert", "vocabulary_size": 64}
     made = make_batches(run, mask_fraction=0.5, mask_replacement="bert", micro_batch_tokens=9999)
     for step in (1, 2):
-        masking = Masking(seed=derive(42, "masks"), draw=step, **about)
-        wanted = pack(TokenStore.open(corpus.stores), made.cells(step), made.settings, masking)
-        assert torch.equal(made[step].micro_batches[0].tokens, wanted.tokens)
-        assert torch.equal(made[step].micro_batches[0].masked, wanted.masked)
+        masking = Masking(seed=derive(42, "masks"), draw=step, **settings)
+        expected = pack(TokenStore.open(corpus.stores), made.cells(step), made.settings, masking)
+        assert torch.equal(made[step].micro_batches[0].tokens, expected.tokens)
+        assert torch.equal(made[step].micro_batches[0].masked, expected.masked)
 
 
 @pytest.mark.parametrize("workers", [0, 1, 3])
@@ -175,13 +175,13 @@ def test_an_error_of_a_worker_is_raised(run: TrainingRun, make_batches: Any):
         next(shares)
 
 
-def test_more_processes_than_cells_are_refused(run: TrainingRun, make_batches: Any):
+def test_more_processes_than_cells(run: TrainingRun, make_batches: Any):
     with pytest.raises(UserError, match="8 cells do not occupy 9 processes; start at most 8"):
         make_batches(run, 0, 9)
 
 
 def lengths_of_a_global_batch(context: int, seed: int) -> np.ndarray:
-    """256 lengths as in Fig. 1 of the paper: log-normal, cut at the context."""
+    """Return 256 log-normal lengths as in Fig. 1 of the paper, truncated to the context."""
     drawn = np.random.default_rng(seed).lognormal(math.log(1830), 0.65, 256)
     return np.clip(np.rint(drawn), 200, context).astype(np.int64)
 
@@ -201,7 +201,7 @@ def test_processes_and_micro_batches_have_equal_work(context: int, ranks: int):
         lengths = lengths_of_a_global_batch(context, seed)
         work = work_of_cells(lengths, PAPER, 0.15)
         shares = divide(work, ranks)
-        # Every cell is computed once.
+        # Every cell is in one share.
         assert sorted(np.concatenate(shares).tolist()) == list(range(256))
         loads = [work[share].sum() for share in shares]
         assert max(loads) < 1.02 * min(loads)
@@ -218,7 +218,7 @@ def test_a_division_depends_only_on_the_work():
     work = np.array([5.0, 5.0, 1.0, 1.0, 1.0, 3.0])
     assert [part.tolist() for part in divide(work, 2)] == [[0, 5], [1, 2, 3, 4]]
     assert [part.tolist() for part in divide(work, 1)] == [[0, 1, 2, 3, 4, 5]]
-    # Many equal ones: the first cell to the first part that has the least.
+    # Ties: the first cell goes to the first part with the least work.
     work = np.random.default_rng(0).integers(1, 5, 90).astype(float)
     parts: list[list[int]] = [[], [], []]
     for cell in sorted(range(90), key=lambda cell: -work[cell]):
@@ -239,9 +239,7 @@ def test_a_cell_above_the_budget_is_a_micro_batch():
     assert all(part.tolist() == [1] or lengths[part].sum() <= 10 for part in parts)
 
 
-def test_no_step_sees_a_validation_cell_and_every_other_cell_is_seen(
-    run: TrainingRun, make_batches: Any
-):
+def test_validation_cells_are_never_trained_on(run: TrainingRun, make_batches: Any):
     batches = make_batches(run, validation_cells=6, global_batch=8)
     epoch = np.concatenate([batches.cells(step) for step in (1, 2, 3)])
     assert sorted(epoch.tolist()) == [row for row in range(30) if row % 5]

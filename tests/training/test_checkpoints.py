@@ -91,7 +91,7 @@ def test_a_damaged_checkpoint_is_named_skipped_and_kept(
 def test_a_missing_checksum_is_a_warning(
     checkpoints: Checkpoints, checksum: str | None, capsys: pytest.CaptureFixture[str]
 ):
-    """As after copying ``*.pt`` alone."""
+    """Same situation as after copying only ``*.pt``."""
     for path in checkpoints.paths():
         path.with_suffix(".sha256").unlink()
         if checksum is not None:
@@ -117,7 +117,7 @@ def no_free_descriptor() -> Iterator[None]:
 
 @contextmanager
 def failing(suffix: str, error: OSError | MemoryError) -> Iterator[None]:
-    """Let the system refuse to open files of one kind."""
+    """Simulate a system that does not open files with a suffix."""
     system_open = io.open
 
     def refuse(file: object, *arguments: object, **options: object) -> object:
@@ -189,7 +189,7 @@ def test_a_checkpoint_that_cannot_be_loaded_now_is_not_of_another_version(
 
 @pytest.mark.parametrize("old", [True, False])
 def test_a_checkpoint_of_another_program_is_refused(checkpoints: Checkpoints, old: bool):
-    """Its checksum is correct: torch's format of before 2020, and other content."""
+    """The checksum is correct, but the content or format is not ours."""
     path = checkpoints.path(40)
     torch.save({"model": {}}, path, _use_new_zipfile_serialization=not old)
     path.with_suffix(".sha256").write_text(f"{sha256(path)}  {path.name}\n")

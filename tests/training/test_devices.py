@@ -1,4 +1,4 @@
-"""What is said when the GPU's memory does not suffice, and which GPU a job takes."""
+"""Errors when GPU memory runs out, and the choice of a GPU."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -53,7 +53,7 @@ def test_jobs_are_spread_over_the_gpus(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7,2,GPU-5")
 
     def ended() -> int:
-        """A job that takes a GPU and ends."""
+        """Run a job that reserves a GPU and ends."""
         return claim_gpus(1)[0]
 
     # Each claim is an open file of its own, as that of another process would be.

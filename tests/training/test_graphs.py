@@ -1,4 +1,4 @@
-"""Buckets, and what filling a batch up to one must not change."""
+"""Buckets of batch sizes, and batches that are padded to them."""
 
 from dataclasses import replace
 from typing import Any
@@ -47,8 +47,8 @@ def test_there_are_few_buckets():
     sizes = range(2, MOST_TOKENS + 1)
     batch = batch_of(3)
     tokens = torch.zeros(MOST_TOKENS, dtype=torch.int64)
-    found = {bucket_of(replace(batch, tokens=tokens[:size]), 4096, 0.15).tokens for size in sizes}
-    assert len(found) == 64
+    buckets = {bucket_of(replace(batch, tokens=tokens[:size]), 4096, 0.15).tokens for size in sizes}
+    assert len(buckets) == 64
 
 
 def test_larger_models_have_graphs_for_smaller_batches():
@@ -63,22 +63,22 @@ def test_larger_models_have_graphs_for_smaller_batches():
 def test_padding_changes_neither_loss_nor_gradient(
     run: TrainingRun, make: Any, attention: str, gradient: str
 ):
-    """Batches of several sizes in turns, so that what was there before would show."""
+    """Sizes alternate, so that data left over from an earlier batch would change results."""
     run = replace(run, attention=attention)
     filled, batches = make(run, gradient=gradient, micro_batch_tokens=10**6)
     filled.graphed_tokens = 1000
-    plain, _ = make(run, gradient=gradient)
+    unpadded, _ = make(run, gradient=gradient)
     buckets = set()
     for step in range(1, 7):
         (batch,) = batches[step].micro_batches
         if step % 2:
             batch = batch_of(3)
         buckets.add(filled._bucket([batch]))
-        results = [trainer.step(step, [batch], masked=30) for trainer in (filled, plain)]
+        results = [trainer.step(step, [batch], masked=30) for trainer in (filled, unpadded)]
         torch.testing.assert_close(results[0].loss, results[1].loss)
         torch.testing.assert_close(results[0].gradient_norm, results[1].gradient_norm)
         for ours, other in zip(
-            filled.encoder.parameters(), plain.encoder.parameters(), strict=True
+            filled.encoder.parameters(), unpadded.encoder.parameters(), strict=True
         ):
             torch.testing.assert_close(ours.grad, other.grad, rtol=1e-4, atol=1e-7)
     assert len(buckets) > 1
@@ -116,12 +116,12 @@ def test_only_operations_that_cannot_be_captured_are_computed_without_graphs(
         raise error
 
     trainer, batches = make(run, micro_batch_tokens=10**6)
-    plain, _ = make(run, micro_batch_tokens=10**6)
+    unpadded, _ = make(run, micro_batch_tokens=10**6)
     trainer.graphed_tokens = 1000
-    for one in (trainer, plain):
-        one.prepare(batches[1].micro_batches)
-    found = trainer._graphs
-    found.recording, found._pool, found._stream = True, (0, 1), MagicMock()
+    for each in (trainer, unpadded):
+        each.prepare(batches[1].micro_batches)
+    recorded = trainer._graphs
+    recorded.recording, recorded._pool, recorded._stream = True, (0, 1), MagicMock()
     for name in ("CUDAGraph", "current_stream", "stream"):
         monkeypatch.setattr(torch.cuda, name, MagicMock())
     monkeypatch.setattr(graphs, "capture", refused)
@@ -130,10 +130,10 @@ def test_only_operations_that_cannot_be_captured_are_computed_without_graphs(
             trainer.step(1, batches[1].micro_batches)
         return
     for step in (1, 2):
-        results = [one.step(step, batches[step].micro_batches) for one in (trainer, plain)]
+        results = [each.step(step, batches[step].micro_batches) for each in (trainer, unpadded)]
         torch.testing.assert_close(results[0].loss, results[1].loss)
         torch.testing.assert_close(results[0].gradient_norm, results[1].gradient_norm)
-    assert not found.recording
+    assert not recorded.recording
     assert not results[0].graphed
     said = "small batches are computed without CUDA graphs: CUDA error: not while capturing\n"
     assert capsys.readouterr().err.count(said) == 1

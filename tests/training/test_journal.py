@@ -45,7 +45,7 @@ def test_an_incomplete_line_is_ignored(tmp_path: Path):
 
 
 def test_a_truncated_line_is_not_a_row_of_a_resumed_run(tmp_path: Path):
-    """As a full disk leaves it: "12" of "120,0,..." would pass for a row of step 12."""
+    """A full disk truncates lines: "12" of "120,0,..." could be read as step 12."""
     path = tmp_path / "layers.csv"
     begin_layers(path, 0)
     rows = [Layer(**{**dict.fromkeys(LAYER_COLUMNS, 1), "step": step}) for step in (10, 20)]
@@ -67,7 +67,7 @@ def test_a_full_disk_is_named():
 
 
 @pytest.mark.parametrize("text", ["", "a,b\n1,2\n", ",".join(COLUMNS) + "\n1,2\n" * 13])
-def test_damage_is_worded(tmp_path: Path, text: str):
+def test_damaged_journal(tmp_path: Path, text: str):
     path = tmp_path / "journal.csv"
     path.write_text(text)
     with pytest.raises(UserError, match=r"journal\.csv: not a journal"):

@@ -62,10 +62,10 @@ def begun(run: TrainingRun, corpus: Any, output: Path, step: int) -> subprocess.
     return child
 
 
-def same(one: Path, other: Path) -> None:
+def same(first: Path, second: Path) -> None:
     """Equal weights, byte for byte, and equal measurements."""
-    assert (one / "model.safetensors").read_bytes() == (other / "model.safetensors").read_bytes()
-    (columns, _), (others, _) = (read_journal(folder / "journal.csv") for folder in (one, other))
+    assert (first / "model.safetensors").read_bytes() == (second / "model.safetensors").read_bytes()
+    (columns, _), (others, _) = (read_journal(folder / "journal.csv") for folder in (first, second))
     for name in EXACT:
         np.testing.assert_array_equal(columns[name], others[name], err_msg=name)
 
@@ -108,15 +108,13 @@ def test_files_of_a_run(whole: Path, run: TrainingRun):
     ]
 
 
-def test_a_second_run_is_equal_to_the_bit(
-    whole: Path, run: TrainingRun, corpus: Any, tmp_path: Path
-):
+def test_second_run_has_equal_bytes(whole: Path, run: TrainingRun, corpus: Any, tmp_path: Path):
     train(run, corpus.stores, corpus.vocabulary, tmp_path / "again")
     same(whole, tmp_path / "again")
 
 
 @pytest.mark.faults
-def test_killed_and_run_again_is_equal_to_the_bit(
+def test_killed_run_resumes_with_equal_bytes(
     whole: Path, run: TrainingRun, corpus: Any, tmp_path: Path
 ):
     output = tmp_path / "killed"
@@ -149,7 +147,7 @@ def test_rows_after_the_checkpoint_are_measured_again(
     whole: Path, copied: Path, run: TrainingRun, corpus: Any
 ):
     (copied / "checkpoints/step-00000020.pt").write_bytes(b"damaged")
-    # Of a process that was killed.
+    # Left behind by a killed process.
     partial = [copied / ".model.7.partial.safetensors", copied / "checkpoints/.step-9.7.partial.pt"]
     for path in partial:
         path.write_bytes(b"half")
@@ -170,7 +168,7 @@ def test_more_steps_continue_a_finished_run(
 
 @pytest.fixture(scope="module")
 def kept(run: TrainingRun, corpus: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The output of a run with snapshots that was cut off in between, to be read."""
+    """The output of a run with snapshots that was interrupted and resumed. Read only."""
     output = tmp_path_factory.mktemp("kept")
     step = loop.Trainer.step
 
@@ -179,13 +177,13 @@ def kept(run: TrainingRun, corpus: Any, tmp_path_factory: pytest.TempPathFactory
             raise KeyboardInterrupt
         return step(trainer, number, *arguments)
 
-    wanted = changed(run, snapshots=[6, 10, 12, 20])
+    settings = changed(run, snapshots=[6, 10, 12, 20])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop.Trainer, "step", broken)
         with pytest.raises(KeyboardInterrupt):
-            train(wanted, corpus.stores, corpus.vocabulary, output)
+            train(settings, corpus.stores, corpus.vocabulary, output)
     first = (output / "model-step-00000006.safetensors").stat()
-    train(wanted, corpus.stores, corpus.vocabulary, output)
+    train(settings, corpus.stores, corpus.vocabulary, output)
     assert (output / "model-step-00000006.safetensors").stat() == first
     return output
 
@@ -210,7 +208,7 @@ def test_a_snapshot_equals_the_model_of_a_shorter_run(
 def test_a_resumed_run_needs_its_earlier_snapshots(
     copied: Path, kept: Path, run: TrainingRun, corpus: Any, tmp_path: Path
 ):
-    """``copied`` ended after 20 steps, without snapshots."""
+    """``copied`` has 20 steps and no snapshots."""
     with pytest.raises(
         UserError, match=r"00012\.safetensors: missing, but .* from step 20; delete"
     ):
@@ -220,16 +218,14 @@ def test_a_resumed_run_needs_its_earlier_snapshots(
     assert weights(copied / "model-step-00000020.safetensors") == weights(
         kept / "model.safetensors"
     )
-    # What was measured and kept by other settings goes with their checkpoints.
+    # Snapshots and layers of other settings are deleted with their checkpoints.
     (copied / "layers.csv").write_text("step,layer\n1,0\n")
     other = changed(run, snapshots=[22], learning_rate=1e-3)
     train(other, corpus.stores, corpus.vocabulary, copied)
     assert not [*copied.glob("model-*"), *copied.glob("layers.csv")]
 
 
-def test_an_unfinished_run_of_other_settings_is_refused(
-    copied: Path, run: TrainingRun, corpus: Any
-):
+def test_unfinished_run_with_other_settings(copied: Path, run: TrainingRun, corpus: Any):
     output = copied
     (output / "checkpoints/step-00000020.pt").unlink()
     other = changed(run, learning_rate=2e-2, mask_fraction=0.3)
@@ -237,26 +233,26 @@ def test_an_unfinished_run_of_other_settings_is_refused(
         train(other, corpus.stores, corpus.vocabulary, output)
     assert "training.learning_rate (0.01 there, 0.02 now)" in str(caught.value)
     assert "training.mask_fraction (0.15 there, 0.3 now)" in str(caught.value)
-    # How the work is divided may change.
+    # The division of work may change.
     smaller = changed(run, micro_batch_tokens=32, threads=1)
     train(smaller, corpus.stores, corpus.vocabulary, output)
 
 
-def test_divergence_is_logged_and_training_goes_on(run: TrainingRun, corpus: Any, tmp_path: Path):
+def test_training_continues_after_a_divergence(run: TrainingRun, corpus: Any, tmp_path: Path):
     wild = changed(run, learning_rate=1e30, clipping=None, warmup_steps=0)
     train(wild, corpus.stores, corpus.vocabulary, tmp_path / "wild")
     columns, _ = read_journal(tmp_path / "wild/journal.csv")
     assert columns["step"][-1] == 20
     assert not np.isfinite(columns["loss"][-1])
     assert not np.isfinite(columns["gradient_norm"][-1])
-    # Such rows are read as a divergence, once the run has learned.
+    # Such rows are a divergence if the run has learned before.
     loss = np.concatenate([np.linspace(5, 3, 32), np.repeat(columns["loss"][1:], 4)])
     norm = np.concatenate([np.ones(32), np.repeat(columns["gradient_norm"][1:], 4)])
     journal = Journal({}, {"loss": loss, "gradient_norm": norm})
     assert divergence(journal) == pytest.approx(32, abs=2)
 
 
-def test_inputs_that_do_not_fit_are_refused(run: TrainingRun, corpus: Any, tmp_path: Path):
+def test_invalid_input(run: TrainingRun, corpus: Any, tmp_path: Path):
     known = Vocabulary.read(corpus.vocabulary)
     medians = known.medians.copy()
     medians[-1] *= 1 + 1e-9

@@ -1,4 +1,4 @@
-"""Several processes against one, by torchrun and gloo on the CPU; one is stopped, or lost."""
+"""Several processes compared with one, with torchrun and gloo on the CPU. Processes that stop."""
 
 import json
 import math
@@ -30,7 +30,7 @@ from scsigmoid.training.processes import STOPPED, Processes, buckets, joined, st
 from scsigmoid.training.run import TrainingRun
 
 OBJECTIVES = list(product(("sigmoid", "softmax"), ("mean", "sum")))
-# What one of several processes does with the parts that training is made of.
+# The script of each process: it calls the parts of a training step and saves the results.
 WORKER = """
 import json, sys
 from pathlib import Path
@@ -46,18 +46,18 @@ from scsigmoid.training.step import Trainer
 torch.set_num_threads(1)
 output, stores = Path(sys.argv[1]), [Path(p) for p in sys.argv[3:]]
 with module.joined("cpu") as processes:
-    found = {"total": processes.total([processes.rank + 1, 10])}
+    results = {"total": processes.total([processes.rank + 1, 10])}
     nan = torch.tensor(float("nan") if processes.rank else 5.0)
-    found["nan"] = processes.largest(nan)
-    found["largest"] = processes.largest(torch.tensor(float(processes.rank)))
+    results["nan"] = processes.largest(nan)
+    results["largest"] = processes.largest(torch.tensor(float(processes.rank)))
     module.BUCKET_BYTES = 40
     tensors = [torch.full((3, 2), 1.0 + processes.rank), torch.ones(()), torch.arange(30.0)]
     processes.sum(tensors)
-    found["sums"] = tensors
+    results["sums"] = tensors
     try:
         processes.in_turn(lambda: {}["missing"] if processes.first else 0)
     except BaseException as error:
-        found["failed"] = repr(error)
+        results["failed"] = repr(error)
     for run in TypeAdapter(list[TrainingRun]).validate_json(sys.argv[2]):
         store = TokenStore.open(stores)
         settings = run.encoder_settings(store.vocabulary_size)
@@ -70,20 +70,20 @@ with module.joined("cpu") as processes:
         (masked,) = processes.total([share.masked])
         score = trainer.attention_score_max(share.micro_batches)
         result = trainer.step(1, share.micro_batches, masked)
-        found[run.model] = {
+        results[run.model] = {
             "micro-batches": len(share.micro_batches),
             "loss": result.loss,
             "norm": result.gradient_norm,
             "score": score,
             "gradients": {name: p.grad for name, p in encoder.named_parameters()},
         }
-    torch.save(found, output / f"{processes.rank}.pt")
+    torch.save(results, output / f"{processes.rank}.pt")
 """
 
 
 @pytest.fixture
-def found(run: TrainingRun, corpus: Any, tmp_path: Path) -> list[dict[str, Any]]:
-    """What each of three processes found; 8 cells occupy them unevenly."""
+def results(run: TrainingRun, corpus: Any, tmp_path: Path) -> list[dict[str, Any]]:
+    """Results of three processes, which share 8 cells unevenly."""
     (tmp_path / "worker.py").write_text(WORKER)
     divided = changed(run, clipping=None, micro_batch_tokens=24)
     runs = [
@@ -97,7 +97,7 @@ def found(run: TrainingRun, corpus: Any, tmp_path: Path) -> list[dict[str, Any]]
 
 
 def test_three_processes_have_the_loss_and_gradient_of_one(
-    found: list[dict[str, Any]], run: TrainingRun, make: Any
+    results: list[dict[str, Any]], run: TrainingRun, make: Any
 ):
     for arm, kind in OBJECTIVES:
         whole = replace(run, attention=arm)
@@ -105,7 +105,7 @@ def test_three_processes_have_the_loss_and_gradient_of_one(
         (batch,) = batches[1].micro_batches
         score = trainer.attention_score_max([batch])
         result = trainer.step(1, [batch])
-        theirs = [each[f"{arm} {kind}"] for each in found]
+        theirs = [each[f"{arm} {kind}"] for each in results]
         assert len({each["micro-batches"] for each in theirs}) > 1
         for each in theirs:
             torch.testing.assert_close(each["loss"], result.loss)
@@ -113,21 +113,21 @@ def test_three_processes_have_the_loss_and_gradient_of_one(
             assert each["score"] == pytest.approx(score, rel=1e-5)
             for name, parameter in trainer.encoder.named_parameters():
                 torch.testing.assert_close(each["gradients"][name], parameter.grad, msg=name)
-    # What processes tell each other.
-    for each in found:
+    # Communication between processes.
+    for each in results:
         assert each["total"] == [1 + 2 + 3, 30]
         assert torch.isnan(each["nan"])
         assert each["largest"] == 2.0
         assert torch.equal(each["sums"][0], torch.full((3, 2), 6.0))
         assert torch.equal(each["sums"][1], torch.tensor(3.0))
         assert torch.equal(each["sums"][2], 3 * torch.arange(30.0))
-    # A mistake is reported by the first process alone.
-    failed = [each["failed"] for each in found]
+    # Only the first process reports the error.
+    failed = [each["failed"] for each in results]
     assert failed == ["KeyError('missing')", "SystemExit(1)", "SystemExit(1)"]
 
 
 def command(run: TrainingRun, corpus: Any, output: Path, gpus: int = 2) -> list[str]:
-    """``scsigmoid train`` in two processes, or one."""
+    """Return the arguments of ``scsigmoid train``."""
     settings = asdict(run)
     del settings["model"]
     return [
@@ -143,11 +143,11 @@ def start(arguments: Sequence[str]) -> subprocess.Popen[str]:
     )
 
 
-def until(found: Callable[[], Any], seconds: float = 120.0) -> Any:
-    """Wait until something is found."""
+def wait_until(condition: Callable[[], Any], seconds: float = 120.0) -> Any:
+    """Wait for a condition and return its value."""
     end = time.monotonic() + seconds
-    while not (result := found()):
-        assert time.monotonic() < end, "waited in vain"
+    while not (result := condition()):
+        assert time.monotonic() < end, "timed out"
         time.sleep(0.02)
     return result
 
@@ -157,17 +157,17 @@ def test_two_processes_or_one_resume_a_stopped_run(run: TrainingRun, corpus: Any
     endless = changed(run, steps=10**6, checkpoint_every=10**6)
     child = start(command(endless, corpus, tmp_path / "two"))
     journal = tmp_path / "two/journal.csv"
-    until(lambda: journal.is_file() and len(journal.read_text().splitlines()) > 30)
+    wait_until(lambda: journal.is_file() and len(journal.read_text().splitlines()) > 30)
     child.send_signal(signal.SIGUSR1)
     _, errors = child.communicate(timeout=60)
     assert child.returncode == STOPPED, errors
     assert errors.count("stopped by SIGUSR1 after step ") == 1
     assert "Traceback" not in errors
     step = int(errors.split("after step ")[1].split(";")[0])
-    for name in ("one", "whole"):
+    for name in ("single", "whole"):
         (tmp_path / name / "checkpoints").mkdir(parents=True)
     for path in (tmp_path / "two/checkpoints").iterdir():
-        (tmp_path / "one/checkpoints" / path.name).write_bytes(path.read_bytes())
+        (tmp_path / "single/checkpoints" / path.name).write_bytes(path.read_bytes())
 
     finite = changed(run, steps=step + 10)
     children = [start(command(finite, corpus, tmp_path / name)) for name in ("two", "whole")]
@@ -181,14 +181,14 @@ def test_two_processes_or_one_resume_a_stopped_run(run: TrainingRun, corpus: Any
     for name in ("step", "loss", "gradient_norm", "attention_score_max"):
         np.testing.assert_array_equal(two[name], whole[name])
 
-    # Another number of processes goes on with the same cells, masks and dropout.
-    train(finite, corpus.stores, corpus.vocabulary, tmp_path / "one")
-    one, header = read_journal(tmp_path / "one/journal.csv")
+    # Another number of processes continues with the same cells, masks and dropout.
+    train(finite, corpus.stores, corpus.vocabulary, tmp_path / "single")
+    single, header = read_journal(tmp_path / "single/journal.csv")
     assert header["processes"] == "1"
-    before = one["step"] <= step
-    np.testing.assert_array_equal(one["loss"][before], two["loss"][before])
-    np.testing.assert_array_equal(one["step"], two["step"])
-    np.testing.assert_allclose(one["loss"], two["loss"], rtol=1e-4)
+    before = single["step"] <= step
+    np.testing.assert_array_equal(single["loss"][before], two["loss"][before])
+    np.testing.assert_array_equal(single["step"], two["step"])
+    np.testing.assert_allclose(single["loss"], two["loss"], rtol=1e-4)
 
 
 @pytest.mark.faults
@@ -196,7 +196,7 @@ def test_a_run_resumes_after_a_lost_process(run: TrainingRun, corpus: Any, tmp_p
     long = changed(run, steps=80, checkpoint_every=10)
     lost, whole = tmp_path / "lost", tmp_path / "whole"
     child = start(command(long, corpus, lost))
-    until(lambda: list(lost.glob("checkpoints/*.sha256")))
+    wait_until(lambda: list(lost.glob("checkpoints/*.sha256")))
     second = next(
         process
         for process in psutil.Process(child.pid).children(recursive=True)
@@ -218,14 +218,14 @@ def test_a_run_resumes_after_a_lost_process(run: TrainingRun, corpus: Any, tmp_p
 
 
 @pytest.mark.faults
-def test_two_simultaneous_runs_of_a_folder_are_refused(
+def test_two_simultaneous_runs_in_a_folder(
     run: TrainingRun, corpus: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ):
     endless = changed(run, steps=10**6)
     words = command(endless, corpus, tmp_path / "model", gpus=1)
     first = start(words)
     try:
-        until(lambda: list((tmp_path / "model").glob("checkpoints/*.sha256")))
+        wait_until(lambda: list((tmp_path / "model").glob("checkpoints/*.sha256")))
         capfd.readouterr()
         assert main(words) == 1
         (error,) = [e for e in capfd.readouterr().err.splitlines() if "error" in e]
@@ -252,8 +252,8 @@ def test_an_error_is_one_line(
 def test_buckets_keep_the_order(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "BUCKET_BYTES", 48)
     tensors = [torch.zeros(size) for size in (3, 20, 1, 1, 5)]
-    found = [[tensor.numel() for tensor in bucket] for bucket in buckets(tensors)]
-    assert found == [[3, 20], [1, 1, 5]]
+    sizes = [[tensor.numel() for tensor in bucket] for bucket in buckets(tensors)]
+    assert sizes == [[3, 20], [1, 1, 5]]
 
 
 def test_a_single_process_does_not_communicate():
@@ -268,7 +268,7 @@ def test_a_single_process_does_not_communicate():
 
 @pytest.fixture
 def two_gpus(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """A process that torchrun started as one of two, on a machine with two GPUs."""
+    """Simulate the first of two processes of torchrun on a machine with two GPUs."""
     for name, value in {"WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "LOCAL_RANK": 0, "RANK": 0}.items():
         monkeypatch.setenv(name, str(value))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -289,7 +289,7 @@ def test_missing_gpus_nccl_and_peers(two_gpus: pytest.MonkeyPatch):
     for name in ("MASTER_ADDR", "MASTER_PORT"):
         two_gpus.delenv(name, raising=False)
     refused("cpu", r"2 processes cannot connect.*MASTER_ADDR")
-    # Said by one process of a machine.
+    # Only the first process of a machine prints the error.
     two_gpus.setenv("LOCAL_RANK", "1")
     with pytest.raises(SystemExit), joined("auto"):
         pass

@@ -1,4 +1,4 @@
-"""Rates of the journal against hand-made sums, TensorBoard events, and lines of progress."""
+"""Rates in the journal compared with explicit sums, TensorBoard events, and progress lines."""
 
 import sys
 from pathlib import Path

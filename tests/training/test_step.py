@@ -1,4 +1,4 @@
-"""One step against hand-computed values, and what a division of the batch must not change."""
+"""Training steps compared with explicit computations, and independence of the batch's division."""
 
 import math
 from dataclasses import replace
@@ -36,7 +36,7 @@ def test_only_matrices_and_embeddings_decay(run: TrainingRun):
 
 
 def eager_logits(trainer: Trainer, batch: Batch, step: int = 1) -> torch.Tensor:
-    """By the encoder's own forward pass."""
+    """Compute with the encoder's forward pass."""
     encoder, bounds = trainer.encoder, batch.cu_seqlens
     keys = encoder.dropout_keys(batch.cells, batch.positions, bounds, 42, step)
     return encoder(batch.tokens, batch.positions, bounds, batch.max_seqlen, batch.masked, keys)
@@ -69,7 +69,7 @@ def test_micro_batches_have_the_gradient_of_the_whole_batch(
 def test_clipping_does_not_scale_the_reported_norm(run: TrainingRun, make: Any):
     free, batches = make(run, clipping=None)
     clipped, _ = make(run, clipping=0.01)
-    norms = [one.step(1, batches[1].micro_batches).gradient_norm for one in (free, clipped)]
+    norms = [each.step(1, batches[1].micro_batches).gradient_norm for each in (free, clipped)]
     assert norms[0] > 0.01
     torch.testing.assert_close(*norms)
     torch.testing.assert_close(
@@ -80,7 +80,7 @@ def test_clipping_does_not_scale_the_reported_norm(run: TrainingRun, make: Any):
 def test_the_sum_over_cells_has_its_own_gradient_and_scale_for_clipping(
     run: TrainingRun, make: Any
 ):
-    """Clipping at 4 acts on the sum over 8 cells and not on the mean over genes."""
+    """Clipping at 4 applies to the sum over 8 cells, not to the mean over genes."""
     whole, batches = make(run, micro_batch_tokens=10**6)
     (batch,) = batches[1].micro_batches
     logits = eager_logits(whole, batch)
@@ -93,7 +93,7 @@ def test_the_sum_over_cells_has_its_own_gradient_and_scale_for_clipping(
 
     summed, batches = make(run, gradient="sum", clipping=4.0, micro_batch_tokens=32)
     mean, _ = make(run, gradient="mean", clipping=4.0, micro_batch_tokens=32)
-    ours, other = (one.step(1, batches[1].micro_batches) for one in (summed, mean))
+    ours, other = (each.step(1, batches[1].micro_batches) for each in (summed, mean))
     torch.testing.assert_close(ours.gradient_norm, wanted.norm())
     torch.testing.assert_close(ours.loss, cross_entropy(logits, batch.targets).detach())
     assert other.gradient_norm < 4
@@ -101,12 +101,12 @@ def test_the_sum_over_cells_has_its_own_gradient_and_scale_for_clipping(
     torch.testing.assert_close(gradient(mean).norm(), other.gradient_norm)
 
 
-def test_steps_equal_those_of_a_plain_torch_loop(run: TrainingRun, make: Any):
-    """Warm-up, a gradient of each step's own, clipping at it and AdamW, over three steps."""
+def test_steps_equal_those_of_a_whole_torch_loop(run: TrainingRun, make: Any):
+    """Three steps with warm-up, clipping and AdamW."""
     options = {"betas": (0.8, 0.9), "epsilon": 1e-4, "clipping": 0.5, "warmup_steps": 2}
     ours, batches = make(run, **options, micro_batch_tokens=32)
-    plain, wholes = make(run, micro_batch_tokens=10**6)
-    parameters = list(plain.encoder.parameters())
+    whole, wholes = make(run, micro_batch_tokens=10**6)
+    parameters = list(whole.encoder.parameters())
     optimiser = torch.optim.AdamW(
         [
             {"params": [p for p in parameters if p.ndim == 2], "weight_decay": 0.1},
@@ -119,7 +119,7 @@ def test_steps_equal_those_of_a_plain_torch_loop(run: TrainingRun, make: Any):
         ours.step(step, batches[step].micro_batches)
         (batch,) = wholes[step].micro_batches
         optimiser.zero_grad()
-        cross_entropy(eager_logits(plain, batch, step), batch.targets).backward()
+        cross_entropy(eager_logits(whole, batch, step), batch.targets).backward()
         assert torch.nn.utils.clip_grad_norm_(parameters, 0.5) > 0.5
         for group in optimiser.param_groups:
             group["lr"] = rate
@@ -152,7 +152,7 @@ def test_a_step_is_taken_if_the_loss_is_not_finite(run: TrainingRun, make: Any):
 
 
 def test_both_arms_draw_the_same_dropout(run: TrainingRun, make: Any):
-    """With attention switched off, sigmoid and softmax models are one: so are their losses."""
+    """Without attention, sigmoid and softmax models have equal losses."""
     losses = []
     for attention in ("sigmoid", "softmax"):
         trainer, batches = make(replace(run, attention=attention))
@@ -169,7 +169,7 @@ def test_both_arms_draw_the_same_dropout(run: TrainingRun, make: Any):
 
 @pytest.mark.parametrize("attention", ["sigmoid", "softmax"])
 def test_one_compiled_graph_serves_all_batches(run: TrainingRun, make: Any, attention: str):
-    """Lengths and masked genes differ from batch to batch; recompiling would cost minutes."""
+    """Batches differ in lengths and masked genes. Compiling for each would take minutes."""
     from torch._dynamo.utils import counters
 
     torch.compiler.reset()

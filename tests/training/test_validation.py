@@ -1,4 +1,4 @@
-"""The loss on cells kept out of training."""
+"""The loss on cells that are not used for training."""
 
 import math
 from dataclasses import replace
