@@ -64,7 +64,7 @@ def test_local_files_from_cells_to_tables(
             guessing = journal_losses(results / f"training/{model}/journal.csv")[0]
             loss = rows(results / f"metrics/validation_loss/{dataset}/{model}.csv")
             assert {row["simulated"] for row in loss} == {"false"}
-            assert float(loss[0]["high"]) < guessing - 0.1
+            assert float(loss[0]["value"]) < guessing - 0.1
             assert int(loss[0]["n"]) > 0
         assert len(rows(results / f"tables/mmd_{dataset}.csv")) > 0
         assert (results / f"figures/umap_{dataset}.png").stat().st_size > 10_000
