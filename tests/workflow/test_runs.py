@@ -340,8 +340,8 @@ def test_results_that_cannot_be_written_are_one_line(
         run = project.run("corpus")
     assert run.returncode != 0
     output = run.stdout + run.stderr
-    line = f"scsigmoid: error: {place}/results/config.yaml: cannot be written (Read-only file system)"
-    assert line in output
+    reason = "cannot be written (Read-only file system)"
+    assert f"scsigmoid: error: {place}/results/config.yaml: {reason}" in output
     assert "Traceback" not in output
 
 
