@@ -1,4 +1,4 @@
-"""A user's own h5ad: against ranks by a sort and one forward pass a cell, and what is refused."""
+"""Users' own cells: embeddings compared with single forward passes, and invalid input."""
 
 import json
 import os
@@ -39,7 +39,7 @@ CELLS = 9
 
 @pytest.fixture
 def vocabulary(tmp_path):
-    """36 genes with medians of their own; the last two share a name."""
+    """36 genes with different medians. The last two have the same name."""
     names = [*NAMES[:34], "TWICE", "TWICE"]
     medians = np.random.default_rng(1).uniform(1, 9, 36)
     path = tmp_path / "vocabulary.parquet"
@@ -67,7 +67,7 @@ def counts():
 
 @pytest.fixture
 def write(tmp_path):
-    """Writes a user's file; returns its path."""
+    """Return a function that writes a user's file and returns its path."""
 
     def write_file(counts, genes=GENES, name="mine", **var):
         obs = pd.DataFrame(
@@ -91,7 +91,7 @@ def run(path, model, vocabulary, pooling="mean", batch_tokens=40):
 
 
 def ranked(counts, vocabulary, columns=range(36)):
-    """Tokens of each cell, by Python's sort; ``columns`` are the genes that count."""
+    """Yield the tokens of each cell, by Python's sort of the genes in ``columns``."""
     medians = Vocabulary.read(vocabulary).medians[4:]
     for cell in counts:
         values = {g: cell[g] / cell.sum() * 10_000 / medians[g] for g in columns if cell[g]}
@@ -102,7 +102,7 @@ def expected(counts, model, vocabulary, columns=range(36)):
     return one_by_one(model, ranked(counts, vocabulary, columns))
 
 
-def test_equals_ranks_and_forward_passes_one_by_one(counts, write, model, vocabulary):
+def test_equals_single_forward_passes(counts, write, model, vocabulary):
     result = run(write(counts), model, vocabulary)
     embedding = result.obsm["X_scsigmoid"]
     np.testing.assert_allclose(embedding, expected(counts, model, vocabulary), atol=2e-5)
@@ -121,7 +121,7 @@ def test_equals_ranks_and_forward_passes_one_by_one(counts, write, model, vocabu
     }
 
 
-def test_a_model_without_cls_is_given_genes_alone(counts, write, make_model, vocabulary):
+def test_model_without_cls(counts, write, make_model, vocabulary):
     model = make_model("sigmoid", Vocabulary.read(vocabulary), cls_token=False)
     result = run(write(counts), model, vocabulary).obsm["X_scsigmoid"]
     np.testing.assert_allclose(result, expected(counts, model, vocabulary), atol=2e-5)
@@ -129,8 +129,8 @@ def test_a_model_without_cls_is_given_genes_alone(counts, write, make_model, voc
         run(write(counts), model, vocabulary, pooling="cls")
 
 
-def test_genes_by_name_where_it_is_unambiguous(counts, write, model, vocabulary, capfd):
-    # in the file GENE5 stands twice, in the vocabulary TWICE
+def test_unambiguous_gene_names(counts, write, model, vocabulary, capfd):
+    # GENE5 is in the file twice, and TWICE is in the vocabulary twice.
     names = [*NAMES[:34], "GENE5", "TWICE"]
     inside = write(counts, [f"x{i}" for i in range(36)], feature_name=names)
     known = [i for i in range(34) if i != 5]
@@ -148,7 +148,7 @@ def test_genes_by_name_where_it_is_unambiguous(counts, write, model, vocabulary,
 
 
 def test_ids_and_names_in_one_file(counts, write, model, vocabulary, capfd):
-    """As from Cell Ranger, where a gene without a name keeps its id; GENE1 is there twice."""
+    """In Cell Ranger's files, a gene without a name has its id. GENE1 occurs twice."""
     genes = [*GENES[:20], *NAMES[20:30], "GENE1", *(f"other{i}" for i in range(5))]
     result = run(write(counts, genes), model, vocabulary).obsm["X_scsigmoid"]
     np.testing.assert_allclose(result, expected(counts, model, vocabulary, range(30)), atol=2e-5)
@@ -169,11 +169,11 @@ def test_an_unknown_id_is_not_looked_up_by_name(counts, write, model, vocabulary
 def test_versions_and_foreign_genes(counts, write, model, vocabulary):
     genes = [f"{gene}.3" for gene in GENES[:30]] + [f"ENSG9{i:010d}" for i in range(6)]
     result = run(write(counts, genes), model, vocabulary).obsm["X_scsigmoid"]
-    # genes without a token still count towards a cell's total, which changes no rank
+    # Genes without a token are part of the cell total, which does not change ranks.
     np.testing.assert_allclose(result, expected(counts, model, vocabulary, range(30)), atol=2e-5)
 
 
-def test_cells_without_a_known_gene_are_left_out_by_name(counts, write, model, vocabulary, capfd):
+def test_cells_without_a_known_gene(counts, write, model, vocabulary, capfd):
     counts = counts[:, :20]
     counts[4] = 0
     result = run(write(counts, GENES[:20]), model, vocabulary)
@@ -183,7 +183,7 @@ def test_cells_without_a_known_gene_are_left_out_by_name(counts, write, model, v
     )
 
 
-def test_the_same_bytes_again_and_progress(counts, write, model, vocabulary, tmp_path, capfd):
+def test_command_is_reproducible(counts, write, model, vocabulary, tmp_path, capfd):
     path = write(counts)
     options = ["--checkpoint", str(model), "--device", "cpu"]
     for name in ("first", "second"):
@@ -195,10 +195,10 @@ def test_the_same_bytes_again_and_progress(counts, write, model, vocabulary, tmp
     assert "second.h5ad: 9 cells, obsm['X_scsigmoid']" in log
 
 
-def test_several_processes_write_the_bytes_of_one(counts, write, model, tmp_path):
+def test_processes_do_not_change_the_output(counts, write, model, tmp_path):
     path = write(counts)
     run = ["embed", str(path), "--checkpoint", str(model), "--device", "cpu"]
-    run += ["--batch-tokens", "17"]  # a cell or two a batch
+    run += ["--batch-tokens", "17"]  # one or two cells per batch
     written = []
     for devices in ("1", "2", "3"):
         output = tmp_path / f"{devices}.h5ad"
@@ -213,10 +213,10 @@ def test_several_processes_write_the_bytes_of_one(counts, write, model, tmp_path
         ss.embed(first, load(model, device="cpu"), devices=0)
 
 
-def test_a_disk_too_full_for_the_embedding_is_named_before_any_is_computed(
+def test_full_disk_is_an_error_before_cells_are_embedded(
     counts, write, model, tmp_path, monkeypatch
 ):
-    """A process that runs out of disk under mapped memory dies by SIGBUS and says nothing."""
+    """Otherwise, a process that writes to mapped memory on a full disk is killed by SIGBUS."""
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     loaded = load(model, device="cpu")
@@ -232,7 +232,7 @@ def test_a_disk_too_full_for_the_embedding_is_named_before_any_is_computed(
 
 
 class Deadly(EncoderSettings):
-    """Settings that kill the process that is given them."""
+    """Settings that kill the process that unpickles them."""
 
     def __reduce__(self):
         return eval, ("__import__('os').kill(__import__('os').getpid(), 9)",)
@@ -272,17 +272,15 @@ def test_a_process_that_ends_early(
         ([*NAMES[:3], *(f"probe{i}" for i in range(33))], r"3 of 36 genes are in the vocabulary"),
     ],
 )
-def test_genes_that_do_not_fit(counts, write, model, vocabulary, genes, message):
+def test_genes_outside_the_vocabulary(counts, write, model, vocabulary, genes, message):
     path = write(counts, genes)
     with pytest.raises(UserError, match=message):
         run(path, model, vocabulary)
     assert not path.with_name("out.h5ad").exists()
 
 
-def test_a_layer_a_column_of_genes_and_how_many_are_cut(
-    counts, write, model, vocabulary, tmp_path, capfd
-):
-    """What scanpy leaves: normalised X, the counts in a layer, symbols in the index."""
+def test_layer_and_gene_column_options(counts, write, model, vocabulary, tmp_path, capfd):
+    """As in files of scanpy, X is normalized, counts are in a layer, and symbols in the index."""
     adata = anndata.read_h5ad(write(counts, [f"x{i}" for i in range(36)]))
     adata.layers["counts"], adata.X = adata.X.copy(), adata.X.log1p()
     adata.var["gene_ids"] = GENES
@@ -304,7 +302,7 @@ def test_a_layer_a_column_of_genes_and_how_many_are_cut(
 
 @pytest.mark.parametrize("kind", ["folder", "file"])
 def test_tenx(kind, counts, write, model, vocabulary, tmp_path):
-    """The same embedding as of an h5ad file, under 10x's barcodes."""
+    """The embedding equals that of an h5ad file. Cells have the barcodes of 10x."""
     kinds = ["Gene Expression"] * 36
     if kind == "file":
         path = tenx_file(tmp_path / "sample.h5", counts, kinds)
@@ -315,7 +313,7 @@ def test_tenx(kind, counts, write, model, vocabulary, tmp_path):
     np.testing.assert_array_equal(result.obsm["X_scsigmoid"], same.obsm["X_scsigmoid"])
 
 
-def test_refusals(counts, write, model, make_model, vocabulary, tmp_path):
+def test_invalid_input(counts, write, model, make_model, vocabulary, tmp_path):
     with pytest.raises(UserError, match="no raw counts in raw"):
         run(write(np.log1p(counts), name="logged"), model, vocabulary)
     with pytest.raises(UserError, match=r"absent\.h5ad: no such file"):
@@ -341,7 +339,7 @@ def embed_by_command(path, model, output, *options):
     return main([*command, *options])
 
 
-def test_an_output_with_other_data_is_replaced_only_by_force(counts, write, model, tmp_path, capfd):
+def test_force_replaces_an_output_with_other_data(counts, write, model, tmp_path, capfd):
     path, other = write(counts), write(counts, name="other")
     before = other.read_bytes()
     assert embed_by_command(path, model, other) == 1
@@ -351,7 +349,7 @@ def test_an_output_with_other_data_is_replaced_only_by_force(counts, write, mode
     text.write_text("cells")
     assert embed_by_command(path, model, text) == 1
     assert embed_by_command(path, model, text, "--force") == 0
-    # an embedding alone may be made again; one that was analyzed, or copied with its cells, may not
+    # Only a file without other data than the embedding is replaced without --force.
     assert embed_by_command(path, model, text, "--key", "X_mine") == 0
     analyzed = anndata.read_h5ad(text)
     assert list(analyzed.obsm) == list(analyzed.uns) == ["X_mine"]
@@ -362,9 +360,7 @@ def test_an_output_with_other_data_is_replaced_only_by_force(counts, write, mode
     assert embed_by_command(path, model, text) == 1
 
 
-def test_an_output_that_cannot_be_written_is_refused_before_cells_are_read(
-    counts, write, model, tmp_path, capfd
-):
+def test_unwritable_output_is_an_error_before_cells_are_read(counts, write, model, tmp_path, capfd):
     path = write(counts)
     (tmp_path / "file").touch()
     for output in ("/proc/out.h5ad", tmp_path / "file" / "out.h5ad"):
@@ -413,8 +409,8 @@ def add_nul_in_column(path):
         (add_nul_in_column, "cannot be stored as h5ad: .* 'text'"),
     ],
 )
-def test_columns_that_no_output_can_have(change, message, counts, write, model, tmp_path):
-    """Refused before the cells are embedded: a later error would cost hours."""
+def test_columns_that_h5ad_cannot_store(change, message, counts, write, model, tmp_path):
+    """The error comes before the cells are embedded, which can take hours."""
     path = write(counts)
     change(path)
     loaded = load(model, device="cpu")
@@ -426,8 +422,8 @@ def test_columns_that_no_output_can_have(change, message, counts, write, model, 
     assert not [*tmp_path.glob("*out*")]
 
 
-def test_in_python_what_files_cannot_store(counts, write, model, tmp_path):
-    """Names of cells and ``uns`` do not matter; genes and counts do, before ``obsm`` changes."""
+def test_adata_that_h5ad_cannot_store(counts, write, model, tmp_path):
+    """Cell names and ``uns`` may have any value. Invalid genes or counts are errors."""
     loaded = ss.load(model)
     adata = anndata.read_h5ad(write(counts))
     expected = adata.copy()
@@ -447,7 +443,7 @@ def test_in_python_what_files_cannot_store(counts, write, model, tmp_path):
         assert not cells.obsm
 
 
-def test_a_model_named_as_a_path_is_refused(model, tmp_path):
+def test_model_name_with_a_path(model, tmp_path):
     with safe_open(model, framework="pt") as file:
         metadata = json.loads(file.metadata()["scsigmoid"])
     evil = tmp_path / "evil.safetensors"
@@ -457,7 +453,7 @@ def test_a_model_named_as_a_path_is_refused(model, tmp_path):
         ss.load(evil)
 
 
-def test_progress_is_silenced_but_not_warnings(counts, write, model, capfd):
+def test_verbose_false_prints_only_warnings(counts, write, model, capfd):
     loaded = ss.load(model, device="cpu")
     path = write(counts, [*GENES[:34], "CD4", "CD14"])
     for devices in (1, 2):
@@ -489,7 +485,7 @@ def test_a_script_without_a_main_guard(counts, write, model, tmp_path):
     assert "memory" not in run.stderr.splitlines()[-1]
 
 
-def test_a_folder_does_not_hide_the_model_of_the_package(model, tmp_path, monkeypatch, capfd):
+def test_packaged_model_has_priority_over_a_folder(model, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "blood"
     folder.mkdir()
@@ -500,9 +496,7 @@ def test_a_folder_does_not_hide_the_model_of_the_package(model, tmp_path, monkey
     assert ss.load("./blood").name == ss.load(folder).name == "sigmoid_toy"
 
 
-def test_in_python_a_cell_is_what_it_is_in_a_file(
-    counts, write, model, vocabulary, tmp_path, monkeypatch
-):
+def test_python_interface(counts, write, model, vocabulary, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(model.parents[1]))
     path = write(counts)
     reference = expected(counts, model, vocabulary)
@@ -524,7 +518,7 @@ def test_in_python_a_cell_is_what_it_is_in_a_file(
     np.testing.assert_allclose(copy.obsm["X_few"], reference[[4, 2, 7]], atol=2e-5)
 
 
-def test_in_python_counts_may_stand_elsewhere(counts, write, model, vocabulary, capfd):
+def test_python_interface_with_layers_and_raw(counts, write, model, vocabulary, capfd):
     loaded = ss.load(model)
     adata = anndata.read_h5ad(write(counts))
     reference = expected(counts, model, vocabulary)
@@ -552,7 +546,7 @@ def test_in_python_counts_may_stand_elsewhere(counts, write, model, vocabulary, 
 
 
 def test_the_only_column_with_ids_is_used(counts, write, model, vocabulary):
-    """In a file and in memory; the index has symbols that the vocabulary does not know."""
+    """The index has unknown symbols. Files and AnnData objects have equal embeddings."""
     loaded = ss.load(model)
     path = write(counts, [f"x{i}" for i in range(36)], gene_ids=GENES)
     adata = anndata.read_h5ad(path)
@@ -563,11 +557,11 @@ def test_the_only_column_with_ids_is_used(counts, write, model, vocabulary):
     in_file = run(path, model, vocabulary).obsm["X_scsigmoid"]
     np.testing.assert_array_equal(in_file, adata.obsm["X_scsigmoid"])
     adata.var["others"] = [*GENES[1:], GENES[0]]
-    with pytest.raises(UserError, match="no gene in common"):  # of two columns, neither is taken
+    with pytest.raises(UserError, match="no gene in common"):  # two columns are ambiguous
         ss.embed(adata, loaded)
 
 
-def test_mistakes_in_python_are_one_line(counts, write, model):
+def test_invalid_arguments_of_the_python_interface(counts, write, model):
     loaded = ss.load(model)
     path = write(counts, NAMES, gene_ids=GENES)
     adata = anndata.read_h5ad(path)
@@ -599,8 +593,8 @@ def test_mistakes_in_python_are_one_line(counts, write, model):
     assert not adata.obsm
 
 
-def test_the_model_of_the_package_tells_held_out_blood_cells_apart(tmp_path):
-    """The demo's 210 held-out blood cells: types of the nearest other cell, and of a random one."""
+def test_packaged_model_separates_held_out_blood_cells(tmp_path):
+    """Accuracy of the nearest neighbor's type for the demo's 210 held-out blood cells."""
     path = tmp_path / "pbmc68k.h5ad"
     write_cells(path, real_cells(42, held_out=True))
     options = ["--checkpoint", "blood", "--device", "cpu"]

@@ -1,4 +1,4 @@
-"""From h5ad files to token stores."""
+"""Token stores made from h5ad files."""
 
 import re
 
@@ -17,13 +17,13 @@ from scsigmoid.tokens.store import TokenStore, read_index, write_length_counts
 
 
 def tokenized(folder, vocabulary, output, maximum_length=9) -> TokenStore:
-    """The store of a part, in shards of at most 25 cells."""
+    """Tokenize a part in shards of at most 25 cells, and open its store."""
     tokenize_part(folder, Tokenizer(vocabulary, 1e4, maximum_length, 25), output)
     return TokenStore.open(output, vocabulary=vocabulary.fingerprint)
 
 
 def evaluated(h5ad, vocabulary, output) -> TokenStore:
-    """The store of an evaluation dataset, whose file name in it is that of the h5ad."""
+    """Tokenize an evaluation dataset that is named like its h5ad file, and open its store."""
     metadata = h5ad.with_suffix(".json")
     standard = {"simulated": False, "label": "cell_type", "title": "Cells", "types": []}
     unused = {"cells": 30, "genes": 20, "sha256": sha256(h5ad), "location": ""}
@@ -34,20 +34,20 @@ def evaluated(h5ad, vocabulary, output) -> TokenStore:
 
 @pytest.fixture
 def part(draw, write_part):
-    """Thirty cells."""
+    """Write a part of 30 cells."""
     return write_part("part", [draw(0, 30, 20)])
 
 
 @pytest.fixture
 def vocabulary(part, vocabulary_of):
-    """Of these cells."""
+    """Make the vocabulary of the part."""
     return vocabulary_of(part)
 
 
 def test_part(draw, write_part, vocabulary_of, by_definition, tmp_path):
     counts = [draw(seed, 30, 40) for seed in range(3)]
     for cells in counts:
-        cells[2:, [6, 11]] = 0  # in too few cells for the vocabulary
+        cells[2:, [6, 11]] = 0  # below the vocabulary's minimum number of cells
     obs = {
         "cell_type": ["a", "b"] * 30,
         "donor_id": ["d"] * 60,
@@ -88,11 +88,11 @@ def test_held_out_cells_are_not_trained_on(draw, write_part, vocabulary_of, tmp_
     assert sorted([*held, *store.metadata(["cell"])["cell"]]) == list(range(30))
 
 
-@pytest.mark.parametrize("said", [[True, False], ["TRUE", "FALSE"], [1, 0], [1.0, 0.0]])
-def test_which_copy_of_a_cell_is_primary(said, vocabulary, draw, write_part, tmp_path):
-    folder = write_part("said", [draw(0, 30, 20)], obs={"is_primary_data": said * 15})
-    found = tokenized(folder, vocabulary, tmp_path / "store").metadata(["cell", "is_primary"])
-    assert found["is_primary"].tolist() == [cell % 2 == 0 for cell in found["cell"]]
+@pytest.mark.parametrize("spellings", [[True, False], ["TRUE", "FALSE"], [1, 0], [1.0, 0.0]])
+def test_spellings_of_primary_cells(spellings, vocabulary, draw, write_part, tmp_path):
+    folder = write_part("part2", [draw(0, 30, 20)], obs={"is_primary_data": spellings * 15})
+    metadata = tokenized(folder, vocabulary, tmp_path / "store").metadata(["cell", "is_primary"])
+    assert metadata["is_primary"].tolist() == [cell % 2 == 0 for cell in metadata["cell"]]
 
 
 def test_empty_part(vocabulary, write_part, tmp_path):
@@ -127,12 +127,10 @@ def test_no_gene_in_common(vocabulary, draw, write_part, tmp_path):
     assert not (tmp_path / "store").exists()
 
 
-def test_cells_without_vocabulary_genes_are_left_out_by_name(
-    vocabulary, draw, write_part, tmp_path, capsys
-):
+def test_cells_without_vocabulary_genes(vocabulary, draw, write_part, tmp_path, capsys):
     counts = draw(0, 30, 21)
     counts[17], counts[25] = 0, 0
-    counts[17, 20] = 1  # a gene that has no token; cell 25 has no count at all
+    counts[17, 20] = 1  # a gene without a token. All counts of cell 25 are zero.
     folder = write_part("other", [draw(1, 30, 20), counts])
     trained = tokenized(folder, vocabulary, tmp_path / "s").metadata(["file", "cell"])
     tokens = evaluated(folder / "file1.h5ad", vocabulary, tmp_path / "e")
@@ -144,7 +142,7 @@ def test_cells_without_vocabulary_genes_are_left_out_by_name(
     for name in ("s", "e"):
         left_out = read_index(tmp_path / name)["left_out"]
         assert left_out == {"file1": {"cells": 2, "few_genes": 0, "rows": [17, 25]}}
-    # of cells copied from the user's file, its own rows are named
+    # The log shows the rows of the user's file if cells were copied from it.
     copied = anndata.read_h5ad(folder / "file1.h5ad")
     copied.obs["scsigmoid_row"] = np.arange(30) * 10
     copied.write_h5ad(tmp_path / "copy.h5ad")
@@ -152,8 +150,8 @@ def test_cells_without_vocabulary_genes_are_left_out_by_name(
     assert "are left out (rows 170, 250)" in capsys.readouterr().err
 
 
-def test_cells_of_few_genes_count_nowhere(draw, write_part, vocabulary_of, tmp_path, capsys):
-    """As if they were not in the files: same medians, same tokens; a file may have no other."""
+def test_cells_with_few_genes(draw, write_part, vocabulary_of, tmp_path, capsys):
+    """Medians and tokens are the same as without these cells. A file may have no other cells."""
     counts = [draw(0, 30, 20), draw(1, 25, 20), np.eye(4, 20)]
     genes = [(cells > 0).sum(axis=1) for cells in counts]
     least = int(np.median(genes[0]))

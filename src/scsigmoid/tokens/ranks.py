@@ -8,10 +8,14 @@ Genes with a non-zero count are ordered by descending value, and equal values by
 The cell total includes genes outside the vocabulary. Values are computed in double precision, in
 the order of operations above.
 
-The loop over cells is compiled by numba with one thread and without fast math. It is a bucket sort:
-the bit patterns of positive floats have the order of their values, so that they are scaled to twice
-as many buckets as values. Buckets are then sorted by insertion. This takes linear time because
-medians spread the values well. Equal medians make crowded buckets, which get a Shell sort first.
+The loop over cells is compiled by numba with one thread and without fast math. Each cell is sorted
+in two steps:
+
+1. Values are distributed to twice as many buckets in proportion to their bit patterns. As
+   integers, the bit patterns of positive floats have the same order as the floats.
+2. The nearly sorted values are sorted by insertion. Crowded buckets get a Shell sort before.
+
+This takes linear time if medians spread the values. Equal medians make crowded buckets.
 """
 
 from typing import Any, NamedTuple

@@ -95,7 +95,8 @@ def update_header(path: str | Path, output: str | Path) -> None:
         digest.update(weights[name].numpy().tobytes())
     if "version" in metadata or metadata.pop("sha256", None) not in (None, digest.hexdigest()):
         raise UserError(
-            f"{path}: damaged, or already in the current format; load it, or copy it again"
+            f"{path}: damaged, or already in the current format; "
+            "convert an intact file of version 0.1 or 0.2"
         )
     defaults = {"cls_token": True, "variants": []}
     vocabulary = {f"{PREFIX}{k}": v for k, v in read(path, vocabulary=True)[1].items()}
