@@ -159,7 +159,7 @@ def test_the_demo_runs_through_the_profile(
     for rule in LIGHT:
         del planned[rule]
     # The plugin names a group's job after its rules.
-    assert rules == planned + Counter({"train": len(MODELS), "_".join(["paper", *LIGHT]): 1})
+    assert rules == planned + Counter({"train": len(MODELS), "_".join(["report", *LIGHT]): 1})
     for job, comment, _ in jobs:
         facts = cluster.ask("scontrol", "show", "job", job)
         assert ("gres:gpu" in facts) == ("Partition=gpu" in facts), comment
