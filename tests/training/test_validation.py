@@ -13,8 +13,10 @@ from torch.nn.functional import cross_entropy
 
 from scsigmoid.attention.reference import weight_statistics
 from scsigmoid.training.batches import validation_rows
+from scsigmoid.training.checkpoints import Checkpoints
+from scsigmoid.training.export import load_encoder
 from scsigmoid.training.journal import LAYER_COLUMNS, read_journal
-from scsigmoid.training.loop import Validation, train
+from scsigmoid.training.loop import Validation, has_flattened, train
 from scsigmoid.training.run import TrainingRun
 
 
@@ -104,3 +106,58 @@ def test_a_resumed_run_writes_the_same_curves(run: TrainingRun, corpus: Any, tmp
         assert resumed[0][step] == whole[0][step]
     assert set(whole[1]) <= set(resumed[1])
     assert [int(line.split(",")[0]) for line in whole[1][1:]] == measured  # of one layer
+
+
+def test_training_ends_when_the_validation_loss_is_flat(
+    run: TrainingRun, corpus: Any, tmp_path: Path
+):
+    """A learning rate of almost 0 gives a flat loss: steps 1 and 2, then three without progress."""
+    flat = changed(
+        run,
+        steps=20,
+        learning_rate=1e-9,
+        validate_every=2,
+        validation_cells=7,
+        patience=3,
+        checkpoint_every=5,
+    )
+
+    def last_step(name: str, how: TrainingRun) -> int:
+        train(how, corpus.stores, corpus.vocabulary, tmp_path / name)
+        steps = read_journal(tmp_path / name / "journal.csv")[0]["step"]
+        _, metadata = load_encoder(tmp_path / name / "model.safetensors")
+        assert metadata["step"] == steps[-1]
+        return int(steps[-1])
+
+    # Validated at steps 1, 2, 4 and 6.
+    assert last_step("whole", flat) == 6
+    # Without a limit that is reached, it takes all steps.
+    assert last_step("patient", changed(flat, patience=20)) == 20
+    assert last_step("learning", changed(flat, learning_rate=0.01, warmup_steps=0)) > 6
+
+    # A run that is stopped at step 5 ends at the same step, with the same bytes. So does the same
+    # command after the end, if only the model is missing.
+    weights = (tmp_path / "whole/model.safetensors").read_bytes()
+    (tmp_path / "whole/model.safetensors").unlink()
+    assert last_step("whole", flat) == 6
+    assert (tmp_path / "whole/model.safetensors").read_bytes() == weights
+    (tmp_path / "whole/checkpoints/step-00000006.pt").unlink()
+    assert last_step("whole", flat) == 6
+    assert (tmp_path / "whole/model.safetensors").read_bytes() == weights
+
+    # Its checkpoint is of a finished run: other settings train from the beginning.
+    assert Checkpoints(tmp_path / "whole/checkpoints", 2).resume({"other": "settings"}, 20) == 0
+
+
+@pytest.mark.parametrize("patience", [0, 1, 3])
+def test_flat_losses_against_a_search(patience: int):
+    generator = np.random.default_rng(patience)
+    for length in range(1, 9):
+        for _ in range(20):
+            losses = (9 - generator.random(length).cumsum() / 40).tolist()
+            recent = losses[max(0, length - patience) :]
+            earlier = losses[: max(0, length - patience)]
+            is_better = any(all(new <= 0.998 * old for old in earlier) for new in recent)
+            wanted = bool(patience and earlier and not is_better)
+            assert has_flattened(losses, patience) == wanted
+    assert has_flattened([5.0, math.nan, math.nan], 2)

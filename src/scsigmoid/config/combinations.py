@@ -193,6 +193,11 @@ def find_model_problems(name: str, model: Model, training: Training, device: str
             "training.validate_every and training.validation_cells: one is 0 and the other "
             f"is not (models.{name}); set both or neither"
         )
+    if training.patience and not training.validate_every:
+        yield (
+            f"training.patience: {training.patience} without validation losses (models.{name}); "
+            "set validate_every and validation_cells"
+        )
     if training.micro_batch_tokens < model.context:
         yield (
             f"training.micro_batch_tokens: {training.micro_batch_tokens} is less than "

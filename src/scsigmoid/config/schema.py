@@ -333,6 +333,9 @@ class Training(Settings):
     validation_cells: Annotated[CountOrZero, Affects("train", otherwise=0)]
     """Number of training cells that are held out for the validation loss. They do not depend on the
     seed."""
+    patience: Annotated[CountOrZero, Affects("train", model=False, otherwise=0)] = 0
+    """Number of validation losses after which training ends before ``steps``, if none of them is
+    0.2 % below the lowest earlier one. 0 means never."""
     checkpoint_every: Annotated[Count, Affects(model=False, otherwise=1)]
     """Steps between two checkpoints."""
     keep_checkpoints: Annotated[Count, Affects(model=False, otherwise=1)]

@@ -121,6 +121,12 @@ class Journal:
         self.rows += append(self.path, [row])
 
 
+def validation_losses(rows: str) -> list[float]:
+    """Return the validation losses in ``rows`` (CSV lines of a journal without header)."""
+    column = COLUMNS.index("validation_loss")
+    return [float(row[column]) for row in csv.reader(rows.splitlines()) if row[column]]
+
+
 def begin_layers(path: Path, step: int) -> None:
     """Remove the rows of ``layers.csv`` after ``step``, which are measured again."""
     lines = whole_lines(path)[1:] if step and path.exists() else []

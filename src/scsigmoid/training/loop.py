@@ -31,7 +31,7 @@ from scsigmoid.training.batches import (
 from scsigmoid.training.checkpoints import Checkpoints, read
 from scsigmoid.training.devices import backend_of, be_deterministic, out_of_memory_advice
 from scsigmoid.training.export import MODEL, save_encoder, snapshot_paths
-from scsigmoid.training.journal import LAYERS, Layer, append
+from scsigmoid.training.journal import LAYERS, Layer, append, validation_losses
 from scsigmoid.training.processes import STOPPED, Processes, Request, joined, stop_requests
 from scsigmoid.training.records import Meter, Records
 from scsigmoid.training.run import TrainingRun, header
@@ -41,6 +41,9 @@ CHECKPOINTS = "checkpoints"
 LOCK = ".training"
 #: Number of cells whose attention weights are measured.
 WATCHED = 4
+#: Fraction of the lowest validation loss by which it must fall, or training with
+#: ``training.patience`` ends.
+FLAT = 0.002
 
 
 def train(run: TrainingRun, stores: Sequence[Path], vocabulary: Path, output: Path) -> None:
@@ -49,8 +52,9 @@ def train(run: TrainingRun, stores: Sequence[Path], vocabulary: Path, output: Pa
     Under torchrun all its processes train the model together. All must have access to the files.
     On the CPU, and on GPUs with ``training.deterministic``, an interrupted run gives the same bits
     as an uninterrupted one. If the loss is not finite, it is logged and training continues, because
-    divergence is a result. SIGTERM, SIGUSR1 and SIGINT end the run after the current step, with a
-    checkpoint.
+    divergence is a result. With ``training.patience`` a run ends before its last step if the
+    validation loss has flattened (:func:`has_flattened`). SIGTERM, SIGUSR1 and SIGINT end the run
+    after the current step, with a checkpoint.
 
     Args:
         run: settings of the run.
@@ -117,7 +121,9 @@ def train_together(
             if processes.first
             else nullcontext() as records
         ):
-            if not loop(run, trainer, batches, records, step, snapshot):
+            losses = validation_losses(rows)
+            last = loop(run, trainer, batches, records, step, losses, snapshot)
+            if last is None:
                 return False
 
             def finish() -> None:
@@ -126,7 +132,7 @@ def train_together(
                     records.journal.write()
 
             processes.in_turn(finish)
-            save(run.training.steps, output / MODEL)
+            save(last, output / MODEL)
     return True
 
 
@@ -205,14 +211,18 @@ def loop(
     batches: GlobalBatches,
     records: Records | None,
     first: int,
+    losses: list[float],
     snapshot: Callable[[int], None],
-) -> bool:
-    """Take the steps after ``first``. Return False if a signal stopped the run.
+) -> int | None:
+    """Take the steps after ``first``. Return the last step, or None if a signal stopped the run.
 
     All processes call this, and ``snapshot`` after each step. ``records`` is None except on rank 0.
+    ``losses`` are the validation losses so far.
     """
     training, processes = run.training, trainer.processes
-    steps = range(first + 1, training.steps + 1)
+    if has_flattened(losses, training.patience):
+        return first
+    step, steps = first, range(first + 1, training.steps + 1)
     validation = Validation(batches) if training.validate_every else None
 
     def end(step: int, request: Request) -> None:
@@ -237,28 +247,46 @@ def loop(
             )
             if stop or unwritten:
                 processes.in_turn(partial(end, step - 1, request))
-                return False
+                return None
             ends = step in (1, training.steps)
             # Before the update, so that all measurements are of the same weights as the loss.
             checked = None
             if validation and (ends or step % training.validate_every == 0):
                 checked = validation.loss(trainer)
+                losses.append(checked)
                 if records is not None:
                     append(records.layers, validation.layers(trainer, step))
             logging = checked is not None or ends or step % training.log_every == 0
             score = trainer.attention_score_max(share.micro_batches) if logging else 0.0
             result = trainer.step(step, share.micro_batches, masked)
             snapshot(step)  # before the checkpoint, so that a checkpoint implies its snapshots
-            if records is None:
-                continue
-            records.meter.count(share, masked, waited, result.graphed)
-            records.progress.bar.update()
-            if logging:
-                rate = trainer.optimiser.param_groups[0]["lr"]
-                records.append(records.meter.row(step, result, rate, score, checked))
-            if step % training.checkpoint_every == 0 or step == training.steps:
-                records.checkpoint(trainer, step)
-    return True
+            flat = checked is not None and has_flattened(losses, training.patience)
+            is_last = flat or step == training.steps
+            if records is not None:
+                records.meter.count(share, masked, waited, result.graphed)
+                records.progress.bar.update()
+                if logging:
+                    rate = trainer.optimiser.param_groups[0]["lr"]
+                    records.append(records.meter.row(step, result, rate, score, checked))
+                if is_last or step % training.checkpoint_every == 0:
+                    records.checkpoint(trainer, step, is_last)
+                if flat:
+                    announce(f"{run.model}: the validation loss is flat: done after step {step}")
+            if is_last:
+                break
+    return step
+
+
+def has_flattened(losses: Sequence[float], patience: int) -> bool:
+    """Return True if the lowest of the last ``patience`` losses is hardly below all earlier ones.
+
+    That is, by less than :data:`FLAT` of the lowest earlier loss. 0 as ``patience`` means never.
+    """
+    if not 0 < patience < len(losses):
+        return False
+    # NaN is not an improvement.
+    limit = min(losses[:-patience]) * (1 - FLAT)
+    return not any(loss <= limit for loss in losses[-patience:])
 
 
 class Validation:

@@ -59,14 +59,14 @@ class Records(ExitStack):
         self.events.append(row)
         self.progress.show(row)
 
-    def checkpoint(self, trainer: Trainer, step: int) -> None:
+    def checkpoint(self, trainer: Trainer, step: int, is_last: bool = False) -> None:
         """Start writing the state after ``step``, unless it is already saved."""
         if step == self._saved:
             return
         self.checkpoints.save(
             Checkpoint(
                 step=step,
-                steps=self.run.training.steps,
+                steps=step if is_last else self.run.training.steps,
                 seconds=self.meter.seconds(),
                 identity=self.identity,
                 journal=self.journal.rows,
