@@ -116,7 +116,6 @@ OTHERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "triton_sigmoid": ("TritonSigmoid", ("triton-sigmoid",)),
     "flash_sigmoid": ("FlashSigmoid", ()),
     "flash_attention_2": ("FlashAttention-2", ()),
-    "flash_attention_3": ("FlashAttention-3", ("flash-attn-3",)),
     "pytorch": ("Softmax, PyTorch", ()),
     "pytorch_sigmoid": ("Sigmoid, PyTorch", ()),
     "reference_sigmoid": ("Sigmoid, reference", ()),

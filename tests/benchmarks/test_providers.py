@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from scsigmoid.attention import sigmoid_attention, sigmoid_attention_padded, softmax_attention
+from scsigmoid.attention import sigmoid_attention, sigmoid_attention_padded
 from scsigmoid.benchmarks import flash_sigmoid, providers
 from scsigmoid.benchmarks.cases import Case, Inputs
 from scsigmoid.benchmarks.providers import PROVIDERS, Kernel, Unavailable
@@ -55,40 +55,17 @@ def test_plain_pytorch(attention: str, case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", [EQUAL, UNEQUAL], ids=["equal", "unequal"])
-def test_cudnn_replaced_by_torchs_math_backend(monkeypatch: pytest.MonkeyPatch, case: Case) -> None:
-    real = providers.restrict_sdpa
-    asked = []
-
-    def instead(backend: str, mask: Tensor | None) -> Kernel:
-        asked.append(backend)
-        return real("MATH", mask)
-
-    monkeypatch.setattr(providers, "restrict_sdpa", instead)
+def test_torchs_sdpa(case: Case) -> None:
     inputs = Inputs(case, CPU, torch.float32)
-    assert error(providers.cudnn(inputs), "softmax", "heads", inputs) < 1e-5
-    assert asked == ["CUDNN_ATTENTION"]
-
-
-@pytest.mark.parametrize("tuple_too", [False, True])
-def test_flash_attention_3(monkeypatch: pytest.MonkeyPatch, tuple_too: bool) -> None:
-    def varlen(q, k, v, bounds_q, bounds_k, longest_q, longest_k):  # type: ignore[no-untyped-def]
-        assert bounds_q is bounds_k
-        assert longest_q == longest_k == 12
-        found = softmax_attention(q, k, v, bounds_q, longest_q, backend="reference")
-        return (found, None) if tuple_too else found
-
-    inputs = Inputs(UNEQUAL, CPU, torch.float32)
-    with pytest.raises(Unavailable, match="flash_attn_interface is not installed"):
-        providers.flash_3(inputs)
-    install(monkeypatch, "flash_attn_interface", flash_attn_varlen_func=varlen)
-    assert error(providers.flash_3(inputs), "softmax", "packed", inputs) < 1e-5
+    assert error(providers.prepare_sdpa("MATH")(inputs), "softmax", "heads", inputs) < 1e-5
 
 
 def test_backends_of_softmax_models() -> None:
     inputs = Inputs(UNEQUAL, CPU, torch.float32)
-    assert error(providers.prepare_packed("sdpa")(inputs), "softmax", "packed", inputs) < 1e-5
+    kernel = providers.prepare_backend("softmax", "sdpa")(inputs)
+    assert error(kernel, "softmax", "packed", inputs) < 1e-5
     with pytest.raises(Unavailable, match="'fa4' for softmax attention: it needs a CUDA GPU"):
-        providers.prepare_packed("fa4")(inputs)
+        providers.prepare_backend("softmax", "fa4")(inputs)
     assert "fa4" in [provider.name for provider in PROVIDERS]
     assert "fa4 packed" in [variant.name for variant in VARIANTS]
 
@@ -207,23 +184,20 @@ def test_flash_sigmoid(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_the_backend_and_the_sigmoid_are_passed_on(
     monkeypatch: pytest.MonkeyPatch, accurate: bool
 ) -> None:
-    """Whatever the defaults are."""
     inputs = Inputs(UNEQUAL, CPU, torch.float32)
-    kernel = providers.prepare_ours("reference", accurate=accurate)(inputs)
-    asked: dict[str, object] = {}
+    options: dict[str, object] = {}
 
-    def attend(*tensors: Tensor, **options: object) -> Tensor:
-        asked.update(options)
-        return sigmoid_attention(*tensors, **options)  # type: ignore[arg-type, call-overload]
+    def attend(*tensors: Tensor, **given: object) -> Tensor:
+        options.update(given)
+        return sigmoid_attention(*tensors, **given)  # type: ignore[arg-type, call-overload]
 
     monkeypatch.setattr(providers, "sigmoid_attention", attend)
+    kernel = providers.prepare_backend("sigmoid", "reference", accurate=accurate)(inputs)
     assert error(kernel, "sigmoid", "packed", inputs) < 1e-5
-    assert asked == {"backend": "reference", "accurate": accurate}
+    assert options == {"backend": "reference", "accurate": accurate}
 
 
 def test_a_backend_that_does_not_run_here_is_unavailable() -> None:
     inputs = Inputs(UNEQUAL, CPU, torch.float32)
     with pytest.raises(Unavailable, match="needs a CUDA GPU"):
-        providers.prepare_ours("triton")(inputs)
-    with pytest.raises(Unavailable, match="hopper"):
-        providers.prepare_ours("hopper", padded=True)(inputs)
+        providers.prepare_backend("sigmoid", "triton")(inputs)

@@ -20,7 +20,6 @@ from scsigmoid.benchmarks.machine import GpuMonitor, identity, machine_facts
 from scsigmoid.benchmarks.providers import SETTING, Provider, chosen
 from scsigmoid.benchmarks.rows import KernelRow, Sweep, median_interval
 from scsigmoid.benchmarks.timing import (
-    Budget,
     Clocked,
     Kernel,
     Queued,
@@ -38,7 +37,7 @@ from scsigmoid.config.combinations import find_kernel_benchmark_problems
 from scsigmoid.config.schema import KernelBenchmark
 from scsigmoid.errors import UserError
 from scsigmoid.files import write_json
-from scsigmoid.progress import log, track
+from scsigmoid.progress import log
 from scsigmoid.training.devices import device_name, resolve_device, synchronise
 
 CPU_NOTE = "CPU, reference attention, tiny shapes: not comparable with the paper"
@@ -51,8 +50,6 @@ SLOW, SELDOM = 2.5, 4
 SAT_OUT = (math.nan, math.nan)
 # Single calls from Python of each kernel.
 CALLS = 5
-# Seconds of preparation (compiling, choosing) from which the log names the kernel.
-LONG_PREPARATION = 5.0
 
 
 @dataclass
@@ -122,7 +119,7 @@ def run_kernel_benchmark(
             not divide.
         OwnKernelError: if a kernel of this project fails.
     """
-    budget = Budget(seconds)
+    deadline = time.monotonic() + seconds
     for problem in find_kernel_benchmark_problems(settings):
         raise UserError(problem)
     place = resolve_device(device)
@@ -140,15 +137,8 @@ def run_kernel_benchmark(
         log(f"compiling kernels for {len(cases)} shapes")
         compile_ahead(cases, providers, place, torch.bfloat16)
         bound_choices()
-    is_complete = True
-    for number, group in enumerate(track(missing, label="groups of shapes")):
-        if budget.is_over:
-            log(f"{len(missing) - number} groups of shapes are missing: {seconds:g} s passed")
-            is_complete = False
-            break
-        sweep.add(run_group(group, providers, settings, place))
     write_json(output_json, facts)
-    sweep.finish(is_complete=is_complete)
+    sweep.measure(missing, lambda group: run_group(group, providers, settings, place), deadline)
 
 
 def shape_of(case: Case) -> tuple[str, float, int, int]:
@@ -164,7 +154,7 @@ def run_group(
 ) -> list[KernelRow]:
     """Return the rows of shapes that are timed in the same rounds."""
     begin = time.perf_counter()
-    # Kept until the last check: a CUDA graph reads its inputs at fixed addresses.
+    # Kept until the last check, because a CUDA graph reads its inputs at fixed addresses.
     batches = {case: Inputs(case, device, dtype_of(device)) for case in group}
     candidates = [
         candidate
@@ -195,25 +185,12 @@ def run_group(
 def prepare_case(
     inputs: Inputs, providers: Sequence[Provider], warmup_ms: float, device: torch.device
 ) -> list[Candidate]:
-    """Prepare, check and warm up all kernels that suit a batch.
-
-    Raises:
-        UserError: if a kernel has left the GPU unusable.
-        OwnKernelError: if a kernel of this project fails.
-    """
+    """Prepare, check and warm up all kernels that suit a batch."""
     case = inputs.case
-    candidates = []
-    for provider in providers:
-        if not provider.suits(case):
-            continue
-        candidate = Candidate(case, provider)
-        candidates.append(candidate)
-        begin = time.perf_counter()
+    candidates = [Candidate(case, provider) for provider in providers if provider.suits(case)]
+    for candidate in candidates:
         with record_failure(candidate, SETTING, device):
             prepare(candidate, inputs, warmup_ms, device)
-        seconds = time.perf_counter() - begin
-        if seconds > LONG_PREPARATION:
-            log(f"{candidate.name}: {seconds:.0f} s to prepare")
     return candidates
 
 

@@ -1,5 +1,6 @@
 """The attention kernels of the kernel benchmark, behind one interface."""
 
+import functools
 import importlib
 import math
 import os
@@ -9,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from scsigmoid.attention import (
@@ -31,51 +33,47 @@ def require_gpu(inputs: Inputs) -> None:
 
 
 def import_optional(module: str) -> Any:
-    """Import an optional package.
+    """Import a module of an optional package.
 
     Raises:
-        Unavailable: if it is not installed.
+        Unavailable: if the package is not installed.
     """
     try:
         return importlib.import_module(module)
     except ImportError:
-        raise Unavailable(f"{module} is not installed") from None
+        raise Unavailable(f"{module.partition('.')[0]} is not installed") from None
 
 
-def prepare_ours(
-    backend: str, *, accurate: bool = False, padded: bool = False
+def prepare_backend(
+    attention: str, backend: str, *, padded: bool = False, gpu: bool = False, **options: Any
 ) -> Callable[[Inputs], Kernel]:
-    """Return a function that prepares this project's kernel.
+    """Return a function that prepares a backend of this project's models.
+
+    On a GPU ``sdpa`` is torch's ``varlen_attn``, FlashAttention-2 for sequences of any length.
 
     Args:
-        backend: key of :data:`scsigmoid.kernels.BACKENDS`.
-        accurate: whether to use the exact sigmoid instead of the hardware's approximate tanh.
+        attention, backend: keys of :data:`scsigmoid.kernels.BACKENDS`.
         padded: whether sequences are padded, as in the paper's interface, or packed.
+        gpu: whether the kernel is unavailable on a CPU, even if the backend runs there.
+        options: options of the sigmoid, for example ``accurate``.
     """
 
     def prepare(inputs: Inputs) -> Kernel:
-        require_backend("sigmoid", backend, inputs)
+        if gpu or not BACKENDS[attention][backend].runs_on_cpu:
+            require_gpu(inputs)
+        try:
+            choose_backend(attention, backend, inputs.lengths.device)
+        except UserError as error:
+            raise Unavailable(str(error)) from None
         if padded:
             return lambda q, k, v: sigmoid_attention_padded(
-                q, k, v, inputs.lengths, backend=backend, accurate=accurate
+                q, k, v, inputs.lengths, backend=backend, **options
             )
-        longest = max(inputs.case.lengths)
-        return lambda q, k, v: sigmoid_attention(
-            q, k, v, inputs.cu_seqlens, longest, backend=backend, accurate=accurate
-        )
+        attend: Any = sigmoid_attention if attention == "sigmoid" else softmax_attention
+        bounds, longest = inputs.cu_seqlens, max(inputs.case.lengths)
+        return lambda q, k, v: attend(q, k, v, bounds, longest, backend=backend, **options)
 
     return prepare
-
-
-def require_backend(attention: str, backend: str, inputs: Inputs) -> None:
-    """Raise :class:`Unavailable` if the backend does not run on this device."""
-    if BACKENDS[attention][backend].runs_on_cpu:
-        return
-    require_gpu(inputs)
-    try:
-        choose_backend(attention, backend, inputs.lengths.device)
-    except UserError as error:
-        raise Unavailable(str(error)) from None
 
 
 def prepare_plain(attention: str) -> Callable[[Inputs], Kernel]:
@@ -107,25 +105,29 @@ def triton_sigmoid(inputs: Inputs) -> Kernel:
     require_gpu(inputs)
     package = import_optional("triton_sigmoid")
     case, lengths = inputs.case, inputs.lengths
-    scale = torch.tensor(case.head_dimension**-0.5, device=lengths.device)
     bias = -torch.log(lengths.float())
+    arguments: tuple[Any, ...] = (
+        bias,
+        None,
+        torch.tensor(case.head_dimension**-0.5, device=lengths.device),
+        False,
+    )
     if case.uneven:
-        padded = import_optional("triton_sigmoid.sigmoid_triton_padded").sigmoid_attn_padded_fwd_op
+        module = import_optional("triton_sigmoid.sigmoid_triton_padded")
+        operator, arguments = module.sigmoid_attn_padded_fwd_op, (lengths, lengths, *arguments)
+        public = functools.partial(
+            package.sigmoid_attention_padded, seq_lens_k=lengths, seq_lens_q=lengths
+        )
+    else:
+        operator = import_optional("triton_sigmoid.sigmoid_triton_dense").sigmoid_attention_fwd_op
+        public = package.sigmoid_attention
 
-        def kernel(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            if torch.cuda.is_current_stream_capturing():
-                return padded(q, k, v, lengths, lengths, bias, None, scale, False)
-            return package.sigmoid_attention_padded(q, k, v, seq_lens_k=lengths, seq_lens_q=lengths)
+    def kernel(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        is_capturing = torch.cuda.is_current_stream_capturing()
+        output: Tensor = operator(q, k, v, *arguments) if is_capturing else public(q, k, v)
+        return output
 
-        return kernel
-    dense = import_optional("triton_sigmoid.sigmoid_triton_dense").sigmoid_attention_fwd_op
-
-    def dense_kernel(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        if torch.cuda.is_current_stream_capturing():
-            return dense(q, k, v, bias, None, scale, False)
-        return package.sigmoid_attention(q, k, v)
-
-    return dense_kernel
+    return kernel
 
 
 def flash_sigmoid(inputs: Inputs) -> Kernel:
@@ -146,71 +148,25 @@ def flash_sigmoid(inputs: Inputs) -> Kernel:
     return lambda q, k, v: flash.attention(q, k, v, bias, library)
 
 
-def prepare_packed(backend: str, *, gpu: bool = False) -> Callable[[Inputs], Kernel]:
-    """Return a function that prepares a backend of softmax models, over packed sequences.
+def prepare_sdpa(backend: str) -> Callable[[Inputs], Kernel]:
+    """Return a function that prepares torch's SDPA with one of its backends, over padded sequences.
 
-    On a GPU ``sdpa`` is torch's ``varlen_attn``, FlashAttention-2 for sequences of any length.
-
-    Args:
-        backend: key of :data:`scsigmoid.kernels.BACKENDS`.
-        gpu: whether the kernel is unavailable on a CPU.
+    Padding is a mask, whose blocks are not skipped. Nested tensors, without padding, are not used:
+    there cuDNN's gradients are wrong (dQ by more than its own norm, torch 2.11 with cuDNN 9.19),
+    and it can break the GPU's context.
     """
 
     def prepare(inputs: Inputs) -> Kernel:
-        if gpu:
-            require_gpu(inputs)
-        require_backend("softmax", backend, inputs)
-        longest = max(inputs.case.lengths)
-        return lambda q, k, v: softmax_attention(
-            q, k, v, inputs.cu_seqlens, longest, backend=backend
-        )
+        require_gpu(inputs)
+        mask = inputs.valid[:, None, None, :] if inputs.case.uneven else None
+
+        def kernel(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            with sdpa_kernel(getattr(SDPBackend, backend)):
+                return scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+        return kernel
 
     return prepare
-
-
-def flash_2(inputs: Inputs) -> Kernel:
-    """FlashAttention-2 as torch's SDPA calls it."""
-    require_gpu(inputs)
-    return restrict_sdpa("FLASH_ATTENTION", None)
-
-
-def flash_3(inputs: Inputs) -> Kernel:
-    """FlashAttention-3, from its own package."""
-    require_gpu(inputs)
-    package = import_optional("flash_attn_interface")
-    bounds, longest = inputs.cu_seqlens, max(inputs.case.lengths)
-
-    def kernel(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        result = package.flash_attn_varlen_func(q, k, v, bounds, bounds, longest, longest)
-        # Some versions also return the row sums.
-        output: Tensor = result[0] if isinstance(result, tuple) else result
-        return output
-
-    return kernel
-
-
-def cudnn(inputs: Inputs) -> Kernel:
-    """cuDNN's attention as torch's SDPA calls it. Padding is a mask, whose blocks are not skipped.
-
-    torch also calls it for nested tensors, without padding. There its gradients are wrong (dQ by
-    more than its own norm, torch 2.11 with cuDNN 9.19), and it can break the GPU's context.
-    """
-    require_gpu(inputs)
-    mask = inputs.valid[:, None, None, :] if inputs.case.uneven else None
-    return restrict_sdpa("CUDNN_ATTENTION", mask)
-
-
-def restrict_sdpa(backend: str, mask: Tensor | None) -> Kernel:
-    """Return torch's SDPA restricted to one backend."""
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-
-    choice = getattr(SDPBackend, backend)
-
-    def kernel(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        with sdpa_kernel(choice):
-            return scaled_dot_product_attention(q, k, v, attn_mask=mask)
-
-    return kernel
 
 
 def flex(inputs: Inputs) -> Kernel:
@@ -237,15 +193,8 @@ def flex(inputs: Inputs) -> Kernel:
 
 #: Lengths at which FlexAttention is timed. It is compiled for each shape.
 SOME_LENGTHS = (512, 4096, 16384)
-
-
 BOTH = ("cuda", "cpu")
 SETTING = "benchmarks.kernel.providers"
-
-
-def any_case(case: Case) -> bool:
-    """Return True for every batch."""
-    return True
 
 
 @dataclass(frozen=True)
@@ -277,7 +226,7 @@ class Provider:
     backward_products: int = 5
     skips_padding: bool = True
     devices: tuple[str, ...] = BOTH
-    suits: Callable[[Case], bool] = any_case
+    suits: Callable[[Case], bool] = lambda _: True
     matrices: bool = False
     compiled_for: Callable[[Case], Hashable] | None = None
     chooses: bool = False
@@ -309,29 +258,25 @@ def length_class(case: Case) -> Hashable:
 PROVIDERS = (
     *(
         Provider(
-            name,
+            backend + suffix,
             "sigmoid",
             layout,
-            prepare,
-            backward_products=BACKENDS["sigmoid"][path].backward_products,
-            devices=devices,
-            suits=suits,
+            prepare_backend("sigmoid", backend, padded=layout == "padded", accurate=bool(suffix)),
+            backward_products=BACKENDS["sigmoid"][backend].backward_products,
+            devices=("cuda",) if suffix else BOTH,
+            suits=(lambda case: case.batch == "paper") if layout == "padded" else (lambda _: True),
             compiled_for=lambda case: case.head_dimension,
         )
-        for path in OURS
-        for name, layout, prepare, devices, suits in (
-            (path, "packed", prepare_ours(path), BOTH, any_case),
-            (
-                path,
-                "padded",
-                prepare_ours(path, padded=True),
-                BOTH,
-                lambda case: case.batch == "paper",
-            ),
-            (f"{path}_accurate", "packed", prepare_ours(path, accurate=True), ("cuda",), any_case),
-        )
+        for backend in OURS
+        for suffix, layout in (("", "packed"), ("", "padded"), ("_accurate", "packed"))
     ),
-    Provider("reference_sigmoid", "sigmoid", "packed", prepare_ours("reference"), devices=("cpu",)),
+    Provider(
+        "reference_sigmoid",
+        "sigmoid",
+        "packed",
+        prepare_backend("sigmoid", "reference"),
+        devices=("cpu",),
+    ),
     Provider(
         "triton_sigmoid",
         "sigmoid",
@@ -354,22 +299,27 @@ PROVIDERS = (
         )
         for name, attention in (("pytorch_sigmoid", "sigmoid"), ("pytorch", "softmax"))
     ),
-    Provider("sdpa", "softmax", "packed", prepare_packed("sdpa"), devices=("cpu",)),
-    Provider("flash_attention_2", "softmax", "heads", flash_2, suits=lambda case: not case.uneven),
+    Provider("sdpa", "softmax", "packed", prepare_backend("softmax", "sdpa"), devices=("cpu",)),
+    Provider(
+        "flash_attention_2",
+        "softmax",
+        "heads",
+        prepare_sdpa("FLASH_ATTENTION"),
+        suits=lambda case: not case.uneven,
+    ),
     Provider(
         "flash_attention_2",
         "softmax",
         "packed",
-        prepare_packed("sdpa", gpu=True),
+        prepare_backend("softmax", "sdpa", gpu=True),
         suits=lambda case: case.uneven,
     ),
-    Provider("flash_attention_3", "softmax", "packed", flash_3),
     *(
-        Provider(name, "softmax", "packed", prepare_packed(name))
+        Provider(name, "softmax", "packed", prepare_backend("softmax", name))
         for name, backend in BACKENDS["softmax"].items()
         if backend.is_compared
     ),
-    Provider("cudnn", "softmax", "heads", cudnn, skips_padding=False),
+    Provider("cudnn", "softmax", "heads", prepare_sdpa("CUDNN_ATTENTION"), skips_padding=False),
     Provider(
         "flex",
         "softmax",

@@ -5,7 +5,8 @@ import json
 import math
 import platform
 import re
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -18,9 +19,10 @@ from scsigmoid.csv_rows import read_rows as read_rows
 from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_path
 from scsigmoid.measurements import Interval
-from scsigmoid.progress import log
+from scsigmoid.progress import log, track
 
 Row = TypeVar("Row")
+Group = TypeVar("Group")
 
 
 class Shape(NamedTuple):
@@ -236,10 +238,26 @@ class Sweep(Generic[Row]):
         self.rows += rows
         write_rows(self.partial, self.kind, self.rows)
 
-    def finish(self, *, is_complete: bool = True) -> None:
-        """Write the table. If it is incomplete, keep the file from which to resume."""
+    def measure(
+        self, groups: Sequence[Group], run: Callable[[Group], list[Row]], deadline: float
+    ) -> None:
+        """Add the rows of each group, then write the table.
+
+        Args:
+            groups: the groups that are missing.
+            run: returns the rows of a group.
+            deadline: value of ``time.monotonic`` after which no group is started. If groups are
+                missing then, the file from which to resume is kept.
+        """
+        missing = len(groups)
+        for group in track(groups, label="groups"):
+            if time.monotonic() > deadline:
+                log(f"{missing} groups are missing: the time is over")
+                break
+            self.add(run(group))
+            missing -= 1
         write_rows(self.output, self.kind, self.rows)
-        if is_complete:
+        if not missing:
             self.partial.unlink(missing_ok=True)
 
 

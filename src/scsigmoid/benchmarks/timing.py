@@ -135,23 +135,6 @@ def record_failure(entry: Entry, setting: str, device: torch.device) -> Iterator
         release(device)
 
 
-class Budget:
-    """A limit on the time of a whole benchmark.
-
-    Attributes:
-        seconds: the limit, from the creation of this object.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-        self._end = time.monotonic() + seconds
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the time has passed."""
-        return time.monotonic() > self._end
-
-
 def rounds(count: int, least: int, most: int, seconds: float) -> Iterator[list[int]]:
     """Yield the order of each of several interleaved rounds.
 

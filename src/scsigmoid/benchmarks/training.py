@@ -25,14 +25,14 @@ from scsigmoid.benchmarks.compiling import bound_choices, compile_steps_ahead
 from scsigmoid.benchmarks.machine import identity, machine_facts
 from scsigmoid.benchmarks.rows import Sweep, TrainingGroup, TrainingRow, median_interval
 from scsigmoid.benchmarks.simulated import simulated_batches
-from scsigmoid.benchmarks.timing import Budget, Stopwatch, Wrong, record_failure, release, rounds
+from scsigmoid.benchmarks.timing import Stopwatch, Wrong, record_failure, release, rounds
 from scsigmoid.benchmarks.variants import SETTING, Variant, choose_variants
 from scsigmoid.config.schema import Architecture, Size, Training, TrainingBenchmark
 from scsigmoid.files import write_json
 from scsigmoid.measurements import Interval
 from scsigmoid.model.encoder import Block, Encoder
 from scsigmoid.model.sizes import EncoderSettings, count_flops, count_parameters
-from scsigmoid.progress import log, track
+from scsigmoid.progress import log
 from scsigmoid.seeds import derive
 from scsigmoid.training.batches import Batch
 from scsigmoid.training.devices import device_name, peak_flops, resolve_device, synchronise
@@ -167,7 +167,7 @@ def run_training_benchmark(
             the GPU unusable.
         OwnKernelError: if a kernel of this project fails.
     """
-    budget = Budget(seconds)
+    deadline = time.monotonic() + seconds
     torch.set_num_threads(training.threads)
     place = resolve_device(device)
     variants = choose_variants(settings.kernels, place.type)
@@ -201,22 +201,20 @@ def run_training_benchmark(
         torch._dynamo.config.recompile_limit = max(8, 2 * len(variants) * len(every))
         bound_choices()
     errors: dict[tuple[Variant, str], float] = {}
-    compiled: set[str] = set()
-    is_complete = True
-    for number, conditions in enumerate(track(missing, label="training")):
-        if budget.is_over:
-            log(f"{len(missing) - number} of {len(every)} groups are missing: {seconds:g} s passed")
-            is_complete = False
-            break
+    compiled_sizes: set[str] = set()
+
+    def run(conditions: Conditions) -> list[TrainingRow]:
         size = conditions.group.size
-        if place.type == "cuda" and size not in compiled:
+        if place.type == "cuda" and size not in compiled_sizes:
             log(f"compiling training steps of {size}")
-            compile_steps_ahead(variants, [one for one in missing if one.group.size == size])
-            compiled.add(size)
-        sweep.add(run_group(conditions, variants, errors))
+            compile_steps_ahead(variants, [other for other in missing if other.group.size == size])
+            compiled_sizes.add(size)
+        rows = run_group(conditions, variants, errors)
         release(place)
+        return rows
+
     write_json(output_json, facts)
-    sweep.finish(is_complete=is_complete)
+    sweep.measure(missing, run, deadline)
 
 
 def run_group(
