@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import anndata
@@ -164,6 +165,19 @@ def test_an_unknown_id_is_not_looked_up_by_name(counts, write, model, vocabulary
     genes = [*GENES[:20], *(f"ENSG9{i:010d}" for i in range(16))]
     result = run(write(counts, genes, feature_name=NAMES), model, vocabulary).obsm["X_scsigmoid"]
     np.testing.assert_allclose(result, expected(counts, model, vocabulary, range(20)), atol=2e-5)
+
+
+def test_retired_ids(counts, write, make_model, vocabulary, tmp_path):
+    """GENES[3] is listed by its own id and by a retired one, GENES[4] by a retired one only."""
+    known = Vocabulary.read(vocabulary)
+    retired = {"ENSG90000000003": GENES[3], "ENSG90000000004": GENES[4]}
+    replace(known, retired=retired).write(vocabulary)
+    model = make_model("sigmoid", Vocabulary.read(vocabulary))
+    genes = [*GENES[:4], "ENSG90000000004", *GENES[5:], "ENSG90000000003"]
+    split = np.c_[counts, counts[:, 3] // 2]
+    split[:, 3] -= split[:, -1]
+    result = run(write(split, genes), model, vocabulary).obsm["X_scsigmoid"]
+    np.testing.assert_allclose(result, expected(counts, model, vocabulary), atol=2e-5)
 
 
 def test_versions_and_foreign_genes(counts, write, model, vocabulary):

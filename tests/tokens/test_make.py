@@ -217,7 +217,7 @@ def test_real_cells(file, real_data, write_part, vocabulary_of, by_definition, t
     vocabulary = vocabulary_of(folder, 3)
     tokenize_part(folder, Tokenizer(vocabulary, 1e4, 4095, 1000), tmp_path / "store")
     store = TokenStore.open(tmp_path / "store", vocabulary=vocabulary.fingerprint)
-    cells = open_cells(folder / "file0.h5ad")
+    cells = open_cells(folder / "file0.h5ad").with_current_ids(vocabulary.retired)
     tokens = vocabulary.tokens(cells.genes)
     assert len(store) == cells.n_cells
     place = np.argsort(store.metadata(["cell"])["cell"])
@@ -228,3 +228,24 @@ def test_real_cells(file, real_data, write_part, vocabulary_of, by_definition, t
                 counts = chunk.counts[row].toarray().ravel()
                 expected = by_definition(counts, tokens, vocabulary.medians)
                 assert store.cells([place[cell]], 4095).tokens.tolist() == expected[:4095]
+
+
+def test_real_genes_with_ids_of_several_releases(real_data, write_part, vocabulary_of, tmp_path):
+    """pbmc_facs has older ids than pbmc_1k. It has two ids for CRYBG3, whose counts are added."""
+    names = ["CCL5", "TXNIP", "RBM8A", "MRPS21", "PSMB3", "FCER1A", "PPBP", "CRYBG3", "NME2"]
+    paths = [real_data / f"{file}.h5ad" for file in ("pbmc_facs", "pbmc_1k", "pbmc_donor_a")]
+    folder = write_part("part", paths)
+    vocabulary = vocabulary_of(folder)
+    assert len(set(vocabulary.names)) == vocabulary.size
+    store = tokenized(folder, vocabulary, tmp_path / "store", 20_000)
+    files = store.metadata(["file"])["file"]
+    cells = np.repeat(np.arange(len(store)), store.lengths)
+    tokens = store.cells(range(len(store)), 20_000).tokens
+    for number, path in enumerate(paths):
+        adata = anndata.read_h5ad(path)
+        var, counts = (adata.raw.var, adata.raw.X) if adata.raw else (adata.var, adata.X)
+        here = files == f"file{number}"
+        for name in names[: -1 if number == 0 else None]:  # NME2 has another name in pbmc_facs
+            expressed = np.asarray(counts[:, (var["feature_name"] == name).to_numpy()].sum(axis=1))
+            has_token = cells[tokens == vocabulary.names.index(name)]
+            assert here[has_token].sum() == (expressed > 0).sum(), (path, name)

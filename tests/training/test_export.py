@@ -27,7 +27,11 @@ from scsigmoid.training.run import TrainingRun
 
 GENES = tuple(f"ENSG{gene:011d}" for gene in range(60))
 VOCABULARY = Vocabulary(
-    (*SPECIAL, *GENES), (*SPECIAL, *map(str.lower, GENES)), np.arange(64), np.linspace(0.1, 9, 64)
+    (*SPECIAL, *GENES),
+    (*SPECIAL, *map(str.lower, GENES)),
+    np.arange(64),
+    np.linspace(0.1, 9, 64),
+    {"ENSG90000000000": GENES[3], "ENSG90000000001": GENES[3]},
 )
 
 
@@ -61,6 +65,7 @@ def test_vocabulary(model: Path, tmp_path: Path):
     vocabulary = load_vocabulary(model)
     assert vocabulary.fingerprint == VOCABULARY.fingerprint
     assert (vocabulary.gene_ids, vocabulary.names) == (VOCABULARY.gene_ids, VOCABULARY.names)
+    assert vocabulary.retired == VOCABULARY.retired
     with safe_open(model, "pt") as handle:
         header = handle.metadata()
         tensors = {name: handle.get_tensor(name) for name in handle.keys()}  # noqa: SIM118

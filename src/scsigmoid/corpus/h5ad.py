@@ -6,7 +6,7 @@ matrix. Files do not say which, so the values decide.
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -70,6 +70,18 @@ class Cells:
     def gene_of_feature(self) -> NDArray[np.int64]:
         """Position in ``genes`` of each feature that is a gene."""
         return self._columns[self._columns >= 0]
+
+    def with_current_ids(self, retired: Mapping[str, str]) -> "Cells":
+        """Replace retired gene ids by current ones. Counts of genes with the same id are added."""
+        if retired.keys().isdisjoint(self.genes):
+            return self
+        ids = [retired.get(gene, gene) for gene in self.genes]
+        names = dict(zip(reversed(ids), reversed(self.names), strict=True))
+        genes = list(dict.fromkeys(ids))
+        position = {gene: index for index, gene in enumerate(genes)}
+        merged = np.array([position[gene] for gene in ids], dtype=np.int64)
+        columns = np.where(self._columns >= 0, merged[self._columns], -1)
+        return replace(self, genes=genes, names=[names[gene] for gene in genes], _columns=columns)
 
     def part(self, held_out: str, part: Part) -> "Cells":
         """Select the held-out cells, or the others; see :func:`open_cells`."""

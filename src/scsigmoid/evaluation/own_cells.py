@@ -427,6 +427,7 @@ def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
     Raises:
         UserError: if genes are of another organism, or neither ids nor names are known.
     """
+    cells = cells.with_current_ids(vocabulary.retired)
     by_id = vocabulary.token_of.keys() & set(cells.genes)
     if not by_id:
         check_organism(cells, vocabulary)

@@ -102,6 +102,7 @@ class Tokenizer:
         Raises:
             UserError: if the file has too few genes of the vocabulary, or no cell has a token.
         """
+        cells = cells.with_current_ids(self.vocabulary.retired)
         token_of_column = self.vocabulary.tokens(cells.genes)
         check_shared(cells, self.vocabulary.name_of, cells.path, "the vocabulary")
         obs = cells.obs([*OBS.values(), PRIMARY])

@@ -11,8 +11,9 @@ Histograms contain integers only. Merging is therefore exact and independent of 
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
+from scsigmoid.corpus.genes import organism_of
 from scsigmoid.corpus.h5ad import Cells, cells_of_part
 from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_path, parsing
@@ -136,12 +138,19 @@ def gather(
 
 
 def names_of_genes(parts: Iterable[Cells | GeneStatistics]) -> dict[str, str]:
-    """Return gene names by sorted id. Of several names of a gene, keep the first by alphabet."""
-    names: dict[str, str] = {}
+    """Return gene names by sorted id.
+
+    Of several names of a gene, keep the name in most parts, and of these the first by alphabet. An
+    id is a name only if there is no other.
+    """
+    names: dict[str, Counter[str]] = {}
     for part in parts:
         for gene, name in zip(part.genes, part.names, strict=True):
-            names[gene] = min(names.get(gene, name), name)
-    return dict(sorted(names.items()))
+            names.setdefault(gene, Counter())[name] += 1
+    return {
+        gene: min(names[gene], key=lambda name: (name == gene, -names[gene][name], name))
+        for gene in sorted(names)
+    }
 
 
 def count_cells(counts: Any, rows: NDArray[np.int64], histogram: NDArray[np.uint32]) -> None:
@@ -251,6 +260,46 @@ def expand(statistics: GeneStatistics, position: Mapping[str, int]) -> Any:
     return csr_matrix(
         (histogram.data, histogram.indices, np.cumsum(lengths)), shape=(len(position), BINS)
     )
+
+
+def merge_by_name(
+    statistics: GeneStatistics, preferred: Container[str] = ()
+) -> tuple[GeneStatistics, dict[str, str]]:
+    """Merge genes of an organism that have the same name, such as ids of several Ensembl releases.
+
+    A cell that expresses several of these genes counts several times.
+
+    Args:
+        statistics: of all training cells.
+        preferred: ids that are kept if possible.
+
+    Returns:
+        The statistics, in which each gene has the preferred id or the id in most cells, and the id
+        that is kept for each id that is not.
+    """
+    cells = dict(zip(statistics.genes, statistics.cells.tolist(), strict=True))
+    ids: dict[tuple[str, str], list[str]] = {}
+    for gene, name in zip(statistics.genes, statistics.names, strict=True):
+        ids.setdefault((organism_of(gene), name), []).append(gene)
+    retired: dict[str, str] = {}
+    for genes in ids.values():
+        kept = max(genes, key=lambda gene: (gene in preferred, cells[gene], gene))
+        retired |= {gene: kept for gene in genes if gene != kept}
+    if not retired:
+        return statistics, {}
+    names = {
+        gene: name
+        for gene, name in zip(statistics.genes, statistics.names, strict=True)
+        if gene not in retired
+    }
+    position = {gene: index for index, gene in enumerate(names)}
+    rows = [position[retired.get(gene, gene)] for gene in statistics.genes]
+    ones = np.ones(len(rows), dtype=np.int64)
+    merging = csr_matrix((ones, (rows, range(len(rows)))), shape=(len(names), len(rows)))
+    histogram = merging @ statistics.histogram
+    histogram.sort_indices()
+    merged = replace(statistics, genes=[*names], names=[*names.values()], histogram=histogram)
+    return merged, dict(sorted(retired.items()))
 
 
 def write_statistics(statistics: GeneStatistics, output: str | Path) -> None:

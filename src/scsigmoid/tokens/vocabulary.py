@@ -8,7 +8,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -58,12 +58,15 @@ class Vocabulary:
         cells: number of training cells that express each gene, 0 for special tokens.
         medians: median of count / cell total * target sum over the cells that express the gene.
             1.0 for special tokens and for genes that no training cell expresses.
+        retired: other ids of the genes, such as ids of other Ensembl releases, each with the id in
+            ``gene_ids`` that replaces it.
     """
 
     gene_ids: tuple[str, ...]
     names: tuple[str, ...]
     cells: NDArray[np.int64]
     medians: NDArray[np.float64]
+    retired: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -77,6 +80,8 @@ class Vocabulary:
         for row in zip(self.gene_ids, self.names, self.cells, self.medians, strict=True):
             gene, name, cells, median = row
             digest.update(f"{gene}\t{name}\t{cells}\t{float(median).hex()}\n".encode())
+        for other, gene in self.retired.items():
+            digest.update(f"{other}\t{gene}\n".encode())
         return digest.hexdigest()
 
     @cached_property
@@ -98,8 +103,13 @@ class Vocabulary:
     def write(
         self, path: str | Path, organisms: Mapping[str, Mapping[str, int]] | None = None
     ) -> None:
-        """Write a Parquet file. Its metadata has the fingerprint and the counts by organism."""
+        """Write a Parquet file.
+
+        Its metadata has the fingerprint, retired ids and the counts by organism.
+        """
         metadata = {"fingerprint": self.fingerprint, "organisms": json.dumps(organisms or {})}
+        if self.retired:
+            metadata["retired"] = json.dumps(self.retired)
         columns = [range(self.size), self.gene_ids, self.names, self.cells, self.medians]
         table = pa.table(columns, schema=SCHEMA.with_metadata(metadata))
         with atomic_path(path) as temporary:
@@ -118,13 +128,15 @@ class Vocabulary:
             table = pq.read_table(path)
             if not table.schema.equals(SCHEMA):
                 raise ValueError("other columns")
+            metadata = table.schema.metadata or {}
             vocabulary = Vocabulary(
                 tuple(table["gene_id"].to_pylist()),
                 tuple(table["name"].to_pylist()),
                 table["cells"].to_numpy(),
                 table["median"].to_numpy(),
+                json.loads(metadata.get(b"retired", b"{}")),
             )
-            stored = (table.schema.metadata or {}).get(b"fingerprint", b"").decode()
+            stored = metadata.get(b"fingerprint", b"").decode()
             if stored != vocabulary.fingerprint or vocabulary.gene_ids[: len(SPECIAL)] != SPECIAL:
                 raise ValueError("its content differs from its fingerprint")
         return vocabulary
@@ -152,22 +164,26 @@ def build_vocabulary(
         UserError: if the vocabulary would be empty, if all counts are zero, or if the list or the
             annotation cannot be read.
     """
-    from scsigmoid.tokens.statistics import merge, read_statistics
+    from scsigmoid.tokens.statistics import merge, merge_by_name, read_statistics
 
-    merged = merge(map(read_statistics, statistics))
+    listed = [] if choice.genes is None else read_gene_list(choice.genes)
+    merged, retired = merge_by_name(merge(map(read_statistics, statistics)), {*listed})
+    if retired:
+        log(f"vocabulary: {len(retired):,} ids are merged with another id of the same gene name")
     expressed = dict(zip(merged.genes, merged.cells.tolist(), strict=True))
     if not any(expressed.values()):
         raise UserError("corpus: all counts of the training cells are zero; choose other files")
     if choice.genes is None:
         genes = select_genes(merged, minimum_cells, choice)
     else:
-        genes = read_gene_list(choice.genes)
+        genes = [gene for gene in listed if gene not in retired]
     if not any(expressed.get(gene) for gene in genes):
         raise UserError(
             f"{choice.genes}: no training cell expresses a gene of the list (the list contains "
             f"{genes[0]!r}, the training files {merged.genes[0]!r}); use the gene ids of the "
             "training files"
         )
+    tokens = {*genes}
     names = dict(zip(merged.genes, merged.names, strict=True))
     medians = dict(zip(merged.genes, merged.medians().tolist(), strict=True))
     organisms = by_organism(expressed, genes)
@@ -182,6 +198,7 @@ def build_vocabulary(
         (*SPECIAL, *(names.get(gene, gene) for gene in genes)),
         np.array([0] * len(SPECIAL) + [expressed.get(gene, 0) for gene in genes], dtype=np.int64),
         np.array([1.0] * len(SPECIAL) + [medians[g] if expressed.get(g) else 1.0 for g in genes]),
+        {other: gene for other, gene in retired.items() if gene in tokens},
     ).write(output, organisms)
 
 

@@ -1,7 +1,8 @@
 """Finished models: a safetensors file with weights, vocabulary and, in its header, the settings.
 
-The vocabulary is stored as four tensors. ``vocabulary/gene_ids`` and ``vocabulary/names`` are UTF-8
-bytes with one line per token. ``vocabulary/cells`` and ``vocabulary/medians`` are numbers.
+The vocabulary is stored as tensors. ``vocabulary/gene_ids`` and ``vocabulary/names`` are UTF-8
+bytes with one line per token. ``vocabulary/cells`` and ``vocabulary/medians`` are numbers. If there
+are retired ids, ``vocabulary/retired`` has a line for each: the id, a tab, the id that replaced it.
 """
 
 import hashlib
@@ -107,6 +108,8 @@ def as_tensors(vocabulary: Vocabulary) -> dict[str, Tensor]:
     """Return the tensors of a vocabulary by their names in the file."""
     lines = {"gene_ids": vocabulary.gene_ids, "names": vocabulary.names}
     numbers = {"cells": vocabulary.cells, "medians": vocabulary.medians}
+    if vocabulary.retired:
+        lines["retired"] = tuple(map("\t".join, vocabulary.retired.items()))
     arrays = {k: np.array([*"\n".join(v).encode()], np.uint8) for k, v in lines.items()}
     return {f"{PREFIX}{k}": torch.tensor(v) for k, v in {**arrays, **numbers}.items()}
 
@@ -132,10 +135,17 @@ def load_vocabulary(path: str | Path) -> Vocabulary:
                 f"{path}: does not contain a vocabulary; give the vocabulary of its training"
             )
         arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
-        ids, symbols = (
-            tuple(arrays[name].tobytes().decode().split("\n")) for name in ("gene_ids", "names")
+        lines = {
+            name: tuple(arrays[name].tobytes().decode().split("\n"))
+            for name in {"gene_ids", "names", "retired"} & arrays.keys()
+        }
+        vocabulary = Vocabulary(
+            lines["gene_ids"],
+            lines["names"],
+            arrays["cells"],
+            arrays["medians"],
+            dict(line.split("\t") for line in lines.get("retired", ())),
         )
-        vocabulary = Vocabulary(ids, symbols, arrays["cells"], arrays["medians"])
         if vocabulary.fingerprint != metadata["vocabulary"]:
             raise ValueError("its fingerprint differs")
     except (SafetensorError, OSError, KeyError, ValueError) as error:
