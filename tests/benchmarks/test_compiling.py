@@ -103,7 +103,7 @@ def test_compiling_ahead_ends_in_time(
     """The benchmark does not wait for slow compilations."""
     monkeypatch.setattr(compiling, "MOST_SECONDS", 0.0)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
-    compile_ahead(PAPER_CASES, chosen(["triton"], "cuda"), torch.device("cpu"), torch.float32)
+    compile_ahead(PAPER_CASES, chosen(["triton"], "cuda"), torch.device("cpu"))
     assert "4 of 4 kernels were not compiled in 0 s" in capsys.readouterr().err
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from scsigmoid.benchmarks.cases import Case, Inputs
+from scsigmoid.benchmarks.cases import Case, Inputs, dtype_of
 from scsigmoid.benchmarks.providers import PROVIDERS, Provider
 from scsigmoid.benchmarks.timing import passes, release
 from scsigmoid.benchmarks.variants import Variant
@@ -52,13 +52,10 @@ def jobs(cases: Sequence[Case], providers: Sequence[Provider]) -> list[tuple[int
 
 
 def compile_ahead(
-    cases: Sequence[Case],
-    providers: Sequence[Provider],
-    device: torch.device,
-    dtype: torch.dtype,
+    cases: Sequence[Case], providers: Sequence[Provider], device: torch.device
 ) -> None:
     """Compile the providers that have ``compiled_for``, for all cases."""
-    ordered = [(compile_one, index, case, device, dtype) for index, case in jobs(cases, providers)]
+    ordered = [(compile_one, index, case, device) for index, case in jobs(cases, providers)]
     in_processes(ordered, MOST_PROCESSES)
 
 
@@ -72,7 +69,10 @@ def in_processes(ordered: Sequence[tuple[Any, ...]], most: int) -> None:
     processes = min(len(ordered), os.cpu_count() or 1, most)
     if processes < 2:
         return
-    share_compiled_kernels()
+    import triton
+
+    # torch's compiler would change Triton's cache folder in some processes.
+    os.environ.setdefault("TRITON_CACHE_DIR", triton.knobs.cache.dir)
     end = time.monotonic() + MOST_SECONDS
     # Leaving the block ends the processes, even if one hangs.
     begin = (importlib.import_module, (first_with_torch(),))
@@ -104,13 +104,6 @@ def first_with_torch() -> str:
     return first if first.partition(".")[0] in ("scsigmoid", "torch") else "torch"
 
 
-def share_compiled_kernels() -> None:
-    """Use one cache folder in all processes. torch's compiler would change Triton's in some."""
-    import triton
-
-    os.environ.setdefault("TRITON_CACHE_DIR", triton.knobs.cache.dir)
-
-
 def bound_choices() -> None:
     """Limit the time that Triton's autotuner spends on each configuration, in this process."""
     from triton.testing import do_bench
@@ -132,11 +125,6 @@ def run_once(call: Callable[[], object], quantiles: object) -> list[float]:
     return [0.0] * 3
 
 
-def skip(call: Callable[[], object], quantiles: object) -> list[float]:
-    """Neither compile nor time a configuration. All appear equally fast."""
-    return [0.0] * 3
-
-
 @contextmanager
 def silenced() -> Iterator[None]:
     """Hide errors and messages: they come again, and are noted, when the kernel is prepared."""
@@ -148,12 +136,12 @@ def silenced() -> Iterator[None]:
         yield
 
 
-def compile_one(index: int, case: Case, device: torch.device, dtype: torch.dtype) -> None:
+def compile_one(index: int, case: Case, device: torch.device) -> None:
     """Run one kernel once at one shape, with each configuration that its autotuner tries."""
     provider = PROVIDERS[index]
     choose_by(run_once)
     with silenced():
-        inputs = Inputs(case, device, dtype)
+        inputs = Inputs(case, device, dtype_of(device))
         passes(provider.prepare(inputs), inputs.in_layout(provider.layout))
         torch.cuda.synchronize()
 
@@ -183,9 +171,9 @@ def compile_steps_ahead(variants: Sequence[Variant], groups: Sequence["Condition
         Case("jagged", like.head_dimension, like.heads, context, (context - 1,) * 2)
         for context in dict.fromkeys(group.group.context for group in groups)
     ]
-    choosing = [one for one in PROVIDERS if one.chooses and one.name in names]
+    choosing = [provider for provider in PROVIDERS if provider.chooses and provider.name in names]
     ordered: list[tuple[Any, ...]] = [
-        (compile_one, index, case, device, torch.bfloat16) for index, case in jobs(cases, choosing)
+        (compile_one, index, case, device) for index, case in jobs(cases, choosing)
     ]
     for variant in variants:
         own = groups if variant.layout == "padded" else groups[:1]
@@ -215,7 +203,8 @@ def compile_step(variant: Variant, group: "Conditions", memory_share: float = 1.
     """
     # Choices among kernels made while other processes use the GPU must not be kept.
     torch._inductor.config.autotune_local_cache = False
-    choose_by(skip)
+    # Neither compile nor time configurations.
+    choose_by(lambda call, quantiles: [0.0] * 3)
     with silenced():
         if group.device.type == "cuda":
             torch.cuda.set_per_process_memory_fraction(memory_share)

@@ -135,7 +135,7 @@ def run_kernel_benchmark(
         # FlexAttention is compiled for every shape; by default torch gives up after a few.
         torch._dynamo.config.recompile_limit = max(8, 4 * len(cases))
         log(f"compiling kernels for {len(cases)} shapes")
-        compile_ahead(cases, providers, place, torch.bfloat16)
+        compile_ahead(cases, providers, place)
         bound_choices()
     write_json(output_json, facts)
     sweep.measure(missing, lambda group: run_group(group, providers, settings, place), deadline)

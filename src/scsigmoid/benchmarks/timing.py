@@ -7,7 +7,6 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -301,55 +300,40 @@ def passes(kernel: Kernel, tensors: list[Tensor]) -> Results:
 
 
 class Stopwatch:
-    """Marks moments between steps.
+    """Times steps from its creation, with marks in between.
 
     On a GPU by events, so that marking does not wait and steps follow each other as in training. On
     a CPU by the clock.
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._gpu = device.type == "cuda"
-        self._begun: tuple[torch.cuda.Event, float] | None = None
-        self._moments: list[float] = []
-        self._events: list[torch.cuda.Event] = []
-
-    def begin(self) -> None:
-        """Wait for the GPU, and start the clocks of host and GPU at the same moment."""
-        if self._gpu:
-            torch.cuda.synchronize()
-            self._begun = self._event(), time.perf_counter()
+        synchronise(device)
+        self._device = device
+        self._marks: list[tuple[torch.cuda.Event | None, float]] = []
+        self.mark()
 
     def mark(self) -> None:
         """Mark the moment at which all work launched so far is done."""
-        if self._gpu:
-            self._events.append(self._event())
-        self._moments.append(time.perf_counter())
+        event = None
+        if self._device.type == "cuda":
+            event = torch.cuda.Event(enable_timing=True)
+            event.record()
+        self._marks.append((event, time.perf_counter()))
 
-    def seconds(self) -> list[float]:
-        """Return the times between marks. Waits for the last mark."""
-        if not self._gpu:
-            return [end - begin for begin, end in pairwise(self._moments)]
-        self._events[-1].synchronize()
-        return [begin.elapsed_time(end) / 1e3 for begin, end in pairwise(self._events)]
+    def seconds(self, start: int = -2) -> float:
+        """Return the time from the mark with this index to the last mark, which is waited for."""
+        (begin, moment), (end, now) = self._marks[start], self._marks[-1]
+        if begin is None or end is None:
+            return now - moment
+        end.synchronize()
+        return begin.elapsed_time(end) / 1e3
 
-    def behind(self) -> list[float]:
-        """Return for each mark how many seconds after the host the GPU reached it.
+    def behind(self) -> float:
+        """Return how many seconds after the host the GPU reached the last mark. NaN on a CPU.
 
         This is close to zero if the GPU waits for launches of the host. If the host is faster, it
-        is a large part of a step, up to the length of the queue of launches. Waits for the last
-        mark and needs :meth:`begin`. Empty for a CPU.
+        is a large part of a step, up to the length of the queue of launches.
         """
-        if self._begun is None or not self._events:
-            return []
-        event, moment = self._begun
-        self._events[-1].synchronize()
-        return [
-            event.elapsed_time(mark) / 1e3 - (then - moment)
-            for mark, then in zip(self._events, self._moments, strict=True)
-        ]
-
-    @staticmethod
-    def _event() -> torch.cuda.Event:
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
+        if self._device.type == "cpu":
+            return math.nan
+        return self.seconds(0) - (self._marks[-1][1] - self._marks[0][1])

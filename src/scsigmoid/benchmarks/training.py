@@ -394,17 +394,15 @@ def time_steps(
     trainer.prepare(batches)
     compiled_before = compiled_graphs(trainer.device)
     watch = Stopwatch(trainer.device)
-    watch.begin()
     results = []
     for index, batch in enumerate(batches):
         if index == LEAD_STEPS:
             watch.mark()
         results.append(trainer.step(first_step + index, [batch]))
     watch.mark()
-    (seconds,) = watch.seconds()
-    step = seconds / (len(batches) - LEAD_STEPS)
+    step = watch.seconds() / (len(batches) - LEAD_STEPS)
     entry.milliseconds.append(step * 1e3)
-    entry.behind += [behind / step for behind in watch.behind()[-1:]]
+    entry.behind.append(watch.behind() / step)
     entry.graphed += [result.graphed for result in results[LEAD_STEPS:]]
     entry.recompiled += compiled_graphs(trainer.device) - compiled_before
 
@@ -481,26 +479,17 @@ def median_rate(amounts: Sequence[int], seconds: Sequence[float]) -> float:
 
 def report(rows: Sequence[TrainingRow], confidence: float) -> None:
     """Log the rate of each row and the first row's rate over it, or why there is none."""
-    timed = [row for row in rows if row.readings]
+    first = next((row for row in rows if row.readings), None)
     for row in rows:
-        words = (
-            f"{row.size}, context {row.context}, {row.cells_per_step} cells, {row.kernel}, "
-            f"{row.layout}: "
-        )
-        if not row.readings:
-            log(words + row.note)
-            continue
-        words += (
-            f"{row.cells_per_second:.4g} cells/s, {row.milliseconds:.4g} ms a step, "
-            f"{row.rounds} rounds, {row.cuda_graphs:.0%} of steps by CUDA graphs"
-        )
-        if not math.isnan(row.mfu):
-            words += f", MFU {row.mfu:.1%}, {row.peak_memory_gb:.1f} GB"
-        if row.host_bound:
-            words += ", bound by the host"
-        if row.recompiled:
-            words += f", {row.recompiled} recompiled"
-        if row is not timed[0]:
-            value, low, high = median_interval(timed[0].over(row), confidence)
-            words += f"; {timed[0].kernel} over it {value:.3f} [{low:.3f}, {high:.3f}]"
-        log(words)
+        name = f"{row.size}, context {row.context}, {row.cells_per_step} cells, {row.kernel}"
+        text = row.note
+        if first and row.readings:
+            value, low, high = median_interval(first.over(row), confidence)
+            text = (
+                f"{row.cells_per_second:.4g} cells/s, {row.milliseconds:.4g} ms a step, "
+                f"{row.rounds} rounds, {row.cuda_graphs:.0%} of steps by CUDA graphs, "
+                f"MFU {row.mfu:.1%}, {row.peak_memory_gb:.1f} GB, {row.recompiled} recompiled"
+                f"{', bound by the host' * row.host_bound}; "
+                f"{first.kernel} over it {value:.3f} [{low:.3f}, {high:.3f}]"
+            )
+        log(f"{name}, {row.layout}: {text}")
