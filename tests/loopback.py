@@ -18,7 +18,8 @@ ASSAYS = {
     "10x 3' v2": "EFO:0009899",
     "10x 3' v3": "EFO:0009922",
     "Smart-seq2": "EFO:0008931",
-    "Visium Spatial Gene Expression": "EFO:0010961",
+    "10x multiome": "EFO:0030059",
+    "Visium Spatial Gene Expression V1": "EFO:0022857",
     "scATAC-seq": "EFO:0010891",
 }
 
@@ -80,6 +81,8 @@ class Loopback:
     ) -> str:
         """Publish a version of a dataset, as the API describes it.
 
+        ``changes`` replaces fields; ``None`` omits a field, as the backend does.
+
         Returns:
             The path of its file.
         """
@@ -87,33 +90,33 @@ class Loopback:
         path = f"/{version_id}.h5ad"
         self.files[path] = content
         entry = {
+            "collection_id": uuid(2000 + (dataset if collection is None else collection)),
             "dataset_id": uuid(dataset),
             "dataset_version_id": version_id,
+            "schema_version": "5.0.0",
             "title": f"Dataset {dataset}",
+            "tombstone": False,
             "published_at": f"{published}T10:00:00+00:00",
             "organism": [{"label": name, "ontology_term_id": "?"} for name in organisms],
             "assay": [{"label": name, "ontology_term_id": ASSAYS.get(name)} for name in assays],
             "cell_count": cells,
             "assets": [
-                {"filetype": "RDS", "filesize": 1, "url": self.address + "/none.rds"},
+                {"filetype": "ATAC_FRAGMENT", "filesize": -1, "url": self.address + "/none.gz"},
                 {"filetype": "H5AD", "filesize": len(content), "url": self.address + path},
             ],
             "citation": "fields that are not known are ignored",
             **changes,
         }
-        collected = {
-            **entry,
-            "collection_id": uuid(2000 + (dataset if collection is None else collection)),
-            "collection_doi": f"10.1000/{dataset}",
-        }
+        entry = {name: value for name, value in entry.items() if value is not None}
+        collected = {**entry, "collection_doi": f"10.1000/{dataset}"}
         history = self.answers.setdefault(f"/datasets/{uuid(dataset)}/versions", [])
-        history.append(entry)
+        history.insert(0, entry)  # newest first
         self.answers[f"/dataset_versions/{version_id}"] = collected
         self.answers.setdefault("/datasets", [])
         listed = self.answers["/datasets"]
         listed[:] = [other for other in listed if other["dataset_id"] != uuid(dataset)]
         # the list shows the newest version, with the day of the first publication
-        listed.append({**collected, "published_at": history[0]["published_at"]})
+        listed.append({**collected, "published_at": history[-1]["published_at"]})
         members = [e for e in listed if e["collection_id"] == collected["collection_id"]]
         self.answers[f"/collections/{collected['collection_id']}"] = {"datasets": members}
         return path
@@ -157,6 +160,8 @@ def handler_of(server: Loopback) -> type[BaseHTTPRequestHandler]:
                 self.plain(405 if self.command == "HEAD" else 200, {})
             elif status == "redirect":
                 self.plain(302, {"Location": argument})
+            elif status == "504":
+                self.body(b"<html>504 Gateway Time-out</html>", {}, 504)
             elif status.isdigit():
                 self.plain(int(status), {"Retry-After": argument} if argument else {})
             elif self.path in server.files:
@@ -174,7 +179,7 @@ def handler_of(server: Loopback) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
 
         def file(self, content: bytes, how: str) -> None:
-            tag = f'"{hashlib.md5(content).hexdigest()}"'
+            tag = f'"{hashlib.md5(content).hexdigest()}-1"'  # as of a multipart upload
             if how == "flipped":
                 content = content[:-1] + bytes([content[-1] ^ 1])
             content = {"longer": content + b"x", "shorter": content[:-1]}.get(how, content)

@@ -71,7 +71,7 @@ def run(config: Config, tmp_path: Path) -> Callable[..., Trained]:
         for part in range(2):
             fetch_part(manifest, part, corpus, 42, folder / "downloads", folder / f"part-{part}")
             for row, cells in cells_of_part(folder / f"part-{part}"):
-                assert int(row.cells) == cells.n_cells
+                assert int(row.cells) == cells.count_expressing()
                 training += counts_of(cells)
         for name in datasets:
             made = folder / f"{name}.h5ad", folder / f"{name}.json"

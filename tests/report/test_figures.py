@@ -17,6 +17,7 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.text import Text
 from PIL import Image
 
+from scsigmoid.config.check import load
 from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config
 from scsigmoid.errors import UserError
@@ -269,3 +270,9 @@ def test_marks_of_the_length_figure(results: Results) -> None:
 def test_a_missing_input_is_named(results: Results, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"lengths\.parquet: no such result file"):
         draw("sequence_lengths", Results(tmp_path, results.config))
+
+
+def test_captions_have_the_description_of_their_dataset():
+    plan = Plan(load())
+    for kind, name in (("figure", "umap_aging_pbmc"), ("table", "mmd_aging_pbmc")):
+        assert "The subset of rare cell types" in registry.caption(kind, name, plan)

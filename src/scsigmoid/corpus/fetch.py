@@ -195,7 +195,7 @@ def fetch_evaluation(
             label=label,
             types=wanted.types,
             title=row.title,
-            cells=cells.n_cells,
+            cells=cells.count_expressing(),
             genes=len(cells.genes),
             sha256=digest or sha256(path),
             location=row.location,
@@ -219,13 +219,25 @@ def make_or_link(row: ManifestRow, corpus: Corpus, seed: int, path: Path) -> Non
 def complete_row(row: ManifestRow, path: Path, digest: str) -> ManifestRow:
     """Return a row with cells, bytes and SHA-256 of its file.
 
-    ``digest`` is the SHA-256 if it is known, else empty.
+    Cells are those with counts; ``reason`` says how many others the file has. ``digest`` is the
+    SHA-256 if it is known, else empty.
+
+    Raises:
+        NoCountsError: if no cell has counts.
     """
     with naming(path, row.location):
         cells = cells_of(row, path)
+        expressing = cells.count_expressing()
+        if not expressing:
+            raise NoCountsError(f"{path}: no raw counts, all are zero; leave the file out")
+    others = {
+        "spots off the tissue": cells.off_tissue,
+        "cells without counts": cells.n_cells - expressing,
+    }
     return replace(
         row,
-        cells=str(cells.n_cells),
+        cells=str(expressing),
+        reason=", ".join(f"{count} {name}" for name, count in others.items() if count),
         bytes=str(path.stat().st_size),
         sha256=digest or sha256(path),
     )

@@ -15,17 +15,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scsigmoid.corpus.genes import read_genes
-from scsigmoid.corpus.hdf5 import Strings, check_column, check_layout, column, length, opened
-from scsigmoid.corpus.matrix_reader import Matrix, find_counts
+from scsigmoid.corpus.hdf5 import (
+    FALSE,
+    Strings,
+    check_column,
+    check_layout,
+    column,
+    length,
+    opened,
+)
+from scsigmoid.corpus.matrix_reader import Matrix, NoCountsError, find_counts, read_indptr
 from scsigmoid.corpus.metadata import FILES, ManifestRow, are_in_ranges, read_manifest
 from scsigmoid.errors import UserError
 from scsigmoid.files import verified
+from scsigmoid.progress import log
 from scsigmoid.seeds import derive
 
 FRACTION = re.compile(r"fraction=(?P<share>\d*\.?\d+(e-\d+)?) seed=(?P<seed>-?\d+)")
 Part = Literal["training", "evaluation", "all"]
 
 CHUNK_CELLS = 1 << 15
+ON_TISSUE = "in_tissue"  # column of obs in spatial data; 0 for spots off the tissue
 
 
 class Chunk(NamedTuple):
@@ -46,7 +56,9 @@ class Cells:
         genes: unique ids without version, without spike-ins and viruses. Counts of genes that the
             file lists twice are added.
         names: symbols of the genes, or their ids if the file has no symbols.
-        rows: rows of the selected cells in the file, ascending.
+        rows: rows of the selected cells in the file, ascending. Spots off the tissue are never
+            selected.
+        off_tissue: number of spots off the tissue.
         gene_column: column of ``var`` with the gene ids; empty for its index.
         sha256: of the file, which :meth:`chunks` compares; empty if unknown.
         made: file or folder to delete so that the file is made again, for messages.
@@ -56,6 +68,7 @@ class Cells:
     genes: list[str]
     names: list[str]
     rows: NDArray[np.int64]
+    off_tissue: int
     gene_column: str
     _matrix: str
     _columns: NDArray[np.int64]
@@ -117,6 +130,18 @@ class Cells:
                 for name in columns
             }
 
+    def count_expressing(self) -> int:
+        """Return the number of selected cells with counts.
+
+        Of a CSR matrix only ``indptr`` is read, so a stored zero is taken as a count.
+        """
+        with opened(self.path) as file:
+            matrix = Matrix(file[self._matrix], self.path, self._matrix)
+            if matrix.kind == "csr":
+                values = np.diff(read_indptr(file[self._matrix], *matrix.shape))
+                return int((values[self.rows] > 0).sum())
+        return sum(int((np.diff(chunk.counts.indptr) > 0).sum()) for chunk in self.chunks())
+
     def chunks(self, rows: int = CHUNK_CELLS) -> Iterator[Chunk]:
         """Read the raw counts in bounded memory, at most ``rows`` cells at a time.
 
@@ -158,8 +183,9 @@ def open_cells(
             Ensembl ids if the index has none (:func:`~.genes.column_of_ids`).
 
     Raises:
-        UserError: if the file is missing, damaged, empty, not an h5ad file or without raw counts,
-            if it lacks the layer or column, or if no cell is selected.
+        NoCountsError: if the file has no raw counts, or only spots off the tissue.
+        UserError: if the file is missing, damaged, empty or not an h5ad file, if it lacks the layer
+            or column, or if no cell is selected.
     """
     path = Path(path)
     if path.is_symlink():  # messages name the user's own file
@@ -178,9 +204,15 @@ def open_cells(
         if n_cells == 0:
             raise UserError(f"{path}: has no cells; leave the file out")
         of_file = read_genes(var, path, genes)
-    rows = np.arange(n_cells, dtype=np.int64)
-    columns = of_file.of_feature
-    cells = Cells(path, of_file.ids, of_file.names, rows, of_file.column, matrix, columns)
+        is_off = np.isin(column(obs, ON_TISSUE), FALSE) if ON_TISSUE in obs else np.zeros(n_cells)
+    rows = np.flatnonzero(is_off == 0)
+    off_tissue = n_cells - len(rows)
+    if off_tissue:
+        log(f"{path}: {off_tissue:,} of {n_cells:,} spots are off the tissue and are left out")
+    if not len(rows):
+        raise NoCountsError(f"{path}: all spots are off the tissue; leave the file out")
+    columns, gene_column = of_file.of_feature, of_file.column
+    cells = Cells(path, of_file.ids, of_file.names, rows, off_tissue, gene_column, matrix, columns)
     return cells if part == "all" else cells.part(held_out, part)
 
 

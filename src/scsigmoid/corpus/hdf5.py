@@ -15,6 +15,7 @@ from scsigmoid.errors import UserError
 Strings = NDArray[np.object_]
 
 NOT_UTF8 = "is not UTF-8"
+FALSE = ("False", "FALSE", "false", "0", "0.0")  # spellings in columns
 # Deflate shrinks data at most 1,032-fold. Small files may declare a little more.
 LARGEST_RATIO, ALWAYS_ALLOWED = 1100, 1 << 26
 DEEPEST = 50  # groups around a dataset

@@ -40,7 +40,7 @@ class ManifestRow:
     assay: str = ""  # assays, joined by " || "
     label: str = "cell_type"  # of training cells (see labels.py); for evaluation, see Metadata
     held_out: str = ""  # see h5ad.held_out_text; a training row has the other cells
-    cells: str = ""  # number of cells in this role
+    cells: str = ""  # number of cells in this role; after the download, of those with counts
     bytes: str = ""  # size of the file
     sha256: str = ""  # of the file; empty before the first download
     published: str = ""  # day of the dataset version
@@ -51,7 +51,7 @@ class ManifestRow:
     genes: str = ""  # column of var of a local file with the gene ids; empty for the index
     # rows of a local file that are not trained on (repeated_cells.py), by format_ranges
     excluded: str = ""
-    reason: str = ""  # why a training file was skipped
+    reason: str = ""  # why a training file was skipped, or which cells of it are not in `cells`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +64,7 @@ class Metadata:
     label: str  # column of obs with the cell type, or columns in braces (see labels.py)
     types: list[str]  # how cell types are spelled
     title: str
-    cells: int  # number of evaluated cells
+    cells: int  # number of cells with counts
     genes: int
     sha256: str  # of the file with the cells
     location: str  # as in the manifest

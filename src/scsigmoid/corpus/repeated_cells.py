@@ -66,19 +66,21 @@ def hash_cells(
     """
     keys = np.array([hash_gene(gene) for gene in cells.genes], dtype=np.uint64)
     is_shared = np.array([gene in shared_genes for gene in cells.genes], dtype=bool)
-    hashes, shared, comparable = [], [], []
+    size = int(cells.rows[-1]) + 1
+    hashes, shared = np.zeros((2, size), dtype=np.uint64)
+    is_comparable = np.zeros(size, dtype=bool)
     for chunk in cells.chunks():
         ends, genes, counts = chunk.counts.indptr, chunk.counts.indices, chunk.counts.data
         terms = scramble(keys[genes] + scramble(counts.astype(np.uint64)))
         is_term = is_shared[genes]
         has_enough = sum_cells(is_term, ends) >= FEWEST_GENES
-        hashes.append(sum_cells(terms, ends))
-        shared.append(np.where(has_enough, sum_cells(terms * is_term, ends), np.uint64(0)))
-        comparable.append(np.diff(ends) >= FEWEST_GENES)
+        hashes[chunk.cells] = sum_cells(terms, ends)
+        shared[chunk.cells] = np.where(has_enough, sum_cells(terms * is_term, ends), np.uint64(0))
+        is_comparable[chunk.cells] = np.diff(ends) >= FEWEST_GENES
     return HashedFile(
-        counts=np.concatenate(hashes),
-        shared=np.concatenate(shared),
-        is_comparable=np.concatenate(comparable),
+        counts=hashes,
+        shared=shared,
+        is_comparable=is_comparable,
         n_genes=len(keys),
         gene_set=int(keys.sum()),
         training=training,

@@ -288,8 +288,11 @@ def format_summary(numbers: Mapping[str, Any]) -> list[str]:
         f"  training   {training['files']:,} datasets, {format_count(training['cells'])} cells"
         f"{size}; the paper has {training['paper_cells']:,} cells"
     )
-    for cells, words in selection_lines(numbers):
-        lines.append(f"  would be   {cells:,} cells, {words}")
+    for assay, total in training["assays"].items():
+        cells = format_count(total["cells"])
+        lines.append(f"  assay      {assay}: {total['files']:,} datasets, {cells} cells")
+    for count, words in selection_lines(numbers):
+        lines.append(f"  would be   {count:,} cells, {words}")
     lines.append(
         f"  checked    none of the {training['files']:,} training files shares a dataset or "
         "collection with an evaluation dataset"

@@ -298,14 +298,13 @@ def title(kind: str, name: str, plan: Plan) -> str:
 
 
 def caption(kind: str, name: str, plan: Plan) -> str:
-    """Return the caption; for cells of the paper's datasets it names the paper's counterpart."""
+    """Return the caption, with the description of the dataset and the paper's counterpart."""
     entry, dataset = find(kind, name, plan)
+    text = entry.caption
+    if dataset and (description := plan.config.datasets[dataset].description):
+        text += f" {plan.config.datasets[dataset].title}: {description}"
     is_papers = plan.config.corpus.source != "local" and dataset in ("", "heart_oft")
-    return (
-        f"{entry.caption} (The paper's {entry.paper}.)"
-        if entry.paper and is_papers
-        else entry.caption
-    )
+    return f"{text} (The paper's {entry.paper}.)" if entry.paper and is_papers else text
 
 
 def make(kind: str, name: str, results: Any) -> Any:

@@ -12,6 +12,7 @@ from scsigmoid.config.combinations import check_shards
 from scsigmoid.corpus.genes import check_shared
 from scsigmoid.corpus.h5ad import Cells, cells_of_part, open_cells
 from scsigmoid.corpus.h5ad_writer import OWN_ROW
+from scsigmoid.corpus.hdf5 import FALSE
 from scsigmoid.corpus.labels import cell_types
 from scsigmoid.corpus.metadata import read_metadata
 from scsigmoid.errors import UserError
@@ -24,7 +25,6 @@ from scsigmoid.tokens.vocabulary import Vocabulary
 # column of the store: column of obs
 OBS = {"donor": "donor_id", "tissue": "tissue", "assay": "assay"}
 PRIMARY = "is_primary_data"
-NOT_PRIMARY = ["False", "FALSE", "false", "0", "0.0"]  # spellings in files
 NAMED = 100  # cells without tokens that are listed in the index, per file
 
 
@@ -129,7 +129,7 @@ class Tokenizer:
                     kinds[here],
                     *(obs[name][here] for name in OBS.values()),
                     # files without the column hold each cell once
-                    np.isin(obs[PRIMARY][here], NOT_PRIMARY, invert=True),
+                    np.isin(obs[PRIMARY][here], FALSE, invert=True),
                 ],
                 schema=self.schema,
             )

@@ -46,6 +46,7 @@ def mmd(results: Results, dataset: str) -> Table:
     found = {name: pair_rows(results, dataset, name) for name in (first, second)}
     beside = any(paper_pair(dataset, row.name) for row in found[first])
     simulated = any(row.sigmoid.simulated for row in found[first])
+    description = config.datasets[dataset].description
     title = config.datasets[dataset].title + (", simulated cells" if simulated else "")
     header = (
         "Cell type pair",
@@ -69,7 +70,8 @@ def mmd(results: Results, dataset: str) -> Table:
         f"{settings.confidence * 100:g} % bootstrap interval for the unbiased estimator, but not "
         "for the biased one, whose resamples are above the estimate (docs/evaluation.md has the "
         "coverage of both). The higher MMD of each pair is bold. The ratio is sigmoid over "
-        "softmax, the difference sigmoid minus softmax, paired by resample.",
+        "softmax, the difference sigmoid minus softmax, paired by resample."
+        f"{' ' * bool(description)}{description}",
         columns=COLUMNS,
         records=records,
         header=header,

@@ -1,0 +1,214 @@
+"""From a service that answers as CELLxGENE's backend does, to training tokens."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import anndata
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from loopback import Loopback, uuid
+
+from scsigmoid.config.schema import Corpus, Dataset, LocalFiles
+from scsigmoid.corpus.fetch import fetch_evaluation, fetch_part
+from scsigmoid.corpus.h5ad import cells_of_part, open_cells
+from scsigmoid.corpus.manifest import build_manifest, write_lock
+from scsigmoid.corpus.metadata import read_manifest
+from scsigmoid.errors import UserError
+from scsigmoid.files import sha256
+from scsigmoid.tokens.make import Tokenizer, tokenize_evaluation, tokenize_part
+from scsigmoid.tokens.statistics import gather, read_statistics
+from scsigmoid.tokens.store import TokenStore
+from scsigmoid.tokens.vocabulary import Vocabulary, build_vocabulary
+
+DAY = "2024-06-11"
+VISIUM = "Visium Spatial Gene Expression V1"
+HEART = {"heart": Dataset(title="Heart", id=uuid(1010), description="An organ.")}
+GENES = [f"ENSG{index:011d}" for index in range(40)]
+
+
+def draw(cells: int, seed: int) -> np.ndarray:
+    counts = np.random.default_rng(seed).poisson(0.8, (cells, len(GENES)))
+    counts[:, seed % 5] += 1
+    return counts
+
+
+def content(path: Path, counts: np.ndarray, schema: str, kind: str = "csr", **obs) -> bytes:
+    """A file as the schema has it: counts in ``raw.X``, or in ``X`` if the kind is not CSR."""
+    genes = pd.Index([*GENES, "ERCC-00002", "ENSSASG00005000004"])
+    others = np.ones((len(counts), 2)) * counts.any(axis=1, keepdims=True)
+    matrix = sp.csr_matrix(np.hstack([counts, others]).astype(np.float32))
+    var = pd.DataFrame({"feature_biotype": ["gene"] * 40 + ["spike-in", "gene"]}, index=genes)
+    frame = pd.DataFrame(obs, index=[f"cell {row}" for row in range(len(counts))])
+    x = {"csr": matrix.log1p(), "csc": matrix.tocsc(), "dense": matrix.toarray()}[kind]
+    adata = anndata.AnnData(x, frame, var.assign(feature_is_filtered=False))
+    if kind == "csr":
+        adata.raw = anndata.AnnData(matrix, frame[[]], var)
+    adata.uns = {"schema_version": schema, "title": "a title"}
+    if schema >= "6":  # since then the organism is in uns
+        adata.uns["organism_ontology_term_id"] = "NCBITaxon:9606"
+    adata.write_h5ad(path, compression="gzip" if schema < "6" else "lzf")
+    return path.read_bytes()
+
+
+@pytest.fixture
+def spots() -> dict[str, np.ndarray]:
+    """Counts of 30 Visium spots: ten are off the tissue; of the others two have no counts."""
+    counts = draw(30, 2)
+    counts[[3, 4, 25]] = 0
+    return {"counts": counts, "in_tissue": (np.arange(30) < 20).astype(np.int64)}
+
+
+@pytest.fixture
+def published(server: Loopback, spots, tmp_path: Path) -> Loopback:
+    """Datasets of all kinds that Discover lists."""
+    file, types = tmp_path / "file.h5ad", ["a", "b"] * 500
+    plain = content(file, draw(400, 1), "5.0.0", cell_type=types[:400], donor_id="d")
+    add = server.add
+    add(1, b"older", version=101, published="2023-01-01", cells=3)
+    add(1, plain, version=1, published="2024-06-11", cells=400)
+    add(1, b"newer", version=102, published="2024-06-12", cells=5)
+    visium = content(
+        file, spots["counts"], "5.1.0", cell_type=["a", "b"] * 15, in_tissue=spots["in_tissue"]
+    )
+    add(2, visium, cells=30, assays=(VISIUM,), schema_version="5.1.0")
+    # before the analysis: no cell types, no embeddings
+    raw = content(file, draw(50, 3), "7.1.0", kind="csc", tissue=pd.Categorical(["x", None] * 25))
+    add(3, raw, cells=50, schema_version="7.1.0", cell_type=[], embeddings=[])
+    dense = content(file, draw(60, 4), "6.0.0", kind="dense", cell_type=types[:60])
+    add(4, dense, cells=60, assays=("10x multiome",), schema_version="6.0.0")
+    normalized = content(file, np.log1p(draw(9, 5)) / 3, "7.0.0", kind="dense", cell_type=types[:9])
+    add(5, normalized, cells=9, assays=("10x multiome",), schema_version="7.0.0")
+    add(6, b"peaks", assays=("scATAC-seq",))
+    add(7, b"mouse", organisms=("Mus musculus",), cells=None)
+    add(8, b"no cells", cells=None)
+    add(9, b"unreachable")
+    add(10, content(file, draw(20, 6), "7.1.0", cell_type=types[:20]), cells=20, collection=50,
+        published="2025-01-01")  # fmt: skip
+    add(11, b"of the same collection", collection=50)
+    add(12, b"later", published="2024-06-12")
+    add(13, b"withdrawn")
+    server.script = {
+        versions(9): ["504"] * 99,
+        versions(13): ["410"],
+        versions(1): ["403", "504", "well"],
+        f"/{uuid(1001)}.h5ad": ["403", "well", "cut", "504", "ignores range"],
+    }
+    return server
+
+
+def versions(dataset: int) -> str:
+    return f"/curation/v1/datasets/{uuid(dataset)}/versions"
+
+
+def make_tokens(corpus: Corpus, folder: Path) -> tuple[Path, TokenStore, list[str]]:
+    """Take the corpus from the manifest to tokens; return the lock, the store and the summary."""
+    downloads, manifest, part = folder / "downloads", folder / "manifest.csv", folder / "part"
+    lines = build_manifest(corpus, HEART, 42, downloads, manifest, folder / "manifest.json")
+    fetch_part(manifest, 0, corpus, 42, downloads, part)
+    held = folder / "heart.h5ad", folder / "heart.json"
+    fetch_evaluation(manifest, "heart", HEART["heart"], corpus, 42, downloads, *held)
+    write_lock(manifest, [part], [held[1]], folder / "lock.csv")
+    gather(part, 1e4, folder / "statistics.arrow")
+    build_vocabulary([folder / "statistics.arrow"], 1, folder / "vocabulary.parquet")
+    tokenizer = Tokenizer(Vocabulary.read(folder / "vocabulary.parquet"), 1e4, 32, 200)
+    tokenize_part(part, tokenizer, folder / "tokens")
+    tokenize_evaluation(*held, tokenizer, folder / "heart")
+    assert len(TokenStore.open(folder / "heart")) == 20
+    return folder / "lock.csv", TokenStore.open(folder / "tokens"), lines
+
+
+def test_tokens_of_a_corpus(published, corpus, spots, tmp_path, capfd):
+    wanted = dataclasses.replace(corpus, snapshot=DAY, assays=["rna", "EFO:0022857"])
+    lock, store, lines = make_tokens(wanted, tmp_path / "first")
+    printed, log = "\n".join(lines), capfd.readouterr().err
+
+    summary = json.loads((tmp_path / "first/manifest.json").read_text())
+    assert summary["held_out"] == {uuid(11): "collection of heart"}
+    assert summary["left_out"] == {"other assays": 1}
+    assert summary["without_file"].keys() == {*map(uuid, (7, 8, 9, 13))}
+    assert "HTTP 504 (6 attempts)" in summary["without_file"][uuid(9)]
+    assert summary["without_file"][uuid(13)] == "withdrawn"
+    assert {name: total["cells"] for name, total in summary["training"]["assays"].items()} == {
+        "10x 3' v3": 450, "10x multiome": 69, VISIUM: 30,
+    }  # fmt: skip
+    assert f"assay      {VISIUM}: 1 datasets, 30 cells" in printed
+    for unwanted in (6, 7, 12):
+        assert published.asked(versions(unwanted)) == []
+    assert not [path for _, path, _ in published.requests if path == f"/{uuid(1011)}.h5ad"]
+
+    rows = {row.file: row for row in read_manifest(lock)}
+    assert [rows[uuid(1000 + number)].cells for number in (1, 2, 3, 4)] == ["400", "18", "50", "60"]
+    assert rows[uuid(1002)].reason == "10 spots off the tissue, 2 cells without counts"
+    assert "10 of 30 spots are off the tissue and are left out" in log
+    assert [row.file for row in rows.values() if row.role == "skipped"] == [uuid(1005)]
+    for row in rows.values():
+        path = tmp_path / "first/downloads" / f"{row.dataset_version_id}.h5ad"
+        assert (row.sha256, row.bytes) == (sha256(path), str(path.stat().st_size))
+
+    # the tokens of every cell, by definition
+    counts = {1: draw(400, 1), 2: spots["counts"], 3: draw(50, 3), 4: draw(60, 4)}
+    kept = {number: np.arange(len(values)) for number, values in counts.items()}
+    kept[2] = np.setdiff1d(np.arange(20), [3, 4])
+    statistics = read_statistics(tmp_path / "first/statistics.arrow")
+    assert statistics.genes == GENES
+    trained = np.vstack([counts[number][kept[number]] for number in counts])
+    np.testing.assert_array_equal(statistics.cells, (trained > 0).sum(axis=0))
+    columns = store.metadata(["file", "cell", "cell_type", "assay"])
+    cells = list(zip(columns["file"].tolist(), columns["cell"].tolist(), strict=True))
+    assert sorted(cells) == [(uuid(1000 + n), row) for n in counts for row in kept[n].tolist()]
+    vocabulary = Vocabulary.read(tmp_path / "first/vocabulary.parquet")
+    for place, (file, row) in enumerate(cells):
+        values = counts[int(file[-2:])][row]  # without spike-ins and viruses, also in the total
+        scaled = values / values.sum() * 1e4 / vocabulary.medians[4:]
+        order = sorted(np.flatnonzero(values).tolist(), key=lambda gene: (-scaled[gene], gene))
+        expected = [4 + gene for gene in order]
+        assert store.cells([place], 99).tokens.tolist() == expected[:32]
+        assert columns["cell_type"][place] == ("" if file == uuid(1003) else "ab"[row % 2])
+
+    # the lock gives the same tokens, and the index is not needed
+    published.answers.clear()
+    locked = dataclasses.replace(wanted, manifest=str(lock))
+    again = make_tokens(locked, tmp_path / "second")[0]
+    assert [dataclasses.replace(row, part="") for row in read_manifest(again)] == [
+        dataclasses.replace(row, part="") for row in rows.values()
+    ]
+    names = [path.name for path in (tmp_path / "first/tokens").iterdir()]
+    for name in names:
+        paths = [tmp_path / run / "tokens" / name for run in ("first", "second")]
+        assert sha256(paths[0]) == sha256(paths[1])
+
+
+@pytest.mark.parametrize("in_tissue", [[0, 1, 1, 0] * 5, [False, True] * 10])
+def test_spots_off_the_tissue_of_own_files(in_tissue, corpus, tmp_path):
+    """They are neither trained on nor held out. Cells with equal counts are compared by row."""
+    path, on = tmp_path / "mine.h5ad", np.flatnonzero(in_tissue)
+    counts = draw(20, 7)
+    counts[0] = counts[on[0]]
+    content(path, counts, "5.1.0", cell_type=["a", "a", "b", "b"] * 5, in_tissue=in_tissue)
+    for held_out in (False, 0.3):
+        folder = tmp_path / str(held_out)
+        entry = LocalFiles(files=str(path), held_out=held_out, name="mine")
+        own = dataclasses.replace(corpus, source="local", local=[entry])
+        datasets = {"mine": Dataset(title="Mine")}
+        manifest = folder / "manifest.csv"
+        build_manifest(own, datasets, 42, folder, manifest, folder / "manifest.json")
+        fetch_part(manifest, 0, own, 42, folder, folder / "part")
+        [(row, cells)] = cells_of_part(folder / "part")
+        used = cells.rows.tolist()
+        assert row.cells == str(len(used))
+        if held_out:
+            outputs = folder / "held.h5ad", folder / "held.json"
+            fetch_evaluation(manifest, "mine", datasets["mine"], own, 42, folder, *outputs)
+            held = open_cells(outputs[0]).obs(["scsigmoid_row"])["scsigmoid_row"]
+            assert {*map(int, held)} <= {*on.tolist()} - {*used}
+            used += map(int, held)
+        assert sorted(used) == on.tolist()
+
+
+def test_a_file_of_spots_off_the_tissue_only(tmp_path):
+    content(tmp_path / "a.h5ad", draw(5, 1), "5.1.0", in_tissue=np.zeros(5, dtype=int))
+    with pytest.raises(UserError, match=r"a\.h5ad: all spots are off the tissue"):
+        open_cells(tmp_path / "a.h5ad")
