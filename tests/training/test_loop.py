@@ -278,7 +278,7 @@ def test_out_of_memory_is_a_user_error(
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(loop.Trainer, "step", full)
-    with pytest.raises(UserError, match=r"micro_batch_tokens: 64 tokens do not fit .* to 32"):
+    with pytest.raises(UserError, match="micro_batch_tokens: 64 tokens do not fit"):
         train(run, corpus.stores, corpus.vocabulary, tmp_path / "out")
 
 

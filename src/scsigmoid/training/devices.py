@@ -1,4 +1,4 @@
-"""Devices: choice of the GPU, its peak performance, determinism, and errors of memory."""
+"""Devices: choice of the GPU, peak performance, determinism, and missing memory."""
 
 import fcntl
 import itertools
@@ -15,7 +15,7 @@ import torch
 
 from scsigmoid.attention.backends import choose_backend, hopper_misfit
 from scsigmoid.errors import UserError
-from scsigmoid.model.sizes import EncoderSettings, count_parameters
+from scsigmoid.model.sizes import EncoderSettings
 
 #: Peak of dense bfloat16 products with float32 sums in operations per second, from data sheets. The
 #: first key that is part of a GPU's name applies.
@@ -31,10 +31,6 @@ PEAK_FLOPS = {
     "RTX 4090": 165e12,
     "A10": 125e12,
 }
-
-
-# Weights, gradients and the two moments of AdamW, in float32.
-BYTES_PER_PARAMETER = 16
 
 
 def resolve_device(device: str) -> torch.device:
@@ -138,8 +134,7 @@ def be_deterministic() -> None:
     # Otherwise the compiler chooses kernels by timing, and another kernel may sum in another order.
     from torch._inductor import config
 
-    if hasattr(config, "deterministic"):
-        config.deterministic = True
+    config.deterministic = True
 
 
 def synchronise(device: torch.device) -> None:
@@ -158,33 +153,14 @@ def peak_memory_gb(device: torch.device) -> float:
 
 
 @contextmanager
-def out_of_memory_advice(
-    encoder: EncoderSettings, micro_batch_tokens: int, device: torch.device
-) -> Iterator[None]:
-    """Raise a UserError that names the setting to lower if the block runs out of GPU memory."""
+def out_of_memory_advice(context: int, micro_batch_tokens: int) -> Iterator[None]:
+    """Raise a UserError that names the settings to lower if the block runs out of GPU memory."""
     try:
         yield
     except torch.OutOfMemoryError:
-        total = torch.cuda.mem_get_info(device)[1] if device.type == "cuda" else None
-        raise UserError(advice(encoder, micro_batch_tokens, total)) from None
-
-
-def advice(encoder: EncoderSettings, micro_batch_tokens: int, total: int | None) -> str:
-    """Return the setting to change. ``total`` is the memory of the GPU in bytes, if known."""
-    fixed = BYTES_PER_PARAMETER * count_parameters(encoder)
-    if total is not None and fixed > 0.9 * total:
-        return (
-            f"architecture.size: weights, gradients and optimizer need {fixed / 1e9:.0f} GB and "
-            f"the GPU has {total / 1e9:.0f} GB; use a smaller model or a larger GPU"
-        )
-    if micro_batch_tokens <= encoder.context:
-        return (
-            f"training.micro_batch_tokens: a single cell of {encoder.context} tokens does not fit "
-            "in the memory of the GPU; use a smaller context or model"
-        )
-    # The rest of the memory is proportional to the tokens.
-    lower = max(encoder.context, micro_batch_tokens // 2)
-    return (
-        f"training.micro_batch_tokens: {micro_batch_tokens} tokens do not fit in the GPU's memory; "
-        f"lower it to {lower}, or halve it again (this changes results by rounding only)"
-    )
+        # The memory beyond the model and its optimizer is proportional to the tokens.
+        raise UserError(
+            f"training.micro_batch_tokens: {micro_batch_tokens} tokens do not fit in the GPU's "
+            f"memory; halve it (this changes results by rounding only) down to {context} tokens, a "
+            "single cell, then use a smaller context or model"
+        ) from None

@@ -98,13 +98,17 @@ def train_together(
     # The sum tells the other processes, whose `resumed` is None.
     (step,) = processes.total([resumed or 0])
 
-    settings, budget = batches.settings, run.training.micro_batch_tokens
-    with out_of_memory_advice(settings, budget, processes.device):
-        encoder = Encoder(settings).initialise(derive(run.seed, "weights"))
+    with out_of_memory_advice(run.context, run.training.micro_batch_tokens):
+        encoder = Encoder(batches.settings).initialise(derive(run.seed, "weights"))
         trainer = Trainer(encoder, run.training, run.seed, processes.device, processes)
-        seconds, rows = restore(trainer, checkpoints, step) if step else (0.0, "")
-        if step and processes.first:
-            log(f"{run.model}: continuing from the checkpoint after step {step}")
+        seconds, rows = 0.0, ""
+        if step:
+            checkpoint = read(checkpoints.path(step))
+            encoder.load_state_dict(checkpoint.model)
+            trainer.optimiser.load_state_dict(checkpoint.optimiser)
+            seconds, rows = checkpoint.seconds, checkpoint.journal
+            if processes.first:
+                log(f"{run.model}: continuing from the checkpoint after step {step}")
 
         def save(step: int, path: Path) -> None:
             processes.on_first(lambda: save_encoder(encoder, run, known, step, path))
@@ -113,9 +117,9 @@ def train_together(
             if step in snapshots:
                 save(step, snapshots[step])
 
-        snapshot(step)  # missing if an earlier run ended at this step
-        meter = Meter(settings, processes.device, processes.count, seconds)
-        facts = header(run, settings, processes)
+        snapshot(step)  # may be missing if an earlier run ended at this step
+        meter = Meter(batches.settings, processes.device, processes.count, seconds)
+        facts = header(run, batches.settings, processes)
         with (
             Records(run, checkpoints, identity, facts, meter, step, rows, output)
             if processes.first
@@ -157,8 +161,8 @@ def resume(
         # These may be of other settings.
         for path in (*folder.glob("model-step-*.safetensors"), folder / LAYERS):
             path.unlink(missing_ok=True)
-    for taken, path in snapshots.items():
-        if taken < step and not path.is_file():
+    for snapshot_step, path in snapshots.items():
+        if snapshot_step < step and not path.is_file():
             raise UserError(
                 f"{path}: missing, but training continues from step {step}; delete {folder} to "
                 "train from the beginning, or remove the step from training.snapshots"
@@ -195,14 +199,6 @@ def fingerprint(stores: Sequence[Path]) -> str:
     """Return a fingerprint of the training cells: SHA-256 of the checksums of all shards."""
     sums = [shard["sha256"] for folder in stores for shard in read_index(Path(folder))["shards"]]
     return hashlib.sha256("\n".join(sums).encode()).hexdigest()
-
-
-def restore(trainer: Trainer, checkpoints: Checkpoints, step: int) -> tuple[float, str]:
-    """Restore the state after a step. Return the training time and the journal so far."""
-    checkpoint = read(checkpoints.path(step))
-    trainer.encoder.load_state_dict(checkpoint.model)
-    trainer.optimiser.load_state_dict(checkpoint.optimiser)
-    return checkpoint.seconds, checkpoint.journal
 
 
 def loop(

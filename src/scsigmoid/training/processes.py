@@ -268,14 +268,7 @@ def launched() -> bool:
 
 
 def launch(nodes: int, processes: int, arguments: Sequence[str]) -> int:
-    """Run ``scsigmoid`` with these arguments in ``processes`` processes per node.
-
-    Returns:
-        The exit code.
-
-    Raises:
-        UserError: as :func:`torchrun` and :func:`run_on_nodes`.
-    """
+    """Run ``scsigmoid`` in ``processes`` processes per node, and return the exit code."""
     meeting = os.environ.get(RENDEZVOUS)
     if meeting is not None:
         place = [f"--nnodes={nodes}", "--rdzv-backend=c10d", f"--rdzv-endpoint={meeting}"]
@@ -311,12 +304,10 @@ def torchrun(place: Sequence[str], processes: int, arguments: Sequence[str]) -> 
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", SECONDS_TO_STOP)
     names = ",".join(number.name for number in SIGNALS)
-    os.environ.setdefault("TORCHELASTIC_SIGNALS_TO_HANDLE", names)
-    options = parse_args([*place, f"--nproc-per-node={processes}", "-m", "scsigmoid"])
+    place = [*place, f"--nproc-per-node={processes}", f"--signals-to-handle={names}"]
+    options = parse_args([*place, "-m", "scsigmoid"])
     # Not parsed, because torchrun would read our --log as an abbreviation of its own options.
     options.training_script_args = list(arguments)
-    if hasattr(options, "signals_to_handle"):
-        options.signals_to_handle = names
     logging.disable(logging.ERROR)
     try:
         run(options)

@@ -92,7 +92,11 @@ class TrainingRun:
 def header(run: TrainingRun, encoder: EncoderSettings, processes: Processes) -> dict[str, str]:
     """Return the header of the journal: versions, machine, commit and settings."""
     return {
-        **versions(),
+        "scsigmoid": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "cuda": str(torch.version.cuda or "none"),
+        "numpy": np.__version__,
         "commit": commit(),
         "device": device_name(processes.device),
         "processes": str(processes.count),
@@ -105,16 +109,6 @@ def header(run: TrainingRun, encoder: EncoderSettings, processes: Processes) -> 
         "size": json.dumps(asdict(run.size)),
         "architecture": json.dumps(asdict(run.architecture)),
         "training": json.dumps(asdict(run.training)),
-    }
-
-
-def versions() -> dict[str, str]:
-    return {
-        "scsigmoid": __version__,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "cuda": str(torch.version.cuda or "none"),
-        "numpy": np.__version__,
     }
 
 
