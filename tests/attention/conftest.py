@@ -14,11 +14,18 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 @pytest.fixture
 def gpu(monkeypatch):
-    """Simulate a GPU. ``lacking`` is the reason why its Hopper kernels do not run."""
+    """Simulate a GPU.
+
+    ``lacking`` is the reason why its Hopper kernels do not run. ``failures`` are the results of
+    their check by backend.
+    """
 
     class Machine:
         capability = (9, 0)
         lacking = ""
+
+        def __init__(self):
+            self.failures = {}
 
         def choose(self, requested="auto", misfit="", attention="sigmoid"):
             for cached in (backends._choose, backends._find_missing_part, backends._warn):
@@ -29,6 +36,7 @@ def gpu(monkeypatch):
     module = types.ModuleType("scsigmoid.attention.hopper")
     module.unavailable = lambda: machine.lacking
     monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr(backends, "find_failure", lambda name, _: machine.failures.get(name, ""))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: machine.capability)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "some GPU")

@@ -378,6 +378,21 @@ def test_softmax(backend, dimension, function):
         assert relative_error(value, expected) < 1e-2
 
 
+def test_kernels_pass_the_check_for_other_versions_of_triton(backend, monkeypatch, tmp_path):
+    import triton
+
+    from scsigmoid.attention import selfcheck
+
+    monkeypatch.setattr(selfcheck, "TRITON", ())
+    selfcheck.find_failure.cache_clear()
+    with triton.knobs.cache.scope():
+        triton.knobs.cache.dir = str(tmp_path)
+        assert selfcheck.find_failure(backend, torch.device("cuda")) == ""
+    (verdict,) = (tmp_path / "scsigmoid").iterdir()
+    assert verdict.read_text() == ""
+    selfcheck.find_failure.cache_clear()
+
+
 def test_automatic_backends():
     hopper = torch.cuda.get_device_capability() == (9, 0)
     fastest = "hopper" if hopper else "triton"

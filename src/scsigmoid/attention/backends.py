@@ -8,12 +8,12 @@ import warnings
 import torch
 from torch import Tensor
 
+from scsigmoid.attention.hopper import DIMENSIONS
+from scsigmoid.attention.selfcheck import find_failure
 from scsigmoid.attention.torch_internals import mark_constant
 from scsigmoid.errors import UserError
 from scsigmoid.kernels import BACKENDS, Backend, version_of
 from scsigmoid.progress import log
-
-HOPPER_DIMENSIONS = (64, 128)
 
 
 def is_interpreted() -> bool:
@@ -30,7 +30,7 @@ def hopper_misfit(q: Tensor) -> str:
     if q.dtype not in (torch.bfloat16, torch.float16):
         return "it computes bfloat16 and float16 only"
     # Comparing makes torch.compile treat the dimension as a constant.
-    if q.shape[-1] not in HOPPER_DIMENSIONS:
+    if q.shape[-1] not in DIMENSIONS:
         return "it computes head dimensions 64 and 128 only"
     return ""
 
@@ -80,6 +80,10 @@ def _find_obstacle(name: str, backend: Backend, device: torch.device, misfit: st
             f"{capability[0]}.{capability[1]}; {remedy}"
         )
     reason = backend.kernels and (misfit or _find_missing_part(backend))
+    if not reason and backend.launcher and not is_interpreted():
+        reason = find_failure(name, device)
+        if reason and not backend.kernels:  # the portable kernels: only slow ones are left
+            raise UserError(f"backend {name!r}: {reason}; or use 'reference'")
     return f"{reason}; {remedy}" if reason else None
 
 
@@ -99,7 +103,7 @@ def _choose_automatically(attention: str, device: torch.device, misfit: str) -> 
         is_installed = not backend.package or version_of(backend.package)
         is_supported = torch.cuda.get_device_capability(device) == backend.capability and not misfit
         if backend.kernels and is_supported and is_installed:
-            _warn(attention, name, _find_missing_part(backend))
+            _warn(attention, name, obstacle.rsplit("; ", 1)[0])
     raise AssertionError("the reference runs on every device")
 
 
@@ -135,7 +139,8 @@ def choose_backend(
     other GPUs of 8.0 or more, and ``reference`` on all other devices. For softmax attention it is
     ``fa4`` on GPUs of capability 9.0 if its package is installed, ``reference`` on GPUs below 8.0,
     and ``sdpa`` on all other devices. If ``hopper`` or an installed ``fa4`` supports the GPU but
-    not the installed versions, a warning says so once.
+    not the installed versions, a warning says so once. With a version of Triton that the kernels
+    were not tested with, their results are checked first (:mod:`scsigmoid.attention.selfcheck`).
 
     Args:
         attention: ``sigmoid`` or ``softmax``.
@@ -145,7 +150,8 @@ def choose_backend(
             them.
 
     Raises:
-        UserError: if the backend is unknown or does not run on the device.
+        UserError: if the backend is unknown or does not run on the device, or if ``triton``
+            computes wrong results.
     """
     if not isinstance(requested, str):
         raise UserError(f"backend {requested!r}: is not a string; use 'auto' or a name in BACKENDS")

@@ -2,8 +2,8 @@
 
 Gluon is the experimental lower level of Triton. This module alone uses private parts of Gluon,
 because there is no public way: ``warpgroup_mma_init``, reinterpretation of shared memory, and the
-builder's asynchronous reduction with the decorator ``builtin``.
-:func:`scsigmoid.attention.hopper.unavailable` checks that they exist.
+builder's asynchronous reduction with the decorator ``builtin``. They may change in any release, see
+:mod:`scsigmoid.attention.selfcheck`.
 """
 
 import functools
@@ -53,8 +53,11 @@ WRAP = gl.constexpr(launching.WRAP)
 #: The result of a minimum or maximum is NaN if an operand is NaN.
 KEEP_NAN = gl.constexpr(tl.PropagateNan.ALL)
 
-tma_load = tma.async_copy_global_to_shared
-tma_store = tma.async_copy_shared_to_global
+# Triton 3.6 has the old names only, triton 3.9 the new ones only.
+if hasattr(tma, "async_load"):
+    tma_load, tma_store = tma.async_load, tma.async_store
+else:
+    tma_load, tma_store = tma.async_copy_global_to_shared, tma.async_copy_shared_to_global
 
 _ELEMENTS = {torch.float16: gl.float16, torch.bfloat16: gl.bfloat16, torch.float32: gl.float32}
 
@@ -93,10 +96,11 @@ def tma_add(destination, coordinates, source, _semantic=None):
     )
 
 
-@gluon.jit
-def tile_of(memory, descriptor):
+@builtin
+def tile_of(memory, descriptor, _semantic=None):
     """Return a tile of shared memory (rows, columns) with the five dimensions of a descriptor."""
-    return memory._reinterpret(descriptor.dtype, descriptor.block_shape, descriptor.layout)
+    shape = list(descriptor.block_shape)
+    return _semantic.memdesc_reinterpret(memory, descriptor.dtype, shape, descriptor.layout)
 
 
 @gluon.jit

@@ -1,0 +1,98 @@
+"""Check of the kernels with a version of Triton that they were not tested with.
+
+The kernels use private parts of Triton, which change between releases. With another release than
+those of :data:`scsigmoid.attention.hopper.TRITON`, each backend is compared with plain PyTorch on
+one small case before its first use. The verdict is stored next to Triton's compiled kernels.
+"""
+
+import functools
+import hashlib
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+
+from scsigmoid.attention import ops
+from scsigmoid.attention.hopper import DIMENSIONS, TRITON
+from scsigmoid.attention.problem import Problem
+from scsigmoid.files import atomic_path
+from scsigmoid.progress import log
+
+#: Lengths of the sequences: several blocks, none, one token, a block and a token.
+LENGTHS = (300, 0, 1, 129)
+#: Maximum relative error. Rounding to bfloat16 causes less than 0.006.
+LIMIT = 0.02
+
+
+def _compute(tensors: list[torch.Tensor], backend: str) -> list[torch.Tensor]:
+    """Return the result and the gradients of q, k and v."""
+    grad, q, k, v = tensors
+    ends = torch.tensor(LENGTHS).cumsum(0).to(q.device, torch.int32)
+    starts = ends - torch.tensor(LENGTHS, dtype=torch.int32, device=q.device)
+    problem = Problem(
+        *(starts, ends, starts, ends, None, max(LENGTHS), max(LENGTHS), q.shape[-1] ** -0.5),
+        accurate=False,
+        has_gaps=False,
+        deterministic=False,
+    )
+    out = ops.compute(q, k, v, problem, backend)
+    gradients = ops.compute_gradients(grad, q, k, v, problem, backend, bias_grad=False)
+    return [out, *(x for x in gradients[:3] if x is not None)]
+
+
+def compare(backend: str, device: torch.device) -> str:
+    """Return how the kernels fail, or "" if they compute the results of plain PyTorch."""
+    from triton.errors import TritonError
+
+    for dimension in DIMENSIONS:
+        generator = torch.Generator().manual_seed(0)
+        shape = (4, sum(LENGTHS), 2, dimension)
+        tensors = list(torch.randn(shape, generator=generator).bfloat16())
+        wanted = _compute([x.double() for x in tensors], "reference")
+        try:
+            # The second call launches the compiled kernels directly (`launching.launch`).
+            for _ in range(2):
+                results = _compute([x.to(device) for x in tensors], backend)
+        except (torch.OutOfMemoryError, torch.AcceleratorError):
+            raise  # the GPU failed, which says nothing about the compiler
+        # The compiler raises TritonError, its passes in C++ RuntimeError. Python raises the others
+        # if a private part of Triton is missing or takes other arguments.
+        except (TritonError, RuntimeError, ImportError, AttributeError, TypeError) as error:
+            cause: BaseException = error
+            while cause.__cause__ is not None:
+                cause = cause.__cause__
+            return f"{type(cause).__name__}: {' '.join(str(cause).split())[:300]}"
+        for name, result, right in zip(("O", "dQ", "dK", "dV"), results, wanted, strict=True):
+            error_norm = (result.double().cpu() - right).norm() / right.norm()
+            if not error_norm < LIMIT:  # also if NaN
+                return f"relative error of {name} {error_norm:.2g}, head dimension {dimension}"
+    return ""
+
+
+@functools.cache
+def find_failure(backend: str, device: torch.device) -> str:
+    """Return why a backend's kernels must not be used with this Triton, or "" if they work."""
+    import triton
+
+    version = triton.__version__
+    if ".".join(version.split(".")[:2]) in TRITON:
+        return ""
+    sources = (path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
+    code = hashlib.sha256(b"".join(sources)).hexdigest()[:16]
+    gpu = torch.cuda.get_device_name(device).replace(" ", "-")
+    name = f"{backend}-triton-{version}-{gpu}-{code}.txt"
+    path = Path(triton.knobs.cache.dir, "scsigmoid", name)
+    try:
+        failure = path.read_text(encoding="utf-8")
+    except OSError:
+        log(f"backend {backend}: not tested with triton {version}; checking its results once")
+        # The caller's autocast, dispatch modes and stream do not apply in another thread.
+        with ThreadPoolExecutor(1) as pool:
+            failure = pool.submit(compare, backend, device).result()
+        with suppress(OSError), atomic_path(path) as temporary:  # else each process checks
+            temporary.write_text(failure, encoding="utf-8")
+    return failure and (
+        f"its kernels fail with triton {version}, which they were not tested with ({failure}); "
+        f"tested versions: {', '.join(TRITON)}; delete {path} to check again"
+    )

@@ -1,0 +1,116 @@
+"""The check of the kernels with a version of Triton that they were not tested with."""
+
+import types
+
+import pytest
+import torch
+import triton
+from oracle import gradients
+from triton.compiler.errors import CompilationError
+
+from scsigmoid.attention import choose_backend, ops, selfcheck
+from scsigmoid.errors import UserError
+
+CPU = torch.device("cpu")
+
+
+def lengths(problem):
+    return (problem.ends_q - problem.starts_q).tolist()
+
+
+class Kernels:
+    """Kernels that multiply the results of the formula by ``factors`` of O, dQ, dK and dV."""
+
+    def __init__(self, *factors, error=None):
+        self.factors, self.error, self.calls = factors, error, 0
+
+    def forward(self, q, k, v, problem):
+        self.calls += 1
+        if self.error is not None:
+            raise self.error
+        return (self.factors[0] * gradients(q, k, v, q, lengths(problem))[0]).to(q.dtype)
+
+    def backward(self, grad, q, k, v, problem, bias_grad):
+        results = gradients(q, k, v, grad, lengths(problem))[1:]
+        pairs = zip(self.factors[1:], results, strict=True)
+        return *((factor * x).to(q.dtype) for factor, x in pairs), None
+
+
+@pytest.fixture
+def check(monkeypatch, tmp_path):
+    """Check simulated kernels of backend ``triton`` as in a new process."""
+    monkeypatch.setattr(selfcheck, "TRITON", ())
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "some GPU")
+
+    def check_kernels(kernels):
+        monkeypatch.setattr(ops, "launcher", lambda backend: kernels)
+        selfcheck.find_failure.cache_clear()
+        with triton.knobs.cache.scope():
+            triton.knobs.cache.dir = str(tmp_path)
+            return selfcheck.find_failure("triton", CPU)
+
+    yield check_kernels
+    selfcheck.find_failure.cache_clear()
+
+
+def test_correct_kernels_are_checked_once(check):
+    kernels, broken = Kernels(1, 1, 1, 1), Kernels(error=RuntimeError("must not be called"))
+    with torch.autocast("cpu", torch.bfloat16), torch.inference_mode():
+        assert check(kernels) == ""
+    assert kernels.calls > 0
+    assert check(broken) == ""
+
+
+@pytest.mark.parametrize("place", range(4))
+@pytest.mark.parametrize("factor", [1.1, float("nan")])
+def test_wrong_results_are_found(check, place, factor):
+    factors = [1.0] * 4
+    factors[place] = factor
+    name = ("O", "dQ", "dK", "dV")[place]
+    assert f"relative error of {name} " in check(Kernels(*factors))
+    assert f"relative error of {name} " in check(Kernels(1, 1, 1, 1))  # stored
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        CompilationError("tile_of(out)", types.SimpleNamespace(), "failed"),
+        RuntimeError("PassManager::run failed"),
+        AttributeError("no attribute 'packed_metadata' failed"),
+    ],
+)
+def test_errors_of_the_compiler_are_found(check, error):
+    assert f"({type(error).__name__}: " in (message := check(Kernels(error=error)))
+    assert " failed); tested versions:" in message
+
+
+def test_a_full_gpu_is_not_a_failure_of_the_kernels(check):
+    with pytest.raises(torch.OutOfMemoryError):
+        check(Kernels(error=torch.OutOfMemoryError("full")))
+    assert check(Kernels(1, 1, 1, 1)) == ""
+
+
+def test_tested_versions_are_not_checked(check, monkeypatch):
+    version = ".".join(triton.__version__.split(".")[:2])
+    monkeypatch.setattr(selfcheck, "TRITON", (version,))
+    kernels = Kernels(error=RuntimeError("must not be called"))
+    assert check(kernels) == ""
+    assert kernels.calls == 0
+
+
+def test_portable_kernels_replace_those_that_fail(gpu):
+    gpu.failures["hopper"] = "its kernels fail"
+    with pytest.warns(UserWarning, match="hopper is not available: its kernels fail; a slower"):
+        assert gpu.choose() == "triton"
+    with pytest.raises(UserError, match="its kernels fail; use 'triton'"):
+        choose_backend("sigmoid", "hopper", torch.device("cuda", 0))
+
+
+@pytest.mark.parametrize("requested", ["auto", "triton"])
+@pytest.mark.parametrize("capability", [(8, 0), (9, 0)])
+@pytest.mark.filterwarnings("ignore:sigmoid attention. backend hopper is not available")
+def test_failing_portable_kernels_are_an_error(gpu, requested, capability):
+    gpu.capability = capability
+    gpu.failures = dict.fromkeys(("hopper", "triton"), "its kernels fail")
+    with pytest.raises(UserError, match="its kernels fail; or use 'reference'"):
+        gpu.choose(requested)
