@@ -14,14 +14,11 @@ STARTED = time.time()
 include: "workflow/rules/common.smk"
 
 
-localrules:
-    all,
-
-
 rule all:
     default_target: True
     input:
         final_results(),
+    localrule: True
 
 
 include: "workflow/rules/corpus.smk"
@@ -39,7 +36,7 @@ report: "workflow/report/workflow.rst"
 
 onstart:
     note_run(".snakemake", os.getpid())
-    store_configuration()
+    store_configuration(f"{RESULTS}/config.yaml")
 
 
 onsuccess:

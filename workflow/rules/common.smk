@@ -1,52 +1,72 @@
 """The checked configuration, and functions of the rules."""
 
-import shlex
+import os
 import sys
 from pathlib import Path
 
-BASE = Path(workflow.basedir)
-SOURCE = str(BASE / "src")
-sys.path.insert(0, SOURCE)
-# Jobs import the package from here in every environment. Without conda or containers, they run in
-# the environment of Snakemake.
-SEARCH = f"export PYTHONPATH={shlex.quote(SOURCE)}; "
-if not workflow.deployment_settings.deployment_method:
-    SEARCH += f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH; "
+
+def put_first(variable, folder):
+    """Put a folder first in a search path of this process and its jobs."""
+    os.environ[variable] = os.pathsep.join([str(folder), *filter(None, [os.environ.get(variable)])])
+
+
+def stop(message):
+    """End Snakemake with one line. An exception would print a traceback."""
+    sys.exit(f"scsigmoid: error: {message}")
+
+
+DEPLOYMENT = {method.name for method in workflow.deployment_settings.deployment_method}
+if "APPTAINER" in DEPLOYMENT:
+    stop(
+        "--sdm apptainer: no image is published. Build envs/Containerfile and run snakemake in it"
+        " (docs/running.md), or use --sdm conda"
+    )
+# In a clone, Snakemake and all jobs import the package from here. A workflow that is deployed from
+# a remote repository uses the package that is installed next to Snakemake.
+SOURCE = Path(str(workflow.current_basedir)).parents[1] / "src"
+if SOURCE.is_dir():
+    sys.path.insert(0, str(SOURCE))
+    put_first("PYTHONPATH", SOURCE)
+elif "CONDA" in DEPLOYMENT:
+    stop("--sdm conda: conda environments do not contain the package; use a clone as the module")
+if not DEPLOYMENT:
+    put_first("PATH", Path(sys.executable).parent)
 # Training prints its rate and remaining time on the terminal, but jobs of a cluster have none.
 if workflow.remote_exec:
-    SEARCH += "export SCSIGMOID_SILENT=1; "
-shell.prefix(SEARCH)
+    os.environ["SCSIGMOID_SILENT"] = "1"
 
-from scsigmoid.config import check, local_files, plan
-from scsigmoid.errors import UserError
-from scsigmoid.files import write_text
-from scsigmoid.report import registry
-from scsigmoid.stale_lock import clear_stale_lock, note_run
+try:
+    from scsigmoid.config import check, local_files, plan
+    from scsigmoid.errors import UserError
+    from scsigmoid.files import write_text
+    from scsigmoid.report import registry
+    from scsigmoid.stale_lock import clear_stale_lock, note_run
+except ModuleNotFoundError as error:
+    stop(
+        f"Python module {error.name} is missing. Install this version of scsigmoid next to Snakemake:"
+        " pip install '.[workflow]' in a clone"
+    )
 
 if workflow.is_main_process and clear_stale_lock(".snakemake"):
     print("An earlier run was killed. Its lock is removed.", file=sys.stderr)
 
+IS_MODULE = not workflow.modifier.is_main_snakefile()
 try:
     # Snakemake has already read these files, but it accepts duplicate keys, for example.
-    for file in workflow.configfiles:
+    for file in [] if IS_MODULE else workflow.configfiles:
         check.read_yaml(file)
-    CONFIG = check.load(BASE / "config.yaml", BASE / "workflow/presets", config)
+    CONFIG = check.load(overrides=config)
 except UserError as error:
-    print(f"scsigmoid: {error}", file=sys.stderr)
-    sys.exit(1)
+    stop(error)
 
 RESULTS = CONFIG.results or f"results/{CONFIG.preset}"
-# The whole configuration, for jobs that read titles, labels or settings of downloads. It is passed
-# in `params`, not `input`, because `onstart` writes it: an input needs a rule that all jobs wait for.
-# Only a change of a job's `settings` makes it run again.
-STORED = f"{RESULTS}/config.yaml"
 PLAN = plan.Plan(CONFIG)
 TABLES, FIGURES = (registry.names(kind, PLAN) for kind in ("table", "figure"))
 DOWNLOADED = CONFIG.corpus.source == "cellxgene"
 # GPUs of a job, and of a training job on each machine.
 GPUS = int(CONFIG.device != "cpu")
 TRAINING_GPUS = GPUS * CONFIG.gpus
-ENVIRONMENT = str(BASE / "envs/scsigmoid.yaml")
+ENVIRONMENT = "../../envs/scsigmoid.yaml"
 
 
 wildcard_constraints:
@@ -89,38 +109,40 @@ def lock_file():
 def study_journals(wildcards):
     """Return the journals of a study's runs."""
     if not PLAN.study_runs:
-        # An exception would print a traceback.
-        sys.exit(
-            "scsigmoid: error: the configuration has no study; add one, as in"
-            " workflow/studies/arms.yaml"
-        )
+        stop("the configuration has no study; add one, as in workflow/studies/arms.yaml")
     return result("training/{model}/journal.csv", model=PLAN.study_runs)
 
 
 def user_files(wildcards):
     """Return the user's own files. If one changes, the manifest is made again."""
     if CONFIG.corpus.source == "local":
-        return [
-            str(path) for file in local_files.expand(CONFIG.corpus.local) for path in file.files
-        ]
-    if CONFIG.corpus.manifest:
-        return [CONFIG.corpus.manifest]
-    return []
+        files = [path for file in local_files.expand(CONFIG.corpus.local) for path in file.files]
+    else:
+        files = filter(None, [CONFIG.corpus.manifest])
+    return [local(str(path)) for path in files]  # `local`: a module adds no prefix
 
 
-def store_configuration():
-    """Write STORED, unless it is already equal."""
+def stored_configuration(wildcards, output):
+    """Return the path of the whole configuration, which jobs read titles and download settings from.
+
+    It is in `params`, not `input`, so that only a change of a job's `settings` makes it run again.
+    `onstart` writes it. A module has no `onstart`, and its paths may have a prefix.
+    """
+    path = output[0].partition(RESULTS)[0] + f"{RESULTS}/config.yaml"
+    if IS_MODULE and workflow.is_main_process and workflow.executor_plugin:
+        if not (workflow.dryrun or workflow.touch):
+            store_configuration(path)
+    return path
+
+
+def store_configuration(path):
+    """Write the configuration, unless the file is already equal."""
     text = check.as_yaml(CONFIG)
     try:
-        if not Path(STORED).is_file() or Path(STORED).read_text(encoding="utf-8") != text:
-            write_text(STORED, text)
+        if not Path(path).is_file() or Path(path).read_text(encoding="utf-8") != text:
+            write_text(path, text)
     except OSError as error:
-        print(
-            f"scsigmoid: error: {STORED}: cannot be written ({error.strerror}); set results to a "
-            "writable folder",
-            file=sys.stderr,
-        )
-        sys.exit(1)
+        stop(f"{path}: cannot be written ({error.strerror}); set results to a writable folder")
 
 
 def inputs_of(kind):

@@ -19,7 +19,7 @@ rule manifest:
     resources:
         download=1,
     params:
-        configuration=STORED,
+        configuration=stored_configuration,
         settings=settings_of("manifest"),
     shell:
         "python -m scsigmoid manifest --configuration {params.configuration:q}"
@@ -41,7 +41,7 @@ rule training_cells:
         mem_mb=2000,
         download=1,
     params:
-        configuration=STORED,
+        configuration=stored_configuration,
         settings=settings_of("training_cells"),
     shell:
         "python -m scsigmoid fetch --manifest {input:q} --part {wildcards.part}"
@@ -65,7 +65,7 @@ rule evaluation_cells:
         mem_mb=2000,
         download=1,
     params:
-        configuration=STORED,
+        configuration=stored_configuration,
         settings=settings_of("evaluation_cells"),
     shell:
         "python -m scsigmoid fetch --manifest {input:q} --dataset {wildcards.dataset}"

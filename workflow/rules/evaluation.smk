@@ -39,7 +39,9 @@ use rule embeddings_of_pair as embeddings_of_model with:
     benchmark:
         f"{RESULTS}/resources/embeddings_of_model/{{dataset}}/{{model}}{{after}}.tsv"
     params:
-        checkpoints=f"{RESULTS}/training/{{model}}/model{{after}}.safetensors",
+        checkpoints=lambda wildcards, input: input.models.replace(
+            "model.safetensors", f"model{wildcards.after}.safetensors"
+        ),
 
 
 ruleorder: embeddings_of_pair > embeddings_of_model

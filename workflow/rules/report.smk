@@ -26,7 +26,7 @@ rule table:
     params:
         settings=printed_settings("table"),
         caption=caption_of("table"),
-        configuration=STORED,
+        configuration=stored_configuration,
     shell:
         "python -m scsigmoid table {wildcards.name} --configuration {params.configuration:q}"
         " --output {output.csv:q} --log {log:q}"
@@ -54,7 +54,7 @@ rule figure:
     params:
         settings=printed_settings("figure"),
         caption=caption_of("figure"),
-        configuration=STORED,
+        configuration=stored_configuration,
     shell:
         "python -m scsigmoid figure {wildcards.name} --configuration {params.configuration:q}"
         " --output {output.png:q} --log {log:q}"
@@ -73,6 +73,6 @@ rule report_page:
         ENVIRONMENT
     params:
         settings=settings(),
-        configuration=STORED,
+        configuration=stored_configuration,
     shell:
         "python -m scsigmoid report --configuration {params.configuration:q} --output {output:q} --log {log:q}"

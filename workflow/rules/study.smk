@@ -18,7 +18,7 @@ rule study_runs:
     conda:
         ENVIRONMENT
     params:
-        configuration=STORED,
+        configuration=stored_configuration,
         settings=settings("study"),
     shell:
         "python -m scsigmoid study-runs --configuration {params.configuration:q}"

@@ -15,7 +15,7 @@ rule gene_statistics:
     resources:
         mem_mb=2000,
     params:
-        configuration=STORED,
+        configuration=stored_configuration,
         settings=settings_of("gene_statistics"),
     shell:
         "python -m scsigmoid statistics --cells {input:q} --settings {params.settings:q}"
@@ -25,7 +25,7 @@ rule gene_statistics:
 rule vocabulary:
     input:
         statistics=result("tokens/statistics/part-{part}.arrow", part=PLAN.parts),
-        given=PLAN.vocabulary_files,
+        given=[local(path) for path in PLAN.vocabulary_files],
     output:
         f"{RESULTS}/tokens/vocabulary.parquet",
     log:
@@ -58,7 +58,7 @@ rule training_tokens:
     resources:
         mem_mb=2000,
     params:
-        configuration=STORED,
+        configuration=stored_configuration,
         settings=settings_of("training_tokens"),
     shell:
         "python -m scsigmoid tokenize --cells {input.cells:q} --vocabulary {input.vocabulary:q}"
