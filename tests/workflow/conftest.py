@@ -21,31 +21,7 @@ TERMINAL = "terminal.txt"  # what the run wrote to standard error
 PARTS = ("Snakefile", "config.yaml", "profiles", "workflow", "envs", "src")
 
 # One dataset and a few steps: the same code and the same targets as the demo.
-TINY: dict[str, Any] = {
-    "corpus": {
-        "parts": 2,
-        "embedded": {"training_cells": 300, "evaluation_cells": 128, "genes": 900},
-    },
-    "datasets": {
-        "adolescent_brain": None,
-        "aging_pbmc": None,
-        "healthy_colon": None,
-        "indonesian_pbmc": None,
-        "lung_acr": None,
-        "pbmc68k": None,
-    },
-    "training": {"steps": 12, "global_batch": 8, "log_every": 2, "checkpoint_every": 4},
-    "models": {
-        "sigmoid_8k": {"training": {"steps": 8}},
-        "softmax_8k": {"training": {"steps": 8}},
-    },
-    "evaluation": {"validation_loss": {"trials": 2}, "mmd": {"resamples": 50, "minimum_cells": 4}},
-    "benchmarks": {
-        "kernel": {"tokens": 128, "lengths": [64, 128], "iterations": 3, "warmup_ms": 1},
-        "training": {"sizes": ["160M"], "contexts": [128], "rounds": 2},
-    },
-}
-
+TINY: dict[str, Any] = yaml.safe_load((ROOT / ".test/config/config.yaml").read_text())
 
 # Timings differ from run to run. All other results are a function of the configuration.
 TIMINGS = ("tables/kernel_speed", "tables/kernel_ratios", "tables/training_", "tables/comparison.")

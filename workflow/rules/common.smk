@@ -116,10 +116,12 @@ def study_journals(wildcards):
 def user_files(wildcards):
     """Return the user's own files. If one changes, the manifest is made again."""
     if CONFIG.corpus.source == "local":
-        files = [path for file in local_files.expand(CONFIG.corpus.local) for path in file.files]
-    else:
-        files = filter(None, [CONFIG.corpus.manifest])
-    return [local(str(path)) for path in files]  # `local`: a module adds no prefix
+        return [
+            str(path) for file in local_files.expand(CONFIG.corpus.local) for path in file.files
+        ]
+    if CONFIG.corpus.manifest:
+        return [local(CONFIG.corpus.manifest)]  # `local`: a module adds no prefix
+    return []
 
 
 def stored_configuration(wildcards, output):

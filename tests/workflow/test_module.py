@@ -1,0 +1,73 @@
+"""The workflow as a module of another workflow."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).parents[2]
+# Up to `use rule * from plain` as `snakedeploy deploy-workflow` writes it.
+SNAKEFILE = f"""
+configfile: "config/config.yaml"
+OWN = {{"seed": 7, "tokens": {{"vocabulary": {{"genes": "genes.txt"}}}}}}
+
+module plain:
+    snakefile: "{ROOT}/workflow/Snakefile"
+    config: config
+
+use rule * from plain
+
+module prefixed:
+    snakefile: "{ROOT}/workflow/Snakefile"
+    config: OWN
+    prefix: "own"
+
+use rule * from prefixed as own_*
+
+rule mine:
+    input:
+        rules.table.output.csv.format(name="hyperparameters"),
+        "results/demo/corpus/manifest.csv",
+        rules.own_table.output.csv.format(name="hyperparameters"),
+    output: "mine.txt"
+    shell: "cat {{input}} > {{output}}"
+"""
+
+
+def snakemake(folder: Path, *arguments: str) -> str:
+    """Run Snakemake in a folder. Return what it prints."""
+    command = [sys.executable, "-m", "snakemake", "--cores", "2", *arguments]
+    run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    return run.stdout
+
+
+def stored(results: Path) -> dict[str, object]:
+    """Read the stored configuration of a results folder."""
+    values: dict[str, object] = yaml.safe_load((results / "config.yaml").read_text())
+    return values
+
+
+def test_another_workflow_uses_the_rules(tmp_path: Path) -> None:
+    """With and without a prefix and other names. Without a target, it makes the report."""
+    (tmp_path / "config").mkdir()
+    config = (ROOT / ".test/config/config.yaml").read_text()
+    (tmp_path / "config/config.yaml").write_text(config)
+    (tmp_path / "Snakefile").write_text(SNAKEFILE)
+    (tmp_path / "genes.txt").touch()
+
+    plan = snakemake(tmp_path, "-n", "all", "own_all")
+    inputs = re.findall(r"^    input: (.*)", plan, flags=re.MULTILINE)
+    files = {file for line in inputs for file in line.split(", ")}
+    assert {"results/demo/report.html", "own/results/demo/report.html", "genes.txt"} <= files
+    assert not (tmp_path / "results").exists()
+
+    snakemake(tmp_path, "mine")
+    assert "results/demo/report.html" in snakemake(tmp_path, "-n")
+    steps = yaml.safe_load(config)["training"]["steps"]
+    assert stored(tmp_path / "results/demo")["training"]["steps"] == steps
+    assert stored(tmp_path / "own/results/demo")["seed"] == 7
+    made = {path.name for path in tmp_path.iterdir()}
+    assert made == {".snakemake", "Snakefile", "config", "genes.txt", "results", "own", "mine.txt"}
