@@ -227,18 +227,16 @@ class Inputs:
     def expected(self, attention: str) -> list[list[Tensor]]:
         """Return output and gradients of q, k and v, (n, dim) float64, for each sample."""
         if attention not in self._expected:
-            self._expected[attention] = [
-                self._attend(attention, sequence, head) for sequence, head in self.sample
-            ]
+            kind, scale = cast(Kind, attention), self.case.head_dimension**-0.5
+            self._expected[attention] = []
+            for place in self.sample:
+                q, k, v, grad = (self.one_head(x, "padded", *place)[:, None] for x in self.padded)
+                spans = [(0, len(q))]
+                arguments = (q, k, v, spans, spans, None, scale)
+                output = reference.forward(kind, *arguments)
+                gradients = reference.backward(kind, grad, *arguments)[:3]
+                self._expected[attention].append([x[:, 0] for x in (output, *gradients)])
         return self._expected[attention]
-
-    def _attend(self, attention: str, sequence: int, head: int) -> list[Tensor]:
-        q, k, v, grad = (self.one_head(x, "padded", sequence, head)[:, None] for x in self.padded)
-        kind, spans = cast(Kind, attention), [(0, len(q))]
-        arguments = (q, k, v, spans, spans, None, self.case.head_dimension**-0.5)
-        output = reference.forward(kind, *arguments)
-        gradients = reference.backward(kind, grad, *arguments)[:3]
-        return [x[:, 0] for x in (output, *gradients)]
 
 
 def dtype_of(device: torch.device) -> torch.dtype:

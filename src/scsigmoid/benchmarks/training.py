@@ -373,18 +373,16 @@ def time_rounds(
                 continue
             variant = entry.variant
             if variant.layout not in layouts:
-                layouts[variant.layout] = lay_out(variant, packed, conditions)
+                batches_of_layout = [variant.batch(x, conditions.group.context) for x in packed]
+                # In page-locked memory, as in training.
+                if conditions.device.type == "cuda":
+                    batches_of_layout = [batch.pinned() for batch in batches_of_layout]
+                layouts[variant.layout] = batches_of_layout
             with record_failure(entry, SETTING, conditions.device):
                 time_steps(entry, entry.trainer, layouts[variant.layout], step)
         work.append(count_work(packed[LEAD_STEPS:], conditions.like))
         step += len(packed)
     return work
-
-
-def lay_out(variant: Variant, packed: Sequence[Batch], conditions: Conditions) -> list[Batch]:
-    """Return batches in a variant's layout; for a GPU in page-locked memory, as in training."""
-    batches = [variant.batch(batch, conditions.group.context) for batch in packed]
-    return [batch.pinned() for batch in batches] if conditions.device.type == "cuda" else batches
 
 
 def time_steps(

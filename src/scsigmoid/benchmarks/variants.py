@@ -9,7 +9,7 @@ layout alone.
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -185,26 +185,14 @@ def flex(q: Tensor, k: Tensor, v: Tensor, mask: "BlockMask") -> Tensor:
     return attend(*(x.transpose(1, 2) for x in (q, k, v)), block_mask=mask).transpose(1, 2)
 
 
-class PublishedBatch(NamedTuple):
-    """The arguments of triton-sigmoid in addition to q, k and v.
+def published_batch(lengths: Tensor, settings: EncoderSettings) -> tuple[Tensor, Tensor, Tensor]:
+    """Return lengths, biases and scale, which all layers share.
 
-    Attributes:
-        lengths: (cells,) int32, valid tokens.
-        bias: (cells,) float32, -log of the lengths.
-        scale: () float32, factor of the scores.
+    The package computes biases and scale at each call.
     """
-
-    lengths: Tensor
-    bias: Tensor
-    scale: Tensor
-
-
-def published_batch(lengths: Tensor, settings: EncoderSettings) -> PublishedBatch:
-    """Return the arguments that all layers share. The package computes them at each call."""
     register_published()
     scale = torch.full((), settings.head_dimension**-0.5, device=lengths.device)
-    bias = -torch.log(lengths.float())
-    return PublishedBatch(constant_shape(lengths), constant_shape(bias), scale)
+    return constant_shape(lengths), constant_shape(-torch.log(lengths.float())), scale
 
 
 @functools.cache
@@ -251,7 +239,7 @@ def register_published() -> None:
     forward.register_autograd(differentiate, setup_context=save)
 
 
-def published(q: Tensor, k: Tensor, v: Tensor, batch: PublishedBatch) -> Tensor:
+def published(q: Tensor, k: Tensor, v: Tensor, batch: tuple[Tensor, Tensor, Tensor]) -> Tensor:
     """Compute sigmoid attention by triton-sigmoid, the paper's kernel."""
     q, k, v = (x.contiguous() for x in (q, k, v))
     attended: Tensor = torch.ops.scsigmoid.published_padded(q, k, v, *batch)

@@ -101,14 +101,9 @@ def train_together(
     with out_of_memory_advice(run.context, run.training.micro_batch_tokens):
         encoder = Encoder(batches.settings).initialise(derive(run.seed, "weights"))
         trainer = Trainer(encoder, run.training, run.seed, processes.device, processes)
-        seconds, rows = 0.0, ""
-        if step:
-            checkpoint = read(checkpoints.path(step))
-            encoder.load_state_dict(checkpoint.model)
-            trainer.optimiser.load_state_dict(checkpoint.optimiser)
-            seconds, rows = checkpoint.seconds, checkpoint.journal
-            if processes.first:
-                log(f"{run.model}: continuing from the checkpoint after step {step}")
+        seconds, rows = restore(trainer, checkpoints.path(step)) if step else (0.0, "")
+        if step and processes.first:
+            log(f"{run.model}: continuing from the checkpoint after step {step}")
 
         def save(step: int, path: Path) -> None:
             processes.on_first(lambda: save_encoder(encoder, run, known, step, path))
@@ -199,6 +194,14 @@ def fingerprint(stores: Sequence[Path]) -> str:
     """Return a fingerprint of the training cells: SHA-256 of the checksums of all shards."""
     sums = [shard["sha256"] for folder in stores for shard in read_index(Path(folder))["shards"]]
     return hashlib.sha256("\n".join(sums).encode()).hexdigest()
+
+
+def restore(trainer: Trainer, path: Path) -> tuple[float, str]:
+    """Restore a checkpoint. Return the training time and the journal so far."""
+    checkpoint = read(path)
+    trainer.encoder.load_state_dict(checkpoint.model)
+    trainer.optimiser.load_state_dict(checkpoint.optimiser)
+    return checkpoint.seconds, checkpoint.journal
 
 
 def loop(
