@@ -37,6 +37,7 @@ report: "workflow/report/workflow.rst"
 onstart:
     note_run(".snakemake", os.getpid())
     store_configuration(f"{RESULTS}/config.yaml")
+    start_over()
 
 
 onsuccess:

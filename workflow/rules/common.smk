@@ -147,6 +147,24 @@ def store_configuration(path):
         stop(f"{path}: cannot be written ({error.strerror}); set results to a writable folder")
 
 
+def start_over():
+    """Remove the checkpoints of finished models that are made again because the user asks for it.
+
+    Such a model is forced (-R train) or its file was deleted. An interrupted training has no file
+    `finished` and continues from its last checkpoint, as does one with other settings.
+    """
+    for job in workflow.dag.needrun_jobs():
+        reason = workflow.dag.reason(job)
+        if job.rule.name != "train" or not (reason.forced or reason.missing_output):
+            continue
+        folder = Path(job.output.model).parent / "checkpoints"
+        finished = folder / "finished"
+        steps = PLAN.run(job.wildcards.model)["training"]["steps"]
+        if finished.is_file() and finished.read_text() == f"{steps}\n":
+            for path in (*folder.glob("step-*.pt"), *folder.glob("step-*.sha256"), finished):
+                path.unlink()
+
+
 def inputs_of(kind):
     """Return a function of wildcards: the inputs of a table or figure."""
     return lambda wildcards: result("{path}", path=registry.inputs(kind, wildcards.name, PLAN))

@@ -13,7 +13,7 @@ import torch
 
 from scsigmoid.attention.reference import weight_statistics
 from scsigmoid.errors import UserError
-from scsigmoid.files import locked
+from scsigmoid.files import locked, write_text
 from scsigmoid.model.encoder import Block, Encoder
 from scsigmoid.model.masking import Masking
 from scsigmoid.progress import announce, log
@@ -38,6 +38,9 @@ from scsigmoid.training.run import TrainingRun, header
 from scsigmoid.training.step import Trainer, autocast, eagerly_embedded, summed_loss
 
 CHECKPOINTS = "checkpoints"
+#: File next to the checkpoints of a complete run, with its number of steps. The workflow starts a
+#: forced or deleted model from the beginning if this file exists.
+FINISHED = "finished"
 LOCK = ".training"
 #: Number of cells whose attention weights are measured.
 WATCHED = 4
@@ -132,6 +135,8 @@ def train_together(
 
             processes.in_turn(finish)
             save(last, output / MODEL)
+            mark = checkpoints.folder / FINISHED
+            processes.on_first(lambda: write_text(mark, f"{run.training.steps}\n"))
     return True
 
 
@@ -147,6 +152,7 @@ def resume(
         UserError: if a snapshot of an earlier step is missing, or as :meth:`Checkpoints.resume`.
     """
     folder = checkpoints.folder.parent
+    (checkpoints.folder / FINISHED).unlink(missing_ok=True)
     # Incomplete files of a killed process.
     for where, name in ((folder, "model"), (checkpoints.folder, "step-")):
         for path in where.glob(f".{name}*.partial.*"):
