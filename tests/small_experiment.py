@@ -85,7 +85,7 @@ class Line:
                 *("--dataset", DATASET),
                 *("--checkpoint", self.path(f"training/{MODEL}/model.safetensors")),
                 *("--tokens", self.path(f"tokens/evaluation/{DATASET}")),
-                *self.settings("validation_loss_of_dataset"),
+                *self.settings("validation_loss_of_model"),
             ],
             "table": ["evaluation_datasets", *stored],
         }[stage]

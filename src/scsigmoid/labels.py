@@ -35,11 +35,13 @@ def short_label(config: Config, name: str) -> str:
 def model_label(config: Config, name: str) -> str:
     """Return a model's label, with its context in tokens if its name has another context.
 
-    For example ``"Sigmoid 2K"``, and ``"Sigmoid 2K (128 tokens)"`` in the demo.
+    For example ``"Sigmoid 2K"``, and ``"Sigmoid 2K (128 tokens)"`` in the demo. A model with a
+    size of its own has the name of the size, too.
     """
-    context = config.models[name].context
-    shrunk = nominal(name) not in ("", context_label(context))
-    return short_label(config, name) + (f" ({context:,} tokens)" if shrunk else "")
+    model = config.models[name]
+    shrunk = nominal(name) not in ("", context_label(model.context))
+    size = f" {model.size}" if model.size else ""
+    return short_label(config, name) + size + (f" ({model.context:,} tokens)" if shrunk else "")
 
 
 def representation_label(config: Config, name: str) -> str:
@@ -62,15 +64,14 @@ def series_label(series: tuple[str, str], among: Iterable[tuple[str, str]]) -> s
 
 
 def pairs(config: Config) -> list[tuple[str, str]]:
-    """Return the (sigmoid, softmax) models of each context, without those of the stress test."""
-    by_context: dict[int, dict[str, str]] = {}
+    """Return the (sigmoid, softmax) models of each context and size, without the stress test."""
+    groups: dict[tuple[int, str], dict[str, str]] = {}
     for name, model in config.models.items():
         if not model.stress:
-            by_context.setdefault(model.context, {}).setdefault(model.attention, name)
+            group = groups.setdefault((model.context, model.size or ""), {})
+            group.setdefault(model.attention, name)
     return [
-        (arms["sigmoid"], arms["softmax"])
-        for _, arms in sorted(by_context.items())
-        if len(arms) == 2
+        (arms["sigmoid"], arms["softmax"]) for _, arms in sorted(groups.items()) if len(arms) == 2
     ]
 
 

@@ -121,7 +121,6 @@ def test_numbers_as_text_are_numbers() -> None:
             {"sizes": {"demo": {"hidden": 512}}},
             ["sizes.demo", "dimension is 256", "at least 4"],
         ),
-        ({"tokens": {"shard_cells": 10**9}}, ["tokens.shard_cells", "lower it to 5607"]),
         (
             {"tokens": {"cls": False}, "evaluation": {"embeddings": {"pooling": "cls"}}},
             ["evaluation.embeddings.pooling", "tokens.cls: true"],

@@ -87,12 +87,6 @@ def test_a_study_embeds_one_dataset():
         load(overrides={"study": study})
 
 
-def test_tokens_have_the_longest_context_of_a_study():
-    for rule in ("training_tokens", "evaluation_tokens"):
-        settings = Plan(configured(context=[128, 700])).settings_of(rule)
-        assert settings["maximum_length"] == 699
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -76,24 +76,24 @@ OF_PAIR = {
         # Of training: one model; all of them, but no benchmark; how it is carried out.
         (
             {"models": {"sigmoid_2k": {"training": {"learning_rate": 0.1}}}},
-            {"train", "validation_loss_of_dataset", *PAPER},
+            {"train", "validation_loss_of_model", *PAPER},
         ),
         (
             {"training": {"learning_rate": 0.1, "warmup_steps": 3, "log_every": 3}},
-            {"train", "validation_loss_of_dataset", *OF_PAIR, *PAPER},
+            {"train", "validation_loss_of_model", *OF_PAIR, *PAPER},
         ),
         ({"training": {"checkpoint_every": 5, "keep_checkpoints": 1, "workers": 0}}, PAPER),
         (
             {"training": {"clipping": None}},
             {
                 "benchmark_training",
-                *("train", "validation_loss_of_dataset", *OF_PAIR, *PAPER),
+                *("train", "validation_loss_of_model", *OF_PAIR, *PAPER),
             },
         ),
         (
             {"datasets": {"heart_oft": {"label": "author"}}},
             {
-                *("evaluation_cells", "evaluation_tokens", "validation_loss_of_dataset"),
+                *("evaluation_cells", "evaluation_tokens", "validation_loss_of_model"),
                 *(*OF_PAIR, *PAPER),
             },
         ),

@@ -86,6 +86,11 @@ def settings_of(rule):
     return lambda wildcards: check.as_json(PLAN.settings_of(rule, wildcards.get("dataset")))
 
 
+def get_device(wildcards, output):
+    """Return the device. Snakemake does not compare parameters that depend on outputs."""
+    return CONFIG.device
+
+
 def result(pattern, **lists):
     """Return paths in the results folder: the pattern with all combinations of the lists."""
     return expand(f"{RESULTS}/{pattern}", **lists)
@@ -153,7 +158,7 @@ def start_over():
     Such a model is forced (-R train) or its file was deleted. An interrupted training has no file
     `finished` and continues from its last checkpoint, as does one with other settings.
     """
-    for job in workflow.dag.needrun_jobs():
+    for job in [] if workflow.touch else workflow.dag.needrun_jobs():
         reason = workflow.dag.reason(job)
         if job.rule.name != "train" or not (reason.forced or reason.missing_output):
             continue

@@ -21,9 +21,11 @@ rule embeddings_of_pair:
     params:
         checkpoints=lambda wildcards, input: input.models,
         settings=settings_of("embeddings_of_pair"),
+        device=get_device,
     shell:
         "python -m scsigmoid embeddings --checkpoint {params.checkpoints:q} --tokens {input.tokens:q}"
-        " --cells {input.cells:q} --settings {params.settings:q} --output {output:q} --log {log:q}"
+        " --cells {input.cells:q} --settings {params.settings:q} --device {params.device}"
+        " --output {output:q} --log {log:q}"
 
 
 # All other models, including those of a study, and snapshots, which are written before their model.
@@ -47,33 +49,30 @@ use rule embeddings_of_pair as embeddings_of_model with:
 ruleorder: embeddings_of_pair > embeddings_of_model
 
 
-# One job for all models: loading PyTorch takes longer than a small model does.
-rule validation_loss_of_dataset:
+# One job for each model, so that a new model does not compute the losses of the others again.
+rule validation_loss_of_model:
     input:
-        models=result("training/{model}/model.safetensors", model=PLAN.evaluated_models),
+        model=f"{RESULTS}/training/{{model}}/model.safetensors",
         tokens=f"{RESULTS}/tokens/evaluation/{{dataset}}",
     output:
-        summaries=result(
-            "metrics/validation_loss/{{dataset}}/{model}.csv", model=PLAN.evaluated_models
-        ),
-        cells=result(
-            "metrics/validation_loss/{{dataset}}/{model}.parquet", model=PLAN.evaluated_models
-        ),
+        summary=f"{RESULTS}/metrics/validation_loss/{{dataset}}/{{model}}.csv",
+        cells=f"{RESULTS}/metrics/validation_loss/{{dataset}}/{{model}}.parquet",
     log:
-        f"{RESULTS}/logs/validation_loss/{{dataset}}.log",
+        f"{RESULTS}/logs/validation_loss/{{dataset}}/{{model}}.log",
     benchmark:
-        f"{RESULTS}/resources/validation_loss_of_dataset/{{dataset}}.tsv"
+        f"{RESULTS}/resources/validation_loss_of_model/{{dataset}}/{{model}}.tsv"
     conda:
         ENVIRONMENT
     resources:
         gpu=GPUS,
         mem_mb=2000,
     params:
-        settings=settings_of("validation_loss_of_dataset"),
+        settings=settings_of("validation_loss_of_model"),
+        device=get_device,
     shell:
         "python -m scsigmoid validation-loss --dataset {wildcards.dataset}"
-        " --checkpoint {input.models:q} --tokens {input.tokens:q} --settings {params.settings:q}"
-        " --output {output.summaries:q} --log {log:q}"
+        " --checkpoint {input.model:q} --tokens {input.tokens:q} --settings {params.settings:q}"
+        " --device {params.device} --output {output.summary:q} --log {log:q}"
 
 
 rule neighbours:
@@ -93,9 +92,11 @@ rule neighbours:
         mem_mb=3000,
     params:
         settings=settings_of("neighbours"),
+        device=get_device,
     shell:
         "python -m scsigmoid neighbours --embeddings {input.embeddings:q} --cells {input.cells:q}"
-        " --settings {params.settings:q} --output {output:q} --log {log:q}"
+        " --settings {params.settings:q} --device {params.device} --output {output:q}"
+        " --log {log:q}"
 
 
 rule scib_of_dataset:
@@ -114,9 +115,11 @@ rule scib_of_dataset:
         mem_mb=3000,
     params:
         settings=settings_of("scib_of_dataset"),
+        device=get_device,
     shell:
         "python -m scsigmoid scib --dataset {wildcards.dataset} --neighbours {input:q}"
-        " --settings {params.settings:q} --output {output:q} --log {log:q}"
+        " --settings {params.settings:q} --device {params.device} --output {output:q}"
+        " --log {log:q}"
 
 
 rule mmd_of_dataset:
@@ -135,9 +138,11 @@ rule mmd_of_dataset:
         mem_mb=3000,
     params:
         settings=settings_of("mmd_of_dataset"),
+        device=get_device,
     shell:
         "python -m scsigmoid mmd --dataset {wildcards.dataset} --embeddings {input:q}"
-        " --settings {params.settings:q} --output {output:q} --log {log:q}"
+        " --settings {params.settings:q} --device {params.device} --output {output:q}"
+        " --log {log:q}"
 
 
 rule umap_of_dataset:

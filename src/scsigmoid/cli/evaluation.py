@@ -57,7 +57,7 @@ def embed(options: argparse.Namespace) -> None:
     )
 
 
-@stage("--checkpoint+ --tokens --cells --settings --output+")
+@stage("--checkpoint+ --tokens --cells --settings --device? --output+")
 def embeddings(options: argparse.Namespace) -> None:
     """Embed the cells of a token store."""
     from scsigmoid.evaluation.embeddings import embed as embed_cells
@@ -68,12 +68,12 @@ def embeddings(options: argparse.Namespace) -> None:
             options.tokens,
             options.cells,
             options.settings.section("evaluation.embeddings", Embeddings),
-            options.settings["device"],
+            options.device,
             output,
         )
 
 
-@stage("--dataset --checkpoint+ --tokens --settings --output+")
+@stage("--dataset --checkpoint+ --tokens --settings --device? --output+")
 def validation_loss(options: argparse.Namespace) -> None:
     """Masked-gene loss on held-out cells."""
     from scsigmoid.evaluation.validation_loss import validation_loss as measure
@@ -85,7 +85,7 @@ def validation_loss(options: argparse.Namespace) -> None:
             options.dataset,
             options.settings.section("evaluation.validation_loss", ValidationLoss),
             options.settings["seed"],
-            options.settings["device"],
+            options.device,
             output,
             output.with_suffix(".parquet"),
         )
@@ -105,7 +105,7 @@ def checkpoints_and_outputs(options: argparse.Namespace) -> Iterator[tuple[Path,
     yield from zip(options.checkpoint, options.output, strict=True)
 
 
-@stage("--embeddings+ --cells --settings --output")
+@stage("--embeddings+ --cells --settings --device? --output")
 def neighbours(options: argparse.Namespace) -> None:
     """PCA and neighbours of each representation."""
     from scsigmoid.evaluation.neighbours import neighbours_of_dataset
@@ -121,11 +121,11 @@ def neighbours(options: argparse.Namespace) -> None:
         seed=settings["seed"],
         output=options.output,
         donors=settings["corpus.source"] == "local",
-        device=resolve_device(settings["device"]),
+        device=resolve_device(options.device),
     )
 
 
-@stage("--dataset --neighbours --settings --output+")
+@stage("--dataset --neighbours --settings --device? --output+")
 def scib(options: argparse.Namespace) -> None:
     """ScIB metrics of a dataset, each in a folder of its name."""
     # scib-metrics imports libraries that compile when imported, which would cost ten seconds a
@@ -141,11 +141,11 @@ def scib(options: argparse.Namespace) -> None:
             raise UserError(
                 f"{output}: its folder shall be named after a metric ({', '.join(METRICS)})"
             )
-    device = str(resolve_device(options.settings["device"]))
+    device = str(resolve_device(options.device))
     measure(options.neighbours, options.dataset, options.settings["seed"], outputs, device)
 
 
-@stage("--dataset --embeddings+ --settings --output")
+@stage("--dataset --embeddings+ --settings --device? --output")
 def mmd(options: argparse.Namespace) -> None:
     """Bootstrap MMD between cell types."""
     from scsigmoid.evaluation.mmd import mmd_dataset
@@ -158,7 +158,7 @@ def mmd(options: argparse.Namespace) -> None:
         settings.section("evaluation.mmd", Mmd),
         settings["seed"],
         options.output,
-        resolve_device(settings["device"]),
+        resolve_device(options.device),
         settings[f"datasets.{options.dataset}.types"],
     )
 

@@ -98,14 +98,14 @@ def vocabulary(options: argparse.Namespace) -> None:
 @stage("--cells --metadata? --vocabulary --settings --configuration? --output")
 def tokenize(options: argparse.Namespace) -> None:
     """Turn cells into ranked gene tokens."""
-    from scsigmoid.tokens.make import Tokenizer, tokenize_evaluation, tokenize_part
+    from scsigmoid.tokens.make import WHOLE, Tokenizer, tokenize_evaluation, tokenize_part
     from scsigmoid.tokens.vocabulary import Vocabulary
 
     settings = options.settings
     tokenizer = Tokenizer(
         Vocabulary.read(options.vocabulary),
         settings["tokens.target_sum"],
-        settings["maximum_length"],
+        WHOLE,
         settings["tokens.shard_cells"],
         0 if options.metadata else settings["corpus.minimum_genes"],
     )

@@ -43,7 +43,6 @@ def check_combinations(config: Config, runs: Mapping[str, tuple[Model, Training]
     check_names(config)
     for problem in find_problems(config, runs):
         raise UserError(problem)
-    check_shards(config.tokens.shard_cells, longest_cell(config))
 
 
 def check_names(config: Config) -> None:
@@ -56,6 +55,7 @@ def check_names(config: Config) -> None:
         "architecture.size": [config.architecture.size],
         "benchmarks.training.sizes": benchmarks.training.sizes,
     }
+    sizes |= {f"models.{name}.size": [m.size] for name, m in config.models.items() if m.size}
     for setting, names in sizes.items():
         check_known(setting, "size", names, config.sizes)
     check_known("evaluation.pair", "model", evaluation.pair, config.models)
@@ -205,13 +205,6 @@ def find_model_problems(name: str, model: Model, training: Training, device: str
         )
 
 
-def longest_cell(config: Config) -> int:
-    """Return the number of gene tokens in the longest context. ``<cls>`` takes one place."""
-    contexts = [model.context for model in config.models.values()]
-    contexts += [context for family in config.study.values() for context in family.context]
-    return max(contexts) - config.tokens.cls
-
-
 def check_shards(shard_cells: int, longest: int) -> None:
     """Check that a shard of the token store fits one Arrow file.
 
@@ -259,6 +252,8 @@ def find_pair_problems(evaluation: Evaluation, models: Mapping[str, Model]) -> I
         yield "evaluation.pair: should be a sigmoid model, then a softmax model"
     if len({models[name].context for name in pair}) > 1:
         yield "evaluation.pair: the two models should have the same context; choose others"
+    if len({models[name].size for name in pair}) > 1:
+        yield "evaluation.pair: the two models should have the same size; choose others"
 
 
 def find_kernel_benchmark_problems(kernel: KernelBenchmark) -> Iterator[str]:

@@ -8,14 +8,12 @@ import dataclasses
 from typing import Any
 
 from scsigmoid.config.check import model_training
-from scsigmoid.config.combinations import longest_cell
 from scsigmoid.config.effects import affecting, values_for
 from scsigmoid.config.schema import Config, Training
 from scsigmoid.config.study import study_runs
+from scsigmoid.config.versions import version_of
 from scsigmoid.errors import UserError
 
-# Settings that titles and labels are made of.
-LABELS = ("datasets", "models")
 KERNEL = ("benchmarks/kernel.csv", "benchmarks/kernel.json")
 TRAINING = ("benchmarks/training.csv", "benchmarks/training.json")
 
@@ -137,8 +135,7 @@ class Plan:
             dataset: evaluation dataset of the job. None means all.
         """
         settings = dict(affecting(self.config, rule, None if dataset is None else {dataset: 0}))
-        if rule in ("training_tokens", "evaluation_tokens"):
-            settings["maximum_length"] = longest_cell(self.config)
+        settings |= version_of(rule)
         if "sizes" in settings:
             names = self.config.benchmarks.training.sizes
             settings["sizes"] = {name: settings["sizes"][name] for name in names}
@@ -156,6 +153,7 @@ class Plan:
             architecture = dataclasses.replace(architecture, size=run.size, variants=run.variants)
         else:
             model, training = self.config.models[name], model_training(self.config, name)
+            architecture = dataclasses.replace(architecture, size=model.size or architecture.size)
         return {
             "attention": model.attention,
             "context": model.context,
@@ -169,6 +167,8 @@ class Plan:
         }
 
     def compared_run(self, name: str) -> dict[str, Any]:
-        """Return the part of :meth:`run` that the trained model depends on."""
+        """Return the part of :meth:`run` that the trained model depends on, and the version."""
         run = self.run(name)
-        return run | {"training": values_for(Training(**run["training"]), "train")}
+        del run["device"]
+        training = values_for(Training(**run["training"]), "train")
+        return run | {"training": training, **version_of("train")}

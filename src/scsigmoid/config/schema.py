@@ -257,7 +257,7 @@ class Tokens(Settings):
 
     target_sum: Annotated[Positive, Affects("gene_statistics training_tokens evaluation_tokens")]
     """Total to which the counts of a cell are scaled."""
-    cls: Annotated[bool, Affects("train training_tokens evaluation_tokens")]
+    cls: Annotated[bool, Affects("train")]
     """Whether a sequence starts with ``<cls>``, which takes one place of the context."""
     minimum_cells: Annotated[Count, Affects("vocabulary")]
     """Number of training cells that must express a gene of the vocabulary."""
@@ -364,7 +364,9 @@ class Model(Settings):
     attention: Attention
     """Attention mechanism."""
     context: Context
-    """Longest sequence in tokens. The longest context of all models also affects the tokens."""
+    """Longest sequence in tokens."""
+    size: str | None = None
+    """Name of an entry of ``sizes``. ``null`` means ``architecture.size``."""
     stress: Annotated[bool, Affects()] = False
     """Whether the model belongs to the stress test and is not evaluated."""
     backend: str = "auto"
@@ -480,7 +482,7 @@ class Evaluation(Settings):
     pair: Annotated[list[str], Affects("neighbours")]
     """Sigmoid model and softmax model that scIB, MMD and UMAP compare."""
     embeddings: Annotated[Embeddings, Affects("embeddings_of_pair")]
-    validation_loss: Annotated[ValidationLoss, Affects("validation_loss_of_dataset")]
+    validation_loss: Annotated[ValidationLoss, Affects("validation_loss_of_model")]
     scib: Scib
     mmd: Annotated[Mmd, Affects("mmd_of_dataset")]
     umap: Annotated[Umap, Affects("umap_of_dataset")]
@@ -581,19 +583,14 @@ class Config(Settings):
     seed: Annotated[
         Whole,
         Affects(
-            f"manifest training_cells evaluation_cells {TRAIN} validation_loss_of_dataset"
+            f"manifest training_cells evaluation_cells {TRAIN} validation_loss_of_model"
             " neighbours scib_of_dataset mmd_of_dataset umap_of_dataset study_scores"
         ),
     ]
     """Seed from which all other seeds are derived (tab:model_arch: 42)."""
-    device: Annotated[
-        Device,
-        Affects(
-            f"{TRAIN} embeddings_of_pair validation_loss_of_dataset neighbours scib_of_dataset"
-            " mmd_of_dataset benchmark_kernel"
-        ),
-    ]
-    """Device of the models. ``auto`` takes a GPU if there is one."""
+    device: Annotated[Device, Affects("benchmark_kernel benchmark_training")]
+    """Device of the models. ``auto`` takes a GPU if there is one. Changes results by rounding
+    only."""
     gpus: Annotated[int, Limits(ge=1, le=64)]
     """GPUs of each machine that train a model together. Changes results by rounding only."""
     nodes: Annotated[int, Limits(ge=1, le=10_000)]
@@ -615,3 +612,7 @@ class Config(Settings):
         default_factory=dict
     )
     """Families of runs that differ in a few settings (docs/reproduction.md), by name."""
+
+    def size_of(self, model: str) -> Size:
+        """Return the dimensions of a model."""
+        return self.sizes[self.models[model].size or self.architecture.size]

@@ -131,9 +131,8 @@ class Effort:
 
 def efforts(config: Config, vocabulary: int) -> list[Effort]:
     """Return the cost of every model. ``vocabulary`` is the number of tokens."""
-    size = config.sizes[config.architecture.size]
     return [
-        effort(config, name, model, size, model_training(config, name), vocabulary)
+        effort(config, name, model, config.size_of(name), model_training(config, name), vocabulary)
         for name, model in config.models.items()
     ]
 

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from scsigmoid.config.combinations import longest_cell
 from scsigmoid.config.schema import Config
 from scsigmoid.corpus.metadata import REMOTE
 from scsigmoid.forecast.effort import Effort, efforts, lengths_of, study_efforts
@@ -61,7 +60,7 @@ def stored_bytes(config: Config, data: Volume) -> float | None:
     """Return the estimated size of the token store, or None for the user's own files."""
     if data.cells is None or config.corpus.source == "local":
         return None
-    return data.cells * (lengths_of(config).mean(longest_cell(config)) * TOKEN_BYTES + CELL_BYTES)
+    return data.cells * (lengths_of(config).mean() * TOKEN_BYTES + CELL_BYTES)
 
 
 def study(runs: Sequence[Effort]) -> str:

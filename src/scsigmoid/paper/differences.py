@@ -93,7 +93,7 @@ def of_models(config: Config, group: str, names: tuple[str, ...]) -> Iterator[Di
             by_value[f"models.{name}", MISSING, "trained"] = [name]
             continue
         here: Mapping[str, Any] = {
-            **asdict(config.sizes[config.architecture.size]),
+            **asdict(config.size_of(name)),
             **asdict(config.architecture),
             **asdict(model_training(config, name)),
             **asdict(config.models[name]),

@@ -236,7 +236,7 @@ def cells_table(results: Results) -> Table:
 def overview(results: Results) -> dict[str, str]:
     """Return the main facts about the run by name."""
     config = results.config
-    size = config.sizes[config.architecture.size]
+    size = config.size_of(config.evaluation.pair[0])
     journal = results.journal(config.evaluation.pair[0])
     return {
         "Preset": config.preset + (", for its settings" if config.corpus.source == "local" else ""),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scsigmoid.config.plan import KERNEL, LABELS, TRAINING, Plan
+from scsigmoid.config.plan import KERNEL, TRAINING, Plan
 from scsigmoid.config.validate import nearest
 from scsigmoid.errors import UserError
 
@@ -30,7 +30,8 @@ class Entry:
         paper: the paper's figure, table or section that it corresponds to; empty if there is none.
         inputs: files below the results folder that it is made from.  ``{dataset}`` stands for the
             dataset's name.
-        settings: settings that it depends on, beyond those that labels are made of.
+        settings: settings that it depends on: also ``models`` for labels of models, and
+            ``datasets`` for titles.
         per_dataset: metric whose datasets get one each, named ``<name>_<dataset>``; else empty.
         wanted: whether a full run makes it.
     """
@@ -66,7 +67,7 @@ TABLES: Mapping[str, Entry] = {
         "paper's.",
         paper="Table 2",
         inputs=fixed("tokens/vocabulary.parquet"),
-        settings=("sizes", "architecture", "training", "seed"),
+        settings=("models", "sizes", "architecture", "training", "seed"),
     ),
     "hyperparameters": Entry(
         function="tables.setup:hyperparameters",
@@ -74,7 +75,7 @@ TABLES: Mapping[str, Entry] = {
         caption="The settings in which the models differ, next to the paper's.",
         paper="Table 3",
         inputs=fixed(),
-        settings=("training",),
+        settings=("models", "training"),
     ),
     "evaluation_datasets": Entry(
         function="tables.setup:evaluation_datasets",
@@ -82,6 +83,7 @@ TABLES: Mapping[str, Entry] = {
         caption="The evaluation datasets and their numbers of cells, next to the paper's.",
         paper="Table 4",
         inputs=Plan.dataset_metadata,
+        settings=("datasets",),
     ),
     "validation_loss": Entry(
         function="tables.quality:validation_loss",
@@ -90,7 +92,7 @@ TABLES: Mapping[str, Entry] = {
         "the two attentions. Means are over cells, not over masked genes.",
         paper="Table 5",
         inputs=Plan.validation_losses,
-        settings=("evaluation.validation_loss",),
+        settings=("datasets", "models", "evaluation.validation_loss"),
     ),
     "scib": Entry(
         function="tables.quality:scib",
@@ -98,7 +100,7 @@ TABLES: Mapping[str, Entry] = {
         caption="scIB scores of both models and of the controls.",
         paper="Figure 5",
         inputs=Plan.scib_scores,
-        settings=("evaluation.pair", "evaluation.scib"),
+        settings=("datasets", "models", "evaluation.pair", "evaluation.scib"),
     ),
     "mmd": Entry(
         function="tables.mmd:mmd",
@@ -107,7 +109,7 @@ TABLES: Mapping[str, Entry] = {
         "resamples.",
         paper="Table 1",
         inputs=fixed("metrics/mmd/{dataset}.csv"),
-        settings=("evaluation.pair", "evaluation.mmd"),
+        settings=("models", "evaluation.pair", "evaluation.mmd"),
         per_dataset="mmd",
     ),
     "kernel_speed": Entry(
@@ -116,6 +118,7 @@ TABLES: Mapping[str, Entry] = {
         caption="TFLOPS of the attention kernels at every shape.",
         paper="Figure 2",
         inputs=fixed(*KERNEL),
+        settings=("benchmarks.kernel",),
     ),
     "kernel_ratios": Entry(
         function="tables.benchmarks:kernel_ratios",
@@ -123,6 +126,7 @@ TABLES: Mapping[str, Entry] = {
         caption="TFLOPS of this project's attention kernel divided by those of each other kernel "
         "in the same run.",
         inputs=fixed(*KERNEL),
+        settings=("benchmarks.kernel",),
     ),
     "training_cost": Entry(
         function="tables.benchmarks:training_cost",
@@ -130,6 +134,7 @@ TABLES: Mapping[str, Entry] = {
         caption="Hours of one device to train on all cells, for every model size and context.",
         paper="Section 4",
         inputs=fixed(*TRAINING),
+        settings=("benchmarks.training",),
     ),
     "training_speed": Entry(
         function="tables.benchmarks:training_speed",
@@ -137,6 +142,7 @@ TABLES: Mapping[str, Entry] = {
         caption="Training speed of one encoder with each attention kernel, on packed and on padded "
         "cells, in one run.",
         inputs=fixed(*TRAINING),
+        settings=("benchmarks.training",),
     ),
     "comparison": Entry(
         function="tables.comparison:comparison",
@@ -145,7 +151,7 @@ TABLES: Mapping[str, Entry] = {
         "if the two are comparable (docs/comparison.md).",
         inputs=Plan.comparison_inputs,
         settings=(
-            *("corpus", "sizes", "architecture", "training", "device"),
+            *("models", "corpus", "sizes", "architecture", "training", "device"),
             *(f"evaluation.{name}" for name in ("pair", "validation_loss", "scib", "mmd")),
             *("benchmarks.kernel", "benchmarks.training"),
         ),
@@ -162,7 +168,7 @@ FIGURES: Mapping[str, Entry] = {
         "mark the contexts of the models, with the share of cells whose genes all fit.",
         paper="Figure 1",
         inputs=fixed("tokens/lengths.parquet", "corpus/manifest.csv"),
-        settings=("figures", "tokens.cls"),
+        settings=("models", "figures", "tokens.cls"),
     ),
     "tflops": Entry(
         function="figures.benchmarks:tflops",
@@ -208,7 +214,7 @@ FIGURES: Mapping[str, Entry] = {
             *journals(lambda plan: plan.evaluated_models)(plan),
             "tokens/vocabulary.parquet",
         ],
-        settings=("figures",),
+        settings=("datasets", "models", "figures"),
     ),
     "scib": Entry(
         function="figures.embeddings:scib",
@@ -218,7 +224,7 @@ FIGURES: Mapping[str, Entry] = {
         "components of log counts.",
         paper="Figure 5",
         inputs=Plan.scib_scores,
-        settings=("figures", "evaluation.pair"),
+        settings=("datasets", "models", "figures", "evaluation.pair"),
     ),
     "stability": Entry(
         function="figures.training:stability",
@@ -228,7 +234,7 @@ FIGURES: Mapping[str, Entry] = {
         "score are on logarithmic axes.",
         paper="Figure 6",
         inputs=journals(lambda plan: plan.stress_models),
-        settings=("figures", "training"),
+        settings=("models", "figures", "training"),
         wanted=lambda plan: bool(plan.stress_models),
     ),
     "umap": Entry(
@@ -241,7 +247,7 @@ FIGURES: Mapping[str, Entry] = {
             *(f"metrics/umap/{{dataset}}/{model}.parquet" for model in plan.config.evaluation.pair),
             "corpus/evaluation/{dataset}.json",
         ],
-        settings=("figures", "evaluation.pair"),
+        settings=("models", "figures", "evaluation.pair"),
         per_dataset="umap",
     ),
 }
@@ -289,7 +295,8 @@ def inputs(kind: str, name: str, plan: Plan) -> list[str]:
 
 def settings(kind: str, name: str, plan: Plan) -> list[str]:
     """Settings that a table or figure depends on, beyond its inputs."""
-    return [*LABELS, *find(kind, name, plan)[0].settings]
+    entry, dataset = find(kind, name, plan)
+    return [*entry.settings, *([f"datasets.{dataset}"] if dataset else [])]
 
 
 def title(kind: str, name: str, plan: Plan) -> str:

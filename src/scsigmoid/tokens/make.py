@@ -25,6 +25,7 @@ from scsigmoid.tokens.vocabulary import Vocabulary
 # column of the store: column of obs
 OBS = {"donor": "donor_id", "tissue": "tissue", "assay": "assay"}
 PRIMARY = "is_primary_data"
+WHOLE = 2**31 - 1  # `maximum_length` of cells that are not cut
 NAMED = 100  # cells without tokens that are listed in the index, per file
 
 
@@ -35,7 +36,8 @@ class Tokenizer:
     Attributes:
         vocabulary: tokens of the genes.
         target_sum: sum that the counts of a cell are scaled to.
-        maximum_length: largest number of tokens of a cell.
+        maximum_length: largest number of tokens of a cell (:data:`WHOLE` cuts no cell, so that
+            models of any context use the same tokens).
         shard_cells: cells per file of the store.
         minimum_genes: cells that express fewer genes of their file are left out.
         left_out: for each file with cells that are left out, for too few genes or for having no
@@ -54,7 +56,7 @@ class Tokenizer:
     left_out: dict[str, dict[str, Any]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        check_shards(self.shard_cells, self.maximum_length)
+        check_shards(self.shard_cells, min(self.maximum_length, self.vocabulary.size))
 
     @property
     def schema(self) -> pa.Schema:
@@ -140,10 +142,11 @@ class Tokenizer:
                 without.append(chunk.cells[~kept])
                 batch = batch.filter(pa.array(kept))
             yield batch
-        log(
-            f"{cells.path}: {cut:,} of {cells.n_cells:,} cells ({cut / cells.n_cells:.1%}) express "
-            f"more than {self.maximum_length:,} genes of the vocabulary and are cut there"
-        )
+        if cut:
+            log(
+                f"{cells.path}: {cut:,} of {cells.n_cells:,} cells ({cut / cells.n_cells:.1%}) "
+                f"express more than {self.maximum_length:,} genes of the vocabulary and are cut"
+            )
         if without:
             self._leave_out(cells, file, np.concatenate(without).tolist(), few)
 
