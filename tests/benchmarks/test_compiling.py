@@ -45,38 +45,6 @@ def test_every_code_is_compiled_once() -> None:
     }
 
 
-def test_the_longest_work_comes_first() -> None:
-    found = jobs(PAPER_CASES, chosen(None, "cuda"))
-    many = [PROVIDERS[index].chooses for index, _ in found]
-    assert many == sorted(many, reverse=True)
-    lengths = [case.length for (_, case), choice in zip(found, many, strict=True) if choice]
-    assert lengths == sorted(lengths, reverse=True)
-
-
-def test_only_what_will_be_timed_is_compiled() -> None:
-    found = jobs(PAPER_CASES, chosen(["triton", "cudnn"], "cuda"))
-    assert {PROVIDERS[index].name for index, _ in found} == {"triton"}
-
-
-def test_choices_take_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every kernel of Triton's that chooses, whatever it asks for, is timed for 30 ms each."""
-    import triton.testing
-
-    asked: list[object] = []
-
-    def do_bench(call: object, **options: object) -> list[float]:
-        asked.append((call, options))
-        return [1.0, 1.0, 1.0]
-
-    monkeypatch.setattr(triton.testing, "do_bench", do_bench)
-    # Undone after the test.
-    monkeypatch.setattr(Autotuner, "do_bench", Autotuner.__dict__["do_bench"])
-    compiling.bound_choices()
-    tuner = object.__new__(Autotuner)
-    assert tuner.do_bench("call", quantiles=(0.5, 0.2, 0.8)) == [1.0, 1.0, 1.0]
-    assert asked == [("call", {"warmup": 5, "rep": 30, "quantiles": (0.5, 0.2, 0.8)})]
-
-
 def test_other_processes_have_the_keys_of_torchs_cache(tmp_path: Path) -> None:
     """Otherwise this process would not find what they compiled."""
     code = f"""

@@ -6,8 +6,10 @@ import math
 import statistics
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 import torch
@@ -196,35 +198,6 @@ def test_shapes_that_do_not_divide_are_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_unwritable_folder_is_reported_before_measuring(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(kernel, "run_group", lambda *_: pytest.fail("measured"))
-    (tmp_path / "file").touch()
-    with pytest.raises(FileExistsError, match="file"):
-        run(ONE, tmp_path / "file")
-
-
-def test_all_backends_of_our_kernel_are_timed() -> None:
-    names = {provider.name for provider in chosen(None, "cuda")}
-    assert {"hopper", "hopper_accurate", "triton", "triton_accurate"} <= names
-    assert "reference_sigmoid" not in names
-    # One form for each batch, but for the two layouts of ours.
-    for group in groups(KERNEL):
-        for case in group:
-            forms = [one.name for one in chosen(None, "cuda") if one.suits(case)]
-            twice = {name for name in forms if forms.count(name) > 1}
-            assert twice <= {"hopper", "triton"}
-
-
-def test_a_missing_gpu_is_reported(tmp_path: Path) -> None:
-    if torch.cuda.is_available():
-        pytest.skip("there is a GPU")
-    with pytest.raises(UserError, match="finds no GPU"):
-        run_kernel_benchmark(KERNEL, "cuda", tmp_path / "kernel.csv", tmp_path / "kernel.json")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_group_takes_a_limited_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("scsigmoid.benchmarks.kernel.LEAST_ROUNDS", 1)
     rows = run(replace(ONE, seconds=0.0), tmp_path)
@@ -234,22 +207,6 @@ def test_a_group_takes_a_limited_time(tmp_path: Path, monkeypatch: pytest.Monkey
     assert all(math.isnan(row.milliseconds_low) for row in timed)
 
 
-def test_a_failure_in_a_round_affects_only_that_kernel(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def change(call: int, result: Tensor) -> Tensor:
-        if call == 5:
-            raise torch.OutOfMemoryError("tried to allocate 1 PiB")
-        return result
-
-    use(monkeypatch, change)
-    rows = run(ONE, tmp_path)
-    mine = [row for row in rows if row.provider == "changing"]
-    assert [(row.note, row.readings) for row in mine] == [("does not fit in memory", "")] * 2
-    assert {row.iterations for row in rows if row.provider in TIMED} == {8}
-    assert "changing (padded, head dimension 8, 32 tokens): does not" in capsys.readouterr().err
-
-
 def test_a_kernel_that_becomes_wrong_has_no_readings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -257,78 +214,67 @@ def test_a_kernel_that_becomes_wrong_has_no_readings(
     # The first check calls once, the warm-up once.
     use(monkeypatch, lambda call, result: result * (1 if call <= 2 else 0.5))
     rows = run(ONE, tmp_path)
-    mine = [row for row in rows if row.provider == "changing"]
-    assert len(mine) == 2
-    for row in mine:
+    changing = [row for row in rows if row.provider == "changing"]
+    assert len(changing) == 2
+    for row in changing:
         assert row.note.startswith("wrong after its last round: ")
-        assert row.note.endswith("has a relative error of 0.5; readings dropped")
-        assert not row.checked
-        assert row.iterations == 0
-        assert row.readings == ""
+        assert (row.checked, row.iterations, row.readings) == (False, 0, "")
         assert math.isnan(row.milliseconds)
         assert row.relative_error == pytest.approx(0.5, rel=1e-3)
     assert {row.provider for row in rows if row.checked} == TIMED
 
 
-def stopping_after(number: int, monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """Interrupt after a number of groups, and return the list of measured groups."""
+SHORT = replace(KERNEL, providers=["sdpa"], iterations=1, head_dimensions=[8])
+
+
+def run_until(
+    number: int, monkeypatch: pytest.MonkeyPatch, settings: KernelBenchmark, folder: Path
+) -> list[object]:
+    """Run, interrupt after a number of groups, and return the measured groups."""
     measured: list[object] = []
-    real = kernel.run_group
+    run_group = kernel.run_group
 
     def counted(group: object, *rest: object) -> list[KernelRow]:
         if len(measured) == number:
             raise KeyboardInterrupt
         measured.append(group)
-        return real(group, *rest)  # type: ignore[arg-type]
+        return run_group(group, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(kernel, "run_group", counted)
+    with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+        patch.setattr(kernel, "run_group", counted)
+        run(settings, folder)
     return measured
 
 
 def test_a_stopped_benchmark_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = replace(KERNEL, providers=["sdpa"], iterations=1, head_dimensions=[8])
-    with monkeypatch.context() as patch:
-        stopping_after(2, patch)
-        with pytest.raises(KeyboardInterrupt):
-            run(settings, tmp_path)
+    run_until(2, monkeypatch, SHORT, tmp_path)
     assert not (tmp_path / "kernel.csv").exists()
     (partial,) = tmp_path.glob("kernel.partial-*.csv")
     before = partial.read_text().splitlines()
-    measured = stopping_after(99, monkeypatch)
-    rows = run(settings, tmp_path)
-    assert measured == groups(settings)[2:]
-    # What was measured before stands as it was, to the last digit.
+    assert run_until(99, monkeypatch, SHORT, tmp_path) == groups(SHORT)[2:]
+    # Rows that were measured before are the same to the last digit.
     assert (tmp_path / "kernel.csv").read_text().splitlines()[: len(before)] == before
-    cases = [kernel.shape_of(case) for group in groups(settings) for case in group]
+    rows = read_rows(tmp_path / "kernel.csv", KernelRow)
+    cases = [kernel.shape_of(case) for group in groups(SHORT) for case in group]
     assert [row.shape[:4] for row in rows[::2]] == cases
-    left = {path.name for path in tmp_path.iterdir()}
-    assert left == {"kernel.csv", "kernel.json"}
+    assert {path.name for path in tmp_path.iterdir()} == {"kernel.csv", "kernel.json"}
 
 
-@pytest.mark.parametrize("change", ["settings", "code", "torch", "damage"])
+@pytest.mark.parametrize("change", ["settings", "code", "damage"])
 def test_a_benchmark_under_other_conditions_starts_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    settings = replace(KERNEL, providers=["sdpa"], iterations=1, head_dimensions=[8])
-    with monkeypatch.context() as patch:
-        stopping_after(1, patch)
-        with pytest.raises(KeyboardInterrupt):
-            run(settings, tmp_path)
+    settings = SHORT
+    run_until(1, monkeypatch, settings, tmp_path)
     if change == "settings":
         settings = replace(settings, iterations=2)
     elif change == "code":
         monkeypatch.setattr(machine, "code_version", lambda: "another")
-    elif change == "torch":
-        monkeypatch.setattr(torch, "__version__", "9.9")
     else:
         (partial,) = tmp_path.glob("kernel.partial-*.csv")
         partial.write_text("attention\nsoftmax\n")
-    measured = stopping_after(99, monkeypatch)
-    run(settings, tmp_path)
-    assert measured == groups(settings)
-    said = capsys.readouterr().err
-    assert "starting over" in said
-    assert ("damaged" if change == "damage" else "from another machine, version") in said
+    assert run_until(99, monkeypatch, settings, tmp_path) == groups(settings)
+    assert "starting over" in capsys.readouterr().err
     assert {path.name for path in tmp_path.iterdir()} == {"kernel.csv", "kernel.json"}
 
 
@@ -336,65 +282,39 @@ CPU = torch.device("cpu")
 CASE = Case("paper", 8, 2, 12, (12, 12))
 
 
-def failing(held: list[weakref.ref[Tensor]], kept: list[BaseException], where: str) -> Provider:
-    """Return a kernel that runs out of memory with tensors in its frames and in a cycle.
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_failed_kernel_leaves_nothing_behind(number: int) -> None:
+    """Neither tensors in the frames of its errors nor tensors in cycles."""
+    tensors: list[weakref.ref[Tensor]] = []
+    errors = [torch.OutOfMemoryError("tried to allocate 1 PiB"), RuntimeError("capture failed")]
 
-    As torch's autograd, its compiler and a caller that logs errors may do.
-    """
-
-    def fail() -> None:
-        large = torch.zeros(1000)
-        cycle: list[object] = [torch.zeros(1000)]
-        cycle.append(cycle)
-        held.extend(weakref.ref(one) for one in (large, cycle[0]) if isinstance(one, Tensor))
+    def kernel(*_: Tensor) -> Tensor:
+        large, cycle = torch.zeros(1000), [torch.zeros(1000)]
+        cycle.append(cycle)  # type: ignore[arg-type]
+        tensors.extend(weakref.ref(tensor) for tensor in (large, cycle[0]))
         try:
-            raise torch.OutOfMemoryError("tried to allocate 1 PiB")
-        except torch.OutOfMemoryError as error:
-            kept.append(error)
-            # A second error on top of the first, as where a capture cannot be ended.
-            if where == "twice":
-                raise RuntimeError("capture failed") from error
-            raise
+            raise errors[0]
+        finally:
+            if number:
+                raise errors[1]
 
-    def prepare(_: Inputs) -> Kernel:
-        if where == "prepare":
-            fail()
-
-        def kernel(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            fail()
-            return q
-
-        return kernel
-
-    return Provider("failing", "sigmoid", "padded", prepare)
-
-
-@pytest.mark.parametrize("where", ["prepare", "call", "twice"])
-def test_a_failed_kernel_leaves_nothing_behind(where: str) -> None:
-    held: list[weakref.ref[Tensor]] = []
-    kept: list[BaseException] = []
-    (candidate,) = prepare_case(
-        Inputs(CASE, CPU, torch.float32), [failing(held, kept, where)], 0, CPU
-    )
+    provider = Provider("failing", "sigmoid", "padded", lambda _: kernel)
+    (candidate,) = prepare_case(Inputs(CASE, CPU, torch.float32), [provider], 0, CPU)
     assert candidate.timer is None
-    said = "failed: RuntimeError: capture failed" if where == "twice" else "does not fit in memory"
-    assert candidate.note == said
-    assert len(kept) == 1
-    assert len(held) == 2
-    assert [one() for one in held] == [None, None]
+    assert candidate.note.endswith(("does not fit in memory", "capture failed")[number])
+    assert [tensor() for tensor in tensors] == [None, None]
 
 
 def test_a_broken_gpu_stops_the_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise all later kernels would fail, too."""
 
-    def broken(_: torch.device) -> None:
+    def fail(*_: object) -> NoReturn:
         raise RuntimeError("CUDA error: an illegal memory access was encountered\nMore.")
 
-    monkeypatch.setattr(timing, "synchronise", broken)
+    monkeypatch.setattr(timing, "synchronise", fail)
+    provider = Provider("failing", "sigmoid", "padded", fail)
     with pytest.raises(UserError, match=r"failing \(padded, .*illegal memory access.*; leave it"):
-        prepare_case(
-            Inputs(CASE, CPU, torch.float32), [failing([], [], "prepare")], 0, torch.device("cpu")
-        )
+        prepare_case(Inputs(CASE, CPU, torch.float32), [provider], 0, CPU)
 
 
 class Scripted:

@@ -45,13 +45,6 @@ def test_medians_of_readings() -> None:
     assert all(map(math.isnan, medians("No devices were found\n")))
 
 
-def test_nothing_is_read_on_a_cpu() -> None:
-    with GpuMonitor(torch.device("cpu")) as found:
-        pass
-    assert math.isnan(found.clock_mhz)
-    assert math.isnan(found.power_w)
-
-
 def test_the_monitor_reads_until_the_block_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

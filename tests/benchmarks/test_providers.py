@@ -3,6 +3,8 @@
 The stand-ins compute attention from the arguments that the packages take.
 """
 
+import functools
+import math
 import subprocess
 import sys
 from dataclasses import replace
@@ -76,46 +78,41 @@ def test_every_kernel_has_a_label() -> None:
     assert timed == set(LABELS)
 
 
-def padded_sigmoid(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, bias: Tensor) -> Tensor:
-    """Sigmoid attention of (sequences, length, heads, dim)."""
-    return sigmoid_attention_padded(q, k, v, lengths, bias=bias, backend="reference")
-
-
-@pytest.mark.parametrize("capturing", [False, True])
-def test_triton_sigmoid(monkeypatch: pytest.MonkeyPatch, capturing: bool) -> None:
+@pytest.mark.parametrize("is_capturing", [False, True])
+def test_triton_sigmoid(monkeypatch: pytest.MonkeyPatch, is_capturing: bool) -> None:
     """Its public functions, and during a capture the operators behind them."""
-    called = []
+    calls = []
+
+    def attend(name: str, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None = None) -> Tensor:
+        calls.append(name)
+        lengths = torch.full((len(q),), q.shape[1]) if lengths is None else lengths
+        bias = -torch.log(lengths.float())
+        return sigmoid_attention_padded(q, k, v, lengths, bias=bias, backend="reference")
 
     def padded(q, k, v, seq_lens_k, seq_lens_q):  # type: ignore[no-untyped-def]
-        called.append("padded")
-        return padded_sigmoid(q, k, v, seq_lens_k, -torch.log(seq_lens_k.float()))
-
-    def dense(q, k, v):  # type: ignore[no-untyped-def]
-        called.append("dense")
-        lengths = torch.full((len(q),), q.shape[1])
-        return padded_sigmoid(q, k, v, lengths, -torch.log(lengths.float()))
-
-    def padded_op(q, k, v, keys, queries, bias, score_mod, scale, causal):  # type: ignore[no-untyped-def]
-        called.append("padded operator")
-        assert (score_mod, causal, scale.item()) == (None, False, pytest.approx(8**-0.5))
-        return padded_sigmoid(q, k, v, keys, bias)
+        return attend("padded", q, k, v, seq_lens_k)
 
     def dense_op(q, k, v, bias, score_mod, scale, causal):  # type: ignore[no-untyped-def]
-        called.append("dense operator")
         assert (score_mod, causal, scale.item()) == (None, False, pytest.approx(8**-0.5))
-        return padded_sigmoid(q, k, v, torch.full((len(q),), q.shape[1]), bias)
+        torch.testing.assert_close(bias, torch.full((3,), -math.log(12)))
+        return attend("dense operator", q, k, v)
 
-    name = "triton_sigmoid"
+    def padded_op(q, k, v, keys, queries, bias, score_mod, scale, causal):  # type: ignore[no-untyped-def]
+        assert (score_mod, causal, scale.item()) == (None, False, pytest.approx(8**-0.5))
+        torch.testing.assert_close(bias, -torch.log(keys.float()))
+        return attend("padded operator", q, k, v, keys)
+
+    name, dense = "triton_sigmoid", functools.partial(attend, "dense")
     install(monkeypatch, name, sigmoid_attention=dense, sigmoid_attention_padded=padded)
     install(monkeypatch, f"{name}.sigmoid_triton_dense", sigmoid_attention_fwd_op=dense_op)
     install(monkeypatch, f"{name}.sigmoid_triton_padded", sigmoid_attn_padded_fwd_op=padded_op)
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: is_capturing)
     for case in (EQUAL, UNEQUAL):
         inputs = Inputs(case, CPU, torch.float32)
         kernel = providers.triton_sigmoid(inputs)
         assert error(kernel, "sigmoid", "padded", inputs) < 1e-5
-    ending = " operator" if capturing else ""
-    assert called == [f"dense{ending}", f"padded{ending}"]
+    ending = " operator" if is_capturing else ""
+    assert calls == [f"dense{ending}", f"padded{ending}"]
 
 
 #: FlashSigmoid's interface in C, for float32 on the CPU, in place of its kernels.

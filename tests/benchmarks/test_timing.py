@@ -1,135 +1,59 @@
-"""CUDA graphs of kernels: what they keep, and what is left where one fails.
-
-A CPU stands in for the GPU: recording runs the calls, and a replay does nothing.
-"""
+"""The choice of a timer, and the stopwatch. A simulated GPU records by running the calls."""
 
 import contextlib
-import gc
 import math
 import time
-import warnings
-import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass
 from types import SimpleNamespace
 from unittest.mock import MagicMock
 
 import pytest
 import torch
-from torch import Tensor
 
 from scsigmoid.benchmarks import timing
 from scsigmoid.benchmarks.cases import Case, Inputs
-from scsigmoid.benchmarks.kernel import CALLS, Candidate, prepare, timer_of
-from scsigmoid.benchmarks.providers import Kernel, chosen
-from scsigmoid.benchmarks.timing import Clocked, Replayed, Stopwatch, Wrong, capturing
-
-EMPTY = "The CUDA Graph is empty. This usually means that it was captured on a wrong stream."
-
-
-@dataclass
-class Capture:
-    """What happens where a capture ends: an error, or a warning."""
-
-    error: Exception | None = None
-    warning: str = ""
-
-    @contextlib.contextmanager
-    def __call__(self, graph: object, pool: object) -> Iterator[None]:
-        yield
-        if self.warning:
-            warnings.warn(self.warning, stacklevel=1)
-        if self.error is not None:
-            raise self.error
-
-
-@pytest.fixture
-def cuda(monkeypatch: pytest.MonkeyPatch) -> Capture:
-    names = ("Stream", "CUDAGraph", "_sleep", "synchronize", "current_stream", "stream")
-    for name in (*names, "graph_pool_handle", "Event"):
-        monkeypatch.setattr(torch.cuda, name, MagicMock())
-    torch.cuda.Event.return_value.elapsed_time.return_value = 1.0  # type: ignore[attr-defined]
-    capture = Capture()
-    monkeypatch.setattr(timing, "capture", capture)
-    return capture
-
-
-def kernel_with_lengths() -> tuple[Kernel, weakref.ref[Tensor]]:
-    """Return a kernel that reads a tensor in its closure, as kernels read lengths."""
-    lengths = torch.ones(3)
-    return lambda q, k, v: q * k * v * lengths, weakref.ref(lengths)
-
-
-def test_a_graph_keeps_the_tensors_that_it_reads(cuda: Capture) -> None:
-    kernel, lengths = kernel_with_lengths()
-    tensors = [*(torch.rand(3, requires_grad=True) for _ in range(3)), torch.rand(3)]
-    read = [lengths, *(weakref.ref(one) for one in tensors)]
-    timer = Replayed(kernel, tensors)
-    del kernel, tensors
-    gc.collect()
-    assert all(one() is not None for one in read)
-    assert min(timer.once()) > 0
-    del timer
-    gc.collect()
-    assert all(one() is None for one in read)
-
-
-def test_a_graph_without_a_kernel_is_refused(cuda: Capture) -> None:
-    cuda.warning = EMPTY
-    kernel, _ = kernel_with_lengths()
-    tensors = [*(torch.rand(3, requires_grad=True) for _ in range(3)), torch.rand(3)]
-    with pytest.raises(Wrong, match="the CUDA graph of its forward pass contains no kernel"):
-        Replayed(kernel, tensors)
-
-
-def test_other_warnings_are_ignored(cuda: Capture) -> None:
-    cuda.warning = "deterministic algorithms are slow"
-    with capturing(MagicMock(), (0, 7), "forward"):
-        pass
-
-
-CASE = Case("paper", 8, 2, 12, (12, 12))
+from scsigmoid.benchmarks.kernel import timer_of
+from scsigmoid.benchmarks.providers import chosen
+from scsigmoid.benchmarks.timing import Clocked, Stopwatch
 
 
 @pytest.mark.parametrize(
-    ("name", "end", "how", "note"),
+    ("name", "error", "how"),
     [
-        ("pytorch", None, "events", ""),
-        ("reference_sigmoid", None, "graph", ""),
-        ("sdpa", RuntimeError("not permitted"), "events", "(not permitted)"),
+        ("pytorch", "", "events"),
+        ("reference_sigmoid", "", "graph"),
+        ("sdpa", "not permitted", "events"),
+        ("reference_sigmoid", "not permitted", "error"),
     ],
 )
-def test_how_a_kernel_is_timed_on_a_gpu(
-    cuda: Capture, name: str, end: Exception | None, how: str, note: str
+def test_a_kernel_is_timed_as_a_graph_if_possible(
+    monkeypatch: pytest.MonkeyPatch, name: str, error: str, how: str
 ) -> None:
-    """As a graph, unless it stores n x n matrices or cannot be captured."""
-    cuda.error = end
+    """Kernels that store n x n matrices are not captured. Our own kernels must be capturable."""
+
+    @contextlib.contextmanager
+    def capture(graph: object, pool: object) -> Iterator[None]:
+        yield
+        if error:
+            raise RuntimeError(error)
+
+    names = ("Stream", "CUDAGraph", "_sleep", "synchronize", "current_stream", "stream")
+    for function in (*names, "graph_pool_handle", "Event"):
+        monkeypatch.setattr(torch.cuda, function, MagicMock())
+    torch.cuda.Event.return_value.elapsed_time.return_value = 1.0  # type: ignore[attr-defined]
+    monkeypatch.setattr(timing, "capture", capture)
     (provider,) = chosen([name], "cpu")
-    inputs = Inputs(CASE, torch.device("cpu"), torch.float32)
+    inputs = Inputs(Case("paper", 8, 2, 12, (12, 12)), torch.device("cpu"), torch.float32)
     kernel, tensors = provider.prepare(inputs), inputs.in_layout(provider.layout)
-    timer, found = timer_of(kernel, provider, Clocked(kernel, tensors, torch.device("cuda")))
+    calls = Clocked(kernel, tensors, torch.device("cuda"))
+    if how == "error":
+        with pytest.raises(RuntimeError, match=error):
+            timer_of(kernel, provider, calls)
+        return
+    timer, note = timer_of(kernel, provider, calls)
     assert timer.how == how
-    assert found == (note and f"{name} is timed without a CUDA graph {note}")
+    assert error in note
     assert min(timer.once()) > 0
-
-
-def test_our_own_kernel_must_be_capturable(cuda: Capture) -> None:
-    cuda.error = RuntimeError("operation not permitted when stream is capturing")
-    (provider,) = chosen(["reference_sigmoid"], "cpu")
-    inputs = Inputs(CASE, torch.device("cpu"), torch.float32)
-    calls = Clocked(provider.prepare(inputs), inputs.in_layout("packed"), torch.device("cuda"))
-    with pytest.raises(RuntimeError, match="not permitted"):
-        timer_of(calls.kernel, provider, calls)
-
-
-def test_calls_from_python_are_also_timed(cuda: Capture) -> None:
-    (provider,) = chosen(["pytorch"], "cpu")
-    candidate = Candidate(CASE, provider)
-    inputs = Inputs(CASE, torch.device("cpu"), torch.float32)
-    prepare(candidate, inputs, 0, torch.device("cuda"))
-    assert len(candidate.calls) == CALLS
-    assert candidate.timer is not None
-    assert candidate.error < 1e-5
 
 
 def test_the_stopwatch_times_between_marks_on_a_cpu() -> None:

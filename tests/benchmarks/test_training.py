@@ -191,34 +191,6 @@ def test_rounds_time_the_cells_that_are_counted(
     assert len(orders) > 1
 
 
-def test_rounds_end_when_the_time_is_over(tmp_path: Path) -> None:
-    rows = benchmark(tmp_path, replace(ONE, rounds=500, seconds=0.01))
-    assert {row.rounds for row in rows} == {training.LEAST_ROUNDS}
-
-
-def test_a_stopped_run_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The measured group stays as it is; the other follows."""
-    real, measured = training.run_group, []
-
-    def counted(conditions, *rest):  # type: ignore[no-untyped-def]
-        measured.append(conditions.group.context)
-        if measured == [16, 32]:
-            raise KeyboardInterrupt
-        return real(conditions, *rest)
-
-    monkeypatch.setattr(training, "run_group", counted)
-    settings = replace(TRAINING_BENCHMARK, kernels=["sdpa"], rounds=1)
-    with pytest.raises(KeyboardInterrupt):
-        benchmark(tmp_path, settings)
-    (partial,) = tmp_path.glob("t.partial-*.csv")
-    before = partial.read_text().splitlines()
-    rows = benchmark(tmp_path, settings)
-    assert measured == [16, 32, 32]
-    assert [row.context for row in rows] == [16, 32]
-    assert (tmp_path / "t.csv").read_text().splitlines()[:2] == before
-    assert {path.name for path in tmp_path.iterdir()} == {"t.csv", "t.json"}
-
-
 def test_a_run_out_of_time_writes_what_it_measured_and_can_be_continued(tmp_path: Path) -> None:
     settings = replace(TRAINING_BENCHMARK, kernels=["sdpa"], rounds=1)
     assert benchmark(tmp_path, settings, seconds=-1.0) == []
@@ -265,15 +237,13 @@ def test_a_kernel_that_cannot_run_here_is_named(
     assert reference.rounds == 9
 
 
-@pytest.mark.parametrize("number", [1, 13])
-def test_a_kernel_that_needs_too_much_memory_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_padded: None, number: int
+def test_a_kernel_that_needs_too_much_memory_in_a_round_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_padded: None
 ) -> None:
-    """In its first step, or in a round."""
     take = Trainer.step
 
     def step(self, index, batches, masked=None):  # type: ignore[no-untyped-def]
-        if type(self.encoder).__name__ == "PaddedEncoder" and index >= number:
+        if type(self.encoder).__name__ == "PaddedEncoder" and index >= 13:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return take(self, index, batches, masked)
 
@@ -299,24 +269,6 @@ def test_models_share_weights_that_no_step_changes() -> None:
     assert len(shared.optimiser.state) == len(before)
     for name, value in shared.encoder.state_dict().items():
         assert torch.equal(value, before[name])
-
-
-def test_memory_is_of_one_model_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The peak, less the memory that other models have allocated before."""
-    shared = Trainer(Encoder(encoder(16)), TRAINING, 42, CPU)
-    shared.step(1, [next(conditions(16).batches())])
-    weights = sum(p.nbytes for p in shared.encoder.parameters())
-    moments = sum(
-        value.nbytes for state in shared.optimiser.state.values() for value in state.values()
-    )
-    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: weights + moments + 500)
-    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda _: None)
-    shared.device = torch.device("cuda")
-    memory = training.Memory(shared)
-    # The gradients of the last step belong to whichever model took it.
-    assert all(p.grad is None for p in shared.encoder.parameters())
-    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _: weights + moments + 700)
-    assert memory.peak() == weights + moments + 200
 
 
 def test_kernels_are_chosen_by_name_or_by_name_and_layout() -> None:

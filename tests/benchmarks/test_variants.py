@@ -141,13 +141,6 @@ def test_the_mask_equals_torchs_except_in_rows_of_padding(lengths: list[int], co
 
 
 @pytest.mark.parametrize(
-    "found", [one for one in VARIANTS if "cpu" in one.devices], ids=lambda one: one.name
-)
-def test_every_variant_of_the_cpu_has_the_same_loss_and_gradients(found: Variant) -> None:
-    assert_same_training(found, reference(found.attention))
-
-
-@pytest.mark.parametrize(
     "form", [PaddedAttention(padding_mask, variants.flex), None], ids=["padded", "packed"]
 )
 def test_flex_attention_in_one_compiled_graph(
