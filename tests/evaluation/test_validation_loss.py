@@ -12,11 +12,12 @@ from scipy import stats
 
 from scsigmoid.cli import main
 from scsigmoid.config.schema import ValidationLoss
+from scsigmoid.errors import UserError
 from scsigmoid.evaluation.validation_loss import cell_losses, mask_seed, validation_loss
 from scsigmoid.measurements import donor_mean, read_measurements
 from scsigmoid.model.masking import Masking
 from scsigmoid.tokens.store import TokenStore
-from scsigmoid.training.export import load_encoder
+from scsigmoid.training.export import load_encoder, shrink
 from scsigmoid.training.step import place_losses
 
 SETTINGS = ValidationLoss(trials=3, mask_fraction=0.3, confidence=0.95, batch_tokens=40)
@@ -124,6 +125,13 @@ def test_intervals(checkpoint, make_store, tmp_path):
     low, high = stats.t.interval(0.9, 2, np.mean(trials), stats.sem(trials))
     assert (masks.low, masks.high) == pytest.approx((low, high), rel=1e-5)
     assert masks.value == cells.value == pytest.approx(np.mean(trials), rel=1e-6)
+
+
+def test_model_without_output_layer(make_model, store, tmp_path):
+    small = tmp_path / "sigmoid_toy/small.safetensors"
+    shrink(make_model("sigmoid"), small)
+    with pytest.raises(UserError, match=r"small\.safetensors: has no output layer"):
+        run(small, store, tmp_path)
 
 
 def test_command_for_several_models_equals_separate_calls(make_model, store, tmp_path, capsys):

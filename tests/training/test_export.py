@@ -20,6 +20,7 @@ from scsigmoid.training.export import (
     load_vocabulary,
     read,
     save_encoder,
+    shrink,
     update_header,
     write,
 )
@@ -59,6 +60,26 @@ def test_round_trip(model: Path, run: TrainingRun):
         "vocabulary": VOCABULARY.fingerprint,
     }
     assert load_encoder(model, backend="reference")[0].settings.backend == "reference"
+
+
+def test_half_precision_without_output_layer(model: Path, tmp_path: Path):
+    small = tmp_path / "small.safetensors"
+    shrink(model, small)
+    (encoder, metadata), (original, _) = load_encoder(small), load_encoder(model)
+    assert not hasattr(encoder, "output")
+    weights = {k: v for k, v in original.state_dict().items() if not k.startswith("output.")}
+    for name, weight in encoder.state_dict().items():
+        expected = weights.pop(name).numpy().astype(np.float16).astype(np.float32)
+        np.testing.assert_array_equal(weight.numpy(), expected)
+    assert not weights
+    assert load_vocabulary(small).fingerprint == metadata["vocabulary"]
+    with safe_open(small, "pt") as handle:
+        header = handle.metadata()
+        tensors = {name: handle.get_tensor(name) for name in handle.keys()}  # noqa: SIM118
+    tensors["final_norm.weight"][0] += 1
+    save_file(tensors, small, metadata=header)
+    with pytest.raises(UserError, match="its checksum differs"):
+        load_encoder(small)
 
 
 def test_vocabulary(model: Path, tmp_path: Path):

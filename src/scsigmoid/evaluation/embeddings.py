@@ -30,7 +30,7 @@ from scsigmoid.progress import LOGGER, track
 from scsigmoid.tokens.store import TokenStore
 from scsigmoid.training.batches import Batch, pack, split_by_tokens
 from scsigmoid.training.devices import resolve_device
-from scsigmoid.training.export import load_encoder
+from scsigmoid.training.export import encoder_for, load_encoder
 from scsigmoid.training.step import autocast
 
 # Files in the temporary folder that the processes of an embedding share.
@@ -158,8 +158,9 @@ def fill_share(
     place = torch.device(f"cuda:{rank}" if kind == "cuda" else kind)
     if kind == "cuda":
         torch.cuda.set_device(place)
-    encoder = Encoder(model).to(place).eval()
-    encoder.load_state_dict(torch.load(folder / WEIGHTS, map_location=place, weights_only=True))
+    weights = torch.load(folder / WEIGHTS, map_location=place, weights_only=True)
+    encoder = encoder_for(model, weights).to(place).eval()
+    encoder.load_state_dict(weights)
     tokens = TokenStore.open(store)
     runs = batches(tokens, encoder.settings, settings.batch_tokens)
     ends = np.cumsum(tokens.lengths, dtype=np.int64)[[run.stop - 1 for run in runs]]

@@ -108,10 +108,13 @@ def load(
     """
     if not isinstance(path, (str, Path)):
         raise UserError(f"path: expected a path or a name, found {type(path).__name__}")
-    if path in PACKAGED:
+    name = str(path)
+    is_model = Path(path).is_file() or Path(path, MODEL).is_file()
+    # Path("./blood") equals Path("blood"), so that a path can only mean a model here.
+    if name in PACKAGED and (path == name or not is_model):
         if Path(path).exists():
-            log(f"{path}: the model of the package; for the file or folder here, write ./{path}")
-        path = PACKAGED[str(path)]
+            log(f"{name}: the model of the package; for the file or folder here, write ./{name}")
+        path = PACKAGED[name]
     path = Path(path).expanduser()
     if (path / MODEL).is_file():
         path = path / MODEL

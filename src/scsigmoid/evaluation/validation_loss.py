@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from scsigmoid.config.schema import ValidationLoss
+from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embeddings import batches, open_tokens
 from scsigmoid.identity import check_identity, model_of, write_table
 from scsigmoid.measurements import (
@@ -30,7 +31,7 @@ from scsigmoid.seeds import derive
 from scsigmoid.tokens.store import TokenStore
 from scsigmoid.training.batches import pack_genes
 from scsigmoid.training.devices import resolve_device
-from scsigmoid.training.export import load_encoder
+from scsigmoid.training.export import MODEL, load_encoder
 from scsigmoid.training.step import Loss, autocast, eagerly_embedded, place_losses
 
 
@@ -69,6 +70,8 @@ def validation_loss(
     place = resolve_device(device)
     encoder, facts = load_encoder(checkpoint, place)
     check_identity(checkpoint, facts, **model_of(output_csv))
+    if not hasattr(encoder, "output"):
+        raise UserError(f"{checkpoint}: has no output layer; use the {MODEL} that training wrote")
     tokens = open_tokens(store, dataset, facts["vocabulary"])
     identity = {"model": facts["model"], **tokens.identity}
     compute: Loss = place_losses

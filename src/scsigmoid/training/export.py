@@ -1,5 +1,7 @@
 """Finished models: a safetensors file with weights, vocabulary and, in its header, the settings.
 
+Weights are float32. :func:`shrink` makes a smaller file for embeddings.
+
 The vocabulary is stored as tensors. ``vocabulary/gene_ids`` and ``vocabulary/names`` are UTF-8
 bytes with one line per token. ``vocabulary/cells`` and ``vocabulary/medians`` are numbers. If there
 are retired ids, ``vocabulary/retired`` has a line for each: the id, a tab, the id that replaced it.
@@ -8,7 +10,7 @@ are retired ids, ``vocabulary/retired`` has a line for each: the id, a tab, the 
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,7 @@ from scsigmoid.training.run import TrainingRun
 KEY = "scsigmoid"
 MODEL = "model.safetensors"
 PREFIX = "vocabulary/"
+OUTPUT = "output."  # prefix of the output layer's weights
 VERSION = 2
 BLOCK = re.compile(r"blocks\.(\d+)\.")
 
@@ -102,6 +105,14 @@ def update_header(path: str | Path, output: str | Path) -> None:
     defaults = {"cls_token": True, "variants": []}
     vocabulary = {f"{PREFIX}{k}": v for k, v in read(path, vocabulary=True)[1].items()}
     write(output, {**defaults, **metadata, "version": VERSION}, weights, vocabulary)
+
+
+def shrink(path: str | Path, output: str | Path) -> None:
+    """Write a copy of a model for embeddings only: float16 weights without the output layer."""
+    metadata, weights = read(path, vocabulary=False)
+    vocabulary = {f"{PREFIX}{k}": v for k, v in read(path, vocabulary=True)[1].items()}
+    halves = {k: v.half() for k, v in weights.items() if not k.startswith(OUTPUT)}
+    write(output, metadata, halves, vocabulary)
 
 
 def as_tensors(vocabulary: Vocabulary) -> dict[str, Tensor]:
@@ -204,13 +215,22 @@ def settings_of(path: Path, metadata: Mapping[str, Any], backend: str) -> Encode
     if settings.layers != len(layers):
         raise ValueError(f"{settings.layers} layers in its header, {len(layers)} in its tensors")
     with torch.device("meta"):  # does not allocate memory
-        expected = {k: tuple(v.shape) for k, v in Encoder(settings).state_dict().items()}
+        encoder = encoder_for(settings, shapes)
+    expected = {k: tuple(v.shape) for k, v in encoder.state_dict().items()}
     if shapes != expected:
         name = min(shapes.items() ^ expected.items())[0]
         raise ValueError(
             f"tensor {name} has shape {shapes.get(name)}, expected {expected.get(name)}"
         )
     return settings
+
+
+def encoder_for(settings: EncoderSettings, weights: Iterable[str]) -> Encoder:
+    """Return an encoder, without its output layer if that is not in the names of its weights."""
+    encoder = Encoder(settings)
+    if not any(name.startswith(OUTPUT) for name in weights):
+        del encoder.output
+    return encoder
 
 
 def load_encoder(
@@ -226,7 +246,8 @@ def load_encoder(
     Returns:
         The encoder and its metadata: ``model``, ``attention``, ``context``, ``cls_token``,
         ``size``, ``vocabulary`` (fingerprint), ``vocabulary_size``, ``step``, ``seed``,
-        ``training`` and the encoder's other settings.
+        ``training`` and the encoder's other settings. An encoder of :func:`shrink` has no
+        ``output``.
 
     Raises:
         UserError: if the file is missing or damaged, or is not a model.
@@ -248,7 +269,7 @@ def load_encoder(
         _, weights = read(path, vocabulary=False)
         if metadata["sha256"] != checksum(metadata, weights):
             raise ValueError("its checksum differs")
-        encoder = Encoder(settings)
+        encoder = encoder_for(settings, weights)
         encoder.load_state_dict(weights)
     except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:120]
