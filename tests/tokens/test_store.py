@@ -156,7 +156,7 @@ def test_an_index_without_an_entry(entry, tmp_path):
     place = {"genes.npy": index["arrays"], "sha256": index["shards"][1]}.get(entry, index)
     del place[entry]
     path.write_text(json.dumps(index))
-    with pytest.raises(UserError, match=rf"index\.json: damaged \(no .*{entry}"):
+    with pytest.raises(UserError, match=rf"index\.json: damaged.*{entry}"):
         TokenStore.open(tmp_path / "store")
 
 
@@ -165,7 +165,7 @@ def test_an_index_with_a_wrong_number_of_rows(rows, tmp_path):
     write(tmp_path / "store")
     path = tmp_path / "store" / "index.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "rows": rows}))
-    with pytest.raises(UserError, match=r"index\.json: damaged \(rows: not those of the shards"):
+    with pytest.raises(UserError, match=r"index\.json: damaged.*\(rows: not those of the shards"):
         TokenStore.open(tmp_path / "store")
 
 

@@ -1,7 +1,6 @@
 """HTTP requests to allowed hosts, with bounded answers and retries."""
 
 import json
-import socket
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -66,62 +65,6 @@ class Absent(UserError):
         )
 
 
-class AllowedHosts(HTTPAdapter):
-    """Connects to allowed hosts only, however the address was parsed before."""
-
-    def __init__(self, hosts: Collection[str]) -> None:
-        super().__init__()
-        self.hosts = hosts
-
-    def get_connection_with_tls_context(self, request: Any, *args: Any, **kwargs: Any) -> Any:
-        pool: Any = super().get_connection_with_tls_context(request, *args, **kwargs)
-        check_host(pool.host.strip("[]"), self.hosts, request.url)
-        pool.ConnectionCls = with_header_limit(pool.ConnectionCls)
-        return pool
-
-    def ask(self, method: str, url: str, headers: dict[str, str], timeout: float) -> Any:
-        """Send one request; the body of the response is not read yet.
-
-        A session is not used because it would follow redirects, read their bodies and send
-        passwords from ``.netrc``.  Proxies and certificates of the environment are used, except for
-        loopback.
-        """
-        request = requests.Request(method, url, headers=headers).prepare()
-        session = requests.Session()
-        session.trust_env = url.startswith("https:")
-        environment = session.merge_environment_settings(url, {}, True, None, None)
-        return self.send(request, timeout=timeout, **environment)
-
-
-def with_header_limit(connection_class: Any) -> Any:
-    """Return a connection class whose time-out covers all headers of a response.
-
-    The time-out of a socket starts again with each byte.
-    """
-
-    class Connection(connection_class):  # type: ignore[misc]
-        def getresponse(self) -> Any:
-            expired = threading.Event()
-            connected = self.sock
-
-            def end() -> None:
-                expired.set()
-                with suppress(OSError):
-                    connected.shutdown(socket.SHUT_RDWR)  # the read returns
-
-            timer = threading.Timer(self.timeout, end)
-            timer.start()
-            try:
-                response = super().getresponse()
-            finally:
-                timer.cancel()
-            if expired.is_set():  # the headers are cut
-                raise TimeoutError
-            return response
-
-    return Connection
-
-
 @dataclass(frozen=True)
 class Web:
     """A client with the settings of the configuration."""
@@ -184,15 +127,23 @@ class Web:
         headers: dict[str, str] | None = None,
         timeout: float | None = None,
     ) -> Iterator[requests.Response]:
-        """Open an address, following redirects to allowed hosts; the body is not read yet."""
+        """Open an address, following redirects to allowed hosts; the body is not read yet.
+
+        Proxies and certificates of the environment are used, except for loopback.  The session
+        does not send requests itself, because it would read the bodies of redirects.
+        """
         asked, headers = url, {**HEADERS, **(headers or {})}
         timeout = self.settings.timeout if timeout is None else timeout
+        session = requests.Session()
         for _ in range(REDIRECTS):
             url = check_address(url, self.hosts)
+            request = requests.Request(method, url, headers=headers).prepare()
+            session.trust_env = url.startswith("https:")
+            environment = session.merge_environment_settings(url, {}, True, None, None)
             try:
                 with (
-                    closing(AllowedHosts(self.hosts)) as adapter,
-                    adapter.ask(method, url, headers, timeout) as response,
+                    closing(HTTPAdapter()) as adapter,
+                    adapter.send(request, timeout=timeout, **environment) as response,
                 ):
                     if not response.is_redirect:
                         yield response
@@ -287,19 +238,14 @@ def check_address(url: str, hosts: Collection[str]) -> str:
     if not parsed.host or parsed.auth is not None:
         raise UserError(f"{one_line(url)!r}: not a web address; correct it")
     host = parsed.host.strip("[]")
-    check_host(host, hosts, url)
-    if parsed.scheme != "https" and not (parsed.scheme == "http" and host in LOOPBACK):
-        raise UserError(f"{one_line(url)}: expected an https address")
-    return parsed.url
-
-
-def check_host(host: str, hosts: Collection[str], url: str) -> None:
-    """Raise an error if a host is not allowed."""
     if host not in hosts:
         raise UserError(
             f"{one_line(url)}: host {one_line(host)!r} is not allowed; add it to corpus.hosts "
             "if you trust it"
         )
+    if parsed.scheme != "https" and not (parsed.scheme == "http" and host in LOOPBACK):
+        raise UserError(f"{one_line(url)}: expected an https address")
+    return parsed.url
 
 
 def check_status(url: str, response: requests.Response) -> None:

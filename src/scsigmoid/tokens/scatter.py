@@ -12,12 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from numba import njit
 from numpy.typing import NDArray
 
 from scsigmoid.errors import UserError
 from scsigmoid.seeds import derive
-from scsigmoid.tokens.store import lists_of
 
 MOST_SHARDS = 512  # limit of open files: one per shard
 
@@ -88,41 +86,6 @@ def deal(
 
 
 def reorder(batches: Sequence[pa.RecordBatch], order: Int64s, schema: pa.Schema) -> pa.RecordBatch:
-    """Return a copy of the rows ``order`` of the concatenated batches.
-
-    Arrow's ``take`` is ten times slower for lists.
-    """
-    lists = [lists_of(batch.column(0)) for batch in batches]
-    lengths = np.concatenate([np.zeros(0, np.int32), *(np.diff(starts) for starts, _ in lists)])
-    offsets = np.zeros(len(order) + 1, dtype=np.int32)
-    np.cumsum(lengths[order], out=offsets[1:])
-    places = np.empty(len(order), dtype=np.int64)
-    places[order] = offsets[:-1]
-    tokens = np.empty(offsets[-1], dtype=schema.field(0).type.value_type.to_pandas_dtype())
-    done = 0
-    for starts, values in lists:
-        count = len(starts) - 1
-        place_cells(values, starts, places[done : done + count], tokens)
-        done += count
-    rest = pa.Table.from_batches(batches, schema).drop_columns("input_ids")
-    return pa.record_batch(
-        [
-            pa.ListArray.from_arrays(pa.array(offsets), pa.array(tokens)),
-            *(column.combine_chunks().take(pa.array(order)) for column in rest.columns),
-        ],
-        schema=schema,
-    )
-
-
-@njit(cache=True, nogil=True)
-def place_cells(
-    tokens: NDArray[np.unsignedinteger],
-    offsets: NDArray[np.int32],
-    places: NDArray[np.int64],
-    placed: NDArray[np.unsignedinteger],
-) -> None:
-    """Copy ``tokens[offsets[i]:offsets[i + 1]]`` of each cell i to ``placed[places[i]:]``."""
-    for cell in range(len(places)):
-        first = offsets[cell]
-        for entry in range(offsets[cell + 1] - first):
-            placed[places[cell] + entry] = tokens[first + entry]
+    """Return the rows ``order`` of the concatenated batches."""
+    empty = pa.RecordBatch.from_pylist([], schema)
+    return pa.concat_batches([empty, *batches]).take(pa.array(order))

@@ -2,15 +2,15 @@
 
 =====================  =============================================================================
 ``shard-00000.arrow``  cells, with the columns of :func:`store_schema`
-``genes.npy``          int32, one a cell: vocabulary genes that it expresses, before any cut
-``index.json``         what the store was made with; rows, bytes and SHA-256 of every file
+``genes.npy``          int32, (cells,): vocabulary genes that each cell expresses, before any cut
+``index.json``         settings and identity; rows, bytes and SHA-256 of every file
 ``state.json``,        let ``datasets.load_from_disk`` open the folder
 ``dataset_info.json``
 =====================  =============================================================================
 
-Opening reads the index, ``genes.npy`` and the ends of the shards, so a truncated or replaced shard
-is noticed without hashing a store of terabytes.  Shards are memory-mapped when they are first
-needed.  :meth:`TokenStore.metadata`, which reads whole shards, compares their SHA-256.
+Opening reads the index, ``genes.npy`` and the ends of the shards, which detects truncated and
+replaced shards without hashing terabytes. Shards are memory-mapped when they are first needed.
+:meth:`TokenStore.metadata`, which reads whole shards, compares their SHA-256.
 """
 
 import hashlib
@@ -32,22 +32,12 @@ from scsigmoid.identity import check_identity
 
 VERSION = 3
 INDEX, GENES = "index.json", "genes.npy"
-# Required entries of an index, with their types.
-ENTRIES = {
-    "dataset": str,
-    "cells": str,
-    "vocabulary": str,
-    "vocabulary_size": int,
-    "maximum_length": int,
-    "shard_cells": int,
-    "rows": int,
-    "simulated": bool,
-    "label": str,
-    "shards": list,
-    "arrays": dict,
-}
-
-
+# Required entries of an index.
+ENTRIES = (
+    "dataset", "cells", "vocabulary", "vocabulary_size", "maximum_length", "shard_cells",
+    "simulated", "label",
+)  # fmt: skip
+SHARD = ("file", "rows", "bytes", "sha256")
 END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 
 Tokens = NDArray[np.unsignedinteger[Any]]
@@ -98,6 +88,7 @@ class Shard:
                 raise self.damaged()
 
     def damaged(self, how: str = "is damaged") -> UserError:
+        """Return the error of a damaged or missing shard."""
         return UserError(f"{self.path}: this shard of the token store {how}; make the tokens again")
 
     @cached_property
@@ -112,12 +103,8 @@ class Shard:
     @cached_property
     def lists(self) -> tuple[NDArray[np.int32], Tokens]:
         """Offsets (rows + 1) and tokens of the cells."""
-        return lists_of(self.table["input_ids"].chunk(0))
-
-
-def lists_of(column: pa.ListArray) -> tuple[NDArray[np.int32], Tokens]:
-    """Offsets and values of a list column, without a copy."""
-    return column.offsets.to_numpy(), column.values.to_numpy()
+        column = self.table["input_ids"].chunk(0)
+        return column.offsets.to_numpy(), column.values.to_numpy()
 
 
 class Packed(NamedTuple):
@@ -212,14 +199,11 @@ class TokenStore:
         rows = np.asarray(rows, dtype=np.int64)
         shards = np.searchsorted(self._starts, rows, side="right") - 1
         inside = rows - self._starts[shards]
-        pieces = [
-            np.zeros(0, dtype=token_type(self.vocabulary_size))
-        ]  # the type if there is no cell
+        # The first piece sets the dtype if there is no cell.
+        pieces = [np.zeros(0, dtype=token_type(self.vocabulary_size))]
         for shard, row in zip(shards.tolist(), inside.tolist(), strict=True):
             offsets, tokens = self._shards[shard].lists
-            pieces.append(
-                tokens[offsets[row] : min(offsets[row + 1], offsets[row] + maximum_length)]
-            )
+            pieces.append(tokens[offsets[row] : offsets[row + 1]][:maximum_length])
         cu_seqlens = np.cumsum([len(piece) for piece in pieces], dtype=np.int32)
         return Packed(np.concatenate(pieces), cu_seqlens)
 
@@ -238,26 +222,20 @@ class TokenStore:
 
 
 def read_index(folder: Path) -> dict[str, Any]:
+    """Read and check the index of a store."""
     path = folder / INDEX
     if not path.is_file():
         raise UserError(f"{folder}: not a token store ({INDEX} is missing); make the tokens first")
-    try:
+    with parsing(path, "the index of a token store"):
         index: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        version = index["version"]
-        lacking = [key for key, kind in ENTRIES.items() if not isinstance(index.get(key), kind)]
-        for entry, keys in [
-            (index.get("arrays", {}), {GENES}),
-            *((shard, {"file", "rows", "bytes", "sha256"}) for shard in index.get("shards", [])),
-        ]:
-            lacking += sorted(keys - {*entry})
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise UserError(f"{path}: damaged; make the tokens again") from None
-    if version != VERSION:
-        raise UserError(f"{path}: written by another version; make the tokens again")
-    if lacking:
-        raise UserError(f"{path}: damaged (no {', '.join(lacking)}); make the tokens again")
-    if index["rows"] != sum(shard["rows"] for shard in index["shards"]):
-        raise UserError(f"{path}: damaged (rows: not those of the shards); make the tokens again")
+        if index["version"] != VERSION:
+            raise UserError(f"{path}: written by another version; make the tokens again")
+        parts = [(ENTRIES, index), ((GENES,), index["arrays"])]
+        parts += [(SHARD, shard) for shard in index["shards"]]
+        if missing := [name for names, part in parts for name in names if name not in part]:
+            raise ValueError(f"no {', '.join(missing)}")
+        if index["rows"] != sum(shard["rows"] for shard in index["shards"]):
+            raise ValueError("rows: not those of the shards")
     return index
 
 
@@ -294,11 +272,13 @@ def write_length_counts(folders: Iterable[str | Path], output: str | Path) -> No
 def write_shards(
     folder: str | Path, shards: Iterable[pa.RecordBatch], metadata: Mapping[str, Any]
 ) -> None:
-    """Write a store, atomically.
+    """Write a store atomically.
 
-    ``shards`` are the cells of each, with the columns of :func:`store_schema`, and ``metadata``
-    further entries of the index (see :data:`ENTRIES`), read after the last shard; without
-    ``dataset`` and ``cells`` they are training cells.
+    Args:
+        folder: the store.
+        shards: cells of each shard, with the columns of :func:`store_schema`.
+        metadata: further entries of the index, read after the last shard. Without ``dataset`` and
+            ``cells`` the store is of training cells.
     """
     with atomic_folder(folder) as temporary:
         entries = []
