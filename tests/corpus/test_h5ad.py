@@ -18,6 +18,7 @@ STORAGES = {
     "csr": lambda values: sp.csr_matrix(values.astype(np.float32)),
     "csc": lambda values: sp.csc_matrix(values.astype(np.float32)),
     "int": lambda values: sp.csr_matrix(values.astype(np.int64)),
+    "almost integers": lambda values: values.astype(np.float64) * (1 + 1e-9),
 }
 
 
@@ -33,19 +34,14 @@ def log_normalised(counts):
 @pytest.mark.parametrize("in_raw", [True, False])
 def test_counts_are_found_and_read(storage, in_raw, counts, write_h5ad):
     counts[[4, 29], 1:] = 0
-    stored = STORAGES[storage](counts)
-    path = write_h5ad(log_normalised(counts), raw=stored) if in_raw else write_h5ad(stored)
+    stored, other = STORAGES[storage](counts), log_normalised(counts)
+    path = write_h5ad(other, raw=stored) if in_raw else write_h5ad(stored, raw=other)
     cells = open_cells(path)
     np.testing.assert_array_equal(dense(cells), counts)
     assert cells.n_cells == 30
     assert cells.genes[1] == "ENSG00000000001"
     assert cells.names == cells.genes
     assert cell_types(cells, "cell_type")[:3].tolist() == ["T cell", "B cell", "NK cell"]
-
-
-def test_counts_in_x_when_raw_is_normalised(counts, write_h5ad):
-    path = write_h5ad(counts, raw=log_normalised(counts))
-    np.testing.assert_array_equal(dense(open_cells(path)), counts)
 
 
 def test_chunks_have_rows_and_no_stored_zeros(counts, write_h5ad):
@@ -57,11 +53,6 @@ def test_chunks_have_rows_and_no_stored_zeros(counts, write_h5ad):
     assert all((chunk.counts.data > 0).all() for chunk in chunks)
     assert all(chunk.counts.dtype == np.int32 for chunk in chunks)
     assert sum(chunk.counts.nnz for chunk in chunks) == (matrix.toarray() > 0).sum()
-
-
-def test_almost_integers_are_rounded(counts, write_h5ad):
-    path = write_h5ad(counts.astype(np.float64) * (1 + 1e-9))
-    np.testing.assert_array_equal(dense(open_cells(path)), counts)
 
 
 def test_genes_are_cleaned(counts, write_h5ad):
@@ -129,15 +120,6 @@ def test_what_is_no_h5ad(tmp_path):
         refused(name, rf"not an h5ad file \(obs missing\); {advice}")
 
 
-@pytest.mark.parametrize("keep", [0.02, 0.5, 0.95])
-def test_truncated(keep, counts, write_h5ad):
-    path = write_h5ad(counts)
-    whole = path.read_bytes()
-    path.write_bytes(whole[: int(len(whole) * keep)])
-    with pytest.raises(UserError, match=r"cells\.h5ad: (truncated|damaged); copy or download"):
-        list(open_cells(path).chunks())
-
-
 def test_damaged_inside(counts, write_h5ad, tmp_path):
     path = write_h5ad(sp.csr_matrix(counts.astype(np.float32)))
     anndata.read_h5ad(path).write_h5ad(path, compression="gzip")
@@ -148,13 +130,6 @@ def test_damaged_inside(counts, write_h5ad, tmp_path):
     path.write_bytes(data)
     with pytest.raises(UserError, match="damaged; copy or download"):
         list(open_cells(path).chunks())
-
-
-def test_no_raw_counts(counts, write_h5ad):
-    normalised = log_normalised(counts)
-    path = write_h5ad(normalised, raw=sp.csr_matrix(normalised))
-    with pytest.raises(UserError, match=r"no raw counts in .* \(raw\.X .*, X "):
-        open_cells(path)
 
 
 def test_counts_in_a_layer_are_pointed_to(counts, write_h5ad):
@@ -169,13 +144,6 @@ def test_counts_in_a_layer_are_pointed_to(counts, write_h5ad):
         open_cells(path, layer="umis")
 
 
-def test_counts_in_raw_without_x(counts, write_h5ad):
-    path = write_h5ad(log_normalised(counts), raw=counts.astype(np.float32))
-    with h5py.File(path, "r+") as file:
-        del file["X"]
-    np.testing.assert_array_equal(dense(open_cells(path)), counts)
-
-
 def replaced(file, name, values, **attributes):
     """Put other values in the place of a dataset."""
     old = dict(file[name].attrs)
@@ -188,17 +156,10 @@ DAMAGES = {
     "a column outside": ("csr", lambda f: f["X/indices"].__setitem__(7, 10_000), "damaged"),
     "a column below": ("csr", lambda f: f["X/indices"].__setitem__(7, -3), "damaged"),
     "a row outside": ("csc", lambda f: f["X/indices"].__setitem__(7, 10_000), "damaged"),
-    "rows that end beyond": ("csr", lambda f: f["X/indptr"].__setitem__(-1, 10_000), "damaged"),
     "rows that go back": ("csr", lambda f: f["X/indptr"].__setitem__(5, 10_000), "damaged"),
-    "too few rows": ("csr", lambda f: replaced(f, "X/indptr", [0, 1]), "damaged"),
-    "no indptr": ("csr", lambda f: f["X"].__delitem__("indptr"), "damaged"),
     "no data": ("csr", lambda f: f["X"].__delitem__("data"), "X is not a matrix as anndata"),
     "one dimension": ("dense", lambda f: replaced(f, "X", [1.0, 2.0]), "X is not a matrix as"),
-    "text": ("csr", lambda f: replaced(f, "X/data", ["a"] * 300), "X does not contain numbers"),
-    "other cells": ("csr", lambda f: f["X"].attrs.update(shape=[31, 12]), "31 cells and 12"),
-    "other genes": ("csr", lambda f: f["X"].attrs.update(shape=[30, 9]), "its frames 30 and"),
     "short labels": ("csr", lambda f: replaced(f, "obs/cell_type", ["T cell"] * 4), "damaged"),
-    "no index": ("csr", lambda f: f["var"].__delitem__(f["var"].attrs["_index"]), "damaged"),
     "a count beyond": ("dense", lambda f: f["X"].__setitem__((2, 3), 3e9), r"beyond 2\^31 - 1"),
 }
 
@@ -234,13 +195,6 @@ def test_wrong_counts(value, message, counts, write_h5ad):
     values[21, 4] = value
     with pytest.raises(UserError, match=message):
         list(open_cells(write_h5ad(values)).chunks(8))
-
-
-def test_genes_that_an_outer_join_left_missing(counts, write_h5ad):
-    values = counts.astype(np.float32)
-    values[:, 5:] = np.nan
-    with pytest.raises(UserError, match=r"X .* nan\); fill missing values with 0"):
-        open_cells(write_h5ad(values))
 
 
 def test_held_out_column_or_value_missing(counts, write_h5ad):
@@ -302,14 +256,11 @@ def held_out_of(path: Path, held_out: float | str) -> np.ndarray:
     return open_cells(path, held_out_text(held_out, 3), "evaluation").rows
 
 
-@pytest.mark.parametrize(("fraction", "count"), [(0.1, 10), (0.001, 1), (0.999, 99), (1e-05, 1)])
-def test_fraction(fraction, count, write_h5ad):
-    assert len(held_out_of(write_h5ad(np.full((100, 1), 2)), fraction)) == count
-
-
-def test_fraction_is_spread_over_the_file(write_h5ad):
-    rows = held_out_of(write_h5ad(np.full((10_000, 1), 2)), 0.5)
-    assert abs(rows.mean() - 5000) < 150
+def test_fraction(write_h5ad):
+    path = write_h5ad(np.full((10_000, 1), 2))
+    for fraction, count in ((0.5, 5000), (0.00001, 1), (0.99999, 9999)):
+        assert len(held_out_of(path, fraction)) == count
+    assert abs(held_out_of(path, 0.5).mean() - 5000) < 150
 
 
 def test_values_may_hold_equals_signs(counts, write_h5ad):

@@ -56,12 +56,6 @@ def test_what_is_held_out_and_left_out(corpus):
         select(versions, {}, dataclasses.replace(corpus, leave_out=[uuid(99), uuid(1)]), 42)
 
 
-def test_assays(corpus):
-    versions = [version(1), version(2, assays=("10x 3' v3", "Visium")), version(3, assays=())]
-    wanted = dataclasses.replace(corpus, assays=["10x 3' v3"])
-    assert select(versions, {}, wanted, 42).training == versions[:1]
-
-
 def test_assays_of_rna(corpus):
     """By ontology id, because labels change."""
     versions = [
