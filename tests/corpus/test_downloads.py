@@ -56,38 +56,31 @@ def downloads(web, tmp_path) -> Downloads:
     return Downloads(tmp_path / "downloads", web)
 
 
-def test_a_file_that_was_not_downloaded_here_stays(downloads, row, server):
-    """It has the name of a download, and other bytes."""
-    downloads.path(row).parent.mkdir()
-    downloads.path(row).write_bytes(b"precious")
+def test_changed_files(downloads, row, server, path):
+    file = downloads.folder / f"{uuid(1001)}.h5ad"
+    downloads.folder.mkdir()
+    file.write_bytes(b"precious")  # not a download, although it has the name of one
     with pytest.raises(UserError, match="not the file that the manifest describes; move it"):
         downloads.obtain(row)
-    assert downloads.path(row).read_bytes() == b"precious"
-
-
-def test_downloaded_once_and_checked_ever_after(downloads, row, server, path):
-    found, digest = downloads.obtain(row)
-    assert (found.read_bytes(), digest) == (CONTENT, DIGEST)
-    assert found == downloads.folder / f"{uuid(1001)}.h5ad"
-    assert downloads.obtain(row) == (found, DIGEST)
-    assert len(server.asked(path)) == 1
-    # damaged on the disk: found out and downloaded again
-    found.write_bytes(CONTENT[:-1] + b"x")
-    assert downloads.obtain(row) == (found, DIGEST)
-    assert found.read_bytes() == CONTENT
-    # moved away, and another file at the source meanwhile
-    found.unlink()
-    server.files[path] = CONTENT[:-1] + b"x"
-    with pytest.raises(
-        UserError, match=r"SHA-256 is not the one in .*sha256 \(delete it to accept"
-    ):
+    assert file.read_bytes() == b"precious"
+    file.unlink()
+    with pytest.raises(UserError, match="SHA-256 is not the one in the manifest"):
+        downloads.obtain(dataclasses.replace(row, sha256="0" * 64))
+    assert not file.exists()
+    assert downloads.obtain(dataclasses.replace(row, sha256=DIGEST)) == (file, DIGEST)
+    file.write_bytes(CONTENT[:-1] + b"x")  # damaged on the disk
+    assert downloads.obtain(row) == (file, DIGEST)
+    assert file.read_bytes() == CONTENT
+    file.unlink()
+    server.files[path] = CONTENT[:-1] + b"x"  # another file at the source
+    with pytest.raises(UserError, match=r"SHA-256 is not .*sha256 \(delete it to accept"):
         downloads.obtain(row)
-    assert not found.exists()
-    found.with_suffix(".sha256").unlink()
+    assert not file.exists()
+    file.with_suffix(".sha256").unlink()
     assert downloads.obtain(row)[1] != DIGEST
 
 
-def test_a_file_is_hashed_once(downloads, row, monkeypatch):
+def test_a_file_is_downloaded_and_hashed_once(downloads, row, server, path, monkeypatch):
     """Until it is written again, even with the same bytes, or replaced."""
     hashed = []
 
@@ -96,11 +89,11 @@ def test_a_file_is_hashed_once(downloads, row, monkeypatch):
         return files.sha256(path)
 
     monkeypatch.setattr("scsigmoid.corpus.downloads.sha256", counting)
+    url = path
     path, _ = downloads.obtain(row)
-    assert len(hashed) == 1
     for _ in range(3):
         assert downloads.obtain(row) == (path, DIGEST)
-    assert len(hashed) == 1
+    assert (len(hashed), len(server.asked(url))) == (1, 1)
     os.utime(path, ns=(0, path.stat().st_mtime_ns + 1))
     assert downloads.obtain(row) == downloads.obtain(row) == (path, DIGEST)
     assert len(hashed) == 2
@@ -110,13 +103,6 @@ def test_a_file_is_hashed_once(downloads, row, monkeypatch):
     os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
     downloads.obtain(row)
     assert path.read_bytes() == CONTENT
-
-
-def test_the_manifests_hash_decides(downloads, row, server, path):
-    with pytest.raises(UserError, match="SHA-256 is not the one in the manifest"):
-        downloads.obtain(dataclasses.replace(row, sha256="0" * 64))
-    assert not list(downloads.folder.glob("0*"))
-    assert downloads.obtain(dataclasses.replace(row, sha256=DIGEST))[1] == DIGEST
 
 
 @pytest.mark.parametrize(
@@ -129,11 +115,6 @@ def test_what_is_no_whole_file_is_never_kept(content, reason, downloads, row, se
     with pytest.raises(UserError, match=rf"{path}: {reason}, as the server sends it"):
         downloads.obtain(dataclasses.replace(row, bytes=""))
     assert not list(downloads.folder.glob("0*"))
-
-
-def test_ids_that_are_paths_are_refused(downloads, row):
-    with pytest.raises(UserError, match=r"manifest row a: '\.\./\.\./x' is not a CELLxGENE id"):
-        downloads.obtain(dataclasses.replace(row, dataset_version_id="../../x"))
 
 
 def test_space(downloads, row):
@@ -181,26 +162,25 @@ def fetch(server, web, tmp_path):
         [f"redirect {PATH}?again", "cut"],
     ],
 )
-@pytest.mark.parametrize("size", [None, len(BYTES)])
-def test_right_bytes_in_the_end(script, size, fetch, server, tmp_path):
+def test_interrupted_downloads(script, fetch, server, tmp_path):
     server.script[PATH] = list(script)
     server.files[f"{PATH}?again"] = BYTES
-    assert fetch(size=size) == hashlib.sha256(BYTES).hexdigest()
+    assert fetch() == hashlib.sha256(BYTES).hexdigest()
     assert (tmp_path / "a.h5ad").read_bytes() == BYTES
     assert [path.name for path in tmp_path.iterdir()] == ["a.h5ad"]
 
 
-def test_goes_on_where_it_stopped(fetch, server, tmp_path):
+def test_resuming(fetch, server, tmp_path):
     server.script[PATH] = ["cut", "410"]
     with pytest.raises(UserError, match="withdrawn"):
         fetch()
     have = (tmp_path / "a.partial").stat().st_size
     assert have > len(BYTES) / 3
-    # another process goes on; what is complete is not asked for again
+    # another process resumes
     fetch(size=len(BYTES))
     assert server.asked(PATH) == ["", f"bytes={have}-", f"bytes={have}-"]
     assert (tmp_path / "a.h5ad").read_bytes() == BYTES
-    # bytes of which nothing is known are no beginning
+    # an unknown partial file is replaced
     (tmp_path / "a.partial").write_bytes(BYTES[:1000])
     fetch()
     assert server.asked(PATH)[-1] == ""
@@ -293,16 +273,7 @@ def test_progress_starts_the_count_of_attempts_anew(fetch, server, web, monkeypa
         fetch(web=patient)
 
 
-@pytest.mark.parametrize("how", ["longer", "shorter"])
-def test_wrong_length(how, fetch, server, tmp_path):
-    server.script[PATH] = [how]
-    sent = len(BYTES) + (1 if how == "longer" else -1)
-    with pytest.raises(UserError, match=rf"{sent} bytes, but {len(BYTES)} in the manifest"):
-        fetch(size=len(BYTES))
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("length", [None, "²", "9" * 5000, str(10**18)])
+@pytest.mark.parametrize("length", [None, "9" * 5000])
 def test_no_length(length, fetch, server, tmp_path):
     def answer(handler) -> None:
         handler.send_response(200)
@@ -324,12 +295,20 @@ def test_no_length(length, fetch, server, tmp_path):
             fetch(size=1000)
 
 
-def test_flipped_bytes(fetch, server, tmp_path):
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("flipped", "its SHA-256 is not the one in the manifest"),
+        ("longer", f"{len(BYTES) + 1} bytes, but {len(BYTES)} in the manifest"),
+        ("shorter", f"{len(BYTES) - 1} bytes, but {len(BYTES)} in the manifest"),
+    ],
+)
+def test_wrong_bytes(how, message, fetch, server, tmp_path):
     digest = hashlib.sha256(BYTES).hexdigest()
-    server.script[PATH] = ["flipped"]
-    with pytest.raises(UserError, match="its SHA-256 is not the one in the manifest"):
+    server.script[PATH] = [how]
+    with pytest.raises(UserError, match=message):
         fetch(size=len(BYTES), digest=digest)
-    assert [path.name for path in tmp_path.iterdir()] == []
+    assert not list(tmp_path.iterdir())
     fetch(size=len(BYTES), digest=digest)
     assert (tmp_path / "a.h5ad").read_bytes() == BYTES
 

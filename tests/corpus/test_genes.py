@@ -123,7 +123,6 @@ EXPRESSION = "Gene Expression"
             "left out: 2 'Antibody Capture', 1 'Custom'",
         ),
         ("feature_types", ["GEX"] * 10 + ["ADT"] * 2, 10, "left out: 2 'ADT'"),
-        ("feature_type", [EXPRESSION] * 11 + ["Antibody Capture"], 11, "1 'Antibody Capture'"),
         ("feature_type", ["protein_coding"] * 6 + ["lncRNA"] * 6, 12, ""),
         ("feature_types", [EXPRESSION] * 2 + [None] * 10, 12, ""),
         ("feature_types", [EXPRESSION] * 2 + ["Gene"] * 9 + ["HTO"], 11, "expression: 9 'Gene'"),
@@ -140,24 +139,12 @@ def test_kinds_of_features(column, types, kept, log, write, capfd):
     assert log or not messages
 
 
-def test_no_gene_among_the_features(write):
-    with pytest.raises(UserError, match="has no genes"):
-        open_cells(write(IDS[:12], feature_types="Antibody Capture"))
-
-
 def test_in_files_of_cellxgene_the_biotype_decides(write):
     var = {"feature_types": [EXPRESSION] * 3 + ["protein"] * 9}
     path = write(IDS[:12], feature_biotype=["gene"] * 11 + ["spike-in"], **var)
     assert open_cells(path).genes == IDS[:11]
     path = write(IDS[:12], feature_biotype=["protein_coding"] * 12, **var)
     assert open_cells(path).genes == IDS[:3]
-
-
-def test_gene_table():
-    rows = real_genes()
-    assert len(rows) == len({gene for _, gene, _ in rows}) == 760
-    assert all(len(gene) == 15 and gene.startswith("ENSG0") for _, gene, _ in rows)
-    assert ("IGJ", "ENSG00000132465", "JCHAIN") in rows
 
 
 def test_gene_table_agrees_with_gencode(real_data):

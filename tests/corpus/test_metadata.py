@@ -1,7 +1,6 @@
 """The manifest and the metadata of evaluation datasets on disk: what is cut or is none is named."""
 
-import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import pytest
 from loopback import uuid
@@ -25,11 +24,6 @@ ROWS = [
                 title=f"{name}, \"quoted\"", bytes="9", sha256="0" * 64, collection_id="0123")
     for name in ("one", "two", "three")
 ]  # fmt: skip
-
-
-def test_rows_come_back(tmp_path):
-    write_manifest(tmp_path / "m.csv", ROWS)
-    assert read_manifest(tmp_path / "m.csv") == ROWS
 
 
 def test_a_file_that_was_cut_anywhere_is_refused(tmp_path):
@@ -63,18 +57,15 @@ def test_values_that_cannot_be_used(name, value, tmp_path):
     assert str(caught.value).isprintable()
 
 
-def test_two_rows_of_one_name(tmp_path):
-    write_manifest(tmp_path / "m.csv", [*ROWS, ROWS[1]])
-    with pytest.raises(UserError, match="two rows are called 'two'"):
-        read_manifest(tmp_path / "m.csv")
-
-
 def test_no_manifest(tmp_path):
     with pytest.raises(UserError, match="no such manifest"):
         read_manifest(tmp_path / "none.csv")
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
     with pytest.raises(UserError, match="not a manifest; its columns must be file, role"):
         read_manifest(tmp_path / "other.csv")
+    write_manifest(tmp_path / "m.csv", [*ROWS, ROWS[1]])
+    with pytest.raises(UserError, match="two rows are called 'two'"):
+        read_manifest(tmp_path / "m.csv")
     write_manifest(tmp_path / "m.csv", ROWS)
     with (tmp_path / "m.csv").open("a") as file:
         file.write("," * 30 + "\n")
@@ -89,17 +80,11 @@ METADATA = Metadata(
 )  # fmt: skip
 
 
-def test_metadata_comes_back(tmp_path):
-    write_metadata(tmp_path / "heart.json", METADATA)
-    assert read_metadata(tmp_path / "heart.json") == METADATA
-    assert json.loads((tmp_path / "heart.json").read_text()) == asdict(METADATA)
-
-
-@pytest.mark.parametrize(
-    "content", [b"", b"{", b"[1]", b"null", b'{"file": "heart"}', b"\xff\xfe", b"a,b\n1,2\n"]
-)
-def test_something_else_is_named(content, tmp_path):
+@pytest.mark.parametrize("content", [b"", b"[1]", b'{"file": "heart"}', b"\xff\xfe"])
+def test_damaged_metadata(content, tmp_path):
     path = tmp_path / "heart.json"
+    write_metadata(path, METADATA)
+    assert read_metadata(path) == METADATA
     path.write_bytes(content)
     with pytest.raises(UserError, match=r"heart\.json: damaged, or not the metadata"):
         read_metadata(path)
