@@ -206,6 +206,8 @@ def test_sizes_that_the_listing_lacks_are_asked_for(corpus, published, heart, tm
     sized = dataclasses.replace(corpus, maximum_file_gb=4e-9)
     build(sized, heart, tmp_path / "m.csv")
     assert [r.bytes for r in read_manifest(tmp_path / "m.csv")] == ["2", "3"]
+    build(corpus, heart, tmp_path / "m.csv")
+    assert [r.bytes for r in read_manifest(tmp_path / "m.csv")] == ["2", "5", "3"]
     listed[1]["filesize"] = 3  # wrong: the file decides
     build(corpus, heart, tmp_path / "m.csv")
     assert [r.bytes for r in read_manifest(tmp_path / "m.csv")] == ["2", "5", "3"]

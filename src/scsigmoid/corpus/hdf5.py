@@ -20,6 +20,10 @@ FALSE = ("False", "FALSE", "false", "0", "0.0")  # spellings in columns
 LARGEST_RATIO, ALWAYS_ALLOWED = 1100, 1 << 26
 DEEPEST = 50  # groups around a dataset
 COPY = "copy the file again, or write it with all values in it"
+ADVICE = (
+    "give an h5ad file, a 10x .h5 file or a folder with 10x's matrix.mtx; convert other formats "
+    "with anndata.io"
+)
 
 
 @contextmanager
@@ -34,7 +38,7 @@ def opened(path: Path) -> Iterator[Any]:
     if not path.exists():
         raise UserError(f"{path}: no such file; correct the path or make the file again")
     if path.is_dir():
-        raise UserError(f"{path}: a folder, not an h5ad file; {conversion(path)}")
+        raise UserError(f"{path}: a folder, not an h5ad file; {ADVICE}")
     if not path.is_file():
         raise UserError(f"{path}: a pipe or a device, not an h5ad file; give the file")
     try:
@@ -47,7 +51,7 @@ def opened(path: Path) -> Iterator[Any]:
         if not isinstance(error, (OSError, KeyError)) and not raised_by_h5py(error):
             raise
         if not h5py.is_hdf5(path):
-            raise UserError(f"{path}: not an h5ad file; {conversion(path)}") from None
+            raise UserError(f"{path}: not an h5ad file; {ADVICE}") from None
         if NOT_UTF8 in str(error):
             raise UserError(f"{path}: {error}; write the file again, with text in UTF-8") from None
         reason = "truncated" if "truncated" in str(error) else "damaged"
@@ -58,22 +62,6 @@ def raised_by_h5py(error: Exception) -> bool:
     """Return whether h5py raised an error."""
     frames = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
     return "h5py" in frames[-1]
-
-
-def conversion(path: Path) -> str:
-    """Return advice about a file that is not an h5ad file."""
-    name = path.name.lower()
-    if name.endswith((".h5ad.gz", ".h5.gz")):
-        return "unpack it with gunzip"
-    readers = {
-        ".loom": "read_loom(...)",
-        ".csv": "read_csv(...), with .T if genes are in rows",
-        ".zarr": "read_zarr(...)",
-    }
-    reader = readers.get(Path(name.removesuffix(".gz")).suffix)
-    if reader is None:
-        return "give a file that anndata wrote, a 10x .h5, or a folder with 10x's matrix.mtx"
-    return f"convert it with anndata.io: {reader}, then write_h5ad(...)"
 
 
 def check_contents(file: Any, path: Path) -> None:
@@ -166,7 +154,7 @@ def check_layout(file: Any, path: Path) -> None:
     """Refuse an HDF5 file that is not an h5ad of a current layout."""
     for name in ("obs", "var"):
         if name not in file:
-            raise UserError(f"{path}: not an h5ad file ({name} missing); {conversion(path)}")
+            raise UserError(f"{path}: not an h5ad file ({name} missing); {ADVICE}")
         if "_index" not in file[name].attrs or "__categories" in file[name]:
             raise UserError(
                 f"{path}: {name} is not stored as anndata 0.7 and newer store it; read the file "

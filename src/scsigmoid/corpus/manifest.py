@@ -246,7 +246,7 @@ def list_remote(
     held_out = {name: version for name, (version, _) in resolved.items()}
     named = [name for name in corpus.leave_out if name not in listing.left_out]
     wanted = replace(corpus, leave_out=named)
-    selection = select(add_sizes(listing.versions, wanted, downloads.web), held_out, wanted, seed)
+    selection = select(listing.versions, held_out, wanted, seed)
     check_separate(selection.training, held_out, description)
     rows = [
         *(
@@ -267,23 +267,6 @@ def list_remote(
     rows = check_available(rows, downloads, description, locked=False)
     kinds = {name: kind for name, (_, kind) in resolved.items()}
     return rows, Origin(description, listing, selection, kinds)
-
-
-def add_sizes(versions: Sequence[Version], corpus: Corpus, web: Web) -> list[Version]:
-    """Request the sizes of wanted files that the service does not state in its listing."""
-
-    def ask(version: Version) -> Version:
-        if version.bytes >= 0 or not can_be_wanted(
-            corpus, version.organisms, (*version.assays, *version.assay_ids)
-        ):
-            return version
-        try:
-            size = web.size(version.url)
-        except Absent:
-            return version  # `check_available` reports it if it is selected
-        return version if size is None else replace(version, bytes=size)
-
-    return web.each(ask, versions, label="file sizes")
 
 
 def make_remote_row(version: Version, day: str, role: str, file: str) -> ManifestRow:
@@ -377,13 +360,10 @@ def read_lock(
 def check_available(
     rows: Sequence[ManifestRow], downloads: Downloads, where: str, *, locked: bool
 ) -> list[ManifestRow]:
-    """Check that the server has every file that is not downloaded yet.
+    """Check that the server has every file that is not downloaded yet, and return their sizes.
 
-    If the size of a file differs from its row, that is an error if ``locked``.  Otherwise the
-    listing was wrong, and the size of the file is used.
-
-    Returns:
-        The rows, with the sizes of all files.
+    If the size of a file differs from its row, the listing was wrong, and the size of the file is
+    used.  If ``locked``, it is an error.
     """
     for row in rows:
         check_address(row.location, downloads.web.hosts)
@@ -404,15 +384,14 @@ def check_available(
         return replace(row, bytes=str(size))
 
     answers = downloads.web.each(ask, rows, label="files on offer")
-    wrong = {
-        row.dataset_version_id: answer
+    wrong = [
+        f"{row.dataset_version_id} ({answer})"
         for row, answer in zip(rows, answers, strict=True)
         if isinstance(answer, str)
-    }
-    for version, reason in wrong.items():
-        log(f"{version}: {reason}")
+    ]
     if wrong:
-        named = ", ".join(f"{version} ({why})" for version, why in [*wrong.items()][:LISTED])
+        log(f"files that are gone or changed: {', '.join(wrong)}")
+        named = ", ".join(wrong[:LISTED])
         more = f" and {len(wrong) - LISTED} more (see the log)" if len(wrong) > LISTED else ""
         choice = "remove corpus.manifest for a new manifest" if locked else "use another source"
         raise UserError(
