@@ -8,20 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from loopback import uuid
+from stages import make_evaluation, make_manifest, make_part
 
 from scsigmoid.cli import main
 from scsigmoid.config.check import as_yaml, load
 from scsigmoid.config.schema import Config, Dataset, LocalFiles
 from scsigmoid.corpus.downloads import Downloads
-from scsigmoid.corpus.fetch import (
-    fetch_evaluation,
-    fetch_part,
-    release_part,
-    restore_part,
-)
-from scsigmoid.corpus.h5ad import open_cells
+from scsigmoid.corpus.fetch import release_part, restore_part
+from scsigmoid.corpus.h5ad import cells_of_part, open_cells
 from scsigmoid.corpus.labels import cell_types
-from scsigmoid.corpus.manifest import build_manifest
 from scsigmoid.corpus.metadata import ManifestRow, read_manifest, write_manifest
 from scsigmoid.corpus.web import Web
 from scsigmoid.errors import UserError
@@ -30,110 +25,71 @@ from scsigmoid.files import sha256
 BLOOD = Dataset(title="Blood")
 
 
+def local_row(path: Path, name: str) -> ManifestRow:
+    """The manifest row of a local file."""
+    size, digest = str(path.stat().st_size), sha256(path)
+    return ManifestRow(file=name, role="training", part="0", source="local", location=str(path),
+                       bytes=size, sha256=digest)  # fmt: skip
+
+
 def dense(cells):
     return np.concatenate([chunk.counts.toarray() for chunk in cells.chunks()])
 
 
-def made(corpus, datasets, folder: Path) -> Path:
-    manifest, summary = folder / "manifest.csv", folder / "manifest.json"
-    build_manifest(corpus, datasets, 42, folder / "downloads", manifest, summary)
-    return manifest
-
-
-def part_of(manifest: Path, part: int, corpus, folder: Path) -> None:
-    fetch_part(manifest, part, corpus, 42, manifest.parent / "downloads", folder)
-
-
-def evaluation(manifest: Path, name: str, corpus, folder: Path, wanted=BLOOD) -> dict:
-    downloads = manifest.parent / "downloads"
-    paths = folder / f"{name}.h5ad", folder / f"{name}.json"
-    fetch_evaluation(manifest, name, wanted, corpus, 42, downloads, *paths)
-    return json.loads((folder / f"{name}.json").read_text())
-
-
 def test_embedded(config, tmp_path):
-    corpus = dataclasses.replace(
-        config.corpus, embedded=dataclasses.replace(config.corpus.embedded, training_cells=100)
-    )
-    manifest = made(corpus, config.datasets, tmp_path)
-    seen = {}
+    sizes = dataclasses.replace(config.corpus.embedded, training_cells=100)
+    corpus = dataclasses.replace(config.corpus, embedded=sizes)
+    make_manifest(corpus, config.datasets, tmp_path)
+    cells = {}
     for part in range(corpus.parts):
-        for run in ("a", "b"):
-            part_of(manifest, part, corpus, tmp_path / run / f"part-{part:05d}")
-        files = [tmp_path / run / f"part-{part:05d}" for run in ("a", "b")]
-        names = sorted(path.name for path in files[0].iterdir())
-        assert "files.csv" in names
-        for name in names:
-            assert (files[0] / name).read_bytes() == (files[1] / name).read_bytes()
-        for row in read_manifest(files[0] / "files.csv"):
-            path = files[0] / f"{row.file}.h5ad"
-            assert row.sha256 == sha256(path)
-            assert int(row.bytes) == path.stat().st_size
-            seen[row.file] = int(row.cells)
-    assert seen == {
-        "simulated_training_00": 50,
-        "simulated_training_01": 50,
-        "pbmc68k_training": 490,
-    }
-    metadata = evaluation(manifest, "heart_oft", corpus, tmp_path)
-    assert metadata == {
-        "dataset": "heart_oft",
-        "file": "heart_oft",
-        "simulated": True,
-        "label": "cell_type",
-        "types": [],
-        "title": "Heart OFT",
-        "cells": corpus.embedded.evaluation_cells,
-        "genes": corpus.embedded.genes,
-        "sha256": sha256(tmp_path / "heart_oft.h5ad"),
-        "location": "heart_oft",
-    }
+        folder = make_part(corpus, tmp_path, part)
+        names = sorted(path.name for path in folder.iterdir())
+        contents = [(folder / name).read_bytes() for name in names]
+        make_part(corpus, tmp_path, part)
+        assert [(folder / name).read_bytes() for name in names] == contents
+        for row in read_manifest(folder / "files.csv"):
+            path = folder / f"{row.file}.h5ad"
+            assert (row.sha256, row.bytes) == (sha256(path), str(path.stat().st_size))
+            cells[row.file] = int(row.cells)
+    assert cells == {
+        "simulated_training_00": 50, "simulated_training_01": 50, "pbmc68k_training": 490,
+    }  # fmt: skip
+    dataset = config.datasets["heart_oft"]
+    path, metadata = make_evaluation(
+        corpus, "heart_oft", dataclasses.replace(dataset, types=[]), tmp_path
+    )
+    assert json.loads(metadata.read_text()) == {
+        "dataset": "heart_oft", "file": "heart_oft", "simulated": True, "label": "cell_type",
+        "types": [], "title": "Heart OFT", "cells": corpus.embedded.evaluation_cells,
+        "genes": corpus.embedded.genes, "sha256": sha256(path), "location": "heart_oft",
+    }  # fmt: skip
 
 
 def test_local(config, counts, write_h5ad, tmp_path):
-    path = write_h5ad(counts, name="blood")
-    whole = write_h5ad(counts + 1, name="lung")
-    corpus = dataclasses.replace(
-        config.corpus,
-        source="local",
-        local=[
-            LocalFiles(files=str(path), held_out=0.2),
-            LocalFiles(files=str(whole), held_out=True),
-        ],
-    )
-    datasets = {"blood": Dataset(title="Blood"), "lung": Dataset(title="Lung")}
-    manifest = made(corpus, datasets, tmp_path)
-    part_of(manifest, 0, corpus, tmp_path / "part-00000")
-    part_of(manifest, 1, corpus, tmp_path / "part-00001")
-    (row,) = read_manifest(tmp_path / "part-00000" / "files.csv")
-    assert read_manifest(tmp_path / "part-00001" / "files.csv") == []
-    linked = tmp_path / "part-00000" / "blood_training.h5ad"
-    assert linked.resolve() == path.resolve()
-    trained = open_cells(linked, row.held_out, "training")
-
-    metadata = evaluation(manifest, "blood", corpus, tmp_path / "evaluation")
+    path, whole = write_h5ad(counts, name="blood"), write_h5ad(counts + 1, name="lung")
+    files = [LocalFiles(files=str(path), held_out=0.2), LocalFiles(files=str(whole), held_out=True)]
+    corpus = dataclasses.replace(config.corpus, source="local", local=files)
+    folder = tmp_path / "run"
+    make_manifest(corpus, {"blood": BLOOD, "lung": Dataset(title="Lung")}, folder)
+    [(row, trained)] = cells_of_part(make_part(corpus, folder))
+    assert cells_of_part(make_part(corpus, folder, 1)) == []
+    assert trained.path == path.resolve()
     held = open_cells(path, row.held_out, "evaluation")
-    copied = open_cells(tmp_path / "evaluation" / "blood.h5ad")
-    assert metadata["cells"] == copied.n_cells == 6
+    copied = open_cells(make_evaluation(corpus, "blood", BLOOD, folder)[0])
     assert sorted([*trained.rows, *held.rows]) == list(range(30))
     # messages number the rows of the user's file
     assert copied.obs(["scsigmoid_row"])["scsigmoid_row"].tolist() == [*map(str, held.rows)]
     np.testing.assert_array_equal(dense(copied), counts[held.rows])
     labels = cell_types(open_cells(path), "cell_type")
     assert cell_types(copied, "cell_type").tolist() == labels[held.rows].tolist()
-
-    metadata = evaluation(manifest, "lung", corpus, tmp_path / "evaluation")
-    assert metadata["cells"] == 30
-    assert (tmp_path / "evaluation" / "lung.h5ad").resolve() == whole.resolve()
-
-    with whole.open("ab") as handle:
-        handle.write(b"x")
+    linked = make_evaluation(corpus, "lung", BLOOD, folder)[0]
+    assert linked.resolve() == whole.resolve()
+    whole.write_bytes(whole.read_bytes() + b"x")
     with pytest.raises(UserError, match=r"lung\.h5ad: changed since the manifest was made"):
-        evaluation(manifest, "lung", corpus, tmp_path / "again")
+        make_evaluation(corpus, "lung", BLOOD, folder)
     path.unlink()
     with pytest.raises(UserError, match=r"blood\.h5ad: no such file"):
-        part_of(manifest, 0, corpus, tmp_path / "again")
-    assert not list((tmp_path / "again").glob("*"))
+        make_part(corpus, folder)
 
 
 NO_MMD = {"mmd": {"datasets": []}, "scib": {"neighbours": 13}}
@@ -188,19 +144,11 @@ def fetch(config: Config, folder: Path, manifest: Path, *options: object) -> int
 
 @pytest.mark.parametrize("where", ["absolute", "relative", "link"])
 def test_files_outside_the_output_stay(where, config, counts, write_h5ad, tmp_path, capfd):
-    """Of names that lead there, and of a manifest that was changed by hand."""
+    """Names in a manifest that was changed by hand lead there."""
     precious = write_h5ad(counts, name="precious")
     content = precious.read_bytes()
     name = {"absolute": str(precious.with_suffix("")), "relative": "../precious"}.get(where, "a")
-    row = ManifestRow(
-        file=name,
-        role="training",
-        part="0",
-        source="local",
-        location=str(precious),
-        bytes=str(len(content)),
-        sha256=sha256(precious),
-    )
+    row = local_row(precious, name)
     rows = [row] * (2 if where == "link" else 1)
     write_manifest(tmp_path / "m.csv", rows)
     before = set(tmp_path.rglob("*"))
@@ -213,8 +161,8 @@ def test_files_outside_the_output_stay(where, config, counts, write_h5ad, tmp_pa
 
 
 def test_outputs_that_are_not_ours(config, tmp_path, capfd):
-    """A folder with other files, an h5ad file without metadata, a part that there is none of."""
-    manifest = made(config.corpus, config.datasets, tmp_path)
+    make_manifest(config.corpus, config.datasets, tmp_path)
+    manifest = tmp_path / "manifest.csv"
     for name in ("folder", "cells"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "precious.h5ad").write_bytes(b"x")
@@ -246,74 +194,51 @@ HEART = {"heart": Dataset(title="Heart", id=uuid(1002))}
 
 
 def test_failed_downloads(corpus, server, files, tmp_path):
-    manifest = made(corpus, HEART, tmp_path)
-    # one file fails, and another; the third is there the next time, and no part is half there
+    """A part is written when all its files are there. Finished downloads are kept."""
+    make_manifest(corpus, HEART, tmp_path)
     server.script[files[0]] = ["410"]
     server.script[files[3]] = ["cut", "404"]
     with pytest.raises(UserError, match=rf"{files[0]}: withdrawn; .*\(1 more files failed"):
-        part_of(manifest, 0, corpus, tmp_path / "part-00000")
-    assert not (tmp_path / "part-00000").exists()
-    part_of(manifest, 0, corpus, tmp_path / "part-00000")
+        make_part(corpus, tmp_path)
+    assert not (tmp_path / "part-0").exists()
+    rows = read_manifest(make_part(corpus, tmp_path) / "files.csv")
     assert len(server.asked(files[2])) == 1
-    done = read_manifest(tmp_path / "part-00000" / "files.csv")
-    assert [row.cells for row in done] == ["30"] * 3
-    for row in done:
-        assert row.sha256 == sha256(tmp_path / "part-00000" / f"{row.file}.h5ad")
-
-    # made again, divided otherwise, nothing is downloaded again
+    assert [row.cells for row in rows] == ["30"] * 3
     requests = len(server.requests)
-    part_of(manifest, 0, corpus, tmp_path / "part-00000")
+    make_part(corpus, tmp_path)
     assert len(server.requests) == requests
 
-    # with the hashes known, another file of the same size is found out
-    locked = tmp_path / "locked.csv"
-    write_manifest(locked, done)
-    other = tmp_path / "other"
-    content = server.files[files[0]]
-    server.files[files[0]] = content[:-1] + bytes([content[-1] ^ 1])
-    with pytest.raises(UserError, match=rf"{files[0]}: its SHA-256 is not the one in the manif"):
-        fetch_part(locked, 0, corpus, 42, other / "downloads", other / "part")
 
-
-def test_raw_files_that_may_go(corpus, server, files, write_h5ad, counts, tmp_path):
-    """The part and what it links to; not the evaluated file, nor a user's own one."""
-    manifest = made(corpus, HEART, tmp_path)
-    evaluation(manifest, "heart", corpus, tmp_path / "evaluation")
+def test_raw_files_are_deleted_and_restored(corpus, server, files, write_h5ad, counts, tmp_path):
+    """Not those of evaluation, and not the user's own files, also if the part links to them."""
+    make_manifest(corpus, HEART, tmp_path)
+    evaluated, _ = make_evaluation(corpus, "heart", HEART["heart"], tmp_path)
     own = write_h5ad(counts, name="own")
-    row = ManifestRow(
-        file="own",
-        role="training",
-        part="0",
-        source="local",
-        location=str(own),
-        bytes=str(own.stat().st_size),
-        sha256=sha256(own),
-    )
-    write_manifest(manifest, [*read_manifest(manifest), row])
-    part_of(manifest, 0, corpus, tmp_path / "part-00000")
-    # a link that leads to a file of the user's is theirs
-    linked = tmp_path / "part-00000" / f"{uuid(1003)}.h5ad"
+    manifest = tmp_path / "manifest.csv"
+    write_manifest(manifest, [*read_manifest(manifest), local_row(own, "own")])
+    part = make_part(corpus, tmp_path)
+    linked = part / f"{uuid(1003)}.h5ad"
     linked.unlink()
     linked.symlink_to(own)
-    release_part(tmp_path / "part-00000", Downloads(tmp_path / "downloads", Web.of(corpus)))
+    release_part(part, Downloads(tmp_path / "downloads", Web.of(corpus)))
     assert own.exists()
     linked.unlink()
-    held = [path.name for path in (tmp_path / "downloads").glob("*.h5ad")]
-    assert held == [f"{uuid(1002)}.h5ad"]
-    assert open_cells(tmp_path / "evaluation" / "heart.h5ad").n_cells == 30
+    left = [path.name for path in (tmp_path / "downloads").glob("*.h5ad")]
+    assert left == [f"{uuid(1002)}.h5ad"]
+    assert open_cells(evaluated).n_cells == 30
 
-    # needed again, they are downloaded again, wherever to, and must be the same
+    # restored files must have the SHA-256 of the first download
     content = server.files[files[0]]
     server.files[files[0]] = content[:-1] + bytes([content[-1] ^ 1])
-    elsewhere = Downloads(tmp_path / "elsewhere", Web.of(corpus))
+    other = Downloads(tmp_path / "other", Web.of(corpus))
     with pytest.raises(UserError, match=r"SHA-256 is not the one in the manifest"):
-        restore_part(tmp_path / "part-00000", elsewhere)
+        restore_part(part, other)
     server.files[files[0]] = content
-    restore_part(tmp_path / "part-00000", elsewhere)
-    for row in read_manifest(tmp_path / "part-00000" / "files.csv"):
-        assert sha256(tmp_path / "part-00000" / f"{row.file}.h5ad") == row.sha256
+    restore_part(part, other)
+    for row in read_manifest(part / "files.csv"):
+        assert sha256(part / f"{row.file}.h5ad") == row.sha256
     requests = len(server.requests)
-    restore_part(tmp_path / "part-00000", elsewhere)
+    restore_part(part, other)
     assert len(server.requests) == requests
 
 
@@ -322,8 +247,8 @@ def test_share_of_files_without_counts_is_limited(corpus, server, write_h5ad, co
     server.add(3, server.files[f"/{uuid(1002)}.h5ad"], cells=150)
     for number in (4, 5):
         server.add(number, write_h5ad(np.log1p(counts) / 3, name="peaks").read_bytes(), cells=5)
-    manifest = made(corpus, HEART, tmp_path)
+    make_manifest(corpus, HEART, tmp_path)
     message = rf"2 training files with 10 of 160 cells have no raw counts: {uuid(1004)}, "
     with pytest.raises(UserError, match=message):
-        part_of(manifest, 0, corpus, tmp_path / "part")
-    assert not (tmp_path / "part").exists()
+        make_part(corpus, tmp_path)
+    assert not (tmp_path / "part-0").exists()

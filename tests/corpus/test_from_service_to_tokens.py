@@ -10,11 +10,11 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from loopback import Loopback, uuid
+from stages import make_evaluation, make_manifest, make_part
 
 from scsigmoid.config.schema import Corpus, Dataset, LocalFiles
-from scsigmoid.corpus.fetch import fetch_evaluation, fetch_part
 from scsigmoid.corpus.h5ad import cells_of_part, open_cells
-from scsigmoid.corpus.manifest import build_manifest, write_lock
+from scsigmoid.corpus.manifest import write_lock
 from scsigmoid.corpus.metadata import read_manifest
 from scsigmoid.errors import UserError
 from scsigmoid.files import sha256
@@ -105,12 +105,9 @@ def versions(dataset: int) -> str:
 
 def make_tokens(corpus: Corpus, folder: Path) -> tuple[Path, TokenStore, list[str]]:
     """Take the corpus from the manifest to tokens; return the lock, the store and the summary."""
-    downloads, manifest, part = folder / "downloads", folder / "manifest.csv", folder / "part"
-    lines = build_manifest(corpus, HEART, 42, downloads, manifest, folder / "manifest.json")
-    fetch_part(manifest, 0, corpus, 42, downloads, part)
-    held = folder / "heart.h5ad", folder / "heart.json"
-    fetch_evaluation(manifest, "heart", HEART["heart"], corpus, 42, downloads, *held)
-    write_lock(manifest, [part], [held[1]], folder / "lock.csv")
+    lines, part = make_manifest(corpus, HEART, folder), make_part(corpus, folder)
+    held = make_evaluation(corpus, "heart", HEART["heart"], folder)
+    write_lock(folder / "manifest.csv", [part], [held[1]], folder / "lock.csv")
     gather(part, 1e4, folder / "statistics.arrow")
     build_vocabulary([folder / "statistics.arrow"], 1, folder / "vocabulary.parquet")
     tokenizer = Tokenizer(Vocabulary.read(folder / "vocabulary.parquet"), 1e4, 32, 200)
@@ -193,16 +190,13 @@ def test_spots_off_the_tissue_of_own_files(in_tissue, corpus, tmp_path):
         entry = LocalFiles(files=str(path), held_out=held_out, name="mine")
         own = dataclasses.replace(corpus, source="local", local=[entry])
         datasets = {"mine": Dataset(title="Mine")}
-        manifest = folder / "manifest.csv"
-        build_manifest(own, datasets, 42, folder, manifest, folder / "manifest.json")
-        fetch_part(manifest, 0, own, 42, folder, folder / "part")
-        [(row, cells)] = cells_of_part(folder / "part")
+        make_manifest(own, datasets, folder)
+        [(row, cells)] = cells_of_part(make_part(own, folder))
         used = cells.rows.tolist()
         assert row.cells == str(len(used))
         if held_out:
-            outputs = folder / "held.h5ad", folder / "held.json"
-            fetch_evaluation(manifest, "mine", datasets["mine"], own, 42, folder, *outputs)
-            held = open_cells(outputs[0]).obs(["scsigmoid_row"])["scsigmoid_row"]
+            path_held, _ = make_evaluation(own, "mine", datasets["mine"], folder)
+            held = open_cells(path_held).obs(["scsigmoid_row"])["scsigmoid_row"]
             assert {*map(int, held)} <= {*on.tolist()} - {*used}
             used += map(int, held)
         assert sorted(used) == on.tolist()

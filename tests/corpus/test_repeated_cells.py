@@ -12,11 +12,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from stages import make_evaluation, make_manifest, make_part
 
 from scsigmoid.config.schema import Config, Dataset, LocalFiles
-from scsigmoid.corpus.fetch import fetch_evaluation, fetch_part
 from scsigmoid.corpus.h5ad import cells_of_part, open_cells
-from scsigmoid.corpus.manifest import build_manifest
 from scsigmoid.corpus.metadata import are_in_ranges, format_ranges, read_manifest
 from scsigmoid.corpus.repeated_cells import FEWEST_GENES, hash_cells
 from scsigmoid.errors import UserError
@@ -65,21 +64,15 @@ def run(config: Config, tmp_path: Path) -> Callable[..., Trained]:
         corpus = dataclasses.replace(config.corpus, source="local", local=[*entries], parts=2)
         paths = {Path(entry.files).stem for entry in entries if entry.held_out}
         datasets = {name: Dataset(title=name) for name in paths}
-        manifest, summary = folder / "manifest.csv", folder / "manifest.json"
-        build_manifest(corpus, datasets, 42, folder / "downloads", manifest, summary)
+        make_manifest(corpus, datasets, folder)
         training, held_out = [], []
         for part in range(2):
-            fetch_part(manifest, part, corpus, 42, folder / "downloads", folder / f"part-{part}")
-            for row, cells in cells_of_part(folder / f"part-{part}"):
+            for row, cells in cells_of_part(make_part(corpus, folder, part)):
                 assert int(row.cells) == cells.count_expressing()
                 training += counts_of(cells)
-        for name in datasets:
-            made = folder / f"{name}.h5ad", folder / f"{name}.json"
-            fetch_evaluation(
-                manifest, name, datasets[name], corpus, 42, folder / "downloads", *made
-            )
-            held_out += counts_of(open_cells(made[0]))
-        return training, held_out, json.loads(summary.read_text())
+        for name, dataset in datasets.items():
+            held_out += counts_of(open_cells(make_evaluation(corpus, name, dataset, folder)[0]))
+        return training, held_out, json.loads((folder / "manifest.json").read_text())
 
     return take
 
@@ -136,16 +129,6 @@ def test_the_same_cells_renamed(run, tmp_path):
     assert sorted(training) == sorted(map(tuple, draw(20, seed=1).tolist()))
     assert (len(held_out), summary["training"]["files"]) == (150, 1)
     assert summary["excluded"][first.files]["held_out"] == 150
-
-
-def test_byte_copies_are_trained_on_once(run, tmp_path):
-    entry = write(tmp_path / "a.h5ad", draw(40))
-    (tmp_path / "b.h5ad").write_bytes((tmp_path / "a.h5ad").read_bytes())
-    training, _, summary = run(entry, dataclasses.replace(entry, files=str(tmp_path / "b.h5ad")))
-    assert sorted(training) == sorted(map(tuple, draw(40).tolist()))
-    assert summary["excluded"] == {
-        str(tmp_path / "b.h5ad"): {"held_out": 0, "repeated": 40},
-    }
 
 
 def test_a_processed_copy_with_fewer_genes(run, tmp_path):
