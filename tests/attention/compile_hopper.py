@@ -81,13 +81,11 @@ def main() -> None:
         kernel = hopper_launch.forward_kernel.warmup(
             *(make_descriptor(n, dtype, dimension) for n in (64, cut.block_k, cut.block_k, 64)),
             table,
-            None,
             1.0,
             PIECES=cut.pieces,
             BLOCK_K=cut.block_k,
             STAGES=cut.stages,
             FORM=form,
-            SCORE_MAX=False,
             REGISTERS=cut.registers,
             num_warps=4,
             maxnreg=cut.most_registers,

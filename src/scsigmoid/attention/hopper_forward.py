@@ -13,7 +13,6 @@ a sequence as zeros and do not store them. V = 0 does not change P V.
 
 from scsigmoid.attention.hopper_gluon import (
     AHEAD,
-    KEEP_NAN,
     WRAP,
     advance,
     announce,
@@ -100,22 +99,15 @@ def _producer(
 
 
 @gluon.jit
-def _larger(one, other):
-    # Propagates NaN, unlike PTX's default max.
-    return gl.maximum(one, other, propagate_nan=KEEP_NAN)
-
-
-@gluon.jit
 def _consumer(
     PIECE: gl.constexpr,
     common,
     BLOCK_K: gl.constexpr,
     STAGES: gl.constexpr,
     FORM: gl.constexpr,
-    SCORE_MAX: gl.constexpr,
 ):
     """Compute 64 query rows of each tile."""
-    out_map, MAXIMA, factor, tiles, staging, words, barriers = common
+    out_map, factor, tiles, staging, words, barriers = common
     qs, ks, vs = tiles
     q_full, q_empty, full, empty, tile_full, tile_empty = barriers
     D: gl.constexpr = out_map.block_shape[4]
@@ -157,8 +149,6 @@ def _consumer(
             )
             scores = warpgroup_mma_wait(0, deps=(scores,))
             mbarrier.arrive(empty.index(stage), count=1)
-            if SCORE_MAX:
-                highest = gl.reduce(gl.abs(scores), 1, _larger)
             new = sigmoid(scores, factor, summand, FORM, ROUNDED=True)
             weights = gl.convert_layout(new.to(dtype), weights_layout)
             stage, phase = advance(stage, phase, STAGES)
@@ -169,8 +159,6 @@ def _consumer(
                 )
                 out = warpgroup_mma(weights, vs.index(stage), out, is_async=True)
                 scores = warpgroup_mma_wait(1, deps=(scores,))
-                if SCORE_MAX:
-                    highest = _larger(highest, gl.reduce(gl.abs(scores), 1, _larger))
                 new = sigmoid(scores, factor, summand, FORM, ROUNDED=True)
                 used = stage
                 stage, phase = advance(stage, phase, STAGES)
@@ -185,8 +173,6 @@ def _consumer(
             out = warpgroup_mma_wait(0, deps=(out,))
             mbarrier.arrive(empty.index(stage), count=1)
             stage, phase = advance(stage, phase, STAGES)
-            if SCORE_MAX:
-                gl.atomic_max(MAXIMA + head, gl.reduce(highest, 0, _larger))
             tma.store_wait(0)
             staged.store(out.to(dtype))
             fence_async_shared()
@@ -209,13 +195,11 @@ def forward_kernel(
     v_map,
     out_map,
     SCHEDULE,
-    MAXIMA,
     factor,
     PIECES: gl.constexpr,
     BLOCK_K: gl.constexpr,
     STAGES: gl.constexpr,
     FORM: gl.constexpr,
-    SCORE_MAX: gl.constexpr,
     REGISTERS: gl.constexpr,
     num_warps: gl.constexpr,
 ):
@@ -249,14 +233,14 @@ def forward_kernel(
     tiles = (qs, ks, vs)
     barriers = (q_full, q_empty, full, empty, tile_full, tile_empty)
     maps = (q_map, k_map, v_map)
-    common = (out_map, MAXIMA, factor, tiles, outs, words, barriers)
+    common = (out_map, factor, tiles, outs, words, barriers)
     # The index of a group must be a constant, so that addresses stay in uniform registers.
     if PIECES == 3:
         gl.warp_specialize(
             [
-                (_consumer, (0, common, BLOCK_K, STAGES, FORM, SCORE_MAX)),
-                (_consumer, (1, common, BLOCK_K, STAGES, FORM, SCORE_MAX)),
-                (_consumer, (2, common, BLOCK_K, STAGES, FORM, SCORE_MAX)),
+                (_consumer, (0, common, BLOCK_K, STAGES, FORM)),
+                (_consumer, (1, common, BLOCK_K, STAGES, FORM)),
+                (_consumer, (2, common, BLOCK_K, STAGES, FORM)),
                 (_producer, (SCHEDULE, maps, tiles, words, barriers, PIECES, BLOCK_K, STAGES)),
             ],
             [4, 4, 1],
@@ -266,10 +250,10 @@ def forward_kernel(
         gl.static_assert(PIECES == 4)
         gl.warp_specialize(
             [
-                (_consumer, (0, common, BLOCK_K, STAGES, FORM, SCORE_MAX)),
-                (_consumer, (1, common, BLOCK_K, STAGES, FORM, SCORE_MAX)),
-                (_consumer, (2, common, BLOCK_K, STAGES, FORM, SCORE_MAX)),
-                (_consumer, (3, common, BLOCK_K, STAGES, FORM, SCORE_MAX)),
+                (_consumer, (0, common, BLOCK_K, STAGES, FORM)),
+                (_consumer, (1, common, BLOCK_K, STAGES, FORM)),
+                (_consumer, (2, common, BLOCK_K, STAGES, FORM)),
+                (_consumer, (3, common, BLOCK_K, STAGES, FORM)),
                 (_producer, (SCHEDULE, maps, tiles, words, barriers, PIECES, BLOCK_K, STAGES)),
             ],
             [4, 4, 4, 1],

@@ -10,7 +10,6 @@ import functools
 from typing import Any
 
 import torch
-import triton.language as tl
 from torch import Tensor
 from triton._C.libtriton import ir
 from triton.experimental import gluon
@@ -29,7 +28,6 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from scsigmoid.attention import launching
 
 __all__ = [
-    "KEEP_NAN",
     "WRAP",
     "advance",
     "descriptor",
@@ -50,8 +48,6 @@ __all__ = [
 
 #: :data:`scsigmoid.attention.launching.WRAP` as a constant of the kernels.
 WRAP = gl.constexpr(launching.WRAP)
-#: The result of a minimum or maximum is NaN if an operand is NaN.
-KEEP_NAN = gl.constexpr(tl.PropagateNan.ALL)
 
 # Triton 3.6 has the old names only, triton 3.9 the new ones only.
 if hasattr(tma, "async_load"):

@@ -121,7 +121,6 @@ def forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Tensor:
             descriptor(v, cut.block_k, q.shape[-1]),
             descriptor(out, PIECE, q.shape[-1]),
             table,
-            None,
             factor * problem.scale,
         ),
         {
@@ -129,7 +128,6 @@ def forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Tensor:
             "BLOCK_K": cut.block_k,
             "STAGES": cut.stages,
             "FORM": form,
-            "SCORE_MAX": False,
             "REGISTERS": cut.registers,
             "num_warps": 4,
         },
