@@ -33,6 +33,26 @@ def assignment(TILES, most, heads, blocks, SCHEDULED: tl.constexpr):
 
 
 @triton.jit
+def span(STARTS, ENDS, sequence):
+    """Return the first token and the number of tokens of a sequence."""
+    start = tl.load(STARTS + sequence)
+    return start, tl.load(ENDS + sequence) - start
+
+
+@triton.jit
+def place(STARTS, ENDS, sequence, within, blocks, BLOCK: tl.constexpr, SCHEDULED: tl.constexpr):
+    """Return head, block, first row and number of remaining rows of this program's tile.
+
+    ``sequence``, ``within`` and the other arguments are those of :func:`assignment`.
+    """
+    start, rows = span(STARTS, ENDS, sequence)
+    own_blocks = tl.cdiv(rows, BLOCK) if SCHEDULED else blocks
+    head = within // own_blocks
+    block = within % own_blocks
+    return head, block, start + block * BLOCK, rows - block * BLOCK
+
+
+@triton.jit
 def bias_of(BIAS, sequence, keys, HAS_BIAS: tl.constexpr):
     """Return the bias of the sequence, by default -log(number of keys)."""
     if HAS_BIAS:
