@@ -26,6 +26,7 @@ from scsigmoid.attention.hopper_gluon import (
     gl,
     gluon,
     mbarrier,
+    ring,
     sigmoid,
     tile_of,
     tma,
@@ -41,15 +42,9 @@ from scsigmoid.attention.hopper_gluon import (
 
 @gluon.jit
 def _producer(
-    SCHEDULE,
-    maps,
-    tiles,
-    words,
-    barriers,
-    announcements,
-    BLOCK_Q: gl.constexpr,
-    STAGES: gl.constexpr,
-):
+    SCHEDULE, maps, tiles, words, barriers, announcements,
+    BLOCK_Q: gl.constexpr, STAGES: gl.constexpr,
+):  # fmt: skip
     """Take tiles from the list and load keys, values, queries and output gradients."""
     q_map, grad_map, k_map, v_map = maps
     qs, grads, ks, vs = tiles
@@ -147,12 +142,9 @@ def _store(tile, staged, out_map, row_end, row, head):
 
 @gluon.jit
 def _consumer(
-    GROUP: gl.constexpr,
-    common,
-    BLOCK_Q: gl.constexpr,
-    STAGES: gl.constexpr,
-    FORM: gl.constexpr,
-):
+    GROUP: gl.constexpr, common,
+    BLOCK_Q: gl.constexpr, STAGES: gl.constexpr, FORM: gl.constexpr,
+):  # fmt: skip
     """Compute 64 keys of each tile, and this group's half of each block of dQ."""
     # Shifts and masks of `turn` and `count` below replace divisions by these constants.
     gl.static_assert(AHEAD == 2)
@@ -252,21 +244,9 @@ def _consumer(
 
 @gluon.jit
 def backward_kernel(
-    q_map,
-    grad_map,
-    k_map,
-    v_map,
-    dq_map,
-    dk_map,
-    dv_map,
-    SCHEDULE,
-    factor,
-    scale,
-    BLOCK_Q: gl.constexpr,
-    STAGES: gl.constexpr,
-    FORM: gl.constexpr,
-    num_warps: gl.constexpr,
-):
+    q_map, grad_map, k_map, v_map, dq_map, dk_map, dv_map, SCHEDULE, factor, scale,
+    BLOCK_Q: gl.constexpr, STAGES: gl.constexpr, FORM: gl.constexpr, num_warps: gl.constexpr,
+):  # fmt: skip
     """One program per multiprocessor. ``dq_map`` is the float32 sum before scaling."""
     D: gl.constexpr = k_map.block_shape[4]
     dtype: gl.constexpr = k_map.dtype
@@ -275,7 +255,6 @@ def backward_kernel(
     dscores_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([64, BLOCK_Q], dtype)
     dq_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([64, 64], gl.float32)
     words_layout: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
-    barrier_layout: gl.constexpr = mbarrier.MBarrierLayout()
     ks = gl.allocate_shared_memory(dtype, [2, 64, D], keys_layout)
     vs = gl.allocate_shared_memory(dtype, [2, 64, D], keys_layout)
     qs = gl.allocate_shared_memory(dtype, [STAGES, BLOCK_Q, D], queries_layout)
@@ -284,28 +263,13 @@ def backward_kernel(
     dqs = gl.allocate_shared_memory(gl.float32, [2, 64, 64], dq_layout)
     outs = gl.allocate_shared_memory(dtype, [2, 64, D], keys_layout)
     words = gl.allocate_shared_memory(gl.int32, [AHEAD * 8, 1], words_layout)
-    kv_full = gl.allocate_shared_memory(gl.int64, [1], barrier_layout)
-    kv_empty = gl.allocate_shared_memory(gl.int64, [1], barrier_layout)
-    shared = gl.allocate_shared_memory(gl.int64, [1], barrier_layout)
-    full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], barrier_layout)
-    empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], barrier_layout)
-    tile_full = gl.allocate_shared_memory(gl.int64, [AHEAD, 1], barrier_layout)
-    tile_empty = gl.allocate_shared_memory(gl.int64, [AHEAD, 1], barrier_layout)
-    mbarrier.init(kv_full, count=1)
-    mbarrier.init(kv_empty, count=2)
-    mbarrier.init(shared, count=2)
-    for stage in gl.static_range(STAGES):
-        mbarrier.init(full.index(stage), count=1)
-        mbarrier.init(empty.index(stage), count=2)
-    for slot in gl.static_range(AHEAD):
-        mbarrier.init(tile_full.index(slot), count=1)
-        mbarrier.init(tile_empty.index(slot), count=2)
     loads = (q_map, grad_map, k_map, v_map)
     maps = (dq_map, dk_map, dv_map)
     tiles = (qs, grads, ks, vs)
     staging = (dscores, dqs, outs)
-    barriers = (kv_full, kv_empty, full, empty)
-    announcements = (tile_full, tile_empty)
+    kv_full, kv_empty, shared = ring(1, 1).index(0), ring(1, 2).index(0), ring(1, 2).index(0)
+    barriers = (kv_full, kv_empty, ring(STAGES, 1), ring(STAGES, 2))
+    announcements = (ring(AHEAD, 1), ring(AHEAD, 2))
     common = (maps, factor, scale, tiles, staging, words, barriers, shared, announcements)
     gl.warp_specialize(
         [

@@ -21,6 +21,7 @@ from scsigmoid.attention.hopper_gluon import (
     gl,
     gluon,
     mbarrier,
+    ring,
     sigmoid,
     tile_of,
     tma,
@@ -34,15 +35,9 @@ from scsigmoid.attention.hopper_gluon import (
 
 @gluon.jit
 def _producer(
-    SCHEDULE,
-    maps,
-    tiles,
-    words,
-    barriers,
-    PIECES: gl.constexpr,
-    BLOCK_K: gl.constexpr,
-    STAGES: gl.constexpr,
-):
+    SCHEDULE, maps, tiles, words, barriers,
+    PIECES: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr,
+):  # fmt: skip
     """Take tiles from the list and load queries, keys and values."""
     q_map, k_map, v_map = maps
     qs, ks, vs = tiles
@@ -190,48 +185,26 @@ def _consumer(
 
 @gluon.jit
 def forward_kernel(
-    q_map,
-    k_map,
-    v_map,
-    out_map,
-    SCHEDULE,
-    factor,
-    PIECES: gl.constexpr,
-    BLOCK_K: gl.constexpr,
-    STAGES: gl.constexpr,
-    FORM: gl.constexpr,
-    REGISTERS: gl.constexpr,
-    num_warps: gl.constexpr,
-):
+    q_map, k_map, v_map, out_map, SCHEDULE, factor,
+    PIECES: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr, FORM: gl.constexpr,
+    REGISTERS: gl.constexpr, num_warps: gl.constexpr,
+):  # fmt: skip
     """One program per multiprocessor with ``PIECES`` consumers of 64 query rows each."""
     D: gl.constexpr = q_map.block_shape[4]
     dtype: gl.constexpr = q_map.dtype
     rows_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([64, D], dtype)
     columns_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BLOCK_K, D], dtype)
     words_layout: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
-    barrier_layout: gl.constexpr = mbarrier.MBarrierLayout()
     qs = gl.allocate_shared_memory(dtype, [PIECES, 64, D], rows_layout)
     outs = gl.allocate_shared_memory(dtype, [PIECES, 64, D], rows_layout)
     ks = gl.allocate_shared_memory(dtype, [STAGES, BLOCK_K, D], columns_layout)
     vs = gl.allocate_shared_memory(dtype, [STAGES, BLOCK_K, D], columns_layout)
     words = gl.allocate_shared_memory(gl.int32, [AHEAD * 8, 1], words_layout)
-    q_full = gl.allocate_shared_memory(gl.int64, [PIECES, 1], barrier_layout)
-    q_empty = gl.allocate_shared_memory(gl.int64, [PIECES, 1], barrier_layout)
-    full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], barrier_layout)
-    empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], barrier_layout)
-    tile_full = gl.allocate_shared_memory(gl.int64, [AHEAD, 1], barrier_layout)
-    tile_empty = gl.allocate_shared_memory(gl.int64, [AHEAD, 1], barrier_layout)
-    for piece in gl.static_range(PIECES):
-        mbarrier.init(q_full.index(piece), count=1)
-        mbarrier.init(q_empty.index(piece), count=1)
-    for stage in gl.static_range(STAGES):
-        mbarrier.init(full.index(stage), count=1)
-        mbarrier.init(empty.index(stage), count=PIECES)
-    for slot in gl.static_range(AHEAD):
-        mbarrier.init(tile_full.index(slot), count=1)
-        mbarrier.init(tile_empty.index(slot), count=PIECES)
     tiles = (qs, ks, vs)
-    barriers = (q_full, q_empty, full, empty, tile_full, tile_empty)
+    barriers = (
+        ring(PIECES, 1), ring(PIECES, 1), ring(STAGES, 1), ring(STAGES, PIECES),
+        ring(AHEAD, 1), ring(AHEAD, PIECES),
+    )  # fmt: skip
     maps = (q_map, k_map, v_map)
     common = (out_map, factor, tiles, outs, words, barriers)
     # The index of a group must be a constant, so that addresses stay in uniform registers.

@@ -15,7 +15,7 @@ from triton._C.libtriton import ir
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language._core import builtin
-from triton.experimental.gluon.language.nvidia.hopper import (
+from triton.experimental.gluon.language.nvidia.hopper import (  # noqa: F401, for the kernels
     fence_async_shared,
     mbarrier,
     tma,
@@ -26,25 +26,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from scsigmoid.attention import launching
-
-__all__ = [
-    "WRAP",
-    "advance",
-    "descriptor",
-    "fence_async_shared",
-    "gl",
-    "gluon",
-    "mbarrier",
-    "sigmoid",
-    "tile_of",
-    "tma",
-    "tma_add",
-    "tma_load",
-    "tma_store",
-    "warpgroup_mma",
-    "warpgroup_mma_init",
-    "warpgroup_mma_wait",
-]
+from scsigmoid.attention.triton_tiles import PAIR
 
 #: :data:`scsigmoid.attention.launching.WRAP` as a constant of the kernels.
 WRAP = gl.constexpr(launching.WRAP)
@@ -97,6 +79,15 @@ def tile_of(memory, descriptor, _semantic=None):
     """Return a tile of shared memory (rows, columns) with the five dimensions of a descriptor."""
     shape = list(descriptor.block_shape)
     return _semantic.memdesc_reinterpret(memory, descriptor.dtype, shape, descriptor.layout)
+
+
+@gluon.jit
+def ring(SIZE: gl.constexpr, COUNT: gl.constexpr):
+    """Allocate ``SIZE`` barriers that each wait for ``COUNT`` arrivals."""
+    barriers = gl.allocate_shared_memory(gl.int64, [SIZE, 1], mbarrier.MBarrierLayout())
+    for index in gl.static_range(SIZE):
+        mbarrier.init(barriers.index(index), count=COUNT)
+    return barriers
 
 
 @gluon.jit
@@ -191,17 +182,7 @@ def sigmoid(scores, factor, summand, FORM: gl.constexpr, ROUNDED: gl.constexpr =
     else:
         gl.static_assert(FORM == "pair")
         weights = gl.inline_asm_elementwise(
-            """{ .reg .f32 a, b, r;
-            min.NaN.f32 a, $2, 0f42700000; min.NaN.f32 b, $3, 0f42700000;
-            ex2.approx.ftz.f32 a, a; ex2.approx.ftz.f32 b, b;
-            add.f32 a, a, 0f3F800000; add.f32 b, b, 0f3F800000;
-            mul.f32 r, a, b; rcp.approx.ftz.f32 r, r;
-            mul.f32 $0, r, b; mul.f32 $1, r, a; }""",
-            "=f,=f,f,f",
-            [x],
-            dtype=gl.float32,
-            is_pure=True,
-            pack=2,
+            PAIR, "=&f,=&f,f,f", [x], dtype=gl.float32, is_pure=True, pack=2
         )
     return weights
 

@@ -75,15 +75,9 @@ _PROGRAMS = 64
 
 @triton.jit(do_not_specialize=["sequences", "tokens"])
 def zero_gaps_kernel(
-    OUT,
-    STARTS,
-    ENDS,
-    sequences,
-    tokens,
-    WIDTH: tl.constexpr,
-    BLOCK: tl.constexpr,
-    ROWS: tl.constexpr,
-):
+    OUT, STARTS, ENDS, sequences, tokens,
+    WIDTH: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
     """Set the tokens between the end of a sequence and the start of the next one to 0.
 
     Grid: (sequences + 1, programs of a gap). The first gap is before the first sequence.

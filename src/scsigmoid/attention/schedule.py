@@ -155,23 +155,10 @@ _POINTERS = ["ROW_STARTS", "ROW_ENDS", "COLUMN_STARTS", "COLUMN_ENDS", "BIAS", "
 
 @triton.jit(do_not_specialize=["sequences", "programs"], do_not_specialize_on_alignment=_POINTERS)
 def schedule_kernel(
-    ROW_STARTS,
-    ROW_ENDS,
-    COLUMN_STARTS,
-    COLUMN_ENDS,
-    BIAS,
-    SCHEDULE,
-    sequences,
-    programs,
-    factor,
-    PIECES: tl.constexpr,
-    COLUMN_BLOCK: tl.constexpr,
-    KEYS_ARE_ROWS: tl.constexpr,
-    HAS_BIAS: tl.constexpr,
-    WRAP: tl.constexpr,
-    SCAN: tl.constexpr,
-    ENTRIES: tl.constexpr,
-):
+    ROW_STARTS, ROW_ENDS, COLUMN_STARTS, COLUMN_ENDS, BIAS, SCHEDULE, sequences, programs, factor,
+    PIECES: tl.constexpr, COLUMN_BLOCK: tl.constexpr, KEYS_ARE_ROWS: tl.constexpr,
+    HAS_BIAS: tl.constexpr, WRAP: tl.constexpr, SCAN: tl.constexpr, ENTRIES: tl.constexpr,
+):  # fmt: skip
     """List the tiles of one head of one sequence.  Grid: (sequences, heads).
 
     ``WRAP`` is :data:`launching.WRAP`. The words of an entry are:

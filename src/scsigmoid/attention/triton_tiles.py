@@ -8,6 +8,13 @@ from scsigmoid.attention import launching
 #: :data:`launching.WRAP` as a constant of the kernels.
 WRAP = tl.constexpr(launching.WRAP)
 LOG2_E = tl.constexpr(1.4426950408889634)
+#: PTX of 1 / (1 + 2^x) for two elements with one reciprocal (:func:`sigmoid`).
+PAIR = tl.constexpr("""{ .reg .f32 a, b, r;
+    min.NaN.f32 a, $2, 0f42700000; min.NaN.f32 b, $3, 0f42700000;
+    ex2.approx.ftz.f32 a, a; ex2.approx.ftz.f32 b, b;
+    add.f32 a, a, 0f3F800000; add.f32 b, b, 0f3F800000;
+    mul.f32 r, a, b; rcp.approx.ftz.f32 r, r;
+    mul.f32 $0, r, b; mul.f32 $1, r, a; }""")
 
 
 @triton.jit
@@ -92,26 +99,7 @@ def sigmoid(scores, factor, summand, SIGMOID: tl.constexpr):
         weights = 0.5 * tanh + 0.5
     elif SIGMOID == "pair":
         weights = tl.inline_asm_elementwise(
-            """
-            {
-            .reg .f32 a, b, r;
-            min.NaN.f32 a, $2, 0f42700000;
-            min.NaN.f32 b, $3, 0f42700000;
-            ex2.approx.ftz.f32 a, a;
-            ex2.approx.ftz.f32 b, b;
-            add.f32 a, a, 0f3F800000;
-            add.f32 b, b, 0f3F800000;
-            mul.f32 r, a, b;
-            rcp.approx.ftz.f32 r, r;
-            mul.f32 $0, r, b;
-            mul.f32 $1, r, a;
-            }
-            """,
-            "=&f,=&f,f,f",
-            [x],
-            dtype=tl.float32,
-            is_pure=True,
-            pack=2,
+            PAIR, "=&f,=&f,f,f", [x], dtype=tl.float32, is_pure=True, pack=2
         )
     else:
         weights = 1.0 / (1.0 + tl.exp2(x))
