@@ -134,7 +134,7 @@ def test_invalid_booleans():
     ]
     for call in calls:
         for name in ("accurate", "deterministic", "check"):
-            for value in (*wrong, None) if name == "check" else wrong:
+            for value in wrong:
                 with pytest.raises(TypeError, match=f"{name}: must be True or False, is"):
                     call(**{name: value})
     refuse("check: must be True or False, is str", TypeError, softmax_attention, check="yes")

@@ -24,10 +24,10 @@ def check_tensor(name: str, value: object) -> None:
         raise TypeError(f"{name}: must be a dense tensor, is a {kind} one")
 
 
-def check_booleans(check: object, **settings: object) -> None:
-    """Raise TypeError if an argument is not True or False; ``settings`` may also be None."""
-    for name, value in (("check", check), *settings.items()):
-        if not isinstance(value, bool) and not (value is None and name in settings):
+def check_booleans(**settings: object) -> None:
+    """Raise TypeError if a setting is not True, False or None."""
+    for name, value in settings.items():
+        if value is not None and not isinstance(value, bool):
             raise TypeError(f"{name}: must be True or False, is {type(value).__name__}")
 
 
@@ -70,30 +70,8 @@ def check_tensors(q: Tensor, k: Tensor, v: Tensor, *, dimensions: int) -> None:
         raise ValueError(f"k: {k.shape[0]} sequences, q has {q.shape[0]}")
 
 
-def check_boundaries(name: str, cu_seqlens: Tensor, like: Tensor) -> None:
-    """Check dtype, shape and device of cumulative lengths, (sequences + 1,) int32."""
-    check_tensor(name, cu_seqlens)
-    if cu_seqlens.dim() != 1 or cu_seqlens.shape[0] < 1:
-        raise ValueError(f"{name}: must have shape (sequences + 1,), has {tuple(cu_seqlens.shape)}")
-    if cu_seqlens.dtype != torch.int32:
-        raise TypeError(f"{name}: must be int32, is {cu_seqlens.dtype}")
-    if cu_seqlens.device != like.device:
-        raise ValueError(describe_devices(name, cu_seqlens, like))
-
-
-def check_max_length(name: str, max_length: int) -> None:
-    """Check a maximum sequence length."""
-    if not isinstance(max_length, (int, torch.SymInt, Integral)):
-        raise TypeError(f"{name}: must be a whole number, is {type(max_length).__name__}")
-    if max_length < 0:
-        raise ValueError(f"{name}: must not be negative, is {max_length}")
-
-
-def check_cumulative_values(name: str, cu_seqlens: Tensor, tokens: int, max_length: int) -> None:
-    """Check the values of cumulative lengths: ascending from 0 to ``tokens``.
-
-    No sequence may be longer than ``max_length``. Waits for the device if the tensor is on a GPU.
-    """
+def _check_values(name: str, cu_seqlens: Tensor, tokens: int, max_length: int) -> None:
+    """Check that cumulative lengths ascend from 0 to ``tokens``, by at most ``max_length``."""
     values = cu_seqlens.tolist()
     if values[0] != 0:
         raise ValueError(f"{name}: must start with 0, starts with {values[0]}")
@@ -110,11 +88,12 @@ def check_cumulative_values(name: str, cu_seqlens: Tensor, tokens: int, max_leng
         )
 
 
-def can_read(lengths: Tensor, check: bool) -> bool:
+def _can_read(lengths: Tensor, check: bool) -> bool:
     """Return True if values of ``lengths`` may be read; on a GPU only with ``check``.
 
     Fake tensors and tensors in a compiled region have no values.
     """
+    check_booleans(check=check)
     return (
         (check or lengths.device.type == "cpu")
         and type(lengths) is Tensor
@@ -122,13 +101,28 @@ def can_read(lengths: Tensor, check: bool) -> bool:
     )
 
 
-def check_packing(like: Tensor, cu_seqlens: Tensor, max_seqlen: int, check: bool) -> None:
-    """Check the cumulative lengths of the packed sequences in ``like``."""
-    check_boundaries("cu_seqlens", cu_seqlens, like)
-    check_max_length("max_seqlen", max_seqlen)
-    check_booleans(check)
-    if can_read(cu_seqlens, check):
-        check_cumulative_values("cu_seqlens", cu_seqlens, like.shape[0], max_seqlen)
+def check_packing(
+    like: Tensor, cu_seqlens: Tensor, max_seqlen: int, check: bool, suffix: str = ""
+) -> None:
+    """Check the cumulative lengths, (sequences + 1,) int32, of the packed sequences in ``like``.
+
+    Messages name the arguments ``cu_seqlens`` and ``max_seqlen`` with the suffix.
+    """
+    name = f"cu_seqlens{suffix}"
+    check_tensor(name, cu_seqlens)
+    if cu_seqlens.dim() != 1 or cu_seqlens.shape[0] < 1:
+        raise ValueError(f"{name}: must have shape (sequences + 1,), has {tuple(cu_seqlens.shape)}")
+    if cu_seqlens.dtype != torch.int32:
+        raise TypeError(f"{name}: must be int32, is {cu_seqlens.dtype}")
+    if cu_seqlens.device != like.device:
+        raise ValueError(describe_devices(name, cu_seqlens, like))
+    if not isinstance(max_seqlen, (int, torch.SymInt, Integral)):
+        kind = type(max_seqlen).__name__
+        raise TypeError(f"max_seqlen{suffix}: must be a whole number, is {kind}")
+    if max_seqlen < 0:
+        raise ValueError(f"max_seqlen{suffix}: must not be negative, is {max_seqlen}")
+    if _can_read(cu_seqlens, check):
+        _check_values(name, cu_seqlens, like.shape[0], max_seqlen)
 
 
 def check_fused(qkv: Tensor, cu_seqlens: Tensor, max_seqlen: int, check: bool) -> None:
@@ -140,12 +134,18 @@ def check_fused(qkv: Tensor, cu_seqlens: Tensor, max_seqlen: int, check: bool) -
     check_packing(qkv, cu_seqlens, max_seqlen, check)
 
 
-def check_lengths(name: str, lengths: Tensor, capacity: int) -> None:
-    """Check that the lengths of padded sequences are between 0 and ``capacity``."""
-    values = lengths.tolist()
-    if values and (min(values) < 0 or max(values) > capacity):
-        wrong = min(values) if min(values) < 0 else max(values)
-        raise ValueError(f"{name}: must be between 0 and {capacity}, contains {wrong}")
+def check_lengths(name: str, lengths: Tensor, like: Tensor, check: bool) -> None:
+    """Check the lengths of the padded sequences in ``like``, (sequences, length, heads, dim)."""
+    check_tensor(name, lengths)
+    if lengths.shape != (like.shape[0],):
+        raise ValueError(f"{name}: must have shape ({like.shape[0]},), has {tuple(lengths.shape)}")
+    if lengths.dtype not in (torch.int32, torch.int64):
+        raise TypeError(f"{name}: must be int32 or int64, is {lengths.dtype}")
+    if lengths.device != like.device:
+        raise ValueError(describe_devices(name, lengths, like))
+    for value in lengths.tolist() if _can_read(lengths, check) else ():
+        if not 0 <= value <= like.shape[1]:
+            raise ValueError(f"{name}: must be between 0 and {like.shape[1]}, contains {value}")
 
 
 def to_float(name: str, value: object) -> float:

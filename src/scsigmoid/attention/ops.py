@@ -280,19 +280,7 @@ def attend_softmax(
 ) -> Tensor:
     """Compute softmax attention of packed q, k and v by the reference; ``mask`` is ignored."""
     starts, ends = cu_seqlens[:-1], cu_seqlens[1:]
-    problem = Problem(
-        starts_q=starts,
-        ends_q=ends,
-        starts_k=starts,
-        ends_k=ends,
-        bias=None,
-        longest_q=max_seqlen,
-        longest_k=max_seqlen,
-        scale=scale,
-        accurate=None,
-        has_gaps=False,
-        deterministic=None,
-        kind="softmax",
-    )
+    spans, longest = (starts, ends, starts, ends), (max_seqlen, max_seqlen)
+    problem = Problem(*spans, None, *longest, scale, kind="softmax")
     q, k, v = tensors
     return attend(q, k, v, problem, "reference")

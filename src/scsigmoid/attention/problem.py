@@ -38,9 +38,9 @@ class Problem(NamedTuple):
     longest_q: int
     longest_k: int
     scale: float
-    accurate: bool | None
-    has_gaps: bool
-    deterministic: bool | None
+    accurate: bool | None = None
+    has_gaps: bool = False
+    deterministic: bool | None = None
     kind: Kind = "sigmoid"
 
     def resolved(self) -> "Problem":

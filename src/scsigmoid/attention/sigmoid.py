@@ -1,5 +1,6 @@
 """Sigmoid attention of packed and padded sequences, and the largest score."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import torch
@@ -7,14 +8,11 @@ from torch import Tensor
 
 from scsigmoid.attention import ops
 from scsigmoid.attention.arguments import (
-    can_read,
     cast_for_autocast,
     check_booleans,
-    check_boundaries,
-    check_cumulative_values,
     check_fused,
     check_lengths,
-    check_max_length,
+    check_packing,
     check_tensor,
     check_tensors,
     describe_devices,
@@ -43,6 +41,40 @@ def expand_bias(bias: float | Tensor | None, sequences: int, like: Tensor) -> Te
     if bias.device != like.device:
         raise ValueError(describe_devices("bias", bias, like))
     return bias.to(dtype).expand(sequences).contiguous()
+
+
+def _attend(
+    tensors: Sequence[Tensor],
+    spans: tuple[Tensor, Tensor, Tensor, Tensor],
+    longest: tuple[int, int],
+    scale: float | None,
+    bias: float | Tensor | None,
+    backend: str,
+    accurate: bool | None,
+    deterministic: bool | None,
+    has_gaps: bool = False,
+) -> Tensor:
+    """Compute attention of checked tensors, [q, k, v] or [qkv].
+
+    ``spans`` are the starts and ends of queries and of keys, ``longest`` the maximum numbers of
+    queries and of keys of a sequence. The other arguments are those of :func:`sigmoid_attention`
+    and of :class:`Problem`.
+    """
+    check_booleans(accurate=accurate, deterministic=deterministic)
+    tensors = cast_for_autocast(*tensors)
+    q = tensors[0] if len(tensors) == 3 else tensors[0].select(1, 0)
+    backend = choose_backend("sigmoid", backend, q.device, hopper_misfit(q))
+    problem = Problem(
+        *spans,
+        expand_bias(bias, spans[0].shape[0], q),
+        *longest,
+        resolve_scale(scale, q.shape[-1]),
+        accurate=accurate,
+        has_gaps=has_gaps,
+        deterministic=deterministic,
+    )
+    q, k, v = tensors if len(tensors) == 3 else (tensors[0], None, None)
+    return ops.attend(q, k, v, problem, backend)
 
 
 def sigmoid_attention(
@@ -99,9 +131,7 @@ def sigmoid_attention(
         UserError: if the backend does not run on the device.
     """
     check_tensors(q, k, v, dimensions=3)
-    check_booleans(check, accurate=accurate, deterministic=deterministic)
-    check_boundaries("cu_seqlens", cu_seqlens, q)
-    check_max_length("max_seqlen", max_seqlen)
+    check_packing(q, cu_seqlens, max_seqlen, check)
     if cu_seqlens_k is None:
         if max_seqlen_k is not None:
             raise ValueError("max_seqlen_k: must not be passed without cu_seqlens_k")
@@ -109,34 +139,17 @@ def sigmoid_attention(
             raise ValueError(f"k: {k.shape[0]} tokens but q has {q.shape[0]}; pass cu_seqlens_k")
         cu_seqlens_k, max_seqlen_k = cu_seqlens, max_seqlen
     else:
-        check_boundaries("cu_seqlens_k", cu_seqlens_k, q)
         if max_seqlen_k is None:
             raise ValueError("max_seqlen_k: must be passed with cu_seqlens_k")
-        check_max_length("max_seqlen_k", max_seqlen_k)
+        check_packing(k, cu_seqlens_k, max_seqlen_k, check, "_k")
         if cu_seqlens_k.shape != cu_seqlens.shape:
             raise ValueError(
                 f"cu_seqlens_k: {cu_seqlens_k.shape[0] - 1} sequences, cu_seqlens has "
                 f"{cu_seqlens.shape[0] - 1}"
             )
-    if can_read(cu_seqlens, check):
-        check_cumulative_values("cu_seqlens", cu_seqlens, q.shape[0], max_seqlen)
-        check_cumulative_values("cu_seqlens_k", cu_seqlens_k, k.shape[0], max_seqlen_k)
-    q, k, v = cast_for_autocast(q, k, v)
-    backend = choose_backend("sigmoid", backend, q.device, hopper_misfit(q))
-    problem = Problem(
-        starts_q=cu_seqlens[:-1],
-        ends_q=cu_seqlens[1:],
-        starts_k=cu_seqlens_k[:-1],
-        ends_k=cu_seqlens_k[1:],
-        bias=expand_bias(bias, cu_seqlens.shape[0] - 1, q),
-        longest_q=max_seqlen,
-        longest_k=max_seqlen_k,
-        scale=resolve_scale(scale, q.shape[-1]),
-        accurate=accurate,
-        has_gaps=False,
-        deterministic=deterministic,
-    )
-    return ops.attend(q, k, v, problem, backend)
+    spans = (cu_seqlens[:-1], cu_seqlens[1:], cu_seqlens_k[:-1], cu_seqlens_k[1:])
+    options = (scale, bias, backend, accurate, deterministic)
+    return _attend((q, k, v), spans, (max_seqlen, max_seqlen_k), *options)
 
 
 def sigmoid_attention_qkv(
@@ -169,37 +182,9 @@ def sigmoid_attention_qkv(
             :func:`sigmoid_attention`.
     """
     check_fused(qkv, cu_seqlens, max_seqlen, check)
-    check_booleans(check, accurate=accurate, deterministic=deterministic)
-    (qkv,) = cast_for_autocast(qkv)
-    q = qkv.select(1, 0)
-    backend = choose_backend("sigmoid", backend, qkv.device, hopper_misfit(q))
     starts, ends = cu_seqlens[:-1], cu_seqlens[1:]
-    problem = Problem(
-        starts_q=starts,
-        ends_q=ends,
-        starts_k=starts,
-        ends_k=ends,
-        bias=expand_bias(bias, cu_seqlens.shape[0] - 1, q),
-        longest_q=max_seqlen,
-        longest_k=max_seqlen,
-        scale=resolve_scale(scale, q.shape[-1]),
-        accurate=accurate,
-        has_gaps=False,
-        deterministic=deterministic,
-    )
-    return ops.attend(qkv, None, None, problem, backend)
-
-
-def _check_lengths(name: str, lengths: Tensor, like: Tensor, capacity: int, check: bool) -> None:
-    check_tensor(name, lengths)
-    if lengths.shape != (like.shape[0],):
-        raise ValueError(f"{name}: must have shape ({like.shape[0]},), has {tuple(lengths.shape)}")
-    if lengths.dtype not in (torch.int32, torch.int64):
-        raise TypeError(f"{name}: must be int32 or int64, is {lengths.dtype}")
-    if lengths.device != like.device:
-        raise ValueError(describe_devices(name, lengths, like))
-    if can_read(lengths, check):
-        check_lengths(name, lengths, capacity)
+    options = (scale, bias, backend, accurate, deterministic)
+    return _attend((qkv,), (starts, ends, starts, ends), (max_seqlen, max_seqlen), *options)
 
 
 def sigmoid_attention_padded(
@@ -238,38 +223,22 @@ def sigmoid_attention_padded(
             :func:`sigmoid_attention`.
     """
     check_tensors(q, k, v, dimensions=4)
-    check_booleans(check, accurate=accurate, deterministic=deterministic)
     if lengths_k is None and k.shape[1] != q.shape[1]:
         raise ValueError(f"k: length {k.shape[1]} but q has {q.shape[1]}; pass lengths_k")
-    _check_lengths("lengths_q", lengths_q, q, q.shape[1], check)
-    if lengths_k is not None:
-        _check_lengths("lengths_k", lengths_k, q, k.shape[1], check)
-    q, k, v = cast_for_autocast(q, k, v)
-    backend = choose_backend("sigmoid", backend, q.device, hopper_misfit(q))
+    check_lengths("lengths_q", lengths_q, q, check)
     sequences = torch.arange(q.shape[0], dtype=torch.int32, device=q.device)
     starts_q = sequences * q.shape[1]
-    ends_q = starts_q + lengths_q.to(torch.int32)
-    if lengths_k is None:
-        starts_k, ends_k = starts_q, ends_q
-    else:
+    starts_k, ends_q = starts_q, starts_q + lengths_q.to(torch.int32)
+    ends_k = ends_q
+    if lengths_k is not None:
+        check_lengths("lengths_k", lengths_k, k, check)
         starts_k = sequences * k.shape[1]
         ends_k = starts_k + lengths_k.to(torch.int32)
-    problem = Problem(
-        starts_q=starts_q,
-        ends_q=ends_q,
-        starts_k=starts_k,
-        ends_k=ends_k,
-        bias=expand_bias(bias, q.shape[0], q),
-        longest_q=q.shape[1],
-        longest_k=k.shape[1],
-        scale=resolve_scale(scale, q.shape[-1]),
-        accurate=accurate,
-        has_gaps=True,
-        deterministic=deterministic,
-    )
-    flat_q, flat_k, flat_v = (x.flatten(0, 1) for x in (q, k, v))
-    out = ops.attend(flat_q, flat_k, flat_v, problem, backend)
-    return out.unflatten(0, (q.shape[0], q.shape[1]))
+    tensors = tuple(x.flatten(0, 1) for x in (q, k, v))
+    options = (scale, bias, backend, accurate, deterministic)
+    longest = (q.shape[1], k.shape[1])
+    out = _attend(tensors, (starts_q, ends_q, starts_k, ends_k), longest, *options, has_gaps=True)
+    return out.unflatten(0, q.shape[:2])
 
 
 @torch.no_grad()
@@ -293,8 +262,7 @@ def score_max(q: Tensor, k: Tensor, cu_seqlens: Tensor, scale: float | None = No
     check_tensors(q, k, k, dimensions=3)
     if k.shape[0] != q.shape[0]:
         raise ValueError(f"k: {k.shape[0]} tokens but q has {q.shape[0]}")
-    check_boundaries("cu_seqlens", cu_seqlens, q)
-    check_cumulative_values("cu_seqlens", cu_seqlens, q.shape[0], q.shape[0])
+    check_packing(q, cu_seqlens, q.shape[0], check=True)
     spans = list(pairwise(cu_seqlens.tolist()))
     if not q.shape[1]:
         return torch.zeros((), dtype=torch.float32, device=q.device)
