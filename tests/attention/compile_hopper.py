@@ -77,18 +77,16 @@ def main() -> None:
         (128, "vote", torch.bfloat16),
         (64, "pair", torch.float16),
     ):
-        cut = hopper_launch.FORWARD[dimension]
+        constants = hopper_launch.FORWARD[dimension]
+        block_k = constants["BLOCK_K"]
         kernel = hopper_launch.forward_kernel.warmup(
-            *(make_descriptor(n, dtype, dimension) for n in (64, cut.block_k, cut.block_k, 64)),
+            *(make_descriptor(n, dtype, dimension) for n in (64, block_k, block_k, 64)),
             table,
             1.0,
-            PIECES=cut.pieces,
-            BLOCK_K=cut.block_k,
-            STAGES=cut.stages,
+            **constants,
             FORM=form,
-            REGISTERS=cut.registers,
             num_warps=4,
-            maxnreg=cut.most_registers,
+            maxnreg=hopper_launch.FORWARD_REGISTERS[dimension],
             grid=(132,),
             **FUSED,
         )
@@ -101,9 +99,9 @@ def main() -> None:
         (128, "vote", torch.bfloat16),
         (128, "pair", torch.float16),
     ):
-        back = hopper_launch.BACKWARD[dimension]
+        constants = hopper_launch.BACKWARD[dimension]
         total = descriptor(torch.empty(4096, 4, dimension), 64, 64)
-        rows = (back.block_q, back.block_q, 64, 64)
+        rows = (constants["BLOCK_Q"], constants["BLOCK_Q"], 64, 64)
         kernel = hopper_launch.backward_kernel.warmup(
             *(make_descriptor(n, dtype, dimension) for n in rows),
             total,
@@ -112,8 +110,7 @@ def main() -> None:
             table,
             1.0,
             1.0,
-            BLOCK_Q=back.block_q,
-            STAGES=back.stages,
+            **constants,
             FORM=form,
             num_warps=4,
             maxnreg=hopper_launch.BACKWARD_REGISTERS,

@@ -8,12 +8,14 @@ import math
 
 import pytest
 import torch
+import triton.language as tl
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from oracle import bias_gradient, cumulative, gradients, relative_error
 
 from scsigmoid.attention import (
     launching,
+    schedule,
     sigmoid_attention,
     sigmoid_attention_padded,
     sigmoid_attention_qkv,
@@ -256,7 +258,7 @@ def test_unsupported_inputs():
     learned=st.booleans(),
 )
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
-def test_tiles_of_the_hopper_kernels(keys_are_rows, lengths, heads, pieces, learned):
+def test_tiles_of_the_hopper_kernels(monkeypatch, keys_are_rows, lengths, heads, pieces, learned):
     row_ends = torch.tensor([pair[0] for pair in lengths]).cumsum(0)
     column_ends = torch.tensor([pair[1] for pair in lengths]).cumsum(0)
     rows = torch.tensor([pair[0] for pair in lengths])
@@ -264,6 +266,8 @@ def test_tiles_of_the_hopper_kernels(keys_are_rows, lengths, heads, pieces, lear
     bias = torch.linspace(-3, 1, len(lengths)) if learned else None
     most = heads * (len(lengths) + int(rows.sum()) // (64 * pieces))
     table = torch.full(((most + 1) * 8,), -1, dtype=torch.int32)
+    monkeypatch.setattr(schedule, "_SCAN", tl.constexpr(4))
+    monkeypatch.setattr(schedule, "_ENTRIES", tl.constexpr(4))
     spans = (row_ends - rows, row_ends, column_ends - columns, column_ends)
     schedule_kernel[(len(lengths), heads)](
         *(x.int() for x in spans),
@@ -276,9 +280,6 @@ def test_tiles_of_the_hopper_kernels(keys_are_rows, lengths, heads, pieces, lear
         COLUMN_BLOCK=64,
         KEYS_ARE_ROWS=keys_are_rows,
         HAS_BIAS=learned,
-        WRAP=2**30,
-        SCAN=4,
-        ENTRIES=4,
     )
     counter, tiles = table[:2].tolist()
     assert counter == 7

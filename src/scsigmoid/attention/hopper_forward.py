@@ -186,8 +186,8 @@ def _consumer(
 @gluon.jit
 def forward_kernel(
     q_map, k_map, v_map, out_map, SCHEDULE, factor,
-    PIECES: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr, FORM: gl.constexpr,
-    REGISTERS: gl.constexpr, num_warps: gl.constexpr,
+    PIECES: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr, REGISTERS: gl.constexpr,
+    FORM: gl.constexpr, num_warps: gl.constexpr,
 ):  # fmt: skip
     """One program per multiprocessor with ``PIECES`` consumers of 64 query rows each."""
     D: gl.constexpr = q_map.block_shape[4]

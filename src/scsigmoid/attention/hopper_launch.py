@@ -2,7 +2,6 @@
 
 import functools
 import math
-from dataclasses import dataclass
 
 import torch
 import triton
@@ -17,49 +16,22 @@ from scsigmoid.attention.launching import WRAP, allocate_output, is_describable,
 from scsigmoid.attention.problem import Problem
 from scsigmoid.attention.schedule import PIECE, schedule
 
-
-@dataclass(frozen=True)
-class Forward:
-    """Blocks of the forward kernel.
-
-    Attributes:
-        pieces: number of consuming groups of warps, each with 64 query rows.
-        block_k: keys of a block.
-        stages: blocks of keys and of values in flight.
-        registers: registers of a thread of the second and later groups.
-        most_registers: registers per thread for the compiler, 65,536 / threads of the program.
-    """
-
-    pieces: int
-    block_k: int
-    stages: int
-    registers: int
-    most_registers: int
-
-
-@dataclass(frozen=True)
-class Backward:
-    """Blocks of the backward kernel: queries of a block, and blocks in flight."""
-
-    block_q: int
-    stages: int
-
-
-#: By head dimension. docs/kernel-log.md contains the measurements.
+#: Compile-time arguments of the forward kernel by head dimension: groups of warps with 64 query
+#: rows each, keys of a block, blocks of keys and of values in flight, registers of a thread of the
+#: second and later groups. docs/kernel-log.md contains the measurements.
 FORWARD = {
-    64: Forward(4, 64, 4, 112, 96),
-    128: Forward(3, 64, 3, 160, 128),
+    64: {"PIECES": 4, "BLOCK_K": 64, "STAGES": 4, "REGISTERS": 112},
+    128: {"PIECES": 3, "BLOCK_K": 64, "STAGES": 3, "REGISTERS": 160},
 }
-BACKWARD = {
-    64: Backward(128, 2),
-    128: Backward(64, 2),
-}
+#: Compile-time arguments of the backward kernel: queries of a block, blocks in flight.
+BACKWARD = {64: {"BLOCK_Q": 128, "STAGES": 2}, 128: {"BLOCK_Q": 64, "STAGES": 2}}
+#: Registers of a thread for the compiler, 65,536 / threads of the program. The backward kernel has
+#: two groups and a producer, each rounded up to four warps.
+FORWARD_REGISTERS, BACKWARD_REGISTERS = {64: 96, 128: 128}, 168
 #: Minimum number of keys of the longest sequence for ``vote`` as the exact sigmoid.
 VOTE_FROM = 512
 #: Pieces of 64 keys of a tile of the backward kernel.
 KEY_PIECES = 2
-#: Two consumers and a producer, each rounded up to four warps: 65,536 registers / 384 threads.
-BACKWARD_REGISTERS = 168
 
 _ELEMENTS = 1024
 
@@ -95,44 +67,31 @@ def forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Tensor:
     """Launch the forward pass. Arguments are those of :func:`triton_launch.forward`."""
     if not _can_launch(q, k, v) or not problem.sequences:
         return triton_launch.forward(q, k, v, problem)
-    cut = FORWARD[q.shape[-1]]
+    heads, dimension = q.shape[1:]
+    constants = FORWARD[dimension]
+    block_k = constants["BLOCK_K"]
     form, factor = _activation(problem, q.dtype)
     q, k, v = (_make_describable(x) for x in (q, k, v))
     out = allocate_output(q, problem.starts_q, problem.ends_q, problem.has_gaps)
+    programs = _count_multiprocessors(q.device)
     table, programs = schedule(
-        (problem.starts_q, problem.ends_q),
-        (problem.starts_k, problem.ends_k),
-        problem.bias,
-        tokens=q.shape[0],
-        heads=q.shape[1],
-        programs=_count_multiprocessors(q.device),
-        pieces=cut.pieces,
-        column_block=cut.block_k,
-        keys_are_rows=False,
-        factor=factor,
+        problem, len(q), heads, programs, constants["PIECES"], block_k, factor
     )
     launch(
         forward_kernel,
         q.get_device(),
         (programs, 1),
         (
-            descriptor(q, PIECE, q.shape[-1]),
-            descriptor(k, cut.block_k, q.shape[-1]),
-            descriptor(v, cut.block_k, q.shape[-1]),
-            descriptor(out, PIECE, q.shape[-1]),
+            descriptor(q, PIECE, dimension),
+            descriptor(k, block_k, dimension),
+            descriptor(v, block_k, dimension),
+            descriptor(out, PIECE, dimension),
             table,
             factor * problem.scale,
         ),
-        {
-            "PIECES": cut.pieces,
-            "BLOCK_K": cut.block_k,
-            "STAGES": cut.stages,
-            "FORM": form,
-            "REGISTERS": cut.registers,
-            "num_warps": 4,
-        },
-        key=(q.dtype, q.shape[-1]),
-        maxnreg=cut.most_registers,
+        {**constants, "FORM": form, "num_warps": 4},
+        key=(q.dtype, dimension),
+        maxnreg=FORWARD_REGISTERS[dimension],
     )
     return out
 
@@ -172,7 +131,9 @@ def backward(
     """
     if problem.deterministic or bias_grad or not _can_launch(q, k) or not problem.sequences:
         return triton_launch.backward(grad, q, k, v, problem, bias_grad, into)
-    cut = BACKWARD[q.shape[-1]]
+    heads, dimension = q.shape[1:]
+    constants = BACKWARD[dimension]
+    block_q = constants["BLOCK_Q"]
     form, factor = _activation(problem, q.dtype)
     grad, q, k, v = (_make_describable(x) for x in (grad, q, k, v))
     total = torch.zeros(q.shape, dtype=torch.float32, device=q.device)
@@ -183,41 +144,28 @@ def backward(
         )
     else:
         dq, dk, dv = into
+    programs = _count_multiprocessors(q.device)
     table, programs = schedule(
-        (problem.starts_k, problem.ends_k),
-        (problem.starts_q, problem.ends_q),
-        problem.bias,
-        tokens=k.shape[0],
-        heads=q.shape[1],
-        programs=_count_multiprocessors(q.device),
-        pieces=KEY_PIECES,
-        column_block=cut.block_q,
-        keys_are_rows=True,
-        factor=factor,
+        problem, len(k), heads, programs, KEY_PIECES, block_q, factor, keys_are_rows=True
     )
     launch(
         backward_kernel,
         q.get_device(),
         (programs, 1),
         (
-            descriptor(q, cut.block_q, q.shape[-1]),
-            descriptor(grad, cut.block_q, q.shape[-1]),
-            descriptor(k, PIECE, q.shape[-1]),
-            descriptor(v, PIECE, q.shape[-1]),
+            descriptor(q, block_q, dimension),
+            descriptor(grad, block_q, dimension),
+            descriptor(k, PIECE, dimension),
+            descriptor(v, PIECE, dimension),
             descriptor(total, 64, 64),
-            descriptor(dk, PIECE, q.shape[-1]),
-            descriptor(dv, PIECE, q.shape[-1]),
+            descriptor(dk, PIECE, dimension),
+            descriptor(dv, PIECE, dimension),
             table,
             factor * problem.scale,
             problem.scale,
         ),
-        {
-            "BLOCK_Q": cut.block_q,
-            "STAGES": cut.stages,
-            "FORM": form,
-            "num_warps": 4,
-        },
-        key=(q.dtype, q.shape[-1]),
+        {**constants, "FORM": form, "num_warps": 4},
+        key=(q.dtype, dimension),
         maxnreg=BACKWARD_REGISTERS,
     )
     launch(

@@ -17,8 +17,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from scsigmoid.attention.launching import FUSED, WRAP, launch
+from scsigmoid.attention.launching import FUSED, launch
 from scsigmoid.attention.problem import Problem
+from scsigmoid.attention.triton_tiles import WRAP
 
 #: Sequences of one program of the listing kernel, and tiles that it writes at once.
 _CHUNK = tl.constexpr(32)
@@ -140,8 +141,9 @@ WORDS = 8
 #: Rows of a piece of a tile, which one group of warps computes.
 PIECE = 64
 
-_SCAN = 256
-_ENTRIES = 64
+#: Sequences and entries that a program of the listing kernel processes at once.
+_SCAN = tl.constexpr(256)
+_ENTRIES = tl.constexpr(64)
 
 
 @triton.jit
@@ -157,11 +159,11 @@ _POINTERS = ["ROW_STARTS", "ROW_ENDS", "COLUMN_STARTS", "COLUMN_ENDS", "BIAS", "
 def schedule_kernel(
     ROW_STARTS, ROW_ENDS, COLUMN_STARTS, COLUMN_ENDS, BIAS, SCHEDULE, sequences, programs, factor,
     PIECES: tl.constexpr, COLUMN_BLOCK: tl.constexpr, KEYS_ARE_ROWS: tl.constexpr,
-    HAS_BIAS: tl.constexpr, WRAP: tl.constexpr, SCAN: tl.constexpr, ENTRIES: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
 ):  # fmt: skip
     """List the tiles of one head of one sequence.  Grid: (sequences, heads).
 
-    ``WRAP`` is :data:`launching.WRAP`. The words of an entry are:
+    The words of an entry are:
 
     - end of the rows of the sequence
     - 2^30 - rows + first row of the tile (its ragged coordinate)
@@ -182,8 +184,8 @@ def schedule_kernel(
 
     before = 0
     total = 0
-    for start in range(0, sequences, SCAN):
-        other = start + tl.arange(0, SCAN)
+    for start in range(0, sequences, _SCAN):
+        other = start + tl.arange(0, _SCAN)
         inside = other < sequences
         other_rows = _columns_of(ROW_STARTS, ROW_ENDS, other, inside)
         other_columns = _columns_of(COLUMN_STARTS, COLUMN_ENDS, other, inside)
@@ -206,8 +208,8 @@ def schedule_kernel(
     tiles = tl.cdiv(pieces, PIECES)
     blocks = tl.maximum(tl.cdiv(columns, COLUMN_BLOCK), 1)
     first_entry = SCHEDULE + 8 + (before * heads + head * tiles).to(tl.int64) * 8
-    for start in range(0, tiles, ENTRIES):
-        tile = start + tl.arange(0, ENTRIES)
+    for start in range(0, tiles, _ENTRIES):
+        tile = start + tl.arange(0, _ENTRIES)
         inside = tile < tiles
         if KEYS_ARE_ROWS:
             # The groups of warps of the backward kernel share their work, so its tiles are full.
@@ -229,57 +231,52 @@ def schedule_kernel(
 
 
 def schedule(
-    rows: tuple[Tensor, Tensor],
-    columns: tuple[Tensor, Tensor],
-    bias: Tensor | None,
-    *,
+    problem: Problem,
     tokens: int,
     heads: int,
     programs: int,
     pieces: int,
     column_block: int,
-    keys_are_rows: bool,
     factor: float,
+    *,
+    keys_are_rows: bool = False,
 ) -> tuple[Tensor, int]:
     """Create the tile list of the Hopper kernels on the device.
 
-    A tile is a block of rows of one head of one sequence: queries in the forward pass, keys in the
-    backward pass. The work of a tile is proportional to the columns of its sequence, so sequences
-    are sorted by their number of columns. Programs take tiles from the start of the list through a
-    counter in global memory. The short tiles at the end balance when programs finish. Tiles of one
-    head are consecutive, so that its keys and values are read from the L2 cache.
+    A tile is a block of rows of one head of one sequence. The work of a tile is proportional to the
+    columns of its sequence, so sequences are sorted by their number of columns. Programs take tiles
+    from the start of the list through a counter in global memory. The short tiles at the end
+    balance when programs finish. Tiles of one head are consecutive, so that its keys and values are
+    read from the L2 cache.
 
     Args:
-        rows, columns: starts and ends of the rows and columns of each sequence, (sequences,) int32.
-        bias: (sequences,) float32, or None for -log(number of keys).
+        problem: the sequences.
         tokens: number of rows of the batch, also of those outside sequences.
         heads: number of heads.
         programs: number of programs that fit on the device at once.
         pieces: maximum number of pieces of 64 rows in a tile.
         column_block: columns of a step of a tile's loop.
-        keys_are_rows: whether rows are keys (backward) or queries (forward).
         factor: factor by which the activation multiplies the bias.
+        keys_are_rows: whether rows are keys (backward) or queries (forward).
 
     Returns:
         The list, and the number of programs to launch.
     """
-    sequences = len(rows[0])
-    most = heads * (sequences + tokens // (PIECE * pieces))
+    queries, keys = (problem.starts_q, problem.ends_q), (problem.starts_k, problem.ends_k)
+    spans = (*keys, *queries) if keys_are_rows else (*queries, *keys)
+    most = heads * (problem.sequences + tokens // (PIECE * pieces))
     programs = max(1, min(programs, most))
-    table = torch.empty((most + 1) * WORDS, dtype=torch.int32, device=rows[0].device)
+    table = torch.empty((most + 1) * WORDS, dtype=torch.int32, device=spans[0].device)
     launch(
         schedule_kernel,
         table.get_device(),
-        (sequences, heads),
-        (*rows, *columns, bias, table, sequences, programs, factor),
+        (problem.sequences, heads),
+        (*spans, problem.bias, table, problem.sequences, programs, factor),
         {
             "PIECES": pieces,
             "COLUMN_BLOCK": column_block,
             "KEYS_ARE_ROWS": keys_are_rows,
-            "HAS_BIAS": bias is not None,
-            "WRAP": WRAP,
-            "SCAN": _SCAN,
-            "ENTRIES": _ENTRIES,
+            "HAS_BIAS": problem.bias is not None,
         },
         key=None,
         num_warps=1,
