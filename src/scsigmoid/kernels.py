@@ -20,8 +20,7 @@ class Backend:
 
     Attributes:
         label: name in tables and figures.
-        launcher: for sigmoid attention, the module whose ``forward`` and ``backward`` launch the
-            kernels, or "" if there are none.
+        launcher: for sigmoid attention, the module with the functions ``forward`` and ``backward``.
         attend: for softmax attention, the function as ``module:function``. Its arguments are
             [q, k, v], ``cu_seqlens``, ``max_seqlen``, the scale and the mask of FlexAttention.
         takes_qkv: whether that function also accepts [qkv], (tokens, 3, heads, dim).
@@ -78,7 +77,7 @@ BACKENDS: dict[str, dict[str, Backend]] = {
             is_compared=True,
             backward_products=7,
         ),
-        "reference": Backend(label="Sigmoid, reference", runs_on_cpu=True),
+        "reference": Backend(label="Sigmoid, reference", launcher="reference", runs_on_cpu=True),
     },
     "softmax": {
         "fa4": Backend(

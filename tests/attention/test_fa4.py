@@ -14,6 +14,7 @@ from scsigmoid.attention import (
     softmax_attention,
     softmax_attention_qkv,
 )
+from scsigmoid.attention.problem import of_packed
 from scsigmoid.errors import UserError
 
 LENGTHS = [5, 0, 33, 1, 16]
@@ -26,9 +27,8 @@ def forward(q, k, v, *, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, 
     assert options.pop("return_lse")
     scale = options.pop("softmax_scale")
     assert not options
-    spans = reference.spans(cu_seqlens_q[:-1], cu_seqlens_q[1:])
     sums = q.new_full((q.shape[1], q.shape[0]), 7.0, dtype=torch.float32)
-    out = reference.forward("softmax", q, k, v, spans, spans, None, scale)
+    out = reference.forward(q, k, v, of_packed(cu_seqlens_q, 40, scale, "softmax"))
     return out, sums, None, None, None
 
 
@@ -39,10 +39,8 @@ def backward(q, k, v, out, grad, sums, scale, *, dq, dk, dv, cu_seqlens_q, **opt
     assert options.pop("cu_seqlens_k") is cu_seqlens_q
     assert options.pop("max_seqlen_q") == options.pop("max_seqlen_k") == 40
     assert not options
-    spans = reference.spans(cu_seqlens_q[:-1], cu_seqlens_q[1:])
-    *gradients, _ = reference.backward("softmax", grad, q, k, v, spans, spans, None, scale)
-    for into, gradient in zip((dq, dk, dv), gradients, strict=True):
-        into.copy_(gradient)
+    problem = of_packed(cu_seqlens_q, 40, scale, "softmax")
+    reference.backward(grad, q, k, v, problem, into=(dq, dk, dv))
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from oracle import (
 
 from scsigmoid.attention import reference, score_max, sigmoid_attention, softmax_attention
 from scsigmoid.attention.flex import BLOCK, attend, document_mask
+from scsigmoid.attention.problem import of_packed
 
 LENGTHS = [5, 0, 33, 1, 16]
 
@@ -90,10 +91,10 @@ def test_softmax(backend, scale):
 @pytest.mark.parametrize("kind", ["sigmoid", "softmax"])
 def test_blocks_of_rows_do_not_change_the_result(kind, monkeypatch):
     q, k, v, upstream = (x.detach() for x in inputs(torch.float64, 33))
-    arguments = (q, k, v, [(0, 33)], [(0, 33)], None, 0.3)
-    whole = reference.forward(kind, *arguments), *reference.backward(kind, upstream, *arguments)
+    arguments = (q, k, v, of_packed(cumulative([33]), 33, 0.3, kind))
+    whole = reference.forward(*arguments), *reference.backward(upstream, *arguments)[:3]
     monkeypatch.setattr(reference, "BLOCK_ELEMENTS", 33 * 2 * 4)
-    parts = reference.forward(kind, *arguments), *reference.backward(kind, upstream, *arguments)
+    parts = reference.forward(*arguments), *reference.backward(upstream, *arguments)[:3]
     for one, other in zip(whole, parts, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-13, atol=1e-15)
 

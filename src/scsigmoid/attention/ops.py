@@ -20,8 +20,7 @@ from torch import Tensor
 from torch.autograd.forward_ad import unpack_dual
 from torch.library import CustomOpDef
 
-from scsigmoid.attention import reference
-from scsigmoid.attention.problem import Problem, compute_dtype, empty
+from scsigmoid.attention.problem import Problem, compute_dtype, empty, of_packed
 from scsigmoid.attention.torch_internals import is_eager
 from scsigmoid.kernels import BACKENDS
 
@@ -77,7 +76,7 @@ def register(
 
 @functools.cache
 def launcher(backend: str) -> ModuleType:
-    """Return the module whose ``forward`` and ``backward`` launch a GPU's kernels."""
+    """Return the module whose ``forward`` and ``backward`` compute attention."""
     return importlib.import_module(f"scsigmoid.attention.{BACKENDS['sigmoid'][backend].launcher}")
 
 
@@ -92,14 +91,6 @@ def _separate(q: Tensor, k: Tensor | None, v: Tensor | None) -> tuple[Tensor, Te
     if k is None or v is None:
         q, k, v = q.unbind(1)
     return q, k, v
-
-
-def _spans(problem: Problem) -> tuple[list[reference.Span], list[reference.Span]]:
-    """First and one-past-last token of each sequence, among queries and among keys."""
-    return (
-        reference.spans(problem.starts_q, problem.ends_q),
-        reference.spans(problem.starts_k, problem.ends_k),
-    )
 
 
 def compute(
@@ -117,9 +108,6 @@ def compute(
         (tokens, heads, dim), contiguous.
     """
     q, k, v = _separate(q, k, v)
-    if backend == "reference":
-        spans = _spans(problem)
-        return reference.forward(problem.kind, q, k, v, *spans, problem.bias, problem.scale)
     with _on_device_of(q):
         out: Tensor = launcher(backend).forward(q, k, v, problem.resolved())
     return out
@@ -144,24 +132,15 @@ def compute_gradients(
     Returns:
         Gradients of ``q``, ``k``, ``v`` and the bias; None for a missing argument or gradient.
     """
-    fused = k is None
-    tensors = _separate(q, k, v)
-    if backend == "reference":
-        dq, dk, dv, dbias = reference.backward(
-            problem.kind, grad, *tensors, *_spans(problem), problem.bias, problem.scale, bias_grad
-        )
-        bias_gradient = dbias if bias_grad else None
-        if fused:
-            return torch.stack((dq, dk, dv), dim=1), None, None, bias_gradient
-        return dq, dk, dv, bias_gradient
+    arguments = (grad, *_separate(q, k, v), problem.resolved(), bias_grad)
     launch = launcher(backend).backward
     with _on_device_of(q):
-        if not fused:
-            gradients: Gradients = launch(grad, *tensors, problem.resolved(), bias_grad)
+        if k is not None:
+            gradients: Gradients = launch(*arguments)
             return gradients
         # The kernels write into one tensor, so that three gradients need not be copied together.
         gradient = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-        *_, dbias = launch(grad, *tensors, problem.resolved(), bias_grad, gradient.unbind(1))
+        *_, dbias = launch(*arguments, gradient.unbind(1))
         return gradient, None, None, dbias
 
 
@@ -279,8 +258,6 @@ def attend_softmax(
     mask: object = None,
 ) -> Tensor:
     """Compute softmax attention of packed q, k and v by the reference; ``mask`` is ignored."""
-    starts, ends = cu_seqlens[:-1], cu_seqlens[1:]
-    spans, longest = (starts, ends, starts, ends), (max_seqlen, max_seqlen)
-    problem = Problem(*spans, None, *longest, scale, kind="softmax")
+    problem = of_packed(cu_seqlens, max_seqlen, scale, "softmax")
     q, k, v = tensors
     return attend(q, k, v, problem, "reference")

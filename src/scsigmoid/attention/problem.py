@@ -27,7 +27,7 @@ class Problem(NamedTuple):
         has_gaps: whether tokens may be outside all sequences (padding). Results there are 0.
         deterministic: results must not depend on the order in which the GPU runs its programs.
             None: the setting of torch.
-        kind: ``sigmoid`` or, with backend ``reference`` only, ``softmax``.
+        kind: ``sigmoid`` or, with backend ``reference`` only, ``softmax``, which ignores the bias.
     """
 
     starts_q: Tensor
@@ -65,6 +65,12 @@ class Problem(NamedTuple):
             and self.starts_q.data_ptr() == self.starts_k.data_ptr()
             and self.ends_q.data_ptr() == self.ends_k.data_ptr()
         )
+
+
+def of_packed(cu_seqlens: Tensor, longest: int, scale: float, kind: Kind = "sigmoid") -> Problem:
+    """Return the problem of packed sequences that attend to themselves, with the default bias."""
+    starts, ends = cu_seqlens[:-1], cu_seqlens[1:]
+    return Problem(starts, ends, starts, ends, None, longest, longest, scale, kind=kind)
 
 
 def empty(like: Tensor) -> Tensor:

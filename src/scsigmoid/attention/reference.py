@@ -11,7 +11,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from scsigmoid.attention.problem import Kind, compute_dtype
+from scsigmoid.attention.problem import Kind, Problem, compute_dtype
 
 Span = tuple[int, int]
 
@@ -19,9 +19,12 @@ Span = tuple[int, int]
 BLOCK_ELEMENTS = 1 << 24
 
 
-def spans(starts: Tensor, ends: Tensor) -> list[Span]:
-    """Return the first and one-past-last token of each sequence."""
-    return list(zip(starts.tolist(), ends.tolist(), strict=True))
+def _spans(problem: Problem) -> tuple[list[Span], list[Span]]:
+    """Return the first and one-past-last token of each sequence, of queries and of keys."""
+    return (
+        list(zip(problem.starts_q.tolist(), problem.ends_q.tolist(), strict=True)),
+        list(zip(problem.starts_k.tolist(), problem.ends_k.tolist(), strict=True)),
+    )
 
 
 def _by_head(tensor: Tensor) -> Tensor:
@@ -52,78 +55,54 @@ def _weights(kind: Kind, q: Tensor, k: Tensor, scale: float, bias: Tensor | floa
     return scores.add_(bias).sigmoid_()
 
 
-def forward(
-    kind: Kind,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    spans_q: Sequence[Span],
-    spans_k: Sequence[Span],
-    bias: Tensor | None,
-    scale: float,
-) -> Tensor:
-    """Compute attention of packed sequences.
+def forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Tensor:
+    """Compute attention of packed sequences, as :func:`ops.compute`.
 
-    Args:
-        kind: ``sigmoid`` (the paper's section "Background on Sigmoid Attention") or ``softmax``.
-        q: (tokens, heads, dim).
-        k, v: (key tokens, heads, dim).
-        spans_q, spans_k: first and one-past-last token of each sequence in ``q`` and in ``k``.
-        bias: (sequences,), or None for -log(number of keys). Softmax ignores it.
-        scale: factor of the scores.
-
-    Returns:
-        Tensor of the shape and dtype of ``q``, 0 outside sequences and in sequences without keys.
+    Results are 0 outside sequences and in sequences without keys.
     """
     out = torch.zeros(q.shape, dtype=q.dtype, device=q.device)
-    for sequence, key_rows, blocks in _pairs(spans_q, spans_k, q.shape[1]):
+    for sequence, key_rows, blocks in _pairs(*_spans(problem), q.shape[1]):
         keys, values = (_by_head(x[key_rows]) for x in (k, v))
-        summand = _bias(bias, sequence, keys.shape[1])
+        summand = _bias(problem.bias, sequence, keys.shape[1])
         for rows in blocks:
-            weights = _weights(kind, _by_head(q[rows]), keys, scale, summand)
+            weights = _weights(problem.kind, _by_head(q[rows]), keys, problem.scale, summand)
             out[rows] = torch.matmul(weights, values).transpose(0, 1).to(out.dtype)
     return out
 
 
 def backward(
-    kind: Kind,
     grad: Tensor,
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    spans_q: Sequence[Span],
-    spans_k: Sequence[Span],
-    bias: Tensor | None,
-    scale: float,
+    problem: Problem,
     bias_grad: bool = False,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Compute the gradients of ``q``, ``k``, ``v`` and ``bias``.
+    into: tuple[Tensor, Tensor, Tensor] | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """Compute gradients. Arguments and results are those of :func:`triton_launch.backward`.
 
     The weights are computed again, block by block, as in the paper's algorithms 2 and 3.
-
-    Args:
-        grad: gradient of the result of :func:`forward`.
-        kind, q, k, v, spans_q, spans_k, bias, scale: as for :func:`forward`.
-        bias_grad: whether to compute the gradient of the bias. Otherwise it is an empty tensor.
     """
-    precise = compute_dtype(q)
-    dq, dk, dv = (torch.zeros(x.shape, dtype=x.dtype, device=x.device) for x in (q, k, v))
-    dbias = torch.zeros(len(spans_q) if bias_grad else 0, dtype=precise, device=q.device)
-    for sequence, key_rows, blocks in _pairs(spans_q, spans_k, q.shape[1]):
+    precise, scale = compute_dtype(q), problem.scale
+    dq, dk, dv = into or (torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (q, k, v))
+    for gradient in (dq, dk, dv):
+        gradient.zero_()
+    dbias = torch.zeros(problem.sequences, dtype=precise, device=q.device) if bias_grad else None
+    for sequence, key_rows, blocks in _pairs(*_spans(problem), q.shape[1]):
         keys, values = (_by_head(x[key_rows]) for x in (k, v))
-        summand = _bias(bias, sequence, keys.shape[1])
+        summand = _bias(problem.bias, sequence, keys.shape[1])
         dkeys, dvalues = (torch.zeros(keys.shape, dtype=precise, device=q.device) for _ in range(2))
         for rows in blocks:
             queries, upstream = (_by_head(x[rows]) for x in (q, grad))
-            weights = _weights(kind, queries, keys, scale, summand)
+            weights = _weights(problem.kind, queries, keys, scale, summand)
             dvalues += torch.matmul(weights.mT, upstream)
             dweights = torch.matmul(upstream, values.mT)
-            if kind == "softmax":
+            if problem.kind == "softmax":
                 dweights -= (dweights * weights).sum(dim=-1, keepdim=True)
                 dscores = dweights.mul_(weights)
             else:
                 dscores = dweights.mul_(weights).mul_(1 - weights)
-            if bias_grad:
+            if dbias is not None:
                 dbias[sequence] += dscores.sum()
             dq[rows] = torch.matmul(dscores, keys).mul_(scale).transpose(0, 1).to(dq.dtype)
             dkeys += torch.matmul(dscores.mT, queries)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from scsigmoid.attention import reference
-from scsigmoid.attention.reference import Kind
+from scsigmoid.attention.problem import Kind, of_packed
 from scsigmoid.config.schema import KernelBenchmark
 from scsigmoid.seeds import derive
 
@@ -231,10 +231,9 @@ class Inputs:
             self._expected[attention] = []
             for place in self.sample:
                 q, k, v, grad = (self.one_head(x, "padded", *place)[:, None] for x in self.padded)
-                spans = [(0, len(q))]
-                arguments = (q, k, v, spans, spans, None, scale)
-                output = reference.forward(kind, *arguments)
-                gradients = reference.backward(kind, grad, *arguments)[:3]
+                problem = of_packed(torch.tensor([0, len(q)]), len(q), scale, kind)
+                output = reference.forward(q, k, v, problem)
+                gradients = reference.backward(grad, q, k, v, problem)[:3]
                 self._expected[attention].append([x[:, 0] for x in (output, *gradients)])
         return self._expected[attention]
 
