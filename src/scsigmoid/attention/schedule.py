@@ -223,7 +223,7 @@ def schedule_kernel(
         tl.store(entry, row_end, mask=inside)
         tl.store(entry + 1, piece * 64 - rows + WRAP, mask=inside)
         tl.store(entry + 2, column_end, mask=inside)
-        tl.store(entry + 3, WRAP - columns, mask=inside)
+        tl.store(entry + 3, -columns + WRAP, mask=inside)
         tl.store(entry + 4, blocks, mask=inside)
         tl.store(entry + 5, head, mask=inside)
         tl.store(entry + 6, summand, mask=inside)
