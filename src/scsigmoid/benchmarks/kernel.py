@@ -122,23 +122,25 @@ def run_kernel_benchmark(
     deadline = time.monotonic() + seconds
     for problem in find_kernel_benchmark_problems(settings):
         raise UserError(problem)
-    place = resolve_device(device)
-    providers = chosen(settings.providers, place.type)
-    if place.type == "cpu":
+    torch_device = resolve_device(device)
+    providers = chosen(settings.providers, torch_device.type)
+    if torch_device.type == "cpu":
         torch.set_num_threads(1)
-    facts = machine_facts(place, "scsigmoid benchmark-kernel")
-    sweep = Sweep(KernelRow, output_csv, [facts, identity(place), asdict(settings)])
+    facts = machine_facts(torch_device, "scsigmoid benchmark-kernel")
+    sweep = Sweep(KernelRow, output_csv, [facts, identity(torch_device), asdict(settings)])
     done = {row.shape[:4] for row in sweep.rows}
     missing = [group for group in groups(settings) if not done.issuperset(map(shape_of, group))]
-    if place.type == "cuda" and missing:
+    if torch_device.type == "cuda" and missing:
         cases = [case for group in missing for case in group]
         # FlexAttention is compiled for every shape; by default torch gives up after a few.
         torch._dynamo.config.recompile_limit = max(8, 4 * len(cases))
         log(f"compiling kernels for {len(cases)} shapes")
-        compile_ahead(cases, providers, place)
+        compile_ahead(cases, providers, torch_device)
         bound_choices()
     write_json(output_json, facts)
-    sweep.measure(missing, lambda group: run_group(group, providers, settings, place), deadline)
+    sweep.measure(
+        missing, lambda group: run_group(group, providers, settings, torch_device), deadline
+    )
 
 
 def shape_of(case: Case) -> tuple[str, float, int, int]:
@@ -279,20 +281,20 @@ def measure(
         The number of rounds.
     """
     timed = [candidate for candidate in candidates if candidate.timer is not None]
-    first = [math.nan] * len(timed)
+    durations = [math.nan] * len(timed)
     if device.type == "cuda":
-        for place, candidate in enumerate(timed):
+        for index, candidate in enumerate(timed):
             assert candidate.timer is not None
             with record_failure(candidate, SETTING, device):
-                first[place] = sum(candidate.timer.once())
-    every = round_intervals(first)
+                durations[index] = sum(candidate.timer.once())
+    intervals = round_intervals(durations)
     number = 0
     for number, order in enumerate(rounds(len(timed), LEAST_ROUNDS, iterations, seconds), start=1):
-        for place in order:
-            candidate, sits_out = timed[place], (number - 1) % every[place]
+        for index in order:
+            candidate, is_skipped = timed[index], (number - 1) % intervals[index]
             if candidate.timer is not None:
                 with record_failure(candidate, SETTING, device):
-                    candidate.rounds.append(SAT_OUT if sits_out else candidate.timer.once())
+                    candidate.rounds.append(SAT_OUT if is_skipped else candidate.timer.once())
     return number
 
 

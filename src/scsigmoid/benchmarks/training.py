@@ -169,14 +169,16 @@ def run_training_benchmark(
     """
     deadline = time.monotonic() + seconds
     torch.set_num_threads(training.threads)
-    place = resolve_device(device)
-    variants = choose_variants(settings.kernels, place.type)
-    facts = machine_facts(place, "scsigmoid benchmark-training")
+    torch_device = resolve_device(device)
+    variants = choose_variants(settings.kernels, torch_device.type)
+    facts = machine_facts(torch_device, "scsigmoid benchmark-training")
     encoders = {name: asdict(sizes[name]) for name in settings.sizes}
     measured_with = [asdict(each) for each in (settings, architecture, training)]
-    sweep = Sweep(TrainingRow, output_csv, [facts, identity(place), measured_with, encoders, seed])
+    sweep = Sweep(
+        TrainingRow, output_csv, [facts, identity(torch_device), measured_with, encoders, seed]
+    )
     done = {row.group for row in sweep.rows}
-    every = [
+    groups = [
         TrainingGroup(size, context, cells)
         for size, cells, context in product(
             settings.sizes, settings.cells_per_gpu, settings.contexts
@@ -191,26 +193,26 @@ def run_training_benchmark(
             settings,
             replace(training, learning_rate=0.0),
             seed,
-            place,
+            torch_device,
         )
-        for group in every
+        for group in groups
         if group not in done
     ]
-    if place.type == "cuda":
+    if torch_device.type == "cuda":
         # Each variant has a graph, padded variants have one for each context and number of cells.
-        torch._dynamo.config.recompile_limit = max(8, 2 * len(variants) * len(every))
+        torch._dynamo.config.recompile_limit = max(8, 2 * len(variants) * len(groups))
         bound_choices()
     errors: dict[tuple[Variant, str], float] = {}
     compiled_sizes: set[str] = set()
 
     def run(conditions: Conditions) -> list[TrainingRow]:
         size = conditions.group.size
-        if place.type == "cuda" and size not in compiled_sizes:
+        if torch_device.type == "cuda" and size not in compiled_sizes:
             log(f"compiling training steps of {size}")
             compile_steps_ahead(variants, [other for other in missing if other.group.size == size])
             compiled_sizes.add(size)
         rows = run_group(conditions, variants, errors)
-        release(place)
+        release(torch_device)
         return rows
 
     write_json(output_json, facts)
@@ -367,8 +369,8 @@ def time_rounds(
     for order in rounds(len(entries), LEAST_ROUNDS, settings.rounds, settings.seconds):
         packed = list(islice(batches, LEAD_STEPS + settings.steps))
         layouts: dict[str, list[Batch]] = {}
-        for place in order:
-            entry = entries[place]
+        for index in order:
+            entry = entries[index]
             if entry.trainer is None:
                 continue
             variant = entry.variant

@@ -93,8 +93,8 @@ def train_together(
     processes: Processes,
 ) -> bool:
     """Train as one of several processes. Return True if the run is complete."""
-    known, batches = processes.in_turn(lambda: prepare(run, stores, vocabulary, processes))
-    identity = run.identity(known.fingerprint, fingerprint(stores))
+    loaded, batches = processes.in_turn(lambda: prepare(run, stores, vocabulary, processes))
+    identity = run.identity(loaded.fingerprint, fingerprint(stores))
     checkpoints = Checkpoints(output / CHECKPOINTS, run.training.keep_checkpoints)
     snapshots = snapshot_paths(run.training, output)
     resumed = processes.on_first(lambda: resume(run, checkpoints, identity, snapshots))
@@ -109,7 +109,7 @@ def train_together(
             log(f"{run.model}: continuing from the checkpoint after step {step}")
 
         def save(step: int, path: Path) -> None:
-            processes.on_first(lambda: save_encoder(encoder, run, known, step, path))
+            processes.on_first(lambda: save_encoder(encoder, run, loaded, step, path))
 
         def snapshot(step: int) -> None:
             if step in snapshots:
@@ -175,10 +175,10 @@ def prepare(
     run: TrainingRun, stores: Sequence[Path], vocabulary: Path, processes: Processes
 ) -> tuple[Vocabulary, GlobalBatches]:
     """Open the inputs of a run and check that they fit its settings."""
-    known = Vocabulary.read(vocabulary)
-    settings = run.encoder_settings(known.size)
+    loaded = Vocabulary.read(vocabulary)
+    settings = run.encoder_settings(loaded.size)
     backend_of(settings, processes.device)
-    store = TokenStore.open(stores, vocabulary=known.fingerprint, dataset="")
+    store = TokenStore.open(stores, vocabulary=loaded.fingerprint, dataset="")
     if not len(store):
         raise UserError(f"{stores[0]}: no training cells; check the corpus")
     if store.maximum_length < settings.genes:
@@ -186,7 +186,7 @@ def prepare(
             f"{stores[0]}: cells are cut at {store.maximum_length} genes, too short for context "
             f"{run.context}; make the tokens again"
         )
-    return known, GlobalBatches(
+    return loaded, GlobalBatches(
         store,
         settings,
         run.training,
@@ -246,33 +246,33 @@ def loop(
             begin = time.perf_counter()
             share = next(shares)
             waited = time.perf_counter() - begin
-            failed = records is not None and records.checkpoints.failed
-            masked, stop, unwritten = processes.total(
-                [share.masked, bool(request.signal), bool(failed)]
+            is_failed = records is not None and records.checkpoints.failed
+            masked, stop, has_failed = processes.total(
+                [share.masked, bool(request.signal), bool(is_failed)]
             )
-            if stop or unwritten:
+            if stop or has_failed:
                 processes.in_turn(partial(end, step - 1, request))
                 return None
             ends = step in (1, training.steps)
             # Before the update, so that all measurements are of the same weights as the loss.
-            checked = None
+            validation_loss = None
             if validation and (ends or step % training.validate_every == 0):
-                checked = validation.loss(trainer)
-                losses.append(checked)
+                validation_loss = validation.loss(trainer)
+                losses.append(validation_loss)
                 if records is not None:
                     append(records.layers, validation.layers(trainer, step))
-            logging = checked is not None or ends or step % training.log_every == 0
+            logging = validation_loss is not None or ends or step % training.log_every == 0
             score = trainer.attention_score_max(share.micro_batches) if logging else 0.0
             result = trainer.step(step, share.micro_batches, masked)
             snapshot(step)  # before the checkpoint, so that a checkpoint implies its snapshots
-            flat = checked is not None and has_flattened(losses, training.patience)
+            flat = validation_loss is not None and has_flattened(losses, training.patience)
             is_last = flat or step == training.steps
             if records is not None:
                 records.meter.count(share, masked, waited, result.graphed)
                 records.progress.bar.update()
                 if logging:
                     rate = trainer.optimiser.param_groups[0]["lr"]
-                    records.append(records.meter.row(step, result, rate, score, checked))
+                    records.append(records.meter.row(step, result, rate, score, validation_loss))
                 if is_last or step % training.checkpoint_every == 0:
                     records.checkpoint(trainer, step, is_last)
                 if flat:
@@ -315,17 +315,17 @@ class Validation:
         self.watched = pack(store, rows[:: -(-len(rows) // WATCHED)], settings, masking)
         lengths = np.minimum(store.lengths[rows], settings.genes) + settings.cls_token
         parts = split_by_tokens(lengths, training.micro_batch_tokens)
-        mine = parts[batches.rank :: batches.processes]
-        self._batches = [pack(store, rows[part], settings, masking) for part in mine]
+        own_parts = parts[batches.rank :: batches.processes]
+        self._batches = [pack(store, rows[part], settings, masking) for part in own_parts]
 
     def loss(self, trainer: Trainer) -> float:
         """Return the mean cross-entropy over all masked genes of the cells, without dropout."""
         encoder, device = trainer.encoder, trainer.device
         total = torch.zeros(2, device=device)
         with torch.no_grad(), autocast(device):
-            for kept in self._batches:
-                total[0] += eagerly_embedded(summed_loss, encoder, kept.to(device))
-                total[1] += len(kept.masked)
+            for batch in self._batches:
+                total[0] += eagerly_embedded(summed_loss, encoder, batch.to(device))
+                total[1] += len(batch.masked)
         trainer.processes.sum([total])
         return float(total[0] / total[1])
 

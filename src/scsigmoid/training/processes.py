@@ -191,8 +191,8 @@ def joined(device: str) -> Iterator[Processes]:
 
 
 def join(count: int, device: str) -> Processes:
-    place = resolve_device(device)
-    if place.type == "cuda":
+    torch_device = resolve_device(device)
+    if torch_device.type == "cuda":
         here, gpus = int(os.environ["LOCAL_WORLD_SIZE"]), torch.cuda.device_count()
         if here > gpus:
             raise UserError(
@@ -204,10 +204,10 @@ def join(count: int, device: str) -> Processes:
                 "torchrun: this PyTorch has no NCCL, which several GPUs need; install the CUDA "
                 "build of PyTorch, or train on one GPU"
             )
-        place = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
-        torch.cuda.set_device(place)
+        torch_device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(torch_device)
     try:
-        dist.init_process_group("nccl" if place.type == "cuda" else "gloo")
+        dist.init_process_group("nccl" if torch_device.type == "cuda" else "gloo")
         host = dist.new_group(backend="gloo", timeout=PATIENCE)
     except (RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())[:160]
@@ -215,7 +215,7 @@ def join(count: int, device: str) -> Processes:
             f"torchrun: the {count} processes cannot connect ({reason}); check "
             "MASTER_ADDR and MASTER_PORT and that every node was started"
         ) from None
-    return Processes(rank=dist.get_rank(), count=count, device=place, host=host)
+    return Processes(rank=dist.get_rank(), count=count, device=torch_device, host=host)
 
 
 @dataclass
@@ -269,10 +269,10 @@ def launched() -> bool:
 
 def launch(nodes: int, processes: int, arguments: Sequence[str]) -> int:
     """Run ``scsigmoid`` in ``processes`` processes per node, and return the exit code."""
-    meeting = os.environ.get(RENDEZVOUS)
-    if meeting is not None:
-        place = [f"--nnodes={nodes}", "--rdzv-backend=c10d", f"--rdzv-endpoint={meeting}"]
-        return torchrun(place, processes, arguments)
+    endpoint = os.environ.get(RENDEZVOUS)
+    if endpoint is not None:
+        options = [f"--nnodes={nodes}", "--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}"]
+        return torchrun(options, processes, arguments)
     if nodes > 1:
         code = run_on_nodes(nodes, arguments)
     else:
@@ -282,8 +282,8 @@ def launch(nodes: int, processes: int, arguments: Sequence[str]) -> int:
     return code
 
 
-def torchrun(place: Sequence[str], processes: int, arguments: Sequence[str]) -> int:
-    """Run ``torchrun <place> --nproc-per-node <processes> -m scsigmoid <arguments>``.
+def torchrun(options: Sequence[str], processes: int, arguments: Sequence[str]) -> int:
+    """Run ``torchrun <options> --nproc-per-node <processes> -m scsigmoid <arguments>``.
 
     Messages of torchrun are hidden: those of the processes explain a failure.
 
@@ -304,13 +304,13 @@ def torchrun(place: Sequence[str], processes: int, arguments: Sequence[str]) -> 
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", SECONDS_TO_STOP)
     names = ",".join(number.name for number in SIGNALS)
-    place = [*place, f"--nproc-per-node={processes}", f"--signals-to-handle={names}"]
-    options = parse_args([*place, "-m", "scsigmoid"])
+    own = [f"--nproc-per-node={processes}", f"--signals-to-handle={names}", "-m", "scsigmoid"]
+    parsed = parse_args([*options, *own])
     # Not parsed, because torchrun would read our --log as an abbreviation of its own options.
-    options.training_script_args = list(arguments)
+    parsed.training_script_args = list(arguments)
     logging.disable(logging.ERROR)
     try:
-        run(options)
+        run(parsed)
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
         if failure.exitcode < 0:
