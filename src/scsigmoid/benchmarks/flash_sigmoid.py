@@ -18,11 +18,7 @@ VARIABLE = "SCSIGMOID_FLASH_SIGMOID"
 
 @functools.cache
 def load(path: str) -> ctypes.CDLL:
-    """Load the library.
-
-    Raises:
-        OSError: if it cannot be loaded.
-    """
+    """Load the library."""
     library = ctypes.CDLL(path)
     common: list[Any] = [
         *[ctypes.c_void_p] * 4,

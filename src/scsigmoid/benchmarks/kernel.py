@@ -197,12 +197,7 @@ def prepare_case(
 
 
 def prepare(candidate: Candidate, inputs: Inputs, warmup_ms: float, device: torch.device) -> None:
-    """Prepare a kernel, check it in the form in which it will be timed, and warm it up.
-
-    Raises:
-        Unavailable: if the kernel cannot run here.
-        Wrong: if its results are wrong.
-    """
+    """Prepare a kernel, check it in the form in which it will be timed, and warm it up."""
     provider = candidate.provider
     kernel = provider.prepare(inputs)
     calls = Clocked(kernel, inputs.in_layout(provider.layout), device)
@@ -239,11 +234,7 @@ def timer_of(kernel: Kernel, provider: Provider, calls: Clocked) -> tuple[Timer,
 
 
 def check(candidate: Candidate, timer: Timer, inputs: Inputs, device: torch.device) -> None:
-    """Compare the results of a timer's kernel with float64, and set the candidate's ``error``.
-
-    Raises:
-        Wrong: if they differ by more than ``TOLERANCE``.
-    """
+    """Compare the results of a timer's kernel with float64, and set the candidate's ``error``."""
     provider = candidate.provider
     candidate.error, name = inputs.largest_error(
         provider.attention, provider.layout, *timer.results()

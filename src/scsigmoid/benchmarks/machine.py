@@ -26,10 +26,6 @@ def machine_facts(device: torch.device, command: str) -> dict[str, str]:
     """Return machine, versions and code; empty strings for missing packages and hardware.
 
     FlashSigmoid has no version, so the first digits of its library's SHA-256 are used.
-
-    Args:
-        device: device of the benchmark.
-        command: command that ran the benchmark.
     """
     gpu = device.type == "cuda"
     capability = torch.cuda.get_device_capability(device) if gpu else ()

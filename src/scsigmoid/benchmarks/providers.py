@@ -341,13 +341,7 @@ def chosen(names: Sequence[str] | None, device: str) -> list[Provider]:
 def select_kernels(
     table: Sequence[tuple[str, Any]], setting: str, names: Sequence[str] | None, device: str
 ) -> list[Any]:
-    """Return the kernels with these names that are timed on a type of device.
-
-    Args:
-        table: names and kernels.
-        setting: the setting with the names, for the message.
-        names: names to choose; all if None.
-        device: ``cuda`` or ``cpu``.
+    """Return the kernels with these names (all if None) that are timed on a type of device.
 
     Raises:
         UserError: if a name is unknown, or no kernel with these names is timed on the device.

@@ -54,15 +54,7 @@ BLUR = 0.1
 def write_simulated_tokens(
     folder: Path, settings: TrainingBenchmark, cells: int, longest: int, seed: int
 ) -> None:
-    """Write ``tokens/`` and ``vocabulary.parquet``, the input of training.
-
-    Args:
-        folder: output folder.
-        settings: size of the vocabulary and distribution of the lengths.
-        cells: number of cells.
-        longest: largest number of genes of a cell.
-        seed: of lengths, types and genes.
-    """
+    """Write ``tokens/`` and ``vocabulary.parquet``, the input of training."""
     size = settings.vocabulary
     names = (*SPECIAL, *(f"SIMULATED{gene:06d}" for gene in range(size - len(SPECIAL))))
     vocabulary = Vocabulary(names, names, np.full(size, cells), np.ones(size))

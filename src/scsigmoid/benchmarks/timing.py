@@ -155,11 +155,7 @@ def rounds(count: int, least: int, most: int, seconds: float) -> Iterator[list[i
 
 
 class Clocked:
-    """Times single calls by the clock; on a GPU their launch counts.
-
-    Attributes:
-        how: the value of the column ``timing``.
-    """
+    """Times single calls by the clock. On a GPU this includes their launch."""
 
     how = "clock"
 
@@ -262,11 +258,7 @@ Timer = Clocked | Replayed
 
 @contextmanager
 def capturing(graph: torch.cuda.CUDAGraph, pool: Any, direction: str) -> Iterator[None]:
-    """Capture the block with :func:`capture`.
-
-    Raises:
-        Wrong: if no kernel was recorded.
-    """
+    """Capture the block with :func:`capture`."""
     with warnings.catch_warnings(record=True) as messages:
         warnings.simplefilter("always")
         with capture(graph, pool):

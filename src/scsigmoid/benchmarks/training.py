@@ -262,10 +262,6 @@ def prepare(
         shared: the trainer whose weights and optimizer all entries use.
         batches: packed batches of the first steps, during which kernels are compiled and chosen.
         errors: see :func:`run_group`.
-
-    Raises:
-        Unavailable: if the device or the installation lacks the kernel.
-        Wrong: if the gradient is wrong.
     """
     variant, device, group = entry.variant, conditions.device, conditions.group
     if (variant, group.size) not in errors:
@@ -357,12 +353,10 @@ def compiled_graphs(device: torch.device) -> int:
 def time_rounds(
     entries: Sequence[TimedVariant], conditions: Conditions, batches: Iterator[Batch]
 ) -> list[Work]:
-    """Time the models in interleaved rounds, each with its own order and cells.
+    """Time the models in interleaved rounds, and return the work of each round.
 
-    Rounds end after ``settings.seconds``, but not before ``LEAST_ROUNDS``.
-
-    Returns:
-        The work of each round.
+    Each round has its own order and cells. Rounds end after ``settings.seconds``, but not before
+    ``LEAST_ROUNDS``.
     """
     settings, step = conditions.settings, FIRST_STEPS + 1
     work: list[Work] = []

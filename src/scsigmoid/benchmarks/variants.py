@@ -122,9 +122,6 @@ def padding_mask(lengths: Tensor, settings: EncoderSettings) -> "BlockMask":
     Args:
         lengths: (cells,) int32, valid tokens.
         settings: of the encoder; its context is the length of a padded cell.
-
-    Returns:
-        A mask for one head, used for all heads.
     """
     from torch.nn.attention.flex_attention import BlockMask
 
@@ -201,9 +198,6 @@ def register_published() -> None:
 
     The package's function copies the scale to the GPU at every call and waits for the copy. The
     operators behind this function, which are called here, do not.
-
-    Raises:
-        Unavailable: if the package is not installed.
     """
     package = import_optional("triton_sigmoid.sigmoid_triton_padded")
 
@@ -280,11 +274,7 @@ class Variant:
         return self.attention == "sigmoid" and self.kernel in BACKENDS["sigmoid"]
 
     def encoder(self, like: EncoderSettings, device: torch.device) -> Encoder:
-        """Make the encoder, with random weights.
-
-        Raises:
-            Unavailable: if the device or the installation lacks the kernel.
-        """
+        """Make the encoder, with random weights."""
         backend = "reference" if self.padded else self.kernel
         settings = replace(like, attention=self.attention, backend=backend)
         if self.package:

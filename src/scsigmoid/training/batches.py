@@ -175,9 +175,6 @@ def micro_batches(lengths: Integers, work: Float64s, budget: int) -> list[Int64s
         lengths: (cells,) tokens of each cell.
         work: (cells,) work of each cell.
         budget: largest number of tokens of a micro-batch. A longer cell is a micro-batch.
-
-    Returns:
-        The indices of the cells of each micro-batch, ascending.
     """
     count = min(len(lengths), max(1, ceil(int(lengths.sum()) / budget)))
     while True:
@@ -214,9 +211,6 @@ def validation_rows(cells: int, count: int) -> Int64s:
     """Return the rows of the store that are held out for validation, (count,), ascending.
 
     They are evenly spaced. The order within a store is random, so they are a random sample.
-
-    Raises:
-        UserError: if no training cell is left.
     """
     if count >= cells:
         raise UserError(f"training.validation_cells: {count} of {cells} training cells; take fewer")
@@ -236,11 +230,7 @@ class GlobalBatches:
         rank: int = 0,
         processes: int = 1,
     ) -> None:
-        """Open the batches as process ``rank`` of ``processes``.
-
-        Raises:
-            UserError: if there are more processes than cells in a global batch.
-        """
+        """Open the batches as process ``rank`` of ``processes``."""
         if processes > training.global_batch:
             raise UserError(
                 f"training.global_batch: {training.global_batch} cells do not occupy {processes} "

@@ -92,11 +92,7 @@ class Checkpoints:
         return writing is not None and writing.done() and writing.exception() is not None
 
     def wait(self) -> None:
-        """Wait for the last write.
-
-        Raises:
-            UserError: if it failed.
-        """
+        """Wait for the last write."""
         if self._writing is not None:
             self._writing.result()
 
@@ -197,11 +193,7 @@ def on_host(value: Any) -> Any:
 
 
 def write_values(path: Path, values: Mapping[str, Any]) -> None:
-    """Write with :func:`torch.save`.
-
-    Raises:
-        OSError: if the file system refuses the bytes.
-    """
+    """Write with :func:`torch.save`."""
     try:
         with path.open("wb") as handle:
             torch.save(values, handle)

@@ -107,11 +107,7 @@ def device_name(device: torch.device) -> str:
 
 
 def backend_of(settings: EncoderSettings, device: torch.device) -> str:
-    """Return the attention backend for training an encoder on a device.
-
-    Raises:
-        UserError: if the backend in the settings does not run there.
-    """
+    """Return the attention backend for training an encoder on a device."""
     precision = torch.bfloat16 if device.type == "cuda" else torch.float32
     like = torch.empty(0, settings.heads, settings.head_dimension, dtype=precision)
     return choose_backend(settings.attention, settings.backend, device, hopper_misfit(like))

@@ -64,13 +64,7 @@ def most_tokens(settings: EncoderSettings) -> int:
 
 
 def bucket_of(batch: Batch, context: int, mask_fraction: float) -> Bucket:
-    """Return the smallest bucket for a batch. There are 16 between two powers of two.
-
-    Args:
-        batch: a batch of at least one token.
-        context: longest sequence in tokens.
-        mask_fraction: fraction of the genes that is masked.
-    """
+    """Return the smallest bucket for a batch. There are 16 between two powers of two."""
     spacing = max(_LEAST_SPACING, 2 ** (len(batch.tokens) - 1).bit_length() // 32)
     tokens = -(-len(batch.tokens) // spacing) * spacing
     sequences = max(4, 2 ** len(batch.cells).bit_length())

@@ -99,11 +99,7 @@ def whole_lines(path: Path) -> list[str]:
 
 
 class Journal:
-    """A journal that is being written.
-
-    Attributes:
-        rows: all rows so far, as CSV.
-    """
+    """A journal that is being written."""
 
     def __init__(self, path: Path, header: Mapping[str, str], rows: str = "") -> None:
         """Write the file with the header and the rows of the run so far."""

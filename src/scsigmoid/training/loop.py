@@ -146,11 +146,7 @@ def resume(
     identity: Mapping[str, str],
     snapshots: Mapping[int, Path],
 ) -> int:
-    """Return the step to resume from, or 0 to train from the beginning.
-
-    Raises:
-        UserError: if a snapshot of an earlier step is missing, or as :meth:`Checkpoints.resume`.
-    """
+    """Return the step to resume from, or 0 to train from the beginning."""
     folder = checkpoints.folder.parent
     (checkpoints.folder / FINISHED).unlink(missing_ok=True)
     # Incomplete files of a killed process.

@@ -117,11 +117,7 @@ class Processes:
         return result
 
     def on_first(self, work: Callable[[], T]) -> T | None:
-        """Run ``work`` on rank 0 only. The other ranks continue after it succeeded.
-
-        Raises:
-            SystemExit: on the other ranks, if it failed.
-        """
+        """Run ``work`` on rank 0 only. The other ranks continue after it succeeded."""
         return self.in_turn(lambda: work() if self.first else None)
 
     def sum(self, tensors: Sequence[Tensor]) -> None:
@@ -220,11 +216,7 @@ def join(count: int, device: str) -> Processes:
 
 @dataclass
 class Request:
-    """A request to stop.
-
-    Attributes:
-        signal: number of the signal that asked the run to stop, or 0.
-    """
+    """A request to stop: the number of a signal, or 0."""
 
     signal: int = 0
 
@@ -329,15 +321,9 @@ def torchrun(options: Sequence[str], processes: int, arguments: Sequence[str]) -
 
 
 def run_on_nodes(nodes: int, arguments: Sequence[str]) -> int:
-    """Run ``scsigmoid`` with these arguments once on each node of this Slurm job.
+    """Run ``scsigmoid`` once on each node of this Slurm job, and return the largest exit code.
 
     The rendezvous is a free port of this node.
-
-    Returns:
-        The largest exit code.
-
-    Raises:
-        UserError: outside of a Slurm job.
     """
     if "SLURM_JOB_ID" not in os.environ or shutil.which("srun") is None:
         raise UserError(

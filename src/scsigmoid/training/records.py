@@ -165,14 +165,7 @@ class Meter:
         return self._before + time.perf_counter() - self._begin
 
     def count(self, share: Share, masked: int, waited: float, graphed: bool) -> None:
-        """Count a step.
-
-        Args:
-            share: this process's part of the global batch.
-            masked: masked genes of the global batch.
-            waited: seconds spent waiting for the batch.
-            graphed: whether a CUDA graph computed the gradient.
-        """
+        """Count a step."""
         self._wait += waited
         self._steps += 1
         self._graphed += graphed

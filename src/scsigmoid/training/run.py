@@ -58,12 +58,7 @@ class TrainingRun:
         )
 
     def identity(self, vocabulary: str, data: str) -> dict[str, str]:
-        """Return everything that determines the trained model, by name of the setting.
-
-        Args:
-            vocabulary: fingerprint of the vocabulary.
-            data: fingerprint of the training cells.
-        """
+        """Return everything that determines the trained model, by name of the setting."""
         # The dimensions of the size are listed instead of its name.
         architecture = asdict(self.architecture)
         del architecture["size"]
