@@ -25,13 +25,14 @@ from scsigmoid.attention.hopper_gluon import (
     fence_async_shared,
     gl,
     gluon,
+    load_tile,
     mbarrier,
+    product,
     ring,
     sigmoid,
     tile_of,
     tma,
     tma_add,
-    tma_load,
     tma_store,
     warpgroup_mma,
     warpgroup_mma_init,
@@ -68,33 +69,13 @@ def _producer(
         kv_phase ^= 1
         mbarrier.expect(kv_full, 2 * 128 * D * 2)
         for group in gl.static_range(2):
-            tma_load(
-                k_map,
-                [WRAP, row_end, row + group * 64, head, 0],
-                kv_full,
-                tile_of(ks.index(group), k_map),
-            )
-            tma_load(
-                v_map,
-                [WRAP, row_end, row + group * 64, head, 0],
-                kv_full,
-                tile_of(vs.index(group), v_map),
-            )
+            load_tile(k_map, row_end, row + group * 64, head, kv_full, ks.index(group))
+            load_tile(v_map, row_end, row + group * 64, head, kv_full, vs.index(group))
         for _ in range(blocks):
             mbarrier.wait(empty.index(stage), phase)
             mbarrier.expect(full.index(stage), 2 * BLOCK_Q * D * 2)
-            tma_load(
-                q_map,
-                [WRAP, column_end, column, head, 0],
-                full.index(stage),
-                tile_of(qs.index(stage), q_map),
-            )
-            tma_load(
-                grad_map,
-                [WRAP, column_end, column, head, 0],
-                full.index(stage),
-                tile_of(grads.index(stage), grad_map),
-            )
+            load_tile(q_map, column_end, column, head, full.index(stage), qs.index(stage))
+            load_tile(grad_map, column_end, column, head, full.index(stage), grads.index(stage))
             column += BLOCK_Q
             stage, phase = advance(stage, phase, STAGES)
     announce(words, announcements, slot, slot_phase, 0, 0, 0, 0, 0, 0, 0)
@@ -196,12 +177,8 @@ def _consumer(
             stage = count & (STAGES - 1)
             phase = (count >> (STAGES // 2)) & 1
             mbarrier.wait(full.index(stage), phase)
-            scores = warpgroup_mma(
-                k, qs.index(stage).permute((1, 0)), no_scores, use_acc=False, is_async=True
-            )
-            upstream = warpgroup_mma(
-                v, grads.index(stage).permute((1, 0)), no_scores, use_acc=False, is_async=True
-            )
+            scores = product(k, qs.index(stage), no_scores)
+            upstream = product(v, grads.index(stage), no_scores)
             scores = warpgroup_mma_wait(1, deps=(scores,))
             weights = sigmoid(scores, factor, summand, FORM)
             operands = gl.convert_layout(weights.to(dtype), operand)

@@ -20,12 +20,13 @@ from scsigmoid.attention.hopper_gluon import (
     fence_async_shared,
     gl,
     gluon,
+    load_tile,
     mbarrier,
+    product,
     ring,
     sigmoid,
     tile_of,
     tma,
-    tma_load,
     tma_store,
     warpgroup_mma,
     warpgroup_mma_wait,
@@ -61,12 +62,7 @@ def _producer(
         for piece in gl.static_range(PIECES):
             mbarrier.wait(q_empty.index(piece), q_phase)
             mbarrier.expect(q_full.index(piece), Q_BYTES)
-            tma_load(
-                q_map,
-                [WRAP, row_end, row + piece * 64, head, 0],
-                q_full.index(piece),
-                tile_of(qs.index(piece), q_map),
-            )
+            load_tile(q_map, row_end, row + piece * 64, head, q_full.index(piece), qs.index(piece))
         q_phase ^= 1
         for block in range(blocks + 1):
             mbarrier.wait(empty.index(stage), phase)
@@ -75,18 +71,10 @@ def _producer(
             else:
                 mbarrier.expect(full.index(stage), 2 * BLOCK_BYTES)
             if block < blocks:
-                tma_load(
-                    k_map,
-                    [WRAP, column_end, column, head, 0],
-                    full.index(stage),
-                    tile_of(ks.index(stage), k_map),
-                )
+                load_tile(k_map, column_end, column, head, full.index(stage), ks.index(stage))
             if block > 0:
-                tma_load(
-                    v_map,
-                    [WRAP, column_end, column - BLOCK_K, head, 0],
-                    full.index(stage),
-                    tile_of(vs.index(stage), v_map),
+                load_tile(
+                    v_map, column_end, column - BLOCK_K, head, full.index(stage), vs.index(stage)
                 )
             column += BLOCK_K
             stage, phase = advance(stage, phase, STAGES)
@@ -139,9 +127,7 @@ def _consumer(
         if pieces > PIECE:
             out = gl.zeros([64, D], gl.float32, out_layout)
             mbarrier.wait(full.index(stage), phase)
-            scores = warpgroup_mma(
-                q, ks.index(stage).permute((1, 0)), no_scores, use_acc=False, is_async=True
-            )
+            scores = product(q, ks.index(stage), no_scores)
             scores = warpgroup_mma_wait(0, deps=(scores,))
             mbarrier.arrive(empty.index(stage), count=1)
             new = sigmoid(scores, factor, summand, FORM, ROUNDED=True)
@@ -149,9 +135,7 @@ def _consumer(
             stage, phase = advance(stage, phase, STAGES)
             mbarrier.wait(full.index(stage), phase)
             for _ in range(1, blocks):
-                scores = warpgroup_mma(
-                    q, ks.index(stage).permute((1, 0)), no_scores, use_acc=False, is_async=True
-                )
+                scores = product(q, ks.index(stage), no_scores)
                 out = warpgroup_mma(weights, vs.index(stage), out, is_async=True)
                 scores = warpgroup_mma_wait(1, deps=(scores,))
                 new = sigmoid(scores, factor, summand, FORM, ROUNDED=True)

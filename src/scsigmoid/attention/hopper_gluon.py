@@ -82,6 +82,19 @@ def tile_of(memory, descriptor, _semantic=None):
 
 
 @gluon.jit
+def load_tile(descriptor, end, row, head, barrier, memory):
+    """Copy the tile at ragged coordinate ``row`` of a sequence and head to shared memory."""
+    place = [WRAP, end, row, head, 0]
+    tma.async_copy_global_to_shared(descriptor, place, barrier, tile_of(memory, descriptor))
+
+
+@gluon.jit
+def product(left, right, zeros):
+    """Issue the matrix product of ``left`` and the transpose of ``right``."""
+    return warpgroup_mma(left, right.permute((1, 0)), zeros, use_acc=False, is_async=True)
+
+
+@gluon.jit
 def ring(SIZE: gl.constexpr, COUNT: gl.constexpr):
     """Allocate ``SIZE`` barriers that each wait for ``COUNT`` arrivals."""
     barriers = gl.allocate_shared_memory(gl.int64, [SIZE, 1], mbarrier.MBarrierLayout())

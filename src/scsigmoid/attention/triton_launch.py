@@ -126,8 +126,8 @@ def _find_configuration(kernel: Kernel, q: Tensor, *looped: Tensor) -> Configura
     return configuration
 
 
-def check(q: Tensor) -> None:
-    """Raise TypeError or ValueError if the kernels do not support the dtype or dim of ``q``."""
+def forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Tensor:
+    """Launch algorithm 1 and return its result, contiguous."""
     if q.shape[-1] > WIDEST:
         raise ValueError(
             f"q: head dimension {q.shape[-1]} is above {WIDEST}, the limit of backend 'triton'; "
@@ -135,11 +135,6 @@ def check(q: Tensor) -> None:
         )
     if q.dtype == torch.float64:
         raise TypeError("q: backend 'triton' does not support float64; use backend='reference'")
-
-
-def forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Tensor:
-    """Launch algorithm 1 and return its result, contiguous."""
-    check(q)
     q, k, v = map(make_inner_contiguous, (q, k, v))
     out = allocate_output(q, problem.starts_q, problem.ends_q, problem.has_gaps)
     if out.numel():
