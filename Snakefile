@@ -15,6 +15,7 @@ include: "workflow/rules/common.smk"
 
 
 rule all:
+    """Make everything: the report, all tables and figures, and the lock file."""
     default_target: True
     input:
         final_results(),

@@ -1,73 +1,48 @@
-"""What the Slurm profile asks for: something for every rule of the workflow, by one place."""
+"""The resources that jobs request through the Slurm profile."""
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 from slurm_cluster import profile_of
-from yte import process_yaml
 
-ROOT = Path(__file__).parents[2]
-# Named targets are no jobs.
-STAGES = sorted(
-    set((ROOT / "workflow/rules").glob("*.smk")) - {ROOT / "workflow/rules/targets.smk"}
-)
-
-
-def rules() -> dict[str, str]:
-    """The text of every rule that is a job, by name; of one made from another, both texts."""
-    found: dict[str, str] = {}
-    for path in STAGES:
-        text = path.read_text(encoding="utf-8")
-        parts = re.split(r"^(?:use )?rule (\w+)(?: as (\w+) with)?:\n", text, flags=re.MULTILINE)
-        for name, derived, body in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
-            found[derived or name] = found.get(name, "") + body
-    return found
+PROFILE = "workflow/profiles/slurm"
+ON_GPUS = {
+    *("train", "embeddings_of_pair", "validation_loss_of_model", "neighbours", "scib_of_dataset"),
+    *("mmd_of_dataset", "benchmark_kernel", "benchmark_training"),
+}
+DOWNLOADS = {"manifest", "training_cells", "evaluation_cells"}
 
 
-def profile(**site: Any) -> dict[str, Any]:
-    """The profile of a site."""
-    values: dict[str, Any] = process_yaml(profile_of(site))
-    return values
-
-
-def test_every_rule_has_its_numbers() -> None:
-    resources = profile()["set-resources"]
-    assert set(resources) == set(rules())
-    for rule, asked in resources.items():
-        assert 0 < asked["runtime"] <= 24 * 60, rule
-        assert 0 < asked["mem_mb"] <= 64_000, rule
+def requested(project: Any, *arguments: str) -> dict[str, dict[str, str]]:
+    """Return the resources of a job of each rule, from a dry run."""
+    run = project.run("-n", *arguments)
+    assert run.returncode == 0, run.stdout + run.stderr
+    jobs = re.findall(r"^rule (\w+):\n(?:    .*\n)*?    resources: (.*)", run.stdout, re.MULTILINE)
+    return {rule: dict(re.findall(r"(\w+)=([^,]*)", text)) for rule, text in jobs}
 
 
 @pytest.mark.parametrize("gres", [False, True])
-def test_rules_with_a_gpu_go_where_gpus_are(gres: bool) -> None:
-    resources = profile(gpu_partition="accelerated", gres=gres)["set-resources"]
-    for rule, text in rules().items():
-        on_gpus = re.search(r"\bgpu=", text) is not None
-        asked = resources[rule]
-        assert (asked.get("slurm_partition") == "accelerated") == on_gpus, rule
-        assert ("gres" in asked, asked.get("gpu") == 0) == (on_gpus and gres,) * 2, rule
-
-
-def test_rules_that_download_go_where_the_internet_is(make_project: Callable[..., Any]) -> None:
-    """Snakemake counts their jobs as downloads."""
+def test_jobs_go_where_their_resources_are(make_project: Callable[..., Any], gres: bool) -> None:
+    """Also if the command line sets a resource, which replaces all `set-resources` of a profile."""
     corpus = {"source": "cellxgene", "parts": 2}
-    project = make_project({"corpus": corpus, "datasets": {"pbmc68k": None}})
-    run = project.run("-n", "--quiet", "host")
-    assert run.returncode == 0, run.stdout + run.stderr
-    jobs = re.findall(r"^rule (\w+):\n((?:    .*\n)+)", run.stdout, flags=re.MULTILINE)
-    downloads = {rule for rule, text in jobs if re.search(r"\bdownload=1\b", text)}
-    assert downloads == {"manifest", "training_cells", "evaluation_cells"}
-    resources = profile(data_partition="data")["set-resources"]
-    there = {rule for rule, asked in resources.items() if asked.get("slurm_partition") == "data"}
-    assert there == downloads
-
-
-def test_light_jobs_are_one_submission() -> None:
-    values = profile()
-    light = {"table", "figure", "report_page"}
-    assert set(values["groups"]) == light
-    (group,) = set(values["groups"].values())
-    assert values["group-components"][group] >= 100
+    project = make_project({"corpus": corpus, "datasets": {"pbmc68k": None}, "device": "auto"})
+    site = {"gpu_partition": "accelerated", "data_partition": "data", "gres": gres, "hours": 12}
+    (project.folder / PROFILE / "config.yaml").write_text(profile_of(site))
+    resources = requested(
+        project, "--workflow-profile", PROFILE, "--set-resources", "lock:mem_mb=1"
+    )
+    del resources["all"]
+    assert set(resources) > ON_GPUS | DOWNLOADS
+    for rule, asked in resources.items():
+        place = "accelerated" if rule in ON_GPUS else "data" if rule in DOWNLOADS else "cpu"
+        assert asked["slurm_partition"] == place, rule
+        count = "1" if rule in ON_GPUS and not gres else "0"
+        assert asked.get("gpu", "0") == count, rule
+        assert asked.get("gres") == ("gpu:1" if rule in ON_GPUS and gres else None), rule
+        assert asked["mem_mb"] == "<TBD>" or 0 < int(asked["mem_mb"]) <= 16_000, rule
+        assert 0 < int(asked["runtime"]) <= 12 * 60, rule
+        assert ("download" in asked) == (rule in DOWNLOADS), rule
+    assert resources["train"]["slurm_extra"] == "--signal=TERM@300"
+    assert resources["lock"]["mem_mb"] == "1"

@@ -2,6 +2,7 @@
 
 
 rule benchmark_kernel:
+    """Time the attention kernels."""
     output:
         table=f"{RESULTS}/benchmarks/kernel.csv",
         machine=f"{RESULTS}/benchmarks/kernel.json",
@@ -13,9 +14,10 @@ rule benchmark_kernel:
     conda:
         ENVIRONMENT
     resources:
-        gpu=GPUS,
-        mem_mb=4000,
+        **on_gpus(GPUS),
         alone=1,
+        mem_mb=memory(16000),
+        runtime=minutes(240),
     params:
         name="kernel",
         settings=settings_of("benchmark_kernel"),
@@ -25,6 +27,7 @@ rule benchmark_kernel:
 
 
 use rule benchmark_kernel as benchmark_training with:
+    """Time training steps of several model sizes."""
     output:
         table=f"{RESULTS}/benchmarks/training.csv",
         machine=f"{RESULTS}/benchmarks/training.json",

@@ -66,6 +66,9 @@ DOWNLOADED = CONFIG.corpus.source == "cellxgene"
 # GPUs of a job, and of a training job on each machine.
 GPUS = int(CONFIG.device != "cpu")
 TRAINING_GPUS = GPUS * CONFIG.gpus
+# Each GPU has a process that trains and threads that load batches.
+TRAINING_THREADS = TRAINING_GPUS * (1 + CONFIG.training.workers) or CONFIG.training.threads
+DAY = 24 * 60  # minutes
 ENVIRONMENT = "../../envs/scsigmoid.yaml"
 
 
@@ -89,6 +92,36 @@ def settings_of(rule):
 def get_device(wildcards, output):
     """Return the device. Snakemake does not compare parameters that depend on outputs."""
     return CONFIG.device
+
+
+def of_profile(name):
+    """Return the value of a default resource, which the profile of a cluster sets, or None."""
+    defaults = workflow.resource_settings.default_resources or {}
+    return defaults[name].raw if name in defaults else None
+
+
+def on_gpus(count, nodes=1):
+    """Return the resources of a job with `count` GPUs on each node, as the cluster expects them."""
+    if not count:
+        return {"gpu": 0}
+    wanted = (
+        {"gpu": 0, "gres": f"gpu:{count}"} if of_profile("use_gres") else {"gpu": count * nodes}
+    )
+    return {"slurm_partition": of_profile("gpu_partition"), **wanted}
+
+
+def memory(base, factor=0):
+    """Return a function: `base` MB and `factor` times the input, all of it for each attempt."""
+
+    def megabytes(wildcards, input, attempt):
+        return attempt * (base + int(factor * input.size_mb if factor else 0))
+
+    return megabytes
+
+
+def minutes(base):
+    """Return a function: `base` minutes for each attempt."""
+    return lambda wildcards, attempt: attempt * base
 
 
 def result(pattern, **lists):

@@ -5,6 +5,7 @@
 
 
 rule manifest:
+    """List the files of the corpus: which are trained on, evaluated or held out."""
     input:
         user_files,
     output:
@@ -18,6 +19,9 @@ rule manifest:
         ENVIRONMENT
     resources:
         download=1,
+        slurm_partition=of_profile("data_partition"),
+        mem_mb=memory(4000),
+        runtime=minutes(240),
     params:
         configuration=stored_configuration,
         settings=settings_of("manifest"),
@@ -27,6 +31,7 @@ rule manifest:
 
 
 rule training_cells:
+    """Download or link the training cells of one part."""
     input:
         f"{RESULTS}/corpus/manifest.csv",
     output:
@@ -38,8 +43,10 @@ rule training_cells:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=2000,
         download=1,
+        slurm_partition=of_profile("data_partition"),
+        mem_mb=memory(8000),
+        runtime=of_profile("longest") or DAY,
     params:
         configuration=stored_configuration,
         settings=settings_of("training_cells"),
@@ -49,6 +56,7 @@ rule training_cells:
 
 
 rule evaluation_cells:
+    """Download or make one evaluation dataset, and check its labels."""
     input:
         f"{RESULTS}/corpus/manifest.csv",
     output:
@@ -62,8 +70,10 @@ rule evaluation_cells:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=2000,
         download=1,
+        slurm_partition=of_profile("data_partition"),
+        mem_mb=memory(16000),
+        runtime=of_profile("longest") or DAY,
     params:
         configuration=stored_configuration,
         settings=settings_of("evaluation_cells"),
@@ -74,6 +84,7 @@ rule evaluation_cells:
 
 
 rule lock:
+    """Write the manifest with the checksum of every file, to select the same cells again."""
     input:
         manifest=f"{RESULTS}/corpus/manifest.csv",
         cells=result("corpus/training/part-{part}", part=PLAN.parts),
@@ -86,6 +97,9 @@ rule lock:
         f"{RESULTS}/resources/lock.tsv"
     conda:
         ENVIRONMENT
+    resources:
+        mem_mb=memory(4000),
+        runtime=minutes(30),
     shell:
         "python -m scsigmoid lock --manifest {input.manifest:q} --cells {input.cells:q}"
         " --metadata {input.metadata:q} --output {output:q} --log {log:q}"

@@ -3,6 +3,7 @@
 
 # scIB, MMD and UMAP compare the pair, so one job embeds a dataset with both of its models.
 rule embeddings_of_pair:
+    """Embed the cells of one dataset with both models of the pair."""
     input:
         models=result("training/{model}/model.safetensors", model=CONFIG.evaluation.pair),
         tokens=f"{RESULTS}/tokens/evaluation/{{dataset}}",
@@ -16,8 +17,9 @@ rule embeddings_of_pair:
     conda:
         ENVIRONMENT
     resources:
-        gpu=GPUS,
-        mem_mb=2000,
+        **on_gpus(GPUS),
+        mem_mb=memory(16000, 2),
+        runtime=minutes(240),
     params:
         checkpoints=lambda wildcards, input: input.models,
         settings=settings_of("embeddings_of_pair"),
@@ -30,6 +32,7 @@ rule embeddings_of_pair:
 
 # All other models, including those of a study, and snapshots, which are written before their model.
 use rule embeddings_of_pair as embeddings_of_model with:
+    """Embed the cells of one dataset with one model or snapshot."""
     input:
         models=f"{RESULTS}/training/{{model}}/model.safetensors",
         tokens=f"{RESULTS}/tokens/evaluation/{{dataset}}",
@@ -51,6 +54,7 @@ ruleorder: embeddings_of_pair > embeddings_of_model
 
 # One job for each model, so that a new model does not compute the losses of the others again.
 rule validation_loss_of_model:
+    """Compute the validation loss of one model on one dataset."""
     input:
         model=f"{RESULTS}/training/{{model}}/model.safetensors",
         tokens=f"{RESULTS}/tokens/evaluation/{{dataset}}",
@@ -64,8 +68,9 @@ rule validation_loss_of_model:
     conda:
         ENVIRONMENT
     resources:
-        gpu=GPUS,
-        mem_mb=2000,
+        **on_gpus(GPUS),
+        mem_mb=memory(16000),
+        runtime=minutes(240),
     params:
         settings=settings_of("validation_loss_of_model"),
         device=get_device,
@@ -76,6 +81,7 @@ rule validation_loss_of_model:
 
 
 rule neighbours:
+    """Find the nearest neighbors of each cell in each representation of one dataset."""
     input:
         embeddings=result("embeddings/{{dataset}}/{model}.h5ad", model=CONFIG.evaluation.pair),
         cells=f"{RESULTS}/corpus/evaluation/{{dataset}}.h5ad",
@@ -88,8 +94,9 @@ rule neighbours:
     conda:
         ENVIRONMENT
     resources:
-        gpu=GPUS,
-        mem_mb=3000,
+        **on_gpus(GPUS),
+        mem_mb=memory(16000, 4),
+        runtime=minutes(240),
     params:
         settings=settings_of("neighbours"),
         device=get_device,
@@ -100,6 +107,7 @@ rule neighbours:
 
 
 rule scib_of_dataset:
+    """Compute the scIB metrics of one dataset."""
     input:
         f"{RESULTS}/neighbours/{{dataset}}",
     output:
@@ -111,8 +119,9 @@ rule scib_of_dataset:
     conda:
         ENVIRONMENT
     resources:
-        gpu=GPUS,
-        mem_mb=3000,
+        **on_gpus(GPUS),
+        mem_mb=memory(16000),
+        runtime=minutes(240),
     params:
         settings=settings_of("scib_of_dataset"),
         device=get_device,
@@ -123,6 +132,7 @@ rule scib_of_dataset:
 
 
 rule mmd_of_dataset:
+    """Compute the MMD between cell types of one dataset."""
     input:
         result("embeddings/{{dataset}}/{model}.h5ad", model=CONFIG.evaluation.pair),
     output:
@@ -134,8 +144,9 @@ rule mmd_of_dataset:
     conda:
         ENVIRONMENT
     resources:
-        gpu=GPUS,
-        mem_mb=3000,
+        **on_gpus(GPUS),
+        mem_mb=memory(16000, 4),
+        runtime=minutes(240),
     params:
         settings=settings_of("mmd_of_dataset"),
         device=get_device,
@@ -146,6 +157,7 @@ rule mmd_of_dataset:
 
 
 rule umap_of_dataset:
+    """Compute the UMAP coordinates of one dataset."""
     input:
         result("embeddings/{{dataset}}/{model}.h5ad", model=CONFIG.evaluation.pair),
     output:
@@ -157,7 +169,8 @@ rule umap_of_dataset:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=3000,
+        mem_mb=memory(16000, 4),
+        runtime=minutes(240),
     params:
         settings=settings_of("umap_of_dataset"),
     shell:

@@ -4,6 +4,7 @@
 # These jobs read titles and labels from the stored configuration, which every run writes when it
 # starts. Only changes of their inputs and of the settings in `params` make them run again.
 rule table:
+    """Make one table."""
     input:
         inputs_of("table"),
     output:
@@ -23,6 +24,10 @@ rule table:
         name="|".join(registry.names("table", PLAN, every=True)),
     conda:
         ENVIRONMENT
+    resources:
+        at_once=1,
+        mem_mb=memory(2000),
+        runtime=minutes(10),
     params:
         settings=printed_settings("table"),
         caption=caption_of("table"),
@@ -33,6 +38,7 @@ rule table:
 
 
 rule figure:
+    """Make one figure."""
     input:
         inputs_of("figure"),
     output:
@@ -51,6 +57,10 @@ rule figure:
         name="|".join(registry.names("figure", PLAN, every=True)),
     conda:
         ENVIRONMENT
+    resources:
+        at_once=1,
+        mem_mb=memory(2000),
+        runtime=minutes(10),
     params:
         settings=printed_settings("figure"),
         caption=caption_of("figure"),
@@ -61,6 +71,7 @@ rule figure:
 
 
 rule report_page:
+    """Write report.html: all tables and figures on one page."""
     input:
         tables=result("tables/{name}.csv", name=TABLES),
         figures=result("figures/{name}.png", name=FIGURES),
@@ -71,6 +82,9 @@ rule report_page:
         f"{RESULTS}/logs/report.log",
     conda:
         ENVIRONMENT
+    resources:
+        mem_mb=memory(2000),
+        runtime=minutes(10),
     params:
         settings=settings(),
         configuration=stored_configuration,

@@ -2,6 +2,7 @@
 
 
 rule study_runs:
+    """Collect the training runs of a study."""
     input:
         journals=study_journals,
         training=result("tokens/training/part-{part}", part=PLAN.parts),
@@ -17,6 +18,9 @@ rule study_runs:
         f"{RESULTS}/resources/study_runs.tsv"
     conda:
         ENVIRONMENT
+    resources:
+        mem_mb=memory(16000),
+        runtime=minutes(60),
     params:
         configuration=stored_configuration,
         settings=settings("study"),
@@ -26,6 +30,7 @@ rule study_runs:
 
 
 rule study_scores:
+    """Score the embeddings of a study's runs."""
     input:
         embeddings=result("{path}", path=PLAN.study_embeddings()),
         cells=f"{RESULTS}/corpus/evaluation/{PLAN.study_dataset}.h5ad",
@@ -37,6 +42,9 @@ rule study_scores:
         f"{RESULTS}/resources/study_scores.tsv"
     conda:
         ENVIRONMENT
+    resources:
+        mem_mb=memory(16000),
+        runtime=minutes(240),
     params:
         settings=settings_of("study_scores"),
     shell:
@@ -46,6 +54,7 @@ rule study_scores:
 
 # The target: `snakemake --cores all --configfile workflow/studies/arms.yaml -- study`
 rule study:
+    """Make the tables and figures of a study, which the configuration must contain."""
     input:
         runs=rules.study_runs.output.runs,
         scores=rules.study_scores.output if PLAN.study_dataset else [],
@@ -57,5 +66,8 @@ rule study:
         f"{RESULTS}/resources/study.tsv"
     conda:
         ENVIRONMENT
+    resources:
+        mem_mb=memory(4000),
+        runtime=minutes(10),
     shell:
         'python -m scsigmoid study --runs "$(dirname {input.runs:q})" --output {output:q} --log {log:q}'

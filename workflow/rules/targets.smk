@@ -1,6 +1,21 @@
 # Named targets: `snakemake --cores all <name>` makes these files and what they need.
 
-TARGETS = {
+DESCRIPTIONS = {
+    "corpus": "Training cells, evaluation datasets and the lock file.",
+    "tokens": "Token stores, and the figure of sequence lengths.",
+    "training": "All models.",
+    "stress_test": "The models with stress: true, and the figure of their losses.",
+    "embeddings": "The embeddings of all datasets by all evaluated models.",
+    "validation_loss": "Table and figure of validation losses.",
+    "scib": "Table and figure of the scIB metrics.",
+    "mmd": "Tables of the MMD between cell types.",
+    "umap": "Figures of the UMAP coordinates.",
+    "kernel_speed": "Tables and figures of the kernel benchmark.",
+    "training_speed": "Tables and figure of the training benchmark.",
+    "tables": "All tables.",
+    "figures": "All figures.",
+}
+FILES = {
     "corpus": [
         *result("corpus/training/part-{part}", part=PLAN.parts),
         *result("corpus/evaluation/{dataset}.h5ad", dataset=PLAN.datasets),
@@ -13,25 +28,25 @@ TARGETS = {
     ],
     "training": result("training/{model}/model.safetensors", model=CONFIG.models),
     "stress_test": result("figures/stability.png"),
-    "embedding": result(
+    "embeddings": result(
         "embeddings/{dataset}/{model}.h5ad", dataset=PLAN.datasets, model=PLAN.evaluated_models
     ),
     "validation_loss": result("{path}", path=["tables/validation_loss.csv", "figures/loss.png"]),
     "scib": result("{path}", path=["tables/scib.csv", "figures/scib.png"]),
     "mmd": result("tables/mmd_{dataset}.csv", dataset=PLAN.compared("mmd")),
     "umap": result("figures/umap_{dataset}.png", dataset=PLAN.compared("umap")),
-    "kernel_benchmark": [
+    "kernel_speed": [
         *result("tables/{name}.csv", name=["kernel_speed", "kernel_ratios"]),
         *result("figures/{name}.png", name=["tflops", "latency"]),
     ],
-    "training_benchmark": [
+    "training_speed": [
         *result("tables/{name}.csv", name=["training_cost", "training_speed"]),
         *result("figures/gpu_hours.png"),
     ],
     "tables": result("tables/{name}.csv", name=TABLES),
     "figures": result("figures/{name}.png", name=FIGURES),
 }
-for target, files in TARGETS.items():
+for target, files in FILES.items():
 
     rule:
         name:
@@ -39,3 +54,5 @@ for target, files in TARGETS.items():
         input:
             files,
         localrule: True
+
+    getattr(rules, target).rule.docstring = DESCRIPTIONS[target]

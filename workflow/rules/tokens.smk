@@ -2,6 +2,7 @@
 
 
 rule gene_statistics:
+    """Count cells and collect normalized counts of each gene in one part."""
     input:
         f"{RESULTS}/corpus/training/part-{{part}}",
     output:
@@ -13,7 +14,8 @@ rule gene_statistics:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=2000,
+        mem_mb=memory(8000),
+        runtime=minutes(240),
     params:
         configuration=stored_configuration,
         settings=settings_of("gene_statistics"),
@@ -23,6 +25,7 @@ rule gene_statistics:
 
 
 rule vocabulary:
+    """Choose the genes with a token, and compute their medians."""
     input:
         statistics=result("tokens/statistics/part-{part}.arrow", part=PLAN.parts),
         given=[local(path) for path in PLAN.vocabulary_files],
@@ -35,7 +38,8 @@ rule vocabulary:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=4000,
+        mem_mb=memory(8000, 4),
+        runtime=minutes(60),
     params:
         settings=settings_of("vocabulary"),
     shell:
@@ -44,6 +48,7 @@ rule vocabulary:
 
 
 rule training_tokens:
+    """Tokenize and shuffle the training cells of one part."""
     input:
         cells=f"{RESULTS}/corpus/training/part-{{part}}",
         vocabulary=f"{RESULTS}/tokens/vocabulary.parquet",
@@ -56,7 +61,8 @@ rule training_tokens:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=2000,
+        mem_mb=memory(8000),
+        runtime=minutes(240),
     params:
         configuration=stored_configuration,
         settings=settings_of("training_tokens"),
@@ -67,6 +73,7 @@ rule training_tokens:
 
 
 rule evaluation_tokens:
+    """Tokenize one evaluation dataset."""
     input:
         cells=f"{RESULTS}/corpus/evaluation/{{dataset}}.h5ad",
         metadata=f"{RESULTS}/corpus/evaluation/{{dataset}}.json",
@@ -80,7 +87,8 @@ rule evaluation_tokens:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=2000,
+        mem_mb=memory(8000),
+        runtime=minutes(240),
     params:
         settings=settings_of("evaluation_tokens"),
     shell:
@@ -90,6 +98,7 @@ rule evaluation_tokens:
 
 
 rule sequence_lengths:
+    """Count the training cells of each sequence length."""
     input:
         result("tokens/training/part-{part}", part=PLAN.parts),
     output:
@@ -100,5 +109,8 @@ rule sequence_lengths:
         f"{RESULTS}/resources/sequence_lengths.tsv"
     conda:
         ENVIRONMENT
+    resources:
+        mem_mb=memory(4000),
+        runtime=minutes(60),
     shell:
         "python -m scsigmoid lengths --tokens {input:q} --output {output:q} --log {log:q}"

@@ -7,6 +7,7 @@
 # `exec` replaces the shell, which would be killed by the signal that asks training to stop, and would
 # end the job before the checkpoint is written.
 rule train:
+    """Train one model."""
     input:
         tokens=result("tokens/training/part-{part}", part=PLAN.parts),
         vocabulary=f"{RESULTS}/tokens/vocabulary.parquet",
@@ -22,15 +23,20 @@ rule train:
         f"{RESULTS}/resources/train/{{model}}.tsv"
     conda:
         ENVIRONMENT
+    threads: TRAINING_THREADS
     resources:
-        gpu=TRAINING_GPUS * CONFIG.nodes,
+        **on_gpus(TRAINING_GPUS, CONFIG.nodes),
         nodes=CONFIG.nodes,
         # The Slurm plugin treats several nodes as an MPI job, whose command calls `srun` itself.
         mpi="srun" if CONFIG.nodes > 1 else None,
         tasks=CONFIG.nodes if CONFIG.nodes > 1 else None,
         tasks_per_gpu=0,
         processes=max(1, TRAINING_GPUS),
-        mem_mb=4000,
+        mem_mb=memory(4000 + 12_000 * TRAINING_GPUS),
+        runtime=of_profile("longest") or DAY,
+        # A Slurm profile warns training before its time limit.
+        slurm_extra=of_profile("training_extra"),
+        cpus_per_task=TRAINING_GPUS * (of_profile("training_cpus_per_gpu") or 0) or None,
     params:
         # Snakemake does not compare parameters that depend on outputs, so that only a change of
         # `compared` retriggers training.
