@@ -219,7 +219,7 @@ def test_what_a_site_sets_reaches_slurm(
     # Of five light jobs four run at once, and then the other.
     assert (train["TimeLimit"], light["TimeLimit"]) == ("02:00:00", "00:20:00")
     assert (light["NumCPUs"], light["MinMemoryNode"]) == ("4", "8000M")
-    assert (train["CPUs/Task"], train["MinMemoryNode"]) == ("3", "62.50G")
+    assert (train["CPUs/Task"], train["MinMemoryNode"]) == ("3", "16000M")
     assert (train["TresPerNode"], "TresPerJob" in train) == ("gres:gpu:1", False)
     assert not any(name.startswith("Tres") for name in light)
 
