@@ -112,5 +112,5 @@ def test_portable_kernels_replace_those_that_fail(gpu):
 def test_failing_portable_kernels_are_an_error(gpu, requested, capability):
     gpu.capability = capability
     gpu.failures = dict.fromkeys(("hopper", "triton"), "its kernels fail")
-    with pytest.raises(UserError, match="its kernels fail; or use 'reference'"):
+    with pytest.raises(UserError, match="its kernels fail; use a tested version or 'reference'"):
         gpu.choose(requested)

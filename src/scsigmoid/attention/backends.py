@@ -83,7 +83,7 @@ def _find_obstacle(name: str, backend: Backend, device: torch.device, misfit: st
     if not reason and backend.launcher and not is_interpreted():
         reason = find_failure(name, device)
         if reason and not backend.kernels:  # the portable kernels: only slow ones are left
-            raise UserError(f"backend {name!r}: {reason}; or use 'reference'")
+            raise UserError(f"backend {name!r}: {reason}; use a tested version or 'reference'")
     return f"{reason}; {remedy}" if reason else None
 
 

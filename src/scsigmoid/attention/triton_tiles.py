@@ -152,5 +152,6 @@ def tile_at(DESCRIPTOR, end, rows, row, head, BLOCK: tl.constexpr, BLOCK_D: tl.c
     Elements past the sequence or the head dimension are 0 and are not read from memory. See
     :mod:`scsigmoid.attention.launching`.
     """
-    tile = DESCRIPTOR.load([WRAP, end, WRAP - rows + row, head, 0])
+    # Not `WRAP - rows`: the interpreter of triton 3.9 fails if a constant is first.
+    tile = DESCRIPTOR.load([WRAP, end, -rows + WRAP + row, head, 0])
     return tl.reshape(tile, [BLOCK, BLOCK_D])
