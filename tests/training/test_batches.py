@@ -19,7 +19,6 @@ from scsigmoid.tokens.store import TokenStore
 from scsigmoid.tokens.vocabulary import CLS, MASK
 from scsigmoid.training.batches import (
     Batch,
-    GlobalBatches,
     ahead,
     divide,
     micro_batches,
@@ -117,22 +116,6 @@ def test_processes_share_the_same_global_batch(run: TrainingRun, make_batches: A
             assert share.capacity == 48 * len(parts)
 
 
-def test_without_cls_every_token_is_a_gene(run: TrainingRun, make_batches: Any, corpus: Any):
-    share = make_batches(replace(run, cls_token=False))[1]
-    store = TokenStore.open(corpus.stores)
-    for batch in share.micro_batches:
-        lengths = np.minimum(store.lengths[batch.cells.numpy()], run.context)
-        np.testing.assert_array_equal(batch.cu_seqlens.diff().numpy(), lengths)
-    assert sorted(share.lengths.tolist()) == sorted(
-        np.minimum(store.lengths[make_batches(run).cells(1)], run.context).tolist()
-    )
-
-
-def test_one_micro_batch_keeps_the_order_of_cells(run: TrainingRun, make_batches: Any):
-    made = make_batches(run, micro_batch_tokens=100_000)
-    assert made[3].micro_batches[0].cells.tolist() == made.cells(3).tolist()
-
-
 def test_contexts_have_the_same_cells(run: TrainingRun, make_batches: Any):
     short, long = (make_batches(replace(run, context=context)) for context in (8, 32))
     assert short.cells(3).tolist() == long.cells(3).tolist()
@@ -159,20 +142,6 @@ def test_workers_do_not_change_batches(run: TrainingRun, make_batches: Any, work
                 assert torch.equal(mine.tokens, other.tokens)
                 assert torch.equal(mine.masked, other.masked)
                 assert torch.equal(mine.cells, other.cells)
-
-
-def test_an_error_of_a_worker_is_raised(run: TrainingRun, make_batches: Any):
-    class Damaged(GlobalBatches):
-        def __getitem__(self, step: int) -> Any:
-            raise UserError("shard-00003.arrow: damaged")
-
-    made = make_batches(run)
-    made.__class__ = Damaged
-    with (
-        closing(ahead(made, range(1, 9), 2, torch.device("cpu"))) as shares,
-        pytest.raises(UserError, match="shard-00003"),
-    ):
-        next(shares)
 
 
 def test_more_processes_than_cells(run: TrainingRun, make_batches: Any):

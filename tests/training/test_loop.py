@@ -17,8 +17,6 @@ from small_training import changed
 
 from scsigmoid.config.check import as_json
 from scsigmoid.errors import UserError
-from scsigmoid.results.folder import Journal
-from scsigmoid.results.statistics import divergence
 from scsigmoid.tokens.vocabulary import Vocabulary
 from scsigmoid.training import checkpoints, loop
 from scsigmoid.training.export import load_encoder
@@ -245,11 +243,6 @@ def test_training_continues_after_a_divergence(run: TrainingRun, corpus: Any, tm
     assert columns["step"][-1] == 20
     assert not np.isfinite(columns["loss"][-1])
     assert not np.isfinite(columns["gradient_norm"][-1])
-    # Such rows are a divergence if the run has learned before.
-    loss = np.concatenate([np.linspace(5, 3, 32), np.repeat(columns["loss"][1:], 4)])
-    norm = np.concatenate([np.ones(32), np.repeat(columns["gradient_norm"][1:], 4)])
-    journal = Journal({}, {"loss": loss, "gradient_norm": norm})
-    assert divergence(journal) == pytest.approx(32, abs=2)
 
 
 def test_invalid_input(run: TrainingRun, corpus: Any, tmp_path: Path):
@@ -269,17 +262,6 @@ def test_invalid_input(run: TrainingRun, corpus: Any, tmp_path: Path):
             continue
         with pytest.raises(UserError, match=message):
             train(replace(run, **change), corpus.stores, corpus.vocabulary, tmp_path / "out")
-
-
-def test_out_of_memory_is_a_user_error(
-    run: TrainingRun, corpus: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    def full(*_: object) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    monkeypatch.setattr(loop.Trainer, "step", full)
-    with pytest.raises(UserError, match="micro_batch_tokens: 64 tokens do not fit"):
-        train(run, corpus.stores, corpus.vocabulary, tmp_path / "out")
 
 
 def test_a_full_disk_deletes_no_checkpoint(

@@ -80,15 +80,6 @@ def test_rows_are_read_back_and_a_resumed_run_replaces_later_ones(tmp_path: Path
     assert read.Scalars("loss")[-1].step == 4
 
 
-def test_lines_show_loss_rate_and_remaining_time(capsys: pytest.CaptureFixture[str]):
-    progress = Progress("sigmoid_2k", first=0, steps=10, seconds=0.0)
-    progress.show(row(1, 3.25))
-    first, line = capsys.readouterr().err.splitlines()
-    assert first == "sigmoid_2k: training, step 1 of 10"
-    assert line.startswith("sigmoid_2k: step 1 of 10, loss 3.2500, 1 cells/s, ")
-    assert line.endswith(" left")
-
-
 def test_the_last_step_is_always_shown(capsys: pytest.CaptureFixture[str]):
     progress = Progress("m", first=0, steps=3)
     for step in (1, 2, 3):
@@ -97,8 +88,3 @@ def test_the_last_step_is_always_shown(capsys: pytest.CaptureFixture[str]):
         "m: training, step 1 of 3",
         "m: step 3 of 3, loss 1.0000, 1 cells/s, done in 00:00",
     ]
-
-
-def test_a_complete_run_shows_no_step(capsys: pytest.CaptureFixture[str]):
-    Progress("m", first=3, steps=3)
-    assert not capsys.readouterr().err
