@@ -8,7 +8,7 @@ import triton
 from oracle import gradients
 from triton.compiler.errors import CompilationError
 
-from scsigmoid.attention import choose_backend, ops, selfcheck
+from scsigmoid.attention import choose_backend, ops, reference, selfcheck
 from scsigmoid.errors import UserError
 
 CPU = torch.device("cpu")
@@ -43,7 +43,8 @@ def check(monkeypatch, tmp_path):
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "some GPU")
 
     def check_kernels(kernels):
-        monkeypatch.setattr(ops, "launcher", lambda backend: kernels)
+        modules = {"reference": reference, "triton": kernels}
+        monkeypatch.setattr(ops, "launcher", modules.__getitem__)
         selfcheck.find_failure.cache_clear()
         with triton.knobs.cache.scope():
             triton.knobs.cache.dir = str(tmp_path)
