@@ -30,7 +30,7 @@ class Case:
         heads: number of heads.
         length: tokens of a sequence, padding included.
         lengths: valid tokens of each sequence.
-        padding: the paper's share of padding; 0 for ``jagged`` and ``even``.
+        padding: the paper's share of padding, 0 for ``jagged`` and ``even``.
     """
 
     batch: str
@@ -140,7 +140,7 @@ def cell_lengths(tokens: int, median: float, sigma: float, longest: int) -> tupl
 
 
 # Largest accepted relative error of output and gradients. In bfloat16 the error of fused kernels is
-# about 0.003, that of plain PyTorch, which also rounds the scores, about 0.02.
+# about 0.003. PyTorch with n x n matrices also rounds the scores: about 0.02.
 TOLERANCE = {torch.bfloat16: 0.05, torch.float32: 1e-4}
 
 

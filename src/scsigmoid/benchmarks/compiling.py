@@ -127,7 +127,7 @@ def run_once(call: Callable[[], object], quantiles: object) -> list[float]:
 
 @contextmanager
 def silenced() -> Iterator[None]:
-    """Hide errors and messages: they come again, and are noted, when the kernel is prepared."""
+    """Hide errors and messages. They are reported when the kernel is prepared for timing."""
     with (
         suppress(Exception),
         open(os.devnull, "w", encoding="utf-8") as nowhere,
@@ -146,7 +146,7 @@ def compile_one(index: int, case: Case, device: torch.device) -> None:
         torch.cuda.synchronize()
 
 
-# torch's compiler starts processes of its own; by default, as many as there are cores.
+# torch's compiler starts processes of its own, by default as many as there are cores.
 THREADS = "TORCHINDUCTOR_COMPILE_THREADS"
 # Share of the GPU's memory for all processes, and estimates of what each needs: CUDA's own bytes,
 # and bytes for each parameter (weights and gradients).
@@ -158,8 +158,8 @@ def compile_steps_ahead(variants: Sequence[Variant], groups: Sequence["Condition
 
     Args:
         variants: the kernels and layouts.
-        groups: of one device and size. All share the graph of a packed variant; of a padded
-            variant each has its own.
+        groups: groups of one device and size. They share one graph of each packed variant. Each
+            has its own graph of each padded variant.
     """
     like, device = groups[0].like, groups[0].device
     total = torch.cuda.get_device_properties(device).total_memory

@@ -59,11 +59,11 @@ class Candidate:
     Attributes:
         case: the shape.
         provider: the kernel.
-        timer: None if the kernel cannot be timed; ``note`` says why.
+        timer: None if the kernel cannot be timed, with the reason in ``note``.
         error: the largest relative error.
-        note: why the kernel was not timed, or not in the usual way.
+        note: reason why the kernel was not timed, or not in the usual way.
         calls: milliseconds of the forward and backward pass of single calls from Python.
-        rounds: milliseconds of both passes in each round; NaN if the kernel sat out the round.
+        rounds: milliseconds of both passes in each round, NaN if the kernel skipped the round.
     """
 
     case: Case
@@ -132,7 +132,7 @@ def run_kernel_benchmark(
     missing = [group for group in groups(settings) if not done.issuperset(map(shape_of, group))]
     if torch_device.type == "cuda" and missing:
         cases = [case for group in missing for case in group]
-        # FlexAttention is compiled for every shape; by default torch gives up after a few.
+        # FlexAttention is compiled for every shape. By default torch gives up after a few.
         torch._dynamo.config.recompile_limit = max(8, 4 * len(cases))
         log(f"compiling kernels for {len(cases)} shapes")
         compile_ahead(cases, providers, torch_device)

@@ -23,7 +23,7 @@ TIMED_CODE = ("attention", "benchmarks", "model", "training")
 
 
 def machine_facts(device: torch.device, command: str) -> dict[str, str]:
-    """Return machine, versions and code; empty strings for missing packages and hardware.
+    """Return machine, versions and code, with "" for missing packages and hardware.
 
     FlashSigmoid has no version, so the first digits of its library's SHA-256 are used.
     """
@@ -73,7 +73,7 @@ def code_version() -> str:
 
 
 def identity(device: torch.device) -> str:
-    """Return the GPU's UUID or the name of the machine; not for publication."""
+    """Return the GPU's UUID or the name of the machine, which must not be published."""
     return gpu_identity(device) if device.type == "cuda" else platform.node()
 
 
@@ -85,8 +85,8 @@ class GpuMonitor:
     """Reads clock and power from ``nvidia-smi`` while its block runs.
 
     Attributes:
-        clock_mhz: median clock of the multiprocessors; NaN if unknown.
-        power_w: median power of the board; NaN if unknown.
+        clock_mhz: median clock of the multiprocessors, NaN if unknown.
+        power_w: median power of the board, NaN if unknown.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -137,7 +137,7 @@ def read_all(terminal: int) -> str:
 
 
 def medians(text: str) -> tuple[float, float]:
-    """Return the medians of the two columns of ``clock, power`` lines; NaN without numbers.
+    """Return the medians of the two columns of ``clock, power`` lines, NaN without numbers.
 
     Incomplete last lines and unknown values (``[N/A]``) are left out.
     """

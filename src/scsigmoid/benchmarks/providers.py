@@ -205,16 +205,16 @@ class Provider:
         name: as in the ``provider`` column.
         attention: ``sigmoid`` or ``softmax``.
         layout: layout of its tensors, see :meth:`Inputs.in_layout`.
-        prepare: makes the kernel for a batch; raises
-            :class:`~scsigmoid.benchmarks.timing.Unavailable` if it cannot run.
-        backward_products: matrix products that its backward pass runs; five are counted.
+        prepare: makes the kernel for a batch. Raises
+            :class:`~scsigmoid.benchmarks.timing.Unavailable` if the kernel cannot run.
+        backward_products: matrix products of its backward pass. FLOP counts assume five.
         skips_padding: whether it does not compute padding.
         devices: device types on which it is timed.
         suits: whether this entry is timed for a batch. Another entry of the same name may be timed
             for other batches.
         matrices: whether it stores the n x n matrices of all sequences and heads. It is timed
-            without a CUDA graph, which would keep them; launches take little of its time.
-        compiled_for: the part of a batch on which its compiled code depends; None if it is not
+            without a CUDA graph, which would keep them. Launches take little of its time.
+        compiled_for: the part of a batch on which its compiled code depends. None if it is not
             compiled ahead.
         chooses: whether an autotuner compiles many configurations and chooses one.
     """

@@ -45,19 +45,19 @@ class KernelRow:
         length: tokens of a sequence, padding included.
         padding: the paper's share of padding.
         tokens: valid tokens of the batch.
-        milliseconds: median time, with ``milliseconds_low`` and ``_high``; NaN if ``note`` says why
+        milliseconds: median time, with ``milliseconds_low`` and ``_high``. NaN if ``note`` says why
             there is none.
         tflops: counted operations on valid tokens over that time.
         executed_tflops: operations that the kernel runs over that time.
         timing: ``graph`` (replay of a CUDA graph), ``events`` (calls queued on the GPU) or
             ``clock`` (single calls).
-        call_milliseconds: median time of a single call from Python, launch included; NaN on a CPU,
+        call_milliseconds: median time of a single call from Python, launch included. NaN on a CPU,
             where ``milliseconds`` is this time.
         checked: whether the results at this shape passed the comparison with float64.
         relative_error: the largest error of output and gradients in this comparison.
         clock_mhz, power_w: median clock and power of the GPU while the shape was timed.
         iterations: number of readings.
-        readings: milliseconds of each round, separated by spaces; ``nan`` if the kernel sat out the
+        readings: milliseconds of each round, separated by spaces, ``nan`` if the kernel skipped the
             round. All kernels of a group of shapes share the rounds.
     """
 
@@ -112,15 +112,15 @@ class TrainingRow:
         cells_per_step: cells of a step on one device.
         tokens_per_step: mean number of valid tokens of a step.
         padding: share of padding among the tokens that the model computes.
-        milliseconds: median time of a step, with ``milliseconds_low`` and ``_high``; NaN if
+        milliseconds: median time of a step, with ``milliseconds_low`` and ``_high``. NaN if
             ``note`` says why there is none.
         cells_per_second: ``cells_per_step`` over that time.
         tokens_per_second: valid tokens over time, median of the rounds.
         mfu: counted operations on valid tokens over the operations at the GPU's peak, median of
-            the rounds; NaN if the peak is unknown.
+            the rounds. NaN if the peak is unknown.
         gpu_hours: hours that one device needs for ``projected_cells`` at this rate.
         peak_memory_gb: memory of the first steps, with weights, gradients and optimizer state, in
-            10^9 bytes; NaN on a CPU.
+            10^9 bytes. NaN on a CPU.
         cuda_graphs: share of the timed steps whose gradient a CUDA graph computed.
         host_bound: whether the GPU waited for the host to launch kernels, so that the row says
             little about the kernel.

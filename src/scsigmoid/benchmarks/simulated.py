@@ -25,7 +25,7 @@ def simulated_batches(
 ) -> Iterator[Batch]:
     """Yield endless batches of random genes with log-normal lengths, cut at the context.
 
-    Batches depend on the arguments only, so all kernels see the same ones.
+    Batches depend on the arguments only, so all kernels see the same batches.
     """
     generator = np.random.default_rng(derive(seed, "throughput", context))
     for step in count(1):

@@ -56,7 +56,7 @@ class TimedVariant:
     """A variant in one group, and its measurements.
 
     Attributes:
-        trainer: None if the variant cannot be timed; ``note`` says why.
+        trainer: None if the variant cannot be timed, with the reason in ``note``.
         loss: of the first step.
         error: of the gradient, see :func:`gradient_error`.
         compiled: graphs compiled before the first round.
@@ -102,7 +102,7 @@ class Conditions:
 
     Attributes:
         group: the group.
-        like: the encoder; each variant has its own attention.
+        like: settings of the encoder. Each variant has its own attention.
         settings: of the benchmark.
         training: settings of the optimizer and of masking.
         seed: of weights, cells, masks and dropout.
@@ -117,10 +117,10 @@ class Conditions:
     device: torch.device
 
     def batches(self, cells: int | None = None) -> Iterator[Batch]:
-        """Endless packed batches, the same ones for every variant and at every call.
+        """Yield endless packed batches, the same for every variant and call.
 
         Args:
-            cells: cells of a batch; those of the group if None.
+            cells: cells of a batch (default: as many as in the group).
         """
         cells = cells or self.group.cells
         return simulated_batches(self.settings, self.group.context, cells, self.training, self.seed)
@@ -147,7 +147,7 @@ def run_training_benchmark(
 ) -> None:
     """Time training steps of all kernels, group by group, and project them to a corpus.
 
-    On a GPU steps use bfloat16 and ``torch.compile``; on a CPU float32 without compiling. A kernel
+    On a GPU steps use bfloat16 and ``torch.compile``, on a CPU float32 without compiling. A kernel
     that is missing, fails its check or does not fit in memory gets rows whose note says so. Rows
     are kept next to the output after each group, so that a run that was stopped can resume.
 
@@ -227,7 +227,7 @@ def run_group(
     Args:
         conditions: of the group.
         variants: the kernels and layouts to time.
-        errors: gradient errors of variants that were checked at this size; missing ones are added.
+        errors: gradient errors of variants at each size. Missing errors are added.
     """
     batches = conditions.batches()
     torch.manual_seed(derive(conditions.seed, "weights"))

@@ -1,6 +1,6 @@
 """Attention kernels and layouts of the training benchmark.
 
-Training packs cells; the paper pads every cell to the context. A padded batch is a stream of
+Training packs cells, the paper pads every cell to the context. A padded batch is a stream of
 cells * context tokens for all layers of the encoder. Only attention treats cells separately, and
 only the output layer leaves out the padding. So padded and packed models differ in attention and
 layout alone.
@@ -121,7 +121,7 @@ def padding_mask(lengths: Tensor, settings: EncoderSettings) -> "BlockMask":
 
     Args:
         lengths: (cells,) int32, valid tokens.
-        settings: of the encoder; its context is the length of a padded cell.
+        settings: settings of the encoder. Its context is the length of a padded cell.
     """
     from torch.nn.attention.flex_attention import BlockMask
 
@@ -245,10 +245,10 @@ class Variant:
     """An attention kernel and a layout.
 
     Attributes:
-        kernel: its name, as in the column; for packed batches the name of a backend.
+        kernel: its name in the column ``kernel``, for packed batches the name of a backend.
         attention: ``sigmoid`` or ``softmax``.
         devices: device types on which the variant is compared.
-        padded: how attention of padded batches is computed; None for packed batches.
+        padded: attention of padded batches, or None for packed batches.
         package: the optional package that contains the kernel.
     """
 
@@ -320,7 +320,7 @@ SETTING = "benchmarks.training.kernels"
 
 
 def choose_variants(names: Sequence[str] | None, device: str) -> list[Variant]:
-    """Return the :data:`VARIANTS` with these names on a device; see :func:`select_kernels`.
+    """Return the :data:`VARIANTS` with these names on a device (:func:`select_kernels`).
 
     ``flex`` names both layouts of a kernel, ``flex padded`` one of them.
     """

@@ -7,7 +7,7 @@ batch is copied into static memory and padded to the size of its :class:`Bucket`
 - Tokens are padded with one more sequence, at most a sixteenth of the batch or 127 tokens, in which
   nothing is predicted. Its gradients are zero. (The kernels would not write rows outside of all
   sequences.)
-- Sequences are padded with empty ones.
+- Empty sequences are added.
 - Masked positions are padded with targets that the cross-entropy ignores.
 
 Padding does not change the loss, but it may change the order of sums over tokens. A graph computes
@@ -47,7 +47,7 @@ class Bucket(NamedTuple):
 
     Attributes:
         tokens: number of tokens, including the padding.
-        sequences: number of cells, plus the padding sequence and empty ones.
+        sequences: number of cells, the padding sequence and empty sequences.
         masked: number of positions that are predicted or ignored.
         longest: upper bound of the length of a sequence.
     """
@@ -161,8 +161,8 @@ class Graphs:
             held: last result of :meth:`hold`.
             bucket: bucket of the batch.
             keys: its dropout keys.
-            masked: divisor of the loss. With weights, the gradient is that of the first weighted
-                sum, which is not divided.
+            masked: divisor of the loss. With weights, the first weighted sum is differentiated,
+                without division.
             weights: (masked, 2) float32, weights of the losses, for all batches or none.
 
         Returns:

@@ -277,7 +277,7 @@ def launch(nodes: int, processes: int, arguments: Sequence[str]) -> int:
 def torchrun(options: Sequence[str], processes: int, arguments: Sequence[str]) -> int:
     """Run ``torchrun <options> --nproc-per-node <processes> -m scsigmoid <arguments>``.
 
-    Messages of torchrun are hidden: those of the processes explain a failure.
+    Messages of torchrun are hidden, because the messages of the processes explain a failure.
 
     Returns:
         The exit code of the process that failed first, or 0.

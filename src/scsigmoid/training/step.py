@@ -263,7 +263,7 @@ class Trainer:
         Args:
             step: number of the step from 1, which determines learning rate and dropout.
             batches: micro-batches of this process.
-            masked: number of masked genes of the global batch. None means those of ``batches``.
+            masked: number of masked genes of the global batch (default: of ``batches``).
         """
         for group in self.optimiser.param_groups:
             group["lr"] = learning_rate(step, self.training)
@@ -286,7 +286,7 @@ class Trainer:
         return StepResult(loss=loss, gradient_norm=norm, graphed=graphed)
 
     def _accumulate(self, step: int, batches: Sequence[Batch], masked: int) -> Tensor:
-        """Add the gradients of micro-batches to those of the parameters, and return the loss."""
+        """Add the gradients of micro-batches to ``grad`` of the parameters, and return the loss."""
         loss = torch.zeros((), device=self.device)
         for batch in batches:
             with autocast(self.device):
@@ -296,7 +296,7 @@ class Trainer:
                     part = part / masked
                 else:
                     objective = part = self.summed_loss(batch.to(self.device), step) / masked
-            # In this thread: to wake another takes longer than a small batch's kernels run.
+            # Waking another thread takes longer than the kernels of a small batch.
             with torch.autograd.set_multithreading_enabled(False):
                 objective.backward()
             loss += part.detach()
