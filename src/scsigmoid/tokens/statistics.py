@@ -10,6 +10,7 @@ Histograms contain integers only. Merging is therefore exact and independent of 
 """
 
 import hashlib
+import json
 import math
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping
@@ -56,6 +57,7 @@ class GeneStatistics:
         histogram: number of cells in each bin: SciPy CSR matrix of int64, shape (genes, BINS).
         n_cells: number of cells that were counted.
         target_sum: sum that the counts of each cell are scaled to in :meth:`medians`.
+        ambiguous: names that several genes of one file have, such as ``Y_RNA``.
     """
 
     genes: list[str]
@@ -63,6 +65,7 @@ class GeneStatistics:
     histogram: Any
     n_cells: int
     target_sum: float
+    ambiguous: frozenset[str] = frozenset()
 
     @property
     def cells(self) -> NDArray[np.int64]:
@@ -73,7 +76,7 @@ class GeneStatistics:
     def fingerprint(self) -> str:
         """The SHA-256 of the content, in hexadecimal."""
         digest = hashlib.sha256(f"{self.n_cells} {float(self.target_sum).hex()}".encode())
-        digest.update("\n".join([*self.genes, *self.names]).encode())
+        digest.update("\n".join([*self.genes, *self.names, *sorted(self.ambiguous)]).encode())
         for array in (self.histogram.indptr, self.histogram.indices, self.histogram.data):
             digest.update(np.ascontiguousarray(array, dtype=np.int64).data)
         return digest.hexdigest()
@@ -131,10 +134,17 @@ def gather(
                 counts = counts[np.diff(counts.indptr) >= minimum_genes]
             count_cells(counts, rows, histogram)
             n_cells += counts.shape[0]
-    write_statistics(
-        GeneStatistics([*names], [*names.values()], to_csr(histogram), n_cells, target_sum),
-        output,
+    ambiguous = frozenset().union(*map(repeated_names, files))
+    statistics = GeneStatistics(
+        [*names], [*names.values()], to_csr(histogram), n_cells, target_sum, ambiguous
     )
+    write_statistics(statistics, output)
+
+
+def repeated_names(cells: Cells) -> set[str]:
+    """Return the names that several genes of an organism have in a file."""
+    count = Counter(zip(map(organism_of, cells.genes), cells.names, strict=True))
+    return {name for (_, name), genes in count.items() if genes > 1}
 
 
 def names_of_genes(parts: Iterable[Cells | GeneStatistics]) -> dict[str, str]:
@@ -248,7 +258,10 @@ def add(first: GeneStatistics, second: GeneStatistics) -> GeneStatistics:
     histogram = expand(first, position) + expand(second, position)
     histogram.sort_indices()
     cells = first.n_cells + second.n_cells
-    return GeneStatistics([*names], [*names.values()], histogram, cells, first.target_sum)
+    ambiguous = first.ambiguous | second.ambiguous
+    return GeneStatistics(
+        [*names], [*names.values()], histogram, cells, first.target_sum, ambiguous
+    )
 
 
 def expand(statistics: GeneStatistics, position: Mapping[str, int]) -> Any:
@@ -265,9 +278,10 @@ def expand(statistics: GeneStatistics, position: Mapping[str, int]) -> Any:
 def merge_by_name(
     statistics: GeneStatistics, preferred: Container[str] = ()
 ) -> tuple[GeneStatistics, dict[str, str]]:
-    """Merge genes of an organism that have the same name, such as ids of several Ensembl releases.
+    """Merge genes of an organism that have the same name in different files.
 
-    A cell that expresses several of these genes counts several times.
+    These are ids of a gene in several Ensembl releases. Genes with the same name in one file are
+    different genes and are not merged.
 
     Args:
         statistics: of all training cells.
@@ -280,7 +294,8 @@ def merge_by_name(
     cells = dict(zip(statistics.genes, statistics.cells.tolist(), strict=True))
     ids: dict[tuple[str, str], list[str]] = {}
     for gene, name in zip(statistics.genes, statistics.names, strict=True):
-        ids.setdefault((organism_of(gene), name), []).append(gene)
+        if name not in statistics.ambiguous:
+            ids.setdefault((organism_of(gene), name), []).append(gene)
     retired: dict[str, str] = {}
     for genes in ids.values():
         kept = max(genes, key=lambda gene: (gene in preferred, cells[gene], gene))
@@ -319,6 +334,7 @@ def write_statistics(statistics: GeneStatistics, output: str | Path) -> None:
                 "cells": str(statistics.n_cells),
                 "target_sum": repr(float(statistics.target_sum)),
                 "ratio": repr(RATIO),
+                "ambiguous": json.dumps(sorted(statistics.ambiguous)),
                 "fingerprint": statistics.fingerprint,
             }
         ),
@@ -350,6 +366,7 @@ def read_statistics(path: str | Path) -> GeneStatistics:
             csr_matrix((data, bins, ends), shape=(table.num_rows, BINS)),
             int(metadata[b"cells"]),
             float(metadata[b"target_sum"]),
+            frozenset(json.loads(metadata[b"ambiguous"])),
         )
         if statistics.fingerprint != metadata[b"fingerprint"].decode():
             raise ValueError("its content differs from its fingerprint")
