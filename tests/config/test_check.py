@@ -131,7 +131,7 @@ def test_numbers_as_text_are_numbers() -> None:
         ({"corpus": {"download": {"folder": "~/h5ad"}}}, ["corpus.download.folder", "home folder"]),
         ({"datasets": {"lung_acr": {"label": ["a", "*"]}}}, ["lung_acr.label", "lung_acr.types"]),
         ({"benchmarks": {"kernel": {"lengths": [100]}}}, ["lengths", "100"]),
-        ({"corpus": {"source": "local"}}, ["corpus.local", "empty"]),
+        ({"preset": "demo", "corpus": {"source": "local"}}, ["corpus.local", "empty"]),
     ],
 )
 def test_an_error_is_one_line_with_the_setting(
@@ -220,7 +220,7 @@ class TestLocalFiles:
     """``corpus.source: local``."""
 
     def local(self, *entries: dict[str, object]) -> Config:
-        return loaded(corpus={"source": "local", "local": list(entries)})
+        return loaded(preset="demo", corpus={"source": "local", "local": list(entries)})
 
     def test_held_out_cells_make_datasets(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -235,7 +235,7 @@ class TestLocalFiles:
         )
         assert list(config.datasets) == ["a_one", "mine"]
         assert config.datasets["a_one"].labels == ["kind"]
-        assert Plan(config).compared("mmd") == ["a_one", "mine"]
+        assert Plan(config).compared("mmd") == []  # only if it is asked for
         assert Plan(config).compared("umap") == ["a_one", "mine"]
         plan = Plan(loaded(evaluation={"mmd": {"minimum_cells": 9}, "umap": {"neighbours": 7}}))
         assert plan.compared("mmd") == ["heart_oft"]
@@ -334,7 +334,7 @@ class TestPlan:
         path.touch()
         entries = [{"files": str(path), "held_out": 0.5, "label": name} for name in ("a", "b")]
         corpora = [{"source": "local", "local": [entry]} for entry in entries]
-        plans = (Plan(loaded(corpus=corpus)) for corpus in corpora)
+        plans = (Plan(loaded(preset="demo", corpus=corpus)) for corpus in corpora)
         assert changed_rules(*plans) == {"evaluation_cells"}
 
     def test_settings_are_one_line_of_json(self) -> None:

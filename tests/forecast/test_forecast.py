@@ -173,7 +173,8 @@ def test_own_files(tmp_path):
 
     def text(*indices: int) -> str:
         local = [entries[index] for index in indices]
-        config = load(overrides={"corpus": {"source": "local", "local": local}})
+        corpus = {"source": "local", "local": local}
+        config = load(overrides={"preset": "demo", "corpus": corpus})
         return "\n".join(pages(config, tmp_path))
 
     assert f"1 file, {gigabytes(size)} " in text(0)
@@ -198,7 +199,8 @@ def test_the_vocabulary_of_own_files_is_at_most_their_genes(tmp_path):
         corpus = {"source": "local", "local": [*local, *entries]}
         limits = {name.replace("_", " "): count for name, count in sizes.items()}
         tokens = {"vocabulary": {"sizes": limits or None}}
-        return vocabulary_size(load(overrides={"corpus": corpus, "tokens": tokens}), tmp_path)[0]
+        overrides = {"preset": "demo", "corpus": corpus, "tokens": tokens}
+        return vocabulary_size(load(overrides=overrides), tmp_path)[0]
 
     special = len(SPECIAL)
     assert size() == 35 + special

@@ -36,9 +36,10 @@ if workflow.remote_exec:
     os.environ["SCSIGMOID_SILENT"] = "1"
 
 try:
-    from scsigmoid.config import check, local_files, plan
+    from scsigmoid.config import check, combinations, local_files, plan
     from scsigmoid.errors import UserError
     from scsigmoid.files import write_text
+    from scsigmoid.forecast.choices import choose
     from scsigmoid.report import registry
     from scsigmoid.stale_lock import clear_stale_lock, note_run
 except ModuleNotFoundError as error:
@@ -55,12 +56,15 @@ try:
     # Snakemake has already read these files, but it accepts duplicate keys, for example.
     for file in [] if IS_MODULE else workflow.configfiles:
         check.read_yaml(file)
-    CONFIG = check.load(overrides=config)
+    CONFIG = check.load(overrides=config, choose=choose)
 except UserError as error:
     stop(error)
 
 RESULTS = CONFIG.results or f"results/{CONFIG.preset}"
 PLAN = plan.Plan(CONFIG)
+if workflow.is_main_process:
+    for setting, choice in CONFIG.choices.items():
+        print(f"{setting} = {choice}", file=sys.stderr)
 TABLES, FIGURES = (registry.names(kind, PLAN) for kind in ("table", "figure"))
 DOWNLOADED = CONFIG.corpus.source == "cellxgene"
 # GPUs of a job, and of a training job on each machine.
@@ -149,6 +153,13 @@ def study_journals(wildcards):
     if not PLAN.study_runs:
         stop("the configuration has no study; add one, as in workflow/studies/arms.yaml")
     return result("training/{model}/journal.csv", model=PLAN.study_runs)
+
+
+def mmd_embeddings(wildcards):
+    """Return the embeddings that MMD compares."""
+    for problem in combinations.find_mmd_problems(CONFIG):
+        stop(problem)
+    return result("embeddings/{dataset}/{model}.h5ad", dataset=wildcards.dataset, model=CONFIG.evaluation.pair)
 
 
 def user_files(wildcards):

@@ -134,7 +134,7 @@ rule scib_of_dataset:
 rule mmd_of_dataset:
     """Compute the MMD between cell types of one dataset."""
     input:
-        result("embeddings/{{dataset}}/{model}.h5ad", model=CONFIG.evaluation.pair),
+        mmd_embeddings,
     output:
         f"{RESULTS}/metrics/mmd/{{dataset}}.csv",
     log:

@@ -33,7 +33,7 @@ FILES = {
     ),
     "validation_loss": result("{path}", path=["tables/validation_loss.csv", "figures/loss.png"]),
     "scib": result("{path}", path=["tables/scib.csv", "figures/scib.png"]),
-    "mmd": result("tables/mmd_{dataset}.csv", dataset=PLAN.compared("mmd")),
+    "mmd": result("tables/mmd_{dataset}.csv", dataset=PLAN.compared("mmd") or PLAN.datasets),
     "umap": result("figures/umap_{dataset}.png", dataset=PLAN.compared("umap")),
     "kernel_speed": [
         *result("tables/{name}.csv", name=["kernel_speed", "kernel_ratios"]),

@@ -17,6 +17,7 @@ from scsigmoid.errors import UserError
 @stage("--configfile* --config*")
 def plan(options: argparse.Namespace) -> None:
     """Print files, disk space, parameters and hours of training before anything runs."""
+    from scsigmoid.forecast.choices import choose
     from scsigmoid.forecast.page import forecast
 
     base, presets = Path("config.yaml"), Path("workflow/presets")
@@ -24,7 +25,7 @@ def plan(options: argparse.Namespace) -> None:
         print("no workflow in this folder: using the presets of the package", file=sys.stderr)
         base, presets = SHIPPED / "config.yaml", SHIPPED / "presets"
     overrides = [*map(read_yaml, options.configfile or []), parse_pairs(options.config)]
-    config = load(base, presets, reduce(merge, overrides))
+    config = load(base, presets, reduce(merge, overrides), choose)
     lines = list(forecast(config, Path(config.results or f"results/{config.preset}")))
     try:
         print(*lines, sep="\n", flush=True)

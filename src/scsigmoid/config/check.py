@@ -7,7 +7,7 @@ Values of ``config.yaml`` are replaced by those of the preset, then of ``--confi
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,27 +29,34 @@ def load(
     path: str | Path = SHIPPED / "config.yaml",
     presets: str | Path = SHIPPED / "presets",
     overrides: Mapping[str, Any] | None = None,
+    choose: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
 ) -> Config:
     """Read, merge and check the configuration.
 
     Args:
         path: the base configuration.
         presets: folder of the presets, ``<preset>.yaml``.
-        overrides: values of the command line.
+        overrides: values of the command line. Own files (``corpus.source: local``) without a preset
+            take the preset ``own``.
+        choose: function that replaces settings of own cells that are ``auto``
+            (:func:`scsigmoid.forecast.choices.choose`).
 
     Raises:
         UserError: naming the setting that is wrong.
     """
     base = normalize(read_yaml(path))
     overrides = normalize(overrides or {})
-    preset = overrides.get("preset", base.get("preset"))
+    corpus = overrides.get("corpus")
+    is_local = isinstance(corpus, Mapping) and corpus.get("source") == "local"
+    preset = overrides.get("preset", "own" if is_local else base.get("preset"))
     known = sorted(file.stem for file in Path(presets).glob("*.yaml"))
     check_known("preset", "preset", [preset], known)
+    base |= {"preset": preset}
     merged = merge(merge(base, read_yaml(Path(presets) / f"{preset}.yaml")), overrides)
     for name in NAMED:
         if isinstance(merged.get(name), dict):
             merged[name] = {k: v for k, v in merged[name].items() if v is not None}
-    return check(merged)
+    return check(choose(merged) if choose else merged)
 
 
 def check(values: Mapping[str, Any]) -> Config:

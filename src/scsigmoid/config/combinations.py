@@ -10,7 +10,6 @@ from scsigmoid.config.schema import (
     Config,
     Corpus,
     EmbeddedCorpus,
-    Evaluation,
     KernelBenchmark,
     Model,
     Training,
@@ -95,7 +94,7 @@ def find_problems(config: Config, runs: Mapping[str, tuple[Model, Training]]) ->
             "evaluation.embeddings.pooling: 'cls' needs the token <cls>; set tokens.cls: true, or "
             "pooling: mean"
         )
-    yield from find_pair_problems(config.evaluation, config.models)
+    yield from find_pair_problems(config)
     yield from find_kernel_benchmark_problems(config.benchmarks.kernel)
 
 
@@ -240,19 +239,24 @@ def find_vocabulary_problems(choice: VocabularyChoice) -> Iterator[str]:
                 yield f"tokens.vocabulary.{key}: {path}: no such file; correct the path"
 
 
-def find_pair_problems(evaluation: Evaluation, models: Mapping[str, Model]) -> Iterator[str]:
-    """Yield messages about two models that cannot be compared."""
-    pair = evaluation.pair
-    if len(pair) != 2:
-        yield "evaluation.pair: should be two models, sigmoid first"
-    for name in pair:
+def find_pair_problems(config: Config) -> Iterator[str]:
+    """Yield messages about models that cannot be compared."""
+    evaluation, models = config.evaluation, config.models
+    for name in evaluation.pair:
         if models[name].stress:
             yield f"evaluation.pair: {name!r} is a stress-test model; choose another"
-    if [models[name].attention for name in pair] != ["sigmoid", "softmax"]:
-        yield "evaluation.pair: should be a sigmoid model, then a softmax model"
-    if len({models[name].context for name in pair}) > 1:
+    if config.corpus.source != "local" or evaluation.mmd.datasets:
+        yield from find_mmd_problems(config)
+
+
+def find_mmd_problems(config: Config) -> Iterator[str]:
+    """Yield messages about models whose MMD cannot be compared."""
+    compared = [config.models[name] for name in config.evaluation.pair]
+    if [model.attention for model in compared] != ["sigmoid", "softmax"]:
+        yield "evaluation.pair: MMD needs a sigmoid model, then a softmax model; name such models"
+    if len({model.context for model in compared}) > 1:
         yield "evaluation.pair: the two models should have the same context; choose others"
-    if len({models[name].size for name in pair}) > 1:
+    if len({model.size for model in compared}) > 1:
         yield "evaluation.pair: the two models should have the same size; choose others"
 
 

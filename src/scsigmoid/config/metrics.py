@@ -26,6 +26,7 @@ class ScibMetric:
 
 #: In the order of fig:scib's panels.
 METRICS = {
+    "logistic": ScibMetric("Logistic accuracy", "logistic", seeded=True),
     "leiden_nmi": ScibMetric("Leiden NMI", "leiden", in_paper=True, seeded=True),
     "leiden_ari": ScibMetric("Leiden ARI", "leiden", in_paper=True, seeded=True),
     "silhouette_label": ScibMetric("Silhouette label", "silhouette", in_paper=True),

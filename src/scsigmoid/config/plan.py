@@ -48,7 +48,7 @@ class Plan:
         """Return the datasets of ``mmd`` or ``umap``.
 
         They are those that ``evaluation.<metric>.datasets`` names, else those whose ``compared``
-        has the metric, else all.
+        has the metric, else all. Of own cells MMD is only computed if it is asked for.
         """
         named = getattr(self.config.evaluation, metric).datasets
         if named is not None:
@@ -56,7 +56,12 @@ class Plan:
         marked = [
             name for name, dataset in self.config.datasets.items() if metric in dataset.compared
         ]
-        return marked or self.datasets
+        return marked or ([] if metric == "mmd" and self.is_own else self.datasets)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the cells are the user's own."""
+        return self.config.corpus.source == "local"
 
     def needed_cells(self, dataset: str) -> dict[str, int]:
         """Return the number of cells that each metric needs."""

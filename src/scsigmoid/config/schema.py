@@ -479,8 +479,9 @@ class Umap(Settings):
 class Evaluation(Settings):
     """How trained models are evaluated."""
 
-    pair: Annotated[list[str], Affects("neighbours")]
-    """Sigmoid model and softmax model that scIB, MMD and UMAP compare."""
+    pair: Annotated[Several[str], Affects("neighbours")]
+    """Models that scIB and UMAP compare. MMD needs a sigmoid and a softmax model with the same
+    context."""
     embeddings: Annotated[Embeddings, Affects("embeddings_of_pair")]
     validation_loss: Annotated[ValidationLoss, Affects("validation_loss_of_model")]
     scib: Scib
@@ -612,6 +613,8 @@ class Config(Settings):
         default_factory=dict
     )
     """Families of runs that differ in a few settings (docs/reproduction.md), by name."""
+    choices: dict[str, str] = field(default_factory=dict)
+    """Settings of own cells that were ``auto``, with value and reason. Written by the program."""
 
     def size_of(self, model: str) -> Size:
         """Return the dimensions of a model."""

@@ -113,7 +113,8 @@ def family_runs(config: Config, family: str) -> Iterator[tuple[str, StudyRun]]:
             for key, value in chosen.items()
         }
         own = {key: chosen[key] for key in listed.training}
-        settings = dataclasses.asdict(config.training) | own
+        # All runs take the same number of steps.
+        settings = dataclasses.asdict(config.training) | {"patience": 0} | own
         run = StudyRun(
             family=family,
             model=Model(attention=attention, context=chosen["context"]),

@@ -47,6 +47,7 @@ class Neighbours:
         metadata: ``model`` (or the control's name), ``attention``, ``context``, ``dataset``,
             ``vocabulary``, ``simulated``, ``source`` (the embedding's file, or the dataset's) and
             ``position`` (order among the representations).
+        values: the representation itself, cells x dimensions, float32.
     """
 
     coordinates: NDArray[np.float32]
@@ -55,6 +56,7 @@ class Neighbours:
     labels: NDArray[np.str_]
     donors: NDArray[np.str_]
     metadata: dict[str, Any]
+    values: NDArray[np.float32] | None = None
 
 
 def neighbours_of_dataset(
@@ -98,6 +100,7 @@ def neighbours_of_dataset(
             metadata["source"] = source_of(output, Path(source))
             np.savez(
                 folder / f"{name}.npz",
+                values=np.asarray(values, dtype=np.float32),
                 coordinates=coordinates,
                 indices=indices,
                 distances=distances,

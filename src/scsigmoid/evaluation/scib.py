@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scsigmoid.config.metrics import MEAN, METRICS
 from scsigmoid.errors import UserError
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from scib_metrics.nearest_neighbors import NeighborsResults
 
 Scores = Mapping[str, float]
+#: Folds of the cross-validation of :func:`probe`.
+FOLDS = 5
 
 
 def scib(
@@ -56,6 +59,8 @@ def scib(
     parts += [part for cells in representations for part in by_donor(cells, device)]
     for function in dict.fromkeys(METRICS[metric].function for metric in outputs):
         for donor, cells in parts:
+            if donor and function == "logistic":  # a donor has too few cells of each type
+                continue
             scores = FUNCTIONS[function](cells, derive(seed, function, dataset), device)
             text = ", ".join(f"{metric} {score:.4f}" for metric, score in scores.items())
             log(f"{dataset} {cells.metadata['model']}{donor and f' ({donor})'}: {text}")
@@ -148,9 +153,41 @@ def clisi(cells: Neighbours, seed: int, device: str) -> Scores:
     return {"clisi": float(clisi_knn(results(cells), cells.labels))}
 
 
+def logistic(cells: Neighbours, seed: int, device: str) -> Scores:
+    """Balanced accuracy of logistic regression on the representation, in cross-validation.
+
+    Cell types with fewer than two cells in a fold are left out. There is no score if fewer than two
+    types are left.
+    """
+    if cells.values is None:
+        raise UserError(
+            "neighbours: written by an older version, without the representations; delete the "
+            "folder neighbours in the results"
+        )
+    types, counts = np.unique(cells.labels, return_counts=True)
+    kept = np.isin(cells.labels, types[counts >= 2 * FOLDS])
+    kinds = np.unique(cells.labels[kept], return_inverse=True)[1]
+    if not kinds.any():
+        return {}
+    return {"logistic": probe(cells.values[kept], kinds, seed)}
+
+
+def probe(values: NDArray[np.floating], kinds: NDArray[np.int64], seed: int) -> float:
+    """Return the balanced accuracy of logistic regression on standardized values, in 5 folds."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.metrics import balanced_accuracy_score
+    from sklearn.model_selection import StratifiedKFold, cross_val_predict
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    folds = StratifiedKFold(FOLDS, shuffle=True, random_state=derive(seed, "probe") % 2**32)
+    model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000, C=0.1))
+    return float(balanced_accuracy_score(kinds, cross_val_predict(model, values, kinds, cv=folds)))
+
+
 #: Functions that compute the metrics of a representation, given a seed and a device, by name.
 FUNCTIONS: Mapping[str, Callable[[Neighbours, int, str], Scores]] = {
-    function.__name__: function for function in (silhouette, leiden, kmeans, clisi)
+    function.__name__: function for function in (silhouette, leiden, kmeans, clisi, logistic)
 }
 
 

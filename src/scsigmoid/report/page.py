@@ -24,6 +24,7 @@ from scsigmoid.report import registry
 from scsigmoid.report.figures.training import covered
 from scsigmoid.report.tables.quality import donor_scores
 from scsigmoid.report.tables.writing import DASH, Cell, Table
+from scsigmoid.report.verdict import verdicts
 from scsigmoid.results.folder import Results
 
 #: Tables with more rows than this, or without rows, start folded.
@@ -69,10 +70,12 @@ def content(results: Results) -> dict[str, Any]:
     """Return the values that the page's template shows."""
     return {
         "paper": reported()["source"],
-        "own": results.config.corpus.source == "local",
+        "own": is_own(results),
+        "words": words(results),
         "overview": overview(results),
         "simulated": simulated(results),
         "compared": compared(results),
+        "choices": choices(results),
         "sections": [*sections(results), *study_section(results)],
         "costs": job_costs(results),
         "records": RECORDS,
@@ -81,7 +84,33 @@ def content(results: Results) -> dict[str, Any]:
     }
 
 
-def verdicts(results: Results) -> dict[str, int]:
+def is_own(results: Results) -> bool:
+    """Return True if the cells are the user's own."""
+    return results.config.corpus.source == "local"
+
+
+def words(results: Results) -> str:
+    """Return what the scores of own cells mean."""
+    if not is_own(results):
+        return ""
+    return " ".join(verdicts(pd.DataFrame(registry.make("table", "scib", results).records)))
+
+
+def choices(results: Results) -> Table | None:
+    """Return the settings that were chosen by the program, with the reasons."""
+    rows = [[name, *text.split(": ", 1)] for name, text in results.config.choices.items()]
+    if not rows:
+        return None
+    return Table(
+        caption="These settings were auto. Write a value into your configuration to change one.",
+        records=(),
+        header=("Setting", "Value", "Reason"),
+        rows=rows,
+        align="lll",
+    )
+
+
+def counted_verdicts(results: Results) -> dict[str, int]:
     """Return how many of the paper's numbers have each verdict; empty if none has one."""
     if "comparison" not in registry.names("table", Plan(results.config)):
         return {}
@@ -95,9 +124,9 @@ def verdicts(results: Results) -> dict[str, int]:
 
 def compared(results: Results) -> str:
     """Return in a sentence what the run says about the paper's numbers; empty for own cells."""
-    if results.config.corpus.source == "local":
+    if is_own(results):
         return ""
-    if counts := verdicts(results):
+    if counts := counted_verdicts(results):
         return (
             "The paper's numbers: " + ", ".join(f"{n} {word}" for word, n in counts.items()) + "."
         )
@@ -112,8 +141,8 @@ def sections(results: Results) -> list[dict[str, Any]]:
         [shown(results, kind, name) for name in registry.names(kind, plan)]
         for kind in ("figure", "table")
     )
-    if results.config.corpus.source != "local":
-        if verdicts(results):  # the comparison has verdicts: it comes first
+    if not is_own(results):
+        if counted_verdicts(results):  # the comparison has verdicts: it comes first
             tables = [tables[-1] | {"folded": False}, *tables[:-1]]
         return [
             {"id": "figures", "title": "Figures", "items": figures},
@@ -130,12 +159,8 @@ def sections(results: Results) -> list[dict[str, Any]]:
                 by_donor = {"kind": "table", "name": "scib_donors", "title": title, "table": donors}
                 first.insert(place + 1, by_donor)
                 break
-    rest = [item for item in items if (item["kind"], item["entry"]) not in OWN]
     cells = {"kind": "table", "name": "", "title": "Cells", "table": cells_table(results)}
-    return [
-        {"id": "cells", "title": "Your cells", "items": [cells, *first]},
-        {"id": "speed", "title": "Speed, cost and settings", "items": rest},
-    ]
+    return [{"id": "cells", "title": "Your cells", "items": [cells, *first]}]
 
 
 def study_section(results: Results) -> list[dict[str, Any]]:
@@ -239,13 +264,14 @@ def overview(results: Results) -> dict[str, str]:
     size = config.size_of(config.evaluation.pair[0])
     journal = results.journal(config.evaluation.pair[0])
     return {
-        "Preset": config.preset + (", for its settings" if config.corpus.source == "local" else ""),
+        "Preset": config.preset + ", for its settings" * is_own(results),
         "Corpus": f"{results.training_cells:,} training cells, {results.training_data} "
         f"(source: {config.corpus.source})",
         "Evaluation": f"{len(config.datasets)} dataset{'s' * (len(config.datasets) > 1)}, "
         f"{sum(int(results.metadata(name)['cells']) for name in config.datasets):,} cells",
-        "Models": f"{len(config.models)} models of {size.layers} layers, width {size.hidden}; "
-        f"compared: {' and '.join(model_label(config, name) for name in config.evaluation.pair)}",
+        "Models": f"{len(config.models)} model{'s' * (len(config.models) > 1)} of {size.layers} "
+        f"layers, width {size.hidden}; scored: "
+        + ", ".join(model_label(config, name) for name in config.evaluation.pair),
         "Cells with cut genes": cut(results),
         "Training": f"{int(journal['step'][-1]):,} steps of {config.training.global_batch:,} cells",
         "Device": journal.header.get("device", "unknown"),
@@ -367,7 +393,7 @@ def versions(results: Results) -> dict[str, dict[str, str]]:
     journal = results.journal(results.config.evaluation.pair[0])
     named = ("scsigmoid", "python", "torch", "cuda", "numpy", "device", "backend")
     found = {"Training": {key: journal.header[key] for key in named if key in journal.header}}
-    for benchmark in ("kernel", "training"):
+    for benchmark in () if is_own(results) else ("kernel", "training"):
         machine = {key: str(value) for key, value in results.machine(benchmark).items() if value}
         found[f"{benchmark.capitalize()} benchmark"] = machine
     return found | {"This page": environment()}

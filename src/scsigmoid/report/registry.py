@@ -17,6 +17,11 @@ from scsigmoid.errors import UserError
 Files = Callable[[Plan], list[str]]
 
 
+def not_own(plan: Plan) -> bool:
+    """Return True unless the cells are the user's own, which are not compared with the paper."""
+    return not plan.is_own
+
+
 @dataclass(frozen=True, kw_only=True)
 class Entry:
     """A table or a figure.
@@ -68,6 +73,7 @@ TABLES: Mapping[str, Entry] = {
         paper="Table 2",
         inputs=fixed("tokens/vocabulary.parquet"),
         settings=("models", "sizes", "architecture", "training", "seed"),
+        wanted=not_own,
     ),
     "hyperparameters": Entry(
         function="tables.setup:hyperparameters",
@@ -76,6 +82,7 @@ TABLES: Mapping[str, Entry] = {
         paper="Table 3",
         inputs=fixed(),
         settings=("models", "training"),
+        wanted=not_own,
     ),
     "evaluation_datasets": Entry(
         function="tables.setup:evaluation_datasets",
@@ -84,6 +91,7 @@ TABLES: Mapping[str, Entry] = {
         paper="Table 4",
         inputs=Plan.dataset_metadata,
         settings=("datasets",),
+        wanted=not_own,
     ),
     "validation_loss": Entry(
         function="tables.quality:validation_loss",
@@ -97,7 +105,7 @@ TABLES: Mapping[str, Entry] = {
     "scib": Entry(
         function="tables.quality:scib",
         title="Biological conservation",
-        caption="scIB scores of both models and of the controls.",
+        caption="Scores of the models' embeddings and of the controls.",
         paper="Figure 5",
         inputs=Plan.scib_scores,
         settings=("datasets", "models", "evaluation.pair", "evaluation.scib"),
@@ -119,6 +127,7 @@ TABLES: Mapping[str, Entry] = {
         paper="Figure 2",
         inputs=fixed(*KERNEL),
         settings=("benchmarks.kernel",),
+        wanted=not_own,
     ),
     "kernel_ratios": Entry(
         function="tables.benchmarks:kernel_ratios",
@@ -127,6 +136,7 @@ TABLES: Mapping[str, Entry] = {
         "in the same run.",
         inputs=fixed(*KERNEL),
         settings=("benchmarks.kernel",),
+        wanted=not_own,
     ),
     "training_cost": Entry(
         function="tables.benchmarks:training_cost",
@@ -135,6 +145,7 @@ TABLES: Mapping[str, Entry] = {
         paper="Section 4",
         inputs=fixed(*TRAINING),
         settings=("benchmarks.training",),
+        wanted=not_own,
     ),
     "training_speed": Entry(
         function="tables.benchmarks:training_speed",
@@ -143,6 +154,7 @@ TABLES: Mapping[str, Entry] = {
         "cells, in one run.",
         inputs=fixed(*TRAINING),
         settings=("benchmarks.training",),
+        wanted=not_own,
     ),
     "comparison": Entry(
         function="tables.comparison:comparison",
@@ -155,7 +167,7 @@ TABLES: Mapping[str, Entry] = {
             *(f"evaluation.{name}" for name in ("pair", "validation_loss", "scib", "mmd")),
             *("benchmarks.kernel", "benchmarks.training"),
         ),
-        wanted=lambda plan: plan.config.corpus.source != "local",
+        wanted=not_own,
     ),
 }
 
@@ -180,6 +192,7 @@ FIGURES: Mapping[str, Entry] = {
         paper="Figure 2",
         inputs=fixed(*KERNEL),
         settings=("figures",),
+        wanted=not_own,
     ),
     "latency": Entry(
         function="figures.benchmarks:latency",
@@ -190,6 +203,7 @@ FIGURES: Mapping[str, Entry] = {
         paper="Figure 8",
         inputs=fixed(*KERNEL),
         settings=("figures",),
+        wanted=not_own,
     ),
     "gpu_hours": Entry(
         function="figures.benchmarks:gpu_hours",
@@ -200,6 +214,7 @@ FIGURES: Mapping[str, Entry] = {
         paper="Figure 3",
         inputs=fixed(*TRAINING),
         settings=("figures",),
+        wanted=not_own,
     ),
     "loss": Entry(
         function="figures.training:loss",
@@ -219,8 +234,8 @@ FIGURES: Mapping[str, Entry] = {
     "scib": Entry(
         function="figures.embeddings:scib",
         title="Biological conservation",
-        caption="scIB scores of both models and of the controls, one panel for each metric, one "
-        "row for each dataset. The controls are a random embedding and principal "
+        caption="Scores of the models' embeddings and of the controls, one panel for each metric, "
+        "one row for each dataset. The controls are a random embedding and principal "
         "components of log counts.",
         paper="Figure 5",
         inputs=Plan.scib_scores,
@@ -235,13 +250,13 @@ FIGURES: Mapping[str, Entry] = {
         paper="Figure 6",
         inputs=journals(lambda plan: plan.stress_models),
         settings=("models", "figures", "training"),
-        wanted=lambda plan: bool(plan.stress_models),
+        wanted=lambda plan: bool(plan.stress_models) and not plan.is_own,
     ),
     "umap": Entry(
         function="figures.embeddings:umap",
         title="UMAP",
-        caption="UMAP of the cells' embeddings by softmax attention (left) and sigmoid attention "
-        "(right). Colors and labels are cell types.",
+        caption="UMAP of the cells' embeddings, one panel for each model. Colors and labels are "
+        "cell types.",
         paper="Figure 7",
         inputs=lambda plan: [
             *(f"metrics/umap/{{dataset}}/{model}.parquet" for model in plan.config.evaluation.pair),
@@ -310,7 +325,7 @@ def caption(kind: str, name: str, plan: Plan) -> str:
     text = entry.caption
     if dataset and (description := plan.config.datasets[dataset].description):
         text += f" {plan.config.datasets[dataset].title}: {description}"
-    is_papers = plan.config.corpus.source != "local" and dataset in ("", "heart_oft")
+    is_papers = not plan.is_own and dataset in ("", "heart_oft")
     return f"{text} (The paper's {entry.paper}.)" if entry.paper and is_papers else text
 
 

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pandas as pd
 
+from scsigmoid.report.verdict import verdicts
+
 #: The most paths that a line lists.
 LISTED = 4
 
@@ -22,7 +24,7 @@ def summary(results: str | Path, since: float) -> str:
         return [path for path in paths if path.stat().st_mtime >= since]
 
     lines = []
-    for name, (title, describe) in NUMBERS.items():
+    for title, name, describe in NUMBERS:
         tables = {path.stem: pd.read_csv(path) for path in made(f"tables/{name}.csv")}
         texts = (describe(stem, table) for stem, table in tables.items() if len(table))
         lines += [(title, text) for text in texts if text]
@@ -41,6 +43,11 @@ def listed(paths: list[Path]) -> str:
     """Return a few of the paths, and how many more there are."""
     more = f" and {len(paths) - LISTED} more" if len(paths) > LISTED else ""
     return ", ".join(map(str, paths[:LISTED])) + more
+
+
+def meaning(_: str, table: pd.DataFrame) -> str:
+    """Return what the scores mean, in words."""
+    return " ".join(verdicts(table))
 
 
 def losses(_: str, table: pd.DataFrame) -> str:
@@ -86,10 +93,11 @@ def speed(_: str, table: pd.DataFrame) -> str:
     return f"{', '.join(rates)} ({size}, context {context:,}, {device})"
 
 
-#: The lines with numbers: pattern of the table, title, and what the line says of it.
-NUMBERS: dict[str, tuple[str, Callable[[str, pd.DataFrame], str]]] = {
-    "validation_loss": ("Validation loss, nats", losses),
-    "scib": ("Bio conservation (scIB)", conservation),
-    "mmd_*": ("MMD, sigmoid / softmax", separation),
-    "training_speed": ("Training speed, cells/s", speed),
-}
+#: The lines with numbers: title, pattern of the table, and what the line says of it.
+NUMBERS: tuple[tuple[str, str, Callable[[str, pd.DataFrame], str]], ...] = (
+    ("Result", "scib", meaning),
+    ("Validation loss, nats", "validation_loss", losses),
+    ("Bio conservation (scIB)", "scib", conservation),
+    ("MMD, sigmoid / softmax", "mmd_*", separation),
+    ("Training speed, cells/s", "training_speed", speed),
+)

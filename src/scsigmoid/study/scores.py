@@ -18,14 +18,12 @@ from scsigmoid.evaluation.neighbours import (
     representations,
     with_itself,
 )
-from scsigmoid.evaluation.scib import leiden, silhouette
+from scsigmoid.evaluation.scib import FOLDS, leiden, probe, silhouette
 from scsigmoid.files import write_text
 from scsigmoid.progress import log
 from scsigmoid.seeds import derive
 
 CONTROLS = ("random", "pca_log_counts")
-#: Cross-validation folds of the probe. Cell types with fewer than two cells per fold are left out.
-FOLDS = 5
 
 
 def score(embeddings: Sequence[Path], cells: Path, seed: int, output: Path) -> None:
@@ -79,19 +77,6 @@ def metrics(
         "linear_probe": probe(values, kinds, seed),
         "mmd": mean_mmd(values, kinds),
     }
-
-
-def probe(values: NDArray[np.floating], kinds: NDArray[np.int64], seed: int) -> float:
-    """Return the balanced accuracy of logistic regression on standardized values, in 5 folds."""
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.metrics import balanced_accuracy_score
-    from sklearn.model_selection import StratifiedKFold, cross_val_predict
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    folds = StratifiedKFold(FOLDS, shuffle=True, random_state=derive(seed, "probe") % 2**32)
-    model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000, C=0.1))
-    return float(balanced_accuracy_score(kinds, cross_val_predict(model, values, kinds, cv=folds)))
 
 
 def mean_mmd(values: NDArray[np.floating], kinds: NDArray[np.int64]) -> float:

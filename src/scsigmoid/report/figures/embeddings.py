@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from scsigmoid.config.metrics import MEAN
 from scsigmoid.labels import METRICS, model_label, representation_label
 from scsigmoid.report.figures.style import (
     CELL_TYPES,
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 PLACES = sorted(
     product(range(-60, 61, 6), range(-60, 61, 10)), key=lambda at: at[0] ** 2 + at[1] ** 2
 )
+#: Largest number of datasets whose scores are also written as numbers.
+FEW = 3
 #: Marker and fill of each control; the models have the colors of their attention.
 CONTROL_MARKS = {"random": ("o", "none"), "pca_log_counts": ("D", "none")}
 
@@ -41,10 +44,11 @@ def scib(results: Results) -> "Figure":
     pair = config.evaluation.pair
     scores = {dataset: all_scores(results, dataset) for dataset in config.datasets}
     metrics = list(next(iter(scores.values())))
-    kinds = {found[metrics[0]][pair[0]].simulated for found in scores.values()}
+    kinds = {found[MEAN][pair[0]].simulated for found in scores.values()}
     columns = min(len(metrics), 4)
     rows = -(-len(metrics) // columns)
-    figure = new_figure(DOUBLE, 0.9 + rows * (0.95 + 0.19 * len(scores)))
+    has_values = len(scores) <= FEW  # next to each dot
+    figure = new_figure(DOUBLE, 0.9 + rows * (0.95 + (0.38 if has_values else 0.19) * len(scores)))
     grid = list(figure.subplots(rows, columns, squeeze=False, sharey=True).flat)
     for axes in grid[len(metrics) :]:
         axes.set_visible(False)
@@ -55,13 +59,21 @@ def scib(results: Results) -> "Figure":
             values = [row[name].value if name in row else np.nan for row in of_metric]
             axes.plot(values, range(len(values)), linestyle="none", markersize=4.5, **look)
             means.append(f"{np.mean(values):.2f}")
+            for place, value in enumerate(values if has_values else ()):
+                up = 1 if name in pair else -1
+                axes.annotate(
+                    f"{value:.2f}", (value, place), xytext=(0, 4 * up), textcoords="offset points",
+                    ha="center", va="bottom" if up > 0 else "top", fontsize=6.5,
+                    color=look["color"],
+                )  # fmt: skip
         axes.set_title(METRICS.get(metric, metric))
-        axes.set_xlabel("Score\n" + textwrap.fill(f"(means {', '.join(means)})", 22), fontsize=7)
+        order = textwrap.fill(f"(means {', '.join(means)})", 22)
+        axes.set_xlabel("Score" if has_values else f"Score\n{order}", fontsize=7)
         axes.grid(axis="both")
-        axes.margins(x=0.08)
+        axes.margins(x=0.12 if has_values else 0.08)
         axes.locator_params(axis="x", nbins=4)
     titles = [
-        starred(config.datasets[dataset].title, found[metrics[0]][pair[0]].simulated, kinds)
+        starred(config.datasets[dataset].title, found[MEAN][pair[0]].simulated, kinds)
         for dataset, found in scores.items()
     ]
     grid[0].set_yticks(range(len(titles)), titles)
@@ -69,7 +81,8 @@ def scib(results: Results) -> "Figure":
     figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
     remark(
         figure,
-        "Higher is better. The means over the datasets are in the order of the legend.",
+        "Higher is better."
+        + " The means over the datasets are in the order of the legend." * (not has_values),
         evaluated_on(kinds),
     )
     return figure
@@ -79,8 +92,11 @@ def looks(results: Results) -> dict[str, dict[str, Any]]:
     """Return marker, color and label of both models and of the controls."""
     config, color = results.config, colors(results)
     look: dict[str, dict[str, Any]] = {
-        name: {"marker": marker, "color": color[config.models[name].attention]}
-        for name, marker in zip(config.evaluation.pair, "os", strict=True)
+        name: {
+            "marker": MARKERS[place % len(MARKERS)],
+            "color": color[config.models[name].attention],
+        }
+        for place, name in enumerate(config.evaluation.pair)
     }
     for name in config.evaluation.scib.controls:
         marker, fill = CONTROL_MARKS[name]
@@ -91,15 +107,20 @@ def looks(results: Results) -> dict[str, dict[str, Any]]:
 
 
 def umap(results: Results, dataset: str) -> "Figure":
-    """Draw the UMAP of both models' embeddings, softmax left, sigmoid right."""
+    """Draw the UMAP of the models' embeddings, softmax left, sigmoid right."""
     config = results.config
-    sigmoid, softmax = config.evaluation.pair
-    points = {name: results.umap(dataset, name) for name in (softmax, sigmoid)}
+    pair = config.evaluation.pair
+    points = {name: results.umap(dataset, name) for name in reversed(pair)}
     types = sorted({kind for cells in points.values() for kind in cells.cell_type} - {""})
     rows = -(-len(types) // 4)
-    figure = new_figure(DOUBLE, 3.45 + 0.14 * rows)
-    grid = figure.subplots(1, 2)
-    for axes, (name, cells) in zip(grid, points.items(), strict=True):
+    columns = min(len(pair), 2)
+    lines = -(-len(pair) // columns)
+    height = (3.0 if columns > 1 else 4.2) * lines
+    figure = new_figure(DOUBLE, 0.45 + height + 0.14 * rows)
+    grid = list(figure.subplots(lines, columns, squeeze=False).flat)
+    for axes in grid[len(pair) :]:
+        axes.set_visible(False)
+    for axes, (name, cells) in zip(grid, points.items(), strict=False):
         size = float(np.clip(6000 / len(cells), 0.3, 14))
         for index, kind in enumerate(["", *types], start=-1):  # the first below the others
             own = cells[cells.cell_type == kind]
@@ -129,9 +150,9 @@ def umap(results: Results, dataset: str) -> "Figure":
             handle.set_alpha(1.0)
     title = config.datasets[dataset].title
     simulated = ", simulated" if results.metadata(dataset)["simulated"] else ""
-    remark(figure, f"{title}: {len(points[sigmoid]):,} cells{simulated}.")
+    remark(figure, f"{title}: {len(points[pair[0]]):,} cells{simulated}.")
     figure.draw_without_rendering()  # the layout, which places of labels depend on
-    for axes, cells in zip(grid, points.values(), strict=True):
+    for axes, cells in zip(grid, points.values(), strict=False):
         label_clusters(axes, cells)
     return figure
 

@@ -1,6 +1,7 @@
 """Tables of validation loss (tab:validation_loss_detailed) and scIB scores (fig:scib)."""
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -23,6 +24,11 @@ from scsigmoid.report.tables.writing import (
 from scsigmoid.results.embeddings import all_scores
 from scsigmoid.results.folder import Results
 from scsigmoid.results.statistics import paired_difference
+
+LOGISTIC = (
+    " Logistic accuracy is the balanced accuracy of logistic regression in 5-fold cross-validation "
+    "on the types with at least 10 cells."
+)
 
 
 def validation_loss(results: Results) -> Table:
@@ -99,8 +105,9 @@ def validation_loss(results: Results) -> Table:
         f"cell's loss in {settings.trials} masking trials. After ± is the half width of Student's "
         f"{settings.confidence * 100:g} % interval of the mean over donors, if at least three are "
         "known. In brackets is the half width of the interval over masks, which is as narrow as "
-        "the paper's. The lowest loss of each dataset is bold. Differences are paired by cell: "
-        "below 0 sigmoid is better.",
+        "the paper's. The lowest loss of each dataset is bold."
+        + " Differences are paired by cell: below 0 sigmoid is better."
+        * bool(compared),
         records=records,
         header=(
             "Dataset",
@@ -143,7 +150,7 @@ def scib(results: Results) -> Table:
                     cells.append(DASH)
                     continue
                 highest = max(of_metric[model].value for model in pair if model in of_metric)
-                best = name in pair and score.value == highest
+                best = len(pair) > 1 and name in pair and score.value == highest
                 records.append(
                     {
                         "dataset": dataset,
@@ -160,8 +167,8 @@ def scib(results: Results) -> Table:
             rows.append(cells)
     return Table(
         caption="scIB biological conservation. Silhouette is rescaled to 0 to 1; the "
-        "aggregate is the mean of the metrics. The better of the two models is bold. The controls "
-        "show what a score means.",
+        "aggregate is the mean of the paper's metrics. The best of several models is bold. The "
+        "controls show what a score means." + LOGISTIC * ("logistic" in metrics),
         records=records,
         header=("Representation", *(METRICS.get(metric, metric) for metric in metrics)),
         rows=rows,
@@ -175,14 +182,14 @@ def donor_scores(results: Results) -> Table | None:
     pair = config.evaluation.pair
     names = (*pair, *config.evaluation.scib.controls)
     confidence = config.evaluation.validation_loss.confidence
-    differences = [(pair[0], pair[1]), *((model, "pca_log_counts") for model in pair)]
+    differences = [*pairwise(pair), *((model, "pca_log_counts") for model in pair)]
     rows: list[list[Cell | str]] = []
     metrics: list[str] = []
     for dataset, entry in config.datasets.items():
         donors = [all_scores(results, dataset, donor) for donor in results.scored_donors(dataset)]
         if not donors:
             continue
-        metrics = list(donors[0])
+        metrics = [metric for metric, scores in donors[0].items() if scores]
         rows.append([f"{entry.title}: {len(donors)} donors"])
         values = {
             name: np.array([[of[metric][name].value for of in donors] for metric in metrics])

@@ -1,0 +1,285 @@
+"""Settings of own cells that are ``auto``: they follow from the cells and the device.
+
+The values are the same in every run of a results folder: the cells decide them, and the device and
+its number of threads are read from the stored configuration of the first run.
+"""
+
+import ctypes
+import os
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scsigmoid.config.check import read_yaml
+from scsigmoid.config.local_files import expand
+from scsigmoid.config.schema import Corpus
+from scsigmoid.config.validate import validate
+from scsigmoid.corpus.h5ad import held_out_text, open_cells
+from scsigmoid.corpus.h5ad_writer import is_tenx
+
+AUTO = "auto"
+#: Number of cells of a file whose genes are counted, in blocks of consecutive cells.
+SAMPLE, BLOCKS = 2000, 4
+#: Fraction of the cells whose genes all fit the context, unless the context is limited.
+COVERED = 0.95
+#: Contexts are multiples of this.
+MULTIPLE = 64
+#: Number of validations of a run, and of validations without progress that end it.
+VALIDATIONS, PATIENCE = 20, 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """What a kind of device trains in minutes.
+
+    Attributes:
+        size: name of the model's size.
+        context: longest context in tokens.
+        genes: largest number of genes of an organism.
+        batch: cells per optimizer step.
+        tokens: tokens per forward pass.
+        rate: learning rate.
+        warmup: steps of linear warm-up.
+        cells: number of cells to train on, counting a cell in each pass.
+        passes: largest number of passes over the cells.
+        threads: largest number of CPU threads.
+    """
+
+    size: str
+    context: int
+    genes: int
+    batch: int
+    tokens: int
+    rate: float
+    warmup: int
+    cells: int
+    passes: int
+    threads: int
+
+
+SCALES = {
+    "cpu": Scale(
+        size="tiny", context=128, genes=3000, batch=16, tokens=8192, rate=3e-3, warmup=100,
+        cells=80_000, passes=100, threads=4,
+    ),
+    "cuda": Scale(
+        size="small", context=4096, genes=20_000, batch=64, tokens=65_536, rate=1e-3, warmup=200,
+        cells=600_000, passes=100, threads=1,
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The cells of the user's files.
+
+    Attributes:
+        cells: number of training cells, or None if a 10x file had to be converted.
+        lengths: genes that sampled cells express, ascending.
+        weights: number of cells that each sampled cell stands for.
+    """
+
+    cells: int | None
+    lengths: NDArray[np.int64]
+    weights: NDArray[np.float64]
+
+    def quantile(self, share: float) -> int:
+        """Return the smallest number of genes that ``share`` of the cells do not exceed."""
+        places = np.cumsum(self.weights) / self.weights.sum()
+        return int(self.lengths[np.searchsorted(places, share * (1 - 1e-9))])
+
+    @property
+    def sigma(self) -> float:
+        """The standard deviation of the logarithm of the number of genes."""
+        logs = np.log(np.maximum(self.lengths, 1))
+        return float(np.sqrt(np.cov(logs, aweights=self.weights))) if len(logs) > 1 else 0.0
+
+
+def choose(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a merged configuration with values in place of ``auto``, and the reasons.
+
+    Args:
+        values: the configuration, not checked except for the files.
+
+    Returns:
+        The configuration, with ``choices``: setting to value and reason. Without own files it is
+        not changed.
+
+    Raises:
+        UserError: if ``corpus`` is wrong, or a file cannot be read.
+    """
+    if not isinstance(values.get("corpus"), Mapping) or values["corpus"].get("source") != "local":
+        return dict(values)
+    settings = Settings(values)
+    for model in settings.models:
+        model.setdefault("context", AUTO)
+    # Jobs understand the device `auto`.
+    if not has_auto({**settings.values, "device": None}):
+        return settings.values
+    corpus = validate(values["corpus"], Corpus, "corpus")
+    seed = values.get("seed", 0)
+    sample = sample_cells(corpus, seed if isinstance(seed, int) else 0)
+    choose_device(settings)
+    scale = SCALES["cpu" if settings["device"] == "cpu" else "cuda"]
+    choose_model(settings, scale, sample)
+    choose_training(settings, scale, sample)
+    settings.fill("benchmarks.training.median_length", max(1, sample.quantile(0.5)))
+    settings.fill("benchmarks.training.sigma_length", round(max(sample.sigma, 0.01), 3))
+    settings.fill(
+        "evaluation.pair",
+        [name for name, model in settings.named_models() if not model.get("stress")],
+    )
+    return settings.values
+
+
+class Settings:
+    """A merged configuration whose settings are filled in by dotted name."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self.values: dict[str, Any] = deepcopy(dict(values)) | {"choices": {}}
+
+    def __getitem__(self, name: str) -> Any:
+        value: Any = self.values
+        for key in name.split("."):
+            value = value.get(key) if isinstance(value, Mapping) else None
+        return value
+
+    def number(self, name: str, otherwise: int) -> int:
+        """Return a positive integer, or ``otherwise`` if the setting is something else."""
+        value = self[name]
+        return value if isinstance(value, int) and value > 0 else otherwise
+
+    def fill(self, name: str, value: Any, reason: str = "") -> None:
+        """Replace a setting that is ``auto``, and note the reason."""
+        if self[name] != AUTO:
+            return
+        section, _, key = name.rpartition(".")
+        (self[section] if section else self.values)[key] = value
+        if reason:
+            text = f"{value:,}" if isinstance(value, int) and value > 9999 else f"{value}"
+            self.values["choices"][name] = f"{text}: {reason}"
+
+    def named_models(self) -> list[tuple[str, dict[str, Any]]]:
+        """Return names and settings of the models."""
+        models = self["models"]
+        pairs = models.items() if isinstance(models, Mapping) else ()
+        return [(name, model) for name, model in pairs if isinstance(model, dict)]
+
+    @property
+    def models(self) -> list[dict[str, Any]]:
+        return [model for _, model in self.named_models()]
+
+
+def has_auto(value: Any) -> bool:
+    """Return True if a setting is ``auto``."""
+    if isinstance(value, Mapping):
+        return any(map(has_auto, value.values()))
+    return bool(value == AUTO)
+
+
+def sample_cells(corpus: Corpus, seed: int) -> Sample:
+    """Count the training cells, and the genes of up to :data:`SAMPLE` cells of each file."""
+    total, is_known = 0, True
+    lengths, weights = [np.ones(1, np.int64)], [np.full(1, 1e-9)]
+    for file in expand(corpus.local):
+        if is_tenx(file.path):  # has no labels: another file has the held-out cells
+            is_known = False
+            continue
+        cells = open_cells(file.path, layer=file.layer, genes=file.genes)
+        if file.held_out is not True:
+            cells = cells.part(held_out_text(file.held_out, seed), "training")
+            total += cells.n_cells
+        starts = np.linspace(0, max(0, cells.n_cells - SAMPLE // BLOCKS), BLOCKS).astype(int)
+        places = np.unique(
+            np.concatenate([start + np.arange(SAMPLE // BLOCKS) for start in starts])
+        )
+        sampled = replace(cells, rows=cells.rows[places[places < cells.n_cells]])
+        counts = [np.diff(chunk.counts.indptr) for chunk in sampled.chunks()]
+        lengths += counts
+        weights += [np.full(len(part), cells.n_cells / sampled.n_cells) for part in counts]
+    values, shares = np.concatenate(lengths).astype(np.int64), np.concatenate(weights)
+    order = np.argsort(values, kind="stable")
+    return Sample(max(1, total) if is_known else None, values[order], shares[order])
+
+
+def choose_device(settings: Settings) -> None:
+    """Choose device and threads as in the first run in the results folder, or by the machine."""
+    preset, results = settings["preset"], settings["results"]
+    path = Path(results if isinstance(results, str) else f"results/{preset}") / "config.yaml"
+    earlier = Settings(read_yaml(path) if path.is_file() else {})
+    device = earlier["device"] if earlier["device"] in SCALES else ""
+    reason = f"as in the first run ({path})"
+    if not device:
+        device, reason = ("cuda", "there is a GPU") if has_gpu() else ("cpu", "there is no GPU")
+    settings.fill("device", device, reason)
+    threads = (
+        min(len(os.sched_getaffinity(0)), SCALES[settings["device"]].threads)
+        if settings["device"] in SCALES
+        else 1
+    )
+    if settings["device"] == earlier["device"]:
+        threads = earlier.number("training.threads", threads)
+    settings.fill("training.threads", threads, "cores; sums depend on it")
+
+
+def has_gpu() -> bool:
+    """Return True if CUDA's driver finds a GPU. PyTorch would take seconds to import."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    count = ctypes.c_int()
+    return not driver.cuInit(0) and not driver.cuDeviceGetCount(ctypes.byref(count)) and bool(count)
+
+
+def choose_model(settings: Settings, scale: Scale, sample: Sample) -> None:
+    """Choose size, contexts and vocabulary."""
+    device = "a CPU" if scale is SCALES["cpu"] else "a GPU"
+    settings.fill("architecture.size", scale.size, f"trains in minutes on {device}")
+    genes = sample.quantile(COVERED)
+    whole = -(-(genes + bool(settings["tokens.cls"])) // MULTIPLE) * MULTIPLE
+    reason = f"{COVERED:.0%} of the cells express at most {genes:,} genes"
+    if whole > scale.context:
+        reason += f"; on {device} the first {scale.context:,} tokens"
+    for name, _ in settings.named_models():
+        settings.fill(f"models.{name}.context", min(whole, scale.context), reason)
+    organisms = ("Homo sapiens", "Mus musculus")
+    settings.fill(
+        "tokens.vocabulary.sizes",
+        dict.fromkeys(organisms, scale.genes),
+        f"the genes in most cells, of each organism; more take longer on {device}",
+    )
+
+
+def choose_training(settings: Settings, scale: Scale, sample: Sample) -> None:
+    """Choose batch, learning rate and the number of steps."""
+    size = f"for {settings['architecture.size']!r}"
+    settings.fill("training.global_batch", scale.batch, size)
+    settings.fill("training.learning_rate", scale.rate, size)
+    contexts = [model.get("context") for model in settings.models]
+    longest = max((n for n in contexts if isinstance(n, int)), default=0)
+    settings.fill("training.micro_batch_tokens", max(scale.tokens, longest))
+    batch = settings.number("training.global_batch", scale.batch)
+    cells = scale.cells if sample.cells is None else min(scale.cells, scale.passes * sample.cells)
+    passes = "" if sample.cells is None else f", {cells / sample.cells:.3g} of each"
+    steps = -(-cells // batch)
+    reason = f"{cells:,} cells{passes}; fewer if the validation loss is flat"
+    settings.fill("training.steps", steps, reason)
+    steps = settings.number("training.steps", steps)
+    settings.fill("training.warmup_steps", min(scale.warmup, -(-steps // 5)))
+    every = max(1, steps // VALIDATIONS)
+    settings.fill("training.validate_every", every)
+    held_out = max(1, min(256, (sample.cells or 2560) // 10))
+    settings.fill("training.validation_cells", held_out)
+    settings.fill(
+        "training.patience",
+        PATIENCE,
+        f"ends training if {PATIENCE} validation losses are not 0.2 % below the lowest before",
+    )
+    settings.fill("training.log_every", max(1, steps // 100))
+    settings.fill("training.checkpoint_every", every)

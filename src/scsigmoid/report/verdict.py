@@ -1,0 +1,58 @@
+"""What the scores of embeddings mean, in words: next to a random embedding and to PCA."""
+
+import math
+from collections.abc import Mapping
+
+import pandas as pd
+
+from scsigmoid.config.metrics import MEAN
+from scsigmoid.labels import CONTROLS, METRICS
+
+#: Scores that differ by less than this, or by less than twice the standard error of a share of the
+#: cells, count as equal.
+EQUAL = 0.02
+RANDOM, PCA = CONTROLS
+ADVICE = "train longer (training.steps), on more cells, or a larger model (architecture.size)"
+
+
+def verdicts(scores: pd.DataFrame) -> list[str]:
+    """Return a sentence for each model, with the mean scores over the datasets.
+
+    Args:
+        scores: records of the table ``scib``: ``dataset``, ``model``, ``metric``, ``value`` and
+            ``cells``.
+    """
+    metrics = scores["metric"].unique()
+    metric = next((name for name in ("logistic", MEAN) if name in metrics), None)
+    rows = scores[scores["metric"] == metric]
+    means = rows.groupby("model", sort=False)["value"].mean()
+    cells = int(rows.groupby("model")["cells"].sum().min()) if len(rows) else 0
+    controls = {name: means[name] for name in CONTROLS if name in means}
+    return [
+        verdict(name, value, controls, cells, METRICS.get(str(metric), str(metric)))
+        for name, value in means.items()
+        if name not in CONTROLS
+    ]
+
+
+def verdict(
+    model: object, value: float, controls: Mapping[str, float], cells: int, metric: str
+) -> str:
+    """Return what the score of one model means."""
+    share = min(max(value, 0.0), 1.0)
+    equal = max(EQUAL, 2 * math.sqrt(share * (1 - share) / max(cells, 1)))
+    random, pca = controls.get(RANDOM), controls.get(PCA)
+    if random is not None and value < random + equal:
+        words = f"not better than a random embedding: {ADVICE}"
+    elif pca is not None and value < pca - equal:
+        better = "better than a random embedding, but " if random is not None else ""
+        words = f"{better}worse than PCA, which is the better choice here: {ADVICE}"
+    elif pca is not None and value > pca + equal:
+        words = "better than PCA"
+    elif pca is not None:
+        words = "as good as PCA"
+    else:
+        words = "better than a random embedding" if random is not None else "not compared"
+    others = [f"{CONTROLS[name]} {score:.2f}" for name, score in controls.items()]
+    numbers = ", ".join([f"{value:.2f}", *others])
+    return f"The embedding of {model} is {words} ({metric} on {cells:,} held-out cells: {numbers})."

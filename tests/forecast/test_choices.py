@@ -1,0 +1,126 @@
+"""Settings of own cells that follow from the cells and the device."""
+
+from pathlib import Path
+from typing import Any
+
+import anndata
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.sparse import csc_matrix, csr_matrix
+
+from scsigmoid.config.check import as_yaml, load
+from scsigmoid.config.plan import Plan
+from scsigmoid.config.schema import Config
+from scsigmoid.errors import UserError
+from scsigmoid.forecast import choices
+from scsigmoid.forecast.choices import choose
+from scsigmoid.report import registry
+
+GENES = 300
+
+
+def write_cells(path: Path, lengths: list[int], kind: Any = csr_matrix) -> None:
+    """Write a file whose cells express so many genes."""
+    counts = np.zeros((len(lengths), GENES), np.float32)
+    for row, length in enumerate(lengths):
+        counts[row, :length] = 2
+    var = pd.DataFrame(index=[f"ENSG{gene:011d}" for gene in range(GENES)])
+    obs = pd.DataFrame({"cell_type": "b"}, index=[str(row) for row in range(len(lengths))])
+    anndata.AnnData(kind(counts), obs=obs, var=var).write_h5ad(path)
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A configuration of own files, with the given settings."""
+    monkeypatch.setattr(choices, "has_gpu", lambda: False)
+    monkeypatch.setattr(choices.os, "sched_getaffinity", lambda _: {0, 1})
+
+    def make(*entries: dict[str, Any], **settings: Any) -> Config:
+        corpus = {"source": "local", "local": list(entries)}
+        overrides = {"results": str(tmp_path / "results"), "corpus": corpus, **settings}
+        return load(overrides=overrides, choose=choose)
+
+    return make
+
+
+def test_one_model_and_no_benchmarks(own: Any, tmp_path: Path) -> None:
+    write_cells(tmp_path / "a.h5ad", list(range(1, 101)))
+    config = own({"files": str(tmp_path / "a.h5ad"), "held_out": 0.2})
+    assert (config.preset, config.device, list(config.models)) == ("own", "cpu", ["sigmoid"])
+    assert config.evaluation.pair == ["sigmoid"]
+    plan = Plan(config)
+    assert registry.names("table", plan) == ["validation_loss", "scib"]
+    assert registry.names("figure", plan) == ["sequence_lengths", "loss", "scib", "umap_a"]
+    # 80 cells, at most 100 passes: 8,000 cells in batches of 16.
+    assert config.training.steps == 500
+    assert "100 of each" in config.choices["training.steps"]
+    # Further arms have the same context.
+    other = own(
+        {"files": str(tmp_path / "a.h5ad"), "held_out": 0.2},
+        models={"softmax": {"attention": "softmax"}},
+    )
+    assert other.evaluation.pair == ["sigmoid", "softmax"]
+    assert other.models["softmax"].context == other.models["sigmoid"].context
+
+
+@pytest.mark.parametrize("kind", [csr_matrix, csc_matrix, np.asarray])
+def test_the_context_covers_95_percent_of_the_cells(own: Any, tmp_path: Path, kind: Any) -> None:
+    """Against a sorted list; files count by their cells, and long contexts are limited."""
+    first, second = [10] * 50 + [60] * 150, [100] * 12
+    write_cells(tmp_path / "a.h5ad", first, kind)
+    write_cells(tmp_path / "b.h5ad", second, kind)
+    files = [
+        {"files": str(tmp_path / "a.h5ad")},
+        {"files": str(tmp_path / "b.h5ad"), "held_out": True},
+    ]
+    config = own(*files)
+    wanted = sorted(first + second)[int(np.ceil(0.95 * 212)) - 1]
+    assert wanted == 100
+    assert config.models["sigmoid"].context == 128  # the next multiple of 64
+    assert f"at most {wanted} genes" in config.choices["models.sigmoid.context"]
+    write_cells(tmp_path / "b.h5ad", [100] * 10, kind)
+    assert own(*files).models["sigmoid"].context == 64
+    write_cells(tmp_path / "b.h5ad", [290] * 100, kind)
+    assert "on a CPU the first 128" in own(*files).choices["models.sigmoid.context"]
+
+
+def test_large_files_are_sampled_evenly(tmp_path: Path, own: Any) -> None:
+    lengths = [10] * 4000 + [200] * 4000
+    write_cells(tmp_path / "a.h5ad", lengths)
+    config = own({"files": str(tmp_path / "a.h5ad"), "held_out": 0.1}, device="cuda")
+    assert config.models["sigmoid"].context == 256
+    assert config.architecture.size == "small"
+    assert config.benchmarks.training.median_length in (10, 200)
+
+
+def test_values_that_are_set_are_kept(own: Any, tmp_path: Path) -> None:
+    write_cells(tmp_path / "a.h5ad", [20] * 100)
+    entry = {"files": str(tmp_path / "a.h5ad"), "held_out": 0.5}
+    config = own(entry, training={"steps": 7, "threads": 1}, models={"sigmoid": {"context": 96}})
+    assert (config.training.steps, config.models["sigmoid"].context) == (7, 96)
+    assert not {"training.steps", "models.sigmoid.context"} & config.choices.keys()
+    with pytest.raises(UserError, match=r"training.global_batch: .* found 'many'"):
+        own(entry, training={"global_batch": "many"})
+
+
+def test_a_restart_elsewhere_makes_the_same_choices(
+    own: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first run decides the device and its threads."""
+    write_cells(tmp_path / "a.h5ad", [20] * 100)
+    entry = {"files": str(tmp_path / "a.h5ad"), "held_out": 0.5}
+    first = own(entry)
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results/config.yaml").write_text(as_yaml(first))
+    monkeypatch.setattr(choices, "has_gpu", lambda: True)
+    monkeypatch.setattr(choices.os, "sched_getaffinity", lambda _: {*range(64)})
+    again = own(entry)
+    assert (again.device, again.training) == (first.device, first.training)
+    assert own(entry, device="cuda").architecture.size == "small"
+
+
+def test_a_damaged_file_is_named_before_any_job(own: Any, tmp_path: Path) -> None:
+    (tmp_path / "a.h5ad").write_text("not HDF5")
+    with pytest.raises(UserError, match=r"a\.h5ad"):
+        own({"files": str(tmp_path / "a.h5ad"), "held_out": 0.5})
