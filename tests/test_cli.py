@@ -136,6 +136,28 @@ def test_a_log_gets_everything_and_the_terminal_the_line(tmp_path: Path) -> None
     assert run.stderr in log.read_text()
 
 
+DIES = """
+import os
+from scsigmoid import cli
+cli.STAGES["lengths"].run = lambda options: os.kill(os.getpid(), 9)
+cli.main(__import__("sys").argv[1:])
+"""
+
+
+def test_the_log_of_a_killed_job_has_a_line_of_each_attempt(tmp_path: Path) -> None:
+    log = tmp_path / "x.log"
+    command = [sys.executable, "-c", DIES, "lengths", "--tokens", "t", "--output", "o"]
+    for attempt in ("17", "18"):
+        environment = os.environ | {"SLURM_JOB_ID": attempt}
+        run = subprocess.run([*command, "--log", log], env=environment, check=False)
+        assert run.returncode == -9
+        text = log.read_text()
+        log.unlink()  # as Snakemake does before an attempt
+    first, second = text.splitlines()
+    assert "lengths" in first
+    assert (first.endswith("job 17"), second.endswith("job 18")) == (True, True)
+
+
 ANNOUNCES = """
 import sys
 from scsigmoid import cli, progress
@@ -159,7 +181,7 @@ def test_an_announcement_also_appears_on_the_terminal(seen: bool, tmp_path: Path
         check=True,
         env=os.environ | ({} if seen else {SILENT: "1"}),
     )
-    assert log.read_text() == "in the log\nfor whoever waits\n"
+    assert log.read_text().endswith("\nin the log\nfor whoever waits\n")
     assert found.stderr == "for whoever waits\n" * seen
 
 

@@ -31,9 +31,8 @@ elif "CONDA" in DEPLOYMENT:
     stop("--sdm conda: conda environments do not contain the package; use a clone as the module")
 if not DEPLOYMENT:
     put_first("PATH", Path(sys.executable).parent)
-# Training prints its rate and remaining time on the terminal, but jobs of a cluster have none.
-if workflow.remote_exec:
-    os.environ["SCSIGMOID_SILENT"] = "1"
+# Jobs print a line on the terminal, and training its rate, but jobs of a cluster have no terminal.
+os.environ["SCSIGMOID_SILENT" if workflow.remote_exec else "SCSIGMOID_LINES"] = "1"
 
 try:
     from scsigmoid.config import check, combinations, local_files, plan

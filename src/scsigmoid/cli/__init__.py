@@ -8,10 +8,12 @@ import argparse
 import difflib
 import errno
 import os
+import socket
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from importlib import import_module
 from pathlib import Path
 from typing import TextIO
@@ -26,6 +28,10 @@ for module in ("pipeline", "evaluation", "benchmarks", "report"):
 
 #: Set where nobody sees a job's standard error, as on a cluster: progress goes to the log alone.
 SILENT = "SCSIGMOID_SILENT"
+#: Set by the workflow: each job shows one line on the terminal when it starts.
+LINES = "SCSIGMOID_LINES"
+#: Variables that contain the id of a job on Slurm, PBS, LSF and Grid Engine.
+JOB_IDS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID")
 FULL, CLOSED = "free some space, and run again", "make it writable, or choose another place"
 NO_CACHE = (
     "numba: neither the folder of the code nor the home folder can be written, so compiled code "
@@ -46,17 +52,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code: 0, or 1 after an error, or 130 after an interruption.
     """
-    check_stage(sys.argv[1:] if arguments is None else arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    check_stage(given)
     options = parser().parse_args(arguments)
-    log, rank = options.log, os.environ.get("RANK", "0")
-    if log is not None and rank != "0":  # torchrun's processes beyond the first have their own
+    log, rank = options.log, os.environ.get("RANK")
+    if log is not None and rank not in (None, "0"):  # further processes of torchrun have their own
         log = log.with_suffix(f".{rank}{log.suffix}")
     try:
+        if log is not None and rank is None:
+            start_log(log, given[0])
         if max(getattr(options, "gpus", 1), getattr(options, "nodes", 1)) > 1:
             from scsigmoid.training.processes import launch, launched
 
             if not launched():
-                given = sys.argv[1:] if arguments is None else arguments
                 return launch(options.nodes, options.gpus, given)
         with logged(log) as terminal:
             return run(options, log, terminal)
@@ -96,6 +104,28 @@ def described(error: Exception, log: Path | None) -> str | None:
     return NO_CACHE if "no locator available" in str(error) else None  # numba's message
 
 
+def start_log(path: Path, stage: str) -> None:
+    """Append a first line to a log before anything else happens.
+
+    A job that is killed has at least this line. Snakemake removes the log before each attempt, so
+    it is a link to a hidden file next to it, which contains all attempts.
+    """
+    now = datetime.now()
+    job = next(filter(None, map(os.environ.get, JOB_IDS)), None)
+    place = socket.gethostname() + f", job {job}" * (job is not None)
+    line = f"{now:%Y-%m-%d %H:%M:%S} scsigmoid {__version__} {stage} on {place}\n"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists() and not path.is_symlink():
+            path.symlink_to(f".{path.name}")
+        with path.open("ab", buffering=0) as log, suppress(OSError):  # the disk may be full
+            log.write(line.encode())
+    except OSError as error:
+        raise UserError(f"{described(error, path)}") from None
+    if LINES in os.environ:
+        print(f"{now:%H:%M:%S} {stage}, log: {path}", file=sys.stderr, flush=True)
+
+
 @contextmanager
 def logged(path: Path | None) -> Iterator[TextIO]:
     """Send what is written to standard error, also by libraries, to a log file.
@@ -108,7 +138,7 @@ def logged(path: Path | None) -> Iterator[TextIO]:
         return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        log = path.open("w", encoding="utf-8")
+        log = path.open("a", encoding="utf-8")
     except OSError as error:
         raise UserError(f"{described(error, path)}") from None
     sys.stderr.flush()
