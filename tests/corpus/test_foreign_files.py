@@ -15,17 +15,16 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from stages import make_evaluation, make_manifest, make_part
 from tenx import tenx_file, tenx_folder
 
 from scsigmoid.config.check import load
-from scsigmoid.config.schema import LocalFiles
-from scsigmoid.corpus.fetch import fetch_evaluation, fetch_part
-from scsigmoid.corpus.h5ad import cells_of, open_cells
-from scsigmoid.corpus.manifest import build_manifest
-from scsigmoid.corpus.metadata import FILES, read_manifest
+from scsigmoid.config.schema import Dataset, LocalFiles
+from scsigmoid.corpus.genes import check_alike
+from scsigmoid.corpus.h5ad import cells_of_part, open_cells
 from scsigmoid.errors import UserError
 from scsigmoid.tokens.make import Tokenizer, tokenize_evaluation, tokenize_part
-from scsigmoid.tokens.statistics import gather, read_statistics
+from scsigmoid.tokens.statistics import gather
 from scsigmoid.tokens.vocabulary import Vocabulary, build_vocabulary
 
 
@@ -194,31 +193,13 @@ def test_pipes_and_devices(make: Callable[[Path], None], tmp_path):
     make(path)
     with pytest.raises(UserError, match="a pipe or a device"):
         open_cells(path)
-    corpus = dataclasses.replace(load().corpus, local=[LocalFiles(files=str(path))])
     with pytest.raises(UserError, match=r"corpus\.local\.0\.files: .*: a pipe or a device"):
-        manifest(corpus, tmp_path)
+        make_manifest(local(path), {}, tmp_path)
 
 
-# Entries of the configuration, from the manifest to gene statistics.
-
-
-def manifest(corpus, folder, datasets=None):
-    path = folder / "manifest.csv"
-    corpus = dataclasses.replace(corpus, source="local", parts=1)
-    build_manifest(corpus, datasets or {}, 42, folder / "downloads", path, folder / "summary.json")
-    return path
-
-
-def local(*entries):
-    return dataclasses.replace(load().corpus, source="local", local=list(entries), parts=1)
-
-
-def statistics_of(corpus, folder):
-    """What the first pass finds: cells that express each gene, by id."""
-    fetch_part(manifest(corpus, folder), 0, corpus, 42, folder / "downloads", folder / "part")
-    gather(folder / "part", 10_000, folder / "statistics.arrow")
-    number = read_statistics(folder / "statistics.arrow")
-    return dict(zip(number.genes, number.cells.tolist(), strict=True))
+def local(path, **settings):
+    entry = LocalFiles(files=str(path), **settings)
+    return dataclasses.replace(load().corpus, source="local", local=[entry], parts=1)
 
 
 SYMBOLS = {
@@ -244,60 +225,47 @@ SYMBOLS = {
     ],
 )
 def test_genes_that_files_share(names, line, tmp_path, capfd):
-    paths = []
+    files = {}
     for name in names:
-        path = tmp_path / f"{name}.h5ad"
-        genes = SYMBOLS[name]
-        anndata.AnnData(sp.eye(3, len(genes), format="csr"), var=pd.DataFrame(index=genes)).write(
-            path
-        )
-        paths.append(path)
-    corpus = local(*(LocalFiles(files=str(path)) for path in paths))
+        path, var = tmp_path / f"{name}.h5ad", pd.DataFrame(index=SYMBOLS[name])
+        anndata.AnnData(sp.eye(3, len(var), format="csr"), var=var).write_h5ad(path)
+        files[path] = open_cells(path)
     if line is None:
         with pytest.raises(UserError, match=r"genes are in the larger files of 9,000"):
-            manifest(corpus, tmp_path)
-        assert not (tmp_path / "manifest.csv").exists()
+            check_alike(files)
         return
-    manifest(corpus, tmp_path)
+    check_alike(files)
     lines = capfd.readouterr().err.splitlines()
-    assert any(text.startswith(line.format(path)) for text in lines for path in paths)
+    assert any(text.startswith(line.format(path)) for text in lines for path in files)
+
+
+DATASETS = {"mine": Dataset(title="Mine")}
 
 
 def test_a_layer_and_a_column_of_genes(counts, write_h5ad, tmp_path):
-    """Of a file whose X is normalised and whose index holds symbols."""
+    """Counts in a layer next to normalized values, and ids in a column next to symbols."""
     path = write_h5ad(np.log1p(counts).astype(np.float32), genes=[f"GENE{i}" for i in range(12)])
     adata = anndata.read_h5ad(path)
     adata.layers["counts"] = sp.csr_matrix(counts.astype(np.float32))
     adata.var["gene_ids"] = [f"ENSG{index:011d}" for index in range(12)]
     adata.write_h5ad(path)
-    entry = LocalFiles(files=str(path), layer="counts", genes="gene_ids", held_out=True)
-    for held_out in (False, 0.2):
-        folder = tmp_path / str(held_out)
-        corpus = local(dataclasses.replace(entry, held_out=held_out, name="mine"))
-        datasets = {"mine": load().datasets["pbmc68k"]}
-        path_of_manifest = manifest(corpus, folder, datasets)
-        fetch_part(path_of_manifest, 0, corpus, 42, folder / "downloads", folder / "part")
-        [row] = read_manifest(folder / "part" / FILES)
-        assert (folder / "part" / f"{row.file}.h5ad").resolve() == path
-        cells = cells_of(row, folder / "part" / f"{row.file}.h5ad")
+    folder = tmp_path / "run"
+    corpus = local(path, layer="counts", genes="gene_ids", held_out=0.2, name="mine")
+    make_manifest(corpus, DATASETS, folder)
+    [(_, trained)] = cells_of_part(make_part(corpus, folder))
+    held = open_cells(make_evaluation(corpus, "mine", DATASETS["mine"], folder)[0])
+    others = np.setdiff1d(np.arange(30), trained.rows)
+    for cells, rows in ((trained, trained.rows), (held, others)):
         assert cells.genes == adata.var["gene_ids"].tolist()
         assert cells.names == adata.var_names.tolist()
         [chunk] = cells.chunks()
-        np.testing.assert_array_equal(chunk.counts.toarray(), counts[chunk.cells])
-        if held_out:
-            made = folder / "downloads", folder / "e.h5ad", folder / "e.json"
-            fetch_evaluation(path_of_manifest, "mine", datasets["mine"], corpus, 42, *made)
-            held = open_cells(made[1])
-            assert held.genes == cells.genes
-            others = np.setdiff1d(np.arange(30), cells.rows)
-            [chunk] = held.chunks()
-            np.testing.assert_array_equal(chunk.counts.toarray(), counts[others])
+        np.testing.assert_array_equal(chunk.counts.toarray(), counts[rows])
     for wrong, message in (
         ({"layer": "count"}, "no layer 'count'; its layers: 'counts'"),
         ({"layer": "counts", "genes": "gene_id"}, "var has no column 'gene_id' for the genes"),
     ):
         with pytest.raises(UserError, match=message):
-            manifest(local(LocalFiles(files=str(path), **wrong)), tmp_path)
+            open_cells(path, **wrong)
 
 
 SYMBOL = [f"GENE{index}" for index in range(12)]
@@ -323,30 +291,21 @@ MULTIOME = ["Gene Expression"] * 4 + ["Peaks"] * 8
     ],
 )
 def test_the_only_column_with_ids_is_used(index, var, gene_column, line, counts, tmp_path, capfd):
-    """Once for both roles of a file; the manifest names the column to all later readers."""
-    path = tmp_path / "mine.h5ad"
+    """The manifest names the column, so that it is logged once."""
+    path, folder = tmp_path / "mine.h5ad", tmp_path / "run"
     obs = pd.DataFrame({"cell_type": ["a", "b"] * 15}, index=[f"c{i}" for i in range(30)])
     adata = anndata.AnnData(sp.csr_matrix(counts), obs, pd.DataFrame(var, index=index))
     adata.write_h5ad(path)
-    corpus = local(LocalFiles(files=str(path), held_out=0.2, name="mine"))
-    datasets = {"mine": load().datasets["pbmc68k"]}
-    path_of_manifest = manifest(corpus, tmp_path, datasets)
-    rows = read_manifest(path_of_manifest)
-    assert [(row.role, row.genes) for row in rows] == [
-        ("training", gene_column),
-        ("evaluation", gene_column),
-    ]
+    corpus = local(path, held_out=0.2, name="mine")
+    make_manifest(corpus, DATASETS, folder)
     log = capfd.readouterr().err
     assert log.count("Ensembl ids") == (line is not None)
     assert f"{path}: {line or ''}" in log
     genes = [str(gene) for gene in (adata.var[gene_column] if gene_column else index)]
     genes = genes[: 4 if "feature_types" in var else 12]
-    fetch_part(path_of_manifest, 0, corpus, 42, tmp_path / "downloads", tmp_path / "part")
-    [row] = read_manifest(tmp_path / "part" / FILES)
-    assert cells_of(row, tmp_path / "part" / f"{row.file}.h5ad").genes == genes
-    made = tmp_path / "downloads", tmp_path / "e.h5ad", tmp_path / "e.json"
-    fetch_evaluation(path_of_manifest, "mine", datasets["mine"], corpus, 42, *made)
-    assert open_cells(made[1]).genes == genes
+    [(row, cells)] = cells_of_part(make_part(corpus, folder))
+    assert (row.genes, cells.genes) == (gene_column, genes)
+    assert open_cells(make_evaluation(corpus, "mine", DATASETS["mine"], folder)[0]).genes == genes
     assert not gene_column or "Ensembl" not in capfd.readouterr().err
 
 
@@ -357,47 +316,49 @@ def test_tenx(kind, counts, tmp_path, capfd):
         path = tenx_file(tmp_path / "sample.h5", counts, kinds)
     else:
         path = tenx_folder(tmp_path / "sample", counts, "GSM1_" * (kind != "folder"), kinds)
-    number = statistics_of(local(LocalFiles(files=str(path))), tmp_path)
-    wanted = (counts[:, :11] > 0).sum(axis=0).tolist()
-    assert number == {f"ENSG{index:011d}": wanted[index] for index in range(11)}
+    corpus, folder = local(path), tmp_path / "run"
+    make_manifest(corpus, {}, folder)
+    [(_, cells)] = cells_of_part(make_part(corpus, folder))
+    assert cells.genes == [f"ENSG{index:011d}" for index in range(11)]
+    [chunk] = cells.chunks()
+    np.testing.assert_array_equal(chunk.counts.toarray(), counts[:, :11])
     assert "1 'Antibody Capture'" in capfd.readouterr().err
     changed = next(iter(path.iterdir())) if path.is_dir() else path
     changed.write_bytes(changed.read_bytes() + b"\n")
     with pytest.raises(UserError, match="changed since the manifest was made"):
-        fetch_part(tmp_path / "manifest.csv", 0, load().corpus, 42, tmp_path, tmp_path / "again")
+        make_part(corpus, folder)
 
 
-def test_what_is_no_tenx_file(tmp_path):
+def test_other_h5_files(tmp_path):
     with h5py.File(tmp_path / "other.h5", "w") as file:
         file["data"] = [1, 2]
     with pytest.raises(UserError, match=r"other\.h5: not a 10x file or folder that scanpy reads"):
-        manifest(local(LocalFiles(files=str(tmp_path / "other.h5"))), tmp_path)
+        make_manifest(local(tmp_path / "other.h5"), {}, tmp_path)
 
 
-def test_a_flipped_bit_of_a_gene_id_stops_both_passes(counts, write_h5ad, tmp_path):
-    """It makes another gene, of which HDF5 knows nothing."""
-    path = write_h5ad(sp.csr_matrix(counts.astype(np.float32)))
-    corpus = local(LocalFiles(files=str(path), held_out=0.2, name="mine"))
-    dataset = load().datasets["pbmc68k"]
-    made = manifest(corpus, tmp_path, {"mine": dataset})
-    fetch_part(made, 0, corpus, 42, tmp_path / "d", tmp_path / "part")
-    held, metadata = tmp_path / "held.h5ad", tmp_path / "held.json"
-    fetch_evaluation(made, "mine", dataset, corpus, 42, tmp_path / "d", held, metadata)
+def test_flipped_bit_of_a_gene_id(counts, write_h5ad, tmp_path):
+    """It makes another gene, which HDF5 cannot detect."""
+    path, folder = write_h5ad(sp.csr_matrix(counts.astype(np.float32))), tmp_path / "run"
+    corpus = local(path, held_out=0.2, name="mine")
+    make_manifest(corpus, DATASETS, folder)
+    part = make_part(corpus, folder)
+    held, metadata = make_evaluation(corpus, "mine", DATASETS["mine"], folder)
     statistics, vocabulary = tmp_path / "statistics.arrow", tmp_path / "vocabulary.parquet"
-    gather(tmp_path / "part", 10_000, statistics)
+    gather(part, 10_000, statistics)
     build_vocabulary([statistics], 1, vocabulary)
     statistics.unlink()
     store = (Tokenizer(Vocabulary.read(vocabulary), 10_000, 9, 25), tmp_path / "store")
-    for file, where, read in (
-        (path, tmp_path / "part", lambda: gather(tmp_path / "part", 10_000, statistics)),
-        (path, tmp_path / "part", lambda: tokenize_part(tmp_path / "part", *store)),
+    for file, remake, read in (
+        (path, part, lambda: gather(part, 10_000, statistics)),
+        (path, part, lambda: tokenize_part(part, *store)),
         (held, held, lambda: tokenize_evaluation(held, metadata, *store)),
     ):
         whole = file.read_bytes()
         place = whole.index(b"ENSG00000000004") + 14
         file.write_bytes(whole[:place] + b"5" + whole[place + 1 :])
-        message = rf"{file}: damaged or changed.*delete {where} and run"
-        with pytest.raises(UserError, match=message):
+        with pytest.raises(
+            UserError, match=rf"{file}: damaged or changed.*delete {remake} and run"
+        ):
             read()
         file.write_bytes(whole)
         assert not statistics.exists()
