@@ -11,8 +11,7 @@ from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.corpus.metadata import Metadata, write_metadata
 from scsigmoid.errors import UserError
 from scsigmoid.files import sha256
-from scsigmoid.tokens.make import WHOLE, Tokenizer, tokenize_evaluation, tokenize_part
-from scsigmoid.tokens.statistics import gather
+from scsigmoid.tokens.make import Tokenizer, tokenize_evaluation, tokenize_part
 from scsigmoid.tokens.store import TokenStore, read_index, write_length_counts
 
 
@@ -79,13 +78,6 @@ def test_part(draw, write_part, vocabulary_of, by_definition, tmp_path):
         assert metadata["is_primary"][row] == (number % 2 == 0)
     assert set(metadata["donor"]) == {"d"}
     assert set(metadata["tissue"]) == set(metadata["assay"]) == {""}
-
-
-def test_held_out_cells_are_not_trained_on(draw, write_part, vocabulary_of, tmp_path):
-    folder = write_part("part", [draw(0, 30, 20)], held_out="fraction=0.2 seed=4")
-    store = tokenized(folder, vocabulary_of(folder), tmp_path / "store")
-    held = open_cells(folder / "file0.h5ad", "fraction=0.2 seed=4", "evaluation").rows
-    assert sorted([*held, *store.metadata(["cell"])["cell"]]) == list(range(30))
 
 
 @pytest.mark.parametrize("spellings", [[True, False], ["TRUE", "FALSE"], [1, 0], [1.0, 0.0]])
@@ -183,20 +175,6 @@ def test_all_cells_without_vocabulary_genes(vocabulary, write_part, tmp_path):
     with pytest.raises(UserError, match=r"file0\.h5ad: none of its 4 cells expresses a gene"):
         tokenized(other, vocabulary, tmp_path / "s")
     assert not list(tmp_path.glob("*.scatter*")) + list(tmp_path.glob("s"))
-
-
-def test_shards_that_arrow_cannot_hold(vocabulary):
-    with pytest.raises(UserError, match=r"tokens\.shard_cells: 1000000000 cells of \d+ tokens"):
-        Tokenizer(vocabulary, 1e4, WHOLE, 1_000_000_000)
-
-
-def test_messages_name_the_users_file(draw, write_part, tmp_path):
-    counts = draw(0, 30, 20).astype(float)
-    counts[3, 2] = 0.5
-    mine = (write_part("users", [counts]) / "file0.h5ad").rename(tmp_path / "mine.h5ad")
-    with pytest.raises(UserError, match=r"mine\.h5ad: X has a count that is not an integer"):
-        gather(write_part("part", [mine]), 1e4, tmp_path / "statistics.arrow")
-    assert not (tmp_path / "statistics.arrow").exists()
 
 
 def test_lengths(draw, write_part, vocabulary_of, tmp_path):

@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 from scsigmoid.errors import UserError
-from scsigmoid.tokens.scatter import reorder, scatter
+from scsigmoid.tokens.scatter import scatter
 from scsigmoid.tokens.store import store_schema
 
 SCHEMA = store_schema(5000)
@@ -69,13 +69,6 @@ def test_cells_of_a_file_spread_evenly_over_shards(tmp_path):
     assert stats.chi2.ppf(0.0005, 19) < statistic < stats.chi2.ppf(0.9995, 19)
     places = np.concatenate([np.flatnonzero(shard["cell"].to_numpy() < 1000) for shard in shards])
     assert stats.kstest(places / 200, "uniform").pvalue > 1e-3
-
-
-def test_reorder_equals_take():
-    whole = pa.concat_batches(list(batches()))
-    order = np.random.default_rng(0).permutation(100)
-    parts = [whole.slice(0, 33), whole.slice(33, 67)]
-    assert reorder(parts, order, SCHEMA).to_pylist() == whole.take(pa.array(order)).to_pylist()
 
 
 def test_too_many_shards(tmp_path):

@@ -15,8 +15,8 @@ def small(monkeypatch):
     monkeypatch.setattr(shuffle, "WINDOW_BLOCKS", 3)
 
 
-@pytest.mark.parametrize("cells", [1, 3, 4, 12, 13, 24, 59, 60, 61])
-@pytest.mark.parametrize("size", [1, 5, 7, 64])
+@pytest.mark.parametrize("cells", [1, 4, 13, 59, 60, 61])
+@pytest.mark.parametrize("size", [1, 7, 64])
 def test_epochs_contain_every_cell_once(small, cells, size):
     order = CellOrder(cells, 3)
     count = -(-3 * cells // size)
@@ -44,18 +44,6 @@ def test_windows_contain_whole_blocks(small):
         assert len(blocks) == 3
         assert set(cells) == {4}
     assert any((np.diff(rows) != 1).any() for rows in np.split(sequence, 10))
-
-
-def test_windows_and_epochs_are_shuffled_differently(small):
-    order = CellOrder(120, 1)
-    places = []
-    for window in range(10):
-        blocks = order.blocks(0)[3 * window :][:3]
-        rows = [4 * block + cell for block in blocks.tolist() for cell in range(4)]
-        places.append(tuple(map(rows.index, order.batch(window, 12).tolist())))
-    assert len(set(places)) == 10
-    first = [{*(order.batch(10 * epoch, 12) // 4).tolist()} for epoch in range(4)]
-    assert len(set(map(frozenset, first))) == 4
 
 
 def test_order_depends_on_seed_and_epoch():

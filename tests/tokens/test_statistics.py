@@ -117,27 +117,12 @@ def test_first_of_several_gene_names_is_kept():
     assert merge(parts).names == ["a"]
 
 
-def test_held_out_cells_are_not_counted(draw, write_part, tmp_path):
-    counts = draw(3, 20, 15)
-    statistics = gathered(write_part("part", [counts], held_out="cell_type=a"), tmp_path)
-    assert statistics.n_cells == 10
-    np.testing.assert_array_equal(statistics.cells, (counts[1::2] > 0).sum(axis=0))
-
-
 def test_different_target_sums_do_not_merge(draw, write_part, tmp_path):
     folder = write_part("part", [draw(0, 5, 5)])
     parts = [gathered(folder, tmp_path, target) for target in (1e4, 1e3)]
     np.testing.assert_allclose(parts[0].medians(), parts[1].medians() * 10)
     with pytest.raises(UserError, match=r"different values of tokens\.target_sum"):
         merge(parts)
-
-
-def test_read_errors(tmp_path):
-    with pytest.raises(UserError, match="no such gene statistics"):
-        read_statistics(tmp_path / "none.arrow")
-    (tmp_path / "bad.arrow").write_bytes(b"x" * 100)
-    with pytest.raises(UserError, match="damaged"):
-        read_statistics(tmp_path / "bad.arrow")
 
 
 def test_changed_bytes_are_detected(draw, write_part, check_changed_bytes, tmp_path):

@@ -2,14 +2,12 @@
 
 import gzip
 import json
-import os
 from dataclasses import replace
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from scsigmoid.config.check import load
 from scsigmoid.errors import UserError
 from scsigmoid.files import sha256
 from scsigmoid.tokens.statistics import gather, read_statistics
@@ -93,24 +91,11 @@ def test_changed_bytes_are_detected(statistics, check_changed_bytes, tmp_path):
     check_changed_bytes(tmp_path / "v.parquet", Vocabulary.read, 31, message)
 
 
-def test_cells_without_counts(write_part, tmp_path):
-    gather(write_part("empty", [np.zeros((4, 3), dtype=np.int64)]), 1e4, tmp_path / "s.arrow")
-    with pytest.raises(UserError, match="corpus: all counts of the training cells are zero"):
-        build_vocabulary([tmp_path / "s.arrow"], 1, tmp_path / "v.parquet")
-    assert not (tmp_path / "v.parquet").exists()
-
-
 def test_errors(statistics, tmp_path):
     with pytest.raises(UserError, match=r"tokens\.minimum_cells: no gene is expressed in 99"):
         build_vocabulary(statistics, 99, tmp_path / "v.parquet")
     assert not (tmp_path / "v.parquet").exists()
     with pytest.raises(UserError, match="no such vocabulary"):
-        Vocabulary.read(tmp_path / "v.parquet")
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(UserError, match="pipe: no such vocabulary"):
-        Vocabulary.read(tmp_path / "pipe")
-    (tmp_path / "v.parquet").write_text("x")
-    with pytest.raises(UserError, match="damaged, or not a vocabulary"):
         Vocabulary.read(tmp_path / "v.parquet")
     build_vocabulary(statistics, 1, tmp_path / "v.parquet")
     table = pq.read_table(tmp_path / "v.parquet")
@@ -177,19 +162,6 @@ def test_sizes_of_organisms(size, make_vocabulary, cells):
         "Homo sapiens", "Mus musculus", "ENSRNOG...", "other",
     }  # fmt: skip
     assert organisms["other"]["outside"] == organisms["ENSRNOG..."]["outside"] == 0
-
-
-def test_size_above_the_number_of_genes(make_vocabulary):
-    assert make_vocabulary(sizes={"Homo sapiens": 99})[0].gene_ids == make_vocabulary()[0].gene_ids
-
-
-def test_share_without_a_token_is_logged(make_vocabulary, capfd):
-    _, organisms = make_vocabulary(sizes={"Homo sapiens": 3})
-    share = organisms["Homo sapiens"]["outside"] / organisms["Homo sapiens"]["counts"]
-    assert (
-        f"vocabulary: Homo sapiens: 3 genes; training cells express 11; {share:.3%} of the "
-        "non-zero counts are of genes without a token"
-    ) in capfd.readouterr().err
 
 
 def test_gene_list(make_vocabulary, tmp_path, cells):
@@ -263,20 +235,3 @@ def test_invalid_lists_and_annotations(tmp_path):
     for name in ("none.gtf", "x.gz"):
         with pytest.raises(UserError, match=rf"{name}: cannot be read"):
             biotypes_of([tmp_path / name])
-
-
-@pytest.mark.parametrize(
-    ("choice", "words"),
-    [
-        ({"genes": "none.txt"}, r"tokens\.vocabulary\.genes: none\.txt: no such file"),
-        ({"genes": "README.md", "biotypes": ["miRNA"]}, r"tokens\.vocabulary\.genes: the list"),
-        ({"biotypes": ["miRNA"]}, "set both biotypes and annotation, or neither"),
-        ({"annotation": ["a.gtf"]}, "set both biotypes and annotation, or neither"),
-        ({"biotypes": ["a"], "annotation": ["a.gtf"]}, r"annotation: a\.gtf: no such file"),
-        ({"sizes": {"Homo sapiens": 0}}, r"sizes\.Homo sapiens: "),
-        ({"sizes": {"human": 5}}, r"tokens\.vocabulary\.sizes.*Homo sapiens"),
-    ],
-)
-def test_invalid_settings(choice, words):
-    with pytest.raises(UserError, match=words):
-        load(overrides={"tokens": {"vocabulary": choice}})
