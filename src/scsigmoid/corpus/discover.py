@@ -54,16 +54,13 @@ class Listing:
     left_out: dict[str, str]
 
 
-class Unusable(Exception):
-    """A description cannot be used.
+class Unusable(UserError):
+    """A description cannot be used."""
 
-    Attributes:
-        reason: in words.
-    """
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    @property
+    def reason(self) -> str:
+        """Why it cannot be used."""
+        return str(self)
 
 
 class Service:
@@ -144,11 +141,9 @@ def snapshot(
                 left_out[str(entry["dataset_version_id"])] = NAMED
                 return None
             version = read_version(entry, dataset_id, today)
-        except (Unusable, Absent) as error:
-            left_out[dataset_id] = error.reason
         except UserError as error:
             service.web.check_stopped()
-            left_out[dataset_id] = str(error)
+            left_out[dataset_id] = error.reason if isinstance(error, Absent) else str(error)
         else:
             if answers is not None:
                 write_json(
@@ -235,8 +230,8 @@ def read_version(
     cells, size = as_count(entry.get("cell_count")), as_count(assets[0].get("filesize"))
     if cells is None:
         raise UserError(
-            f"{version_id}: CELLxGENE says it has {one_line(entry.get('cell_count'), 40)!r} cells; "
-            "name it in corpus.leave_out"
+            f"{version_id}: its number of cells is {one_line(entry.get('cell_count'), 40)!r}; name "
+            "it in corpus.leave_out"
         )
     dataset_id = check_identifier(entry.get("dataset_id"))
     if of and dataset_id != of:

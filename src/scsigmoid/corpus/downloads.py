@@ -13,11 +13,10 @@ import errno
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from filelock import FileLock, Timeout
+from filelock import AcquireReturnProxy, FileLock, Timeout
 from requests import Response
 
 from scsigmoid.corpus.metadata import ManifestRow, check_identifier, one_line, parse_count
@@ -54,23 +53,16 @@ class Downloads:
         path = self.path(row)
         return path.exists() and row.bytes in ("", str(path.stat().st_size))
 
-    def lock(self, name: str) -> FileLock:
-        """Return a lock in the folder, which the system releases when its process ends."""
+    def lock(self, name: str) -> AcquireReturnProxy:
+        """Acquire the lock of a file, which the system releases when its process ends."""
         locks = self.folder / ".locks"
         locks.mkdir(parents=True, exist_ok=True)
-        return FileLock(locks / f"{name}.lock")
-
-    @contextmanager
-    def exclusive(self, name: str) -> Iterator[None]:
-        """Hold the lock of a file while the block runs."""
-        lock = self.lock(name)
+        lock = FileLock(locks / f"{name}.lock")
         try:
-            held = lock.acquire(blocking=False)
+            return lock.acquire(blocking=False)
         except Timeout:
             log(f"{self.folder / name}: waiting for another job that downloads it")
-            held = lock.acquire()
-        with held:
-            yield
+            return lock.acquire()
 
     def obtain(self, row: ManifestRow) -> tuple[Path, str]:
         """Return the file of a row, downloaded if need be, and its SHA-256.
@@ -80,7 +72,7 @@ class Downloads:
         """
         path = self.path(row)
         record = path.with_suffix(".sha256")
-        with self.exclusive(path.stem):
+        with self.lock(path.stem):
             text = record.read_text(encoding="ascii") if record.exists() else ""
             known_digest, _, state = text.strip().partition(" ")
             if path.exists():

@@ -134,15 +134,9 @@ class Matrix:
             index = int(np.argmax(wrong))
             row = start + int(np.searchsorted(block.indptr, index, side="right")) - 1
             value = values[index]
-            kinds = {
-                "a missing count": np.isnan(value),
-                "an infinite count": np.isinf(value),
-                "a count that is not an integer": not integral(value),
-                "a negative count": value < 0,
-            }
-            kind = next((kind for kind, is_so in kinds.items() if is_so), "a count beyond 2^31 - 1")
             raise UserError(
-                f"{self.path}: {self.name} has {kind} ({value:.8g} in row {row}); "
+                f"{self.path}: {self.name} has {value:.8g} in row {row}, which is not a count from "
+                "0 to 2^31 - 1; "
                 f"{UNFILLED if np.isnan(value) else 'store the raw integer counts in raw.X'}"
             )
         return rounded.astype(np.int32)
