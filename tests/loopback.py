@@ -1,7 +1,7 @@
 """CELLxGENE on loopback: a real HTTP server with the API's answers and files, for tests.
 
-It behaves badly on command: ``script[path]`` lists behaviours, one for each coming request of that
-path; after them, and everywhere else, it behaves well.
+``script[path]`` lists the faults of the next requests of a path, one for each request. Other
+requests are answered correctly.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ ASSAYS = {
 
 
 def uuid(number: int) -> str:
-    """An id as CELLxGENE gives them."""
+    """Return an id in the form of CELLxGENE's ids."""
     return f"00000000-0000-0000-0000-{number:012d}"
 
 
@@ -35,11 +35,11 @@ class Loopback:
     Attributes:
         files: bytes by path; served with ETag, ranges and ``If-Range``.
         answers: JSON values, or bytes as they are, by path below the API.
-        script: behaviours by path: a status (``503``), ``429 <Retry-After>``, ``redirect <url>``,
-            ``cut`` (closes in the middle), ``drop`` (closes at once), ``stall``, ``flipped`` (one
-            byte is wrong), ``longer``, ``shorter`` (one byte more or less, and says so),
-            ``ignores range``, ``no length``, ``no head`` (refuses to tell the size), ``well``; or
-            a function that answers, given the handler.
+        script: faults by path: a status (``503``), ``429 <Retry-After>``, ``redirect <url>``,
+            ``cut`` (closes in the middle), ``drop`` (closes before the answer), ``stall``,
+            ``flipped`` (one byte is wrong), ``longer`` or ``shorter`` (by one byte, with the
+            matching length), ``ignores range``, ``no length``, ``no head`` (HEAD is not allowed),
+            ``well`` (no fault), or a function of the request handler.
         requests: method, path and ``Range`` of every request.
         watched: entered, with its path, while a file is sent.
     """
@@ -57,13 +57,13 @@ class Loopback:
         threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
 
     def close(self) -> None:
-        """End it."""
+        """Stop the server."""
         self.released.set()
         self.server.shutdown()
         self.server.server_close()
 
     def asked(self, path: str, method: str = "GET") -> list[str]:
-        """The ranges that a path was asked for."""
+        """Return the ranges in the requests of a path."""
         return [asked for how, where, asked in self.requests if (how, where) == (method, path)]
 
     def add(
@@ -123,7 +123,7 @@ class Loopback:
 
 
 class Quiet(ThreadingHTTPServer):
-    """Says nothing when a client hangs up."""
+    """Does not print errors of closed connections."""
 
     daemon_threads = True
 
@@ -132,7 +132,7 @@ class Quiet(ThreadingHTTPServer):
 
 
 def handler_of(server: Loopback) -> type[BaseHTTPRequestHandler]:
-    """The handler of a server's requests."""
+    """Return the handler of a server's requests."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

@@ -1,4 +1,4 @@
-"""Small h5ad files, as users bring them."""
+"""A loopback server, settings for it, and small h5ad files."""
 
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -43,13 +43,13 @@ def corpus(server: Loopback) -> Corpus:
 
 @pytest.fixture
 def web(corpus: Corpus) -> Web:
-    """How that server is asked."""
+    """A client of the server."""
     return Web.of(corpus)
 
 
 @pytest.fixture
 def counts() -> np.ndarray:
-    """Counts of 30 cells and 12 genes; every cell expresses the first gene."""
+    """Counts of 30 cells and 12 genes. Every cell expresses the first gene."""
     values = np.random.default_rng(0).poisson(0.8, (30, 12))
     values[:, 0] += 1
     return values

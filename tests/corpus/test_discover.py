@@ -1,4 +1,4 @@
-"""The snapshot rule, what a service may say, and evaluation ids, on a real server."""
+"""Listing and resolving datasets, with a real HTTP server."""
 
 import pytest
 from loopback import uuid
@@ -21,7 +21,7 @@ def service(server, web) -> Service:
 
 
 def test_newest_version_of_the_day(service, server):
-    """In both forms of the answer, from a busy server; sizes may be unknown."""
+    """The answer has one of two forms, the server is busy, and a size is unknown."""
     path = f"/datasets/{uuid(1)}/versions"
     server.answers[path] = {"datasets": server.answers[path]}
     server.script["/curation/v1" + path] = ["503", "429 0", "drop"]
@@ -89,7 +89,7 @@ def test_number_of_missing_datasets_is_limited(many, server):
         snapshot(many, DAY, wanted=is_human)
 
 
-def test_a_stopped_command_asks_for_the_rest_alone(many, server, tmp_path):
+def test_cached_answers(many, server, tmp_path):
     server.script = {versions_path(number): ["410"] * 99 for number in range(15, 21)}
     with pytest.raises(UserError, match="6 of 20 datasets"):
         snapshot(many, DAY, wanted=is_human, answers=tmp_path)
@@ -111,8 +111,8 @@ def test_a_stopped_command_asks_for_the_rest_alone(many, server, tmp_path):
     assert len(list(tmp_path.iterdir())) == kept
 
 
-def test_the_list_of_all_datasets_may_take_longer(many, server):
-    """Three times the time-out of 0.5 s."""
+def test_timeout_of_the_list_of_all_datasets(many, server):
+    """It is three times the timeout of other requests, 0.5 s here."""
 
     def slow(handler) -> None:
         server.released.wait(0.8)
@@ -124,7 +124,7 @@ def test_the_list_of_all_datasets_may_take_longer(many, server):
     assert len(server.asked("/curation/v1/datasets")) == 1
 
 
-def test_hostile_text_is_made_harmless(service, server):
+def test_hostile_text(service, server):
     title = "a title\nwith lines\r\x00\x1b[31m" + "x" * 10_000
     server.answers[f"/datasets/{uuid(2)}/versions"][0].update(
         title=title, organism=[{"label": "Homo\tsapiens"}, "x", {"name": 3}], assay=1.5
@@ -160,7 +160,7 @@ def test_malformed_lists_are_refused(answer, service, server):
         (uuid(2002), "collection", uuid(1002), uuid(2002)),
     ],
 )
-def test_version_then_dataset_then_collection(identifier, kind, version, collection, service):
+def test_ids_of_versions_datasets_and_collections(identifier, kind, version, collection, service):
     found, what = resolve(service, "heart", identifier)
     assert what == kind
     assert (found.dataset_version_id, found.collection_id) == (version, collection)

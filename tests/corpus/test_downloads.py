@@ -1,4 +1,4 @@
-"""The folder of downloads: never a wrong file, and nothing that is right is downloaded again."""
+"""Downloads are complete and correct, resumed after interruptions, and not repeated."""
 
 import dataclasses
 import hashlib
@@ -81,7 +81,7 @@ def test_changed_files(downloads, row, server, path):
 
 
 def test_a_file_is_downloaded_and_hashed_once(downloads, row, server, path, monkeypatch):
-    """Until it is written again, even with the same bytes, or replaced."""
+    """It is hashed again if it was written, even with the same bytes, or replaced."""
     hashed = []
 
     def counting(path):
@@ -109,8 +109,8 @@ def test_a_file_is_downloaded_and_hashed_once(downloads, row, server, path, monk
     ("content", "reason"),
     [(CONTENT[:-5000], "truncated"), (b"<html>please log in</html>", "not an h5ad file")],
 )
-def test_what_is_no_whole_file_is_never_kept(content, reason, downloads, row, server, path):
-    """The server itself has a broken file, and nobody knows its size."""
+def test_incomplete_files_are_refused(content, reason, downloads, row, server, path):
+    """The server has a broken file of unknown size."""
     server.files[path] = content
     with pytest.raises(UserError, match=rf"{path}: {reason}, as the server sends it"):
         downloads.obtain(dataclasses.replace(row, bytes=""))
@@ -126,7 +126,7 @@ def test_space(downloads, row):
         downloads.check_space([row, huge])
 
 
-def test_two_at_once_do_not_mix(downloads, row, server, path, web):
+def test_concurrent_downloads(downloads, row, server, path, web):
     """Jobs that want the same file wait for each other."""
     server.script[path] = ["cut", "cut"]
     others = [Downloads(downloads.folder, web) for _ in range(3)]
@@ -142,7 +142,7 @@ BYTES = bytes(range(256)) * 4000
 
 @pytest.fixture
 def fetch(server, web, tmp_path):
-    """Download a file that need not be HDF5."""
+    """Download a file of any format."""
     server.files[PATH] = BYTES
 
     def fetch(web=web, **wanted):
@@ -228,8 +228,8 @@ FAULTS = [
 @example(answers=[(A, 24, {"tag": "weak"}), (B, 64, {"tag": "weak"})], size=64)
 @example(answers=[(A, 24, {}), (A, 24, {"total": 48, "longer": None})], size=None)
 @example(answers=[(A, 24, {}), (A, 40, {"start": 16})], size=64)
-def test_no_order_of_answers_mixes_two_files(answers, size, server, web):
-    """Tags and dates are missing or tell the truth; lengths and ranges may be any."""
+def test_any_order_of_answers_gives_one_of_the_files(answers, size, server, web):
+    """Tags and dates are missing or correct. Lengths and ranges may be wrong."""
 
     def answerer(content, sent, status, tag, dated, start, total, longer):
         def answer(handler) -> None:
@@ -261,13 +261,13 @@ def test_no_order_of_answers_mixes_two_files(answers, size, server, web):
             assert path.read_bytes() in (A, B)
 
 
-def test_progress_starts_the_count_of_attempts_anew(fetch, server, web, monkeypatch, tmp_path):
+def test_progress_resets_the_count_of_attempts(fetch, server, web, monkeypatch, tmp_path):
     monkeypatch.setattr(web_module, "ADVANCE", 1 << 16)
     patient = dataclasses.replace(web, settings=dataclasses.replace(web.settings, attempts=3))
     server.script[PATH] = ["cut", "cut", "503", "cut"]
     fetch(web=patient)
     assert (tmp_path / "a.h5ad").read_bytes() == BYTES
-    # bytes that were lost and come again are no progress
+    # bytes that were received before are not progress
     server.script[PATH] = ["cut"] * 2 + ["416", "cut"] * 9
     with pytest.raises(UserError, match=r"\(3 attempts\)"):
         fetch(web=patient)

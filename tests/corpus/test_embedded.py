@@ -45,7 +45,7 @@ def test_real_cells_are_split_by_cell():
     assert held_out.counts.shape == (210, 760)
     both = np.concatenate([training.counts, held_out.counts])
     assert len(np.unique(both, axis=0)) == 700
-    # the smallest non-zero value of a cell is a count of one in all but a few cells
+    # the smallest non-zero value of every cell is 1
     assert np.mean([row[row > 0].min() == 1 for row in both]) == 1
     assert not training.simulated
     assert set(held_out.obs["cell_type"]) <= set(training.obs["cell_type"])
@@ -75,7 +75,7 @@ def test_layout_and_same_bytes(tmp_path, sizes):
     assert sha256(tmp_path / "other.h5ad") != sha256(tmp_path / "heart_oft0.h5ad")
 
 
-def test_lengths_are_jagged_as_in_fig_1(sizes):
+def test_distribution_of_lengths(sizes):
     table = simulate("many", 4000, dict.fromkeys(FACETS, "tissue"), sizes, 42)
     lengths = (table.counts > 0).sum(axis=1)
     assert abs(np.median(lengths) / sizes.median_length - 1) < 0.08
@@ -85,7 +85,7 @@ def test_lengths_are_jagged_as_in_fig_1(sizes):
     assert lengths.max() <= sizes.genes
 
 
-def test_every_gene_has_several_regulators_that_add(sizes):
+def test_regulators_of_a_gene_add_up(sizes):
     genome = make_genome(sizes, 42)
     assert ((genome.weights > 0).sum(axis=1) == sizes.regulators).all()
     assert len(set(genome.genes)) == sizes.genes
@@ -101,7 +101,7 @@ def test_every_gene_has_several_regulators_that_add(sizes):
     )
 
 
-def test_simulated_types_can_be_told_apart_and_related_ones_are_alike(sizes):
+def test_simulated_types_are_separable_and_related_types_similar(sizes):
     from sklearn.decomposition import PCA
     from sklearn.model_selection import cross_val_score
     from sklearn.neighbors import KNeighborsClassifier
@@ -120,7 +120,7 @@ def test_simulated_types_can_be_told_apart_and_related_ones_are_alike(sizes):
     def distance(one, other):
         return np.linalg.norm(centre[one] - centre[other])
 
-    # both immune types share the facet "immune"; cardiac and adult immune cells share none
+    # immune types share the facet "immune", cardiac and adult immune cells share none
     assert distance("Immune", "Adult immune") < distance("Cardiac", "Adult immune")
 
 

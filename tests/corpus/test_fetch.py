@@ -1,4 +1,4 @@
-"""Files of the manifest, brought to where the token stage reads them."""
+"""Fetching the files of a manifest."""
 
 import dataclasses
 import json
@@ -107,10 +107,8 @@ NO_MMD = {"mmd": {"datasets": []}, "scib": {"neighbours": 13}}
         ([8, 7], {**NO_MMD, "umap": {"datasets": []}}, ""),
     ],
 )
-def test_cells_that_are_too_few_for_the_scores(
-    types, settings, message, write_h5ad, tmp_path, capfd
-):
-    """Of every metric that is computed, and before anything is trained; one cell has no type."""
+def test_too_few_cells_for_a_metric(types, settings, message, write_h5ad, tmp_path, capfd):
+    """Every metric that is computed has its minimum. One cell has no type."""
     kinds = [kind for kind, count in zip("abc", types, strict=False) for _ in range(count)]
     kinds[types[0]] = None
     path = write_h5ad(np.ones((len(kinds), 12), np.float32), obs={"cell_type": kinds}, name="blood")
@@ -160,7 +158,7 @@ def test_files_outside_the_output_stay(where, config, counts, write_h5ad, tmp_pa
     assert capfd.readouterr().err.count("\n") == 1
 
 
-def test_outputs_that_are_not_ours(config, tmp_path, capfd):
+def test_other_files_are_not_overwritten(config, tmp_path, capfd):
     make_manifest(config.corpus, config.datasets, tmp_path)
     manifest = tmp_path / "manifest.csv"
     for name in ("folder", "cells"):
@@ -185,7 +183,7 @@ def test_outputs_that_are_not_ours(config, tmp_path, capfd):
 
 @pytest.fixture
 def files(server, write_h5ad, counts) -> list[str]:
-    """Four published files of 30 cells, of which the second is evaluated; their paths."""
+    """Paths of four published files of 30 cells. The second is evaluated."""
     content = write_h5ad(counts, name="served").read_bytes()
     return [server.add(number, content, cells=30) for number in range(1, 5)]
 
@@ -210,7 +208,7 @@ def test_failed_downloads(corpus, server, files, tmp_path):
 
 
 def test_raw_files_are_deleted_and_restored(corpus, server, files, write_h5ad, counts, tmp_path):
-    """Not those of evaluation, and not the user's own files, also if the part links to them."""
+    """Files of evaluation datasets and the user's own files are kept."""
     make_manifest(corpus, HEART, tmp_path)
     evaluated, _ = make_evaluation(corpus, "heart", HEART["heart"], tmp_path)
     own = write_h5ad(counts, name="own")

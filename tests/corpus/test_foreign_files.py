@@ -1,4 +1,4 @@
-"""Files that were made elsewhere: hostile HDF5, other layouts, proteins, other gene names."""
+"""Files of other programs: hostile HDF5, other layouts, proteins, other gene names."""
 
 import dataclasses
 import os
@@ -29,7 +29,7 @@ from scsigmoid.tokens.vocabulary import Vocabulary, build_vocabulary
 
 
 def replaced(group, name, *shape, **how):
-    """Declare another dataset in the place of one; nothing is written."""
+    """Replace a dataset by one without values."""
     attributes = dict(group[name].attrs)
     del group[name]
     group.create_dataset(name, *shape, **how).attrs.update(attributes)
@@ -73,14 +73,14 @@ def latin(file, folder):
 
 
 def row_beyond_its_columns(file, folder):
-    """A row with more values than there are genes would be a block of any size."""
+    """A row with more values than genes would need a block of any size."""
     ends = file["X/indptr"][:]
     ends[1:] = ends[-1]
     file["X/indptr"][:] = ends
 
 
 def linked(file, folder):
-    """A matrix in another place is harmless."""
+    """A link to another matrix of the file is harmless."""
     file.move("X", "layers/counts")
     file["X"] = h5py.SoftLink("/layers/counts")
 
@@ -104,7 +104,7 @@ def circle(file, folder):
 
 
 def doubling(file, folder):
-    """Two links to each group: reading all paths would take 2^60 steps."""
+    """Two links to each group: 2^30 paths."""
     group = file["uns"]
     for _ in range(30):
         inner = group.create_group("first")
@@ -113,7 +113,7 @@ def doubling(file, folder):
 
 
 def unknown_filter(file, folder):
-    """A chunk that claims to be compressed by a filter that nobody has, a number for tests."""
+    """A chunk that is compressed by an unknown filter."""
     stored = file["X/data"]
     space = h5py.h5s.create_simple(stored.shape)
     plan = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
@@ -146,7 +146,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_hostile_hdf5_is_one_line(fault, counts, write_h5ad, tmp_path):
+def test_hostile_hdf5(fault, counts, write_h5ad, tmp_path):
     change, message = FAULTS[fault]
     (tmp_path / "secret").write_bytes(b"\1" * 4000)
     path = write_h5ad(sp.csr_matrix(counts.astype(np.float32)))
@@ -180,7 +180,7 @@ with h5py.File(sys.argv[1], "r+") as file:
 @pytest.mark.parametrize("kind", ["Zstd", "Blosc"])
 @pytest.mark.skipif(find_spec("hdf5plugin") is None, reason="hdf5plugin is not installed")
 def test_filters_of_hdf5plugin(kind, counts, write_h5ad):
-    """Another process writes the file, so that the filter is not there before the file is read."""
+    """Another process writes the file, so that this process has to load the filter."""
     path = write_h5ad(sp.csr_matrix(counts.astype(np.float32)))
     subprocess.run([sys.executable, "-c", COMPRESS, path, kind], check=True)
     [chunk] = open_cells(path).chunks()
@@ -366,8 +366,8 @@ def test_flipped_bit_of_a_gene_id(counts, write_h5ad, tmp_path):
 
 
 @pytest.mark.parametrize("signature", [b"TREE", b"HEAP", b"SNOD"])
-def test_damaged_groups_are_one_line(signature, counts, write_h5ad):
-    """h5py has errors of many kinds for what it cannot follow."""
+def test_damaged_groups(signature, counts, write_h5ad):
+    """h5py raises errors of many types."""
     path = write_h5ad(sp.csr_matrix(counts.astype(np.float32)))
     whole = path.read_bytes()
     place, number = whole.find(signature), 0

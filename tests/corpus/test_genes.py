@@ -38,7 +38,7 @@ def read_counts(path, **options):
 
 
 def test_a_column_of_repeated_values_is_refused(write):
-    """Otherwise all counts become counts of one gene."""
+    """Otherwise all counts would become counts of one gene."""
     path = write(IDS, feature_biotype="gene", genome=["GRCh38", "mm10"] * 380)
     with pytest.raises(UserError, match=r"\['feature_biotype'\] has only 1 different values"):
         open_cells(path, genes="feature_biotype")
@@ -64,7 +64,7 @@ def test_ids_of_other_genes_than_the_names(index, var, write, capfd):
     path = write(index, **var)
     with pytest.raises(UserError, match=r"7\d\d of 760 genes have the id of one gene and the name"):
         check_alike({path: open_cells(path)})
-    # made-up genes, which only the other file knows
+    # made-up genes, which are compared with the other file
     made_up = [f"ENSG9{index:010d}" for index in range(100)]
     symbols = [f"SIM{index}" for index in range(100)]
     right, part = (
@@ -78,8 +78,8 @@ def test_ids_of_other_genes_than_the_names(index, var, write, capfd):
         check_alike({right: open_cells(right), wrong: open_cells(wrong)})
 
 
-def test_renamed_genes_and_spellings_are_no_contradiction(write, capfd):
-    """As of the genome of 2013, of R, and in capitals of their own."""
+def test_renamed_genes_are_not_contradictions(write, capfd):
+    """Old names, and the spelling of R."""
     renamed = ["older name" if index % 3 else name for index, name in enumerate(NAMES)]
     spelled = [name.replace("-", ".").lower() for name in NAMES]
     paths = [
@@ -92,7 +92,7 @@ def test_renamed_genes_and_spellings_are_no_contradiction(write, capfd):
 
 
 @pytest.mark.parametrize("file", ["pbmc_facs", "pbmc_3k", "cellxgene_schema_sample"])
-def test_real_files_have_next_to_no_contradictions(file, real_data, capfd):
+def test_real_files_have_few_contradictions(file, real_data, capfd):
     path = real_data / f"{file}.h5ad"
     with gzip.open(real_data / "gencode_genes.csv.gz", "rt") as handle:
         gencode = {row[0]: row[1] for row in csv.reader(handle)}
@@ -139,7 +139,7 @@ def test_kinds_of_features(column, types, kept, log, write, capfd):
     assert log or not messages
 
 
-def test_in_files_of_cellxgene_the_biotype_decides(write):
+def test_biotypes_of_cellxgene_files(write):
     var = {"feature_types": [EXPRESSION] * 3 + ["protein"] * 9}
     path = write(IDS[:12], feature_biotype=["gene"] * 11 + ["spike-in"], **var)
     assert open_cells(path).genes == IDS[:11]

@@ -1,4 +1,4 @@
-"""The reader against dense arrays, for every storage, and its messages."""
+"""Reading h5ad files of every storage, compared with dense arrays, and refusing damaged ones."""
 
 from pathlib import Path
 
@@ -126,7 +126,7 @@ def test_damaged_inside(counts, write_h5ad, tmp_path):
         list(open_cells(path).chunks())
 
 
-def test_counts_in_a_layer_are_pointed_to(counts, write_h5ad):
+def test_counts_in_a_layer(counts, write_h5ad):
     path = write_h5ad(log_normalised(counts))
     adata = anndata.read_h5ad(path)
     adata.layers["umi"] = sp.csr_matrix(counts.astype(np.float32))
@@ -139,7 +139,7 @@ def test_counts_in_a_layer_are_pointed_to(counts, write_h5ad):
 
 
 def replaced(file, name, values, **attributes):
-    """Put other values in the place of a dataset."""
+    """Replace the values of a dataset."""
     old = dict(file[name].attrs)
     del file[name]
     file[name] = values
@@ -158,8 +158,8 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_file_that_contradicts_itself(damage, counts, write_h5ad):
-    """What compiled loops would follow out of the matrix, above all."""
+def test_inconsistent_files(damage, counts, write_h5ad):
+    """Compiled loops would follow wrong indices out of the matrix."""
     storage, change, message = DAMAGES[damage]
     path = write_h5ad(STORAGES[storage](counts))
     with h5py.File(path, "r+") as file:

@@ -1,4 +1,4 @@
-"""Cell types from columns, several of them, rules that join them; and what is wanted of them."""
+"""Cell types: columns, templates that join columns, and wanted types."""
 
 import pytest
 
@@ -37,12 +37,12 @@ def test_columns_are_joined(cells):
 
 
 @pytest.mark.parametrize("absent", [None, "", "nan", "Unknown"])
-def test_what_stands_for_no_label(absent, cells):
+def test_missing_labels(absent, cells):
     found = cell_types(cells(cell_type=["a", absent, "b"] * 10), "cell_type")
     assert found[:3].tolist() == ["a", "", "b"]
 
 
-def test_the_first_column_that_there_is(cells, capsys):
+def test_first_existing_label(cells, capsys):
     assert chosen(cells(), ["author", "{age} {none}", "kind", "cell_type"]) == "kind"
     few = cells(cell_type=["a", "b", None] * 10)
     assert chosen(few, "cell_type") == "cell_type"
@@ -51,15 +51,15 @@ def test_the_first_column_that_there_is(cells, capsys):
     )
 
 
-def test_the_column_with_most_wanted_types(cells, capsys):
+def test_label_with_most_wanted_types(cells, capsys):
     assert chosen(cells(), ["cell_type", "kind", "annotation"], WANTED) == "annotation"
     assert chosen(cells(), ["cell_type", "*"], WANTED) == "annotation"
     assert "'immune cells' is spelled as datasets.heart.types spells it" in capsys.readouterr().err
-    # of equals the first
+    # the first of several with equally many types
     assert chosen(cells(cell_type=WANTED * 10), ["cell_type", "*"], WANTED) == "cell_type"
 
 
-def test_wanted_types_that_are_missing(cells):
+def test_missing_types(cells):
     with pytest.raises(UserError) as caught:
         chosen(cells(), "cell_type", WANTED)
     message = str(caught.value)
@@ -71,12 +71,12 @@ def test_wanted_types_that_are_missing(cells):
         chosen(cells(), "none", WANTED)
 
 
-def test_a_column_that_is_missing(cells):
+def test_missing_column(cells):
     with pytest.raises(UserError, match=r"no column 'celltype'.*its columns: 'cell_type'"):
         chosen(cells(), ["celltype", "none"])
 
 
-def test_one_type_alone(cells):
+def test_single_cell_type(cells):
     with pytest.raises(UserError, match=r"all 30 evaluated cells have the cell_type 'T'; eval"):
         chosen(cells(cell_type=["T", None, "T"] * 10), "cell_type")
     with pytest.raises(UserError, match=r"all 30 evaluated cells have the cell_type none; eval"):

@@ -1,4 +1,4 @@
-"""The manifest: for the sources that need no network, and from CELLxGENE on loopback."""
+"""Manifests of every source, and locks."""
 
 import dataclasses
 import json
@@ -19,7 +19,7 @@ def local(config, *entries: LocalFiles):
 
 
 def build(corpus, datasets, path, seed=42):
-    """Make a manifest; downloads and summary lie beside it."""
+    """Make a manifest, with downloads and summary in the same folder."""
     folder = path.parent
     return build_manifest(
         corpus, datasets, seed, folder / "downloads", path, path.with_suffix(".json")
@@ -91,7 +91,7 @@ def heart() -> dict[str, Dataset]:
 
 @pytest.fixture
 def published(server):
-    """Four human datasets, of which one is evaluated and another of its collection; one mouse."""
+    """Four human datasets (the second is evaluated, the third of its collection), one of mouse."""
     server.add(1, b"11", cells=5)
     server.add(2, b"222", cells=7, collection=50)
     server.add(3, b"3333", cells=9, collection=50)
@@ -181,7 +181,7 @@ def test_files_that_are_gone(corpus, published, heart, tmp_path):
     assert [r.file for r in read_manifest(tmp_path / "m.csv")] == [uuid(1004), "heart"]
 
 
-def test_sizes_that_the_listing_lacks_are_asked_for(corpus, published, heart, tmp_path):
+def test_unknown_and_wrong_sizes(corpus, published, heart, tmp_path):
     listed = published.answers[f"/datasets/{uuid(4)}/versions"][0]["assets"]
     listed[1]["filesize"] = -1
     sized = dataclasses.replace(corpus, maximum_file_gb=4e-9)
@@ -201,7 +201,7 @@ HEART = {"heart": Dataset(title="Heart", id=uuid(1003))}
 
 @pytest.fixture
 def lock(server, corpus, tmp_path):
-    """A lock of two training files and an evaluation dataset, and the corpus that it makes."""
+    """A corpus from a lock of two training files and an evaluation dataset."""
     for number in (1, 2, 3):
         server.add(number, b"x" * number)
     build(corpus, HEART, tmp_path / "lock.csv")
@@ -240,7 +240,7 @@ def test_a_lock_must_fit_the_configuration(lock, tmp_path):
         build(lock, {"lung": Dataset(title="Lung")}, tmp_path / "m.csv")
     with pytest.raises(UserError, match=f"evaluation dataset 'heart' is not {uuid(9)}; correct"):
         build(lock, {"heart": Dataset(title="Heart", id=uuid(9))}, tmp_path / "m.csv")
-    # an evaluation dataset that is not evaluated this time is not trained on either
+    # an evaluation dataset that is not configured is not trained on either
     write_manifest(
         lock.manifest, [first, heart, dataclasses.replace(heart, dataset="lung", file="l")]
     )

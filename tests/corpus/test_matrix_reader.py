@@ -1,4 +1,4 @@
-"""Row blocks of every storage and chunking against the dense matrix, in bounded memory."""
+"""Blocks of rows, for every storage and chunking, compared with the dense matrix."""
 
 import tracemalloc
 from pathlib import Path
@@ -34,7 +34,7 @@ def store(path: Path, values: np.ndarray, kind: str, **how) -> Path:
 
 
 def rows_of(path: Path, wanted: np.ndarray, genes: int = 40) -> tuple[np.ndarray, list[int]]:
-    """The wanted rows, and the sizes of the blocks that they came in."""
+    """Return the wanted rows, and the sizes of their blocks."""
     rows, sizes = np.full((90, genes), -1), []
     with h5py.File(path) as file:
         for start, block in Matrix(file["X"], path, "X").counts(wanted, np.arange(genes), genes):
@@ -88,7 +88,7 @@ def test_repeated_and_unsorted_entries_are_added(tmp_path):
 
 
 def test_sums_of_entries_do_not_wrap_around(tmp_path):
-    """Bytes of one place of a CSC matrix; columns of one gene, up to int32's largest and beyond."""
+    """Repeated entries of uint8 in a CSC matrix, and columns of one gene around int32's maximum."""
     with h5py.File(tmp_path / "m.h5", "w") as file:
         group = file.create_group("X")
         group.attrs["encoding-type"], group.attrs["shape"] = "csc_matrix", (3, 1)
@@ -108,7 +108,7 @@ def test_sums_of_entries_do_not_wrap_around(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["dense", "csr", "csc"])
-def test_another_order_of_bytes(kind, values, tmp_path):
+def test_byte_order(kind, values, tmp_path):
     path = store(tmp_path / "m.h5", values, kind)
     with h5py.File(path, "r+") as file:
         name = "X" if kind == "dense" else "X/data"
@@ -120,7 +120,7 @@ def test_another_order_of_bytes(kind, values, tmp_path):
 
 
 def test_memory_is_bounded_by_the_blocks(tmp_path, monkeypatch):
-    """4 million values by columns take 32 MB, and transposed as much again."""
+    """4 million values take 32 MB as CSC, and as much again as CSR."""
     monkeypatch.setattr(matrix_reader, "BLOCK_VALUES", 1 << 17)
     monkeypatch.setattr(matrix_reader, "TRANSPOSED_VALUES", 1 << 17)
     matrix = sp.random(100_000, 80, 0.5, "csc", np.float32, random_state=np.random.default_rng(0))
@@ -150,7 +150,7 @@ def test_float16_is_refused(values, tmp_path):
 @pytest.mark.parametrize("kind", ["dense", "csr", "csc"])
 @pytest.mark.parametrize("dtype", [np.bool_, np.float32])
 def test_binarised_counts_are_refused(dtype, kind, tmp_path):
-    """Of numbers, if there are many and all are 1; a single 2 among them makes counts."""
+    """Many numbers that are all 1 are refused. With a single 2 they are counts."""
     counts = np.random.default_rng(0).integers(0, 2, (90, 40))
     path = store(tmp_path / "m.h5", counts.astype(dtype), kind)
     with h5py.File(path) as file, pytest.raises(UserError, match=r"m\.h5: X .* need counts: store"):

@@ -1,4 +1,4 @@
-"""The manifest and the metadata of evaluation datasets on disk: what is cut or is none is named."""
+"""Manifest and metadata files: truncated, damaged and hostile content is refused."""
 
 from dataclasses import replace
 
@@ -26,8 +26,8 @@ ROWS = [
 ]  # fmt: skip
 
 
-def test_a_file_that_was_cut_anywhere_is_refused(tmp_path):
-    """Cut between two lines it is a manifest of fewer files, which its readers miss by name."""
+def test_truncated_manifests(tmp_path):
+    """A manifest that is cut between two lines is valid. Later stages notice the missing files."""
     path = tmp_path / "m.csv"
     write_manifest(path, ROWS)
     whole = path.read_bytes()
@@ -50,14 +50,14 @@ def test_a_file_that_was_cut_anywhere_is_refused(tmp_path):
         ("dataset", "../a"),
     ],
 )  # fmt: skip
-def test_values_that_cannot_be_used(name, value, tmp_path):
+def test_invalid_values(name, value, tmp_path):
     write_manifest(tmp_path / "m.csv", [ROWS[0], replace(ROWS[1], **{name: value})])
     with pytest.raises(UserError, match=f"row 2: .* cannot be its {name};") as caught:
         read_manifest(tmp_path / "m.csv")
     assert str(caught.value).isprintable()
 
 
-def test_no_manifest(tmp_path):
+def test_other_files_and_duplicate_names(tmp_path):
     with pytest.raises(UserError, match="no such manifest"):
         read_manifest(tmp_path / "none.csv")
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
@@ -92,7 +92,7 @@ def test_damaged_metadata(content, tmp_path):
         read_metadata(tmp_path / "none.json")
 
 
-def test_words_of_others():
+def test_text_and_numbers_of_the_service():
     assert check_identifier(uuid(5)) == uuid(5)
     for wrong in ("", "a/b", uuid(5) + "/..", uuid(5) + "\n", uuid(5).replace("-", ""), 5):
         with pytest.raises(UserError, match="is not a CELLxGENE id"):

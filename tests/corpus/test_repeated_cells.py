@@ -25,7 +25,7 @@ NOTHING = np.zeros(0, dtype=np.int64)
 
 
 def draw(cells: int, seed: int = 0) -> np.ndarray:
-    """Counts of so many cells, of which hardly any are equal."""
+    """Return counts of cells that are all different."""
     return np.random.default_rng(seed).poisson(0.9, (cells, len(GENES)))
 
 
@@ -47,7 +47,7 @@ Trained = tuple[list[tuple[int, ...]], list[tuple[int, ...]], dict[str, Any]]
 
 @pytest.fixture
 def run(config: Config, tmp_path: Path) -> Callable[..., Trained]:
-    """Take files through manifest and fetch.
+    """Return a function that makes the manifest of files and fetches their cells.
 
     Returns the counts of the cells that tokenization reads for training, those of the held-out
     cells, and the summary.  Genes are in the order of their ids.
@@ -82,7 +82,7 @@ def held(entry: LocalFiles, held_out: Any) -> LocalFiles:
 
 
 def test_cells_twice_in_one_file(run, tmp_path):
-    """Under the same names; a part of them is held out."""
+    """The copies have the same names, and a part of the cells is held out."""
     counts = draw(150)
     twice = np.vstack([counts, counts[:100]])
     names = [f"cell-{row}" for row in [*range(150), *range(100)]]
@@ -90,7 +90,7 @@ def test_cells_twice_in_one_file(run, tmp_path):
     training, held_out, summary = run(held(entry, 0.3))
     assert len(held_out) == 75
     assert not {*training} & {*held_out}
-    # brute force: what is not held out, each once
+    # brute force: all counts that are not held out, once
     assert sorted(training) == sorted({*map(tuple, twice.tolist())} - {*held_out})
     [excluded] = summary["excluded"].values()
     assert excluded["held_out"] + excluded["repeated"] == 250 - 75 - len(training)
@@ -98,8 +98,8 @@ def test_cells_twice_in_one_file(run, tmp_path):
     assert run(held(entry, 0.3)) == (training, held_out, summary)
 
 
-def test_a_file_that_shares_cells_with_a_held_out_one(run, tmp_path):
-    """The shared cells have other names, and the genes another order and storage."""
+def test_training_cells_of_a_held_out_file(run, tmp_path):
+    """The shared cells have other names, another order of genes and another storage."""
     counts, order = draw(110), np.random.default_rng(1).permutation(len(GENES))
     other = np.vstack([draw(60, seed=2), counts[:50]])
     trained = write(tmp_path / "a.h5ad", other[:, order], genes=GENES[order])
@@ -116,7 +116,7 @@ def test_a_file_that_shares_cells_with_a_held_out_one(run, tmp_path):
 
 
 def test_the_same_cells_renamed(run, tmp_path):
-    """As anndata.concat does; there is nothing else to train on."""
+    """anndata.concat renames cells. Without other cells there is nothing to train on."""
     first = write(tmp_path / "a.h5ad", draw(150))
     adata = anndata.read_h5ad(tmp_path / "a.h5ad")
     both = anndata.concat([adata, adata], keys=["x", "y"], index_unique="-")
@@ -132,7 +132,7 @@ def test_the_same_cells_renamed(run, tmp_path):
 
 
 def test_a_processed_copy_with_fewer_genes(run, tmp_path):
-    """Normalized values in X, raw counts of half of the genes: compared by the shared genes."""
+    """X is normalized, and raw has half of the genes. Cells are compared by the shared genes."""
     counts = draw(60)
     whole = write(tmp_path / "whole.h5ad", counts)
     raw = anndata.AnnData(sp.csr_matrix(counts[:40, 10:50].astype(np.float32)))
@@ -144,14 +144,14 @@ def test_a_processed_copy_with_fewer_genes(run, tmp_path):
     assert summary["excluded"][whole.files] == {"held_out": 40, "repeated": 0}
     training, _, summary = run(held(whole, True), copy, write(tmp_path / "c.h5ad", draw(9, seed=1)))
     assert len(training) == 9
-    # of copies that are both trained on, both stay: their counts differ
+    # both copies are trained on, because their counts differ
     training, _, summary = run(whole, copy)
     assert len(training) == 100
     assert "excluded" not in summary
 
 
 def test_cells_of_few_genes_are_alike_by_chance(run, tmp_path):
-    """They are left out only if a held-out cell has the same counts; empty cells stay."""
+    """They are left out only if a held-out cell has the same counts. Empty cells are kept."""
     counts = np.zeros((8, len(GENES)), int)
     counts[1:4, 0] = 1
     counts[4:6, : FEWEST_GENES - 1] = 1
@@ -191,7 +191,7 @@ def test_rows_as_ranges():
 
 
 def test_a_long_list_of_rows_survives_the_manifest(run, tmp_path):
-    """Longer than the field that Python's csv module reads by default."""
+    """The field is longer than the default limit of Python's csv module."""
     counts = np.repeat(np.eye(len(GENES), dtype=int), 1000, axis=0)
     rows = np.arange(0, 60_000, 2)
     counts[rows, :] = 7

@@ -35,7 +35,7 @@ def version(number: int, **values) -> Version:
     return dataclasses.replace(standard, **values)
 
 
-def test_what_is_held_out_and_left_out(corpus):
+def test_reasons_to_leave_files_out(corpus):
     versions = [
         version(1),
         version(2, dataset_id=uuid(50)),  # the evaluation dataset, another version
@@ -57,7 +57,7 @@ def test_what_is_held_out_and_left_out(corpus):
 
 
 def test_assays_of_rna(corpus):
-    """By ontology id, because labels change."""
+    """Assays are matched by ontology id, because labels change."""
     versions = [
         version(1, assays=("10x Chromium 3' (third)",)),
         version(2, assays=("10x 3' v3", "scATAC-seq"), assay_ids=("EFO:0009922", "EFO:0010891")),
@@ -86,7 +86,7 @@ def test_assays_of_rna(corpus):
         ({"assays": ["10x 3' v4"]}, 'corpus.assays: .* did you mean "10x 3\' v3"'),
     ],
 )
-def test_a_name_that_no_dataset_has_is_named(wanted, words, corpus):
+def test_unknown_organisms_and_assays(wanted, words, corpus):
     with pytest.raises(UserError, match=words):
         select([version(1)], {}, dataclasses.replace(corpus, **wanted), 42)
 
@@ -99,7 +99,7 @@ def test_file_size(corpus):
     assert selection.left_out == {"larger than corpus.maximum_file_gb": 1, "size unknown": 1}
 
 
-def test_the_small_preset_takes_what_it_says():
+def test_limits_of_the_small_preset():
     """About 300,000 human cells in at most 20 GB, from files like CELLxGENE's."""
     config = load(overrides={"preset": "small"})
     generator = np.random.default_rng(0)
@@ -116,7 +116,7 @@ def test_the_small_preset_takes_what_it_says():
     assert len(taken) > 5
 
 
-def test_choice_by_seed():
+def test_random_choice_of_files():
     versions = [version(i, cells=10 * i) for i in range(1, 40)]
     first = sample_files(versions, 1000, None, 42)
     assert 900 < sum(v.cells for v in first) <= 1000
@@ -129,14 +129,14 @@ def test_choice_by_seed():
     assert sample_files(versions[4:5], 50, 1, 42) == versions[4:5]
     assert sample_files(versions[4:5], 49, 1, 42) == []
     assert sample_files(versions, None, None, 42) == versions
-    # sizes that are not known matter to a limit of bytes alone
+    # unknown sizes matter only if bytes are limited
     sizeless = [dataclasses.replace(one, bytes=-1) for one in versions]
     chosen = sample_files(sizeless, 1000, None, 42)
     assert [v.dataset_id for v in chosen] == [v.dataset_id for v in first]
     assert sample_files(sizeless, 1000, 7.5, 42) == []
 
 
-def test_held_out_whatever_the_version():
+def test_all_versions_and_the_collection_are_held_out():
     heart = version(1)
     evaluation = {"heart": heart}
     other_version = dataclasses.replace(heart, dataset_version_id=uuid(12), collection_id="")
@@ -145,7 +145,7 @@ def test_held_out_whatever_the_version():
     assert reason_held_out(other_version, evaluation) == "dataset of heart"
     assert reason_held_out(sibling, evaluation) == "collection of heart"
     assert reason_held_out(stranger, evaluation) == ""
-    # a collection that is not known must not match another that is not known
+    # unknown collections do not match each other
     nowhere = {"heart": dataclasses.replace(heart, collection_id="")}
     assert reason_held_out(unknown, nowhere) == ""
     check_separate([stranger, unknown], evaluation, "lock.csv")

@@ -1,4 +1,4 @@
-"""Requests to a real server that misbehaves on command, and addresses that may not be asked."""
+"""Requests to a real server that misbehaves, and addresses that are refused."""
 
 import dataclasses
 import threading
@@ -19,7 +19,7 @@ CONTENT = b"x" * 1000
 
 
 class Impatient(threading.Event):
-    """Notes pauses instead of making them."""
+    """Records pauses instead of waiting."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ def test_slow_answers(kind, chunked, server, web, monkeypatch, tmp_path):
     assert time.monotonic() - begun < 10
 
 
-def test_pauses_double_and_retry_after_is_honoured(server, web):
+def test_pauses_between_attempts(server, web):
     settings = dataclasses.replace(web.settings, longest_pause=9)
     patient = dataclasses.replace(web, settings=settings, stopping=Impatient())
     server.files[PATH] = CONTENT

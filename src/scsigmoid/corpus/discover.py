@@ -76,7 +76,7 @@ class Service:
 
     @cached_property
     def datasets(self) -> list[Mapping[str, Any]]:
-        """Descriptions of all datasets that are listed today; asked for once."""
+        """Descriptions of all datasets that are listed today, requested once."""
         return check_descriptions(self.get("datasets", INDEX_PATIENCE), f"{self.api}/datasets")
 
     def versions(self, dataset_id: str) -> list[Mapping[str, Any]]:
@@ -98,8 +98,8 @@ def snapshot(
 ) -> Listing:
     """Return the newest version of every dataset as of a day.
 
-    Only wanted datasets are asked for.  The others are listed as the service describes them today.
-    The service does not list datasets that were withdrawn since.
+    The versions of wanted datasets are requested.  The others are described as they are today.
+    Datasets that were withdrawn after the day are missing, because the service does not list them.
 
     Args:
         service: the API.
@@ -107,8 +107,8 @@ def snapshot(
         leave_out: ids of datasets and versions whose descriptions are not read.
         wanted: whether a dataset with these organisms and assays (labels and ontology ids) can be
             trained on.
-        answers: folder that keeps the answers about past days, so that a command that was stopped
-            continues; ``None`` keeps none.
+        answers: cache of the answers about past days, from which a stopped command continues
+            (default: no cache).
 
     Raises:
         UserError: if nothing had been published by then, the list of datasets is malformed, or too
@@ -173,7 +173,7 @@ def snapshot(
 def version_of_day(
     service: Service, dataset_id: str, day: str, answers: Path | None
 ) -> Mapping[str, Any]:
-    """Return the newest version as of a day, from ``answers`` or from the service."""
+    """Return the newest version as of a day, from the cache ``answers`` or from the service."""
     if answers is not None:
         try:
             kept = json.loads(answer_file(answers, dataset_id, day).read_text(encoding="utf-8"))
@@ -185,7 +185,7 @@ def version_of_day(
 
 
 def answer_file(answers: Path, dataset_id: str, day: str) -> Path:
-    """Return the path of a kept answer."""
+    """Return the path of an answer in the cache."""
     return answers / f"{dataset_id}-{day}.json"
 
 
@@ -210,7 +210,7 @@ def is_published(entry: Mapping[str, Any], day: str | None) -> bool:
 def read_version(
     entry: Mapping[str, Any], of: str = "", dataset: Mapping[str, Any] | None = None
 ) -> Version:
-    """Read the service's description of a version; unknown fields are ignored.
+    """Read the service's description of a version. Unknown fields are ignored.
 
     Args:
         entry: the description.

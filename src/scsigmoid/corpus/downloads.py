@@ -49,7 +49,7 @@ class Downloads:
         return self.folder / f"{version}.h5ad"
 
     def has(self, row: ManifestRow) -> bool:
-        """Return whether a file of the row's size is there; its bytes are checked when used."""
+        """Return whether a file of the row's size exists. :meth:`obtain` checks its content."""
         path = self.path(row)
         return path.exists() and row.bytes in ("", str(path.stat().st_size))
 
@@ -65,7 +65,7 @@ class Downloads:
             return lock.acquire()
 
     def obtain(self, row: ManifestRow) -> tuple[Path, str]:
-        """Return the file of a row, downloaded if need be, and its SHA-256.
+        """Return the file of a row, downloaded if necessary, and its SHA-256.
 
         A file that was hashed before is not read again if its size, time of modification and inode
         are the same.
@@ -128,7 +128,7 @@ def download(
     origin: str = "the manifest",
     check: Callable[[Path], None] = lambda path: None,
 ) -> str:
-    """Download a file, resuming and retrying, and move it into place once it is right.
+    """Download a file with retries, check it, and move it to its destination.
 
     Only one process at a time may download to ``destination``.
 

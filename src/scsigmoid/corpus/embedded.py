@@ -5,22 +5,21 @@ Each file has a *recipe*, whose name is the location of the file in the manifest
 The real cells are ``scanpy.datasets.pbmc68k_reduced`` (Zheng et al. 2017), read from the installed
 package, offline.  Its ``raw.X`` stores log(1 + count / total * 10,000), rounded to three decimals,
 for 765 genes, and ``obs.n_counts`` the total over all genes of the cell.  Hence count =
-(exp(x) - 1) * total / 10,000, rounded to the next integer; :func:`recover_counts` checks that the
-rounded counts give the stored values back.  scanpy names genes by symbol; ``pbmc68k_genes.csv``
-gives their Ensembl ids in GENCODE v44, the annotation of CELLxGENE.  Five genes that are missing
-from it are left out.
+(exp(x) - 1) * total / 10,000, rounded to the next integer.  :func:`recover_counts` checks that the
+rounded counts give the stored values back.  scanpy names genes by symbol.  ``pbmc68k_genes.csv``
+has their Ensembl ids in GENCODE v44, the annotation of CELLxGENE, which lacks five of the genes.
 
 The simulation follows the paper's section 1 on gene regulation: several regulators drive a gene at
 the same time, each through its own enhancer, and do not compete.
 
 1. A *programme* is a set of genes under one regulator.  A *facet* of cell identity (a lineage, a
-   stage, the cell type itself) raises the activity of a few programmes; a cell type is the sum of
-   its facets.  Related types share facets, so they overlap.
+   stage, the cell type itself) raises the activity of a few programmes.  A cell type is the sum
+   of its facets.  Related types share facets, so they overlap.
 2. In a cell, regulator p has activity a_p: the type's, times log-normal noise, plus a background.
 3. Gene g has ``regulators`` enhancers.  Enhancer e is occupied with probability
-   a_p(e) / (1 + a_p(e)); each adds w_e times its occupancy to the gene's log-rate.
-4. Donors shift the log-rates of genes.  Counts are gamma-Poisson around library size times rate;
-   dropout then removes a tenth of the non-zero counts.
+   a_p(e) / (1 + a_p(e)) and adds w_e times its occupancy to the gene's log-rate.
+4. Donors shift the log-rates of genes.  Counts are gamma-Poisson around library size times rate.
+   Dropout then removes a tenth of the non-zero counts.
 5. The library size of each cell is set so that the number of expressed genes is log-normal with
    the shape of Fig. 1 (sigma 0.65: 43 % of the cells exceed 128 genes when the median is 115).
 

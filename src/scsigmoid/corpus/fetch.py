@@ -140,7 +140,7 @@ def restore_part(part_folder: str | Path, downloads: Downloads) -> None:
 
 
 def release_part(part_folder: str | Path, downloads: Downloads) -> None:
-    """Delete the downloads of a part; its links, and the user's own files, stay."""
+    """Delete the downloads of a part, but not its links and the user's own files."""
     for row in read_manifest(Path(part_folder) / FILES):
         if row.source in REMOTE:
             downloads.path(row).unlink(missing_ok=True)
@@ -219,8 +219,8 @@ def make_or_link(row: ManifestRow, corpus: Corpus, seed: int, path: Path) -> Non
 def complete_row(row: ManifestRow, path: Path, digest: str) -> ManifestRow:
     """Return a row with cells, bytes and SHA-256 of its file.
 
-    Cells are those with counts; ``reason`` says how many others the file has. ``digest`` is the
-    SHA-256 if it is known, else empty.
+    Only cells with counts are counted, and ``reason`` has the number of the others. ``digest`` is
+    the SHA-256 if it is known, else empty.
 
     Raises:
         NoCountsError: if no cell has counts.

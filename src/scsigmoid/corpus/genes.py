@@ -81,7 +81,7 @@ def read_genes(var: Any, path: Path, gene_column: str = "") -> Genes:
 
 
 def check_ids(ids: Strings, is_gene: NDArray[np.bool_], gene_column: str, path: Path) -> None:
-    """Refuse missing and mostly repeated ids; log which genes have other names than Ensembl ids."""
+    """Refuse missing and mostly repeated ids, and warn of genes without an Ensembl id."""
     if (ids == "").any():
         raise UserError(
             f"{path}: gene number {int(np.argmax(ids == ''))} has no name; name genes by Ensembl "
@@ -112,7 +112,7 @@ def check_ids(ids: Strings, is_gene: NDArray[np.bool_], gene_column: str, path: 
 
 
 def organism_of(gene: str) -> str:
-    """Return the organism of an Ensembl id, or its prefix if unknown; ``other`` of other ids."""
+    """Return the organism of an Ensembl id, its prefix if unknown, or ``other`` for other ids."""
     match = OF_ORGANISM.fullmatch(gene)
     return ORGANISMS.get(match[1], f"{match[1]}...") if match else "other"
 
@@ -156,7 +156,7 @@ def column_of_ids(var: Any, is_gene: NDArray[np.bool_], path: Path) -> str:
 
 
 def find_genes(var: Any, path: Path) -> NDArray[np.bool_]:
-    """Return which features are genes; the log counts the others.
+    """Return which features are genes, and log the numbers of the others.
 
     In CELLxGENE files ``feature_biotype`` decides. Otherwise ``feature_types`` does, as Cell Ranger
     and muon write it: a feature is a gene unless its word names another kind of feature.
@@ -185,12 +185,12 @@ def find_genes(var: Any, path: Path) -> NDArray[np.bool_]:
 
 
 def counted(words: Strings) -> str:
-    """The different words and how often each occurs, for a message."""
+    """Return the different words and their numbers, for a message."""
     return ", ".join(f"{count} {word!r}" for word, count in sorted(Counter(words).items()))
 
 
 def comparable(genes: Sequence[str], known: Iterable[str]) -> set[str]:
-    """The known genes that a file could share: of Ensembl ids, those of its organism."""
+    """Return the known genes that a file could share: genes of its organism, if it has ids."""
     [(organism, count)] = Counter(map(organism_of, genes)).most_common(1)
     if organism == "other" or count <= 0.9 * len(genes):
         return set(known)
@@ -198,7 +198,7 @@ def comparable(genes: Sequence[str], known: Iterable[str]) -> set[str]:
 
 
 def check_alike(local_files: Mapping[Path, "Cells"]) -> None:
-    """Refuse training files whose genes do not match; each is compared with larger ones."""
+    """Refuse training files whose genes do not match those of the larger files."""
     human = {gene: name for _, gene, name in real_genes()}
     known: dict[str, str] = {}
     for path, cells in sorted(local_files.items(), key=lambda item: -len(item[1].genes)):
@@ -213,14 +213,14 @@ def check_alike(local_files: Mapping[Path, "Cells"]) -> None:
 def check_shared(cells: "Cells", known: Mapping[str, str], path: Path, other: str) -> None:
     """Compare a file's genes, and their names, with known ones.
 
-    Few shared genes are a warning, next to none an error. The share is of the file's features or
-    of the known genes, whichever are fewer, so that a panel fits a whole transcriptome.
+    If less than half of the genes are shared, this is a warning, below a tenth an error. The share
+    is of the smaller number of genes, so that a panel matches a whole transcriptome.
 
     Args:
         cells: the file's genes.
         known: names of the known genes by id.
         path: the file, for messages.
-        other: what the known genes are called in messages.
+        other: name of the known genes in messages.
     """
     others = comparable(cells.genes, known)
     is_known = np.array([gene in others for gene in cells.genes])[cells.gene_of_feature]
@@ -274,7 +274,7 @@ def check_names(cells: "Cells", known: Mapping[str, str], path: Path, other: str
 
 
 def spelling(name: str) -> str:
-    """A gene name without case, and with the dots that R puts in place of hyphens."""
+    """Return a gene name without case, and with dots instead of hyphens, as R writes it."""
     return name.casefold().replace("-", ".")
 
 

@@ -97,7 +97,7 @@ class Cells:
         return replace(self, genes=genes, names=[names[gene] for gene in genes], _columns=columns)
 
     def part(self, held_out: str, part: Part) -> "Cells":
-        """Select the held-out cells, or the others; see :func:`open_cells`."""
+        """Select the held-out cells or the others, as :func:`open_cells` does."""
         held = np.full(self.n_cells, held_out == "all")
         if fraction := FRACTION.fullmatch(held_out):
             # depends only on the number of cells and the seed
@@ -121,7 +121,7 @@ class Cells:
         return replace(self, rows=rows)
 
     def obs(self, columns: Iterable[str]) -> dict[str, Strings]:
-        """Read columns of ``obs`` for the selected cells, as strings; ``""`` for missing values."""
+        """Read columns of ``obs`` for the selected cells as strings, ``""`` for missing values."""
         with opened(self.path) as file:
             return {
                 name: column(file["obs"], name)[self.rows]
@@ -217,7 +217,7 @@ def open_cells(
 
 
 def cells_of(row: ManifestRow, path: str | Path) -> Cells:
-    """Open the file of a manifest row and select the row's cells; see :func:`open_cells`."""
+    """Open the file of a manifest row with :func:`open_cells`, and select the row's cells."""
     part: Part = "evaluation" if row.role == "evaluation" else "training"
     cells = open_cells(path, row.held_out, part, layer=row.layer, genes=row.genes)
     return replace(cells, rows=cells.rows[~are_in_ranges(cells.rows, row.excluded)])

@@ -88,7 +88,7 @@ def check_contents(file: Any, path: Path) -> None:
 
 
 def find_fault(file: Any, name: bytes, kind: int, largest: int) -> str:
-    """Return what is wrong with an object, and what to do; empty if nothing is.
+    """Return the fault of an unsafe object and advice, or "" if it is safe.
 
     Args:
         file: the open file.
@@ -141,7 +141,7 @@ def has_only_datasets(group: Any) -> bool:
 
 
 def is_available(code: int) -> bool:
-    """Return whether HDF5 has a filter; the package hdf5plugin adds some if it is installed."""
+    """Return whether HDF5 has a filter, if necessary from the package hdf5plugin."""
     from h5py import h5z
 
     if not h5z.filter_avail(code):
@@ -163,7 +163,7 @@ def check_layout(file: Any, path: Path) -> None:
 
 
 def check_column(frame: Any, name: str, path: Path, purpose: str) -> None:
-    """Refuse a column that ``obs`` or ``var`` does not have; the message lists the nearest."""
+    """Refuse a column that ``obs`` or ``var`` does not have, and name the nearest columns."""
     if name not in frame:
         present = [str(item) for item in frame.attrs["column-order"]]
         raise UserError(
@@ -196,7 +196,7 @@ def column(frame: Any, name: str) -> Strings:
 
 
 def data_frame(stored: Any) -> Any:
-    """Read a stored data frame; raises ``OSError`` if it is not one of anndata's."""
+    """Read a data frame that anndata stored, or raise ``OSError``."""
     return read(stored, stored.name, length(stored))
 
 
@@ -205,8 +205,8 @@ def read(stored: Any, title: str, rows: int) -> Any:
 
     Args:
         stored: the HDF5 group or dataset.
-        title: what errors call it.
-        rows: how many there must be.
+        title: its name in errors.
+        rows: expected number of rows.
 
     Raises:
         OSError: if it is stored otherwise, or has another number of rows.
@@ -238,7 +238,7 @@ def reading(title: str) -> Iterator[None]:
     """Turn errors of anndata about a file's content into ``OSError``.
 
     Args:
-        title: what errors call the content.
+        title: name of the content in errors.
     """
     from anndata._io.specs.registry import IORegistryError
 

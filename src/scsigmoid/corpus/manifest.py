@@ -62,10 +62,10 @@ def build_manifest(
 ) -> list[str]:
     """Write the manifest of a configuration, and its summary as JSON.
 
-    Files that are in ``folder``, the folder of downloads, need not be offered by the service.
+    Files in ``folder``, the folder of downloads, may be missing from the service.
 
     Returns:
-        The summary as lines of text; none for embedded and local cells.
+        The summary as lines of text. Empty for embedded and local cells.
 
     Raises:
         UserError: for files, ids or settings that contradict each other.
@@ -228,7 +228,7 @@ def remove_excluded(
 def list_remote(
     corpus: Corpus, datasets: Mapping[str, Dataset], seed: int, downloads: Downloads
 ) -> tuple[list[ManifestRow], Origin]:
-    """Return the rows of CELLxGENE's files: those of the snapshot's day, or of a lock."""
+    """Return the rows of CELLxGENE's files as of the snapshot's day, or of a lock."""
     if corpus.manifest is not None:
         description = f"the lock {corpus.manifest}"
         rows = read_lock(corpus.manifest, corpus, datasets)

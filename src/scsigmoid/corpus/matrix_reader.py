@@ -149,7 +149,7 @@ def integral(values: Any) -> Any:
 
 
 def find_counts(file: Any, path: Path, layer: str = "") -> str:
-    """Return the name of the matrix with raw counts: ``raw/X``, else ``X``; or that of ``layer``.
+    """Return the name of the matrix with raw counts: ``layer`` or, if empty, ``raw/X`` or ``X``.
 
     Most raw counts are positive integers, and hardly any normalized values are, so a sample of the
     first values is enough. All values are checked when they are read.

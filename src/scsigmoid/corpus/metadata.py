@@ -168,7 +168,7 @@ def are_in_ranges(rows: NDArray[np.int64], ranges: str) -> NDArray[np.bool_]:
 
 
 def read_metadata(path: str | Path) -> Metadata:
-    """Read what :func:`write_metadata` wrote."""
+    """Read the metadata of an evaluation dataset."""
     try:
         values = json.loads(Path(path).read_text(encoding="utf-8"))
         return Metadata(**{field.name: values[field.name] for field in fields(Metadata)})

@@ -111,9 +111,9 @@ def sum_cells(terms: Hashes | Flags, indptr: NDArray[np.int32]) -> Hashes:
 def exclude_repeated(files: Sequence[HashedFile]) -> list[Excluded]:
     """Return the training cells of each file that must not be trained on.
 
-    A training cell is excluded if a held-out cell has the same counts: over all genes, or, in a
-    file with other genes, over the genes that all files have.  Of several training cells with the
-    same counts one is kept: that of the file with the most genes, and of these the first.
+    A training cell is excluded if a held-out cell has the same counts of all genes or, in a file
+    with other genes, of the genes that all files have.  Of several training cells with the same
+    counts, the first cell in the file with the most genes is kept.
     """
     order = sorted(range(len(files)), key=lambda index: -files[index].n_genes)
     ordered = [files[index] for index in order]

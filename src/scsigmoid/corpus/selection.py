@@ -41,7 +41,7 @@ class Selection:
 def select(
     versions: Sequence[Version], evaluation: Mapping[str, Identified], corpus: Corpus, seed: int
 ) -> Selection:
-    """Choose the training files; the seed matters if the configuration limits cells or bytes."""
+    """Choose the training files, at random if the configuration limits cells or bytes."""
     check_names_offered("organisms", corpus.organisms, {o for v in versions for o in v.organisms})
     assays = {assay for v in versions for assay in (*v.assays, *v.assay_ids)}
     check_names_offered("assays", {*(corpus.assays or ())} - {RNA}, assays)
@@ -231,7 +231,7 @@ def summarize(rows: Sequence[ManifestRow], origin: Origin) -> dict[str, Any]:
 
 
 def count_totals(rows: Sequence[ManifestRow]) -> dict[str, int | None]:
-    """Return the numbers of files, cells and bytes; ``None`` if unknown for one of the files."""
+    """Return the numbers of files, cells and bytes, ``None`` if unknown for one of the files."""
     numbers: dict[str, int | None] = {"files": len(rows)}
     for key in ("cells", "bytes"):
         values = [getattr(row, key) for row in rows]
@@ -243,9 +243,9 @@ def selections(offered: Sequence[Version]) -> list[dict[str, Any]]:
     """Return the numbers of cells of several selections, to compare with the paper's 131.6M.
 
     Returns:
-        For each selection: ``organisms``, the only ones of its datasets; ``kept``, ``all`` cells or
-        ``primary`` ones; ``cells``, their number; ``unknown``, the number of datasets that do not
-        state it; and ``nearest``, whether the number is the nearest to the paper's.
+        For each selection: ``organisms`` of its datasets, ``kept`` (``all`` or ``primary`` cells),
+        number of ``cells``, number of datasets for which it is ``unknown``, and whether the number
+        of cells is the ``nearest`` to the paper's.
     """
     rows: list[dict[str, Any]] = []
     for organisms in ([HUMAN], [MOUSE], [HUMAN, MOUSE]):
@@ -301,7 +301,7 @@ def format_summary(numbers: Mapping[str, Any]) -> list[str]:
 
 
 def selection_lines(numbers: Mapping[str, Any]) -> list[tuple[int, str]]:
-    """Return the total and the description of each selection; none for a lock."""
+    """Return the cells and the description of each selection. Empty for a lock."""
     return [
         (
             row["cells"],

@@ -127,7 +127,7 @@ class Web:
         headers: dict[str, str] | None = None,
         timeout: float | None = None,
     ) -> Iterator[requests.Response]:
-        """Open an address, following redirects to allowed hosts; the body is not read yet.
+        """Open an address without reading the body, following redirects to allowed hosts.
 
         Proxies and certificates of the environment are used, except for loopback.  The session
         does not send requests itself, because it would read the bodies of redirects.
