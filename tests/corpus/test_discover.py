@@ -129,12 +129,12 @@ def test_hostile_text(service, server):
     server.answers[f"/datasets/{uuid(2)}/versions"][0].update(
         title=title, organism=[{"label": "Homo\tsapiens"}, "x", {"name": 3}], assay=1.5
     )
-    found = snapshot(service, DAY).versions[1]
-    assert found.title.startswith("a title with lines [31mxxx")
-    assert len(found.title) == 200
-    assert found.title.isprintable()
-    assert found.organisms == ("Homo sapiens", "None")
-    assert found.assays == ()
+    version = snapshot(service, DAY).versions[1]
+    assert version.title.startswith("a title with lines [31mxxx")
+    assert len(version.title) == 200
+    assert version.title.isprintable()
+    assert version.organisms == ("Homo sapiens", "None")
+    assert version.assays == ()
 
 
 @pytest.mark.parametrize("answer", [{}, [1], "x", None, [[]], b"[]]", "id"])
@@ -161,9 +161,9 @@ def test_malformed_lists_are_refused(answer, service, server):
     ],
 )
 def test_ids_of_versions_datasets_and_collections(identifier, kind, version, collection, service):
-    found, what = resolve(service, "heart", identifier)
-    assert what == kind
-    assert (found.dataset_version_id, found.collection_id) == (version, collection)
+    resolved, resolved_kind = resolve(service, "heart", identifier)
+    assert resolved_kind == kind
+    assert (resolved.dataset_version_id, resolved.collection_id) == (version, collection)
 
 
 def test_collection_from_the_list_of_all_datasets(service, server):

@@ -216,12 +216,10 @@ SYMBOLS = {
     ("names", "line"),
     [
         (["human", "mouse"], None),
-        (["human", "ids"], None),
         (["human", "half"], "warning: {0}: 4,400 of 9,000 genes are in the larger files"),
         (["ids", "half"], "{0}: 4,600 of 9,000 genes are in the larger files"),
         (["panel", "human"], "{0}: 100 of 100 genes are in the larger files"),
         (["ids", "mouse ids"], "{0}: 9,000 genes, as 'ENSMUSG00000000000'"),
-        (["panel", "ids"], None),
     ],
 )
 def test_genes_that_files_share(names, line, tmp_path, capfd):
@@ -278,7 +276,6 @@ MULTIOME = ["Gene Expression"] * 4 + ["Peaks"] * 8
     ("index", "var", "gene_column", "line"),
     [
         (SYMBOL, {"gene_ids": ID}, "gene_ids", "genes by var['gene_ids'], which has Ensembl ids"),
-        (SYMBOL, {"n": np.arange(12), "b": pd.Categorical(ID), "a": SYMBOL}, "b", "genes by var"),
         (SYMBOL, {"b": ID, "a": [f"{gene}.3" for gene in ID]}, "", "var['b'] and var['a'] have"),
         (SYMBOL, {"ids": [*ID[:11], ""]}, "", "var['ids'] has Ensembl ids, but is empty for some"),
         (ID, {"old": ID[::-1]}, "", None),

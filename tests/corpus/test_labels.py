@@ -38,8 +38,8 @@ def test_columns_are_joined(cells):
 
 @pytest.mark.parametrize("absent", [None, "", "nan", "Unknown"])
 def test_missing_labels(absent, cells):
-    found = cell_types(cells(cell_type=["a", absent, "b"] * 10), "cell_type")
-    assert found[:3].tolist() == ["a", "", "b"]
+    types = cell_types(cells(cell_type=["a", absent, "b"] * 10), "cell_type")
+    assert types[:3].tolist() == ["a", "", "b"]
 
 
 def test_first_existing_label(cells, capsys):

@@ -76,27 +76,15 @@ def test_assays_of_rna(corpus):
 
 
 @pytest.mark.parametrize(
-    ("wanted", "words"),
+    ("wanted", "message"),
     [
-        (
-            {"organisms": ["human"]},
-            "corpus.organisms: 'human' is not on offer; expected one of Homo",
-        ),
-        ({"organisms": ["Homo Sapiens"]}, "corpus.organisms: .* did you mean 'Homo sapiens'"),
-        ({"assays": ["10x 3' v4"]}, 'corpus.assays: .* did you mean "10x 3\' v3"'),
+        ({"organisms": ["human"]}, "organisms: 'human' is not on offer; expected one of Homo"),
+        ({"assays": ["10x 3' v4"]}, 'assays: .* did you mean "10x 3\' v3"'),
     ],
 )
-def test_unknown_organisms_and_assays(wanted, words, corpus):
-    with pytest.raises(UserError, match=words):
+def test_unknown_organisms_and_assays(wanted, message, corpus):
+    with pytest.raises(UserError, match=message):
         select([version(1)], {}, dataclasses.replace(corpus, **wanted), 42)
-
-
-def test_file_size(corpus):
-    versions = [version(1), version(2, bytes=10**8), version(3, bytes=-1)]
-    small = dataclasses.replace(corpus, maximum_file_gb=0.5)
-    selection = select(versions, {}, small, 42)
-    assert selection.training == versions[1:2]
-    assert selection.left_out == {"larger than corpus.maximum_file_gb": 1, "size unknown": 1}
 
 
 def test_limits_of_the_small_preset():
@@ -108,12 +96,12 @@ def test_limits_of_the_small_preset():
         version(number, cells=int(n), bytes=int(n) * 15_000)
         for number, n in enumerate(cells, start=1)
     ]
-    taken = select(versions, {}, config.corpus, config.seed).training
-    total = sum(v.cells for v in taken)
+    training = select(versions, {}, config.corpus, config.seed).training
+    total = sum(v.cells for v in training)
     assert 0.97 * config.corpus.maximum_cells < total <= config.corpus.maximum_cells == 300_000
-    assert sum(v.bytes for v in taken) <= config.corpus.maximum_gb * 1e9 == 20e9
-    assert max(v.bytes for v in taken) <= 2e9
-    assert len(taken) > 5
+    assert sum(v.bytes for v in training) <= config.corpus.maximum_gb * 1e9 == 20e9
+    assert max(v.bytes for v in training) <= 2e9
+    assert len(training) > 5
 
 
 def test_random_choice_of_files():

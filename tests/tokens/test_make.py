@@ -80,9 +80,9 @@ def test_part(draw, write_part, vocabulary_of, by_definition, tmp_path):
     assert set(metadata["tissue"]) == set(metadata["assay"]) == {""}
 
 
-@pytest.mark.parametrize("spellings", [[True, False], ["TRUE", "FALSE"], [1, 0], [1.0, 0.0]])
-def test_spellings_of_primary_cells(spellings, vocabulary, draw, write_part, tmp_path):
-    folder = write_part("part2", [draw(0, 30, 20)], obs={"is_primary_data": spellings * 15})
+@pytest.mark.parametrize("values", [["TRUE", "FALSE"], [1, 0], [1.0, 0.0]])
+def test_spellings_of_primary_cells(values, vocabulary, draw, write_part, tmp_path):
+    folder = write_part("part2", [draw(0, 30, 20)], obs={"is_primary_data": values * 15})
     metadata = tokenized(folder, vocabulary, tmp_path / "store").metadata(["cell", "is_primary"])
     assert metadata["is_primary"].tolist() == [cell % 2 == 0 for cell in metadata["cell"]]
 

@@ -9,7 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from scsigmoid.errors import UserError
-from scsigmoid.files import sha256
 from scsigmoid.tokens.statistics import gather, read_statistics
 from scsigmoid.tokens.vocabulary import (
     CLS,
@@ -60,15 +59,6 @@ def test_order_cut_and_medians(statistics, tmp_path):
     assert vocabulary.cells[6] == sum(part.cells[part.genes.index(HUMAN[2])] for part in parts)
     assert HUMAN[7] in build(2).token_of
     assert HUMAN[9] not in build(1).token_of
-
-
-def test_same_bytes_in_any_order(statistics, tmp_path):
-    build_vocabulary(statistics, 1, tmp_path / "a.parquet")
-    build_vocabulary(statistics[::-1], 1, tmp_path / "b.parquet")
-    assert sha256(tmp_path / "a.parquet") == sha256(tmp_path / "b.parquet")
-    assert Vocabulary.read(tmp_path / "a.parquet").fingerprint == (
-        pq.read_schema(tmp_path / "a.parquet").metadata[b"fingerprint"].decode()
-    )
 
 
 def test_fingerprint_depends_on_the_content(statistics, tmp_path):
