@@ -23,7 +23,7 @@ from scsigmoid.attention import (
     softmax_attention,
     softmax_attention_qkv,
 )
-from scsigmoid.attention.problem import Problem
+from scsigmoid.attention.problem import Problem, of_packed
 from scsigmoid.errors import UserError
 
 
@@ -37,23 +37,11 @@ def fused(q, k, v, *arguments, **options):
     return sigmoid_attention_qkv(torch.stack((q, k, v), dim=1), *arguments, **options)
 
 
-def refuse(message, error=ValueError, function=sigmoid_attention, **changes):
-    q, k, v = packed()
-    arguments = {"q": q, "k": k, "v": v, "cu_seqlens": cumulative([4, 2]), "max_seqlen": 4}
-    with pytest.raises(error, match=message):
-        function(**{**arguments, **changes})
-
-
 def nested(like):
     """Return a nested tensor of sequences."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a prototype
         return torch.nested.nested_tensor([like[:4], like[4:]])
-
-
-def empty(names):
-    """Return tensors whose head dimension is 0."""
-    return {name: torch.zeros(6, 2, 0) for name in names}
 
 
 def test_numpy_scalars():
@@ -72,109 +60,98 @@ def test_bias_in_double_precision():
     assert torch.equal(sigmoid_attention(*arguments, bias=0.1), expected)
 
 
-@pytest.mark.parametrize("function", [sigmoid_attention, softmax_attention])
-def test_invalid_arguments_of_both(function):
-    q, k, _ = packed()
-    refuse("q: must have shape", function=function, q=q[0])
-    refuse("k: dtype torch.float16 differs", TypeError, function, k=k.half())
-    refuse("q: dtype torch.int64", TypeError, function, q=q.long())
-    refuse("k: heads and dim", function=function, k=k[:, :1])
-    refuse("v: shape", function=function, v=packed(5)[2])
-    refuse("k: 5 tokens but q has 6", function=function, k=packed(5)[1], v=packed(5)[2])
-    for wrong in (None, q.tolist(), q.numpy()):
-        refuse("q: must be a tensor, is", TypeError, function, q=wrong)
-        refuse("cu_seqlens: must be a tensor, is", TypeError, function, cu_seqlens=wrong)
-    refuse("k: must be a dense tensor, is a sparse_coo one", TypeError, function, k=k.to_sparse())
-    refuse("v: must be a dense tensor, is a nested one", TypeError, function, v=nested(q))
-    refuse("q: its last dimension, dim, is 0", function=function, **empty("qkv"))
-    refuse("scale: must be finite, is nan", function=function, scale=float("nan"))
-    refuse(r"backend \['auto'\]: is not a string", UserError, function, backend=["auto"])
-    refuse("cu_seqlens: must be int32", TypeError, function, cu_seqlens=torch.tensor([0, 6]))
-    refuse("cu_seqlens: must have shape", function=function, cu_seqlens=torch.zeros(2, 2).int())
-    refuse("cu_seqlens: must start with 0", function=function, cu_seqlens=cumulative([5])[1:])
-    refuse(
-        "must not decrease, but does at sequence 1",
-        function=function,
-        cu_seqlens=cumulative([4, -1, 3]),
-    )
-    refuse(
-        "must end with the number of tokens, 6, not 5",
-        function=function,
-        cu_seqlens=cumulative([5]),
-    )
-    refuse("a sequence has 4 tokens, more than", function=function, max_seqlen=3)
-    refuse("max_seqlen: must not be negative", function=function, max_seqlen=-1)
-    for wrong in (None, "4", 4.0, torch.tensor(4)):
-        refuse("max_seqlen: must be a whole number", TypeError, function, max_seqlen=wrong)
-    for wrong in ("x", [1.0], torch.tensor(1.0)):
-        refuse("scale: must be a number, is", TypeError, function, scale=wrong)
-    for backend in ("triton", "hopper"):
-        refuse("needs a CUDA GPU|does not compute", UserError, function, backend=backend)
-    refuse("backend 'quick': does not compute", UserError, function, backend="quick")
+Q = torch.zeros(6, 2, 8)
+INVALID = (
+    ("q: must have shape", ValueError, {"q": Q[0]}),
+    ("q: must be a tensor, is list", TypeError, {"q": [1.0]}),
+    ("q: dtype torch.int64", TypeError, {"q": Q.long()}),
+    ("q: its last dimension, dim, is 0", ValueError, dict.fromkeys("qkv", torch.zeros(6, 2, 0))),
+    ("k: dtype torch.float16 differs", TypeError, {"k": Q.half()}),
+    ("k: heads and dim", ValueError, {"k": Q[:, :1]}),
+    ("k: must be a dense tensor, is a sparse_coo one", TypeError, {"k": Q.to_sparse()}),
+    ("k: 5 tokens but q has 6", ValueError, {"k": Q[:5], "v": Q[:5]}),
+    ("v: shape", ValueError, {"v": Q[:5]}),
+    ("v: must be a dense tensor, is a nested one", TypeError, {"v": nested(Q)}),
+    ("cu_seqlens: must be a tensor, is NoneType", TypeError, {"cu_seqlens": None}),
+    ("cu_seqlens: must be int32", TypeError, {"cu_seqlens": torch.tensor([0, 6])}),
+    ("cu_seqlens: must have shape", ValueError, {"cu_seqlens": torch.zeros(2, 2).int()}),
+    ("cu_seqlens: must start with 0", ValueError, {"cu_seqlens": cumulative([5])[1:]}),
+    ("does at sequence 1", ValueError, {"cu_seqlens": cumulative([4, -1, 3])}),
+    ("number of tokens, 6, not 5", ValueError, {"cu_seqlens": cumulative([5])}),
+    ("a sequence has 4 tokens, more than", ValueError, {"max_seqlen": 3}),
+    ("max_seqlen: must not be negative", ValueError, {"max_seqlen": -1}),
+    ("max_seqlen: must be a whole number", TypeError, {"max_seqlen": 4.0}),
+    ("scale: must be finite, is nan", ValueError, {"scale": float("nan")}),
+    ("scale: must be a number, is Tensor", TypeError, {"scale": torch.tensor(1.0)}),
+    ("check: must be True or False, is str", TypeError, {"check": "yes"}),
+    (r"backend \['auto'\]: is not a string", UserError, {"backend": ["auto"]}),
+    ("backend 'quick': does not compute", UserError, {"backend": "quick"}),
+)
+INVALID_SIGMOID = (
+    ("accurate: must be True or False, is int", TypeError, {"accurate": 1}),
+    ("deterministic: must be True or False", TypeError, {"deterministic": torch.tensor(True)}),
+    ("max_seqlen_k: must not be passed without", ValueError, {"max_seqlen_k": 3}),
+    ("max_seqlen_k: must be passed", ValueError, {"cu_seqlens_k": cumulative([4, 2])}),
+    ("1 sequences", ValueError, {"cu_seqlens_k": cumulative([6]), "max_seqlen_k": 6}),
+    ("cu_seqlens_k: a seq", ValueError, {"cu_seqlens_k": cumulative([4, 2]), "max_seqlen_k": 3}),
+    ("bias: must be a number, is list", TypeError, {"bias": [0.0, 0.0]}),
+    ("bias: dtype torch.complex64 is not real", TypeError, {"bias": torch.zeros(2) * 1j}),
+    (r"bias: must be .* shape \(2,\), has \(3,\)", ValueError, {"bias": torch.zeros(3)}),
+)
+INVALID_PADDED = (
+    ("lengths_q: must be between 0 and 6, contains 7", ValueError, {"lengths_q": [7, 0]}),
+    ("lengths_q: must be between 0 and 6, contains -1", ValueError, {"lengths_q": [0, -1]}),
+    ("lengths_q: must have shape", ValueError, {"lengths_q": [1]}),
+    ("lengths_q: must be int32", TypeError, {"lengths_q": [1.0, 1.0]}),
+    ("lengths_k: must be between 0 and 6", ValueError, {"lengths_k": [7, 0]}),
+    (
+        "length 5 but q has 6; pass lengths_k",
+        ValueError,
+        dict.fromkeys("kv", torch.stack([Q, Q])[:, :5]),
+    ),
+    ("k: 1 sequences, q has 2", ValueError, dict.fromkeys("kv", Q[None])),
+    (r"q: must have shape \(sequences, length", ValueError, {"q": Q}),
+)
 
 
-def test_invalid_arguments_of_sigmoid():
-    refuse("max_seqlen_k: must not be passed without", max_seqlen_k=3)
-    refuse("max_seqlen_k: must be passed with", cu_seqlens_k=cumulative([4, 2]))
-    refuse("cu_seqlens_k: 1 sequences", cu_seqlens_k=cumulative([6]), max_seqlen_k=6)
-    refuse("bias: must be a number, is list", TypeError, bias=[0.0, 0.0])
-    refuse("bias: dtype torch.complex64 is not real", TypeError, bias=torch.zeros(2) * 1j)
-    refuse(r"bias: must be .* shape \(2,\), has \(3,\)", bias=torch.zeros(3))
+def test_invalid_arguments():
+    valid = {**dict.fromkeys("qkv", Q), "cu_seqlens": cumulative([4, 2]), "max_seqlen": 4}
+    cases = [(sigmoid_attention, valid, case) for case in INVALID + INVALID_SIGMOID]
+    cases += [(softmax_attention, valid, case) for case in INVALID]
+    valid = {**dict.fromkeys("qkv", torch.stack([Q, Q])), "lengths_q": torch.tensor([6, 3])}
+    cases += [(sigmoid_attention_padded, valid, case) for case in INVALID_PADDED]
+    valid = {"qkv": torch.zeros(6, 3, 2, 8), "cu_seqlens": cumulative([4, 2]), "max_seqlen": 4}
+    message = r"qkv: must have shape \(tokens, 3, heads, dim\)"
+    cases.append((sigmoid_attention_qkv, valid, (message, ValueError, {"qkv": Q})))
+    cases.append((sigmoid_attention_qkv, valid, INVALID_SIGMOID[0]))
+    valid = {"q": Q, "k": Q, "cu_seqlens": cumulative([4, 2])}
+    cases.append((score_max, valid, ("k: 5 tokens but q has 6", ValueError, {"k": Q[:5]})))
+    cases.append((score_max, valid, ("must end", ValueError, {"cu_seqlens": cumulative([5])})))
+    for function, arguments, (message, error, changes) in cases:
+        changes = {k: torch.tensor(v) if "lengths" in k else v for k, v in changes.items()}
+        with pytest.raises(error, match=message):
+            function(**{**arguments, **changes})
 
 
-def test_invalid_booleans():
-    q, k, v = packed()
-    bounds, wrong = (cumulative([4, 2]), 4), ("yes", 1, torch.tensor(True))
-    calls = [
-        lambda **on: sigmoid_attention(q, k, v, *bounds, **on),
-        lambda **on: sigmoid_attention_qkv(torch.stack((q, k, v), dim=1), *bounds, **on),
-        lambda **on: sigmoid_attention_padded(
-            *(x[None] for x in (q, k, v)), torch.tensor([6]), **on
-        ),
-    ]
-    for call in calls:
-        for name in ("accurate", "deterministic", "check"):
-            for value in wrong:
-                with pytest.raises(TypeError, match=f"{name}: must be True or False, is"):
-                    call(**{name: value})
-    refuse("check: must be True or False, is str", TypeError, softmax_attention, check="yes")
-
-
-def test_invalid_arguments_of_padded():
-    q, k, v = (x[None] for x in packed())
-    with pytest.raises(ValueError, match="lengths_q: must be between 0 and 6, contains 7"):
-        sigmoid_attention_padded(q, k, v, torch.tensor([7]))
-    with pytest.raises(ValueError, match="lengths_q: must have shape"):
-        sigmoid_attention_padded(q, k, v, torch.tensor([1, 2]))
-    with pytest.raises(TypeError, match="lengths_q: must be a tensor, is list"):
-        sigmoid_attention_padded(q, k, v, [1])
-    with pytest.raises(TypeError, match="lengths_q: must be int32"):
-        sigmoid_attention_padded(q, k, v, torch.tensor([1.0]))
-    with pytest.raises(ValueError, match="k: length 5 but q has 6; pass lengths_k"):
-        sigmoid_attention_padded(q, k[:, :5], v[:, :5], torch.tensor([1]))
-    with pytest.raises(ValueError, match="k: 2 sequences"):
-        sigmoid_attention_padded(q, k.repeat(2, 1, 1, 1), v.repeat(2, 1, 1, 1), torch.tensor([1]))
-    with pytest.raises(ValueError, match=r"q: must have shape \(sequences, length"):
-        sigmoid_attention_padded(q[0], k, v, torch.tensor([1]))
-
-
-def test_choice_of_backend(capsys):
-    cpu = torch.device("cpu")
-    assert choose_backend("sigmoid", "auto", cpu) == "reference"
-    assert choose_backend("softmax", "auto", cpu) == "sdpa"
-    choose_backend("sigmoid", "auto", cpu)
+def test_choice_on_the_cpu(capsys, monkeypatch):
+    assert choose_backend("sigmoid", "auto", "cpu") == "reference"
+    assert choose_backend("softmax", "auto", torch.device("cpu")) == "sdpa"
+    choose_backend("sigmoid", "auto", "cpu")
     assert capsys.readouterr().err.count("sigmoid attention") <= 1
-    with pytest.raises(UserError, match="use 'reference' or 'auto'"):
-        choose_backend("sigmoid", "triton", cpu)
-    with pytest.raises(UserError, match="use 'sdpa' or 'auto'"):
-        choose_backend("softmax", "flex", cpu)
-    with pytest.raises(UserError, match="use one of sigmoid, softmax"):
-        choose_backend("linear", "auto", cpu)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for attention, backend, device, message in (
+        ("sigmoid", "triton", "cpu", "use 'reference' or 'auto'"),
+        ("sigmoid", "hopper", "cpu", "needs a CUDA GPU"),
+        ("softmax", "flex", "cpu", "use 'sdpa' or 'auto'"),
+        ("linear", "auto", "cpu", "use one of sigmoid, softmax"),
+        ("sigmoid", "auto", "cuda:7", "device 'cuda:7': torch sees no CUDA GPU"),
+    ):
+        with pytest.raises(UserError, match=message):
+            choose_backend(attention, backend, device)
 
 
 def test_hopper_is_chosen_if_supported(gpu):
-    assert gpu.choose() == "hopper"
-    assert gpu.choose("hopper") == "hopper"
+    assert gpu.choose() == gpu.choose("hopper") == "hopper"
     assert gpu.choose(misfit="it computes head dimensions 64 and 128 only") == "triton"
     assert gpu.choose(attention="softmax") == "sdpa"
     gpu.capability = (10, 0)
@@ -183,11 +160,17 @@ def test_hopper_is_chosen_if_supported(gpu):
     assert gpu.choose() == "reference"
 
 
-def test_hopper_supports_half_precision_and_two_dimensions():
-    assert backends.hopper_misfit(torch.zeros(1, 1, 64, dtype=torch.bfloat16)) == ""
-    assert backends.hopper_misfit(torch.zeros(1, 1, 128, dtype=torch.float16)) == ""
-    assert "dimensions 64 and 128" in backends.hopper_misfit(torch.zeros(1, 1, 96).half())
-    assert "bfloat16 and float16" in backends.hopper_misfit(torch.zeros(1, 1, 64))
+@pytest.mark.parametrize(
+    ("dimension", "dtype", "reason"),
+    [
+        (64, torch.bfloat16, ""),
+        (128, torch.float16, ""),
+        (96, torch.float16, "it computes head dimensions 64 and 128 only"),
+        (64, torch.float32, "it computes bfloat16 and float16 only"),
+    ],
+)
+def test_shapes_that_hopper_supports(dimension, dtype, reason):
+    assert backends.hopper_misfit(torch.zeros(1, 1, dimension, dtype=dtype)) == reason
 
 
 def test_warning_if_hopper_kernels_are_missing(gpu):
@@ -200,18 +183,16 @@ def test_warning_if_hopper_kernels_are_missing(gpu):
 
 
 @pytest.mark.parametrize(
-    ("capability", "lacking", "misfit", "message"),
+    ("capability", "lacking", "message"),
     [
-        ((9, 0), "triton is too old", "", "triton is too old; use 'triton' or 'auto'"),
-        ((9, 0), "", "it computes head dimensions 64 and 128 only", "64 and 128 only; use"),
-        ((8, 0), "", "", "capability 9.0 and this GPU has 8.0; use 'triton'"),
-        ((7, 5), "", "", "needs compute capability 9.0 and this GPU has 7.5"),
+        ((9, 0), "triton is too old", "triton is too old; use 'triton' or 'auto'"),
+        ((8, 0), "", "capability 9.0 and this GPU has 8.0; use 'triton'"),
     ],
 )
-def test_hopper_is_refused_if_not_supported(gpu, capability, lacking, misfit, message):
+def test_hopper_is_refused_if_not_supported(gpu, capability, lacking, message):
     gpu.capability, gpu.lacking = capability, lacking
     with pytest.raises(UserError, match=message):
-        gpu.choose("hopper", misfit)
+        gpu.choose("hopper")
 
 
 def test_padded_is_packed_with_gaps():
@@ -248,17 +229,6 @@ def test_fused_projection(slices):
     assert relative_error(grad, torch.stack(wanted[1:], dim=1)) < 1e-14
     wanted = bias_gradient(q, k, v, upstream, [4, 2], scale=0.7, bias=bias)
     assert relative_error(of_bias, wanted) < 1e-14
-
-
-def test_invalid_fused_projection():
-    bounds = cumulative([4, 2])
-    for shape in ((6, 2, 2, 8), (6, 3, 16)):
-        with pytest.raises(ValueError, match=r"qkv: must have shape \(tokens, 3, heads, dim\)"):
-            sigmoid_attention_qkv(torch.zeros(shape), bounds, 4)
-    with pytest.raises(TypeError, match="qkv"):
-        sigmoid_attention_qkv([1.0], bounds, 4)
-    with pytest.raises(ValueError, match="cu_seqlens"):
-        sigmoid_attention_qkv(torch.zeros(7, 3, 2, 8), bounds, 4)
 
 
 def test_autocast_casts_as_for_a_product():
@@ -311,10 +281,7 @@ def test_gradient_by_torch_func_is_refused():
     def per_sample(x):
         return torch.func.vmap(torch.func.grad(loss))(x[None])
 
-    def of_a_batch(x):
-        return torch.func.grad(lambda batch: torch.func.vmap(loss)(batch).sum())(x[None])
-
-    for gradient in (torch.func.grad(loss), torch.func.jacrev(loss), per_sample, of_a_batch):
+    for gradient in (torch.func.grad(loss), torch.func.jacrev(loss), per_sample):
         with pytest.raises(RuntimeError, match="functorch transforms"):
             gradient(q)
     # Attention without a gradient is allowed in torch.func.grad.
@@ -340,23 +307,9 @@ def test_activation_checkpointing(reentrant):
     ("accurate", "longest", "resolved"),
     [(None, 8192, False), (None, 8193, True), (True, 1, True), (False, 20_000, False)],
 )
-def test_default_of_accurate(monkeypatch, accurate, longest, resolved):
-    seen = []
-
-    def forward(q, k, v, problem):
-        seen.append(problem)
-        return torch.empty_like(q)
-
-    launcher = types.SimpleNamespace(forward=forward)
-    monkeypatch.setattr(ops, "launcher", lambda backend: launcher)
-    nothing = torch.zeros(0, dtype=torch.int32)
-    q = torch.zeros(0, 1, 8)
-    bounds = (nothing,) * 4
-    for deterministic in (None, True):
-        options = (None, 1, longest, 1.0, accurate, False, deterministic)
-        ops.compute(q, q, q, Problem(*bounds, *options), "triton")
-    assert [problem.accurate for problem in seen] == [resolved, resolved]
-    assert [problem.deterministic for problem in seen] == [False, True]
+def test_default_of_accurate(accurate, longest, resolved):
+    problem = of_packed(cumulative([1]), longest, 1.0)._replace(accurate=accurate).resolved()
+    assert problem.accurate == resolved
 
 
 @pytest.mark.parametrize("is_fused", [False, True])
@@ -425,15 +378,6 @@ def test_dispatch_modes_see_operators():
     assert all(torch.equal(one, other) for one, other in zip(got, direct, strict=True))
 
 
-@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
-def test_tracer_sees_the_operator():
-    arguments = cumulative([4, 2]), 4
-    traced = torch.jit.trace(
-        lambda q, k, v: sigmoid_attention(q, k, v, *arguments), packed(), check_trace=False
-    )
-    assert "scsigmoid::attention" in str(traced.graph)
-
-
 @pytest.mark.parametrize("function", [sigmoid_attention, fused, softmax_attention])
 def test_second_derivative_is_refused(function):
     q, k, v = (x.requires_grad_() for x in packed())
@@ -464,67 +408,24 @@ def test_gradient_of_an_empty_batch(function):
     assert qkv.grad.shape == qkv.shape
 
 
-def test_invalid_arguments_of_score_max():
-    q, k, _ = packed()
-    with pytest.raises(ValueError, match="must not decrease, but does at sequence 1"):
-        score_max(q, k, cumulative([4, -1, 3]))
-    with pytest.raises(ValueError, match="must end with the number of tokens, 6, not 5"):
-        score_max(q, k, cumulative([5]))
-    with pytest.raises(ValueError, match="k: 5 tokens but q has 6"):
-        score_max(q, k[:5], cumulative([6]))
-
-
-def test_device_by_name(monkeypatch):
-    assert choose_backend("sigmoid", "auto", "cpu") == "reference"
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(UserError, match="device 'cuda:7': torch sees no CUDA GPU"):
-        choose_backend("sigmoid", "auto", "cuda:7")
-
-
-def test_second_derivative_of_the_bias_is_refused():
-    bias = torch.zeros(1, requires_grad=True)
-    out = sigmoid_attention(*packed(), cumulative([6]), 6, bias=bias)
-    (grad,) = torch.autograd.grad(out.sum(), bias, create_graph=True)
-    with pytest.raises(NotImplementedError, match="second derivative of attention"):
-        grad.sum().backward()
-
-
-def test_compiles_once_with_all_options():
-    from torch._dynamo.testing import CompileCounter
-
-    counter = CompileCounter()
-
-    def loss(q, k, v, bias, cu_seqlens, longest):
-        out = sigmoid_attention(q, k, v, cu_seqlens, longest, bias=bias, backend="auto")
-        return out.square().sum()
-
-    compiled = torch.compile(loss, backend=counter, fullgraph=True, dynamic=True)
-    # With the last length the sigmoid is exact.
-    for lengths, longest in (([4, 2], 4), ([3, 9, 5], 9), ([2, 2, 2, 11], 12), ([5, 3], 9000)):
-        leaves = [x.requires_grad_() for x in (*packed(sum(lengths)), torch.tensor(-3.0))]
-        arguments = cumulative(lengths), longest
-        got, wanted = (function(*leaves, *arguments) for function in (compiled, loss))
-        gradients = (torch.autograd.grad(value, leaves) for value in (got, wanted))
-        for one, other in zip(*gradients, strict=True):
-            torch.testing.assert_close(one, other)
-    assert counter.frame_count == 1
-
-
 @pytest.mark.parametrize("function", [sigmoid_attention, fused, softmax_attention])
 def test_compiles_once_for_all_lengths(function):
     from torch._dynamo.testing import CompileCounter
 
     counter = CompileCounter()
 
-    def loss(q, k, v, cu_seqlens, longest):
-        return function(q, k, v, cu_seqlens, longest, backend="reference").square().sum()
+    def loss(q, k, v, bias, cu_seqlens, longest):
+        is_softmax = function is softmax_attention
+        options = {"backend": "reference"} if is_softmax else {"bias": bias, "backend": "auto"}
+        return (function(q, k, v, cu_seqlens, longest, **options) + 0 * bias).square().sum()
 
     compiled = torch.compile(loss, backend=counter, fullgraph=True, dynamic=True)
-    for lengths in ([4, 2], [3, 9, 5], [7], [2, 2, 2, 11]):
-        q, k, v = (x.requires_grad_() for x in packed(sum(lengths)))
-        arguments = cumulative(lengths), max(lengths)
-        got = torch.autograd.grad(compiled(q, k, v, *arguments), (q, k, v))
-        wanted = torch.autograd.grad(loss(q, k, v, *arguments), (q, k, v))
-        for one, other in zip(got, wanted, strict=True):
+    # With the last length the sigmoid is exact.
+    for lengths, longest in (([4, 2], 4), ([3, 9, 5], 9), ([2, 2, 2, 11], 12), ([5, 3], 9000)):
+        leaves = [x.requires_grad_() for x in (*packed(sum(lengths)), torch.tensor(-3.0))]
+        arguments = cumulative(lengths), longest
+        got, wanted = (call(*leaves, *arguments) for call in (compiled, loss))
+        pairs = (torch.autograd.grad(value, leaves) for value in (got, wanted))
+        for one, other in zip(*pairs, strict=True):
             torch.testing.assert_close(one, other)
     assert counter.frame_count == 1
