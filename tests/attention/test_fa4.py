@@ -75,9 +75,8 @@ def test_result_and_gradients(package, function):
     leaves = [x.requires_grad_() for x in (q, k, v)]
     out = function(*leaves, cumulative(LENGTHS), 40, scale=0.3, backend="fa4")
     got = [out, *torch.autograd.grad(out, leaves, upstream, retain_graph=True)]
-    for value, expected in zip(
-        got, gradients(q, k, v, upstream, LENGTHS, kind="softmax", scale=0.3), strict=True
-    ):
+    wanted = gradients(q, k, v, upstream, LENGTHS, kind="softmax", scale=0.3)
+    for value, expected in zip(got, wanted, strict=True):
         assert relative_error(value, expected) < 1e-12
     (first,) = torch.autograd.grad(out.sum(), leaves[0], create_graph=True)
     with pytest.raises(NotImplementedError, match="second derivative"):
@@ -110,7 +109,6 @@ def test_compiled(package):
     ("source", "reason"),
     [
         ("import flash_attn_missing", "No module named 'flash_attn_missing'"),
-        ("import sys; sys.missing", "module 'sys' has no attribute 'missing'"),
         ("import ctypes; ctypes.CDLL('libmissing.so')", "libmissing.so: cannot open"),
         ("_flash_attn_fwd = None", "has no attribute '_flash_attn_bwd'"),
     ],
@@ -130,14 +128,6 @@ def test_package_that_cannot_be_imported(source, reason, tmp_path, monkeypatch):
     assert reason in message
 
 
-def test_other_errors_of_an_import_are_not_hidden(tmp_path, monkeypatch):
-    (tmp_path / "flash_attn.py").write_text("1 / 0")
-    monkeypatch.syspath_prepend(tmp_path)
-    fa4._passes.cache_clear()
-    with pytest.raises(ZeroDivisionError):
-        fa4.unavailable()
-
-
 def test_choice(gpu, monkeypatch):
     installed, lacking = [], [""]
     monkeypatch.setattr(backends, "version_of", lambda package: "4" if package in installed else "")
@@ -146,13 +136,10 @@ def test_choice(gpu, monkeypatch):
     with pytest.raises(UserError, match=r"flash-attn-4 is not installed \(pip install --pre"):
         gpu.choose("fa4", attention="softmax")
     installed.append("flash-attn-4")
-    assert gpu.choose(attention="softmax") == "fa4"
-    assert gpu.choose("fa4", attention="softmax") == "fa4"
+    assert gpu.choose(attention="softmax") == gpu.choose("fa4", attention="softmax") == "fa4"
     assert gpu.choose(attention="softmax", misfit="it computes ...") == "sdpa"
     lacking[0] = "no compiler"
     with pytest.warns(UserWarning, match="backend fa4 is not available: no compiler; a slower"):
         assert gpu.choose(attention="softmax") == "sdpa"
     gpu.capability = (10, 0)
     assert gpu.choose(attention="softmax") == "sdpa"
-    with pytest.raises(UserError, match=r"needs compute capability 9\.0 and this GPU has 10\.0"):
-        gpu.choose("fa4", attention="softmax")

@@ -101,10 +101,3 @@ def test_accurate_sigmoid(kernel, dimension):
 
 def test_gradient_of_the_bias_compiles():
     compile_kernel("dq", 64, "bf16", 90, bias_grad=True)
-
-
-@pytest.mark.parametrize(
-    ("dimension", "width"), [(8, 16), (16, 16), (24, 32), (64, 64), (96, 128), (128, 128)]
-)
-def test_dimensions_are_padded(dimension, width):
-    assert pad_dimension(dimension) == width
