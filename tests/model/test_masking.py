@@ -79,15 +79,6 @@ def test_mask_of_a_cell_does_not_depend_on_its_batch():
         assert by_cell(mask(part, cells[[index]], own), own) == [together[index]]
 
 
-@pytest.mark.parametrize("change", [{"seed": 43}, {"draw": 1}])
-def test_seed_and_draw_change_the_mask(change):
-    tokens, bounds = batch([200, 200])
-    one, other = mask(tokens, [0, 1], bounds), mask(tokens, [0, 1], bounds, **change)
-    assert not np.array_equal(one.positions, other.positions)
-    positions = by_cell(one, bounds)
-    assert positions[0] != positions[1]
-
-
 def test_every_pair_of_places_is_equally_likely():
     # 2 of 5 genes: 10 pairs; chi-squared with 9 degrees of freedom stays below 33.7 in 99.99 %.
     draws = 4000
@@ -97,25 +88,6 @@ def test_every_pair_of_places_is_equally_likely():
     assert len(pairs) == 10
     expected = draws / 10
     assert sum((count - expected) ** 2 / expected for count in pairs.values()) < 33.7
-
-
-def test_bert_replacement():
-    tokens, bounds = batch([400] * 100)
-    masked = mask(tokens, np.arange(100), bounds)
-    result = mask(tokens, np.arange(100), bounds, replacement="bert")
-    assert np.array_equal(result.positions, masked.positions)
-    inputs = result.tokens[result.positions]
-    share = {
-        "mask": (inputs == MASK).mean(),
-        "kept": (inputs == result.targets).mean(),
-        "random": ((inputs != MASK) & (inputs != result.targets)).mean(),
-    }
-    # 6,000 positions: five standard deviations are 0.026 and 0.019.
-    assert abs(share["mask"] - 0.8) < 0.026
-    assert abs(share["kept"] - 0.1) < 0.020
-    assert abs(share["random"] - 0.1) < 0.020
-    genes = inputs[inputs != MASK]
-    assert ((genes >= FIRST) & (genes < END)).all()
 
 
 def splitmix(state):
