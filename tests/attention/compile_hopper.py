@@ -75,50 +75,32 @@ def main() -> None:
         (128, "tanh", torch.bfloat16),
         (64, "vote", torch.bfloat16),
         (128, "vote", torch.bfloat16),
-        (64, "pair", torch.float16),
-    ):
-        constants = hopper_launch.FORWARD[dimension]
-        block_k = constants["BLOCK_K"]
-        kernel = hopper_launch.forward_kernel.warmup(
-            *(make_descriptor(n, dtype, dimension) for n in (64, block_k, block_k, 64)),
-            table,
-            1.0,
-            **constants,
-            FORM=form,
-            num_warps=4,
-            maxnreg=hopper_launch.FORWARD_REGISTERS[dimension],
-            grid=(132,),
-            **FUSED,
-        )
-        row = {"kernel": "forward", "dimension": dimension, "form": form}
-        print(json.dumps(row | {"dtype": str(dtype)} | inspect(kernel)))
-    for dimension, form, dtype in (
-        (64, "tanh", torch.bfloat16),
-        (128, "tanh", torch.bfloat16),
-        (64, "vote", torch.bfloat16),
-        (128, "vote", torch.bfloat16),
         (128, "pair", torch.float16),
     ):
-        constants = hopper_launch.BACKWARD[dimension]
-        total = descriptor(torch.empty(4096, 4, dimension), 64, 64)
-        rows = (constants["BLOCK_Q"], constants["BLOCK_Q"], 64, 64)
-        kernel = hopper_launch.backward_kernel.warmup(
-            *(make_descriptor(n, dtype, dimension) for n in rows),
-            total,
-            make_descriptor(64, dtype, dimension),
-            make_descriptor(64, dtype, dimension),
-            table,
-            1.0,
-            1.0,
+        options = {"FORM": form, "num_warps": 4, "grid": (132,), **FUSED}
+        constants = hopper_launch.FORWARD[dimension]
+        block = constants["BLOCK_K"]
+        forward = hopper_launch.forward_kernel.warmup(
+            *(make_descriptor(n, dtype, dimension) for n in (64, block, block, 64)),
+            *(table, 1.0),
             **constants,
-            FORM=form,
-            num_warps=4,
-            maxnreg=hopper_launch.BACKWARD_REGISTERS,
-            grid=(132,),
-            **FUSED,
+            **options,
+            maxnreg=hopper_launch.FORWARD_REGISTERS[dimension],
         )
-        row = {"kernel": "backward", "dimension": dimension, "form": form}
-        print(json.dumps(row | {"dtype": str(dtype)} | inspect(kernel)))
+        constants = hopper_launch.BACKWARD[dimension]
+        block = constants["BLOCK_Q"]
+        backward = hopper_launch.backward_kernel.warmup(
+            *(make_descriptor(n, dtype, dimension) for n in (block, block, 64, 64)),
+            descriptor(torch.empty(4096, 4, dimension), 64, 64),
+            *(make_descriptor(64, dtype, dimension) for _ in range(2)),
+            *(table, 1.0, 1.0),
+            **constants,
+            **options,
+            maxnreg=hopper_launch.BACKWARD_REGISTERS,
+        )
+        for name, kernel in (("forward", forward), ("backward", backward)):
+            row = {"kernel": name, "dimension": dimension, "form": form}
+            print(json.dumps(row | inspect(kernel)))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """Compilation of the Hopper kernels for sm_90 with each supported version of Triton."""
 
-import functools
 import importlib.metadata
 import json
 import os
@@ -19,7 +18,6 @@ VERSIONS = tuple(dict.fromkeys((*hopper.TRITON, INSTALLED)))
 OTHERS = {"3.6": Path(sys.prefix) / "triton-3.6.0"}
 
 
-@functools.cache
 def compile_kernels(version):
     """Return the assembler's findings on each kernel, compiled with a version of Triton."""
     environment = dict(os.environ)
@@ -42,25 +40,14 @@ def test_kernels_fit_and_do_not_serialize(version):
     rows = compile_kernels(version)
     assert len(rows) == 10
     for row in rows:
+        is_backward = row["kernel"] == "backward"
         assert row["shared"] <= 232_448, row
         # Notes of ptxas that matrix products wait for each other.
         assert row["serialized"] == [], row
+        # 240 registers contain two 64 x 128 accumulators and two 64 x 64 products. A few addresses
+        # and loop bounds do not fit, and are read once for each block of queries.
+        assert row["spilled"] <= 128 * is_backward, row
         assert row["products"] > 0, row
+        assert (row["reductions"] > 0) == is_backward, row
         assert (row["tanh"] > 0) == (row["form"] in ("tanh", "vote")), row
         assert (row["votes"] > 0) == (row["form"] == "vote"), row
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-def test_forward_does_not_spill(version):
-    assert all(
-        row["spilled"] == 0 for row in compile_kernels(version) if row["kernel"] == "forward"
-    )
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-def test_backward_spills_only_loop_invariants(version):
-    # 240 registers hold two 64 x 128 accumulators and two 64 x 64 products; a few addresses and
-    # loop bounds do not fit, and are read once for each block of queries.
-    backward = [row for row in compile_kernels(version) if row["kernel"] == "backward"]
-    assert all(row["reductions"] > 0 for row in backward)
-    assert all(row["spilled"] <= 128 for row in backward), backward

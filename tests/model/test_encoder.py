@@ -11,7 +11,6 @@ import pytest
 import torch
 from small_training import TINY
 
-from scsigmoid.errors import UserError
 from scsigmoid.model.dropout import KeyedDropout, cell_keys, token_keys
 from scsigmoid.model.encoder import Encoder
 
@@ -180,11 +179,6 @@ def test_attention_score_max():
     result = model.attention_score_max(tokens, positions, bounds)
     assert result.item() == pytest.approx(largest, rel=1e-5)
     assert not result.requires_grad
-
-
-def test_unknown_attention():
-    with pytest.raises(UserError, match="attention 'linear': unknown"):
-        replace(SETTINGS, attention="linear")
 
 
 def test_evaluation_on_the_cpu_does_not_import_the_compiler():
