@@ -53,7 +53,7 @@ class Line:
         given = {
             "manifest": [*stored, "--summary", self.path("corpus/manifest.json")],
             "fetch": [*manifest, "--part", "00000", *stored],
-            "fetch-evaluation": [*manifest, "--dataset", DATASET, *stored, *facts],
+            "fetch-evaluation": ["--dataset", DATASET, *stored, *facts],
             "statistics": [
                 *("--cells", self.path(f"corpus/training/{PART}")),
                 *self.settings("gene_statistics"),

@@ -159,6 +159,12 @@ def finished(whole_run: Project, tmp_path_factory: pytest.TempPathFactory) -> Pr
     return whole_run.copy(tmp_path_factory.mktemp("finished") / "project")
 
 
+@pytest.fixture(scope="session")
+def new_project(tmp_path_factory: pytest.TempPathFactory) -> Callable[[dict[str, Any]], Project]:
+    """Makes projects with given overrides, for fixtures of a module."""
+    return lambda overrides: Project.new(tmp_path_factory.mktemp("new") / "project", overrides)
+
+
 @pytest.fixture
 def tiny() -> dict[str, Any]:
     """The overrides of a run of seconds."""

@@ -162,14 +162,23 @@ def mmd_embeddings(wildcards):
 
 
 def user_files(wildcards):
-    """Return the user's own files. If one changes, the manifest is made again."""
+    """Return the user's own training files. If one changes, the manifest is made again."""
     if CONFIG.corpus.source == "local":
         return [
-            str(path) for file in local_files.expand(CONFIG.corpus.local) for path in file.files
+            str(path)
+            for file in local_files.expand(CONFIG.corpus.local)
+            for path in file.files
+            if file.held_out is not True
         ]
     if CONFIG.corpus.manifest:
         return [local(CONFIG.corpus.manifest)]  # `local`: a module adds no prefix
     return []
+
+
+def user_file_of_dataset(wildcards):
+    """Return the files with the held-out cells of a dataset, if they are the user's own."""
+    file = PLAN.held_out_files.get(wildcards.dataset)
+    return [str(path) for path in file.files] if file else []
 
 
 def stored_configuration(wildcards, output):

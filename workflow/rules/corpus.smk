@@ -55,13 +55,16 @@ rule training_cells:
         " --configuration {params.configuration:q} --output {output:q} --log {log:q}"
 
 
+# Does not depend on the manifest, and training does not depend on it, so that a new dataset trains
+# nothing again. The next job of the dataset compares it with the training cells.
 rule evaluation_cells:
     """Download or make one evaluation dataset, and check its labels."""
     input:
-        f"{RESULTS}/corpus/manifest.csv",
+        user_file_of_dataset,
     output:
         cells=f"{RESULTS}/corpus/evaluation/{{dataset}}.h5ad",
         metadata=f"{RESULTS}/corpus/evaluation/{{dataset}}.json",
+        row=f"{RESULTS}/corpus/evaluation/{{dataset}}.csv",
     log:
         f"{RESULTS}/logs/evaluation_cells/{{dataset}}.log",
     benchmark:
@@ -78,7 +81,7 @@ rule evaluation_cells:
         configuration=stored_configuration,
         settings=settings_of("evaluation_cells"),
     shell:
-        "python -m scsigmoid fetch --manifest {input:q} --dataset {wildcards.dataset}"
+        "python -m scsigmoid fetch --dataset {wildcards.dataset}"
         " --configuration {params.configuration:q} --output {output.cells:q}"
         " --metadata {output.metadata:q} --log {log:q}"
 
@@ -89,6 +92,7 @@ rule lock:
         manifest=f"{RESULTS}/corpus/manifest.csv",
         cells=result("corpus/training/part-{part}", part=PLAN.parts),
         metadata=result("corpus/evaluation/{dataset}.json", dataset=PLAN.datasets),
+        rows=result("corpus/evaluation/{dataset}.csv", dataset=PLAN.datasets),
     output:
         f"{RESULTS}/corpus/lock.csv",
     log:

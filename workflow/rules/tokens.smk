@@ -77,6 +77,8 @@ rule evaluation_tokens:
     input:
         cells=f"{RESULTS}/corpus/evaluation/{{dataset}}.h5ad",
         metadata=f"{RESULTS}/corpus/evaluation/{{dataset}}.json",
+        row=f"{RESULTS}/corpus/evaluation/{{dataset}}.csv",
+        manifest=f"{RESULTS}/corpus/manifest.csv",
         vocabulary=f"{RESULTS}/tokens/vocabulary.parquet",
     output:
         directory(f"{RESULTS}/tokens/evaluation/{{dataset}}"),
@@ -84,16 +86,19 @@ rule evaluation_tokens:
         f"{RESULTS}/logs/evaluation_tokens/{{dataset}}.log",
     benchmark:
         f"{RESULTS}/resources/evaluation_tokens/{{dataset}}.tsv"
+    priority: 20  # finds errors in evaluation files before training
     conda:
         ENVIRONMENT
     resources:
         mem_mb=memory(8000),
         runtime=minutes(240),
     params:
+        configuration=stored_configuration,
         settings=settings_of("evaluation_tokens"),
     shell:
         "python -m scsigmoid tokenize --cells {input.cells:q} --metadata {input.metadata:q}"
-        " --vocabulary {input.vocabulary:q} --settings {params.settings:q}"
+        " --manifest {input.manifest:q} --vocabulary {input.vocabulary:q}"
+        " --settings {params.settings:q} --configuration {params.configuration:q}"
         " --output {output:q} --log {log:q}"
 
 

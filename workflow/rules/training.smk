@@ -11,9 +11,6 @@ rule train:
     input:
         tokens=result("tokens/training/part-{part}", part=PLAN.parts),
         vocabulary=f"{RESULTS}/tokens/vocabulary.parquet",
-        # Errors in evaluation files are found before training. `ancient`: a newer file does not
-        # retrigger training.
-        evaluated=ancient(result("tokens/evaluation/{dataset}", dataset=PLAN.datasets)),
     output:
         model=f"{RESULTS}/training/{{model}}/model.safetensors",
         journal=f"{RESULTS}/training/{{model}}/journal.csv",

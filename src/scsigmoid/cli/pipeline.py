@@ -46,14 +46,18 @@ def manifest(options: argparse.Namespace) -> None:
         print(line)
 
 
-@stage("--manifest --part? --dataset? --metadata? --configuration --output")
+@stage("--manifest? --part? --dataset? --metadata? --configuration --output")
 def fetch(options: argparse.Namespace) -> None:
     """Bring a part of the corpus, or an evaluation dataset, to disk."""
     from scsigmoid.config.plan import Plan
     from scsigmoid.corpus.fetch import fetch_evaluation, fetch_part
+    from scsigmoid.corpus.manifest import write_evaluation_row
 
-    if not options.dataset and not options.part.isdecimal():
-        raise UserError("fetch: expected --part with a number, or --dataset")
+    is_part = options.part.isdecimal() and options.manifest
+    if not (options.metadata if options.dataset else is_part):
+        raise UserError(
+            "fetch: expected --part with a number and --manifest, or --dataset and --metadata"
+        )
     config, downloads = corpus_of(options.configuration)
     how = (config.corpus, config.seed, downloads, options.output)
     if options.dataset:
@@ -62,7 +66,9 @@ def fetch(options: argparse.Namespace) -> None:
         if wanted is None:
             raise UserError(f"--dataset {name}: not one of {', '.join(config.datasets)}")
         needed = Plan(config).needed_cells(name)
-        fetch_evaluation(options.manifest, name, wanted, *how, options.metadata, needed)
+        row = options.metadata.with_suffix(".csv")
+        write_evaluation_row(name, config.corpus, config.datasets, config.seed, downloads, row)
+        fetch_evaluation(row, name, wanted, *how, options.metadata, needed)
     else:
         fetch_part(options.manifest, int(options.part), *how)
 
@@ -96,9 +102,10 @@ def vocabulary(options: argparse.Namespace) -> None:
     build_vocabulary(options.statistics, settings["tokens.minimum_cells"], options.output, choice)
 
 
-@stage("--cells --metadata? --vocabulary --settings --configuration? --output")
+@stage("--cells --metadata? --manifest? --vocabulary --settings --configuration? --output")
 def tokenize(options: argparse.Namespace) -> None:
     """Turn cells into ranked gene tokens."""
+    from scsigmoid.corpus.manifest import check_not_trained_on
     from scsigmoid.tokens.make import WHOLE, Tokenizer, tokenize_evaluation, tokenize_part
     from scsigmoid.tokens.vocabulary import Vocabulary
 
@@ -111,6 +118,10 @@ def tokenize(options: argparse.Namespace) -> None:
         0 if options.metadata else settings["corpus.minimum_genes"],
     )
     if options.metadata:
+        if options.manifest:
+            config, _ = corpus_of(options.configuration)
+            row = options.metadata.with_suffix(".csv")
+            check_not_trained_on(row, options.manifest, config.corpus, config.datasets, config.seed)
         tokenize_evaluation(options.cells, options.metadata, tokenizer, options.output)
     else:
         with raw_files(options, last=True):

@@ -65,6 +65,9 @@ def check(values: Mapping[str, Any]) -> Config:
     Raises:
         UserError: naming the first setting that is wrong.
     """
+    for name, dataset in (values.get("datasets") or {}).items():
+        if isinstance(dataset, dict) and dataset.get("file"):
+            dataset.setdefault("title", str(name).replace("_", " "))
     config = validate(values, Config)
     if config.corpus.source == "local":
         config = with_local_datasets(config)
@@ -86,9 +89,13 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_local_datasets(config: Config) -> Config:
-    """Return a configuration with an evaluation dataset for each local file with held-out cells."""
+    """Return a configuration with an evaluation dataset for each local file with held-out cells.
+
+    Datasets with a file of their own are kept.
+    """
     files = expand(config.corpus.local)
-    if not any(file.dataset for file in files):
+    datasets = {name: dataset for name, dataset in config.datasets.items() if dataset.file}
+    if not datasets and not any(file.dataset for file in files):
         raise UserError(
             "corpus.local: no cells are held out for evaluation; set held_out for one entry"
         )
@@ -96,7 +103,6 @@ def with_local_datasets(config: Config) -> Config:
         raise UserError(
             "corpus.local: every cell is held out; leave cells for training in at least one entry"
         )
-    datasets: dict[str, Dataset] = {}
     for file in files:
         name = file.dataset
         if name in datasets:

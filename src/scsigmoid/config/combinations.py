@@ -6,6 +6,7 @@ from datetime import date
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from scsigmoid.config.local_files import files_of_datasets, problem_of
 from scsigmoid.config.schema import (
     Config,
     Corpus,
@@ -154,14 +155,19 @@ def find_simulated_problems(sizes: EmbeddedCorpus) -> Iterator[str]:
 
 
 def find_dataset_problems(config: Config) -> Iterator[str]:
-    """Yield messages about evaluation datasets without an id or labels."""
+    """Yield messages about evaluation datasets without cells or labels."""
+    for file in files_of_datasets(config.datasets):
+        if problem := problem_of(file.path):
+            yield f"datasets.{file.dataset}.file: {file.path}: {problem}"
     for name, dataset in config.datasets.items():
         if "*" in dataset.labels and not dataset.types:
             yield (
                 f"datasets.{name}.label: '*' needs cell types in datasets.{name}.types; add them, "
                 "or name a column"
             )
-        if config.corpus.source not in REMOTE:
+        if dataset.file and dataset.id:
+            yield f"datasets.{name}: has both a file and an id; remove one of them"
+        if config.corpus.source not in REMOTE or dataset.file:
             continue
         if dataset.id is None:
             yield (

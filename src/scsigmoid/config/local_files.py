@@ -1,13 +1,13 @@
 """The user's own files (``corpus.local``): expands globs, names datasets and checks entries."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from glob import glob
 from os.path import expanduser
 from pathlib import Path
 
-from scsigmoid.config.schema import LocalFiles
+from scsigmoid.config.schema import Corpus, Dataset, LocalFiles
 from scsigmoid.errors import UserError
 
 
@@ -81,13 +81,37 @@ def expand(entries: Sequence[LocalFiles]) -> list[LocalFile]:
     return list(files.values())
 
 
+def files_of_datasets(datasets: Mapping[str, Dataset]) -> list[LocalFile]:
+    """Return the files that evaluation datasets name (``datasets.<name>.file``)."""
+    return [
+        LocalFile(
+            path=Path(expanduser(dataset.file)).resolve(),
+            labels=dataset.labels,
+            held_out=True,
+            dataset=name,
+            layer="",
+            genes="",
+        )
+        for name, dataset in datasets.items()
+        if dataset.file
+    ]
+
+
+def own_files(corpus: Corpus, datasets: Mapping[str, Dataset]) -> list[LocalFile]:
+    """Return all files of the user: those of ``corpus.local``, and those of datasets."""
+    local = expand(corpus.local) if corpus.source == "local" else []
+    return [*local, *files_of_datasets(datasets)]
+
+
 def problem_of(path: Path) -> str:
     """Return why a path cannot be read, and what to do. Empty if it can."""
     if path.is_dir():
         advice = f"a folder without a 10x matrix; name its files, for example {path / '*.h5ad'}"
         return "" if files_of(path) else advice
     if not path.exists():
-        return "a broken link; correct it"
+        return (
+            "a broken link; correct it" if path.is_symlink() else "no such file; correct the path"
+        )
     return "" if path.is_file() else "a pipe or a device; name a file"
 
 

@@ -5,10 +5,12 @@ Paths are relative to the results folder. Tables and figures are in
 """
 
 import dataclasses
+from functools import cached_property
 from typing import Any
 
 from scsigmoid.config.check import model_training
 from scsigmoid.config.effects import affecting, values_for
+from scsigmoid.config.local_files import LocalFile, own_files, parse_held_out
 from scsigmoid.config.schema import Config, Training
 from scsigmoid.config.study import study_runs
 from scsigmoid.config.versions import version_of
@@ -28,6 +30,12 @@ class Plan:
         self.evaluated_models = [name for name, model in config.models.items() if not model.stress]
         self.stress_models = [name for name, model in config.models.items() if model.stress]
         self.study_runs = study_runs(config)
+
+    @cached_property
+    def held_out_files(self) -> dict[str, LocalFile]:
+        """The user's files with held-out cells, by the name of their dataset."""
+        files = own_files(self.config.corpus, self.config.datasets)
+        return {file.dataset: file for file in files if file.dataset}
 
     @property
     def study_dataset(self) -> str | None:
@@ -141,6 +149,15 @@ class Plan:
         """
         settings = dict(affecting(self.config, rule, None if dataset is None else {dataset: 0}))
         settings |= version_of(rule)
+        if rule == "manifest":  # training does not depend on files that are held out
+            settings["corpus"]["local"] = [
+                entry
+                for entry in settings["corpus"]["local"]
+                if parse_held_out("corpus.local", entry["held_out"]) is not True
+            ]
+        if rule == "evaluation_cells" and dataset in self.held_out_files:
+            file = self.held_out_files[dataset]
+            settings["file"] = [str(file.path), file.held_out, file.layer, file.genes]
         if "sizes" in settings:
             names = self.config.benchmarks.training.sizes
             settings["sizes"] = {name: settings["sizes"][name] for name in names}

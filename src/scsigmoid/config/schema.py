@@ -113,7 +113,7 @@ class LocalFiles(Settings):
     """Cells for evaluation instead of training: ``true`` (all), ``false`` (none), a fraction
     between 0 and 1 (random cells), or ``column=value`` (the cells with this value in a column of
     ``obs``)."""
-    name: Text | None = None
+    name: Annotated[Text | None, Affects()] = None
     """Name of the evaluation dataset. ``null`` means the name of the file."""
     layer: Text | None = None
     """Layer with the raw counts. ``null`` means ``raw.X`` if it exists, otherwise ``X``."""
@@ -211,9 +211,12 @@ class Dataset(Settings):
     """An evaluation dataset (tab:eval_datasets)."""
 
     title: Annotated[str, text(r"\s*\S[\s\S]*", "a title")]
-    """Name in tables and figures."""
-    id: Annotated[str | None, Affects("manifest")] = None
+    """Name in tables and figures. A dataset with ``file`` has its name as the default."""
+    id: Annotated[str | None, Affects("evaluation_cells")] = None
     """CELLxGENE id of the dataset."""
+    file: Annotated[Text | None, Affects("evaluation_cells")] = None
+    """A file of one's own with the cells, instead of an ``id``: h5ad, or 10x ``.h5`` or folder. All
+    its cells are evaluated, with every ``corpus.source``."""
     label: Annotated[Label, Affects("evaluation_cells")] = "cell_type"
     """Column of ``obs`` with the cell type, or several. The first that exists is used or, if
     ``types`` is set, the column with most of these. ``"{a} {b}"`` joins columns, ``"*"`` stands for

@@ -4,6 +4,7 @@ With the SHA-256 of all files it is a lock, which can be committed and used agai
 ``corpus.manifest``.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from scsigmoid.config.local_files import expand, slug
+from scsigmoid.config.local_files import LocalFile, own_files, slug
 from scsigmoid.config.schema import Corpus, Dataset
 from scsigmoid.corpus import embedded
 from scsigmoid.corpus.discover import Service, Version, resolve, snapshot
@@ -27,6 +28,7 @@ from scsigmoid.corpus.metadata import (
     FILES,
     REMOTE,
     ManifestRow,
+    are_in_ranges,
     check_identifier,
     check_rows,
     check_skipped,
@@ -50,6 +52,7 @@ from scsigmoid.files import write_json
 from scsigmoid.progress import announce, log
 
 LISTED = 5  # files that a message names
+TRAIN_AGAIN = "train without them (snakemake --forcerun manifest) or remove the dataset"
 
 
 def build_manifest(
@@ -73,7 +76,7 @@ def build_manifest(
     if corpus.source == "embedded":
         rows, origin = list_embedded(corpus, datasets), Origin(corpus.source)
     elif corpus.source == "local":
-        rows, origin = list_local(corpus, datasets, seed)
+        rows, origin = list_local(own_files(corpus, datasets), datasets, seed)
     else:
         downloads = Downloads(folder, Web.of(corpus))
         rows, origin = list_remote(corpus, datasets, seed, downloads)
@@ -85,12 +88,86 @@ def build_manifest(
     return format_summary(numbers) if corpus.source in REMOTE else []
 
 
+def write_evaluation_row(
+    name: str,
+    corpus: Corpus,
+    datasets: Mapping[str, Dataset],
+    seed: int,
+    folder: str | Path,
+    output: str | Path,
+) -> None:
+    """Write the row of an evaluation dataset, as a manifest of its own.
+
+    It does not depend on the training files, so that a new dataset does not change them.
+
+    Raises:
+        UserError: as for :func:`build_manifest`.
+    """
+    file = next((file for file in own_files(corpus, datasets) if file.dataset == name), None)
+    chosen = {name: datasets[name]}
+    if file is not None:
+        rows = list_file(file, datasets, seed, set())[0]
+    elif corpus.source == "embedded":
+        rows = list_embedded(corpus, chosen)
+    else:
+        downloads = Downloads(folder, Web.of(corpus))
+        if corpus.manifest is not None:
+            row = read_lock(corpus.manifest, corpus, chosen)[-1]
+        else:
+            version, _ = resolve(Service(corpus.api, downloads.web), name, datasets[name].id)
+            row = make_evaluated_row(version, name, datasets[name].title)
+        locked = corpus.manifest is not None
+        rows = check_available([row], downloads, f"datasets.{name}", locked=locked)
+    check_rows(rows[-1:], f"datasets.{name}")
+    write_manifest(output, rows[-1:])
+
+
+def check_not_trained_on(
+    row_file: str | Path,
+    manifest: str | Path,
+    corpus: Corpus,
+    datasets: Mapping[str, Dataset],
+    seed: int,
+) -> None:
+    """Check that the cells of an evaluation dataset are not among the training cells.
+
+    The manifest holds out the datasets that were configured when it was made. Only datasets that
+    were added or changed since are compared with the training cells.
+
+    Raises:
+        UserError: if some of its cells are trained on.
+    """
+    (row,) = read_manifest(row_file)
+    rows = read_manifest(manifest)
+    training = [row for row in rows if row.role == "training"]
+    if row.source in REMOTE:
+        check_separate(training, {row.dataset: row}, f"datasets.{row.dataset}: {TRAIN_AGAIN}")
+    keys = ("dataset", "location", "held_out", "sha256", "layer", "genes")
+    is_held_out = any(all(getattr(row, key) == getattr(old, key) for key in keys) for old in rows)
+    if corpus.source != "local" or is_held_out:
+        return
+    listed, _ = list_local(own_files(corpus, datasets), datasets, seed)
+    excluded = {row.location: row.excluded for row in listed if row.role == "training"}
+    for old in training:
+        cells = int(old.cells)
+        if old.location in excluded:
+            text = excluded[old.location]
+            places = np.arange(max(map(int, re.findall(r"\d+", text)), default=-1) + 1)
+            cells = int(np.sum(are_in_ranges(places, text) & ~are_in_ranges(places, old.excluded)))
+        if cells:
+            raise UserError(
+                f"datasets.{row.dataset}: {cells:,} training cells of {old.location} have the same "
+                f"counts as held-out cells; {TRAIN_AGAIN}"
+            )
+
+
 def list_embedded(corpus: Corpus, datasets: Mapping[str, Dataset]) -> list[ManifestRow]:
     """Return the rows of the embedded corpus, without the sizes and checksums of its files."""
     training = [("", recipe) for recipe in embedded.training_recipes(corpus.embedded)]
     evaluation = [
         (name, embedded.evaluation_recipe(name, dataset, corpus.embedded))
         for name, dataset in datasets.items()
+        if not dataset.file
     ]
     return [
         ManifestRow(
@@ -120,62 +197,69 @@ class LocalCells(NamedTuple):
 
 
 def list_local(
-    corpus: Corpus, datasets: Mapping[str, Dataset], seed: int
+    own: Iterable[LocalFile], datasets: Mapping[str, Dataset], seed: int
 ) -> tuple[list[ManifestRow], Origin]:
     """Open, count and hash the user's own files, and return their rows."""
-    rows: list[ManifestRow] = []
     names: set[str] = set()
-    files: list[LocalCells] = []
-    for local in expand(corpus.local):
-        held_out = held_out_text(local.held_out, seed)
-        digest, size = fingerprint(local.path)
-        with as_h5ad(local.path) as path:
-            cells = open_cells(path, layer=local.layer, genes=local.genes)
-            with opened(path) as file:
-                label = [*labels_in(file["obs"], local.labels), *local.labels][0]
-            row = ManifestRow(
-                file=slug(local.path.stem),
-                role="training",
-                source="local",
-                location=str(local.path),
-                title=local.path.stem,
-                label=label,
-                held_out=held_out,
-                bytes=str(size),
-                sha256=digest,
-                layer=local.layer,
-                genes=cells.gene_column,
-            )
-            training = evaluation = np.zeros(0, dtype=np.int64)
-            if held_out != "all":
-                name = f"{row.file}_training" if held_out else row.file
-                training = cells.part(held_out, "training").rows
-                rows.append(replace(row, file=make_unique(name, names), cells=str(len(training))))
-            if local.dataset:
-                dataset = datasets.get(local.dataset)
-                if dataset is None:
-                    raise UserError(
-                        f"{local.path}: the dataset of its held-out cells, {local.dataset!r}, is "
-                        "missing from 'datasets'; add it there"
-                    )
-                evaluated = cells.part(held_out, "evaluation")
-                evaluation = evaluated.rows
-                evaluated_label(evaluated, local.dataset, dataset)
-                rows.append(
-                    replace(
-                        row,
-                        file=make_unique(local.dataset, names),
-                        role="evaluation",
-                        dataset=local.dataset,
-                        title=dataset.title,
-                        label="",
-                        cells=str(len(evaluation)),
-                    )
-                )
-        files.append(LocalCells(local.path, cells, training, evaluation))
+    listed = [list_file(local, datasets, seed, names) for local in own]
+    rows = [row for rows, _ in listed for row in rows]
+    files = [file for _, file in listed]
     check_alike({file.path: file.cells for file in files})
     excluded = find_repeated(files)
     return remove_excluded(rows, excluded), Origin("corpus.local", excluded=excluded)
+
+
+def list_file(
+    local: LocalFile, datasets: Mapping[str, Dataset], seed: int, names: set[str]
+) -> tuple[list[ManifestRow], LocalCells]:
+    """Return the training and the evaluation row of a file. Names are made unique in ``names``."""
+    rows: list[ManifestRow] = []
+    held_out = held_out_text(local.held_out, seed)
+    digest, size = fingerprint(local.path)
+    with as_h5ad(local.path) as path:
+        cells = open_cells(path, layer=local.layer, genes=local.genes)
+        with opened(path) as file:
+            label = [*labels_in(file["obs"], local.labels), *local.labels][0]
+        row = ManifestRow(
+            file=slug(local.path.stem),
+            role="training",
+            source="local",
+            location=str(local.path),
+            title=local.path.stem,
+            label=label,
+            held_out=held_out,
+            bytes=str(size),
+            sha256=digest,
+            layer=local.layer,
+            genes=cells.gene_column,
+        )
+        training = evaluation = np.zeros(0, dtype=np.int64)
+        if held_out != "all":
+            name = f"{row.file}_training" if held_out else row.file
+            training = cells.part(held_out, "training").rows
+            rows.append(replace(row, file=make_unique(name, names), cells=str(len(training))))
+        if local.dataset:
+            dataset = datasets.get(local.dataset)
+            if dataset is None:
+                raise UserError(
+                    f"{local.path}: the dataset of its held-out cells, {local.dataset!r}, is "
+                    "missing from 'datasets'; add it there"
+                )
+            evaluated = cells.part(held_out, "evaluation")
+            evaluation = evaluated.rows
+            evaluated_label(evaluated, local.dataset, dataset)
+            rows.append(
+                replace(
+                    row,
+                    file=make_unique(local.dataset, names),
+                    role="evaluation",
+                    dataset=local.dataset,
+                    title=dataset.title,
+                    label="",
+                    cells=str(len(evaluation)),
+                )
+            )
+    return rows, LocalCells(local.path, cells, training, evaluation)
 
 
 def find_repeated(files: Sequence[LocalCells]) -> dict[str, Excluded]:
@@ -242,7 +326,11 @@ def list_remote(
         wanted=partial(can_be_wanted, corpus),
         answers=downloads.folder / "versions",
     )
-    resolved = {name: resolve(service, name, dataset.id) for name, dataset in datasets.items()}
+    resolved = {
+        name: resolve(service, name, dataset.id)
+        for name, dataset in datasets.items()
+        if not dataset.file
+    }
     held_out = {name: version for name, (version, _) in resolved.items()}
     named = [name for name in corpus.leave_out if name not in listing.left_out]
     wanted = replace(corpus, leave_out=named)
@@ -254,13 +342,7 @@ def list_remote(
             for version in selection.training
         ),
         *(
-            replace(
-                make_remote_row(version, "", "evaluation", name),
-                dataset=name,
-                title=datasets[name].title,
-                label="",
-                held_out="all",
-            )
+            make_evaluated_row(version, name, datasets[name].title)
             for name, version in held_out.items()
         ),
     ]
@@ -288,6 +370,12 @@ def make_remote_row(version: Version, day: str, role: str, file: str) -> Manifes
         dataset_version_id=version.dataset_version_id,
         collection_id=version.collection_id,
     )
+
+
+def make_evaluated_row(version: Version, name: str, title: str) -> ManifestRow:
+    """Return the manifest row of an evaluation dataset in CELLxGENE."""
+    row = make_remote_row(version, "", "evaluation", name)
+    return replace(row, dataset=name, title=title, label="", held_out="all")
 
 
 def assign_parts(rows: Sequence[ManifestRow], parts: int) -> list[ManifestRow]:
@@ -337,6 +425,8 @@ def read_lock(
     in_lock = {row.dataset: row for row in rows if row.role == "evaluation"}
     evaluation = []
     for name, dataset in datasets.items():
+        if dataset.file:
+            continue
         if name not in in_lock:
             raise UserError(f"{path}: the evaluation dataset {name!r} is missing; make it again")
         row = in_lock[name]
@@ -409,7 +499,8 @@ def write_lock(
 ) -> None:
     """Write the manifest with cells, bytes and SHA-256 of the files as they were downloaded.
 
-    It can be committed and used as ``corpus.manifest``.
+    It can be committed and used as ``corpus.manifest``. The row files next to ``metadata``
+    replace the evaluation rows of the manifest, except those of the user's own files.
 
     Raises:
         UserError: if a file is damaged, a row of the manifest is in none of them, or too many files
@@ -418,9 +509,14 @@ def write_lock(
     done = {
         ("training", row.file): row for part in parts for row in read_manifest(Path(part) / FILES)
     }
-    rows = {(row.role, row.file): row for row in read_manifest(manifest)}
-    for path in metadata:
-        dataset = read_metadata(path)
+    listed = read_manifest(manifest)
+    paths = [Path(path) for path in metadata]
+    row_files = [file for path in paths if (file := path.with_suffix(".csv")).is_file()]
+    if row_files:
+        listed = [row for row in listed if row.role != "evaluation"]
+        listed += [row for path in row_files for row in read_manifest(path) if row.source in REMOTE]
+    rows = {(row.role, row.file): row for row in listed}
+    for dataset in map(read_metadata, paths):
         key = ("evaluation", dataset.file)
         if key in rows:
             done[key] = replace(rows[key], cells=str(dataset.cells), sha256=dataset.sha256)

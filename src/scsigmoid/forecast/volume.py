@@ -90,7 +90,9 @@ def embedded_volume(config: Config) -> Volume:
     sizes = config.corpus.embedded
     training = training_recipes(sizes)
     evaluation = [
-        evaluation_recipe(name, dataset, sizes) for name, dataset in config.datasets.items()
+        evaluation_recipe(name, dataset, sizes)
+        for name, dataset in config.datasets.items()
+        if not dataset.file
     ]
     return Volume(
         basis="the configuration",

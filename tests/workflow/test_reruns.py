@@ -1,0 +1,132 @@
+"""Jobs that single changes plan, on top of a finished run."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from scsigmoid.config.check import merge
+
+# Two evaluation datasets, four models that are evaluated and two of the stress test.
+DEMO: dict[str, Any] = {
+    "datasets": dict.fromkeys(
+        ["adolescent_brain", "aging_pbmc", "healthy_colon", "indonesian_pbmc", "pbmc68k"]
+    )
+}
+OWN_CELLS = {"files": "cells.h5ad", "held_out": 0.3}
+LOCAL: dict[str, Any] = {"corpus": {"source": "local", "local": [OWN_CELLS]}}
+HELD_OUT = {"corpus": {"local": [OWN_CELLS, {"files": "mine.h5ad", "held_out": True}]}}
+NEW_MODEL = {"attention": "sigmoid", "context": 256}
+LARGER_MODEL = {**NEW_MODEL, "size": "160M"}
+MODEL = "results/demo/training/sigmoid_2k/model.safetensors"
+
+PAGE = {"report_page": 1, "all": 1}
+# Jobs of a dataset, and the tables and figures of all datasets.
+DATASET = {
+    "evaluation_cells": 1,
+    "evaluation_tokens": 1,
+    "embeddings_of_pair": 1,
+    "validation_loss_of_model": 4,
+    "neighbours": 1,
+    "scib_of_dataset": 1,
+}
+ALL_DATASETS = {"table": 4, "figure": 2, **PAGE}
+# A model that is not of the compared pair, on two datasets. All tables and figures with labels of
+# models are made again if `models` changes.
+NEW = {"train": 1, "validation_loss_of_model": 2, "table": 6, "figure": 5, **PAGE}
+CHANGED = {"train": 1, "validation_loss_of_model": 2, "table": 6, "figure": 5, **PAGE}
+FORCED = {"train": 1, "validation_loss_of_model": 2, "table": 2, "figure": 1, **PAGE}
+BENCHMARKS = {"benchmark_kernel": 1, "benchmark_training": 1}
+
+#: Finished run, changed settings, and jobs that are needed.
+CHANGES: dict[str, tuple[str, dict[str, Any], dict[str, int]]] = {
+    "evaluation dataset added": (
+        "demo",
+        {"datasets": {"aging_pbmc": {"title": "Aging"}}},
+        DATASET | ALL_DATASETS,
+    ),
+    "own file added as a dataset": (
+        "demo",
+        {"datasets": {"mine": {"file": "mine.h5ad", "label": "louvain"}}},
+        DATASET | ALL_DATASETS,
+    ),
+    "held-out local file added": (
+        "local",
+        HELD_OUT,
+        DATASET | {"mmd_of_dataset": 1, "umap_of_dataset": 1} | {"table": 4, "figure": 3} | PAGE,
+    ),
+    "dataset removed": ("demo", {"datasets": {"lung_acr": None}}, ALL_DATASETS),
+    "title of a dataset": (
+        "demo",
+        {"datasets": {"lung_acr": {"title": "Lung"}}},
+        {"table": 3, "figure": 2, **PAGE},
+    ),
+    "model added": ("demo", {"models": {"new": NEW_MODEL}}, NEW),
+    "model of another size added": ("demo", {"models": {"new": LARGER_MODEL}}, NEW),
+    "longer context of a model": ("demo", {"models": {"sigmoid_2k": {"context": 512}}}, CHANGED),
+    "learning rate of a model": (
+        "demo",
+        {"models": {"sigmoid_2k": {"training": {"learning_rate": 0.1}}}},
+        CHANGED,
+    ),
+    "model forced": ("demo", {}, FORCED),
+    "device: auto": ("demo", {"device": "auto"}, BENCHMARKS | {"table": 5, "figure": 3} | PAGE),
+    "setting of MMD": (
+        "demo",
+        {"evaluation": {"mmd": {"resamples": 60}}},
+        {"mmd_of_dataset": 1, "table": 2, **PAGE},
+    ),
+    "setting of scIB": (
+        "demo",
+        {"evaluation": {"scib": {"neighbours": 9}}},
+        {"neighbours": 2, "scib_of_dataset": 2, "table": 2, "figure": 1, **PAGE},
+    ),
+    "setting of UMAP": (
+        "demo",
+        {"evaluation": {"umap": {"minimum_distance": 0.3}}},
+        {"umap_of_dataset": 1, "figure": 1, **PAGE},
+    ),
+    "setting of the validation loss": (
+        "demo",
+        {"evaluation": {"validation_loss": {"trials": 3}}},
+        {"validation_loss_of_model": 8, "table": 2, "figure": 1, **PAGE},
+    ),
+    "style of figures": ("demo", {"figures": {"dpi": 90}}, {"figure": 8, **PAGE}),
+}
+
+
+def touch_outputs(project: Any) -> None:
+    """Finish a run without its work: empty outputs, with Snakemake's records of their jobs."""
+    summary = project.run("--summary")
+    assert summary.returncode == 0, summary.stdout + summary.stderr
+    for line in summary.stdout.splitlines()[1:]:
+        path = project.folder / line.split("\t")[0]
+        if path.suffix:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+        else:
+            path.mkdir(parents=True)
+    project.run("--touch", "--forceall")
+
+
+@pytest.fixture(scope="module")
+def runs(new_project: Callable[..., Any]) -> dict[str, tuple[Any, dict[str, Any]]]:
+    """A finished run of the demo, and one of the user's own cells, with their settings."""
+    projects = {}
+    for name, settings in (("demo", DEMO), ("local", LOCAL)):
+        project = new_project(settings)
+        for file in ("cells.h5ad", "mine.h5ad"):
+            (project.folder / file).touch()
+        touch_outputs(project)
+        projects[name] = (project, settings)
+    return projects
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_plans_the_jobs_that_it_needs(
+    runs: dict[str, tuple[Any, dict[str, Any]]], change: str
+) -> None:
+    run, settings, needed = CHANGES[change]
+    project, before = runs[run]
+    project.configure(merge(before, settings))
+    assert project.jobs(*(["--forcerun", MODEL] if change == "model forced" else [])) == needed
