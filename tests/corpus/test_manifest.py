@@ -8,7 +8,13 @@ import pytest
 from loopback import uuid
 
 from scsigmoid.config.schema import Dataset, LocalFiles
-from scsigmoid.corpus.manifest import assign_parts, build_manifest, write_lock
+from scsigmoid.corpus.manifest import (
+    assign_parts,
+    build_manifest,
+    check_not_trained_on,
+    write_evaluation_row,
+    write_lock,
+)
 from scsigmoid.corpus.metadata import ManifestRow, read_manifest, write_manifest
 from scsigmoid.errors import UserError
 from scsigmoid.files import sha256
@@ -254,3 +260,59 @@ def test_lock_without_all_files(tmp_path):
     with pytest.raises(UserError, match=r"m\.csv: its training file 'a' is missing"):
         write_lock(tmp_path / "m.csv", [], [], tmp_path / "lock.csv")
     assert not (tmp_path / "lock.csv").exists()
+
+
+class TestAddedDataset:
+    """An evaluation dataset that is configured after the manifest was made."""
+
+    def make(self, config, tmp_path, write_h5ad, added):
+        """Make the manifest of one file, and the row of a held-out file that is added."""
+        rng = np.random.default_rng(0)
+        cells = rng.poisson(2, (30, 20))
+        own = [
+            LocalFiles(files=str(write_h5ad(cells, name="cells")), held_out=0.2),
+            LocalFiles(files=str(write_h5ad(added(cells, rng), name="mine")), held_out=True),
+        ]
+        datasets = {name: Dataset(title=name) for name in ("cells", "mine")}
+        manifest, row = tmp_path / "m.csv", tmp_path / "mine.csv"
+        build(local(config, own[0]), datasets, manifest)
+        corpus = local(config, *own)
+        write_evaluation_row("mine", corpus, datasets, 42, tmp_path / "downloads", row)
+        check_not_trained_on(row, manifest, corpus, datasets, 42)
+        return corpus, datasets, row
+
+    def test_other_cells(self, config, tmp_path, write_h5ad):
+        corpus, datasets, row = self.make(
+            config, tmp_path, write_h5ad, lambda cells, rng: rng.poisson(2, (10, 20))
+        )
+        build(corpus, datasets, tmp_path / "fresh.csv")
+        fresh = read_manifest(tmp_path / "fresh.csv")
+        assert read_manifest(row) == [one for one in fresh if one.dataset == "mine"]
+        training = [one for one in read_manifest(tmp_path / "m.csv") if one.role == "training"]
+        assert training == [one for one in fresh if one.role == "training"]
+
+    def test_training_cells(self, config, tmp_path, write_h5ad):
+        with pytest.raises(UserError, match=r"datasets\.mine: \d+ training cells of .*cells\.h5ad"):
+            self.make(config, tmp_path, write_h5ad, lambda cells, rng: cells[:15])
+
+    def test_own_file_beside_another_corpus(self, config, tmp_path, write_h5ad, counts):
+        path = write_h5ad(counts, name="mine")
+        datasets = {**config.datasets, "mine": Dataset(title="Mine", file=str(path))}
+        build(config.corpus, datasets, tmp_path / "m.csv")
+        assert "mine" not in {one.dataset for one in read_manifest(tmp_path / "m.csv")}
+        row = tmp_path / "mine.csv"
+        write_evaluation_row("mine", config.corpus, datasets, 42, tmp_path, row)
+        check_not_trained_on(row, tmp_path / "m.csv", config.corpus, datasets, 42)
+        [mine] = read_manifest(row)
+        assert (mine.location, mine.held_out, mine.cells) == (str(path), "all", str(len(counts)))
+
+    def test_training_files_in_cellxgene(self, corpus, published, tmp_path):
+        build(corpus, HEART, tmp_path / "m.csv")
+        trained = next(r for r in read_manifest(tmp_path / "m.csv") if r.role == "training")
+        datasets = {**HEART, "mine": Dataset(title="Mine", id=trained.dataset_id)}
+        for name in datasets:
+            row = tmp_path / f"{name}.csv"
+            write_evaluation_row(name, corpus, datasets, 42, tmp_path / "downloads", row)
+        check_not_trained_on(tmp_path / "heart.csv", tmp_path / "m.csv", corpus, datasets, 42)
+        with pytest.raises(UserError, match=rf"training file {trained.file} is of the dataset"):
+            check_not_trained_on(row, tmp_path / "m.csv", corpus, datasets, 42)

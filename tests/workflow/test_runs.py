@@ -16,8 +16,6 @@ import yaml
 from small_disk import mount, small_disk
 from small_experiment import Line
 
-from scsigmoid.config.check import merge
-
 
 def planned(project: Any, *arguments: str) -> set[str]:
     """Rules that a dry run would run."""
@@ -55,59 +53,28 @@ def test_a_second_run_finds_nothing_to_do(finished: Any) -> None:
     assert "Nothing to be done" in run.stdout + run.stderr
 
 
-TOLD = {"table", "report_page", "all"}
-PAPER = {"figure", *TOLD}
-OF_PAIR = {
-    *("embeddings_of_pair", "neighbours", "scib_of_dataset", "mmd_of_dataset", "umap_of_dataset"),
-}
+def test_a_forced_or_deleted_model_starts_from_the_beginning(finished: Any) -> None:
+    """An interrupted training continues from its last checkpoint."""
+    model = "results/demo/training/sigmoid_2k/model.safetensors"
+    path = finished.folder / model
+    checkpoints = path.parent / "checkpoints"
+    before = path.read_bytes()
 
+    def is_trained(*arguments: str) -> bool:
+        """Return whether a run takes all steps: whether it writes an early checkpoint again."""
+        early = checkpoints / "step-00000008.pt"
+        time = early.stat().st_mtime_ns
+        run = finished.run(model, *arguments)
+        assert run.returncode == 0, run.stdout + run.stderr
+        assert path.read_bytes() == before
+        return early.stat().st_mtime_ns != time
 
-@pytest.mark.parametrize(
-    ("changed", "rules"),
-    [
-        ({"figures": {"dpi": 90}}, {"figure", "report_page", "all"}),
-        ({"evaluation": {"mmd": {"resamples": 60}}}, {"mmd_of_dataset", *TOLD}),
-        ({"evaluation": {"scib": {"neighbours": 9}}}, {"neighbours", "scib_of_dataset", *PAPER}),
-        ({"benchmarks": {"kernel": {"iterations": 4}}}, {"benchmark_kernel", *PAPER}),
-        ({"gpus": 2}, {"report_page", "all"}),
-        # Labels of tables and figures.
-        ({"datasets": {"heart_oft": {"title": "Outflow tract"}}}, PAPER),
-        ({"sizes": {"600M": {"layers": 1}}}, TOLD),  # no model's, and not timed
-        # Of training: one model; all of them, but no benchmark; how it is carried out.
-        (
-            {"models": {"sigmoid_2k": {"training": {"learning_rate": 0.1}}}},
-            {"train", "validation_loss_of_model", *PAPER},
-        ),
-        (
-            {"training": {"learning_rate": 0.1, "warmup_steps": 3, "log_every": 3}},
-            {"train", "validation_loss_of_model", *OF_PAIR, *PAPER},
-        ),
-        ({"training": {"checkpoint_every": 5, "keep_checkpoints": 1, "workers": 0}}, PAPER),
-        (
-            {"training": {"clipping": None}},
-            {
-                "benchmark_training",
-                *("train", "validation_loss_of_model", *OF_PAIR, *PAPER),
-            },
-        ),
-        (
-            {"datasets": {"heart_oft": {"label": "author"}}},
-            {
-                *("evaluation_cells", "evaluation_tokens", "validation_loss_of_model"),
-                *(*OF_PAIR, *PAPER),
-            },
-        ),
-    ],
-)
-def test_a_changed_setting_reruns_what_depends_on_it(
-    finished: Any, tiny: dict[str, Any], changed: dict[str, Any], rules: set[str]
-) -> None:
-    finished.configure(merge(tiny, changed))
-    try:
-        found = planned(finished)
-    finally:
-        finished.configure(tiny)
-    assert found == rules
+    path.unlink()
+    assert is_trained()
+    assert is_trained("--forcerun", "train")
+    path.unlink()
+    (checkpoints / "finished").unlink()
+    assert not is_trained()
 
 
 def test_every_dataset_can_be_asked_for(make_project: Callable[..., Any]) -> None:

@@ -43,6 +43,7 @@ from scsigmoid.corpus.selection import (
     can_be_wanted,
     check_separate,
     format_summary,
+    reason_held_out,
     select,
     summarize,
 )
@@ -140,8 +141,12 @@ def check_not_trained_on(
     (row,) = read_manifest(row_file)
     rows = read_manifest(manifest)
     training = [row for row in rows if row.role == "training"]
-    if row.source in REMOTE:
-        check_separate(training, {row.dataset: row}, f"datasets.{row.dataset}: {TRAIN_AGAIN}")
+    for old in training if row.source in REMOTE else []:
+        if reason := reason_held_out(old, {row.dataset: row}):
+            raise UserError(
+                f"datasets.{row.dataset}: training file {old.file} is of the {reason}; "
+                f"{TRAIN_AGAIN}"
+            )
     keys = ("dataset", "location", "held_out", "sha256", "layer", "genes")
     is_held_out = any(all(getattr(row, key) == getattr(old, key) for key in keys) for old in rows)
     if corpus.source != "local" or is_held_out:
@@ -521,10 +526,10 @@ def write_lock(
         if key in rows:
             done[key] = replace(rows[key], cells=str(dataset.cells), sha256=dataset.sha256)
     done |= {key: row for key, row in rows.items() if row.role == "skipped"}
-    for role, file in rows:
-        if (role, file) not in done:
+    for role, name in rows:
+        if (role, name) not in done:
             raise UserError(
-                f"{manifest}: its {role} file {file!r} is missing from --cells and --metadata; "
+                f"{manifest}: its {role} file {name!r} is missing from --cells and --metadata; "
                 "fetch it first"
             )
     check_skipped(done.values(), [row for row in rows.values() if row.role != "evaluation"])
