@@ -85,7 +85,7 @@ def tile_of(memory, descriptor, _semantic=None):
 def load_tile(descriptor, end, row, head, barrier, memory):
     """Copy the tile at ragged coordinate ``row`` of a sequence and head to shared memory."""
     place = [WRAP, end, row, head, 0]
-    tma.async_copy_global_to_shared(descriptor, place, barrier, tile_of(memory, descriptor))
+    tma_load(descriptor, place, barrier, tile_of(memory, descriptor))
 
 
 @gluon.jit
