@@ -237,6 +237,7 @@ def test_a_failing_job_is_reported(
         output = outcome(project, run)
     assert run.returncode != 0
     assert "Error in rule manifest" in output
+    assert "SLURM status is: 'FAILED'" in output
     assert "results/demo/logs/manifest.log" in output
     assert f"scsigmoid: error: {bad}" in output
     assert "Traceback" not in output
