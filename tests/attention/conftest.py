@@ -20,6 +20,10 @@ def gpu(monkeypatch):
     their check by backend.
     """
 
+    def forget():
+        for cached in (backends._choose, backends._find_missing_part, backends._warn):
+            cached.cache_clear()
+
     class Machine:
         capability = (9, 0)
         lacking = ""
@@ -28,8 +32,7 @@ def gpu(monkeypatch):
             self.failures = {}
 
         def choose(self, requested="auto", misfit="", attention="sigmoid"):
-            for cached in (backends._choose, backends._find_missing_part, backends._warn):
-                cached.cache_clear()
+            forget()
             return choose_backend(attention, requested, torch.device("cuda", 0), misfit)
 
     machine = Machine()
@@ -41,5 +44,4 @@ def gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: machine.capability)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "some GPU")
     yield machine
-    for cached in (backends._choose, backends._find_missing_part, backends._warn):
-        cached.cache_clear()
+    forget()

@@ -162,9 +162,7 @@ _VOTE_ROUNDED_OPERANDS = gl.constexpr(",".join(["=&r"] * 16 + ["f"] * 160 + ["r"
 def sigmoid(scores, factor, summand, FORM: gl.constexpr, ROUNDED: gl.constexpr = False):
     """Compute the sigmoid of scores. ``factor`` and ``summand`` contain scale and bias.
 
-    - ``tanh``: 0.5 + 0.5 tanh(x), one special-function operation per element.
-    - ``pair``: 1 / (1 + 2^x) with a relative error of 1e-6, one reciprocal for two elements. The
-      limit of x, where the sigmoid is below 1e-18, keeps their product finite.
+    - ``tanh`` and ``pair``: see :func:`triton_tiles.sigmoid`.
     - ``vote``: 1 / (1 + 2^x) as exactly as bfloat16 needs it, in bfloat16 if ``ROUNDED``. If
       e = 2^-x <= 1/64 for all 16 x 64 scores of a warp, e - e^2 with a relative error of 2.4e-4.
       Otherwise tanh, whose error of about 4e-7 is smaller than the rounding of a weight above 1/64.

@@ -100,9 +100,9 @@ def forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Tensor:
 def scaled_kernel(
     SUM, OUT, scale, tokens, WIDTH: tl.constexpr, STRIDE: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """OUT = SUM * scale, in the dtype of OUT; rows of WIDTH, in OUT STRIDE apart.
+    """Write SUM * scale to OUT. Rows have WIDTH elements and start STRIDE elements apart in OUT.
 
-    Columns of SUM are permuted within each 32, as the backward kernel stages them.
+    The columns of SUM are permuted in groups of 32, as the backward kernel stages them.
     """
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     # The mask is the same for neighboring elements, so they are loaded and stored together.

@@ -54,12 +54,9 @@ def is_describable(tensor: Tensor) -> bool:
 
 
 def describe(tensor: Tensor, rows: int, columns: int) -> tuple[list[int], list[int], list[int]]:
-    """Return shape, strides and block shape of a descriptor.
+    """Return shape, strides and block shape of a descriptor of tiles (rows, columns).
 
-    Args:
-        tensor: (tokens, heads, dim), for which :func:`is_describable` is true.
-        rows: rows of a tile.
-        columns: columns of a tile.
+    ``tensor`` is (tokens, heads, dim), and :func:`is_describable` is true for it.
     """
     tokens_stride, heads_stride, _ = tensor.stride()
     return (

@@ -22,11 +22,11 @@ class Problem(NamedTuple):
         bias: (sequences,) float32 (float64 for float64 inputs), or None for -log(number of keys).
         longest_q, longest_k: maximum number of queries and of keys of a sequence.
         scale: factor of the scores.
-        accurate: compute an exact sigmoid, or one with results as exact, instead of the approximate
-            tanh of the hardware. None: above :data:`LONGEST_APPROXIMATE` keys.
+        accurate: compute an exact sigmoid, or one whose error is below the rounding of the results,
+            instead of the approximate tanh of the hardware. None: if a sequence may have more than
+            :data:`LONGEST_APPROXIMATE` keys.
         has_gaps: whether tokens may be outside all sequences (padding). Results there are 0.
-        deterministic: results must not depend on the order in which the GPU runs its programs.
-            None: the setting of torch.
+        deterministic: compute the same bits in each run. None: the setting of torch.
         kind: ``sigmoid`` or, with backend ``reference`` only, ``softmax``, which ignores the bias.
     """
 

@@ -1,4 +1,4 @@
-"""Order of work in a jagged batch: longest sequences first, no programs without work.
+"""Order of the tiles of a jagged batch: longest sequences first.
 
 A kernel computes tiles: blocks of ``block`` rows of one sequence and head. If every sequence had as
 many programs as the longest, half of them would have no work in a typical batch. Long sequences at
@@ -41,14 +41,14 @@ class Tiling(NamedTuple):
 
 
 def assign_tiles(problem: Problem, tokens: int, block: int, *, keys: bool = False) -> Tiling:
-    """Divide rows into tiles without reading lengths: by a table, unless all are known to be equal.
+    """Divide rows into tiles, by a table unless all lengths are known to be equal.
 
     Args:
         problem: the sequences.
         tokens: number of rows, also of those outside sequences.
         block: rows of a tile.
-        keys: rows are keys, and sequences with more queries are first. Otherwise rows are queries,
-            and sequences with more keys are first.
+        keys: whether rows are keys (sequences with more queries first) or queries (sequences with
+            more keys first).
     """
     spans = (problem.starts_q, problem.ends_q), (problem.starts_k, problem.ends_k)
     rows, work = spans[::-1] if keys else spans
@@ -62,14 +62,7 @@ def assign_tiles(problem: Problem, tokens: int, block: int, *, keys: bool = Fals
 
 
 def max_tiles(tokens: int, sequences: int, longest: int, block: int) -> int:
-    """Return the maximum number of tiles of one head of a batch.
-
-    Args:
-        tokens: number of tokens. Sequences do not overlap.
-        sequences: number of sequences.
-        longest: maximum length of a sequence.
-        block: rows of a tile.
-    """
+    """Return the maximum number of tiles of one head of a batch whose lengths are not known."""
     return min((tokens + sequences * (block - 1)) // block, sequences * -(-longest // block))
 
 
@@ -85,10 +78,10 @@ def list_tiles(
         most: result of :func:`max_tiles`.
 
     Returns:
-        (most + sequences,) int32. First the sequence of each tile, -1 past the last tile, then the
-        first tile of each sequence. Tiles of a sequence are consecutive. With H heads a kernel has
-        ``most * H`` programs. Program p has the sequence s of tile p // H, and is the program
-        p - H * (first tile of s) of that sequence.
+        (most + sequences,) int32: the sequence of each tile, -1 past the last tile, then the first
+        tile of each sequence. Tiles of a sequence are consecutive. With H heads a kernel has
+        ``most * H`` programs. Program p computes a tile of the sequence s of tile p // H, and is
+        program p - H * (first tile of s) of that sequence.
     """
     sequences = starts.shape[0]
     table = torch.empty(most + sequences, dtype=torch.int32, device=starts.device)

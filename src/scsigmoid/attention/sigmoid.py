@@ -166,8 +166,8 @@ def sigmoid_attention_qkv(
 ) -> Tensor:
     """Compute :func:`sigmoid_attention` of q, k and v in one tensor, the output of a projection.
 
-    Equals :func:`sigmoid_attention` of the three slices. The kernels write one gradient, so three
-    need not be copied together.
+    Equals :func:`sigmoid_attention` of the three slices, and raises the same errors. The kernels
+    write one gradient, so three need not be copied together.
 
     Args:
         qkv: (tokens, 3, heads, dim): q, k and v. Any strides, but 1 along ``dim``.
@@ -176,10 +176,6 @@ def sigmoid_attention_qkv(
 
     Returns:
         (tokens, heads, dim), contiguous, the dtype of ``qkv``.
-
-    Raises:
-        TypeError, ValueError, NotImplementedError, RuntimeError, UserError: as
-            :func:`sigmoid_attention`.
     """
     check_fused(qkv, cu_seqlens, max_seqlen, check)
     starts, ends = cu_seqlens[:-1], cu_seqlens[1:]
@@ -203,9 +199,9 @@ def sigmoid_attention_padded(
 ) -> Tensor:
     """Compute sigmoid attention of padded sequences, the interface of the paper's algorithms.
 
-    The same kernels read the batch as a packed one with gaps. Blocks of padding cost no time.
-    Padding is never read, so it may contain NaN. Results and gradients of padding are 0. Inputs are
-    not copied if their first two dimensions can be viewed as one.
+    The kernels read the batch as a packed one with gaps. Padding is never read, so it costs no time
+    and may contain NaN. Results and gradients of padding are 0. Inputs are not copied if their
+    first two dimensions can be viewed as one. Errors are those of :func:`sigmoid_attention`.
 
     Args:
         q: (sequences, length, heads, dim).
@@ -217,10 +213,6 @@ def sigmoid_attention_padded(
 
     Returns:
         Contiguous tensor of the shape and dtype of ``q``.
-
-    Raises:
-        TypeError, ValueError, NotImplementedError, RuntimeError, UserError: as
-            :func:`sigmoid_attention`.
     """
     check_tensors(q, k, v, dimensions=4)
     if lengths_k is None and k.shape[1] != q.shape[1]:

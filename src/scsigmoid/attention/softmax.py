@@ -98,9 +98,6 @@ def softmax_attention_qkv(
 
     Returns:
         (tokens, heads, dim), the dtype of ``qkv``.
-
-    Raises:
-        TypeError, ValueError, NotImplementedError, UserError: as :func:`softmax_attention`.
     """
     check_fused(qkv, cu_seqlens, max_seqlen, check)
     (qkv,) = cast_for_autocast(qkv)

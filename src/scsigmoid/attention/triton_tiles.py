@@ -85,7 +85,7 @@ def fold(scale, bias, SIGMOID: tl.constexpr):
 def sigmoid(scores, factor, summand, SIGMOID: tl.constexpr):
     """Compute sigmoid(score * scale + bias) of float32 scores.
 
-    - ``tanh``: 0.5 + 0.5 tanh(x) by one approximate instruction. Absolute error about 1e-6.
+    - ``tanh``: 0.5 + 0.5 tanh(x), one special-function operation. Absolute error about 1e-6.
     - ``pair``: 1 / (1 + 2^x), with one reciprocal for two elements, 1 / a = b (1 / a b). Relative
       error about 1e-6. 2^x is limited to 2^60, so that the product of two is finite. Weights below
       2^-60 become 2^-60. NaN stays NaN.
