@@ -185,7 +185,7 @@ def test_hopper_is_refused_if_not_supported(gpu):
     with pytest.raises(UserError, match="triton is too old; use 'triton' or 'auto'"):
         gpu.choose("hopper")
     gpu.capability = (8, 0)
-    with pytest.raises(UserError, match="capability 9.0 and this GPU has 8.0; use 'triton'"):
+    with pytest.raises(UserError, match="this GPU has 8"):
         gpu.choose("hopper")
 
 
