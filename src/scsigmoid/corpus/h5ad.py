@@ -43,7 +43,7 @@ class Chunk(NamedTuple):
 
     cells: NDArray[np.int64]  # rows in the file
     # Raw counts, cells x genes: a SciPy CSR matrix of int32 without stored zeros or repeated
-    # entries. Entries of a cell are in the order of the file.
+    # entries. The entries of a cell are in any order.
     counts: Any
 
 

@@ -177,6 +177,7 @@ def copy_cells(cells: Cells, path: Path, title: str) -> None:
     from scipy.sparse import vstack
 
     counts = vstack([chunk.counts for chunk in cells.chunks()], format="csr")
+    counts.sort_indices()
     with opened(cells.path) as file:
         obs = data_frame(file["obs"]).iloc[cells.rows].copy()
     for name in obs.columns[obs.dtypes == "category"]:

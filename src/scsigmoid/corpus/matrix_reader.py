@@ -105,22 +105,23 @@ class Matrix:
         Yields:
             CSR matrices of int32, rows x genes, without stored zeros or repeated entries.
         """
-        from scsigmoid.corpus.gene_counts import counts_of_genes
-
+        columns = np.flatnonzero(gene_of_column >= 0)
+        ones = np.ones(len(columns), dtype=np.int64)
+        selection = csr_matrix(
+            (ones, (columns, gene_of_column[columns])), shape=(len(gene_of_column), genes)
+        )
         read = {"dense": dense_rows, "csr": compressed_rows, "csc": transposed_rows}[self.kind]
         for start, block in read(self._stored, self.shape, wanted):
-            values = self._integers(block, start)
-            try:
-                ends, columns, counts = counts_of_genes(
-                    block.indptr, block.indices, values, gene_of_column, genes
-                )
-            except OverflowError:
+            block.data = self._integers(block, start).astype(np.int64)
+            counts = block @ selection
+            counts.eliminate_zeros()
+            if counts.nnz and counts.data.max() > np.iinfo(np.int32).max:
                 raise UserError(
                     f"{self.path}: {self.name} has counts of a gene listed twice whose sum "
                     "exceeds 2,147,483,647; list the gene once"
-                ) from None
-            shape = (block.shape[0], genes)
-            yield start, csr_matrix((counts, columns, ends), shape=shape, copy=False)
+                )
+            counts.data = counts.data.astype(np.int32)
+            yield start, counts
 
     def _integers(self, block: Any, start: int) -> NDArray[np.int32]:
         """Return the values of a block, whose first row is ``start``, as integers."""
