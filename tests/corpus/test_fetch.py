@@ -92,11 +92,14 @@ def test_local(config, counts, write_h5ad, tmp_path):
         make_part(corpus, folder)
 
 
+MMD = {"mmd": {"datasets": ["blood"]}}
+
+
 @pytest.mark.parametrize(
     ("types", "settings", "message"),
     [
-        ([6, 6, 2], {}, r"13 of 14 .*\(3 types; the largest: 6 'a', 5 'b'\).*scIB.*15.*; MMD.*10"),
-        ([40, 9], {"mmd": {"minimum_cells": 8}}, ""),
+        ([6, 6, 2], MMD, r"13 of 14 .*\(3 types; the largest: 6 'a', 5 'b'\).*scIB.*15.*; MMD.*10"),
+        ([40, 9], {"mmd": {**MMD["mmd"], "minimum_cells": 8}}, ""),
         ([8, 7], {"mmd": {"datasets": []}, "scib": {"neighbours": 13}}, "UMAP needs more than 15"),
     ],
 )
@@ -107,7 +110,8 @@ def test_too_few_cells_for_a_metric(types, settings, message, write_h5ad, tmp_pa
     path = write_h5ad(np.ones((len(kinds), 12), np.float32), obs={"cell_type": kinds}, name="blood")
     other = write_h5ad(np.full((30, 12), 2, np.float32), name="other")
     local = [{"files": str(path), "held_out": True}, {"files": str(other)}]
-    config = load(overrides={"corpus": {"source": "local", "local": local}, "evaluation": settings})
+    corpus = {"source": "local", "local": local}
+    config = load(overrides={"preset": "demo", "corpus": corpus, "evaluation": settings})
     make_manifest(config.corpus, config.datasets, tmp_path)
     outputs = tmp_path / "made" / "blood.h5ad", tmp_path / "made" / "blood.json"
     options = ["--dataset", "blood", "--output", outputs[0], "--metadata", outputs[1]]
