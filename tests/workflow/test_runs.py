@@ -35,7 +35,7 @@ def test_every_table_and_figure_is_there(finished: Any) -> None:
 
 
 def test_training_tells_its_rate_on_the_terminal(finished: Any) -> None:
-    """And in its log; the terminal shows nothing else of a job that went well."""
+    """And in its log."""
     lines = (finished.folder / "terminal.txt").read_text().splitlines()
     for model in yaml.safe_load((finished.folder / "results/demo/config.yaml").read_text())[
         "models"
@@ -45,6 +45,24 @@ def test_training_tells_its_rate_on_the_terminal(finished: Any) -> None:
         assert re.fullmatch(r"\w+: step (\d+) of \1, loss [\d.]+, \d+ cells/s, done in .*", last)
         log = finished.folder / f"results/demo/logs/train/{model}.log"
         assert set(told) <= set(log.read_text().splitlines())
+
+
+def test_the_terminal_shows_a_line_per_job(finished: Any) -> None:
+    """With its log. A dry run shows files and reasons."""
+    terminal = (finished.folder / "terminal.txt").read_text()
+    logs = re.findall(r"^\d\d:\d\d:\d\d \S+, log: (\S+)$", terminal, flags=re.MULTILINE)
+    jobs = finished.jobs("--forceall")
+    assert len(logs) == len(set(logs)) == sum(jobs.values()) - jobs["all"]
+    assert all((finished.folder / log).is_file() for log in logs)
+    table = "results/demo/tables/hyperparameters.csv"
+    plan = finished.run("-n", "--forcerun", "table", "--", table).stdout
+    assert re.search(f"output: {table}.*\n(.*\n)*    reason: Forced execution", plan)
+
+
+def test_every_rule_and_target_has_a_description(make_project: Callable[..., Any]) -> None:
+    rules = make_project({}).run("--list").stdout.splitlines()
+    assert len(rules) > 30
+    assert [rule for rule in rules if not re.fullmatch(r"\w+ \(\S.*\)", rule)] == []
 
 
 def test_a_second_run_finds_nothing_to_do(finished: Any) -> None:
