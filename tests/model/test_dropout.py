@@ -39,10 +39,10 @@ def test_mixing_equals_that_of_unsigned_words():
 def test_share_of_dropped_activations(share):
     is_dropped = dropped(share=share)
     deviation = (share * (1 - share)) ** 0.5
+    # Means over all activations, each channel and each token are those of independent draws.
     for means in (is_dropped.mean().reshape(1), is_dropped.mean(0), is_dropped.mean(1)):
         count = is_dropped.numel() / means.numel()
         errors = (means - share) / (deviation / count**0.5)
-        # Means over all activations, each channel and each token are those of independent draws.
         assert errors.abs().max() < 6
         assert errors.numel() == 1 or abs(errors.std().item() - 1) < 0.25
 

@@ -50,25 +50,20 @@ def compute_by_hand(model, tokens, keys=None):
     x = drop(x, 0)
     for layer in range(2):
         block = f"blocks.{layer}"
-        q, k, v = linear(norm(x, f"{block}.attention_norm"), f"{block}.qkv").split(16, dim=-1)
-        heads = []
-        for head in range(2):
-            of = slice(8 * head, 8 * head + 8)
-            own_q, own_k, own_v = q[:, of], k[:, of], v[:, of]
-            if "qk_norm" in model.settings.variants:
-                own_q, own_k = (
-                    x * weights[f"{block}.{name}_norm.weight"]
-                    / (x.square().mean(-1, keepdim=True) + model.settings.layer_norm_epsilon).sqrt()
-                    for x, name in ((own_q, "query"), (own_k, "key"))
-                )  # fmt: skip
-            scores = own_q @ own_k.T / math.sqrt(8)
-            if model.settings.attention == "sigmoid":
-                attended = 1 / (1 + n * torch.exp(-scores))
-            else:
-                attended = torch.softmax(scores, dim=-1)
-            mean = own_v.mean(0) if "centred_values" in model.settings.variants else 0
-            heads.append(attended @ (own_v - mean) + mean)
-        out = linear(torch.cat(heads, dim=-1), f"{block}.projection")
+        qkv = linear(norm(x, f"{block}.attention_norm"), f"{block}.qkv")
+        q, k, v = qkv.view(n, 3, 2, 8).unbind(1)
+        if "qk_norm" in model.settings.variants:
+            q, k = (
+                x * weights[f"{block}.{name}_norm.weight"]
+                / (x.square().mean(-1, keepdim=True) + model.settings.layer_norm_epsilon).sqrt()
+                for x, name in ((q, "query"), (k, "key"))
+            )  # fmt: skip
+        scores = torch.einsum("ihd,jhd->hij", q, k) / math.sqrt(8)
+        is_sigmoid = model.settings.attention == "sigmoid"
+        attended = 1 / (1 + n * torch.exp(-scores)) if is_sigmoid else torch.softmax(scores, -1)
+        mean = v.mean(0) if "centred_values" in model.settings.variants else 0
+        out = torch.einsum("hij,jhd->ihd", attended, v - mean) + mean
+        out = linear(out.flatten(1), f"{block}.projection")
         if "hybrid_norm" in model.settings.variants:
             out = norm(out, f"{block}.output_norm")
         x = x + drop(out, 2 * layer + 1)
@@ -121,12 +116,9 @@ def test_contexts_share_all_but_positions():
 
 
 def test_initial_weights():
-    model = encoder(vocabulary_size=5000)
-    for name, parameter in model.named_parameters():
-        if name.endswith("bias"):
-            assert (parameter == 0).all()
-        elif "norm" in name:
-            assert (parameter == 1).all()
+    for name, parameter in (model := encoder(vocabulary_size=5000)).named_parameters():
+        if name.endswith("bias") or "norm" in name:
+            assert (parameter == float(name.endswith("norm.weight"))).all()
     weights = model.output.weight
     assert abs(weights.std().item() - 0.02) < 2e-4
     assert abs(weights.mean().item()) < 2e-4

@@ -95,6 +95,7 @@ def _accumulate(
 def _forward_step(
     sums, rows, k, v, factor, summand, SIGMOID: tl.constexpr, PRECISION: tl.constexpr
 ):
+    """Add a block of keys and values to O."""
     (out,) = sums
     (q,) = rows
     scores = tl.dot(q, tl.trans(k), input_precision=PRECISION)
@@ -136,6 +137,7 @@ def forward_kernel(
 
 @triton.jit
 def _dq_step(sums, rows, k, v, factor, summand, SIGMOID: tl.constexpr, PRECISION: tl.constexpr):
+    """Add a block of keys and values to dQ, and to the gradient of the bias if it is wanted."""
     dq, dbias = sums
     q, grad = rows
     scores = tl.dot(q, tl.trans(k), input_precision=PRECISION)
@@ -195,6 +197,7 @@ def dq_kernel(
 def _dkdv_step(
     sums, rows, q, grad, factor, summand, SIGMOID: tl.constexpr, PRECISION: tl.constexpr
 ):
+    """Add a block of queries and output gradients to dK and dV."""
     dk, dv = sums
     k, v = rows
     scores = tl.dot(k, tl.trans(q), input_precision=PRECISION)
