@@ -26,7 +26,7 @@ rule embeddings_of_pair:
         device=get_device,
     shell:
         "python -m scsigmoid embeddings --checkpoint {params.checkpoints:q} --tokens {input.tokens:q}"
-        " --cells {input.cells:q} --settings {params.settings:q} --device {params.device}"
+        " --cells {input.cells:q} --settings {params.settings:q} --device {params.device:q}"
         " --output {output:q} --log {log:q}"
 
 
@@ -77,7 +77,7 @@ rule validation_loss_of_model:
     shell:
         "python -m scsigmoid validation-loss --dataset {wildcards.dataset}"
         " --checkpoint {input.model:q} --tokens {input.tokens:q} --settings {params.settings:q}"
-        " --device {params.device} --output {output.summary:q} --log {log:q}"
+        " --device {params.device:q} --output {output.summary:q} --log {log:q}"
 
 
 rule neighbours:
@@ -102,7 +102,7 @@ rule neighbours:
         device=get_device,
     shell:
         "python -m scsigmoid neighbours --embeddings {input.embeddings:q} --cells {input.cells:q}"
-        " --settings {params.settings:q} --device {params.device} --output {output:q}"
+        " --settings {params.settings:q} --device {params.device:q} --output {output:q}"
         " --log {log:q}"
 
 
@@ -127,7 +127,7 @@ rule scib_of_dataset:
         device=get_device,
     shell:
         "python -m scsigmoid scib --dataset {wildcards.dataset} --neighbours {input:q}"
-        " --settings {params.settings:q} --device {params.device} --output {output:q}"
+        " --settings {params.settings:q} --device {params.device:q} --output {output:q}"
         " --log {log:q}"
 
 
@@ -152,7 +152,7 @@ rule mmd_of_dataset:
         device=get_device,
     shell:
         "python -m scsigmoid mmd --dataset {wildcards.dataset} --embeddings {input:q}"
-        " --settings {params.settings:q} --device {params.device} --output {output:q}"
+        " --settings {params.settings:q} --device {params.device:q} --output {output:q}"
         " --log {log:q}"
 
 
