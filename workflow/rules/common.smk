@@ -36,6 +36,7 @@ os.environ["SCSIGMOID_SILENT" if workflow.remote_exec else "SCSIGMOID_LINES"] = 
 
 try:
     from scsigmoid.config import check, combinations, local_files, plan
+    from scsigmoid.config.versions import version_of
     from scsigmoid.errors import UserError
     from scsigmoid.files import write_text
     from scsigmoid.forecast.choices import choose
@@ -229,7 +230,9 @@ def inputs_of(kind):
 
 def printed_settings(kind):
     """Return a function of wildcards: the settings that a table or figure prints."""
-    return lambda wildcards: settings(*registry.settings(kind, wildcards.name, PLAN))
+    return lambda wildcards: check.as_json(
+        PLAN.settings(*registry.settings(kind, wildcards.name, PLAN)) | version_of(kind)
+    )
 
 
 def caption_of(kind):
