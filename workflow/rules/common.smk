@@ -32,7 +32,7 @@ elif "CONDA" in DEPLOYMENT:
 if not DEPLOYMENT:
     put_first("PATH", Path(sys.executable).parent)
 # Jobs print a line on the terminal, and training its rate, but jobs of a cluster have no terminal.
-os.environ["SCSIGMOID_SILENT" if workflow.remote_exec else "SCSIGMOID_LINES"] = "1"
+os.environ.update({"SCSIGMOID_SILENT" if workflow.remote_exec else "SCSIGMOID_LINES": "1"})
 
 try:
     from scsigmoid.config import check, combinations, local_files, plan
@@ -159,7 +159,9 @@ def mmd_embeddings(wildcards):
     """Return the embeddings that MMD compares."""
     for problem in combinations.find_mmd_problems(CONFIG):
         stop(problem)
-    return result("embeddings/{dataset}/{model}.h5ad", dataset=wildcards.dataset, model=CONFIG.evaluation.pair)
+    return result(
+        "embeddings/{dataset}/{model}.h5ad", dataset=wildcards.dataset, model=CONFIG.evaluation.pair
+    )
 
 
 def user_files(wildcards):
