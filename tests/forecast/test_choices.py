@@ -34,7 +34,6 @@ def write_cells(path: Path, lengths: list[int], kind: Any = csr_matrix) -> None:
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A configuration of own files, with the given settings."""
     monkeypatch.setattr(choices, "has_gpu", lambda: False)
-    monkeypatch.setattr(choices.os, "sched_getaffinity", lambda _: {0, 1})
 
     def make(*entries: dict[str, Any], **settings: Any) -> Config:
         corpus = {"source": "local", "local": list(entries)}
@@ -54,7 +53,7 @@ def test_one_model_and_no_benchmarks(own: Any, tmp_path: Path) -> None:
     assert registry.names("figure", plan) == ["sequence_lengths", "loss", "scib", "umap_a"]
     # 80 cells, at most 100 passes: 8,000 cells in batches of 16.
     assert config.training.steps == 500
-    assert "100 of each" in config.choices["training.steps"]
+    assert "100 passes over all" in config.choices["training.steps"]
     # Further arms have the same context.
     other = own(
         {"files": str(tmp_path / "a.h5ad"), "held_out": 0.2},
@@ -97,7 +96,7 @@ def test_large_files_are_sampled_evenly(tmp_path: Path, own: Any) -> None:
 def test_values_that_are_set_are_kept(own: Any, tmp_path: Path) -> None:
     write_cells(tmp_path / "a.h5ad", [20] * 100)
     entry = {"files": str(tmp_path / "a.h5ad"), "held_out": 0.5}
-    config = own(entry, training={"steps": 7, "threads": 1}, models={"sigmoid": {"context": 96}})
+    config = own(entry, training={"steps": 7}, models={"sigmoid": {"context": 96}})
     assert (config.training.steps, config.models["sigmoid"].context) == (7, 96)
     assert not {"training.steps", "models.sigmoid.context"} & config.choices.keys()
     with pytest.raises(UserError, match=r"training.global_batch: .* found 'many'"):
@@ -107,14 +106,13 @@ def test_values_that_are_set_are_kept(own: Any, tmp_path: Path) -> None:
 def test_a_restart_elsewhere_makes_the_same_choices(
     own: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first run decides the device and its threads."""
+    """The first run decides the device."""
     write_cells(tmp_path / "a.h5ad", [20] * 100)
     entry = {"files": str(tmp_path / "a.h5ad"), "held_out": 0.5}
     first = own(entry)
     (tmp_path / "results").mkdir()
     (tmp_path / "results/config.yaml").write_text(as_yaml(first))
     monkeypatch.setattr(choices, "has_gpu", lambda: True)
-    monkeypatch.setattr(choices.os, "sched_getaffinity", lambda _: {*range(64)})
     again = own(entry)
     assert (again.device, again.training) == (first.device, first.training)
     assert own(entry, device="cuda").architecture.size == "small"

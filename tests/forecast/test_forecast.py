@@ -183,6 +183,8 @@ def test_own_files(tmp_path):
     assert "cells         37 " in text(0, 1, 2)
     assert re.search(r"cells         unknown  .* 10x files", text(0, 3))
     assert "size of the tokens unknown" in text(0)
+    # Held-out cells are embedded once and measured with 15 masks.
+    assert re.search(r"evaluation +\S+ .* 15 cells, 16 passes of each", text(0, 1, 2))
 
 
 def test_the_vocabulary_of_own_files_is_at_most_their_genes(tmp_path):

@@ -1,11 +1,10 @@
 """Settings of own cells that are ``auto``: they follow from the cells and the device.
 
-The values are the same in every run of a results folder: the cells decide them, and the device and
-its number of threads are read from the stored configuration of the first run.
+The values are the same in every run of a results folder: the cells decide them, and the device is
+read from the stored configuration of the first run.
 """
 
 import ctypes
-import os
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -30,7 +29,7 @@ COVERED = 0.95
 #: Contexts are multiples of this.
 MULTIPLE = 64
 #: Number of validations of a run, and of validations without progress that end it.
-VALIDATIONS, PATIENCE = 20, 5
+VALIDATIONS, PATIENCE = 30, 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +46,6 @@ class Scale:
         warmup: steps of linear warm-up.
         cells: number of cells to train on, counting a cell in each pass.
         passes: largest number of passes over the cells.
-        threads: largest number of CPU threads.
     """
 
     size: str
@@ -59,17 +57,16 @@ class Scale:
     warmup: int
     cells: int
     passes: int
-    threads: int
 
 
 SCALES = {
     "cpu": Scale(
         size="tiny", context=128, genes=3000, batch=16, tokens=8192, rate=3e-3, warmup=100,
-        cells=80_000, passes=100, threads=4,
+        cells=80_000, passes=100,
     ),
     "cuda": Scale(
         size="small", context=4096, genes=20_000, batch=64, tokens=65_536, rate=1e-3, warmup=200,
-        cells=600_000, passes=100, threads=1,
+        cells=400_000, passes=100,
     ),
 }  # fmt: skip
 
@@ -128,12 +125,11 @@ def choose(values: Mapping[str, Any]) -> dict[str, Any]:
     scale = SCALES["cpu" if settings["device"] == "cpu" else "cuda"]
     choose_model(settings, scale, sample)
     choose_training(settings, scale, sample)
-    settings.fill("benchmarks.training.median_length", max(1, sample.quantile(0.5)))
-    settings.fill("benchmarks.training.sigma_length", round(max(sample.sigma, 0.01), 3))
-    settings.fill(
-        "evaluation.pair",
-        [name for name, model in settings.named_models() if not model.get("stress")],
-    )
+    settings.fill("benchmarks.training.median_length", max(1, sample.quantile(0.5)), "of the cells")
+    sigma = round(max(sample.sigma, 0.01), 3)
+    settings.fill("benchmarks.training.sigma_length", sigma, "of the cells")
+    scored = [name for name, model in settings.named_models() if not model.get("stress")]
+    settings.fill("evaluation.pair", scored, "all models")
     return settings.values
 
 
@@ -154,15 +150,13 @@ class Settings:
         value = self[name]
         return value if isinstance(value, int) and value > 0 else otherwise
 
-    def fill(self, name: str, value: Any, reason: str = "") -> None:
+    def fill(self, name: str, value: Any, reason: str) -> None:
         """Replace a setting that is ``auto``, and note the reason."""
         if self[name] != AUTO:
             return
         section, _, key = name.rpartition(".")
         (self[section] if section else self.values)[key] = value
-        if reason:
-            text = f"{value:,}" if isinstance(value, int) and value > 9999 else f"{value}"
-            self.values["choices"][name] = f"{text}: {reason}"
+        self.values["choices"][name] = f"{as_text(value)}: {reason}"
 
     def named_models(self) -> list[tuple[str, dict[str, Any]]]:
         """Return names and settings of the models."""
@@ -173,6 +167,13 @@ class Settings:
     @property
     def models(self) -> list[dict[str, Any]]:
         return [model for _, model in self.named_models()]
+
+
+def as_text(value: Any) -> str:
+    """Return a value of a setting in one line."""
+    if isinstance(value, dict):
+        value = [f"{name} {item}" for name, item in value.items()]
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def has_auto(value: Any) -> bool:
@@ -208,23 +209,15 @@ def sample_cells(corpus: Corpus, seed: int) -> Sample:
 
 
 def choose_device(settings: Settings) -> None:
-    """Choose device and threads as in the first run in the results folder, or by the machine."""
+    """Choose the device: that of the first run in the results folder, or a GPU if there is one."""
     preset, results = settings["preset"], settings["results"]
     path = Path(results if isinstance(results, str) else f"results/{preset}") / "config.yaml"
     earlier = Settings(read_yaml(path) if path.is_file() else {})
-    device = earlier["device"] if earlier["device"] in SCALES else ""
-    reason = f"as in the first run ({path})"
-    if not device:
-        device, reason = ("cuda", "there is a GPU") if has_gpu() else ("cpu", "there is no GPU")
+    device = earlier["device"]
+    if device not in SCALES:
+        device = "cuda" if has_gpu() else "cpu"
+    reason = "the first run found " + ("no GPU" if device == "cpu" else "a GPU")
     settings.fill("device", device, reason)
-    threads = (
-        min(len(os.sched_getaffinity(0)), SCALES[settings["device"]].threads)
-        if settings["device"] in SCALES
-        else 1
-    )
-    if settings["device"] == earlier["device"]:
-        threads = earlier.number("training.threads", threads)
-    settings.fill("training.threads", threads, "cores; sums depend on it")
 
 
 def has_gpu() -> bool:
@@ -258,28 +251,29 @@ def choose_model(settings: Settings, scale: Scale, sample: Sample) -> None:
 
 def choose_training(settings: Settings, scale: Scale, sample: Sample) -> None:
     """Choose batch, learning rate and the number of steps."""
-    size = f"for {settings['architecture.size']!r}"
-    settings.fill("training.global_batch", scale.batch, size)
-    settings.fill("training.learning_rate", scale.rate, size)
+
+    def fill(name: str, value: Any, reason: str) -> None:
+        settings.fill(f"training.{name}", value, reason)
+
+    size = f"for a model of size {settings['architecture.size']}"
+    fill("global_batch", scale.batch, size)
+    fill("learning_rate", scale.rate, size)
     contexts = [model.get("context") for model in settings.models]
     longest = max((n for n in contexts if isinstance(n, int)), default=0)
-    settings.fill("training.micro_batch_tokens", max(scale.tokens, longest))
+    fill("micro_batch_tokens", max(scale.tokens, longest), "bounds the memory")
     batch = settings.number("training.global_batch", scale.batch)
     cells = scale.cells if sample.cells is None else min(scale.cells, scale.passes * sample.cells)
-    passes = "" if sample.cells is None else f", {cells / sample.cells:.3g} of each"
-    steps = -(-cells // batch)
-    reason = f"{cells:,} cells{passes}; fewer if the validation loss is flat"
-    settings.fill("training.steps", steps, reason)
-    steps = settings.number("training.steps", steps)
-    settings.fill("training.warmup_steps", min(scale.warmup, -(-steps // 5)))
+    passes = "" if sample.cells is None else f", {cells / sample.cells:.3g} passes over all,"
+    reason = f"{cells:,} cells{passes} at most; fewer if the validation loss is flat"
+    fill("steps", -(-cells // batch), reason)
+    steps = settings.number("training.steps", -(-cells // batch))
+    fill("warmup_steps", min(scale.warmup, -(-steps // 5)), size)
     every = max(1, steps // VALIDATIONS)
-    settings.fill("training.validate_every", every)
+    fill("validate_every", every, f"{VALIDATIONS} validation losses")
+    is_validated = settings["training.validate_every"] != 0
     held_out = max(1, min(256, (sample.cells or 2560) // 10))
-    settings.fill("training.validation_cells", held_out)
-    settings.fill(
-        "training.patience",
-        PATIENCE,
-        f"ends training if {PATIENCE} validation losses are not 0.2 % below the lowest before",
-    )
-    settings.fill("training.log_every", max(1, steps // 100))
-    settings.fill("training.checkpoint_every", every)
+    fill("validation_cells", held_out * is_validated, "a tenth of the training cells, at most 256")
+    reason = f"ends training if {PATIENCE} validation losses are not 0.2 % below the lowest before"
+    fill("patience", PATIENCE * is_validated, reason)
+    fill("log_every", max(1, steps // 100), "100 rows in the journal")
+    fill("checkpoint_every", every, "as often as the validation loss")

@@ -70,6 +70,15 @@ class TrainingRate:
     context: int
     cells_per_second: float
 
+    @property
+    def device(self) -> str:
+        """The kind of device in words."""
+        return "an H200" if "H200" in self.machine else "a core"
+
+    def is_on(self, device: str) -> bool:
+        """Return whether the rate is of a configured device. ``auto`` may be any."""
+        return device == "auto" or (device == "cpu") == (self.device == "a core")
+
 
 @cache
 def rates() -> dict[str, Any]:
@@ -123,6 +132,10 @@ class Effort:
     scale: float
     bytes: int
 
+    def evaluation_hours(self, cells: int, trials: int) -> float:
+        """Return the time of embeddings and validation losses, which are forward passes."""
+        return cells * (1 + trials) / 3 * self.scale / self.rate.cells_per_second / 3600
+
     @property
     def measured(self) -> bool:
         """Whether the rate was measured with this amount of work."""
@@ -154,7 +167,7 @@ def effort(
     work = work_of(encoder, lengths, training.mask_fraction)
     scales = {}
     for rate in training_rates():
-        if rate.attention == kind:
+        if rate.attention == kind and rate.is_on(config.device):
             measured = EncoderSettings.of(
                 rate.size, architecture, kind, rate.context, rate.vocabulary
             )

@@ -29,13 +29,27 @@ def forecast(config: Config, results: Path) -> Iterator[str]:
     yield from disk(config, data, sum(model.bytes for model in [*models, *runs]))
     yield line("vocabulary", f"{vocabulary:,} tokens", vocabulary_basis)
     for model in models:
-        yield line(model.model, f"{duration(model.hours)} on {device(model)}", basis(model))
+        yield line(model.model, f"{duration(model.hours)} on {model.rate.device}", basis(model))
     if runs:
         yield study(runs)
     total = sum(model.hours for model in [*models, *runs])
     yield line("training", duration(total), "on one device, all models together")
+    yield from evaluation(config, data, models)
+    for setting, choice in config.choices.items():
+        yield f"{setting} = {choice}"
     for machine in dict.fromkeys(f"{m.rate.machine}: {m.rate.measured}" for m in models):
         yield f"Training was measured on {machine}."
+
+
+def evaluation(config: Config, data: Volume, models: Sequence[Effort]) -> Iterator[str]:
+    """Yield the line about embeddings and validation losses."""
+    evaluated = [model for model in models if not config.models[model.model].stress]
+    if data.evaluation_cells is None or not evaluated:
+        return
+    trials = config.evaluation.validation_loss.trials
+    hours = sum(model.evaluation_hours(data.evaluation_cells, trials) for model in evaluated)
+    note = f"{data.evaluation_cells:,} cells, {trials + 1} passes of each, without scores"
+    yield line("evaluation", duration(hours), note)
 
 
 def disk(config: Config, data: Volume, models: float) -> Iterator[str]:
@@ -69,7 +83,7 @@ def study(runs: Sequence[Effort]) -> str:
     ends = dict.fromkeys(f"{size / 1e6:.3g}M" for size in (sizes[0], sizes[-1]))
     return line(
         "study",
-        f"{duration(sum(run.hours for run in runs))} on {device(runs[0])}",
+        f"{duration(sum(run.hours for run in runs))} on {runs[0].rate.device}",
         f"{len(runs)} runs of {' to '.join(ends)} parameters, "
         f"{sum(run.steps for run in runs):,} steps",
     )
@@ -84,11 +98,6 @@ def basis(effort: Effort) -> str:
     else:
         speed = f"{effort.scale:.2g} times the operations of the measured model ({speed})"
     return f"{effort.parameters / 1e6:,.4g}M parameters, {speed}"
-
-
-def device(effort: Effort) -> str:
-    """Return the kind of device that the rate was measured on."""
-    return "an H200" if "H200" in effort.rate.machine else "a core"
 
 
 def line(name: str, value: str, note: str) -> str:

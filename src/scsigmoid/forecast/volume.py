@@ -9,7 +9,7 @@ from scsigmoid.config.local_files import expand
 from scsigmoid.config.schema import Config
 from scsigmoid.corpus.embedded import evaluation_recipe, training_recipes
 from scsigmoid.corpus.genes import organism_of
-from scsigmoid.corpus.h5ad import Cells, held_out_text, open_cells
+from scsigmoid.corpus.h5ad import Cells, Part, held_out_text, open_cells
 from scsigmoid.corpus.h5ad_writer import is_tenx
 from scsigmoid.corpus.metadata import REMOTE, ManifestRow, read_manifest
 from scsigmoid.corpus.selection import PAPER_CELLS
@@ -28,6 +28,7 @@ class Volume:
         basis: source of the numbers.
         files: number of raw files, or None if unknown.
         cells: number of training cells, or None if unknown.
+        evaluation_cells: number of cells of the evaluation datasets, or None if unknown.
         bytes: size of the raw files, including the evaluation datasets.
         bytes_basis: source of the size.
     """
@@ -35,6 +36,7 @@ class Volume:
     basis: str
     files: int | None
     cells: int | None
+    evaluation_cells: int | None
     bytes: float
     bytes_basis: str
 
@@ -80,6 +82,7 @@ def locked_volume(rows: Sequence[ManifestRow], path: str, lengths: Lengths) -> V
         basis=f"the manifest {path}",
         files=len(rows),
         cells=sum(int(row.cells or 0) for row in rows if row.role == "training"),
+        evaluation_cells=sum(int(row.cells or 0) for row in rows if row.role == "evaluation"),
         bytes=sum(int(row.bytes or 0) for row in rows) + estimated,
         bytes_basis="manifest" + note,
     )
@@ -98,6 +101,7 @@ def embedded_volume(config: Config) -> Volume:
         basis="the configuration",
         files=len(training) + len(evaluation),
         cells=sum(recipe.cells for recipe in training),
+        evaluation_cells=sum(recipe.cells for recipe in evaluation),
         bytes=sum(bytes_of(recipe.cells, lengths_of(config)) for recipe in training + evaluation),
         bytes_basis=by_nonzero(),
     )
@@ -110,6 +114,7 @@ def local_volume(config: Config) -> Volume:
         basis="the files",
         files=len(files),
         cells=None if opened is None else sum(cells.n_cells for cells in opened),
+        evaluation_cells=sum(cells.n_cells for cells in cells_of_files(config, "evaluation")),
         bytes=sum(path.stat().st_size for file in files for path in file.files),
         bytes_basis="on the disk already",
     )
@@ -120,16 +125,22 @@ def training_files(config: Config) -> list[Cells] | None:
     files = expand(config.corpus.local)
     if any(is_tenx(file.path) for file in files):
         return None
+    return cells_of_files(config, "training")
+
+
+def cells_of_files(config: Config, part: Part) -> list[Cells]:
+    """Open the training or the held-out cells of the user's h5ad files."""
+    none = part == "training"  # `held_out` of files without cells of this part
     return [
         open_cells(
             file.path,
             held_out_text(file.held_out, config.seed),
-            "training",
+            part,
             layer=file.layer,
             genes=file.genes,
         )
-        for file in files
-        if file.held_out is not True
+        for file in expand(config.corpus.local)
+        if file.held_out is not none and not is_tenx(file.path)
     ]
 
 
@@ -147,6 +158,7 @@ def expected_volume(config: Config) -> Volume:
         + ("as in the paper" if whole else "as corpus.maximum_cells allows"),
         files=PAPER_FILES if whole else None,
         cells=cells,
+        evaluation_cells=EVALUATION_CELLS,
         bytes=size,
         bytes_basis=basis,
     )
