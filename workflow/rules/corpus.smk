@@ -15,6 +15,7 @@ rule manifest:
         f"{RESULTS}/logs/manifest.log",
     benchmark:
         f"{RESULTS}/resources/manifest.tsv"
+    priority: 30  # finds wrong files before a benchmark begins
     conda:
         ENVIRONMENT
     resources:

@@ -80,7 +80,10 @@ def evaluated_label(cells: Cells, name: str, dataset: Dataset) -> str:
         text = [column for column in map(str, obs.attrs["column-order"]) if is_text(obs[column])]
         labels = labels_in(obs, wanted) + (text if ANY in wanted else [])
         if not labels and not dataset.types:
-            needed = "the cell types that held-out cells need"
+            needed = (
+                "the cell types that held-out cells need (set 'label' of the file or dataset to "
+                "one of its columns, or leave it out)"
+            )
             check_column(obs, columns_of(wanted[0])[0], cells.path, needed)
     types_of = {label: set(cell_types(cells, label, dataset.types)) for label in labels}
     chosen = max(labels, key=lambda label: len(types_of[label] & {*dataset.types}), default="")
