@@ -40,6 +40,6 @@ def test_each_model_has_a_sentence_of_its_mean() -> None:
     assert "2,000 held-out cells" in first
     assert "0.60" in second
     # Without the metric, and without scores, nothing is claimed.
-    assert "Bio conservation" in verdicts(table("bio_conservation", one=0.5, random=0.1))[0]
+    assert "bio conservation 0.50" in verdicts(table("bio_conservation", one=0.5, random=0.1))[0]
     assert verdicts(table("leiden_nmi", one=0.5)) == []
     assert verdicts(table()) == []

@@ -264,7 +264,8 @@ def overview(results: Results) -> dict[str, str]:
     size = config.size_of(config.evaluation.pair[0])
     journal = results.journal(config.evaluation.pair[0])
     return {
-        "Preset": config.preset + ", for its settings" * is_own(results),
+        "Preset": config.preset
+        + ", for its settings" * (is_own(results) and config.preset != "own"),
         "Corpus": f"{results.training_cells:,} training cells, {results.training_data} "
         f"(source: {config.corpus.source})",
         "Evaluation": f"{len(config.datasets)} dataset{'s' * (len(config.datasets) > 1)}, "

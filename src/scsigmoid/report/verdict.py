@@ -53,6 +53,11 @@ def verdict(
         words = "as good as PCA"
     else:
         words = "better than a random embedding" if random is not None else "not compared"
-    others = [f"{CONTROLS[name]} {score:.2f}" for name, score in controls.items()]
-    numbers = ", ".join([f"{value:.2f}", *others])
-    return f"The embedding of {model} is {words} ({metric} on {cells:,} held-out cells: {numbers})."
+    others = [f"{in_sentence(CONTROLS[name])} {score:.2f}" for name, score in controls.items()]
+    numbers = ", ".join([f"{in_sentence(metric)} {value:.2f}", *others])
+    return f"The embedding of {model} is {words} ({numbers}; {cells:,} held-out cells)."
+
+
+def in_sentence(title: str) -> str:
+    """Return a title as words within a sentence."""
+    return title if title[:2].isupper() else title[0].lower() + title[1:]
