@@ -100,7 +100,7 @@ def test_expected_values_equal_autograds(attention: str, monkeypatch: pytest.Mon
     monkeypatch.setattr("scsigmoid.attention.reference.BLOCK_ELEMENTS", 5 * 16)
     inputs = Inputs(CASE, CPU, torch.float32)
     # The longest sequence and the first head, the shortest and the last.
-    for (sequence, head), found in zip([(1, 0), (2, 1)], inputs.expected(attention), strict=True):
+    for (sequence, head), results in zip([(1, 0), (2, 1)], inputs.expected(attention), strict=True):
         n = CASE.lengths[sequence]
         q, k, v, gradient = (x[sequence, :n, head].double() for x in inputs.padded)
         leaves = [x.clone().requires_grad_() for x in (q, k, v)]
@@ -109,8 +109,8 @@ def test_expected_values_equal_autograds(attention: str, monkeypatch: pytest.Mon
         else:
             scores = leaves[0] @ leaves[1].T / 2
             output = (1 / (1 + torch.exp(-(scores - math.log(n))))) @ leaves[2]
-        right = [output, *torch.autograd.grad(output, leaves, gradient)]
-        for own, expected in zip(found, right, strict=True):
+        expected_results = [output, *torch.autograd.grad(output, leaves, gradient)]
+        for own, expected in zip(results, expected_results, strict=True):
             torch.testing.assert_close(own, expected.detach(), rtol=1e-6, atol=1e-9)
 
 
@@ -128,20 +128,20 @@ def test_layouts_contain_the_same_cells() -> None:
     assert not inputs.padded[3][~inputs.valid].any()
 
 
-@pytest.mark.parametrize("spoilt", range(4))
+@pytest.mark.parametrize("changed", range(4))
 @pytest.mark.parametrize("place", [(1, 0), (2, 1)])
-def test_the_largest_error_names_the_wrong_tensor(spoilt: int, place: tuple[int, int]) -> None:
+def test_the_largest_error_names_the_wrong_tensor(changed: int, place: tuple[int, int]) -> None:
     inputs = Inputs(CASE, CPU, torch.float32)
-    right = [torch.zeros_like(inputs.padded[0]) for _ in range(4)]
+    results = [torch.zeros_like(inputs.padded[0]) for _ in range(4)]
     for (sequence, head), values in zip(inputs.sample, inputs.expected("sigmoid"), strict=True):
-        for tensor, own in zip(right, values, strict=True):
+        for tensor, own in zip(results, values, strict=True):
             tensor[sequence, : len(own), head] = own.float()
-    error, _ = inputs.largest_error("sigmoid", "padded", right[0], tuple(right[1:]))
+    error, _ = inputs.largest_error("sigmoid", "padded", results[0], tuple(results[1:]))
     assert error < 1e-6
-    right[spoilt][place[0], : CASE.lengths[place[0]], place[1]] *= 1.5
-    error, name = inputs.largest_error("sigmoid", "padded", right[0], tuple(right[1:]))
-    assert (name, error) == (("output", "dQ", "dK", "dV")[spoilt], pytest.approx(0.5, rel=1e-5))
-    right[spoilt][place[0], 0, place[1]] = math.nan
-    error, name = inputs.largest_error("sigmoid", "padded", right[0], tuple(right[1:]))
-    assert name == ("output", "dQ", "dK", "dV")[spoilt]
+    results[changed][place[0], : CASE.lengths[place[0]], place[1]] *= 1.5
+    error, name = inputs.largest_error("sigmoid", "padded", results[0], tuple(results[1:]))
+    assert (name, error) == (("output", "dQ", "dK", "dV")[changed], pytest.approx(0.5, rel=1e-5))
+    results[changed][place[0], 0, place[1]] = math.nan
+    error, name = inputs.largest_error("sigmoid", "padded", results[0], tuple(results[1:]))
+    assert name == ("output", "dQ", "dK", "dV")[changed]
     assert math.isnan(error)

@@ -32,8 +32,8 @@ from scsigmoid.training.step import StepResult, Trainer
 
 
 def test_every_code_is_compiled_once() -> None:
-    found = jobs(PAPER_CASES, chosen(None, "cuda"))
-    counts = Counter(PROVIDERS[index].name for index, _ in found)
+    compiled = jobs(PAPER_CASES, chosen(None, "cuda"))
+    counts = Counter(PROVIDERS[index].name for index, _ in compiled)
     # 1,024 and 2,048 share a class of triton-sigmoid, as do 4,096, 8,192 and the jagged batches.
     assert counts == {
         "triton_sigmoid": 2 * 2 * 4,

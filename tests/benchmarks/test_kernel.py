@@ -130,11 +130,11 @@ def test_a_kernel_that_fails_is_named_and_not_timed(
 ) -> None:
     use(monkeypatch, change)
     rows = run(ONE, tmp_path)
-    mine = [row for row in rows if row.provider == "changing"]
-    assert len(mine) == 2
-    assert all(row.note.startswith(note) for row in mine)
-    assert not any(row.iterations or row.checked or row.readings for row in mine)
-    assert all(row.relative_error == pytest.approx(0.5) for row in mine if change != crash)
+    changing = [row for row in rows if row.provider == "changing"]
+    assert len(changing) == 2
+    assert all(row.note.startswith(note) for row in changing)
+    assert not any(row.iterations or row.checked or row.readings for row in changing)
+    assert all(row.relative_error == pytest.approx(0.5) for row in changing if change != crash)
     assert any(row.iterations == 8 for row in rows)
 
 
@@ -322,11 +322,11 @@ class Scripted:
 
     how = "script"
 
-    def __init__(self, name: str, milliseconds: float, asked: list[str]) -> None:
-        self.name, self.milliseconds, self.asked = name, milliseconds, asked
+    def __init__(self, name: str, milliseconds: float, calls: list[str]) -> None:
+        self.name, self.milliseconds, self.calls = name, milliseconds, calls
 
     def once(self) -> tuple[float, float]:
-        self.asked.append(self.name)
+        self.calls.append(self.name)
         return self.milliseconds, 2 * self.milliseconds
 
     def results(self) -> Results:
@@ -334,20 +334,20 @@ class Scripted:
 
 
 def test_every_round_has_its_own_order() -> None:
-    asked: list[str] = []
+    calls: list[str] = []
     candidates = [
-        Candidate(CASE, PROVIDERS[0], Scripted(name, time, asked))
+        Candidate(CASE, PROVIDERS[0], Scripted(name, time, calls))
         for name, time in zip("abcd", (1.0, 1.1, 1.2, 9.0), strict=True)
     ]
     missing = Candidate(CASE, PROVIDERS[1])
     assert measure([*candidates, missing], 12, 60.0, torch.device("cuda")) == 12
     # Asked once to learn how long it takes; the slow one then in every fourth round.
-    assert [asked.count(name) for name in "abcd"] == [13, 13, 13, 4]
+    assert [calls.count(name) for name in "abcd"] == [13, 13, 13, 4]
     slow = candidates[3].rounds
     assert [number for number, (one, _) in enumerate(slow) if not math.isnan(one)] == [0, 4, 8]
     assert candidates[1].rounds == [(1.1, 2.2)] * 12
     assert missing.rounds == []
-    fast = [name for name in asked[4:] if name != "d"]
+    fast = [name for name in calls[4:] if name != "d"]
     orders = {tuple(fast[start : start + 3]) for start in range(0, len(fast), 3)}
     assert all(sorted(order) == ["a", "b", "c"] for order in orders)
     assert len(orders) > 2

@@ -50,15 +50,16 @@ def test_the_monitor_reads_until_the_block_ends(
 ) -> None:
     """A stand-in for nvidia-smi that writes two lines and never ends."""
     tool = tmp_path / "nvidia-smi"
-    told = tmp_path / "told"
+    arguments = tmp_path / "arguments"
     tool.write_text(
-        f"#!/bin/sh\necho '1500, 600'\necho '1600, 650'\necho \"$@\" > {told}\nexec sleep 600\n"
+        "#!/bin/sh\necho '1500, 600'\necho '1600, 650'\n"
+        f'echo "$@" > {arguments}\nexec sleep 600\n'
     )
     tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setattr(machine, "gpu_identity", lambda _: "GPU-1234")
-    with GpuMonitor(torch.device("cuda")) as found:
-        while not told.exists() or not told.read_text():
+    with GpuMonitor(torch.device("cuda")) as monitor:
+        while not arguments.exists() or not arguments.read_text():
             pass
-    assert (found.clock_mhz, found.power_w) == (1550.0, 625.0)
-    assert "--id=GPU-1234" in told.read_text()
+    assert (monitor.clock_mhz, monitor.power_w) == (1550.0, 625.0)
+    assert "--id=GPU-1234" in arguments.read_text()

@@ -43,16 +43,16 @@ def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
 )
 def test_median_interval_is_scipys(count: int, confidence: float):
     values = np.random.default_rng(1).exponential(size=count)
-    found = median_interval(values.tolist(), confidence)
+    interval = median_interval(values.tolist(), confidence)
     # Coverage of the k-th smallest to the k-th largest value, for every k.
     coverage = [1 - 2 * stats.binom.cdf(k - 1, count, 0.5) for k in range(1, count // 2 + 1)]
     k = max(index + 1 for index, share in enumerate(coverage) if share >= confidence)
     ordered = np.sort(values)
-    assert found == (np.median(values), ordered[k - 1], ordered[-k])
+    assert interval == (np.median(values), ordered[k - 1], ordered[-k])
 
 
 def test_too_few_readings_have_no_interval():
-    found = median_interval([1.0, 2.0, 9.0], 0.99)
-    assert found.value == 2.0
-    assert math.isnan(found.low)
-    assert math.isnan(found.high)
+    interval = median_interval([1.0, 2.0, 9.0], 0.99)
+    assert interval.value == 2.0
+    assert math.isnan(interval.low)
+    assert math.isnan(interval.high)

@@ -67,19 +67,21 @@ def loss_and_gradients(trainer: Trainer, batch: Batch) -> tuple[Tensor, list[Ten
     return loss.detach(), [p.grad for p in trainer.encoder.parameters() if p.grad is not None]
 
 
-def assert_same_training(found: Variant, right: Variant, compiled: bool = False) -> None:
-    """Compare losses and gradients; ``compiled``: one graph must serve batches of all lengths."""
-    own, other = trainer_of(found), trainer_of(right)
+def assert_same_training(
+    variant: Variant, expected_variant: Variant, compiled: bool = False
+) -> None:
+    """Compare losses and gradients. If ``compiled``, one graph must serve all lengths."""
+    trainer, expected_trainer = trainer_of(variant), trainer_of(expected_variant)
     counters.clear()
     if compiled:
         torch.compiler.reset()
-        own.compile("aot_eager")
+        trainer.compile("aot_eager")
     for draw, lengths in enumerate(LENGTHS):
         batch = batch_of(lengths, draw)
-        expected = loss_and_gradients(other, batch)
-        result = loss_and_gradients(own, found.batch(batch, SETTINGS.context))
+        expected = loss_and_gradients(expected_trainer, batch)
+        result = loss_and_gradients(trainer, variant.batch(batch, SETTINGS.context))
         torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-4)
-        assert len(result[1]) == len(list(own.encoder.parameters()))
+        assert len(result[1]) == len(list(trainer.encoder.parameters()))
     assert counters["stats"]["unique_graphs"] == compiled
 
 
@@ -98,19 +100,19 @@ def flex_on_cpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_a_padded_batch_contains_the_cells_in_rows() -> None:
     packed = batch_of([5, 1, 3])
-    found = padded(packed, 8)
-    tokens, positions = found.tokens.view(3, 8), found.positions.view(3, 8)
+    batch = padded(packed, 8)
+    tokens, positions = batch.tokens.view(3, 8), batch.positions.view(3, 8)
     bounds = packed.cu_seqlens.tolist()
     for cell, (start, end) in enumerate(pairwise(bounds)):
         n = end - start
         assert tokens[cell, :n].tolist() == packed.tokens[start:end].tolist()
         assert set(tokens[cell, n:].tolist()) == {PAD}
         assert positions[cell].tolist() == list(range(8))
-        own = [place for place in packed.masked.tolist() if start <= place < end]
-        rows = [place - 8 * cell for place in found.masked.tolist() if place // 8 == cell]
-        assert rows == [place - start for place in own]
-    assert found.targets.tolist() == packed.targets.tolist()
-    assert found.max_seqlen == 8
+        own = [index for index in packed.masked.tolist() if start <= index < end]
+        rows = [index - 8 * cell for index in batch.masked.tolist() if index // 8 == cell]
+        assert rows == [index - start for index in own]
+    assert batch.targets.tolist() == packed.targets.tolist()
+    assert batch.max_seqlen == 8
 
 
 @pytest.mark.parametrize(
@@ -118,26 +120,26 @@ def test_a_padded_batch_contains_the_cells_in_rows() -> None:
 )
 def test_the_mask_equals_torchs_except_in_rows_of_padding(lengths: list[int], context: int) -> None:
     valid = torch.tensor(lengths, dtype=torch.int32)
-    found = padding_mask(valid, replace(SETTINGS, context=context))
+    mask = padding_mask(valid, replace(SETTINGS, context=context))
 
     def is_seen(cell: Tensor, head: Tensor, row: Tensor, column: Tensor) -> Tensor:
         # A block of rows is left out if all of them are padding.
         return (column < valid[cell]) & (row < -(-valid[cell] // 128) * 128)
 
-    right = flex_attention.create_block_mask(
+    expected = flex_attention.create_block_mask(
         is_seen, len(lengths), 1, context, context, device="cpu"
     )
     for name in ("kv_num_blocks", "full_kv_num_blocks", "q_num_blocks", "full_q_num_blocks"):
-        assert torch.equal(getattr(found, name), getattr(right, name)), name
+        assert torch.equal(getattr(mask, name), getattr(expected, name)), name
     for name in ("kv", "full_kv", "q", "full_q"):
-        counts = getattr(right, f"{name}_num_blocks")
-        for place in torch.nonzero(counts).tolist():
-            count = int(counts[tuple(place)])
-            visited, wanted = (
-                getattr(mask, f"{name}_indices")[tuple(place)][:count].sort().values
-                for mask in (found, right)
+        counts = getattr(expected, f"{name}_num_blocks")
+        for index in torch.nonzero(counts).tolist():
+            count = int(counts[tuple(index)])
+            visited, expected_blocks = (
+                getattr(block_mask, f"{name}_indices")[tuple(index)][:count].sort().values
+                for block_mask in (mask, expected)
             )
-            assert torch.equal(visited, wanted), (name, place)
+            assert torch.equal(visited, expected_blocks), (name, index)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +152,7 @@ def test_flex_attention_in_one_compiled_graph(
     assert_same_training(Variant("flex", "softmax", ("cpu",), form), reference("softmax"), True)
 
 
-def plain_package() -> SimpleNamespace:
+def pytorch_package() -> SimpleNamespace:
     """Return operators with triton-sigmoid's arguments, in plain PyTorch."""
 
     def weights(q, k, lengths_q, lengths_k, bias, score_mod, scale, causal):  # type: ignore[no-untyped-def]
@@ -159,21 +161,23 @@ def plain_package() -> SimpleNamespace:
         assert not causal
         torch.testing.assert_close(bias, -torch.log(lengths_k.float()))
         places = torch.arange(q.shape[1])
-        seen = (places < lengths_q[:, None])[:, :, None] & (places < lengths_k[:, None])[:, None]
+        valid_rows, valid_columns = (
+            places < lengths[:, None] for lengths in (lengths_q, lengths_k)
+        )
         scores = torch.einsum("bihd,bjhd->bhij", q, k) * scale + bias[:, None, None, None]
-        return torch.sigmoid(scores) * seen[:, None]
+        return torch.sigmoid(scores) * (valid_rows[:, :, None] & valid_columns[:, None])[:, None]
 
     def attend(q, k, v, lengths_k, lengths_q, *rest):  # type: ignore[no-untyped-def]
-        found = weights(q, k, lengths_q, lengths_k, *rest)
-        return torch.einsum("bhij,bjhd->bihd", found, v).contiguous()
+        p = weights(q, k, lengths_q, lengths_k, *rest)
+        return torch.einsum("bhij,bjhd->bihd", p, v).contiguous()
 
     def gradients(q, k, v, grad, lengths_k, lengths_q, bias, score_mod, scale, causal):  # type: ignore[no-untyped-def]
-        found = weights(q, k, lengths_q, lengths_k, bias, score_mod, scale, causal)
-        through = torch.einsum("bihd,bjhd->bhij", grad, v) * found * (1 - found) * scale
+        p = weights(q, k, lengths_q, lengths_k, bias, score_mod, scale, causal)
+        slopes = torch.einsum("bihd,bjhd->bhij", grad, v) * p * (1 - p) * scale
         return (
-            torch.einsum("bhij,bjhd->bihd", through, k).contiguous(),
-            torch.einsum("bhij,bihd->bjhd", through, q).contiguous(),
-            torch.einsum("bhij,bihd->bjhd", found, grad).contiguous(),
+            torch.einsum("bhij,bjhd->bihd", slopes, k).contiguous(),
+            torch.einsum("bhij,bihd->bjhd", slopes, q).contiguous(),
+            torch.einsum("bhij,bihd->bjhd", p, grad).contiguous(),
         )
 
     return SimpleNamespace(sigmoid_attn_padded_fwd_op=attend, sigmoid_attn_padded_bwd_op=gradients)
@@ -183,8 +187,8 @@ def test_triton_sigmoid_is_called_with_the_right_arguments(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "triton_sigmoid", ModuleType("triton_sigmoid"))
-    monkeypatch.setitem(sys.modules, "triton_sigmoid.sigmoid_triton_padded", plain_package())  # type: ignore[arg-type]
-    (published,) = [one for one in VARIANTS if one.kernel == "triton_sigmoid"]
+    monkeypatch.setitem(sys.modules, "triton_sigmoid.sigmoid_triton_padded", pytorch_package())  # type: ignore[arg-type]
+    (published,) = [variant for variant in VARIANTS if variant.kernel == "triton_sigmoid"]
     # The operator keeps the package that it was made with.
     variants.register_published.cache_clear()
     try:

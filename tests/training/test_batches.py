@@ -138,10 +138,10 @@ def test_workers_do_not_change_batches(run: TrainingRun, make_batches: Any, work
     made = make_batches(run)
     with closing(ahead(made, range(4, 12), workers, torch.device("cpu"))) as shares:
         for step, share in zip(range(4, 12), shares, strict=True):
-            for mine, other in zip(share.micro_batches, made[step].micro_batches, strict=True):
-                assert torch.equal(mine.tokens, other.tokens)
-                assert torch.equal(mine.masked, other.masked)
-                assert torch.equal(mine.cells, other.cells)
+            for batch, expected in zip(share.micro_batches, made[step].micro_batches, strict=True):
+                assert torch.equal(batch.tokens, expected.tokens)
+                assert torch.equal(batch.masked, expected.masked)
+                assert torch.equal(batch.cells, expected.cells)
 
 
 def test_more_processes_than_cells(run: TrainingRun, make_batches: Any):

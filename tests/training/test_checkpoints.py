@@ -104,9 +104,9 @@ def test_a_folder_in_place_of_a_file_deletes_nothing(checkpoints: Checkpoints, s
     path = checkpoints.path(30).with_suffix(suffix)
     path.unlink()
     path.mkdir()
-    with pytest.raises(IsADirectoryError) as caught:
+    with pytest.raises(IsADirectoryError) as error:
         checkpoints.resume(IDENTITY, 100)
-    assert caught.value.filename == str(path)
+    assert error.value.filename == str(path)
     assert len(list(checkpoints.folder.iterdir())) == 4
 
 
@@ -144,9 +144,9 @@ def test_damage_to_all_checkpoints_does_not_restart_the_run(checkpoints: Checkpo
 
 def test_other_settings_are_an_error_and_delete_nothing(checkpoints: Checkpoints):
     other = {"training.learning_rate": "0.002", "vocabulary": "b" * 64}
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError) as error:
         checkpoints.resume(other, 100)
-    message = str(caught.value)
+    message = str(error.value)
     assert "training.learning_rate (0.001 there, 0.002 now)" in message
     assert "vocabulary (aaaaaaaaaaaa... there, bbbbbbbbbbbb... now)" in message
     assert "delete the folder" in message

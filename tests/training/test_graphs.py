@@ -126,5 +126,5 @@ def test_operations_that_cannot_be_captured_are_computed_without_graphs(
         torch.testing.assert_close(results[0].gradient_norm, results[1].gradient_norm)
     assert not recorded.recording
     assert not results[0].graphed
-    said = "small batches are computed without CUDA graphs: CUDA error: not while capturing\n"
-    assert capsys.readouterr().err.count(said) == 1
+    message = "small batches are computed without CUDA graphs: CUDA error: not while capturing\n"
+    assert capsys.readouterr().err.count(message) == 1

@@ -61,9 +61,9 @@ def test_a_truncated_line_is_not_a_row_of_a_resumed_run(tmp_path: Path):
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a disk that is always full")
 def test_a_full_disk_is_named():
-    with pytest.raises(OSError, match="No space left") as caught:
+    with pytest.raises(OSError, match="No space left") as error:
         append(Path("/dev/full"), [row(1, 3.0)])
-    assert caught.value.filename == "/dev/full"
+    assert error.value.filename == "/dev/full"
 
 
 @pytest.mark.parametrize("text", ["", "a,b\n1,2\n", ",".join(COLUMNS) + "\n1,2\n" * 13])

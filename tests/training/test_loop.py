@@ -47,8 +47,8 @@ loop.train(run, [Path(p) for p in sys.argv[4:]], Path(sys.argv[3]), Path(sys.arg
 """
 
 
-def begun(run: TrainingRun, corpus: Any, output: Path, step: int) -> subprocess.Popen[str]:
-    """A process that trains and has come to a step."""
+def start_training(run: TrainingRun, corpus: Any, output: Path, step: int) -> subprocess.Popen[str]:
+    """Start a process that trains, and wait until it reaches a step."""
     child = subprocess.Popen(
         [sys.executable, "-c", CHILD, as_json(run), output, corpus.vocabulary, *corpus.stores],
         stdout=subprocess.PIPE,
@@ -60,8 +60,8 @@ def begun(run: TrainingRun, corpus: Any, output: Path, step: int) -> subprocess.
     return child
 
 
-def same(first: Path, second: Path) -> None:
-    """Equal weights, byte for byte, and equal measurements."""
+def assert_same_run(first: Path, second: Path) -> None:
+    """Compare weights, byte by byte, and measurements."""
     assert (first / "model.safetensors").read_bytes() == (second / "model.safetensors").read_bytes()
     (columns, _), (others, _) = (read_journal(folder / "journal.csv") for folder in (first, second))
     for name in EXACT:
@@ -78,7 +78,7 @@ def whole(run: TrainingRun, corpus: Any, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture
 def copied(whole: Path, tmp_path: Path) -> Path:
-    """The same, to be written."""
+    """A copy of ``whole``, which a test may change."""
     return Path(shutil.copytree(whole, tmp_path / "copied"))
 
 
@@ -87,7 +87,7 @@ def test_files_of_a_run(whole: Path, run: TrainingRun):
     assert columns["step"].tolist() == [1, 3, 6, 9, 12, 15, 18, 20]
     assert columns["learning_rate"].tolist()[:3] == pytest.approx([2e-3, 6e-3, 1e-2])
     assert (header["device"], header["backend"], header["seed"]) == ("cpu", "reference", "42")
-    # 64 genes to guess from, before anything is learnt
+    # 64 genes to guess from, before anything is learned
     assert columns["loss"][0] == pytest.approx(np.log(64), abs=0.1)
     assert (columns["data_wait"] >= 0).all()
     # 8 cells of 5 to 24 tokens in micro-batches of 64
@@ -108,7 +108,7 @@ def test_files_of_a_run(whole: Path, run: TrainingRun):
 
 def test_second_run_has_equal_bytes(whole: Path, run: TrainingRun, corpus: Any, tmp_path: Path):
     train(run, corpus.stores, corpus.vocabulary, tmp_path / "again")
-    same(whole, tmp_path / "again")
+    assert_same_run(whole, tmp_path / "again")
 
 
 @pytest.mark.faults
@@ -116,21 +116,21 @@ def test_killed_run_resumes_with_equal_bytes(
     whole: Path, run: TrainingRun, corpus: Any, tmp_path: Path
 ):
     output = tmp_path / "killed"
-    child = begun(run, corpus, output, 11)
+    child = start_training(run, corpus, output, 11)
     child.kill()
     assert child.wait() == -signal.SIGKILL
     assert not (output / "model.safetensors").exists()
     # Snakemake removes the declared outputs of a failed job.
     (output / "journal.csv").unlink()
     train(run, corpus.stores, corpus.vocabulary, output)
-    same(whole, output)
+    assert_same_run(whole, output)
 
 
 def test_a_signal_leaves_a_checkpoint_after_the_step(
     whole: Path, run: TrainingRun, corpus: Any, tmp_path: Path
 ):
     output = tmp_path / "stopped"
-    child = begun(run, corpus, output, 6)
+    child = start_training(run, corpus, output, 6)
     child.send_signal(signal.SIGTERM)
     _, errors = child.communicate()
     assert child.returncode == STOPPED == 75
@@ -138,7 +138,7 @@ def test_a_signal_leaves_a_checkpoint_after_the_step(
     step = int(errors.split("after step ")[1].split(";")[0])
     assert (output / f"checkpoints/step-{step:08d}.pt").is_file()
     train(run, corpus.stores, corpus.vocabulary, output)
-    same(whole, output)
+    assert_same_run(whole, output)
 
 
 def test_rows_after_the_checkpoint_are_measured_again(
@@ -150,7 +150,7 @@ def test_rows_after_the_checkpoint_are_measured_again(
     for path in partial:
         path.write_bytes(b"half")
     train(run, corpus.stores, corpus.vocabulary, copied)
-    same(whole, copied)
+    assert_same_run(whole, copied)
     assert not any(path.exists() for path in partial)
 
 
@@ -165,9 +165,9 @@ def test_more_steps_continue_a_finished_run(
 
 
 @pytest.fixture(scope="module")
-def kept(run: TrainingRun, corpus: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def with_snapshots(run: TrainingRun, corpus: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The output of a run with snapshots that was interrupted and resumed. Read only."""
-    output = tmp_path_factory.mktemp("kept")
+    output = tmp_path_factory.mktemp("with_snapshots")
     step = loop.Trainer.step
 
     def broken(trainer: loop.Trainer, number: int, *arguments: Any) -> Any:
@@ -193,18 +193,18 @@ def weights(path: Path) -> tuple[int, dict[str, bytes]]:
 
 
 def test_a_snapshot_equals_the_model_of_a_shorter_run(
-    kept: Path, whole: Path, run: TrainingRun, corpus: Any, tmp_path: Path
+    with_snapshots: Path, whole: Path, run: TrainingRun, corpus: Any, tmp_path: Path
 ):
     names = [f"model-step-{step:08d}.safetensors" for step in (6, 10, 12)]
-    assert sorted(path.name for path in kept.glob("model-*")) == names
+    assert sorted(path.name for path in with_snapshots.glob("model-*")) == names
     for name, step in zip(names, (6, 10, 12), strict=True):
         train(changed(run, steps=step), corpus.stores, corpus.vocabulary, tmp_path / name)
-        assert weights(kept / name) == weights(tmp_path / name / "model.safetensors")
-    assert weights(kept / "model.safetensors") == weights(whole / "model.safetensors")
+        assert weights(with_snapshots / name) == weights(tmp_path / name / "model.safetensors")
+    assert weights(with_snapshots / "model.safetensors") == weights(whole / "model.safetensors")
 
 
 def test_a_resumed_run_needs_its_earlier_snapshots(
-    copied: Path, kept: Path, run: TrainingRun, corpus: Any, tmp_path: Path
+    copied: Path, with_snapshots: Path, run: TrainingRun, corpus: Any, tmp_path: Path
 ):
     """``copied`` has 20 steps and no snapshots."""
     with pytest.raises(
@@ -214,7 +214,7 @@ def test_a_resumed_run_needs_its_earlier_snapshots(
     longer = changed(run, snapshots=[20, 22], steps=24)
     train(longer, corpus.stores, corpus.vocabulary, copied)
     assert weights(copied / "model-step-00000020.safetensors") == weights(
-        kept / "model.safetensors"
+        with_snapshots / "model.safetensors"
     )
     # Snapshots and layers of other settings are deleted with their checkpoints.
     (copied / "layers.csv").write_text("step,layer\n1,0\n")
@@ -227,10 +227,10 @@ def test_unfinished_run_with_other_settings(copied: Path, run: TrainingRun, corp
     output = copied
     (output / "checkpoints/step-00000020.pt").unlink()
     other = changed(run, learning_rate=2e-2, mask_fraction=0.3)
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError) as error:
         train(other, corpus.stores, corpus.vocabulary, output)
-    assert "training.learning_rate (0.01 there, 0.02 now)" in str(caught.value)
-    assert "training.mask_fraction (0.15 there, 0.3 now)" in str(caught.value)
+    assert "training.learning_rate (0.01 there, 0.02 now)" in str(error.value)
+    assert "training.mask_fraction (0.15 there, 0.3 now)" in str(error.value)
     # The division of work may change.
     smaller = changed(run, micro_batch_tokens=32, threads=1)
     train(smaller, corpus.stores, corpus.vocabulary, output)
@@ -278,9 +278,9 @@ def test_a_full_disk_deletes_no_checkpoint(
 
     monkeypatch.setattr(checkpoints, "write_values", full)
     output = tmp_path / "full"
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError) as error:
         train(run, corpus.stores, corpus.vocabulary, output)
-    message = str(caught.value)
+    message = str(error.value)
     assert "step-00000012.pt: the checkpoint could not be written (No space left" in message
     assert "make room and run again to continue from step-00000008.pt" in message
     assert sorted(path.name for path in (output / "checkpoints").iterdir()) == [
@@ -288,4 +288,4 @@ def test_a_full_disk_deletes_no_checkpoint(
     ]
     monkeypatch.undo()
     train(run, corpus.stores, corpus.vocabulary, output)
-    same(whole, output)
+    assert_same_run(whole, output)

@@ -23,10 +23,9 @@ from small_training import changed
 
 from scsigmoid.cli import main
 from scsigmoid.errors import UserError
-from scsigmoid.training import processes as module
 from scsigmoid.training.journal import read_journal
 from scsigmoid.training.loop import train
-from scsigmoid.training.processes import STOPPED, Processes, buckets, joined, stop_requests
+from scsigmoid.training.processes import STOPPED, Processes, joined, stop_requests
 from scsigmoid.training.run import TrainingRun
 
 OBJECTIVES = list(product(("sigmoid", "softmax"), ("mean", "sum")))
@@ -247,13 +246,6 @@ def test_an_error_is_one_line(
     assert "cells are cut at 31 genes, too short for context 64" in errors[0]
     assert errors[0] in log.read_text()
     assert (tmp_path / "train.1.log").read_text() == ""
-
-
-def test_buckets_keep_the_order(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(module, "BUCKET_BYTES", 48)
-    tensors = [torch.zeros(size) for size in (3, 20, 1, 1, 5)]
-    sizes = [[tensor.numel() for tensor in bucket] for bucket in buckets(tensors)]
-    assert sizes == [[3, 20], [1, 1, 5]]
 
 
 def test_a_single_process_does_not_communicate():

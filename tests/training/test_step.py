@@ -75,16 +75,18 @@ def test_the_sum_over_cells_has_its_own_gradient_and_scale_for_clipping(
         (batch.masked >= begin) & (batch.masked < end) for begin, end in pairwise(batch.cu_seqlens)
     ]
     sum(cross_entropy(logits[cell], batch.targets[cell]) for cell in cells).backward()
-    wanted = gradient(whole)
-    assert wanted.norm() > 4
+    expected = gradient(whole)
+    assert expected.norm() > 4
 
     summed, batches = make(run, gradient="sum", clipping=4.0, micro_batch_tokens=32)
     mean, _ = make(run, gradient="mean", clipping=4.0, micro_batch_tokens=32)
     ours, other = (each.step(1, batches[1].micro_batches) for each in (summed, mean))
-    torch.testing.assert_close(ours.gradient_norm, wanted.norm())
+    torch.testing.assert_close(ours.gradient_norm, expected.norm())
     torch.testing.assert_close(ours.loss, cross_entropy(logits, batch.targets).detach())
     assert other.gradient_norm < 4
-    torch.testing.assert_close(gradient(summed), 4 * wanted / wanted.norm(), rtol=1e-4, atol=1e-7)
+    torch.testing.assert_close(
+        gradient(summed), 4 * expected / expected.norm(), rtol=1e-4, atol=1e-7
+    )
     torch.testing.assert_close(gradient(mean).norm(), other.gradient_norm)
 
 
@@ -172,5 +174,5 @@ def test_padding_of_a_single_cell_does_not_change_the_step(run: TrainingRun, mak
     trainer, batches = make(run, micro_batch_tokens=1)
     for batch in batches[1].micro_batches:
         assert len(batch.cells) == 1
-        wanted = cross_entropy(eager_logits(trainer, batch), batch.targets, reduction="sum")
-        torch.testing.assert_close(trainer.summed_loss(batch, 1), wanted)
+        expected = cross_entropy(eager_logits(trainer, batch), batch.targets, reduction="sum")
+        torch.testing.assert_close(trainer.summed_loss(batch, 1), expected)

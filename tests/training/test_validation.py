@@ -29,13 +29,13 @@ def test_the_loss_is_the_mean_over_masked_genes_without_dropout(
     validation = Validation(batches)
     logits, targets, cells = [], [], []
     for batch in validation._batches:
-        found = trainer.encoder(
+        logits_of_batch = trainer.encoder(
             batch.tokens, batch.positions, batch.cu_seqlens, batch.max_seqlen, batch.masked
         )
-        logits, targets = [*logits, found], [*targets, batch.targets]
+        logits, targets = [*logits, logits_of_batch], [*targets, batch.targets]
         cells += batch.cells.tolist()
-    wanted = cross_entropy(torch.cat(logits), torch.cat(targets)).detach()
-    assert validation.loss(trainer) == pytest.approx(float(wanted), rel=1e-6)
+    expected = cross_entropy(torch.cat(logits), torch.cat(targets)).detach()
+    assert validation.loss(trainer) == pytest.approx(float(expected), rel=1e-6)
     assert cells == validation_rows(30, 7).tolist()
     assert len(validation._batches) > 2
 
@@ -65,8 +65,8 @@ def test_statistics_of_the_weights_against_their_definition():
                 sums += rows.tolist()
                 keys += np.exp(-(shared * np.log(shared)).sum(1)).tolist()
                 shares.append(np.square(c.mean(0)).sum() / np.square(c).sum(1).mean())
-        found = weight_statistics(kind, q, k, v, spans)
-        wanted = {
+        statistics = weight_statistics(kind, q, k, v, spans)
+        expected = {
             "score_max": max(scores),
             "weight_max": max(largest),
             "row_sum_low": np.quantile(sums, 0.05),
@@ -75,14 +75,14 @@ def test_statistics_of_the_weights_against_their_definition():
             "keys": sorted(keys)[(len(keys) - 1) // 2],
             "value_mean": np.mean(shares),
         }
-        assert found == pytest.approx(wanted, rel=1e-6)
+        assert statistics == pytest.approx(expected, rel=1e-6)
 
 
 def test_a_row_without_weights_attends_to_no_key():
     q, v = torch.full((4, 1, 2), 300.0), torch.ones(4, 1, 2)
-    found = weight_statistics("sigmoid", q, -q, v, [(0, 4)])
-    assert (found["row_sum"], found["keys"]) == (0, 0)
-    assert found["score_max"] == pytest.approx(2 * 300**2 / 2**0.5)
+    statistics = weight_statistics("sigmoid", q, -q, v, [(0, 4)])
+    assert (statistics["row_sum"], statistics["keys"]) == (0, 0)
+    assert statistics["score_max"] == pytest.approx(2 * 300**2 / 2**0.5)
 
 
 def test_a_resumed_run_writes_the_same_curves(run: TrainingRun, corpus: Any, tmp_path: Path):
@@ -158,6 +158,6 @@ def test_flat_losses_against_a_search(patience: int):
             recent = losses[max(0, length - patience) :]
             earlier = losses[: max(0, length - patience)]
             is_better = any(all(new <= 0.998 * old for old in earlier) for new in recent)
-            wanted = bool(patience and earlier and not is_better)
-            assert has_flattened(losses, patience) == wanted
+            expected = bool(patience and earlier and not is_better)
+            assert has_flattened(losses, patience) == expected
     assert has_flattened([5.0, math.nan, math.nan], 2)
