@@ -120,7 +120,9 @@ def exclude_repeated(files: Sequence[HashedFile]) -> list[Excluded]:
     counts = np.concatenate([file.counts[file.training] for file in ordered])
     is_comparable = np.concatenate([file.is_comparable[file.training] for file in ordered])
     held_out = np.concatenate([file.counts[file.held_out] for file in ordered])
-    is_held_out = (counts != 0) & np.isin(counts, held_out) | occur_in_other_files(ordered)
+    # Not the default kind, which overflows with uint64 in numpy 2.0.
+    is_held_out = (counts != 0) & np.isin(counts, held_out, kind="sort")
+    is_held_out |= occur_in_other_files(ordered)
     candidates = np.flatnonzero(is_comparable & ~is_held_out)
     _, first = np.unique(counts[candidates], return_index=True)
     is_repeated = np.zeros(len(counts), dtype=bool)
@@ -149,5 +151,5 @@ def occur_in_other_files(files: Sequence[HashedFile]) -> Flags:
     flags = []
     for file in files:
         shared = file.shared[file.training]
-        flags.append((shared != 0) & np.isin(shared, others[file.gene_set]))
+        flags.append((shared != 0) & np.isin(shared, others[file.gene_set], kind="sort"))
     return np.concatenate(flags)
