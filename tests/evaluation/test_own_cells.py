@@ -454,14 +454,14 @@ def test_adata_that_h5ad_cannot_store(counts, write, model, tmp_path):
     adata = anndata.read_h5ad(write(counts))
     expected = adata.copy()
     ss.embed(expected, loaded)
-    adata.obs_names = ["a\0", "b\udcff", *adata.obs_names[2:]]
+    adata.obs_names = pd.Index(["a\0", "b\udcff", *adata.obs_names[2:]], dtype=object)
     adata.uns["scsigmoid"] = "text"
     ss.embed(adata, loaded)
     np.testing.assert_array_equal(adata.obsm["X_scsigmoid"], expected.obsm["X_scsigmoid"])
     wrong = [adata.copy() for _ in range(3)]
     wrong[0].X = adata.X.toarray().astype(object)
     wrong[1].var_names = ["a\0", *GENES[1:]]
-    wrong[2].var_names = ["a\udcff", *GENES[1:]]
+    wrong[2].var_names = pd.Index(["a\udcff", *GENES[1:]], dtype=object)
     for cells in wrong:
         del cells.obsm["X_scsigmoid"]
         with pytest.raises(UserError, match=r"^adata: cannot be stored as h5ad: "):

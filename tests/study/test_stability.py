@@ -51,6 +51,8 @@ def test_collapsed_runs_and_the_largest_rates(study: Study):
 def test_a_run_collapses_just_beyond_the_limits(study: Study, values: list[float], collapsed: bool):
     number = study.runs.query("family == 'frontier'").index[0]
     own, run = study.curves["run"] == number, study.runs.loc[number]
+    for name in ("gradient_norm", "attention_score_max"):
+        study.curves[name] = study.curves[name].astype(float)
     study.curves.loc[own, "validation_loss"] = values
     study.curves.loc[own, "gradient_norm"] = [1.0, 7.0, *[2.0] * 8]
     study.curves.loc[own, "attention_score_max"] = [*[3.0] * 9, math.nan]
@@ -146,6 +148,7 @@ def test_clipping_acts_where_the_norm_is_above_the_limit(study: Study):
     assert study.started[family]["gradient_norm"].unique().tolist() == [2.0]
     sigmoid = family & (study.started["attention"] == "sigmoid")
     norms = np.array([0.5, 1.0, 1.5, *range(3, 29), math.nan])
+    study.started["gradient_norm"] = study.started["gradient_norm"].astype(float)
     study.started.loc[sigmoid, "gradient_norm"] = norms
     table = clipping(study).set_index(["family", "attention"])
     row = table.loc["seeds", "sigmoid"]

@@ -357,8 +357,9 @@ def as_file(adata: "AnnData", layer: str, genes: str) -> Iterator[Path]:
             return None
         return matrix.to_memory() if hasattr(matrix, "to_memory") else matrix[:]
 
-    if layer and layer not in adata.layers:
-        there = ", ".join(adata.layers) or "none"
+    layers = [name for name in adata.layers if name is not None]  # None is X in anndata 0.13
+    if layer and layer not in layers:
+        there = ", ".join(layers) or "none"
         raise UserError(f"adata: no layer {layer!r} (there: {there}); name the one with raw counts")
     if genes and not any(genes in cells.var for cells in (adata, adata.raw) if cells is not None):
         there = listed(genes, [str(name) for name in adata.var])
@@ -378,8 +379,8 @@ def as_file(adata: "AnnData", layer: str, genes: str) -> Iterator[Path]:
         with storing("adata"):
             part.write_h5ad(path)
         with naming(path, "adata"):
-            if adata.layers and not layer:
-                check_counts(path, list(adata.layers))
+            if layers and not layer:
+                check_counts(path, layers)
             yield path
 
 
