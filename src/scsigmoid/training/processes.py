@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from types import FrameType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -204,7 +204,8 @@ def join(count: int, device: str) -> Processes:
         torch.cuda.set_device(torch_device)
     try:
         dist.init_process_group("nccl" if torch_device.type == "cuda" else "gloo")
-        host = dist.new_group(backend="gloo", timeout=PATIENCE)
+        # Any: newer versions type the result as a group or "not a member", but all are members.
+        host: Any = dist.new_group(backend="gloo", timeout=PATIENCE)
     except (RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())[:160]
         raise UserError(
