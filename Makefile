@@ -5,6 +5,7 @@
 #                    munge; what is missing is skipped
 # make docs   the documentation site, in site/, with the Python interface; a broken link is an error
 # make configuration   docs/configuration.md, after a change of src/scsigmoid/config/schema.py
+# .ci/versions tests the oldest and the newest versions of the dependencies.
 # All make the environment (.venv) first, if need be.
 PYTHON ?= python3
 VENV ?= .venv
