@@ -194,11 +194,10 @@ def test_no_place_for_compiled_code_is_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """numba's own error, where neither the code nor the home folder can be written."""
-    from numba.core.caching import FunctionCache, InTreeCacheLocator, UserWideCacheLocator
+    from numba.core.caching import FunctionCache, _CacheLocator
 
     def compiled(options: object) -> None:
-        for locator in (InTreeCacheLocator, UserWideCacheLocator):
-            monkeypatch.setattr(locator, "ensure_cache_path", unwritable)
+        monkeypatch.setattr(_CacheLocator, "ensure_cache_path", unwritable)
         FunctionCache(test_no_place_for_compiled_code_is_one_line)
 
     def unwritable(self: object) -> None:
