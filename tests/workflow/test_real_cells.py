@@ -25,6 +25,7 @@ def test_local_files_from_cells_to_tables(
     """
     project = make_project(
         {
+            "preset": "demo",
             "results": "results/demo",
             "corpus": {
                 "source": "local",
