@@ -71,10 +71,11 @@ def test_a_second_run_finds_nothing_to_do(finished: Any) -> None:
     assert "Nothing to be done" in run.stdout + run.stderr
 
 
-def test_a_forced_or_deleted_model_starts_from_the_beginning(finished: Any) -> None:
+def test_a_forced_or_deleted_model_starts_from_the_beginning(finished: Any, tmp_path: Path) -> None:
     """An interrupted training continues from its last checkpoint."""
     model = "results/demo/training/sigmoid_2k/model.safetensors"
-    path = finished.folder / model
+    project = finished.copy(tmp_path / "project")
+    path = project.folder / model
     checkpoints = path.parent / "checkpoints"
     before = path.read_bytes()
 
@@ -82,7 +83,7 @@ def test_a_forced_or_deleted_model_starts_from_the_beginning(finished: Any) -> N
         """Return whether a run takes all steps: whether it writes an early checkpoint again."""
         early = checkpoints / "step-00000008.pt"
         time = early.stat().st_mtime_ns
-        run = finished.run(model, *arguments)
+        run = project.run(model, *arguments)
         assert run.returncode == 0, run.stdout + run.stderr
         assert path.read_bytes() == before
         return early.stat().st_mtime_ns != time
