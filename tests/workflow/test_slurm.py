@@ -231,7 +231,10 @@ def test_a_failing_job_is_reported(
     bad = tmp_path / "bad.h5ad"
     bad.write_bytes(b"not an h5ad file")
     project = make_project(
-        {"corpus": {"source": "local", "local": [{"files": str(bad), "held_out": 0.5}]}}
+        {
+            "preset": "demo",
+            "corpus": {"source": "local", "local": [{"files": str(bad), "held_out": 0.5}]},
+        }
     )
     with submitted(project, "results/demo/corpus/manifest.csv", "--retries", "0") as run:
         output = outcome(project, run)
