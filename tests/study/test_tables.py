@@ -81,7 +81,7 @@ def test_a_study_of_one_seed_has_no_intervals(tmp_path: Path):
 
 
 def test_a_tenth_without_a_measurement_has_no_fall(study: Study):
-    assert "The last tenth of the steps lowers the loss by 0.100 (sigmoid)" in seeds(study).caption
+    assert "the mean loss falls by 0.100 (sigmoid)" in seeds(study).caption
     study.curves = study.curves[study.curves["step"] != 90]
     assert "too few measurements" in seeds(study).caption
 

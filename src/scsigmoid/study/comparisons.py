@@ -115,7 +115,7 @@ def last_change(differences: pd.DataFrame) -> int | None:
 
 
 def last_tenth(curve: pd.DataFrame) -> float:
-    """Return by how many nats the last tenth of the steps lowers the validation loss."""
+    """Return the mean validation loss of the ninth tenth of the steps minus that of the last."""
     losses = curve.dropna(subset=["validation_loss"])
     last = losses["step"].max()
     before = losses[losses["step"].between(0.8 * last, 0.9 * last, "right")]

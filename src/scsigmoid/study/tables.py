@@ -86,8 +86,9 @@ def rates(study: Study) -> Table:
         for arm in arms
     }
     return Table(
-        caption=f"Validation loss (nats) by learning rate after {step:,} steps: mean over seeds "
-        f"and, in brackets, seeds {', '.join(map(str, seeds))}. The best mean of each arm is bold.",
+        caption=f"Validation loss (nats) by learning rate, median of the last three measurements "
+        f"up to step {step:,}: mean over seeds and, in brackets, seeds "
+        f"{', '.join(map(str, seeds))}. The best mean of each arm is bold.",
         columns=("learning_rate", *(f"{arm}_seed_{seed}" for arm in arms for seed in seeds)),
         records=[
             (rate, *(row[arm, seed] for arm in arms for seed in seeds))
@@ -260,9 +261,9 @@ def variants(study: Study) -> Table:
         record |= {"difference": value, "low": low, "high": high}
         records.append(record | {"seeds": len(by_seed), "lower": int((by_seed < 0).sum())})
     return Table(
-        caption=f"Variants of attention. Validation loss (nats) after {int(last):,} steps, mean "
-        "over seeds, and the difference to the same arm without the variant, with "
-        f"{INTERVAL}.",
+        caption=f"Variants of attention. Validation loss (nats), median of the last three "
+        f"measurements up to step {int(last):,}, mean over seeds, and the difference to the same arm "
+        f"without the variant, with {INTERVAL}.",
         records=records,
         header=("Arm", "Variant", "Loss", "Difference", "Lower in"),
         rows=[
@@ -300,10 +301,9 @@ def seeds(study: Study) -> Table:
             else f"Its sign is the same from step {change:,} on. "
         )
         + (
-            "There are too few measurements to say how much the last tenth of the steps lowers the "
-            "loss."
+            "There are too few measurements to say whether the loss still falls."
             if any(map(math.isnan, falls.values()))
-            else "The last tenth of the steps lowers the loss by "
+            else "From the ninth to the last tenth of the steps the mean loss falls by "
             + ", ".join(f"{fall:.3f} ({arm})" for arm, fall in falls.items())
             + "."
         ),
