@@ -86,7 +86,7 @@ def rates(study: Study) -> Table:
         for arm in arms
     }
     return Table(
-        caption=f"Validation loss (nats) by learning rate, median of the last three measurements "
+        caption="Validation loss (nats) by learning rate, median of the last three measurements "
         f"up to step {step:,}: mean over seeds and, in brackets, seeds "
         f"{', '.join(map(str, seeds))}. The best mean of each arm is bold.",
         columns=("learning_rate", *(f"{arm}_seed_{seed}" for arm in arms for seed in seeds)),
@@ -261,9 +261,9 @@ def variants(study: Study) -> Table:
         record |= {"difference": value, "low": low, "high": high}
         records.append(record | {"seeds": len(by_seed), "lower": int((by_seed < 0).sum())})
     return Table(
-        caption=f"Variants of attention. Validation loss (nats), median of the last three "
-        f"measurements up to step {int(last):,}, mean over seeds, and the difference to the same arm "
-        f"without the variant, with {INTERVAL}.",
+        caption="Variants of attention. Validation loss (nats), median of the last three "
+        f"measurements up to step {int(last):,}, mean over seeds, and the difference to the same "
+        f"arm without the variant, with {INTERVAL}.",
         records=records,
         header=("Arm", "Variant", "Loss", "Difference", "Lower in"),
         rows=[
