@@ -200,12 +200,3 @@ def test_arms_must_have_the_same_cells(write_arm):
         arms(values[1:], labels[1:])
     with pytest.raises(UserError, match="other cell types"):
         arms(values, list("abbac"))
-
-
-def test_missing_inputs_are_named(checkpoint, store, cells, tmp_path):
-    settings = Embeddings(pooling="mean", batch_tokens=40)
-    absent, output = tmp_path / "absent", output_of(checkpoint, tmp_path)
-    with pytest.raises(UserError, match="absent: no such model"):
-        embed(absent, store, cells, settings, "cpu", output)
-    with pytest.raises(UserError, match="absent: not a token store"):
-        embed(checkpoint, absent, cells, settings, "cpu", output)

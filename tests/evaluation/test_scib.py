@@ -1,14 +1,12 @@
 """scIB metrics compared with scikit-learn, and Leiden clusters with igraph."""
 
 import random
-from pathlib import Path
 
 import igraph
 import numpy as np
 import pytest
 from scib_metrics import silhouette_label
 from scipy.spatial.distance import cdist
-from sklearn.cluster import KMeans
 from sklearn.metrics import (
     adjusted_rand_score,
     normalized_mutual_info_score,
@@ -16,8 +14,6 @@ from sklearn.metrics import (
 )
 from umap.umap_ import fuzzy_simplicial_set
 
-from scsigmoid.cli import main
-from scsigmoid.config.metrics import METRICS
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.neighbours import neighbours_of_dataset, read_neighbours
 from scsigmoid.evaluation.scib import aggregate, by_donor, scib
@@ -140,58 +136,6 @@ def test_leiden_equals_igraph_and_scikit_learn(folder, tmp_path):
         assert row_nmi.seed == 42
 
 
-def test_kmeans_equals_scikit_learn(write_arm, counts, tmp_path):
-    """Types so far apart that the best clustering is the types."""
-    values = np.random.default_rng(5).normal(size=(60, 4)) * 0.1
-    labels = np.repeat(["a", "b", "c"], 20)
-    values[np.arange(60), np.repeat([0, 1, 2], 20)] += 10
-    output = tmp_path / "results" / "neighbours" / "toy"
-    neighbours_of_dataset(
-        {"sigmoid_4k": write_arm("sigmoid_4k", values, labels)},
-        counts,
-        neighbours=15, variance=0.95, controls=["random"], seed=42, output=output,
-    )  # fmt: skip
-    rows = scored(output, tmp_path, "kmeans_nmi", "kmeans_ari")
-    for neighbours, *scores in zip(read_neighbours(output, "toy"), *rows, strict=True):
-        clusters = KMeans(3, n_init=50, random_state=0).fit_predict(neighbours.coordinates)
-        expected = (
-            normalized_mutual_info_score(labels, clusters), adjusted_rand_score(labels, clusters),
-        )  # fmt: skip
-        if neighbours.metadata["model"] == "sigmoid_4k":
-            assert expected == (1, 1)
-            assert [row.value for row in scores] == [pytest.approx(1)] * 2
-        assert [row.metric for row in scores] == ["kmeans_nmi", "kmeans_ari"]
-        assert all(row.value < 0.3 for row in scores) == (neighbours.metadata["model"] == "random")
-
-
-def test_clisi_equals_the_formula(folder, tmp_path):
-    """Simpson's index of a cell's neighbours, weights of perplexity 5; the median."""
-    (mixed,) = scored(folder, tmp_path, "clisi")
-    assert [row.metric for row in mixed] == ["clisi"] * 3
-    assert mixed[0].value > mixed[2].value  # types against a random embedding
-    for row, neighbours in zip(mixed, read_neighbours(folder, "toy"), strict=True):
-        codes = np.unique(neighbours.labels, return_inverse=True)[1]
-        others, distances = neighbours.indices[:, 1:], neighbours.distances[:, 1:].astype(float)
-        simpson = [
-            sum(gaussian(far, 5.0)[codes[near] == kind].sum() ** 2 for kind in range(3))
-            for near, far in zip(others, distances, strict=True)
-        ]
-        expected = (3 - np.median(1 / np.array(simpson))) / 2
-        assert row.value == pytest.approx(expected, abs=2e-3)
-
-
-def gaussian(distances, perplexity):
-    """Return weights exp(-beta d) with sum 1 for a perplexity, by bisection."""
-    low, high = 0.0, 1e4
-    for _ in range(200):
-        beta = (low + high) / 2
-        weights = np.exp(-beta * (distances - distances.min()))
-        weights /= weights.sum()
-        entropy = -np.sum(weights * np.log(np.maximum(weights, 1e-300)))
-        low, high = (beta, high) if entropy > np.log(perplexity) else (low, beta)
-    return weights
-
-
 def test_output_is_independent_of_other_metrics(folder, tmp_path):
     metrics = ("silhouette_label", "leiden_nmi", "leiden_ari")
     scored(folder, tmp_path / "first", *metrics)
@@ -209,20 +153,6 @@ def test_invalid_input(folder, tmp_path):
         scored(folder, tmp_path, "leiden_nmi")
 
 
-def test_command_reads_the_metric_from_the_output_folder(monkeypatch, capsys):
-    outputs = {}
-    monkeypatch.setenv("NUMBA_DISABLE_JIT", "0")  # the command changes it for itself
-    monkeypatch.setattr(
-        "scsigmoid.evaluation.scib.scib", lambda *arguments: outputs.update(arguments[3])
-    )
-    command = ["scib", "--dataset", "toy", "--neighbours", "folder", "--settings"]
-    command += ['{"seed": 42, "device": "cpu"}', "--output"]
-    assert main([*command, *(f"metrics/{name}/toy.csv" for name in METRICS)]) == 0
-    assert outputs == {name: Path(f"metrics/{name}/toy.csv") for name in METRICS}
-    assert main([*command, "kbet/toy.csv"]) == 1
-    assert "kbet/toy.csv: its folder shall be named after a metric" in capsys.readouterr().err
-
-
 def test_aggregate_is_the_mean_of_the_three():
     def score(metric, value, model="sigmoid_4k"):
         return Measurement(dataset="toy", model=model, metric=metric, value=value, n=90, seed=42)
@@ -237,8 +167,5 @@ def test_aggregate_is_the_mean_of_the_three():
     (mean,) = aggregate(rows, metrics)
     assert mean.value == pytest.approx(0.4)
     assert (mean.model, mean.metric, mean.n) == ("sigmoid_4k", "bio_conservation", 90)
-    further = [*rows, score("clisi", 0.9)]
-    (same,) = aggregate(further, [*metrics, "clisi"])
-    assert same.value == mean.value
     (partial,) = aggregate(rows[3:], ["leiden_nmi"])
     assert partial.value == 0.9

@@ -30,9 +30,6 @@ METRICS = {
     "leiden_nmi": ScibMetric("Leiden NMI", "leiden", in_paper=True, seeded=True),
     "leiden_ari": ScibMetric("Leiden ARI", "leiden", in_paper=True, seeded=True),
     "silhouette_label": ScibMetric("Silhouette label", "silhouette", in_paper=True),
-    "kmeans_nmi": ScibMetric("K-means NMI", "kmeans"),
-    "kmeans_ari": ScibMetric("K-means ARI", "kmeans"),
-    "clisi": ScibMetric("cLISI", "clisi"),
 }
 #: The mean of the paper's metrics.
 MEAN, MEAN_TITLE = "bio_conservation", "Bio conservation"

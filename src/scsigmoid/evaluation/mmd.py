@@ -6,7 +6,7 @@ coverage.  ``biased`` is the paper's estimator, as far as can be inferred: the p
 over resamples, with intervals as asymmetric as those of a V statistic.  Copies of a cell increase
 the MMD of resamples, so the percentiles of ``biased`` may lie above the true value
 (docs/evaluation.md has the coverage of both).  Both are reported as the square root of
-max(MMD^2, 0), and as signed squares.
+max(MMD^2, 0).
 
 Resamples are drawn for each cell type, from seeds that name the dataset and the type.  Therefore
 
@@ -26,8 +26,10 @@ are MMD^2 as V and as U statistic.  The U statistic leaves out pairs of a cell w
 its copies*, whose kernel of 1 would increase every resample.  Counts of 1 give the sample itself.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
@@ -50,6 +52,8 @@ from scsigmoid.seeds import derive
 BANDWIDTH_CELLS = 4096
 
 Counts = NDArray[np.int64]
+#: The MMD of a sample (element 0) and of its resamples: the root of max(MMD^2, 0).
+Roots = NDArray[np.float64]
 
 
 class Estimates(NamedTuple):
@@ -57,27 +61,6 @@ class Estimates(NamedTuple):
 
     unbiased: NDArray[np.float64]
     biased: NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class PairOfTypes:
-    """The MMD of one pair of cell types.
-
-    Attributes:
-        name: ``A vs B``.
-        cells: cells of both types.
-        squared: model name to its estimates of MMD^2; element 0 is the sample's, the others are
-            the resamples'.
-    """
-
-    name: str
-    cells: int
-    squared: dict[str, Estimates]
-
-    def mmd(self, model: str, estimator: str) -> NDArray[np.float64]:
-        """MMD of the sample and the resamples: the root of max(MMD^2, 0)."""
-        root: NDArray[np.float64] = np.sqrt(np.maximum(getattr(self.squared[model], estimator), 0))
-        return root
 
 
 def mmd_dataset(
@@ -97,12 +80,12 @@ def mmd_dataset(
         settings: resamples, confidence, smallest type, block size.
         seed: the configuration's seed.
         output: CSV file of measurements, with ``unbiased`` or ``biased`` for ``<e>``.  For each
-            pair: ``mmd_<e>`` and ``mmd2_<e>`` of both models, ``mmd_<e>_bootstrap_mean`` (the mean
-            over resamples, which the paper prints), and ``mmd_<e>_ratio`` and
-            ``mmd_<e>_difference`` of the first and the second model.  For all pairs (empty group):
-            ``mmd_<e>_mean`` of both models, ``mmd_<e>_mean_ratio_of_means``,
-            ``mmd_<e>_mean_of_ratios`` and ``mmd_<e>_bootstrap_mean_ratio_of_means``.
-            ``mmd_left_out`` is the number of cells of each type below the minimum.
+            pair: ``mmd_<e>`` and ``mmd_<e>_bootstrap_mean`` (the mean over resamples, which the
+            paper prints) of both models, and ``mmd_<e>_ratio`` and ``mmd_<e>_difference`` of the
+            first and the second model.  For all pairs (empty group, ``n`` is their number):
+            ``mmd_<e>_mean_ratio_of_means``, ``mmd_<e>_mean_of_ratios`` and
+            ``mmd_<e>_bootstrap_mean_ratio_of_means``.  ``mmd_left_out`` is the number of cells of
+            each type below the minimum.
         device: device that computes kernels, in float64.
         order: cell types that come first. The others follow by name.
 
@@ -110,26 +93,63 @@ def mmd_dataset(
         UserError: if the embeddings do not match, or fewer than two types have enough cells.
     """
     arms = read_arms(embeddings, dataset)
-    first = next(iter(arms.values()))
-    check_enough(first.path, first.labels, mmd=settings.minimum_cells)
-    types, small = choose_types(first.labels, settings.minimum_cells, order)
-    pairs = [
-        measure_pair(arms, a, b, dataset, settings, seed, device)
-        for a, b in track(list(combinations(types, 2)), label=f"MMD {dataset}")
-    ]
-    simulated = any(arm.metadata["simulated"] for arm in arms.values())
+    first, second = arms
+    embedding = arms[first]
+    check_enough(embedding.path, embedding.labels, mmd=settings.minimum_cells)
+    types, small = choose_types(embedding.labels, settings.minimum_cells, order)
     common = Measurement(
         dataset=dataset,
         model="",
-        vocabulary=first.metadata["vocabulary"],
+        vocabulary=embedding.metadata["vocabulary"],
         metric="mmd_left_out",
         value=0,
-        simulated=simulated,
+        simulated=any(arm.metadata["simulated"] for arm in arms.values()),
         source=source_of(output, *embeddings.values()),
     )
-    table = Rows(arms, common, settings, seed)
-    rows = [row for pair in pairs for row in table.of_pair(pair)]
-    rows += table.of_means(pairs)
+
+    def row(
+        group: str, n: int, metric: str, model: str, values: Roots, value: float | None = None
+    ) -> Measurement:
+        """Return the estimate (element 0, or ``value``) with percentiles of the resamples."""
+        low, high = percentiles(values[1:], settings.confidence)
+        metadata = arms.get(model, embedding).metadata
+        return replace(
+            common,
+            group=group,
+            model=model,
+            attention=metadata["attention"] if model in arms else "",
+            context=metadata["context"],
+            metric=metric,
+            value=float(values[0]) if value is None else value,
+            low=low,
+            high=high,
+            n=n,
+            seed=seed,
+        )
+
+    rows, pairs = [], []
+    for a, b in track(list(combinations(types, 2)), label=f"MMD {dataset}"):
+        cells, roots = measure_pair(arms, a, b, dataset, settings, seed, device)
+        pairs.append(roots)
+        add = partial(row, f"{a} vs {b}", cells)
+        for name, (x, y) in roots.items():
+            for model, values in ((first, x), (second, y)):
+                mean = float(values[1:].mean())
+                rows.append(add(f"mmd_{name}", model, values))
+                rows.append(add(f"mmd_{name}_bootstrap_mean", model, values, mean))
+            rows.append(add(f"mmd_{name}_ratio", f"{first} / {second}", ratio(x, y)))
+            rows.append(add(f"mmd_{name}_difference", f"{first} - {second}", x - y))
+    add = partial(row, "", len(pairs))
+    for name in Estimates._fields:
+        x, y = (np.stack([roots[name][arm] for roots in pairs]) for arm in (0, 1))
+        of_means = ratio(x.mean(0), y.mean(0))
+        of_resamples = float(ratio(x[:, 1:].mean(), y[:, 1:].mean()))
+        for metric, values, value in (
+            ("mean_ratio_of_means", of_means, None),
+            ("mean_of_ratios", ratio(x, y).mean(0), None),
+            ("bootstrap_mean_ratio_of_means", of_means, of_resamples),
+        ):
+            rows.append(add(f"mmd_{name}_{metric}", f"{first} / {second}", values, value))
     rows += [replace(common, group=name, value=count, n=count) for name, count in small.items()]
     write_measurements(output, rows)
 
@@ -138,12 +158,8 @@ def choose_types(
     labels: NDArray[np.str_], minimum: int, first: Sequence[str] = ()
 ) -> tuple[list[str], dict[str, int]]:
     """Return the compared cell types in order, and the number of cells of smaller types."""
-    names, counts = np.unique(labels, return_counts=True)
-    cells = dict(zip(names.tolist(), counts.tolist(), strict=True))
-    order = sorted(
-        cells,
-        key=lambda name: (first.index(name) if name in first else len(first), name),
-    )
+    cells = Counter(sorted(labels.tolist()))
+    order = sorted(cells, key=lambda name: first.index(name) if name in first else len(first))
     kept = [name for name in order if cells[name] >= minimum]
     return kept, {name: cells[name] for name in order if cells[name] < minimum}
 
@@ -155,9 +171,9 @@ def measure_pair(
     dataset: str,
     settings: Mmd,
     seed: int,
-    device: str | torch.device = "cpu",
-) -> PairOfTypes:
-    """Estimate MMD^2 between types ``a`` and ``b``, for every model and resample.
+    device: str | torch.device,
+) -> tuple[int, dict[str, list[Roots]]]:
+    """Return the cells of types ``a`` and ``b``, and for each estimator the MMD in each model.
 
     Each model has its own bandwidth: the median over the pooled pair, or over 4,096 cells of a
     larger pair, chosen by a seed and the same for both models.
@@ -172,108 +188,35 @@ def measure_pair(
         resample_counts(len(rows), settings.resamples, derive(seed, "mmd", dataset, kind))
         for kind, rows in members.items()
     )
-    pooled = np.concatenate([members[a], members[b]])
-    chosen = pooled
+    chosen = pooled = np.concatenate([members[a], members[b]])
     if len(pooled) > BANDWIDTH_CELLS:
         generator = np.random.default_rng(derive(seed, "mmd bandwidth", dataset, name))
         chosen = generator.choice(pooled, BANDWIDTH_CELLS, replace=False)
-    squared = {}
-    for model, arm in arms.items():
-        bandwidth = median_squared_distance(
-            torch.as_tensor(arm.values[chosen]).to(device, torch.float64)
-        )
+    roots: dict[str, list[Roots]] = {name: [] for name in Estimates._fields}
+    for arm in arms.values():
+        points = torch.as_tensor(arm.values[chosen]).to(device, torch.float64)
+        bandwidth = median_squared_distance(points)
         if not bandwidth > 0:
             raise UserError(
                 f"{arm.path}: most cells of {name} have the same embedding, so the kernel's "
                 "bandwidth is 0; check the model's training"
             )
-        squared[model] = mmd_squared(
-            arm.values[members[a]],
-            arm.values[members[b]],
-            w,
-            v,
-            bandwidth=bandwidth,
-            block=settings.block_cells,
-            device=device,
-        )
-    if np.isnan(squared[model].unbiased).any():
+        x, y = (arm.values[members[kind]] for kind in (a, b))
+        squared = mmd_squared(x, y, w, v, bandwidth, settings.block_cells, device)
+        for estimator, values in squared._asdict().items():
+            roots[estimator].append(np.sqrt(np.maximum(values, 0)))
+    if np.isnan(roots["unbiased"]).any():
         log(
             f"{dataset}: {name}: a resample has only one cell, so the unbiased MMD and its mean "
             "over pairs have no interval; raise evaluation.mmd.minimum_cells"
         )
-    return PairOfTypes(name, len(pooled), squared)
+    return len(pooled), roots
 
 
-def ratio(first: NDArray[np.float64], second: NDArray[np.float64]) -> NDArray[np.float64]:
+def ratio(first: NDArray[np.float64], second: NDArray[np.float64]) -> Roots:
     """Return first / second: infinity if only ``second`` is 0, and 1 if both are."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(first == second, 1.0, first / second)
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Measurements of estimates, which share the fields of ``common``."""
-
-    arms: Mapping[str, Embedding]
-    common: Measurement
-    settings: Mmd
-    seed: int
-
-    def row(
-        self,
-        values: NDArray[np.float64],
-        metric: str,
-        model: str,
-        group: str,
-        n: int,
-        value: float | None = None,
-    ) -> Measurement:
-        """Return the estimate (element 0, or ``value``) with percentiles of the resamples."""
-        low, high = percentiles(values[1:], self.settings.confidence)
-        arm = self.arms.get(model, next(iter(self.arms.values())))
-        return replace(
-            self.common,
-            group=group,
-            model=model,
-            attention=arm.metadata["attention"] if model in self.arms else "",
-            context=arm.metadata["context"],
-            metric=metric,
-            value=float(values[0]) if value is None else value,
-            low=low,
-            high=high,
-            n=n,
-            seed=self.seed,
-        )
-
-    def of_pair(self, pair: PairOfTypes) -> Iterator[Measurement]:
-        first, second = self.arms
-        where = pair.name, pair.cells
-        for name in Estimates._fields:
-            roots = {model: pair.mmd(model, name) for model in self.arms}
-            for model, values in roots.items():
-                mean = float(values[1:].mean())
-                yield self.row(values, f"mmd_{name}", model, *where)
-                yield self.row(values, f"mmd_{name}_bootstrap_mean", model, *where, mean)
-            for model, estimates in pair.squared.items():
-                yield self.row(getattr(estimates, name), f"mmd2_{name}", model, *where)
-            a, b = roots.values()
-            yield self.row(ratio(a, b), f"mmd_{name}_ratio", f"{first} / {second}", *where)
-            yield self.row(a - b, f"mmd_{name}_difference", f"{first} - {second}", *where)
-
-    def of_means(self, pairs: list[PairOfTypes]) -> Iterator[Measurement]:
-        """Means over all pairs; ``n`` is their number."""
-        both, where = " / ".join(self.arms), ("", len(pairs))
-        for name in Estimates._fields:
-            roots = {m: np.stack([pair.mmd(m, name) for pair in pairs]) for m in self.arms}
-            for model, values in roots.items():
-                yield self.row(values.mean(0), f"mmd_{name}_mean", model, *where)
-            a, b = roots.values()
-            of_means = ratio(a.mean(0), b.mean(0))
-            of_resamples = float(ratio(a[:, 1:].mean(), b[:, 1:].mean()))
-            yield self.row(of_means, f"mmd_{name}_mean_ratio_of_means", both, *where)
-            yield self.row(ratio(a, b).mean(0), f"mmd_{name}_mean_of_ratios", both, *where)
-            metric = f"mmd_{name}_bootstrap_mean_ratio_of_means"
-            yield self.row(of_means, metric, both, *where, of_resamples)
 
 
 def resample_counts(cells: int, resamples: int, seed: int) -> Counts:
@@ -330,7 +273,6 @@ def mmd_squared(
     y: NDArray[np.floating],
     w: Counts,
     v: Counts,
-    *,
     bandwidth: float,
     block: int,
     device: str | torch.device = "cpu",

@@ -1,9 +1,9 @@
 """scIB biological-conservation metrics (appendix, "SCIB Biological Conservation Metrics").
 
-Computed from the PCA coordinates and neighbors of :mod:`~.neighbours`.  Higher is better.  All
-scores except the silhouette come from scib-metrics, whose silhouette is slower (docs/benchmarks.md
-has both times).  scib-metrics and PyTorch are imported where they are used, because tables only
-need :func:`aggregate`.
+Computed from the PCA coordinates and neighbors of :mod:`~.neighbours`.  Higher is better.  Leiden
+scores come from scib-metrics, whose silhouette is slower than ours (docs/benchmarks.md has both
+times).  scib-metrics and PyTorch are imported where they are used, because tables only need
+:func:`aggregate`.
 
 To add a metric, write its function and add it to :data:`FUNCTIONS`, and describe it in
 ``scsigmoid.config.metrics``.
@@ -12,7 +12,6 @@ To add a metric, write its function and add it to :data:`FUNCTIONS`, and describ
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +22,6 @@ from scsigmoid.evaluation.neighbours import Neighbours, read_neighbours, with_it
 from scsigmoid.measurements import Measurement, known_donors, write_measurements
 from scsigmoid.progress import log
 from scsigmoid.seeds import derive
-
-if TYPE_CHECKING:
-    from scib_metrics.nearest_neighbors import NeighborsResults
 
 Scores = Mapping[str, float]
 #: Folds of the cross-validation of :func:`probe`.
@@ -128,29 +124,13 @@ def leiden(cells: Neighbours, seed: int, device: str) -> Scores:
     Of ten resolutions from 0.2 to 2, the resolution with the highest NMI counts, as in scIB.
     """
     from scib_metrics import nmi_ari_cluster_labels_leiden
+    from scib_metrics.nearest_neighbors import NeighborsResults
 
+    nearest = NeighborsResults(indices=cells.indices, distances=cells.distances)
     scores = nmi_ari_cluster_labels_leiden(
-        results(cells), cells.labels, optimize_resolution=True, seed=seed
+        nearest, cells.labels, optimize_resolution=True, seed=seed
     )
     return {f"leiden_{name}": float(scores[name]) for name in ("nmi", "ari")}
-
-
-def kmeans(cells: Neighbours, seed: int, device: str) -> Scores:
-    """NMI and ARI with k-means on the coordinates, with as many clusters as cell types.
-
-    The library sets the seed of the clustering; it cannot be changed.
-    """
-    from scib_metrics import nmi_ari_cluster_labels_kmeans
-
-    scores = nmi_ari_cluster_labels_kmeans(cells.coordinates, cells.labels)
-    return {f"kmeans_{name}": float(scores[name]) for name in ("nmi", "ari")}
-
-
-def clisi(cells: Neighbours, seed: int, device: str) -> Scores:
-    """cLISI from 0 to 1: the fewer cell types among a cell's neighbors, the higher."""
-    from scib_metrics import clisi_knn
-
-    return {"clisi": float(clisi_knn(results(cells), cells.labels))}
 
 
 def logistic(cells: Neighbours, seed: int, device: str) -> Scores:
@@ -187,15 +167,8 @@ def probe(values: NDArray[np.floating], kinds: NDArray[np.int64], seed: int) -> 
 
 #: Functions that compute the metrics of a representation, given a seed and a device, by name.
 FUNCTIONS: Mapping[str, Callable[[Neighbours, int, str], Scores]] = {
-    function.__name__: function for function in (silhouette, leiden, kmeans, clisi, logistic)
+    function.__name__: function for function in (silhouette, leiden, logistic)
 }
-
-
-def results(cells: Neighbours) -> "NeighborsResults":
-    """Return the neighbors in the class that scib-metrics takes."""
-    from scib_metrics.nearest_neighbors import NeighborsResults
-
-    return NeighborsResults(indices=cells.indices, distances=cells.distances)
 
 
 def aggregate(measurements: Iterable[Measurement], metrics: Sequence[str]) -> list[Measurement]:

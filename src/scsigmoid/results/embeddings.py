@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from scsigmoid.config.metrics import MEAN
-from scsigmoid.errors import UserError
+from scsigmoid.files import parsing
 from scsigmoid.labels import METRICS
 from scsigmoid.measurements import Measurement
 from scsigmoid.results.folder import Results
@@ -69,24 +69,19 @@ def pair_rows(results: Results, dataset: str, estimator: str = "") -> list[Pair]
     """
     metric = f"mmd_{estimator or results.config.evaluation.mmd.estimator}"
     sigmoid, softmax = results.config.evaluation.pair
-    by_pair: dict[str, dict[tuple[str, str], Measurement]] = {}
-    for row in results.mmd(dataset):
-        if " vs " in row.group:
-            by_pair.setdefault(row.group, {})[row.model, row.metric] = row
+    rows = {(row.group, row.model, row.metric): row for row in results.measurements("mmd", dataset)}
+    names = dict.fromkeys(group for group, *_ in rows if " vs " in group)
     parts = (
         *((sigmoid, metric), (softmax, metric)),
         (f"{sigmoid} / {softmax}", f"{metric}_ratio"),
         (f"{sigmoid} - {softmax}", f"{metric}_difference"),
         *((name, f"{metric}_bootstrap_mean") for name in (sigmoid, softmax)),
     )
-    try:
-        return [Pair(name, *(rows[part] for part in parts)) for name, rows in by_pair.items()]
-    except KeyError as error:
-        path = results.path(f"metrics/mmd/{dataset}.csv")
-        raise UserError(f"{path}: {error} is missing; delete the file and run again") from None
+    with parsing(results.path(f"metrics/mmd/{dataset}.csv"), "MMD of this version"):
+        return [Pair(name, *(rows[name, *part] for part in parts)) for name in names]
 
 
-def mean_ratio(results: Results, dataset: str, mean: str, estimator: str = "") -> Measurement:
+def mean_ratio(results: Results, dataset: str, mean: str, estimator: str) -> Measurement:
     """Return sigmoid's MMD over softmax's, averaged over the pairs.
 
     Args:
@@ -94,14 +89,11 @@ def mean_ratio(results: Results, dataset: str, mean: str, estimator: str = "") -
         dataset: name of an evaluation dataset.
         mean: a key of :data:`MEANS`. The paper's 25.0 % is probably ``ratio_of_means`` of means
             over resamples.
-        estimator: one of :data:`ESTIMATORS`; the configured one if empty.
+        estimator: one of :data:`ESTIMATORS`.
 
     Raises:
         UserError: if the measurement is missing.
     """
-    metric = f"mmd_{estimator or estimators(results)[0]}_{MEANS[mean][0]}"
-    for row in results.mmd(dataset):
-        if row.metric == metric:
-            return row
-    path = results.path(f"metrics/mmd/{dataset}.csv")
-    raise UserError(f"{path}: {metric} is missing; delete the file and run again")
+    rows = {row.metric: row for row in results.measurements("mmd", dataset)}
+    with parsing(results.path(f"metrics/mmd/{dataset}.csv"), "MMD of this version"):
+        return rows[f"mmd_{estimator}_{MEANS[mean][0]}"]

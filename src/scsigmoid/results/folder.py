@@ -127,10 +127,6 @@ class Results:
         rows = self.measurements(self.config.evaluation.scib.metrics[0], dataset)
         return sorted({row.group for row in rows} - {""})
 
-    def mmd(self, dataset: str) -> list[Measurement]:
-        """Return the MMD measurements of a dataset."""
-        return self.measurements("mmd", dataset)
-
     def umap(self, dataset: str, model: str) -> "pd.DataFrame":
         """Return the UMAP coordinates of a model's embeddings: ``x``, ``y`` and ``cell_type``."""
 

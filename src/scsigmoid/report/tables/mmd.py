@@ -144,7 +144,7 @@ def notes(results: Results, dataset: str, found: Sequence[Pair]) -> list[str]:
             f"In the paper's table it is {fixed(paper['ratio_of_means'], 1)} % as the ratio of the "
             f"means and {fixed(paper['mean_of_ratios'], 1)} % as the mean of the pairs' ratios."
         )
-    small = [row for row in results.mmd(dataset) if row.metric == "mmd_left_out"]
+    small = [row for row in results.measurements("mmd", dataset) if row.metric == "mmd_left_out"]
     if small:
         named = ", ".join(f"{row.group} ({row.value:.0f})" for row in small)
         least = results.config.evaluation.mmd.minimum_cells
