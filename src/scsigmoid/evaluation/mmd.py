@@ -202,7 +202,9 @@ def measure_pair(
                 "bandwidth is 0; check the model's training"
             )
         x, y = (arm.values[members[kind]] for kind in (a, b))
-        squared = mmd_squared(x, y, w, v, bandwidth, settings.block_cells, device)
+        squared = mmd_squared(
+            x, y, w, v, bandwidth=bandwidth, block=settings.block_cells, device=device
+        )
         for estimator, values in squared._asdict().items():
             roots[estimator].append(np.sqrt(np.maximum(values, 0)))
     if np.isnan(roots["unbiased"]).any():
@@ -273,6 +275,7 @@ def mmd_squared(
     y: NDArray[np.floating],
     w: Counts,
     v: Counts,
+    *,
     bandwidth: float,
     block: int,
     device: str | torch.device = "cpu",
