@@ -1,13 +1,9 @@
-"""Files of other programs: hostile HDF5, other layouts, proteins, other gene names."""
+"""Files of other programs: damaged HDF5, other layouts, proteins, other gene names."""
 
 import dataclasses
-import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from importlib.util import find_spec
-from pathlib import Path
 
 import anndata
 import h5py
@@ -36,86 +32,21 @@ def replaced(group, name, *shape, **how):
     return group[name]
 
 
-def external_storage(file, folder):
-    values = len(file["X/data"])
-    place = [(str(folder / "secret"), 0, h5py.h5f.UNLIMITED)]
-    replaced(file["X"], "data", (values,), "u1", external=place)
-
-
-def external_link(file, folder):
-    del file["obs/cell_type"]
-    file["obs/cell_type"] = h5py.ExternalLink(str(folder / "secret"), "/obs/cell_type")
-
-
-def virtual(file, folder):
-    layout = h5py.VirtualLayout((4,), "f4")
-    layout[:] = h5py.VirtualSource(str(folder / "secret"), "data", (4,))
-    file["layers"].create_virtual_dataset("deep", layout)
-
-
-def link(file, name):
-    del file[name]
-    file[name] = h5py.SoftLink(f"/{name}")
-
-
-def long_row(file, folder):
-    for name, kind in (("data", "f4"), ("indices", "i4")):
-        replaced(file["X"], name, (2 * 10**9,), kind, chunks=(1 << 20,), compression="gzip")
-    ends = file["X/indptr"][:].astype(np.int64)
-    ends[-1] = 2 * 10**9
-    replaced(file["X"], "indptr", data=ends)
-
-
-def latin(file, folder):
+def latin(file):
     types = file["obs/cell_type"]
     name = "categories" if "categories" in types else "values"  # the latter with pandas 3
     values = np.array([b"Caf\xe9", *[b"a", b"b"] * len(types[name])], dtype=object)
     replaced(types, name, data=values[: len(types[name])], dtype=h5py.string_dtype())
 
 
-def row_beyond_its_columns(file, folder):
+def row_beyond_its_columns(file):
     """A row with more values than genes would need a block of any size."""
     ends = file["X/indptr"][:]
     ends[1:] = ends[-1]
     file["X/indptr"][:] = ends
 
 
-def linked(file, folder):
-    """A link to another matrix of the file is harmless."""
-    file.move("X", "layers/counts")
-    file["X"] = h5py.SoftLink("/layers/counts")
-
-
-def records_in_var(file, folder):
-    file["var"]["pairs"] = np.zeros(12, dtype=[("a", "i4"), ("b", "f4")])
-    file["var"].attrs["column-order"] = ["pairs"]
-    key = file["var"].attrs["_index"]
-    if isinstance(file["var"][key], h5py.Group):  # with pandas 3
-        key = f"{key}/values"
-    replaced(file["var"], key, data=[f"GENE{index}" for index in range(12)])
-
-
-def deep(file, folder):
-    group = file["uns"]
-    for _ in range(3000):
-        group = group.create_group("deeper")
-
-
-def circle(file, folder):
-    group = file.create_group("uns/a")
-    group.create_group("b")["c"] = group
-
-
-def doubling(file, folder):
-    """Two links to each group: 2^30 paths."""
-    group = file["uns"]
-    for _ in range(30):
-        inner = group.create_group("first")
-        group["second"] = inner
-        group = inner
-
-
-def unknown_filter(file, folder):
+def unknown_filter(file):
     """A chunk that is compressed by an unknown filter."""
     stored = file["X/data"]
     space = h5py.h5s.create_simple(stored.shape)
@@ -128,46 +59,30 @@ def unknown_filter(file, folder):
 
 
 FAULTS = {
-    "external storage": (external_storage, "X/data has the values of another file"),
-    "external link": (external_link, "obs/cell_type is a link to another file"),
-    "virtual dataset": (virtual, "layers/deep has the values of another file"),
-    "obs leads to itself": (lambda f, _: link(f, "obs"), "obs is a link to itself"),
-    "a row of 2e9 values": (
-        long_row,
-        "X/data claims a size that the file cannot hold; copy the file again",
-    ),
-    "a filter": (unknown_filter, r"X/data .* 300\), .* pip install hdf5plugin"),
-    "labels in Latin-1": (latin, "column 'cell_type' is not UTF-8; write"),
-    "3,000 groups in each other": (deep, "has groups in more than 50 groups"),
-    "a group that contains itself": (circle, "uns/a is a second link to a group"),
-    "groups with two links": (doubling, "uns/first is a second link to a group"),
-    "records in var": (records_in_var, None),
-    "X is another matrix": (linked, None),
-    "layers that are none": (lambda f, _: replaced(f, "layers", data=[1]), None),
+    "a filter": (unknown_filter, "compressed by a filter .* pip install hdf5plugin"),
+    "labels in Latin-1": (latin, r"damaged \(column 'cell_type': 'utf-8' codec"),
+    "layers that are none": (lambda f: replaced(f, "layers", data=[1]), None),
     "a row with more values than genes": (row_beyond_its_columns, "damaged"),
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_hostile_hdf5(fault, counts, write_h5ad, tmp_path):
+def test_faults_in_hdf5(fault, counts, write_h5ad):
     change, message = FAULTS[fault]
-    (tmp_path / "secret").write_bytes(b"\1" * 4000)
     path = write_h5ad(sp.csr_matrix(counts.astype(np.float32)))
     with h5py.File(path, "r+") as file:
-        change(file, tmp_path)
+        change(file)
 
     def read() -> int:
         cells = open_cells(path)
         cells.obs(["cell_type"])
         return sum(chunk.counts.sum() for chunk in cells.chunks())
 
-    start = time.process_time()
     if message is None:
         assert read() == counts.sum()
     else:
         with pytest.raises(UserError, match=rf"cells\.h5ad: {message}"):
             read()
-    assert time.process_time() - start < 10
 
 
 COMPRESS = """
@@ -188,16 +103,6 @@ def test_filters_of_hdf5plugin(kind, counts, write_h5ad):
     subprocess.run([sys.executable, "-c", COMPRESS, path, kind], check=True)
     [chunk] = open_cells(path).chunks()
     np.testing.assert_array_equal(chunk.counts.toarray(), counts)
-
-
-@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
-def test_pipes_and_devices(make: Callable[[Path], None], tmp_path):
-    path = tmp_path / "cells.h5ad"
-    make(path)
-    with pytest.raises(UserError, match="a pipe or a device"):
-        open_cells(path)
-    with pytest.raises(UserError, match=r"corpus\.local\.0\.files: .*: a pipe or a device"):
-        make_manifest(local(path), {}, tmp_path)
 
 
 def local(path, **settings):
@@ -367,13 +272,16 @@ def test_flipped_bit_of_a_gene_id(counts, write_h5ad, tmp_path):
 
 @pytest.mark.parametrize("signature", [b"TREE", b"HEAP", b"SNOD"])
 def test_damaged_groups(signature, counts, write_h5ad):
-    """h5py raises errors of many types."""
+    """h5py raises errors of many types. Damage to a group that is not needed does not matter."""
     path = write_h5ad(sp.csr_matrix(counts.astype(np.float32)))
     whole = path.read_bytes()
-    place, number = whole.find(signature), 0
+    place, refused = whole.find(signature), 0
     while place >= 0:
         path.write_bytes(whole[:place] + b"X" + whole[place + 1 :])
-        with pytest.raises(UserError, match=r"cells\.h5ad: "):
-            list(open_cells(path).chunks())
-        place, number = whole.find(signature, place + 1), number + 1
-    assert number
+        try:
+            assert sum(chunk.counts.sum() for chunk in open_cells(path).chunks()) == counts.sum()
+        except UserError as error:
+            assert str(error).startswith(f"{path}: ")  # noqa: PT017
+            refused += 1
+        place = whole.find(signature, place + 1)
+    assert refused

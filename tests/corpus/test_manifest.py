@@ -151,30 +151,6 @@ def test_cellxgene(corpus, published, heart, tmp_path):
         assert not list(tmp_path.glob("1*/m.*"))
 
 
-def test_cells_of_several_selections(corpus, server, heart, tmp_path):
-    """All or primary cells, without the evaluated collection."""
-    for number, cells, organisms, marks in (
-        (1, 74_000_000, ("Homo sapiens",), {"primary_cell_count": 40_000_000}),
-        (2, 41_000_000, ("Mus musculus",), {"is_primary_data": [False]}),
-        (3, 14_000_000, ("Homo sapiens", "Mus musculus"), {"is_primary_data": [True]}),
-        (4, 2_000_000, ("Mus musculus",), {"is_primary_data": [True, False]}),
-        (5, 9_000_000, ("Macaca mulatta",), {}),
-    ):
-        server.add(number, b"1", cells=cells, organisms=organisms, **marks)
-    server.add(9, b"9", version=2, cells=5_000_000, primary_cell_count=5_000_000)
-    both = dataclasses.replace(corpus, organisms=["Homo sapiens", "Mus musculus"])
-    lines = build(both, heart, tmp_path / "m.csv")
-    summary = json.loads((tmp_path / "m.json").read_text())
-    assert [(len(s["organisms"]), s["kept"], s["cells"], s["unknown"], s["nearest"])
-            for s in summary["selections"]] == [
-        (1, "all", 74_000_000, 0, False), (1, "primary", 40_000_000, 0, False),
-        (1, "all", 43_000_000, 0, False), (1, "primary", 0, 1, False),
-        (2, "all", 131_000_000, 0, True), (2, "primary", 54_000_000, 1, False),
-    ]  # fmt: skip
-    words = "131,000,000 cells, -0.5% against the paper's 131.6M: Homo sapiens and Mus musculus,"
-    assert words + " all cells, the nearest" in "\n".join(lines)
-
-
 def test_files_that_are_gone(corpus, published, heart, tmp_path):
     published.script = {f"/{uuid(n)}.h5ad": ["410" if n == 1001 else "404"] for n in (1001, 1004)}
     message = rf"2 of 3 files are gone .*{uuid(1001)} \(withdrawn\), {uuid(1004)} \(not found\)"
@@ -183,7 +159,7 @@ def test_files_that_are_gone(corpus, published, heart, tmp_path):
     assert not list(tmp_path.glob("m.*"))
     without = dataclasses.replace(corpus, leave_out=[uuid(1001)])
     lines = build(without, heart, tmp_path / "m.csv")
-    assert f"  not used   {uuid(1001)}: named in corpus.leave_out" in lines
+    assert "  left out   1 datasets: named in corpus.leave_out" in lines
     assert [r.file for r in read_manifest(tmp_path / "m.csv")] == [uuid(1004), "heart"]
 
 

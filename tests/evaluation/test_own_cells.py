@@ -351,10 +351,6 @@ def add_column(path, name, values, **options):
             obs.attrs["column-order"] = [*obs.attrs["column-order"], name]
 
 
-def add_records(path):
-    add_column(path, "pairs", np.zeros(CELLS, dtype=[("a", "i4"), ("b", "f4")]))
-
-
 def add_nul_in_names(path):
     with h5py.File(path, "r+") as file:
         del file["obs/_index"]
@@ -364,7 +360,6 @@ def add_nul_in_names(path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (add_records, "/obs/pairs contains records"),
         (add_nul_in_names, "cannot be stored as h5ad: .*_index"),
     ],
 )

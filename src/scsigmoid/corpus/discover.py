@@ -3,18 +3,14 @@
 It lists the dataset versions of a day, and finds evaluation datasets by their ids.
 """
 
-import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from scsigmoid.corpus.metadata import as_count, check_identifier, one_line
 from scsigmoid.corpus.web import Absent, Web
 from scsigmoid.errors import UserError
-from scsigmoid.files import write_json
 from scsigmoid.progress import log
 
 UNKNOWN_SIZE = -1
@@ -38,7 +34,6 @@ class Version:
     assays: tuple[str, ...] = ()  # e.g. "10x 3' v3"
     assay_ids: tuple[str, ...] = ()  # of the ontology, in the same order, e.g. "EFO:0009922"
     cells: int
-    primary: int | None = None  # cells of which this is the primary copy; None if unknown
     bytes: int  # of the h5ad file, or UNKNOWN_SIZE
     url: str  # of the h5ad file
     published: str = ""  # day, ISO 8601; empty if unknown
@@ -49,8 +44,7 @@ class Listing:
     """The datasets that the service offers."""
 
     versions: list[Version]  # one of each dataset, ordered by dataset id
-    # Reason why a dataset is left out, by its id, or by the id of the version that
-    # corpus.leave_out names.
+    # Reason why a dataset is left out, by its id.
     left_out: dict[str, str]
 
 
@@ -94,7 +88,6 @@ def snapshot(
     day: str,
     leave_out: Collection[str] = (),
     wanted: Callable[[Collection[str], Collection[str]], bool] = lambda organisms, assays: True,
-    answers: Path | None = None,
 ) -> Listing:
     """Return the newest version of every dataset as of a day.
 
@@ -104,11 +97,9 @@ def snapshot(
     Args:
         service: the API.
         day: ISO 8601.
-        leave_out: ids of datasets and versions whose descriptions are not read.
+        leave_out: ids of datasets whose descriptions are not read.
         wanted: whether a dataset with these organisms and assays (labels and ontology ids) can be
             trained on.
-        answers: cache of the answers about past days, from which a stopped command continues
-            (default: no cache).
 
     Raises:
         UserError: if nothing had been published by then, the list of datasets is malformed, or too
@@ -119,8 +110,6 @@ def snapshot(
         for entry in service.datasets
         if is_published(entry, day)
     }
-    if day >= datetime.now(UTC).date().isoformat():
-        answers = None  # more versions may come
     left_out: dict[str, str] = {}
     asked: list[str] = []
     failed: list[str] = []
@@ -136,20 +125,10 @@ def snapshot(
             if not is_asked:
                 return read_version(today, dataset_id)
             asked.append(dataset_id)
-            entry = version_of_day(service, dataset_id, day, answers)
-            if entry.get("dataset_version_id") in leave_out:
-                left_out[str(entry["dataset_version_id"])] = NAMED
-                return None
-            version = read_version(entry, dataset_id, today)
+            return read_version(find_newest(service.versions(dataset_id), day), dataset_id, today)
         except UserError as error:
             service.web.check_stopped()
             left_out[dataset_id] = error.reason if isinstance(error, Absent) else str(error)
-        else:
-            if answers is not None:
-                write_json(
-                    answer_file(answers, dataset_id, day), {"api": service.api, "version": entry}
-                )
-            return version
         if is_asked:
             failed.append(dataset_id)
         return None
@@ -168,25 +147,6 @@ def snapshot(
     if not versions:
         raise UserError(f"corpus.snapshot: {service.api} lists no dataset published by {day}")
     return Listing(versions, left_out)
-
-
-def version_of_day(
-    service: Service, dataset_id: str, day: str, answers: Path | None
-) -> Mapping[str, Any]:
-    """Return the newest version as of a day, from the cache ``answers`` or from the service."""
-    if answers is not None:
-        try:
-            kept = json.loads(answer_file(answers, dataset_id, day).read_text(encoding="utf-8"))
-            if kept["api"] == service.api and isinstance(kept["version"], Mapping):
-                return kept["version"]
-        except (FileNotFoundError, ValueError, KeyError, TypeError):
-            pass
-    return find_newest(service.versions(dataset_id), day)
-
-
-def answer_file(answers: Path, dataset_id: str, day: str) -> Path:
-    """Return the path of an answer in the cache."""
-    return answers / f"{dataset_id}-{day}.json"
 
 
 def find_newest(entries: Iterable[Mapping[str, Any]], day: str | None = None) -> Mapping[str, Any]:
@@ -249,20 +209,10 @@ def read_version(
         assays=tuple(assays),
         assay_ids=tuple(assays.values()),
         cells=cells,
-        primary=primary_cells(entry, cells),
         bytes=UNKNOWN_SIZE if size is None else size,
         url=assets[0]["url"],
         published=one_line(entry.get("published_at") or "")[:10],
     )
-
-
-def primary_cells(entry: Mapping[str, Any], cells: int) -> int | None:
-    """Return the number of cells marked as primary, or ``None`` if unknown."""
-    count = as_count(entry.get("primary_cell_count"))
-    marks = entry.get("is_primary_data")
-    if count is None and marks in ([True], [False]):
-        return cells if marks[0] else 0
-    return count
 
 
 def terms(entry: Mapping[str, Any], key: str) -> dict[str, str]:

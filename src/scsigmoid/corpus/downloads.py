@@ -4,36 +4,24 @@ The folder is not an output of a job, so Snakemake never deletes a download.  Ne
 its SHA-256 as of the first download.  Later downloads, and files that were written since, are
 compared with it.
 
-A file is complete and checked, or absent.  An interrupted download leaves a ``.partial`` file, and
-the ETag, date and size of the file (``.kept``).  The next attempt resumes if the server states the
-same values.
+A file is complete and checked, or absent.  An interrupted download leaves a ``.partial`` file and
+its ETag (``.etag``).  The next attempt resumes if the server still has the same file.
 """
 
-import errno
 import os
-import re
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 from filelock import AcquireReturnProxy, FileLock, Timeout
-from requests import Response
 
-from scsigmoid.corpus.metadata import ManifestRow, check_identifier, one_line, parse_count
-from scsigmoid.corpus.web import (
-    ADVANCE,
-    SLOWEST_ADVANCE,
-    Transient,
-    Web,
-    check_status,
-    content_length,
-)
+from scsigmoid.corpus.metadata import ManifestRow, check_identifier, one_line
+from scsigmoid.corpus.web import Transient, Web, check_status, content_length
 from scsigmoid.errors import UserError
 from scsigmoid.files import sha256, write_text
 from scsigmoid.progress import log
 
-NOTE = ".kept"
-RANGE = re.compile(r"bytes ([0-9]+)-[0-9]+/([0-9]+)")
+ETAG = ".etag"
 
 
 class Downloads:
@@ -65,40 +53,34 @@ class Downloads:
             return lock.acquire()
 
     def obtain(self, row: ManifestRow) -> tuple[Path, str]:
-        """Return the file of a row, downloaded if necessary, and its SHA-256.
+        """Return the file of a row, downloaded if necessary, and its SHA-256."""
+        import h5py
 
-        A file that was hashed before is not read again if its size, time of modification and inode
-        are the same.
-        """
         path = self.path(row)
         record = path.with_suffix(".sha256")
         with self.lock(path.stem):
-            text = record.read_text(encoding="ascii") if record.exists() else ""
-            known_digest, _, state = text.strip().partition(" ")
+            first_digest = record.read_text(encoding="ascii").strip() if record.exists() else ""
             if path.exists():
-                digest = known_digest if known_digest and state == state_of(path) else sha256(path)
-                expected = {row.sha256, known_digest} - {""}
-                if expected <= {digest} and self.has(row):
-                    if (known_digest, state) != (digest, state_of(path)):
-                        write_text(record, f"{digest} {state_of(path)}\n")
+                digest = sha256(path)
+                if {row.sha256, first_digest} <= {digest, ""} and self.has(row):
+                    write_text(record, f"{digest}\n")
                     return path, digest
-                if not known_digest:  # perhaps the user's own file
+                if not first_digest:  # perhaps the user's own file
                     raise UserError(
                         f"{path}: not the file that the manifest describes; move it elsewhere, or "
                         "set corpus.download.folder"
                     )
                 log(f"{path}: not the file that was downloaded; downloading it again")
                 path.unlink()
-            digest = download(
-                self.web,
-                row.location,
-                path,
-                size=int(row.bytes) if row.bytes else None,
-                digest=row.sha256 or known_digest,
-                origin="the manifest" if row.sha256 else f"{record} (delete it to accept the new)",
-                check=lambda partial: check_readable(partial, row.location),
-            )
-            write_text(record, f"{digest} {state_of(path)}\n")
+            size = int(row.bytes) if row.bytes else None
+            digest = download(self.web, row.location, path, size, row.sha256 or first_digest)
+            if not h5py.is_hdf5(path):
+                path.unlink()
+                raise UserError(
+                    f"{row.location}: not an h5ad file, as the server sends it; run again, or name "
+                    "its id in corpus.leave_out to continue without it"
+                )
+            write_text(record, f"{digest}\n")
         log(f"{row.location}: {path.stat().st_size / 1e9:.3f} GB, SHA-256 {digest}")
         return path, digest
 
@@ -119,14 +101,7 @@ class Downloads:
 
 
 def download(
-    web: Web,
-    url: str,
-    destination: Path,
-    *,
-    size: int | None = None,
-    digest: str = "",
-    origin: str = "the manifest",
-    check: Callable[[Path], None] = lambda path: None,
+    web: Web, url: str, destination: Path, size: int | None = None, digest: str = ""
 ) -> str:
     """Download a file with retries, check it, and move it to its destination.
 
@@ -137,9 +112,7 @@ def download(
         url: address of the file.
         destination: path of the file.
         size: expected size in bytes; ``None`` if unknown.
-        digest: expected SHA-256; empty if unknown.
-        origin: source of ``digest``, for messages.
-        check: raises :class:`UserError` for a complete file with wrong content.
+        digest: SHA-256 in the manifest or of the first download; empty if unknown.
 
     Returns:
         The SHA-256 of the file.
@@ -149,28 +122,17 @@ def download(
             could not be downloaded.
     """
     partial = destination.with_suffix(".partial")
-    try:
-        web.retry(
-            url, lambda: continue_download(web, url, partial, size), lambda: size_on_disk(partial)
-        )
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise UserError(
-                f"{partial.parent}: the disk is full; free some space or set "
-                "corpus.download.folder, and run again"
-            ) from error
-        raise
-    try:
-        check(partial)
-        actual = sha256(partial)
-        if digest and actual != digest:
-            raise UserError(
-                f"{one_line(url)}: its SHA-256 is not the one in {origin}; it was damaged in "
-                "transfer (run again) or changed at its source (make the manifest again)"
-            )
-    except UserError:
+    web.retry(
+        url, lambda: continue_download(web, url, partial, size), lambda: size_on_disk(partial)
+    )
+    actual = sha256(partial)
+    if digest and actual != digest:
         remove_partial(partial)
-        raise
+        raise UserError(
+            f"{one_line(url)}: its SHA-256 is not the one in the manifest or of the first "
+            "download; it was damaged in transfer (run again) or changed at its source (make the "
+            f"manifest again, and delete {destination.with_suffix('.sha256')})"
+        )
     with partial.open("rb") as handle:
         os.fsync(handle.fileno())
     os.replace(partial, destination)
@@ -180,89 +142,53 @@ def download(
 
 def continue_download(web: Web, url: str, partial: Path, size: int | None) -> None:
     """Make one attempt: request the missing bytes, append them, and check the length."""
-    have = size_on_disk(partial)
+    have, etag = size_on_disk(partial), partial.with_suffix(ETAG)
     if have == size:
         return
-    note = partial.with_suffix(NOTE)
-    version = note.read_text(encoding="utf-8") if have and note.exists() else ""
-    headers = {"Range": f"bytes={have}-"} if version else {}
+    headers = {}
+    if have and etag.exists():
+        headers = {"Range": f"bytes={have}-", "If-Range": etag.read_text(encoding="utf-8")}
     with web.opened("GET", url, headers) as response:
-        resumed = response.status_code == 206
-        match = RANGE.fullmatch(response.headers.get("Content-Range", ""))
-        is_rest = (
-            version != ""
-            and match is not None
-            and (match[1], file_version(response, match[2])) == (str(have), version)
-        )
-        if response.status_code == 416 or (resumed and not is_rest):
+        if response.status_code == 416:
             remove_partial(partial)
-            raise Transient("the rest is not of the same file")
+            raise Transient("the server does not have the rest of the file")
         check_status(url, response)
-        total = parse_count(match[2]) if resumed and match else content_length(response)
-        if size is not None and total not in (None, size):
-            remove_partial(partial)
-            raise UserError(
-                f"{one_line(url)}: {total} bytes, but {size} in the manifest: the file changed; "
-                "name its id in corpus.leave_out to continue without it, or make the manifest again"
-            )
-        expected = size if total is None else total
+        is_rest = response.status_code == 206
+        expected, length = size, content_length(response)
+        if length is not None:
+            expected = length + have if is_rest else length
         if expected is None:
             raise UserError(
                 f"{one_line(url)}: the server does not state the size of the file, so a complete "
                 "download cannot be recognized; use another address"
             )
-        with partial.open("ab" if resumed else "wb") as handle:
-            if not resumed:
-                note.unlink(missing_ok=True)
-                if version := file_version(response, str(expected)):
-                    write_text(note, version)
-            for block in web.body(response, ADVANCE, SLOWEST_ADVANCE):
-                # one byte too many shows that the length is wrong
-                handle.write(block[: expected + 1 - handle.tell()])
-                if handle.tell() > expected:
-                    break
+        if size not in (None, expected):
+            remove_partial(partial)
+            raise UserError(
+                f"{one_line(url)}: {expected} bytes, but {size} in the manifest: the file changed; "
+                "name its id in corpus.leave_out to continue without it, or make the manifest again"
+            )
+        with partial.open("ab" if is_rest else "wb") as handle:
+            if not is_rest:
+                etag.unlink(missing_ok=True)
+                tag = response.headers.get("ETag", "")
+                if tag.startswith('"'):  # a weak ETag does not promise the same bytes
+                    write_text(etag, tag)
+            for block in web.body(response):
+                handle.write(block)
     have = size_on_disk(partial)
     if have > expected:
         remove_partial(partial)
-        raise Transient(f"the server sent more than {expected} bytes")
-    if have < expected:
+    if have != expected:
         raise Transient(f"the server sent {have} of {expected} bytes")
-
-
-def file_version(response: Response, size: str) -> str:
-    """Return ETag, date and size of a file, or "" without a strong ETag and a date."""
-    tag, date = (response.headers.get(name, "") for name in ("ETag", "Last-Modified"))
-    # a weak ETag does not promise the same bytes
-    return ascii((tag, date, size)) if tag.startswith('"') or date else ""
 
 
 def remove_partial(partial: Path) -> None:
     """Remove an unfinished download."""
     partial.unlink(missing_ok=True)
-    partial.with_suffix(NOTE).unlink(missing_ok=True)
-
-
-def state_of(path: Path) -> str:
-    """Return size, time of modification and inode of a file, which change if it is written."""
-    stat = path.stat()
-    return f"{stat.st_size} {stat.st_mtime_ns} {stat.st_ino}"
+    partial.with_suffix(ETAG).unlink(missing_ok=True)
 
 
 def size_on_disk(path: Path) -> int:
     """Return the size of a file in bytes, or 0 if it does not exist."""
     return path.stat().st_size if path.exists() else 0
-
-
-def check_readable(path: Path, location: str) -> None:
-    """Raise an error for a download that is not a complete HDF5 file."""
-    import h5py
-
-    try:
-        with h5py.File(path, "r"):
-            return
-    except OSError as error:
-        reason = "truncated" if "truncated" in str(error) else "not an h5ad file"
-        raise UserError(
-            f"{location}: {reason}, as the server sends it; run again, or name its id in "
-            "corpus.leave_out to continue without it"
-        ) from None

@@ -24,7 +24,7 @@ from scsigmoid.corpus.hdf5 import (
     length,
     opened,
 )
-from scsigmoid.corpus.matrix_reader import Matrix, NoCountsError, find_counts, read_indptr
+from scsigmoid.corpus.matrix_reader import Matrix, NoCountsError, find_counts
 from scsigmoid.corpus.metadata import FILES, ManifestRow, are_in_ranges, read_manifest
 from scsigmoid.errors import UserError
 from scsigmoid.files import verified
@@ -138,8 +138,7 @@ class Cells:
         with opened(self.path) as file:
             matrix = Matrix(file[self._matrix], self.path, self._matrix)
             if matrix.kind == "csr":
-                values = np.diff(read_indptr(file[self._matrix], *matrix.shape))
-                return int((values[self.rows] > 0).sum())
+                return int((matrix.count_stored()[self.rows] > 0).sum())
         return sum(int((np.diff(chunk.counts.indptr) > 0).sum()) for chunk in self.chunks())
 
     def chunks(self, rows: int = CHUNK_CELLS) -> Iterator[Chunk]:

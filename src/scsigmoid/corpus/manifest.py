@@ -329,7 +329,6 @@ def list_remote(
         corpus.snapshot,
         corpus.leave_out,
         wanted=partial(can_be_wanted, corpus),
-        answers=downloads.folder / "versions",
     )
     resolved = {
         name: resolve(service, name, dataset.id)

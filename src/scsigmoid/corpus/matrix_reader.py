@@ -1,10 +1,11 @@
-"""Find the matrix with raw counts and read it in blocks of rows, in bounded memory.
+"""Find the matrix with raw counts and read it in blocks of rows.
 
-A CSC matrix is read several times, because a row's values are in all parts of the file.
+Memory is bounded for dense and CSR matrices. A CSC matrix is read into memory.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
-from scsigmoid.corpus.hdf5 import listed
+from scsigmoid.corpus.hdf5 import listed, reading
 from scsigmoid.errors import UserError
 from scsigmoid.progress import log
 
@@ -23,17 +24,10 @@ FEW = 1024
 TOLERANCE = 1e-6  # in CELLxGENE files, counts are integers only up to 1e-11
 UNFILLED = "fill missing values with 0, as anndata.concat(..., fill_value=0) does"
 BLOCK_VALUES = 1 << 22  # stored values of a block: 32 MB of a sparse matrix
-TRANSPOSED_VALUES = 1 << 24  # values of a block of a CSC matrix: 1 GB meanwhile
-DENSE_VALUES = 1 << 27  # chunks of rows with more values are read in parts, again for each part
 BINARY = "says only whether genes are expressed; ranks need counts: store the raw ones in raw.X"
-
-Int64s = NDArray[np.int64]
-
 
 # Consecutive rows: the first of them, and a SciPy CSR matrix, rows x genes, in the stored dtype.
 Block = tuple[int, Any]
-# Some entries of a matrix: rows, columns and values.
-Entries = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[Any]]
 
 
 class NoCountsError(UserError):
@@ -56,41 +50,69 @@ class Matrix:
         if self.kind not in ("dense", "csr", "csc"):
             raise UserError(f"{path}: {name} is stored as {encoding!r}; write it as CSR")
         try:
-            values = stored if self.kind == "dense" else stored["data"]
+            dtype = (stored if self.kind == "dense" else stored["data"]).dtype
             cells, genes = stored.shape if self.kind == "dense" else stored.attrs["shape"]
-            dtype = values.dtype
         except (AttributeError, KeyError, ValueError):
             raise UserError(
                 f"{path}: {name} is not a matrix as anndata writes it; write the file again"
             ) from None
-        if dtype.kind not in "biuf":
-            raise UserError(
-                f"{path}: {name} does not contain numbers; store the raw integer counts in raw.X"
-            )
         if dtype.kind == "b":
             raise UserError(f"{path}: {name} {BINARY}")
-        if dtype == np.float16:
+        if dtype.kind not in "iuf" or dtype == np.float16:  # exact only up to 2,048
             raise UserError(
-                f"{path}: {name} is float16, which is exact only up to 2,048; store the raw "
-                "counts as integers or float32"
+                f"{path}: {name} contains {dtype}; store the raw counts in raw.X as integers or "
+                "float32"
             )
         self.shape: tuple[int, int] = (int(cells), int(genes))
 
     def sample(self) -> NDArray[np.float64]:
-        """Return the first non-zero values: of a few chunks, or of ``SAMPLE`` stored values."""
-        if self.kind != "dense":
-            values = self._stored["data"][:SAMPLE]
-        elif self._stored.chunks is None:
+        """Return the non-zero values of the first rows, or of ``SAMPLE`` stored values."""
+        if self.kind == "dense":
             values = self._stored[: max(1, SAMPLE // max(1, self.shape[1]))].ravel()
-        else:  # chunk by chunk, because a row may span as many chunks as it has genes
-            values = np.zeros(0)
-            for rows, columns in self._stored.iter_chunks():
-                chunk = self._stored[rows, columns]
-                values = np.append(values, chunk[chunk != 0][:SAMPLE])
-                if len(values) >= FEW:
-                    break
+        else:
+            values = self._stored["data"][:SAMPLE]
         values = values.astype(np.float64)
         return values[values != 0]
+
+    def count_stored(self) -> NDArray[np.int64]:
+        """Return the number of stored values in each row of a CSR matrix."""
+        numbers = np.diff(self._stored["indptr"][:].astype(np.int64))
+        if len(numbers) != self.shape[0] or not ((numbers >= 0) & (numbers <= self.shape[1])).all():
+            raise OSError(f"{self.name}: indptr does not describe {self.shape[0]} rows")
+        return numbers
+
+    def blocks(self, wanted: NDArray[np.int64]) -> Iterator[Block]:
+        """Read blocks of rows that together contain the wanted rows.
+
+        A block has about ``BLOCK_VALUES`` values, at least one row and, if the matrix is dense, one
+        chunk. A CSC matrix is a single block.
+        """
+        from anndata.io import sparse_dataset
+
+        n_rows, n_columns = self.shape
+        with reading(self.name):
+            if self.kind == "csc":
+                log(f"{self.path}: {self.name} is stored by columns (CSC) and read into memory")
+                matrix = sparse_dataset(self._stored).to_memory()
+                matrix.check_format(full_check=True)
+                yield 0, matrix.tocsr()
+                return
+            if self.kind == "csr":
+                stored = sparse_dataset(self._stored)
+                numbers = self.count_stored()
+                block_of_row = (np.cumsum(numbers) - numbers) // BLOCK_VALUES
+            else:
+                stored = self._stored
+                chunk = stored.chunks[0] if stored.chunks else 1
+                rows = -(-max(1, BLOCK_VALUES // max(1, n_columns)) // chunk) * chunk
+                block_of_row = np.arange(n_rows) // rows
+            starts = np.flatnonzero(np.diff(block_of_row, prepend=-1)).tolist()
+            for start, stop in pairwise([*starts, n_rows]):
+                first, last = np.searchsorted(wanted, [start, stop])
+                if first < last:
+                    block = csr_matrix(stored[start:stop])
+                    block.check_format(full_check=True)  # compiled loops follow wrong indices
+                    yield start, block
 
     def counts(
         self, wanted: NDArray[np.int64], gene_of_column: NDArray[np.int64], genes: int
@@ -110,9 +132,8 @@ class Matrix:
         selection = csr_matrix(
             (ones, (columns, gene_of_column[columns])), shape=(len(gene_of_column), genes)
         )
-        read = {"dense": dense_rows, "csr": compressed_rows, "csc": transposed_rows}[self.kind]
-        for start, block in read(self._stored, self.shape, wanted):
-            block.data = self._integers(block, start).astype(np.int64)
+        for start, block in self.blocks(wanted):
+            block.data = self._integers(block, start)
             counts = block @ selection
             counts.eliminate_zeros()
             if counts.nnz and counts.data.max() > np.iinfo(np.int32).max:
@@ -123,13 +144,10 @@ class Matrix:
             counts.data = counts.data.astype(np.int32)
             yield start, counts
 
-    def _integers(self, block: Any, start: int) -> NDArray[np.int32]:
+    def _integers(self, block: Any, start: int) -> NDArray[np.int64]:
         """Return the values of a block, whose first row is ``start``, as integers."""
         values = block.data
-        rounded = np.rint(values)
-        is_exact = bool((rounded == values).all())  # in nearly all files
-        if is_exact and (not len(values) or (values.min() >= 0 and values.max() < 2**31)):
-            return values.astype(np.int32)
+        rounded = np.rint(values) if values.dtype.kind == "f" else values
         wrong = ~(integral(values) & (rounded >= 0) & (rounded < 2**31))
         if wrong.any():
             index = int(np.argmax(wrong))
@@ -140,7 +158,7 @@ class Matrix:
                 "0 to 2^31 - 1; "
                 f"{UNFILLED if np.isnan(value) else 'store the raw integer counts in raw.X'}"
             )
-        return rounded.astype(np.int32)
+        return rounded.astype(np.int64)
 
 
 def integral(values: Any) -> Any:
@@ -188,111 +206,3 @@ def first_fraction(matrix: Matrix) -> float | None:
         raise NoCountsError(f"{matrix.path}: {matrix.name} {BINARY}")
     is_count = integral(values)
     return None if 2 * is_count.sum() >= len(values) else float(values[np.argmin(is_count)])
-
-
-def compressed_rows(stored: Any, shape: tuple[int, int], wanted: Int64s) -> Iterator[Block]:
-    """Read a CSR matrix, in blocks of at most ``BLOCK_VALUES`` values, or of one row."""
-    ends = read_indptr(stored, *shape)
-    for start, stop in containing(bounds(ends, BLOCK_VALUES), wanted):
-        first, last = int(ends[start]), int(ends[stop])
-        columns = check_indices(stored["indices"][first:last], shape[1]).astype(np.int32)
-        indptr = (ends[start : stop + 1] - first).astype(np.int32)
-        values = stored["data"][first:last]
-        yield start, csr_matrix((values, columns, indptr), shape=(stop - start, shape[1]))
-
-
-def dense_rows(stored: Any, shape: tuple[int, int], wanted: Int64s) -> Iterator[Block]:
-    """Read a dense matrix, in blocks of whole chunks of rows unless these are too large."""
-    rows = max(1, BLOCK_VALUES // max(1, shape[1]))
-    chunk = stored.chunks[0] if stored.chunks else 1
-    if chunk * shape[1] <= DENSE_VALUES:
-        rows = max(chunk, rows - rows % chunk)
-    starts = range(0, shape[0], rows)
-    for start, stop in containing(((start, start + rows) for start in starts), wanted):
-        values = stored[start:stop]
-        yield start, csr_matrix(values.astype(values.dtype.newbyteorder("="), copy=False))
-
-
-def transposed_rows(stored: Any, shape: tuple[int, int], wanted: Int64s) -> Iterator[Block]:
-    """Read a CSC matrix, in blocks of at most ``TRANSPOSED_VALUES`` values, or of one row.
-
-    The whole matrix is read once to count the values of each row, and once for each block.
-    """
-    counts = np.zeros(shape[0], dtype=np.int64)
-    for rows, _, _ in entries_by_column(stored, shape):
-        counts += np.bincount(rows, minlength=len(counts))
-    ends = np.concatenate([[0], np.cumsum(counts)])
-    blocks = [*containing(bounds(ends, TRANSPOSED_VALUES), wanted)]
-    log(f"not stored by rows: {ends[-1]:,} values are read {len(blocks) + 1} times")
-    for start, stop in blocks:
-        yield start, gather(stored, shape, start, stop, int(ends[stop] - ends[start]))
-
-
-def gather(stored: Any, shape: tuple[int, int], start: int, stop: int, size: int) -> Any:
-    """Return the rows from ``start`` to ``stop`` of a CSC matrix, which have ``size`` values."""
-    places = np.empty((2, size), dtype=np.int32)
-    counts = np.empty(size)  # SciPy adds repeated entries, of which float64 holds the sum
-    done = 0
-    for rows, columns, values in entries_by_column(stored, shape):
-        here = np.flatnonzero((rows >= start) & (rows < stop))
-        part = slice(done, done + len(here))
-        places[:, part] = rows[here] - start, columns[here]
-        counts[part] = values[here]
-        done = part.stop
-    return csr_matrix((counts, places), shape=(stop - start, shape[1]))
-
-
-def entries_by_column(stored: Any, shape: tuple[int, int]) -> Iterator[Entries]:
-    """Read the entries of a CSC matrix, at most ``BLOCK_VALUES`` in a piece."""
-    ends = read_indptr(stored, *shape[::-1])
-    for first in range(0, max(1, int(ends[-1])), BLOCK_VALUES):
-        last = min(first + BLOCK_VALUES, int(ends[-1]))
-        counts = np.diff(ends.clip(first, last))
-        columns = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
-        rows = check_indices(stored["indices"][first:last], shape[0])
-        yield rows.astype(np.int32), columns, stored["data"][first:last]
-
-
-def bounds(ends: Int64s, most: int) -> Iterator[tuple[int, int]]:
-    """Cut rows into ranges with at most ``most`` values, or of one row.
-
-    Args:
-        ends: number of values in all earlier rows, for each row and the end.
-        most: values in a range.
-    """
-    start, rows = 0, len(ends) - 1
-    while start < rows:
-        stop = int(np.searchsorted(ends, ends[start] + most, side="right")) - 1
-        stop = min(max(stop, start + 1), rows)
-        yield start, stop
-        start = stop
-
-
-def containing(ranges: Iterable[tuple[int, int]], wanted: Int64s) -> Iterator[tuple[int, int]]:
-    """Select the ranges of rows with at least one wanted row."""
-    for start, stop in ranges:
-        first, last = np.searchsorted(wanted, [start, stop])
-        if first < last:
-            yield start, stop
-
-
-def read_indptr(stored: Any, length: int, width: int) -> Int64s:
-    """Read and check ``indptr``: cumulative values of the rows (CSR) or columns (CSC), from 0."""
-    ends: Int64s = stored["indptr"][:].astype(np.int64)
-    values = len(stored["data"])
-    if (
-        len(ends) != length + 1
-        or ends[0] != 0
-        or ends[-1] > values
-        or len(stored["indices"]) < ends[-1]
-        or not ((np.diff(ends) >= 0) & (np.diff(ends) <= width)).all()
-    ):
-        raise OSError(f"indptr does not describe {length} rows or columns of {values} values")
-    return ends
-
-
-def check_indices(indices: NDArray[Any], length: int) -> NDArray[Any]:
-    """Refuse indices outside ``length`` rows or columns, which compiled loops would follow."""
-    if len(indices) and not 0 <= indices.min() <= indices.max() < length:
-        raise OSError(f"an index is outside {length} rows or columns")
-    return indices

@@ -23,7 +23,6 @@ from scsigmoid.seeds import derive
 
 RNA = "rna"  # in corpus.assays: all assays of rna_assays.csv
 PAPER_CELLS = 131_600_000  # section "Empirical evaluation": snapshot of 11 June 2024
-HUMAN, MOUSE = "Homo sapiens", "Mus musculus"
 # Objects with the ids of their dataset and collection.
 Identified = Version | ManifestRow
 
@@ -35,7 +34,6 @@ class Selection:
     training: list[Version]  # in the order of the listing
     held_out: dict[str, str]  # reason (reason_held_out) by dataset id
     left_out: dict[str, int]  # number of other versions, by reason
-    offered: list[Version]  # all versions that are not held out
 
 
 def select(
@@ -53,22 +51,19 @@ def select(
             "version on offer; correct the id"
         )
     training: list[Version] = []
-    free: list[Version] = []
     held_out: dict[str, str] = {}
     left_out: Counter[str] = Counter()
     for version in versions:
         if held := reason_held_out(version, evaluation):
             held_out[version.dataset_id] = held
-            continue
-        free.append(version)
-        if reason := reason_unwanted(version, corpus):
+        elif reason := reason_unwanted(version, corpus):
             left_out[reason] += 1
         else:
             training.append(version)
     kept = sample_files(training, corpus.maximum_cells, corpus.maximum_gb, seed)
     if len(kept) < len(training):
         left_out["not in the seeded choice"] = len(training) - len(kept)
-    return Selection(kept, held_out, left_out, free)
+    return Selection(kept, held_out, left_out)
 
 
 def check_names_offered(key: str, wanted: Iterable[str], offered: Collection[str]) -> None:
@@ -226,7 +221,6 @@ def summarize(rows: Sequence[ManifestRow], origin: Origin) -> dict[str, Any]:
     if origin.selection is not None:
         numbers["held_out"] = origin.selection.held_out
         numbers["left_out"] = origin.selection.left_out
-        numbers["selections"] = selections(origin.selection.offered)
     return numbers
 
 
@@ -237,28 +231,6 @@ def count_totals(rows: Sequence[ManifestRow]) -> dict[str, int | None]:
         values = [getattr(row, key) for row in rows]
         numbers[key] = sum(map(int, values)) if all(values) else None
     return numbers
-
-
-def selections(offered: Sequence[Version]) -> list[dict[str, Any]]:
-    """Return the numbers of cells of several selections, to compare with the paper's 131.6M.
-
-    Returns:
-        For each selection: ``organisms`` of its datasets, ``kept`` (``all`` or ``primary`` cells),
-        number of ``cells``, number of datasets for which it is ``unknown``, and whether the number
-        of cells is the ``nearest`` to the paper's.
-    """
-    rows: list[dict[str, Any]] = []
-    for organisms in ([HUMAN], [MOUSE], [HUMAN, MOUSE]):
-        chosen = [v for v in offered if v.organisms and set(v.organisms) <= set(organisms)]
-        every, primary = [v.cells for v in chosen], [v.primary for v in chosen]
-        for kept, counts in (("all", every), ("primary", primary)):
-            known = [count for count in counts if count is not None]
-            unknown = len(counts) - len(known)
-            rows.append(
-                {"organisms": organisms, "kept": kept, "cells": sum(known), "unknown": unknown}
-            )
-    nearest = min(rows, key=lambda row: (abs(row["cells"] - PAPER_CELLS), row["unknown"]))
-    return [{**row, "nearest": row is nearest} for row in rows]
 
 
 def format_summary(numbers: Mapping[str, Any]) -> list[str]:
@@ -291,27 +263,11 @@ def format_summary(numbers: Mapping[str, Any]) -> list[str]:
     for assay, total in training["assays"].items():
         cells = format_count(total["cells"])
         lines.append(f"  assay      {assay}: {total['files']:,} datasets, {cells} cells")
-    for count, words in selection_lines(numbers):
-        lines.append(f"  would be   {count:,} cells, {words}")
     lines.append(
         f"  checked    none of the {training['files']:,} training files shares a dataset or "
         "collection with an evaluation dataset"
     )
     return lines
-
-
-def selection_lines(numbers: Mapping[str, Any]) -> list[tuple[int, str]]:
-    """Return the cells and the description of each selection. Empty for a lock."""
-    return [
-        (
-            row["cells"],
-            f"{row['cells'] / PAPER_CELLS - 1:+.1%} against the paper's {PAPER_CELLS / 1e6:g}M: "
-            f"{' and '.join(row['organisms'])}, {row['kept']} cells"
-            + (f"; unknown for {row['unknown']:,} datasets" if row["unknown"] else "")
-            + (", the nearest" if row["nearest"] else ""),
-        )
-        for row in numbers.get("selections", [])
-    ]
 
 
 def format_count(number: int | None) -> str:

@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numba import njit
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
@@ -34,7 +33,6 @@ from scsigmoid.progress import track
 
 RATIO = 1.008
 BINS = 2880  # covers one transcript in 9 * 10^9
-TABULATED = 4096  # smaller counts have their logarithm in a table
 
 SCHEMA = pa.schema(
     [
@@ -164,24 +162,17 @@ def names_of_genes(parts: Iterable[Cells | GeneStatistics]) -> dict[str, str]:
 
 
 def count_cells(counts: Any, rows: NDArray[np.int64], histogram: NDArray[np.uint32]) -> None:
-    """Add cells to a histogram in place.
+    """Add cells to a histogram in place. The last bin also counts all smaller values.
 
     Args:
         counts: raw counts, CSR matrix of int32 without stored zeros, shape (cells, genes).
         rows: row of the histogram for each gene, shape (genes,).
         histogram: number of cells in each bin, shape (rows, ``BINS``).
     """
-    totals = np.asarray(counts.sum(axis=1, dtype=np.int64)).ravel()
-    add_counts(
-        counts.indptr,
-        counts.indices,
-        counts.data,
-        np.log(np.maximum(totals, 1)),
-        np.log(np.maximum(np.arange(TABULATED), 1)),
-        math.log(RATIO),
-        rows,
-        histogram,
-    )
+    log_totals = np.log(np.maximum(np.asarray(counts.sum(axis=1, dtype=np.int64)).ravel(), 1))
+    ratios = np.repeat(log_totals, np.diff(counts.indptr)) - np.log(counts.data)
+    bins = np.minimum((ratios / math.log(RATIO)).astype(np.int64), BINS - 1)
+    np.add.at(histogram.reshape(-1), rows[counts.indices] * BINS + bins, np.uint32(1))
 
 
 def to_csr(histogram: NDArray[np.uint32]) -> Any:
@@ -192,49 +183,6 @@ def to_csr(histogram: NDArray[np.uint32]) -> Any:
     if not bins:
         return csr_matrix((0, BINS), dtype=np.int64)
     return csr_matrix((np.concatenate(cells), np.concatenate(bins), ends), shape=histogram.shape)
-
-
-@njit(cache=True, nogil=True)
-def add_counts(
-    indptr: NDArray[np.int32],
-    columns: NDArray[np.int32],
-    counts: NDArray[np.int32],
-    log_totals: NDArray[np.float64],
-    log_counts: NDArray[np.float64],
-    log_ratio: float,
-    row_of_column: NDArray[np.int64],
-    histogram: NDArray[np.uint32],
-) -> None:
-    """Add the counts of cells to the histograms of their genes in place.
-
-    Counts are grouped by gene first, because one row of the histogram fits in the CPU cache.
-
-    Args:
-        indptr, columns, counts: CSR matrix of positive counts, shape (cells, genes).
-        log_totals: logarithm of each cell's total, shape (cells,).
-        log_counts: table of logarithms of 0, 1, 2, ... Logarithms of larger counts are computed.
-        log_ratio: logarithm of the ratio between the bounds of a bin.
-        row_of_column: row of the histogram for each column, shape (genes,).
-        histogram: number of cells in each bin, shape (rows, bins). The last bin also counts all
-            smaller values.
-    """
-    starts = np.zeros(len(row_of_column) + 1, np.int64)
-    for column in columns:
-        starts[column + 1] += 1
-    starts = np.cumsum(starts)
-    place = starts[:-1].copy()
-    bins = np.empty(len(columns), np.int32)
-    for cell in range(len(indptr) - 1):
-        for entry in range(indptr[cell], indptr[cell + 1]):
-            count, column = counts[entry], columns[entry]
-            log_count = log_counts[count] if count < len(log_counts) else np.log(float(count))
-            index = int((log_totals[cell] - log_count) / log_ratio)
-            bins[place[column]] = min(index, histogram.shape[1] - 1)
-            place[column] += 1
-    for column in range(len(row_of_column)):
-        row = histogram[row_of_column[column]]
-        for entry in range(starts[column], starts[column + 1]):
-            row[bins[entry]] += np.uint32(1)
 
 
 def merge(parts: Iterable[GeneStatistics]) -> GeneStatistics:
@@ -254,9 +202,7 @@ def add(first: GeneStatistics, second: GeneStatistics) -> GeneStatistics:
             "delete tokens/statistics and run again"
         )
     names = names_of_genes([first, second])
-    position = {gene: index for index, gene in enumerate(names)}
-    histogram = expand(first, position) + expand(second, position)
-    histogram.sort_indices()
+    histogram = sum_rows(first, names) + sum_rows(second, names)
     cells = first.n_cells + second.n_cells
     ambiguous = first.ambiguous | second.ambiguous
     return GeneStatistics(
@@ -264,15 +210,20 @@ def add(first: GeneStatistics, second: GeneStatistics) -> GeneStatistics:
     )
 
 
-def expand(statistics: GeneStatistics, position: Mapping[str, int]) -> Any:
-    """Return the histogram with a row for each gene in ``position``, which is sorted by id."""
-    histogram = statistics.histogram
-    lengths = np.zeros(len(position) + 1, dtype=np.int64)
-    rows = np.array([position[gene] for gene in statistics.genes], dtype=np.int64)
-    lengths[rows + 1] = np.diff(histogram.indptr)
-    return csr_matrix(
-        (histogram.data, histogram.indices, np.cumsum(lengths)), shape=(len(position), BINS)
-    )
+def sum_rows(
+    statistics: GeneStatistics, genes: Iterable[str], retired: Mapping[str, str] | None = None
+) -> Any:
+    """Return the histogram with a row for each gene in ``genes``.
+
+    ``retired`` has other ids of these genes, whose rows are added.
+    """
+    position = {gene: index for index, gene in enumerate(genes)}
+    rows = [position[(retired or {}).get(gene, gene)] for gene in statistics.genes]
+    ones = np.ones(len(rows), dtype=np.int64)
+    summing = csr_matrix((ones, (rows, range(len(rows)))), shape=(len(position), len(rows)))
+    histogram = summing @ statistics.histogram
+    histogram.sort_indices()
+    return histogram
 
 
 def merge_by_name(
@@ -307,12 +258,7 @@ def merge_by_name(
         for gene, name in zip(statistics.genes, statistics.names, strict=True)
         if gene not in retired
     }
-    position = {gene: index for index, gene in enumerate(names)}
-    rows = [position[retired.get(gene, gene)] for gene in statistics.genes]
-    ones = np.ones(len(rows), dtype=np.int64)
-    merging = csr_matrix((ones, (rows, range(len(rows)))), shape=(len(names), len(rows)))
-    histogram = merging @ statistics.histogram
-    histogram.sort_indices()
+    histogram = sum_rows(statistics, names, retired)
     merged = replace(statistics, genes=[*names], names=[*names.values()], histogram=histogram)
     return merged, dict(sorted(retired.items()))
 
