@@ -124,13 +124,14 @@ class Web:
         """
         with requests.Session() as session:
             session.trust_env = url.startswith("https:")
+            session.stream = True
+            session.headers.update(HEADERS)
             for scheme in ("https://", "http://"):
                 session.mount(scheme, AllowedHosts(self.hosts))
-            options = {"timeout": patience * self.settings.timeout, "stream": True}
-            headers = {**HEADERS, **(headers or {})}
+            timeout = patience * self.settings.timeout
             try:
                 with session.request(
-                    method, url, headers=headers, allow_redirects=True, **options
+                    method, url, headers=headers, timeout=timeout, allow_redirects=True
                 ) as response:
                     yield response
             except (requests.RequestException, HTTPError) as error:
