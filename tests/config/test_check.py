@@ -1,25 +1,23 @@
 """The configuration: merging, types, and messages about what is wrong."""
 
-from itertools import pairwise
+import datetime
 from pathlib import Path
 
 import pytest
 import yaml
 
 from scsigmoid.config.check import (
-    as_json,
     as_yaml,
     check,
     load,
-    merge,
     model_training,
     read_yaml,
 )
 from scsigmoid.config.combinations import WIDEST_HEAD
 from scsigmoid.config.effects import effects
-from scsigmoid.config.local_files import expand
 from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config, LocalFiles, Settings
+from scsigmoid.config.validate import validate
 from scsigmoid.errors import UserError
 from scsigmoid.report import registry
 
@@ -61,17 +59,8 @@ def test_models_of_a_pair_differ_only_in_attention() -> None:
             assert one == two
 
 
-def test_mappings_are_merged_and_lists_replaced() -> None:
-    merged = merge({"a": {"b": 1, "c": [1, 2]}, "d": 3}, {"a": {"c": [5]}, "e": 4})
-    assert merged == {"a": {"b": 1, "c": [5]}, "d": 3, "e": 4}
-
-
-def test_null_removes_a_dataset() -> None:
-    assert "lung_acr" not in loaded(datasets={"lung_acr": None}).datasets
-
-
 def test_null_as_text_is_null() -> None:
-    """As Snakemake gives what ``--config 'training={clipping: null}'`` says."""
+    """Snakemake passes ``--config 'training={clipping: null}'`` as text."""
     overrides = {
         "training": {"clipping": "null", "steps": "5"},
         "datasets": {"lung_acr": "null"},
@@ -89,56 +78,44 @@ def test_a_stored_configuration_round_trips() -> None:
     assert check(yaml.safe_load(as_yaml(config))) == config
 
 
-def test_numbers_as_text_are_numbers() -> None:
-    config = loaded(training={"steps": "12", "learning_rate": "1e-3"})
-    assert config.training.steps == 12
-    assert config.training.learning_rate == 1e-3
-
-
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
         ({"preset": "dmo"}, ["preset", "'dmo'", "'demo'"]),
-        ({"trainin": {}}, ["trainin", "'training'"]),
         ({"training": {"stepz": 1}}, ["training.stepz", "'steps'"]),
-        ({"training.steps": 5}, ["training.steps", "'training={steps: ...}'"]),
         ({"x" * 10_000: 1}, ["xxx … xxx", "unknown setting"]),
-        ({"evaluation": {"pair": ["z" * 10_000, "w"]}}, ["evaluation.pair", "zzz…"]),
-        ({"training": {"betas": [0.9]}}, ["training.betas", "two"]),
-        ({"models": {"sigmoid_2k": {"backend": "hopper"}}}, ["backend", "needs a GPU", "'cpu'"]),
-        ({"models": {"sigmoid_8k": {"training": {"steps": 0}}}}, ["sigmoid_8k.training.steps"]),
+        ({"evaluation": {"pair": ["z" * 10_000, "w"]}}, ["evaluation.pair", "unknown model"]),
+        ({"training": {"betas": [0.9]}}, ["training.betas", "at least 2"]),
         ({"models": {"softmax_2k": {"backend": "triton"}}}, ["backend", "softmax", "flex"]),
         ({"models": {"sigmoid_8k": {"training": {"stps": 1}}}}, ["training.stps", "'steps'"]),
-        ({"evaluation": {"scib": {"metrics": ["leiden_nm"]}}}, ["metrics", "'leiden_nmi'"]),
         ({"evaluation": {"mmd": {"datasets": ["heart_of"]}}}, ["mmd.datasets", "'heart_oft'"]),
-        ({"evaluation": {"pair": ["sigmoid_4", "softmax_4k"]}}, ["pair", "'sigmoid_4k'"]),
         ({"evaluation": {"pair": ["sigmoid_4k", "softmax_2k"]}}, ["pair", "context"]),
         ({"evaluation": {"pair": ["softmax_4k", "sigmoid_4k"]}}, ["pair", "sigmoid model"]),
         ({"evaluation": {"pair": ["sigmoid_8k", "softmax_8k"]}}, ["pair", "stress"]),
-        ({"architecture": {"size": "170M"}}, ["architecture.size", "'160M'", "under 'sizes'"]),
+        ({"architecture": {"size": "170M"}}, ["architecture.size", "'160M'"]),
         ({"sizes": {"demo": {"heads": 3}}}, ["sizes.demo", "multiple"]),
-        (
-            {"sizes": {"demo": {"hidden": 512}}},
-            ["sizes.demo", "dimension is 256", "at least 4"],
-        ),
+        ({"sizes": {"demo": {"hidden": 512}}}, ["sizes.demo", "256", "at least 4"]),
         (
             {"tokens": {"cls": False}, "evaluation": {"embeddings": {"pooling": "cls"}}},
             ["evaluation.embeddings.pooling", "tokens.cls: true"],
         ),
-        ({"results": "results/{dataset}"}, ["results", "without braces"]),
-        ({"results": __file__}, ["results", "a file; name a folder"]),
-        ({"results": "~/mine"}, ["results", "write the path of the home folder"]),
-        ({"corpus": {"download": {"folder": "~/h5ad"}}}, ["corpus.download.folder", "home folder"]),
+        ({"results": "results/{dataset}"}, ["results: String should match pattern"]),
+        ({"corpus": {"download": {"folder": "~/h5ad"}}}, ["corpus.download.folder: String"]),
+        ({"corpus": {"snapshot": "11 June"}}, ["corpus.snapshot: String"]),
+        ({"corpus": {"hosts": ["https://x.org"]}}, ["corpus.hosts.0: String"]),
+        ({"corpus": {"leave_out": ["x"]}}, ["corpus.leave_out.0: String"]),
+        ({"corpus": {"local": [{"files": "x"}]}}, ["corpus.local: lists files, but corpus.source"]),
+        ({"corpus": {"source": "cellxgene"}}, ["datasets.pbmc68k.id: missing; add"]),
         ({"datasets": {"lung_acr": {"label": ["a", "*"]}}}, ["lung_acr.label", "lung_acr.types"]),
         ({"benchmarks": {"kernel": {"lengths": [100]}}}, ["lengths", "100"]),
-        ({"preset": "demo", "corpus": {"source": "local"}}, ["corpus.local", "empty"]),
+        ({"corpus": {"source": "local"}}, ["corpus.local", "empty"]),
     ],
 )
 def test_an_error_is_one_line_with_the_setting(
     overrides: dict[str, object], words: list[str]
 ) -> None:
     with pytest.raises(UserError) as caught:
-        loaded(**overrides)
+        loaded(**{"preset": "demo", **overrides})
     message = str(caught.value)
     assert "\n" not in message
     assert len(message) < 800
@@ -146,67 +123,34 @@ def test_an_error_is_one_line_with_the_setting(
         assert word in message
 
 
-def test_a_missing_or_broken_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="cannot be read"):
-        load(tmp_path / "none.yaml")
-    broken = tmp_path / "broken.yaml"
-    broken.write_text("[" * 20_000)
-    with pytest.raises(UserError, match=r"broken\.yaml: not valid YAML"):
-        load(broken)
-    broken.write_text("- a list")
-    with pytest.raises(UserError, match="key: value"):
-        load(broken)
-
-
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("training: {steps: 1}\nseed: 2\ntraining: {epsilon: 3}", "line 3: 'training' is given"),
-        ("training:\n  steps: 1\n  steps: 1", "line 3: 'steps' is given twice"),
-        ("seed:\n  1:30", "line 2: 1:30 is not a decimal number"),
-        ("seed: 0100", "line 1: 0100 is not a decimal number"),
-        ("seed: 0x10", "line 1: 0x10 is not a decimal number"),
-        ("seed: 1:30.5", "line 1: 1:30.5 is not a decimal number"),
-        ("corpus: &a {x: *a}", "line 1: the value contains itself"),
-        ("\ncorpus: &a [*a]", "line 2: the value contains itself"),
-        ("a: [1, 2\nb: }", "line 2: expected ',' or ']'"),
-        ("a: !!bool 3", "not valid YAML"),
+        ("training: {steps: 1}\nseed: 2\ntraining: {epsilon: 3}", " line 3: 'training' is given"),
+        ("a: [1, 2\nb: }", " line 2: expected ',' or ']'"),
+        ("a: !!bool 3", " not valid YAML"),
+        ("[" * 20_000, " not valid YAML"),
+        ("- a list", " expected settings as 'key: value'"),
+        (None, " cannot be read"),
     ],
 )
-def test_yaml_that_could_be_misread_is_refused(tmp_path: Path, text: str, problem: str) -> None:
+def test_a_file_that_is_not_a_mapping_in_yaml(
+    tmp_path: Path, text: str | None, problem: str
+) -> None:
     path = tmp_path / "broken.yaml"
-    path.write_text(text)
+    if text is not None:
+        path.write_text(text)
     with pytest.raises(UserError) as caught:
         read_yaml(path)
-    assert str(caught.value).startswith(f"{path}: {problem}")
+    assert str(caught.value).startswith(f"{path}:{problem}")
 
 
-def test_other_yaml_is_read_as_by_pyyaml(tmp_path: Path) -> None:
-    path = tmp_path / "good.yaml"
-    path.write_text(
-        "a: &a {x: 1, y: [-1, 1_000, 0.5, -1.0e-3, .inf, 1e-3]}\nb:\n  <<: *a\n  x: 2\n"
-        'c: {"1": null, d: "0100", e: yes, 160M: *a}\n'
-    )
-    assert read_yaml(path) == yaml.safe_load(path.read_text())
-
-
-def test_a_date_that_does_not_exist_is_named(tmp_path: Path) -> None:
+def test_a_date_is_text(tmp_path: Path) -> None:
+    """Snakemake passes the date of ``snapshot: 2024-06-11`` as a date, our loader as text."""
     path = tmp_path / "date.yaml"
-    path.write_text("corpus: {snapshot: 2024-02-31}")
-    with pytest.raises(UserError, match=r"corpus\.snapshot: .* found '2024-02-31'"):
-        loaded(**read_yaml(path))
-
-
-@pytest.mark.parametrize("key", ["preset", "seed", "corpus", "unknown"])
-def test_nested_aliases_are_limited(key: str) -> None:
-    """Ten lines of YAML, and 10^10 values."""
-    lines = ["a: &a [x]", "b: &b [" + "*a, " * 10 + "*a]"]
-    lines += [f"{new}: &{new} [" + f"*{old}, " * 10 + "]" for old, new in pairwise("bcdefghijk")]
-    values = yaml.safe_load("\n".join(lines))["k"]
-    with pytest.raises(
-        UserError, match=r"more than 100,000 values; write fewer, without YAML's \*"
-    ):
-        loaded(**{key: values})
+    path.write_text("corpus: {snapshot: 2024-06-11}")
+    for corpus in (read_yaml(path)["corpus"], {"snapshot": datetime.date(2024, 6, 11)}):
+        assert loaded(corpus=corpus).corpus.snapshot == "2024-06-11"
 
 
 def test_the_largest_head_dimension_is_that_of_the_kernels() -> None:
@@ -244,13 +188,13 @@ class TestLocalFiles:
         for dataset, (mmd, umap) in wanted.items():
             assert plan.needed_cells(dataset) == {"scib": 15, "mmd": mmd, "umap": umap}
 
-    @pytest.mark.parametrize(("text", "value"), [("0.25", 0.25), ("true", True), ("a=b", "a=b")])
-    def test_held_out_as_text(self, tmp_path: Path, text: str, value: object) -> None:
-        for name in ("a.h5ad", "b.h5ad"):
-            (tmp_path / name).touch()
-        entry = LocalFiles(files=str(tmp_path / "a.h5ad"), held_out=text)
-        other = LocalFiles(files=str(tmp_path / "b.h5ad"), held_out="false")
-        assert [file.held_out for file in expand([entry, other])] == [value, False]
+    @pytest.mark.parametrize(
+        ("text", "value"), [("0.25", 0.25), ("true", True), ("false", False), ("a=b", "a=b")]
+    )
+    def test_held_out_as_text(self, text: str, value: object) -> None:
+        """Snakemake's ``--config`` passes numbers and booleans in lists as text."""
+        entry = validate({"files": "a.h5ad", "held_out": text}, LocalFiles)
+        assert (entry.held_out, type(entry.held_out)) == (value, type(value))
 
     def test_contradictions_are_refused(self, tmp_path: Path) -> None:
         path = tmp_path / "a.h5ad"
@@ -264,8 +208,8 @@ class TestLocalFiles:
             ([entry, entry], "listed twice"),
             ([entry], "no cells are held out"),
             ([held], "every cell is held out"),
-            ([{**entry, "held_out": 1.5}], "between 0 and 1"),
-            ([{**entry, "held_out": "split"}], "column=value"),
+            ([{**entry, "held_out": 1.5}], "corpus.local.0.held_out: Input should be"),
+            ([{**entry, "held_out": "split"}], "corpus.local.0.held_out: Input should be"),
             ([{"files": str(tmp_path / "*.h5")}], "no such file"),
             (
                 [{"files": str(tmp_path)}],
@@ -337,11 +281,6 @@ class TestPlan:
         plans = (Plan(loaded(preset="demo", corpus=corpus)) for corpus in corpora)
         assert changed_rules(*plans) == {"evaluation_cells"}
 
-    def test_settings_are_one_line_of_json(self) -> None:
-        text = as_json(Plan(loaded()).settings("evaluation.mmd", "seed"))
-        assert "\n" not in text
-        assert '"seed":42' in text
-
     def test_every_table_and_figure_names_its_inputs(self) -> None:
         for preset in ("demo", "small", "paper"):
             plan = Plan(loaded(preset=preset))
@@ -350,13 +289,8 @@ class TestPlan:
             for name in registry.names("figure", plan):
                 assert registry.inputs("figure", name, plan)
 
-    def test_an_unknown_table_or_figure_is_named(self) -> None:
-        plan = Plan(loaded())
-        with pytest.raises(UserError, match="table scb: no such table; did you mean 'scib'"):
-            registry.inputs("table", "scb", plan)
-        with pytest.raises(UserError, match="figure los: no such figure; did you mean 'loss'"):
-            registry.inputs("figure", "los", plan)
-
-    def test_an_unknown_setting_is_named(self) -> None:
-        with pytest.raises(UserError, match="no such setting"):
-            Plan(loaded()).settings("evaluation.mdm")
+    def test_download_settings_do_not_affect_the_manifest(self) -> None:
+        before = Plan(loaded())
+        download = {"download": {"timeout": 1, "folder": "elsewhere"}, "hosts": ["example.org"]}
+        assert changed_rules(before, Plan(loaded(corpus=download))) == set()
+        assert "manifest" in changed_rules(before, Plan(loaded(corpus={"organisms": ["A b"]})))

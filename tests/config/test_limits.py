@@ -32,38 +32,44 @@ class Some(schema.Settings):
 
 
 def test_numbers_may_be_text() -> None:
-    """As Snakemake's ``--config`` gives them."""
+    """Snakemake's ``--config`` passes them as text."""
     settings = validate({"count": "12", "cap": "1e-3", "several": ["3"]}, Some)
     assert settings == Some(count=12, cap=1e-3, several=[3])
 
 
 @pytest.mark.parametrize(
-    ("changed", "message"),
+    ("changed", "setting", "value"),
     [
-        ({"count": 0}, "count: should be greater than or equal to 1; found 0"),
-        ({"count": True}, "count: should be a number; found true"),
-        ({"count": "many"}, "count: should be a valid integer; found 'many'"),
-        ({"cap": math.nan}, "cap: should be a finite number; found nan"),
-        ({"name": "a\nb"}, r"name: should be text on one line; found 'a\nb'"),
-        ({"several": []}, "several: list should have at least 1 item"),
-        ({"several": [3, 3]}, "several: should not contain a value twice; found [3, 3]"),
-        ({"several": [3, 0]}, "several.1: should be greater than or equal to 1; found 0"),
-        ({"label": ["a", ""]}, "label.1: should be text on one line; found ''"),
-        ({"label": 3}, "label: should be a valid string or a valid list; found 3"),
-        ({"held_out": None}, "held_out: should be a valid boolean or a valid number or a valid"),
-        ({"inner": {"one": {"share": 1.0}}}, "inner.one.share: should be less than 1; found 1.0"),
-        ({"inner": {"one": {"shar": 1.0}}}, "inner.one.shar: unknown setting; did you mean"),
-        ({"inner": {" ": {"share": 0.5}}}, "inner: should be text on one line; found ' '"),
-        ({"inner": {"one": {}}}, "inner.one.share: missing; add it"),
-        ({"inner": {"one": 3}}, "inner.one: should be settings as 'key: value'; found 3"),
-        ({"a\nb": 2}, "a b: unknown setting"),
-        ({1: 2}, "1: unknown setting; expected one of count, cap, name, several"),
+        ({"count": 0}, "count", "0"),
+        ({"cap": math.nan}, "cap", "nan"),
+        ({"name": "a\nb"}, "name", r"'a\\nb'"),
+        ({"several": []}, "several", r"\[\]"),
+        ({"several": [3, 0]}, "several.1", "0"),
+        ({"label": ["a", ""]}, "label.1", "''"),
+        ({"label": 3}, "label", "3"),
+        ({"held_out": None}, "held_out", "None"),
+        ({"inner": {"one": {"share": 1.0}}}, "inner.one.share", "1.0"),
+        ({"inner": {" ": {"share": 0.5}}}, "inner", "' '"),
+        ({"inner": {"one": 3}}, "inner.one", "3"),
     ],
 )
-def test_a_wrong_setting_is_one_line(changed: dict[Any, Any], message: str) -> None:
-    with pytest.raises(UserError) as caught:
+def test_a_wrong_value_is_named(changed: dict[str, Any], setting: str, value: str) -> None:
+    with pytest.raises(UserError, match=f"^{setting}: .* should .*; found {value}$"):
         validate(changed, Some)
-    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"inner": {"one": {"shar": 1.0}}}, r"inner\.one\.shar: unknown setting; did you mean"),
+        ({"inner": {"one": {}}}, r"inner\.one\.share: missing; add it"),
+        ({"a\nb": 2}, "a b: unknown setting"),
+        ({1: 2}, "1: unknown setting; see docs/configuration.md"),
+    ],
+)
+def test_a_wrong_name_is_named(changed: dict[Any, Any], message: str) -> None:
+    with pytest.raises(UserError, match=f"^{message}"):
+        validate(changed, Some)
 
 
 def test_the_message_starts_with_the_section() -> None:
@@ -83,7 +89,7 @@ def numbers(values: Any, *place: str | int) -> Iterator[tuple[str | int, ...]]:
         yield place
 
 
-@pytest.mark.parametrize("wrong", [math.nan, math.inf, -1, True])
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, -1])
 def test_every_number_has_limits(wrong: float) -> None:
     whole = load(overrides={"preset": "paper"})
     values = dataclasses.asdict(whole)

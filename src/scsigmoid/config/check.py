@@ -7,7 +7,7 @@ Values of ``config.yaml`` are replaced by those of the preset, then of ``--confi
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from scsigmoid.config.local_files import expand
 from scsigmoid.config.schema import Config, Dataset, Training
 from scsigmoid.config.study import study_runs
 from scsigmoid.config.validate import check_known, nearest, normalize, validate
-from scsigmoid.config.yaml_loader import Loader
 from scsigmoid.errors import UserError
 
 NAMED = ("datasets", "sizes", "models", "study")
@@ -145,20 +144,32 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     """
     try:
         text = Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise UserError(
-            f"{path}: cannot be read ({error.strerror}); give an existing file"
-        ) from None
-    except UnicodeDecodeError:
-        raise UserError(f"{path}: not valid UTF-8; correct the file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read ({error}); give a YAML file") from None
     values = parse_yaml(text, str(path))
     if values is not None and not isinstance(values, dict):
         raise UserError(f"{path}: expected settings as 'key: value'")
     return values or {}
 
 
+class Loader(yaml.SafeLoader):
+    """PyYAML's safe loader, but dates stay text and a key that is given twice is an error."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        names = [key.value for key in keys]
+        for number, name in enumerate(names):
+            if name in names[:number]:
+                problem = f"{name!r} is given twice"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=keys[number].start_mark)
+        return super().construct_mapping(node, deep)
+
+
+Loader.add_constructor("tag:yaml.org,2002:timestamp", lambda loader, node: node.value)
+
+
 def parse_yaml(text: str, source: str) -> Any:
-    """Parse YAML with :class:`scsigmoid.config.yaml_loader.Loader`.
+    """Parse YAML.
 
     Args:
         text: the YAML.

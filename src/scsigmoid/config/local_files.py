@@ -49,7 +49,7 @@ def expand(entries: Sequence[LocalFiles]) -> list[LocalFile]:
     """Return the files of ``corpus.local`` in their order. Files of a glob are sorted.
 
     Raises:
-        UserError: if a path does not exist, a file is listed twice, or ``held_out`` is not valid.
+        UserError: if a path does not exist, or a file is listed twice.
     """
     if not entries:
         raise UserError("corpus.local: empty; list your h5ad files (files, label, held_out)")
@@ -61,20 +61,19 @@ def expand(entries: Sequence[LocalFiles]) -> list[LocalFile]:
             raise UserError(f"{key}.files: {entry.files}: no such file; correct the path")
         if entry.name and len(paths) > 1:
             raise UserError(f"{key}.name: one name for {len(paths)} files; remove it")
-        held_out = parse_held_out(f"{key}.held_out", entry.held_out)
         for path in paths:
             if problem := problem_of(path):
                 raise UserError(f"{key}.files: {path}: {problem}")
             absolute = path.resolve()
             if absolute in files:
-                if bool(files[absolute].held_out) != bool(held_out):
+                if bool(files[absolute].held_out) != bool(entry.held_out):
                     raise UserError(f"{path}: held out and also listed for training; list it once")
                 raise UserError(f"{path}: listed twice in corpus.local; list it once")
             files[absolute] = LocalFile(
                 path=absolute,
                 labels=[entry.label] if isinstance(entry.label, str) else entry.label,
-                held_out=held_out,
-                dataset=slug(entry.name or path.stem) if held_out else "",
+                held_out=entry.held_out,
+                dataset=slug(entry.name or path.stem) if entry.held_out else "",
                 layer=entry.layer or "",
                 genes=entry.genes or "",
             )
@@ -113,31 +112,6 @@ def problem_of(path: Path) -> str:
             "a broken link; correct it" if path.is_symlink() else "no such file; correct the path"
         )
     return "" if path.is_file() else "a pipe or a device; name a file"
-
-
-def parse_held_out(key: str, value: bool | float | str) -> bool | float | str:
-    """Return ``held_out`` as a boolean, a fraction or ``column=value``.
-
-    Snakemake's ``--config`` passes numbers and booleans in lists as text.
-
-    Raises:
-        UserError: naming the setting ``key``, if the value is none of these.
-    """
-    if isinstance(value, str):
-        value = {"true": True, "false": False}.get(value.lower(), value)
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, str) and re.fullmatch(r"[^=]+=.+", value):
-        return value
-    try:
-        fraction = float(value)
-    except ValueError:
-        raise UserError(
-            f"{key}: should be true, false, a fraction or 'column=value'; found {value!r}"
-        ) from None
-    if not 0 < fraction < 1:
-        raise UserError(f"{key}: should be a fraction between 0 and 1; found {value}")
-    return fraction
 
 
 def slug(text: str) -> str:

@@ -5,16 +5,16 @@ Paths are relative to the results folder. Tables and figures are in
 """
 
 import dataclasses
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import getitem
 from typing import Any
 
 from scsigmoid.config.check import model_training
 from scsigmoid.config.effects import affecting, values_for
-from scsigmoid.config.local_files import LocalFile, own_files, parse_held_out
+from scsigmoid.config.local_files import LocalFile, own_files
 from scsigmoid.config.schema import Config, Training
 from scsigmoid.config.study import study_runs
 from scsigmoid.config.versions import version_of
-from scsigmoid.errors import UserError
 
 KERNEL = ("benchmarks/kernel.csv", "benchmarks/kernel.json")
 TRAINING = ("benchmarks/training.csv", "benchmarks/training.json")
@@ -123,22 +123,11 @@ class Plan:
         ]
 
     def settings(self, *keys: str) -> dict[str, Any]:
-        """Return plain values of the configuration by dotted name; without names all of them.
-
-        Raises:
-            UserError: if a setting does not exist.
-        """
+        """Return plain values of the configuration by dotted name. Without names, return all."""
         values = dataclasses.asdict(self.config)
         if not keys:
             return values
-        found = {}
-        for key in keys:
-            found[key] = values
-            for part in key.split("."):
-                if part not in found[key]:
-                    raise UserError(f"{key}: no such setting")
-                found[key] = found[key][part]
-        return found
+        return {key: reduce(getitem, key.split("."), values) for key in keys}
 
     def settings_of(self, rule: str, dataset: str | None = None) -> dict[str, Any]:
         """Return the settings that affect a rule, by dotted name, as plain values.
@@ -151,9 +140,7 @@ class Plan:
         settings |= version_of(rule)
         if rule == "manifest":  # training does not depend on files that are held out
             settings["corpus"]["local"] = [
-                entry
-                for entry in settings["corpus"]["local"]
-                if parse_held_out("corpus.local", entry["held_out"]) is not True
+                entry for entry in settings["corpus"]["local"] if entry["held_out"] is not True
             ]
         if rule == "evaluation_cells" and dataset in self.held_out_files:
             file = self.held_out_files[dataset]

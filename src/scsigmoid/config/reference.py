@@ -11,7 +11,7 @@ from typing import Any
 
 from scsigmoid.config.check import SHIPPED, read_yaml
 from scsigmoid.config.effects import effects
-from scsigmoid.config.schema import PATTERNS, Config
+from scsigmoid.config.schema import Config
 from scsigmoid.config.validate import validator
 
 INTRODUCTION = """\
@@ -127,8 +127,6 @@ def type_of(schema: Mapping[str, Any]) -> str:
         return f"list of {type_of(schema['items'])}"
     if kind == "null":
         return "`null`"
-    if "pattern" in schema:
-        return PATTERNS[schema["pattern"]]
     signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
     limits = [f"{sign} {schema[key]:g}" for key, sign in signs.items() if key in schema]
     words = {"string": "text", "object": "mapping"}.get(kind, kind)

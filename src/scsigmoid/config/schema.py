@@ -5,6 +5,7 @@ import takes longer than some jobs. :mod:`scsigmoid.config.validate` checks sett
 before a job runs. ``config.yaml`` states every value, so that almost no setting has a default here.
 """
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
@@ -18,48 +19,21 @@ class Limits:
     """Arguments of pydantic's ``Field``, to be used in ``Annotated``.
 
     Args:
-        unique: whether the items of a list must differ.
         constraints: for example ``ge=1`` or ``min_length=1``.
     """
 
-    def __init__(self, *, unique: bool = False, **constraints: Any) -> None:
-        self.unique = unique
+    def __init__(self, **constraints: Any) -> None:
         self.constraints = constraints
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        from pydantic import AfterValidator, BeforeValidator, Field
+        from pydantic import Field
 
-        annotations: list[Any] = [Field(**self.constraints)]
-        if source in (int, float):
-            annotations.append(BeforeValidator(refuse_boolean))
-        if self.unique:
-            annotations.append(AfterValidator(refuse_duplicates))
-        return handler.generate_schema(Annotated[source, *annotations])
+        return handler.generate_schema(Annotated[source, Field(**self.constraints)])
 
 
-def refuse_boolean(value: T) -> T:
-    if isinstance(value, bool):  # pydantic reads true as 1
-        raise ValueError("should be a number")
-    return value
+#: A CELLxGENE id.
+IDENTIFIER = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
-
-def refuse_duplicates(values: list[T]) -> list[T]:
-    if len(set(values)) < len(values):
-        raise ValueError("should not contain a value twice")
-    return values
-
-
-#: What is expected instead of a text that does not match a pattern.
-PATTERNS: dict[str, str] = {}
-
-
-def text(pattern: str, expected: str) -> Limits:
-    """Return the limits of a text that matches a regular expression as a whole."""
-    PATTERNS[f"^({pattern})$"] = expected
-    return Limits(pattern=f"^({pattern})$")
-
-
-Whole = Annotated[int, Limits()]
 Count = Annotated[int, Limits(ge=1)]
 CountOrZero = Annotated[int, Limits(ge=0)]
 Context = Annotated[int, Limits(ge=8)]
@@ -67,9 +41,10 @@ Positive = Annotated[float, Limits(gt=0)]
 NotNegative = Annotated[float, Limits(ge=0)]
 Share = Annotated[float, Limits(gt=0, lt=1)]
 ShareOrZero = Annotated[float, Limits(ge=0, lt=1)]
-Text = Annotated[str, text(r"[^\x00-\x20\x7f][^\x00-\x1f\x7f]*", "text on one line")]
-Several = Annotated[list[T], Limits(unique=True, min_length=1)]
-AnyNumber = Annotated[list[T], Limits(unique=True)]
+# Text on one line.
+Text = Annotated[str, Limits(pattern=r"^[^\x00-\x20\x7f][^\x00-\x1f\x7f]*$")]
+Several = Annotated[list[T], Limits(min_length=1)]
+Identifier = Annotated[str, Limits(pattern=f"^{IDENTIFIER.pattern}$")]
 
 Attention = Literal["sigmoid", "softmax"]
 Variant = Literal["qk_norm", "centred_values", "hybrid_norm"]
@@ -81,15 +56,12 @@ if TYPE_CHECKING:
 else:
     Metric = Literal[tuple(METRICS)]
 # Names of files are made of it.
-Name = Annotated[
-    str, text("[a-z0-9][a-z0-9_]{0,79}", "at most 80 lower-case letters, digits and '_'")
-]
+Name = Annotated[str, Limits(pattern="^[a-z0-9][a-z0-9_]{0,79}$")]
 Label = Text | Several[Text]
-Color = Annotated[str, text("#[0-9A-Fa-f]{6}", "a color such as '#0072B2'")]
-Folder = Annotated[
-    str, text(r"[^\x00-\x20\x7f{}][^\x00-\x1f\x7f{}]*", "text on one line without braces")
-]
-Host = Annotated[str, text("[a-z0-9.-]+|::1", "the name of a host without https://")]
+# Snakemake fills in braces, and nobody expands "~".
+Folder = Annotated[str, Limits(pattern=r"^[^\x00-\x20\x7f{}~][^\x00-\x1f\x7f{}]*$")]
+ColumnValue = Annotated[str, Limits(pattern="^[^=]+=.+$")]
+Host = Annotated[str, Limits(pattern="^([a-z0-9.-]+|::1)$")]
 
 #: Rules that train models, or time training steps.
 TRAIN = "train benchmark_training"
@@ -109,7 +81,10 @@ class LocalFiles(Settings):
     """Path or glob, relative to the working directory."""
     label: Annotated[Label, Affects()] = "cell_type"
     """Columns of ``obs`` with the cell type, as ``datasets.<name>.label``."""
-    held_out: bool | float | str = False
+    held_out: Annotated[
+        bool | Share | Annotated[str, Limits(pattern="^[^=]+=.+$")],
+        Limits(union_mode="left_to_right"),
+    ] = False
     """Cells for evaluation instead of training: ``true`` (all), ``false`` (none), a fraction
     between 0 and 1 (random cells), or ``column=value`` (the cells with this value in a column of
     ``obs``)."""
@@ -148,7 +123,7 @@ class EmbeddedCorpus(Settings):
 class Download(Settings):
     """How files are downloaded. Changes no result."""
 
-    folder: Text | None
+    folder: Folder | None
     """Folder of the downloads, which presets may share. ``null`` means ``corpus/downloads`` in the
     results."""
     keep_files: bool
@@ -173,7 +148,7 @@ class Corpus(Settings):
     (Discover)."""
     parts: Annotated[int, Limits(ge=1, le=100_000)]
     """Number of jobs that read and tokenize the training files."""
-    snapshot: str
+    snapshot: Annotated[str, Limits(pattern=r"^\d{4}-\d\d-\d\d$")]
     """Date of the state of CELLxGENE Discover (the paper: 2024-06-11)."""
     organisms: Several[Text]
     """Organisms of the training files. Files with other organisms are left out."""
@@ -182,7 +157,7 @@ class Corpus(Settings):
     ``rna`` stands for the assays in ``corpus/rna_assays.csv``, ``null`` for all assays."""
     minimum_genes: Annotated[CountOrZero, Affects("gene_statistics training_tokens")]
     """Training cells with fewer expressed genes are left out."""
-    leave_out: AnyNumber[str]
+    leave_out: list[Identifier]
     """CELLxGENE ids of datasets or dataset versions that are not trained on."""
     manifest: Text | None
     """Lock file of an earlier run, whose files are used. ``null`` asks the service."""
@@ -210,9 +185,9 @@ class Corpus(Settings):
 class Dataset(Settings):
     """An evaluation dataset (tab:eval_datasets)."""
 
-    title: Annotated[str, text(r"\s*\S[\s\S]*", "a title")]
+    title: Annotated[str, Limits(pattern=r"\S")]
     """Name in tables and figures. A dataset with ``file`` has its name as the default."""
-    id: Annotated[str | None, Affects("evaluation_cells")] = None
+    id: Annotated[Identifier | None, Affects("evaluation_cells")] = None
     """CELLxGENE id of the dataset."""
     file: Annotated[Text | None, Affects("evaluation_cells")] = None
     """A file of one's own with the cells, instead of an ``id``: h5ad, or 10x ``.h5`` or folder. All
@@ -221,14 +196,14 @@ class Dataset(Settings):
     """Column of ``obs`` with the cell type, or several. The first that exists is used or, if
     ``types`` is set, the column with most of these. ``"{a} {b}"`` joins columns, ``"*"`` stands for
     all text columns."""
-    types: Annotated[AnyNumber[Text], Affects("evaluation_cells mmd_of_dataset")] = field(
+    types: Annotated[list[Text], Affects("evaluation_cells mmd_of_dataset")] = field(
         default_factory=list
     )
     """Cell types that must exist, in the order of the MMD table. Case, word order and the word
     "cell" are ignored."""
     description: str = ""
     """One sentence."""
-    compared: AnyNumber[Literal["mmd", "umap"]] = field(default_factory=list)
+    compared: list[Literal["mmd", "umap"]] = field(default_factory=list)
     """Metrics that compare the cell types of this dataset, unless ``evaluation.<metric>.datasets``
     is set. If no dataset has a metric here, all datasets have it."""
 
@@ -247,7 +222,7 @@ class VocabularyChoice(Settings):
     training cell expresses them. ``null`` selects genes by the other settings."""
     biotypes: Several[Text] | None
     """Biotypes of the genes, for example ``protein_coding``. ``null`` means all."""
-    annotation: AnyNumber[Text]
+    annotation: list[Text]
     """GTF files with the biotypes, for example of GENCODE, one for each organism."""
     sizes: dict[Literal["Homo sapiens", "Mus musculus"], Count] | None
     """Largest number of genes of an organism: those expressed in most training cells. ``null``
@@ -265,7 +240,10 @@ class Tokens(Settings):
     minimum_cells: Annotated[Count, Affects("vocabulary")]
     """Number of training cells that must express a gene of the vocabulary."""
     vocabulary: Annotated[VocabularyChoice, Affects("vocabulary")]
-    shard_cells: Annotated[Count, Affects("training_tokens evaluation_tokens")]
+    # Arrow counts the tokens of a file with 32 bits.
+    shard_cells: Annotated[
+        int, Limits(ge=1, le=32_768), Affects("training_tokens evaluation_tokens")
+    ]
     """Cells per file of the token store."""
 
 
@@ -295,7 +273,7 @@ class Architecture(Settings):
     """Epsilon of the layer normalizations."""
     initializer_range: Positive
     """Standard deviation of the initial weights."""
-    variants: AnyNumber[Variant] = field(default_factory=list)
+    variants: list[Variant] = field(default_factory=list)
     """Changes to attention that are not in the paper (explained in ``model/encoder.py``)."""
 
 
@@ -315,7 +293,7 @@ class Training(Settings):
     """Steps of linear warm-up."""
     weight_decay: NotNegative
     """Weight decay of AdamW."""
-    betas: list[ShareOrZero]
+    betas: Annotated[list[ShareOrZero], Limits(min_length=2, max_length=2)]
     """Beta 1 and beta 2 of AdamW."""
     epsilon: Positive
     """Epsilon of AdamW."""
@@ -349,7 +327,7 @@ class Training(Settings):
     """Number of threads that prepare batches ahead. 0 prepares each batch when it is needed."""
     deterministic: Annotated[bool, Affects(TRAIN, model=False)]
     """Whether a GPU gives the same bits in each run, which costs speed. A CPU always does."""
-    snapshots: Annotated[AnyNumber[Count], Affects("train", model=False, otherwise=[])] = field(
+    snapshots: Annotated[list[Count], Affects("train", model=False, otherwise=[])] = field(
         default_factory=list
     )
     """Steps after which a copy of the model is kept, if they are below ``steps``."""
@@ -395,9 +373,9 @@ class StudyFamily(Settings):
     """Context lengths."""
     size: Several[str]
     """Names of entries of ``sizes``."""
-    seed: Several[Whole]
+    seed: Several[int]
     """Seeds of weights, order, masks and dropout. The cells are those of the configuration."""
-    variants: list[AnyNumber[Variant]] = field(default_factory=lambda: [[]])
+    variants: list[list[Variant]] = field(default_factory=lambda: [[]])
     """Values of ``architecture.variants``, each a list."""
     training: dict[str, Any] = field(default_factory=dict)
     """Settings of ``training`` that differ. A list varies the setting, a mapping has a value for
@@ -440,7 +418,7 @@ class Scib(Settings):
     """Number of neighbors of a cell, including itself."""
     variance: Annotated[Share, Affects("neighbours")]
     """Fraction of the variance that the PCA keeps."""
-    controls: Annotated[AnyNumber[Literal["random", "pca_log_counts"]], Affects("neighbours")]
+    controls: Annotated[list[Literal["random", "pca_log_counts"]], Affects("neighbours")]
     """Representations that are scored for comparison."""
 
 
@@ -448,7 +426,7 @@ class Scib(Settings):
 class Mmd(Settings):
     """Bootstrap MMD between cell types (appendix, "Maximum Mean Discrepancy")."""
 
-    datasets: Annotated[AnyNumber[str] | None, Affects(otherwise=None)]
+    datasets: Annotated[list[str] | None, Affects(otherwise=None)]
     """Names of evaluation datasets. ``null`` means those with ``compared: [mmd]``, or all if there
     are none."""
     resamples: Annotated[int, Limits(ge=1, le=100_000)]
@@ -467,7 +445,7 @@ class Mmd(Settings):
 class Umap(Settings):
     """UMAP (appendix, "UMAP Visualization")."""
 
-    datasets: Annotated[AnyNumber[str] | None, Affects(otherwise=None)]
+    datasets: Annotated[list[str] | None, Affects(otherwise=None)]
     """Names of evaluation datasets. ``null`` means those with ``compared: [umap]``, or all if there
     are none."""
     neighbours: Annotated[int, Limits(ge=2)]
@@ -570,10 +548,6 @@ class Figures(Settings):
 
     dpi: Annotated[int, Limits(ge=50, le=1200)]
     """Resolution of the PNG files."""
-    sigmoid_colour: Color
-    """Color of sigmoid attention."""
-    softmax_colour: Color
-    """Color of softmax attention."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -585,7 +559,7 @@ class Config(Settings):
     results: Folder | None
     """Folder of the results. ``null`` means ``results/<preset>``."""
     seed: Annotated[
-        Whole,
+        int,
         Affects(
             f"manifest training_cells evaluation_cells {TRAIN} validation_loss_of_model"
             " neighbours scib_of_dataset mmd_of_dataset umap_of_dataset study_scores"
@@ -600,14 +574,14 @@ class Config(Settings):
     nodes: Annotated[int, Limits(ge=1, le=10_000)]
     """Machines that train a model together, started by Slurm (docs/running.md)."""
     corpus: Annotated[Corpus, Affects("manifest")]
-    datasets: dict[Name, Dataset]
+    datasets: Annotated[dict[Name, Dataset], Limits(min_length=1)]
     """The evaluation datasets, by name. ``null`` removes one."""
     tokens: Tokens
     sizes: Annotated[dict[str, Size], Affects(TRAIN)]
     """Sizes of encoders, by name."""
     architecture: Annotated[Architecture, Affects(TRAIN)]
     training: Annotated[Training, Affects(TRAIN)]
-    models: Annotated[dict[Name, Model], Affects("train")]
+    models: Annotated[dict[Name, Model], Limits(min_length=1), Affects("train")]
     """The trained models, by name. ``null`` removes one."""
     evaluation: Evaluation
     benchmarks: Benchmarks

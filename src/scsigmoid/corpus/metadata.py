@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scsigmoid.config.combinations import IDENTIFIER
+from scsigmoid.config.schema import IDENTIFIER
 from scsigmoid.csv_rows import read_rows, write_rows
 from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_path, write_json

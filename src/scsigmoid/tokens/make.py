@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from scsigmoid.config.combinations import check_shards
 from scsigmoid.corpus.genes import check_shared
 from scsigmoid.corpus.h5ad import Cells, cells_of_part, open_cells
 from scsigmoid.corpus.h5ad_writer import OWN_ROW
@@ -43,9 +42,6 @@ class Tokenizer:
         left_out: for each file with cells that are left out, for too few genes or for having no
             token: ``cells``, their number, ``few_genes``, the number of cells with too few genes,
             and ``rows``, the rows of the first ones.
-
-    Raises:
-        UserError: if a shard could have more tokens than Arrow can count.
     """
 
     vocabulary: Vocabulary
@@ -54,9 +50,6 @@ class Tokenizer:
     shard_cells: int
     minimum_genes: int = 0
     left_out: dict[str, dict[str, Any]] = field(default_factory=dict, init=False)
-
-    def __post_init__(self) -> None:
-        check_shards(self.shard_cells, min(self.maximum_length, self.vocabulary.size))
 
     @property
     def schema(self) -> pa.Schema:

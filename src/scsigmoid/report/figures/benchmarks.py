@@ -9,10 +9,10 @@ from scsigmoid.benchmarks.rows import KernelRow
 from scsigmoid.kernels import OURS
 from scsigmoid.labels import ATTENTIONS, PASSES, context_label, series_label
 from scsigmoid.report.figures.style import (
+    COLORS,
     DOUBLE,
     INK,
     MARKERS,
-    colors,
     logarithmic,
     new_figure,
     remark,
@@ -218,7 +218,7 @@ def gpu_hours(results: Results) -> "Figure":
     figure = new_figure(DOUBLE, 2.7)
     grid = figure.subplots(1, max(len(contexts), 1), squeeze=False, sharey=True)[0]
     for axes, context in zip(grid, contexts, strict=False):
-        draw_costs(axes, [cost for cost in rows if cost.context == context], colors(results))
+        draw_costs(axes, [cost for cost in rows if cost.context == context], COLORS)
         axes.set_title(f"Context {context_label(context)}")
     sizes = dict.fromkeys(cost.size for cost in rows)
     unit = "GPU-hours" if any(cost.sigmoid.device != "cpu" for cost in rows) else "Hours"

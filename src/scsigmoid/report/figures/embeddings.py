@@ -10,11 +10,11 @@ from scsigmoid.config.metrics import MEAN
 from scsigmoid.labels import METRICS, model_label, representation_label
 from scsigmoid.report.figures.style import (
     CELL_TYPES,
+    COLORS,
     DOUBLE,
     MARKERS,
     MUTED,
     RULE,
-    colors,
     evaluated_on,
     new_figure,
     remark,
@@ -90,7 +90,7 @@ def scib(results: Results) -> "Figure":
 
 def looks(results: Results) -> dict[str, dict[str, Any]]:
     """Return marker, color and label of both models and of the controls."""
-    config, color = results.config, colors(results)
+    config, color = results.config, COLORS
     look: dict[str, dict[str, Any]] = {
         name: {
             "marker": MARKERS[place % len(MARKERS)],

@@ -17,6 +17,7 @@ SINGLE, DOUBLE = 3.35, 6.9
 INK, MUTED, RULE = "#222222", "#666666", "#d0d0d0"
 #: Colors of categories, distinct for color-blind readers: Okabe and Ito's, with wine (Tol) instead
 #: of a yellow that is too pale on paper.
+COLORS = {"sigmoid": "#0072B2", "softmax": "#D55E00"}
 PALETTE = (
     "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#882255", "#000000",
 )  # fmt: skip
@@ -135,12 +136,6 @@ def remark(figure: "Figure", *texts: str) -> None:
         va="bottom",
         linespacing=1.2,
     )
-
-
-def colors(results: Results) -> dict[str, str]:
-    """Return the configured color of each attention."""
-    figures = results.config.figures
-    return {"sigmoid": figures.sigmoid_colour, "softmax": figures.softmax_colour}
 
 
 def logarithmic(axes: "Axes") -> None:

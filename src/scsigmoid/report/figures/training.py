@@ -8,12 +8,12 @@ import numpy as np
 from scsigmoid.config.check import model_training
 from scsigmoid.labels import context_label, model_label, nominal
 from scsigmoid.report.figures.style import (
+    COLORS,
     DOUBLE,
     INK,
     MARKERS,
     MUTED,
     SINGLE,
-    colors,
     evaluated_on,
     logarithmic,
     new_figure,
@@ -72,7 +72,6 @@ def loss(results: Results) -> "Figure":
 
 def draw_training(axes: "Axes", results: Results, models: list[str], contexts: list[int]) -> None:
     """Draw training loss as logged and as a moving mean, and the gene-frequency baseline."""
-    of_attention = colors(results)
     for name in models:
         model = results.config.models[name]
         journal = results.journal(name)
@@ -80,14 +79,14 @@ def draw_training(axes: "Axes", results: Results, models: list[str], contexts: l
         axes.plot(
             journal["step"],
             journal["loss"],
-            color=of_attention[model.attention],
+            color=COLORS[model.attention],
             alpha=0.18,
             linewidth=0.6,
         )
         axes.plot(
             journal["step"],
             moving_mean(journal["loss"]),
-            color=of_attention[model.attention],
+            color=COLORS[model.attention],
             linestyle=LINES[index % len(LINES)],
             marker=MARKERS[index % len(MARKERS)],
             markersize=3.2,
@@ -106,14 +105,13 @@ def draw_validation(
     axes: "Axes", results: Results, dataset: str, models: list[str], contexts: list[int]
 ) -> None:
     """Draw the loss by context on one dataset, one marker per model."""
-    of_attention = colors(results)
     for name in models:
         model = results.config.models[name]
         row = results.validation_loss(dataset, name)
         donors = results.validation_loss(dataset, name, "validation_loss_over_donors")
         index = contexts.index(model.context)
         place = index + (-0.13 if model.attention == "sigmoid" else 0.13)
-        color = of_attention[model.attention]
+        color = COLORS[model.attention]
         marker = MARKERS[index % len(MARKERS)]
         axes.plot(place, row.value, color=color, marker=marker, markersize=4.2)
         axes.plot([place, place], [donors.low, donors.high], color=color, linewidth=0.8)
@@ -132,7 +130,6 @@ def stability(results: Results) -> "Figure":
     models = [name for name, model in config.models.items() if model.stress]
     figure = new_figure(DOUBLE, 2.6)
     grid = figure.subplots(1, 3)
-    of_attention = colors(results)
     panels = (
         ("loss", "Training loss (nats)", "linear"),
         ("gradient_norm", "Gradient norm (L2)", "log"),
@@ -148,7 +145,7 @@ def stability(results: Results) -> "Figure":
             axes.plot(
                 steps[finite],
                 values[finite],
-                color=of_attention[attention],
+                color=COLORS[attention],
                 linewidth=1.0,
                 linestyle="-" if attention == "sigmoid" else (0, (5, 1)),
                 label=model_label(config, name),
