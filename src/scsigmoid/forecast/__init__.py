@@ -1,1 +1,1 @@
-"""What a configuration will cost, before anything runs: files, disk, GPU-hours, wall time."""
+"""The cost of a configuration before anything runs: files, disk, hours of training, parameters."""

@@ -34,29 +34,17 @@ VALIDATIONS, PATIENCE = 30, 5
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """What a kind of device trains in minutes.
+    """What a kind of device trains in minutes."""
 
-    Attributes:
-        size: name of the model's size.
-        context: longest context in tokens.
-        genes: largest number of genes of an organism.
-        batch: cells per optimizer step.
-        tokens: tokens per forward pass.
-        rate: learning rate.
-        warmup: steps of linear warm-up.
-        cells: number of cells to train on, counting a cell in each pass.
-        passes: largest number of passes over the cells.
-    """
-
-    size: str
-    context: int
-    genes: int
-    batch: int
-    tokens: int
-    rate: float
-    warmup: int
-    cells: int
-    passes: int
+    size: str  # of the model
+    context: int  # longest context in tokens
+    genes: int  # largest number of genes of an organism
+    batch: int  # cells per optimizer step
+    tokens: int  # tokens per forward pass
+    rate: float  # learning rate
+    warmup: int  # steps of linear warm-up
+    cells: int  # number of cells to train on, counting a cell in each pass
+    passes: int  # largest number of passes over the cells
 
 
 SCALES = {
@@ -90,12 +78,6 @@ class Sample:
         places = np.cumsum(self.weights) / self.weights.sum()
         return int(self.lengths[np.searchsorted(places, share * (1 - 1e-9))])
 
-    @property
-    def sigma(self) -> float:
-        """The standard deviation of the logarithm of the number of genes."""
-        logs = np.log(np.maximum(self.lengths, 1))
-        return float(np.sqrt(np.cov(logs, aweights=self.weights))) if len(logs) > 1 else 0.0
-
 
 def choose(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return a merged configuration with values in place of ``auto``, and the reasons.
@@ -113,7 +95,7 @@ def choose(values: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(values.get("corpus"), Mapping) or values["corpus"].get("source") != "local":
         return dict(values)
     settings = Settings(values)
-    for model in settings.models:
+    for model in settings.models.values():
         model.setdefault("context", AUTO)
     # Jobs understand the device `auto`.
     if not has_auto({**settings.values, "device": None}):
@@ -126,9 +108,7 @@ def choose(values: Mapping[str, Any]) -> dict[str, Any]:
     choose_model(settings, scale, sample)
     choose_training(settings, scale, sample)
     settings.fill("benchmarks.training.median_length", max(1, sample.quantile(0.5)), "of the cells")
-    sigma = round(max(sample.sigma, 0.01), 3)
-    settings.fill("benchmarks.training.sigma_length", sigma, "of the cells")
-    scored = [name for name, model in settings.named_models() if not model.get("stress")]
+    scored = [name for name, model in settings.models.items() if not model.get("stress")]
     settings.fill("evaluation.pair", scored, "all models")
     return settings.values
 
@@ -158,15 +138,12 @@ class Settings:
         (self[section] if section else self.values)[key] = value
         self.values["choices"][name] = f"{as_text(value)}: {reason}"
 
-    def named_models(self) -> list[tuple[str, dict[str, Any]]]:
-        """Return names and settings of the models."""
+    @property
+    def models(self) -> dict[str, dict[str, Any]]:
+        """Names and settings of the models."""
         models = self["models"]
         pairs = models.items() if isinstance(models, Mapping) else ()
-        return [(name, model) for name, model in pairs if isinstance(model, dict)]
-
-    @property
-    def models(self) -> list[dict[str, Any]]:
-        return [model for _, model in self.named_models()]
+        return {name: model for name, model in pairs if isinstance(model, dict)}
 
 
 def as_text(value: Any) -> str:
@@ -239,7 +216,7 @@ def choose_model(settings: Settings, scale: Scale, sample: Sample) -> None:
     reason = f"{COVERED:.0%} of the cells express at most {genes:,} genes"
     if whole > scale.context:
         reason += f"; on {device} the first {scale.context:,} tokens"
-    for name, _ in settings.named_models():
+    for name in settings.models:
         settings.fill(f"models.{name}.context", min(whole, scale.context), reason)
     organisms = ("Homo sapiens", "Mus musculus")
     settings.fill(
@@ -258,7 +235,7 @@ def choose_training(settings: Settings, scale: Scale, sample: Sample) -> None:
     size = f"for a model of size {settings['architecture.size']}"
     fill("global_batch", scale.batch, size)
     fill("learning_rate", scale.rate, size)
-    contexts = [model.get("context") for model in settings.models]
+    contexts = [model.get("context") for model in settings.models.values()]
     longest = max((n for n in contexts if isinstance(n, int)), default=0)
     fill("micro_batch_tokens", max(scale.tokens, longest), "bounds the memory")
     batch = settings.number("training.global_batch", scale.batch)

@@ -1,6 +1,5 @@
 """Hours of training: the nearest rate in ``rates.yaml``, scaled by counted operations."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -18,7 +17,6 @@ from scsigmoid.model.sizes import EncoderSettings, count_flops, count_parameters
 QUANTILES = 500
 # Bytes per parameter, in float32: weights and two moments in a checkpoint, weights in a model.
 CHECKPOINT_BYTES, MODEL_BYTES = 12, 4
-NEAR = 1.05  # work within this factor counts as measured
 
 
 @dataclass(frozen=True)
@@ -46,62 +44,11 @@ class Lengths:
         return sum(self.sample(longest)) / QUANTILES
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrainingRate:
-    """A measured training rate.
-
-    Attributes:
-        machine: device and its number.
-        measured: date and method.
-        size: dimensions of the encoder.
-        vocabulary: number of tokens.
-        lengths: lengths of the cells before they are cut.
-        attention: ``sigmoid`` or ``softmax``.
-        context: longest sequence in tokens.
-        cells_per_second: the rate.
-    """
-
-    machine: str
-    measured: str
-    size: Size
-    vocabulary: int
-    lengths: Lengths
-    attention: str
-    context: int
-    cells_per_second: float
-
-    @property
-    def device(self) -> str:
-        """The kind of device in words."""
-        return "an H200" if "H200" in self.machine else "a core"
-
-    def is_on(self, device: str) -> bool:
-        """Return whether the rate is of a configured device. ``auto`` may be any."""
-        return device == "auto" or (device == "cpu") == (self.device == "a core")
-
-
 @cache
 def rates() -> dict[str, Any]:
     """Return the content of ``rates.yaml``."""
     text = files("scsigmoid.forecast").joinpath("rates.yaml").read_text(encoding="utf-8")
     return dict(yaml.safe_load(text))
-
-
-def training_rates() -> Iterator[TrainingRate]:
-    """Yield all measured training rates."""
-    for entry in rates()["training"]:
-        for attention, contexts in entry["cells_per_second"].items():
-            for context, value in contexts.items():
-                yield TrainingRate(
-                    machine=entry["machine"],
-                    measured=entry["measured"],
-                    size=Size(**entry["size"]),
-                    vocabulary=entry["vocabulary"],
-                    lengths=Lengths(**entry["lengths"]),
-                    attention=attention,
-                    context=context,
-                    cells_per_second=value,
-                )
 
 
 def lengths_of(config: Config) -> Lengths:
@@ -117,29 +64,16 @@ class Effort:
     Attributes:
         model: name of the model.
         parameters: number of parameters of the encoder.
-        steps: number of optimizer steps.
         hours: training time on one device.
-        rate: the measured rate that the hours are scaled from.
-        scale: counted operations of a cell, relative to those of the measured rate.
+        device: the device in words.
         bytes: size of its checkpoints and models.
     """
 
     model: str
     parameters: int
-    steps: int
     hours: float
-    rate: TrainingRate
-    scale: float
+    device: str
     bytes: int
-
-    def evaluation_hours(self, cells: int, trials: int) -> float:
-        """Return the time of embeddings and validation losses, which are forward passes."""
-        return cells * (1 + trials) / 3 * self.scale / self.rate.cells_per_second / 3600
-
-    @property
-    def measured(self) -> bool:
-        """Whether the rate was measured with this amount of work."""
-        return 1 / NEAR < self.scale < NEAR
 
 
 def efforts(config: Config, vocabulary: int) -> list[Effort]:
@@ -162,29 +96,26 @@ def effort(
     config: Config, name: str, model: Model, size: Size, training: Training, vocabulary: int
 ) -> Effort:
     """Return the cost of one model. Variants of attention are not counted."""
-    lengths, architecture, kind = lengths_of(config), config.architecture, model.attention
+    architecture, kind = config.architecture, model.attention
     encoder = EncoderSettings.of(size, architecture, kind, model.context, vocabulary)
-    work = work_of(encoder, lengths, training.mask_fraction)
-    scales = {}
-    for rate in training_rates():
-        if rate.attention == kind and rate.is_on(config.device):
+    work = work_of(encoder, lengths_of(config), training.mask_fraction)
+    candidates = []  # (distance of the measured work, seconds per cell, device)
+    for entry in rates()["training"]:
+        if config.device not in ("auto", entry["device"]):
+            continue
+        for context, rate in entry["cells_per_second"][kind].items():
             measured = EncoderSettings.of(
-                rate.size, architecture, kind, rate.context, rate.vocabulary
+                Size(**entry["size"]), architecture, kind, context, entry["vocabulary"]
             )
-            scales[rate] = work / work_of(measured, rate.lengths, training.mask_fraction)
-    nearest = min(scales, key=lambda rate: abs(log(scales[rate])))
+            scale = work / work_of(measured, Lengths(**entry["lengths"]), training.mask_fraction)
+            candidates.append((abs(log(scale)), scale / rate, entry["machine"]))
+    _, seconds, device = min(candidates)
     parameters = count_parameters(encoder)
     return Effort(
         model=name,
         parameters=parameters,
-        steps=training.steps,
-        hours=training.steps
-        * training.global_batch
-        * scales[nearest]
-        / nearest.cells_per_second
-        / 3600,
-        rate=nearest,
-        scale=scales[nearest],
+        hours=training.steps * training.global_batch * seconds / 3600,
+        device=device,
         bytes=parameters
         * (CHECKPOINT_BYTES * training.keep_checkpoints + MODEL_BYTES * (1 + len(training.kept))),
     )
