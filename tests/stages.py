@@ -6,6 +6,7 @@ from pathlib import Path
 from scsigmoid.config.schema import Corpus, Dataset
 from scsigmoid.corpus.fetch import fetch_evaluation, fetch_part
 from scsigmoid.corpus.manifest import build_manifest
+from scsigmoid.corpus.metadata import read_manifest, write_manifest
 
 
 def make_manifest(corpus: Corpus, datasets: Mapping[str, Dataset], folder: Path) -> list[str]:
@@ -26,4 +27,6 @@ def make_evaluation(corpus: Corpus, name: str, dataset: Dataset, folder: Path) -
     outputs = folder / f"{name}.h5ad", folder / f"{name}.json"
     manifest = folder / "manifest.csv"
     fetch_evaluation(manifest, name, dataset, corpus, 42, folder / "downloads", *outputs)
+    rows = [row for row in read_manifest(manifest) if row.dataset == name]
+    write_manifest(folder / f"{name}.csv", rows)
     return outputs

@@ -91,15 +91,6 @@ def test_other_files_are_refused(downloads, row, server, path):
     assert not list(downloads.folder.glob("0*"))
 
 
-def test_space(downloads, row):
-    downloads.check_space([row])
-    huge = dataclasses.replace(row, bytes=str(10**15))
-    with pytest.raises(
-        UserError, match=r"downloads: 1000000\.0 GB are to be downloaded and .* free"
-    ):
-        downloads.check_space([row, huge])
-
-
 def test_concurrent_downloads(downloads, row, server, path, web):
     """Jobs that want the same file wait for each other."""
     server.script[path] = ["cut", "cut"]

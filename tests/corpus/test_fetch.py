@@ -13,12 +13,10 @@ from stages import make_evaluation, make_manifest, make_part
 from scsigmoid.cli import main
 from scsigmoid.config.check import as_yaml, load
 from scsigmoid.config.schema import Config, Dataset, LocalFiles
-from scsigmoid.corpus.downloads import Downloads
-from scsigmoid.corpus.fetch import release_part, restore_part
+from scsigmoid.corpus.fetch import raw_files
 from scsigmoid.corpus.h5ad import cells_of_part, open_cells
 from scsigmoid.corpus.labels import cell_types
 from scsigmoid.corpus.metadata import ManifestRow, read_manifest, write_manifest
-from scsigmoid.corpus.web import Web
 from scsigmoid.errors import UserError
 from scsigmoid.files import sha256
 
@@ -207,7 +205,10 @@ def test_raw_files_are_deleted_and_restored(corpus, server, files, write_h5ad, c
     linked = part / f"{uuid(1003)}.h5ad"
     linked.unlink()
     linked.symlink_to(own)
-    release_part(part, Downloads(tmp_path / "downloads", Web.of(corpus)))
+    download = dataclasses.replace(corpus.download, keep_files=False)
+    corpus = dataclasses.replace(corpus, download=download)
+    with raw_files(part, corpus, tmp_path / "downloads", last=True):
+        pass
     assert own.exists()
     linked.unlink()
     left = [path.name for path in (tmp_path / "downloads").glob("*.h5ad")]
@@ -217,15 +218,18 @@ def test_raw_files_are_deleted_and_restored(corpus, server, files, write_h5ad, c
     # restored files must have the SHA-256 of the first download
     content = server.files[files[0]]
     server.files[files[0]] = content[:-1] + bytes([content[-1] ^ 1])
-    other = Downloads(tmp_path / "other", Web.of(corpus))
+
+    def restore() -> None:
+        with raw_files(part, corpus, tmp_path / "other", last=False):
+            for row in read_manifest(part / "files.csv"):
+                assert sha256(part / f"{row.file}.h5ad") == row.sha256
+
     with pytest.raises(UserError, match=r"SHA-256 is not the one in the manifest"):
-        restore_part(part, other)
+        restore()
     server.files[files[0]] = content
-    restore_part(part, other)
-    for row in read_manifest(part / "files.csv"):
-        assert sha256(part / f"{row.file}.h5ad") == row.sha256
+    restore()
     requests = len(server.requests)
-    restore_part(part, other)
+    restore()
     assert len(server.requests) == requests
 
 

@@ -184,8 +184,18 @@ MULTIOME = ["Gene Expression"] * 4 + ["Peaks"] * 8
     ("index", "var", "gene_column", "line"),
     [
         (SYMBOL, {"gene_ids": ID}, "gene_ids", "genes by var['gene_ids'], which has Ensembl ids"),
-        (SYMBOL, {"b": ID, "a": [f"{gene}.3" for gene in ID]}, "", "var['b'] and var['a'] have"),
-        (SYMBOL, {"ids": [*ID[:11], ""]}, "", "var['ids'] has Ensembl ids, but is empty for some"),
+        (
+            SYMBOL,
+            {"b": ID, "a": [f"{gene}.3" for gene in ID]},
+            "",
+            "var['b'] and var['a']: several",
+        ),
+        (
+            SYMBOL,
+            {"ids": [*ID[:11], ""]},
+            "",
+            "var['ids']: several columns with Ensembl ids, or with gaps",
+        ),
         (ID, {"old": ID[::-1]}, "", None),
         (
             [*SYMBOL[:4], *PEAKS],

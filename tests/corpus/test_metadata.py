@@ -11,7 +11,6 @@ from scsigmoid.corpus.metadata import (
     as_count,
     check_identifier,
     one_line,
-    parse_count,
     read_manifest,
     read_metadata,
     write_manifest,
@@ -104,5 +103,3 @@ def test_text_and_numbers_of_the_service():
     assert [as_count(value) for value in (0, 10**15, -1, 10**16, 1.0, "1", False)] == [
         *(0, 10**15), *[None] * 5,
     ]  # fmt: skip
-    headers = ("12", "007", "", "-1", "1e3", "²", " 5", "9" * 21, str(10**16))
-    assert [parse_count(text) for text in headers] == [12, 7] + [None] * 7

@@ -89,13 +89,6 @@ def test_json(server, web):
             web.json(url)
 
 
-def test_size(server, web):
-    server.files[PATH] = CONTENT
-    assert web.size(server.address + PATH) == len(CONTENT)
-    server.script[PATH] = ["no head"]
-    assert web.size(server.address + PATH) is None
-
-
 def test_one_failure_ends_the_others(web):
     def work(item: int) -> int:
         if item == 0:

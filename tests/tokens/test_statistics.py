@@ -1,6 +1,7 @@
 """Gene statistics compared with exact medians, and merging."""
 
 import itertools
+from functools import reduce
 
 import anndata
 import numpy as np
@@ -106,7 +107,8 @@ def test_merging_is_exact(draw, write_part, tmp_path):
     ]
     write_statistics(whole, tmp_path / "expected.arrow")
     for order in itertools.permutations(parts):
-        for merged in (merge(order), merge([merge(order[:2]), merge(order[2:])])):
+        a, b, c, d = order
+        for merged in (reduce(merge, order), merge(merge(a, b), merge(c, d))):
             write_statistics(merged, tmp_path / "merged.arrow")
             assert sha256(tmp_path / "merged.arrow") == sha256(tmp_path / "expected.arrow")
 
@@ -114,7 +116,7 @@ def test_merging_is_exact(draw, write_part, tmp_path):
 def test_first_of_several_gene_names_is_kept():
     nothing = sp.csr_matrix((1, BINS), dtype=np.int64)
     parts = [GeneStatistics(["g"], [name], nothing, 1, 1e4) for name in "bac"]
-    assert merge(parts).names == ["a"]
+    assert reduce(merge, parts).names == ["a"]
 
 
 def test_different_target_sums_do_not_merge(draw, write_part, tmp_path):
@@ -122,12 +124,7 @@ def test_different_target_sums_do_not_merge(draw, write_part, tmp_path):
     parts = [gathered(folder, tmp_path, target) for target in (1e4, 1e3)]
     np.testing.assert_allclose(parts[0].medians(), parts[1].medians() * 10)
     with pytest.raises(UserError, match=r"different values of tokens\.target_sum"):
-        merge(parts)
-
-
-def test_changed_bytes_are_detected(draw, write_part, check_changed_bytes, tmp_path):
-    gather(write_part("part", [draw(0, 30, 8)]), 1e4, tmp_path / "s.arrow")
-    check_changed_bytes(tmp_path / "s.arrow", read_statistics, 37, "damaged|of this version")
+        merge(*parts)
 
 
 def test_real_medians(real_data, tmp_path, write_part):

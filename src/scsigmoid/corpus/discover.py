@@ -3,8 +3,8 @@
 It lists the dataset versions of a day, and finds evaluation datasets by their ids.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +17,7 @@ UNKNOWN_SIZE = -1
 NAMED = "named in corpus.leave_out"
 INDEX_PATIENCE = 3.0  # the service takes up to 180 s to begin the list of all datasets
 # Datasets that may be left out because the service cannot describe them: this number, or this share
-# of the wanted datasets if that is more.
+# of all datasets if that is more.
 MISSING, MISSING_SHARE = 5, 0.02
 
 
@@ -51,11 +51,6 @@ class Listing:
 class Unusable(UserError):
     """A description cannot be used."""
 
-    @property
-    def reason(self) -> str:
-        """Why it cannot be used."""
-        return str(self)
-
 
 class Service:
     """The public curation API."""
@@ -83,23 +78,15 @@ class Service:
         return check_descriptions(answer, f"{self.api}/datasets/{dataset_id}/versions")
 
 
-def snapshot(
-    service: Service,
-    day: str,
-    leave_out: Collection[str] = (),
-    wanted: Callable[[Collection[str], Collection[str]], bool] = lambda organisms, assays: True,
-) -> Listing:
+def snapshot(service: Service, day: str, leave_out: Collection[str] = ()) -> Listing:
     """Return the newest version of every dataset as of a day.
 
-    The versions of wanted datasets are requested.  The others are described as they are today.
     Datasets that were withdrawn after the day are missing, because the service does not list them.
 
     Args:
         service: the API.
         day: ISO 8601.
         leave_out: ids of datasets whose descriptions are not read.
-        wanted: whether a dataset with these organisms and assays (labels and ontology ids) can be
-            trained on.
 
     Raises:
         UserError: if nothing had been published by then, the list of datasets is malformed, or too
@@ -110,38 +97,27 @@ def snapshot(
         for entry in service.datasets
         if is_published(entry, day)
     }
-    left_out: dict[str, str] = {}
-    asked: list[str] = []
-    failed: list[str] = []
+    left_out = dict.fromkeys(entries.keys() & {*leave_out}, NAMED)
+    failed: dict[str, str] = {}
 
     def find(dataset_id: str) -> Version | None:
-        today = entries[dataset_id]
-        if dataset_id in leave_out:
-            left_out[dataset_id] = NAMED
-            return None
-        assays = terms(today, "assay")
-        is_asked = wanted(terms(today, "organism"), [*assays, *assays.values()])
         try:
-            if not is_asked:
-                return read_version(today, dataset_id)
-            asked.append(dataset_id)
-            return read_version(find_newest(service.versions(dataset_id), day), dataset_id, today)
+            entry = find_newest(service.versions(dataset_id), day)
+            return read_version(entry, dataset_id, entries[dataset_id])
         except UserError as error:
             service.web.check_stopped()
-            left_out[dataset_id] = error.reason if isinstance(error, Absent) else str(error)
-        if is_asked:
-            failed.append(dataset_id)
-        return None
+            failed[dataset_id] = getattr(error, "reason", str(error))
+            return None
 
-    results = service.web.each(find, sorted(entries), label="dataset versions")
-    left_out = dict(sorted(left_out.items()))
+    results = service.web.each(find, sorted(entries.keys() - left_out), label="dataset versions")
+    left_out = dict(sorted({**left_out, **failed}.items()))
     for identifier, reason in left_out.items():
         log(f"left out: {identifier}: {reason}")
-    if len(failed) > max(MISSING, MISSING_SHARE * len(asked)):
+    if len(failed) > max(MISSING, MISSING_SHARE * len(entries)):
         first = min(failed)
         raise UserError(
-            f"{service.api}: {len(failed)} of {len(asked)} datasets cannot be described, such as "
-            f"{first} ({left_out[first]}); run again, or name them in corpus.leave_out"
+            f"{service.api}: {len(failed)} of {len(entries)} datasets cannot be described, such as "
+            f"{first} ({failed[first]}); run again, or name them in corpus.leave_out"
         )
     versions = [version for version in results if version is not None]
     if not versions:
@@ -236,14 +212,11 @@ def check_descriptions(answer: Any, where: str) -> list[Mapping[str, Any]]:
     return answer
 
 
-def resolve(service: Service, name: str, identifier: str | None) -> tuple[Version, str]:
+def resolve(service: Service, name: str, identifier: str | None) -> Version:
     """Find an evaluation dataset by its id, whenever it was published.
 
     For a dataset or collection this is the newest version: the day of the snapshot is for training
     files only.
-
-    Returns:
-        The version, and the kind of the id: ``dataset version``, ``dataset`` or ``collection``.
     """
     if identifier is None:
         raise UserError(f"datasets.{name}.id: missing; give the dataset's CELLxGENE id")
@@ -257,21 +230,14 @@ def resolve(service: Service, name: str, identifier: str | None) -> tuple[Versio
         try:
             version = find(service, identifier)
         except (Absent, Unusable) as error:
-            tried.append(f"as {kind}: {error.reason}")
+            tried.append(f"as {kind}: {getattr(error, 'reason', error)}")
         else:
-            return add_collection(service, version), kind
+            log(f"datasets.{name}.id: {identifier} is the id of a {kind}")
+            return version
     raise UserError(
         f"datasets.{name}.id: nothing at {service.api} has the id {identifier} "
         f"({'; '.join(tried)}); correct the id"
     )
-
-
-def add_collection(service: Service, version: Version) -> Version:
-    """Add the collection that today's list of datasets states, if the version states none."""
-    for entry in () if version.collection_id else service.datasets:
-        if entry.get("dataset_id") == version.dataset_id and entry.get("collection_id"):
-            return replace(version, collection_id=check_identifier(entry["collection_id"]))
-    return version
 
 
 def find_version(service: Service, identifier: str) -> Version:
@@ -294,5 +260,4 @@ def find_in_collection(service: Service, identifier: str) -> Version:
     if len(members) != 1:
         raise Unusable(f"holds {len(members)} datasets, not one")
     dataset_id = check_identifier(members[0].get("dataset_id"))
-    version = read_version(find_newest(service.versions(dataset_id)), dataset_id, members[0])
-    return version if version.collection_id else replace(version, collection_id=identifier)
+    return read_version(find_newest(service.versions(dataset_id)), dataset_id, members[0])

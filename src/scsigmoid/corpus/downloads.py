@@ -9,11 +9,9 @@ its ETag (``.etag``).  The next attempt resumes if the server still has the same
 """
 
 import os
-import shutil
-from collections.abc import Iterable
 from pathlib import Path
 
-from filelock import AcquireReturnProxy, FileLock, Timeout
+from filelock import BaseFileLock, FileLock
 
 from scsigmoid.corpus.metadata import ManifestRow, check_identifier, one_line
 from scsigmoid.corpus.web import Transient, Web, check_status, content_length
@@ -41,16 +39,11 @@ class Downloads:
         path = self.path(row)
         return path.exists() and row.bytes in ("", str(path.stat().st_size))
 
-    def lock(self, name: str) -> AcquireReturnProxy:
-        """Acquire the lock of a file, which the system releases when its process ends."""
+    def lock(self, name: str) -> BaseFileLock:
+        """Return the lock of a file, which the system releases when its process ends."""
         locks = self.folder / ".locks"
         locks.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(locks / f"{name}.lock")
-        try:
-            return lock.acquire(blocking=False)
-        except Timeout:
-            log(f"{self.folder / name}: waiting for another job that downloads it")
-            return lock.acquire()
+        return FileLock(locks / f"{name}.lock")
 
     def obtain(self, row: ManifestRow) -> tuple[Path, str]:
         """Return the file of a row, downloaded if necessary, and its SHA-256."""
@@ -83,21 +76,6 @@ class Downloads:
             write_text(record, f"{digest}\n")
         log(f"{row.location}: {path.stat().st_size / 1e9:.3f} GB, SHA-256 {digest}")
         return path, digest
-
-    def check_space(self, rows: Iterable[ManifestRow]) -> None:
-        """Raise an error if the disk has too little room for the missing files."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        missing = 0
-        for row in rows:
-            path = self.path(row)
-            have = size_on_disk(path) or size_on_disk(path.with_suffix(".partial"))
-            missing += max(0, int(row.bytes or 0) - have)
-        free = shutil.disk_usage(self.folder).free
-        if missing > free:
-            raise UserError(
-                f"{self.folder}: {missing / 1e9:.1f} GB are to be downloaded and {free / 1e9:.1f} "
-                "GB are free; free some space or set corpus.download.folder"
-            )
 
 
 def download(

@@ -89,7 +89,6 @@ def download_all(rows: Sequence[ManifestRow], downloads: Downloads) -> dict[str,
     remote = [row for row in rows if row.source in REMOTE]
     if not remote:
         return {}
-    downloads.check_space(remote)
 
     def attempt(row: ManifestRow) -> str | UserError:
         try:
@@ -119,31 +118,19 @@ def raw_files(
         UserError: if a file cannot be downloaded.
     """
     downloads = Downloads(downloads_folder, Web.of(corpus))
-    restore_part(part_folder, downloads)
+    rows = read_manifest(Path(part_folder) / FILES)
+    links = {row.file: Path(part_folder, f"{row.file}.h5ad") for row in rows}
+    missing = [row for row in rows if row.role == "training" and not links[row.file].exists()]
+    digests = download_all(missing, downloads)
+    for row in missing:
+        if row.file in digests:
+            links[row.file].unlink(missing_ok=True)
+            links[row.file].symlink_to(downloads.path(row))
     yield
     if last and not corpus.download.keep_files:
-        release_part(part_folder, downloads)
-
-
-def restore_part(part_folder: str | Path, downloads: Downloads) -> None:
-    """Download the missing files of a part again, and link to them."""
-    links = {
-        row.file: (row, Path(part_folder, f"{row.file}.h5ad"))
-        for row in read_manifest(Path(part_folder) / FILES)
-        if row.role == "training"
-    }
-    missing = [row for row, link in links.values() if not link.exists()]
-    for file in download_all(missing, downloads):
-        row, link = links[file]
-        link.unlink(missing_ok=True)
-        link.symlink_to(downloads.path(row))
-
-
-def release_part(part_folder: str | Path, downloads: Downloads) -> None:
-    """Delete the downloads of a part, but not its links and the user's own files."""
-    for row in read_manifest(Path(part_folder) / FILES):
-        if row.source in REMOTE:
-            downloads.path(row).unlink(missing_ok=True)
+        for row in rows:
+            if row.source in REMOTE:
+                downloads.path(row).unlink(missing_ok=True)
 
 
 def fetch_evaluation(

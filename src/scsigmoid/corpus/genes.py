@@ -145,13 +145,13 @@ def column_of_ids(var: Any, is_gene: NDArray[np.bool_], path: Path) -> str:
             if has_ids(values[is_gene]):
                 is_complete[name] = bool((values != "").all())
     columns = " and ".join(f"var[{name!r}]" for name in is_complete)
-    if len(is_complete) > 1:
-        log(f"{path}: {columns} have Ensembl ids, the index has not: give one of them as 'genes'")
-    elif not all(is_complete.values()):
-        log(f"{path}: {columns} has Ensembl ids, but is empty for some genes: the index is taken")
-    elif is_complete:
+    if len(is_complete) == 1 and all(is_complete.values()):
         log(f"{path}: genes by {columns}, which has Ensembl ids; the index has not")
         return next(iter(is_complete))
+    if is_complete:
+        log(
+            f"{path}: {columns}: several columns with Ensembl ids, or with gaps; set 'genes' to one"
+        )
     return ""
 
 

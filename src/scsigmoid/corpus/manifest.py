@@ -7,7 +7,6 @@ With the SHA-256 of all files it is a lock, which can be committed and used agai
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,7 +39,6 @@ from scsigmoid.corpus.metadata import (
 from scsigmoid.corpus.repeated_cells import Excluded, exclude_repeated, hash_cells
 from scsigmoid.corpus.selection import (
     Origin,
-    can_be_wanted,
     check_separate,
     format_summary,
     reason_held_out,
@@ -112,12 +110,12 @@ def write_evaluation_row(
         rows = list_embedded(corpus, chosen)
     else:
         downloads = Downloads(folder, Web.of(corpus))
+        locked = corpus.manifest is not None
         if corpus.manifest is not None:
             row = read_lock(corpus.manifest, corpus, chosen)[-1]
         else:
-            version, _ = resolve(Service(corpus.api, downloads.web), name, datasets[name].id)
+            version = resolve(Service(corpus.api, downloads.web), name, datasets[name].id)
             row = make_evaluated_row(version, name, datasets[name].title)
-        locked = corpus.manifest is not None
         rows = check_available([row], downloads, f"datasets.{name}", locked=locked)
     check_rows(rows[-1:], f"datasets.{name}")
     write_manifest(output, rows[-1:])
@@ -324,22 +322,15 @@ def list_remote(
         return check_available(rows, downloads, corpus.manifest, locked=True), Origin(description)
     service = Service(corpus.api, downloads.web)
     description = f"CELLxGENE Discover as of {corpus.snapshot}"
-    listing = snapshot(
-        service,
-        corpus.snapshot,
-        corpus.leave_out,
-        wanted=partial(can_be_wanted, corpus),
-    )
-    resolved = {
+    listing = snapshot(service, corpus.snapshot, corpus.leave_out)
+    held_out = {
         name: resolve(service, name, dataset.id)
         for name, dataset in datasets.items()
         if not dataset.file
     }
-    held_out = {name: version for name, (version, _) in resolved.items()}
     named = [name for name in corpus.leave_out if name not in listing.left_out]
     wanted = replace(corpus, leave_out=named)
     selection = select(listing.versions, held_out, wanted, seed)
-    check_separate(selection.training, held_out, description)
     rows = [
         *(
             make_remote_row(version, corpus.snapshot, "training", version.dataset_version_id)
@@ -351,8 +342,7 @@ def list_remote(
         ),
     ]
     rows = check_available(rows, downloads, description, locked=False)
-    kinds = {name: kind for name, (_, kind) in resolved.items()}
-    return rows, Origin(description, listing, selection, kinds)
+    return rows, Origin(description, listing, selection)
 
 
 def make_remote_row(version: Version, day: str, role: str, file: str) -> ManifestRow:
@@ -515,11 +505,9 @@ def write_lock(
     }
     listed = read_manifest(manifest)
     paths = [Path(path) for path in metadata]
-    row_files = [file for path in paths if (file := path.with_suffix(".csv")).is_file()]
-    if row_files:
-        listed = [row for row in listed if row.role != "evaluation"]
-        listed += [row for path in row_files for row in read_manifest(path) if row.source in REMOTE]
-    rows = {(row.role, row.file): row for row in listed}
+    rows = {(row.role, row.file): row for row in listed if row.role != "evaluation"}
+    evaluated = [row for path in paths for row in read_manifest(path.with_suffix(".csv"))]
+    rows |= {(row.role, row.file): row for row in evaluated if row.source in REMOTE}
     for dataset in map(read_metadata, paths):
         key = ("evaluation", dataset.file)
         if key in rows:

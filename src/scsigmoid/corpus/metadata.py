@@ -205,8 +205,3 @@ def as_count(value: Any) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST:
         return None
     return value
-
-
-def parse_count(text: str) -> int | None:
-    """Return the count stated by a header, or ``None`` if it is not a plausible count."""
-    return as_count(int(text)) if re.fullmatch(r"[0-9]{1,20}", text) else None

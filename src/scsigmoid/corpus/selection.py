@@ -75,18 +75,6 @@ def check_names_offered(key: str, wanted: Iterable[str], offered: Collection[str
             )
 
 
-def can_be_wanted(corpus: Corpus, organisms: Collection[str], assays: Collection[str]) -> bool:
-    """Return whether a dataset has a wanted organism and a wanted assay, if any are known.
-
-    ``assays`` are labels and ontology ids.
-    """
-    wanted = wanted_assays(corpus)
-    return not (
-        (organisms and set(organisms).isdisjoint(corpus.organisms))
-        or (wanted is not None and assays and wanted.isdisjoint(assays))
-    )
-
-
 def wanted_assays(corpus: Corpus) -> set[str] | None:
     """Return labels and ontology ids of the wanted assays, or ``None`` for all assays."""
     if corpus.assays is None:
@@ -177,7 +165,6 @@ class Origin:
     description: str  # e.g. "CELLxGENE Discover as of 2024-06-11"
     listing: Listing | None = None  # None for a lock, and for local and embedded files
     selection: Selection | None = None  # of the listing
-    id_kinds: Mapping[str, str] = field(default_factory=dict)  # of each evaluation id
     # training cells of the user's files that occur more than once, by path
     excluded: Mapping[str, Excluded] = field(default_factory=dict)
 
@@ -207,8 +194,6 @@ def summarize(rows: Sequence[ManifestRow], origin: Origin) -> dict[str, Any]:
             if row.role == "evaluation"
         },
     }
-    for name, kind in origin.id_kinds.items():
-        numbers["evaluation"][name]["id_is_of_a"] = kind
     if origin.excluded:
         numbers["excluded"] = {
             path: {"held_out": cells.held_out, "repeated": cells.repeated}
@@ -242,11 +227,9 @@ def format_summary(numbers: Mapping[str, Any]) -> list[str]:
         for identifier, reason in numbers["without_file"].items():
             lines.append(f"  not used   {identifier}: {reason}")
     for name, dataset in numbers["evaluation"].items():
-        kind = dataset.get("id_is_of_a")
         lines.append(
             f"  evaluated  {name}: {format_count(dataset['cells'])} cells, version "
             f"{dataset['dataset_version_id']} of {dataset['published'] or 'an unknown day'}"
-            + (f" (the id is of a {kind})" if kind else "")
         )
         if not dataset["collection_id"]:
             lines.append(f"  caution    {name}: collection unknown, held out by dataset alone")

@@ -1,5 +1,6 @@
 """HTTP requests to allowed hosts, with retries."""
 
+import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +15,7 @@ from urllib3.util import Retry, Url, parse_url
 
 from scsigmoid import __version__
 from scsigmoid.config.schema import Corpus, Download
-from scsigmoid.corpus.metadata import one_line, parse_count
+from scsigmoid.corpus.metadata import as_count, one_line
 from scsigmoid.errors import UserError
 from scsigmoid.progress import log, track
 
@@ -104,8 +105,6 @@ class Web:
 
         def ask() -> int | None:
             with self.opened("HEAD", url) as response:
-                if response.status_code in (405, 501):
-                    return None
                 check_status(url, response)
                 return content_length(response)
 
@@ -230,7 +229,8 @@ def check_status(url: str, response: requests.Response) -> None:
 
 def content_length(response: requests.Response) -> int | None:
     """Return the size of the body in bytes, or ``None`` if the server does not state it."""
-    return parse_count(response.headers.get("Content-Length", ""))
+    text = response.headers.get("Content-Length", "")
+    return as_count(int(text)) if re.fullmatch("[0-9]{1,20}", text) else None
 
 
 def retry_after(text: str) -> float | None:

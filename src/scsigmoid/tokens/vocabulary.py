@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -167,7 +167,7 @@ def build_vocabulary(
     from scsigmoid.tokens.statistics import merge, merge_by_name, read_statistics
 
     listed = [] if choice.genes is None else read_gene_list(choice.genes)
-    merged, retired = merge_by_name(merge(map(read_statistics, statistics)), {*listed})
+    merged, retired = merge_by_name(reduce(merge, map(read_statistics, statistics)), {*listed})
     if retired:
         log(f"vocabulary: {len(retired):,} ids are merged with another id of the same gene name")
     expressed = dict(zip(merged.genes, merged.cells.tolist(), strict=True))
@@ -238,16 +238,13 @@ def read_gene_list(path: str | Path) -> list[str]:
     Raises:
         UserError: if the file cannot be read or does not contain a gene id.
     """
-    if Path(path).exists() and not Path(path).is_file():
-        raise UserError(f"tokens.vocabulary.genes: {path}: not a file; correct the path")
     try:
         lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
-    except OSError as error:
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not a text file"
         raise UserError(
-            f"tokens.vocabulary.genes: {path}: {error.strerror}; correct the path"
+            f"tokens.vocabulary.genes: {path}: {reason}; give a text file with one gene id per line"
         ) from None
-    except UnicodeDecodeError:
-        raise UserError(f"{path}: not a text file; write one gene id per line") from None
     ids = [words[0] for line in lines if (words := line.replace(",", " ").split())]
     genes = {
         match[1] if (match := VERSIONED.fullmatch(gene)) else gene
@@ -255,7 +252,7 @@ def read_gene_list(path: str | Path) -> list[str]:
         if not gene.startswith(("#", "<"))
     }
     if not genes:
-        raise UserError(f"{path}: contains no gene id; write one gene id per line")
+        raise UserError(f"tokens.vocabulary.genes: {path}: contains no gene id; write one per line")
     return sorted(genes)
 
 
