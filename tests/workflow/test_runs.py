@@ -55,7 +55,7 @@ def test_the_terminal_shows_a_line_per_job(finished: Any) -> None:
     assert len(logs) == len(set(logs)) == sum(jobs.values()) - jobs["all"]
     assert all((finished.folder / log).is_file() for log in logs)
     table = "results/demo/tables/hyperparameters.csv"
-    plan = finished.run(table, "-n", "--forcerun", "table").stdout
+    plan = finished.run(table, "-pn", "--forcerun", "table").stdout
     assert re.search(f"output: {table}.*\n(.*\n)*    reason: Forced execution", plan)
 
 
