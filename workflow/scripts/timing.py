@@ -1,19 +1,14 @@
 """Time parts of the workflow that the benchmarks do not cover (docs/measuring.md).
 
-    python workflow/scripts/timing.py tokens cells.h5ad --copies 1 25 --output tokens.csv
-    python workflow/scripts/timing.py loading --workers 2 --output loading.csv
-    python workflow/scripts/timing.py scaling --processes 1 2 4 --output scaling.csv
-    python workflow/scripts/timing.py mmd --device cpu --output mmd.csv
-    python workflow/scripts/timing.py embedding cells.h5ad --program scsigmoid-sigmoid \
-        --dictionaries geneformer/ --output embedding.csv
+python workflow/scripts/timing.py tokens cells.h5ad --copies 1 25 --output tokens.csv
+python workflow/scripts/timing.py loading --workers 2 --output loading.csv
+python workflow/scripts/timing.py scaling --processes 1 2 4 --output scaling.csv
+python workflow/scripts/timing.py mmd --device cpu --output mmd.csv
 """
 
 import argparse
 import json
 import multiprocessing
-import os
-import pickle
-import resource
 import shutil
 import subprocess
 import sys
@@ -22,7 +17,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from dataclasses import replace
-from importlib.metadata import version
 from itertools import combinations
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -34,9 +28,6 @@ Rows = Iterator[dict[str, Any]]
 WARM_STEPS, LOG_EVERY, CONFIDENCE = 10, 5, 0.99
 #: Cells of the eight types of Heart OFT. The paper gives their sum only, 30,125.
 HEART_OFT = (15_000, 5_200, 3_800, 2_600, 1_500, 1_100, 600, 325)
-#: Dimensions of Geneformer V1, and the batch size that helical uses.
-GENEFORMER = {"layers": 6, "hidden": 256, "heads": 4, "feed_forward": 512, "context": 2048}
-BATCH = 24
 
 
 def configuration(preset: str) -> Any:
@@ -262,159 +253,17 @@ def time_mmd(options: argparse.Namespace) -> Rows:
         yield {**size, "repetition": repetition, **used}
 
 
-# Embedding cells with this package, helical and Geneformer.
-
-
-def read_medians(folder: Path) -> dict[str, float]:
-    """Return Geneformer's medians by gene."""
-    medians: dict[str, float] = pickle.loads((folder / "gene_median_dictionary.pkl").read_bytes())
-    return medians
-
-
-def own_model(attention: str, folder: Path) -> Callable[[Path], Any]:
-    """Return a function that embeds a file with an untrained model of this package."""
-    import anndata
-    import numpy as np
-
-    from scsigmoid.evaluation import own_cells
-    from scsigmoid.model.encoder import Encoder
-    from scsigmoid.model.sizes import EncoderSettings
-    from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
-
-    medians = read_medians(folder)
-    genes = (*SPECIAL, *medians)
-    values = np.array([1.0] * len(SPECIAL) + list(medians.values()))
-    vocabulary = Vocabulary(genes, genes, np.ones(len(genes), int), values)
-    settings = EncoderSettings(
-        attention=attention, vocabulary_size=len(genes), dropout=0.02, layer_norm_epsilon=1e-12,
-        initializer_range=0.02, cls_token=False, **GENEFORMER,
-    )  # fmt: skip
-    encoder = Encoder(settings).initialise(0).eval()
-    facts = {"model": "untrained", "attention": attention, "context": 2048, "step": 0}
-    facts["vocabulary"] = vocabulary.fingerprint
-    # The file stands for a checkpoint, whose SHA-256 is stored with an embedding.
-    model = own_cells.Model(folder / "gene_median_dictionary.pkl", encoder, vocabulary, facts)
-
-    def embed(path: Path) -> Any:
-        adata = anndata.read_h5ad(path)
-        own_cells.embed(adata, model, verbose=False)
-        return adata.obsm[own_cells.KEY]
-
-    return embed
-
-
-def write_bert(folder: Path) -> None:
-    """Write an untrained Geneformer V1, a BERT of transformers, with its configuration."""
-    from transformers import BertConfig, BertForMaskedLM
-
-    config = BertConfig(
-        num_hidden_layers=6, hidden_size=256, num_attention_heads=4, intermediate_size=512,
-        max_position_embeddings=2048, hidden_act="relu", vocab_size=25_426, pad_token_id=0,
-    )  # fmt: skip
-    BertForMaskedLM(config).save_pretrained(folder)
-
-
-def helical(folder: Path, work: Path) -> Callable[[Path], Any]:
-    """Return a function that embeds a file with helical's Geneformer, without its download."""
-    os.environ["CACHE_DIR_HELICAL_PREFIX"] = str(work)
-    import anndata
-    from helical.models.geneformer import Geneformer, GeneformerConfig
-    from helical.utils.downloader import Downloader
-
-    place = work / ".cache/helical/models/geneformer/v1"
-    write_bert(place / "gf-6L-10M-i2048")
-    for name in ("gene_median_dictionary.pkl", "token_dictionary.pkl"):
-        shutil.copy(folder / name, place)
-    same = {gene: gene for gene in read_medians(folder)}
-    (place / "ensembl_mapping_dict.pkl").write_bytes(pickle.dumps(same))
-    Downloader.download_via_name = lambda self, name: None
-    model = Geneformer(GeneformerConfig(model_name="gf-6L-10M-i2048", batch_size=BATCH))
-
-    def embed(path: Path) -> Any:
-        data = model.process_data(anndata.read_h5ad(path), gene_names="ensembl_id")
-        return model.get_embeddings(data)
-
-    return embed
-
-
-def geneformer(folder: Path, work: Path) -> Callable[[Path], Any]:
-    """Return a function that embeds a file with Geneformer's tokenizer and extractor.
-
-    Where Geneformer's files say ``cuda``, write ``cpu`` first: it supports GPUs only.
-    """
-    import anndata
-
-    anndata.read = anndata.read_h5ad  # removed in anndata 0.12
-    from geneformer import emb_extractor
-    from geneformer.tokenizer import TranscriptomeTokenizer
-
-    write_bert(work / "model")
-    read = emb_extractor.BertForMaskedLM.from_pretrained
-    emb_extractor.load_model = lambda kind, classes, place: read(
-        place, output_hidden_states=True
-    ).eval()  # without the move to a GPU
-    extractor = emb_extractor.EmbExtractor(max_ncells=None, forward_batch_size=BATCH, nproc=1)
-
-    def embed(path: Path) -> Any:
-        with TemporaryDirectory(dir=work) as made:
-            Path(made, "in").mkdir()
-            Path(made, "in/cells.h5ad").symlink_to(path)
-            TranscriptomeTokenizer().tokenize_data(f"{made}/in", made, "cells", "h5ad")
-            paths = (work / "model", f"{made}/cells.dataset", made, "out")
-            return extractor.extract_embs(*paths).to_numpy()
-
-    return embed
-
-
-def time_embedding(options: argparse.Namespace) -> Rows:
-    """Time one program from an h5ad file to the embedding; run it with the program's Python.
-
-    All models have Geneformer V1's dimensions and vocabulary and random weights.
-    """
-    import anndata
-    import numpy as np
-    import torch
-
-    torch.set_num_threads(options.threads)
-    folder, (program, _, attention) = options.dictionaries, options.program.partition("-")
-    genes = read_medians(folder)
-    with TemporaryDirectory() as name:
-        work = Path(name)
-        rivals = {"helical": helical, "geneformer": geneformer}
-        embed = rivals[program](folder, work) if program in rivals else own_model(attention, folder)
-        for path in options.files:
-            cells = raw_counts(path)
-            cells = cells[:, [gene in genes for gene in cells.var_names]]
-            order = np.random.default_rng(0).permutation(cells.n_obs)
-            for number in range(options.rounds + 1):  # the first is a warm-up
-                few = anndata.AnnData(X=cells.X[order[: options.cells if number else 8]])
-                few.var_names = cells.var_names
-                few.var["ensembl_id"] = cells.var_names.to_numpy()
-                few.obs["n_counts"] = np.asarray(few.X.sum(axis=1)).ravel()
-                few.write_h5ad(work / "cells.h5ad")
-                clock, cpu = time.perf_counter(), time.process_time()
-                row = {"program": options.program, "data": path.stem, "threads": options.threads}
-                row["cells"] = len(embed(work / "cells.h5ad"))
-                row["seconds"] = time.perf_counter() - clock
-                row["cpu_seconds"] = time.process_time() - cpu
-                memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
-                if number:
-                    facts = {"torch": version("torch"), "version": version(program)}
-                    yield {**row, "peak_gb": memory, "round": number, **facts}
-
-
 def main(arguments: list[str] | None = None) -> None:
     """Write a CSV file, after each row anew."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     commands = parser.add_subparsers(dest="command", required=True)
     parts = {}
-    for function in (time_tokens, time_loading, time_scaling, time_mmd, time_embedding):
+    for function in (time_tokens, time_loading, time_scaling, time_mmd):
         name = function.__name__.removeprefix("time_")
         parts[name] = commands.add_parser(name, help=function.__doc__.split("\n", 1)[0])
         parts[name].set_defaults(function=function)
         parts[name].add_argument("--output", type=Path, required=True, help="CSV file")
-    for name in ("tokens", "embedding"):
-        parts[name].add_argument("files", nargs="+", type=Path, help="h5ad files")
+    parts["tokens"].add_argument("files", nargs="+", type=Path, help="h5ad files")
     for name in ("loading", "scaling", "mmd"):
         parts[name].add_argument("--preset", default="paper")
     for name in ("loading", "scaling"):
@@ -430,13 +279,6 @@ def main(arguments: list[str] | None = None) -> None:
     parts["scaling"].add_argument("--processes", type=int, nargs="+", required=True)
     parts["scaling"].add_argument("--steps", type=int, default=60, help="optimizer steps, above 20")
     parts["mmd"].add_argument("--cells", type=int, nargs="+", default=HEART_OFT, help="per type")
-    embedding = parts["embedding"]
-    embedding.add_argument("--dictionaries", type=Path, required=True, help="Geneformer's folder")
-    names = ("scsigmoid-sigmoid", "scsigmoid-softmax", "helical", "geneformer")
-    embedding.add_argument("--program", choices=names, required=True)
-    embedding.add_argument("--cells", type=int, default=256, help="per file")
-    embedding.add_argument("--rounds", type=int, default=5)
-    embedding.add_argument("--threads", type=int, default=1)
     options = parser.parse_args(arguments)
     import pandas as pd
 
