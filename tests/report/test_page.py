@@ -1,7 +1,6 @@
 """The report page: whole, self-contained, escaped, the same bytes every time."""
 
 import base64
-import math
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,7 +18,7 @@ from scsigmoid.errors import UserError
 from scsigmoid.files import write_json
 from scsigmoid.measurements import read_measurements, write_measurements
 from scsigmoid.report import registry
-from scsigmoid.report.page import cells_table, content, costs, duration, job_costs, make_report
+from scsigmoid.report.page import cells_table, content, job_time, make_report
 from scsigmoid.results.folder import Results
 
 ROOT = Path(__file__).parents[2]
@@ -217,45 +216,17 @@ def test_a_study_has_a_section_of_its_own(whole: Results) -> None:
     assert "figure-study_scale" not in text.ids
 
 
-def test_every_entry_has_words(results: Results) -> None:
-    plan = Plan(results.config)
-    for kind in ("figure", "table"):
-        for name in registry.names(kind, plan, every=True):
-            assert len(registry.find(kind, name, plan)[0].caption) > 30
-            assert registry.title(kind, name, plan)
-
-
 def test_snakemakes_caption_is_the_parameter() -> None:
     template = jinja2.Template((ROOT / "workflow/report/caption.rst").read_text())
     snakemake = SimpleNamespace(params=SimpleNamespace(caption="What it shows."))
     assert template.render(snakemake=snakemake).strip() == "What it shows."
 
 
-def test_costs_by_hand(finished: Results) -> None:
-    found = costs(finished)
-    assert found.index.tolist() == ["train", "embeddings", "manifest"]
-    assert found.loc["train"].tolist() == [2, 7800.0, 4000.0, 2100.5]
-    assert math.isnan(found.loc["manifest", "memory"])
-    table = job_costs(finished)
-    assert table
-    rows = {row[0].text: [cell.text for cell in row[1:]] for row in table.cells}
-    assert rows["train"] == ["2", "2.2 h", "67 min", "2,100 MB"]
-    assert rows["manifest"] == ["1", "0.5 s", "0.5 s", "\N{EN DASH}"]
-    assert rows["All"] == ["4", *rows["train"][1:]]
-
-
-def test_results_without_records(results: Results) -> None:
-    assert job_costs(results) is None
-
-
-def test_a_damaged_record_is_named(copied: Callable[[], Path], config: Config) -> None:
+def test_job_time(finished: Results, copied: Callable[[], Path], config: Config) -> None:
+    assert job_time(finished) == "2:11:02"  # 0.52 + 4000 + 3800 + 61 seconds
     folder = copied()
+    assert job_time(Results(folder, config)) == ""
     (folder / "resources").mkdir()
     (folder / "resources/manifest.tsv").write_text("s\tmax_rss\n")
     with pytest.raises(UserError, match=r"manifest\.tsv: damaged"):
-        costs(Results(folder, config))
-
-
-def test_durations() -> None:
-    words = [duration(seconds) for seconds in (0.04, 9.96, 95.4, 600.0, 7200.0, 1e6)]
-    assert words == ["0.0 s", "10.0 s", "95 s", "10 min", "2.0 h", "278 h"]
+        job_time(Results(folder, config))

@@ -1,11 +1,11 @@
 """The report: a self-contained HTML page with figures, tables and how they were made."""
 
 import base64
-import os
 import platform
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
+from datetime import timedelta
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from scsigmoid.benchmarks.rows import cpu_name
 from scsigmoid.config.check import as_yaml
 from scsigmoid.config.plan import Plan
 from scsigmoid.files import write_text
+from scsigmoid.kernels import version_of
 from scsigmoid.labels import model_label
 from scsigmoid.paper.comparison import INCONCLUSIVE, NOT_REPRODUCED, REPRODUCED
 from scsigmoid.paper.reported import reported
 from scsigmoid.report import registry
 from scsigmoid.report.figures.training import covered
 from scsigmoid.report.tables.quality import donor_scores
-from scsigmoid.report.tables.writing import DASH, Cell, Table
+from scsigmoid.report.tables.writing import DASH, Table
 from scsigmoid.report.verdict import verdicts
 from scsigmoid.results.folder import Results
 
@@ -42,10 +42,10 @@ ONE_RUN = (
     "spread over seeds and the interval of the difference. Validation losses have intervals over "
     "donors, where three are known."
 )
-#: The first figures and tables for the user's own cells, in this order.
+#: The order of figures and tables of the user's own cells, by the beginnings of their names.
 OWN = (
-    *(("figure", "umap"), ("figure", "scib"), ("table", "scib"), ("figure", "loss")),
-    *(("table", "validation_loss"), ("figure", "sequence_lengths"), ("table", "mmd")),
+    *("figure-umap", "figure-scib", "table-scib", "figure-loss", "table-validation_loss"),
+    *("figure-sequence_lengths", "table-mmd"),
 )
 
 
@@ -77,7 +77,7 @@ def content(results: Results) -> dict[str, Any]:
         "compared": compared(results),
         "choices": choices(results),
         "sections": [*sections(results), *study_section(results)],
-        "costs": job_costs(results),
+        "job_time": job_time(results),
         "records": RECORDS,
         "versions": versions(results),
         "configuration": as_yaml(results.config),
@@ -114,12 +114,11 @@ def counted_verdicts(results: Results) -> dict[str, int]:
     """Return how many of the paper's numbers have each verdict; empty if none has one."""
     if "comparison" not in registry.names("table", Plan(results.config)):
         return {}
-    records = registry.make("table", "comparison", results).records
-    counts = {
-        verdict: sum(record["verdict"] == verdict for record in records)
-        for verdict in (REPRODUCED, NOT_REPRODUCED, INCONCLUSIVE)
-    }
-    return counts if any(counts.values()) else {}
+    counts = Counter(
+        row["verdict"] for row in registry.make("table", "comparison", results).records
+    )
+    verdicts = (REPRODUCED, NOT_REPRODUCED, INCONCLUSIVE)
+    return {name: counts[name] for name in verdicts} if counts.keys() & {*verdicts} else {}
 
 
 def compared(results: Results) -> str:
@@ -127,9 +126,7 @@ def compared(results: Results) -> str:
     if is_own(results):
         return ""
     if counts := counted_verdicts(results):
-        return (
-            "The paper's numbers: " + ", ".join(f"{n} {word}" for word, n in counts.items()) + "."
-        )
+        return f"The paper's numbers: {', '.join(f'{n} {name}' for name, n in counts.items())}."
     run = "A demo" if results.config.preset == "demo" else "This run"
     return f"{run} cannot be compared with the paper; the last table lists the differences."
 
@@ -148,44 +145,44 @@ def sections(results: Results) -> list[dict[str, Any]]:
             {"id": "figures", "title": "Figures", "items": figures},
             {"id": "tables", "title": "Tables", "items": tables},
         ]
-    items = [*figures, *tables]
-    first = [item for place in OWN for item in items if (item["kind"], item["entry"]) == place]
-    first = [item | {"folded": item["entry"] == "mmd"} for item in first]
-    for place, item in enumerate(first):
-        if (item["kind"], item["entry"]) == ("table", "scib"):
-            item["table"] = replace(item["table"], notes=[*item["table"].notes, ONE_RUN])
-            if donors := donor_scores(results):
-                title = f"{item['title']}, by donor"
-                by_donor = {"kind": "table", "name": "scib_donors", "title": title, "table": donors}
-                first.insert(place + 1, by_donor)
-                break
     cells = {"kind": "table", "name": "", "title": "Cells", "table": cells_table(results)}
-    return [{"id": "cells", "title": "Your cells", "items": [cells, *first]}]
+    items = [item | {"folded": item["name"].startswith("mmd")} for item in (*figures, *tables)]
+    for item in items:
+        if (item["kind"], item["name"]) == ("table", "scib"):
+            item["table"] = replace(item["table"], notes=[*item["table"].notes, ONE_RUN])
+    if donors := donor_scores(results):
+        title = "Biological conservation, by donor"
+        items.append({"kind": "table", "name": "scib_donors", "title": title, "table": donors})
+    items.sort(key=own_place)
+    return [{"id": "cells", "title": "Your cells", "items": [cells, *items]}]
+
+
+def own_place(item: Mapping[str, Any]) -> int:
+    """Return the place of a figure or table of own cells: that of its name's beginning."""
+    name = f"{item['kind']}-{item['name']}"
+    return next((place for place, start in enumerate(OWN) if name.startswith(start)), len(OWN))
 
 
 def study_section(results: Results) -> list[dict[str, Any]]:
-    """Return the study's tables and figures."""
+    """Return the study's table of claims and its figures."""
     if not results.config.study:
         return []
-    names = {"claims": "What agrees with the paper", "loss": "Loss", "embeddings": "Embeddings"}
-    names |= {"frontier": "Stability", "scale": "Size"}
-    items: list[dict[str, Any]] = []
+    file = "study/page/study_claims.csv"
+    table = Table(
+        caption="What the paper says of its 160M models, and what these small models show.",
+        records=(),
+        header=("The paper", "Here", "At this scale"),
+        rows=pd.read_csv(results.path(file)).to_numpy().tolist(),
+        align="lll",
+    )
+    item = {"name": "study_claims", "title": "What agrees with the paper", "files": [file]}
+    items: list[dict[str, Any]] = [{"kind": "table", **item, "table": table}]
+    names = {"loss": "Loss", "embeddings": "Embeddings", "frontier": "Stability", "scale": "Size"}
     for name, title in names.items():
-        file = f"study/page/study_{name}"
-        item = {"name": f"study_{name}", "title": title}
-        if name == "claims":
-            frame = pd.read_csv(results.path(f"{file}.csv"))
-            table = Table(
-                caption="What the paper says of its 160M models, and what these small models show.",
-                records=(),
-                header=("The paper", "Here", "At this scale"),
-                rows=frame.to_numpy().tolist(),
-                align="lll",
-            )
-            items.append(item | {"kind": "table", "files": [f"{file}.csv"], "table": table})
-        elif (results.folder / f"{file}.png").is_file():  # as the study has runs for it
-            picture = {"kind": "figure", "files": [f"{file}.png"], "caption": ""}
-            items.append(item | picture | {"source": embedded(results, f"{file}.png")})
+        file = f"study/page/study_{name}.png"
+        if (results.folder / file).is_file():  # a study draws the figures that it has runs for
+            item = {"name": f"study_{name}", "title": title, "files": [file]}
+            items.append({"kind": "figure", **item, "source": embedded(results, file)})
     title = "Study: small models, far below the paper's scale"
     return [{"id": "study", "title": title, "items": items}]
 
@@ -199,11 +196,9 @@ def embedded(results: Results, picture: str) -> str:
 def shown(results: Results, kind: str, name: str) -> dict[str, Any]:
     """Return a figure, with its picture as a data URL, or a table for the template."""
     plan = Plan(results.config)
-    _, dataset = registry.find(kind, name, plan)
     item: dict[str, Any] = {
         "kind": kind,
         "name": name,
-        "entry": name.removesuffix(f"_{dataset}") if dataset else name,
         "title": registry.title(kind, name, plan),
         "files": [f"{kind}s/{name}.{suffix}" for suffix in SUFFIXES[kind]],
     }
@@ -212,8 +207,8 @@ def shown(results: Results, kind: str, name: str) -> dict[str, Any]:
     if kind == "table":
         table: Table = registry.make("table", name, results)
         return item | {"table": table, "folded": not 0 < len(table.rows) <= LONG}
-    words = registry.caption(kind, name, plan)
-    return item | {"caption": words, "source": embedded(results, f"figures/{name}.png")}
+    source = embedded(results, f"figures/{name}.png")
+    return item | {"caption": registry.caption(kind, name, plan), "source": source}
 
 
 def cells_table(results: Results) -> Table:
@@ -299,120 +294,40 @@ def cut(results: Results) -> str:
 
 def simulated(results: Results) -> list[str]:
     """Return sentences on simulated cells, if there are any."""
-    config = results.config
-    sentences = []
-    if results.training_data != "real":
-        share = "The" if results.training_data == "simulated" else "Some of the"
-        sentences.append(f"{share} training cells are simulated.")
-    titles = [
-        entry.title
-        for name, entry in config.datasets.items()
-        if results.metadata(name)["simulated"]
-    ]
-    if titles:
-        several = f"{', '.join(titles[:-1])} and {titles[-1]} have" if titles[1:] else titles[0]
-        verb = "" if titles[1:] else " has"
+    config, kind = results.config, results.training_data
+    sentences = [] if kind == "real" else [f"The training cells are {kind}."]
+    names = [name for name in config.datasets if results.metadata(name)["simulated"]]
+    if names:
+        titles = ", ".join(config.datasets[name].title for name in names)
         sentences.append(
-            f"{several}{verb} simulated cells under the names of real datasets. Their numbers show "
+            f"Simulated cells under the names of real datasets: {titles}. Their numbers show "
             "that the workflow runs, not anything about biology."
         )
     return sentences
 
 
-def costs(results: Results) -> pd.DataFrame:
-    """Return the time and memory of the jobs of each rule, in their last attempts.
-
-    Returns:
-        One row per rule, the most expensive first: ``jobs``, ``seconds`` (sum of wall-clock times),
-        ``longest`` (seconds of the longest job) and ``memory`` (MB, resident memory of the largest
-        job with its child processes; NaN if all jobs were too short to be sampled).
-
-    Raises:
-        UserError: if a record is damaged.
-    """
-    records = []
-    for path in sorted((results.folder / RECORDS).rglob("*.tsv")):
-        relative = path.relative_to(results.folder)
-        seconds, memory = results.cached(relative.as_posix(), read_record)
-        rule = relative.with_suffix("").parts[1]
-        records.append({"rule": rule, "seconds": seconds, "memory": memory})
-    table = pd.DataFrame(records, columns=["rule", "seconds", "memory"]).groupby("rule")
-    columns = {
-        "jobs": ("seconds", "size"),
-        "seconds": ("seconds", "sum"),
-        "longest": ("seconds", "max"),
-        "memory": ("memory", "max"),
-    }
-    return table.agg(**columns).sort_values("seconds", ascending=False)
+def job_time(results: Results) -> str:
+    """Return the sum of the wall-clock times of all jobs' last attempts; empty without records."""
+    seconds = [
+        results.cached(path.relative_to(results.folder).as_posix(), read_seconds)
+        for path in (results.folder / RECORDS).rglob("*.tsv")
+    ]
+    return str(timedelta(seconds=round(sum(seconds)))) if seconds else ""
 
 
-def read_record(path: Path) -> tuple[float, float]:
-    """Read seconds and memory of one job; memory is NaN if it was not sampled."""
-    (row,) = pd.read_csv(path, sep="\t", na_values="-").to_dict("records")
-    return float(row["s"]), float(row["max_rss"])
-
-
-def job_costs(results: Results) -> Table | None:
-    """Return :func:`costs` as a table, their total first, or None without records."""
-    table = costs(results)
-    if table.empty:
-        return None
-    total = table.agg({"jobs": "sum", "seconds": "sum", "longest": "max", "memory": "max"})
-    rows = [("All", total), *table.iterrows()]
-    return Table(
-        caption="Sum of the wall-clock times of each job's last attempt. Jobs run at the same "
-        "time, so the run took less. A job that resumed from a checkpoint counts from there. "
-        "Memory is the resident memory of the largest job, without GPU memory.",
-        records=(),
-        header=("Rule", "Jobs", "Time", "Longest job", "Most memory"),
-        rows=[
-            [
-                Cell(text, bold=rule == "All")
-                for text in (
-                    str(rule).replace("_", " "),
-                    f"{row['jobs']:,.0f}",
-                    duration(row["seconds"]),
-                    duration(row["longest"]),
-                    DASH if pd.isna(row["memory"]) else f"{row['memory']:,.0f} MB",
-                )
-            ]
-            for rule, row in rows
-        ],
-        align="lrrrr",
-    )
-
-
-def duration(seconds: float) -> str:
-    """Return a time with its unit: ``0.8 s``, ``95 s``, ``12 min``, ``31 h``."""
-    unit, words = (1, "s") if seconds < 120 else (60, "min") if seconds < 7200 else (3600, "h")
-    value = seconds / unit
-    return f"{value:,.1f} {words}" if value < 10 else f"{value:,.0f} {words}"
+def read_seconds(path: Path) -> float:
+    """Read the wall-clock time of a job."""
+    return float(pd.read_csv(path, sep="\t")["s"].item())
 
 
 def versions(results: Results) -> dict[str, dict[str, str]]:
     """Return versions and hardware of training, of the benchmarks, and of this page."""
     journal = results.journal(results.config.evaluation.pair[0])
     named = ("scsigmoid", "python", "torch", "cuda", "numpy", "device", "backend")
-    found = {"Training": {key: journal.header[key] for key in named if key in journal.header}}
+    facts = {"Training": {key: journal.header[key] for key in named if key in journal.header}}
     for benchmark in () if is_own(results) else ("kernel", "training"):
         machine = {key: str(value) for key, value in results.machine(benchmark).items() if value}
-        found[f"{benchmark.capitalize()} benchmark"] = machine
-    return found | {"This page": environment()}
-
-
-def environment() -> dict[str, str]:
-    """Return the machine and the package versions that made the page."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    found = {
-        "system": platform.platform(),
-        "cpu": cpu_name(),
-        "cpu_cores": str(os.cpu_count() or ""),
-        "memory": f"{memory:.1f} GiB",
-        "python": platform.python_version(),
-    }
-    for package in PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = "not installed"
-    return found
+        facts[f"{benchmark.capitalize()} benchmark"] = machine
+    packages = {name: version_of(name) for name in PACKAGES if version_of(name)}
+    page = {"system": platform.platform(), "python": platform.python_version(), **packages}
+    return facts | {"This page": page}

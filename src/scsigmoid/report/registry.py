@@ -1,7 +1,7 @@
-"""Every table and figure: its title, caption, inputs, settings and the function that makes it.
+"""Tables and figures: title, caption, inputs, settings and function of each.
 
-The workflow's rules, the command line and the report read this.  To add a table, write its function
-and its entry here; to add a figure, likewise.
+The workflow's rules, the command line and the report read this. To add a table or a figure, write
+its function, and its entry here.
 """
 
 import importlib
@@ -27,24 +27,23 @@ class Entry:
     """A table or a figure.
 
     Attributes:
-        function: ``module:function`` below ``scsigmoid.report``.  It takes
-            :class:`~scsigmoid.results.folder.Results` and, where there is one of each dataset, the
-            dataset's name; it returns a table or a Matplotlib figure.
+        function: ``module:function`` below ``scsigmoid.report``. It takes
+            :class:`~scsigmoid.results.folder.Results`, and the dataset's name if ``per_dataset``,
+            and returns a table or a Matplotlib figure.
         title: heading in the report.
-        caption: what it shows, for Snakemake's report and, of figures, ours.
+        caption: what a figure shows. A table has its caption in its files.
         paper: the paper's figure, table or section that it corresponds to; empty if there is none.
-        inputs: files below the results folder that it is made from.  ``{dataset}`` stands for the
+        inputs: files below the results folder that it is made from. ``{dataset}`` stands for the
             dataset's name.
-        settings: settings that it depends on: also ``models`` for labels of models, and
-            ``datasets`` for titles.
+        settings: settings that it depends on, including ``models`` and ``datasets`` for labels.
         per_dataset: metric whose datasets get one each, named ``<name>_<dataset>``; else empty.
-        wanted: whether a full run makes it.
+        wanted: returns whether a full run makes it.
     """
 
     function: str
     title: str
-    caption: str
     inputs: Files
+    caption: str = ""
     paper: str = ""
     settings: tuple[str, ...] = ()
     per_dataset: str = ""
@@ -52,12 +51,12 @@ class Entry:
 
 
 def fixed(*paths: str) -> Files:
-    """Inputs that every configuration has."""
+    """Return inputs that every configuration has."""
     return lambda plan: list(paths)
 
 
 def journals(models: Callable[[Plan], list[str]]) -> Files:
-    """The training journals of some models, and the manifest, which says whether cells are real."""
+    """Return inputs: training journals, and the manifest, which says whether cells are real."""
     return lambda plan: [
         *(f"training/{model}/journal.csv" for model in models(plan)),
         "corpus/manifest.csv",
@@ -68,8 +67,6 @@ TABLES: Mapping[str, Entry] = {
     "model_architecture": Entry(
         function="tables.setup:model_architecture",
         title="Model architecture",
-        caption="The architecture and the training settings that all models share, next to the "
-        "paper's.",
         paper="Table 2",
         inputs=fixed("tokens/vocabulary.parquet"),
         settings=("models", "sizes", "architecture", "training", "seed"),
@@ -78,7 +75,6 @@ TABLES: Mapping[str, Entry] = {
     "hyperparameters": Entry(
         function="tables.setup:hyperparameters",
         title="Hyperparameters",
-        caption="The settings in which the models differ, next to the paper's.",
         paper="Table 3",
         inputs=fixed(),
         settings=("models", "training"),
@@ -87,7 +83,6 @@ TABLES: Mapping[str, Entry] = {
     "evaluation_datasets": Entry(
         function="tables.setup:evaluation_datasets",
         title="Evaluation datasets",
-        caption="The evaluation datasets and their numbers of cells, next to the paper's.",
         paper="Table 4",
         inputs=Plan.dataset_metadata,
         settings=("datasets",),
@@ -96,8 +91,6 @@ TABLES: Mapping[str, Entry] = {
     "validation_loss": Entry(
         function="tables.quality:validation_loss",
         title="Validation loss",
-        caption="Validation loss of every model on every dataset, and the paired differences of "
-        "the two attentions. Means are over cells, not over masked genes.",
         paper="Table 5",
         inputs=Plan.validation_losses,
         settings=("datasets", "models", "evaluation.validation_loss"),
@@ -105,7 +98,6 @@ TABLES: Mapping[str, Entry] = {
     "scib": Entry(
         function="tables.quality:scib",
         title="Biological conservation",
-        caption="Scores of the models' embeddings and of the controls.",
         paper="Figure 5",
         inputs=Plan.scib_scores,
         settings=("datasets", "models", "evaluation.pair", "evaluation.scib"),
@@ -113,8 +105,6 @@ TABLES: Mapping[str, Entry] = {
     "mmd": Entry(
         function="tables.mmd:mmd",
         title="MMD between cell types",
-        caption="MMD between every two cell types in both models. The paper prints means over "
-        "resamples.",
         paper="Table 1",
         inputs=fixed("metrics/mmd/{dataset}.csv"),
         settings=("models", "evaluation.pair", "evaluation.mmd"),
@@ -123,7 +113,6 @@ TABLES: Mapping[str, Entry] = {
     "kernel_speed": Entry(
         function="tables.benchmarks:kernel_speed",
         title="Kernel speed",
-        caption="TFLOPS of the attention kernels at every shape.",
         paper="Figure 2",
         inputs=fixed(*KERNEL),
         settings=("benchmarks.kernel",),
@@ -132,8 +121,6 @@ TABLES: Mapping[str, Entry] = {
     "kernel_ratios": Entry(
         function="tables.benchmarks:kernel_ratios",
         title="Our kernel against the others",
-        caption="TFLOPS of this project's attention kernel divided by those of each other kernel "
-        "in the same run.",
         inputs=fixed(*KERNEL),
         settings=("benchmarks.kernel",),
         wanted=not_own,
@@ -141,7 +128,6 @@ TABLES: Mapping[str, Entry] = {
     "training_cost": Entry(
         function="tables.benchmarks:training_cost",
         title="Training cost",
-        caption="Hours of one device to train on all cells, for every model size and context.",
         paper="Section 4",
         inputs=fixed(*TRAINING),
         settings=("benchmarks.training",),
@@ -150,8 +136,6 @@ TABLES: Mapping[str, Entry] = {
     "training_speed": Entry(
         function="tables.benchmarks:training_speed",
         title="Training, kernel by kernel",
-        caption="Training speed of one encoder with each attention kernel, on packed and on padded "
-        "cells, in one run.",
         inputs=fixed(*TRAINING),
         settings=("benchmarks.training",),
         wanted=not_own,
@@ -159,8 +143,6 @@ TABLES: Mapping[str, Entry] = {
     "comparison": Entry(
         function="tables.comparison:comparison",
         title="Comparison with the paper",
-        caption="Every number that the paper prints next to the number of this run, with a verdict "
-        "if the two are comparable (docs/comparison.md).",
         inputs=Plan.comparison_inputs,
         settings=(
             *("models", "corpus", "sizes", "architecture", "training", "device"),
@@ -270,25 +252,25 @@ KINDS: Mapping[str, Mapping[str, Entry]] = {"table": TABLES, "figure": FIGURES}
 
 
 def names(kind: str, plan: Plan, *, every: bool = False) -> list[str]:
-    """Names of the tables or figures (``kind``) of a configuration.
+    """Return the names of the tables or figures (``kind``) of a configuration.
 
-    ``every``: also those that can be asked for by name but are not made in a full run.
+    With ``every``, those that a full run does not make but that have a target are included.
     """
-    found = []
+    made = []
     for name, entry in KINDS[kind].items():
         if entry.per_dataset:
             datasets = plan.datasets if every else plan.compared(entry.per_dataset)
-            found += [f"{name}_{dataset}" for dataset in datasets]
+            made += [f"{name}_{dataset}" for dataset in datasets]
         elif entry.wanted(plan):
-            found.append(name)
-    return found
+            made.append(name)
+    return made
 
 
 def find(kind: str, name: str, plan: Plan) -> tuple[Entry, str]:
-    """The entry of a table or figure, and its dataset; empty where it is of all datasets.
+    """Return the entry of a table or figure, and its dataset (empty: all datasets).
 
     Raises:
-        UserError: if there is none of this name.
+        UserError: if ``name`` is unknown.
     """
     entries = KINDS[kind]
     if name in entries and not entries[name].per_dataset:
@@ -303,13 +285,13 @@ def find(kind: str, name: str, plan: Plan) -> tuple[Entry, str]:
 
 
 def inputs(kind: str, name: str, plan: Plan) -> list[str]:
-    """Files below the results folder that a table or figure is made from."""
+    """Return the files below the results folder that a table or figure is made from."""
     entry, dataset = find(kind, name, plan)
     return [path.replace("{dataset}", dataset) for path in entry.inputs(plan)]
 
 
 def settings(kind: str, name: str, plan: Plan) -> list[str]:
-    """Settings that a table or figure depends on, beyond its inputs."""
+    """Return the settings that a table or figure depends on, besides its inputs."""
     entry, dataset = find(kind, name, plan)
     return [*entry.settings, *([f"datasets.{dataset}"] if dataset else [])]
 
@@ -322,7 +304,7 @@ def title(kind: str, name: str, plan: Plan) -> str:
 def caption(kind: str, name: str, plan: Plan) -> str:
     """Return the caption, with the description of the dataset and the paper's counterpart."""
     entry, dataset = find(kind, name, plan)
-    text = entry.caption
+    text = entry.caption or f"{entry.title}."
     if dataset and (description := plan.config.datasets[dataset].description):
         text += f" {plan.config.datasets[dataset].title}: {description}"
     is_papers = not plan.is_own and dataset in ("", "heart_oft")
@@ -330,10 +312,10 @@ def caption(kind: str, name: str, plan: Plan) -> str:
 
 
 def make(kind: str, name: str, results: Any) -> Any:
-    """The table, or the Matplotlib figure, of this name, from the result files.
+    """Return a table, or a Matplotlib figure, made from the result files.
 
     Raises:
-        UserError: for an unknown name, or a result file that is missing or damaged.
+        UserError: if ``name`` is unknown, or a result file is missing or damaged.
     """
     entry, dataset = find(kind, name, Plan(results.config))
     module, _, function = entry.function.partition(":")
@@ -342,7 +324,7 @@ def make(kind: str, name: str, results: Any) -> Any:
 
 
 def write(kind: str, name: str, results: Any, stem: str | Path) -> list[Path]:
-    """Make a table (CSV, Markdown, LaTeX) or a figure (PNG, PDF); returns the paths.
+    """Write a table (CSV, Markdown, LaTeX) or a figure (PNG, PDF) and return the paths.
 
     Args:
         kind: ``table`` or ``figure``.

@@ -1,6 +1,7 @@
 """Figures of speed: kernels (fig:tflops, fig:latency_supp) and training (fig:throughput)."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,8 +43,8 @@ SHADES = {
     "sigmoid": ("#0072B2", "#56B4E9", "#009E73", "#2A2F4C", "#4326FF", "#8C8CFF"),
     "softmax": ("#D55E00", "#E69F00", "#4C250B", "#BFBA69", "#FFB2D1", "#995426", "#735063"),
 }
-Panels = dict[tuple[float, int, str], "Axes"]
-Looks = dict[tuple[str, str], dict[str, Any]]
+#: Color, marker and label of a series.
+Look = dict[str, Any]
 
 
 def drawn(results: Results) -> Series:
@@ -57,10 +58,10 @@ def drawn(results: Results) -> Series:
     return {key: rows for key, rows in every.items() if key not in left_out}
 
 
-def looks(attentions: Mapping[tuple[str, str], str]) -> Looks:
+def looks(attentions: Mapping[tuple[str, str], str]) -> dict[tuple[str, str], Look]:
     """Return color, marker and label of each series by its attention."""
     used = {"sigmoid": 0, "softmax": 0}
-    look: Looks = {}
+    look: dict[tuple[str, str], Look] = {}
     for one, attention in attentions.items():
         shades = SHADES[attention]
         look[one] = {
@@ -72,125 +73,97 @@ def looks(attentions: Mapping[tuple[str, str], str]) -> Looks:
     return look
 
 
-def ordered(found: Series) -> dict[tuple[str, str], str]:
-    """Return the attention of each series: ours first, then other sigmoid kernels, then softmax."""
+def kernel_figure(results: Results, unit: str, remarks: str, draw: Callable[..., None]) -> "Figure":
+    """Draw a panel for each padding and head dimension (rows) and pass (columns).
+
+    Args:
+        results: the results.
+        unit: label of the y axes.
+        remarks: the last sentences below the figure.
+        draw: draws a series. It takes axes, timings by length, look, all lengths of the figure, the
+            place of the series and the number of series.
+    """
+    found = drawn(results)
+    # Our kernels first, then other sigmoid kernels, then softmax.
     keys = sorted(found, key=lambda key: (key[0] not in OURS, found[key][0].attention))
-    return {key: found[key][0].attention for key in keys}
-
-
-def panels(results: Results, figure: "Figure", label: str) -> Panels:
-    """Add panels: a row for each padding and head dimension, a column for each pass."""
-    timings = [timing for rows in drawn(results).values() for timing in rows]
-    levels = sorted({timing.padding for timing in timings})
-    dimensions = sorted({timing.head_dimension for timing in timings})
-    rows = [(padding, dimension) for padding in levels for dimension in dimensions]
-    grid = figure.subplots(len(rows), 2, squeeze=False, sharex=True)
-    panel: Panels = {}
-    for row, (padding, dimension) in enumerate(rows):
-        for column, direction in enumerate(PASSES):
-            axes = grid[row][column]
-            axes.set_title(
-                f"{direction.capitalize()}, head dimension {dimension}, {padding * 100:g} % padding"
-            )
-            panel[padding, dimension, direction] = axes
+    look = looks({key: found[key][0].attention for key in keys})
+    timings = [timing for rows in found.values() for timing in rows]
+    lengths, paddings, dimensions = (
+        sorted({getattr(timing, name) for timing in timings})
+        for name in ("length", "padding", "head_dimension")
+    )
+    figure = new_figure(DOUBLE, 7.6)
+    grid = figure.subplots(len(paddings) * len(dimensions), 2, squeeze=False, sharex=True)
+    handles: dict[str, Any] = {}
+    panels = product(paddings, dimensions, PASSES)
+    for axes, (padding, dimension, way) in zip(grid.flat, panels, strict=True):
+        axes.set_title(
+            f"{way.capitalize()}, head dimension {dimension}, {padding * 100:g} % padding"
+        )
+        for place, (key, style) in enumerate(look.items()):
+            rows = [row for row in found[key] if row.head_dimension == dimension]
+            rows = [row for row in rows if in_panel(row, padding, way)]
+            if rows:
+                rows.sort(key=lambda row: row.length)
+                draw(axes, rows, style, lengths, place, len(look))
+        handles |= {handle.get_label(): handle for handle in axes.get_legend_handles_labels()[0]}
     for axes in grid[:, 0]:
-        axes.set_ylabel(label)
+        axes.set_ylabel(unit)
     for axes in grid[-1]:
         axes.set_xlabel("Sequence length (tokens)")
-    return panel
-
-
-def each_series(
-    grid: Panels, found: Series, look: Looks
-) -> Iterator[tuple["Axes", int, dict[str, Any], list[KernelRow]]]:
-    """Yield axes, place in the legend, look, and timings by length for every series and panel."""
-    for (padding, dimension, direction), axes in grid.items():
-        for place, (key, style) in enumerate(look.items()):
-            timings = [
-                row
-                for row in found[key]
-                if in_panel(row, padding, direction) and row.head_dimension == dimension
-            ]
-            if timings:
-                yield axes, place, style, sorted(timings, key=lambda row: row.length)
+    labels = [style["label"] for style in look.values() if style["label"] in handles]
+    figure.legend(
+        [handles[label] for label in labels], labels, loc="outside upper center",
+        ncols=min(len(labels), 4),
+    )  # fmt: skip
+    confidence = f"{results.config.benchmarks.kernel.confidence * 100:g} % intervals."
+    remark(figure, benchmark_note(results), layout_note(found, look), remarks, confidence)
+    return figure
 
 
 def tflops(results: Results) -> "Figure":
-    """Draw bars of TFLOPS with their intervals, one panel per head dimension, padding and pass."""
-    found = drawn(results)
-    look = looks(ordered(found))
-    lengths = sorted({timing.length for rows in found.values() for timing in rows})
-    figure = new_figure(DOUBLE, 7.6)
-    width = 0.84 / max(len(look), 1)
-    grid = panels(results, figure, "TFLOPS")
-    for axes, place, style, rows in each_series(grid, found, look):
-        values, *ends = np.array([rate(row) for row in rows]).T
-        places = np.array([lengths.index(row.length) for row in rows], dtype=float)
-        axes.bar(
-            places + (place - (len(look) - 1) / 2) * width,
-            values,
-            width * 0.92,
-            yerr=np.abs(np.array(ends) - values),
-            color=style["color"],
-            label=style["label"],
-            error_kw={"elinewidth": 0.6, "ecolor": INK},
-        )
-    for axes in grid.values():
-        axes.set_xticks(range(len(lengths)), [context_label(length) for length in lengths])
-    legend(figure, grid, look)
-    order = "Bars are in the order of the legend, read down its columns."
-    about = benchmark_note(results), layout_note(found, look)
-    remark(figure, *about, order, f"Error bars are {confidence(results)} % intervals.")
-    return figure
+    """Draw bars of TFLOPS with their intervals."""
+    order = "Bars are in the order of the legend, read down its columns. Error bars are"
+    return kernel_figure(results, "TFLOPS", order, draw_bars)
+
+
+def draw_bars(
+    axes: "Axes", rows: list[KernelRow], look: Look, lengths: list[int], place: int, count: int
+) -> None:
+    """Draw the bars of a series; the bars of a length stand side by side."""
+    width = 0.84 / count
+    values, *ends = np.array([rate(row) for row in rows]).T
+    places = np.array([lengths.index(row.length) for row in rows], dtype=float)
+    axes.bar(
+        places + (place - (count - 1) / 2) * width,
+        values,
+        width * 0.92,
+        yerr=np.abs(np.array(ends) - values),
+        color=look["color"],
+        label=look["label"],
+        error_kw={"elinewidth": 0.6, "ecolor": INK},
+    )
+    axes.set_xticks(range(len(lengths)), list(map(context_label, lengths)))
 
 
 def latency(results: Results) -> "Figure":
-    """Draw lines of milliseconds with shaded intervals, in the panels of :func:`tflops`."""
-    found = drawn(results)
-    look = looks(ordered(found))
-    lengths = sorted({timing.length for rows in found.values() for timing in rows})
-    figure = new_figure(DOUBLE, 7.6)
-    grid = panels(results, figure, "Milliseconds")
-    for axes, _, style, rows in each_series(grid, found, look):
-        places = [row.length for row in rows]
-        axes.fill_between(
-            places,
-            [row.milliseconds_low for row in rows],
-            [row.milliseconds_high for row in rows],
-            color=style["color"],
-            alpha=0.25,
-            linewidth=0,
-        )
-        axes.plot(places, [row.milliseconds for row in rows], markersize=3.2, **style)
-    for axes in grid.values():
-        axes.set_xscale("log", base=2)
-        axes.set_xticks(lengths, [context_label(length) for length in lengths])
-        axes.xaxis.minorticks_off()
-        logarithmic(axes)
-    legend(figure, grid, look)
-    about = benchmark_note(results), layout_note(found, look)
-    remark(figure, *about, f"Shaded regions are {confidence(results)} % intervals.")
-    return figure
+    """Draw lines of milliseconds with shaded intervals."""
+    return kernel_figure(results, "Milliseconds", "Shaded regions are", draw_line)
 
 
-def confidence(results: Results) -> str:
-    """Return the percentage of the kernel benchmark's intervals."""
-    return f"{results.config.benchmarks.kernel.confidence * 100:g}"
+def draw_line(axes: "Axes", rows: list[KernelRow], look: Look, lengths: list[int], *_: int) -> None:
+    """Draw the line of a series with its shaded interval."""
+    places = [row.length for row in rows]
+    lows, highs = [row.milliseconds_low for row in rows], [row.milliseconds_high for row in rows]
+    axes.fill_between(places, lows, highs, color=look["color"], alpha=0.25, linewidth=0)
+    axes.plot(places, [row.milliseconds for row in rows], markersize=3.2, **look)
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(lengths, list(map(context_label, lengths)))
+    axes.xaxis.minorticks_off()
+    logarithmic(axes)
 
 
-def legend(figure: "Figure", grid: Panels, look: Looks) -> None:
-    """Add one legend above all panels, with the series that any of them shows."""
-    shown = {
-        label: handle
-        for axes in grid.values()
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
-    }
-    labels = [style["label"] for style in look.values() if style["label"] in shown]
-    handles = [shown[label] for label in labels]
-    figure.legend(handles, labels, loc="outside upper center", ncols=min(len(labels), 4))
-
-
-def layout_note(found: Series, look: Looks) -> str:
+def layout_note(found: Series, look: Mapping[tuple[str, str], Look]) -> str:
     """Return a sentence on the kernels that were timed on packed sequences, if there are any."""
     always: list[str] = []
     in_part: list[str] = []
@@ -220,28 +193,27 @@ def gpu_hours(results: Results) -> "Figure":
     for axes, context in zip(grid, contexts, strict=False):
         draw_costs(axes, [cost for cost in rows if cost.context == context], COLORS)
         axes.set_title(f"Context {context_label(context)}")
+        axes.grid(False)  # lines would cross the numbers above the bars
     sizes = dict.fromkeys(cost.size for cost in rows)
     unit = "GPU-hours" if any(cost.sigmoid.device != "cpu" for cost in rows) else "Hours"
     cells = results.config.benchmarks.training.projected_cells / 1e6
     grid[0].set_ylabel(f"{unit} for {cells:,.1f}M cells")
     figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
-    device = device_words(results.machine("training"))
     confidence = results.config.benchmarks.training.confidence * 100
     remark(
         figure,
-        f"{device}. Numbers above the bars are sigmoid's hours divided by softmax's: below 1 "
-        f"sigmoid is faster. Error bars are {confidence:g} % intervals.",
+        f"{device_words(results.machine('training'))}. Numbers above the bars are sigmoid's hours "
+        "divided by softmax's: below 1 sigmoid is faster. Error bars are "
+        f"{confidence:g} % intervals.",
         f"Models are labeled by their number of parameters; they replace the paper's "
-        f"{', '.join(sizes)}."
-        if is_shrunk(rows)
-        else "",
+        f"{', '.join(sizes)}." * is_shrunk(rows),
         *cost_notes(results),
     )
     return figure
 
 
 def is_shrunk(rows: Sequence[Cost]) -> bool:
-    """Return whether the models have other sizes than the paper's models of the same names."""
+    """Return True if the models have other sizes than the paper's models of the same names."""
     return any(abs(cost.sigmoid.parameters / named_size(cost.size) - 1) > 0.15 for cost in rows)
 
 
@@ -262,18 +234,11 @@ def draw_costs(axes: "Axes", rows: Sequence[Cost], color: dict[str, str]) -> Non
         ends = [end for arm in ATTENTIONS for end in hours_of(getattr(cost, arm))]
         top = max(end for end in ends if np.isfinite(end))
         axes.annotate(
-            f"{cost.share.value:.2f}",
-            (place, top),
-            xytext=(0, 2),
-            textcoords="offset points",
-            ha="center",
-            fontsize=7,
-        )
+            f"{cost.share.value:.2f}", (place, top), xytext=(0, 2), textcoords="offset points",
+            ha="center", fontsize=7,
+        )  # fmt: skip
     axes.margins(y=0.12)
     sizes = [f"{cost.sigmoid.parameters / 1e6:.2g}M" for cost in rows]
-    axes.set_xticks(
-        range(len(rows)),
-        sizes if is_shrunk(rows) else [cost.size for cost in rows],
-    )
+    axes.set_xticks(range(len(rows)), sizes if is_shrunk(rows) else [cost.size for cost in rows])
     axes.set_xlabel("Model size")
     axes.yaxis.set_major_formatter(thousands)

@@ -15,7 +15,7 @@ DASH, MINUS, TIMES = "\N{EN DASH}", "\N{MINUS SIGN}", "\N{MULTIPLICATION SIGN}"
 INFINITY = "\N{INFINITY}"
 #: The endings of the columns of a value and of its interval.
 ENDS = ("", "_low", "_high")
-#: LaTeX for letters that it does not take as they are.
+#: LaTeX for characters with a meaning in LaTeX or without a glyph.
 LATEX = str.maketrans(
     {letter: f"\\{letter}" for letter in "&%$#_{}"}
     | {letter: f"\\text{name}{{}}" for letter, name in {
@@ -36,7 +36,7 @@ class Cell:
 
     Attributes:
         text: plain text.
-        bold: whether it is bold, as the best of its row.
+        bold: True for the best of a row.
     """
 
     text: str
@@ -51,11 +51,11 @@ class Table:
         caption: title sentence and explanations, plain text.
         records: the CSV's rows by column, numbers in full precision.
         columns: names of the CSV's columns, if ``records`` have none or can be empty.
-        header: head of the formatted table.
-        rows: the formatted table. A plain text stands for ``Cell(text)``, and a row of one cell is
-            the title of the rows below it.
+        header: column titles of the formatted table.
+        rows: rows of the formatted table. A string stands for ``Cell(text)``. A row of a single
+            cell is the title of the rows below it.
         align: ``l``, ``r`` or ``c`` for each formatted column.
-        latex_columns: how many of the formatted columns LaTeX gets; all if None.
+        latex_columns: number of formatted columns in LaTeX (default: all).
         notes: lines below the formatted table.
     """
 
@@ -89,27 +89,24 @@ def with_ends(name: str, values: Sequence[float]) -> dict[str, object]:
 def write_table(table: Table, name: str, stem: str | Path) -> list[Path]:
     """Write ``<stem>.csv``, ``<stem>.md`` and ``<stem>.tex``; ``name`` becomes LaTeX's label."""
     texts = {
-        ".csv": as_csv(table.records, table.columns),
-        ".md": as_markdown(table),
-        ".tex": as_latex(table, name),
+        Path(f"{stem}.csv"): as_csv(table.records, table.columns),
+        Path(f"{stem}.md"): as_markdown(table),
+        Path(f"{stem}.tex"): as_latex(table, name),
     }
-    paths = [Path(f"{stem}{suffix}") for suffix in texts]
-    for path, text in zip(paths, texts.values(), strict=True):
+    for path, text in texts.items():
         write_text(path, text)
-    return paths
+    return [*texts]
 
 
 def as_csv(records: Records, columns: Sequence[str] | None = None) -> str:
-    """Return records as CSV with every digit; None and NaN are empty cells."""
+    """Return records as CSV with every digit. None and NaN are empty fields."""
 
-    def text(value: Any) -> str:
-        if pd.isna(value):
-            return ""
+    def text(value: object) -> str:
         return str(value).lower() if isinstance(value, bool) else str(value)
 
-    # Of type object, so that whole numbers next to empty cells stay whole.
+    # Of type object, so that whole numbers next to empty fields stay whole.
     frame = pd.DataFrame(records, columns=columns, dtype=object)  # type: ignore[arg-type]
-    return frame.map(text).to_csv(index=False, lineterminator="\n")
+    return frame.map(text, na_action="ignore").to_csv(index=False, lineterminator="\n")
 
 
 def as_markdown(table: Table) -> str:
@@ -126,17 +123,19 @@ def as_markdown(table: Table) -> str:
 
 
 def as_latex(table: Table, name: str) -> str:
-    """Return the formatted table as a LaTeX table environment; it needs the package booktabs."""
-    header = [rf"\textbf{{{latex_escape(text)}}}" for text in table.header[: table.latex_columns]]
+    """Return the formatted table as a LaTeX table environment, which needs the package booktabs."""
+
+    def text(cell: Any) -> str:
+        return latex_escape(cell.text)
+
+    header = [rf"\textbf{{{latex_escape(title)}}}" for title in table.header[: table.latex_columns]]
     rows = [[*row, *[Cell("")] * len(header)][: len(header)] for row in table.cells]
-    texts = [[latex_escape(cell.text) for cell in row] for row in rows]
-    bold = [["textbf:--rwrap;" if cell.bold else "" for cell in row] for row in rows]
-    style = pd.DataFrame(texts, columns=header).style.hide(axis="index")
-    style = style.apply(lambda _: pd.DataFrame(bold, columns=header), axis=None)
-    first, _, rest = table.caption.partition(". ")
+    style = pd.DataFrame(rows, columns=header).style.hide(axis="index")
+    style = style.format(text).map(lambda cell: "textbf:--rwrap;" if cell.bold else "")
+    title, _, rest = table.caption.partition(". ")
     words = " ".join([rest, *table.notes]).strip()
     return style.to_latex(
-        caption=rf"\textbf{{{latex_escape(first.rstrip('.'))}.}} {latex_escape(words)}".strip(),
+        caption=rf"\textbf{{{latex_escape(title.rstrip('.'))}.}} {latex_escape(words)}".strip(),
         label=f"tab:{name}",
         column_format=table.align[: len(header)],
         hrules=True,
@@ -156,7 +155,7 @@ def markdown_escape(text: str) -> str:
 
 
 def fixed(value: float, digits: int, sign: str = "-") -> str:
-    """A number of fixed digits, with ``+`` its sign; an en dash where there is none."""
+    """Return a number with some decimals, an en dash for NaN; sign ``+`` adds plus signs."""
     if math.isinf(value):
         return INFINITY if value > 0 else MINUS + INFINITY
     if math.isnan(value):
@@ -166,24 +165,22 @@ def fixed(value: float, digits: int, sign: str = "-") -> str:
 
 
 def signed(value: float, digits: int) -> str:
+    """Return a number with its sign."""
     return fixed(value, digits, "+")
 
 
 def interval(value: float, low: float, high: float, digits: int, sign: str = "-") -> str:
-    """``0.467 [0.461, 0.472]``, or the value alone where there is no interval."""
-    if any(map(math.isnan, (value, low, high))):
-        return fixed(value, digits, sign)
+    """Return ``0.467 [0.461, 0.472]``, or the value alone without an interval."""
     middle, lower, upper = (fixed(number, digits, sign) for number in (value, low, high))
-    return f"{middle} [{lower}, {upper}]"
+    return middle if DASH in (middle, lower, upper) else f"{middle} [{lower}, {upper}]"
 
 
 def plus_minus(value: float, low: float, high: float, digits: int, sign: str = "-") -> str:
-    """``2.526 ± 0.001``, the half width of the interval, or the value alone without an interval."""
-    if math.isnan(high - low):
-        return fixed(value, digits, sign)
-    return f"{fixed(value, digits, sign)} ± {fixed((high - low) / 2, digits)}"
+    """Return ``2.526 ± 0.001`` (half the interval's width), or the value without an interval."""
+    middle = fixed(value, digits, sign)
+    return middle if math.isnan(high - low) else f"{middle} ± {fixed((high - low) / 2, digits)}"
 
 
 def significant(value: float) -> int:
-    """Digits after the point that leave at least three significant ones."""
+    """Return the number of decimals that leaves at least three significant digits."""
     return max(0, 2 - math.floor(math.log10(value))) if value > 0 else 0
