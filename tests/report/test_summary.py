@@ -22,25 +22,10 @@ def test_means_over_datasets_and_counts(tmp_path: Path) -> None:
         for model, mean in zip(("one", "two", "one - two"), (*values, -1.0), strict=True)
     ]
     write(tmp_path / "tables/validation_loss.csv", losses)
-    speeds = [
-        {"size": size, "context": context, "cells_per_step": cells, "attention": attention}
-        | {"kernel": "k", "layout": layout, "device": "H200", "cells_per_second": rate}
-        for size, context, cells, attention, layout, rate in [
-            ("160M", 64, 16, "sigmoid", "packed", 1.0),
-            ("160M", 128, 16, "sigmoid", "packed", 2000.4),
-            ("160M", 128, 16, "softmax", "padded", 7.0),
-            ("160M", 128, 16, "softmax", "packed", ""),  # could not run
-            ("160M", 128, 2, "sigmoid", "packed", 300.0),
-            ("160M", 256, 16, "sigmoid", "packed", ""),
-            ("1.4B", 128, 16, "sigmoid", "packed", 100.0),
-        ]
-    ]
-    write(tmp_path / "tables/training_speed.csv", speeds)
     said = lines(tmp_path)
     assert said["Validation loss, nats"] == (
         "one 2.500, two 4.000 (mean of 2 datasets, 1 simulated)"
     )
-    assert said["Training speed, cells/s"] == "sigmoid (k) 2,000 (160M, context 128, H200)"
     assert "Bio conservation (scIB)" not in said
     assert "Report" not in said
 

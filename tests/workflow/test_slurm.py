@@ -195,7 +195,7 @@ def test_what_a_site_sets_reaches_slurm(
         (results / name).mkdir(parents=True)
     for name in ("tokens/vocabulary.parquet", "benchmarks/kernel.csv", "benchmarks/kernel.json"):
         (results / name).touch()
-    tables = ("hyperparameters", "model_architecture", "kernel_speed", "kernel_ratios")
+    tables = ("hyperparameters", "model_architecture", "kernel_speed")
     targets = [
         *(f"results/demo/tables/{name}.csv" for name in tables),
         "results/demo/figures/latency.png",

@@ -3,14 +3,13 @@
 import base64
 import platform
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from scsigmoid.config.check import as_yaml
@@ -75,7 +74,6 @@ def content(results: Results) -> dict[str, Any]:
         "overview": overview(results),
         "simulated": simulated(results),
         "compared": compared(results),
-        "choices": choices(results),
         "sections": [*sections(results), *study_section(results)],
         "job_time": job_time(results),
         "records": RECORDS,
@@ -94,20 +92,6 @@ def words(results: Results) -> str:
     if not is_own(results):
         return ""
     return " ".join(verdicts(pd.DataFrame(registry.make("table", "scib", results).records)))
-
-
-def choices(results: Results) -> Table | None:
-    """Return the settings that were chosen by the program, with the reasons."""
-    rows = [[name, *text.split(": ", 1)] for name, text in results.config.choices.items()]
-    if not rows:
-        return None
-    return Table(
-        caption="These settings were auto. Write a value into your configuration to change one.",
-        records=(),
-        header=("Setting", "Value", "Reason"),
-        rows=rows,
-        align="lll",
-    )
 
 
 def counted_verdicts(results: Results) -> dict[str, int]:
@@ -213,42 +197,28 @@ def shown(results: Results, kind: str, name: str) -> dict[str, Any]:
 
 def cells_table(results: Results) -> Table:
     """Return a table of the cells that the models were trained and evaluated on."""
-    config = results.config
-    contexts = sorted({model.context for model in config.models.values()})
-    training = [f"{share:.1%}" for share in cut_shares(results, contexts)]
-    rows = [["Training", f"{results.training_cells:,}", *[DASH] * 4, *training]]
+    config, model = results.config, results.config.evaluation.pair[0]
+    rows = [["Training", f"{results.training_cells:,}", *[DASH] * 4]]
     for name, entry in config.datasets.items():
         metadata = results.metadata(name)
-        model = config.evaluation.pair[0]
         types = DASH
         if name in Plan(config).compared("umap"):
             types = f"{len({*results.umap(name, model).cell_type.tolist()} - {''}):,}"
-        rows.append(
-            [
-                entry.title,
-                f"{int(metadata['cells']):,}",
-                f"{int(metadata['genes']):,}",
-                str(results.donors(name, model) or DASH),
-                metadata["label"],
-                types,
-                *(f"{share:.1%}" for share in cut_shares(results, contexts, name)),
-            ]
-        )
-    notes = ["Cut is the share of cells that express more genes than fit the context."]
+        counts = [f"{int(metadata[key]):,}" for key in ("cells", "genes")]
+        donors = str(results.donors(name, model) or DASH)
+        rows.append([entry.title, *counts, donors, metadata["label"], types])
+    notes = []
     if results.excluded_cells:
-        notes.append(
+        notes = [
             f"{results.excluded_cells:,} cells were not trained on because held-out cells or other "
             "training cells have the same counts; corpus/manifest.json has their files."
-        )
+        ]
     return Table(
         caption="Cells that the models were trained on, and the held-out cells of each dataset.",
         records=(),
-        header=(
-            *("Cells of", "Cells", "Genes", "Donors", "Label", "Cell types"),
-            *(f"Cut at {context:,} tokens" for context in contexts),
-        ),
+        header=("Cells of", "Cells", "Genes", "Donors", "Label", "Cell types"),
         rows=rows,
-        align="lrrrlr" + "r" * len(contexts),
+        align="lrrrlr",
         notes=notes,
     )
 
@@ -275,21 +245,13 @@ def overview(results: Results) -> dict[str, str]:
     }
 
 
-def cut_shares(results: Results, contexts: Sequence[int], dataset: str = "") -> list[float]:
-    """Return the shares of training cells, or of a dataset's, with genes that are cut."""
-    if dataset:
-        lengths = results.cached(f"tokens/evaluation/{dataset}/genes.npy", np.load)
-        cells = np.ones(len(lengths))
-    else:
-        lengths, cells = results.lengths
-    return [1 - covered(lengths, cells, n - results.config.tokens.cls) for n in contexts]
-
-
 def cut(results: Results) -> str:
     """Return how many training cells have more genes than fit the models' contexts."""
-    contexts = sorted({model.context for model in results.config.models.values()})
-    shares = zip(cut_shares(results, contexts), contexts, strict=True)
-    return ", ".join(f"{share:.1%} at {context:,} tokens" for share, context in shares)
+    shares = {
+        context: 1 - covered(*results.lengths, context - results.config.tokens.cls)
+        for context in sorted({model.context for model in results.config.models.values()})
+    }
+    return ", ".join(f"{share:.1%} at {context:,} tokens" for context, share in shares.items())
 
 
 def simulated(results: Results) -> list[str]:
@@ -321,13 +283,14 @@ def read_seconds(path: Path) -> float:
 
 
 def versions(results: Results) -> dict[str, dict[str, str]]:
-    """Return versions and hardware of training, of the benchmarks, and of this page."""
+    """Return chosen settings, and versions and hardware of training, benchmarks and this page."""
     journal = results.journal(results.config.evaluation.pair[0])
     named = ("scsigmoid", "python", "torch", "cuda", "numpy", "device", "backend")
-    facts = {"Training": {key: journal.header[key] for key in named if key in journal.header}}
+    facts = {"Settings that were auto, with the reason": dict(results.config.choices)}
+    facts["Training"] = {key: journal.header[key] for key in named if key in journal.header}
     for benchmark in () if is_own(results) else ("kernel", "training"):
         machine = {key: str(value) for key, value in results.machine(benchmark).items() if value}
         facts[f"{benchmark.capitalize()} benchmark"] = machine
     packages = {name: version_of(name) for name in PACKAGES if version_of(name)}
     page = {"system": platform.platform(), "python": platform.python_version(), **packages}
-    return facts | {"This page": page}
+    return {title: values for title, values in (facts | {"This page": page}).items() if values}

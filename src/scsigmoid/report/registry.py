@@ -118,13 +118,6 @@ TABLES: Mapping[str, Entry] = {
         settings=("benchmarks.kernel",),
         wanted=not_own,
     ),
-    "kernel_ratios": Entry(
-        function="tables.benchmarks:kernel_ratios",
-        title="Our kernel against the others",
-        inputs=fixed(*KERNEL),
-        settings=("benchmarks.kernel",),
-        wanted=not_own,
-    ),
     "training_cost": Entry(
         function="tables.benchmarks:training_cost",
         title="Training cost",
@@ -158,8 +151,7 @@ FIGURES: Mapping[str, Entry] = {
         function="figures.training:sequence_lengths",
         title="Sequence lengths",
         caption="Number of expressed genes of the training cells. The gray histogram counts cells "
-        "(left axis), the black line is their cumulative share (right axis). Dashed lines "
-        "mark the contexts of the models, with the share of cells whose genes all fit.",
+        "(left axis), the black line is their cumulative share (right axis).",
         paper="Figure 1",
         inputs=fixed("tokens/lengths.parquet", "corpus/manifest.csv"),
         settings=("models", "figures", "tokens.cls"),
@@ -191,8 +183,7 @@ FIGURES: Mapping[str, Entry] = {
         function="figures.benchmarks:gpu_hours",
         title="Cost of training",
         caption="Hours of one device to train on all cells, extrapolated from the measured "
-        "training speed, one panel for each context. The number above a pair of bars is "
-        "sigmoid's hours divided by softmax's.",
+        "training speed, one panel for each context.",
         paper="Figure 3",
         inputs=fixed(*TRAINING),
         settings=("figures",),
@@ -202,9 +193,7 @@ FIGURES: Mapping[str, Entry] = {
         function="figures.training:loss",
         title="Training and validation loss",
         caption="Left: training loss of each model, as logged (faint) and as a moving mean "
-        "(strong). The dotted line is the gene-frequency baseline, the loss of guessing "
-        "each gene by its frequency. Right: validation loss on each dataset. Sigmoid is "
-        "blue, softmax vermilion. Circles are the shortest context, squares the next one.",
+        "(strong). Right: validation loss on each dataset.",
         paper="Figure 4",
         inputs=lambda plan: [
             *plan.validation_losses(),

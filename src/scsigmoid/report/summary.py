@@ -77,27 +77,10 @@ def separation(name: str, table: pd.DataFrame) -> str:
     return f"{row['ratio']:.3f} ({name.removeprefix('mmd_')}, {pairs.sum()} pairs of cell types)"
 
 
-def speed(_: str, table: pd.DataFrame) -> str:
-    """Return the rates of the first size, packed, with the most cells and the longest context."""
-    table = table[(table["layout"] == "packed") & table["cells_per_second"].notna()]
-    if table.empty:
-        return ""
-    table = table[table["size"] == table["size"].iloc[0]]
-    most = table[table["cells_per_step"] == table["cells_per_step"].max()]
-    longest = most[most["context"] == most["context"].max()]
-    rates = [
-        f"{row.attention} ({row.kernel}) {row.cells_per_second:,.0f}"
-        for row in longest.itertuples()
-    ]
-    size, context, device = (longest[name].iloc[0] for name in ("size", "context", "device"))
-    return f"{', '.join(rates)} ({size}, context {context:,}, {device})"
-
-
 #: The lines with numbers: title, pattern of the table, and what the line says of it.
 NUMBERS: tuple[tuple[str, str, Callable[[str, pd.DataFrame], str]], ...] = (
     ("Result", "scib", meaning),
     ("Validation loss, nats", "validation_loss", losses),
     ("Bio conservation (scIB)", "scib", conservation),
     ("MMD, sigmoid / softmax", "mmd_*", separation),
-    ("Training speed, cells/s", "training_speed", speed),
 )

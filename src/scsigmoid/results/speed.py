@@ -68,12 +68,6 @@ def speed_ups(
     ]
 
 
-def mean_tflops(timings: Sequence[KernelRow], padding: float, direction: str) -> float:
-    """Return the mean TFLOPS over the shapes of a panel, or NaN if there are none."""
-    values = [timing.tflops for timing in timings if in_panel(timing, padding, direction)]
-    return sum(values) / len(values) if values else math.nan
-
-
 def ratio_of(ours: KernelRow, theirs: KernelRow, confidence: float) -> Interval:
     """Return our TFLOPS over theirs: the median over the rounds that timed both.
 

@@ -83,11 +83,11 @@ def kernel_figure(results: Results, unit: str, remarks: str, draw: Callable[...,
         draw: draws a series. It takes axes, timings by length, look, all lengths of the figure, the
             place of the series and the number of series.
     """
-    found = drawn(results)
+    by_series = drawn(results)
     # Our kernels first, then other sigmoid kernels, then softmax.
-    keys = sorted(found, key=lambda key: (key[0] not in OURS, found[key][0].attention))
-    look = looks({key: found[key][0].attention for key in keys})
-    timings = [timing for rows in found.values() for timing in rows]
+    keys = sorted(by_series, key=lambda key: (key[0] not in OURS, by_series[key][0].attention))
+    look = looks({key: by_series[key][0].attention for key in keys})
+    timings = [timing for rows in by_series.values() for timing in rows]
     lengths, paddings, dimensions = (
         sorted({getattr(timing, name) for timing in timings})
         for name in ("length", "padding", "head_dimension")
@@ -101,7 +101,7 @@ def kernel_figure(results: Results, unit: str, remarks: str, draw: Callable[...,
             f"{way.capitalize()}, head dimension {dimension}, {padding * 100:g} % padding"
         )
         for place, (key, style) in enumerate(look.items()):
-            rows = [row for row in found[key] if row.head_dimension == dimension]
+            rows = [row for row in by_series[key] if row.head_dimension == dimension]
             rows = [row for row in rows if in_panel(row, padding, way)]
             if rows:
                 rows.sort(key=lambda row: row.length)
@@ -117,7 +117,11 @@ def kernel_figure(results: Results, unit: str, remarks: str, draw: Callable[...,
         ncols=min(len(labels), 4),
     )  # fmt: skip
     confidence = f"{results.config.benchmarks.kernel.confidence * 100:g} % intervals."
-    remark(figure, benchmark_note(results), layout_note(found, look), remarks, confidence)
+    packed = [
+        look[key]["label"] for key in keys if {x.layout for x in by_series[key]} == {"packed"}
+    ]
+    layouts = f"Packed sequences: {'; '.join(packed)}." if packed else ""
+    remark(figure, benchmark_note(results), layouts, remarks, confidence)
     return figure
 
 
@@ -161,19 +165,6 @@ def draw_line(axes: "Axes", rows: list[KernelRow], look: Look, lengths: list[int
     axes.set_xticks(lengths, list(map(context_label, lengths)))
     axes.xaxis.minorticks_off()
     logarithmic(axes)
-
-
-def layout_note(found: Series, look: Mapping[tuple[str, str], Look]) -> str:
-    """Return a sentence on the kernels that were timed on packed sequences, if there are any."""
-    always: list[str] = []
-    in_part: list[str] = []
-    for key, style in look.items():
-        layouts = {row.layout for row in found[key]}
-        if "packed" in layouts:
-            (always if len(layouts) == 1 else in_part).append(style["label"])
-    words = [f"Packed sequences: {'; '.join(always)}."] if always else []
-    words += [f"Packed if there is padding: {'; '.join(in_part)}."] if in_part else []
-    return " ".join(words)
 
 
 def benchmark_note(results: Results) -> str:

@@ -20,6 +20,7 @@ from scsigmoid.report.figures.style import (
     remark,
     starred,
 )
+from scsigmoid.report.tables.writing import fixed
 from scsigmoid.results.embeddings import all_scores
 from scsigmoid.results.folder import Results
 
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 PLACES = sorted(
     product(range(-60, 61, 6), range(-60, 61, 10)), key=lambda at: at[0] ** 2 + at[1] ** 2
 )
-#: Largest number of datasets whose scores are also written as numbers.
-FEW = 3
 #: Marker and fill of each control; the models have the colors of their attention.
 CONTROL_MARKS = {"random": ("o", "none"), "pca_log_counts": ("D", "none")}
 
@@ -47,8 +46,7 @@ def scib(results: Results) -> "Figure":
     kinds = {found[MEAN][pair[0]].simulated for found in scores.values()}
     columns = min(len(metrics), 4)
     rows = -(-len(metrics) // columns)
-    has_values = len(scores) <= FEW  # next to each dot
-    figure = new_figure(DOUBLE, 0.9 + rows * (0.95 + (0.38 if has_values else 0.19) * len(scores)))
+    figure = new_figure(DOUBLE, 0.9 + rows * (0.95 + 0.19 * len(scores)))
     grid = list(figure.subplots(rows, columns, squeeze=False, sharey=True).flat)
     for axes in grid[len(metrics) :]:
         axes.set_visible(False)
@@ -58,19 +56,11 @@ def scib(results: Results) -> "Figure":
         for name, look in looks(results).items():
             values = [row[name].value if name in row else np.nan for row in of_metric]
             axes.plot(values, range(len(values)), linestyle="none", markersize=4.5, **look)
-            means.append(f"{np.mean(values):.2f}")
-            for place, value in enumerate(values if has_values else ()):
-                up = 1 if name in pair else -1
-                axes.annotate(
-                    f"{value:.2f}", (value, place), xytext=(0, 4 * up), textcoords="offset points",
-                    ha="center", va="bottom" if up > 0 else "top", fontsize=6.5,
-                    color=look["color"],
-                )  # fmt: skip
+            means.append(fixed(float(np.mean(values)), 2))
         axes.set_title(METRICS.get(metric, metric))
-        order = textwrap.fill(f"(means {', '.join(means)})", 22)
-        axes.set_xlabel("Score" if has_values else f"Score\n{order}", fontsize=7)
+        axes.set_xlabel(textwrap.fill(f"Score (mean {', '.join(means)})", 22), fontsize=7)
         axes.grid(axis="both")
-        axes.margins(x=0.12 if has_values else 0.08)
+        axes.margins(x=0.08)
         axes.locator_params(axis="x", nbins=4)
     titles = [
         starred(config.datasets[dataset].title, found[MEAN][pair[0]].simulated, kinds)
@@ -79,12 +69,8 @@ def scib(results: Results) -> "Figure":
     grid[0].set_yticks(range(len(titles)), titles)
     grid[0].set_ylim(len(titles) - 0.5, -0.5)
     figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
-    remark(
-        figure,
-        "Higher is better."
-        + " The means over the datasets are in the order of the legend." * (not has_values),
-        evaluated_on(kinds),
-    )
+    order = "Higher is better. Means over the datasets are in the order of the legend."
+    remark(figure, order, evaluated_on(kinds))
     return figure
 
 

@@ -1,13 +1,8 @@
 """Tables of the speed of attention kernels (fig:tflops) and of training (fig:throughput)."""
 
 import math
-from collections.abc import Sequence
-from itertools import product
 
-import numpy as np
-
-from scsigmoid.benchmarks.rows import KernelRow, Shape, TrainingGroup, TrainingRow, median_interval
-from scsigmoid.kernels import OURS
+from scsigmoid.benchmarks.rows import Shape, TrainingGroup, TrainingRow, median_interval
 from scsigmoid.labels import PASSES, context_label, provider_label, series_label
 from scsigmoid.measurements import Interval
 from scsigmoid.paper.reported import reported
@@ -34,210 +29,127 @@ from scsigmoid.results.speed import (
     costs,
     device_words,
     hours_of,
-    mean_tflops,
+    measured,
     notes,
     our_path,
-    paired,
     ratio_of,
     sentence,
     series,
     speed_ups,
 )
 
-#: A provider and its layout; see :func:`scsigmoid.results.speed.series`.
-Key = tuple[str, str]
-
 
 def kernel_speed(results: Results) -> Table:
-    """Return TFLOPS by shape and kernel, speed-ups over standard attention, the cost of padding."""
-    found = series(results, (*PAPER, *CELLS))
-    every = sorted({timing.shape for timings in found.values() for timing in timings})
+    """Return TFLOPS by shape and kernel, and speed-ups over standard attention."""
+    by_series = series(results, (*PAPER, *CELLS))
+    keys = list(by_series)
+    every = sorted({timing.shape for timings in by_series.values() for timing in timings})
     shapes = [shape for shape in every if shape.batch in PAPER]
     rows: list[list[Cell | str]] = []
     for padding in sorted({shape.padding for shape in shapes}):
         for direction in PASSES:
             rows.append([f"TFLOPS, {direction}, {padding * 100:g} % padding"])
             rows += [
-                shape_row(shape, found)
+                shape_row(shape, by_series)
                 for shape in shapes
                 if (shape.padding, shape.direction) == (padding, direction)
             ]
-            rows.append(speed_up_row(found, padding, direction))
-    rows.append(["Decrease of the mean TFLOPS by padding"])
-    rows += [padding_row(found, direction) for direction in PASSES]
+            rows.append(speed_up_row(by_series, padding, direction))
     for direction in PASSES:
         cells = [one for one in every if one.batch in CELLS and one.direction == direction]
         if cells:
-            rows.append([f"TFLOPS, {direction}, {cells_words(results)}"])
-            rows += [shape_row(shape, found) for shape in cells]
+            rows.append([cells_title(results, direction)])
+            rows += [shape_row(shape, by_series) for shape in cells]
     machine = device_words(results.machine("kernel"))
     confidence = results.config.benchmarks.kernel.confidence * 100
     return Table(
         caption=f"Speed of the attention kernels on {machine}. TFLOPS of each shape (higher is "
         "better), the fastest in bold, and the mean speed-up over standard PyTorch attention with "
         "its range. With padding, lengths are uniform between the length minus that share and the "
-        f"length. The CSV has the times and their {confidence:g} % intervals, the operations "
-        "that each kernel runs, and the time of a call from Python.",
-        records=[kernel_record(timing, found) for timing in results.kernel],
-        header=(f"Head dimension {TIMES} length", *(series_label(key, found) for key in found)),
-        rows=rows,
-        align="l" + "c" * len(found),
-        notes=[*conditions(results.kernel), *notes(results.kernel)],
-    )
-
-
-def cells_words(results: Results) -> str:
-    """Return a phrase on the batches that are not the paper's shapes."""
-    ends = {
-        (timing.batch, timing.sequences, timing.length)
-        for timing in results.kernel
-        if timing.batch in CELLS
-    }
-    return " and ".join(
-        f"{sequences} sequences of "
-        + (f"cells' lengths, up to {length:,}" if batch == CELLS[0] else f"{length:,} tokens each")
-        for batch, sequences, length in sorted(ends, key=lambda end: CELLS.index(end[0]))
-    )
-
-
-def conditions(rows: Sequence[KernelRow]) -> list[str]:
-    """Return a sentence on clock and power of the GPU during the benchmark, if there was one."""
-    found = []
-    for name, unit, values in (
-        ("clock", "MHz", [row.clock_mhz for row in rows]),
-        ("power", "W", [row.power_w for row in rows]),
-    ):
-        seen = [value for value in values if not math.isnan(value)]
-        if seen:
-            found.append(f"{name} {min(seen):,.0f} to {max(seen):,.0f} {unit}")
-    return [f"Medians while each group of shapes was timed: {', '.join(found)}."] if found else []
-
-
-def shape_row(shape: Shape, found: Series) -> list[Cell | str]:
-    """Return a row of the TFLOPS of every series at one shape."""
-    values = [
-        next((timing.tflops for timing in timings if timing.shape == shape), math.nan)
-        for timings in found.values()
-    ]
-    best = max((value for value in values if not math.isnan(value)), default=math.nan)
-    digits = significant(best)
-    return [
-        f"{shape.head_dimension} {TIMES} {shape.length:,}",
-        *(Cell(fixed(value, digits), bold=value == best) for value in values),
-    ]
-
-
-def speed_up_row(found: Series, padding: float, direction: str) -> list[Cell | str]:
-    """Return a row of the mean speed-ups over standard PyTorch attention with their ranges."""
-    cells: list[Cell | str] = ["Speed-up over PyTorch, mean [range]"]
-    for timings in found.values():
-        values = speed_ups(timings, standard(found), padding, direction)
-        if values:
-            cells.append(interval(sum(values) / len(values), min(values), max(values), 2))
-        else:
-            cells.append(DASH)
-    return cells
-
-
-def standard(found: Series) -> list[KernelRow]:
-    """Return the timings of standard PyTorch attention."""
-    return [timing for (name, _), rows in found.items() if name == STANDARD for timing in rows]
-
-
-def padding_row(found: Series, direction: str) -> list[Cell | str]:
-    """Return a row of the decrease of the mean TFLOPS by padding, in percent."""
-    cells: list[Cell | str] = [direction.capitalize()]
-    for timings in found.values():
-        levels = sorted({timing.padding for timing in timings if timing.batch in PAPER})
-        if len(levels) < 2:
-            cells.append(DASH)
-            continue
-        full, padded = (mean_tflops(timings, levels[end], direction) for end in (0, -1))
-        cells.append(f"{fixed((1 - padded / full) * 100, 1)} %")
-    return cells
-
-
-def kernel_record(timing: KernelRow, found: Series) -> dict[str, object]:
-    """Return a CSV row: the timing, its speed-up over PyTorch, the paper's TFLOPS at the peak."""
-    base = {row.shape: row.milliseconds for row in standard(found)}.get(timing.shape, math.nan)
-    paper = reported()["tflops"]
-    at_peak = timing.batch in PAPER and all(
-        getattr(timing, name) == paper["shape"][name]
-        for name in ("padding", "head_dimension", "length")
-    )
-    theirs = paper.get(timing.provider, {}).get(timing.direction) if at_peak else None
-    return {
-        **picked(timing, "attention provider layout"),
-        "pass": timing.direction,
-        **picked(timing, "batch head_dimension heads length sequences padding tokens dtype device"),
-        **picked(timing, "milliseconds milliseconds_low milliseconds_high"),
-        **picked(timing, "tflops tflops_low tflops_high executed_tflops"),
-        "speed_up_over_pytorch": base / timing.milliseconds,
-        "paper_tflops": theirs,
-        **picked(timing, "timing call_milliseconds iterations checked relative_error"),
-        **picked(timing, "clock_mhz power_w note"),
-    }
-
-
-def kernel_ratios(results: Results) -> Table:
-    """Return the TFLOPS of our kernel over those of every other kernel, without padding."""
-    confidence = results.config.benchmarks.kernel.confidence
-    found = {
-        key: {timing.shape: timing for timing in timings if not timing.padding}
-        for key, timings in series(results, (*PAPER, CELLS[0])).items()
-    }
-    path = our_path(results)
-    ours = [key for key in found if key in product((path, f"{path}_accurate"), ("", "packed"))]
-    others = [key for key in found if key[0].removesuffix("_accurate") not in OURS]
-    ratios: dict[tuple[Key, Key, Shape], float] = {}
-    records: list[tuple[object, ...]] = []
-    for mine, other in product(ours, others):
-        for shape, timing in found[mine].items():
-            theirs = found[other].get(shape)
-            if theirs is None or not (rounds := len(paired(timing, theirs))):
-                continue
-            ratio = ratio_of(timing, theirs, confidence)
-            ratios[mine, other, shape] = ratio.value
-            kernels = (timing.provider, timing.layout, theirs.provider, theirs.layout)
-            where = (shape.direction, shape.batch, shape.head_dimension, shape.length)
-            records.append((*kernels, *where, timing.tflops, theirs.tflops, *ratio, rounds))
-    shapes = {shape for _, _, shape in ratios}
-    columns = sorted({(one.batch, one.length) for one in shapes}, key=lambda c: (c[0] in CELLS, c))
-    rows: list[list[Cell | str]] = []
-    for mine, dimension in product(ours, sorted({one.head_dimension for one in shapes})):
-        rows.append([f"{series_label(mine, found)}, head dimension {dimension}, over"])
-        for other in others:
-            values = [
-                [ratios.get((mine, other, Shape(batch, 0.0, dimension, length, way)), math.nan)
-                 for way in PASSES]
-                for batch, length in columns
-            ]  # fmt: skip
-            if not np.isnan(values).all():
-                cells = [" / ".join(fixed(value, 2) for value in both) for both in values]
-                rows.append([series_label(other, found), *cells])
-    machine = device_words(results.machine("kernel"))
-    return Table(
-        caption=f"Our attention kernel against others on {machine}: ratios of TFLOPS without "
-        "padding, forward / backward, by sequence length. Above 1 ours is faster. A ratio is the "
-        "median over the rounds of one run, each of which timed both kernels. The CSV has its "
-        f"{confidence * 100:g} % interval.",
-        columns=(
-            *("ours", "ours_layout", "theirs", "theirs_layout"),
-            *("pass", "batch", "head_dimension", "length", "ours_tflops", "theirs_tflops"),
-            *("ratio", "ratio_low", "ratio_high", "rounds"),
-        ),
-        records=records,
+        f"length. The CSV has the times and their {confidence:g} % intervals, our TFLOPS over "
+        "those of each kernel by round, and the time of a call from Python.",
+        records=kernel_records(results),
         header=(
-            "Length",
-            *(
-                f"cells, up to {context_label(length)}" if batch in CELLS else context_label(length)
-                for batch, length in columns
-            ),
+            f"Head dimension {TIMES} length",
+            *(series_label(key, by_series) for key in by_series),
         ),
         rows=rows,
-        align="l" + "c" * len(columns),
+        align="l" + "c" * len(keys),
         notes=notes(results.kernel),
     )
+
+
+def cells_title(results: Results, direction: str) -> str:
+    """Return the title of the batches that do not have the paper's shapes."""
+    batches = {row.batch: row for row in results.kernel if row.batch in CELLS}
+    words = [
+        f"{row.sequences} sequences of "
+        + (
+            f"cells' lengths, up to {row.length:,}"
+            if name == "jagged"
+            else f"{row.length:,} tokens"
+        )
+        for name, row in batches.items()
+    ]
+    return f"TFLOPS, {direction}, {' and '.join(words)}"
+
+
+def shape_row(shape: Shape, by_series: Series) -> list[Cell | str]:
+    """Return a row of the TFLOPS of every series at one shape."""
+    values = [
+        next((row.tflops for row in rows if row.shape == shape), math.nan)
+        for rows in by_series.values()
+    ]
+    best = max((value for value in values if not math.isnan(value)), default=math.nan)
+    cells = [Cell(fixed(value, significant(best)), bold=value == best) for value in values]
+    return [f"{shape.head_dimension} {TIMES} {shape.length:,}", *cells]
+
+
+def speed_up_row(by_series: Series, padding: float, direction: str) -> list[Cell | str]:
+    """Return a row of the mean speed-ups over standard PyTorch attention with their ranges."""
+    standard = [row for key, rows in by_series.items() if key[0] == STANDARD for row in rows]
+    cells: list[Cell | str] = ["Speed-up over PyTorch, mean [range]"]
+    for timings in by_series.values():
+        values = speed_ups(timings, standard, padding, direction)
+        mean = sum(values) / len(values) if values else math.nan
+        cells.append(interval(mean, min(values), max(values), 2) if values else DASH)
+    return cells
+
+
+def kernel_records(results: Results) -> list[dict[str, object]]:
+    """Return the CSV's rows: timings with ratios, and the paper's TFLOPS at the peak.
+
+    ``ratio`` is the TFLOPS of our packed kernel at the same shape over the row's, paired by round.
+    """
+    paper, confidence = reported()["tflops"], results.config.benchmarks.kernel.confidence
+    rows = measured(results.kernel)
+    base = {row.shape: row.milliseconds for row in rows if row.provider == STANDARD}
+    packed = (our_path(results), "packed")
+    ours = {row.shape: row for row in rows if (row.provider, row.layout) == packed}
+    records = []
+    for row in results.kernel:
+        at_peak = row.batch in PAPER and all(
+            getattr(row, name) == paper["shape"][name]
+            for name in ("padding", "head_dimension", "length")
+        )
+        own = ours.get(row.shape) if row.milliseconds > 0 else None
+        ratio = ratio_of(own, row, confidence) if own and own is not row else Interval(math.nan)
+        records.append(
+            {
+                **picked(row, "attention provider layout"),
+                "pass": row.direction,
+                **picked(row, "batch head_dimension heads length sequences padding tokens dtype"),
+                **picked(row, "device milliseconds milliseconds_low milliseconds_high"),
+                **picked(row, "tflops tflops_low tflops_high executed_tflops"),
+                "speed_up_over_pytorch": base.get(row.shape, math.nan) / row.milliseconds,
+                "paper_tflops": paper.get(row.provider, {}).get(row.direction) if at_peak else None,
+                "ours": own.provider if own else "",
+                **with_ends("ratio", ratio),
+                **picked(row, "timing call_milliseconds iterations checked relative_error"),
+                **picked(row, "clock_mhz power_w note"),
+            }
+        )
+    return records
 
 
 def training_cost(results: Results) -> Table:
@@ -263,7 +175,6 @@ def training_cost(results: Results) -> Table:
             ]
         )
     settings = results.config.benchmarks.training
-    measured = cost_rows(results)
     return Table(
         caption=f"Training cost on {device_words(results.machine('training'))}. Hours of one "
         f"device for {settings.projected_cells / 1e6:,.1f} million cells, extrapolated from "
@@ -277,7 +188,7 @@ def training_cost(results: Results) -> Table:
                 "paper_gpu_hours": paper.get((row.size, row.context), {}).get(row.attention),
                 "note": row.note,
             }
-            for row in measured
+            for row in cost_rows(results)
         ],
         header=(
             *("Size", "Parameters", "Context", "Sigmoid", "Softmax", "Sigmoid takes"),
@@ -386,18 +297,16 @@ def percent(share: float) -> str:
 
 def training_notes(rows: list[TrainingRow]) -> list[str]:
     """Return the notes of the rows, each once, with the names of the rows unless all have it."""
-    lines = []
     names: dict[str, list[str]] = {}
     for row in rows:
-        name = (
-            f"{provider_label(row.kernel)}, {row.layout}, {row.size} at "
+        start = "" if row.rounds else "not timed: "
+        names.setdefault(row.note, []).append(
+            f"{start}{provider_label(row.kernel)}, {row.layout}, {row.size} at "
             f"{context_label(row.context)}, {row.cells_per_step} cells"
         )
-        if not row.rounds:
-            lines.append(f"Not timed: {name} ({row.note}).")
-        elif row.note:
-            names.setdefault(row.note, []).append(name)
     timed = sum(row.rounds > 0 for row in rows)
-    for note, those in names.items():
-        lines.append(sentence(note) if len(those) == timed else f"{note}: {'; '.join(those)}.")
-    return lines
+    return [
+        sentence(note) if len(those) == timed else f"{note}: {'; '.join(those)}."
+        for note, those in names.items()
+        if note
+    ]

@@ -3,12 +3,10 @@
 import math
 from collections.abc import Sequence
 
-import numpy as np
-
 from scsigmoid.labels import ATTENTIONS, model_label
-from scsigmoid.measurements import Interval, Measurement
+from scsigmoid.measurements import Interval
 from scsigmoid.paper.reported import reported
-from scsigmoid.report.tables.writing import ENDS, Cell, Table, fixed, interval, signed, with_ends
+from scsigmoid.report.tables.writing import ENDS, Cell, Table, fixed, interval, with_ends
 from scsigmoid.results.embeddings import (
     MEANS,
     Pair,
@@ -43,9 +41,9 @@ def mmd(results: Results, dataset: str) -> Table:
     pair = config.evaluation.pair
     settings = config.evaluation.mmd
     first, second = estimators(results)
-    found = {name: pair_rows(results, dataset, name) for name in (first, second)}
-    beside = any(paper_pair(dataset, row.name) for row in found[first])
-    simulated = any(row.sigmoid.simulated for row in found[first])
+    by_estimator = {name: pair_rows(results, dataset, name) for name in (first, second)}
+    beside = any(paper_pair(dataset, row.name) for row in by_estimator[first])
+    simulated = any(row.sigmoid.simulated for row in by_estimator[first])
     description = config.datasets[dataset].description
     title = config.datasets[dataset].title + (", simulated cells" if simulated else "")
     header = (
@@ -57,7 +55,7 @@ def mmd(results: Results, dataset: str) -> Table:
         *(("Sigmoid in the paper", "Softmax in the paper") if beside else ()),
     )
     records: list[dict[str, object]] = []
-    for name, rows in found.items():
+    for name, rows in by_estimator.items():
         records += [record(dataset, row, pair) | {"estimator": name} for row in rows]
         for mean in MEANS:
             over = mean_ratio(results, dataset, mean, name)
@@ -77,18 +75,18 @@ def mmd(results: Results, dataset: str) -> Table:
         header=header,
         rows=[
             shown(dataset, row, other, beside)
-            for row, other in zip(found[first], found[second], strict=True)
+            for row, other in zip(by_estimator[first], by_estimator[second], strict=True)
         ],
         align="l" + "c" * (len(header) - 1),
         latex_columns=4,
-        notes=notes(results, dataset, found[first]),
+        notes=notes(results, dataset, by_estimator[first]),
     )
 
 
 def record(dataset: str, row: Pair, pair: Sequence[str]) -> dict[str, object]:
     """Return a row of the CSV without its estimator."""
     paper = paper_pair(dataset, row.name)
-    found: dict[str, object] = {
+    values: dict[str, object] = {
         "pair": row.name,
         "best": pair[0] if row.sigmoid.value > row.softmax.value else pair[1],
         "cells": row.sigmoid.n,
@@ -97,16 +95,18 @@ def record(dataset: str, row: Pair, pair: Sequence[str]) -> dict[str, object]:
         "softmax_bootstrap_mean": row.softmax_mean.value,
     }
     for name in (*ATTENTIONS, "ratio", "difference"):
-        found |= with_ends(name, getattr(row, name).interval)
+        values |= with_ends(name, getattr(row, name).interval)
     for name in ATTENTIONS:
-        found |= with_ends(f"paper_{name}", paper.get(name, NOTHING))
-    return found
+        values |= with_ends(f"paper_{name}", paper.get(name, NOTHING))
+    return values
 
 
 def shown(dataset: str, row: Pair, other: Pair, beside: bool) -> list[Cell | str]:
     """Return a formatted row: the configured estimator, the other one, the paper."""
-    cells: list[Cell | str] = [row.name, *arms(row), paired(row.ratio), paired(row.difference)]
-    cells += [*arms(other), paired(other.ratio)]
+    ratio, difference, other_ratio = (
+        interval(*one.interval, 3) for one in (row.ratio, row.difference, other.ratio)
+    )
+    cells: list[Cell | str] = [row.name, *arms(row), ratio, difference, *arms(other), other_ratio]
     if beside:
         paper = paper_pair(dataset, row.name)
         cells += [interval(*paper.get(arm, NOTHING), 3) for arm in ATTENTIONS]
@@ -124,26 +124,17 @@ def arms(row: Pair) -> list[Cell]:
     return cells
 
 
-def paired(row: Measurement) -> Cell:
-    return Cell(interval(*row.interval, 3))
-
-
-def notes(results: Results, dataset: str, found: Sequence[Pair]) -> list[str]:
+def notes(results: Results, dataset: str, rows: Sequence[Pair]) -> list[str]:
     """Return the number of pairs that sigmoid wins, mean improvements, and what is left out."""
-    wins = sum(row.sigmoid.value > row.softmax.value for row in found)
-    lines = [f"Sigmoid has the higher MMD on {wins} of {len(found)} pairs."]
+    wins = sum(row.sigmoid.value > row.softmax.value for row in rows)
+    lines = [f"Sigmoid has the higher MMD on {wins} of {len(rows)} pairs."]
     for mean, (_, name) in MEANS.items():
-        words = [
-            f"{improvement(mean_ratio(results, dataset, mean, one))} ({one})"
-            for one in estimators(results)
-        ]
+        words = []
+        for estimator in estimators(results):
+            ratio = mean_ratio(results, dataset, mean, estimator).interval
+            above = ratio.map(lambda end: (end - 1) * 100)
+            words.append(f"{interval(*above, 1, '+')} % ({estimator})")
         lines.append(f"Mean improvement as the {name}: {', '.join(words)}.")
-    paper = paper_improvements(dataset)
-    if paper:
-        lines.append(
-            f"In the paper's table it is {fixed(paper['ratio_of_means'], 1)} % as the ratio of the "
-            f"means and {fixed(paper['mean_of_ratios'], 1)} % as the mean of the pairs' ratios."
-        )
     small = [row for row in results.measurements("mmd", dataset) if row.metric == "mmd_left_out"]
     if small:
         named = ", ".join(f"{row.group} ({row.value:.0f})" for row in small)
@@ -156,26 +147,3 @@ def notes(results: Results, dataset: str, found: Sequence[Pair]) -> list[str]:
             f"{', '.join(tiny)}."
         )
     return lines
-
-
-def improvement(row: Measurement) -> str:
-    """Return a ratio in percent above 1, with its interval."""
-    if math.isnan(row.value):
-        return "none, too few cells"
-    if not math.isfinite(row.value):
-        return "not finite, because softmax's MMD is 0 for some pair"
-    value, low, high = ((end - 1) * 100 for end in row.interval)
-    words = f"{signed(value, 1)} %"
-    return words if math.isnan(low) else f"{words} [{signed(low, 1)}, {signed(high, 1)}]"
-
-
-def paper_improvements(dataset: str) -> dict[str, float]:
-    """Return both mean improvements of the paper's own table in percent, if it has the dataset."""
-    rows = reported()["mmd"].get(dataset, ())
-    if not rows:
-        return {}
-    sigmoid, softmax = (np.array([row[arm][0] for row in rows]) for arm in ATTENTIONS)
-    return {
-        "ratio_of_means": float(sigmoid.sum() / softmax.sum() - 1) * 100,
-        "mean_of_ratios": float((sigmoid / softmax).mean() - 1) * 100,
-    }
