@@ -207,7 +207,8 @@ def check_alike(local_files: Mapping[Path, "Cells"]) -> None:
             check_shared(cells, known, path, "the larger files")
         else:
             log(f"{path}: {len(cells.genes):,} genes, as {cells.genes[0]!r}")
-        known |= dict(zip(cells.genes, cells.names, strict=True))
+        pairs = zip(cells.genes, cells.names, strict=True)
+        known |= {gene: name for gene, name in pairs if gene not in known or name != gene}
 
 
 def check_shared(cells: "Cells", known: Mapping[str, str], path: Path, other: str) -> None:
@@ -257,7 +258,9 @@ def check_names(cells: "Cells", known: Mapping[str, str], path: Path, other: str
     compared = [
         (gene, name, gene in ids_of[spelling(name)])
         for gene, name in zip(cells.genes, cells.names, strict=True)
-        if gene in known and gene != name and times[name] == 1 and spelling(name) in ids_of
+        if gene not in (name, known.get(gene, gene))
+        and times[name] == 1
+        and spelling(name) in ids_of
     ]
     wrong = [(gene, name) for gene, name, is_equal in compared if not is_equal]
     if len(compared) < COMPARED or len(wrong) <= FEW_CONTRADICTIONS * len(compared):
@@ -285,6 +288,12 @@ def real_genes() -> list[tuple[str, str, str]]:
     return [(row["symbol"], row["gene_id"], row["feature_name"]) for row in rows]
 
 
+def without_version(identifier: str) -> str:
+    """Return an Ensembl id without its version, and other text unchanged."""
+    versioned = VERSIONED.fullmatch(identifier) if "." in identifier else None
+    return versioned[1] if versioned else identifier
+
+
 def unique_genes(
     ids: Sequence[str] | Strings, names: Sequence[str] | Strings, is_gene: NDArray[np.bool_]
 ) -> tuple[list[str], list[str], NDArray[np.int64]]:
@@ -303,12 +312,11 @@ def unique_genes(
     gene_names: list[str] = []
     of_feature = np.full(len(ids), -1, dtype=np.int64)
     for index, (identifier, name) in enumerate(zip(ids, names, strict=True)):
-        versioned = VERSIONED.fullmatch(identifier) if "." in identifier else None
-        gene = versioned[1] if versioned else identifier
+        gene = without_version(identifier)
         if gene.startswith(FOREIGN) or not is_gene[index]:
             continue
         if gene not in position:
             position[gene] = len(position)
-            gene_names.append(name or gene)
+            gene_names.append(without_version(name) or gene)
         of_feature[index] = position[gene]
     return list(position), gene_names, of_feature

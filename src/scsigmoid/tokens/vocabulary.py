@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from scsigmoid.config.schema import VocabularyChoice
 from scsigmoid.config.validate import nearest
-from scsigmoid.corpus.genes import VERSIONED, organism_of
+from scsigmoid.corpus.genes import organism_of, without_version
 from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_path, parsing
 from scsigmoid.progress import log
@@ -246,11 +246,7 @@ def read_gene_list(path: str | Path) -> list[str]:
             f"tokens.vocabulary.genes: {path}: {reason}; give a text file with one gene id per line"
         ) from None
     ids = [words[0] for line in lines if (words := line.replace(",", " ").split())]
-    genes = {
-        match[1] if (match := VERSIONED.fullmatch(gene)) else gene
-        for gene in ids
-        if not gene.startswith(("#", "<"))
-    }
+    genes = {without_version(gene) for gene in ids if not gene.startswith(("#", "<"))}
     if not genes:
         raise UserError(f"tokens.vocabulary.genes: {path}: contains no gene id; write one per line")
     return sorted(genes)
