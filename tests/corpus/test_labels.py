@@ -36,7 +36,7 @@ def test_columns_are_joined(cells):
     assert joined[:3].tolist() == ["", *WANTED[1:]]
 
 
-@pytest.mark.parametrize("absent", [None, "", "nan", "Unknown"])
+@pytest.mark.parametrize("absent", [None, "", "nan", "NA", "Unknown"])
 def test_missing_labels(absent, cells):
     types = cell_types(cells(cell_type=["a", absent, "b"] * 10), "cell_type")
     assert types[:3].tolist() == ["a", "", "b"]

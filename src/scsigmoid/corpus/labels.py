@@ -20,8 +20,8 @@ from scsigmoid.progress import log
 
 JOINED = re.compile(r"\{([^{}]+)\}")
 ANY = "*"  # every column of text
-# Values that mean "no label". The CELLxGENE schema has "unknown".
-ABSENT = ("", "nan", "unknown")
+# Values that mean "no label". The CELLxGENE schema has "unknown", exports of R have "NA".
+ABSENT = ("", "na", "nan", "unknown")
 NEAREST = 3
 
 
