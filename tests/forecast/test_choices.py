@@ -15,7 +15,9 @@ from scsigmoid.config.schema import Config
 from scsigmoid.errors import UserError
 from scsigmoid.forecast import choices
 from scsigmoid.forecast.choices import choose
+from scsigmoid.forecast.volume import vocabulary_size
 from scsigmoid.report import registry
+from scsigmoid.tokens.vocabulary import SPECIAL
 
 GENES = 300
 
@@ -82,6 +84,18 @@ def test_the_context_covers_95_percent_of_the_cells(own: Any, tmp_path: Path, ki
     assert own(*files).models["sigmoid"].context == 64
     write_cells(tmp_path / "b.h5ad", [290] * 100, kind)
     assert "on a CPU the first 128" in own(*files).choices["models.sigmoid.context"]
+
+
+def test_genes_named_by_symbol_are_limited(tmp_path: Path, own: Any, capfd: Any) -> None:
+    """As in exports of Seurat; a larger vocabulary would take longer than was promised."""
+    symbols = pd.DataFrame(index=[f"SYM{gene}" for gene in range(3100)])
+    ids = pd.DataFrame({"gene_ids": [f"ENSG{gene:011d}" for gene in range(3100)]}, symbols.index)
+    for var in (symbols, ids):
+        cells = anndata.AnnData(csr_matrix(np.full((50, 3100), 2)), var=var)
+        cells.write_h5ad(tmp_path / "a.h5ad")
+        config = own({"files": str(tmp_path / "a.h5ad"), "held_out": 0.2})
+        assert vocabulary_size(config, tmp_path) == 3000 + len(SPECIAL)
+    assert capfd.readouterr().err.count("genes by var['gene_ids']") == 1
 
 
 def test_large_files_are_sampled_evenly(tmp_path: Path, own: Any) -> None:

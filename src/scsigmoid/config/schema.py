@@ -224,9 +224,9 @@ class VocabularyChoice(Settings):
     """Biotypes of the genes, for example ``protein_coding``. ``null`` means all."""
     annotation: list[Text]
     """GTF files with the biotypes, for example of GENCODE, one for each organism."""
-    sizes: dict[Literal["Homo sapiens", "Mus musculus"], Count] | None
-    """Largest number of genes of an organism: those expressed in most training cells. ``null``
-    means no limit."""
+    sizes: dict[Literal["Homo sapiens", "Mus musculus", "other"], Count] | None
+    """Largest number of genes of an organism: those expressed in most training cells. ``other``
+    limits genes that have no Ensembl id. ``null`` means no limit."""
 
 
 @dataclass(frozen=True, kw_only=True)

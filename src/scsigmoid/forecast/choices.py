@@ -218,7 +218,7 @@ def choose_model(settings: Settings, scale: Scale, sample: Sample) -> None:
         reason += f"; on {device} the first {scale.context:,} tokens"
     for name in settings.models:
         settings.fill(f"models.{name}.context", min(whole, scale.context), reason)
-    organisms = ("Homo sapiens", "Mus musculus")
+    organisms = ("Homo sapiens", "Mus musculus", "other")  # other: genes named by symbol
     settings.fill(
         "tokens.vocabulary.sizes",
         dict.fromkeys(organisms, scale.genes),

@@ -14,6 +14,7 @@ from scsigmoid.corpus.h5ad_writer import is_tenx
 from scsigmoid.corpus.metadata import REMOTE, ManifestRow, read_manifest
 from scsigmoid.corpus.selection import PAPER_CELLS
 from scsigmoid.forecast.effort import Lengths, lengths_of, rates
+from scsigmoid.progress import verbosity
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary, read_gene_list
 
 PAPER_FILES = 1600
@@ -110,16 +111,17 @@ def training_files(config: Config) -> list[Cells] | None:
     files = [file for file in expand(config.corpus.local) if file.held_out is not True]
     if any(is_tenx(file.path) for file in files):
         return None
-    return [
-        open_cells(
-            file.path,
-            held_out_text(file.held_out, config.seed),
-            "training",
-            layer=file.layer,
-            genes=file.genes,
-        )
-        for file in files
-    ]
+    with verbosity(False):  # the choice of settings has logged the columns of genes
+        return [
+            open_cells(
+                file.path,
+                held_out_text(file.held_out, config.seed),
+                "training",
+                layer=file.layer,
+                genes=file.genes,
+            )
+            for file in files
+        ]
 
 
 def expected_volume(config: Config) -> Volume:
