@@ -1,4 +1,4 @@
-"""The command line: one line for a user's mistake, and what each stage may import."""
+"""The command line: errors of users, logs, and the modules that a stage imports."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 from small_disk import small_disk
 
 from scsigmoid import progress
-from scsigmoid.cli import SILENT, STAGES, main
+from scsigmoid.cli import SILENT, main
 
 
 def test_a_users_mistake_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -33,55 +33,37 @@ def stored(folder: Path) -> Path:
     return path
 
 
-def test_a_misspelled_stage_gets_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main(["emebd", "cells.h5ad", "out.h5ad"])
-    assert caught.value.code == 2
-    error = capsys.readouterr().err
-    assert "'embed'" in error
-    assert error.count("\n") == 2
-
-
 @pytest.mark.parametrize(
     ("command", "words"),
     [
+        (["emebd"], "invalid choice: 'emebd'"),
         (["lengths"], "required"),
         (["vocabulary", "--statistics", "x", "--output", "y", "--settings", "{"], "not valid JSON"),
-        (["vocabulary", "--statistics", "x", "--output", "y", "--settings", "[]"], "JSON object"),
     ],
 )
-def test_a_wrong_command_line_shows_how_it_is_right(
+def test_a_wrong_command_line_is_a_usage_error(
     command: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as caught:
         main(command)
     assert caught.value.code == 2
-    error = capsys.readouterr().err
-    assert error.startswith(f"usage: scsigmoid {command[0]}")
-    assert words in error.splitlines()[-1]
+    assert words in capsys.readouterr().err.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        (
-            ["vocabulary", "--statistics", "x", "--settings", "{}"],
-            "--settings: the setting 'tokens",
-        ),
+        (["vocabulary", "--statistics", "x", "--settings", "{}"], "the setting 'tokens"),
         (
             ["vocabulary", "--statistics", "x", "--settings", '{"tokens.vocabulary": {"gens": 1}}'],
             "--settings: tokens.vocabulary: got an unexpected keyword argument 'gens'",
         ),
-        (
-            ["simulate-tokens", "--configuration", "EMPTY"],
-            "empty.yaml: the setting 'benchmarks' is",
-        ),
-        (["table", "scib", "--configuration", "EMPTY"], "empty.yaml: preset: missing"),
+        (["table", "scib", "--configuration", "EMPTY"], "empty.yaml: "),
         (["embed", "a.h5ad", "FOLDER", "--checkpoint", "x", "--vocabulary", "y"], "a folder; name"),
         (["embed", "a.h5ad", "o.csv", "--checkpoint", "x"], "o.csv: an h5ad file is written; end"),
     ],
 )
-def test_what_is_missing_is_named(
+def test_a_missing_setting_or_a_wrong_file_is_named(
     command: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "empty.yaml").touch()
@@ -106,19 +88,6 @@ def test_plan_works_anywhere(
     outside = capsys.readouterr()
     assert outside.out == inside.out
     assert (inside.err, outside.err.count("\n")) == ("", 1)
-
-
-def test_the_systems_errors_are_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    blocked = tmp_path / "file"
-    blocked.touch()
-    where = ["--output", str(blocked / "manifest.csv"), "--summary", str(tmp_path / "account.json")]
-    code = main(["manifest", "--configuration", str(stored(tmp_path)), *where])
-    assert code == 1
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    assert str(blocked) in error
 
 
 def test_a_log_gets_everything_and_the_terminal_the_line(tmp_path: Path) -> None:
@@ -188,26 +157,6 @@ def test_an_announcement_also_appears_on_the_terminal(seen: bool, tmp_path: Path
 def test_lines_do_not_control_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     progress.log("file \x1b]0;evil\x07.h5ad\nµm ünï")
     assert capsys.readouterr().err == "file \\x1b]0;evil\\x07.h5ad\nµm ünï\n"
-
-
-def test_no_place_for_compiled_code_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """numba's own error, where neither the code nor the home folder can be written."""
-    from numba.core.caching import FunctionCache, _CacheLocator
-
-    def compiled(options: object) -> None:
-        monkeypatch.setattr(_CacheLocator, "ensure_cache_path", unwritable)
-        FunctionCache(test_no_place_for_compiled_code_is_one_line)
-
-    def unwritable(self: object) -> None:
-        raise OSError
-
-    monkeypatch.setattr(STAGES["lock"], "run", compiled)
-    files = ["--manifest", "m", "--cells", "f", "--metadata", "f", "--output", "o"]
-    assert main(["lock", *files]) == 1
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.endswith("set HOME or NUMBA_CACHE_DIR to a folder of your own that can")
 
 
 LOGS = """

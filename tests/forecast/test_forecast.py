@@ -169,17 +169,6 @@ def test_later_files_replace_earlier_ones(tmp_path, capsys):
     assert " 1,234 cells" in page
 
 
-def test_a_closed_pipe_is_not_an_error():
-    """Same situation as ``scsigmoid plan | head -0``."""
-    command = [sys.executable, "-m", "scsigmoid", "plan"]
-    run = subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    run.stdout.close()
-    assert (run.wait(), run.stderr.read()) == (0, "")
-    run.stderr.close()
-
-
 @pytest.mark.parametrize("preset", ["demo", "small", "paper"])
 def test_documents_show_the_output(preset: str, tmp_path: Path):
     """Run in an empty folder: results would replace estimates."""

@@ -143,8 +143,8 @@ def lab(color: str, seen: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("seen", SEEN)
-def test_colors_differ_for_color_blind_readers(seen: str, results: Results) -> None:
-    arms = tuple(style.colors(results).values())
+def test_colors_differ_for_color_blind_readers(seen: str) -> None:
+    arms = tuple(style.COLORS.values())
     kernels = tuple(itertools.chain(*benchmarks.SHADES.values()))
     for colors, least in ((style.PALETTE, 12), (kernels, 12), (arms, 40)):
         for first, second in itertools.combinations(colors, 2):

@@ -1,11 +1,10 @@
-"""The command line: one subcommand a stage; the workflow's rules call it, and so can people.
+"""The command line: one subcommand for each stage, called by the rules of the workflow.
 
-``--settings`` takes JSON: the settings that the stage depends on, keyed by their dotted names (see
-``scsigmoid.config.plan``).  A user's mistake ends in one line and exit code 1.
+``--settings`` takes JSON: the settings that affect the stage, by dotted name (see
+``scsigmoid.config.plan``). An error that a user can correct is one line and exit code 1.
 """
 
 import argparse
-import difflib
 import errno
 import os
 import socket
@@ -26,17 +25,13 @@ from scsigmoid.files import check_writable
 for module in ("pipeline", "evaluation", "benchmarks", "report"):
     import_module(f"scsigmoid.cli.{module}")  # their functions become subcommands
 
-#: Set where nobody sees a job's standard error, as on a cluster: progress goes to the log alone.
+#: Set if nobody sees standard error, as in a job of a cluster: progress is only in the log.
 SILENT = "SCSIGMOID_SILENT"
 #: Set by the workflow: each job shows one line on the terminal when it starts.
 LINES = "SCSIGMOID_LINES"
 #: Variables that contain the id of a job on Slurm, PBS, LSF and Grid Engine.
 JOB_IDS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID")
 FULL, CLOSED = "free some space, and run again", "make it writable, or choose another place"
-NO_CACHE = (
-    "numba: neither the folder of the code nor the home folder can be written, so compiled code "
-    "cannot be kept; set HOME or NUMBA_CACHE_DIR to a folder of your own that can"
-)
 TO_DO = {
     errno.ENOSPC: FULL,
     errno.EDQUOT: FULL,
@@ -52,28 +47,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code: 0, or 1 after an error, or 130 after an interruption.
     """
-    given = sys.argv[1:] if arguments is None else arguments
-    check_stage(given)
-    options = parser().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    options = parser().parse_args(words)
     log, rank = options.log, os.environ.get("RANK")
     if log is not None and rank not in (None, "0"):  # further processes of torchrun have their own
         log = log.with_suffix(f".{rank}{log.suffix}")
     try:
         if log is not None and rank is None:
-            start_log(log, given[0])
+            start_log(log, words[0])
         if max(getattr(options, "gpus", 1), getattr(options, "nodes", 1)) > 1:
             from scsigmoid.training.processes import launch, launched
 
             if not launched():
-                return launch(options.nodes, options.gpus, given)
+                return launch(options.nodes, options.gpus, words)
         with logged(log) as terminal:
             return run(options, log, terminal)
-    except UserError as error:  # several processes cannot be started, or the log not be written
+    except UserError as error:  # processes cannot be started, or the log cannot be written
         return complain(str(error), sys.stderr)
 
 
 def run(options: argparse.Namespace, log: Path | None, terminal: TextIO) -> int:
-    """Run a subcommand; errors become a line on the terminal, unexpected ones a traceback too."""
+    """Run a subcommand. An error is one line on the terminal, with a traceback if unexpected."""
     try:
         outputs = getattr(options, "output", None) or []
         check_writable([outputs] if isinstance(outputs, Path) else outputs)
@@ -81,7 +75,7 @@ def run(options: argparse.Namespace, log: Path | None, terminal: TextIO) -> int:
     except KeyboardInterrupt:
         return 130
     except Exception as error:
-        problem = described(error, log)
+        problem = expected_error(error, log)
         if problem is None and log is None:
             raise
         complain(problem or f"unexpected {type(error).__name__}: {error}; see {log}", terminal)
@@ -92,16 +86,16 @@ def run(options: argparse.Namespace, log: Path | None, terminal: TextIO) -> int:
     return 0
 
 
-def described(error: Exception, log: Path | None) -> str | None:
-    """An error that a person can mend in one line: where, what, and what to do."""
+def expected_error(error: Exception, log: Path | None) -> str | None:
+    """Return the message of an error that a user can correct, or None for another error."""
     if isinstance(error, UserError):
         return str(error)
     if isinstance(error, OSError) and error.strerror:
-        # where it does not say where, it was the log: stages name the files that they write
+        # Stages name the files that they write. Without a name, the log could not be written.
         where = error.filename or log
         to_do = TO_DO.get(error.errno or 0)
         return f"{where}: " * bool(where) + f"{error.strerror}" + f"; {to_do}" * bool(to_do)
-    return NO_CACHE if "no locator available" in str(error) else None  # numba's message
+    return None
 
 
 def start_log(path: Path, stage: str) -> None:
@@ -121,17 +115,17 @@ def start_log(path: Path, stage: str) -> None:
         with path.open("ab", buffering=0) as log, suppress(OSError):  # the disk may be full
             log.write(line.encode())
     except OSError as error:
-        raise UserError(f"{described(error, path)}") from None
+        raise UserError(f"{expected_error(error, path)}") from None
     if LINES in os.environ:
         print(f"{now:%H:%M:%S} {stage}, log: {path}", file=sys.stderr, flush=True)
 
 
 @contextmanager
 def logged(path: Path | None) -> Iterator[TextIO]:
-    """Send what is written to standard error, also by libraries, to a log file.
+    """Send standard error, also of libraries, to a log file.
 
     Yields:
-        What standard error was before, for the one line that a person should see.
+        The standard error of before, for the line that a person should see.
     """
     if path is None:
         yield sys.stderr
@@ -140,7 +134,7 @@ def logged(path: Path | None) -> Iterator[TextIO]:
         path.parent.mkdir(parents=True, exist_ok=True)
         log = path.open("a", encoding="utf-8")
     except OSError as error:
-        raise UserError(f"{described(error, path)}") from None
+        raise UserError(f"{expected_error(error, path)}") from None
     sys.stderr.flush()
     before = os.dup(2)
     with log:
@@ -154,7 +148,7 @@ def logged(path: Path | None) -> Iterator[TextIO]:
         progress.terminal = None
         try:
             sys.stderr.flush()
-        except OSError:  # the disk is full: what does not fit shall not appear on the terminal
+        except OSError:  # the disk is full: do not print the rest on the terminal
             with open(os.devnull, "w") as nowhere:
                 os.dup2(nowhere.fileno(), 2)
             sys.stderr.flush()
@@ -163,7 +157,7 @@ def logged(path: Path | None) -> Iterator[TextIO]:
 
 
 def complain(message: str, terminal: TextIO) -> int:
-    """Print one line on the terminal, and in the log if there is one with room for it."""
+    """Print one line on the terminal and, if possible, in the log. Return the exit code."""
     line = f"scsigmoid: error: {shortened(' '.join(message.split()))}"
     print(line, file=terminal, flush=True)
     if terminal is not sys.stderr:
@@ -172,17 +166,8 @@ def complain(message: str, terminal: TextIO) -> int:
     return 1
 
 
-def check_stage(arguments: Sequence[str]) -> None:
-    """Refuse an unknown subcommand; argparse would list all of them, without the nearest."""
-    name = next((word for word in arguments if not word.startswith("-")), None)
-    if name is not None and name not in STAGES:
-        close = difflib.get_close_matches(name, STAGES, n=1)
-        advice = f"did you mean {close[0]!r}?" if close else "see scsigmoid --help"
-        parser().error(f"unknown stage {name!r}; {advice}")
-
-
 def parser() -> argparse.ArgumentParser:
-    """All subcommands."""
+    """Return the parser of all subcommands."""
     top = argparse.ArgumentParser(
         prog="scsigmoid",
         description="Stages of the sigmoid-attention experiment; `snakemake` runs them all.",

@@ -1,7 +1,6 @@
 """Subcommands that lead from the corpus to a trained model, and ``plan``, which says the cost."""
 
 import argparse
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,11 +25,8 @@ def plan(options: argparse.Namespace) -> None:
         base, presets = SHIPPED / "config.yaml", SHIPPED / "presets"
     overrides = [*map(read_yaml, options.configfile or []), parse_pairs(options.config)]
     config = load(base, presets, reduce(merge, overrides), choose)
-    lines = list(forecast(config, Path(config.results or f"results/{config.preset}")))
-    try:
-        print(*lines, sep="\n", flush=True)
-    except BrokenPipeError:  # as with `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    for line in forecast(config, Path(config.results or f"results/{config.preset}")):
+        print(line)
 
 
 @stage("--configuration --output --summary")
