@@ -1,9 +1,6 @@
 """The other doors: conda, a container, the pinned environment, and one that was cut off."""
 
 import re
-import shutil
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -74,40 +71,6 @@ def test_the_container_is_pinned_and_not_roots() -> None:
         if name == "COPY":
             sources = [word for word in words.split()[:-1] if not word.startswith("--")]
             assert all((ROOT / source).exists() for source in sources), words
-
-
-def test_the_container_passes_the_linter() -> None:
-    hadolint = Path(sys.executable).with_name("hadolint")
-    if not hadolint.exists():
-        pytest.skip("hadolint is not installed")
-    command = [hadolint, "--failure-threshold", "info", ROOT / "envs" / "Containerfile"]
-    found = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert found.returncode == 0, found.stdout
-
-
-PYTHON = """#!/bin/sh
-# Stands for python: makes an environment whose pip kills make and itself while `dying` exists.
-[ "$1" = -m ] || exit 0
-mkdir -p "$3/bin"
-printf '#!/bin/sh\\necho "$@" >> {folder}/installed\\n' > "$3/bin/pip"
-printf '[ ! -e {folder}/dying ] || kill -9 $PPID $$\\n' >> "$3/bin/pip"
-chmod +x "$3/bin/pip"
-"""
-
-
-@pytest.mark.skipif(shutil.which("make") is None, reason="no make here")
-def test_an_environment_that_was_cut_off_is_completed(tmp_path: Path) -> None:
-    python, venv, dying = tmp_path / "python", tmp_path / "venv", tmp_path / "dying"
-    python.write_text(PYTHON.format(folder=tmp_path))
-    python.chmod(0o755)
-    command = ["make", "environment", f"PYTHON={python}", f"VENV={venv}"]
-    dying.touch()
-    assert subprocess.run(command, cwd=ROOT, capture_output=True, check=False).returncode != 0
-    assert not (venv / ".ready").exists()
-    dying.unlink()
-    subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
-    assert "--editable .[test]" in (tmp_path / "installed").read_text()
-    assert (venv / ".ready").exists()
 
 
 def test_the_conda_recipe_has_the_projects_bounds() -> None:

@@ -1,8 +1,6 @@
 """Files are complete or absent; locks are exclusive."""
 
 import errno
-import hashlib
-import json
 import os
 import subprocess
 import sys
@@ -17,9 +15,6 @@ from scsigmoid.files import (
     atomic_path,
     locked,
     parsing,
-    sha256,
-    write_json,
-    write_text,
 )
 
 
@@ -64,18 +59,6 @@ def test_a_folder_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [folder]
 
 
-def test_json_is_sorted_and_reads_back(tmp_path: Path) -> None:
-    write_json(tmp_path / "x.json", {"b": 1, "a": ["ü"]})
-    text = (tmp_path / "x.json").read_text(encoding="utf-8")
-    assert text.index('"a"') < text.index('"b"')
-    assert json.loads(text) == {"a": ["ü"], "b": 1}
-
-
-def test_sha256_is_that_of_the_bytes(tmp_path: Path) -> None:
-    write_text(tmp_path / "x", "abc\n")
-    assert sha256(tmp_path / "x") == hashlib.sha256(b"abc\n").hexdigest()
-
-
 LOCK = """
 import sys
 from scsigmoid.files import locked
@@ -93,7 +76,7 @@ def test_a_second_process_is_told_who_holds_a_folder(tmp_path: Path) -> None:
     assert child.stdout is not None
     assert child.stdout.readline() == b"held\n"
     with (
-        pytest.raises(UserError, match=f"process {child.pid} on .* is training; let it end"),
+        pytest.raises(UserError, match=f"process {child.pid} on .* is training; wait for it"),
         locked(lock, "training"),
     ):
         pass

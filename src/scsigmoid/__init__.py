@@ -6,8 +6,7 @@ In Python:
     model = ss.load("results/demo/training/sigmoid_2k")
     ss.embed(adata, model)  # adata.obsm["X_scsigmoid"]
 
-The stages are subpackages, in the order in which data flows: ``corpus``, ``tokens``,
-``attention``, ``model``, ``training``, ``evaluation``, ``benchmarks``, ``paper``.
+docs/architecture.md describes the subpackages.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,7 @@ __all__ = ["Model", "embed", "load", "tokenize"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import torch and anndata when they are first needed: the command line is quick without."""
+    """Import torch and anndata when first needed, so that the command line starts quickly."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from scsigmoid.evaluation import own_cells

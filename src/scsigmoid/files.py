@@ -41,8 +41,8 @@ def room_for(path: Path) -> Iterator[None]:
 def atomic_path(path: str | Path) -> Iterator[Path]:
     """Yield a temporary path that replaces ``path`` when the block ends without an error.
 
-    The temporary name keeps the suffix, because several writers choose the format by it.  After an
-    error the temporary file is removed and an older ``path`` is unchanged.
+    The temporary name keeps the suffix, because some writers choose the format by it. After an
+    error, the temporary file is removed and an older ``path`` is unchanged.
 
     Raises:
         IsADirectoryError: if ``path`` is a folder.
@@ -85,12 +85,12 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
 def locked(path: str | Path, activity: str) -> Iterator[None]:
     """Hold an exclusive lock on a file while the block runs.
 
-    The system releases the lock when the process ends.  On file systems without locks (some network
-    file systems) processes are not kept apart.
+    The system releases the lock when the process ends. File systems without locks (some network
+    file systems) do not exclude other processes.
 
     Args:
-        path: the lock file, which names the process that holds it.
-        activity: what the process does, for the message, e.g. ``"training"``.
+        path: the lock file, which contains the id and host of the process.
+        activity: verb for the message, e.g. ``"training"``.
 
     Raises:
         UserError: if another process holds the lock.
@@ -104,7 +104,7 @@ def locked(path: str | Path, activity: str) -> Iterator[None]:
             handle.seek(0)
             holder = handle.read().strip() or "another process"
             raise UserError(
-                f"{path.parent}: {holder} is {activity}; let it end, or stop it, and run again"
+                f"{path.parent}: {holder} is {activity}; wait for it or stop it, and run again"
             ) from None
         except OSError:
             pass
@@ -122,7 +122,7 @@ def verified(path: Path, digest: str, made: Path) -> Iterator[None]:
     Args:
         path: the file.
         digest: the expected SHA-256; empty if it is not known.
-        made: file or folder to delete so that the file is made again, for the message.
+        made: file or folder to delete to make the file again, for the message.
 
     Raises:
         UserError: when the block ends, with or without an error, if the SHA-256 differs.
@@ -142,7 +142,7 @@ def verified(path: Path, digest: str, made: Path) -> Iterator[None]:
         try:
             yield
         except Exception:
-            compare()  # changed bytes explain the error better
+            compare()  # raises the error that explains the other one
             raise
         compare()
 
@@ -165,7 +165,7 @@ def check_writable(paths: Iterable[Path]) -> None:
             ) from None
 
 
-# What readers of the formats raise for damaged content.
+# Errors that readers of files raise for damaged content.
 DAMAGE = (
     OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, EOFError,
     NotImplementedError, zlib.error, BadZipFile,
@@ -174,9 +174,9 @@ DAMAGE = (
 
 @contextmanager
 def parsing(path: str | Path, kind: str) -> Iterator[None]:
-    """Say that a file is damaged if its content cannot be parsed in the block.
+    """Raise an error that names the file if its content cannot be parsed in the block.
 
-    Errors of the file system, which have a number, say nothing about the content and pass.
+    Errors of the file system (with an error number) are passed on.
 
     Args:
         path: the file.
@@ -206,6 +206,6 @@ def write_json(path: str | Path, value: Any) -> None:
 
 
 def sha256(path: str | Path) -> str:
-    """SHA-256 of a file's bytes, in hexadecimal."""
+    """Return the SHA-256 of a file in hexadecimal."""
     with Path(path).open("rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()

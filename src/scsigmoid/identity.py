@@ -1,7 +1,7 @@
 """Identity of result files: the model, dataset, vocabulary and cells that a file was made from.
 
-Writers store these fields in the metadata of their format.  Readers compare them with the fields
-that they expect, by :func:`check_identity`, so a file in the place of another is noticed.
+Writers store these fields in the metadata of the file. Readers compare them with the expected
+fields (:func:`check_identity`) to notice a file that was copied over another.
 """
 
 import json
@@ -28,7 +28,7 @@ def check_identity(path: str | Path, stated: Mapping[str, Any], **expected: Any)
     Args:
         path: the file, for messages.
         stated: metadata of the file.
-        expected: field to value, e.g. ``model="sigmoid_4k"``; other fields may have any value.
+        expected: values of fields, e.g. ``model="sigmoid_4k"``. Other fields may have any value.
 
     Raises:
         UserError: if a field is missing or has another value.
@@ -50,7 +50,7 @@ def check_cells(path: Path, expected: str) -> None:
     """Compare the cells of an h5ad file, which its SHA-256 identifies, with the expected ones.
 
     Raises:
-        UserError: if the file is missing or has other cells, or the same in another order.
+        UserError: if the file is missing, or has other cells or another order of the cells.
     """
     if not path.is_file():
         raise UserError(f"{path}: no such file; give the h5ad file of the dataset")
@@ -58,14 +58,14 @@ def check_cells(path: Path, expected: str) -> None:
 
 
 def shown(value: Any) -> str:
-    """A value for a message, fingerprints shortened."""
+    """Return a value for a message. Fingerprints are shortened."""
     if isinstance(value, str) and FINGERPRINT.fullmatch(value):
         return value[:SHOWN]
     return repr(value) if value != "" else "empty"
 
 
 def model_of(path: Path) -> dict[str, Any]:
-    """The model that a file is named after, and the step if it is of a snapshot."""
+    """Return the model in the name of a file, and the step if the file is from a snapshot."""
     parts = MODEL_FILE.fullmatch(path.stem)
     fields = parts.groupdict() if parts else {}
     step = {"step": int(fields["step"])} if fields.get("step") else {}

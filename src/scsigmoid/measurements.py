@@ -109,12 +109,11 @@ def known_donors(donors: NDArray[Any]) -> list[str]:
 
 
 def mean_interval(values: NDArray[np.float64], confidence: float) -> Interval:
-    """Mean of independent values and its two-sided Student interval.
+    """Return the mean of independent values and its two-sided Student interval.
 
-    Returns:
-        Mean and interval, without ends for fewer than two values.
+    The ends are NaN if there are fewer than two values.
     """
-    # the function that scipy.stats.t.ppf calls, which takes a second longer to import
+    # The function behind scipy.stats.t.ppf, whose import takes a second longer.
     from scipy.special import stdtrit
 
     count = len(values)
@@ -128,12 +127,12 @@ def mean_interval(values: NDArray[np.float64], confidence: float) -> Interval:
 
 
 class DonorMean(NamedTuple):
-    """A mean over donors: of each donor's mean over its cells.
+    """A mean over the means of donors.
 
     Attributes:
         interval: the mean, and Student's interval over donors.
-        donors: known donors.
-        note: why there is no interval, or the cells that are left out.
+        donors: number of known donors.
+        note: why there is no interval, or how many cells are left out.
     """
 
     interval: Interval
@@ -142,10 +141,10 @@ class DonorMean(NamedTuple):
 
 
 def donor_mean(values: NDArray[np.float64], donors: NDArray[Any], confidence: float) -> DonorMean:
-    """Mean over donors and its Student interval, which says how much other donors would change it.
+    """Return the mean over the means of donors, with Student's interval over donors.
 
-    Every donor counts alike, so the interval covers however the cells are distributed
-    (docs/evaluation.md).  Cells without a known donor are left out.
+    Every donor has the same weight, so the coverage of the interval does not depend on the numbers
+    of cells (docs/evaluation.md). Cells without a known donor are left out.
 
     Args:
         values: value of each cell.

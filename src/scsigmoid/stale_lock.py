@@ -1,9 +1,8 @@
-"""Snakemake's lock of a run that was killed: removed when its process is surely gone.
+"""Removes the lock that Snakemake leaves in its working directory if it is killed.
 
-Snakemake locks its working directory and leaves the lock behind when it is killed with no chance to
-clean up.  A run notes its host and process here; the next run on the same host removes the lock if
-that process no longer exists.  A lock of another host, or of a process that still runs, is left,
-and so is one that is newer than the note: its run has yet to write one.
+Each run writes a note with its host and process id. The next run on the same host removes the lock
+if this process no longer exists. A lock that is newer than the note is kept, because its run has
+not written a note yet.
 """
 
 import json
@@ -17,7 +16,7 @@ NOTE = "scsigmoid-run.json"
 
 
 def note_run(folder: str | Path, pid: int) -> None:
-    """Note that the process ``pid`` holds the lock of ``folder`` (a ``.snakemake``)."""
+    """Write a note that process ``pid`` holds the lock of ``folder`` (``.snakemake``)."""
     record = {
         "host": socket.gethostname(),
         "pid": pid,
@@ -28,16 +27,12 @@ def note_run(folder: str | Path, pid: int) -> None:
 
 
 def clear_stale_lock(folder: str | Path) -> bool:
-    """Remove the lock of ``folder`` if the run that noted itself there is gone.
-
-    Returns:
-        Whether a lock was removed.
-    """
+    """Remove the lock of ``folder`` if its run was killed. Return whether a lock was removed."""
     locks, note = Path(folder) / "locks", Path(folder) / NOTE
     try:
         record = json.loads(note.read_text())
-        taken = [lock.stat().st_mtime_ns for lock in locks.iterdir()]
-        if not taken or max(taken) > note.stat().st_mtime_ns:
+        times = [lock.stat().st_mtime_ns for lock in locks.iterdir()]
+        if not times or max(times) > note.stat().st_mtime_ns:
             return False
         if record["host"] != socket.gethostname():
             return False

@@ -229,7 +229,7 @@ def test_two_simultaneous_runs_in_a_folder(
         assert main(words) == 1
         (error,) = [e for e in capfd.readouterr().err.splitlines() if "error" in e]
         assert f"process {first.pid} on" in error
-        assert "is training this model; let it end, or stop it, and run again" in error
+        assert "is training this model; wait for it or stop it, and run again" in error
     finally:
         first.send_signal(signal.SIGKILL)
         first.communicate()

@@ -128,8 +128,8 @@ class Stage:
 
     Attributes:
         run: function of the subcommand.
-        arguments: names in :data:`ARGUMENTS`, with ``?`` if optional, ``+`` if it takes one value
-            or more, ``*`` for both.
+        arguments: names in :data:`ARGUMENTS`, with ``?`` if optional, ``+`` for one value or more,
+            or ``*`` for both.
         own: further arguments, which replace those of the same name.
     """
 
@@ -178,7 +178,7 @@ def stored(configuration: Path) -> Config:
         raise UserError(f"{configuration}: {error}") from None
 
 
-def corpus_of(configuration: Path) -> "tuple[Config, Path]":
+def corpus_of(configuration: Path) -> tuple[Config, Path]:
     """Return a stored configuration and the folder of its downloads.
 
     These stages read the whole configuration instead of settings that Snakemake compares, so that

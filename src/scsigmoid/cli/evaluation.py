@@ -18,7 +18,7 @@ from scsigmoid.errors import UserError
             "metavar": "PATH",
             "help": "trained model: model.safetensors or its folder; or the packaged model blood",
         },
-        "--vocabulary": path("vocabulary of the model; without it the one in the checkpoint"),
+        "--vocabulary": path("vocabulary of the model (default: the vocabulary in the checkpoint)"),
         "--key": {
             "metavar": "NAME",
             "default": "X_scsigmoid",
@@ -27,7 +27,7 @@ from scsigmoid.errors import UserError
         "--devices": number("GPUs that share the cells; with --device cpu, processes"),
         "--keep-all": {
             "action": "store_true",
-            "help": "write X, layers, var, obsm, ... of the input too; holds it in memory",
+            "help": "write X, layers, var, obsm, ... of the input too (needs memory for all)",
         },
         "--force": {
             "action": "store_true",
@@ -75,7 +75,7 @@ def embeddings(options: argparse.Namespace) -> None:
 
 @stage("--dataset --checkpoint+ --tokens --settings --device? --output+")
 def validation_loss(options: argparse.Namespace) -> None:
-    """Masked-gene loss on held-out cells."""
+    """Compute the masked-gene loss on held-out cells."""
     from scsigmoid.evaluation.validation_loss import validation_loss as measure
 
     for checkpoint, output in checkpoints_and_outputs(options):
@@ -92,10 +92,10 @@ def validation_loss(options: argparse.Namespace) -> None:
 
 
 def checkpoints_and_outputs(options: argparse.Namespace) -> Iterator[tuple[Path, Path]]:
-    """Checkpoints with their outputs, in order; an output's stem names the model.
+    """Yield each checkpoint with its output.
 
     Raises:
-        UserError: if there are more of the ones than of the others.
+        UserError: if the numbers of checkpoints and outputs differ.
     """
     if len(options.checkpoint) != len(options.output):
         raise UserError(
@@ -107,7 +107,7 @@ def checkpoints_and_outputs(options: argparse.Namespace) -> Iterator[tuple[Path,
 
 @stage("--embeddings+ --cells --settings --device? --output")
 def neighbours(options: argparse.Namespace) -> None:
-    """PCA and neighbours of each representation."""
+    """Compute PCA and neighbors of each representation."""
     from scsigmoid.evaluation.neighbours import neighbours_of_dataset
     from scsigmoid.training.devices import resolve_device
 
@@ -127,9 +127,8 @@ def neighbours(options: argparse.Namespace) -> None:
 
 @stage("--dataset --neighbours --settings --device? --output+")
 def scib(options: argparse.Namespace) -> None:
-    """ScIB metrics of a dataset, each in a folder of its name."""
-    # scib-metrics imports libraries that compile when imported, which would cost ten seconds a
-    # job; what runs instead takes a fraction of a millisecond a cell.
+    """Compute the scIB metrics of a dataset, each in a folder of its name."""
+    # Imports of scib-metrics would compile for ten seconds. Interpreted, a cell takes under 1 ms.
     os.environ["NUMBA_DISABLE_JIT"] = "1"
     from scsigmoid.config.metrics import METRICS
     from scsigmoid.evaluation.scib import scib as measure
@@ -138,16 +137,14 @@ def scib(options: argparse.Namespace) -> None:
     outputs = {file.parent.name: file for file in options.output}
     for metric, output in outputs.items():
         if metric not in METRICS:
-            raise UserError(
-                f"{output}: its folder shall be named after a metric ({', '.join(METRICS)})"
-            )
+            raise UserError(f"{output}: name its folder after a metric ({', '.join(METRICS)})")
     device = str(resolve_device(options.device))
     measure(options.neighbours, options.dataset, options.settings["seed"], outputs, device)
 
 
 @stage("--dataset --embeddings+ --settings --device? --output")
 def mmd(options: argparse.Namespace) -> None:
-    """Bootstrap MMD between cell types."""
+    """Compute the bootstrap MMD between cell types."""
     from scsigmoid.evaluation.mmd import mmd_dataset
     from scsigmoid.training.devices import resolve_device
 
@@ -165,7 +162,7 @@ def mmd(options: argparse.Namespace) -> None:
 
 @stage("--dataset --embeddings+ --settings --output+")
 def umap(options: argparse.Namespace) -> None:
-    """UMAP coordinates of both models."""
+    """Compute UMAP coordinates of both models."""
     from scsigmoid.evaluation.umap import umap_dataset
 
     settings = options.settings
@@ -179,5 +176,5 @@ def umap(options: argparse.Namespace) -> None:
 
 
 def by_model(paths: Sequence[Path]) -> dict[str, Path]:
-    """Files named after models, by model."""
+    """Return files by model, which their names state."""
     return {path.stem: path for path in paths}

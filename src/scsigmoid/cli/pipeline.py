@@ -1,4 +1,4 @@
-"""Subcommands that lead from the corpus to a trained model, and ``plan``, which says the cost."""
+"""Subcommands from the corpus to a trained model, and ``plan``."""
 
 import argparse
 import sys
@@ -44,7 +44,7 @@ def manifest(options: argparse.Namespace) -> None:
 
 @stage("--manifest? --part? --dataset? --metadata? --configuration --output")
 def fetch(options: argparse.Namespace) -> None:
-    """Bring a part of the corpus, or an evaluation dataset, to disk."""
+    """Write a part of the training cells, or an evaluation dataset."""
     from scsigmoid.config.plan import Plan
     from scsigmoid.corpus.fetch import fetch_evaluation, fetch_part
     from scsigmoid.corpus.manifest import write_evaluation_row
@@ -58,13 +58,13 @@ def fetch(options: argparse.Namespace) -> None:
     how = (config.corpus, config.seed, downloads, options.output)
     if options.dataset:
         name = options.dataset
-        wanted = config.datasets.get(name)
-        if wanted is None:
+        dataset = config.datasets.get(name)
+        if dataset is None:
             raise UserError(f"--dataset {name}: not one of {', '.join(config.datasets)}")
         needed = Plan(config).needed_cells(name)
         row = options.metadata.with_suffix(".csv")
         write_evaluation_row(name, config.corpus, config.datasets, config.seed, downloads, row)
-        fetch_evaluation(row, name, wanted, *how, options.metadata, needed)
+        fetch_evaluation(row, name, dataset, *how, options.metadata, needed)
     else:
         fetch_part(options.manifest, int(options.part), *how)
 
@@ -126,7 +126,7 @@ def tokenize(options: argparse.Namespace) -> None:
 
 @contextmanager
 def raw_files(options: argparse.Namespace, *, last: bool) -> Iterator[None]:
-    """Have the raw files of a part, as the configuration says; without one they are there."""
+    """Provide the raw files of a part in the block, as the configuration says, if there is one."""
     from scsigmoid.corpus import fetch as corpus
 
     if options.configuration is None:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def results_of(configuration: Path) -> "Results":
-    """The results folder that a stored configuration lies in."""
+    """Return the results folder of a stored configuration."""
     from scsigmoid.results.folder import Results
 
     return Results(configuration.parent, stored(configuration))
@@ -79,6 +79,3 @@ def study(options: argparse.Namespace) -> None:
     families = runs.runs[runs.runs["purpose"] == ""]["family"].unique()
     if len(families):
         print(f"no table or figure shows families without a purpose: {', '.join(families)}")
-    arms = runs.runs["attention"].unique()
-    if len(arms) == 1:
-        print(f"all runs are of {arms[0]}: sigmoid and softmax are not compared")

@@ -17,7 +17,7 @@ from scsigmoid.config.combinations import check_combinations
 from scsigmoid.config.local_files import expand
 from scsigmoid.config.schema import Config, Dataset, Training
 from scsigmoid.config.study import study_runs
-from scsigmoid.config.validate import check_known, nearest, normalize, validate
+from scsigmoid.config.validate import check_known, normalize, validate
 from scsigmoid.errors import UserError
 
 NAMED = ("datasets", "sizes", "models", "study")
@@ -90,7 +90,7 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 def with_local_datasets(config: Config) -> Config:
     """Return a configuration with an evaluation dataset for each local file with held-out cells.
 
-    Datasets with a file of their own are kept.
+    Datasets with ``file`` are kept.
     """
     files = expand(config.corpus.local)
     datasets = {name: dataset for name, dataset in config.datasets.items() if dataset.file}
@@ -118,10 +118,8 @@ def model_training(config: Config, name: str) -> Training:
     """Return ``training`` with the values of ``models.<name>.training``.
 
     Raises:
-        UserError: if the model does not exist, or one of its settings is wrong.
+        UserError: if a setting of the model is wrong.
     """
-    if name not in config.models:
-        raise UserError(f"models.{name}: unknown model{nearest(name, config.models)}")
     values = dataclasses.asdict(config.training) | config.models[name].training
     return validate(values, Training, f"models.{name}.training")
 
@@ -188,7 +186,7 @@ def parse_yaml(text: str, source: str) -> Any:
 
 
 def parse_pairs(pairs: Sequence[str]) -> dict[str, Any]:
-    """Parse settings as Snakemake takes them: ``key=value`` with the value in YAML.
+    """Parse settings of ``--config``: ``key=value`` with the value in YAML, as for Snakemake.
 
     Raises:
         UserError: if a pair has no key or value, or as :func:`parse_yaml`.

@@ -66,8 +66,6 @@ def expand(entries: Sequence[LocalFiles]) -> list[LocalFile]:
                 raise UserError(f"{key}.files: {path}: {problem}")
             absolute = path.resolve()
             if absolute in files:
-                if bool(files[absolute].held_out) != bool(entry.held_out):
-                    raise UserError(f"{path}: held out and also listed for training; list it once")
                 raise UserError(f"{path}: listed twice in corpus.local; list it once")
             files[absolute] = LocalFile(
                 path=absolute,
@@ -97,7 +95,7 @@ def files_of_datasets(datasets: Mapping[str, Dataset]) -> list[LocalFile]:
 
 
 def own_files(corpus: Corpus, datasets: Mapping[str, Dataset]) -> list[LocalFile]:
-    """Return all files of the user: those of ``corpus.local``, and those of datasets."""
+    """Return all files of the user: from ``corpus.local`` and ``datasets.<name>.file``."""
     local = expand(corpus.local) if corpus.source == "local" else []
     return [*local, *files_of_datasets(datasets)]
 
@@ -107,11 +105,7 @@ def problem_of(path: Path) -> str:
     if path.is_dir():
         advice = f"a folder without a 10x matrix; name its files, for example {path / '*.h5ad'}"
         return "" if files_of(path) else advice
-    if not path.exists():
-        return (
-            "a broken link; correct it" if path.is_symlink() else "no such file; correct the path"
-        )
-    return "" if path.is_file() else "a pipe or a device; name a file"
+    return "" if path.is_file() else "no such file; correct the path"
 
 
 def slug(text: str) -> str:

@@ -1,7 +1,6 @@
 """The scIB metrics that ``evaluation.scib.metrics`` may name.
 
-The configuration, the rule ``scib_of_dataset``, the command ``scib``, tables and figures
-read this.  A further metric is an entry here and a function in :mod:`scsigmoid.evaluation.scib`.
+A new metric needs an entry here and a function in :mod:`scsigmoid.evaluation.scib`.
 """
 
 from dataclasses import dataclass
@@ -9,13 +8,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ScibMetric:
-    """A metric of cell types on the PCA coordinates and neighbours of an embedding.
+    """A metric of cell types on the PCA coordinates and neighbors of an embedding.
 
     Attributes:
-        title: in tables and figures.
-        function: of :data:`scsigmoid.evaluation.scib.FUNCTIONS`; one function may give several.
-        in_paper: whether it is the paper's, and enters the mean.
-        seeded: whether it depends on the configuration's seed.
+        title: name in tables and figures.
+        function: key of :data:`scsigmoid.evaluation.scib.FUNCTIONS`. A function may return several
+            metrics.
+        in_paper: whether the paper uses the metric. The mean is over these.
+        seeded: whether the metric depends on the seed of the configuration.
     """
 
     title: str
@@ -24,7 +24,7 @@ class ScibMetric:
     seeded: bool = False
 
 
-#: In the order of fig:scib's panels.
+#: In the order of the panels of fig:scib.
 METRICS = {
     "logistic": ScibMetric("Logistic accuracy", "logistic", seeded=True),
     "leiden_nmi": ScibMetric("Leiden NMI", "leiden", in_paper=True, seeded=True),

@@ -12,8 +12,8 @@ from scsigmoid.errors import UserError
 
 #: Settings of training whose value is a list.
 LISTS = ("betas", "snapshots")
-#: What runs with the same purpose, attention and seed may differ in.  Tables have a row for each
-#: value of these, and would average runs that differ in anything else.
+#: Settings in which runs with the same purpose, attention and seed may differ. Tables have a row
+#: for each of their values, and would average runs that differ in other settings.
 COMPARED: dict[Purpose, tuple[str, ...]] = {
     "rates": ("learning_rate",),
     "seeds": (),
@@ -30,10 +30,10 @@ class StudyRun:
     Attributes:
         family: name of its family.
         model: attention and context.
-        size: name of its entry in ``sizes``.
-        variants: of its attention.
-        seed: of its weights, order, masks and dropout.
-        training: its training settings.
+        size: name of an entry of ``sizes``.
+        variants: variants of attention.
+        seed: seed of weights, order, masks and dropout.
+        training: training settings.
     """
 
     family: str
@@ -45,13 +45,14 @@ class StudyRun:
 
 
 def study_runs(config: Config) -> dict[str, StudyRun]:
-    """Return all runs by name, in the order of the configuration, the seeds outermost.
+    """Return all runs by name, in the order of the configuration. Seeds vary slowest.
 
-    A name states the values that differ within the family, and the seed even if there is only one,
-    so that adding a seed renames no run: ``frontier_softmax_learning_rate_0_002_seed_1``.
+    A name consists of the family, the attention, the values that differ within the family, and the
+    seed, so that a new seed does not rename other runs:
+    ``frontier_softmax_learning_rate_0_002_seed_1``.
 
     Raises:
-        UserError: if a setting is wrong, with its name.
+        UserError: if a setting is wrong.
     """
     runs: dict[str, StudyRun] = {}
     for family in config.study:
