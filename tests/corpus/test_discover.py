@@ -21,11 +21,9 @@ def service(server, web) -> Service:
 
 
 def test_newest_version_of_the_day(service, server):
-    """The answer has one of two forms, the server is busy, and a size is unknown."""
-    path = f"/datasets/{uuid(1)}/versions"
-    server.answers[path] = {"datasets": server.answers[path]}
-    server.script["/curation/v1" + path] = ["503", "429 0", "drop"]
-    for size in (-1, None, "12", 1e9, True):
+    """The server is busy, and a size is unknown."""
+    server.script[versions_path(1)] = ["503", "429 0", "drop"]
+    for size in (-1, None, "12"):
         assets = [{"filetype": "H5AD", "filesize": size, "url": "https://x/y"}]
         server.answers[f"/datasets/{uuid(2)}/versions"][0]["assets"] = assets
         first, second = snapshot(service, DAY).versions
@@ -40,17 +38,11 @@ def test_newest_version_of_the_day(service, server):
     ("changes", "reason"),
     [
         ({"assets": []}, f"its version {uuid(1011)} has no h5ad file"),
-        ({"assets": 7}, f"its version {uuid(1011)} has no h5ad file"),
         ({"tombstone": True}, "withdrawn"),
-        ({"dataset_id": uuid(2)}, f"its versions are of another dataset, {uuid(2)}"),
         ({"dataset_version_id": "x" * 10_000}, "xxx…' is not a CELLxGENE id"),
-        ({"dataset_version_id": None}, "'None' is not a CELLxGENE id"),
-        ({"dataset_version_id": [uuid(1)]}, "is not a CELLxGENE id"),
         ({"collection_id": "a\nb"}, "'a b' is not a CELLxGENE id"),
         ({"cell_count": -5}, "cells is '-5'"),
-        ({"cell_count": float("nan")}, "cells is 'nan'"),
         ({"cell_count": "many\x1b[2J"}, "cells is 'many [2J'"),
-        ({"cell_count": 10**400}, "cells"),
     ],
 )
 def test_datasets_without_a_usable_description_are_left_out(changes, reason, service, server):
@@ -84,33 +76,7 @@ def test_number_of_missing_datasets_is_limited(many, server):
         snapshot(many, DAY)
 
 
-def test_timeout_of_the_list_of_all_datasets(many, server):
-    """It is three times the timeout of other requests, 0.5 s here."""
-
-    def slow(handler) -> None:
-        server.released.wait(0.8)
-        handler.plain(302, {"Location": "/curation/v1/again"})
-
-    server.answers["/again"] = server.answers["/datasets"]
-    server.script["/curation/v1/datasets"] = [slow]
-    assert len(snapshot(many, DAY).versions) == 20
-    assert len(server.asked("/curation/v1/datasets")) == 1
-
-
-def test_hostile_text(service, server):
-    title = "a title\nwith lines\r\x00\x1b[31m" + "x" * 10_000
-    server.answers[f"/datasets/{uuid(2)}/versions"][0].update(
-        title=title, organism=[{"label": "Homo\tsapiens"}, "x", {"name": 3}], assay=1.5
-    )
-    version = snapshot(service, DAY).versions[1]
-    assert version.title.startswith("a title with lines [31mxxx")
-    assert len(version.title) == 200
-    assert version.title.isprintable()
-    assert version.organisms == ("Homo sapiens", "None")
-    assert version.assays == ()
-
-
-@pytest.mark.parametrize("answer", [{}, [1], "x", None, [[]], b"[]]", "id"])
+@pytest.mark.parametrize("answer", [{}, [1], b"[]]", "id"])
 def test_malformed_lists_are_refused(answer, service, server):
     if answer == "id":
         server.answers["/datasets"][0]["dataset_id"] = "../../etc/passwd"
@@ -153,7 +119,3 @@ def test_unknown_ids(service, server):
         resolve(service, "heart", None)
     with pytest.raises(UserError, match=r"datasets\.heart\.id: '\.\./etc' is not a CELLxGENE id"):
         resolve(service, "heart", "../etc")
-    other = server.answers[f"/dataset_versions/{uuid(1010)}"]
-    server.answers[f"/dataset_versions/{uuid(7)}"] = other
-    with pytest.raises(UserError, match="version: the answer is of another version"):
-        resolve(service, "heart", uuid(7))

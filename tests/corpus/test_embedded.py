@@ -12,10 +12,8 @@ from scsigmoid.corpus import embedded
 from scsigmoid.corpus.embedded import (
     DATASETS,
     FACETS,
-    make_genome,
     real_cells,
     recover_counts,
-    regulate,
     simulate,
 )
 from scsigmoid.corpus.h5ad import open_cells
@@ -83,45 +81,6 @@ def test_distribution_of_lengths(sizes):
     assert abs((lengths > 128).mean() - 0.43) < 0.04
     assert (lengths <= 384).mean() > 0.94
     assert lengths.max() <= sizes.genes
-
-
-def test_regulators_of_a_gene_add_up(sizes):
-    genome = make_genome(sizes, 42)
-    assert ((genome.weights > 0).sum(axis=1) == sizes.regulators).all()
-    assert len(set(genome.genes)) == sizes.genes
-    assert genome.genes[760:762] == ["ENSG90000000000", "ENSG90000000001"]
-    gene = 5
-    bound = np.flatnonzero(genome.weights[gene])
-    together, alone = np.zeros(sizes.programmes), np.eye(sizes.programmes)[bound]
-    together[bound] = 1
-    rest = regulate(genome, np.zeros((1, sizes.programmes)))[0, gene]
-    assert np.isclose(
-        regulate(genome, together[None])[0, gene] - rest,
-        (regulate(genome, alone)[:, gene] - rest).sum(),
-    )
-
-
-def test_simulated_types_are_separable_and_related_types_similar(sizes):
-    from sklearn.decomposition import PCA
-    from sklearn.model_selection import cross_val_score
-    from sklearn.neighbors import KNeighborsClassifier
-
-    tissues = dict.fromkeys(DATASETS["heart_oft"].cell_types, "heart")
-    table = simulate("heart_oft", 240, tissues, sizes, 42)
-    shares = table.counts / table.counts.sum(axis=1, keepdims=True)
-    points = PCA(20, random_state=0).fit_transform(np.log1p(shares * 1000))
-    accuracy = cross_val_score(
-        KNeighborsClassifier(10), points, table.obs["cell_type"], cv=3
-    ).mean()
-    assert accuracy > 0.9
-    types = np.array(table.obs["cell_type"])
-    centre = {name: points[types == name].mean(axis=0) for name in set(types)}
-
-    def distance(one, other):
-        return np.linalg.norm(centre[one] - centre[other])
-
-    # immune types share the facet "immune", cardiac and adult immune cells share none
-    assert distance("Immune", "Adult immune") < distance("Cardiac", "Adult immune")
 
 
 def test_datasets():

@@ -127,15 +127,11 @@ def fetch(config: Config, folder: Path, manifest: Path, *options: object) -> int
     return main(["fetch", *map(str, arguments)])
 
 
-@pytest.mark.parametrize("where", ["absolute", "relative", "link"])
-def test_files_outside_the_output_stay(where, config, counts, write_h5ad, tmp_path, capfd):
-    """Names in a manifest that was changed by hand lead there."""
+def test_files_outside_the_output_stay(config, counts, write_h5ad, tmp_path, capfd):
+    """A name in a manifest that was changed by hand leads there."""
     precious = write_h5ad(counts, name="precious")
     content = precious.read_bytes()
-    name = {"absolute": str(precious.with_suffix("")), "relative": "../precious"}.get(where, "a")
-    row = local_row(precious, name)
-    rows = [row] * (2 if where == "link" else 1)
-    write_manifest(tmp_path / "m.csv", rows)
+    write_manifest(tmp_path / "m.csv", [local_row(precious, "../precious")])
     before = set(tmp_path.rglob("*"))
     output = tmp_path / "part"
     assert fetch(config, tmp_path, tmp_path / "m.csv", "--part", 0, "--output", output) == 1

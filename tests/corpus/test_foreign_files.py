@@ -1,9 +1,6 @@
 """Files of other programs: damaged HDF5, other layouts, proteins, other gene names."""
 
 import dataclasses
-import subprocess
-import sys
-from importlib.util import find_spec
 
 import anndata
 import h5py
@@ -85,26 +82,6 @@ def test_faults_in_hdf5(fault, counts, write_h5ad):
             read()
 
 
-COMPRESS = """
-import sys, h5py, hdf5plugin
-with h5py.File(sys.argv[1], "r+") as file:
-    values = file["X/data"][:]
-    del file["X/data"]
-    how = getattr(hdf5plugin, sys.argv[2])()
-    file["X"].create_dataset("data", data=values, chunks=(50,), **how)
-"""
-
-
-@pytest.mark.parametrize("kind", ["Zstd", "Blosc"])
-@pytest.mark.skipif(find_spec("hdf5plugin") is None, reason="hdf5plugin is not installed")
-def test_filters_of_hdf5plugin(kind, counts, write_h5ad):
-    """Another process writes the file, so that this process has to load the filter."""
-    path = write_h5ad(sp.csr_matrix(counts.astype(np.float32)))
-    subprocess.run([sys.executable, "-c", COMPRESS, path, kind], check=True)
-    [chunk] = open_cells(path).chunks()
-    np.testing.assert_array_equal(chunk.counts.toarray(), counts)
-
-
 def local(path, **settings):
     entry = LocalFiles(files=str(path), **settings)
     return dataclasses.replace(load().corpus, source="local", local=[entry], parts=1)
@@ -125,7 +102,6 @@ SYMBOLS = {
     [
         (["human", "mouse"], None),
         (["human", "half"], "warning: {0}: 4,400 of 9,000 genes are in the larger files"),
-        (["ids", "half"], "{0}: 4,600 of 9,000 genes are in the larger files"),
         (["panel", "human"], "{0}: 100 of 100 genes are in the larger files"),
         (["ids", "mouse ids"], "{0}: 9,000 genes, as 'ENSMUSG00000000000'"),
     ],

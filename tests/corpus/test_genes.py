@@ -138,11 +138,9 @@ EXPRESSION = "Gene Expression"
             9,
             "left out: 2 'Antibody Capture', 1 'Custom'",
         ),
-        ("feature_types", ["GEX"] * 10 + ["ADT"] * 2, 10, "left out: 2 'ADT'"),
         ("feature_type", ["protein_coding"] * 6 + ["lncRNA"] * 6, 12, ""),
         ("feature_types", [EXPRESSION] * 2 + [None] * 10, 12, ""),
         ("feature_types", [EXPRESSION] * 2 + ["Gene"] * 9 + ["HTO"], 11, "expression: 9 'Gene'"),
-        ("feature_types", ["Gene"] * 12, 12, ""),
     ],
 )
 def test_kinds_of_features(column, types, kept, log, write, capfd):

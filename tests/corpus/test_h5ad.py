@@ -148,7 +148,6 @@ def replaced(file, name, values, **attributes):
 
 DAMAGES = {
     "a column outside": ("csr", lambda f: f["X/indices"].__setitem__(7, 10_000), "damaged"),
-    "a column below": ("csr", lambda f: f["X/indices"].__setitem__(7, -3), "damaged"),
     "a row outside": ("csc", lambda f: f["X/indices"].__setitem__(7, 10_000), "damaged"),
     "rows that go back": ("csr", lambda f: f["X/indptr"].__setitem__(5, 10_000), "damaged"),
     "no data": ("csr", lambda f: f["X"].__delitem__("data"), "X is not a matrix as anndata"),
@@ -178,9 +177,7 @@ def test_inconsistent_files(damage, counts, write_h5ad):
     ("value", "message"),
     [
         (2.5, r"has 2\.5 in row 21, which is not a count"),
-        (-1, "has -1 in row 21"),
         (np.nan, "has nan in row 21, .*; fill missing values with 0"),
-        (np.inf, "has inf in row 21"),
         (3e9, r"has 3e\+09 in row 21"),
     ],
 )
@@ -255,8 +252,3 @@ def test_fraction(write_h5ad):
     for fraction, count in ((0.5, 5000), (0.00001, 1), (0.99999, 9999)):
         assert len(held_out_of(path, fraction)) == count
     assert abs(held_out_of(path, 0.5).mean() - 5000) < 150
-
-
-def test_values_may_hold_equals_signs(counts, write_h5ad):
-    path = write_h5ad(counts, obs={"batch": ["x=1", "y"] * 15})
-    assert held_out_of(path, "batch=x=1").tolist() == list(range(0, 30, 2))

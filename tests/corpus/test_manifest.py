@@ -83,13 +83,6 @@ def test_parts_are_balanced():
     assert loads.max() < 1.02 * sizes.sum() / 8
 
 
-def test_few_files():
-    rows = assign_parts([row("a", cells="5"), row("b", cells="9"), row("e", "evaluation")], 64)
-    assert [r.part for r in rows] == ["1", "0", ""]
-    with pytest.raises(UserError, match="no file is left for training"):
-        assign_parts([row("e", "evaluation")], 2)
-
-
 @pytest.fixture
 def heart() -> dict[str, Dataset]:
     return {"heart": Dataset(title="Heart", id=uuid(1002))}
@@ -206,11 +199,8 @@ def test_a_lock_must_fit_the_configuration(lock, tmp_path):
     first, second, heart = read_manifest(lock.manifest)
     for changed, message in [
         ({"collection_id": heart.collection_id}, "is of the collection of heart"),
-        ({"dataset_id": heart.dataset_id}, "is of the dataset of heart"),
         ({"file": "../a"}, "'../a' cannot be its file"),
-        ({"file": "heart"}, "two rows are called 'heart'"),
         ({"dataset_version_id": "../../a"}, "'../../a' is not a CELLxGENE id"),
-        ({"location": "https://example.org/a"}, "is not allowed"),
         ({"source": "local", "location": "/etc/passwd"}, "a lock can only have files of CELLxGENE"),
     ]:
         write_manifest(lock.manifest, [dataclasses.replace(first, **changed), second, heart])

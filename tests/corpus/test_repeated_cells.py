@@ -16,7 +16,7 @@ from stages import make_evaluation, make_manifest, make_part
 
 from scsigmoid.config.schema import Config, Dataset, LocalFiles
 from scsigmoid.corpus.h5ad import cells_of_part, open_cells
-from scsigmoid.corpus.metadata import are_in_ranges, format_ranges, read_manifest
+from scsigmoid.corpus.metadata import are_in_ranges, format_ranges
 from scsigmoid.corpus.repeated_cells import FEWEST_GENES, hash_cells
 from scsigmoid.errors import UserError
 
@@ -188,17 +188,3 @@ def test_rows_as_ranges():
         text = format_ranges(np.flatnonzero(is_excluded))
         np.testing.assert_array_equal(are_in_ranges(np.arange(300_000), text), is_excluded)
     assert format_ranges(np.array([0, 1, 2, 9])) == "0-2,9"
-
-
-def test_a_long_list_of_rows_survives_the_manifest(run, tmp_path):
-    """The field is longer than the default limit of Python's csv module."""
-    counts = np.repeat(np.eye(len(GENES), dtype=int), 1000, axis=0)
-    rows = np.arange(0, 60_000, 2)
-    counts[rows, :] = 7
-    counts[1, :] = 8
-    entry = write(tmp_path / "a.h5ad", counts)
-    training, _, summary = run(entry)
-    assert summary["excluded"][entry.files]["repeated"] == len(rows) - 1
-    assert len(training) == 60_000 - len(rows) + 1
-    [row] = read_manifest(tmp_path / "run-0" / "manifest.csv")
-    assert len(row.excluded) > 131_072

@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import numpy as np
 import pytest
 from loopback import uuid
 
@@ -73,35 +72,6 @@ def test_assays_of_rna(corpus):
     ):
         training = select(versions, {}, dataclasses.replace(corpus, assays=assays), 42).training
         assert [v.dataset_id for v in training] == [uuid(number) for number in numbers]
-
-
-@pytest.mark.parametrize(
-    ("wanted", "message"),
-    [
-        ({"organisms": ["human"]}, "organisms: 'human' is not on offer; expected one of Homo"),
-        ({"assays": ["10x 3' v4"]}, 'assays: .* did you mean "10x 3\' v3"'),
-    ],
-)
-def test_unknown_organisms_and_assays(wanted, message, corpus):
-    with pytest.raises(UserError, match=message):
-        select([version(1)], {}, dataclasses.replace(corpus, **wanted), 42)
-
-
-def test_limits_of_the_small_preset():
-    """About 300,000 human cells in at most 20 GB, from files like CELLxGENE's."""
-    config = load(overrides={"preset": "small"})
-    generator = np.random.default_rng(0)
-    cells = np.minimum(np.exp(generator.normal(10, 1.6, 1600)), 4e6).astype(int) + 1
-    versions = [
-        version(number, cells=int(n), bytes=int(n) * 15_000)
-        for number, n in enumerate(cells, start=1)
-    ]
-    training = select(versions, {}, config.corpus, config.seed).training
-    total = sum(v.cells for v in training)
-    assert 0.97 * config.corpus.maximum_cells < total <= config.corpus.maximum_cells == 300_000
-    assert sum(v.bytes for v in training) <= config.corpus.maximum_gb * 1e9 == 20e9
-    assert max(v.bytes for v in training) <= 2e9
-    assert len(training) > 5
 
 
 def test_random_choice_of_files():

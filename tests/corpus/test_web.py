@@ -3,11 +3,10 @@
 import dataclasses
 import threading
 import time
-from email.utils import formatdate
 
 import pytest
 
-from scsigmoid.corpus.web import check_address, retry_after
+from scsigmoid.corpus.web import check_address
 from scsigmoid.errors import UserError
 
 PATH = "/file.h5ad"
@@ -64,14 +63,6 @@ def test_pauses_between_attempts(server, web):
     server.script[PATH] = ["403"] * 99  # as a firewall says to clients that it suspects
     with pytest.raises(UserError, match=r"HTTP 403 \(6 attempts\); check the network"):
         patient.size(server.address + PATH)
-
-
-def test_retry_after():
-    for odd in ("", "soon", "²", "-5", "9" * 5000, "\x00"):
-        assert retry_after(odd) is None
-    assert retry_after("12") == 12
-    assert 50 < retry_after(formatdate(time.time() + 60, usegmt=True)) <= 60
-    assert retry_after("Thu, 01 Jan 1970 00:00:00 GMT") == 0
 
 
 def test_json(server, web):

@@ -1,6 +1,5 @@
 """Small parts of a corpus, and the definition of rank tokens."""
 
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import pytest
 import scipy.sparse as sp
 
 from scsigmoid.corpus.metadata import FILES, ManifestRow, write_manifest
-from scsigmoid.errors import UserError
 from scsigmoid.tokens.statistics import gather
 from scsigmoid.tokens.vocabulary import Vocabulary, build_vocabulary
 
@@ -97,23 +95,3 @@ def by_definition() -> Callable[..., list[int]]:
         return [token for _, token in sorted(pairs)]
 
     return tokens_of
-
-
-@pytest.fixture
-def check_changed_bytes() -> Callable[..., None]:
-    """Return a function that changes single bytes. Each is an error or has no effect."""
-
-    def check(path: Path, read: Callable[[Path], Any], step: int, message: str) -> None:
-        expected, content = read(path).fingerprint, path.read_bytes()
-        for place in range(0, len(content), step):
-            changed = bytearray(content)
-            changed[place] ^= 0x10
-            path.write_bytes(changed)
-            try:
-                fingerprint = read(path).fingerprint
-            except UserError as error:
-                assert re.search(message, str(error))  # noqa: PT017
-            else:  # the byte is padding or redundant
-                assert fingerprint == expected
-
-    return check

@@ -85,14 +85,6 @@ def test_medians_interpolate_within_bins():
     np.testing.assert_allclose(medians, expected, rtol=1e-12)
 
 
-def test_extreme_shares():
-    counts = sp.csr_matrix(np.array([[7, 0, 0], [1, 2**31 - 1, 0], [0, 0, 0]], dtype=np.int32))
-    bins = list(zip(*(axis.tolist() for axis in np.nonzero(histogram_of(counts))), strict=True))
-    smallest = int(np.log(2.0**31) / np.log(RATIO))
-    assert sorted(bins) == [(0, 0), (0, smallest), (1, 0)]
-    assert smallest < BINS
-
-
 def test_merging_is_exact(draw, write_part, tmp_path):
     """Any order gives the same bytes. Parts may lack genes or be empty."""
     genes = [f"gene{index:02d}" for index in range(30)]

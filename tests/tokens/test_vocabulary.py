@@ -70,15 +70,23 @@ def test_fingerprint_depends_on_the_content(statistics, tmp_path):
     others = ({"medians": medians}, {"cells": cells}, {"names": a.names[::-1]})
     for other in (*others, {"gene_ids": a.gene_ids[::-1]}):
         assert replace(a, **other).fingerprint != a.fingerprint
-    replace(a, gene_ids=("<none>", *a.gene_ids[1:])).write(tmp_path / "b.parquet")
-    with pytest.raises(UserError, match="damaged"):
-        Vocabulary.read(tmp_path / "b.parquet")
 
 
-def test_changed_bytes_are_detected(statistics, check_changed_bytes, tmp_path):
-    build_vocabulary(statistics, 1, tmp_path / "v.parquet")
-    message = "damaged|not a vocabulary"
-    check_changed_bytes(tmp_path / "v.parquet", Vocabulary.read, 31, message)
+def test_changed_bytes_are_detected(statistics, tmp_path):
+    """Each is an error or has no effect."""
+    path = tmp_path / "v.parquet"
+    build_vocabulary(statistics, 1, path)
+    expected, content = Vocabulary.read(path).fingerprint, path.read_bytes()
+    for place in range(0, len(content), 31):
+        changed = bytearray(content)
+        changed[place] ^= 0x10
+        path.write_bytes(changed)
+        try:
+            fingerprint = Vocabulary.read(path).fingerprint
+        except UserError as error:
+            assert "not a vocabulary" in str(error)  # noqa: PT017
+        else:  # the byte is padding or redundant
+            assert fingerprint == expected
 
 
 def test_errors(statistics, tmp_path):
@@ -86,14 +94,6 @@ def test_errors(statistics, tmp_path):
         build_vocabulary(statistics, 99, tmp_path / "v.parquet")
     assert not (tmp_path / "v.parquet").exists()
     with pytest.raises(UserError, match="no such vocabulary"):
-        Vocabulary.read(tmp_path / "v.parquet")
-    build_vocabulary(statistics, 1, tmp_path / "v.parquet")
-    table = pq.read_table(tmp_path / "v.parquet")
-    pq.write_table(table.slice(0, table.num_rows - 1), tmp_path / "v.parquet")
-    with pytest.raises(UserError, match="damaged"):
-        Vocabulary.read(tmp_path / "v.parquet")
-    pq.write_table(table.drop_columns(["name"]), tmp_path / "v.parquet")
-    with pytest.raises(UserError, match="not a vocabulary"):
         Vocabulary.read(tmp_path / "v.parquet")
 
 

@@ -71,11 +71,8 @@ class Service:
     def versions(self, dataset_id: str) -> list[Mapping[str, Any]]:
         """Return the descriptions of all versions of a dataset."""
         check_identifier(dataset_id)
-        answer = self.get(f"datasets/{dataset_id}/versions")
-        # two versions of the specification disagree on the shape
-        if isinstance(answer, Mapping):
-            answer = answer.get("datasets")
-        return check_descriptions(answer, f"{self.api}/datasets/{dataset_id}/versions")
+        path = f"datasets/{dataset_id}/versions"
+        return check_descriptions(self.get(path), f"{self.api}/{path}")
 
 
 def snapshot(service: Service, day: str, leave_out: Collection[str] = ()) -> Listing:
@@ -103,7 +100,7 @@ def snapshot(service: Service, day: str, leave_out: Collection[str] = ()) -> Lis
     def find(dataset_id: str) -> Version | None:
         try:
             entry = find_newest(service.versions(dataset_id), day)
-            return read_version(entry, dataset_id, entries[dataset_id])
+            return read_version(entry, entries[dataset_id])
         except UserError as error:
             service.web.check_stopped()
             failed[dataset_id] = getattr(error, "reason", str(error))
@@ -143,18 +140,15 @@ def is_published(entry: Mapping[str, Any], day: str | None) -> bool:
     return bool(published) and (day is None or str(published)[:10] <= day)
 
 
-def read_version(
-    entry: Mapping[str, Any], of: str = "", dataset: Mapping[str, Any] | None = None
-) -> Version:
+def read_version(entry: Mapping[str, Any], dataset: Mapping[str, Any] | None = None) -> Version:
     """Read the service's description of a version. Unknown fields are ignored.
 
     Args:
         entry: the description.
-        of: id of the dataset that the version must belong to; empty if unknown.
         dataset: description of the dataset, which may name its collection.
 
     Raises:
-        Unusable: for a version without h5ad file, withdrawn, or of another dataset.
+        Unusable: for a version without h5ad file, or withdrawn.
         UserError: for malformed ids or numbers.
     """
     version_id = check_identifier(entry.get("dataset_version_id"))
@@ -169,14 +163,11 @@ def read_version(
             f"{version_id}: its number of cells is {one_line(entry.get('cell_count'), 40)!r}; name "
             "it in corpus.leave_out"
         )
-    dataset_id = check_identifier(entry.get("dataset_id"))
-    if of and dataset_id != of:
-        raise Unusable(f"its versions are of another dataset, {dataset_id}")
     assays = terms(entry, "assay")
     collection = entry.get("collection_id") or (dataset or {}).get("collection_id")
     doi = entry.get("collection_doi") or (dataset or {}).get("collection_doi")
     return Version(
-        dataset_id=dataset_id,
+        dataset_id=check_identifier(entry.get("dataset_id")),
         dataset_version_id=version_id,
         collection_id=check_identifier(collection) if collection else "",
         title=one_line(entry.get("title") or ""),
@@ -243,14 +234,14 @@ def resolve(service: Service, name: str, identifier: str | None) -> Version:
 def find_version(service: Service, identifier: str) -> Version:
     """Return the version with this id."""
     entry = service.get(f"dataset_versions/{identifier}")
-    if not isinstance(entry, Mapping) or entry.get("dataset_version_id") != identifier:
-        raise Unusable("the answer is of another version")
+    if not isinstance(entry, Mapping):
+        raise Unusable("the answer is not a description")
     return read_version(entry)
 
 
 def find_in_dataset(service: Service, identifier: str) -> Version:
     """Return the newest version of the dataset with this id."""
-    return read_version(find_newest(service.versions(identifier)), identifier)
+    return read_version(find_newest(service.versions(identifier)))
 
 
 def find_in_collection(service: Service, identifier: str) -> Version:
@@ -260,4 +251,4 @@ def find_in_collection(service: Service, identifier: str) -> Version:
     if len(members) != 1:
         raise Unusable(f"holds {len(members)} datasets, not one")
     dataset_id = check_identifier(members[0].get("dataset_id"))
-    return read_version(find_newest(service.versions(dataset_id)), dataset_id, members[0])
+    return read_version(find_newest(service.versions(dataset_id)), members[0])

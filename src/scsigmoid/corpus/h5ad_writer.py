@@ -4,7 +4,6 @@ The same input gives the same bytes.
 """
 
 import hashlib
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,14 +18,12 @@ from scsigmoid.corpus.h5ad import Cells
 from scsigmoid.corpus.hdf5 import data_frame, opened
 from scsigmoid.corpus.metadata import one_line
 from scsigmoid.errors import UserError, naming
-from scsigmoid.files import atomic_path, sha256
+from scsigmoid.files import DAMAGE, atomic_path, sha256
 
 SCHEMA = "5.0.0"
 HUMAN = {"organism": "Homo sapiens", "organism_ontology_term_id": "NCBITaxon:9606"}
 ORDINARY = {"tissue_type": "tissue", "disease": "normal", "suspension_type": "cell"}
 TARGET_SUM = 10_000
-# What scanpy, h5py, pandas and zlib raise for files that are damaged or something else.
-TENX_ERRORS = (OSError, EOFError, zlib.error, LookupError, ValueError, TypeError, AttributeError)
 # Column of ``obs`` in a copy of selected cells: their rows in the user's file, for messages.
 OWN_ROW = "scsigmoid_row"
 
@@ -132,7 +129,7 @@ def convert(path: Path, output: Path) -> None:
                 adata = scanpy.read_10x_h5(path, gex_only=False)
     except Exception as error:
         # scanpy turns a missing dataset into a bare Exception
-        if type(error) is not Exception and not isinstance(error, TENX_ERRORS):
+        if type(error) is not Exception and not isinstance(error, DAMAGE):
             raise
         raise UserError(
             f"{path}: not a 10x file or folder that scanpy reads ({type(error).__name__}: "
