@@ -96,6 +96,13 @@ def test_genes_named_by_symbol_are_limited(tmp_path: Path, own: Any, capfd: Any)
         config = own({"files": str(tmp_path / "a.h5ad"), "held_out": 0.2})
         assert vocabulary_size(config, tmp_path) == 3000 + len(SPECIAL)
     assert capfd.readouterr().err.count("genes by var['gene_ids']") == 1
+    (tmp_path / "sample").mkdir()
+    (tmp_path / "sample" / "matrix.mtx").touch()  # 10x, not opened
+    entries = (
+        {"files": str(tmp_path / "a.h5ad"), "held_out": True},
+        {"files": str(tmp_path / "sample")},
+    )
+    assert vocabulary_size(own(*entries), tmp_path) == 3000
 
 
 def test_large_files_are_sampled_evenly(tmp_path: Path, own: Any) -> None:

@@ -62,7 +62,9 @@ def vocabulary_size(config: Config, results: Path) -> int:
     organisms = config.corpus.organisms
     if config.corpus.source in REMOTE and set(organisms) <= sizes.keys():
         return sum(sizes[organism] for organism in organisms) + len(SPECIAL)
-    if config.corpus.source == "local" and (opened := training_files(config)) is not None:
+    if config.corpus.source == "local":
+        if (opened := training_files(config)) is None:  # one organism, probably
+            return max(sizes.values(), default=config.benchmarks.training.vocabulary)
         genes = Counter(organism_of(gene) for gene in {g for cells in opened for g in cells.genes})
         return sum(min(n, sizes.get(name, n)) for name, n in genes.items()) + len(SPECIAL)
     return config.benchmarks.training.vocabulary
