@@ -81,8 +81,8 @@ def evaluated_label(cells: Cells, name: str, dataset: Dataset) -> str:
         labels = labels_in(obs, wanted) + (text if ANY in wanted else [])
         if not labels and not dataset.types:
             needed = (
-                "the cell types that held-out cells need (set 'label' of the file or dataset to "
-                "one of its columns, or leave it out)"
+                "the cell types that held-out cells need (set 'label' to one of its columns, or "
+                "remove 'held_out' or the dataset)"
             )
             check_column(obs, columns_of(wanted[0])[0], cells.path, needed)
     types_of = {label: set(cell_types(cells, label, dataset.types)) for label in labels}
