@@ -12,27 +12,6 @@ from scsigmoid import progress
 from scsigmoid.cli import SILENT, main
 
 
-def test_a_users_mistake_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    missing = str(tmp_path / "none.csv")
-    output = str(tmp_path / "part")
-    where = ["--manifest", missing, "--part", "0", "--output", output]
-    code = main(["fetch", *where, "--configuration", str(stored(tmp_path))])
-    assert code == 1
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    assert error.startswith(f"scsigmoid: error: {missing}")
-    assert not (tmp_path / "part").exists()
-
-
-def stored(folder: Path) -> Path:
-    """The demo's configuration as a run stores it."""
-    from scsigmoid.config.check import as_yaml, load
-
-    path = folder / "config.yaml"
-    path.write_text(as_yaml(load()))
-    return path
-
-
 @pytest.mark.parametrize(
     ("command", "words"),
     [
@@ -74,20 +53,6 @@ def test_a_missing_setting_or_a_wrong_file_is_named(
     assert error.count("\n") == 1
     assert words in error
     assert not (tmp_path / "output").exists()
-
-
-def test_plan_works_anywhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """With the presets of the package, which are those of the repository."""
-    monkeypatch.chdir(Path(__file__).parents[1])
-    assert main(["plan", "--config", "preset=paper"]) == 0
-    inside = capsys.readouterr()
-    monkeypatch.chdir(tmp_path)
-    assert main(["plan", "--config", "preset=paper"]) == 0
-    outside = capsys.readouterr()
-    assert outside.out == inside.out
-    assert (inside.err, outside.err.count("\n")) == ("", 1)
 
 
 def test_a_log_gets_everything_and_the_terminal_the_line(tmp_path: Path) -> None:

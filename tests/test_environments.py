@@ -73,20 +73,6 @@ def test_the_container_is_pinned_and_not_roots() -> None:
             assert all((ROOT / source).exists() for source in sources), words
 
 
-def test_the_conda_recipe_has_the_projects_bounds() -> None:
-    text = (ROOT / "docs" / "releasing.md").read_text(encoding="utf-8")
-    block = re.search(r"^```yaml\n(.*?)^```", text, flags=re.M | re.S)
-    assert block
-    run = yaml.safe_load(block[1])["requirements"]["run"]
-    names = {"pytorch": "torch", "matplotlib-base": "matplotlib"}
-    found = {}
-    for line in run:
-        name, bounds = line.split(maxsplit=1)
-        found[names.get(name, name)] = Requirement(f"x{bounds}").specifier
-    assert found.pop("python") == Requirement("x>=3.11").specifier
-    assert found == {name: wanted.specifier for name, wanted in dependencies().items()}
-
-
 def test_the_version_is_the_same_everywhere() -> None:
     texts = {
         name: (ROOT / name).read_text(encoding="utf-8")

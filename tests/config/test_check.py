@@ -102,7 +102,6 @@ def test_a_stored_configuration_round_trips() -> None:
         ({"results": "results/{dataset}"}, ["results: String should match pattern"]),
         ({"corpus": {"download": {"folder": "~/h5ad"}}}, ["corpus.download.folder: String"]),
         ({"corpus": {"snapshot": "11 June"}}, ["corpus.snapshot: String"]),
-        ({"corpus": {"hosts": ["https://x.org"]}}, ["corpus.hosts.0: String"]),
         ({"corpus": {"leave_out": ["x"]}}, ["corpus.leave_out.0: String"]),
         ({"corpus": {"local": [{"files": "x"}]}}, ["corpus.local: lists files, but corpus.source"]),
         ({"corpus": {"source": "cellxgene"}}, ["datasets.pbmc68k.id: missing; add"]),
@@ -276,14 +275,6 @@ class TestPlan:
         corpora = [{"source": "local", "local": [entry]} for entry in entries]
         plans = (Plan(loaded(preset="demo", corpus=corpus)) for corpus in corpora)
         assert changed_rules(*plans) == {"evaluation_cells"}
-
-    def test_every_table_and_figure_names_its_inputs(self) -> None:
-        for preset in ("demo", "small", "paper"):
-            plan = Plan(loaded(preset=preset))
-            for name in registry.names("table", plan):
-                assert isinstance(registry.inputs("table", name, plan), list)
-            for name in registry.names("figure", plan):
-                assert registry.inputs("figure", name, plan)
 
     def test_download_settings_do_not_affect_the_manifest(self) -> None:
         before = Plan(loaded())

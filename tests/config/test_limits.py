@@ -41,10 +41,8 @@ def test_numbers_may_be_text() -> None:
     ("changed", "setting", "value"),
     [
         ({"count": 0}, "count", "0"),
-        ({"cap": math.nan}, "cap", "nan"),
         ({"name": "a\nb"}, "name", r"'a\\nb'"),
         ({"several": []}, "several", r"\[\]"),
-        ({"several": [3, 0]}, "several.1", "0"),
         ({"label": ["a", ""]}, "label.1", "''"),
         ({"label": 3}, "label", "3"),
         ({"held_out": None}, "held_out", "None"),

@@ -32,13 +32,8 @@ LINES = "SCSIGMOID_LINES"
 #: Variables that contain the id of a job on Slurm, PBS, LSF and Grid Engine.
 JOB_IDS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID")
 FULL, CLOSED = "free some space, and run again", "make it writable, or choose another place"
-TO_DO = {
-    errno.ENOSPC: FULL,
-    errno.EDQUOT: FULL,
-    errno.EROFS: CLOSED,
-    errno.EACCES: CLOSED,
-    errno.EPERM: CLOSED,
-}
+TO_DO = dict.fromkeys((errno.ENOSPC, errno.EDQUOT), FULL)
+TO_DO |= dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), CLOSED)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -10,8 +10,6 @@ from scsigmoid.config.schema import Config, Model, Purpose, Training, Variant
 from scsigmoid.config.validate import check_known, validate
 from scsigmoid.errors import UserError
 
-#: Settings of training whose value is a list.
-LISTS = ("betas", "snapshots")
 #: Settings in which runs with the same purpose, attention and seed may differ. Tables have a row
 #: for each of their values, and would average runs that differ in other settings.
 COMPARED: dict[Purpose, tuple[str, ...]] = {
@@ -93,11 +91,6 @@ def family_runs(config: Config, family: str) -> Iterator[tuple[str, StudyRun]]:
     for key, value in listed.training.items():
         if value == []:
             raise UserError(f"{path}.training.{key}: expected at least one value, found []")
-        if key in LISTS and isinstance(value, list) and not all(isinstance(v, list) for v in value):
-            raise UserError(
-                f"{path}.training.{key}: expected a list of lists, because a list varies the "
-                f"setting; for a single value write [{value}], found {value}"
-            )
     axes: dict[str, Any] = {
         "seed": listed.seed,
         **{k: v if isinstance(v, list) else [v] for k, v in listed.training.items()},
