@@ -38,7 +38,7 @@ def test_a_wrong_command_line_is_a_usage_error(
             "--settings: tokens.vocabulary: got an unexpected keyword argument 'gens'",
         ),
         (["table", "scib", "--configuration", "EMPTY"], "empty.yaml: "),
-        (["embed", "a.h5ad", "FOLDER", "--checkpoint", "x", "--vocabulary", "y"], "a folder; name"),
+        (["embed", "a.h5ad", "FOLDER", "--checkpoint", "x"], "a folder; name"),
         (["embed", "a.h5ad", "o.csv", "--checkpoint", "x"], "o.csv: an h5ad file is written; end"),
     ],
 )

@@ -51,7 +51,7 @@ def run(paths, cells, tmp_path, **changes):
 def test_pca_has_the_fewest_components_for_the_variance():
     random = np.random.default_rng(0)
     values = (random.normal(size=(200, 12)) * np.linspace(5, 0.1, 12)).astype(np.float32)
-    components = principal_components(values, 0.95)
+    components = principal_components(values, 0.95, "x")
     centred = values.astype(float) - values.mean(0, dtype=float)
     spectrum = np.linalg.eigvalsh(centred.T @ centred)[::-1]
     shares = np.cumsum(spectrum) / spectrum.sum()
@@ -60,7 +60,7 @@ def test_pca_has_the_fewest_components_for_the_variance():
     explained = components.var(0).sum() / values.var(0).sum()
     assert explained == pytest.approx(shares[count - 1], abs=1e-5)
     # With all components, PCA is a rotation: distances do not change.
-    full = principal_components(values, 1 - 1e-12)
+    full = principal_components(values, 1 - 1e-12, "x")
     np.testing.assert_allclose(distances_between(full), distances_between(values), atol=1e-4)
 
 
@@ -164,8 +164,6 @@ def test_invalid_input(write_pair, dataset, tmp_path):
     with pytest.raises(UserError, match="x: all 5 cells have the same values"):
         principal_components(np.ones((5, 3)), 0.95, "x")
     paths = write_pair({"a": 20, "b": 20})
-    with pytest.raises(UserError, match="'umap' is unknown; use random or pca_log_counts"):
-        run(paths, dataset[0], tmp_path, controls=["umap"])
     with pytest.raises(UserError, match=r"40 of 40 .* too few: scIB needs more than 40"):
         run(paths, dataset[0], tmp_path, neighbours=40)
     with pytest.raises(UserError, match="no such file"):

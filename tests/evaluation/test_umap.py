@@ -55,11 +55,11 @@ def test_settings_reach_the_library(write_pair, tmp_path):
         values = arm.values.astype(float)
         components = PCA(0.8, svd_solver="full").fit_transform(values)
         assert 1 < components.shape[1] < 8
-        assert components.shape == principal_components(arm.values, 0.8).shape
+        assert components.shape == principal_components(arm.values, 0.8, "x").shape
         learned = umap.UMAP(
             n_neighbors=7, min_dist=0.25, random_state=derive(42, "umap") % 2**32, n_jobs=1
         )
-        expected = learned.fit_transform(principal_components(arm.values, 0.8))
+        expected = learned.fit_transform(principal_components(arm.values, 0.8, "x"))
         table = pq.read_table(outputs[model])
         points = np.column_stack([table["x"], table["y"]])
         np.testing.assert_array_equal(points, expected.astype(np.float32))

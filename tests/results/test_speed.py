@@ -208,12 +208,11 @@ def test_costs_are_compared_by_round() -> None:
         cost_row("sigmoid", "hopper", list(times), context=128),
     ]
     (cost,) = costs_of(rows, 0.95)
-    assert (cost.sigmoid.kernel, cost.softmax.kernel, cost.paired) == ("hopper", "fa4", True)
+    assert (cost.sigmoid.kernel, cost.softmax.kernel) == ("hopper", "fa4")
     assert tuple(cost.saved) == pytest.approx((10, 10, 10))
     # Without readings of each round the ends of both intervals are compared.
     rows = [replace(row, readings="") for row in rows]
     (cost,) = costs_of(rows, 0.95)
-    assert not cost.paired
     ends_of_share = (0.9, 0.9 * 0.9 / 1.1, 0.9 * 1.1 / 0.9)
     assert tuple(cost.share) == pytest.approx(ends_of_share)
 

@@ -32,7 +32,7 @@ OTHERS = {
         ["lock.csv"],
     ),
     "embed": (
-        f"{RESULTS}/corpus/evaluation/heart_oft.h5ad embedded.h5ad --vocabulary {VOCABULARY}"
+        f"{RESULTS}/corpus/evaluation/heart_oft.h5ad embedded.h5ad"
         f" --checkpoint {RESULTS}/training/sigmoid_2k/model.safetensors",
         ["embedded.h5ad"],
     ),

@@ -5,20 +5,19 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from scsigmoid.cli.arguments import number, path, stage
+from scsigmoid.cli.arguments import number, stage
 from scsigmoid.config.schema import Embeddings, Mmd, Umap, ValidationLoss
 from scsigmoid.errors import UserError
 
 
 @stage(
-    "input output --checkpoint --vocabulary? --key --pooling --device --devices --batch-tokens"
-    " --layer? --genes? --keep-all? --force?",
+    "input output --checkpoint --key --pooling --device --devices --batch-tokens --layer? --genes?"
+    " --keep-all? --force?",
     {
         "--checkpoint": {
             "metavar": "PATH",
             "help": "trained model: model.safetensors or its folder; or the packaged model blood",
         },
-        "--vocabulary": path("vocabulary of the model (default: the vocabulary in the checkpoint)"),
         "--key": {
             "metavar": "NAME",
             "default": "X_scsigmoid",
@@ -31,7 +30,7 @@ from scsigmoid.errors import UserError
         },
         "--force": {
             "action": "store_true",
-            "help": "replace OUTPUT.h5ad even if it contains other data than an embedding",
+            "help": "replace OUTPUT.h5ad if it exists",
         },
     },
 )
@@ -45,7 +44,7 @@ def embed(options: argparse.Namespace) -> None:
         raise UserError(f"{options.output}: an h5ad file is written; end its name in .h5ad")
     embed_file(
         options.input,
-        load(options.checkpoint, device=options.device, vocabulary=options.vocabulary),
+        load(options.checkpoint, device=options.device),
         Embeddings(pooling=options.pooling, batch_tokens=options.batch_tokens),
         options.output,
         key=options.key,

@@ -6,11 +6,14 @@ paper does not say which of the two it used.
 """
 
 import ctypes
-import logging
-import math
-from collections.abc import Iterable, Mapping
+import multiprocessing
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from itertools import count
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, get_args
 
 import numpy as np
@@ -22,20 +25,22 @@ from scsigmoid.config.schema import Embeddings, Pooling
 from scsigmoid.corpus.hdf5 import data_frame, opened
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embedding_files import check_finite, write_embedding
-from scsigmoid.files import room_for, sha256
+from scsigmoid.files import sha256
 from scsigmoid.identity import check_cells, check_identity, model_of
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.model.sizes import EncoderSettings
-from scsigmoid.progress import LOGGER, track
+from scsigmoid.progress import track
 from scsigmoid.tokens.store import TokenStore
 from scsigmoid.training.batches import Batch, pack, split_by_tokens
 from scsigmoid.training.devices import resolve_device
 from scsigmoid.training.export import encoder_for, load_encoder
 from scsigmoid.training.step import autocast
 
-# Files in the temporary folder that the processes of an embedding share.
-WEIGHTS, VALUES = "weights.pt", "values"
 TRIM_EVERY = 16  # batches
+BATCHES = count()
+TASKS = 64  # of each process
+# The function of this process that embeds a batch, if it is a process of :func:`vectors`.
+WORKER: list[Callable[[slice], NDArray[np.float32]]] = []
 
 
 def embed(
@@ -67,7 +72,7 @@ def embed(
     check_pooling(settings, encoder.settings, checkpoint)
     tokens = open_tokens(store, cells.stem, facts["vocabulary"])
     check_cells(cells, tokens.identity["cells"])
-    values = vectors(encoder, tokens, settings, f"embedding {facts['model']}")
+    values = vectors(encoder, store, settings, f"embedding {facts['model']}")
     columns = tokens.metadata(["cell", "cell_type"])
     with opened(cells) as file:
         obs = data_frame(file["obs"])
@@ -78,117 +83,103 @@ def embed(
 
 
 def vectors(
-    encoder: Encoder, tokens: TokenStore, settings: Embeddings, label: str
-) -> NDArray[np.float32]:
-    """Return the embedding of every cell of a store, (cells, hidden), from packed batches."""
-    values = np.empty((len(tokens), encoder.settings.hidden), dtype=np.float32)
-    runs = batches(tokens, encoder.settings, settings.batch_tokens)
-    fill(values, encoder, tokens, settings, track(runs, label=label))
-    return values
-
-
-def vectors_of_store(
     encoder: Encoder, store: Path, settings: Embeddings, label: str, devices: int = 1
 ) -> NDArray[np.float32]:
-    """Return the result of :func:`vectors`, computed by one process for each of several devices.
+    """Return the embedding of every cell of a token store, (cells, hidden), from packed batches.
 
-    The processes get consecutive batches with about equal numbers of tokens.  The batches are the
-    same for any number of processes, and so are the values (on a CPU with one thread per process).
+    Batches do not depend on the number of processes, and neither do the values (on a CPU, if each
+    process has one thread).
 
     Args:
         encoder: the model, on a GPU to compute on GPUs, otherwise on the CPU.
         store: folder of the token store.
         settings: pooling and tokens per forward pass.
-        label: name of the progress bar, which shows the first process.
+        label: name of the progress bar.
         devices: number of GPUs, or of processes on the CPU.
 
     Raises:
-        UserError: if there are fewer GPUs than ``devices``, or if a process fails or is killed.
+        UserError: if there are fewer GPUs than ``devices``, or if a process ends early.
     """
-    from torch import multiprocessing
-
     kind = next(encoder.parameters()).device.type
     gpus = torch.cuda.device_count()
     if devices < 1 or (kind == "cuda" and devices > gpus):
         there = f" and at most {gpus}, the number of GPUs" * (kind == "cuda")
         raise UserError(f"devices: is {devices}; take at least 1{there}")
-    if devices == 1:
-        return vectors(encoder, TokenStore.open(store), settings, label)
-    logging.getLogger("torch.multiprocessing.spawn").setLevel(logging.ERROR)
-    shape = (len(TokenStore.open(store)), encoder.settings.hidden)
-    threads = max(1, torch.get_num_threads() // devices)
-    with TemporaryDirectory(prefix="scsigmoid-") as folder:
-        torch.save(encoder.state_dict(), Path(folder, WEIGHTS))
-        # A file, because containers have little shared memory. It is written before it is mapped,
-        # because a process that writes to mapped memory is killed if the disk is full.
-        with room_for(Path(folder, VALUES)):
-            Path(folder, VALUES).write_bytes(bytes(4 * math.prod(shape)))
-        try:
-            model = encoder.settings
-            shared = (devices, Path(folder), model, store, settings, label, kind, threads)
-            multiprocessing.spawn(fill_share, (*shared, LOGGER.level), nprocs=devices)
-        except multiprocessing.ProcessExitedException as error:
-            advice = "if memory is short, take fewer devices or fewer tokens per batch"
-            if not error.signal_name:  # processes import the script that starts them
-                advice = 'in a script, call it below `if __name__ == "__main__":`'
-            how = error.signal_name or f"exit code {error.exit_code}"
-            which = f"process {error.error_index + 1} of {devices}"
-            raise UserError(f"{label}: {which} ended by {how}; {advice}") from None
-        except multiprocessing.ProcessRaisedException as error:
-            reason = error.msg.strip().splitlines()[-1].strip()
-            which = f"process {error.error_index + 1} of {devices}"
-            raise UserError(f"{label}: {which} failed: {reason}") from error
-        return np.fromfile(Path(folder, VALUES), np.float32).reshape(shape)
-
-
-def fill_share(
-    rank: int,
-    devices: int,
-    folder: Path,
-    model: EncoderSettings,
-    store: Path,
-    settings: Embeddings,
-    label: str,
-    kind: str,
-    threads: int,
-    level: int,
-) -> None:
-    LOGGER.setLevel(level)
-    torch.set_num_threads(threads)
-    place = torch.device(f"cuda:{rank}" if kind == "cuda" else kind)
-    if kind == "cuda":
-        torch.cuda.set_device(place)
-    weights = torch.load(folder / WEIGHTS, map_location=place, weights_only=True)
-    encoder = encoder_for(model, weights).to(place).eval()
-    encoder.load_state_dict(weights)
     tokens = TokenStore.open(store)
     runs = batches(tokens, encoder.settings, settings.batch_tokens)
-    ends = np.cumsum(tokens.lengths, dtype=np.int64)[[run.stop - 1 for run in runs]]
-    first, last = np.searchsorted(ends, ends[-1] * np.array([rank, rank + 1]) / devices)
-    mine = runs[first : len(runs) if rank + 1 == devices else last]
-    shape = (len(tokens), encoder.settings.hidden)
-    values = np.memmap(folder / VALUES, np.float32, "r+", shape=shape)
-    shown = track(mine, label=f"{label}, process 1 of {devices}") if rank == 0 else mine
-    fill(values, encoder, tokens, settings, shown)
-    values.flush()
+    values = np.empty((len(tokens), encoder.settings.hidden), dtype=np.float32)
+    with ExitStack() as stack:
+        parts: Iterator[NDArray[np.float32]]
+        if devices == 1:
+            parts = map(partial(embed_batch, encoder, tokens, settings), runs)
+        else:
+            context = multiprocessing.get_context("spawn")
+            ranks = context.SimpleQueue()
+            for rank in range(devices):
+                ranks.put(rank)
+            threads = max(1, torch.get_num_threads() // devices)
+            # Tensors would be sent through shared memory, which containers have little of.
+            weights = {name: part.cpu().numpy() for name, part in encoder.state_dict().items()}
+            facts = (ranks, kind, threads, encoder.settings, weights, store, settings)
+            pool = ProcessPoolExecutor(devices, context, start_worker, facts)
+            stack.enter_context(pool)
+            stack.enter_context(ended_early(label))
+            parts = pool.map(embed_in_worker, runs, chunksize=-(-len(runs) // (TASKS * devices)))
+        for rows, part in zip(track(runs, label=label), parts, strict=True):
+            values[rows] = part
+    return values
 
 
-def fill(
-    values: NDArray[np.float32],
-    encoder: Encoder,
-    tokens: TokenStore,
+@contextmanager
+def ended_early(label: str) -> Iterator[None]:
+    """Raise an error that says what to do if a process of the pool ends early."""
+    try:
+        yield
+    except BrokenProcessPool:
+        raise UserError(
+            f"{label}: a process ended early; if memory is short, take fewer devices or fewer "
+            'tokens per batch; in a script, call it below `if __name__ == "__main__":`'
+        ) from None
+
+
+def start_worker(
+    ranks: Any,
+    kind: str,
+    threads: int,
+    model: EncoderSettings,
+    weights: Mapping[str, NDArray[np.floating]],
+    store: Path,
     settings: Embeddings,
-    runs: Iterable[slice],
 ) -> None:
-    """Embed runs of consecutive cells into their rows of ``values``."""
+    """Load the encoder in a new process, on its own GPU if ``kind`` is ``cuda``."""
+    torch.set_num_threads(threads)
+    place = torch.device(kind)
+    if kind == "cuda":
+        place = torch.device(kind, ranks.get())
+        torch.cuda.set_device(place)
+    state = {name: torch.from_numpy(values) for name, values in weights.items()}
+    encoder = encoder_for(model, state).to(place).eval()
+    encoder.load_state_dict(state)
+    WORKER.append(partial(embed_batch, encoder, TokenStore.open(store), settings))
+
+
+def embed_in_worker(rows: slice) -> NDArray[np.float32]:
+    """Return the result of :func:`embed_batch` with the encoder of this process."""
+    return WORKER[0](rows)
+
+
+def embed_batch(
+    encoder: Encoder, tokens: TokenStore, settings: Embeddings, rows: slice
+) -> NDArray[np.float32]:
+    """Return the embedding of consecutive cells, (cells, hidden), from one forward pass."""
     place = next(encoder.parameters()).device
     with torch.inference_mode(), autocast(place):
-        for number, rows in enumerate(runs):
-            batch = pack(tokens, np.arange(rows.start, rows.stop), encoder.settings).to(place)
-            hidden = encoder(batch.tokens, batch.positions, batch.cu_seqlens, batch.max_seqlen)
-            values[rows] = pool(hidden.float(), batch, settings, encoder.settings).cpu().numpy()
-            if number % TRIM_EVERY == 0:
-                return_free_memory()
+        batch = pack(tokens, np.arange(rows.start, rows.stop), encoder.settings).to(place)
+        hidden = encoder(batch.tokens, batch.positions, batch.cu_seqlens, batch.max_seqlen)
+        values = pool(hidden.float(), batch, settings, encoder.settings).cpu().numpy()
+    if next(BATCHES) % TRIM_EVERY == 0:
+        return_free_memory()
+    return values
 
 
 def return_free_memory() -> None:

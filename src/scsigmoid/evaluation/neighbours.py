@@ -39,6 +39,7 @@ class Neighbours:
     """One representation of a dataset.
 
     Attributes:
+        values: the representation itself, cells x dimensions, float32.
         coordinates: cells x components, float32.
         indices: cells x k, int32: the nearest cells by ascending distance, the cell itself first.
         distances: cells x k, float32, Euclidean. The first is 0.
@@ -47,16 +48,15 @@ class Neighbours:
         metadata: ``model`` (or the control's name), ``attention``, ``context``, ``dataset``,
             ``vocabulary``, ``simulated``, ``source`` (the embedding's file, or the dataset's) and
             ``position`` (order among the representations).
-        values: the representation itself, cells x dimensions, float32.
     """
 
+    values: NDArray[np.float32]
     coordinates: NDArray[np.float32]
     indices: NDArray[np.int32]
     distances: NDArray[np.float32]
     labels: NDArray[np.str_]
     donors: NDArray[np.str_]
     metadata: dict[str, Any]
-    values: NDArray[np.float32] | None = None
 
 
 def neighbours_of_dataset(
@@ -122,12 +122,8 @@ def representations(
         if name == "random":
             generator = np.random.default_rng(derive(seed, "random embedding", cells.stem))
             values = generator.standard_normal(first.values.shape)
-        elif name == "pca_log_counts":
-            values = log_count_components(cells, first.cells)
         else:
-            raise UserError(
-                f"evaluation.scib.controls: {name!r} is unknown; use random or pca_log_counts"
-            )
+            values = log_count_components(cells, first.cells)
         metadata = {key: first.metadata[key] for key in SHARED}
         facts = {"attention": "", "context": 0, "model": name, "position": position}
         yield name, values, {**metadata, **facts}
@@ -180,7 +176,7 @@ def log_normalized(counts: Any) -> Any:
 
 
 def principal_components(
-    values: NDArray[np.floating], variance: float, name: str = "embedding"
+    values: NDArray[np.floating], variance: float, name: str
 ) -> NDArray[np.float32]:
     """Return coordinates on the first principal components that together keep ``variance``.
 

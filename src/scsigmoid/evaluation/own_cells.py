@@ -30,7 +30,7 @@ from scsigmoid.evaluation.embeddings import (
     check_pooling,
     provenance,
     return_free_memory,
-    vectors_of_store,
+    vectors,
 )
 from scsigmoid.files import atomic_path
 from scsigmoid.model.encoder import Encoder
@@ -85,13 +85,7 @@ class Model:
         )
 
 
-def load(
-    path: str | Path,
-    *,
-    device: str = "auto",
-    backend: str = "auto",
-    vocabulary: str | Path | None = None,
-) -> Model:
+def load(path: str | Path, *, device: str = "auto", backend: str = "auto") -> Model:
     """Load a trained model.
 
     Args:
@@ -100,34 +94,20 @@ def load(
             name.
         device: ``auto`` (a GPU if there is one), ``cpu`` or ``cuda``.
         backend: attention backend. ``auto`` takes the fastest one.
-        vocabulary: ``vocabulary.parquet``, for models of version 0.1, which do not contain theirs.
 
     Raises:
-        UserError: if the file is missing, damaged, or of another vocabulary, or if the device is
-            missing or cannot run the backend.
+        UserError: if the file is missing or damaged, or if the device is missing or cannot run the
+            backend.
     """
     if not isinstance(path, (str, Path)):
         raise UserError(f"path: expected a path or a name, found {type(path).__name__}")
-    name = str(path)
-    is_model = Path(path).is_file() or Path(path, MODEL).is_file()
-    # Path("./blood") equals Path("blood"), so that a path can only mean a model here.
-    if name in PACKAGED and (path == name or not is_model):
-        if Path(path).exists():
-            log(f"{name}: the model of the package; for the file or folder here, write ./{name}")
-        path = PACKAGED[name]
-    path = Path(path).expanduser()
+    path = PACKAGED[path] if isinstance(path, str) and path in PACKAGED else Path(path).expanduser()
     if (path / MODEL).is_file():
         path = path / MODEL
     encoder, metadata = load_encoder(path, resolve_device(device), backend)
     if backend != "auto":
         choose_backend(metadata["attention"], backend, next(encoder.parameters()).device)
-    known = load_vocabulary(path) if vocabulary is None else Vocabulary.read(vocabulary)
-    if metadata["vocabulary"] != known.fingerprint:
-        raise UserError(
-            f"{vocabulary}: not the vocabulary of {path} ({known.fingerprint[:12]} instead "
-            f"of {metadata['vocabulary'][:12]}); give the one that it was trained with"
-        )
-    return Model(path, encoder, known, metadata)
+    return Model(path, encoder, load_vocabulary(path), metadata)
 
 
 def tokenize(adata: "AnnData", model: Model, *, layer: str = "", genes: str = "") -> Packed:
@@ -206,7 +186,7 @@ def embed(
     ):
         check_complete(TokenStore.open(store), adata)
         label = f"embedding with {model.name}"
-        values = vectors_of_store(model.encoder, store, settings, label, devices)
+        values = vectors(model.encoder, store, settings, label, devices)
     check_finite(values, adata.obs, f"{model.path}: embeds")
     adata.obsm[key] = values
     adata.uns[key] = provenance(model.path, model.metadata, settings, is_simulated)
@@ -237,20 +217,23 @@ def embed_file(
         key, layer, genes, devices: as for :func:`embed`.
         keep_all: whether to copy ``X``, ``layers``, ``var``, ``obsm``, … of the input, too. They
             are held in memory.
-        force: whether to replace an output that is not an embedding.
+        force: whether to replace an existing output.
 
     Raises:
-        UserError: if a file is damaged or does not fit the model, if the output exists or cannot be
-            written, if cells are of another organism, have no raw counts or no gene of the
-            vocabulary, or if the embedding is not finite.
+        UserError: if a file is damaged or does not fit the model, if the output exists, if cells
+            are of another organism, have no raw counts or no gene of the vocabulary, or if the
+            embedding is not finite.
     """
     import anndata
     from anndata.io import write_elem
 
     check_options(key, batch_tokens=settings.batch_tokens, devices=devices)
-    check_output(output, path, force)
+    if output.exists() and path.exists() and output.samefile(path):
+        raise UserError(f"{output}: is the input itself; give another file for the embedding")
+    if output.exists() and not force:
+        raise UserError(f"{output}: exists; give another file, or --force to replace it")
     check_pooling(settings, model.encoder.settings, model.path)
-    with new_file(output) as temporary, as_h5ad(path) as source:
+    with atomic_path(output) as temporary, as_h5ad(path) as source:
         obs, is_simulated = read_obs(source)
         with token_store(model, source, layer, genes, path.stem) as store:
             rows = TokenStore.open(store).metadata(["cell"])["cell"]
@@ -261,51 +244,13 @@ def embed_file(
                 whole.write_h5ad(temporary)
             del whole
             label = f"embedding {path.name}"
-            values = vectors_of_store(model.encoder, store, settings, label, devices)
+            values = vectors(model.encoder, store, settings, label, devices)
         check_finite(values, obs, f"{model.path}: embeds")
         metadata = provenance(model.path, model.metadata, settings, is_simulated)
         with h5py.File(temporary, "r+") as file:
             write_elem(file["obsm"], key, values)
             write_elem(file["uns"], key, metadata)
     log(f"{output}: {len(rows)} cells, obsm[{key!r}]")
-
-
-def check_output(output: Path, source: Path, force: bool) -> None:
-    """Refuse to replace the input, or a file that is not an embedding unless ``force`` is set."""
-    if not output.exists():
-        return
-    if source.exists() and output.samefile(source):
-        raise UserError(f"{output}: is the input itself; give another file for the embedding")
-    if not force and not is_embedding(output):
-        raise UserError(
-            f"{output}: exists and contains more than an embedding of scsigmoid; give another "
-            "file, or --force to replace this one"
-        )
-
-
-@contextmanager
-def new_file(path: Path) -> Iterator[Path]:
-    """As :func:`atomic_path`, but refuse at once a place where no file can be written."""
-    with atomic_path(path) as temporary:
-        try:
-            temporary.touch()
-        except OSError as error:
-            raise UserError(
-                f"{path}: cannot be written ({error.strerror}); choose another place"
-            ) from None
-        yield temporary
-
-
-def is_embedding(path: Path) -> bool:
-    """Return whether a file contains only what :func:`embed_file` writes without ``keep_all``."""
-    others = ("X", "raw", "layers", "varm", "obsp", "varp")
-    try:
-        with opened(path) as file:
-            [key], [_] = file["uns"], file["obsm"]
-            has_others = any(len(file[name]) for name in others if name in file)
-            return f"{key}/checkpoint" in file["uns"] and not has_others
-    except (UserError, ValueError):
-        return False
 
 
 @contextmanager

@@ -95,10 +95,10 @@ def by_donor(cells: Neighbours, device: str = "cpu") -> Iterator[tuple[str, Neig
         if len(rows) > count and len({*cells.labels[rows].tolist()}) > 1
     }
     for donor, rows in enough.items() if len(enough) > 2 else ():
-        coordinates = cells.coordinates[rows]
-        nearest = with_itself(coordinates, count, device)
-        labels, donors = cells.labels[rows], cells.donors[rows]
-        yield donor, Neighbours(coordinates, *nearest, labels, donors, cells.metadata)
+        indices, distances = with_itself(cells.coordinates[rows], count, device)
+        parts = ("values", "coordinates", "labels", "donors")
+        own = {part: getattr(cells, part)[rows] for part in parts}
+        yield donor, replace(cells, indices=indices, distances=distances, **own)
 
 
 def silhouette(cells: Neighbours, seed: int, device: str) -> Scores:
@@ -139,11 +139,6 @@ def logistic(cells: Neighbours, seed: int, device: str) -> Scores:
     Cell types with fewer than two cells in a fold are left out. There is no score if fewer than two
     types are left.
     """
-    if cells.values is None:
-        raise UserError(
-            "neighbours: written by an older version, without the representations; delete the "
-            "folder neighbours in the results"
-        )
     types, counts = np.unique(cells.labels, return_counts=True)
     kept = np.isin(cells.labels, types[counts >= 2 * FOLDS])
     kinds = np.unique(cells.labels[kept], return_inverse=True)[1]

@@ -95,9 +95,9 @@ class Cost:
     """The cost of one size and context with each attention.
 
     Attributes:
-        share: sigmoid's hours over softmax's.
-        paired: whether ``share`` is the median over rounds that timed both arms on the same cells.
-            Otherwise its interval is computed from the ends of both arms' intervals, and wider.
+        share: sigmoid's hours over softmax's: the median over rounds that timed both arms on the
+            same cells. With too few rounds, its interval is computed from the ends of both arms'
+            intervals, and wider.
     """
 
     size: str
@@ -105,14 +105,11 @@ class Cost:
     sigmoid: TrainingRow
     softmax: TrainingRow
     share: Interval
-    paired: bool
 
     @property
-    def host_bound(self) -> list[str]:
-        """The arms, by name, whose steps wait for the host instead of the GPU."""
-        arms = [row_label(arm) for arm in (self.sigmoid, self.softmax) if arm.host_bound]
-        both = f"{self.size} at {context_label(self.context)}"
-        return [both] if arms[1:] else arms
+    def host_bound(self) -> bool:
+        """Whether steps of an arm wait for the host instead of the GPU."""
+        return self.sigmoid.host_bound or self.softmax.host_bound
 
     @property
     def saved(self) -> Interval:
@@ -139,10 +136,9 @@ def hours_of(row: TrainingRow) -> Interval:
 def cost_of(sigmoid: TrainingRow, softmax: TrainingRow, confidence: float) -> Cost:
     """Return the cost of one size and context from a row of each attention."""
     share = median_interval(softmax.over(sigmoid), confidence)
-    paired = not math.isnan(share.low)
-    if not paired:
+    if math.isnan(share.low):
         share = hours_of(sigmoid).over(hours_of(softmax))
-    return Cost(sigmoid.size, sigmoid.context, sigmoid, softmax, share, paired)
+    return Cost(sigmoid.size, sigmoid.context, sigmoid, softmax, share)
 
 
 def costs(results: Results) -> list[Cost]:

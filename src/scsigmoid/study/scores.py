@@ -70,7 +70,8 @@ def metrics(
     """Return all scores of one embedding."""
     _, kinds = np.unique(labels, return_inverse=True)
     coordinates = principal_components(values, 0.95, name)
-    near = Neighbours(coordinates, *with_itself(coordinates, 15), labels, np.array([]), {})
+    nearest = with_itself(coordinates, 15)
+    near = Neighbours(values, coordinates, *nearest, labels, np.array([]), {})
     return {
         **silhouette(near, seed, "cpu"),
         **leiden(near, derive(seed, "leiden"), "cpu"),

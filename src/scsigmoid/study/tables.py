@@ -1,7 +1,7 @@
 """The tables of a study (docs/reproduction.md)."""
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -37,6 +37,10 @@ INTERVAL = f"Student's {CONFIDENCE:.0%} interval"
 #: Steps of the table of the loss, in tenths of all steps; and of the table of power.
 TENTHS, POWER_TENTHS = range(1, 11), (2, 5, 10)
 
+Row = Mapping[str, Any]
+#: Header of a column to the function that formats its cells.
+Columns = Mapping[str, Callable[[Row], Cell | str]]
+
 
 def write_tables(study: Study, output: Path) -> list[Path]:
     """Write every table that the study has runs for, and return their paths."""
@@ -50,9 +54,10 @@ def write_tables(study: Study, output: Path) -> list[Path]:
 def tables(study: Study) -> dict[str, Table]:
     """Return every table that the study has runs for, by name."""
     purposes, made = set(study.runs["purpose"]), {}
-    if len(paired(study, "seeds")):
+    means = paired(study, "seeds")
+    if len(means):
         made["seeds"] = seeds(study)
-        if paired(study, "seeds")["seeds"].iloc[-1] > 1:
+        if means["seeds"].iloc[-1] > 1:
             made["power"] = power(study)
     if len(by_size(study)):
         made["scale"] = sizes(study)
@@ -73,33 +78,71 @@ def tables(study: Study) -> dict[str, Table]:
     return made
 
 
+def formatted(
+    caption: str, frame: pd.DataFrame, columns: Columns, align: str, shown: Any = slice(None)
+) -> Table:
+    """Return a table of a data frame. The formatted table has the rows ``shown`` only."""
+    return Table(
+        caption=caption,
+        records=as_records(frame),
+        header=tuple(columns),
+        rows=[[text(row) for text in columns.values()] for row in as_records(frame[shown])],
+        align=align,
+    )
+
+
+def as_records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the rows as dictionaries."""
+    return cast(list[dict[str, Any]], frame.to_dict("records"))
+
+
+def text(name: str, form: str = "") -> Callable[[Row], str]:
+    """Return a function that formats the value ``name`` of a row by Python's ``form``."""
+    return lambda row: format(row[name], form)
+
+
+def number(name: str, digits: int) -> Callable[[Row], str]:
+    """Return a function that formats the number ``name`` of a row with ``digits`` digits."""
+    return lambda row: fixed(row[name], digits)
+
+
+def difference(row: Row) -> str:
+    """Return the signed difference of a row with its interval."""
+    return interval(row["difference"], row["low"], row["high"], 3, "+")
+
+
+#: Columns of both arms and of their difference.
+ARMS: Columns = {
+    **{arm.capitalize(): number(arm, 3) for arm in ATTENTIONS},
+    "Difference": difference,
+}
+
+
 def rates(study: Study) -> Table:
     """Return validation losses by learning rate."""
     ends, best, step = best_rates(study)
-    arms = list(best.index)
-    seeds = sorted(set(ends.columns.get_level_values("seed")))
-    texts = {
-        arm: ends[arm].apply(
-            lambda losses: f"{fixed(losses.mean(), 3)} ({', '.join(fixed(x, 2) for x in losses)})",
-            axis=1,
-        )
-        for arm in arms
-    }
-    return Table(
-        caption="Validation loss (nats) by learning rate, median of the last three measurements "
-        f"up to step {step:,}: mean over seeds and, in brackets, seeds "
-        f"{', '.join(map(str, seeds))}. The best mean of each arm is bold.",
-        columns=("learning_rate", *(f"{arm}_seed_{seed}" for arm in arms for seed in seeds)),
-        records=[
-            (rate, *(row[arm, seed] for arm in arms for seed in seeds))
-            for rate, row in ends.iterrows()
-        ],
-        header=("Learning rate", *(arm.capitalize() for arm in arms)),
-        rows=[
-            [f"{rate:g}", *(Cell(texts[arm][rate], bold=best[arm] == rate) for arm in arms)]
-            for rate in ends.index
-        ],
-        align="l" + "c" * len(arms),
+    numbers = sorted(set(ends.columns.get_level_values("seed")))
+
+    def losses(arm: str) -> Callable[[Row], Cell]:
+        def cell(row: Row) -> Cell:
+            own = ends.loc[row["learning_rate"], arm]
+            by_seed = ", ".join(fixed(loss, 2) for loss in own)
+            bold = best[arm] == row["learning_rate"]
+            return Cell(f"{fixed(own.mean(), 3)} ({by_seed})", bold=bool(bold))
+
+        return cell
+
+    table = ends[[(arm, seed) for arm in best.index for seed in numbers]]
+    table.columns = pd.Index([f"{arm}_seed_{seed}" for arm, seed in table.columns])
+    return formatted(
+        f"Validation loss (nats) by learning rate after {step:,} steps: mean over seeds and, in "
+        f"brackets, seeds {', '.join(map(str, numbers))}. The best mean of each arm is bold.",
+        table.reset_index(),
+        {
+            "Learning rate": text("learning_rate", "g"),
+            **{arm.capitalize(): losses(arm) for arm in best.index},
+        },
+        "l" + "c" * len(best),
     )
 
 
@@ -109,27 +152,22 @@ def survived(study: Study) -> Table:
     groups = runs.groupby("setting")
     tried = groups["learning_rate"].agg(["min", "max"])
     largest = largest_rates(runs).reindex(columns=ATTENTIONS).join(tried)
-    rows = as_records(largest.assign(seeds=groups["seed"].nunique()).reset_index())
-    return Table(
-        caption="The largest learning rate up to which no seed collapsed, of the rates tried.",
-        records=rows,
-        header=("Setting", "Seeds", "Rates tried", *map(str.capitalize, ATTENTIONS)),
-        rows=[
-            [
-                row["setting"],
-                str(row["seeds"]),
-                f"{row['min']:g} to {row['max']:g}",
-                *(rate_text(row[arm]) for arm in ATTENTIONS),
-            ]
-            for row in rows
-        ],
-        align="lcccc",
+    return formatted(
+        "The largest learning rate up to which no seed collapsed, of the rates tried.",
+        largest.assign(seeds=groups["seed"].nunique()).reset_index(),
+        {
+            "Setting": text("setting"),
+            "Seeds": text("seeds"),
+            "Rates tried": lambda row: f"{row['min']:g} to {row['max']:g}",
+            **{arm.capitalize(): stable_rate(arm) for arm in ATTENTIONS},
+        },
+        "lcccc",
     )
 
 
-def rate_text(rate: float) -> str:
-    """Return a rate as text, ``none`` for 0."""
-    return DASH if math.isnan(rate) else f"{rate:g}" if rate else "none"
+def stable_rate(arm: str) -> Callable[[Row], str]:
+    """Return a function that formats the largest rate of an arm, ``none`` for 0."""
+    return lambda row: DASH if math.isnan(row[arm]) else f"{row[arm]:g}" if row[arm] else "none"
 
 
 def by_rate(study: Study) -> Table:
@@ -148,99 +186,92 @@ def by_rate(study: Study) -> Table:
     table.insert(2, "loss", runs[~runs["collapsed"]].groupby(keys)["loss"].mean())
     table["keys"] = layers.groupby(keys)["keys"].median()
     shown = first_settings(study)
-    rates = sorted(runs[runs["setting"].isin(shown)]["learning_rate"].unique())
-
+    tried = sorted(runs[runs["setting"].isin(shown)]["learning_rate"].unique())
     records = as_records(table.reset_index())
     texts = {
         tuple(row[key] for key in keys): f"{row['collapsed']} of {row['seeds']}; "
         f"{fixed(row['loss'], 2)}; {fixed(row['keys'], 0)}"
         for row in records
     }
-
     return Table(
         caption="Collapsed seeds; mean final validation loss of the other seeds "
         "(nats); effective number of keys at the end, exp(entropy) of a query's weights (median of "
         "queries, layers and seeds).",
         records=records,
-        header=("Learning rate", *(f"{rate:g}" for rate in rates)),
+        header=("Learning rate", *(f"{rate:g}" for rate in tried)),
         rows=[
             [
                 f"{arm}, {setting.split(',')[0]}",
-                *(texts.get((setting, arm, rate), DASH) for rate in rates),
+                *(texts.get((setting, arm, rate), DASH) for rate in tried),
             ]
             for setting in shown
             for arm in ATTENTIONS
         ],
-        align="l" + "c" * len(rates),
+        align="l" + "c" * len(tried),
     )
 
 
 def limits(study: Study) -> Table:
     """Return how the number of collapsed runs depends on the limit."""
-    table = collapsed_by_limit(study)
-    return Table(
-        caption="Runs whose final validation loss is less than a limit (0.1 to 0.7 nats) below the "
+    return formatted(
+        "Runs whose final validation loss is less than a limit (0.1 to 0.7 nats) below the "
         f"gene-frequency baseline, or more than {WORSE:g} nats above the run's minimum. The rule "
         f"for collapsed runs has the limit {BETTER:g}. Diverged: the run left a loss that it had "
         "reached, and its gradient exploded (docs/preregistration.md). Norm: the largest gradient "
         "norm of all logged steps.",
-        records=as_records(table),
-        header=("Setting", "Arm", "Runs", *(f"{limit:g}" for limit in LIMITS), "Diverged", "Norm"),
-        rows=[
-            [
-                row["setting"],
-                row["attention"],
-                *(str(row[key]) for key in ("runs", *(f"collapsed_{limit:g}" for limit in LIMITS))),
-                str(row["diverged"]),
-                fixed(row["gradient_norm"], 0),
-            ]
-            for row in as_records(table)
-        ],
-        align="ll" + "r" * (len(LIMITS) + 3),
+        collapsed_by_limit(study),
+        {
+            "Setting": text("setting"),
+            "Arm": text("attention"),
+            "Runs": text("runs"),
+            **{f"{limit:g}": text(f"collapsed_{limit:g}") for limit in LIMITS},
+            "Diverged": text("diverged"),
+            "Norm": number("gradient_norm", 0),
+        },
+        "ll" + "r" * (len(LIMITS) + 3),
     )
 
 
 def clipped(study: Study) -> Table:
     """Return how often clipping acted, and the gradient norms."""
-    table = clipping(study)
-    names = ("minimum", "lower", "median", "upper", "maximum")
-    return Table(
-        caption="Share of the logged steps of runs with clipping where the gradient norm is above "
+
+    def norm(name: str) -> Callable[[Row], str]:
+        return lambda row: fixed(row[name], 0 if row[name] >= 100 else 1)
+
+    return formatted(
+        "Share of the logged steps of runs with clipping where the gradient norm is above "
         "the limit, and minimum, quartiles and maximum of the norm before clipping.",
-        records=as_records(table),
-        header=("Family", "Arm", "Steps", "Clipped", "Min.", "25%", "Median", "75%", "Max."),
-        rows=[
-            [
-                row["family"],
-                row["attention"],
-                f"{row['steps']:,}",
-                f"{row['clipped']:.1%}",
-                *(fixed(row[name], 0 if row[name] >= 100 else 1) for name in names),
-            ]
-            for row in as_records(table)
-        ],
-        align="ll" + "r" * 7,
+        clipping(study),
+        {
+            "Family": text("family"),
+            "Arm": text("attention"),
+            "Steps": text("steps", ","),
+            "Clipped": text("clipped", ".1%"),
+            "Min.": norm("minimum"),
+            "25%": norm("lower"),
+            "Median": norm("median"),
+            "75%": norm("upper"),
+            "Max.": norm("maximum"),
+        },
+        "ll" + "r" * 7,
     )
 
 
 def power(study: Study) -> Table:
     """Return which difference between the arms the seeds can resolve."""
-    table = powers(study, POWER_TENTHS)
-    return Table(
-        caption="What the seeds can resolve, in nats of validation loss: the standard deviation of "
+    return formatted(
+        "What the seeds can resolve, in nats of validation loss: the standard deviation of "
         f"the paired difference over seeds, half the width of {INTERVAL}, and the true difference "
         "that such an interval would separate from zero in 80% of repetitions.",
-        records=as_records(table),
-        header=("Step", "Seeds", "Standard deviation", "Half width", "Found in 80%"),
-        rows=[
-            [
-                f"{row['step']:,.0f}",
-                str(row["seeds"]),
-                *(fixed(row[name], 3) for name in ("deviation", "half_width", "detectable")),
-            ]
-            for row in as_records(table)
-        ],
-        align="rcccc",
+        powers(study, POWER_TENTHS),
+        {
+            "Step": text("step", ",.0f"),
+            "Seeds": text("seeds"),
+            "Standard deviation": number("deviation", 3),
+            "Half width": number("half_width", 3),
+            "Found in 80%": number("detectable", 3),
+        },
+        "rcccc",
     )
 
 
@@ -260,23 +291,18 @@ def variants(study: Study) -> Table:
         record = {"attention": arm, "variant": name, "loss": own.mean()}
         record |= {"difference": value, "low": low, "high": high}
         records.append(record | {"seeds": len(by_seed), "lower": int((by_seed < 0).sum())})
-    return Table(
-        caption="Variants of attention. Validation loss (nats), median of the last three "
-        f"measurements up to step {int(last):,}, mean over seeds, and the difference to the same "
-        f"arm without the variant, with {INTERVAL}.",
-        records=records,
-        header=("Arm", "Variant", "Loss", "Difference", "Lower in"),
-        rows=[
-            [
-                record["attention"],
-                record["variant"],
-                fixed(record["loss"], 3),
-                difference_text(record),
-                f"{record['lower']} of {record['seeds']} seeds",
-            ]
-            for record in records
-        ],
-        align="llccc",
+    return formatted(
+        f"Variants of attention. Validation loss (nats) after {int(last):,} steps, mean over "
+        f"seeds, and the difference to the same arm without the variant, with {INTERVAL}.",
+        pd.DataFrame(records),
+        {
+            "Arm": text("attention"),
+            "Variant": text("variant"),
+            "Loss": number("loss", 3),
+            "Difference": difference,
+            "Lower in": lambda row: f"{row['lower']} of {row['seeds']} seeds",
+        },
+        "llccc",
     )
 
 
@@ -292,90 +318,61 @@ def seeds(study: Study) -> Table:
         for arm in ATTENTIONS
     }  # fmt: skip
     count = int(means["seeds"].iloc[-1])
-    return Table(
-        caption=f"Both arms, {count} seed{'s' * (count > 1)}. Mean validation loss (nats) and the "
-        f"difference, sigmoid minus softmax, seed by seed, with {INTERVAL}. "
-        + (
-            "Its sign never changes. "
-            if change is None
-            else f"Its sign is the same from step {change:,} on. "
+    sign = "never changes" if change is None else f"is the same from step {change:,} on"
+    fall = ", ".join(f"{fall:.3f} ({arm})" for arm, fall in falls.items())
+    end = f"The last tenth of the steps lowers the loss by {fall}."
+    if any(map(math.isnan, falls.values())):
+        end = (
+            "There are too few measurements to say how much the last tenth of the steps lowers the "
+            "loss."
         )
-        + (
-            "There are too few measurements to say whether the loss still falls."
-            if any(map(math.isnan, falls.values()))
-            else "From the ninth to the last tenth of the steps the mean loss falls by "
-            + ", ".join(f"{fall:.3f} ({arm})" for arm, fall in falls.items())
-            + "."
-        ),
-        records=as_records(means),
-        header=("Step", "Sigmoid", "Softmax", "Difference"),
-        rows=[
-            [f"{row['step']:,.0f}", *arm_texts(row)]
-            for row in as_records(means[means["step"].isin(shown)])
-        ],
-        align="rccc",
+    return formatted(
+        f"Both arms, {count} seed{'s' * (count > 1)}. Mean validation loss (nats) and the "
+        f"difference, sigmoid minus softmax, seed by seed, with {INTERVAL}. Its sign {sign}. {end}",
+        means,
+        {"Step": text("step", ",.0f"), **ARMS},
+        "rccc",
+        means["step"].isin(shown),
     )
-
-
-def as_records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the rows as dictionaries."""
-    return cast(list[dict[str, Any]], frame.to_dict("records"))
-
-
-def arm_texts(row: Mapping[str, Any]) -> list[str]:
-    """Return the values of both arms and their difference as texts."""
-    return [fixed(row["sigmoid"], 3), fixed(row["softmax"], 3), difference_text(row)]
-
-
-def difference_text(row: Mapping[str, Any]) -> str:
-    """Return a signed difference with its interval."""
-    return interval(row["difference"], row["low"], row["high"], 3, "+")
 
 
 def sizes(study: Study) -> Table:
     """Compare the arms of each size at equal data, after steps that sizes share."""
-    records = as_records(by_size(study))
-    return Table(
-        caption="Sizes of the model on the same cells. Validation loss (nats); the difference, "
-        f"sigmoid minus softmax, with {INTERVAL}.",
-        records=records,
-        header=("Steps", "Size", "Parameters", "Sigmoid", "Softmax", "Difference", "Seeds"),
-        rows=[
-            [
-                f"{row['step']:,.0f}",
-                row["size"],
-                f"{row['parameters'] / 1e6:.1f}M",
-                *arm_texts(row),
-                str(row["seeds"]),
-            ]
-            for row in records
-        ],
-        align="rlrcccc",
+    return formatted(
+        "Sizes of the model on the same cells. Validation loss (nats); the difference, sigmoid "
+        f"minus softmax, with {INTERVAL}.",
+        by_size(study),
+        {
+            "Steps": text("step", ",.0f"),
+            "Size": text("size"),
+            "Parameters": lambda row: f"{row['parameters'] / 1e6:.1f}M",
+            **ARMS,
+            "Seeds": text("seeds"),
+        },
+        "rlrcccc",
     )
 
 
 def scores(study: Study) -> Table:
     """Return the scores of the embeddings at the last step, and those of the controls."""
-    ends = last_scores(study).join(study.controls, on="metric")
     deviations = study.scores.groupby(["metric", "step", "attention"])["value"].std().unstack()
-    rows = []
-    for row in as_records(ends):
-        own = deviations.loc[row["metric"], row["step"]]
-        rows.append(
-            [
-                row["metric"],
-                *(f"{fixed(row[arm], 3)} ± {fixed(own[arm], 3)}" for arm in ATTENTIONS),
-                *(fixed(row[str(name)], 3) for name in study.controls),
-                difference_text(row),
-            ]
+
+    def spread(arm: str) -> Callable[[Row], str]:
+        return lambda row: (
+            f"{fixed(row[arm], 3)} ± {fixed(deviations.loc[row['metric'], row['step']][arm], 3)}"
         )
-    return Table(
-        caption="Scores of the embeddings at the last step. Mean ± standard deviation over "
+
+    return formatted(
+        "Scores of the embeddings at the last step. Mean ± standard deviation over "
         f"seeds; the difference, sigmoid minus softmax, with {INTERVAL}. Higher is better.",
-        records=as_records(ends),
-        header=("Metric", "Sigmoid", "Softmax", *study.controls, "Difference"),
-        rows=rows,
-        align="l" + "c" * (3 + len(study.controls.columns)),
+        last_scores(study).join(study.controls, on="metric"),
+        {
+            "Metric": text("metric"),
+            **{arm.capitalize(): spread(arm) for arm in ATTENTIONS},
+            **{str(name): number(str(name), 3) for name in study.controls},
+            "Difference": difference,
+        },
+        "l" + "c" * (3 + len(study.controls.columns)),
     )
 
 
@@ -386,14 +383,12 @@ def last_scores(study: Study) -> pd.DataFrame:
 
 def embeddings(study: Study) -> Table:
     """Return the scores after each step with a snapshot of the models."""
-    means = as_records(score_differences(study))
-    return Table(
-        caption="Scores of the embeddings over the steps: means over seeds and the difference, "
+    return formatted(
+        "Scores of the embeddings over the steps: means over seeds and the difference, "
         f"sigmoid minus softmax, with {INTERVAL}.",
-        records=means,
-        header=("Metric", "Step", "Sigmoid", "Softmax", "Difference"),
-        rows=[[row["metric"], f"{row['step']:,.0f}", *arm_texts(row)] for row in means],
-        align="lrccc",
+        score_differences(study),
+        {"Metric": text("metric"), "Step": text("step", ",.0f"), **ARMS},
+        "lrccc",
     )
 
 
@@ -402,54 +397,46 @@ def claims(study: Study, made: Mapping[str, Table]) -> Table:
 
     A difference agrees or disagrees if its whole interval is on one side of 0.
     """
-    records: list[tuple[str, str, str]] = []
+    rows: list[tuple[str, str, str]] = []
     if "seeds" in made:
         last = as_records(paired(study, "seeds"))[-1]
         name = "Lower validation loss with sigmoid"
-        records.append((name, difference_text(last), verdict(last, -1)))
+        rows.append((name, difference(last), verdict(-last["high"], -last["low"])))
     if "scores" in made:
         for last in as_records(last_scores(study)):
             name = f"Better separated cell types with sigmoid: {last['metric']}"
-            records.append((name, difference_text(last), verdict(last, +1)))
-    if "frontier" in made:
-        unclipped = [name for name in first_settings(study) if "no clipping" in name][:1]
-        largest = largest_rates(frontier(study)).reindex(columns=ATTENTIONS)
-        for _, rates in largest.loc[unclipped].dropna().iterrows():
-            name = "Without clipping sigmoid trains at higher learning rates than softmax"
-            words = ", ".join(map(largest_rate, rates.items()))
-            difference = rates["sigmoid"] - rates["softmax"]
-            records.append((name, words, verdict({"low": difference, "high": difference}, +1)))
-            counts = {
-                row["attention"]: row
-                for row in as_records(collapsed_by_limit(study))
-                if row["setting"] in unclipped
-            }
-            sigmoid, softmax = (counts[arm]["diverged"] for arm in ATTENTIONS)
-            name = "Without clipping softmax diverges and sigmoid does not"
-            words = ", ".join(
-                f"{arm} {row['diverged']} of {row['runs']}" for arm, row in counts.items()
-            )
-            outcome = "disagrees" if sigmoid else "agrees" if softmax else "open"
-            records.append((name, words, outcome))
+            rows.append((name, difference(last), verdict(last["low"], last["high"])))
+    unclipped = [name for name in first_settings(study) if "no clipping" in name][:1]
+    largest = largest_rates(frontier(study)).reindex(columns=ATTENTIONS) if unclipped else None
+    if largest is not None and largest.loc[unclipped].notna().all(axis=None):
+        (up_to,) = as_records(largest.loc[unclipped])
+        lead = up_to["sigmoid"] - up_to["softmax"]
+        words = (
+            f"{arm} up to {rate:g}" if rate > 0 else f"{arm} no rate" for arm, rate in up_to.items()
+        )
+        name = "Without clipping sigmoid trains at higher learning rates than softmax"
+        rows.append((name, ", ".join(words), verdict(lead, lead)))
+        counts = collapsed_by_limit(study).set_index("setting").loc[unclipped]
+        diverged = dict(zip(counts["attention"], counts["diverged"], strict=True))
+        words = (
+            f"{row['attention']} {row['diverged']} of {row['runs']}" for row in as_records(counts)
+        )
+        outcome = "agrees" if diverged["softmax"] else "open"
+        name = "Without clipping softmax diverges and sigmoid does not"
+        outcome = "disagrees" if diverged["sigmoid"] else outcome
+        rows.append((name, ", ".join(words), outcome))
     return Table(
         caption="Small models on real cells. What the paper says about its 160M models, and what "
         "the much smaller models of this study show: the difference, sigmoid minus softmax, with "
         "its interval, or the largest learning rates at which no seed collapses.",
         columns=("claim", "result", "outcome"),
-        records=records,
+        records=rows,
         header=("The paper", "Here", "At this scale"),
-        rows=records,
+        rows=rows,
         align="lll",
     )
 
 
-def largest_rate(rate: tuple[Hashable, float]) -> str:
-    """Return an arm and its largest rate as text: ``softmax up to 0.001``."""
-    arm, value = rate
-    return f"{arm} up to {value:g}" if value > 0 else f"{arm} no rate"
-
-
-def verdict(row: Mapping[str, Any], sign: int) -> str:
-    """Return ``agrees`` or ``disagrees`` by the interval's sign, ``open`` if it contains 0."""
-    low, high = sorted((sign * row["low"], sign * row["high"]))
+def verdict(low: float, high: float) -> str:
+    """Return ``agrees`` above 0, ``disagrees`` below 0, and ``open`` if the interval contains 0."""
     return "agrees" if low > 0 else "disagrees" if high < 0 else "open"

@@ -142,9 +142,7 @@ def load_vocabulary(path: str | Path) -> Vocabulary:
     try:
         metadata, tensors = read(path, vocabulary=True)
         if not tensors:
-            raise UserError(
-                f"{path}: does not contain a vocabulary; give the vocabulary of its training"
-            )
+            raise UserError(f"{path}: does not contain a vocabulary; train the model again")
         arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
         lines = {
             name: tuple(arrays[name].tobytes().decode().split("\n"))
