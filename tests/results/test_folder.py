@@ -40,13 +40,6 @@ def test_chance_is_the_entropy_of_the_genes(copied: Callable[[], Path], config: 
     assert results.vocabulary_size == 6
 
 
-def test_empty_numbers_are_nan(results: Results) -> None:
-    row = next(row for row in results.kernel if row.provider == "flash_sigmoid")
-    assert math.isnan(row.tflops)
-    assert row.note == "flash_sigmoid is not installed"
-    assert row.direction == "forward"
-
-
 def test_cells_are_sorted(copied: Callable[[], Path], config: Config) -> None:
     folder = copied()
     path = folder / "metrics/validation_loss/heart_oft/sigmoid_2k.parquet"
@@ -131,17 +124,9 @@ def test_measurements_of_another_vocabulary(copied: Callable[[], Path], config: 
     ("file", "read"),
     [
         ("corpus/evaluation/heart_oft.json", lambda r: r.metadata("heart_oft")),
-        ("tokens/lengths.parquet", lambda r: r.lengths),
-        ("tokens/vocabulary.parquet", lambda r: r.vocabulary_size),
         ("benchmarks/kernel.csv", lambda r: r.kernel),
-        ("benchmarks/training.csv", lambda r: r.training),
         ("benchmarks/kernel.json", lambda r: r.machine("kernel")),
         ("training/sigmoid_4k/journal.csv", lambda r: r.journal("sigmoid_4k")),
-        ("metrics/mmd/heart_oft.csv", lambda r: r.mmd("heart_oft")),
-        (
-            "metrics/umap/heart_oft/sigmoid_4k.parquet",
-            lambda r: r.umap("heart_oft", "sigmoid_4k"),
-        ),
     ],
 )
 def test_missing_and_damaged_files_are_named(

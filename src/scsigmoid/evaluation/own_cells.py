@@ -378,12 +378,18 @@ def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
     """
     cells = cells.with_current_ids(vocabulary.retired)
     by_id = vocabulary.token_of.keys() & set(cells.genes)
-    if not by_id:
-        check_organism(cells, vocabulary)
-    genes_of: dict[str, set[str]] = {}
-    for gene, name in vocabulary.name_of.items():
-        genes_of.setdefault(name, set()).add(gene)
-    known = {name.replace("-", "."): name for name in genes_of} | {name: name for name in genes_of}
+    organisms, expected = (
+        {*map(organism_of, genes)} - {"other"} for genes in (cells.genes, vocabulary.gene_ids)
+    )
+    if not by_id and organisms and expected and not organisms & expected:
+        raise UserError(
+            f"{cells.path}: genes of another organism ({', '.join(sorted(organisms))} instead of "
+            f"{', '.join(sorted(expected))}); map them to orthologues or use a model of that "
+            "organism"
+        )
+    gene_of = {name: gene for gene, name in vocabulary.name_of.items()}
+    genes_with = Counter(vocabulary.name_of.values())
+    known = {name.replace("-", "."): name for name in gene_of} | {name: name for name in gene_of}
     spelled = [
         ""
         if gene in by_id or organism_of(gene) != "other"
@@ -391,9 +397,9 @@ def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
         for gene, name in zip(cells.genes, cells.names, strict=True)
     ]
     times = Counter(filter(None, spelled))
-    shared = {name for name in times if name in genes_of}
-    unique = {name for name in shared if times[name] == len(genes_of[name]) == 1}
-    unique -= {name for name in unique if genes_of[name] & by_id}
+    shared = times.keys() & gene_of.keys()
+    unique = {name for name in shared if times[name] == genes_with[name] == 1}
+    unique -= {name for name in unique if gene_of[name] in by_id}
     log(f"{cells.path}: {len(by_id):,} genes found by id, {len(unique):,} by name")
     ambiguous = sorted(shared - unique)
     if ambiguous:
@@ -410,20 +416,7 @@ def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
             "has the ids ('genes'), or take a model of their organism"
         )
     genes = [
-        min(genes_of[name]) if name in unique else gene
+        gene_of[name] if name in unique else gene
         for gene, name in zip(cells.genes, spelled, strict=True)
     ]
     return dataclasses.replace(cells, genes=genes)
-
-
-def check_organism(cells: Cells, vocabulary: Vocabulary) -> None:
-    """Refuse Ensembl ids of other organisms than the vocabulary's."""
-    theirs, ours = (
-        {*map(organism_of, genes)} - {"other"} for genes in (cells.genes, vocabulary.gene_ids)
-    )
-    if theirs and ours and not theirs & ours:
-        raise UserError(
-            f"{cells.path}: genes of another organism ({', '.join(sorted(theirs))} instead of "
-            f"{', '.join(sorted(ours))}); map them to orthologues or take a model of that "
-            "organism"
-        )

@@ -133,14 +133,6 @@ def hours_of(row: TrainingRow) -> Interval:
     return Interval(row.gpu_hours, row.gpu_hours_low, row.gpu_hours_high)
 
 
-def cost_of(sigmoid: TrainingRow, softmax: TrainingRow, confidence: float) -> Cost:
-    """Return the cost of one size and context from a row of each attention."""
-    share = median_interval(softmax.over(sigmoid), confidence)
-    if math.isnan(share.low):
-        share = hours_of(sigmoid).over(hours_of(softmax))
-    return Cost(sigmoid.size, sigmoid.context, sigmoid, softmax, share)
-
-
 def costs(results: Results) -> list[Cost]:
     """Return the sizes and contexts measured with both attentions; see :func:`costs_of`."""
     return costs_of(cost_rows(results), results.config.benchmarks.training.confidence)
@@ -163,11 +155,15 @@ def costs_of(rows: Sequence[TrainingRow], confidence: float) -> list[Cost]:
             arms = best.setdefault((row.size, row.context), {})
             known = arms.get(row.attention, row)
             arms[row.attention] = min(known, row, key=lambda arm: arm.gpu_hours)
-    return [
-        cost_of(arms["sigmoid"], arms["softmax"], confidence)
-        for arms in best.values()
-        if len(arms) == 2
-    ]
+    costs = []
+    for place, arms in best.items():
+        if len(arms) == 2:
+            sigmoid, softmax = arms["sigmoid"], arms["softmax"]
+            share = median_interval(softmax.over(sigmoid), confidence)
+            if math.isnan(share.low):
+                share = hours_of(sigmoid).over(hours_of(softmax))
+            costs.append(Cost(*place, sigmoid, softmax, share))
+    return costs
 
 
 def cost_notes(results: Results) -> list[str]:
@@ -213,7 +209,7 @@ def notes(rows: Sequence[KernelRow] | Sequence[TrainingRow]) -> list[str]:
 
 def sentence(text: str) -> str:
     """Return a text with a full stop at its end."""
-    return text if text.endswith(".") else f"{text}."
+    return f"{text.removesuffix('.')}."
 
 
 def device_words(machine: dict[str, Any]) -> str:

@@ -132,8 +132,8 @@ def rates(study: Study) -> Table:
 
         return cell
 
-    table = ends[[(arm, seed) for arm in best.index for seed in numbers]]
-    table.columns = pd.Index([f"{arm}_seed_{seed}" for arm, seed in table.columns])
+    runs = [(str(arm), seed) for arm in best.index for seed in numbers]
+    table = ends[runs].set_axis([f"{arm}_seed_{seed}" for arm, seed in runs], axis=1)
     return formatted(
         f"Validation loss (nats) by learning rate after {step:,} steps: mean over seeds and, in "
         f"brackets, seeds {', '.join(map(str, numbers))}. The best mean of each arm is bold.",
