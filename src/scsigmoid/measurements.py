@@ -46,7 +46,7 @@ class Measurement:
         attention: ``sigmoid``, ``softmax`` or empty.
         context: context length in tokens; 0 for controls.
         vocabulary: fingerprint of the vocabulary of the tokens.
-        metric: e.g. ``validation_loss``, ``silhouette_label``, ``mmd_unbiased``.
+        metric: e.g. ``validation_loss``, ``silhouette_label``.
         value: the point estimate.
         low: lower end of the interval; NaN without an interval.
         high: upper end of the interval; NaN without an interval.

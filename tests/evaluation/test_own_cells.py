@@ -190,7 +190,7 @@ def test_processes_do_not_change_the_output(counts, write, model, tmp_path):
     ss.embed(first, load(model, device="cpu"))
     ss.embed(several, load(model, device="cpu"), devices=2)
     np.testing.assert_array_equal(first.obsm["X_scsigmoid"], several.obsm["X_scsigmoid"])
-    with pytest.raises(UserError, match="devices: is 0; take at least 1"):
+    with pytest.raises(UserError, match="devices: is 0; use"):
         ss.embed(first, load(model, device="cpu"), devices=0)
 
 
@@ -434,7 +434,7 @@ def test_python_interface_with_layers_and_raw(counts, write, model, vocabulary, 
     ss.embed(with_raw, loaded)
     np.testing.assert_allclose(with_raw.obsm["X_scsigmoid"], reference, atol=2e-5)
     assert "\nadata: 36 genes found by id, 0 by name\n" in capfd.readouterr().err
-    with pytest.raises(UserError, match=r"adata: no layer 'raw' \(there: counts\)"):
+    with pytest.raises(UserError, match=r"adata: has no layer 'raw'; .*\(of: counts\)"):
         ss.embed(layered, loaded, layer="raw")
     with pytest.raises(UserError, match=r"^adata: no raw counts"):
         ss.embed(anndata.AnnData(adata.X.log1p(), adata.obs, adata.var), loaded)

@@ -66,7 +66,7 @@ def test_unknown_donors_are_not_counted(copied: Callable[[], Path], config: Conf
         (
             "metrics/mmd/pbmc68k.csv",
             "metrics/mmd/heart_oft.csv",
-            lambda r: r.mmd("heart_oft"),
+            lambda r: r.measurements("mmd", "heart_oft"),
             "has dataset 'pbmc68k', expected 'heart_oft'",
         ),
         (
@@ -117,7 +117,7 @@ def test_measurements_of_another_vocabulary(copied: Callable[[], Path], config: 
     results = Results(folder, config)
     results.scores("leiden_nmi", "heart_oft")
     with pytest.raises(UserError, match="has vocabulary eeeeeeeeeeee, expected empty"):
-        results.mmd("heart_oft")
+        results.measurements("mmd", "heart_oft")
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,4 @@
-"""Evaluation of trained models: embeddings, validation loss, scIB metrics, MMD and UMAP.
+"""Evaluation of trained models, as defined in the paper's appendix "Evaluation Metrics".
 
-Each stage reads the files of the stage before it and writes its own; the definitions follow the
-paper's appendix "Evaluation Metrics".
+Each stage reads the files of the previous stage and writes its own files.
 """

@@ -1,8 +1,8 @@
 """Embeddings of cells: packed inference, one vector per cell, written as AnnData.
 
 ``mean`` averages the last hidden states (after the final layer normalization) over a cell's gene
-tokens, without [CLS]. ``cls`` takes the hidden state of [CLS], for models trained with it.  The
-paper does not say which of the two it used.
+tokens, without [CLS]. ``cls`` is the hidden state of [CLS], for models trained with it.  The paper
+does not say which pooling it used.
 """
 
 import ctypes
@@ -29,7 +29,7 @@ from scsigmoid.files import sha256
 from scsigmoid.identity import check_cells, check_identity, model_of
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.model.sizes import EncoderSettings
-from scsigmoid.progress import track
+from scsigmoid.progress import LOGGER, track
 from scsigmoid.tokens.store import TokenStore
 from scsigmoid.training.batches import Batch, pack, split_by_tokens
 from scsigmoid.training.devices import resolve_device
@@ -102,9 +102,8 @@ def vectors(
     """
     kind = next(encoder.parameters()).device.type
     gpus = torch.cuda.device_count()
-    if devices < 1 or (kind == "cuda" and devices > gpus):
-        there = f" and at most {gpus}, the number of GPUs" * (kind == "cuda")
-        raise UserError(f"devices: is {devices}; take at least 1{there}")
+    if kind == "cuda" and devices > gpus:
+        raise UserError(f"devices: is {devices}, but there are {gpus} GPUs; use at most {gpus}")
     tokens = TokenStore.open(store)
     runs = batches(tokens, encoder.settings, settings.batch_tokens)
     values = np.empty((len(tokens), encoder.settings.hidden), dtype=np.float32)
@@ -120,7 +119,8 @@ def vectors(
             threads = max(1, torch.get_num_threads() // devices)
             # Tensors would be sent through shared memory, which containers have little of.
             weights = {name: part.cpu().numpy() for name, part in encoder.state_dict().items()}
-            facts = (ranks, kind, threads, encoder.settings, weights, store, settings)
+            model = encoder.settings
+            facts = (ranks, kind, threads, LOGGER.level, model, weights, store, settings)
             pool = ProcessPoolExecutor(devices, context, start_worker, facts)
             stack.enter_context(pool)
             stack.enter_context(ended_early(label))
@@ -137,7 +137,7 @@ def ended_early(label: str) -> Iterator[None]:
         yield
     except BrokenProcessPool:
         raise UserError(
-            f"{label}: a process ended early; if memory is short, take fewer devices or fewer "
+            f"{label}: a process ended early; if memory is short, use fewer devices or fewer "
             'tokens per batch; in a script, call it below `if __name__ == "__main__":`'
         ) from None
 
@@ -146,6 +146,7 @@ def start_worker(
     ranks: Any,
     kind: str,
     threads: int,
+    level: int,
     model: EncoderSettings,
     weights: Mapping[str, NDArray[np.floating]],
     store: Path,
@@ -153,12 +154,13 @@ def start_worker(
 ) -> None:
     """Load the encoder in a new process, on its own GPU if ``kind`` is ``cuda``."""
     torch.set_num_threads(threads)
-    place = torch.device(kind)
+    LOGGER.setLevel(level)
+    device = torch.device(kind)
     if kind == "cuda":
-        place = torch.device(kind, ranks.get())
-        torch.cuda.set_device(place)
+        device = torch.device(kind, ranks.get())
+        torch.cuda.set_device(device)
     state = {name: torch.from_numpy(values) for name, values in weights.items()}
-    encoder = encoder_for(model, state).to(place).eval()
+    encoder = encoder_for(model, state).to(device).eval()
     encoder.load_state_dict(state)
     WORKER.append(partial(embed_batch, encoder, TokenStore.open(store), settings))
 
@@ -172,9 +174,9 @@ def embed_batch(
     encoder: Encoder, tokens: TokenStore, settings: Embeddings, rows: slice
 ) -> NDArray[np.float32]:
     """Return the embedding of consecutive cells, (cells, hidden), from one forward pass."""
-    place = next(encoder.parameters()).device
-    with torch.inference_mode(), autocast(place):
-        batch = pack(tokens, np.arange(rows.start, rows.stop), encoder.settings).to(place)
+    device = next(encoder.parameters()).device
+    with torch.inference_mode(), autocast(device):
+        batch = pack(tokens, np.arange(rows.start, rows.stop), encoder.settings).to(device)
         hidden = encoder(batch.tokens, batch.positions, batch.cu_seqlens, batch.max_seqlen)
         values = pool(hidden.float(), batch, settings, encoder.settings).cpu().numpy()
     if next(BATCHES) % TRIM_EVERY == 0:

@@ -133,7 +133,7 @@ def log_count_components(path: Path, rows: NDArray[np.int64]) -> NDArray[np.floa
     """Return the control ``pca_log_counts``: principal components of log(1 + counts per 10,000).
 
     Up to 50 components of the 2,000 genes with the largest variance.  Counts are read twice, in
-    chunks, so that memory holds only these genes.
+    chunks, so that only these genes are in memory.
 
     Args:
         path: the dataset's h5ad file.
@@ -241,4 +241,4 @@ def read_neighbours(folder: Path, dataset: str) -> list[Neighbours]:
             representation = Neighbours(**{**arrays, "metadata": metadata})
         check_identity(path, metadata, dataset=dataset, model=path.stem)
         representations.append(representation)
-    return sorted(representations, key=lambda one: one.metadata["position"])
+    return sorted(representations, key=lambda item: item.metadata["position"])

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from anndata import AnnData
 
 KEY = "X_scsigmoid"  # of the embedding in obsm, and of its settings in uns
-# A factor of all values of a cell, which changes no rank.
+# Scales all values of a cell, which does not change their ranks.
 TARGET_SUM = 10_000
 # The models of the package, by name.
 PACKAGED = {path.stem: path for path in (Path(__file__).parents[1] / "data").glob("*.safetensors")}
@@ -111,7 +111,7 @@ def load(path: str | Path, *, device: str = "auto", backend: str = "auto") -> Mo
 
 
 def tokenize(adata: "AnnData", model: Model, *, layer: str = "", genes: str = "") -> Packed:
-    """Turn cells into rank tokens: each cell's genes from the most to the least expressed.
+    """Return cells as rank tokens: each cell's genes from the most to the least expressed.
 
     Args:
         adata: raw counts, cells x genes. May be a view or backed by a file.
@@ -174,7 +174,7 @@ def embed(
     check_types(adata, model)
     check_options(key, batch_tokens=batch_tokens, devices=devices)
     if adata.isbacked and adata.is_view:  # anndata cannot write to these
-        raise UserError("adata: a view of a backed file; embed adata.to_memory(), or the whole")
+        raise UserError("adata: is a view of a backed file; embed adata.to_memory() instead")
     settings = Embeddings(pooling=pooling, batch_tokens=batch_tokens)
     check_pooling(settings, model.encoder.settings, model.path)
     marks = adata.uns.get("scsigmoid")
@@ -273,9 +273,13 @@ def check_types(adata: object, model: object) -> None:
     from anndata import AnnData
 
     if not isinstance(adata, AnnData):
-        raise UserError(f"adata: expected an AnnData, found {type(adata).__name__}; read the file")
+        raise UserError(
+            f"adata: expected an AnnData, found {type(adata).__name__}; read the file first"
+        )
     if not isinstance(model, Model):
-        raise UserError(f"model: expected that of load(...), found {type(model).__name__}; load it")
+        raise UserError(
+            f"model: expected the result of load(...), found {type(model).__name__}; load the model"
+        )
 
 
 def check_options(key: object, **numbers: object) -> None:
@@ -284,7 +288,7 @@ def check_options(key: object, **numbers: object) -> None:
         raise UserError(f"key: is {key!r}; give a name for obsm, without '/'")
     for name, value in numbers.items():
         if not isinstance(value, Integral) or value < 1:
-            raise UserError(f"{name}: is {value!r}; take at least 1")
+            raise UserError(f"{name}: is {value!r}; use an integer of at least 1")
 
 
 @contextmanager
@@ -304,11 +308,13 @@ def as_file(adata: "AnnData", layer: str, genes: str) -> Iterator[Path]:
 
     layers = [name for name in adata.layers if name is not None]  # None is X in anndata 0.13
     if layer and layer not in layers:
-        there = ", ".join(layers) or "none"
-        raise UserError(f"adata: no layer {layer!r} (there: {there}); name the one with raw counts")
+        names = ", ".join(layers) or "none"
+        raise UserError(
+            f"adata: has no layer {layer!r}; set 'layer' to the layer with raw counts (of: {names})"
+        )
     if genes and not any(genes in cells.var for cells in (adata, adata.raw) if cells is not None):
-        there = listed(genes, [str(name) for name in adata.var])
-        raise UserError(f"adata: var has no column {genes!r} for the genes; its columns: {there}")
+        columns = listed(genes, [str(name) for name in adata.var])
+        raise UserError(f"adata: var has no column {genes!r} for the genes; its columns: {columns}")
     part = anndata.AnnData(
         X=None if layer else read(adata.X),
         # Names of cells are not needed, and may be such that no file can store them.
@@ -335,8 +341,10 @@ def check_counts(path: Path, layers: list[str]) -> None:
         try:
             find_counts(file, path)
         except UserError as error:
-            there = listed("counts", layers)
-            raise UserError(f"{error}, or give the 'layer' that has them (of {there})") from None
+            names = listed("counts", layers)
+            raise UserError(
+                f"{error}, or set 'layer' to the layer with counts (of: {names})"
+            ) from None
 
 
 def check_complete(tokens: TokenStore, adata: "AnnData") -> None:

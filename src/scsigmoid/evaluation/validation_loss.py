@@ -137,15 +137,15 @@ def cell_losses(
     Returns:
         Means over trials, (cells,), and means over cells, (trials,).
     """
-    place = next(encoder.parameters()).device
+    device = next(encoder.parameters()).device
     identity = tokens.metadata(["cell"])["cell"]
     losses = np.empty(len(tokens))
-    sums = torch.zeros(settings.trials + 1, dtype=torch.float64, device=place)  # up to each trial
+    sums = torch.zeros(settings.trials + 1, dtype=torch.float64, device=device)  # up to each trial
     runs = batches(tokens, encoder.settings, settings.batch_tokens)
     for rows in track(runs, label="validation loss"):
         here = np.arange(rows.start, rows.stop)
         genes, cu_seqlens = tokens.cells(here, encoder.settings.genes)
-        total = torch.zeros(rows.stop - rows.start, dtype=torch.float64, device=place)
+        total = torch.zeros(rows.stop - rows.start, dtype=torch.float64, device=device)
         for trial in range(settings.trials):
             masking = Masking(
                 seed=seed,
@@ -163,11 +163,11 @@ def cell_losses(
             )
             owner = torch.searchsorted(batch.cu_seqlens, batch.masked, right=True) - 1
             share = 1 / torch.bincount(owner)[owner].double()
-            if place.type == "cuda":  # so that a GPU computes while the next trial is prepared
+            if device.type == "cuda":  # so that a GPU computes while the next trial is prepared
                 batch, owner, share = batch.pinned(), owner.pin_memory(), share.pin_memory()
-            batch = batch.to(place)
-            owner, share = (part.to(place, non_blocking=True) for part in (owner, share))
-            with torch.no_grad(), autocast(place):
+            batch = batch.to(device)
+            owner, share = (part.to(device, non_blocking=True) for part in (owner, share))
+            with torch.no_grad(), autocast(device):
                 places = eagerly_embedded(compute, encoder, batch)[: len(owner)]
             total.index_add_(0, owner, places.double() * share)
             sums[trial + 1] += total.sum()

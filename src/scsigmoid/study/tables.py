@@ -135,8 +135,9 @@ def rates(study: Study) -> Table:
     runs = [(str(arm), seed) for arm in best.index for seed in numbers]
     table = ends[runs].set_axis([f"{arm}_seed_{seed}" for arm, seed in runs], axis=1)
     return formatted(
-        f"Validation loss (nats) by learning rate after {step:,} steps: mean over seeds and, in "
-        f"brackets, seeds {', '.join(map(str, numbers))}. The best mean of each arm is bold.",
+        "Validation loss (nats) by learning rate, median of the last three measurements up to step "
+        f"{step:,}: mean over seeds and, in brackets, seeds {', '.join(map(str, numbers))}. The "
+        "best mean of each arm is bold.",
         table.reset_index(),
         {
             "Learning rate": text("learning_rate", "g"),
@@ -292,8 +293,9 @@ def variants(study: Study) -> Table:
         record |= {"difference": value, "low": low, "high": high}
         records.append(record | {"seeds": len(by_seed), "lower": int((by_seed < 0).sum())})
     return formatted(
-        f"Variants of attention. Validation loss (nats) after {int(last):,} steps, mean over "
-        f"seeds, and the difference to the same arm without the variant, with {INTERVAL}.",
+        "Variants of attention. Validation loss (nats), median of the last three measurements up "
+        f"to step {int(last):,}, mean over seeds, and the difference to the same arm without the "
+        f"variant, with {INTERVAL}.",
         pd.DataFrame(records),
         {
             "Arm": text("attention"),
@@ -320,12 +322,9 @@ def seeds(study: Study) -> Table:
     count = int(means["seeds"].iloc[-1])
     sign = "never changes" if change is None else f"is the same from step {change:,} on"
     fall = ", ".join(f"{fall:.3f} ({arm})" for arm, fall in falls.items())
-    end = f"The last tenth of the steps lowers the loss by {fall}."
+    end = f"From the ninth to the last tenth of the steps the mean loss falls by {fall}."
     if any(map(math.isnan, falls.values())):
-        end = (
-            "There are too few measurements to say how much the last tenth of the steps lowers the "
-            "loss."
-        )
+        end = "There are too few measurements to say whether the loss still falls."
     return formatted(
         f"Both arms, {count} seed{'s' * (count > 1)}. Mean validation loss (nats) and the "
         f"difference, sigmoid minus softmax, seed by seed, with {INTERVAL}. Its sign {sign}. {end}",
