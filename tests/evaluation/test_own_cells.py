@@ -262,8 +262,6 @@ def test_invalid_input(counts, write, model, tmp_path):
         run(write(np.log1p(counts), name="logged"), model)
     with pytest.raises(UserError, match=r"absent\.h5ad: no such file"):
         run(tmp_path / "absent.h5ad", model)
-    with pytest.raises(UserError, match="no such model"):
-        run(write(counts), tmp_path / "absent.safetensors")
     foreign = [f"ENSG9{i:010d}" for i in range(36)]
     unexpressed = write(np.c_[counts, np.zeros((CELLS, 9))], [*foreign, *GENES[:9]], "unexpressed")
     with pytest.raises(UserError, match="none of its 9 cells expresses a gene"):
@@ -291,36 +289,19 @@ def test_an_existing_output_is_replaced_only_with_force(counts, write, model, ca
     assert list(anndata.read_h5ad(other).obsm) == ["X_mine"]
 
 
-def add_column(path, name, values, **options):
-    with h5py.File(path, "r+") as file:
-        obs = file["obs"]
-        column = obs.create_dataset(name, data=values, **options)
-        column.attrs.update({"encoding-type": "array", "encoding-version": "0.2.0"})
-        if name != obs.attrs["_index"]:
-            obs.attrs["column-order"] = [*obs.attrs["column-order"], name]
-
-
-def add_nul_in_names(path):
-    with h5py.File(path, "r+") as file:
-        del file["obs/_index"]
-    add_column(path, "_index", np.array([b"a\0b", *(b"cell%d" % i for i in range(8))]))
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (add_nul_in_names, "cannot be stored as h5ad: .*_index"),
-    ],
-)
-def test_columns_that_h5ad_cannot_store(change, message, counts, write, model, tmp_path):
+def test_names_that_h5ad_cannot_store(counts, write, model, tmp_path):
     """The error comes before the cells are embedded, which can take hours."""
     path = write(counts)
-    change(path)
+    with h5py.File(path, "r+") as file:
+        del file["obs/_index"]
+        names = np.array([b"a\0b", *(b"cell%d" % i for i in range(8))])
+        index = file["obs"].create_dataset("_index", data=names)
+        index.attrs.update({"encoding-type": "array", "encoding-version": "0.2.0"})
     loaded = load(model, device="cpu")
     loaded.encoder.forward = None  # fails if called
     for keep_all in (False, True):
         settings = Embeddings(pooling="mean", batch_tokens=40)
-        with pytest.raises(UserError, match=message):
+        with pytest.raises(UserError, match="cannot be stored as h5ad: .*_index"):
             embed_file(path, loaded, settings, tmp_path / "out.h5ad", keep_all=keep_all)
     assert not [*tmp_path.glob("*out*")]
 
@@ -335,15 +316,11 @@ def test_adata_that_h5ad_cannot_store(counts, write, model):
     adata.uns["scsigmoid"] = "text"
     ss.embed(adata, loaded)
     np.testing.assert_array_equal(adata.obsm["X_scsigmoid"], expected.obsm["X_scsigmoid"])
-    wrong = [adata.copy() for _ in range(3)]
-    wrong[0].X = adata.X.toarray().astype(object)
-    wrong[1].var_names = ["a\0", *GENES[1:]]
-    wrong[2].var_names = pd.Index(["a\udcff", *GENES[1:]], dtype=object)
-    for cells in wrong:
-        del cells.obsm["X_scsigmoid"]
-        with pytest.raises(UserError, match=r"^adata: cannot be stored as h5ad: "):
-            ss.embed(cells, loaded)
-        assert not cells.obsm
+    del adata.obsm["X_scsigmoid"]
+    adata.var_names = ["a\0", *GENES[1:]]
+    with pytest.raises(UserError, match=r"^adata: cannot be stored as h5ad: "):
+        ss.embed(adata, loaded)
+    assert not adata.obsm
 
 
 def test_model_name_with_a_path(model, tmp_path):
