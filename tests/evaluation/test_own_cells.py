@@ -301,7 +301,7 @@ def test_names_that_h5ad_cannot_store(counts, write, model, tmp_path):
     loaded.encoder.forward = None  # fails if called
     for keep_all in (False, True):
         settings = Embeddings(pooling="mean", batch_tokens=40)
-        with pytest.raises(UserError, match="cannot be stored as h5ad: .*_index"):
+        with pytest.raises(UserError, match=r"cannot be stored as h5ad: .*_index"):
             embed_file(path, loaded, settings, tmp_path / "out.h5ad", keep_all=keep_all)
     assert not [*tmp_path.glob("*out*")]
 

@@ -96,11 +96,9 @@ class Results:
         ``validation_loss_over_masks`` has the same mean with the interval over masks,
         ``validation_loss_over_donors`` the mean over donors with the interval over donors.
         """
-        for row in self.measurements("validation_loss", dataset, model):
-            if row.metric == metric:
-                return row
-        path = self.path(f"metrics/validation_loss/{dataset}/{model}.csv")
-        raise UserError(f"{path}: {metric} of {model} is missing; delete the file and run again")
+        rows = {row.metric: row for row in self.measurements("validation_loss", dataset, model)}
+        with parsing(self.path(f"metrics/validation_loss/{dataset}/{model}.csv"), f"with {metric}"):
+            return rows[metric]
 
     def cell_losses(self, dataset: str, model: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return cells (int64, ascending), their losses (float64, nats) and donors (text)."""
