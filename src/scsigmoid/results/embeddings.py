@@ -77,7 +77,7 @@ def pair_rows(results: Results, dataset: str, estimator: str = "") -> list[Pair]
         (f"{sigmoid} - {softmax}", f"{metric}_difference"),
         *((name, f"{metric}_bootstrap_mean") for name in (sigmoid, softmax)),
     )
-    with parsing(results.path(f"metrics/mmd/{dataset}.csv"), "MMD of this version"):
+    with parsing(results.path(f"metrics/mmd/{dataset}.csv"), "a result file of this version"):
         return [Pair(name, *(rows[name, *part] for part in parts)) for name in names]
 
 
@@ -95,5 +95,5 @@ def mean_ratio(results: Results, dataset: str, mean: str, estimator: str) -> Mea
         UserError: if the measurement is missing.
     """
     rows = {row.metric: row for row in results.measurements("mmd", dataset)}
-    with parsing(results.path(f"metrics/mmd/{dataset}.csv"), "MMD of this version"):
+    with parsing(results.path(f"metrics/mmd/{dataset}.csv"), "a result file of this version"):
         return rows[f"mmd_{estimator}_{MEANS[mean][0]}"]

@@ -97,7 +97,8 @@ class Results:
         ``validation_loss_over_donors`` the mean over donors with the interval over donors.
         """
         rows = {row.metric: row for row in self.measurements("validation_loss", dataset, model)}
-        with parsing(self.path(f"metrics/validation_loss/{dataset}/{model}.csv"), f"with {metric}"):
+        path = self.path(f"metrics/validation_loss/{dataset}/{model}.csv")
+        with parsing(path, "a result file of this version"):
             return rows[metric]
 
     def cell_losses(self, dataset: str, model: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
