@@ -27,9 +27,9 @@ class Embedding:
     Attributes:
         path: its file.
         values: cells x hidden, float32, finite.
-        labels: cell type of each cell; ``""`` for a cell without a label.
+        labels: cell type of each cell, ``""`` if it has no label.
         cells: row of each cell in the dataset's h5ad file, int64.
-        donors: ``obs["donor_id"]`` of each cell; ``""`` for a cell without a donor.
+        donors: ``obs["donor_id"]`` of each cell, ``""`` if it is unknown.
         metadata: ``model``, ``attention``, ``context``, ``step``, ``pooling``, ``checkpoint``,
             ``vocabulary``, ``dataset``, ``cells`` (SHA-256 of its h5ad file) and ``simulated``.
     """
@@ -78,8 +78,8 @@ def write_embedding(
     Args:
         output: the h5ad file.
         values: cells x hidden.
-        labels: cell type of each cell, ``""`` for none; becomes ``obs["scsigmoid_cell_type"]``.
-        cells: row of each cell in the dataset's file; becomes ``uns["scsigmoid"]["rows"]``.
+        labels: cell type of each cell, ``""`` for none. Stored in ``obs["scsigmoid_cell_type"]``.
+        cells: row of each cell in the dataset's file. Stored in ``uns["scsigmoid"]["rows"]``.
         metadata: the rest of ``uns["scsigmoid"]``.
         obs: the dataset's own data frame of these cells.
     """
@@ -127,7 +127,7 @@ def read_arms(
     """Read the embeddings of one dataset by several models, of the same cells in the same order.
 
     Args:
-        paths: name to file; a file must be of the model that it is named after.
+        paths: name to file. Each file must be named after its model.
         dataset: dataset that the embeddings must be of.
         scored: whether cells without a label are left out, with their number in the log.
 

@@ -57,7 +57,7 @@ Roots = NDArray[np.float64]
 
 
 class Estimates(NamedTuple):
-    """MMD^2 of each vector of counts, (resamples,), float64; below 0 is possible if unbiased."""
+    """MMD^2 of each vector of counts, (resamples,), float64. Unbiased estimates can be below 0."""
 
     unbiased: NDArray[np.float64]
     biased: NDArray[np.float64]
@@ -250,7 +250,7 @@ def kernel_form(
 
     Args:
         x: n x dimensions.
-        y: m x dimensions; None for ``x`` itself, whose kernel is symmetric.
+        y: m x dimensions, or None for ``x`` itself, whose kernel is symmetric.
         w: resamples x n.
         v: resamples x m.
         bandwidth: s^2.

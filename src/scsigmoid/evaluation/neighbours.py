@@ -44,7 +44,7 @@ class Neighbours:
         indices: cells x k, int32: the nearest cells by ascending distance, the cell itself first.
         distances: cells x k, float32, Euclidean. The first is 0.
         labels: cell type of each cell.
-        donors: donor of each cell; ``""`` if unknown or not asked for.
+        donors: donor of each cell, ``""`` if it is unknown or not stored.
         metadata: ``model`` (or the control's name), ``attention``, ``context``, ``dataset``,
             ``vocabulary``, ``simulated``, ``source`` (the embedding's file, or the dataset's) and
             ``position`` (order among the representations).
@@ -74,7 +74,7 @@ def neighbours_of_dataset(
     """Find the neighbors of every representation of a dataset.
 
     Args:
-        embeddings: model name to embedding file; the same cells in the same order.
+        embeddings: model name to embedding file, with the same cells in the same order.
         cells: the dataset's h5ad file, named after the dataset.
         neighbours: neighbors of a cell, itself included (the paper: 15).
         variance: share of the variance that the PCA keeps (the paper: 0.95).

@@ -24,7 +24,7 @@ def umap_dataset(
     UMAP with a seed runs on one thread and always gives the same coordinates.
 
     Args:
-        embeddings: model name to embedding file; the same cells in the same order.
+        embeddings: model name to embedding file, with the same cells in the same order.
         dataset: dataset of the embeddings.
         settings: variance that the PCA keeps, neighbours and smallest distance.
         seed: the configuration's seed. All models have the same seed for UMAP.

@@ -54,11 +54,10 @@ def validation_loss(
         settings: trials, masked share, confidence of the interval, tokens per forward pass.
         seed: the configuration's seed.
         device: ``auto``, ``cpu`` or ``cuda``.
-        output_csv: CSV file, named after the model: the mean over cells, in nats, twice: as
-            ``validation_loss`` without an interval, and as ``validation_loss_over_masks`` with the
-            Monte-Carlo interval over trials, which says how much other masks would change it; and
-            ``validation_loss_over_donors``, the mean over donors with Student's interval, which
-            says how much other donors would (``n`` is their number).
+        output_csv: CSV file, named after the model, with the mean loss in nats:
+            ``validation_loss`` over cells without an interval, ``validation_loss_over_masks`` over
+            cells with the Monte-Carlo interval over trials, and ``validation_loss_over_donors``
+            over donors (``n`` is their number) with Student's interval.
         output_parquet: Parquet file with one row per cell: ``cell`` (int64, row in the dataset's
             file), ``donor`` (empty if unknown), ``loss`` (float64, nats).
 

@@ -62,7 +62,7 @@ def pair_rows(results: Results, dataset: str, estimator: str = "") -> list[Pair]
     Args:
         results: the results.
         dataset: name of an evaluation dataset.
-        estimator: one of :data:`ESTIMATORS`; the configured one if empty.
+        estimator: one of :data:`ESTIMATORS`, or empty for the configured estimator.
 
     Raises:
         UserError: if a pair lacks a measurement.

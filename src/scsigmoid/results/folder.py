@@ -169,7 +169,7 @@ class Results:
 
     @property
     def gene_cells(self) -> np.ndarray:
-        """The number of training cells that express each token's gene; 0 for special tokens."""
+        """The number of training cells that express each token's gene, 0 for special tokens."""
         path = "tokens/vocabulary.parquet"
         return self.cached(path, lambda path: parquet(path)["cells"].to_numpy())
 

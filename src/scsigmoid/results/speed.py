@@ -134,7 +134,7 @@ def hours_of(row: TrainingRow) -> Interval:
 
 
 def costs(results: Results) -> list[Cost]:
-    """Return the sizes and contexts measured with both attentions; see :func:`costs_of`."""
+    """Return :func:`costs_of` for the rows of :func:`cost_rows`."""
     return costs_of(cost_rows(results), results.config.benchmarks.training.confidence)
 
 

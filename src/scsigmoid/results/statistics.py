@@ -19,7 +19,7 @@ def paired_difference(results: Results, dataset: str, first: str, second: str) -
     """Return the validation loss of ``first`` minus that of ``second`` in nats.
 
     Losses are paired by cell: both models see the same masks, so the difference varies far less
-    than either loss.  The mean and Student's interval are over donors; without enough donors there
+    than either loss.  The mean and Student's interval are over donors. Without enough donors there
     is no interval.
 
     Raises:

@@ -62,7 +62,7 @@ def by_size(study: Study) -> pd.DataFrame:
     shown at its own last step.
 
     Returns:
-        :func:`differences` with ``size`` and ``parameters``; empty without the purpose ``sizes``.
+        :func:`differences` with ``size`` and ``parameters``, empty without the purpose ``sizes``.
     """
     if "sizes" not in set(study.runs["purpose"]):
         return pd.DataFrame()
@@ -81,7 +81,7 @@ def by_size(study: Study) -> pd.DataFrame:
 
 
 def score_differences(study: Study) -> pd.DataFrame:
-    """Return :func:`differences` of the scores of each ``metric``; empty without scores."""
+    """Return :func:`differences` of the scores of each ``metric``, empty without scores."""
     by_metric = study.scores.groupby("metric", sort=False)
     tables = {metric: differences(scores, "value") for metric, scores in by_metric}
     return pd.concat(tables, names=["metric"]).reset_index("metric") if tables else pd.DataFrame()
@@ -108,7 +108,7 @@ def differences(curves: pd.DataFrame, column: str) -> pd.DataFrame:
 
 
 def last_change(differences: pd.DataFrame) -> int | None:
-    """Return the step from which the mean difference keeps its sign; None if it always has it."""
+    """Return the step from which the mean difference keeps its sign, None if it never changes."""
     signs = np.sign(differences["difference"].to_numpy())
     other = np.flatnonzero(signs != signs[-1])
     return None if not len(other) else int(differences["step"].iloc[other[-1] + 1])
