@@ -12,17 +12,16 @@ import pandas as pd
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import to_hex, to_rgb
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.text import Text
 from PIL import Image
 
-from scsigmoid.config.check import load
 from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config
 from scsigmoid.errors import UserError
 from scsigmoid.report import registry
-from scsigmoid.report.figures import benchmarks, style
+from scsigmoid.report.figures import style
 from scsigmoid.report.figures.training import covered
 from scsigmoid.results.folder import Results
 
@@ -115,43 +114,6 @@ def test_simulated_cells_are_said_to_be(name: str, results: Results) -> None:
     assert "simulated" in words
 
 
-# Machado, Oliveira and Fernandes 2009, severity 1: colors as seen, in linear RGB.
-SEEN = {
-    "normal": np.eye(3),
-    "protanopia": np.array(
-        [[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]]
-    ),
-    "deuteranopia": np.array(
-        [[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]]
-    ),
-    "tritanopia": np.array(
-        [[1.256, -0.077, -0.179], [-0.078, 0.931, 0.148], [0.005, 0.691, 0.304]]
-    ),
-}
-
-
-def lab(color: str, seen: np.ndarray) -> np.ndarray:
-    """Return CIELAB of a color as somebody sees it."""
-    values = np.array(to_rgb(color))
-    linear = np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
-    to_xyz = np.array(
-        [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
-    )
-    xyz = to_xyz @ np.clip(seen @ linear, 0, 1) / np.array([0.9505, 1.0, 1.089])
-    f = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
-    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
-
-
-@pytest.mark.parametrize("seen", SEEN)
-def test_colors_differ_for_color_blind_readers(seen: str) -> None:
-    arms = tuple(style.COLORS.values())
-    kernels = tuple(itertools.chain(*benchmarks.SHADES.values()))
-    for colors, least in ((style.PALETTE, 12), (kernels, 12), (arms, 40)):
-        for first, second in itertools.combinations(colors, 2):
-            difference = np.linalg.norm(lab(first, SEEN[seen]) - lab(second, SEEN[seen]))
-            assert difference > least, (first, second)
-
-
 def test_further_scib_metrics_get_a_second_row(copied: Callable[[], Path], config: Config) -> None:
     folder = copied()
     metrics = ["silhouette_label", "leiden_nmi", "leiden_ari", "logistic"]
@@ -204,12 +166,6 @@ def test_labels_of_clusters_are_apart(
             assert not any(first.overlaps(second) for first, second in pairs)
     shown = {to_hex(dots.get_facecolor()[0]) for dots in figure.axes[0].collections}
     assert len(shown) == min(count, 20)
-
-
-def test_colors_of_cell_types_can_be_told_apart() -> None:
-    assert len(style.CELL_TYPES) == 20
-    for first, second in itertools.combinations(style.CELL_TYPES, 2):
-        assert np.linalg.norm(lab(first, np.eye(3)) - lab(second, np.eye(3))) > 25, (first, second)
 
 
 @pytest.mark.parametrize("contexts", [(128, 130), (2048, 2049), (2000, 2100, 2200), (16, 16384)])
@@ -269,9 +225,3 @@ def test_marks_of_the_length_figure(results: Results) -> None:
 def test_a_missing_input_is_named(results: Results, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"lengths\.parquet: no such result file"):
         draw("sequence_lengths", Results(tmp_path, results.config))
-
-
-def test_captions_have_the_description_of_their_dataset():
-    plan = Plan(load())
-    for kind, name in (("figure", "umap_aging_pbmc"), ("table", "mmd_aging_pbmc")):
-        assert "The subset of rare cell types" in registry.caption(kind, name, plan)

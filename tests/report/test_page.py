@@ -6,9 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
-from types import SimpleNamespace
 
-import jinja2
 import pytest
 from scipy import stats
 
@@ -21,7 +19,6 @@ from scsigmoid.report import registry
 from scsigmoid.report.page import cells_table, content, job_time, make_report
 from scsigmoid.results.folder import Results
 
-ROOT = Path(__file__).parents[2]
 VOID = {"meta", "img", "br", "link", "input", "hr"}
 
 
@@ -207,12 +204,6 @@ def test_a_study_has_a_section_of_its_own(whole: Results) -> None:
     assert {"study", "table-study_claims", "figure-study_loss"} <= {*text.ids}
     assert "-0.1 [-1, 1]" in text.words
     assert "figure-study_scale" not in text.ids
-
-
-def test_snakemakes_caption_is_the_parameter() -> None:
-    template = jinja2.Template((ROOT / "workflow/report/caption.rst").read_text())
-    snakemake = SimpleNamespace(params=SimpleNamespace(caption="What it shows."))
-    assert template.render(snakemake=snakemake).strip() == "What it shows."
 
 
 def test_job_time(finished: Results, copied: Callable[[], Path], config: Config) -> None:

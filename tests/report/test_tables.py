@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from paper.conftest import others_changed
+from made_up_results import others_changed
 
 from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config
@@ -219,17 +219,6 @@ def test_training_speed_is_beside_ours_at_the_same_context(
     assert markdown.count("TritonSigmoid") == 1
 
 
-def test_the_highest_rate_of_a_group_is_bold(results: Results, tmp_path: Path) -> None:
-    rows = results.training
-    rows[1] = replace(rows[1], cells_per_second=2 * rows[0].cells_per_second)
-    _, markdown, _ = made("training_speed", results, tmp_path)
-    lines = [line for line in markdown.splitlines() if "**" in line]
-    assert [line.split(" | ")[3] for line in lines] == [
-        "Softmax, SDPA",
-        *["Sigmoid, reference"] * 11,
-    ]
-
-
 def test_datasets_beside_the_papers(results: Results, tmp_path: Path) -> None:
     rows, markdown, _ = made("evaluation_datasets", results, tmp_path)
     heart = next(row for row in rows if row["dataset"] == "heart_oft")
@@ -284,10 +273,5 @@ def test_numbers_as_people_write_them() -> None:
     assert fixed(-1.24, 1) == "\N{MINUS SIGN}1.2"
     assert fixed(-0.04, 1) == "0.0"
     assert signed(float("nan"), 3) == "\N{EN DASH}"
-    assert (compact(1e-5), compact(2e-3), compact(0.02), compact(0.0)) == (
-        "1e-5",
-        "2e-3",
-        "0.02",
-        "0",
-    )
+    assert [compact(value) for value in (1e-5, 2e-3, 0.02, 0.0)] == ["1e-5", "2e-3", "0.02", "0"]
     assert (rounded_count(155.8e6), rounded_count(0.27e6)) == ("156M", "0.27M")

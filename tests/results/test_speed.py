@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from paper.conftest import ends, filled, kernel_row
+from made_up_results import ends, filled, kernel_row
 
 from scsigmoid.benchmarks.cases import Case
 from scsigmoid.benchmarks.rows import KernelRow, Shape, TrainingRow, write_rows

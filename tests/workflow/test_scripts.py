@@ -46,14 +46,6 @@ def test_tokens(cells: Path, tmp_path: Path) -> None:
     assert per_step.tolist() == rows["cells"].tolist()
 
 
-def test_repeated_cells_are_those_of_the_file(cells: Path, tmp_path: Path) -> None:
-    script = runpy.run_path(str(SCRIPTS / "timing.py"))
-    adata = script["raw_counts"](cells)
-    whole = anndata.read_h5ad(script["write_part"](adata, 3, tmp_path / "part") / "cells.h5ad")
-    np.testing.assert_array_equal(whole.X.toarray(), np.tile(adata.X.toarray(), (3, 1)))
-    assert whole.var_names.tolist() == adata.var_names.tolist()
-
-
 def test_loading(tmp_path: Path) -> None:
     rows = run(
         *("timing.py", "loading", "--preset", "demo", "--steps", "1", "--rounds", "2"),

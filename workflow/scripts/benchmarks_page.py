@@ -16,12 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from scsigmoid.benchmarks.rows import (
-    KernelRow,
-    TrainingRow,
-    median_interval,
-    read_rows,
-)
+from scsigmoid.benchmarks.rows import KernelRow, TrainingRow, median_interval, read_rows
 from scsigmoid.config.check import read_yaml
 from scsigmoid.config.schema import Config
 from scsigmoid.config.validate import validate

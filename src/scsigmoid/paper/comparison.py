@@ -38,7 +38,7 @@ class Number:
         here: ours with its interval; NaN if it was not measured.
         n: how many cells, pairs, shapes, rounds or steps ours is made of.
         none: of an effect, the value that means no difference: 0 for a difference, 1 for a ratio,
-            half of the cases for a count.  None for a level.
+            half of the cases for a count. None for a level.
         factor: of a level, by how much it may differ from the paper's.
         our_kernel: the same number of this project's kernel, for numbers of TritonSigmoid.
         headline: whether it is one of the paper's main statements.
@@ -60,8 +60,8 @@ class Number:
     def allowed(self) -> tuple[float, float]:
         """The least and the largest value that reproduces the paper's number.
 
-        A level lies within a factor of the paper's number, or of the ends of its range.  An effect
-        has the paper's direction and at least half of its size.
+        A level is reproduced within a factor of the paper's number, or of the ends of its range.
+        An effect is reproduced in the paper's direction with at least half of its size.
         """
         value, *ends = self.paper
         if self.none is None:
@@ -74,7 +74,7 @@ class Number:
     def verdict(self) -> str:
         """The verdict, if the group is comparable.
 
-        The whole interval decides.  A number without one (not measured, NaN, a single cell) has no
+        The whole interval decides. A number without one (not measured, NaN, a single cell) has no
         verdict.
         """
         if not all(map(math.isfinite, self.here)):

@@ -5,6 +5,8 @@ A group of numbers is comparable with the paper if it has none.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from functools import reduce
+from operator import getitem
 from typing import Any
 
 from scsigmoid.config.check import model_training
@@ -60,16 +62,12 @@ def differences(config: Config, results: Results | None = None) -> list[Differen
 
 def configured(config: Config) -> Iterator[Difference]:
     """Yield the settings that are not the paper's."""
-    values = asdict(config)
+    values: Any = asdict(config)
     for group in GROUPS:
         for name, paper in reported()["settings"][group].items():
-            here: Any = values
-            for part in name.split("."):
-                here = here[part]
-            if isinstance(paper, list) and name != "evaluation.pair":
-                if not set(paper) <= set(here):
-                    yield Difference(group, name, shown(here), shown(paper))
-            elif here != paper:
+            here = reduce(getitem, name.split("."), values)
+            is_subset = isinstance(paper, list) and name != "evaluation.pair"
+            if not set(paper) <= set(here) if is_subset else here != paper:
                 yield Difference(group, name, shown(here), shown(paper))
         yield from of_models(config, group, MODELS.get(group, ()))
         if group in ("kernel", "cost") and config.device == "cpu":
@@ -104,10 +102,9 @@ def of_models(config: Config, group: str, names: tuple[str, ...]) -> Iterator[Di
             if here[key] != paper[key]:
                 by_value.setdefault((key, shown(here[key]), shown(paper[key])), []).append(name)
     for (key, here_is, paper_is), models in by_value.items():
-        whose = "" if len(models) == len(names) else f" of {', '.join(models)}"
-        yield Difference(
-            group, key if key.startswith("models.") else key + whose, here_is, paper_is
-        )
+        is_common = key.startswith("models.") or len(models) == len(names)
+        name = key if is_common else f"{key} of {', '.join(models)}"
+        yield Difference(group, name, here_is, paper_is)
 
 
 def measured(results: Results) -> Iterator[Difference]:

@@ -1,6 +1,6 @@
 """Numbers of the attention kernels (section 4), from the kernel benchmark.
 
-Numbers of TritonSigmoid are compared with TritonSigmoid's own times.  The same number of this
+Numbers of TritonSigmoid are compared with TritonSigmoid's own times. The same number of this
 project's kernel stands next to them.
 """
 

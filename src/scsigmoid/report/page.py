@@ -52,7 +52,7 @@ def make_report(results: Results, output: str | Path) -> None:
     """Write the report page.
 
     Reads the figures (PNG), makes the tables again from the result files, and reads from the
-    training journals and the benchmarks what they were made with.  Its links to files are relative
+    training journals and the benchmarks what they were made with. Its links to files are relative
     to the results folder.
 
     Raises:

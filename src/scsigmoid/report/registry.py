@@ -245,14 +245,14 @@ def names(kind: str, plan: Plan, *, every: bool = False) -> list[str]:
 
     With ``every``, those that a full run does not make but that have a target are included.
     """
-    made = []
+    selected = []
     for name, entry in KINDS[kind].items():
         if entry.per_dataset:
             datasets = plan.datasets if every else plan.compared(entry.per_dataset)
-            made += [f"{name}_{dataset}" for dataset in datasets]
+            selected += [f"{name}_{dataset}" for dataset in datasets]
         elif entry.wanted(plan):
-            made.append(name)
-    return made
+            selected.append(name)
+    return selected
 
 
 def find(kind: str, name: str, plan: Plan) -> tuple[Entry, str]:

@@ -11,7 +11,6 @@ from scsigmoid.labels import CONTROLS, METRICS
 #: Scores that differ by less than this, or by less than twice the standard error of a share of the
 #: cells, count as equal.
 EQUAL = 0.02
-RANDOM, PCA = CONTROLS
 ADVICE = "train longer (training.steps), on more cells, or a larger model (architecture.size)"
 
 
@@ -41,18 +40,17 @@ def verdict(
     """Return what the score of one model means."""
     share = min(max(value, 0.0), 1.0)
     equal = max(EQUAL, 2 * math.sqrt(share * (1 - share) / max(cells, 1)))
-    random, pca = controls.get(RANDOM), controls.get(PCA)
-    if random is not None and value < random + equal:
+    random, pca = (controls.get(name, math.nan) for name in CONTROLS)
+    better = "" if math.isnan(random) else "better than a random embedding"
+    if value < random + equal:
         words = f"not better than a random embedding: {ADVICE}"
-    elif pca is not None and value < pca - equal:
-        better = "better than a random embedding, but " if random is not None else ""
-        words = f"{better}worse than PCA, which is the better choice here: {ADVICE}"
-    elif pca is not None and value > pca + equal:
-        words = "better than PCA"
-    elif pca is not None:
-        words = "as good as PCA"
+    elif value < pca - equal:
+        start = f"{better}, but " if better else ""
+        words = f"{start}worse than PCA, which is the better choice here: {ADVICE}"
+    elif math.isnan(pca):
+        words = better or "not compared"
     else:
-        words = "better than a random embedding" if random is not None else "not compared"
+        words = "better than PCA" if value > pca + equal else "as good as PCA"
     others = [f"{in_sentence(CONTROLS[name])} {score:.2f}" for name, score in controls.items()]
     numbers = ", ".join([f"{in_sentence(metric)} {value:.2f}", *others])
     return f"The embedding of {model} is {words} ({numbers}; {cells:,} held-out cells)."

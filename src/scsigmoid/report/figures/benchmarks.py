@@ -139,14 +139,10 @@ def draw_bars(
     values, *ends = np.array([rate(row) for row in rows]).T
     places = np.array([lengths.index(row.length) for row in rows], dtype=float)
     axes.bar(
-        places + (place - (count - 1) / 2) * width,
-        values,
-        width * 0.92,
-        yerr=np.abs(np.array(ends) - values),
-        color=look["color"],
-        label=look["label"],
+        places + (place - (count - 1) / 2) * width, values, width * 0.92,
+        yerr=np.abs(np.array(ends) - values), color=look["color"], label=look["label"],
         error_kw={"elinewidth": 0.6, "ecolor": INK},
-    )
+    )  # fmt: skip
     axes.set_xticks(range(len(lengths)), list(map(context_label, lengths)))
 
 

@@ -43,7 +43,7 @@ def scib(results: Results) -> "Figure":
     pair = config.evaluation.pair
     scores = {dataset: all_scores(results, dataset) for dataset in config.datasets}
     metrics = list(next(iter(scores.values())))
-    kinds = {found[MEAN][pair[0]].simulated for found in scores.values()}
+    kinds = {of_dataset[MEAN][pair[0]].simulated for of_dataset in scores.values()}
     columns = min(len(metrics), 4)
     rows = -(-len(metrics) // columns)
     figure = new_figure(DOUBLE, 0.9 + rows * (0.95 + 0.19 * len(scores)))
@@ -51,7 +51,7 @@ def scib(results: Results) -> "Figure":
     for axes in grid[len(metrics) :]:
         axes.set_visible(False)
     for axes, metric in zip(grid, metrics, strict=False):
-        of_metric = [found[metric] for found in scores.values()]
+        of_metric = [of_dataset[metric] for of_dataset in scores.values()]
         means = []
         for name, look in looks(results).items():
             values = [row[name].value if name in row else np.nan for row in of_metric]
@@ -63,8 +63,8 @@ def scib(results: Results) -> "Figure":
         axes.margins(x=0.08)
         axes.locator_params(axis="x", nbins=4)
     titles = [
-        starred(config.datasets[dataset].title, found[MEAN][pair[0]].simulated, kinds)
-        for dataset, found in scores.items()
+        starred(config.datasets[dataset].title, of_dataset[MEAN][pair[0]].simulated, kinds)
+        for dataset, of_dataset in scores.items()
     ]
     grid[0].set_yticks(range(len(titles)), titles)
     grid[0].set_ylim(len(titles) - 0.5, -0.5)
@@ -113,16 +113,11 @@ def umap(results: Results, dataset: str) -> "Figure":
             if not kind and own.empty:
                 continue
             axes.scatter(
-                own.x,
-                own.y,
-                s=size,
+                own.x, own.y, s=size, linewidths=0, alpha=0.85, rasterized=True,
                 color=CELL_TYPES[index % len(CELL_TYPES)] if kind else RULE,
                 marker=MARKERS[index // len(CELL_TYPES) % len(MARKERS)] if kind else MARKERS[0],
-                linewidths=0,
-                alpha=0.85,
                 label=kind or "no label",
-                rasterized=True,
-            )
+            )  # fmt: skip
         axes.set_title(model_label(config, name))
         axes.set_xlabel("UMAP 1")
         axes.set(xticks=[], yticks=[])
@@ -152,7 +147,7 @@ def label_clusters(axes: "Axes", cells: "pd.DataFrame") -> None:
     from matplotlib.patheffects import withStroke
     from matplotlib.transforms import Bbox
 
-    panel, taken = axes.get_window_extent(), list[Bbox]()
+    panel, occupied = axes.get_window_extent(), list[Bbox]()
     for kind in cells.cell_type[cells.cell_type != ""].value_counts().index:
         own = cells[cells.cell_type == kind]
         place = (float(own.x.median()), float(own.y.median()))
@@ -166,8 +161,8 @@ def label_clusters(axes: "Axes", cells: "pd.DataFrame") -> None:
             box = text.get_window_extent().padded(1)
             inside = panel.containsx(box.x0) and panel.containsx(box.x1)
             inside &= panel.containsy(box.y0) and panel.containsy(box.y1)
-            if inside and not any(box.overlaps(other) for other in taken):
-                taken.append(box)
+            if inside and not any(box.overlaps(other) for other in occupied):
+                occupied.append(box)
                 break
         else:
             text.remove()

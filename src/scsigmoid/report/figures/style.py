@@ -128,14 +128,9 @@ def remark(figure: "Figure", *texts: str) -> None:
     assert engine is not None
     engine.set(rect=(0, share, 1, 1 - share))  # type: ignore[call-arg]
     figure.text(
-        0.008,
-        0.03 / height,
-        "\n".join(lines),
-        fontsize=7,
-        color=MUTED,
-        va="bottom",
+        0.008, 0.03 / height, "\n".join(lines), fontsize=7, color=MUTED, va="bottom",
         linespacing=1.2,
-    )
+    )  # fmt: skip
 
 
 def logarithmic(axes: "Axes") -> None:
@@ -146,9 +141,9 @@ def logarithmic(axes: "Axes") -> None:
     low, high = axes.get_ylim()
     subs = (1, 2, 5) if high / low < 1e3 else (1,)
     axes.yaxis.set_major_locator(LogLocator(subs=subs, numticks=9))
-    plain = FuncFormatter(lambda value, _: f"{value:g}")
+    short = FuncFormatter(lambda value, _: f"{value:g}")
     is_short = low >= 1e-3 and high < 1e5
-    axes.yaxis.set_major_formatter(plain if is_short else LogFormatterMathtext())
+    axes.yaxis.set_major_formatter(short if is_short else LogFormatterMathtext())
     axes.yaxis.minorticks_off()
 
 

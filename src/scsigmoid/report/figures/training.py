@@ -75,24 +75,14 @@ def draw_training(axes: "Axes", results: Results, models: list[str], contexts: l
     for name in models:
         model = results.config.models[name]
         journal = results.journal(name)
-        index = contexts.index(model.context)
+        index, color = contexts.index(model.context), COLORS[model.attention]
+        axes.plot(journal["step"], journal["loss"], color=color, alpha=0.18, linewidth=0.6)
         axes.plot(
-            journal["step"],
-            journal["loss"],
-            color=COLORS[model.attention],
-            alpha=0.18,
-            linewidth=0.6,
-        )
-        axes.plot(
-            journal["step"],
-            moving_mean(journal["loss"]),
-            color=COLORS[model.attention],
-            linestyle=LINES[index % len(LINES)],
-            marker=MARKERS[index % len(MARKERS)],
-            markersize=3.2,
-            markevery=(0.06 + 0.05 * index, 0.22),
+            journal["step"], moving_mean(journal["loss"]), color=color,
+            linestyle=LINES[index % len(LINES)], marker=MARKERS[index % len(MARKERS)],
+            markersize=3.2, markevery=(0.06 + 0.05 * index, 0.22),
             label=model_label(results.config, name),
-        )
+        )  # fmt: skip
     axes.axhline(
         results.chance_loss, color=MUTED, linestyle=":", linewidth=1.0, label="Gene frequencies"
     )
@@ -143,26 +133,16 @@ def stability(results: Results) -> "Figure":
             finite = np.isfinite(values) & (values > 0 if scale == "log" else True)
             attention = config.models[name].attention
             axes.plot(
-                steps[finite],
-                values[finite],
-                color=COLORS[attention],
-                linewidth=1.0,
+                steps[finite], values[finite], color=COLORS[attention], linewidth=1.0,
                 linestyle="-" if attention == "sigmoid" else (0, (5, 1)),
                 label=model_label(config, name),
-            )
+            )  # fmt: skip
             lost = steps[~np.isfinite(values)]
             if len(lost):
                 is_crossed = True
                 # A value that is not finite has no place: mark its step on the upper edge.
-                axes.plot(
-                    lost[0],
-                    1.0,
-                    marker="x",
-                    color=INK,
-                    markersize=6,
-                    clip_on=False,
-                    transform=axes.get_xaxis_transform(),
-                )
+                edge = axes.get_xaxis_transform()
+                axes.plot(lost[0], 1.0, "x", color=INK, markersize=6, clip_on=False, transform=edge)
         if scale == "log":
             logarithmic(axes)
         axes.set_title(label)
@@ -233,17 +213,11 @@ def sequence_lengths(results: Results) -> "Figure":
         share_here = covered(lengths, cells, context - results.config.tokens.cls)
         right.axvline(context, color=MUTED, linestyle=(0, (4, 2)), linewidth=0.8)
         right.annotate(
-            f"{context_label(context)}\n{share_here * 100:.0f} %",
-            (context, 1.0),
-            xycoords=right.get_xaxis_transform(),
-            xytext=(0, 3 + 19 * level),
-            textcoords="offset points",
-            ha="center",
-            va="bottom",
-            fontsize=7,
-            color=INK,
+            f"{context_label(context)}\n{share_here * 100:.0f} %", (context, 1.0),
+            xycoords=right.get_xaxis_transform(), xytext=(0, 3 + 19 * level),
+            textcoords="offset points", ha="center", va="bottom", fontsize=7, color=INK,
             linespacing=1.1,
-        )
+        )  # fmt: skip
     kind = results.training_data
     remark(
         figure,

@@ -122,16 +122,14 @@ def kernel_records(results: Results) -> list[dict[str, object]]:
     ``ratio`` is the TFLOPS of our packed kernel at the same shape over the row's, paired by round.
     """
     paper, confidence = reported()["tflops"], results.config.benchmarks.kernel.confidence
+    peak = [paper["shape"][name] for name in ("padding", "head_dimension", "length")]
     rows = measured(results.kernel)
     base = {row.shape: row.milliseconds for row in rows if row.provider == STANDARD}
     packed = (our_path(results), "packed")
     ours = {row.shape: row for row in rows if (row.provider, row.layout) == packed}
     records = []
     for row in results.kernel:
-        at_peak = row.batch in PAPER and all(
-            getattr(row, name) == paper["shape"][name]
-            for name in ("padding", "head_dimension", "length")
-        )
+        at_peak = row.shape == (*PAPER, *peak, row.direction)
         own = ours.get(row.shape) if row.milliseconds > 0 else None
         ratio = ratio_of(own, row, confidence) if own and own is not row else Interval(math.nan)
         records.append(
@@ -157,7 +155,7 @@ def training_cost(results: Results) -> Table:
     paper = {(row["size"], row["context"]): row for row in reported()["gpu_hours"]}
     rows: list[list[Cell | str]] = []
     for cost in costs(results):
-        theirs = paper.get((cost.size, cost.context))
+        printed = paper.get((cost.size, cost.context))
         arms = (cost.sigmoid, cost.softmax)
         best = min(arms, key=lambda arm: arm.gpu_hours)
         rows.append(
@@ -170,8 +168,8 @@ def training_cost(results: Results) -> Table:
                     for arm in arms
                 ),
                 more_or_fewer(cost),
-                f"{theirs['sigmoid']:,} / {theirs['softmax']:,}" if theirs else DASH,
-                f"{theirs['saved']} % fewer" if theirs else DASH,
+                f"{printed['sigmoid']:,} / {printed['softmax']:,}" if printed else DASH,
+                f"{printed['saved']} % fewer" if printed else DASH,
             ]
         )
     settings = results.config.benchmarks.training
@@ -306,7 +304,7 @@ def training_notes(rows: list[TrainingRow]) -> list[str]:
         )
     timed = sum(row.rounds > 0 for row in rows)
     return [
-        sentence(note) if len(those) == timed else f"{note}: {'; '.join(those)}."
-        for note, those in names.items()
+        sentence(note) if len(labels) == timed else f"{note}: {'; '.join(labels)}."
+        for note, labels in names.items()
         if note
     ]

@@ -6,7 +6,7 @@ from scsigmoid.labels import number
 from scsigmoid.measurements import Interval
 from scsigmoid.paper.comparison import GROUPS, NO_VERDICT, numbers
 from scsigmoid.paper.differences import differences
-from scsigmoid.report.tables.writing import DASH, Cell, Table, with_ends
+from scsigmoid.report.tables.writing import DASH, Cell, Table, picked, with_ends
 from scsigmoid.results.folder import Results
 
 
@@ -22,20 +22,13 @@ def comparison(results: Results) -> Table:
         for row in (row for row in printed if row.group == group):
             verdict = NO_VERDICT if reasons[group] else row.verdict
             records.append(
-                {
-                    "group": group,
-                    "headline": row.headline,
-                    "number": row.words,
-                    "location": row.location,
-                    "unit": row.unit,
-                    **with_ends("paper", row.paper),
-                    **with_ends("here", row.here),
-                    "n": row.n,
-                    **with_ends("our_kernel", row.our_kernel),
-                    "least": row.allowed[0],
-                    "most": row.allowed[1],
-                    "verdict": verdict,
-                }
+                {"group": group, "headline": row.headline, "number": row.words}
+                | picked(row, "location unit")
+                | with_ends("paper", row.paper)
+                | with_ends("here", row.here)
+                | {"n": row.n}
+                | with_ends("our_kernel", row.our_kernel)
+                | {"least": row.allowed[0], "most": row.allowed[1], "verdict": verdict}
             )
             rows.append(
                 [

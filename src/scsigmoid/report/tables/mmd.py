@@ -42,7 +42,7 @@ def mmd(results: Results, dataset: str) -> Table:
     settings = config.evaluation.mmd
     first, second = estimators(results)
     by_estimator = {name: pair_rows(results, dataset, name) for name in (first, second)}
-    beside = any(paper_pair(dataset, row.name) for row in by_estimator[first])
+    is_in_paper = any(paper_pair(dataset, row.name) for row in by_estimator[first])
     simulated = any(row.sigmoid.simulated for row in by_estimator[first])
     description = config.datasets[dataset].description
     title = config.datasets[dataset].title + (", simulated cells" if simulated else "")
@@ -52,7 +52,7 @@ def mmd(results: Results, dataset: str) -> Table:
         *("Ratio", "Difference"),
         *(f"{config.models[name].attention.capitalize()}, {second}" for name in pair),
         f"Ratio, {second}",
-        *(("Sigmoid in the paper", "Softmax in the paper") if beside else ()),
+        *(("Sigmoid in the paper", "Softmax in the paper") if is_in_paper else ()),
     )
     records: list[dict[str, object]] = []
     for name, rows in by_estimator.items():
@@ -74,7 +74,7 @@ def mmd(results: Results, dataset: str) -> Table:
         records=records,
         header=header,
         rows=[
-            shown(dataset, row, other, beside)
+            shown(dataset, row, other, is_in_paper)
             for row, other in zip(by_estimator[first], by_estimator[second], strict=True)
         ],
         align="l" + "c" * (len(header) - 1),
@@ -101,13 +101,13 @@ def record(dataset: str, row: Pair, pair: Sequence[str]) -> dict[str, object]:
     return values
 
 
-def shown(dataset: str, row: Pair, other: Pair, beside: bool) -> list[Cell | str]:
+def shown(dataset: str, row: Pair, other: Pair, is_in_paper: bool) -> list[Cell | str]:
     """Return a formatted row: the configured estimator, the other one, the paper."""
     ratio, difference, other_ratio = (
         interval(*one.interval, 3) for one in (row.ratio, row.difference, other.ratio)
     )
     cells: list[Cell | str] = [row.name, *arms(row), ratio, difference, *arms(other), other_ratio]
-    if beside:
+    if is_in_paper:
         paper = paper_pair(dataset, row.name)
         cells += [interval(*paper.get(arm, NOTHING), 3) for arm in ATTENTIONS]
     return cells

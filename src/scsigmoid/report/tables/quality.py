@@ -44,29 +44,21 @@ def validation_loss(results: Results) -> Table:
         donors = results.donors(dataset, models[0])
         counts.append(f"{entry.title} {donors}")
         best = min(losses, key=lambda model: losses[model].value)
-        simulated = losses[best].simulated
         paper = reported()["validation_loss"].get(dataset, {})
-        cells: list[Cell | str] = [entry.title + (" (simulated)" if simulated else "")]
+        about = {"dataset": dataset, "title": entry.title}
+        cells: list[Cell | str] = [entry.title + (" (simulated)" if losses[best].simulated else "")]
         for model, loss in losses.items():
             over_donors = results.validation_loss(dataset, model, "validation_loss_over_donors")
             masks = results.validation_loss(dataset, model, "validation_loss_over_masks")
-            theirs = paper.get(model, (None, None))
+            printed = paper.get(model, (None, None))
             records.append(
-                {
-                    "dataset": dataset,
-                    "title": entry.title,
-                    "model": model,
-                    "mean": loss.value,
-                    **with_ends("donor_mean", over_donors.interval),
-                    "masks_low": masks.low,
-                    "masks_high": masks.high,
-                    "cells": loss.n,
-                    "donors": donors,
-                    "best": model == best,
-                    "simulated": loss.simulated,
-                    "paper_mean": theirs[0],
-                    "paper_half_width": theirs[1],
-                }
+                about
+                | {"model": model, "mean": loss.value}
+                | with_ends("donor_mean", over_donors.interval)
+                | {"masks_low": masks.low, "masks_high": masks.high}
+                | {"cells": loss.n, "donors": donors}
+                | {"best": model == best, "simulated": loss.simulated}
+                | {"paper_mean": printed[0], "paper_half_width": printed[1]}
             )
             text = plus_minus(loss.value, over_donors.low, over_donors.high, 3)
             over_masks = fixed((masks.high - masks.low) / 2, 3)
@@ -75,17 +67,12 @@ def validation_loss(results: Results) -> Table:
             mean = losses[first].value - losses[second].value
             paired = paired_difference(results, dataset, first, second)
             records.append(
-                {
-                    "dataset": dataset,
-                    "title": entry.title,
-                    "model": f"{first} - {second}",
-                    "mean": mean,
-                    **with_ends("donor_mean", paired),
-                    "cells": losses[first].n,
-                    "donors": donors,
-                    "simulated": losses[first].simulated,
-                    "paper_mean": paper_difference(paper, first, second),
-                }
+                about
+                | {"model": f"{first} - {second}", "mean": mean}
+                | with_ends("donor_mean", paired)
+                | {"cells": losses[first].n, "donors": donors}
+                | {"simulated": losses[first].simulated}
+                | {"paper_mean": paper_difference(paper, first, second)}
             )
             cells.append(Cell(plus_minus(mean, paired.low, paired.high, 3, "+")))
         rows.append(cells)
@@ -112,10 +99,7 @@ def validation_loss(results: Results) -> Table:
         header=(
             "Dataset",
             *(model_label(config, model) for model in models),
-            *(
-                f"{short_label(config, first)} {MINUS} {short_label(config, second)}"
-                for first, second in compared
-            ),
+            *(f" {MINUS} ".join(short_label(config, name) for name in pair) for pair in compared),
         ),
         rows=rows,
         align="l" + "c" * (len(models) + len(compared)),
@@ -152,16 +136,9 @@ def scib(results: Results) -> Table:
                 highest = max(of_metric[model].value for model in pair if model in of_metric)
                 best = len(pair) > 1 and name in pair and score.value == highest
                 records.append(
-                    {
-                        "dataset": dataset,
-                        "title": entry.title,
-                        "model": name,
-                        "metric": metric,
-                        **picked(score, "value low high"),
-                        "cells": score.n,
-                        "best": best,
-                        "simulated": score.simulated,
-                    }
+                    {"dataset": dataset, "title": entry.title, "model": name, "metric": metric}
+                    | picked(score, "value low high")
+                    | {"cells": score.n, "best": best, "simulated": score.simulated}
                 )
                 cells.append(Cell(interval(*score.interval, 3), bold=best))
             rows.append(cells)

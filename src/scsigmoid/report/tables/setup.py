@@ -28,16 +28,16 @@ def model_architecture(results: Results) -> Table:
         "precision": "BF16 (automatic mixed precision) on GPUs, FP32 on CPUs",
         "seed": config.seed,
     }
-    values, theirs = architecture_words(ours), architecture_words(paper)
+    values, in_paper = architecture_words(ours), architecture_words(paper)
     values["Vocabulary"] = f"{results.vocabulary_size:,} tokens"
     return Table(
         caption="Model architecture and training settings of all models, here and in the paper.",
         records=[
-            {"parameter": name, "value": value, "paper": theirs[name]}
+            {"parameter": name, "value": value, "paper": in_paper[name]}
             for name, value in values.items()
         ],
         header=("Parameter", "Value", "Paper"),
-        rows=[[name, value, theirs[name]] for name, value in values.items()],
+        rows=[[name, value, in_paper[name]] for name, value in values.items()],
         align="lll",
         latex_columns=2,
     )
@@ -89,19 +89,14 @@ def hyperparameters(results: Results) -> Table:
     config = results.config
     records, rows = [], []
     for name, model in config.models.items():
-        training, theirs = model_training(config, name), reported()["models"].get(name, {})
+        training, paper = model_training(config, name), reported()["models"].get(name, {})
         records.append(
-            {
-                "model": name,
-                "attention": model.attention,
-                "context": model.context,
-                "clipping": training.clipping or "none",
-                **picked(training, "steps global_batch learning_rate warmup_steps"),
-                "stress": model.stress,
-                "paper_context": theirs.get("context"),
-                "paper_clipping": (theirs["clipping"] or "none") if theirs else None,
-                "paper_steps": theirs.get("steps"),
-            }
+            {"model": name, **picked(model, "attention context")}
+            | {"clipping": training.clipping or "none"}
+            | picked(training, "steps global_batch learning_rate warmup_steps")
+            | {"stress": model.stress, "paper_context": paper.get("context")}
+            | {"paper_clipping": (paper["clipping"] or "none") if paper else None}
+            | {"paper_steps": paper.get("steps")}
         )
         clipping = training.clipping
         rows.append(
@@ -112,9 +107,9 @@ def hyperparameters(results: Results) -> Table:
                 f"{training.steps:,} steps",
                 f"{training.global_batch * training.steps:,}",
                 compact(training.learning_rate),
-                f"{theirs['context']:,} tokens, clipping {theirs['clipping'] or 'none'}, "
-                f"{theirs['steps']:,} steps"
-                if theirs
+                f"{paper['context']:,} tokens, clipping {paper['clipping'] or 'none'}, "
+                f"{paper['steps']:,} steps"
+                if paper
                 else DASH,
             ]
         )
@@ -136,12 +131,12 @@ def evaluation_datasets(results: Results) -> Table:
     records, rows = [], []
     for name, dataset in results.config.datasets.items():
         metadata = results.metadata(name)
-        theirs = reported()["datasets"].get(name, {}).get("cells")
+        paper_cells = reported()["datasets"].get(name, {}).get("cells")
         record = {
             "dataset": name,
             "title": dataset.title,
             "cells": int(metadata["cells"]),
-            "paper_cells": theirs,
+            "paper_cells": paper_cells,
             "genes": int(metadata["genes"]),
             "simulated": bool(metadata["simulated"]),
             "label": metadata["label"],
@@ -152,7 +147,7 @@ def evaluation_datasets(results: Results) -> Table:
             [
                 dataset.title + (" (simulated)" if record["simulated"] else ""),
                 f"{record['cells']:,}",
-                DASH if theirs is None else f"{theirs:,}",
+                DASH if paper_cells is None else f"{paper_cells:,}",
                 dataset.description,
             ]
         )
