@@ -1,5 +1,6 @@
 """The documents: links resolve, files exist, and commands parse."""
 
+import doctest
 import re
 import shlex
 from collections.abc import Iterator
@@ -64,3 +65,9 @@ def commands(page: Path) -> Iterator[list[str]]:
 def test_commands_parse(page: Path) -> None:
     for arguments in commands(page):
         parser().parse_args(arguments)
+
+
+def test_the_examples_of_the_python_interface_run() -> None:
+    results = doctest.testfile(str(ROOT / "docs/api.md"), module_relative=False)
+    assert results.attempted > 0
+    assert not results.failed
