@@ -8,6 +8,7 @@ release = version = installed("scsigmoid")
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 html_theme = "furo"
 html_title = "scsigmoid"
+html_show_copyright = False
 exclude_patterns = ["measurements/h200", "measurements/cpu"]
 nitpicky = False
 myst_heading_anchors = 3
