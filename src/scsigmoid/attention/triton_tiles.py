@@ -25,8 +25,11 @@ def assignment(TILES, most, heads, blocks, SCHEDULED: tl.constexpr):
     cache. The sequence is -1 if the program has no work.
 
     Args:
-        TILES, most: if SCHEDULED, table of :func:`scsigmoid.attention.schedule.list_tiles` and its
-            number of tiles. Otherwise every sequence has ``blocks`` tiles per head.
+        TILES, most: table of :func:`scsigmoid.attention.schedule.list_tiles` and its number of
+            tiles. Read only if SCHEDULED.
+        heads: number of heads.
+        blocks: tiles per head of every sequence, unless SCHEDULED.
+        SCHEDULED: whether the table defines the number of tiles of each sequence.
     """
     program = tl.program_id(0)
     if SCHEDULED:
@@ -48,9 +51,9 @@ def span(STARTS, ENDS, sequence):
 
 @triton.jit
 def place(STARTS, ENDS, sequence, within, blocks, BLOCK: tl.constexpr, SCHEDULED: tl.constexpr):
-    """Return head, block, first row and number of remaining rows of this program's tile.
+    """Return head, block and first row of this program's tile, and the rows left in the sequence.
 
-    ``sequence``, ``within`` and the other arguments are those of :func:`assignment`.
+    ``sequence`` and ``within`` are the results of :func:`assignment`.
     """
     start, rows = span(STARTS, ENDS, sequence)
     own_blocks = tl.cdiv(rows, BLOCK) if SCHEDULED else blocks
@@ -86,7 +89,7 @@ def sigmoid(scores, factor, summand, SIGMOID: tl.constexpr):
     """Compute sigmoid(score * scale + bias) of float32 scores.
 
     - ``tanh``: 0.5 + 0.5 tanh(x), one special-function operation. Absolute error about 1e-6.
-    - ``pair``: 1 / (1 + 2^x), with one reciprocal for two elements, 1 / a = b (1 / a b). Relative
+    - ``pair``: 1 / (1 + 2^x), with one reciprocal for two elements: 1 / a = b / (a b). Relative
       error about 1e-6. 2^x is limited to 2^60, so that the product of two is finite. Weights below
       2^-60 become 2^-60. NaN stays NaN.
     - ``exact``: 1 / (1 + 2^x) by float32 division.
@@ -124,7 +127,7 @@ def offsets(rows, row_stride, columns):
 
 @triton.jit
 def load(pointers, rows, left, columns, D: tl.constexpr, TAIL: tl.constexpr, WIDE: tl.constexpr):
-    """Load a tile, 0 past the ``left`` rows (TAIL) and past the head dimension (WIDE)."""
+    """Load a tile. With TAIL, rows from ``left`` on are 0, with WIDE, columns from ``D`` on."""
     if TAIL:
         if WIDE:
             mask = (rows < left)[:, None] & (columns < D)[None, :]

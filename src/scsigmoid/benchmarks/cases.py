@@ -173,7 +173,9 @@ class Inputs:
         self._expected: dict[str, list[list[Tensor]]] = {}
 
     def in_layout(self, layout: str) -> list[Tensor]:
-        """Return q, k, v (leaves that require gradients) and the gradient, shared by all providers.
+        """Return q, k, v (leaves that require gradients) and the output's gradient.
+
+        All providers share these tensors.
 
         Args:
             layout: ``packed`` (tokens, heads, dim), ``padded`` (sequences, length, heads, dim) or
@@ -191,7 +193,7 @@ class Inputs:
 
     @cached_property
     def sample(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """The checked pairs of sequence and head: longest and first, shortest and last."""
+        """Checked (sequence, head): the longest with the first head, the shortest with the last."""
         lengths = np.asarray(self.case.lengths)
         shortest = len(lengths) - 1 - int(lengths[::-1].argmin())
         return (int(lengths.argmax()), 0), (shortest, self.case.heads - 1)
@@ -212,9 +214,9 @@ class Inputs:
 
         Args:
             attention: ``sigmoid`` or ``softmax``.
-            layout: of the tensors.
-            output: of the kernel.
-            gradients: of q, k and v.
+            layout: layout of the tensors.
+            output: output of the kernel.
+            gradients: gradients of q, k and v.
         """
         errors: list[tuple[float, str]] = []
         names = ("output", "dQ", "dK", "dV")
@@ -244,5 +246,5 @@ def dtype_of(device: torch.device) -> torch.dtype:
 
 
 def relative_error(actual: Tensor, expected: Tensor) -> float:
-    """Return the norm of the difference over the norm of ``expected``."""
+    """Return the norm of the difference divided by the norm of ``expected``."""
     return float((actual - expected).norm() / expected.norm().clamp_min(1e-300))

@@ -41,12 +41,12 @@ def sections(section: Any, path: str, defaults: Any, inherited: frozenset[str]) 
     Args:
         section: dataclass of the schema.
         path: dotted name of the section.
-        defaults: its values in ``config.yaml``, or None if it has none there.
+        defaults: values of the section in ``config.yaml``, or None if it is not there.
         inherited: rules that the section affects.
     """
     properties = validator(section).json_schema()["properties"]
     meanings, affected = descriptions(section), effects(section)
-    inner = []
+    nested_sections = []
     yield f"## {f'`{path}`' if path else 'Top level'}"
     yield ""
     yield " ".join(inspect.cleandoc(section.__doc__ or "").replace("``", "`").split())
@@ -58,7 +58,7 @@ def sections(section: Any, path: str, defaults: Any, inherited: frozenset[str]) 
         nested, suffix = section_of(typing.get_type_hints(section)[name])
         if nested is not None:
             value = None if suffix or defaults is None else defaults[name]
-            inner.append((nested, f"{path}.{name}".lstrip(".") + suffix, value, rules))
+            nested_sections.append((nested, f"{path}.{name}".lstrip(".") + suffix, value, rules))
             if not suffix:
                 continue
         rows.append(
@@ -71,12 +71,16 @@ def sections(section: Any, path: str, defaults: Any, inherited: frozenset[str]) 
         yield "| --- | --- | --- | --- | --- |"
         yield from rows
         yield ""
-    for arguments in inner:
+    for arguments in nested_sections:
         yield from sections(*arguments)
 
 
 def section_of(kind: Any) -> tuple[Any, str]:
-    """Return the section of a type, and ``.<name>`` or ``.<number>`` if it has several."""
+    """Return the dataclass of a section that a type contains, and the suffix of its path.
+
+    The suffix is ``.<name>`` for a mapping of sections, ``.<number>`` for a list. Without a section
+    the result is (None, "").
+    """
     if dataclasses.is_dataclass(kind):
         return kind, ""
     *_, item = typing.get_args(kind) or [None]
@@ -87,7 +91,7 @@ def section_of(kind: Any) -> tuple[Any, str]:
 
 
 def descriptions(section: type) -> dict[str, str]:
-    """Return the text that stands below each setting in the schema."""
+    """Return the text below each setting in the schema, by the name of the setting."""
     (definition,) = ast.parse(inspect.getsource(section)).body
     assert isinstance(definition, ast.ClassDef)
     return {
