@@ -42,7 +42,7 @@ def _compute(tensors: list[torch.Tensor], backend: str) -> list[torch.Tensor]:
 
 
 def compare(backend: str, device: torch.device) -> str:
-    """Return how the kernels fail, or "" if they compute the results of plain PyTorch."""
+    """Return the error of a backend's kernels, or "" if they agree with plain PyTorch."""
     from triton.errors import TritonError
 
     for dimension in DIMENSIONS:
@@ -90,7 +90,10 @@ def find_failure(backend: str, device: torch.device) -> str:
         # The caller's autocast, dispatch modes and stream do not apply in another thread.
         with ThreadPoolExecutor(1) as pool:
             failure = pool.submit(compare, backend, device).result()
-        with suppress(OSError), atomic_path(path) as temporary:  # else each process checks
+        with (
+            suppress(OSError),
+            atomic_path(path) as temporary,
+        ):  # without the file, each process checks
             temporary.write_text(failure, encoding="utf-8")
     return failure and (
         f"its kernels fail with triton {version}, which they were not tested with ({failure}); "

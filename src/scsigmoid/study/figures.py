@@ -93,7 +93,7 @@ def over_steps(
 
 
 def reference(axes: "Axes", value: float, name: str, end: float) -> None:
-    """Draw a dotted line at a value without a model, with its name left of the step ``end``."""
+    """Draw a dotted line at the value of a baseline, with its name above its end."""
     axes.axhline(value, color=MUTED, linewidth=0.7, linestyle=":")
     axes.annotate(name, (end, value), ha="right", va="bottom", fontsize=6.5, color=MUTED)
 
@@ -150,9 +150,11 @@ def stability(study: Study) -> "Figure":
     if has_collapsed.any():
         rate, arm = cast(tuple[float, str], has_collapsed.idxmax())  # the first
         reason = f"the lowest at which every {arm} run collapses"
-    own = study.runs[study.runs["purpose"] == "stability"]
-    own = own[(own["setting"] == settings[0]) & (own["learning_rate"] == rate)]
-    curves, layers = (table[table["run"].isin(own.index)] for table in (study.curves, study.layers))
+    shown = study.runs[study.runs["purpose"] == "stability"]
+    shown = shown[(shown["setting"] == settings[0]) & (shown["learning_rate"] == rate)]
+    curves, layers = (
+        table[table["run"].isin(shown.index)] for table in (study.curves, study.layers)
+    )
     panels = (
         (curves, "loss", "Training loss (nats)", False),
         (curves, "gradient_norm", "Gradient norm", True),
