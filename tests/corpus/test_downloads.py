@@ -81,6 +81,8 @@ def test_changed_files(downloads, row, server, path):
 def test_a_file_is_downloaded_once(downloads, row, server, path):
     for _ in range(3):
         assert downloads.obtain(row) == (downloads.path(row), DIGEST)
+        record = downloads.path(row).with_suffix(".sha256")
+        record.write_text(f"{DIGEST} 100 1 2\n")  # as version 0.3 wrote it
     assert len(server.asked(path)) == 1
 
 

@@ -11,7 +11,7 @@ its ETag (``.etag``).  The next attempt resumes if the server still has the same
 import os
 from pathlib import Path
 
-from filelock import BaseFileLock, FileLock
+from filelock import FileLock
 
 from scsigmoid.corpus.metadata import ManifestRow, check_identifier, one_line
 from scsigmoid.corpus.web import Transient, Web, check_status, content_length
@@ -39,20 +39,17 @@ class Downloads:
         path = self.path(row)
         return path.exists() and row.bytes in ("", str(path.stat().st_size))
 
-    def lock(self, name: str) -> BaseFileLock:
-        """Return the lock of a file, which the system releases when its process ends."""
-        locks = self.folder / ".locks"
-        locks.mkdir(parents=True, exist_ok=True)
-        return FileLock(locks / f"{name}.lock")
-
     def obtain(self, row: ManifestRow) -> tuple[Path, str]:
         """Return the file of a row, downloaded if necessary, and its SHA-256."""
         import h5py
 
         path = self.path(row)
         record = path.with_suffix(".sha256")
-        with self.lock(path.stem):
-            first_digest = record.read_text(encoding="ascii").strip() if record.exists() else ""
+        locks = self.folder / ".locks"
+        locks.mkdir(parents=True, exist_ok=True)
+        with FileLock(locks / f"{path.stem}.lock"):  # the system releases it if the process ends
+            recorded = record.read_text(encoding="ascii").split() if record.exists() else []
+            first_digest = "".join(recorded[:1])  # records of version 0.3 have further fields
             if path.exists():
                 digest = sha256(path)
                 if {row.sha256, first_digest} <= {digest, ""} and self.has(row):

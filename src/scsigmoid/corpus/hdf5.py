@@ -42,23 +42,18 @@ def opened(path: Path) -> Iterator[Any]:
     except PermissionError:
         raise UserError(f"{path}: may not be read; change its permissions") from None
     except (OSError, KeyError, RuntimeError, ValueError, TypeError) as error:
-        if not isinstance(error, (OSError, KeyError)) and not raised_by_h5py(error):
+        source = traceback.extract_tb(error.__traceback__)[-1].filename
+        if not isinstance(error, (OSError, KeyError)) and "h5py" not in source:
             raise
         if not h5py.is_hdf5(path):
             raise UserError(f"{path}: not an h5ad file; {ADVICE}") from None
         reason = " ".join(str(error).split())
-        if "plugin" in reason or "not registered" in reason:  # HDF5 looks for the filter there
+        if "plugin" in reason or "not registered" in reason:  # folder or name of a missing filter
             raise UserError(
                 f"{path}: compressed by a filter that h5py does not have, such as zstd; "
                 "pip install hdf5plugin, or write the file with gzip"
             ) from None
         raise UserError(f"{path}: damaged ({reason}); copy or download it again") from error
-
-
-def raised_by_h5py(error: Exception) -> bool:
-    """Return whether h5py raised an error."""
-    frames = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
-    return "h5py" in frames[-1]
 
 
 def check_layout(file: Any, path: Path) -> None:
@@ -126,9 +121,8 @@ def read(stored: Any, title: str, rows: int) -> Any:
 
     with reading(title):
         values = read_elem(stored)
-        is_complete = len(values) == rows
-    if not is_complete:
-        raise OSError(f"{title}: not of {rows} rows")
+        if len(values) != rows:
+            raise OSError(f"{title}: not of {rows} rows")
     return values
 
 

@@ -71,8 +71,7 @@ class Matrix:
             values = self._stored[: max(1, SAMPLE // max(1, self.shape[1]))].ravel()
         else:
             values = self._stored["data"][:SAMPLE]
-        values = values.astype(np.float64)
-        return values[values != 0]
+        return values[values != 0].astype(np.float64)
 
     def count_stored(self) -> NDArray[np.int64]:
         """Return the number of stored values in each row of a CSR matrix."""
@@ -148,7 +147,7 @@ class Matrix:
         """Return the values of a block, whose first row is ``start``, as integers."""
         values = block.data
         rounded = np.rint(values) if values.dtype.kind == "f" else values
-        wrong = ~(integral(values) & (rounded >= 0) & (rounded < 2**31))
+        wrong = ~(are_integers(values) & (rounded >= 0) & (rounded < 2**31))
         if wrong.any():
             index = int(np.argmax(wrong))
             row = start + int(np.searchsorted(block.indptr, index, side="right")) - 1
@@ -161,7 +160,7 @@ class Matrix:
         return rounded.astype(np.int64)
 
 
-def integral(values: Any) -> Any:
+def are_integers(values: Any) -> Any:
     """Return which values are integers, up to the tolerance. NaN and infinity are not."""
     with np.errstate(invalid="ignore"):
         return np.abs(values - np.rint(values)) <= TOLERANCE
@@ -204,5 +203,5 @@ def first_fraction(matrix: Matrix) -> float | None:
     values = matrix.sample()
     if len(values) >= FEW and (values == 1).all():
         raise NoCountsError(f"{matrix.path}: {matrix.name} {BINARY}")
-    is_count = integral(values)
+    is_count = are_integers(values)
     return None if 2 * is_count.sum() >= len(values) else float(values[np.argmin(is_count)])

@@ -31,11 +31,7 @@ HEADERS = {"Accept-Encoding": "identity", "User-Agent": f"scsigmoid/{__version__
 
 
 class Transient(Exception):
-    """A failure that may not happen again: worth another attempt.
-
-    Attributes:
-        pause: seconds that the server asks to wait, or ``None``.
-    """
+    """A failure that may not happen again. The server may ask for a ``pause`` in seconds."""
 
     def __init__(self, reason: str, pause: float | None = None) -> None:
         super().__init__(reason)
@@ -43,11 +39,7 @@ class Transient(Exception):
 
 
 class Absent(UserError):
-    """The server does not have the file: 404 or 410.
-
-    Attributes:
-        reason: in words.
-    """
+    """The server does not have the file: 404 or 410, ``reason`` in words."""
 
     def __init__(self, url: str, status: int) -> None:
         self.reason = GONE[status]
@@ -58,14 +50,14 @@ class Absent(UserError):
 
 
 class AllowedHosts(HTTPAdapter):
-    """Sends requests, including redirected requests, to allowed hosts only."""
+    """Send requests, including redirected requests, to allowed hosts only."""
 
     def __init__(self, hosts: Collection[str]) -> None:
         super().__init__()
         self.hosts = hosts
 
     def send(self, request: requests.PreparedRequest, *args: Any, **options: Any) -> Any:
-        """Check the address, and send the request."""
+        """Send a request if its host is allowed."""
         check_address(str(request.url), self.hosts)
         return super().send(request, *args, **options)
 

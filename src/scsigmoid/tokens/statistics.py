@@ -224,8 +224,6 @@ def merge_by_name(
     for genes in ids.values():
         kept = max(genes, key=lambda gene: (gene in preferred, cells[gene], gene))
         retired |= {gene: kept for gene in genes if gene != kept}
-    if not retired:
-        return statistics, {}
     names = {
         gene: name
         for gene, name in zip(statistics.genes, statistics.names, strict=True)
