@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-# One thread, as in the workflow's jobs: sums depend on it.
+# One thread, as in the jobs of the workflow, because sums depend on the number of threads.
 for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 
@@ -23,5 +23,5 @@ def real_data() -> Path:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whole runs first: they take longest, and a file's tests stay with one worker."""
+    """Start with whole runs, which take longest."""
     items.sort(key=lambda item: "workflow" not in item.path.parts)

@@ -1,4 +1,4 @@
-"""Runs work in a process of its own, which need not import everything again."""
+"""Run work in a forked process, which does not import everything again."""
 
 import os
 import sys
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 def forked(work: Callable[[], int]) -> int:
-    """Exit code of a forked process that does some work; of a signal that ends it, minus that."""
+    """Return the exit code of a forked process, or minus the signal that ended it."""
     sys.stdout.flush()
     sys.stderr.flush()
     child = os.fork()

@@ -12,17 +12,14 @@ import pytest
 
 def mount(*arguments: str | Path) -> None:
     """Call ``mount``, or skip the test where that is not allowed."""
-    found = subprocess.run(["mount", *arguments], capture_output=True, text=True, check=False)
-    if found.returncode:
-        pytest.skip(f"no small disk can be mounted here: {found.stderr.strip()}")
+    process = subprocess.run(["mount", *arguments], capture_output=True, text=True, check=False)
+    if process.returncode:
+        pytest.skip(f"no small disk can be mounted here: {process.stderr.strip()}")
 
 
 @contextmanager
 def small_disk(folder: Path, kib: int = 32768) -> Iterator[Path]:
-    """A disk of its own for a folder, filled by the file that is yielded.
-
-    What the folder held is moved there.
-    """
+    """Mount a full disk at a folder, with the files of the folder. Yield the file that fills it."""
     if not shutil.which("mount") or os.geteuid() != 0:
         pytest.skip("a small disk can only be mounted by root")
     content = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}

@@ -1,4 +1,4 @@
-"""A small experiment whose stages are run one by one, for tests of faults."""
+"""A small experiment whose stages run one by one, for tests of faults."""
 
 import shutil
 from pathlib import Path
@@ -11,7 +11,7 @@ from scsigmoid.config.check import as_json, as_yaml, load
 from scsigmoid.config.plan import Plan
 
 MODEL, DATASET, PART = "sigmoid_2k", "heart_oft", "part-00000"
-# Stages, in order, and what each leaves.
+# Stages in order, with their outputs.
 OUTPUTS = {
     "manifest": ["corpus/manifest.csv", "corpus/manifest.json"],
     "fetch": [f"corpus/training/{PART}"],
@@ -44,13 +44,13 @@ class Line:
         return ["--settings", as_json(self.plan.settings_of(rule, DATASET))]
 
     def arguments(self, stage: str) -> list[str]:
-        """The command of a stage, as its rule gives it."""
+        """Return the command of a stage, as in its rule."""
         output = ["--output", self.path(OUTPUTS[stage][0])]
         stored = ["--configuration", self.path("config.yaml")]
         manifest = ["--manifest", self.path("corpus/manifest.csv")]
         vocabulary = ["--vocabulary", self.path("tokens/vocabulary.parquet")]
         facts = ["--metadata", self.path(f"corpus/evaluation/{DATASET}.json")]
-        given = {
+        arguments = {
             "manifest": [*stored, "--summary", self.path("corpus/manifest.json")],
             "fetch": [*manifest, "--part", "00000", *stored],
             "fetch-evaluation": ["--dataset", DATASET, *stored, *facts],
@@ -91,14 +91,14 @@ class Line:
         }[stage]
         if stage == "train":
             output = ["--output", self.path(f"training/{MODEL}")]
-        return [stage.removesuffix("-evaluation"), *given, *output]
+        return [stage.removesuffix("-evaluation"), *arguments, *output]
 
     def run(self, stage: str) -> int:
-        """Run a stage in a process of its own; returns its exit code."""
+        """Run a stage in its own process. Return the exit code."""
         return forked(lambda: main(self.arguments(stage)))
 
     def remove(self, stage: str) -> None:
-        """Remove what a stage leaves, as Snakemake does with the outputs of a failed job."""
+        """Remove the outputs of a stage, as Snakemake does after a failed job."""
         for name in OUTPUTS[stage]:
             path = self.results / name
             if path.is_dir():
@@ -108,11 +108,11 @@ class Line:
             shutil.rmtree(self.results / "training" / MODEL, ignore_errors=True)
 
     def bytes(self, stage: str) -> dict[str, bytes]:
-        """What a stage has left, by name."""
-        found = {}
+        """Return the content of the output files of a stage, by name."""
+        contents = {}
         for name in OUTPUTS[stage]:
             path = self.results / name
             for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
                 if file.is_file():
-                    found[str(file.relative_to(self.results))] = file.read_bytes()
-        return found
+                    contents[str(file.relative_to(self.results))] = file.read_bytes()
+        return contents

@@ -1,4 +1,4 @@
-"""10x's own files, as Cell Ranger 3 and newer write them."""
+"""Files as Cell Ranger 3 and newer write them."""
 
 import gzip
 from pathlib import Path
@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 
 def tenx_folder(folder: Path, counts, prefix: str, kinds: list[str]) -> Path:
-    """A folder with matrix, barcodes and features; one kind of feature a column."""
+    """Write a folder with matrix, barcodes and features. ``kinds`` has the kind of each feature."""
     folder.mkdir()
     genes = [f"ENSG{index:011d}\tGENE{index % 11}\t{kind}" for index, kind in enumerate(kinds)]
     lines = {"features.tsv": genes, "barcodes.tsv": [f"AC-{i}" for i in range(len(counts))]}
@@ -22,7 +22,7 @@ def tenx_folder(folder: Path, counts, prefix: str, kinds: list[str]) -> Path:
 
 
 def tenx_file(path: Path, counts, kinds: list[str]) -> Path:
-    """The HDF5 file; one kind of feature a column."""
+    """Write the HDF5 file. ``kinds`` has the kind of each feature."""
     matrix = sp.csc_matrix(counts.T.astype(np.int32))
     with h5py.File(path, "w") as file:
         group = file.create_group("matrix")

@@ -97,7 +97,7 @@ import sys
 from scsigmoid import cli, progress
 def run(options):
     progress.log("in the log")
-    progress.announce("for whoever waits")
+    progress.announce("for the user")
 cli.STAGES["lengths"].run = run
 sys.exit(cli.main(sys.argv[1:]))
 """
@@ -105,18 +105,18 @@ sys.exit(cli.main(sys.argv[1:]))
 
 @pytest.mark.parametrize("seen", [True, False])
 def test_an_announcement_also_appears_on_the_terminal(seen: bool, tmp_path: Path) -> None:
-    """Unless it is that of a cluster's job, which nobody sees."""
+    """Jobs of a cluster do not have a terminal that somebody sees."""
     log = tmp_path / "x.log"
     arguments = ["lengths", "--tokens", "t", "--output", "o", "--log", str(log)]
-    found = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", ANNOUNCES, *arguments],
         capture_output=True,
         text=True,
         check=True,
         env=os.environ | ({} if seen else {SILENT: "1"}),
     )
-    assert log.read_text().endswith("\nin the log\nfor whoever waits\n")
-    assert found.stderr == "for whoever waits\n" * seen
+    assert log.read_text().endswith("\nin the log\nfor the user\n")
+    assert process.stderr == "for the user\n" * seen
 
 
 def test_lines_do_not_control_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
@@ -143,14 +143,14 @@ def test_a_full_disk_that_holds_the_log_is_one_line(stage: str, tmp_path: Path) 
     place.mkdir()
     with small_disk(place, 64):
         log = place / ("full/x.log" if stage == "no log" else "x.log")
-        found = subprocess.run([*run, "--log", log], capture_output=True, text=True, check=False)
-    assert found.returncode == 1
+        process = subprocess.run([*run, "--log", log], capture_output=True, text=True, check=False)
+    assert process.returncode == 1
     words = {
         "fails": f"{tmp_path}/none",
         "logs": f"{log}: No space left on device; free some space, and run again",
         "no log": f"{log.parent}: File exists",
     }
-    (line,) = found.stderr.splitlines()
+    (line,) = process.stderr.splitlines()
     assert line.startswith(f"scsigmoid: error: {words[stage]}")
 
 
@@ -163,7 +163,7 @@ def test_a_full_disk_that_holds_the_log_is_one_line(stage: str, tmp_path: Path) 
     ],
 )
 def test_training_and_benchmarks_import_on_a_bare_gpu_image(modules: str) -> None:
-    """Nothing beyond torch, triton, numpy, pyarrow, pyyaml and safetensors."""
+    """Only torch, triton, numpy, pyarrow, pyyaml and safetensors are imported."""
     heavy = ["pandas", "anndata", "scanpy", "pydantic", "matplotlib", "sklearn", "h5py", "scipy"]
     code = f"import sys, {modules}\nprint([name for name in {heavy} if name in sys.modules])"
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

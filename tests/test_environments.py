@@ -1,4 +1,4 @@
-"""The other doors: conda, a container, the pinned environment, and one that was cut off."""
+"""Conda environment, container, pinned requirements and versions."""
 
 import re
 import tomllib
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def dependencies(*extras: str) -> dict[str, Requirement]:
-    """The project's dependencies, and those of extras, by name."""
+    """Return the dependencies of the project and of its extras by name."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     texts = [project["optional-dependencies"][extra] for extra in extras]
     found = [Requirement(text) for part in (project["dependencies"], *texts) for text in part]
@@ -23,7 +23,7 @@ def dependencies(*extras: str) -> dict[str, Requirement]:
 
 
 def pinned() -> dict[str, tuple[Version, int]]:
-    """Versions and numbers of hashes in ``envs/requirements.txt``."""
+    """Return versions and numbers of hashes in ``envs/requirements.txt``."""
     text = (ROOT / "envs" / "requirements.txt").read_text(encoding="utf-8").replace("\\\n", " ")
     found = {}
     for line in text.splitlines():
@@ -43,7 +43,7 @@ def test_conda_environments_have_the_projects_bounds(path: Path) -> None:
     assert found == {name: wanted.specifier for name, wanted in dependencies().items()}
 
 
-def test_the_pinned_environment_is_one_that_the_project_allows() -> None:
+def test_pinned_versions_are_allowed() -> None:
     found = pinned()
     for name, requirement in dependencies("workflow").items():
         version, _ = found[name]
@@ -52,11 +52,11 @@ def test_the_pinned_environment_is_one_that_the_project_allows() -> None:
     text = (ROOT / "envs" / "requirements.txt").read_text(encoding="utf-8")
     assert "://" not in text
     assert "+cpu" not in text
-    said = (ROOT / "docs" / "running.md").read_text(encoding="utf-8")
-    assert re.findall(r"of the (\d+) pinned", said) == [str(len(found))]
+    page = (ROOT / "docs" / "running.md").read_text(encoding="utf-8")
+    assert re.findall(r"of the (\d+) pinned", page) == [str(len(found))]
 
 
-def test_the_container_is_pinned_and_not_roots() -> None:
+def test_the_container_is_pinned_and_has_a_user() -> None:
     text = (ROOT / "envs" / "Containerfile").read_text(encoding="utf-8").replace("\\\n", " ")
     steps = [line.split(maxsplit=1) for line in text.splitlines() if re.match("[A-Z]+ ", line)]
     names = [name for name, _ in steps]

@@ -1,4 +1,4 @@
-"""Measurements survive the file to the bit; damage is named."""
+"""Measurements in files, and intervals."""
 
 import math
 from dataclasses import astuple
@@ -78,7 +78,7 @@ def test_a_damaged_row_is_named(tmp_path: Path, change: tuple[str, str]) -> None
         read_measurements(path)
 
 
-def test_a_table_that_pandas_wrote_is_read_alike(tmp_path: Path) -> None:
+def test_a_table_written_by_pandas_is_read(tmp_path: Path) -> None:
     write_measurements(tmp_path / "m.csv", ROWS)
     table = pd.read_csv(tmp_path / "m.csv", float_precision="round_trip")
     table.to_csv(tmp_path / "pandas.csv", index=False)
@@ -94,14 +94,17 @@ def test_interval_of_independent_values():
 
 
 def test_interval_over_donors():
-    """Student's over the means of the known donors, by scipy."""
+    """Compare with scipy's Student interval of the means of known donors."""
     names = np.repeat(["A", "B", "C", "unknown"], [40, 5, 3, 12])
     values = np.random.default_rng(1).normal(size=60)
     means = [values[names == name].mean() for name in "ABC"]
     expected = stats.t.interval(0.95, 2, np.mean(means), stats.sem(means))
-    found = donor_mean(values, names, 0.95)
-    assert found.interval == pytest.approx((np.mean(means), *expected), rel=1e-12)
-    assert (found.donors, found.note) == (3, "12 of 60 cells have no known donor and are left out")
+    result = donor_mean(values, names, 0.95)
+    assert result.interval == pytest.approx((np.mean(means), *expected), rel=1e-12)
+    assert (result.donors, result.note) == (
+        3,
+        "12 of 60 cells have no known donor and are left out",
+    )
 
 
 @pytest.mark.parametrize(
@@ -114,9 +117,9 @@ def test_interval_over_donors():
 )
 def test_too_few_known_donors_give_no_interval(cells: dict[str, int], note: str):
     donors = np.repeat([*cells], [*cells.values()])
-    found = donor_mean(np.arange(60.0), donors, 0.95)
-    assert [math.isnan(end) for end in found.interval[1:]] == [True, True]
-    assert found.note == note
+    result = donor_mean(np.arange(60.0), donors, 0.95)
+    assert [math.isnan(end) for end in result.interval[1:]] == [True, True]
+    assert result.note == note
 
 
 @pytest.mark.parametrize("spread", [0.1, 1.0])
@@ -139,9 +142,9 @@ def test_ratios_of_intervals_contain_the_ratios_of_all_values():
     """Against every combination of values within the two intervals."""
     ours, theirs = Interval(6.0, 5.0, 8.0), Interval(2.0, 1.0, 4.0)
     grids = np.meshgrid(np.linspace(*ours[1:], 7), np.linspace(*theirs[1:], 7))
-    for found, values in (
+    for result, values in (
         (ours.over(theirs), grids[0] / grids[1]),
         (ours.map(lambda one: 1 / one), 1 / grids[0]),
     ):
-        assert found[1:] == pytest.approx((values.min(), values.max()))
-        assert found.low < found.value < found.high
+        assert result[1:] == pytest.approx((values.min(), values.max()))
+        assert result.low < result.value < result.high

@@ -1,4 +1,4 @@
-"""Nothing that is read from outside can run, in the code and in the workflow's shells."""
+"""Data from outside is never run as code or as a shell command."""
 
 import re
 from pathlib import Path
@@ -9,20 +9,20 @@ from scsigmoid.config.check import load
 from scsigmoid.errors import UserError
 
 ROOT = Path(__file__).parents[1]
-# What ruff's rules (S in pyproject.toml) do not find.
+# Calls that ruff's rules (S in pyproject.toml) do not report.
 RUNS = re.compile(
     r"allow_pickle=True|weights_only=False|^\s*(import|from) (dill|cloudpickle|joblib|marshal)\b",
     re.M,
 )
 
 
-def test_no_code_runs_what_it_reads() -> None:
+def test_no_file_is_unpickled() -> None:
     sources = (ROOT / "src").rglob("*.py")
     assert [path for path in sources if RUNS.search(path.read_text(encoding="utf-8"))] == []
 
 
-def test_shells_get_values_quoted() -> None:
-    """But for wildcards, which the workflow restricts to known names, and counts."""
+def test_values_in_shell_commands_are_quoted() -> None:
+    """Except wildcards, which are restricted to known names, and numbers."""
     unquoted = {
         f"{path.name}: {field}"
         for path in (ROOT / "workflow" / "rules").glob("*.smk")

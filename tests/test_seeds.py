@@ -1,4 +1,4 @@
-"""Seeds derive from names, not from time, process or order."""
+"""Seeds depend only on the seed of the configuration and names."""
 
 import hashlib
 

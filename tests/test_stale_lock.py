@@ -1,4 +1,4 @@
-"""A killed run's lock goes; a living run's, or another host's, stays."""
+"""Removal of the lock of a killed run."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from scsigmoid.stale_lock import NOTE, clear_stale_lock, note_run
 
 
 def locked(folder: Path) -> Path:
-    """Locks as Snakemake makes them: before the run writes its note."""
+    """Make a lock, as Snakemake does, older than the note of the run."""
     (folder / "locks").mkdir()
     lock = folder / "locks" / "0.output.lock"
     lock.touch()
@@ -22,7 +22,7 @@ def locked(folder: Path) -> Path:
     return folder / "locks"
 
 
-def test_a_killed_runs_lock_goes(tmp_path: Path) -> None:
+def test_the_lock_of_a_killed_run_is_removed(tmp_path: Path) -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     note_run(tmp_path, child.pid)
     locks = locked(tmp_path)
@@ -35,17 +35,17 @@ def test_a_killed_runs_lock_goes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "newer", "goes"),
+    ("changed", "newer", "is_removed"),
     [
-        ({"started": 0}, False, True),  # another process has the run's number now
+        ({"started": 0}, False, True),  # another process has the id of the run now
         ({"started": 0, "host": "elsewhere"}, False, False),
-        # the note is an earlier run's; the one that holds the lock has not come to its own
+        # The note is from an earlier run. The run with the lock has not written one yet.
         ({"started": 0}, True, False),
         (None, False, False),
     ],
 )
-def test_a_lock_goes_if_its_run_is_surely_gone(
-    changed: dict[str, Any] | None, newer: bool, goes: bool, tmp_path: Path
+def test_only_the_lock_of_a_process_that_ended_is_removed(
+    changed: dict[str, Any] | None, newer: bool, is_removed: bool, tmp_path: Path
 ) -> None:
     locks, note = locked(tmp_path), tmp_path / NOTE
     if changed is not None:
@@ -54,5 +54,5 @@ def test_a_lock_goes_if_its_run_is_surely_gone(
     if newer:
         (lock,) = locks.iterdir()
         os.utime(lock, ns=2 * (note.stat().st_mtime_ns + 1,))
-    assert clear_stale_lock(tmp_path) == goes
-    assert locks.exists() != goes
+    assert clear_stale_lock(tmp_path) == is_removed
+    assert locks.exists() != is_removed

@@ -1,4 +1,4 @@
-"""The tutorials run as they stand, and come to what they say."""
+"""The tutorials run, with the results that they state."""
 
 import os
 import re
@@ -13,7 +13,7 @@ TUTORIALS = ROOT / "docs/tutorials"
 
 
 def run(name: str, folder: Path) -> str:
-    """Execute a notebook in a folder; returns the text of its outputs."""
+    """Execute a notebook in a folder. Return the text of its outputs."""
     notebook = nbformat.read(TUTORIALS / name, as_version=4)
     place = {"metadata": {"path": str(folder)}}
     NotebookClient(notebook, timeout=400, kernel_name="python3", resources=place).execute()
@@ -22,11 +22,11 @@ def run(name: str, folder: Path) -> str:
 
 
 def test_the_kernel(tmp_path: Path) -> None:
-    said = run("kernel.ipynb", tmp_path)
-    error = re.search(r"largest difference from float64: (\S+)", said)
+    output = run("kernel.ipynb", tmp_path)
+    error = re.search(r"largest difference from float64: (\S+)", output)
     assert error
     assert float(error[1]) < 1e-5
-    losses = [float(loss) for loss in re.findall(r"^\d (\d+\.\d+)$", said, re.MULTILINE)]
+    losses = [float(loss) for loss in re.findall(r"^\d (\d+\.\d+)$", output, re.MULTILINE)]
     assert len(losses) == 5
     assert losses[-1] < losses[0]
 
@@ -38,8 +38,8 @@ def test_own_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cells = Path(os.environ["SCSIGMOID_REAL_DATA"]) / "pbmc_3k.h5ad"
     monkeypatch.setenv("CELLS", str(cells))
     monkeypatch.setenv("SCSIGMOID", str(ROOT))
-    said = run("own_cells.ipynb", tmp_path)
-    probes = dict(re.findall(r"^X_(\w+) +(\d\.\d+)", said, re.MULTILINE))
+    output = run("own_cells.ipynb", tmp_path)
+    probes = dict(re.findall(r"^X_(\w+) +(\d\.\d+)", output, re.MULTILINE))
     assert set(probes) == {"scsigmoid", "pca", "random"}
     # Seven types: a random embedding is at chance, a trained one far above.
     assert float(probes["random"]) < 0.25

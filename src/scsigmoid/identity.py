@@ -41,8 +41,8 @@ def check_identity(path: str | Path, stated: Mapping[str, Any], **expected: Any)
             )
         if stated[field] != value:
             raise UserError(
-                f"{path}: has {field} {shown(stated[field])}, expected {shown(value)}; restore the "
-                "file that belongs here, or make it again"
+                f"{path}: has {field} {for_message(stated[field])}, expected {for_message(value)}; "
+                "restore the file that belongs here, or make it again"
             )
 
 
@@ -57,7 +57,7 @@ def check_cells(path: Path, expected: str) -> None:
     check_identity(path, {"cells": sha256(path)}, cells=expected)
 
 
-def shown(value: Any) -> str:
+def for_message(value: Any) -> str:
     """Return a value for a message. Fingerprints are shortened."""
     if isinstance(value, str) and FINGERPRINT.fullmatch(value):
         return value[:SHOWN]

@@ -71,8 +71,8 @@ def test_embeddings_of_snapshots():
 
 
 def test_a_number_as_text_gives_the_same_name():
-    given = ["1e-3", 1], [0.001, 1.0]
-    names = [set(study_runs(configured(training={"learning_rate": one}))) for one in given]
+    rates = ["1e-3", 1], [0.001, 1.0]
+    names = [set(study_runs(configured(training={"learning_rate": rate}))) for rate in rates]
     assert names[0] == names[1]
 
 

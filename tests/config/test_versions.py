@@ -47,7 +47,7 @@ def mean_token(store: TokenStore) -> float:
 
 
 def numbers(results: Path) -> dict[str, float]:
-    """Return a number of the results of each rule."""
+    """Return a number in the results of each rule."""
     vocabulary = Vocabulary.read(results / "tokens/vocabulary.parquet")
     losses = read_rows(results / f"metrics/loss/{MODEL}.csv", Measurement)
     return {
@@ -63,5 +63,5 @@ def test_other_results_have_another_version(tmp_path: Path) -> None:
     line = Line(tmp_path / "results", SETTINGS)
     assert [line.run(stage) for stage in STAGES] == [0] * len(STAGES)
     expected = {rule: (n, pytest.approx(value, rel=1e-4)) for rule, (n, value) in RESULTS.items()}
-    found = numbers(line.results)
-    assert {rule: (VERSIONS.get(rule, 1), value) for rule, value in found.items()} == expected
+    results = numbers(line.results)
+    assert {rule: (VERSIONS.get(rule, 1), value) for rule, value in results.items()} == expected

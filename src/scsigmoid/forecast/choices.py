@@ -193,7 +193,7 @@ def choose_device(settings: Settings) -> None:
     device = earlier["device"]
     if device not in SCALES:
         device = "cuda" if has_gpu() else "cpu"
-    reason = "the first run found " + ("no GPU" if device == "cpu" else "a GPU")
+    reason = ("no GPU" if device == "cpu" else "a GPU") + " in the first run"
     settings.fill("device", device, reason)
 
 
