@@ -116,11 +116,9 @@ def on_gpus(count, nodes=1):
 
 def memory(base, factor=0):
     """Return a function: `base` MB and `factor` times the input, all of it for each attempt."""
-
-    def megabytes(wildcards, input, attempt):
-        return attempt * (base + int(factor * input.size_mb if factor else 0))
-
-    return megabytes
+    return lambda wildcards, input, attempt: (
+        attempt * (base + int(factor * input.size_mb if factor else 0))
+    )
 
 
 def minutes(base):
