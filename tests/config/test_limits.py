@@ -41,6 +41,7 @@ def test_numbers_may_be_text() -> None:
     ("changed", "setting", "value"),
     [
         ({"count": 0}, "count", "0"),
+        ({"count": True}, "count", "True"),
         ({"name": "a\nb"}, "name", r"'a\\nb'"),
         ({"several": []}, "several", r"\[\]"),
         ({"label": ["a", ""]}, "label.1", "''"),

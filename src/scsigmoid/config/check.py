@@ -7,6 +7,7 @@ Values of ``config.yaml`` are replaced by those of the preset, then of ``--confi
 
 import dataclasses
 import json
+import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ def load(
     Raises:
         UserError: naming the setting that is wrong.
     """
-    base = normalize(read_yaml(path))
+    base = read_yaml(path)
     overrides = normalize(overrides or {})
     corpus = overrides.get("corpus")
     is_local = isinstance(corpus, Mapping) and corpus.get("source") == "local"
@@ -151,7 +152,11 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
 
 
 class Loader(yaml.SafeLoader):
-    """PyYAML's safe loader, but dates stay text and a key that is given twice is an error."""
+    """PyYAML's safe loader, except for dates and surprises.
+
+    A date stays text. A key that is given twice is an error, and so is a number that is not
+    decimal: YAML 1.1 reads 1:30 as 90 and 0100 as 64.
+    """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
@@ -162,7 +167,16 @@ class Loader(yaml.SafeLoader):
                 raise yaml.MarkedYAMLError(problem=problem, problem_mark=keys[number].start_mark)
         return super().construct_mapping(node, deep)
 
+    def construct_number(self, node: yaml.ScalarNode) -> float:
+        if re.match(r"[-+]?0[\dxb_]|.*:", node.value):
+            problem = f"{node.value} is not a decimal number (text needs quotes)"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+        number: float = yaml.SafeLoader.yaml_constructors[node.tag](self, node)
+        return number
 
+
+Loader.add_constructor("tag:yaml.org,2002:int", Loader.construct_number)
+Loader.add_constructor("tag:yaml.org,2002:float", Loader.construct_number)
 Loader.add_constructor("tag:yaml.org,2002:timestamp", lambda loader, node: node.value)
 
 
@@ -177,11 +191,13 @@ def parse_yaml(text: str, source: str) -> Any:
         UserError: naming the line, if the text is not valid.
     """
     try:
-        return yaml.load(text, Loader)  # noqa: S506 - it is a SafeLoader
+        return normalize(yaml.load(text, Loader))  # noqa: S506 - it is a SafeLoader
     except yaml.MarkedYAMLError as error:
         line = f" line {error.problem_mark.line + 1}:" if error.problem_mark else ""
         raise UserError(f"{source}:{line} {error.problem}; correct it") from None
-    except (yaml.YAMLError, ValueError, LookupError, RecursionError):
+    except RecursionError:
+        raise UserError(f"{source}: a value contains itself, or is nested too deeply") from None
+    except (yaml.YAMLError, ValueError, LookupError):
         raise UserError(f"{source}: not valid YAML; correct it") from None
 
 

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Limits:
-    """Arguments of pydantic's ``Field``, to be used in ``Annotated``.
+    """Arguments of pydantic's ``Field``, to be used in ``Annotated``. A number is not a boolean.
 
     Args:
         constraints: for example ``ge=1`` or ``min_length=1``.
@@ -26,9 +26,18 @@ class Limits:
         self.constraints = constraints
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        from pydantic import Field
+        from pydantic import BeforeValidator, Field
 
-        return handler.generate_schema(Annotated[source, Field(**self.constraints)])
+        annotations: list[Any] = [Field(**self.constraints)]
+        if source in (int, float):
+            annotations.append(BeforeValidator(refuse_boolean))
+        return handler.generate_schema(Annotated[source, *annotations])
+
+
+def refuse_boolean(value: T) -> T:
+    if isinstance(value, bool):  # pydantic reads true as 1
+        raise ValueError("should be a number")
+    return value
 
 
 #: A CELLxGENE id.

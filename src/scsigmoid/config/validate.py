@@ -72,7 +72,8 @@ def message(errors: list[Any], path: str) -> str:
     if error["type"] in unknown:
         sections = Settings.__subclasses__()
         names = {field.name for section in sections for field in dataclasses.fields(section)}  # type: ignore[arg-type]
-        return f"{setting}: unknown setting{nearest(name, names) or '; see docs/configuration.md'}"
+        hint = "" if name in names else nearest(name, names)
+        return f"{setting}: unknown setting{hint or '; see docs/configuration.md'}"
     if error["type"] == "missing":
         return f"{setting}: missing; add it"
     return f"{setting}: {error['msg']}; found {error['input']!r}"
