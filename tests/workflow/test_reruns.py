@@ -72,7 +72,7 @@ CHANGES: dict[str, tuple[str, dict[str, Any], dict[str, int]]] = {
         ONE_MODEL,
     ),
     "model forced": ("demo", {}, FORCED),
-    "device: auto": ("demo", {"device": "auto"}, BENCHMARKS | {"table": 5, "figure": 3} | PAGE),
+    "device: auto": ("demo", {"device": "auto"}, BENCHMARKS | {"table": 4, "figure": 3} | PAGE),
     "setting of MMD": (
         "demo",
         {"evaluation": {"mmd": {"resamples": 60}}},

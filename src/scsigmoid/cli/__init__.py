@@ -112,7 +112,8 @@ def start_log(path: Path, stage: str) -> None:
     except OSError as error:
         raise UserError(f"{expected_error(error, path)}") from None
     if LINES in os.environ:
-        print(f"{now:%H:%M:%S} {stage}, log: {path}", file=sys.stderr, flush=True)
+        # One call, also if Python does not buffer: other processes write to the same terminal.
+        sys.stderr.write(f"{now:%H:%M:%S} {stage}, log: {path}\n")
 
 
 @contextmanager
