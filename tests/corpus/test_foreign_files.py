@@ -55,7 +55,26 @@ def unknown_filter(file):
     data.write_direct_chunk((0,), b"compressed")
 
 
+def column(values):
+    """Return a change that replaces the labels by an array."""
+
+    def change(file):
+        del file["obs/cell_type"]
+        stored = file.create_dataset("obs/cell_type", data=values)
+        stored.attrs["encoding-type"], stored.attrs["encoding-version"] = "array", "0.2.0"
+
+    return change
+
+
+def references(file):
+    column(np.array([file["X"].ref] * 30, dtype=h5py.ref_dtype))(file)
+
+
+ONE_VALUE = "column 'cell_type' of obs must have one text, number or category per row"
 FAULTS = {
+    "labels of a compound type": (column(np.zeros(30, dtype="i4,f4")), ONE_VALUE),
+    "labels of two columns": (column(np.zeros((30, 2))), ONE_VALUE),
+    "labels that are references": (references, ONE_VALUE),
     "a filter": (unknown_filter, "compressed by a filter .* pip install hdf5plugin"),
     "labels in Latin-1": (latin, r"damaged \(column 'cell_type': 'utf-8' codec"),
     "layers that are none": (lambda f: replaced(f, "layers", data=[1]), None),
@@ -101,9 +120,10 @@ SYMBOLS = {
     ("names", "line"),
     [
         (["human", "mouse"], None),
-        (["human", "half"], "warning: {0}: 4,400 of 9,000 genes are in the larger files"),
-        (["panel", "human"], "{0}: 100 of 100 genes are in the larger files"),
-        (["ids", "mouse ids"], "{0}: 9,000 genes, as 'ENSMUSG00000000000'"),
+        (["human", "ids"], None),
+        (["human", "half"], "warning: {1}: 4,400 of 9,000 genes are in {0}, which has 9,000"),
+        (["panel", "human"], "{0}: 100 of 100 genes are in {1}"),
+        (["ids", "mouse ids"], "{1}: 9,000 genes, as 'ENSMUSG00000000000'"),
     ],
 )
 def test_genes_that_files_share(names, line, tmp_path, capfd):
@@ -113,12 +133,15 @@ def test_genes_that_files_share(names, line, tmp_path, capfd):
         anndata.AnnData(sp.eye(3, len(var), format="csr"), var=var).write_h5ad(path)
         files[path] = open_cells(path)
     if line is None:
-        with pytest.raises(UserError, match=r"genes are in the larger files of 9,000"):
+        first, second = files
+        with pytest.raises(
+            UserError, match=rf"^{second}: .* genes are in {first}, which has 9,000"
+        ):
             check_alike(files)
         return
     check_alike(files)
     lines = capfd.readouterr().err.splitlines()
-    assert any(text.startswith(line.format(path)) for text in lines for path in files)
+    assert any(text.startswith(line.format(*files)) for text in lines)
 
 
 DATASETS = {"mine": Dataset(title="Mine")}

@@ -136,7 +136,10 @@ def test_tokens_of_a_corpus(published, corpus, spots, tmp_path, capfd):
 
     rows = {row.file: row for row in read_manifest(lock)}
     assert [rows[uuid(1000 + number)].cells for number in (1, 2, 3, 4)] == ["400", "18", "50", "60"]
-    assert rows[uuid(1002)].reason == "10 spots off the tissue, 2 cells without counts"
+    assert rows[uuid(1002)].reason == (
+        "10 spots off the tissue, 2 features left out, 2 cells without counts"
+    )
+    assert "of 42 features, 2 are left out (spike-ins, virus genes, not genes) and 0" in log
     assert "10 of 30 spots are off the tissue and are left out" in log
     assert [row.file for row in rows.values() if row.role == "skipped"] == [uuid(1005)]
     for row in rows.values():

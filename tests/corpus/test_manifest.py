@@ -73,6 +73,27 @@ def test_local(config, counts, write_h5ad, tmp_path):
     assert rows["gut"].bytes == str(paths[2].stat().st_size)
 
 
+def test_organisms_of_local_files(config, counts, write_h5ad, tmp_path, capfd):
+    names = (
+        ("human", [f"ENSG{i:011d}" for i in range(12)]),
+        ("mouse", [f"ENSMUSG{i:011d}" for i in range(12)]),
+    )
+    files = [
+        LocalFiles(files=str(write_h5ad(counts + 1, genes=g, name=n)), held_out=h)
+        for (n, g), h in zip(names, (0.2, False), strict=True)
+    ]
+    build(local(config, *files), {"human": Dataset(title="Human")}, tmp_path / "m.csv")
+    assert [r.organism for r in read_manifest(tmp_path / "m.csv")] == ["Homo sapiens"] * 2 + [
+        "Mus musculus"
+    ]
+    organisms = json.loads((tmp_path / "m.json").read_text())["training"]["organisms"]
+    assert {name: total["cells"] for name, total in organisms.items()} == {
+        "Homo sapiens": 24,
+        "Mus musculus": 30,
+    }
+    assert "several organisms: Homo sapiens: 24, Mus musculus: 30" in capfd.readouterr().err
+
+
 def test_parts_are_balanced():
     generator = np.random.default_rng(0)
     sizes = (generator.lognormal(3, 1, 200) * 1000).astype(int)

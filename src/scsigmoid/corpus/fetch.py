@@ -206,8 +206,8 @@ def make_or_link(row: ManifestRow, corpus: Corpus, seed: int, path: Path) -> Non
 def complete_row(row: ManifestRow, path: Path, digest: str) -> ManifestRow:
     """Return a row with cells, bytes and SHA-256 of its file.
 
-    Only cells with counts are counted, and ``reason`` has the number of the others. ``digest`` is
-    the SHA-256 if it is known, else empty.
+    Only cells with counts are counted. ``reason`` has the numbers of other cells, and of features
+    that are left out or merged. ``digest`` is the SHA-256 if it is known, else empty.
 
     Raises:
         NoCountsError: if no cell has counts.
@@ -217,10 +217,7 @@ def complete_row(row: ManifestRow, path: Path, digest: str) -> ManifestRow:
         expressing = cells.count_expressing()
         if not expressing:
             raise NoCountsError(f"{path}: no raw counts, all are zero; leave the file out")
-    others = {
-        "spots off the tissue": cells.off_tissue,
-        "cells without counts": cells.n_cells - expressing,
-    }
+    others = {**cells.changed, "cells without counts": cells.n_cells - expressing}
     return replace(
         row,
         cells=str(expressing),

@@ -46,12 +46,14 @@ class Genes:
         names: symbol of each gene, or its id if the file has no symbol.
         of_feature: position of each feature's gene in ``ids``, or -1 if it is not a gene.
         column: column of ``var`` with the ids; empty for its index.
+        changed: number of features that are left out or merged, by kind.
     """
 
     ids: list[str]
     names: list[str]
     of_feature: NDArray[np.int64]
     column: str
+    changed: dict[str, int]
 
 
 def read_genes(var: Any, path: Path, gene_column: str = "") -> Genes:
@@ -77,7 +79,15 @@ def read_genes(var: Any, path: Path, gene_column: str = "") -> Genes:
     genes, gene_names, of_feature = unique_genes(ids, names, is_gene)
     if not genes:
         raise UserError(f"{path}: has no genes; leave the file out")
-    return Genes(genes, gene_names, of_feature, gene_column)
+    used = int((of_feature >= 0).sum())
+    left_out, merged = len(ids) - used, used - len(genes)
+    if left_out or merged:
+        log(
+            f"{path}: of {len(ids):,} features, {left_out:,} are left out (spike-ins, virus genes, "
+            f"not genes) and {merged:,} are merged (genes listed twice)"
+        )
+    changed = {"features left out": left_out, "features merged": merged}
+    return Genes(genes, gene_names, of_feature, gene_column, changed)
 
 
 def check_ids(ids: Strings, is_gene: NDArray[np.bool_], gene_column: str, path: Path) -> None:
@@ -115,6 +125,12 @@ def organism_of(gene: str) -> str:
     """Return the organism of an Ensembl id, its prefix if unknown, or ``other`` for other ids."""
     match = OF_ORGANISM.fullmatch(gene)
     return ORGANISMS.get(match[1], f"{match[1]}...") if match else "other"
+
+
+def organisms_of(genes: Sequence[str]) -> list[str]:
+    """Return the organisms that at least a tenth of the genes is of, without ``other``."""
+    counts = Counter(map(organism_of, genes))
+    return sorted(o for o, count in counts.items() if 10 * count >= len(genes) and o != "other")
 
 
 def has_ids(values: Sequence[str] | Strings) -> bool:
@@ -201,14 +217,19 @@ def check_alike(local_files: Mapping[Path, "Cells"]) -> None:
     """Refuse training files whose genes do not match those of the larger files."""
     human = {gene: name for _, gene, name in real_genes()}
     known: dict[str, str] = {}
+    larger: list[Path] = []
     for path, cells in sorted(local_files.items(), key=lambda item: -len(item[1].genes)):
         check_names(cells, human, path, "GENCODE")
-        if comparable(cells.genes, known):
-            check_shared(cells, known, path, "the larger files")
+        if compared := comparable(cells.genes, known):
+            other = next(p for p in larger if not compared.isdisjoint(local_files[p].genes))
+            check_shared(
+                cells, known, path, f"{other} and other files" if larger[1:] else f"{other}"
+            )
         else:
             log(f"{path}: {len(cells.genes):,} genes, as {cells.genes[0]!r}")
         pairs = zip(cells.genes, cells.names, strict=True)
         known |= {gene: name for gene, name in pairs if gene not in known or name != gene}
+        larger.append(path)
 
 
 def check_shared(cells: "Cells", known: Mapping[str, str], path: Path, other: str) -> None:
@@ -232,10 +253,10 @@ def check_shared(cells: "Cells", known: Mapping[str, str], path: Path, other: st
         log(summary)
     else:
         here = next(gene for gene in cells.genes if gene not in others)
-        there = max(known.keys() - {*cells.genes}, default="")
+        there = max(others - {*cells.genes}, default="")
         summary += (
-            f" of {len(others):,} (only in the file: {here!r}, only in {other}: {there!r}); keep "
-            "all genes, not only the highly variable ones, name them by Ensembl id, or say which "
+            f", which has {len(others):,} (only here: {here!r}, only there: {there!r}); keep all "
+            "genes, not only the highly variable ones, name them by Ensembl id, or say which "
             "column of var has the ids ('genes'); another organism's genes cannot be compared"
         )
         if share < 0.1:

@@ -58,7 +58,7 @@ class Cells:
         names: symbols of the genes, or their ids if the file has no symbols.
         rows: rows of the selected cells in the file, ascending. Spots off the tissue are never
             selected.
-        off_tissue: number of spots off the tissue.
+        changed: number of spots and features of the file that are left out or merged, by kind.
         gene_column: column of ``var`` with the gene ids; empty for its index.
         sha256: of the file, which :meth:`chunks` compares; empty if unknown.
         made: file or folder to delete so that the file is made again, for messages.
@@ -68,7 +68,7 @@ class Cells:
     genes: list[str]
     names: list[str]
     rows: NDArray[np.int64]
-    off_tissue: int
+    changed: Mapping[str, int]
     gene_column: str
     _matrix: str
     _columns: NDArray[np.int64]
@@ -210,8 +210,9 @@ def open_cells(
         log(f"{path}: {off_tissue:,} of {n_cells:,} spots are off the tissue and are left out")
     if not len(rows):
         raise NoCountsError(f"{path}: all spots are off the tissue; leave the file out")
+    changed = {"spots off the tissue": off_tissue, **of_file.changed}
     columns, gene_column = of_file.of_feature, of_file.column
-    cells = Cells(path, of_file.ids, of_file.names, rows, off_tissue, gene_column, matrix, columns)
+    cells = Cells(path, of_file.ids, of_file.names, rows, changed, gene_column, matrix, columns)
     return cells if part == "all" else cells.part(held_out, part)
 
 

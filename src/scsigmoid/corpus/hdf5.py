@@ -89,10 +89,12 @@ def column(frame: Any, name: str) -> Strings:
     """Read a column of a stored data frame as strings, ``""`` for missing values.
 
     Raises:
+        UserError: if it has values other than text, numbers or categories, or several per row.
         OSError: if it is not stored as anndata stores columns, or has another length.
     """
     import pandas as pd
 
+    check_values(frame, name)
     values = read(frame[name], f"column {name!r}", length(frame))
     if isinstance(values, pd.Categorical):
         categories = np.array([*map(str, values.categories), ""], dtype=object)
@@ -101,8 +103,29 @@ def column(frame: Any, name: str) -> Strings:
     return np.where(series.isna(), "", series.astype(str)).astype(object)
 
 
+def check_values(frame: Any, name: str) -> None:
+    """Refuse a column that cannot be read as text, such as one of a compound type."""
+    if not has_values(frame[name]):
+        raise UserError(
+            f"{frame.file.filename}: column {name!r} of {frame.name.strip('/')} must have one "
+            "text, number or category per row; convert or remove it"
+        )
+
+
+def has_values(stored: Any) -> bool:
+    """Return whether a stored column has a text, a number or a category for each row."""
+    import h5py
+
+    if isinstance(stored, h5py.Group):  # categories, or values that may be missing
+        return "codes" in stored or "values" in stored
+    is_text = h5py.check_string_dtype(stored.dtype) is not None
+    return stored.ndim == 1 and (is_text or stored.dtype.kind in "biuf")
+
+
 def data_frame(stored: Any) -> Any:
-    """Read a data frame that anndata stored, or raise ``OSError``."""
+    """Read a data frame that anndata stored, or raise ``OSError`` or ``UserError``."""
+    for name in stored.attrs["column-order"]:
+        check_values(stored, name)
     return read(stored, stored.name, length(stored))
 
 
@@ -137,7 +160,9 @@ def reading(title: str) -> Iterator[None]:
 
     try:
         yield
-    except (KeyError, ValueError, TypeError, AttributeError, IORegistryError) as error:
+    except (
+        KeyError, ValueError, TypeError, AttributeError, NotImplementedError, IORegistryError,
+    ) as error:  # fmt: skip
         raise OSError(f"{title}: {error}") from error
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from scsigmoid.config.schema import Dataset
 from scsigmoid.corpus.h5ad import Cells
-from scsigmoid.corpus.hdf5 import Strings, check_column, opened
+from scsigmoid.corpus.hdf5 import Strings, check_column, has_values, opened
 from scsigmoid.errors import UserError
 from scsigmoid.progress import log
 
@@ -146,7 +146,8 @@ def check_enough(
 
 def is_text(stored: Any) -> bool:
     """Return whether a stored column may contain text, that is, is not an array of numbers."""
-    return not (hasattr(stored, "dtype") and stored.dtype.kind in "biuf")
+    is_number = hasattr(stored, "dtype") and stored.dtype.kind in "biuf"
+    return has_values(stored) and not is_number
 
 
 def nearest_columns(cells: Cells, columns: Sequence[str], types: Sequence[str]) -> str:

@@ -18,7 +18,7 @@ from scsigmoid.config.schema import Corpus, Dataset
 from scsigmoid.corpus import embedded
 from scsigmoid.corpus.discover import Service, Version, resolve, snapshot
 from scsigmoid.corpus.downloads import Downloads
-from scsigmoid.corpus.genes import check_alike
+from scsigmoid.corpus.genes import check_alike, organisms_of
 from scsigmoid.corpus.h5ad import Cells, held_out_text, open_cells
 from scsigmoid.corpus.h5ad_writer import as_h5ad, fingerprint
 from scsigmoid.corpus.hdf5 import opened
@@ -40,6 +40,7 @@ from scsigmoid.corpus.repeated_cells import Excluded, exclude_repeated, hash_cel
 from scsigmoid.corpus.selection import (
     Origin,
     check_separate,
+    format_count,
     format_summary,
     reason_held_out,
     select,
@@ -84,6 +85,9 @@ def build_manifest(
     numbers = summarize(rows, origin)
     write_json(output_json, numbers)
     write_manifest(output, rows)
+    if organisms := numbers["training"].get("organisms"):
+        named = (f"{name}: {format_count(total['cells'])}" for name, total in organisms.items())
+        announce(f"training cells of several organisms: {', '.join(named)}")
     return format_summary(numbers) if corpus.source in REMOTE else []
 
 
@@ -235,6 +239,7 @@ def list_file(
             sha256=digest,
             layer=local.layer,
             genes=cells.gene_column,
+            organism=" || ".join(organisms_of(cells.genes)),
         )
         training = evaluation = np.zeros(0, dtype=np.int64)
         if held_out != "all":

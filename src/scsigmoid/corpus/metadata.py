@@ -51,7 +51,7 @@ class ManifestRow:
     genes: str = ""  # column of var of a local file with the gene ids; empty for the index
     # rows of a local file that are not trained on (repeated_cells.py), by format_ranges
     excluded: str = ""
-    reason: str = ""  # why a training file was skipped, or which cells of it are not in `cells`
+    reason: str = ""  # why a training file was skipped, or what of it is left out or merged
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -175,10 +175,7 @@ def summarize(rows: Sequence[ManifestRow], origin: Origin) -> dict[str, Any]:
         "training": {
             **count_totals(training),
             "paper_cells": PAPER_CELLS,
-            "assays": {
-                assay: count_totals([row for row in training if row.assay == assay])
-                for assay in sorted({row.assay for row in training} - {""})
-            },
+            "assays": count_by(training, "assay"),
         },
         "evaluation": {
             row.dataset: {
@@ -192,6 +189,8 @@ def summarize(rows: Sequence[ManifestRow], origin: Origin) -> dict[str, Any]:
             if row.role == "evaluation"
         },
     }
+    if len(organisms := count_by(training, "organism")) > 1:
+        numbers["training"]["organisms"] = organisms
     if origin.excluded:
         numbers["excluded"] = {
             path: {"held_out": cells.held_out, "repeated": cells.repeated}
@@ -205,6 +204,14 @@ def summarize(rows: Sequence[ManifestRow], origin: Origin) -> dict[str, Any]:
         numbers["held_out"] = origin.selection.held_out
         numbers["left_out"] = origin.selection.left_out
     return numbers
+
+
+def count_by(rows: Sequence[ManifestRow], column: str) -> dict[str, dict[str, int | None]]:
+    """Return the totals of the rows with each value of a column."""
+    values = sorted({getattr(row, column) for row in rows} - {""})
+    return {
+        value: count_totals([r for r in rows if getattr(r, column) == value]) for value in values
+    }
 
 
 def count_totals(rows: Sequence[ManifestRow]) -> dict[str, int | None]:
