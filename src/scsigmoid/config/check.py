@@ -65,7 +65,8 @@ def check(values: Mapping[str, Any]) -> Config:
     Raises:
         UserError: naming the first setting that is wrong.
     """
-    for name, dataset in (values.get("datasets") or {}).items():
+    datasets = values.get("datasets")
+    for name, dataset in datasets.items() if isinstance(datasets, Mapping) else ():
         if isinstance(dataset, dict) and dataset.get("file"):
             dataset.setdefault("title", str(name).replace("_", " "))
     config = validate(values, Config)

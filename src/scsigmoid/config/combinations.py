@@ -1,6 +1,7 @@
 """Checks settings against each other."""
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from scsigmoid.config.local_files import files_of_datasets, problem_of
 from scsigmoid.config.schema import Config, KernelBenchmark, Model, Training, VocabularyChoice
@@ -50,6 +51,13 @@ def check_names(config: Config) -> None:
 
 def find_problems(config: Config, runs: Mapping[str, tuple[Model, Training]]) -> Iterator[str]:
     """Yield messages about all sections."""
+    if config.results is not None and Path(config.results).is_file():
+        yield f"results: {config.results}: a file; name a folder"
+    if config.corpus.manifest is not None and config.corpus.source != "cellxgene":
+        yield (
+            f"corpus.manifest: a lock file needs corpus.source: cellxgene, not "
+            f"{config.corpus.source!r}; change one of them"
+        )
     if config.corpus.local and config.corpus.source != "local":
         yield (
             f"corpus.local: lists files, but corpus.source is {config.corpus.source!r}; set "
@@ -65,7 +73,7 @@ def find_problems(config: Config, runs: Mapping[str, tuple[Model, Training]]) ->
                 f"{WIDEST_HEAD}; set at least {-(-size.hidden // WIDEST_HEAD)} heads"
             )
     for name, (model, training) in runs.items():
-        yield from find_model_problems(name, model, training)
+        yield from find_model_problems(name, model, training, config.device)
     yield from find_vocabulary_problems(config.tokens.vocabulary)
     if config.evaluation.embeddings.pooling == "cls" and not config.tokens.cls:
         yield (
@@ -91,6 +99,8 @@ def find_dataset_problems(config: Config) -> Iterator[str]:
                 f"datasets.{name}.label: '*' needs cell types in datasets.{name}.types; add them, "
                 "or name a column"
             )
+        if dataset.file and dataset.id:
+            yield f"datasets.{name}: has a file and an id; set one of them to null"
         if config.corpus.source == "cellxgene" and not (dataset.file or dataset.id):
             yield (
                 f"datasets.{name}.id: missing; add the CELLxGENE id, or remove the dataset with "
@@ -98,13 +108,18 @@ def find_dataset_problems(config: Config) -> Iterator[str]:
             )
 
 
-def find_model_problems(name: str, model: Model, training: Training) -> Iterator[str]:
+def find_model_problems(name: str, model: Model, training: Training, device: str) -> Iterator[str]:
     """Yield messages about a model that cannot be trained."""
     backends = BACKENDS[model.attention]
     if model.backend not in ("auto", *backends):
         yield (
             f"models.{name}.backend: {model.backend!r} does not compute {model.attention} "
             f"attention; expected one of auto, {', '.join(backends)}"
+        )
+    elif device == "cpu" and model.backend != "auto" and not backends[model.backend].runs_on_cpu:
+        yield (
+            f"models.{name}.backend: {model.backend!r} needs a GPU, but device is 'cpu'; use "
+            "'auto' or 'reference'"
         )
     if (training.validate_every == 0) != (training.validation_cells == 0):
         yield (

@@ -16,33 +16,53 @@ T = TypeVar("T")
 
 
 class Limits:
-    """Arguments of pydantic's ``Field``, to be used in ``Annotated``. A number is not a boolean.
+    """Limits of a setting for pydantic, to be used in ``Annotated``. A number is not a boolean.
 
     Args:
-        constraints: for example ``ge=1`` or ``min_length=1``.
+        expected: the expected value, for the error message. Empty means pydantic's own message.
+        is_distinct: whether the items of a list must differ.
+        constraints: arguments of pydantic's ``Field``, for example ``ge=1``.
     """
 
-    def __init__(self, **constraints: Any) -> None:
+    def __init__(
+        self, expected: str = "", *, is_distinct: bool = False, **constraints: Any
+    ) -> None:
+        self.expected = expected
+        self.is_distinct = is_distinct
         self.constraints = constraints
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        from pydantic import BeforeValidator, Field
+        from pydantic import AfterValidator, BeforeValidator, Field
+        from pydantic_core.core_schema import custom_error_schema
 
         annotations: list[Any] = [Field(**self.constraints)]
         if source in (int, float):
             annotations.append(BeforeValidator(refuse_boolean))
-        return handler.generate_schema(Annotated[source, *annotations])
+        if self.is_distinct:
+            annotations.append(AfterValidator(refuse_duplicates))
+        schema = handler.generate_schema(Annotated[source, *annotations])
+        if not self.expected:
+            return schema
+        message = f"Input should be {self.expected}"
+        return custom_error_schema(schema, "expected", custom_error_message=message)
 
 
 def refuse_boolean(value: T) -> T:
     if isinstance(value, bool):  # pydantic reads true as 1
-        raise ValueError("should be a number")
+        raise ValueError("Input should be a number")
     return value
+
+
+def refuse_duplicates(values: list[T]) -> list[T]:
+    if len(set(values)) < len(values):
+        raise ValueError("List should not contain a value twice")
+    return values
 
 
 #: A CELLxGENE id.
 IDENTIFIER = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
+Whole = Annotated[int, Limits()]
 Count = Annotated[int, Limits(ge=1)]
 CountOrZero = Annotated[int, Limits(ge=0)]
 Context = Annotated[int, Limits(ge=8)]
@@ -50,10 +70,10 @@ Positive = Annotated[float, Limits(gt=0)]
 NotNegative = Annotated[float, Limits(ge=0)]
 Share = Annotated[float, Limits(gt=0, lt=1)]
 ShareOrZero = Annotated[float, Limits(ge=0, lt=1)]
-# Text on one line.
-Text = Annotated[str, Limits(pattern=r"^[^\x00-\x20\x7f][^\x00-\x1f\x7f]*$")]
-Several = Annotated[list[T], Limits(min_length=1)]
-Identifier = Annotated[str, Limits(pattern=f"^{IDENTIFIER.pattern}$")]
+Text = Annotated[str, Limits("text on one line", pattern=r"^[^\x00-\x20\x7f][^\x00-\x1f\x7f]*$")]
+Several = Annotated[list[T], Limits(is_distinct=True, min_length=1)]
+Distinct = Annotated[list[T], Limits(is_distinct=True)]
+Identifier = Annotated[str, Limits("a CELLxGENE id", pattern=f"^{IDENTIFIER.pattern}$")]
 
 Attention = Literal["sigmoid", "softmax"]
 Variant = Literal["qk_norm", "centred_values", "hybrid_norm"]
@@ -65,12 +85,14 @@ if TYPE_CHECKING:
 else:
     Metric = Literal[tuple(METRICS)]
 # Names of files are made of it.
-Name = Annotated[str, Limits(pattern="^[a-z0-9][a-z0-9_]{0,79}$")]
-Label = Text | Several[Text]
-# Snakemake fills in braces, and nobody expands "~".
-Folder = Annotated[str, Limits(pattern=r"^[^\x00-\x20\x7f{}~][^\x00-\x1f\x7f{}]*$")]
-ColumnValue = Annotated[str, Limits(pattern="^[^=]+=.+$")]
-Host = Annotated[str, Limits(pattern="^([a-z0-9.-]+|::1)$")]
+Name = Annotated[str, Limits("at most 80 of a-z, 0-9 and '_'", pattern="^[a-z0-9][a-z0-9_]{0,79}$")]
+Label = Annotated[Text | Several[Text], Limits("a column, or a list of different columns")]
+# Snakemake would replace braces, and nothing expands "~".
+Folder = Annotated[
+    str,
+    Limits("a path without braces or '~'", pattern=r"^[^\x00-\x20\x7f{}~][^\x00-\x1f\x7f{}]*$"),
+]
+Host = Annotated[str, Limits("a host without https://", pattern="^([a-z0-9.-]+|::1)$")]
 
 #: Rules that train models, or time training steps.
 TRAIN = "train benchmark_training"
@@ -92,7 +114,7 @@ class LocalFiles(Settings):
     """Columns of ``obs`` with the cell type, as ``datasets.<name>.label``."""
     held_out: Annotated[
         bool | Share | Annotated[str, Limits(pattern="^[^=]+=.+$")],
-        Limits(union_mode="left_to_right"),
+        Limits("true, false, a fraction below 1, or 'column=value'", union_mode="left_to_right"),
     ] = False
     """Cells for evaluation instead of training: ``true`` (all), ``false`` (none), a fraction
     between 0 and 1 (random cells), or ``column=value`` (the cells with this value in a column of
@@ -157,7 +179,10 @@ class Corpus(Settings):
     (Discover)."""
     parts: Annotated[int, Limits(ge=1, le=100_000)]
     """Number of jobs that read and tokenize the training files."""
-    snapshot: Annotated[str, Limits(pattern=r"^\d{4}-\d\d-\d\d$")]
+    snapshot: Annotated[
+        str,
+        Limits("a date such as 2024-06-11", pattern=r"^\d{4}-(0\d|1[0-2])-([0-2]\d|3[01])$"),
+    ]
     """Date of the state of CELLxGENE Discover (the paper: 2024-06-11)."""
     organisms: Several[Text]
     """Organisms of the training files. Files with other organisms are left out."""
@@ -194,7 +219,7 @@ class Corpus(Settings):
 class Dataset(Settings):
     """An evaluation dataset (tab:eval_datasets)."""
 
-    title: Annotated[str, Limits(pattern=r"\S")]
+    title: Annotated[str, Limits("text that is not blank", pattern=r"\S")]
     """Name in tables and figures. A dataset with ``file`` has its name as the default."""
     id: Annotated[Identifier | None, Affects("evaluation_cells")] = None
     """CELLxGENE id of the dataset."""
@@ -205,7 +230,7 @@ class Dataset(Settings):
     """Column of ``obs`` with the cell type, or several. The first that exists is used or, if
     ``types`` is set, the column with most of these. ``"{a} {b}"`` joins columns, ``"*"`` stands for
     all text columns."""
-    types: Annotated[list[Text], Affects("evaluation_cells mmd_of_dataset")] = field(
+    types: Annotated[Distinct[Text], Affects("evaluation_cells mmd_of_dataset")] = field(
         default_factory=list
     )
     """Cell types that must exist, in the order of the MMD table. Case, word order and the word
@@ -382,7 +407,7 @@ class StudyFamily(Settings):
     """Context lengths."""
     size: Several[str]
     """Names of entries of ``sizes``."""
-    seed: Several[int]
+    seed: Several[Whole]
     """Seeds of weights, order, masks and dropout. The cells are those of the configuration."""
     variants: list[list[Variant]] = field(default_factory=lambda: [[]])
     """Values of ``architecture.variants``, each a list."""
@@ -427,7 +452,7 @@ class Scib(Settings):
     """Number of neighbors of a cell, including itself."""
     variance: Annotated[Share, Affects("neighbours")]
     """Fraction of the variance that the PCA keeps."""
-    controls: Annotated[list[Literal["random", "pca_log_counts"]], Affects("neighbours")]
+    controls: Annotated[Distinct[Literal["random", "pca_log_counts"]], Affects("neighbours")]
     """Representations that are scored for comparison."""
 
 
@@ -435,7 +460,7 @@ class Scib(Settings):
 class Mmd(Settings):
     """Bootstrap MMD between cell types (appendix, "Maximum Mean Discrepancy")."""
 
-    datasets: Annotated[list[str] | None, Affects(otherwise=None)]
+    datasets: Annotated[Distinct[str] | None, Affects(otherwise=None)]
     """Names of evaluation datasets. ``null`` means those with ``compared: [mmd]``, or all if there
     are none."""
     resamples: Annotated[int, Limits(ge=1, le=100_000)]
@@ -454,7 +479,7 @@ class Mmd(Settings):
 class Umap(Settings):
     """UMAP (appendix, "UMAP Visualization")."""
 
-    datasets: Annotated[list[str] | None, Affects(otherwise=None)]
+    datasets: Annotated[Distinct[str] | None, Affects(otherwise=None)]
     """Names of evaluation datasets. ``null`` means those with ``compared: [umap]``, or all if there
     are none."""
     neighbours: Annotated[int, Limits(ge=2)]
@@ -568,7 +593,7 @@ class Config(Settings):
     results: Folder | None
     """Folder of the results. ``null`` means ``results/<preset>``."""
     seed: Annotated[
-        int,
+        Whole,
         Affects(
             f"manifest training_cells evaluation_cells {TRAIN} validation_loss_of_model"
             " neighbours scib_of_dataset mmd_of_dataset umap_of_dataset study_scores"

@@ -3,18 +3,14 @@
 import dataclasses
 import datetime
 import difflib
-import re
+import typing
 from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, TypeVar
 
-from scsigmoid.config.schema import Settings
 from scsigmoid.errors import UserError
 
 T = TypeVar("T")
-
-# pydantic adds the member of a union that it tried to the location of an error.
-UNION_MEMBER = re.compile(r"bool|int|float|str|(list|literal|constrained|function)\b.*")
 
 
 def validate(values: Any, kind: type[T], path: str = "") -> T:
@@ -33,7 +29,7 @@ def validate(values: Any, kind: type[T], path: str = "") -> T:
     try:
         settings: T = validator(kind).validate_python(normalize(values))  # type: ignore[arg-type]
     except ValidationError as error:
-        raise UserError(message(error.errors(include_url=False), path)) from None
+        raise UserError(message(error.errors(include_url=False), kind, path)) from None
     return settings
 
 
@@ -59,30 +55,40 @@ def normalize(values: Any) -> Any:
     return None if values == "null" else values
 
 
-def message(errors: list[Any], path: str) -> str:
+def message(errors: list[Any], kind: Any, path: str) -> str:
     """Return one line about one of pydantic's errors: the setting, the problem, and the value.
 
-    A misspelled name comes first, because the correct name is then missing. Of the members of a
-    union, the one that pydantic checked deepest is taken.
+    A misspelled name comes first, because the correct name is then missing.
     """
     unknown = ("unexpected_keyword_argument", "invalid_key")
-    error = min(errors, key=lambda item: (item["type"] not in unknown, -len(location(item))))
-    *_, name = place = location(error) or [""]
+    error = min(errors, key=lambda item: item["type"] not in unknown)
+    # A wrong key has the location of its section, then the key and "[key]".
+    place = error["loc"][:-2] if error["loc"][-1:] == ("[key]",) else error["loc"]
+    place = [" ".join(str(part).split()) for part in place]
     setting = ".".join(filter(None, [path, *place]))
     if error["type"] in unknown:
-        sections = Settings.__subclasses__()
-        names = {field.name for section in sections for field in dataclasses.fields(section)}  # type: ignore[arg-type]
-        hint = "" if name in names else nearest(name, names)
-        return f"{setting}: unknown setting{hint or '; see docs/configuration.md'}"
+        names = names_next_to(kind, place)
+        section, dot, _ = place[-1].partition(".")
+        if dot and section in names:
+            return f"{setting}: unknown setting; write it as {section}={{name: value}}"
+        hint = nearest(place[-1], names) or "; see docs/configuration.md"
+        return f"{setting}: unknown setting{hint}"
     if error["type"] == "missing":
         return f"{setting}: missing; add it"
-    return f"{setting}: {error['msg']}; found {error['input']!r}"
+    problem = error["msg"].removeprefix("Value error, ")
+    if error["type"] in ("dataclass_type", "dict_type"):
+        problem = "Input should be settings as 'name: value'"
+    return f"{setting}: {problem}; found {error['input']!r}"
 
 
-def location(error: dict[str, Any]) -> list[str]:
-    """Return the names down to the setting of an error. For a wrong key, its section."""
-    loc = error["loc"][:-2] if error["loc"][-1:] == ("[key]",) else error["loc"]
-    return [" ".join(str(part).split()) for part in loc if not UNION_MEMBER.fullmatch(str(part))]
+def names_next_to(section: Any, place: list[str]) -> list[str]:
+    """Return the names of the settings in the same section as the setting at ``place``."""
+    for name in place[:-1]:
+        if dataclasses.is_dataclass(section):
+            section = typing.get_type_hints(section)[name]
+        else:  # a list or a mapping of sections
+            section = typing.get_args(section)[-1]
+    return [field.name for field in dataclasses.fields(section)]
 
 
 def nearest(name: object, known: Iterable[str]) -> str:
