@@ -1,6 +1,7 @@
 """Hours, parameters, disk space and files of a configuration."""
 
 import dataclasses
+import json
 import math
 import subprocess
 import sys
@@ -147,6 +148,28 @@ def test_the_vocabulary_of_own_files_is_at_most_their_genes(tmp_path):
     assert size(mouse) == 35 + special
     assert size(mouse | {"held_out": 0.5}) == 35 + 20 + special
     assert size(mouse | {"held_out": 0.5}, Homo_sapiens=30, Mus_musculus=25) == 30 + 20 + special
+
+
+def test_unsuitable_own_files_are_named(tmp_path, capsys):
+    """Errors of the first job appear before anything runs."""
+    for name, prefix in (("ids", "ENSG00000000"), ("symbols", "GENE")):
+        genes = pd.DataFrame(index=[f"{prefix}{index:03d}" for index in range(20)])
+        kinds = pd.DataFrame({"kind": ["a", "b"] * 20}, index=[str(cell) for cell in range(40)])
+        anndata.AnnData(np.ones((40, 20), np.float32), kinds, genes).write_h5ad(
+            tmp_path / f"{name}.h5ad"
+        )
+
+    def error(files: str, label: str) -> str:
+        entry = {"files": str(tmp_path / files), "label": label, "held_out": 0.5}
+        corpus = json.dumps({"source": "local", "local": [entry]})
+        code = main(["plan", "--config", f"results={tmp_path}", f"corpus={corpus}"])
+        stderr = capsys.readouterr().err
+        assert (code, stderr.count("scsigmoid: error:")) == (int(bool(stderr)), int(bool(stderr)))
+        return stderr
+
+    assert error("ids.h5ad", "kind") == ""
+    assert f"{tmp_path}/ids.h5ad" in error("ids.h5ad", "type")
+    assert f"{tmp_path}/symbols.h5ad" in error("*.h5ad", "kind")
 
 
 def test_settings_as_for_snakemake():

@@ -18,6 +18,7 @@ def plan(options: argparse.Namespace) -> None:
     """Print files, disk space, parameters and hours of training before anything runs."""
     from scsigmoid.forecast.choices import choose
     from scsigmoid.forecast.page import forecast
+    from scsigmoid.forecast.volume import check_own_files
 
     base, presets = Path("config.yaml"), Path("workflow/presets")
     if not (base.is_file() and presets.is_dir()):
@@ -25,6 +26,7 @@ def plan(options: argparse.Namespace) -> None:
         base, presets = SHIPPED / "config.yaml", SHIPPED / "presets"
     overrides = [*map(read_yaml, options.configfile or []), parse_pairs(options.config)]
     config = load(base, presets, reduce(merge, overrides), choose)
+    check_own_files(config)
     for line in forecast(config, Path(config.results or f"results/{config.preset}")):
         print(line)
 

@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from scsigmoid.config.local_files import expand
+from scsigmoid.config.local_files import expand, own_files
 from scsigmoid.config.schema import Config
 from scsigmoid.corpus.embedded import evaluation_recipe, training_recipes
-from scsigmoid.corpus.genes import organism_of
+from scsigmoid.corpus.genes import check_alike, organism_of
 from scsigmoid.corpus.h5ad import Cells, held_out_text, open_cells
 from scsigmoid.corpus.h5ad_writer import is_tenx
+from scsigmoid.corpus.labels import evaluated_label
 from scsigmoid.corpus.metadata import REMOTE, ManifestRow, read_manifest
 from scsigmoid.corpus.selection import PAPER_CELLS
 from scsigmoid.forecast.effort import Lengths, lengths_of, rates
@@ -124,6 +125,27 @@ def training_files(config: Config) -> list[Cells] | None:
             )
             for file in files
         ]
+
+
+def check_own_files(config: Config) -> None:
+    """Check genes and labels of the user's h5ad files, as the first job does.
+
+    10x files are not checked, because they would have to be converted.
+
+    Raises:
+        UserError: if genes do not match those of another file, or a label is missing.
+    """
+    opened = {}
+    with verbosity(False):
+        for file in own_files(config.corpus, config.datasets):
+            if is_tenx(file.path):
+                continue
+            cells = opened[file.path] = open_cells(file.path, layer=file.layer, genes=file.genes)
+            if file.dataset:
+                part = cells.part(held_out_text(file.held_out, config.seed), "evaluation")
+                evaluated_label(part, file.dataset, config.datasets[file.dataset])
+        if config.corpus.source == "local":
+            check_alike(opened)
 
 
 def expected_volume(config: Config) -> Volume:
