@@ -20,6 +20,7 @@ from PIL import Image
 from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config
 from scsigmoid.errors import UserError
+from scsigmoid.measurements import Measurement
 from scsigmoid.report import registry
 from scsigmoid.report.figures import style
 from scsigmoid.report.figures.training import covered
@@ -79,6 +80,8 @@ def test_text_is_legible_unclipped_and_apart(
             assert text.get_fontsize() >= 7, text.get_text()
             boxes.append((text.get_text(), text.get_window_extent(canvas.get_renderer())))
     bounds = figure.bbox
+    # Phones show the left half of a wide figure first.
+    assert all(legend.get_window_extent().x0 < bounds.width / 20 for legend in figure.legends)
     for words, box in boxes:
         assert bounds.x0 - 1 <= box.x0 <= box.x1 <= bounds.x1 + 1, words
         assert bounds.y0 - 1 <= box.y0 <= box.y1 <= bounds.y1 + 1, words
@@ -112,6 +115,32 @@ def test_simulated_cells_are_said_to_be(name: str, results: Results) -> None:
     with style.styled():
         words = " ".join(text.get_text() for text in draw(name, results).texts)
     assert "simulated" in words
+
+
+def test_the_loss_figure_explains_intervals_only_if_it_has_some(
+    results: Results, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without_donors(dataset: str, model: str, metric: str = "validation_loss") -> Measurement:
+        row = read(dataset, model, metric)
+        return replace(row, low=np.nan, high=np.nan) if metric.endswith("donors") else row
+
+    def explains_intervals() -> bool:
+        with style.styled():
+            return any("intervals" in text.get_text() for text in draw("loss", results).texts)
+
+    assert explains_intervals()
+    read = results.validation_loss
+    monkeypatch.setattr(results, "validation_loss", without_donors)
+    assert not explains_intervals()
+
+
+def test_the_loss_of_one_model_is_above_the_label_of_its_context(results: Results) -> None:
+    models = {"sigmoid_4k": results.config.models["sigmoid_4k"]}
+    one = Results(results.folder, replace(results.config, models=models))
+    with style.styled():
+        panel = draw("loss", one).axes[1]
+    assert [line.get_xdata()[0] for line in panel.lines] == [0, 0]
+    assert list(panel.get_xticks()) == [0]
 
 
 def test_further_scib_metrics_get_a_second_row(copied: Callable[[], Path], config: Config) -> None:

@@ -2,6 +2,7 @@
 
 import csv
 import math
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -98,6 +99,17 @@ def test_validation_loss_by_hand(results: Results, tmp_path: Path) -> None:
     assert "Heart OFT (simulated)" in markdown
     assert "PBMC 68k (simulated)" not in markdown
     assert "Sigmoid 2K (128 tokens)" in markdown
+
+
+def test_validation_loss_of_one_model_without_donors(
+    results: Results, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = {"sigmoid_4k": results.config.models["sigmoid_4k"]}
+    one = Results(results.folder, replace(results.config, models=models))
+    monkeypatch.setattr(one, "donors", lambda dataset, model: 0)
+    table = registry.make("table", "validation_loss", one)
+    assert not any(cell.bold for row in table.cells for cell in row)
+    assert not re.search(r"\d", table.notes[0].replace("68k", ""))
 
 
 def test_mmd_by_hand(results: Results, tmp_path: Path) -> None:

@@ -32,6 +32,12 @@ def test_the_words_follow_from_the_controls(value: float, cells: int, words: str
     assert "0.80" in sentence
 
 
+def test_zero_has_no_sign() -> None:
+    (sentence,) = verdicts(table(model=-0.001, random=-0.002))
+    assert "-0" not in sentence
+    assert sentence.count("0.00") == 2
+
+
 def test_each_model_has_a_sentence_of_its_mean() -> None:
     both = pd.concat([table(one=0.2, two=0.6, random=0.1), table(one=0.8, two=0.6, random=0.1)])
     first, second = verdicts(both)

@@ -192,8 +192,8 @@ FIGURES: Mapping[str, Entry] = {
     "loss": Entry(
         function="figures.training:loss",
         title="Training and validation loss",
-        caption="Left: training loss of each model, as logged (faint) and as a moving mean "
-        "(strong). Right: validation loss on each dataset.",
+        caption="Left: training loss, as logged (faint) and as a moving mean (strong). Right: "
+        "validation loss on each dataset.",
         paper="Figure 4",
         inputs=lambda plan: [
             *plan.validation_losses(),
@@ -205,9 +205,7 @@ FIGURES: Mapping[str, Entry] = {
     "scib": Entry(
         function="figures.embeddings:scib",
         title="Biological conservation",
-        caption="Scores of the models' embeddings and of the controls, one panel for each metric, "
-        "one row for each dataset. The controls are a random embedding and principal "
-        "components of log counts.",
+        caption="Scores of embeddings, one panel for each metric, one row for each dataset.",
         paper="Figure 5",
         inputs=Plan.scib_scores,
         settings=("datasets", "models", "figures", "evaluation.pair"),
@@ -226,8 +224,7 @@ FIGURES: Mapping[str, Entry] = {
     "umap": Entry(
         function="figures.embeddings:umap",
         title="UMAP",
-        caption="UMAP of the cells' embeddings, one panel for each model. Colors and labels are "
-        "cell types.",
+        caption="UMAP of the cells' embeddings. Colors and labels are cell types.",
         paper="Figure 7",
         inputs=lambda plan: [
             *(f"metrics/umap/{{dataset}}/{model}.parquet" for model in plan.config.evaluation.pair),

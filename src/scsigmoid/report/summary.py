@@ -67,7 +67,7 @@ def means(table: pd.DataFrame, column: str) -> str:
     simulated = int(datasets["simulated"].sum())
     of = "1 dataset" if len(datasets) == 1 else f"mean of {len(datasets)} datasets"
     of += f", {simulated} simulated" if simulated else ""
-    return ", ".join(f"{model} {value:.3f}" for model, value in values.items()) + f" ({of})"
+    return ", ".join(f"{model} {value:z.3f}" for model, value in values.items()) + f" ({of})"
 
 
 def separation(name: str, table: pd.DataFrame) -> str:

@@ -51,8 +51,8 @@ def verdict(
         words = better or "not compared"
     else:
         words = "better than PCA" if value > pca + equal else "as good as PCA"
-    others = [f"{in_sentence(CONTROLS[name])} {score:.2f}" for name, score in controls.items()]
-    numbers = ", ".join([f"{in_sentence(metric)} {value:.2f}", *others])
+    others = [f"{in_sentence(CONTROLS[name])} {score:z.2f}" for name, score in controls.items()]
+    numbers = ", ".join([f"{in_sentence(metric)} {value:z.2f}", *others])
     return f"The embedding of {model} is {words} ({numbers}; {cells:,} held-out cells)."
 
 

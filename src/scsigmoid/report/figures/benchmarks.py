@@ -113,8 +113,7 @@ def kernel_figure(results: Results, unit: str, remarks: str, draw: Callable[...,
         axes.set_xlabel("Sequence length (tokens)")
     labels = [style["label"] for style in look.values() if style["label"] in handles]
     figure.legend(
-        [handles[label] for label in labels], labels, loc="outside upper center",
-        ncols=min(len(labels), 4),
+        [handles[label] for label in labels], labels, loc="outside upper left", ncols=2
     )  # fmt: skip
     confidence = f"{results.config.benchmarks.kernel.confidence * 100:g} % intervals."
     packed = [

@@ -46,7 +46,7 @@ def scib(results: Results) -> "Figure":
     kinds = {of_dataset[MEAN][pair[0]].simulated for of_dataset in scores.values()}
     columns = min(len(metrics), 4)
     rows = -(-len(metrics) // columns)
-    figure = new_figure(DOUBLE, 0.9 + rows * (0.95 + 0.19 * len(scores)))
+    figure = new_figure(DOUBLE, 1.04 + rows * (0.95 + 0.19 * len(scores)))
     grid = list(figure.subplots(rows, columns, squeeze=False, sharey=True).flat)
     for axes in grid[len(metrics) :]:
         axes.set_visible(False)
@@ -68,9 +68,9 @@ def scib(results: Results) -> "Figure":
     ]
     grid[0].set_yticks(range(len(titles)), titles)
     grid[0].set_ylim(len(titles) - 0.5, -0.5)
-    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
-    order = "Higher is better. Means over the datasets are in the order of the legend."
-    remark(figure, order, evaluated_on(kinds))
+    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
+    order = "Means over the datasets are in the order of the legend, read down its columns."
+    remark(figure, "Higher is better.", order, evaluated_on(kinds))
     return figure
 
 
@@ -124,7 +124,7 @@ def umap(results: Results, dataset: str) -> "Figure":
         axes.set_aspect("equal", adjustable="datalim")
     grid[0].set_ylabel("UMAP 2")
     handles, labels = grid[0].get_legend_handles_labels()
-    legend = figure.legend(handles, labels, loc="outside upper center", ncols=min(len(types), 4))
+    legend = figure.legend(handles, labels, loc="outside upper left", ncols=4)
     for handle in legend.legend_handles:
         if handle is not None and hasattr(handle, "set_sizes"):
             handle.set_sizes([22])

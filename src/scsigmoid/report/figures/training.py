@@ -57,13 +57,19 @@ def loss(results: Results) -> "Figure":
         lowest = max(row for row in range(rows) if row * columns + column < len(datasets))
         grid[lowest][column].tick_params(labelbottom=True)
     right.supylabel("Validation loss (nats per masked gene)", fontsize=7.5)
-    figure.legend(*left.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
+    figure.legend(*left.axes[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
+    over_donors = (
+        results.validation_loss(dataset, name, "validation_loss_over_donors")
+        for dataset in datasets
+        for name in models
+    )
+    has_bars = any(np.isfinite(row.low) for row in over_donors)
     confidence = config.evaluation.validation_loss.confidence * 100
     remark(
         figure,
         "The dotted line is the loss of guessing each gene by its share of the training data.",
-        f"Markers are means over cells. Bars are {confidence:g} % Student intervals of the mean "
-        "over donors.",
+        "Validation losses are means over cells.",
+        f"Bars are {confidence:g} % Student intervals of the mean over donors." * has_bars,
         trained_on(results),
         evaluated_on(kinds),
     )
@@ -83,9 +89,7 @@ def draw_training(axes: "Axes", results: Results, models: list[str], contexts: l
             markersize=3.2, markevery=(0.06 + 0.05 * index, 0.22),
             label=model_label(results.config, name),
         )  # fmt: skip
-    axes.axhline(
-        results.chance_loss, color=MUTED, linestyle=":", linewidth=1.0, label="Gene frequencies"
-    )
+    axes.axhline(results.chance_loss, color=MUTED, linestyle=":", linewidth=1.0)
     axes.set_xlabel("Step")
     axes.set_ylabel("Training loss (nats per masked gene)")
     axes.xaxis.set_major_formatter(thousands)
@@ -95,12 +99,13 @@ def draw_validation(
     axes: "Axes", results: Results, dataset: str, models: list[str], contexts: list[int]
 ) -> None:
     """Draw the loss by context on one dataset, one marker per model."""
+    attentions = sorted({results.config.models[name].attention for name in models})
     for name in models:
         model = results.config.models[name]
         row = results.validation_loss(dataset, name)
         donors = results.validation_loss(dataset, name, "validation_loss_over_donors")
         index = contexts.index(model.context)
-        place = index + (-0.13 if model.attention == "sigmoid" else 0.13)
+        place = index + 0.26 * (attentions.index(model.attention) - (len(attentions) - 1) / 2)
         color = COLORS[model.attention]
         marker = MARKERS[index % len(MARKERS)]
         axes.plot(place, row.value, color=color, marker=marker, markersize=4.2)
@@ -149,7 +154,7 @@ def stability(results: Results) -> "Figure":
         axes.set_xlabel("Step")
         axes.xaxis.set_major_formatter(thousands)
         axes.locator_params(axis="x", nbins=4)
-    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
+    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
     rates = {model_training(config, name).learning_rate for name in models}
     remark(
         figure,

@@ -42,7 +42,7 @@ def validation_loss(results: Results) -> Table:
     for dataset, entry in config.datasets.items():
         losses = {model: results.validation_loss(dataset, model) for model in models}
         donors = results.donors(dataset, models[0])
-        counts.append(f"{entry.title} {donors}")
+        counts.append(f"{entry.title} {donors or 'unknown'}")
         best = min(losses, key=lambda model: losses[model].value)
         paper = reported()["validation_loss"].get(dataset, {})
         about = {"dataset": dataset, "title": entry.title}
@@ -62,7 +62,7 @@ def validation_loss(results: Results) -> Table:
             )
             text = plus_minus(loss.value, over_donors.low, over_donors.high, 3)
             over_masks = fixed((masks.high - masks.low) / 2, 3)
-            cells.append(Cell(f"{text} ({over_masks})", bold=model == best))
+            cells.append(Cell(f"{text} ({over_masks})", bold=model == best and len(models) > 1))
         for first, second in compared:
             mean = losses[first].value - losses[second].value
             paired = paired_difference(results, dataset, first, second)
@@ -92,9 +92,9 @@ def validation_loss(results: Results) -> Table:
         f"cell's loss in {settings.trials} masking trials. After ± is the half width of Student's "
         f"{settings.confidence * 100:g} % interval of the mean over donors, if at least three are "
         "known. In brackets is the half width of the interval over masks, which is as narrow as "
-        "the paper's. The lowest loss of each dataset is bold."
-        + " Differences are paired by cell: below 0 sigmoid is better."
-        * bool(compared),
+        "the paper's."
+        + " The lowest loss of each dataset is bold." * (len(models) > 1)
+        + " Differences are paired by cell: below 0 sigmoid is better." * bool(compared),
         records=records,
         header=(
             "Dataset",
@@ -103,7 +103,7 @@ def validation_loss(results: Results) -> Table:
         ),
         rows=rows,
         align="l" + "c" * (len(models) + len(compared)),
-        notes=[f"Donors: {', '.join(counts)}."],
+        notes=[f"Number of donors: {', '.join(counts)}."],
     )
 
 

@@ -160,8 +160,7 @@ def fixed(value: float, digits: int, sign: str = "-") -> str:
         return INFINITY if value > 0 else MINUS + INFINITY
     if math.isnan(value):
         return DASH
-    # Adding 0 leaves no negative zero.
-    return f"{round(value, digits) + 0.0:{sign},.{digits}f}".replace("-", MINUS)
+    return f"{value:{sign}z,.{digits}f}".replace("-", MINUS)  # z: no sign before zero
 
 
 def signed(value: float, digits: int) -> str:
