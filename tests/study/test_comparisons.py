@@ -11,17 +11,17 @@ from scsigmoid.report.figures.style import styled
 from scsigmoid.report.tables.writing import DASH, Cell
 from scsigmoid.study.comparisons import (
     best_rates,
-    by_size,
     detectable_difference,
+    detectable_differences,
     final_loss,
-    last_change,
-    last_tenth,
-    paired,
-    powers,
+    last_sign_change,
+    loss_decrease,
+    loss_differences,
+    loss_differences_by_size,
 )
-from scsigmoid.study.figures import scale
+from scsigmoid.study.figures import scale_figure
 from scsigmoid.study.runs import Study
-from scsigmoid.study.tables import rates
+from scsigmoid.study.tables import rates_table
 
 
 def test_the_best_rate_has_the_lowest_mean_over_the_seeds(study: Study):
@@ -29,7 +29,7 @@ def test_the_best_rate_has_the_lowest_mean_over_the_seeds(study: Study):
     assert best.to_dict() == {"sigmoid": 2e-3, "softmax": 1e-3}
     assert ends["sigmoid"].loc[2e-3].tolist() == pytest.approx([6.9, 7.9])
     assert step == 100
-    started = study.started
+    started = study.all_curves
     high = started["family"].eq("rates") & (started["validation_loss"] > 7.8)
     started.loc[high, "validation_loss"] = 8.2  # the best of one seed, not of both
     started.loc[started["step"] == 100, "validation_loss"] = math.nan
@@ -39,24 +39,24 @@ def test_the_best_rate_has_the_lowest_mean_over_the_seeds(study: Study):
 
 
 def test_rates_are_compared_at_the_last_step_that_all_have_reached(study: Study):
-    started = study.started
+    started = study.all_curves
     short = started["run"] == study.runs.query("family == 'rates'").index[0]
-    study.started = started[~short | (started["step"] <= 50)]
+    study.all_curves = started[~short | (started["step"] <= 50)]
     assert best_rates(study)[2] == 50
 
 
 def test_an_arm_that_lacks_a_seed_has_a_rate_anyway(study: Study):
-    lacking = study.started.query("family == 'rates' and attention == 'softmax' and seed == 2")
-    study.started = study.started.drop(lacking.index)
-    table = rates(study)
+    lacking = study.all_curves.query("family == 'rates' and attention == 'softmax' and seed == 2")
+    study.all_curves = study.all_curves.drop(lacking.index)
+    table = rates_table(study)
     assert list(table.records[0].values())[:3] == [1e-3, 7.5, 7.5]
     assert table.rows[0][2] == Cell(f"6.900 (6.90, {DASH})", bold=True)
 
 
 def test_a_run_without_finite_losses_ends_at_infinity(study: Study):
-    own = study.started["run"] == study.runs.query("family == 'rates'").index[0]
-    lost = own & (study.started["step"] > 50)
-    study.started.loc[lost, ["loss", "validation_loss"]] = math.nan
+    own = study.all_curves["run"] == study.runs.query("family == 'rates'").index[0]
+    lost = own & (study.all_curves["step"] > 50)
+    study.all_curves.loc[lost, ["loss", "validation_loss"]] = math.nan
     ends, _, step = best_rates(study)
     assert step == 100
     assert math.isinf(ends["sigmoid"].loc[1e-3, 1])
@@ -79,33 +79,33 @@ def test_a_run_ends_at_the_median_of_its_last_three_losses(
 
 def test_the_sign_is_that_after_the_last_change():
     signs = pd.DataFrame({"step": [1, 2, 3, 4, 5, 6], "difference": [1, -1, 1, 1, -1, -1]})
-    assert last_change(signs) == 5
+    assert last_sign_change(signs) == 5
 
 
 def test_the_difference_is_taken_seed_by_seed(study: Study):
-    means = paired(study, "seeds")
+    means = loss_differences(study, "seeds")
     first, last = means.iloc[0], means.iloc[-1]
     assert first["difference"] == pytest.approx(0.2)
     assert last["difference"] == pytest.approx(-0.2)
     interval = stats.t.interval(0.95, 2, -0.2, 0.1 / 3**0.5)
     assert (last["low"], last["high"]) == pytest.approx(interval)
-    assert last_change(means) == 50
-    assert last_change(means[means["step"] > 40]) is None
+    assert last_sign_change(means) == 50
+    assert last_sign_change(means[means["step"] > 40]) is None
     curve = study.curves[study.curves["family"] == "seeds"].query(
         "attention == 'sigmoid' and seed == 1"
     )
-    assert last_tenth(curve) == pytest.approx(0.1)
+    assert loss_decrease(curve) == pytest.approx(0.1)
     study.curves.loc[curve.index, "validation_loss"] += 3  # one seed of three
-    assert paired(study, "seeds").iloc[-1][["sigmoid", "difference"]].tolist() == pytest.approx(
-        [last["sigmoid"] + 1, last["difference"] + 1]
-    )
+    assert loss_differences(study, "seeds").iloc[-1][
+        ["sigmoid", "difference"]
+    ].tolist() == pytest.approx([last["sigmoid"] + 1, last["difference"] + 1])
 
 
 @pytest.mark.parametrize("every", [1, 2, 5, 10])
 def test_a_straight_curve_falls_by_as_much_in_each_tenth(every: int):
     steps = np.arange(every, 101, every)
     curve = pd.DataFrame({"step": steps, "validation_loss": 9 - 0.02 * steps})
-    assert last_tenth(curve) == pytest.approx(0.2)
+    assert loss_decrease(curve) == pytest.approx(0.2)
 
 
 def test_sizes_are_compared_at_steps_that_they_have(study: Study):
@@ -113,14 +113,14 @@ def test_sizes_are_compared_at_steps_that_they_have(study: Study):
     for size, steps in dropped.items():
         own = (study.curves["size"] == size) & study.curves["step"].isin(steps)
         study.curves = study.curves[~own]
-    table = by_size(study)
+    table = loss_differences_by_size(study)
     assert table.groupby("step")["size"].agg(list).to_dict() == {
         50: ["demo", "600M", "1.4B"],
         60: ["demo", "400M", "600M"],
         90: ["demo", "400M"],  # demo alone has 100
     }
     with styled():
-        panels = scale(study).axes
+        panels = scale_figure(study).axes
     titles = [panel.get_title("left") for panel in panels]
     assert titles == ["After 50 steps", "After 60 steps", "After 90 steps"]
     for row in table.to_dict("records"):
@@ -134,14 +134,14 @@ def test_sizes_are_compared_at_steps_that_they_have(study: Study):
 def test_a_size_is_compared_in_its_own_family_and_not_without_one(study: Study):
     curves = study.curves
     study.curves = curves[curves["family"].isin(["scale_large", "variants"])]
-    assert by_size(study)[["size", "step"]].to_numpy().tolist() == [["1.4B", 50]]
+    assert loss_differences_by_size(study)[["size", "step"]].to_numpy().tolist() == [["1.4B", 50]]
     # Of `demo` there are seeds, too.
     study.curves = curves.replace({"size": {"400M": "demo"}})
     study.runs = study.runs.replace({"size": {"400M": "demo"}})
-    table = by_size(study).set_index(["size", "step"])
+    table = loss_differences_by_size(study).set_index(["size", "step"])
     assert table.loc[("demo", 100), "difference"] == pytest.approx(-0.075)
     study.runs = study.runs[study.runs["purpose"] != "sizes"]
-    assert not len(by_size(study))
+    assert not len(loss_differences_by_size(study))
 
 
 @pytest.mark.parametrize("seeds", [2, 5])
@@ -154,7 +154,7 @@ def test_the_detectable_difference_is_found_in_80_percent_of_simulated_studies(s
 
 
 def test_the_power_of_the_seeds_is_that_of_their_differences(study: Study):
-    rows = powers(study, [5, 10])
+    rows = detectable_differences(study, [5, 10])
     assert rows["step"].tolist() == [50, 100]
     assert rows["deviation"].tolist() == pytest.approx([0.1, 0.1])  # of 0.1, 0.2 and 0.3
     width = stats.t.ppf(0.975, 2) * 0.1 / 3**0.5

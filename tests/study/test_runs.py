@@ -7,7 +7,7 @@ from study.conftest import write_runs
 
 from scsigmoid.config.schema import Config
 from scsigmoid.errors import UserError
-from scsigmoid.study.comparisons import paired
+from scsigmoid.study.comparisons import loss_differences
 from scsigmoid.study.runs import Study, collect
 
 
@@ -21,6 +21,6 @@ def test_runs_that_are_missing_or_unfinished_are_named(
     assert "1 of 55 runs are missing: seeds_softmax_seed_2" in capfd.readouterr().err
     study = Study(tmp_path / "tables")
     assert study.unfinished == ["seeds_sigmoid_seed_3"]
-    assert paired(study, "seeds")["seeds"].tolist() == [1] * 10
+    assert loss_differences(study, "seeds")["seeds"].tolist() == [1] * 10
     with pytest.raises(UserError, match="contains no run of the study"):
         collect(config, tmp_path / "nothing", tmp_path / "tables")

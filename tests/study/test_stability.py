@@ -12,18 +12,18 @@ from study.conftest import STUDY, make_study
 from scsigmoid.config.check import load
 from scsigmoid.study.runs import Study
 from scsigmoid.study.stability import (
-    clipping,
-    collapsed_by_limit,
-    frontier,
+    count_collapsed,
+    gradient_norms,
     has_diverged,
     largest_rates,
+    stability_runs,
 )
 
 MEASURED = Path(__file__).parents[2] / "docs/measurements/h200/arms"
 
 
 def test_collapsed_runs_and_the_largest_rates(study: Study):
-    runs = frontier(study)
+    runs = stability_runs(study)
     lost = runs[runs["collapsed"]]
     keys = ["attention", "setting", "learning_rate", "seed"]
     other = ", 20 steps of warm-up, 128 tokens"
@@ -56,7 +56,7 @@ def test_a_run_collapses_just_beyond_the_limits(study: Study, values: list[float
     study.curves.loc[own, "validation_loss"] = values
     study.curves.loc[own, "gradient_norm"] = [1.0, 7.0, *[2.0] * 8]
     study.curves.loc[own, "attention_score_max"] = [*[3.0] * 9, math.nan]
-    runs = frontier(study).set_index(["setting", "attention", "learning_rate", "seed"])
+    runs = stability_runs(study).set_index(["setting", "attention", "learning_rate", "seed"])
     row = runs.loc[tuple(run[runs.index.names])]
     assert row["collapsed"] == collapsed
     assert (row["gradient_norm"], row["score"]) == (7, math.inf)
@@ -67,7 +67,7 @@ def test_an_arm_without_runs_of_a_setting_has_no_largest_rate(study: Study):
     study.curves = study.curves[~(normed & (study.curves["attention"] == "sigmoid"))]
     clipped = study.curves["setting"].str.startswith("clipping")
     study.curves.loc[clipped & (study.curves["attention"] == "softmax"), "loss"] = math.nan
-    rates = largest_rates(frontier(study))
+    rates = largest_rates(stability_runs(study))
     assert rates["sigmoid"].tolist()[:2] == [4e-3, 4e-3]
     assert math.isnan(rates["sigmoid"].iloc[2])
     assert rates["softmax"].tolist() == [0, 1e-3, 4e-3]
@@ -80,7 +80,7 @@ def test_stability_at_several_sizes_is_not_mixed(tmp_path: Path):
     large = study.curves["size"] == "400M"
     study.curves.loc[large & (study.curves["learning_rate"] == 1e-3), "loss"] = math.nan
     other = "no clipping, 20 steps of warm-up, 128 tokens"
-    rates = largest_rates(frontier(study))
+    rates = largest_rates(stability_runs(study))
     assert rates.loc[f"{other}, demo"].to_dict() == {"sigmoid": 4e-3, "softmax": 1e-3}
     assert rates.loc[f"{other}, 400M"].to_dict() == {"sigmoid": 0, "softmax": 0}
 
@@ -98,7 +98,7 @@ def test_collapsed_runs_by_limit_are_those_counted_one_by_one():
         for limit in (0.1, 0.3, 0.5, 0.7):
             collapsed = end > 9.09153 - limit or end > min(losses) + 0.3
             counts[arm, f"collapsed_{limit:g}"] += collapsed
-    table = collapsed_by_limit(Study(MEASURED))
+    table = count_collapsed(Study(MEASURED))
     for row in table.to_dict("records"):
         if row["setting"] in (
             "no clipping, 200 steps of warm-up, 2,048 tokens",
@@ -140,17 +140,17 @@ def test_a_run_diverges_if_it_leaves_a_loss_and_its_gradient_explodes(
 
 
 def test_of_the_measured_runs_none_diverged():
-    assert collapsed_by_limit(Study(MEASURED))["diverged"].sum() == 0
+    assert count_collapsed(Study(MEASURED))["diverged"].sum() == 0
 
 
 def test_clipping_acts_where_the_norm_is_above_the_limit(study: Study):
-    family = study.started["family"] == "seeds"
-    assert study.started[family]["gradient_norm"].unique().tolist() == [2.0]
-    sigmoid = family & (study.started["attention"] == "sigmoid")
+    family = study.all_curves["family"] == "seeds"
+    assert study.all_curves[family]["gradient_norm"].unique().tolist() == [2.0]
+    sigmoid = family & (study.all_curves["attention"] == "sigmoid")
     norms = np.array([0.5, 1.0, 1.5, *range(3, 29), math.nan])
-    study.started["gradient_norm"] = study.started["gradient_norm"].astype(float)
-    study.started.loc[sigmoid, "gradient_norm"] = norms
-    table = clipping(study).set_index(["family", "attention"])
+    study.all_curves["gradient_norm"] = study.all_curves["gradient_norm"].astype(float)
+    study.all_curves.loc[sigmoid, "gradient_norm"] = norms
+    table = gradient_norms(study).set_index(["family", "attention"])
     row = table.loc["seeds", "sigmoid"]
     assert row["steps"] == 30
     assert row["clipped"] == pytest.approx(28 / 30)  # not at 0.5 and 1

@@ -9,9 +9,11 @@ from study.conftest import STUDY, make_study
 
 from scsigmoid.cli import main
 from scsigmoid.config.check import load
+from scsigmoid.report.figures.style import styled
 from scsigmoid.report.tables.writing import DASH, MINUS
+from scsigmoid.study.figures import loss_figure
 from scsigmoid.study.runs import Study
-from scsigmoid.study.tables import seeds
+from scsigmoid.study.tables import seeds_table
 
 
 def test_every_table_and_figure_is_made(study: Study, tmp_path: Path):
@@ -46,12 +48,14 @@ def test_every_table_and_figure_is_made(study: Study, tmp_path: Path):
     interval = stats.t.interval(0.95, 2, -0.2, 0.1 / 3**0.5)
     assert variants[["difference", "low", "high"]].tolist() == pytest.approx([-0.2, *interval])
     assert variants[["loss", "seeds", "lower"]].tolist() == pytest.approx([7.0, 3, 3])
-    last = pd.read_csv(tmp_path / "page/study_scores.csv").iloc[0]
-    assert last[["step", "sigmoid", "softmax", "random"]].tolist() == [100, 0.5, 0.3, 0.1]
-    spread = "| 0.500 ± 0.050 | 0.300 ± 0.000 | 0.100 |"
-    assert spread in (tmp_path / "page/study_scores.md").read_text()
-    steps = pd.read_csv(tmp_path / "page/study_embeddings.csv").query("metric == 'mmd'")
-    assert steps["step"].tolist() == [50, 100]
+    last_step = (tmp_path / "page/study_scores.md").read_text()
+    assert last_step.count("\n| mmd | 0.500 ± 0.050 | 0.300 ± 0.000 | 0.100 |") == 1
+    assert last_step.count("\n| mmd |") == 1
+    steps = pd.read_csv(tmp_path / "page/study_scores.csv").query("metric == 'mmd'")
+    assert steps[["step", "sigmoid", "softmax", "random"]].to_numpy().tolist() == [
+        [50, 0.3, 0.5, 0.1],
+        [100, 0.5, 0.3, 0.1],
+    ]
     for (_, mean), sign in zip(steps.iterrows(), (-1, 1), strict=True):
         interval = stats.t.interval(0.95, 2, sign * 0.2, 0.05 / 3**0.5)
         assert mean[["difference", "low", "high"]].tolist() == pytest.approx(
@@ -81,9 +85,9 @@ def test_a_study_of_one_seed_has_no_intervals(tmp_path: Path):
 
 
 def test_a_tenth_without_a_measurement_has_no_fall(study: Study):
-    assert "the mean loss falls by 0.100 (sigmoid)" in seeds(study).caption
+    assert "the mean loss falls by 0.100 (sigmoid)" in seeds_table(study).caption
     study.curves = study.curves[study.curves["step"] != 90]
-    assert "too few measurements" in seeds(study).caption
+    assert "too few measurements" in seeds_table(study).caption
 
 
 def test_a_family_without_a_purpose_is_named(
@@ -93,6 +97,39 @@ def test_a_family_without_a_purpose_is_named(
     (study.folder / "runs.csv").write_text(runs)
     assert main(["study", "--runs", str(study.folder), "--output", str(tmp_path / "page")]) == 0
     assert "no table or figure shows families without a purpose: mine" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("family", "names"),
+    [
+        ("rates", {"rates", "clipping", "claims"}),
+        ("seeds", {"seeds", "power", "clipping", "claims", "loss"}),
+        ("variants", {"clipping", "claims"}),
+        ("scale", {"scale", "clipping", "claims"}),
+    ],
+)
+def test_a_study_of_one_family_has_its_tables_and_figures(
+    tmp_path: Path, family: str, names: set[str]
+):
+    config = load(overrides={"study": {family: STUDY[family]}})
+    study, page = make_study(config, tmp_path), tmp_path / "page"
+    assert main(["study", "--runs", str(study.folder), "--output", str(page)]) == 0
+    assert {path.stem for path in page.glob("study*")} == {f"study_{name}" for name in names}
+
+
+@pytest.mark.parametrize(("seeds", "is_mean"), [([1], False), ([1, 2], True)])
+def test_a_caption_explains_only_lines_that_the_figure_has(
+    tmp_path: Path, seeds: list[int], is_mean: bool
+):
+    family = {**STUDY["seeds"], "seed": seeds}
+    study = make_study(load(overrides={"study": {"seeds": family}}), tmp_path)
+    for has_change in (True, False):
+        with styled():
+            (caption,) = (text.get_text() for text in loss_figure(study).texts)
+        words = " ".join(caption.split())
+        assert ("Thin lines" in words, "interval" in words) == (is_mean, is_mean)
+        assert ("vertical dotted line" in words) == has_change
+        study.curves = study.curves[study.curves["step"] > 40]
 
 
 @pytest.mark.parametrize(("arm", "highest"), [("sigmoid", 4e-3), ("softmax", 1e-3)])

@@ -27,7 +27,7 @@ from scsigmoid.report.figures.style import DOUBLE, new_figure, settle, styled
 from scsigmoid.report.tables.writing import DASH, as_markdown
 from scsigmoid.results.folder import Results
 from scsigmoid.results.speed import Cost, costs, paired
-from scsigmoid.study.figures import loss, scale, stability
+from scsigmoid.study.figures import loss_figure, scale_figure, stability_figure
 from scsigmoid.study.runs import Study
 from scsigmoid.study.tables import tables
 
@@ -354,9 +354,9 @@ def figures(of: Measured) -> dict[str, "Figure"]:
     """Return the figures of both pages by file name."""
     return {
         "benchmark_kernels": kernel_figure(of.kernels),
-        "study_loss": loss(of.study),
-        "study_frontier": stability(of.study),
-        "study_scale": scale(of.study),
+        "study_loss": loss_figure(of.study),
+        "study_frontier": stability_figure(of.study),
+        "study_scale": scale_figure(of.study),
     }
 
 

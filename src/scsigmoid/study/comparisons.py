@@ -28,93 +28,134 @@ def final_loss(curve: pd.DataFrame) -> float:
 
 
 def final_losses(curves: pd.DataFrame, keys: list[str]) -> pd.Series:
-    """Return :func:`final_loss` of each run, by its settings ``keys``."""
+    """Return :func:`final_loss` of each run, indexed by its settings ``keys``."""
     return curves.groupby(keys)[["loss", "validation_loss"]].apply(final_loss)
 
 
 def best_rates(study: Study) -> tuple[pd.DataFrame, pd.Series, int]:
-    """Compare learning rates, in runs with the purpose ``rates``.
+    """Compare the learning rates of the runs with the purpose ``rates``.
 
     Returns:
-        Validation losses (rates, (arm, seed)) at the last measurement that all of these runs have,
-        each arm's rate with the lowest mean over seeds, and the step of that measurement.
+        Final losses at the last validation that all of these runs have (rows: learning rates,
+        columns: arm and seed), the learning rate with the lowest mean over seeds by arm, and the
+        step of that validation.
     """
-    curves = study.started[study.started["purpose"] == "rates"]
+    curves = study.all_curves[study.all_curves["purpose"] == "rates"]
     curves = curves[curves["step"] <= curves.groupby("run")["step"].max().min()]
-    ends = final_losses(curves, ["learning_rate", "attention", "seed"]).unstack("attention")
-    ends = cast(pd.DataFrame, ends.unstack("seed"))  # NaN for a seed that an arm lacks
+    losses = final_losses(curves, ["learning_rate", "attention", "seed"]).unstack("attention")
+    losses = cast(pd.DataFrame, losses.unstack("seed"))  # NaN for a seed that an arm lacks
     last = int(curves.dropna(subset=["validation_loss"])["step"].max())
-    return ends, ends.T.groupby(level=0).mean().T.idxmin(), last
+    return losses, losses.T.groupby(level=0).mean().T.idxmin(), last
 
 
-def paired(study: Study, purpose: str, size: str | None = None) -> pd.DataFrame:
-    """Return :func:`differences` of the validation losses of runs with one purpose (and size)."""
+def loss_differences(study: Study, purpose: str, size: str | None = None) -> pd.DataFrame:
+    """Return :func:`arm_differences` of the validation losses of the runs with one purpose.
+
+    Args:
+        study: the study.
+        purpose: purpose of the runs.
+        size: size of the runs, None for any.
+    """
     curves = study.curves[study.curves["purpose"] == purpose].dropna(subset=["validation_loss"])
     if size is not None:
         curves = curves[curves["size"] == size]
-    return differences(curves, "validation_loss")
+    return arm_differences(curves, "validation_loss")
 
 
-def by_size(study: Study) -> pd.DataFrame:
-    """Return :func:`paired` of each size, the smallest first, at shared steps.
+def loss_differences_by_size(study: Study) -> pd.DataFrame:
+    """Return the differences of validation losses of each size, at steps that sizes share.
 
-    The shared steps are the last steps of each size that another size also has. A single size is
-    shown at its own last step.
+    The steps are the last ones of each size, if another size has them, too. With one size, it is
+    its own last step. Runs with the purpose ``sizes`` replace those with the purpose ``seeds``.
 
     Returns:
-        :func:`differences` with ``size`` and ``parameters``, empty without the purpose ``sizes``.
+        :func:`arm_differences` with ``size`` and ``parameters``, the smallest size first. Empty
+        without runs with the purpose ``sizes``.
     """
     if "sizes" not in set(study.runs["purpose"]):
         return pd.DataFrame()
     tables = {}
     for size, parameters in study.runs.groupby("size")["parameters"].first().sort_values().items():
         for purpose in ("seeds", "sizes"):
-            if len(means := paired(study, purpose, str(size))):
-                tables[size, parameters] = means  # `sizes` replaces `seeds`
+            if len(differences := loss_differences(study, purpose, str(size))):
+                tables[size, parameters] = differences
     if not tables:
         return pd.DataFrame()
-    facts = ["size", "parameters"]
-    rows = pd.concat(tables, names=facts).reset_index(facts)
+    keys = ["size", "parameters"]
+    rows = pd.concat(tables, names=keys).reset_index(keys)
     is_last = rows["step"].isin(rows.groupby("size")["step"].max())
     is_shared = rows.groupby("step")["size"].transform("size") >= min(len(tables), 2)
     return rows[is_last & is_shared].sort_values("step", kind="stable")
 
 
 def score_differences(study: Study) -> pd.DataFrame:
-    """Return :func:`differences` of the scores of each ``metric``, empty without scores."""
+    """Return :func:`arm_differences` of each ``metric`` of the embeddings, empty without scores."""
     by_metric = study.scores.groupby("metric", sort=False)
-    tables = {metric: differences(scores, "value") for metric, scores in by_metric}
-    return pd.concat(tables, names=["metric"]).reset_index("metric") if tables else pd.DataFrame()
+    tables = {metric: arm_differences(scores, "value") for metric, scores in by_metric}
+    if not tables:
+        return pd.DataFrame(columns=["metric"])
+    return pd.concat(tables, names=["metric"]).reset_index("metric")
 
 
-def differences(curves: pd.DataFrame, column: str) -> pd.DataFrame:
-    """Compare both arms over the steps, seed by seed.
+def arm_differences(curves: pd.DataFrame, column: str) -> pd.DataFrame:
+    """Compare a column of both arms at each step, seed by seed.
 
     Returns:
         One row per step that all seeds of both arms have: ``sigmoid`` and ``softmax`` (means over
-        seeds), ``difference`` (sigmoid minus softmax) with Student's interval ``low`` to ``high``,
-        ``deviation`` (standard deviation of the difference over seeds), ``seeds`` (their number),
-        and the difference of each seed (``seed_1``, ...). Empty if an arm has no runs.
+        seeds), the columns of :func:`student_intervals` for sigmoid minus softmax, ``deviation``
+        (standard deviation of the difference over seeds), ``seeds`` (number of seeds), and the
+        difference of each seed (``seed_1``, ...). Empty if an arm has no runs.
     """
     table = curves.pivot_table(column, ["step", "seed"], "attention")
     pairs = table.reindex(columns=ATTENTIONS).dropna()
     by_seed = (pairs["sigmoid"] - pairs["softmax"]).unstack("seed").dropna()
     means = {arm: pairs[arm].unstack("seed").loc[by_seed.index].mean(axis=1) for arm in ATTENTIONS}
-    values = [mean_interval(row, CONFIDENCE) for row in by_seed.to_numpy(dtype=float)]
-    intervals = pd.DataFrame(values, by_seed.index, ["difference", "low", "high"])
-    rows = pd.DataFrame(means).join(intervals)
+    rows = pd.DataFrame(means).join(student_intervals(by_seed))
     rows = rows.assign(deviation=by_seed.std(axis=1), seeds=by_seed.shape[1])
     return rows.join(by_seed.add_prefix("seed_")).reset_index()
 
 
-def last_change(differences: pd.DataFrame) -> int | None:
+def variant_differences(study: Study) -> tuple[pd.DataFrame, int]:
+    """Compare each variant of attention with the same arm without it, seed by seed.
+
+    Returns:
+        One row per arm and variant: ``attention``, ``variant``, ``loss`` (mean final loss of the
+        variant), the columns of :func:`student_intervals` for variant minus plain arm, ``seeds``
+        (number of compared seeds) and ``lower`` (number of seeds in which the variant is lower).
+        Also the last step that is compared.
+    """
+    curves = study.curves[study.curves["purpose"].isin(["seeds", "variants"])]
+    last = int(curves.groupby("purpose")["step"].max().min())
+    keys = ["attention", "variants", "seed"]
+    losses = final_losses(curves[curves["step"] <= last], keys).unstack("seed")
+    is_plain = losses.index.get_level_values("variants") == ""
+    plain = losses[is_plain].droplevel("variants")
+    losses = losses[~is_plain & losses.index.isin(plain.index, level="attention")]
+    by_seed = losses - plain.loc[losses.index.get_level_values("attention")].to_numpy()
+    rows = losses.mean(axis=1).to_frame("loss").join(student_intervals(by_seed))
+    rows = rows.assign(seeds=by_seed.count(axis=1), lower=(by_seed < 0).sum(axis=1))
+    return rows.reset_index(names=["attention", "variant"]), last
+
+
+def student_intervals(by_seed: pd.DataFrame) -> pd.DataFrame:
+    """Return ``difference``, ``low`` and ``high`` of each row: mean and interval over seeds.
+
+    Args:
+        by_seed: one column per seed. NaN values are left out.
+    """
+    values = by_seed.to_numpy(dtype=float)
+    intervals = [mean_interval(row[~np.isnan(row)], CONFIDENCE) for row in values]
+    return pd.DataFrame(intervals, by_seed.index, ["difference", "low", "high"])
+
+
+def last_sign_change(differences: pd.DataFrame) -> int | None:
     """Return the step from which the mean difference keeps its sign, None if it never changes."""
     signs = np.sign(differences["difference"].to_numpy())
     other = np.flatnonzero(signs != signs[-1])
     return None if not len(other) else int(differences["step"].iloc[other[-1] + 1])
 
 
-def last_tenth(curve: pd.DataFrame) -> float:
+def loss_decrease(curve: pd.DataFrame) -> float:
     """Return the mean validation loss of the ninth tenth of the steps minus that of the last."""
     losses = curve.dropna(subset=["validation_loss"])
     last = losses["step"].max()
@@ -137,14 +178,18 @@ def detectable_difference(deviation: float, seeds: int, power: float) -> float:
     return float(shift * deviation / math.sqrt(seeds))
 
 
-def powers(study: Study, tenths: Sequence[int]) -> pd.DataFrame:
-    """Return what the purpose ``seeds`` can resolve, at some tenths of the steps.
+def detectable_differences(study: Study, tenths: Sequence[int]) -> pd.DataFrame:
+    """Return which differences of the validation loss the runs ``seeds`` can detect.
+
+    Args:
+        study: the study.
+        tenths: steps of the rows, in tenths of all steps.
 
     Returns:
-        Rows of :func:`differences` with ``half_width`` (of Student's interval) and ``detectable``
-        (:func:`detectable_difference` at a power of 80 %).
+        Rows of :func:`arm_differences` with ``half_width`` (of Student's interval) and
+        ``detectable`` (:func:`detectable_difference` at a power of 80 %).
     """
-    means = paired(study, "seeds")
+    means = loss_differences(study, "seeds")
     rows = means[means["step"].isin([round(means["step"].max() * n / 10) for n in tenths])]
     return rows.assign(
         half_width=(rows["high"] - rows["low"]) / 2,

@@ -1,4 +1,4 @@
-"""The figures of a study (docs/reproduction.md)."""
+"""Figures of a study (docs/reproduction.md)."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -8,6 +8,7 @@ import pandas as pd
 
 from scsigmoid.labels import CONTROLS, METRICS
 from scsigmoid.report.figures.style import (
+    COLORS,
     DOUBLE,
     INK,
     MUTED,
@@ -17,17 +18,22 @@ from scsigmoid.report.figures.style import (
     save,
     styled,
 )
-from scsigmoid.study.comparisons import by_size, last_change, paired, score_differences
+from scsigmoid.study.comparisons import (
+    last_sign_change,
+    loss_differences,
+    loss_differences_by_size,
+    score_differences,
+)
 from scsigmoid.study.runs import Study
-from scsigmoid.study.stability import first_settings, frontier
+from scsigmoid.study.stability import first_family_settings, stability_runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLORS = {"sigmoid": "#0072B2", "softmax": "#D55E00"}
 DPI = 200
 TITLES = METRICS | {"linear_probe": "Linear probe", "mmd": "MMD, mean over pairs"}
+SEEDS_NOTE = "Thin lines are single seeds, thick lines their mean."
 KEYS = "Effective number of keys"
 KEYS_NOTE = (
     "Effective number of keys: exp(entropy) of a query's weights, median of queries and layers."
@@ -35,126 +41,132 @@ KEYS_NOTE = (
 
 
 def draw(study: Study, output: Path) -> list[Path]:
-    """Draw every figure that the study has runs for, and return their paths."""
+    """Draw every figure that the study has runs for, and return the paths."""
     figures = {
-        "loss": (len(paired(study, "seeds")) > 0, loss),
-        "embeddings": (len(score_differences(study)) > 0, embeddings),
-        "frontier": ("stability" in set(study.runs["purpose"]), stability),
-        "scale": (len(by_size(study)) > 0, scale),
+        "loss": (loss_figure, len(loss_differences(study, "seeds"))),
+        "embeddings": (embeddings_figure, len(score_differences(study))),
+        "frontier": (stability_figure, "stability" in set(study.runs["purpose"])),
+        "scale": (scale_figure, len(loss_differences_by_size(study))),
     }
     paths = []
     with styled():
-        for name, (has_runs, function) in figures.items():
+        for name, (make_figure, has_runs) in figures.items():
             if has_runs:
-                paths += save(function(study), output / f"study_{name}", DPI, ["png"])
+                paths += save(make_figure(study), output / f"study_{name}", DPI, ["png"])
     return paths
 
 
-def loss(study: Study) -> "Figure":
+def loss_figure(study: Study) -> "Figure":
     """Draw validation loss, paired difference and effective number of keys over the steps."""
     figure = new_figure(DOUBLE, 2.7)
     left, middle, right = figure.subplots(1, 3)
+    means = loss_differences(study, "seeds")
     curves = study.curves[study.curves["purpose"] == "seeds"].dropna(subset=["validation_loss"])
-    means = paired(study, "seeds")
-    rates = study.runs[study.runs["purpose"] == "seeds"].groupby("attention")["learning_rate"]
-    over_steps(left, curves, "validation_loss", means)
+    draw_arms(left, curves, "validation_loss", means)
     for name in ("frequencies", "rank and length"):
-        reference(left, study.baseline(name), name, means["step"].max())
+        draw_reference(left, study.baseline(name), name, means["step"].max())
     left.set_title("Validation loss (nats)")
     left.legend(loc="lower left")
-    difference(middle, means)
+    draw_difference(middle, means)
     middle.set_title("Sigmoid minus softmax (nats)")
     layers = study.layers[study.layers["purpose"] == "seeds"]
     keys = layers.groupby(["attention", "run", "step"])["keys"].median().reset_index()
-    over_steps(right, keys, "keys", keys.pivot_table("keys", "step", "attention").reset_index())
+    draw_arms(right, keys, "keys", keys.pivot_table("keys", "step", "attention").reset_index())
     logarithmic(right)
     right.set_title(KEYS)
     for axes in (left, middle, right):
         axes.set_xlabel("Step")
         axes.locator_params(axis="x", nbins=4)
+    rates = curves.groupby("attention")["learning_rate"].first()
+    has_change = last_sign_change(means) is not None
     remark(
         figure,
-        f"Learning rates: {', '.join(f'{rates.first()[arm]:g} ({arm})' for arm in COLORS)}. Thin "
-        "lines are single seeds, thick lines their mean. Horizontal dotted lines are guesses "
-        "without attention. Band: Student's 95% interval. The vertical dotted line is the last "
-        f"change of the difference's sign. {KEYS_NOTE}",
+        f"Learning rates: {', '.join(f'{rates[arm]:g} ({arm})' for arm in COLORS)}.",
+        SEEDS_NOTE if means["seeds"].max() > 1 else "",
+        "Horizontal dotted lines are guesses without attention.",
+        "Band: Student's 95% interval." if means["low"].notna().any() else "",
+        "The vertical dotted line is the last change of the difference's sign." * has_change,
+        KEYS_NOTE,
     )
     return figure
 
 
-def over_steps(
-    axes: "Axes", curves: pd.DataFrame, column: str, means: pd.DataFrame, marker: str = ""
+def draw_arms(
+    axes: "Axes", runs: pd.DataFrame, column: str, means: pd.DataFrame, marker: str = ""
 ) -> None:
-    """Draw both arms over the steps: thin lines for runs, thick lines for means over seeds."""
+    """Draw a column of both arms over the steps: thin lines for ``runs``, thick ones for ``means``.
+
+    ``means`` has a column for each arm. ``marker`` is a format string of Matplotlib.
+    """
     for arm, color in COLORS.items():
-        for _, run in curves[curves["attention"] == arm].groupby("run"):
+        for _, run in runs[runs["attention"] == arm].groupby("run"):
             axes.plot(run["step"], run[column], marker, color=color, alpha=0.3, linewidth=0.7)
         axes.plot(means["step"], means[arm], marker, color=color, linewidth=1.6, label=arm)
 
 
-def reference(axes: "Axes", value: float, name: str, end: float) -> None:
-    """Draw a dotted line at the value of a baseline, with its name above its end."""
+def draw_reference(axes: "Axes", value: float, name: str, end: float) -> None:
+    """Draw a dotted horizontal line with its name above it, up to the step ``end``."""
     axes.axhline(value, color=MUTED, linewidth=0.7, linestyle=":")
     axes.annotate(name, (end, value), ha="right", va="bottom", fontsize=6.5, color=MUTED)
 
 
-def embeddings(study: Study) -> "Figure":
-    """Draw the scores of the embeddings over the steps, and those of the controls."""
-    by_metric = score_differences(study).groupby("metric", sort=False)
-    metrics = {str(metric): means for metric, means in by_metric}
-    columns = 3
-    figure = new_figure(DOUBLE, 2.1 * -(-len(metrics) // columns))
-    panels = figure.subplots(-(-len(metrics) // columns), columns, squeeze=False).ravel()
-    for axes, (metric, means) in zip(panels, metrics.items(), strict=False):
-        scores = study.scores[study.scores["metric"] == metric]
-        over_steps(axes, scores, "value", means, ".-")
-        for name, values in study.controls.items():
-            reference(axes, float(values[metric]), CONTROLS[str(name)], means["step"].max())
-        axes.set_title(TITLES[metric])
-        axes.set_xlabel("Step")
-        axes.locator_params(axis="x", nbins=4)
-    for axes in panels[len(metrics) :]:
-        axes.set_axis_off()
-    panels[-1].legend(*panels[0].get_legend_handles_labels(), loc="center")
-    return figure
-
-
-def difference(axes: "Axes", means: pd.DataFrame) -> None:
+def draw_difference(axes: "Axes", means: pd.DataFrame) -> None:
     """Draw the paired difference with its interval, and the last change of its sign."""
     axes.axhline(0, color=INK, linewidth=0.6)
     axes.fill_between(
         means["step"], means["low"], means["high"], color=INK, alpha=0.15, linewidth=0
     )
     axes.plot(means["step"], means["difference"], color=INK)
-    change = last_change(means)
+    change = last_sign_change(means)
     if change is not None:
         axes.axvline(change, color=INK, linewidth=0.7, linestyle=":")
 
 
-def stability(study: Study) -> "Figure":
-    """Draw final losses by learning rate, and curves at the lowest rate where an arm collapses."""
-    runs, baseline = frontier(study), study.baseline("frequencies")
+def embeddings_figure(study: Study) -> "Figure":
+    """Draw the scores of embeddings over the steps, one panel per metric, and of the controls."""
+    metrics = {
+        str(name): rows for name, rows in score_differences(study).groupby("metric", sort=False)
+    }
+    columns = 3
+    lines = -(-len(metrics) // columns)
+    figure = new_figure(DOUBLE, 2.1 * lines)
+    panels = figure.subplots(lines, columns, squeeze=False).ravel()
+    for axes, (metric, means) in zip(panels, metrics.items(), strict=False):
+        scores = study.scores[study.scores["metric"] == metric]
+        draw_arms(axes, scores, "value", means, ".-")
+        for name, values in study.controls.items():
+            draw_reference(axes, float(values[metric]), CONTROLS[str(name)], means["step"].max())
+        axes.set_title(TITLES[metric])
+        axes.set_xlabel("Step")
+        axes.locator_params(axis="x", nbins=4)
+    for axes in panels[len(metrics) :]:
+        axes.set_axis_off()
+    panels[-1].legend(*panels[0].get_legend_handles_labels(), loc="center")
+    remark(figure, SEEDS_NOTE if study.scores["seed"].nunique() > 1 else "")
+    return figure
+
+
+def stability_figure(study: Study) -> "Figure":
+    """Draw final losses by learning rate, and the runs at one rate over the steps.
+
+    The upper panels show the first two settings of the first family with the purpose ``stability``,
+    the lower panels the first setting at the rate of :func:`shown_rate`.
+    """
+    settings, baseline = first_family_settings(study), study.baseline("frequencies")
+    runs = stability_runs(study)
+    runs = runs[runs["setting"].isin(settings[:2])]
     figure = new_figure(DOUBLE, 4.4)
-    grid = figure.subplot_mosaic([["free", "free", "clipped", "clipped"], list("abcd")])
-    settings = first_settings(study)
-    for name, setting in zip(("free", "clipped"), settings, strict=False):
-        final_losses(grid[name], runs[runs["setting"] == setting])
-        grid[name].axhline(baseline, color=MUTED, linewidth=0.7, ls=":")
-        grid[name].set_title(setting.split(",")[0].capitalize())
-    grid["clipped"].sharey(grid["free"])
-    grid["free"].set_ylabel("Validation loss at the end (nats)")
-    grid["free"].legend(loc="lower right", fontsize=6, handletextpad=0.2)
-    free = runs[runs["setting"] == settings[0]]
-    has_collapsed = free.groupby(["learning_rate", "attention"])["collapsed"].all()
-    rate, reason = free["learning_rate"].max(), "the highest"
-    if has_collapsed.any():
-        rate, arm = cast(tuple[float, str], has_collapsed.idxmax())  # the first
-        reason = f"the lowest at which every {arm} run collapses"
-    shown = study.runs[study.runs["purpose"] == "stability"]
-    shown = shown[(shown["setting"] == settings[0]) & (shown["learning_rate"] == rate)]
-    curves, layers = (
-        table[table["run"].isin(shown.index)] for table in (study.curves, study.layers)
-    )
+    grid = figure.subplot_mosaic([["left", "left", "right", "right"], list("abcd")])
+    for panel, setting in zip(("left", "right"), settings, strict=False):
+        draw_final_losses(grid[panel], runs[runs["setting"] == setting])
+        grid[panel].axhline(baseline, color=MUTED, linewidth=0.7, ls=":")
+        grid[panel].set_title(setting.split(",")[0].capitalize())
+    grid["right"].sharey(grid["left"])
+    grid["left"].set_ylabel("Validation loss at the end (nats)")
+    grid["left"].legend(loc="lower right", fontsize=6, handletextpad=0.2)
+    rate, reason = shown_rate(runs[runs["setting"] == settings[0]])
+    is_shown = "purpose == 'stability' and setting == @settings[0] and learning_rate == @rate"
+    curves, layers = study.curves.query(is_shown), study.layers.query(is_shown)
     panels = (
         (curves, "loss", "Training loss (nats)", False),
         (curves, "gradient_norm", "Gradient norm", True),
@@ -173,57 +185,64 @@ def stability(study: Study) -> "Figure":
         axes.set_xlabel("Step")
     remark(
         figure,
-        "Crosses mark collapsed runs. The dotted line is the gene-frequency baseline. Lower row: "
-        f"every seed ({settings[0]}) at a learning rate of {rate:g}, {reason}. {KEYS_NOTE}",
+        "Crosses mark collapsed runs." if runs["collapsed"].any() else "",
+        "The dotted line is the gene-frequency baseline. Lower row: "
+        f"every seed ({settings[0]}) at a learning rate of {rate:g}, {reason}.",
+        KEYS_NOTE,
     )
     return figure
 
 
-def final_losses(axes: "Axes", runs: pd.DataFrame) -> None:
-    """Draw final validation losses by learning rate: dots, or crosses for collapsed runs."""
+def shown_rate(runs: pd.DataFrame) -> tuple[float, str]:
+    """Return the lowest learning rate at which all runs of an arm collapse, else the highest.
+
+    Returns:
+        The rate, and why it was chosen.
+    """
+    has_collapsed = runs.groupby(["learning_rate", "attention"])["collapsed"].all()
+    if not has_collapsed.any():
+        return runs["learning_rate"].max(), "the highest"
+    rate, arm = cast(tuple[float, str], has_collapsed.idxmax())  # the first
+    return rate, f"the lowest at which every {arm} run collapses"
+
+
+def draw_final_losses(axes: "Axes", runs: pd.DataFrame) -> None:
+    """Draw final validation losses by learning rate: dots, or crosses for collapsed runs.
+
+    A loss that is not finite is drawn on the upper edge. Lines connect medians of finite losses.
+    """
     for shift, (arm, color) in zip((0.96, 1.04), COLORS.items(), strict=True):
         own = runs[runs["attention"] == arm]
         is_finite = np.isfinite(own["loss"])
         finite = own[is_finite]
         medians = finite.groupby("learning_rate")["loss"].median()
         axes.plot(medians.index, medians, color=color, linewidth=0.8, alpha=0.6)
-        for collapsed, marker, label in ((False, "o", arm), (True, "x", f"{arm}, collapsed")):
-            points = finite[finite["collapsed"] == collapsed]
-            if points.empty:
-                continue
-            axes.plot(
-                points["learning_rate"] * shift,
-                points["loss"],
-                marker,
-                color=color,
-                markersize=4,
-                label=label,
-            )
+        style = {"color": color, "markersize": 4}
+        for collapsed, points in finite.groupby("collapsed"):
+            marker, label = ("x", f"{arm}, collapsed") if collapsed else ("o", arm)
+            axes.plot(points["learning_rate"] * shift, points["loss"], marker, label=label, **style)
+        edge = axes.get_xaxis_transform()
         for rate in own[~is_finite]["learning_rate"]:
-            # A loss that is not finite is drawn on the upper edge.
-            edge = axes.get_xaxis_transform()
-            axes.plot(
-                rate * shift, 1, "x", color=color, markersize=4, clip_on=False, transform=edge
-            )
+            axes.plot(rate * shift, 1, "x", clip_on=False, transform=edge, **style)
     axes.set_xscale("log", base=2)
     rates = sorted(runs["learning_rate"].unique())
     axes.set_xticks(rates, [f"{rate:g}" for rate in rates], fontsize=6)
     axes.set_xlabel("Learning rate")
 
 
-def scale(study: Study) -> "Figure":
-    """Draw the difference between the arms by size at equal data, after steps that sizes share."""
-    steps = by_size(study).groupby("step")
+def scale_figure(study: Study) -> "Figure":
+    """Draw the loss difference between the arms by size, one panel per step that sizes share."""
+    by_step = loss_differences_by_size(study).groupby("step")
     figure = new_figure(DOUBLE, 2.6)
-    panels = figure.subplots(1, len(steps), sharey=True, squeeze=False)[0]
-    for axes, (step, rows) in zip(panels, steps, strict=True):
+    panels = figure.subplots(1, len(by_step), sharey=True, squeeze=False)[0]
+    for axes, (step, rows) in zip(panels, by_step, strict=True):
         places = range(len(rows))
         axes.plot(places, rows["difference"], "_", color=INK, markersize=22)
         axes.plot(places, rows.filter(regex=r"seed_\d"), "o", color=MUTED, alpha=0.6, markersize=4)
         axes.axhline(0, color=INK, linewidth=0.6)
         axes.set_xticks(places, rows["size"])
         axes.set_xlim(-0.5, len(rows) - 0.5)
-        axes.set_xlabel("Layers x width")
+        axes.set_xlabel("Size")
         axes.set_title(f"After {step:,} steps")
     panels[0].set_ylabel("Sigmoid minus softmax (nats)")
     remark(

@@ -1,8 +1,8 @@
 """The runs of a study, collected into tables.
 
 ``runs.csv`` has a row for each run. ``curves.csv`` has the rows of all journals, and ``layers.csv``
-the statistics of attention by layer. Their column ``run`` is the number of the row in ``runs.csv``.
-``scores.csv``, of embeddings, names runs instead.
+the statistics of attention by layer. Their column ``run`` is that of ``runs.csv``. In
+``scores.csv`` (scores of embeddings) it is the name of the run.
 """
 
 import math
@@ -20,11 +20,13 @@ from scsigmoid.files import write_text
 from scsigmoid.progress import log
 from scsigmoid.training.journal import JOURNAL, LAYERS, read_journal
 
-#: Columns of a journal that ``curves.csv`` has.
+#: Columns of the journal in ``curves.csv``.
 CURVES = ("step", "loss", "gradient_norm", "attention_score_max", "validation_loss")
+#: Settings of ``training`` in ``runs.csv``.
 TRAINING = ("steps", "learning_rate", "clipping", "warmup_steps", "gradient")
-#: What runs with the purpose ``stability`` differ in, apart from learning rate and seed.
+#: Settings in which runs with the purpose ``stability`` differ, apart from learning rate and seed.
 SETTINGS = ("clipping", "warmup_steps", "variants", "context")
+#: Facts from the header of the journal in ``runs.csv``.
 FACTS = ("parameters", "device", "backend", "torch", "commit")
 
 
@@ -33,11 +35,11 @@ def collect(config: Config, results: Path, output: Path) -> None:
 
     Args:
         config: the configuration with the study.
-        results: results folder. Runs that are missing in it are named in the log.
+        results: results folder. The log names the runs that it lacks.
         output: folder for the tables.
 
     Raises:
-        UserError: if no run exists, or none has validation losses.
+        UserError: if there are no runs, or no validation losses.
     """
     rows: list[dict[str, Any]] = []
     curves, layers, missing = [], [], []
@@ -72,9 +74,12 @@ def collect(config: Config, results: Path, output: Path) -> None:
             layers.append(pd.read_csv(folder / LAYERS))
             layers[-1].insert(0, "run", number)
     if not rows:
-        raise UserError(f"{results}: contains no run of the study; train it first")
+        raise UserError(f"{results}: contains no run of the study; train the runs first")
     if not layers:
-        raise UserError("training.validate_every: 0; a study compares validation losses")
+        raise UserError(
+            f"{results}: the runs of the study have no validation losses; set "
+            "training.validate_every and training.validation_cells, and train again"
+        )
     if missing:
         names = first_names(missing)
         log(f"{len(missing)} of {len(missing) + len(rows)} runs are missing: {names}")
@@ -97,14 +102,17 @@ def first_names(names: Sequence[str]) -> str:
 class Study:
     """The tables of a study.
 
+    Runs are finished if they reached their last step.
+
     Attributes:
-        runs: one row per run that reached its last step, by number, with ``setting`` in words.
-        started: journal rows of all runs, with the runs' settings.
-        curves: journal rows of the runs that reached their last step.
-        layers: attention statistics of the same runs.
-        scores: scores of their embeddings, for runs with the purpose ``seeds``. May be empty.
-        controls: scores (metrics, controls) of representations without a model.
-        unfinished: names of the runs that did not reach their last step.
+        folder: folder of the tables.
+        runs: one row per finished run, with ``setting`` in words.
+        unfinished: names of the other runs.
+        all_curves: journal rows of all runs, with the settings of the runs.
+        curves: journal rows of the finished runs.
+        layers: attention statistics of the finished runs.
+        scores: scores of the embeddings of finished runs with the purpose ``seeds``, or no rows.
+        controls: scores of representations without a model (rows: metrics, columns: controls).
     """
 
     def __init__(self, folder: Path) -> None:
@@ -124,8 +132,8 @@ class Study:
         self.runs = runs[has_ended]
         columns = ["family", "purpose", "attention", "size", "seed", "learning_rate", "variants"]
         settings = runs[[*columns, "clipping", "setting"]]
-        self.started = self.table("curves").join(settings, on="run")
-        self.curves = self.started[self.started["run"].isin(self.runs.index)]
+        self.all_curves = self.table("curves").join(settings, on="run")
+        self.curves = self.all_curves[self.all_curves["run"].isin(self.runs.index)]
         self.layers = self.table("layers").join(settings[has_ended], on="run", how="inner")
         scores = pd.DataFrame(columns=["run", "step", "metric", "value"])
         if (folder / "scores.csv").is_file():
@@ -140,7 +148,7 @@ class Study:
         """Read one of the tables."""
         path = self.folder / f"{name}.csv"
         if not path.is_file():
-            raise UserError(f"{path}: missing; scsigmoid study-runs writes it")
+            raise UserError(f"{path}: no such file; make it with scsigmoid study-runs")
         return pd.read_csv(path)
 
     def baseline(self, name: str) -> float:

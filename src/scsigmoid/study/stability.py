@@ -15,25 +15,26 @@ from scsigmoid.study.runs import Study
 BETTER, WORSE = 0.3, 0.3
 #: Other values of ``BETTER``, to show how the counts depend on it.
 LIMITS = (0.1, 0.3, 0.5, 0.7)
-#: A run has diverged, as the paper uses the word, by the rule of docs/preregistration.md: it
-#: learned (nats below the gene-frequency baseline), left that loss (nats above it) and its gradient
-#: exploded (times the median norm before).
+#: The rule for diverged runs (docs/preregistration.md). A run learned if its loss fell at least
+#: ``LEARNED`` nats below the gene-frequency baseline. It left its lowest loss if it later was
+#: ``LEFT`` nats above it. Its gradient exploded if a norm in between is at least ``EXPLODED``
+#: times the median norm before.
 LEARNED, LEFT, EXPLODED = 0.5, 1.0, 100
 
 
-def first_settings(study: Study) -> list[str]:
-    """Return the settings of the first family with the purpose ``stability``."""
+def first_family_settings(study: Study) -> list[str]:
+    """Return the settings of the first family with the purpose ``stability``, [] without one."""
     runs = study.runs[study.runs["purpose"] == "stability"]
-    return runs[runs["family"] == runs["family"].iloc[0]]["setting"].unique().tolist()
+    return runs[runs["family"].isin(runs["family"][:1])]["setting"].unique().tolist()
 
 
-def frontier(study: Study) -> pd.DataFrame:
-    """Return one row per run with the purpose ``stability``: its final loss and its collapse.
+def stability_runs(study: Study) -> pd.DataFrame:
+    """Return the final loss of each run with the purpose ``stability``, and whether it collapsed.
 
     Returns:
-        Columns ``setting``, ``attention``, ``learning_rate``, ``seed``, ``loss`` (at the end,
-        nats), ``rise`` (above the run's minimum), ``collapsed``, ``diverged``, ``gradient_norm``
-        and ``score`` (the largest of the run).
+        One row per run: ``setting``, ``attention``, ``learning_rate``, ``seed``, ``loss`` (final
+        validation loss in nats), ``rise`` (final minus lowest validation loss), ``collapsed``,
+        ``diverged``, ``gradient_norm`` and ``score`` (largest values of the run).
     """
     baseline, rows = study.baseline("frequencies"), []
     curves = study.curves[study.curves["purpose"] == "stability"]
@@ -59,9 +60,9 @@ def has_diverged(curve: pd.DataFrame, baseline: float) -> bool:
     """Return True if a run learned, left the loss it had reached, and its gradient exploded.
 
     Args:
-        curve: ``step``, ``loss``, ``validation_loss`` and ``gradient_norm`` of the run. A loss that
-            is not finite is a divergence by itself.
-        baseline: loss of gene frequencies on the validation cells, in nats.
+        curve: ``step``, ``loss``, ``validation_loss`` and ``gradient_norm`` of the run. A run with
+            a loss that is not finite has diverged.
+        baseline: gene-frequency baseline on the validation cells, in nats.
     """
     losses = curve.set_index("step")["validation_loss"].dropna()
     if not (np.isfinite(curve["loss"]).all() and np.isfinite(losses).all()):
@@ -79,11 +80,14 @@ def has_diverged(curve: pd.DataFrame, baseline: float) -> bool:
 
 
 def largest_rates(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the largest learning rate up to which no seed collapsed, from :func:`frontier`.
+    """Return the largest learning rate up to which no seed collapsed.
+
+    Args:
+        runs: rows of :func:`stability_runs`.
 
     Returns:
-        One row per setting and one column per arm: 0 if a seed collapsed at the smallest rate, NaN
-        without runs.
+        One row per setting and one column per arm. 0 if a seed collapsed at the smallest rate, NaN
+        if the arm has no runs.
     """
 
     def largest(arm: pd.DataFrame) -> float:
@@ -95,14 +99,14 @@ def largest_rates(runs: pd.DataFrame) -> pd.DataFrame:
     return runs.groupby(keys)[["learning_rate", "collapsed"]].apply(largest).unstack()
 
 
-def collapsed_by_limit(study: Study) -> pd.DataFrame:
-    """Count collapsed runs for other limits than :data:`BETTER`, and runs that diverged.
+def count_collapsed(study: Study) -> pd.DataFrame:
+    """Count the runs that collapse if :data:`BETTER` has another value, and the diverged runs.
 
     Returns:
         One row per setting and arm: ``runs``, ``collapsed_<limit>`` for each of :data:`LIMITS`,
-        ``diverged`` and ``gradient_norm`` (the largest of all its runs).
+        ``diverged`` and ``gradient_norm`` (largest of these runs).
     """
-    runs = frontier(study)
+    runs = stability_runs(study)
     baseline = study.baseline("frequencies")
     columns = {
         f"collapsed_{limit:g}": (runs["loss"] > baseline - limit) | (runs["rise"] > WORSE)
@@ -114,15 +118,15 @@ def collapsed_by_limit(study: Study) -> pd.DataFrame:
     return groups.agg({**counts, "gradient_norm": "max"}).reset_index()
 
 
-def clipping(study: Study) -> pd.DataFrame:
-    """Return how often clipping acted, and quartiles of the gradient norm.
+def gradient_norms(study: Study) -> pd.DataFrame:
+    """Return how often gradients were clipped, and the quartiles of their norms before clipping.
 
     Returns:
-        One row per family and arm with clipping: ``steps`` (logged by all of its runs),
+        One row per family and arm with clipping: ``steps`` (number of logged steps of its runs),
         ``clipped`` (share of these steps with a norm above the limit), and ``minimum``, ``lower``,
-        ``median``, ``upper`` and ``maximum`` of the norm before clipping. A NaN counts as infinite.
+        ``median``, ``upper`` and ``maximum`` of the norm. A norm of NaN counts as infinite.
     """
-    rows = study.started[study.started["clipping"].notna()]
+    rows = study.all_curves[study.all_curves["clipping"].notna()]
     norms = rows["gradient_norm"].fillna(math.inf)
     rows = rows.assign(gradient_norm=norms, clipped=norms > rows["clipping"])
     groups = rows.groupby(["family", "attention"], sort=False)
