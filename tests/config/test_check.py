@@ -1,7 +1,9 @@
 """The configuration: merging, types, and messages about what is wrong."""
 
 import datetime
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -30,12 +32,9 @@ def test_the_paper_preset_states_the_papers_hyperparameters() -> None:
     assert config.architecture.layer_norm_epsilon == 1e-5
     assert config.architecture.initializer_range == 0.02
     training = model_training(config, "sigmoid_4k")
-    assert (training.global_batch, training.learning_rate, training.weight_decay) == (
-        256,
-        1e-4,
-        0.1,
-    )
-    assert (training.betas, training.epsilon, training.warmup_steps) == ([0.9, 0.999], 1e-8, 10_000)
+    assert (training.global_batch, training.learning_rate) == (256, 1e-4)
+    assert (training.weight_decay, training.betas) == (0.1, [0.9, 0.999])
+    assert (training.epsilon, training.warmup_steps) == (1e-8, 10_000)
     assert (training.clipping, training.steps, training.mask_fraction) == (1.0, 515_000, 0.15)
     assert config.seed == 42
     stress = model_training(config, "softmax_8k")
@@ -217,10 +216,7 @@ class TestLocalFiles:
             ([{**entry, "held_out": 1.5}], "corpus.local.0.held_out: .* fraction"),
             ([{**entry, "held_out": "split"}], "corpus.local.0.held_out: .* 'column=value'"),
             ([{"files": str(tmp_path / "*.h5")}], "no such file"),
-            (
-                [{"files": str(tmp_path)}],
-                "a folder without a 10x matrix; name its files",
-            ),
+            ([{"files": str(tmp_path)}], "a folder without a 10x matrix; name its files"),
         ]:
             with pytest.raises(UserError, match=words):
                 self.local(*entries)
@@ -231,12 +227,26 @@ RULES = {
     for section in Settings.__subclasses__()
     for effect in effects(section).values()
     for rule in (effect.rules if effect else ())
-} - {"train"}
+}
+
+
+def test_rules_take_the_settings_that_name_them() -> None:
+    files = (Path(__file__).parents[2] / "workflow" / "rules").glob("*.smk")
+    text = "".join(path.read_text() for path in sorted(files))
+    blocks = re.split(r"^(?:use )?rule (?:\w+ as )?(\w+)", text, flags=re.MULTILINE)[1:]
+    taken = {
+        rule: re.findall(r"settings_of\(\"(\w+)\"\)", block)
+        for rule, block in zip(blocks[::2], blocks[1::2], strict=True)
+    }
+    # These take settings that depend on the model, and the whole study.
+    assert RULES - {rule for rule, own in taken.items() if own} == {"train", "study_runs"}
+    assert all(own in ([], [rule]) for rule, own in taken.items())
 
 
 def changed_rules(before: Plan, after: Plan) -> set[str]:
-    """The rules other than ``train`` that get other settings."""
-    return {rule for rule in RULES if before.settings_of(rule) != after.settings_of(rule)}
+    """Return the rules other than ``train`` whose settings differ."""
+    rules = RULES - {"train"}
+    return {rule for rule in rules if before.settings_of(rule) != after.settings_of(rule)}
 
 
 class TestPlan:
@@ -255,18 +265,10 @@ class TestPlan:
         assert changed_rules(before, after) == {"mmd_of_dataset"}
 
     def test_selection_of_datasets_and_estimator_affects_no_metric(self) -> None:
-        before, after = (
-            Plan(loaded()),
-            Plan(
-                loaded(
-                    corpus={"minimum_genes": 7},
-                    evaluation={
-                        "mmd": {"estimator": "biased", "datasets": ["lung_acr"]},
-                        "umap": {"datasets": ["lung_acr"]},
-                    },
-                )
-            ),
-        )
+        chosen = {"datasets": ["lung_acr"]}
+        evaluation = {"mmd": {"estimator": "biased", **chosen}, "umap": chosen}
+        changes: dict[str, Any] = {"corpus": {"minimum_genes": 7}, "evaluation": evaluation}
+        before, after = Plan(loaded()), Plan(loaded(**changes))
         assert changed_rules(before, after) == {"gene_statistics", "training_tokens"}
         assert before.settings("evaluation.mmd") != after.settings("evaluation.mmd")
 
@@ -276,9 +278,8 @@ class TestPlan:
             for label in ("cell_type", ["author", "{age} {kind}"])
         )
         assert changed_rules(before, after) == {"evaluation_cells"}
-        assert before.settings_of("evaluation_cells", "heart_oft") == after.settings_of(
-            "evaluation_cells", "heart_oft"
-        )
+        one, two = (plan.settings_of("evaluation_cells", "heart_oft") for plan in (before, after))
+        assert one == two
         path = tmp_path / "a.h5ad"
         path.touch()
         entries = [{"files": str(path), "held_out": 0.5, "label": name} for name in ("a", "b")]
