@@ -26,7 +26,7 @@ def test_newest_version_of_the_day(service, server):
     for size in (-1, None, "12"):
         assets = [{"filetype": "H5AD", "filesize": size, "url": "https://x/y"}]
         server.answers[f"/datasets/{uuid(2)}/versions"][0]["assets"] = assets
-        first, second = snapshot(service, DAY).versions
+        (first, second), _ = snapshot(service, DAY)
         assert (first.dataset_version_id, second.bytes) == (uuid(1011), -1)
     assert first.url == f"{server.address}/{uuid(1011)}.h5ad"
     assert (first.cells, first.bytes, first.published) == (20, 2, "2024-05-01")
@@ -47,13 +47,12 @@ def test_newest_version_of_the_day(service, server):
 )
 def test_datasets_without_a_usable_description_are_left_out(changes, reason, service, server):
     server.answers[f"/datasets/{uuid(1)}/versions"][1].update(changes)
-    listing = snapshot(service, DAY)
-    assert [version.dataset_id for version in listing.versions] == [uuid(2)]
-    assert reason in listing.left_out[uuid(1)]
-    assert len(listing.left_out[uuid(1)]) < 300
-    assert listing.left_out[uuid(1)].isprintable()
-    left_out = snapshot(service, DAY, [uuid(1)]).left_out
-    assert left_out == {uuid(1): "named in corpus.leave_out"}
+    versions, left_out = snapshot(service, DAY)
+    assert [version.dataset_id for version in versions] == [uuid(2)]
+    assert reason in left_out[uuid(1)]
+    assert len(left_out[uuid(1)]) < 300
+    assert left_out[uuid(1)].isprintable()
+    assert snapshot(service, DAY, [uuid(1)])[1] == {uuid(1): "named in corpus.leave_out"}
 
 
 @pytest.fixture
@@ -70,7 +69,7 @@ def versions_path(number: int) -> str:
 
 def test_number_of_missing_datasets_is_limited(many, server):
     server.script = {versions_path(number): ["404"] for number in range(3, 8)}
-    assert len(snapshot(many, DAY).versions) == 15
+    assert len(snapshot(many, DAY)[0]) == 15
     server.script = {versions_path(number): ["403"] * 99 for number in range(1, 21)}
     with pytest.raises(UserError, match=r"20 of 20 datasets cannot be described.*HTTP 403"):
         snapshot(many, DAY)

@@ -7,7 +7,7 @@ from loopback import uuid
 
 from scsigmoid.config.check import load
 from scsigmoid.corpus.discover import Version
-from scsigmoid.corpus.selection import check_separate, reason_held_out, sample_files, select
+from scsigmoid.corpus.selection import reason_held_out, sample_files, select
 from scsigmoid.errors import UserError
 
 
@@ -106,6 +106,3 @@ def test_all_versions_and_the_collection_are_held_out():
     # unknown collections do not match each other
     nowhere = {"heart": dataclasses.replace(heart, collection_id="")}
     assert reason_held_out(unknown, nowhere) == ""
-    check_separate([stranger, unknown], evaluation, "lock.csv")
-    with pytest.raises(UserError, match=r"lock\.csv: training file of dataset .* is of the coll"):
-        check_separate([stranger, sibling], evaluation, "lock.csv")

@@ -39,15 +39,6 @@ class Version:
     published: str = ""  # day, ISO 8601; empty if unknown
 
 
-@dataclass(frozen=True)
-class Listing:
-    """The datasets that the service offers."""
-
-    versions: list[Version]  # one of each dataset, ordered by dataset id
-    # Reason why a dataset is left out, by its id.
-    left_out: dict[str, str]
-
-
 class Unusable(UserError):
     """A description cannot be used."""
 
@@ -75,8 +66,10 @@ class Service:
         return check_descriptions(self.get(path), f"{self.api}/{path}")
 
 
-def snapshot(service: Service, day: str, leave_out: Collection[str] = ()) -> Listing:
-    """Return the newest version of every dataset as of a day.
+def snapshot(
+    service: Service, day: str, leave_out: Collection[str] = ()
+) -> tuple[list[Version], dict[str, str]]:
+    """Find the newest version of every dataset as of a day.
 
     Datasets that were withdrawn after the day are missing, because the service does not list them.
 
@@ -84,6 +77,9 @@ def snapshot(service: Service, day: str, leave_out: Collection[str] = ()) -> Lis
         service: the API.
         day: ISO 8601.
         leave_out: ids of datasets whose descriptions are not read.
+
+    Returns:
+        The versions, ordered by dataset id, and the reasons why other datasets are left out, by id.
 
     Raises:
         UserError: if nothing had been published by then, the list of datasets is malformed, or too
@@ -119,7 +115,7 @@ def snapshot(service: Service, day: str, leave_out: Collection[str] = ()) -> Lis
     versions = [version for version in results if version is not None]
     if not versions:
         raise UserError(f"corpus.snapshot: {service.api} lists no dataset published by {day}")
-    return Listing(versions, left_out)
+    return versions, left_out
 
 
 def find_newest(entries: Iterable[Mapping[str, Any]], day: str | None = None) -> Mapping[str, Any]:

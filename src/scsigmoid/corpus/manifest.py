@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,11 +38,9 @@ from scsigmoid.corpus.metadata import (
 )
 from scsigmoid.corpus.repeated_cells import Excluded, exclude_repeated, hash_cells
 from scsigmoid.corpus.selection import (
-    Origin,
     check_separate,
     format_count,
     format_summary,
-    reason_held_out,
     select,
     summarize,
 )
@@ -74,15 +72,15 @@ def build_manifest(
         UserError: for files, ids or settings that contradict each other.
     """
     if corpus.source == "embedded":
-        rows, origin = list_embedded(corpus, datasets), Origin(corpus.source)
+        rows, numbers = list_embedded(corpus, datasets), {"origin": corpus.source}
     elif corpus.source == "local":
-        rows, origin = list_local(own_files(corpus, datasets), datasets, seed)
+        rows, numbers = list_local(own_files(corpus, datasets), datasets, seed)
     else:
         downloads = Downloads(folder, Web.of(corpus))
-        rows, origin = list_remote(corpus, datasets, seed, downloads)
-    check_rows(rows, origin.description)
+        rows, numbers = list_remote(corpus, datasets, seed, downloads)
+    check_rows(rows, numbers["origin"])
     rows = assign_parts(rows, corpus.parts)
-    numbers = summarize(rows, origin)
+    numbers |= summarize(rows)
     write_json(output_json, numbers)
     write_manifest(output, rows)
     if organisms := numbers["training"].get("organisms"):
@@ -143,12 +141,7 @@ def check_not_trained_on(
     (row,) = read_manifest(row_file)
     rows = read_manifest(manifest)
     training = [row for row in rows if row.role == "training"]
-    for old in training if row.source in REMOTE else []:
-        if reason := reason_held_out(old, {row.dataset: row}):
-            raise UserError(
-                f"datasets.{row.dataset}: training file {old.file} is of the {reason}; "
-                f"{TRAIN_AGAIN}"
-            )
+    check_separate(training, {row.dataset: row}, str(manifest), TRAIN_AGAIN)
     keys = ("dataset", "location", "held_out", "sha256", "layer", "genes")
     is_held_out = any(all(getattr(row, key) == getattr(old, key) for key in keys) for old in rows)
     if corpus.source != "local" or is_held_out:
@@ -205,15 +198,21 @@ class LocalCells(NamedTuple):
 
 def list_local(
     own: Iterable[LocalFile], datasets: Mapping[str, Dataset], seed: int
-) -> tuple[list[ManifestRow], Origin]:
-    """Open, count and hash the user's own files, and return their rows."""
+) -> tuple[list[ManifestRow], dict[str, Any]]:
+    """Open, count and hash the user's own files. Return their rows and entries of the summary."""
     names: set[str] = set()
     listed = [list_file(local, datasets, seed, names) for local in own]
     rows = [row for rows, _ in listed for row in rows]
     files = [file for _, file in listed]
     check_alike({file.path: file.cells for file in files})
     excluded = find_repeated(files)
-    return remove_excluded(rows, excluded), Origin("corpus.local", excluded=excluded)
+    numbers: dict[str, Any] = {"origin": "corpus.local"}
+    if excluded:
+        numbers["excluded"] = {
+            path: {"held_out": cells.held_out, "repeated": cells.repeated}
+            for path, cells in excluded.items()
+        }
+    return remove_excluded(rows, excluded), numbers
 
 
 def list_file(
@@ -319,26 +318,29 @@ def remove_excluded(
 
 def list_remote(
     corpus: Corpus, datasets: Mapping[str, Dataset], seed: int, downloads: Downloads
-) -> tuple[list[ManifestRow], Origin]:
-    """Return the rows of CELLxGENE's files as of the snapshot's day, or of a lock."""
+) -> tuple[list[ManifestRow], dict[str, Any]]:
+    """List CELLxGENE's files as of the snapshot's day, or the files of a lock.
+
+    Returns:
+        Their rows, and entries of the summary.
+    """
     if corpus.manifest is not None:
-        description = f"the lock {corpus.manifest}"
         rows = read_lock(corpus.manifest, corpus, datasets)
-        return check_available(rows, downloads, corpus.manifest, locked=True), Origin(description)
+        rows = check_available(rows, downloads, corpus.manifest, locked=True)
+        return rows, {"origin": f"the lock {corpus.manifest}"}
     service = Service(corpus.api, downloads.web)
-    description = f"CELLxGENE Discover as of {corpus.snapshot}"
-    listing = snapshot(service, corpus.snapshot, corpus.leave_out)
+    origin = f"CELLxGENE Discover as of {corpus.snapshot}"
+    versions, left_out = snapshot(service, corpus.snapshot, corpus.leave_out)
     held_out = {
         name: resolve(service, name, dataset.id)
         for name, dataset in datasets.items()
         if not dataset.file
     }
-    named = [name for name in corpus.leave_out if name not in listing.left_out]
-    wanted = replace(corpus, leave_out=named)
-    selection = select(listing.versions, held_out, wanted, seed)
+    named = [name for name in corpus.leave_out if name not in left_out]
+    selection = select(versions, held_out, replace(corpus, leave_out=named), seed)
     rows = [
         *(
-            make_remote_row(version, corpus.snapshot, "training", version.dataset_version_id)
+            replace(make_remote_row(version), snapshot=corpus.snapshot)
             for version in selection.training
         ),
         *(
@@ -346,17 +348,21 @@ def list_remote(
             for name, version in held_out.items()
         ),
     ]
-    rows = check_available(rows, downloads, description, locked=False)
-    return rows, Origin(description, listing, selection)
+    return check_available(rows, downloads, origin, locked=False), {
+        "origin": origin,
+        "offered": {"files": len(versions), "cells": sum(version.cells for version in versions)},
+        "without_file": left_out,
+        "held_out": selection.held_out,
+        "left_out": selection.left_out,
+    }
 
 
-def make_remote_row(version: Version, day: str, role: str, file: str) -> ManifestRow:
-    """Return the manifest row of a version in CELLxGENE."""
+def make_remote_row(version: Version) -> ManifestRow:
+    """Return the manifest row of a training file in CELLxGENE."""
     return ManifestRow(
-        file=file,
-        role=role,
+        file=version.dataset_version_id,
+        role="training",
         source="cellxgene",
-        snapshot=day,
         location=version.url,
         title=version.title,
         doi=version.doi,
@@ -373,8 +379,15 @@ def make_remote_row(version: Version, day: str, role: str, file: str) -> Manifes
 
 def make_evaluated_row(version: Version, name: str, title: str) -> ManifestRow:
     """Return the manifest row of an evaluation dataset in CELLxGENE."""
-    row = make_remote_row(version, "", "evaluation", name)
-    return replace(row, dataset=name, title=title, label="", held_out="all")
+    return replace(
+        make_remote_row(version),
+        file=name,
+        role="evaluation",
+        dataset=name,
+        title=title,
+        label="",
+        held_out="all",
+    )
 
 
 def assign_parts(rows: Sequence[ManifestRow], parts: int) -> list[ManifestRow]:
@@ -442,7 +455,7 @@ def read_lock(
         for row in rows
         if row.role != "evaluation" and not {row.dataset_id, row.dataset_version_id} & unwanted
     ]
-    check_separate(training, in_lock, str(path))
+    check_separate(training, in_lock, str(path), "remove it")
     return [*training, *evaluation]
 
 

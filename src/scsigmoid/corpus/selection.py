@@ -7,7 +7,7 @@ import csv
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from itertools import zip_longest
@@ -15,9 +15,8 @@ from typing import Any
 
 from scsigmoid.config.schema import Corpus
 from scsigmoid.config.validate import nearest
-from scsigmoid.corpus.discover import NAMED, Listing, Version
+from scsigmoid.corpus.discover import NAMED, Version
 from scsigmoid.corpus.metadata import ManifestRow
-from scsigmoid.corpus.repeated_cells import Excluded
 from scsigmoid.errors import UserError
 from scsigmoid.seeds import derive
 
@@ -144,34 +143,24 @@ def reason_held_out(item: Identified, evaluation: Mapping[str, Identified]) -> s
 
 
 def check_separate(
-    training: Iterable[Identified], evaluation: Mapping[str, Identified], where: str
+    training: Iterable[ManifestRow],
+    evaluation: Mapping[str, Identified],
+    where: str,
+    remedy: str,
 ) -> None:
     """Raise an error for training files of the dataset or collection of an evaluation dataset."""
-    for item in training:
-        reason = reason_held_out(item, evaluation)
-        if reason:
+    for row in training:
+        if reason := reason_held_out(row, evaluation):
             raise UserError(
-                f"{where}: training file of dataset {item.dataset_id} is of the {reason}, which is "
-                "evaluated; remove it"
+                f"{where}: training file {row.file} is of the {reason}, which is evaluated; "
+                f"{remedy}"
             )
 
 
-@dataclass(frozen=True)
-class Origin:
-    """The source of the rows of a manifest."""
-
-    description: str  # e.g. "CELLxGENE Discover as of 2024-06-11"
-    listing: Listing | None = None  # None for a lock, and for local and embedded files
-    selection: Selection | None = None  # of the listing
-    # training cells of the user's files that occur more than once, by path
-    excluded: Mapping[str, Excluded] = field(default_factory=dict)
-
-
-def summarize(rows: Sequence[ManifestRow], origin: Origin) -> dict[str, Any]:
-    """Return the summary in numbers, for a JSON file."""
+def summarize(rows: Sequence[ManifestRow]) -> dict[str, Any]:
+    """Return the numbers of files, cells and bytes of a manifest, for its summary."""
     training = [row for row in rows if row.role == "training"]
     numbers: dict[str, Any] = {
-        "origin": origin.description,
         "training": {
             **count_totals(training),
             "paper_cells": PAPER_CELLS,
@@ -191,18 +180,6 @@ def summarize(rows: Sequence[ManifestRow], origin: Origin) -> dict[str, Any]:
     }
     if len(organisms := count_by(training, "organism")) > 1:
         numbers["training"]["organisms"] = organisms
-    if origin.excluded:
-        numbers["excluded"] = {
-            path: {"held_out": cells.held_out, "repeated": cells.repeated}
-            for path, cells in origin.excluded.items()
-        }
-    if origin.listing is not None:
-        versions = origin.listing.versions
-        numbers["offered"] = {"files": len(versions), "cells": sum(v.cells for v in versions)}
-        numbers["without_file"] = origin.listing.left_out
-    if origin.selection is not None:
-        numbers["held_out"] = origin.selection.held_out
-        numbers["left_out"] = origin.selection.left_out
     return numbers
 
 

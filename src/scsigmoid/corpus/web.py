@@ -80,13 +80,7 @@ class Web:
 
         The server has ``patience`` times ``corpus.download.timeout`` seconds to begin.
         """
-
-        def ask() -> Any:
-            with self.opened("GET", url, patience=patience) as response:
-                check_status(url, response)
-                return response.json()
-
-        return self.retry(url, ask)
+        return self.ask("GET", url, requests.Response.json, patience)
 
     def size(self, url: str) -> int | None:
         """Return the size of a file in bytes, or ``None`` if the server does not state it.
@@ -94,13 +88,19 @@ class Web:
         Raises:
             Absent: if the server does not have the file.
         """
+        return self.ask("HEAD", url, content_length)
 
-        def ask() -> int | None:
-            with self.opened("HEAD", url) as response:
+    def ask(
+        self, method: str, url: str, read: Callable[[requests.Response], T], patience: float = 1.0
+    ) -> T:
+        """Request an address with retries, and return what ``read`` returns for the response."""
+
+        def attempt() -> T:
+            with self.opened(method, url, patience=patience) as response:
                 check_status(url, response)
-                return content_length(response)
+                return read(response)
 
-        return self.retry(url, ask)
+        return self.retry(url, attempt)
 
     @contextmanager
     def opened(
