@@ -83,7 +83,7 @@ def test_a_stored_configuration_round_trips() -> None:
         ({"models": {"sigmoid_8k": {"training": {"stps": 1}}}}, ["training.stps", "'steps'"]),
         ({"evaluation": {"mmd": {"datasets": ["heart_of"]}}}, ["mmd.datasets", "'heart_oft'"]),
         ({"evaluation": {"pair": ["sigmoid_4k", "softmax_2k"]}}, ["pair", "context"]),
-        ({"evaluation": {"pair": ["softmax_4k", "sigmoid_4k"]}}, ["pair", "sigmoid model"]),
+        ({"evaluation": {"pair": ["softmax_4k", "sigmoid_4k"]}}, ["pair", "order"]),
         ({"evaluation": {"pair": ["sigmoid_8k", "softmax_8k"]}}, ["pair", "stress"]),
         ({"architecture": {"size": "170M"}}, ["architecture.size", "'160M'"]),
         ({"sizes": {"demo": {"heads": 3}}}, ["sizes.demo", "multiple"]),

@@ -140,7 +140,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     """Read a YAML mapping.
 
     Raises:
-        UserError: if the file cannot be read, or as :func:`parse_yaml`.
+        UserError: if the file cannot be read, is not valid YAML, or is not a mapping.
     """
     try:
         text = Path(path).read_text(encoding="utf-8")
@@ -153,10 +153,10 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
 
 
 class Loader(yaml.SafeLoader):
-    """PyYAML's safe loader, except for dates and surprises.
+    """PyYAML's safe loader, with dates as text.
 
-    A date stays text. A key that is given twice is an error, and so is a number that is not
-    decimal: YAML 1.1 reads 1:30 as 90 and 0100 as 64.
+    Keys that are given twice are errors, and numbers that are not decimal: YAML 1.1 reads 1:30 as
+    90 and 0100 as 64.
     """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
@@ -206,7 +206,7 @@ def parse_pairs(pairs: Sequence[str]) -> dict[str, Any]:
     """Parse settings of ``--config``: ``key=value`` with the value in YAML, as for Snakemake.
 
     Raises:
-        UserError: if a pair has no key or value, or as :func:`parse_yaml`.
+        UserError: if a pair has no key or value, or the value is not valid YAML.
     """
     settings = {}
     for pair in pairs:

@@ -66,7 +66,7 @@ def find_problems(config: Config, runs: Mapping[str, tuple[Model, Training]]) ->
     yield from find_dataset_problems(config)
     for name, size in config.sizes.items():
         if size.hidden % size.heads:
-            yield f"sizes.{name}: hidden {size.hidden} is not a multiple of heads {size.heads}"
+            yield f"sizes.{name}: hidden {size.hidden} should be a multiple of heads {size.heads}"
         if size.hidden // size.heads > WIDEST_HEAD:
             yield (
                 f"sizes.{name}: the head dimension is {size.hidden // size.heads}, the largest is "
@@ -155,20 +155,20 @@ def find_mmd_problems(config: Config) -> Iterator[str]:
     """Yield messages about models whose MMD cannot be compared."""
     compared = [config.models[name] for name in config.evaluation.pair]
     if [model.attention for model in compared] != ["sigmoid", "softmax"]:
-        yield "evaluation.pair: MMD needs a sigmoid model, then a softmax model; name such models"
+        yield "evaluation.pair: MMD needs a sigmoid and a softmax model; list them in this order"
     if len({(model.context, model.size) for model in compared}) > 1:
         yield "evaluation.pair: the two models should have the same context and size; choose others"
 
 
 def find_kernel_benchmark_problems(kernel: KernelBenchmark) -> Iterator[str]:
-    """Yield messages about shapes that do not divide."""
-    for key, values, whole in (
+    """Yield messages about head dimensions and lengths that do not divide their total."""
+    for key, values, total in (
         ("head_dimensions", kernel.head_dimensions, "hidden"),
         ("lengths", kernel.lengths, "tokens"),
     ):
         for value in values:
-            if getattr(kernel, whole) % value:
+            if getattr(kernel, total) % value:
                 yield (
-                    f"benchmarks.kernel.{key}: {value} does not divide {whole} "
-                    f"{getattr(kernel, whole)}"
+                    f"benchmarks.kernel.{key}: {value} does not divide {total} "
+                    f"{getattr(kernel, total)}; choose a divisor"
                 )

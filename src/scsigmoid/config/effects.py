@@ -1,4 +1,4 @@
-"""What a changed setting runs again: metadata that stands next to each setting of the schema."""
+"""The rules that run again if a setting changes: metadata of the settings in the schema."""
 
 import dataclasses
 import typing
@@ -31,7 +31,7 @@ class Affects:
 
 @cache
 def effects(section: type) -> dict[str, Affects | None]:
-    """Return the metadata of each setting of a section. None: the same as the section's."""
+    """Return the metadata of each setting of a section, or None if it has the section's."""
     hints = typing.get_type_hints(section, include_extras=True)
     return {
         field.name: next(

@@ -21,15 +21,16 @@ class LocalFile:
         held_out: ``True`` (all cells), ``False`` (none), a fraction, or ``"column=value"``.
         dataset: name of the evaluation dataset of the held-out cells. Empty if there are none.
         layer: layer with the raw counts. Empty means ``raw.X`` or ``X``.
-        genes: column of ``var`` with the gene ids. Empty if the user does not name one.
+        genes: column of ``var`` with the gene ids. Empty means the index or,
+            if only one column has Ensembl ids, that column.
     """
 
     path: Path
     labels: list[str]
     held_out: bool | float | str
     dataset: str
-    layer: str
-    genes: str
+    layer: str = ""
+    genes: str = ""
 
     @property
     def files(self) -> list[Path]:
@@ -86,8 +87,6 @@ def files_of_datasets(datasets: Mapping[str, Dataset]) -> list[LocalFile]:
             labels=dataset.labels,
             held_out=True,
             dataset=name,
-            layer="",
-            genes="",
         )
         for name, dataset in datasets.items()
         if dataset.file
@@ -101,7 +100,7 @@ def own_files(corpus: Corpus, datasets: Mapping[str, Dataset]) -> list[LocalFile
 
 
 def problem_of(path: Path) -> str:
-    """Return why a path cannot be read, and what to do. Empty if it can."""
+    """Return why a path cannot be read and what to do, or an empty text."""
     if path.is_dir():
         advice = f"a folder without a 10x matrix; name its files, for example {path / '*.h5ad'}"
         return "" if files_of(path) else advice

@@ -55,8 +55,9 @@ class Plan:
     def compared(self, metric: str) -> list[str]:
         """Return the datasets of ``mmd`` or ``umap``.
 
-        They are those that ``evaluation.<metric>.datasets`` names, else those whose ``compared``
-        has the metric, else all. Of own cells MMD is only computed if it is asked for.
+        These are the datasets in ``evaluation.<metric>.datasets``. If it is null, they are the
+        datasets whose ``compared`` contains the metric. If there are none, they are all datasets,
+        except for MMD of own cells.
         """
         named = getattr(self.config.evaluation, metric).datasets
         if named is not None:
@@ -123,7 +124,7 @@ class Plan:
         ]
 
     def settings(self, *keys: str) -> dict[str, Any]:
-        """Return plain values of the configuration by dotted name. Without names, return all."""
+        """Return settings by dotted name as plain values. Without names, return all settings."""
         values = dataclasses.asdict(self.config)
         if not keys:
             return values

@@ -46,6 +46,7 @@ def sections(section: Any, path: str, defaults: Any, inherited: frozenset[str]) 
     """
     properties = validator(section).json_schema()["properties"]
     meanings, affected = descriptions(section), effects(section)
+    hints = typing.get_type_hints(section)
     nested_sections = []
     yield f"## {f'`{path}`' if path else 'Top level'}"
     yield ""
@@ -55,12 +56,13 @@ def sections(section: Any, path: str, defaults: Any, inherited: frozenset[str]) 
     for field in dataclasses.fields(section):
         name, effect = field.name, affected[field.name]
         rules = inherited if effect is None else effect.rules
-        nested, suffix = section_of(typing.get_type_hints(section)[name])
-        if nested is not None:
+        kind = hints[name]
+        suffix = {dict: ".<name>", list: ".<number>"}.get(typing.get_origin(kind), "")
+        for nested in filter(dataclasses.is_dataclass, (kind, *typing.get_args(kind))):
             value = None if suffix or defaults is None else defaults[name]
             nested_sections.append((nested, f"{path}.{name}".lstrip(".") + suffix, value, rules))
-            if not suffix:
-                continue
+        if dataclasses.is_dataclass(kind):
+            continue
         rows.append(
             f"| `{name}` | {type_of(properties[name])} | {default_of(field, defaults)} | "
             f"{meanings.get(name, '')} | {', '.join(f'`{rule}`' for rule in sorted(rules))}"
@@ -73,21 +75,6 @@ def sections(section: Any, path: str, defaults: Any, inherited: frozenset[str]) 
         yield ""
     for arguments in nested_sections:
         yield from sections(*arguments)
-
-
-def section_of(kind: Any) -> tuple[Any, str]:
-    """Return the dataclass of a section that a type contains, and the suffix of its path.
-
-    The suffix is ``.<name>`` for a mapping of sections, ``.<number>`` for a list. Without a section
-    the result is (None, "").
-    """
-    if dataclasses.is_dataclass(kind):
-        return kind, ""
-    *_, item = typing.get_args(kind) or [None]
-    if dataclasses.is_dataclass(item):
-        name = ".<name>" if typing.get_origin(kind) is dict else ".<number>"
-        return item, name
-    return None, ""
 
 
 def descriptions(section: type) -> dict[str, str]:

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Limits:
-    """Limits of a setting for pydantic, to be used in ``Annotated``. A number is not a boolean.
+    """Limits of a setting for pydantic, to be used in ``Annotated``. Numbers exclude booleans.
 
     Args:
         expected: the expected value, for the error message. Empty means pydantic's own message.
@@ -84,7 +84,7 @@ if TYPE_CHECKING:
     Metric = str
 else:
     Metric = Literal[tuple(METRICS)]
-# Names of files are made of it.
+# Used in file names.
 Name = Annotated[str, Limits("at most 80 of a-z, 0-9 and '_'", pattern="^[a-z0-9][a-z0-9_]{0,79}$")]
 Label = Annotated[Text | Several[Text], Limits("a column, or a list of different columns")]
 # Snakemake would replace braces, and nothing expands "~".
@@ -224,7 +224,7 @@ class Dataset(Settings):
     id: Annotated[Identifier | None, Affects("evaluation_cells")] = None
     """CELLxGENE id of the dataset."""
     file: Annotated[Text | None, Affects("evaluation_cells")] = None
-    """A file of one's own with the cells, instead of an ``id``: h5ad, or 10x ``.h5`` or folder. All
+    """The user's own file with the cells, instead of an ``id``: h5ad, or 10x ``.h5`` or folder. All
     its cells are evaluated, with every ``corpus.source``."""
     label: Annotated[Label, Affects("evaluation_cells")] = "cell_type"
     """Column of ``obs`` with the cell type, or several. The first that exists is used or, if
@@ -332,8 +332,8 @@ class Training(Settings):
     epsilon: Positive
     """Epsilon of AdamW."""
     gradient: Literal["mean", "sum"]
-    """Loss that is differentiated: ``mean`` over the masked genes of the global batch, or ``sum``
-    over its cells of each cell's mean."""
+    """Training loss: ``mean`` over the masked genes of the global batch, or ``sum`` over its cells
+    of the mean over each cell's masked genes."""
     clipping: Positive | None
     """Largest L2 norm of the gradient. ``null`` means no clipping."""
     mask_fraction: Share
@@ -468,7 +468,7 @@ class Mmd(Settings):
     confidence: Share
     """Confidence of the percentile intervals."""
     estimator: Annotated[Literal["unbiased", "biased"], Affects(otherwise="unbiased")]
-    """Estimator that is printed. Both are computed."""
+    """Estimator in the tables. Both are computed."""
     minimum_cells: Annotated[int, Limits(ge=2)]
     """Cell types with fewer cells are left out."""
     block_cells: Count

@@ -58,11 +58,11 @@ def normalize(values: Any) -> Any:
 def message(errors: list[Any], kind: Any, path: str) -> str:
     """Return one line about one of pydantic's errors: the setting, the problem, and the value.
 
-    A misspelled name comes first, because the correct name is then missing.
+    Unknown settings come first, because a misspelled setting is also reported as missing.
     """
     unknown = ("unexpected_keyword_argument", "invalid_key")
     error = min(errors, key=lambda item: item["type"] not in unknown)
-    # A wrong key has the location of its section, then the key and "[key]".
+    # The location of a wrong key ends with the key and "[key]". Name its section.
     place = error["loc"][:-2] if error["loc"][-1:] == ("[key]",) else error["loc"]
     place = [" ".join(str(part).split()) for part in place]
     setting = ".".join(filter(None, [path, *place]))
@@ -70,14 +70,14 @@ def message(errors: list[Any], kind: Any, path: str) -> str:
         names = names_next_to(kind, place)
         section, dot, _ = place[-1].partition(".")
         if dot and section in names:
-            return f"{setting}: unknown setting; write it as {section}={{name: value}}"
+            return f"{setting}: unknown setting; write it as {section}={{key: value}}"
         hint = nearest(place[-1], names) or "; see docs/configuration.md"
         return f"{setting}: unknown setting{hint}"
     if error["type"] == "missing":
         return f"{setting}: missing; add it"
     problem = error["msg"].removeprefix("Value error, ")
     if error["type"] in ("dataclass_type", "dict_type"):
-        problem = "Input should be settings as 'name: value'"
+        problem = "Input should be settings as 'key: value'"
     return f"{setting}: {problem}; found {error['input']!r}"
 
 
@@ -92,7 +92,7 @@ def names_next_to(section: Any, place: list[str]) -> list[str]:
 
 
 def nearest(name: object, known: Iterable[str]) -> str:
-    """Return the end of a message: the most similar valid name, or up to 20 valid names."""
+    """Return the end of a message: the most similar valid name, or all if they are at most 20."""
     known = list(known)
     close = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
     if close:
@@ -101,11 +101,7 @@ def nearest(name: object, known: Iterable[str]) -> str:
 
 
 def check_known(setting: str, kind: str, names: Iterable[str], known: Iterable[str]) -> None:
-    """Check names that a setting refers to.
-
-    Raises:
-        UserError: if a name is not known, with the most similar one.
-    """
+    """Raise a UserError with the most similar known name if a setting contains an unknown name."""
     known = list(known)
     for name in names:
         if name not in known:

@@ -1,8 +1,7 @@
-"""Versions of the code behind each rule, so that results of older code are made again.
+"""Version of each rule's code. Results of an older version are made again.
 
-Whoever changes the results of a rule for the same inputs and settings raises its number here by
-one. The number becomes part of the settings that Snakemake compares. Changes that only affect
-speed, messages or names do not raise it.
+Raise the number of a rule by one if its results change for the same inputs and settings, but not
+for changes of speed, messages or names. Snakemake compares the number like a setting.
 """
 
 #: Rules of ``workflow/rules`` whose number is not 1.
