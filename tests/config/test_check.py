@@ -257,8 +257,8 @@ class TestPlan:
         changed = [
             name
             for name in registry.names("table", before)
-            if before.settings(*registry.settings("table", name, before))
-            != after.settings(*registry.settings("table", name, after))
+            if before.settings(*registry.find("table", name, before).settings)
+            != after.settings(*registry.find("table", name, after).settings)
         ]
         assert changed == ["mmd_heart_oft", "comparison"]
         assert before.run("sigmoid_4k") == after.run("sigmoid_4k")

@@ -48,7 +48,7 @@ def test_tables_are_made_of_their_declared_inputs_alone(results: Results, tmp_pa
     plan = Plan(results.config)
     for name in registry.names("table", plan):
         alone = tmp_path / name
-        for file in registry.inputs("table", name, plan):
+        for file in registry.find("table", name, plan).inputs:
             (alone / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(results.folder / file, alone / file)
         written = [
@@ -63,7 +63,7 @@ def test_tables_depend_on_their_declared_settings_alone(results: Results) -> Non
     """And on those of the stages that made their inputs."""
     plan = Plan(results.config)
     for name in registry.names("table", plan):
-        kept = [*registry.settings("table", name, plan), "evaluation", "benchmarks"]
+        kept = [*registry.find("table", name, plan).settings, "evaluation", "benchmarks"]
         other = Results(results.folder, others_changed(results.config, kept))
         both = [repr(registry.make("table", name, one)) for one in (results, other)]
         assert both[0] == both[1], name
@@ -249,7 +249,7 @@ def test_parameters_of_the_papers_size(paper_results: Results, tmp_path: Path) -
 def test_unknown_names(results: Results) -> None:
     with pytest.raises(UserError, match="did you mean 'scib'"):
         registry.make("table", "scibb", results)
-    with pytest.raises(UserError, match="unknown dataset 'heart'"):
+    with pytest.raises(UserError, match="did you mean 'mmd_heart_oft'"):
         registry.make("table", "mmd_heart", results)
     with pytest.raises(UserError, match="did you mean 'latency'"):
         registry.make("figure", "latencies", results)

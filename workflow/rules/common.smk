@@ -225,13 +225,13 @@ def start_over():
 
 def inputs_of(kind):
     """Return a function of wildcards: the inputs of a table or figure."""
-    return lambda wildcards: result("{path}", path=registry.inputs(kind, wildcards.name, PLAN))
+    return lambda wildcards: result("{path}", path=registry.find(kind, wildcards.name, PLAN).inputs)
 
 
 def printed_settings(kind):
     """Return a function of wildcards: the settings that a table or figure prints."""
     return lambda wildcards: check.as_json(
-        PLAN.settings(*registry.settings(kind, wildcards.name, PLAN)) | version_of(kind)
+        PLAN.settings(*registry.find(kind, wildcards.name, PLAN).settings) | version_of(kind)
     )
 
 

@@ -21,7 +21,7 @@ rule table:
     benchmark:
         f"{RESULTS}/resources/table/{{name}}.tsv"
     wildcard_constraints:
-        name="|".join(registry.names("table", PLAN, every=True)),
+        name="|".join(registry.entries("table", PLAN)),
     conda:
         ENVIRONMENT
     resources:
@@ -54,7 +54,7 @@ rule figure:
     benchmark:
         f"{RESULTS}/resources/figure/{{name}}.tsv"
     wildcard_constraints:
-        name="|".join(registry.names("figure", PLAN, every=True)),
+        name="|".join(registry.entries("figure", PLAN)),
     conda:
         ENVIRONMENT
     resources:

@@ -16,9 +16,6 @@ from scsigmoid.config.schema import Config, Training
 from scsigmoid.config.study import study_runs
 from scsigmoid.config.versions import version_of
 
-KERNEL = ("benchmarks/kernel.csv", "benchmarks/kernel.json")
-TRAINING = ("benchmarks/training.csv", "benchmarks/training.json")
-
 
 class Plan:
     """The parts, datasets and models of one configuration."""
@@ -86,42 +83,6 @@ class Plan:
         """The user's files that the vocabulary is made from."""
         choice = self.config.tokens.vocabulary
         return choice.annotation if choice.genes is None else [choice.genes]
-
-    def comparison_inputs(self) -> list[str]:
-        """Files below the results folder that are compared with the paper."""
-        return [
-            *self.validation_losses(),
-            *self.scib_scores(),
-            *(f"metrics/mmd/{dataset}.csv" for dataset in self.compared("mmd")),
-            *(f"training/{model}/journal.csv" for model in self.config.models),
-            *self.dataset_metadata(),
-            "corpus/manifest.csv",
-            "tokens/lengths.parquet",
-            "tokens/vocabulary.parquet",
-            *KERNEL,
-            *TRAINING,
-        ]
-
-    def dataset_metadata(self) -> list[str]:
-        """Return the metadata files of all evaluation datasets."""
-        return [f"corpus/evaluation/{dataset}.json" for dataset in self.datasets]
-
-    def validation_losses(self) -> list[str]:
-        """Return the validation losses: summaries, and losses of cells for paired differences."""
-        return [
-            f"metrics/validation_loss/{dataset}/{model}.{kind}"
-            for dataset in self.datasets
-            for model in self.evaluated_models
-            for kind in ("csv", "parquet")
-        ]
-
-    def scib_scores(self) -> list[str]:
-        """Return the scIB scores."""
-        return [
-            f"metrics/{metric}/{dataset}.csv"
-            for metric in self.config.evaluation.scib.metrics
-            for dataset in self.datasets
-        ]
 
     def settings(self, *keys: str) -> dict[str, Any]:
         """Return settings by dotted name as plain values. Without names, return all settings."""

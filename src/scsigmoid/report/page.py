@@ -183,7 +183,7 @@ def shown(results: Results, kind: str, name: str) -> dict[str, Any]:
     item: dict[str, Any] = {
         "kind": kind,
         "name": name,
-        "title": registry.title(kind, name, plan),
+        "title": registry.find(kind, name, plan).title,
         "files": [f"{kind}s/{name}.{suffix}" for suffix in SUFFIXES[kind]],
     }
     for path in item["files"]:
