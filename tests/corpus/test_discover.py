@@ -75,6 +75,42 @@ def test_number_of_missing_datasets_is_limited(many, server):
         snapshot(many, DAY)
 
 
+def test_only_datasets_that_can_be_wanted_are_requested(many, server):
+    """One that is not wanted may lack its number of cells."""
+    for entry in server.answers["/datasets"][:15]:
+        entry["organism"] = [{"label": "Mus musculus"}]
+    del server.answers["/datasets"][0]["cell_count"]
+
+    def is_human(entry) -> bool:
+        return entry["organism"][0]["label"] == "Homo sapiens"
+
+    versions, left_out = snapshot(many, DAY, can_be_wanted=is_human)
+    assert (len(versions), len(left_out)) == (19, 1)
+    assert len(server.requests) == 1 + 5
+
+
+def test_a_stopped_command_continues(many, server, tmp_path):
+    server.script = {versions_path(number): ["410"] * 99 for number in range(15, 21)}
+    with pytest.raises(UserError, match="6 of 20 datasets"):
+        snapshot(many, DAY, answers=tmp_path)
+    server.script = {}
+    requests = len(server.requests)
+    listing = snapshot(many, DAY, answers=tmp_path)
+    assert len(server.requests) == requests + 6
+    assert listing == snapshot(many, DAY)
+    # Answers of another day, and damaged ones, are requested again.
+    requests = len(server.requests)
+    snapshot(many, "2024-06-12", answers=tmp_path)
+    assert len(server.requests) == requests + 20
+    next(tmp_path.glob(f"*{DAY}.json")).write_text("{")
+    snapshot(many, DAY, answers=tmp_path)
+    assert len(server.requests) == requests + 21
+    # Answers of a day that is not over are not kept.
+    kept = len(list(tmp_path.iterdir()))
+    snapshot(many, "2999-01-01", answers=tmp_path)
+    assert len(list(tmp_path.iterdir())) == kept
+
+
 @pytest.mark.parametrize("answer", [{}, [1], b"[]]", "id"])
 def test_malformed_lists_are_refused(answer, service, server):
     if answer == "id":

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import io
+import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +19,7 @@ from scsigmoid.corpus import web as web_module
 from scsigmoid.corpus.downloads import Downloads, download
 from scsigmoid.corpus.metadata import ManifestRow
 from scsigmoid.errors import UserError
+from scsigmoid.files import sha256
 
 
 def hdf5(seed: int, size: int = 100_000) -> bytes:
@@ -78,12 +80,25 @@ def test_changed_files(downloads, row, server, path):
     assert downloads.obtain(row)[1] != DIGEST
 
 
-def test_a_file_is_downloaded_once(downloads, row, server, path):
+def test_a_file_is_downloaded_and_hashed_once(downloads, row, server, path, monkeypatch):
+    """It is hashed again if it was written, even with the same bytes, or replaced."""
+    hashed = []
+    monkeypatch.setattr(
+        "scsigmoid.corpus.downloads.sha256", lambda path: hashed.append(path) or sha256(path)
+    )
+    file = downloads.path(row)
     for _ in range(3):
-        assert downloads.obtain(row) == (downloads.path(row), DIGEST)
-        record = downloads.path(row).with_suffix(".sha256")
-        record.write_text(f"{DIGEST} 100 1 2\n")  # as version 0.3 wrote it
-    assert len(server.asked(path)) == 1
+        assert downloads.obtain(row) == (file, DIGEST)
+    assert (len(hashed), len(server.asked(path))) == (1, 1)
+    os.utime(file, ns=(0, file.stat().st_mtime_ns + 1))
+    assert downloads.obtain(row) == downloads.obtain(row) == (file, DIGEST)
+    assert len(hashed) == 2
+    state = file.stat()
+    file.rename(file.with_suffix(".old"))
+    file.write_bytes(CONTENT[:-1] + b"x")  # the same size and time, another inode
+    os.utime(file, ns=(state.st_atime_ns, state.st_mtime_ns))
+    downloads.obtain(row)
+    assert file.read_bytes() == CONTENT
 
 
 def test_other_files_are_refused(downloads, row, server, path):

@@ -199,6 +199,7 @@ def test_what_a_site_sets_reaches_slurm(
     targets = [
         *(f"results/demo/tables/{name}.csv" for name in tables),
         "results/demo/figures/latency.png",
+        "results/demo/figures/tflops.png",
         "results/demo/training/sigmoid_2k/model.safetensors",
     ]
     rules = ("train", "table", "figure")

@@ -3,14 +3,19 @@
 It lists the dataset versions of a day, and finds evaluation datasets by their ids.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 from scsigmoid.corpus.metadata import as_count, check_identifier, one_line
 from scsigmoid.corpus.web import Absent, Web
 from scsigmoid.errors import UserError
+from scsigmoid.files import write_json
 from scsigmoid.progress import log
 
 UNKNOWN_SIZE = -1
@@ -67,16 +72,24 @@ class Service:
 
 
 def snapshot(
-    service: Service, day: str, leave_out: Collection[str] = ()
+    service: Service,
+    day: str,
+    leave_out: Collection[str] = (),
+    can_be_wanted: Callable[[Mapping[str, Any]], bool] = lambda entry: True,
+    answers: Path | None = None,
 ) -> tuple[list[Version], dict[str, str]]:
     """Find the newest version of every dataset as of a day.
 
-    Datasets that were withdrawn after the day are missing, because the service does not list them.
+    The versions of a dataset are requested only if it can be wanted. Other datasets are described
+    as they are today, so that they are counted. Datasets that were withdrawn after the day are
+    missing, because the service does not list them.
 
     Args:
         service: the API.
         day: ISO 8601.
         leave_out: ids of datasets whose descriptions are not read.
+        can_be_wanted: function of a dataset's description of today.
+        answers: folder that keeps answers about past days, so that a stopped command continues.
 
     Returns:
         The versions, ordered by dataset id, and the reasons why other datasets are left out, by id.
@@ -91,31 +104,50 @@ def snapshot(
         if is_published(entry, day)
     }
     left_out = dict.fromkeys(entries.keys() & {*leave_out}, NAMED)
-    failed: dict[str, str] = {}
+    asked = {key for key, entry in entries.items() if key not in left_out and can_be_wanted(entry)}
+    if day >= datetime.now(UTC).date().isoformat():
+        answers = None  # more versions may come
 
     def find(dataset_id: str) -> Version | None:
+        entry = entries[dataset_id]
         try:
-            entry = find_newest(service.versions(dataset_id), day)
+            if dataset_id in asked:
+                entry = version_of_day(service, dataset_id, day, answers)
             return read_version(entry, entries[dataset_id])
         except UserError as error:
             service.web.check_stopped()
-            failed[dataset_id] = getattr(error, "reason", str(error))
+            left_out[dataset_id] = getattr(error, "reason", str(error))
             return None
 
     results = service.web.each(find, sorted(entries.keys() - left_out), label="dataset versions")
-    left_out = dict(sorted({**left_out, **failed}.items()))
-    for identifier, reason in left_out.items():
+    for identifier, reason in sorted(left_out.items()):
         log(f"left out: {identifier}: {reason}")
-    if len(failed) > max(MISSING, MISSING_SHARE * len(entries)):
-        first = min(failed)
+    failed = sorted(asked & left_out.keys())
+    if len(failed) > max(MISSING, MISSING_SHARE * len(asked)):
         raise UserError(
-            f"{service.api}: {len(failed)} of {len(entries)} datasets cannot be described, such as "
-            f"{first} ({failed[first]}); run again, or name them in corpus.leave_out"
+            f"{service.api}: {len(failed)} of {len(asked)} datasets cannot be described, such as "
+            f"{failed[0]} ({left_out[failed[0]]}); run again, or name them in corpus.leave_out"
         )
     versions = [version for version in results if version is not None]
     if not versions:
         raise UserError(f"corpus.snapshot: {service.api} lists no dataset published by {day}")
-    return versions, left_out
+    return versions, dict(sorted(left_out.items()))
+
+
+def version_of_day(
+    service: Service, dataset_id: str, day: str, answers: Path | None
+) -> Mapping[str, Any]:
+    """Return the newest version as of a day, from the folder of answers or from the service."""
+    if answers is None:
+        return find_newest(service.versions(dataset_id), day)
+    path = answers / f"{dataset_id}-{day}.json"
+    with suppress(FileNotFoundError, json.JSONDecodeError):
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(kept, dict) and kept.get("api") == service.api:
+            return cast(Mapping[str, Any], kept["version"])
+    entry = find_newest(service.versions(dataset_id), day)
+    write_json(path, {"api": service.api, "version": entry})
+    return entry
 
 
 def find_newest(entries: Iterable[Mapping[str, Any]], day: str | None = None) -> Mapping[str, Any]:

@@ -1,11 +1,11 @@
 """The folder of downloads: one file per dataset version, shared by jobs, runs and presets.
 
-The folder is not an output of a job, so Snakemake never deletes a download.  Next to each file is
-its SHA-256 as of the first download.  Later downloads, and files that were written since, are
-compared with it.
+The folder is not an output of a job, so Snakemake never deletes a download. Next to each file is
+its SHA-256 as of the first download, with the size, time of modification and inode of the file.
+Later downloads, and files that were written since, are compared with it.
 
-A file is complete and checked, or absent.  An interrupted download leaves a ``.partial`` file and
-its ETag (``.etag``).  The next attempt resumes if the server still has the same file.
+A file is complete and checked, or absent. An interrupted download leaves a ``.partial`` file and
+its ETag (``.etag``). The next attempt resumes if the server still has the same file.
 """
 
 import os
@@ -49,11 +49,11 @@ class Downloads:
         locks.mkdir(parents=True, exist_ok=True)
         with FileLock(locks / f"{path.stem}.lock"):  # the system releases it if the process ends
             recorded = record.read_text(encoding="ascii").split() if record.exists() else []
-            first_digest = "".join(recorded[:1])  # records of version 0.3 have further fields
+            first_digest = "".join(recorded[:1])
             if path.exists():
-                digest = sha256(path)
+                digest = first_digest if recorded[1:] == state_of(path) else sha256(path)
                 if {row.sha256, first_digest} <= {digest, ""} and self.has(row):
-                    write_text(record, f"{digest}\n")
+                    write_record(path, digest)
                     return path, digest
                 if not first_digest:  # perhaps the user's own file
                     raise UserError(
@@ -70,9 +70,20 @@ class Downloads:
                     f"{row.location}: not an h5ad file, as the server sends it; run again, or name "
                     "its id in corpus.leave_out to continue without it"
                 )
-            write_text(record, f"{digest}\n")
+            write_record(path, digest)
         log(f"{row.location}: {path.stat().st_size / 1e9:.3f} GB, SHA-256 {digest}")
         return path, digest
+
+
+def write_record(path: Path, digest: str) -> None:
+    """Write the SHA-256 of a file, and its state when it was hashed, next to it."""
+    write_text(path.with_suffix(".sha256"), " ".join([digest, *state_of(path)]) + "\n")
+
+
+def state_of(path: Path) -> list[str]:
+    """Return size, time of modification and inode of a file. Writing the file changes them."""
+    stat = path.stat()
+    return [str(stat.st_size), str(stat.st_mtime_ns), str(stat.st_ino)]
 
 
 def download(

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scsigmoid.config.local_files import LocalFile, own_files, slug
 from scsigmoid.config.schema import Corpus, Dataset
 from scsigmoid.corpus import embedded
-from scsigmoid.corpus.discover import Service, Version, resolve, snapshot
+from scsigmoid.corpus.discover import Service, Version, resolve, snapshot, terms
 from scsigmoid.corpus.downloads import Downloads
 from scsigmoid.corpus.genes import check_alike, organisms_of
 from scsigmoid.corpus.h5ad import Cells, held_out_text, open_cells
@@ -38,6 +38,7 @@ from scsigmoid.corpus.metadata import (
 )
 from scsigmoid.corpus.repeated_cells import Excluded, exclude_repeated, hash_cells
 from scsigmoid.corpus.selection import (
+    can_be_wanted,
     check_separate,
     format_count,
     format_summary,
@@ -330,7 +331,13 @@ def list_remote(
         return rows, {"origin": f"the lock {corpus.manifest}"}
     service = Service(corpus.api, downloads.web)
     origin = f"CELLxGENE Discover as of {corpus.snapshot}"
-    versions, left_out = snapshot(service, corpus.snapshot, corpus.leave_out)
+    versions, left_out = snapshot(
+        service,
+        corpus.snapshot,
+        corpus.leave_out,
+        lambda entry: can_be_wanted(terms(entry, "organism"), terms(entry, "assay"), corpus),
+        downloads.folder / "versions",
+    )
     held_out = {
         name: resolve(service, name, dataset.id)
         for name, dataset in datasets.items()

@@ -74,6 +74,17 @@ def check_names_offered(key: str, wanted: Iterable[str], offered: Collection[str
             )
 
 
+def can_be_wanted(organisms: Mapping[str, str], assays: Mapping[str, str], corpus: Corpus) -> bool:
+    """Return whether a dataset has a wanted organism and a wanted assay, or does not name them.
+
+    ``organisms`` and ``assays`` are labels with their ontology ids.
+    """
+    wanted = wanted_assays(corpus)
+    return not (organisms and organisms.keys().isdisjoint(corpus.organisms)) and not (
+        wanted is not None and assays and wanted.isdisjoint([*assays, *assays.values()])
+    )
+
+
 def wanted_assays(corpus: Corpus) -> set[str] | None:
     """Return labels and ontology ids of the wanted assays, or ``None`` for all assays."""
     if corpus.assays is None:
