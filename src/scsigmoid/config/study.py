@@ -1,17 +1,16 @@
-"""The runs of a study: every combination of the values that its families list."""
+"""Runs of a study: one run for every combination of the values in a family."""
 
-import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from scsigmoid.config.schema import Config, Model, Purpose, Training, Variant
 from scsigmoid.config.validate import check_known, validate
 from scsigmoid.errors import UserError
 
-#: Settings in which runs with the same purpose, attention and seed may differ. Tables have a row
-#: for each of their values, and would average runs that differ in other settings.
+#: Settings in which runs with the same purpose, attention and seed may differ. The tables have a
+#: row for each of their values, and would average runs that differ in other settings.
 COMPARED: dict[Purpose, tuple[str, ...]] = {
     "rates": ("learning_rate",),
     "seeds": (),
@@ -45,12 +44,12 @@ class StudyRun:
 def study_runs(config: Config) -> dict[str, StudyRun]:
     """Return all runs by name, in the order of the configuration. Seeds vary slowest.
 
-    A name consists of the family, the attention, the values that differ within the family, and the
-    seed, so that a new seed does not rename other runs:
-    ``frontier_softmax_learning_rate_0_002_seed_1``.
+    A name consists of the family, the attention, the values that vary within the family, and the
+    seed: ``frontier_softmax_learning_rate_0_002_seed_1``. A new seed does not rename other runs.
 
     Raises:
-        UserError: if a setting is wrong.
+        UserError: if a setting is wrong, if two runs have the same name, or if a table would
+            average runs with different settings.
     """
     runs: dict[str, StudyRun] = {}
     for family in config.study:
@@ -58,77 +57,81 @@ def study_runs(config: Config) -> dict[str, StudyRun]:
             if name in runs:
                 raise UserError(f"study.{family}: two runs are called {name}; remove one of them")
             runs[name] = run
-    check_distinct(config, runs)
+    check_averages(config, runs)
     return runs
 
 
-def check_distinct(config: Config, runs: Mapping[str, StudyRun]) -> None:
+def check_averages(config: Config, runs: Mapping[str, StudyRun]) -> None:
     """Raise an error if a table would average runs with different settings."""
     names: dict[tuple[object, ...], str] = {}
     for name, run in runs.items():
         purpose = config.study[run.family].purpose
         if purpose is None:
             continue
-        values = dataclasses.asdict(run) | {"context": run.model.context}
-        values |= dataclasses.asdict(run.training)
-        keys = COMPARED[purpose]
-        key = (purpose, run.model.attention, run.seed, *(str(values[key]) for key in keys))
+        values = asdict(run) | {"context": run.model.context} | asdict(run.training)
+        compared = COMPARED[purpose]
+        key = (purpose, run.model.attention, run.seed, *(str(values[setting]) for setting in compared))
         other = names.setdefault(key, name)
         if other != name:
             raise UserError(
                 f"study.{run.family}: {other} and {name} have the same "
-                f"{', '.join(('purpose', 'attention', 'seed', *keys))}, and a table would average "
-                "them; leave out one, or give it a family without a purpose"
+                f"{', '.join(('purpose', 'attention', 'seed', *compared))}, and a table would "
+                "average them; leave out one, or give it a family without a purpose"
             )
 
 
 def family_runs(config: Config, family: str) -> Iterator[tuple[str, StudyRun]]:
-    """Yield name and run of every combination of the values that a family lists."""
-    path, listed = f"study.{family}", config.study[family]
-    check_known(f"{path}.size", "size", listed.size, config.sizes)
-    embedded = [] if listed.embedded is None else [listed.embedded]
+    """Yield the name and the run for every combination of the values in a family.
+
+    Raises:
+        UserError: if a setting is wrong.
+    """
+    path, settings = f"study.{family}", config.study[family]
+    check_known(f"{path}.size", "size", settings.size, config.sizes)
+    embedded = [] if settings.embedded is None else [settings.embedded]
     check_known(f"{path}.embedded", "dataset", embedded, config.datasets)
-    for key, value in listed.training.items():
-        if value == []:
+    listed = {k: v if isinstance(v, list) else [v] for k, v in settings.training.items()}
+    for key, values in listed.items():
+        if not values:
             raise UserError(f"{path}.training.{key}: expected at least one value, found []")
-    axes: dict[str, Any] = {
-        "seed": listed.seed,
-        **{k: v if isinstance(v, list) else [v] for k, v in listed.training.items()},
-        "variants": listed.variants,
-        "size": listed.size,
-        "context": listed.context,
-        "attention": listed.attention,
+    # Keys in the order in which they vary, the slowest first.
+    options: dict[str, Any] = {
+        "seed": settings.seed,
+        **listed,
+        "variants": settings.variants,
+        "size": settings.size,
+        "context": settings.context,
+        "attention": settings.attention,
     }
-    for values in itertools.product(*axes.values()):
-        chosen = dict(zip(axes, values, strict=True))
+    varied = [key for key, values in options.items() if len(values) > 1 or key == "seed"]
+    for combination in itertools.product(*options.values()):
+        chosen = dict(zip(options, combination, strict=True))
         attention = chosen["attention"]
-        chosen = {
-            key: arm_value(value, attention, f"{path}.training.{key}")
-            for key, value in chosen.items()
-        }
-        own = {key: chosen[key] for key in listed.training}
-        # All runs take the same number of steps.
-        settings = dataclasses.asdict(config.training) | {"patience": 0} | own
+        own = {key: arm_value(chosen[key], attention, f"{path}.training.{key}") for key in listed}
+        # Without early stopping, all runs take the same number of steps.
+        values = asdict(config.training) | {"patience": 0} | own
         run = StudyRun(
             family=family,
             model=Model(attention=attention, context=chosen["context"]),
             size=chosen["size"],
             variants=chosen["variants"],
             seed=chosen["seed"],
-            training=validate(settings, Training, f"{path}.training"),
+            training=validate(values, Training, f"{path}.training"),
         )
-        # The checked values, because YAML reads 1e-3 as text.
+        # YAML reads 1e-3 as text. After validation it is a number.
         chosen |= {key: getattr(run.training, key) for key in own}
-        differing = [
-            f"{key}_{name_part(chosen[key])}"
-            for key in reversed(axes)
-            if (len(axes[key]) > 1 or key == "seed") and key != "attention"
+        parts = [
+            f"{key}_{name_part(chosen[key])}" for key in reversed(varied) if key != "attention"
         ]
-        yield "_".join([family, attention, *differing]), run
+        yield "_".join([family, attention, *parts]), run
 
 
 def arm_value(value: Any, attention: str, path: str) -> Any:
-    """Return a value, or its entry for ``attention`` if it is a mapping."""
+    """Return a value, or its entry for ``attention`` if it is a mapping.
+
+    Raises:
+        UserError: if the mapping has no such entry.
+    """
     if not isinstance(value, Mapping):
         return value
     if attention not in value:
@@ -137,7 +140,7 @@ def arm_value(value: Any, attention: str, path: str) -> Any:
 
 
 def name_part(value: object) -> str:
-    """Return a value as part of a run's name: ``0_002`` for 0.002, ``none`` for None."""
+    """Return a value as part of a run's name, such as ``0_002`` for 0.002 and ``none`` for None."""
     if isinstance(value, list):
         value = "_".join(map(name_part, value)) or None
     text = "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
