@@ -70,7 +70,7 @@ def check_averages(config: Config, runs: Mapping[str, StudyRun]) -> None:
             continue
         values = asdict(run) | {"context": run.model.context} | asdict(run.training)
         compared = COMPARED[purpose]
-        key = (purpose, run.model.attention, run.seed, *(str(values[setting]) for setting in compared))
+        key = (purpose, run.model.attention, run.seed, *(str(values[k]) for k in compared))
         other = names.setdefault(key, name)
         if other != name:
             raise UserError(
