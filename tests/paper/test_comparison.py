@@ -39,10 +39,10 @@ def again(results: Results) -> Results:
     return Results(results.folder, results.config)
 
 
-def by_words(results: Results) -> dict[str, Number]:
+def by_title(results: Results) -> dict[str, Number]:
     found = numbers(again(results))
-    assert len({number.words + number.unit for number in found}) == len(found)
-    return {number.words + number.unit: number for number in found}
+    assert len({number.title + number.unit for number in found}) == len(found)
+    return {number.title + number.unit: number for number in found}
 
 
 def named(results: Results, group: str) -> list[str]:
@@ -56,7 +56,7 @@ def test_the_papers_own_numbers_are_reproduced(paper_results: Results) -> None:
     assert differences(paper_results.config, paper_results) == []
     found = numbers(paper_results)
     assert {number.group for number in found} == set(GROUPS)
-    assert {number.words: number for number in found if number.verdict != REPRODUCED} == {}
+    assert {number.title: number for number in found if number.verdict != REPRODUCED} == {}
     assert sum(number.headline for number in found) <= 15
     records = registry.make("table", "comparison", paper_results).records
     assert {record["verdict"] for record in records} == {REPRODUCED}
@@ -67,12 +67,14 @@ def test_swapped_arms_change_every_verdict_about_a_difference(
 ) -> None:
     write_papers_numbers(tmp_path / "swapped", paper_results.config, swapped=True)
     swapped = numbers(Results(tmp_path / "swapped", paper_results.config))
-    effects = [number for number in swapped if number.none is not None and number.words != LONGER]
+    effects = [
+        number for number in swapped if number.no_effect is not None and number.title != LONGER
+    ]
     assert len(effects) > 60
     for number in effects:
-        if "MMD over softmax's" in number.words and number.paper.value < 1.03:
+        if "MMD over softmax's" in number.title and number.paper.value < 1.03:
             continue
-        assert number.verdict != REPRODUCED, number.words
+        assert number.verdict != REPRODUCED, number.title
     decided = {number.group for number in effects if number.verdict == NOT_REPRODUCED}
     assert decided == set(GROUPS)
 
@@ -92,32 +94,32 @@ def test_the_table_has_every_number_that_the_paper_prints(paper_results: Results
 # The rule.
 
 
-def number(paper: float, *here: float, none: float | None = None, **more: Any) -> Number:
+def number(paper: float, *here: float, no_effect: float | None = None, **more: Any) -> Number:
     ends = here if len(here) == 3 else here * 3
     return Number(
-        group="quality", words="", location="", unit="", paper=Interval(paper),
-        here=Interval(*ends), n=2, none=none, **more,
+        group="quality", title="", location="", unit="", paper=Interval(paper),
+        here=Interval(*ends), n=2, no_effect=no_effect, **more,
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("none", [None, 0.0, 1.0, 6.0])
+@pytest.mark.parametrize("no_effect", [None, 0.0, 1.0, 6.0])
 @pytest.mark.parametrize("paper", [12.0, 2.5, -0.02])
-def test_the_rule_by_brute_force(paper: float, none: float | None) -> None:
+def test_the_rule_by_brute_force(paper: float, no_effect: float | None) -> None:
     """An interval is allowed if each of many values within it is."""
 
     def is_allowed(value: float) -> bool:
-        if none is None:
+        if no_effect is None:
             return paper / 1.1 <= value <= paper * 1.1
-        return (value - none) / (paper - none) >= 0.5
+        return (value - no_effect) / (paper - no_effect) >= 0.5
 
-    if none is None and paper < 0:
+    if no_effect is None and paper < 0:
         return  # levels are positive
     random = np.random.default_rng(0)
     for _ in range(300):
         low, high = sorted(random.normal(paper, abs(paper) + 0.2, 2))
         allowed = [is_allowed(value) for value in np.linspace(low, high, 101)]
         expected = REPRODUCED if all(allowed) else INCONCLUSIVE if any(allowed) else NOT_REPRODUCED
-        verdict = number(paper, (low + high) / 2, low, high, none=none).verdict
+        verdict = number(paper, (low + high) / 2, low, high, no_effect=no_effect).verdict
         # An interval may span all that is allowed between two of the 101 values.
         assert verdict == expected or (verdict == INCONCLUSIVE and high - low > 1)
 
@@ -135,7 +137,7 @@ def test_without_a_value_and_an_interval_there_is_no_verdict() -> None:
     nan = math.nan
     for here in ((nan, nan, nan), (2.5, nan, nan), (2.5, 2.4, nan), (nan, 2.4, 2.6), (math.inf,)):
         assert number(2.5, *here).verdict == NO_VERDICT
-        assert number(2.5, *here, none=0).verdict == NO_VERDICT
+        assert number(2.5, *here, no_effect=0).verdict == NO_VERDICT
 
 
 def test_counts_are_certain_or_possible() -> None:
@@ -157,9 +159,9 @@ def test_a_single_cell_gives_no_verdict(paper_results: Results) -> None:
         rows = read_measurements(stem / f"{model}.csv")
         alone = [replace(row, value=loss, low=math.nan, high=math.nan, n=1) for row in rows]
         write_measurements(stem / f"{model}.csv", alone)
-    found = by_words(paper_results)
-    for words in ("Lung ACR, Sigmoid 4K: validation loss", "Lung ACR, 4K: softmax's validation"):
-        (own,) = (one for name, one in found.items() if name.startswith(words))
+    found = by_title(paper_results)
+    for start in ("Lung ACR, Sigmoid 4K: validation loss", "Lung ACR, 4K: softmax's validation"):
+        (own,) = (one for name, one in found.items() if name.startswith(start))
         assert own.verdict == NO_VERDICT
     # The comparison of this dataset is unknown, and so is the count over all of them.
     (wins,) = (one for name, one in found.items() if "sigmoid has the lower" in name)
@@ -170,13 +172,13 @@ def test_values_that_are_not_numbers_give_no_verdict(paper_results: Results) -> 
     path = paper_results.folder / "metrics/mmd/heart_oft.csv"
     rows = [replace(row, value=math.nan) for row in read_measurements(path)]
     write_measurements(path, rows)
-    mmd = [one for one in by_words(paper_results).values() if "Table 1" in one.location]
+    mmd = [one for one in by_title(paper_results).values() if "Table 1" in one.location]
     assert len(mmd) == 86
     assert {one.verdict for one in mmd} == {NO_VERDICT}
 
 
 def test_further_cell_types_do_not_count(paper_results: Results) -> None:
-    before = {words: one.here for words, one in by_words(paper_results).items()}
+    before = {title: one.here for title, one in by_title(paper_results).items()}
     path = paper_results.folder / "metrics/mmd/heart_oft.csv"
     rows = read_measurements(path)
     more = [
@@ -185,7 +187,7 @@ def test_further_cell_types_do_not_count(paper_results: Results) -> None:
         if row.group.startswith("Mesenchymal vs")
     ]
     write_measurements(path, [*more, *rows])
-    after = {words: one.here for words, one in by_words(paper_results).items()}
+    after = {title: one.here for title, one in by_title(paper_results).items()}
     assert repr(after) == repr(before)
     assert named(paper_results, "quality") == []
 
@@ -193,7 +195,7 @@ def test_further_cell_types_do_not_count(paper_results: Results) -> None:
 def test_the_mean_ratio_is_that_of_the_means(paper_results: Results) -> None:
     rows = reported()["mmd"]["heart_oft"]
     ours, theirs = (np.array([row[arm][0] for row in rows]) for arm in ("sigmoid", "softmax"))
-    found = next(one for one in by_words(paper_results).values() if "mean MMD" in one.words)
+    found = next(one for one in by_title(paper_results).values() if "mean MMD" in one.title)
     assert found.here.value == pytest.approx(100 * (ours.mean() / theirs.mean() - 1))
     assert found.here.low < found.here.value < found.here.high
 
@@ -204,7 +206,7 @@ def test_the_mean_ratio_is_that_of_the_means(paper_results: Results) -> None:
 def test_triton_sigmoid_is_judged_by_its_own_times(paper_results: Results) -> None:
     path = paper_results.folder / "benchmarks/kernel.csv"
     rows = paper_results.kernel
-    before = by_words(paper_results)
+    before = by_title(paper_results)
     own = [row for row in rows if row.provider == "triton_sigmoid"]
     faster = [
         replace(row, provider="hopper", layout="packed", tflops=row.tflops * 2,
@@ -212,7 +214,7 @@ def test_triton_sigmoid_is_judged_by_its_own_times(paper_results: Results) -> No
         for row in own
     ]  # fmt: skip
     write_rows(path, KernelRow, [*rows, *faster])
-    after = by_words(paper_results)
+    after = by_title(paper_results)
     assert {w: (n.here, n.verdict) for w, n in after.items()} == {
         w: (n.here, n.verdict) for w, n in before.items()
     }
@@ -220,7 +222,7 @@ def test_triton_sigmoid_is_judged_by_its_own_times(paper_results: Results) -> No
     assert (peak.here.value, peak.our_kernel.value) == pytest.approx((515.6, 1031.2))
     # Ours alone says nothing about TritonSigmoid.
     write_rows(path, KernelRow, [*(row for row in rows if row not in own), *faster])
-    alone = by_words(paper_results)["TritonSigmoid: TFLOPS at 16,384 tokens, forwardTFLOPS"]
+    alone = by_title(paper_results)["TritonSigmoid: TFLOPS at 16,384 tokens, forwardTFLOPS"]
     assert (alone.verdict, alone.our_kernel.value) == (NO_VERDICT, pytest.approx(1031.2))
 
 

@@ -1,4 +1,4 @@
-"""The paper's numbers next to ours, and one rule for the verdict (docs/comparison.md)."""
+"""The paper's numbers next to ours, and the rule for verdicts (docs/comparison.md)."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -11,78 +11,75 @@ REPRODUCED = "reproduced"
 NOT_REPRODUCED = "not reproduced"
 INCONCLUSIVE = "inconclusive"
 NO_VERDICT = "no verdict"
-#: The groups of numbers that are comparable with the paper together or not at all.
+#: Titles of the groups of numbers. All numbers of a group are comparable with the paper, or none.
 GROUPS = {
     "quality": "Quality of the models",
     "stability": "Training stability",
     "kernel": "Attention kernel",
     "cost": "Training cost",
 }
-#: The factor by which a level may differ from the paper's number ...
-LEVEL = 1.1
-#: ... and a number that the paper gives as an order of magnitude.
-ORDER = math.sqrt(10)
+#: Factors by which a level, and an order of magnitude, may differ from the paper's number.
+LEVEL, ORDER = 1.1, math.sqrt(10)
 UNKNOWN = Interval(math.nan)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Number:
-    """A number that the paper prints, and ours.
+    """A number that the paper prints, and the same number of this run.
 
     Attributes:
         group: key of :data:`GROUPS`.
-        words: what the number is.
-        location: where the paper prints it.
-        unit: of the number.
+        title: name of the number.
+        location: part of the paper with the number.
+        unit: unit of the number.
         paper: the paper's number, with its interval if the paper has one.
-        here: ours with its interval; NaN if it was not measured.
-        n: how many cells, pairs, shapes, rounds or steps ours is made of.
-        none: of an effect, the value that means no difference: 0 for a difference, 1 for a ratio,
-            half of the cases for a count. None for a level.
-        factor: of a level, by how much it may differ from the paper's.
-        our_kernel: the same number of this project's kernel, for numbers of TritonSigmoid.
-        headline: whether it is one of the paper's main statements.
+        here: the number of this run with its interval. NaN if it was not measured.
+        n: number of cells, pairs, shapes, rounds or steps behind ``here``.
+        no_effect: value without a difference between the arms: 0 for a difference, 1 for a ratio,
+            half of the cases for a count. None if the number is a level.
+        factor: factor by which a level may differ from the paper's.
+        our_kernel: the same number for this project's kernel, if ``here`` is for TritonSigmoid.
+        headline: True for the paper's main statements.
     """
 
     group: str
-    words: str
+    title: str
     location: str
     unit: str
     paper: Interval
     here: Interval = UNKNOWN
     n: int = 0
-    none: float | None = None
+    no_effect: float | None = None
     factor: float = LEVEL
     our_kernel: Interval = UNKNOWN
     headline: bool = False
 
     @property
     def allowed(self) -> tuple[float, float]:
-        """The least and the largest value that reproduces the paper's number.
+        """Lowest and highest value that reproduce the paper's number.
 
-        A level is reproduced within a factor of the paper's number, or of the ends of its range.
-        An effect is reproduced in the paper's direction with at least half of its size.
+        A level may differ by ``factor`` from the paper's number or from the ends of its range. An
+        effect must have the paper's direction and at least half of its size.
         """
         value, *ends = self.paper
-        if self.none is None:
+        if self.no_effect is None:
             low, high = ends if math.isnan(value) else (value, value)
             return low / self.factor, high * self.factor
-        half = (value + self.none) / 2
-        return (half, math.inf) if value > self.none else (-math.inf, half)
+        half = (value + self.no_effect) / 2
+        return (half, math.inf) if value > self.no_effect else (-math.inf, half)
 
     @property
     def verdict(self) -> str:
-        """The verdict, if the group is comparable.
+        """Verdict if the group is comparable, from the whole interval.
 
-        The whole interval decides. A number without one (not measured, NaN, a single cell) has no
-        verdict.
+        A number without an interval (not measured, NaN, a single cell) has no verdict.
         """
         if not all(map(math.isfinite, self.here)):
             return NO_VERDICT
-        least, most = self.allowed
-        if least <= self.here.low and self.here.high <= most:
+        low, high = self.allowed
+        if low <= self.here.low and self.here.high <= high:
             return REPRODUCED
-        if self.here.high < least or self.here.low > most:
+        if self.here.high < low or self.here.low > high:
             return NOT_REPRODUCED
         return INCONCLUSIVE
 
@@ -109,14 +106,15 @@ def numbers(results: Results) -> list[Number]:
 
 
 def exact(value: float) -> Interval:
-    """Return a number that was read off, not estimated."""
+    """Return a number without uncertainty as an interval of zero width."""
     return Interval(value, value, value)
 
 
 def count(leads: list[Interval]) -> Interval:
-    """Return how many leads are above 0: by their values, certainly, and possibly.
+    """Return the number of leads above 0, with an interval.
 
-    NaN if a lead is unknown or has no interval.
+    The lower end counts intervals that are above 0, the upper end those that reach above 0. All
+    are NaN if a lead is unknown or has no interval.
     """
     if not leads or not all(map(math.isfinite, (end for lead in leads for end in lead))):
         return UNKNOWN

@@ -1,6 +1,6 @@
-"""The differences between a run and the paper's.
+"""Differences between a run and the paper's.
 
-A group of numbers is comparable with the paper if it has none.
+The numbers of a group are comparable with the paper if the group has no differences.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,10 +19,10 @@ from scsigmoid.results.embeddings import pair_rows
 from scsigmoid.results.folder import Results
 from scsigmoid.results.speed import costs, named_size, row_label
 
-#: The share by which a number of cells or parameters may differ.
+#: Shares by which the numbers of cells and of parameters may differ.
 CELLS, PARAMETERS = 0.01, 0.15
 GPU, GPUS = "H100", 16
-#: The models that each group is about.
+#: Models by group.
 MODELS = {
     "quality": ("sigmoid_2k", "softmax_2k", "sigmoid_4k", "softmax_4k"),
     "stability": ("sigmoid_8k", "softmax_8k"),
@@ -32,12 +32,13 @@ MISSING = "missing"
 
 @dataclass(frozen=True)
 class Difference:
-    """A setting or a fact that is not the paper's.
+    """A setting or a fact that differs from the paper's.
 
     Attributes:
         group: key of :data:`~scsigmoid.paper.comparison.GROUPS`.
-        name: the setting, by its name in the configuration, or the fact.
-        here, paper: its value in this run and in the paper.
+        name: name of the setting in the configuration, or of the fact.
+        here: value in this run.
+        paper: value in the paper.
     """
 
     group: str
@@ -50,31 +51,36 @@ class Difference:
 
 
 def differences(config: Config, results: Results | None = None) -> list[Difference]:
-    """Return in what a run differs from the paper's, each difference once per group.
+    """Return the differences between a run and the paper's, each once per group.
 
     Args:
         config: the configuration of the run.
-        results: its result files; without them the configuration alone is compared.
+        results: the result files of the run. If None, only the configuration is compared.
     """
-    rows = [*configured(config), *(measured(results) if results is not None else ())]
+    rows = [
+        *setting_differences(config),
+        *(result_differences(results) if results is not None else ()),
+    ]
     return list(dict.fromkeys(rows))
 
 
-def configured(config: Config) -> Iterator[Difference]:
-    """Yield the settings that are not the paper's."""
+def setting_differences(config: Config) -> Iterator[Difference]:
+    """Yield the settings that differ from the paper's."""
     values: Any = asdict(config)
     for group in GROUPS:
         for name, paper in reported()["settings"][group].items():
             here = reduce(getitem, name.split("."), values)
             is_subset = isinstance(paper, list) and name != "evaluation.pair"
             if not set(paper) <= set(here) if is_subset else here != paper:
-                yield Difference(group, name, shown(here), shown(paper))
-        yield from of_models(config, group, MODELS.get(group, ()))
+                yield Difference(group, name, setting_text(here), setting_text(paper))
+        yield from model_differences(config, group, MODELS.get(group, ()))
         if group in ("kernel", "cost") and config.device == "cpu":
             yield Difference(group, "device", "cpu", GPU)
     named = config.benchmarks.kernel.providers
     if named and "triton_sigmoid" not in named:
-        yield Difference("kernel", "benchmarks.kernel.providers", shown(named), "triton_sigmoid")
+        yield Difference(
+            "kernel", "benchmarks.kernel.providers", setting_text(named), "triton_sigmoid"
+        )
     for name in reported()["datasets"]:
         if name not in config.datasets:
             yield Difference("quality", f"datasets.{name}", MISSING, "evaluated")
@@ -82,8 +88,8 @@ def configured(config: Config) -> Iterator[Difference]:
         yield Difference("quality", "evaluation.mmd.datasets", MISSING, "heart_oft")
 
 
-def of_models(config: Config, group: str, names: tuple[str, ...]) -> Iterator[Difference]:
-    """Yield what is different in the models of a group; once if it is in all of them."""
+def model_differences(config: Config, group: str, names: tuple[str, ...]) -> Iterator[Difference]:
+    """Yield the differences of models, without their names if all models have the difference."""
     common = reported()["model_architecture"]
     by_value: dict[tuple[str, str, str], list[str]] = {}
     for name in names:
@@ -100,15 +106,17 @@ def of_models(config: Config, group: str, names: tuple[str, ...]) -> Iterator[Di
         paper = {**common, **reported()["models"][name], "variants": [], "size": here["size"]}
         for key in sorted(here.keys() & paper.keys()):
             if here[key] != paper[key]:
-                by_value.setdefault((key, shown(here[key]), shown(paper[key])), []).append(name)
-    for (key, here_is, paper_is), models in by_value.items():
+                by_value.setdefault(
+                    (key, setting_text(here[key]), setting_text(paper[key])), []
+                ).append(name)
+    for (key, here_value, paper_value), models in by_value.items():
         is_common = key.startswith("models.") or len(models) == len(names)
         name = key if is_common else f"{key} of {', '.join(models)}"
-        yield Difference(group, name, here_is, paper_is)
+        yield Difference(group, name, here_value, paper_value)
 
 
-def measured(results: Results) -> Iterator[Difference]:
-    """Yield what the result files show to be different."""
+def result_differences(results: Results) -> Iterator[Difference]:
+    """Yield the differences that the result files show."""
     config = results.config
     cells, paper = results.training_cells, reported()["corpus"]["cells"]
     if abs(cells / paper - 1) > CELLS:
@@ -125,7 +133,7 @@ def measured(results: Results) -> Iterator[Difference]:
     if results.training_data != "real":
         for group in MODELS:
             yield Difference(group, "training cells", results.training_data, "real")
-    yield from evaluated(results)
+    yield from dataset_differences(results)
     for group, benchmark in (("kernel", "kernel"), ("cost", "training")):
         device = str(results.machine(benchmark).get("device") or "unknown")
         if GPU not in device and config.device != "cpu":
@@ -133,11 +141,11 @@ def measured(results: Results) -> Iterator[Difference]:
     gpus = int(results.machine("training").get("gpus") or 1)
     if gpus != GPUS:
         yield Difference("cost", "GPUs that train together", str(gpus), str(GPUS))
-    yield from of_costs(results)
+    yield from step_differences(results)
 
 
-def evaluated(results: Results) -> Iterator[Difference]:
-    """Yield the evaluation datasets that are not the paper's."""
+def dataset_differences(results: Results) -> Iterator[Difference]:
+    """Yield the evaluation datasets that differ from the paper's."""
     for name, row in reported()["datasets"].items():
         if name not in results.config.datasets:
             continue
@@ -149,16 +157,16 @@ def evaluated(results: Results) -> Iterator[Difference]:
             yield Difference("quality", row["title"], cells, f"{row['cells']:,} cells")
     for name, pairs in reported()["mmd"].items():
         if name in Plan(results.config).compared("mmd"):
-            there = {types(row.name) for row in pair_rows(results, name)}
-            if lacking := [row["pair"] for row in pairs if types(row["pair"]) not in there]:
+            measured = {types(row.name) for row in pair_rows(results, name)}
+            if missing := [row for row in pairs if types(row["pair"]) not in measured]:
                 title = reported()["datasets"][name]["title"]
-                here = f"{len(pairs) - len(lacking)} of its pairs"
+                here = f"{len(pairs) - len(missing)} of its pairs"
                 yield Difference("quality", f"cell types of {title}", here, f"{len(pairs)} pairs")
 
 
-def of_costs(results: Results) -> Iterator[Difference]:
-    """Yield what the measured training steps do in another way."""
-    wanted = {"sigmoid": "triton_sigmoid", "softmax": "flex"}
+def step_differences(results: Results) -> Iterator[Difference]:
+    """Yield the differences of the timed training steps."""
+    paper_kernels = {"sigmoid": "triton_sigmoid", "softmax": "flex"}
     sizes: dict[str, int] = {}
     for cost in costs(results):
         parameters = cost.sigmoid.parameters
@@ -167,19 +175,19 @@ def of_costs(results: Results) -> Iterator[Difference]:
         for arm in (cost.sigmoid, cost.softmax):
             if arm.layout != "padded":
                 yield Difference("cost", "layout", f"{arm.layout} sequences", "padded sequences")
-            if arm.kernel != wanted[arm.attention]:
+            if arm.kernel != paper_kernels[arm.attention]:
                 name = f"kernel of {arm.attention}"
-                yield Difference("cost", name, arm.kernel, wanted[arm.attention])
+                yield Difference("cost", name, arm.kernel, paper_kernels[arm.attention])
             if arm.host_bound:
                 yield Difference("cost", row_label(arm), "bound by the host", "bound by the GPU")
     for size, parameters in sizes.items():
         yield Difference("cost", f"size {size}", f"{parameters:,} parameters", size)
 
 
-def shown(value: Any) -> str:
-    """Return a setting in words."""
+def setting_text(value: Any) -> str:
+    """Return the value of a setting as text."""
     if isinstance(value, list | tuple):
-        return ", ".join(map(shown, value)) or "none"
+        return ", ".join(map(setting_text, value)) or "none"
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     return "none" if value is None else str(value)

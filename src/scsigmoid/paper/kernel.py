@@ -1,7 +1,7 @@
 """Numbers of the attention kernels (section 4), from the kernel benchmark.
 
-Numbers of TritonSigmoid are compared with TritonSigmoid's own times. The same number of this
-project's kernel stands next to them.
+The paper's numbers of TritonSigmoid are compared with measurements of TritonSigmoid. The same
+number of this project's kernel is given next to them.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,15 +17,15 @@ from scsigmoid.paper.reported import reported
 from scsigmoid.results.folder import Results
 from scsigmoid.results.speed import PAPER, STANDARD, measured, our_path, rate, ratio_of
 
-OWN = "triton_sigmoid"
+TRITON_SIGMOID = "triton_sigmoid"
 Timings = dict[Shape, KernelRow]
 
 
 def timings(results: Results, provider: str, layout: str) -> Timings:
-    """Return a provider's times at the paper's shapes; of two layouts the preferred one counts."""
+    """Return the timings of a kernel at the paper's shapes, in ``layout`` if it has several."""
     rows = [row for row in measured(results.kernel) if row.provider == provider]
-    chosen = sorted(rows, key=lambda row: row.layout == layout)
-    return {row.shape: row for row in chosen if row.batch in PAPER}
+    preferred_last = sorted(rows, key=lambda row: row.layout == layout)
+    return {row.shape: row for row in preferred_last if row.batch in PAPER}
 
 
 def numbers(results: Results) -> Iterator[Number]:
@@ -37,15 +37,15 @@ def numbers(results: Results) -> Iterator[Number]:
     ours = timings(results, our_path(results), "packed")
 
     def number(
-        provider: str, words: str, unit: str, value: float,
-        compute: Callable[..., Interval], *given: object, **more: object,
+        provider: str, title: str, unit: str, value: float,
+        compute: Callable[..., Interval], *arguments: object, **attributes: object,
     ) -> Number:  # fmt: skip
-        """Return a number that ``compute`` makes of a kernel's times and further arguments."""
-        details: dict[str, Any] = {"location": "Section 4", "n": len(times[provider])} | more
+        """Return a number, computed by ``compute`` from the timings of ``provider``."""
+        details: dict[str, Any] = {"location": "Section 4", "n": len(times[provider])} | attributes
         return Number(
-            group="kernel", words=f"{provider_label(provider)}: {words}", unit=unit,
-            paper=Interval(value), here=compute(times[provider], *given),
-            our_kernel=compute(ours, *given) if provider == OWN else UNKNOWN,
+            group="kernel", title=f"{provider_label(provider)}: {title}", unit=unit,
+            paper=Interval(value), here=compute(times[provider], *arguments),
+            our_kernel=compute(ours, *arguments) if provider == TRITON_SIGMOID else UNKNOWN,
             **details,
         )  # fmt: skip
 
@@ -54,7 +54,7 @@ def numbers(results: Results) -> Iterator[Number]:
 
     for provider, row in tflops.items():
         for way in PASSES:
-            is_headline = (provider, way) == (OWN, "forward")
+            is_headline = (provider, way) == (TRITON_SIGMOID, "forward")
             yield number(
                 provider, f"TFLOPS at 16,384 tokens, {way}", "TFLOPS", row[way], rate_at,
                 at_peak(way), headline=is_headline,
@@ -67,35 +67,38 @@ def numbers(results: Results) -> Iterator[Number]:
         )  # fmt: skip
     for other in (gain["provider"] for gain in printed["peak_gains"]):
         yield number(
-            OWN, f"TFLOPS at the same shape over those of {provider_label(other)}, forward",
-            "times", round(tflops[OWN]["forward"] / tflops[other]["forward"], 3),
+            TRITON_SIGMOID,
+            f"TFLOPS at the same shape over those of {provider_label(other)}, forward", "times",
+            round(tflops[TRITON_SIGMOID]["forward"] / tflops[other]["forward"], 3),
             ratio_at, times[other], at_peak("forward"), confidence,
-            none=1, headline=other != STANDARD,
+            no_effect=1, headline=other != STANDARD,
         )  # fmt: skip
     for row in tables["speed_ups"]:
-        about = f"speed-up over PyTorch, {row['pass']}, {row['padding']:.0%} padding"
+        label = f"speed-up over PyTorch, {row['pass']}, {row['padding']:.0%} padding"
         ends = zip(("lowest", "highest"), row.get("range", ()), strict=False)
         for choice, value in (("mean", row["mean"]), *ends):
             yield number(
-                row["provider"], f"{choice} {about}", "times", value,
+                row["provider"], f"{choice} {label}", "times", value,
                 speed_up, times[STANDARD], row["padding"], row["pass"], confidence, choice,
             )  # fmt: skip
     for row in tables["padded_gains"]:
         yield number(
-            OWN, f"TFLOPS over those of FlashAttention-2, {row['pass']}, 25% padding", "times",
+            TRITON_SIGMOID,
+            f"TFLOPS over those of FlashAttention-2, {row['pass']}, 25% padding", "times",
             1 + row["value"] / 100, speed_up, times["flash_attention_2"], 0.25, row["pass"],
-            confidence, "mean", none=1,
+            confidence, "mean", no_effect=1,
         )  # fmt: skip
     for row in tables["padding_overhead"]:
         way = row["pass"]
         for form, padding in (("unpadded", 0.0), ("padded", 0.25)):
-            words = f"mean TFLOPS, {way}, {padding:.0%} padding"
-            yield number(OWN, words, "TFLOPS", row[form], mean_rate, padding, way)
-        words = f"share of the mean TFLOPS that 25% padding leaves, {way}"
-        yield number(OWN, words, "%", 100 - row["decrease"], share_left, way)
+            title = f"mean TFLOPS, {way}, {padding:.0%} padding"
+            yield number(TRITON_SIGMOID, title, "TFLOPS", row[form], mean_rate, padding, way)
+        title = f"share of the mean TFLOPS that 25% padding leaves, {way}"
+        yield number(TRITON_SIGMOID, title, "%", 100 - row["decrease"], share_left, way)
 
 
 def rate_at(own: Timings, shape: Shape) -> Interval:
+    """Return the TFLOPS at a shape."""
     return rate(own[shape]) if shape in own else UNKNOWN
 
 
@@ -127,7 +130,7 @@ def speed_up(
 
 
 def mean(values: list[Interval]) -> Interval:
-    """Return the mean over shapes, and that of the ends, which is wider than its own interval."""
+    """Return the mean of values and of the ends of their intervals (docs/comparison.md)."""
     return Interval(*map(float, np.mean(values, axis=0)))
 
 

@@ -19,7 +19,7 @@ GROUP = "quality"
 
 
 def numbers(results: Results) -> Iterator[Number]:
-    """Yield the numbers of the models' quality."""
+    """Yield validation losses, scIB scores, MMD and the share of long cells."""
     yield long_cells(results)
     yield from losses(results)
     yield from scores(results)
@@ -31,14 +31,14 @@ def long_cells(results: Results) -> Number:
     lengths, cells = results.lengths
     share = 100 * float(cells[lengths > 2048].sum() / cells.sum())
     return Number(
-        group=GROUP, words="Cells that express more than 2,048 genes", location="Figure 1",
+        group=GROUP, title="Cells that express more than 2,048 genes", location="Figure 1",
         unit="%", paper=Interval(reported()["printed"]["longer_than_2048"]),
         here=exact(share), n=int(cells.sum()),
     )  # fmt: skip
 
 
 def lead(results: Results, dataset: str, model: str, rival: str) -> Interval:
-    """Return by how much a model's validation loss is lower than a rival's, paired by cell."""
+    """Return a rival's validation loss minus that of a model, paired by cell."""
     config = results.config
     if dataset not in config.datasets or not {model, rival} <= set(config.models):
         return UNKNOWN
@@ -46,7 +46,7 @@ def lead(results: Results, dataset: str, model: str, rival: str) -> Interval:
 
 
 def losses(results: Results) -> Iterator[Number]:
-    """Yield the validation losses, their differences, and how often which is lower."""
+    """Yield the validation losses, their differences, and the numbers of lower losses."""
     config, table = results.config, reported()["validation_loss"]
     (short, long) = (row["models"] for row in reported()["contexts"])
     statements = {
@@ -59,11 +59,11 @@ def losses(results: Results) -> Iterator[Number]:
             tuple(zip(long, short, strict=True)),
         ),
     }
-    for location, (words, pairs) in statements.items():
+    for location, (title, pairs) in statements.items():
         leads = [lead(results, dataset, *pair) for dataset in table for pair in pairs]
         yield Number(
-            group=GROUP, words=words, location=location, unit=f"of {len(leads)}",
-            paper=Interval(len(leads)), here=count(leads), n=len(leads), none=len(leads) / 2,
+            group=GROUP, title=title, location=location, unit=f"of {len(leads)}",
+            paper=Interval(len(leads)), here=count(leads), n=len(leads), no_effect=len(leads) / 2,
             headline=True,
         )  # fmt: skip
     common: dict[str, Any] = {"group": GROUP, "location": "Table 5", "unit": "nats"}
@@ -78,89 +78,89 @@ def losses(results: Results) -> Iterator[Number]:
                 cells = results.validation_loss(dataset, model).n
             yield Number(
                 **common,
-                words=f"{title}, {short_name(model)}: validation loss (ours: over donors)",
+                title=f"{title}, {short_name(model)}: validation loss (ours: over donors)",
                 paper=Interval(value, value - half, value + half), here=here, n=cells,
             )  # fmt: skip
         for sigmoid, softmax in (short, long):
             context = sigmoid[-2:].upper()
             yield Number(
-                **common, words=f"{title}, {context}: softmax's validation loss minus sigmoid's",
+                **common, title=f"{title}, {context}: softmax's validation loss minus sigmoid's",
                 paper=Interval(round(row[softmax][0] - row[sigmoid][0], 6)),
                 here=lead(results, dataset, sigmoid, softmax),
                 n=results.validation_loss(dataset, sigmoid).n if dataset in config.datasets else 0,
-                none=0,
+                no_effect=0,
             )  # fmt: skip
 
 
 def scores(results: Results) -> Iterator[Number]:
-    """Yield on how many datasets sigmoid has the higher scIB score."""
+    """Yield the number of datasets on which sigmoid has the higher scIB score, by metric."""
     datasets = list(reported()["datasets"])
     sigmoid, softmax = results.config.evaluation.pair
     by_dataset = [all_scores(results, name) for name in datasets if name in results.config.datasets]
     for metric, wins in reported()["printed"]["scib_wins"].items():
         leads = [
-            exact(of[metric][sigmoid].value - of[metric][softmax].value)
-            for of in by_dataset
-            if {sigmoid, softmax} <= set(of.get(metric, ()))
+            exact(values[metric][sigmoid].value - values[metric][softmax].value)
+            for values in by_dataset
+            if {sigmoid, softmax} <= set(values.get(metric, ()))
         ]
         name = "mean of the three scIB scores" if metric == MEAN else METRICS[metric]
         yield Number(
-            group=GROUP, words=f"Datasets on which sigmoid has the higher {name}",
+            group=GROUP, title=f"Datasets on which sigmoid has the higher {name}",
             location="Figure 5", unit=f"of {len(datasets)}", paper=Interval(wins),
-            none=len(datasets) / 2, n=len(leads),
+            no_effect=len(datasets) / 2, n=len(leads),
             here=count(leads) if len(leads) == len(datasets) else UNKNOWN,
             headline=True,
         )  # fmt: skip
 
 
 def separation(results: Results) -> Iterator[Number]:
-    """Yield the MMD between the cell types of Heart OFT; other cell types do not count."""
+    """Yield the MMD between the cell types of Heart OFT in the paper's table."""
     dataset, table = "heart_oft", reported()["mmd"]["heart_oft"]
     measured = (
         pair_rows(results, dataset) if dataset in Plan(results.config).compared("mmd") else []
     )
     by_types = {types(row.name): row for row in measured}
     rows = [by_types.get(types(row["pair"])) for row in table]
-    there = [row for row in rows if row]
-    complete = len(there) == len(table)
+    found = [row for row in rows if row]
+    is_complete = len(found) == len(table)
     common: dict[str, Any] = {"group": GROUP, "location": "Table 1"}
     headline: dict[str, Any] = common | {"location": "Abstract, Table 1", "headline": True}
     yield Number(
-        **headline, words="Pairs of cell types for which sigmoid has the higher MMD",
-        unit=f"of {len(table)}", paper=Interval(len(table)), n=len(there), none=len(table) / 2,
-        here=count([row.difference.interval for row in there]) if complete else UNKNOWN,
+        **headline, title="Pairs of cell types for which sigmoid has the higher MMD",
+        unit=f"of {len(table)}", paper=Interval(len(table)), n=len(found), no_effect=len(table) / 2,
+        here=count([row.difference.interval for row in found]) if is_complete else UNKNOWN,
     )  # fmt: skip
     yield Number(
-        **headline, words="Increase of the mean MMD with sigmoid",
-        unit="%", paper=Interval(reported()["printed"]["separation"]), n=len(there), none=0,
-        here=mean_ratio(there).map(lambda end: 100 * (end - 1)) if complete else UNKNOWN,
+        **headline, title="Increase of the mean MMD with sigmoid",
+        unit="%", paper=Interval(reported()["printed"]["separation"]), n=len(found), no_effect=0,
+        here=mean_ratio(found).map(lambda end: 100 * (end - 1)) if is_complete else UNKNOWN,
     )  # fmt: skip
     for paper, row in zip(table, rows, strict=True):
         for arm in ATTENTIONS:
             measurement = getattr(row, arm) if row else None
             yield Number(
-                **common, words=f"{paper['pair']}: MMD, {arm}", unit="",
+                **common, title=f"{paper['pair']}: MMD, {arm}", unit="",
                 paper=Interval(*paper[arm]),
                 here=measurement.interval if measurement else UNKNOWN,
                 n=measurement.n if measurement else 0,
             )  # fmt: skip
         yield Number(
-            **common, words=f"{paper['pair']}: sigmoid's MMD over softmax's", unit="ratio",
-            paper=Interval(round(paper["sigmoid"][0] / paper["softmax"][0], 4)), none=1,
+            **common, title=f"{paper['pair']}: sigmoid's MMD over softmax's", unit="ratio",
+            paper=Interval(round(paper["sigmoid"][0] / paper["softmax"][0], 4)), no_effect=1,
             here=row.ratio.interval if row else UNKNOWN, n=row.sigmoid.n if row else 0,
         )  # fmt: skip
 
 
 def types(pair: str) -> frozenset[str]:
-    """Return the two cell types of a pair, without regard to order and case."""
+    """Return the two cell types of a pair in lower case."""
     return frozenset(part.strip().lower() for part in pair.split(" vs "))
 
 
 def mean_ratio(rows: list[Pair]) -> Interval:
     """Return the ratio of the means over the pairs.
 
-    It is the mean of the paired ratios, weighted by softmax's MMD.  Its interval is the weighted
-    mean of their ends, which is wider than its own, because the pairs share cells.
+    This is the mean of the paired ratios, weighted by softmax's MMD. The interval is the weighted
+    mean of the ends of their intervals, which is wider than an interval of the ratio itself.
     """
     weights = np.array([row.softmax.value for row in rows])
     ends = np.array([row.ratio.interval for row in rows])

@@ -21,36 +21,36 @@ def numbers(results: Results) -> Iterator[Number]:
     journals = {name: results.journal(name) for name in models if name in results.config.models}
     runs = {name: facts(journal) for name, journal in journals.items()}
     steps = {name: len(journal["step"]) for name, journal in journals.items()}
-    nothing: dict[str, Interval] = {}
-    diverged = [runs.get(name, nothing).get("diverged", UNKNOWN).value for name in models]
+    softmax, sigmoid = (runs.get(name, {}) for name in models)
+    diverged = [run.get("diverged", UNKNOWN).value for run in (softmax, sigmoid)]
     common: dict[str, Any] = {
         "group": GROUP,
         "location": "Abstract, Section 5.3",
-        "none": 0,
+        "no_effect": 0,
         "headline": True,
     }
     yield Number(
-        **common, words="Softmax diverges and sigmoid does not (1 if so, 0 if both or neither)",
+        **common, title="Softmax diverges and sigmoid does not (1 if so, 0 if both or neither)",
         unit="", paper=Interval(1), here=exact(diverged[0] - diverged[1]),
         n=min(steps.values(), default=0),
     )  # fmt: skip
     yield Number(
-        **common, words="Growth of softmax's gradient norm when it diverges", unit="powers of ten",
+        **common, title="Growth of softmax's gradient norm when it diverges", unit="powers of ten",
         paper=Interval(reported()["printed"]["explosion"]), n=steps.get("softmax_8k", 0),
-        here=runs.get("softmax_8k", nothing).get("explosion", UNKNOWN),
+        here=softmax.get("explosion", UNKNOWN),
     )  # fmt: skip
     for row in reported()["stability"]:
         value = row["value"]
         yield Number(
-            group=GROUP, words=row["words"], location="Section 5.3, Figure 6", unit=row["unit"],
+            group=GROUP, title=row["title"], location="Section 5.3, Figure 6", unit=row["unit"],
             paper=Interval(math.nan, *value) if isinstance(value, list) else Interval(value),
-            here=runs.get(row["model"], nothing).get(row["number"], UNKNOWN),
+            here=runs.get(row["model"], {}).get(row["number"], UNKNOWN),
             n=steps.get(row["model"], 0), factor=ORDER if row.get("order") else LEVEL,
         )  # fmt: skip
 
 
 def facts(journal: Journal) -> dict[str, Interval]:
-    """Return the numbers of one run; those of a divergence only if it diverges."""
+    """Return the numbers of one run by name, those of a divergence only if the run diverges."""
     raw, steps = finite_or_inf(journal["loss"]), journal["step"]
     loss, norm, score = (
         finite_or_inf(journal[name]) for name in ("loss", "gradient_norm", "attention_score_max")
@@ -75,6 +75,6 @@ def facts(journal: Journal) -> dict[str, Interval]:
         values["explosion"] = np.log10(values["norm_peak"] / values["norm_before"])
     ranges = {"norm_range": norm, "score_range": score}
     return {name: exact(float(value)) for name, value in values.items()} | {
-        name: Interval(*(float(end) for end in (np.median(column), column.min(), column.max())))
+        name: Interval(float(np.median(column)), float(column.min()), float(column.max()))
         for name, column in ranges.items()
     }

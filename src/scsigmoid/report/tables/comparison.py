@@ -22,7 +22,7 @@ def comparison(results: Results) -> Table:
         for row in (row for row in printed if row.group == group):
             verdict = NO_VERDICT if reasons[group] else row.verdict
             records.append(
-                {"group": group, "headline": row.headline, "number": row.words}
+                {"group": group, "headline": row.headline, "number": row.title}
                 | picked(row, "location unit")
                 | with_ends("paper", row.paper)
                 | with_ends("here", row.here)
@@ -32,7 +32,7 @@ def comparison(results: Results) -> Table:
             )
             rows.append(
                 [
-                    Cell(row.words, bold=row.headline),
+                    Cell(row.title, bold=row.headline),
                     " ".join(filter(None, [value(row.paper, brief=True), row.unit])),
                     value(row.here),
                     verdict,
