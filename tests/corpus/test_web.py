@@ -3,6 +3,7 @@
 import dataclasses
 import threading
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -76,8 +77,30 @@ def test_json(server, web):
             web.json(server.api + "/none")
     for nonsense in (b"{", b"\xff\xfe"):
         server.answers["/datasets"] = nonsense
-        with pytest.raises(UserError, match=r"JSONDecodeError\) \(6 attempts"):
+        with pytest.raises(UserError, match=r"not JSON \(6 attempts"):
             web.json(url)
+
+
+@pytest.mark.parametrize("chunked", [True, False])
+def test_a_server_that_sends_a_byte_at_a_time(chunked, server, web, monkeypatch):
+    monkeypatch.setattr("scsigmoid.corpus.web.SLOWEST", 0.3)
+    web = dataclasses.replace(web, settings=dataclasses.replace(web.settings, attempts=1))
+
+    def slow(handler) -> None:
+        handler.send_response(200)
+        length = ("Transfer-Encoding", "chunked") if chunked else ("Content-Length", "1000000")
+        handler.send_header(*length)
+        handler.end_headers()
+        with suppress(OSError):
+            for _ in range(600):
+                handler.wfile.write(b"1\r\n \r\n" if chunked else b" ")
+                server.released.wait(0.05)
+
+    server.script[PATH] = [slow]
+    begun = time.monotonic()
+    with pytest.raises(UserError, match=r"less than 1 MiB arrived in 0.3 s \(1 attempts\)"):
+        web.json(server.address + PATH)
+    assert time.monotonic() - begun < 10
 
 
 def test_one_failure_ends_the_others(web):

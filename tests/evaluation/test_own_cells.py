@@ -306,6 +306,18 @@ def test_names_that_h5ad_cannot_store(counts, write, model, tmp_path):
     assert not [*tmp_path.glob("*out*")]
 
 
+def test_a_group_that_contains_itself(counts, write, model, tmp_path):
+    path = write(counts)
+    with h5py.File(path, "r+") as file:
+        group = file.require_group("uns/a")
+        group["loop"] = group
+    settings = Embeddings(pooling="mean", batch_tokens=40)
+    output = tmp_path / "out.h5ad"
+    with pytest.raises(UserError, match="damaged .*recursion"):
+        embed_file(path, load(model, device="cpu"), settings, output, keep_all=True)
+    assert not output.exists()
+
+
 def test_adata_that_h5ad_cannot_store(counts, write, model):
     """Cell names and ``uns`` may have any value. Invalid genes or counts are errors."""
     loaded = ss.load(model)

@@ -162,6 +162,7 @@ def reading(title: str) -> Iterator[None]:
         yield
     except (
         KeyError, ValueError, TypeError, AttributeError, NotImplementedError, IORegistryError,
+        RecursionError,  # a group that contains itself
     ) as error:  # fmt: skip
         raise OSError(f"{title}: {error}") from error
 

@@ -72,6 +72,7 @@ def build_manifest(
     Raises:
         UserError: for files, ids or settings that contradict each other.
     """
+    numbers: dict[str, Any]
     if corpus.source == "embedded":
         rows, numbers = list_embedded(corpus, datasets), {"origin": corpus.source}
     elif corpus.source == "local":

@@ -1,7 +1,9 @@
 """HTTP requests to allowed hosts, with retries."""
 
+import json
 import re
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -25,6 +27,7 @@ T = TypeVar("T")
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 BLOCK = 1 << 16  # bytes read at a time
 ADVANCE = 1 << 20  # new bytes after which the count of attempts starts again
+SLOWEST = 60.0  # seconds in which so many bytes must arrive
 GONE = {404: "not found", 410: "withdrawn"}
 BUSY = (403, 408, 425, 429)  # firewalls answer 403 to clients that they suspect
 HEADERS = {"Accept-Encoding": "identity", "User-Agent": f"scsigmoid/{__version__}"}
@@ -80,7 +83,14 @@ class Web:
 
         The server has ``patience`` times ``corpus.download.timeout`` seconds to begin.
         """
-        return self.ask("GET", url, requests.Response.json, patience)
+
+        def read(response: requests.Response) -> Any:
+            try:
+                return json.loads(b"".join(self.body(response)))
+            except ValueError:
+                raise Transient("its answer is not JSON") from None
+
+        return self.ask("GET", url, read, patience)
 
     def size(self, url: str) -> int | None:
         """Return the size of a file in bytes, or ``None`` if the server does not state it.
@@ -129,10 +139,21 @@ class Web:
                 raise Transient(f"no complete answer ({type(error).__name__})") from error
 
     def body(self, response: requests.Response) -> Iterator[bytes]:
-        """Yield the body in blocks, until another thread fails."""
-        for block in response.iter_content(BLOCK):
+        """Yield the body as it arrives, until another thread fails.
+
+        Raises:
+            Transient: if ``ADVANCE`` bytes, or the end, take longer than ``SLOWEST`` seconds.
+        """
+        arrived, begun = 0, time.monotonic()
+        # read1 returns the bytes that are there, so a server that sends few is noticed.
+        while block := response.raw.read1(BLOCK, decode_content=False):
             self.check_stopped()
             yield block
+            arrived += len(block)
+            if arrived >= ADVANCE:
+                arrived, begun = 0, time.monotonic()
+            elif time.monotonic() > begun + SLOWEST:
+                raise Transient(f"less than {ADVANCE >> 20} MiB arrived in {SLOWEST:g} s")
 
     def retry(
         self, url: str, action: Callable[[], T], progress: Callable[[], int] = lambda: 0
