@@ -25,15 +25,17 @@ from scsigmoid.files import check_writable
 for module in ("pipeline", "evaluation", "benchmarks", "report"):
     import_module(f"scsigmoid.cli.{module}")  # their functions become subcommands
 
-#: Set if nobody sees standard error, as in a job of a cluster: progress is only in the log.
+#: Environment variable that limits progress to the log, for jobs of a cluster without a terminal.
 SILENT = "SCSIGMOID_SILENT"
-#: Set by the workflow: each job shows one line on the terminal when it starts.
+#: Environment variable that makes each job print one line on the terminal when it starts.
 LINES = "SCSIGMOID_LINES"
 #: Variables that contain the id of a job on Slurm, PBS, LSF and Grid Engine.
 JOB_IDS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID")
-FULL, CLOSED = "free some space, and run again", "make it writable, or choose another place"
-TO_DO = dict.fromkeys((errno.ENOSPC, errno.EDQUOT), FULL)
-TO_DO |= dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), CLOSED)
+#: What to do after an error of the file system.
+REMEDIES = dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space, and run again")
+REMEDIES |= dict.fromkeys(
+    (errno.EROFS, errno.EACCES, errno.EPERM), "make it writable, or choose another place"
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -45,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     options = parser().parse_args(words)
     log, rank = options.log, os.environ.get("RANK")
-    if log is not None and rank not in (None, "0"):  # further processes of torchrun have their own
+    if log is not None and rank not in (None, "0"):  # each process of torchrun has its own log
         log = log.with_suffix(f".{rank}{log.suffix}")
     try:
         if log is not None and rank is None:
@@ -62,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(options: argparse.Namespace, log: Path | None, terminal: TextIO) -> int:
-    """Run a subcommand. An error is one line on the terminal, with a traceback if unexpected."""
+    """Run a subcommand. Print an error as one line, and a traceback only if it is unexpected."""
     try:
         outputs = getattr(options, "output", None) or []
         check_writable([outputs] if isinstance(outputs, Path) else outputs)
@@ -86,18 +88,18 @@ def expected_error(error: Exception, log: Path | None) -> str | None:
     if isinstance(error, UserError):
         return str(error)
     if isinstance(error, OSError) and error.strerror:
-        # Stages name the files that they write. Without a name, the log could not be written.
-        where = error.filename or log
-        to_do = TO_DO.get(error.errno or 0)
-        return f"{where}: " * bool(where) + f"{error.strerror}" + f"; {to_do}" * bool(to_do)
+        # Stages name the files that they write. An error without a file is from writing the log.
+        parts = (error.filename or log, error.strerror)
+        remedy = REMEDIES.get(error.errno or 0)
+        return ": ".join(str(part) for part in parts if part) + (f"; {remedy}" if remedy else "")
     return None
 
 
 def start_log(path: Path, stage: str) -> None:
-    """Append a first line to a log before anything else happens.
+    """Append the first line to a log, so that the log of a job that is killed is not empty.
 
-    A job that is killed has at least this line. Snakemake removes the log before each attempt, so
-    it is a link to a hidden file next to it, which contains all attempts.
+    Snakemake removes the log before each attempt. The log is therefore a link to a hidden file next
+    to it, which keeps the lines of all attempts.
     """
     now = datetime.now()
     job = next(filter(None, map(os.environ.get, JOB_IDS)), None)
@@ -118,10 +120,10 @@ def start_log(path: Path, stage: str) -> None:
 
 @contextmanager
 def logged(path: Path | None) -> Iterator[TextIO]:
-    """Send standard error, also of libraries, to a log file.
+    """Redirect standard error, also of libraries, to a log file.
 
     Yields:
-        The standard error of before, for the line that a person should see.
+        The original standard error, for the line that the user should see.
     """
     if path is None:
         yield sys.stderr

@@ -1,4 +1,4 @@
-"""All arguments of the subcommands with their help and defaults, and stored configurations."""
+"""Arguments of the subcommands with their help and defaults, and stored configurations."""
 
 import argparse
 import json
@@ -15,22 +15,17 @@ T = TypeVar("T")
 
 
 def path(summary: str, metavar: str = "PATH") -> dict[str, Any]:
-    """Return the options of a file or folder."""
+    """Return argparse's options for a file or folder."""
     return {"type": Path, "metavar": metavar, "help": summary}
 
 
 def number(summary: str, default: int = 1) -> dict[str, Any]:
-    """Return the options of an integer."""
+    """Return argparse's options for an integer."""
     return {"type": int, "metavar": "N", "default": default, "help": summary}
 
 
-def choice(summary: str, values: tuple[str, ...], default: str) -> dict[str, Any]:
-    """Return the options of a choice."""
-    return {"choices": values, "default": default, "help": summary}
-
-
 def text(summary: str) -> dict[str, Any]:
-    """Return the options of a name."""
+    """Return argparse's options for a name."""
     return {"default": "", "metavar": "NAME", "help": summary}
 
 
@@ -100,12 +95,16 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "--checkpoint": path("trained model: model.safetensors"),
     "--gpus": number("number of GPUs of each machine that train together (torchrun)"),
     "--nodes": number("number of machines that train together (Slurm)"),
-    "--device": choice("device; auto takes a GPU if there is one", get_args(Device), "auto"),
-    "--pooling": choice(
-        "mean over the gene tokens of a cell, or the token <cls>",
-        get_args(Pooling),
-        "mean",
-    ),
+    "--device": {
+        "choices": get_args(Device),
+        "default": "auto",
+        "help": "device; auto takes a GPU if there is one",
+    },
+    "--pooling": {
+        "choices": get_args(Pooling),
+        "default": "mean",
+        "help": "mean over the gene tokens of a cell, or the token <cls>",
+    },
     "--batch-tokens": number("tokens per forward pass; bounds the memory", 16_384),
     "--layer": text("layer with the raw counts (default: raw.X if it exists, otherwise X)"),
     "--genes": text(
@@ -130,7 +129,7 @@ class Stage:
         run: function of the subcommand.
         arguments: names in :data:`ARGUMENTS`, with ``?`` if optional, ``+`` for one value or more,
             or ``*`` for both.
-        own: further arguments, which replace those of the same name.
+        own: options that replace those in :data:`ARGUMENTS`, by argument.
     """
 
     run: Run
@@ -181,8 +180,8 @@ def stored(configuration: Path) -> Config:
 def corpus_of(configuration: Path) -> tuple[Config, Path]:
     """Return a stored configuration and the folder of its downloads.
 
-    These stages read the whole configuration instead of settings that Snakemake compares, so that
-    changed settings of downloads run nothing again.
+    The stages that use it do not run again if settings of downloads change, because Snakemake does
+    not compare the stored configuration.
     """
     config = stored(configuration)
     folder = config.corpus.download.folder

@@ -17,22 +17,24 @@ def results_of(configuration: Path) -> "Results":
     return Results(configuration.parent, stored(configuration))
 
 
-@stage("name --configuration --output")
-def table(options: argparse.Namespace) -> None:
-    """Make one table."""
+def write(kind: str, options: argparse.Namespace) -> None:
+    """Write the table or figure that ``name`` names."""
     from scsigmoid.report import registry
 
     results = results_of(options.configuration)
-    registry.write("table", options.name, results, options.output.with_suffix(""))
+    registry.write(kind, options.name, results, options.output.with_suffix(""))
+
+
+@stage("name --configuration --output")
+def table(options: argparse.Namespace) -> None:
+    """Make one table."""
+    write("table", options)
 
 
 @stage("name --configuration --output")
 def figure(options: argparse.Namespace) -> None:
     """Draw one figure."""
-    from scsigmoid.report import registry
-
-    results = results_of(options.configuration)
-    registry.write("figure", options.name, results, options.output.with_suffix(""))
+    write("figure", options)
 
 
 @stage("--configuration --output")
