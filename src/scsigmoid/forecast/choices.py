@@ -1,7 +1,7 @@
-"""Settings of own cells that are ``auto``: they follow from the cells and the device.
+"""Values of settings of own cells that are ``auto``, chosen from the cells and the device.
 
-The values are the same in every run of a results folder: the cells decide them, and the device is
-read from the stored configuration of the first run.
+All runs in a results folder choose the same values, because the device is read from the stored
+configuration of the first run.
 """
 
 import ctypes
@@ -34,7 +34,7 @@ VALIDATIONS, PATIENCE = 30, 5
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """What a kind of device trains in minutes."""
+    """Settings for training within minutes on a kind of device."""
 
     size: str  # of the model
     context: int  # longest context in tokens
@@ -43,8 +43,8 @@ class Scale:
     tokens: int  # tokens per forward pass
     rate: float  # learning rate
     warmup: int  # steps of linear warm-up
-    cells: int  # number of cells to train on, counting a cell in each pass
-    passes: int  # largest number of passes over the cells
+    cells: int  # training cells of all passes together
+    passes: int  # largest number of passes over the training cells
 
 
 SCALES = {
@@ -64,7 +64,7 @@ class Sample:
     """The cells of the user's files.
 
     Attributes:
-        cells: number of training cells, or None if a 10x file had to be converted.
+        cells: number of training cells, or None if a file is 10x, which is not opened.
         lengths: genes that sampled cells express, ascending.
         weights: number of cells that each sampled cell stands for.
     """
@@ -83,11 +83,11 @@ def choose(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return a merged configuration with values in place of ``auto``, and the reasons.
 
     Args:
-        values: the configuration, not checked except for the files.
+        values: the merged configuration, which is not checked yet.
 
     Returns:
-        The configuration, with ``choices``: setting to value and reason. Without own files it is
-        not changed.
+        The configuration with ``choices``, a mapping of settings to values and reasons. Without own
+        files, the configuration is not changed.
 
     Raises:
         UserError: if ``corpus`` is wrong, or a file cannot be read.
@@ -97,7 +97,7 @@ def choose(values: Mapping[str, Any]) -> dict[str, Any]:
     settings = Settings(values)
     for model in settings.models.values():
         model.setdefault("context", AUTO)
-    # Jobs understand the device `auto`.
+    # Jobs accept the device `auto`, so it alone needs no choice.
     if not has_auto({**settings.values, "device": None}):
         return settings.values
     corpus = validate(values["corpus"], Corpus, "corpus")

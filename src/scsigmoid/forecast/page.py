@@ -5,7 +5,7 @@ from pathlib import Path
 
 from scsigmoid.config.schema import Config
 from scsigmoid.forecast.effort import efforts, lengths_of, study_efforts
-from scsigmoid.forecast.volume import Volume, vocabulary_size, volume
+from scsigmoid.forecast.volume import vocabulary_size, volume
 
 TOKEN_BYTES = 2  # uint16: vocabularies of CELLxGENE have fewer than 65,536 genes
 CELL_BYTES = 100  # metadata of a cell in the token store: ids, type, donor, tissue, assay
@@ -22,9 +22,10 @@ def forecast(config: Config, results: Path) -> Iterator[str]:
     models, runs = efforts(config, vocabulary), study_efforts(config, vocabulary)
     yield f"Preset {config.preset}, corpus {config.corpus.source}: {data.basis}"
     yield line("raw files", number(data.files), f"{number(data.cells)} cells to train on")
+    cell_bytes = lengths_of(config).mean() * TOKEN_BYTES + CELL_BYTES
     sizes = {
         "raw files": data.bytes,
-        "tokens": stored_bytes(config, data),
+        "tokens": None if data.cells is None else data.cells * cell_bytes,
         "models": sum(model.bytes for model in [*models, *runs]),
     }
     parts = [f"{gigabytes(size)} of {name}" for name, size in sizes.items()]
@@ -41,13 +42,6 @@ def forecast(config: Config, results: Path) -> Iterator[str]:
     yield line("training", hours, "on one device, all models together")
     for setting, choice in config.choices.items():
         yield f"{setting} = {choice}"
-
-
-def stored_bytes(config: Config, data: Volume) -> float | None:
-    """Return the estimated size of the token store, or None if the number of cells is unknown."""
-    if data.cells is None:
-        return None
-    return data.cells * (lengths_of(config).mean() * TOKEN_BYTES + CELL_BYTES)
 
 
 def line(name: str, value: str, note: str) -> str:

@@ -53,7 +53,7 @@ def volume(config: Config, results: Path) -> Volume:
 
 
 def vocabulary_size(config: Config, results: Path) -> int:
-    """Return the number of tokens, including special ones, or an upper bound."""
+    """Return the number of tokens, including special tokens, or an upper bound."""
     path, choice = results / "tokens" / "vocabulary.parquet", config.tokens.vocabulary
     if path.is_file():
         return Vocabulary.read(path).size
@@ -64,7 +64,7 @@ def vocabulary_size(config: Config, results: Path) -> int:
     if config.corpus.source in REMOTE and set(organisms) <= sizes.keys():
         return sum(sizes[organism] for organism in organisms) + len(SPECIAL)
     if config.corpus.source == "local":
-        if (opened := training_files(config)) is None:  # one organism, probably
+        if (opened := training_files(config)) is None:  # assume one organism
             return max(sizes.values(), default=config.benchmarks.training.vocabulary)
         genes = Counter(organism_of(gene) for gene in {g for cells in opened for g in cells.genes})
         return sum(min(n, sizes.get(name, n)) for name, n in genes.items()) + len(SPECIAL)
@@ -110,18 +110,14 @@ def local_volume(config: Config) -> Volume:
 
 
 def training_files(config: Config) -> list[Cells] | None:
-    """Open the training cells of the user's files. None if a 10x file had to be converted."""
+    """Open the training cells of the user's files. Return None if a file is 10x."""
     files = [file for file in expand(config.corpus.local) if file.held_out is not True]
     if any(is_tenx(file.path) for file in files):
         return None
     with verbosity(False):  # the choice of settings has logged the columns of genes
         return [
-            open_cells(
-                file.path,
-                held_out_text(file.held_out, config.seed),
-                "training",
-                layer=file.layer,
-                genes=file.genes,
+            open_cells(file.path, layer=file.layer, genes=file.genes).part(
+                held_out_text(file.held_out, config.seed), "training"
             )
             for file in files
         ]
