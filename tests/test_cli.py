@@ -70,17 +70,23 @@ def test_a_log_gets_everything_and_the_terminal_the_line(tmp_path: Path) -> None
     assert run.stderr in log.read_text()
 
 
-DIES = """
-import os
-from scsigmoid import cli
-cli.STAGES["lengths"].run = lambda options: os.kill(os.getpid(), 9)
-cli.main(__import__("sys").argv[1:])
+REPLACED = """
+import os, sys
+from scsigmoid import cli, progress
+cli.STAGES["lengths"].run = lambda options: {action}
+sys.exit(cli.main(sys.argv[1:]))
 """
+
+
+def command_that(action: str) -> list[str]:
+    """Return a command whose subcommand evaluates a Python expression."""
+    code = REPLACED.replace("{action}", action)
+    return [sys.executable, "-c", code, "lengths", "--tokens", "t", "--output", "o"]
 
 
 def test_the_log_of_a_killed_job_has_a_line_of_each_attempt(tmp_path: Path) -> None:
     log = tmp_path / "x.log"
-    command = [sys.executable, "-c", DIES, "lengths", "--tokens", "t", "--output", "o"]
+    command = command_that("os.kill(os.getpid(), 9)")
     for attempt in ("17", "18"):
         environment = os.environ | {"SLURM_JOB_ID": attempt}
         run = subprocess.run([*command, "--log", log], env=environment, check=False)
@@ -92,24 +98,13 @@ def test_the_log_of_a_killed_job_has_a_line_of_each_attempt(tmp_path: Path) -> N
     assert (first.endswith("job 17"), second.endswith("job 18")) == (True, True)
 
 
-ANNOUNCES = """
-import sys
-from scsigmoid import cli, progress
-def run(options):
-    progress.log("in the log")
-    progress.announce("for the user")
-cli.STAGES["lengths"].run = run
-sys.exit(cli.main(sys.argv[1:]))
-"""
-
-
 @pytest.mark.parametrize("seen", [True, False])
 def test_an_announcement_also_appears_on_the_terminal(seen: bool, tmp_path: Path) -> None:
     """Jobs of a cluster do not have a terminal that somebody sees."""
     log = tmp_path / "x.log"
-    arguments = ["lengths", "--tokens", "t", "--output", "o", "--log", str(log)]
+    command = command_that("(progress.log('in the log'), progress.announce('for the user'))")
     process = subprocess.run(
-        [sys.executable, "-c", ANNOUNCES, *arguments],
+        [*command, "--log", log],
         capture_output=True,
         text=True,
         check=True,
@@ -124,21 +119,12 @@ def test_lines_do_not_control_the_terminal(capsys: pytest.CaptureFixture[str]) -
     assert capsys.readouterr().err == "file \\x1b]0;evil\\x07.h5ad\nµm ünï\n"
 
 
-LOGS = """
-import sys
-from scsigmoid import cli, progress
-cli.STAGES["lock"].run = lambda options: progress.log("x" * 100_000)
-sys.exit(cli.main(sys.argv[1:]))
-"""
-
-
 @pytest.mark.parametrize("stage", ["fails", "logs", "no log"])
 def test_a_full_disk_that_holds_the_log_is_one_line(stage: str, tmp_path: Path) -> None:
     arguments = ["lengths", "--tokens", str(tmp_path / "none"), "--output", str(tmp_path / "x")]
     run = [sys.executable, "-m", "scsigmoid", *arguments]
     if stage == "logs":
-        run = [sys.executable, "-c", LOGS, "lock", "--output", "o"]
-        run += ["--manifest", "m", "--cells", "f", "--metadata", "f"]
+        run = command_that("progress.log('x' * 100_000)")
     place = tmp_path / "logs"
     place.mkdir()
     with small_disk(place, 64):

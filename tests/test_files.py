@@ -10,12 +10,7 @@ from pathlib import Path
 import pytest
 
 from scsigmoid.errors import UserError
-from scsigmoid.files import (
-    atomic_folder,
-    atomic_path,
-    locked,
-    parsing,
-)
+from scsigmoid.files import atomic_folder, atomic_path, locked, parsing
 
 
 class Interruption(Exception):

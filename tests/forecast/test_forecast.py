@@ -25,9 +25,12 @@ from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
 ROOT = Path(__file__).parents[2]
 
 
-def pages(config, results: Path) -> list[str]:
-    """The lines of a forecast."""
-    return list(forecast(config, results))
+def write_cells(path: Path, cells: int, genes: list[str]) -> None:
+    """Write a file of equal cells, half of each of two kinds."""
+    kinds = {"kind": ["a", "b"] * cells}
+    obs = pd.DataFrame(kinds, index=[str(cell) for cell in range(2 * cells)]).iloc[:cells]
+    counts = np.full((cells, len(genes)), 2, np.float32)
+    anndata.AnnData(counts, obs, pd.DataFrame(index=genes)).write_h5ad(path)
 
 
 def test_mean_lengths():
@@ -55,14 +58,14 @@ def test_a_study_is_the_sum_of_its_runs(tmp_path):
     family = {"attention": ["sigmoid"], "context": [2048], "size": ["160M"], "seed": [1, 2]}
     family["training"] = {"steps": 1000, "snapshots": [[10, 20]]}
     config = load(overrides={"preset": "paper", "study": {"seeds": family}})
-    (study_line,) = (line for line in pages(config, tmp_path) if "  study" in line)
+    (study_line,) = (line for line in forecast(config, tmp_path) if "  study" in line)
     assert duration(2 * 1000 * 256 / 346 / 3600) in study_line
     assert "2 runs of 154M parameters" in study_line
     run, _ = study_efforts(config, 43_808)
     # float32: two checkpoints (weights and two moments), the model and two snapshots
     assert run.bytes == run.parameters * 4 * (3 * 2 + 1 + 2)
     models = sum(model.bytes for model in efforts(config, 43_808)) + 2 * run.bytes
-    assert f", {gigabytes(models)} of models" in "\n".join(pages(config, tmp_path))
+    assert f", {gigabytes(models)} of models" in "\n".join(forecast(config, tmp_path))
 
 
 def test_parameters_and_vocabulary(tmp_path):
@@ -73,7 +76,7 @@ def test_parameters_and_vocabulary(tmp_path):
         assert abs(effort.parameters / 160e6 - 1) < 0.04
     # 12 blocks of 7,087,872, a final norm, 2,048 positions, 43,808 rows in and out with a bias
     counted = 12 * 7_087_872 + 2 * 768 + 2048 * 768 + 43_808 * (2 * 768 + 1)
-    assert f"{counted / 1e6:.4g}M parameters" in "\n".join(pages(config, tmp_path))
+    assert f"{counted / 1e6:.4g}M parameters" in "\n".join(forecast(config, tmp_path))
     (tmp_path / "genes.txt").write_text("ENSG00000000001\nENSG00000000002\n")
     gene_list = {"tokens": {"vocabulary": {"genes": str(tmp_path / "genes.txt")}}}
     assert vocabulary_size(load(overrides={"preset": "paper", **gene_list}), tmp_path) == 6
@@ -105,10 +108,9 @@ def test_a_manifest_replaces_estimates(tmp_path):
 
 def test_own_files(tmp_path):
     """Cells of h5ad files are counted, except held-out cells. 10x files are not converted."""
-    genes = pd.DataFrame(index=[f"ENSG{index:011d}" for index in range(20)])
     for name, cells in {"a": 40, "b": 7, "c": 5}.items():
-        counts = np.full((cells, 20), 2, np.float32)
-        anndata.AnnData(counts, var=genes).write_h5ad(tmp_path / f"{name}.h5ad")
+        genes = [f"ENSG{index:011d}" for index in range(20)]
+        write_cells(tmp_path / f"{name}.h5ad", cells, genes)
     entries = [
         {"files": str(tmp_path / "a.h5ad"), "held_out": 0.25},
         {"files": str(tmp_path / "b.h5ad")},
@@ -129,10 +131,8 @@ def test_own_files(tmp_path):
 def test_the_vocabulary_of_own_files_is_at_most_their_genes(tmp_path):
     """Only training files count, and each organism has at most its configured size."""
     for name, first, species in (("a", 0, "ENSG"), ("b", 15, "ENSG"), ("c", 0, "ENSMUSG")):
-        genes = pd.DataFrame(index=[f"{species}{index:011d}" for index in range(first, first + 20)])
-        anndata.AnnData(np.ones((4, 20), np.float32), var=genes).write_h5ad(
-            tmp_path / f"{name}.h5ad"
-        )
+        genes = [f"{species}{index:011d}" for index in range(first, first + 20)]
+        write_cells(tmp_path / f"{name}.h5ad", 4, genes)
     local = [{"files": str(tmp_path / f"{name}.h5ad"), "held_out": 0.5} for name in "ab"]
     mouse = {"files": str(tmp_path / "c.h5ad"), "held_out": True}
 
@@ -153,11 +153,8 @@ def test_the_vocabulary_of_own_files_is_at_most_their_genes(tmp_path):
 def test_unsuitable_own_files_are_named(tmp_path, capsys):
     """Errors of the first job appear before anything runs."""
     for name, prefix in (("ids", "ENSG00000000"), ("symbols", "GENE")):
-        genes = pd.DataFrame(index=[f"{prefix}{index:03d}" for index in range(20)])
-        kinds = pd.DataFrame({"kind": ["a", "b"] * 20}, index=[str(cell) for cell in range(40)])
-        anndata.AnnData(np.ones((40, 20), np.float32), kinds, genes).write_h5ad(
-            tmp_path / f"{name}.h5ad"
-        )
+        genes = [f"{prefix}{index:03d}" for index in range(20)]
+        write_cells(tmp_path / f"{name}.h5ad", 40, genes)
 
     def error(files: str, label: str) -> str:
         entry = {"files": str(tmp_path / files), "label": label, "held_out": 0.5}
