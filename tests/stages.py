@@ -1,12 +1,27 @@
 """The stages from the manifest to the files of a corpus, with all paths in one folder."""
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 
-from scsigmoid.config.schema import Corpus, Dataset
+import numpy as np
+
+from scsigmoid.config.check import load
+from scsigmoid.config.schema import Corpus, Dataset, LocalFiles
 from scsigmoid.corpus.fetch import fetch_evaluation, fetch_part
+from scsigmoid.corpus.h5ad import Cells
 from scsigmoid.corpus.manifest import build_manifest
 from scsigmoid.corpus.metadata import read_manifest, write_manifest
+
+
+def local_corpus(*entries: LocalFiles, parts: int = 1) -> Corpus:
+    """Return the demo's corpus with the user's own files instead."""
+    return dataclasses.replace(load().corpus, source="local", local=[*entries], parts=parts)
+
+
+def dense(cells: Cells) -> np.ndarray:
+    """Return the counts of the selected cells, read in chunks of 7."""
+    return np.concatenate([chunk.counts.toarray() for chunk in cells.chunks(7)])
 
 
 def make_manifest(corpus: Corpus, datasets: Mapping[str, Dataset], folder: Path) -> list[str]:

@@ -5,6 +5,7 @@ import dataclasses
 import anndata
 import numpy as np
 import pytest
+from stages import dense
 
 from scsigmoid.config.check import load
 from scsigmoid.config.schema import EmbeddedCorpus
@@ -68,7 +69,7 @@ def test_layout_and_same_bytes(tmp_path, sizes):
         assert {"feature_name", "feature_biotype", "feature_is_filtered"} <= set(adata.var)
         assert adata.uns["scsigmoid"]["simulated"] == (name == "heart_oft")
         cells = open_cells(paths[0])
-        np.testing.assert_array_equal(next(cells.chunks()).counts.toarray(), counts)
+        np.testing.assert_array_equal(dense(cells), counts)
     embedded.write_recipe("heart_oft", sizes, 43, tmp_path / "other.h5ad")
     assert sha256(tmp_path / "other.h5ad") != sha256(tmp_path / "heart_oft0.h5ad")
 

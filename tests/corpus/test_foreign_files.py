@@ -1,17 +1,14 @@
 """Files of other programs: damaged HDF5, other layouts, proteins, other gene names."""
 
-import dataclasses
-
 import anndata
 import h5py
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from stages import make_evaluation, make_manifest, make_part
+from stages import dense, local_corpus, make_evaluation, make_manifest, make_part
 from tenx import tenx_file, tenx_folder
 
-from scsigmoid.config.check import load
 from scsigmoid.config.schema import Dataset, LocalFiles
 from scsigmoid.corpus.genes import check_alike
 from scsigmoid.corpus.h5ad import cells_of_part, open_cells
@@ -21,73 +18,81 @@ from scsigmoid.tokens.statistics import gather
 from scsigmoid.tokens.vocabulary import Vocabulary, build_vocabulary
 
 
-def replaced(group, name, *shape, **how):
-    """Replace a dataset by one without values."""
-    attributes = dict(group[name].attrs)
-    del group[name]
-    group.create_dataset(name, *shape, **how).attrs.update(attributes)
-    return group[name]
-
-
 def latin(file):
     types = file["obs/cell_type"]
     name = "categories" if "categories" in types else "values"  # the latter with pandas 3
     values = np.array([b"Caf\xe9", *[b"a", b"b"] * len(types[name])], dtype=object)
-    replaced(types, name, data=values[: len(types[name])], dtype=h5py.string_dtype())
+    replace(types, name, values[: len(types[name])], h5py.string_dtype())
 
 
-def row_beyond_its_columns(file):
-    """A row with more values than genes would need a block of any size."""
-    ends = file["X/indptr"][:]
-    ends[1:] = ends[-1]
-    file["X/indptr"][:] = ends
+def replace(group, name, values, dtype=None):
+    """Replace a dataset or a group by an array with the same attributes."""
+    attributes = dict(group[name].attrs)
+    del group[name]
+    group.create_dataset(name, data=values, dtype=dtype).attrs.update(attributes)
 
 
-def unknown_filter(file):
-    """A chunk that is compressed by an unknown filter."""
-    stored = file["X/data"]
-    space = h5py.h5s.create_simple(stored.shape)
-    plan = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-    plan.set_chunk(stored.shape)
-    plan.set_filter(300, h5py.h5z.FLAG_OPTIONAL)
-    del file["X/data"]
-    data = h5py.h5d.create(file["X"].id, b"data", h5py.h5t.IEEE_F32LE, space, plan)
-    data.write_direct_chunk((0,), b"compressed")
+def replace_labels(file, values):
+    """Replace the cell types by an array as anndata stores it."""
+    replace(file, "obs/cell_type", values)
+    attributes = {"encoding-type": "array", "encoding-version": "0.2.0"}
+    file["obs/cell_type"].attrs.update(attributes)
 
 
-def column(values):
-    """Return a change that replaces the labels by an array."""
-
-    def change(file):
-        del file["obs/cell_type"]
-        stored = file.create_dataset("obs/cell_type", data=values)
-        stored.attrs["encoding-type"], stored.attrs["encoding-version"] = "array", "0.2.0"
-
-    return change
+def change(name, place, value):
+    """Return a function that changes a value of a dataset."""
+    return lambda file: file[name].__setitem__(place, value)
 
 
-def references(file):
-    column(np.array([file["X"].ref] * 30, dtype=h5py.ref_dtype))(file)
+def filtered(number, content):
+    """Return a function that makes the values a chunk with these bytes and this HDF5 filter."""
+
+    def store(file):
+        stored = file["X/data"]
+        space = h5py.h5s.create_simple(stored.shape)
+        plan = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        plan.set_chunk(stored.shape)
+        plan.set_filter(number, h5py.h5z.FLAG_OPTIONAL)
+        del file["X/data"]
+        data = h5py.h5d.create(file["X"].id, b"data", h5py.h5t.IEEE_F32LE, space, plan)
+        data.write_direct_chunk((0,), content)
+
+    return store
 
 
+STORAGES = {"csr": sp.csr_matrix, "csc": sp.csc_matrix, "dense": np.asarray}
 ONE_VALUE = "column 'cell_type' of obs must have one text, number or category per row"
+# name: storage, change, message or None if the file can be read
 FAULTS = {
-    "labels of a compound type": (column(np.zeros(30, dtype="i4,f4")), ONE_VALUE),
-    "labels of two columns": (column(np.zeros((30, 2))), ONE_VALUE),
-    "labels that are references": (references, ONE_VALUE),
-    "a filter": (unknown_filter, "compressed by a filter .* pip install hdf5plugin"),
-    "labels in Latin-1": (latin, r"damaged \(column 'cell_type': 'utf-8' codec"),
-    "layers that are none": (lambda f: replaced(f, "layers", data=[1]), None),
-    "a row with more values than genes": (row_beyond_its_columns, "damaged"),
-}
+    "a filter": ("csr", filtered(300, b"compressed"), "compressed by .* pip install hdf5plugin"),
+    "a damaged chunk": ("csr", filtered(1, b"not gzip"), r"damaged \(.*filter returned failure"),
+    "a column outside": ("csr", change("X/indices", 7, 10_000), "damaged"),
+    "a row outside": ("csc", change("X/indices", 7, 10_000), "damaged"),
+    "rows that go back": ("csr", change("X/indptr", 5, 10_000), "damaged"),
+    # it would need a block of any size
+    "a row with more values than genes": ("csr", change("X/indptr", slice(1, None), 99), "damaged"),
+    "no data": ("csr", lambda file: file["X"].pop("data"), "X is not a matrix as anndata"),
+    "one dimension": ("dense", lambda f: replace(f, "X", [1.0, 2.0]), "X is not a matrix as"),
+    "layers that are none": ("csr", lambda f: replace(f, "layers", [1]), None),
+    "short labels": ("csr", lambda f: replace_labels(f, ["T cell"] * 4), "damaged"),
+    "labels in Latin-1": ("csr", latin, r"damaged \(column 'cell_type': 'utf-8' codec"),
+    "labels of a compound type": (
+        "csr", lambda f: replace_labels(f, np.zeros(30, "i4,f4")), ONE_VALUE,
+    ),
+    "labels of two columns": ("csr", lambda f: replace_labels(f, np.zeros((30, 2))), ONE_VALUE),
+    "labels that are references": (
+        "csr", lambda f: replace_labels(f, np.array([f["X"].ref] * 30, h5py.ref_dtype)), ONE_VALUE,
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_faults_in_hdf5(fault, counts, write_h5ad):
-    change, message = FAULTS[fault]
-    path = write_h5ad(sp.csr_matrix(counts.astype(np.float32)))
+    """Compiled loops would follow wrong indices out of the matrix."""
+    storage, make_fault, message = FAULTS[fault]
+    path = write_h5ad(STORAGES[storage](counts.astype(np.float32)))
     with h5py.File(path, "r+") as file:
-        change(file)
+        make_fault(file)
 
     def read() -> int:
         cells = open_cells(path)
@@ -102,8 +107,7 @@ def test_faults_in_hdf5(fault, counts, write_h5ad):
 
 
 def local(path, **settings):
-    entry = LocalFiles(files=str(path), **settings)
-    return dataclasses.replace(load().corpus, source="local", local=[entry], parts=1)
+    return local_corpus(LocalFiles(files=str(path), **settings))
 
 
 SYMBOLS = {
@@ -163,8 +167,7 @@ def test_a_layer_and_a_column_of_genes(counts, write_h5ad, tmp_path):
     for cells, rows in ((trained, trained.rows), (held, others)):
         assert cells.genes == adata.var["gene_ids"].tolist()
         assert cells.names == adata.var_names.tolist()
-        [chunk] = cells.chunks()
-        np.testing.assert_array_equal(chunk.counts.toarray(), counts[rows])
+        np.testing.assert_array_equal(dense(cells), counts[rows])
     for wrong, message in (
         ({"layer": "count"}, "no layer 'count'; its layers: 'counts'"),
         ({"layer": "counts", "genes": "gene_id"}, "var has no column 'gene_id' for the genes"),
@@ -234,8 +237,7 @@ def test_tenx(kind, counts, tmp_path, capfd):
     make_manifest(corpus, {}, folder)
     [(_, cells)] = cells_of_part(make_part(corpus, folder))
     assert cells.genes == [f"ENSG{index:011d}" for index in range(11)]
-    [chunk] = cells.chunks()
-    np.testing.assert_array_equal(chunk.counts.toarray(), counts[:, :11])
+    np.testing.assert_array_equal(dense(cells), counts[:, :11])
     assert "1 'Antibody Capture'" in capfd.readouterr().err
     changed = next(iter(path.iterdir())) if path.is_dir() else path
     changed.write_bytes(changed.read_bytes() + b"\n")

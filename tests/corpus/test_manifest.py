@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 from loopback import uuid
+from stages import local_corpus
 
 from scsigmoid.config.schema import Dataset, LocalFiles
 from scsigmoid.corpus.manifest import (
@@ -18,10 +19,6 @@ from scsigmoid.corpus.manifest import (
 from scsigmoid.corpus.metadata import ManifestRow, read_manifest, write_manifest
 from scsigmoid.errors import UserError
 from scsigmoid.files import sha256
-
-
-def local(config, *entries: LocalFiles):
-    return dataclasses.replace(config.corpus, source="local", local=list(entries))
 
 
 def build(corpus, datasets, path, seed=42):
@@ -49,13 +46,12 @@ def test_embedded(config, tmp_path):
     assert [r.file for r in rows if r.simulated == "false"] == ["pbmc68k_training", "pbmc68k"]
 
 
-def test_local(config, counts, write_h5ad, tmp_path):
+def test_local_corpus(counts, write_h5ad, tmp_path):
     obs = {"cell_type": ["T cell", "B cell"] * 15, "batch": ["b"] * 10 + ["c"] * 20}
     names = ["Blood 1", "lung", "gut", "two/gut"]
     (tmp_path / "two").mkdir()
     paths = [write_h5ad(counts + n, obs=obs, name=name) for n, name in enumerate(names)]
-    corpus = local(
-        config,
+    corpus = local_corpus(
         LocalFiles(files=str(paths[0]), held_out=0.1),
         LocalFiles(files=str(paths[1]), held_out="batch=b", name="lung"),
         LocalFiles(files=str(paths[2]), label=["none of it", "{batch} {cell_type}", "batch"]),
@@ -82,7 +78,7 @@ def test_organisms_of_local_files(config, counts, write_h5ad, tmp_path, capfd):
         LocalFiles(files=str(write_h5ad(counts + 1, genes=g, name=n)), held_out=h)
         for (n, g), h in zip(names, (0.2, False), strict=True)
     ]
-    build(local(config, *files), {"human": Dataset(title="Human")}, tmp_path / "m.csv")
+    build(local_corpus(*files), {"human": Dataset(title="Human")}, tmp_path / "m.csv")
     assert [r.organism for r in read_manifest(tmp_path / "m.csv")] == ["Homo sapiens"] * 2 + [
         "Mus musculus"
     ]
@@ -261,8 +257,8 @@ class TestAddedDataset:
         ]
         datasets = {name: Dataset(title=name) for name in ("cells", "mine")}
         manifest, row = tmp_path / "m.csv", tmp_path / "mine.csv"
-        build(local(config, own[0]), datasets, manifest)
-        corpus = local(config, *own)
+        build(local_corpus(own[0]), datasets, manifest)
+        corpus = local_corpus(*own)
         write_evaluation_row("mine", corpus, datasets, 42, tmp_path / "downloads", row)
         check_not_trained_on(row, manifest, corpus, datasets, 42)
         return corpus, datasets, row

@@ -12,9 +12,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from stages import make_evaluation, make_manifest, make_part
+from stages import dense, local_corpus, make_evaluation, make_manifest, make_part
 
-from scsigmoid.config.schema import Config, Dataset, LocalFiles
+from scsigmoid.config.schema import Dataset, LocalFiles
 from scsigmoid.corpus.h5ad import cells_of_part, open_cells
 from scsigmoid.corpus.metadata import are_in_ranges, format_ranges
 from scsigmoid.corpus.repeated_cells import FEWEST_GENES, hash_cells
@@ -46,7 +46,7 @@ Trained = tuple[list[tuple[int, ...]], list[tuple[int, ...]], dict[str, Any]]
 
 
 @pytest.fixture
-def run(config: Config, tmp_path: Path) -> Callable[..., Trained]:
+def run(tmp_path: Path) -> Callable[..., Trained]:
     """Return a function that makes the manifest of files and fetches their cells.
 
     Returns the counts of the cells that tokenization reads for training, those of the held-out
@@ -55,13 +55,12 @@ def run(config: Config, tmp_path: Path) -> Callable[..., Trained]:
     numbers = count()
 
     def counts_of(cells: Any) -> list[tuple[int, ...]]:
-        rows = np.vstack([chunk.counts.toarray() for chunk in cells.chunks()])
-        frame = pd.DataFrame(rows, columns=cells.genes).reindex(columns=GENES, fill_value=0)
+        frame = pd.DataFrame(dense(cells), columns=cells.genes).reindex(columns=GENES, fill_value=0)
         return [*map(tuple, frame.to_numpy(dtype=int).tolist())]
 
     def take(*entries: LocalFiles) -> Trained:
         folder = tmp_path / f"run-{next(numbers)}"
-        corpus = dataclasses.replace(config.corpus, source="local", local=[*entries], parts=2)
+        corpus = local_corpus(*entries, parts=2)
         paths = {Path(entry.files).stem for entry in entries if entry.held_out}
         datasets = {name: Dataset(title=name) for name in paths}
         make_manifest(corpus, datasets, folder)

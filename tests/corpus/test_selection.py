@@ -7,7 +7,7 @@ from loopback import uuid
 
 from scsigmoid.config.check import load
 from scsigmoid.corpus.discover import Version
-from scsigmoid.corpus.selection import reason_held_out, sample_files, select
+from scsigmoid.corpus.selection import sample_files, select
 from scsigmoid.errors import UserError
 
 
@@ -44,11 +44,15 @@ def test_reasons_to_leave_files_out(corpus):
         version(6, bytes=-1),
         version(7, organisms=()),
         version(8),
+        version(11, collection_id=""),  # unknown collections do not match each other
     ]
-    evaluation = {"heart": version(9, dataset_id=uuid(50), collection_id=uuid(60))}
+    evaluation = {
+        "heart": version(9, dataset_id=uuid(50), collection_id=uuid(60)),
+        "lung": version(10, collection_id=""),
+    }
     wanted = dataclasses.replace(corpus, leave_out=[uuid(108)])
     selection = select(versions, evaluation, wanted, 42)
-    assert [v.dataset_id for v in selection.training] == [uuid(1), uuid(6)]
+    assert [v.dataset_id for v in selection.training] == [uuid(1), uuid(6), uuid(11)]
     assert selection.held_out == {uuid(50): "dataset of heart", uuid(3): "collection of heart"}
     assert selection.left_out == {"other organisms": 3, "named in corpus.leave_out": 1}
     with pytest.raises(UserError, match=rf"corpus\.leave_out: {uuid(99)} is neither a dataset"):
@@ -92,17 +96,3 @@ def test_random_choice_of_files():
     chosen = sample_files(sizeless, 1000, None, 42)
     assert [v.dataset_id for v in chosen] == [v.dataset_id for v in first]
     assert sample_files(sizeless, 1000, 7.5, 42) == []
-
-
-def test_all_versions_and_the_collection_are_held_out():
-    heart = version(1)
-    evaluation = {"heart": heart}
-    other_version = dataclasses.replace(heart, dataset_version_id=uuid(12), collection_id="")
-    sibling = version(2, collection_id=heart.collection_id)
-    stranger, unknown = version(2), version(2, collection_id="")
-    assert reason_held_out(other_version, evaluation) == "dataset of heart"
-    assert reason_held_out(sibling, evaluation) == "collection of heart"
-    assert reason_held_out(stranger, evaluation) == ""
-    # unknown collections do not match each other
-    nowhere = {"heart": dataclasses.replace(heart, collection_id="")}
-    assert reason_held_out(unknown, nowhere) == ""

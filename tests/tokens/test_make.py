@@ -189,7 +189,7 @@ def test_lengths(draw, write_part, vocabulary_of, tmp_path):
     assert table["cells"].to_pylist() == cells.tolist()
 
 
-@pytest.mark.parametrize("file", ["pbmc_facs", "lung_cell_lines", "cellxgene_schema_sample"])
+@pytest.mark.parametrize("file", ["pbmc_facs", "cellxgene_schema_sample"])
 def test_real_cells(file, real_data, write_part, vocabulary_of, by_definition, tmp_path):
     folder = write_part("part", [real_data / f"{file}.h5ad"])
     vocabulary = vocabulary_of(folder, 3)
