@@ -57,7 +57,7 @@ def counts() -> np.ndarray:
 
 @pytest.fixture
 def write_h5ad(tmp_path: Path) -> WriteH5ad:
-    """Write an h5ad file: ``write_h5ad(x, raw=None, genes=None, obs=None, name="cells")``.
+    """Return ``write_h5ad(x, raw=None, genes=None, obs=None, name="cells", var=None)``.
 
     Dense counts are written as float32, as anndata's users have them.
     """
@@ -68,6 +68,7 @@ def write_h5ad(tmp_path: Path) -> WriteH5ad:
         genes: list[str] | None = None,
         obs: dict[str, Any] | None = None,
         name: str = "cells",
+        var: dict[str, Any] | None = None,
     ) -> Path:
         if isinstance(x, np.ndarray) and x.dtype.kind == "i":
             x = x.astype(np.float32)
@@ -77,7 +78,7 @@ def write_h5ad(tmp_path: Path) -> WriteH5ad:
             obs if obs is not None else {"cell_type": [kinds[i % 3] for i in range(x.shape[0])]},
             index=[f"cell{i}" for i in range(x.shape[0])],
         )
-        adata = anndata.AnnData(X=x, obs=frame, var=pd.DataFrame(index=genes))
+        adata = anndata.AnnData(X=x, obs=frame, var=pd.DataFrame(var, index=genes))
         if raw is not None:
             adata.raw = anndata.AnnData(X=raw, obs=frame, var=pd.DataFrame(index=genes))
         path = tmp_path / f"{name}.h5ad"

@@ -34,6 +34,12 @@ def test_embedded(config, tmp_path):
     sizes = dataclasses.replace(config.corpus.embedded, training_cells=100)
     corpus = dataclasses.replace(config.corpus, embedded=sizes)
     make_manifest(corpus, config.datasets, tmp_path)
+    manifest = (tmp_path / "manifest.csv").read_bytes()
+    make_manifest(corpus, config.datasets, tmp_path)
+    assert (tmp_path / "manifest.csv").read_bytes() == manifest
+    rows = read_manifest(tmp_path / "manifest.csv")
+    assert [row.dataset for row in rows if row.role == "evaluation"] == list(config.datasets)
+    assert [row.file for row in rows if row.simulated == "false"] == ["pbmc68k_training", "pbmc68k"]
     cells = {}
     for part in range(corpus.parts):
         folder = make_part(corpus, tmp_path, part)

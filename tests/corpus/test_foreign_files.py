@@ -3,7 +3,6 @@
 import anndata
 import h5py
 import numpy as np
-import pandas as pd
 import pytest
 import scipy.sparse as sp
 from stages import dense, local_corpus, make_evaluation, make_manifest, make_part
@@ -130,11 +129,11 @@ SYMBOLS = {
         (["ids", "mouse ids"], "{1}: 9,000 genes, as 'ENSMUSG00000000000'"),
     ],
 )
-def test_genes_that_files_share(names, line, tmp_path, capfd):
+def test_genes_that_files_share(names, line, write_h5ad, capfd):
     files = {}
     for name in names:
-        path, var = tmp_path / f"{name}.h5ad", pd.DataFrame(index=SYMBOLS[name])
-        anndata.AnnData(sp.eye(3, len(var), format="csr"), var=var).write_h5ad(path)
+        counts = sp.eye(3, len(SYMBOLS[name]), format="csr")
+        path = write_h5ad(counts, genes=SYMBOLS[name], name=name)
         files[path] = open_cells(path)
     if line is None:
         first, second = files
@@ -207,18 +206,17 @@ MULTIOME = ["Gene Expression"] * 4 + ["Peaks"] * 8
         ),
     ],
 )
-def test_the_only_column_with_ids_is_used(index, var, gene_column, line, counts, tmp_path, capfd):
+def test_the_only_column_with_ids_is_used(
+    index, var, gene_column, line, counts, write_h5ad, tmp_path, capfd
+):
     """The manifest names the column, so that it is logged once."""
-    path, folder = tmp_path / "mine.h5ad", tmp_path / "run"
-    obs = pd.DataFrame({"cell_type": ["a", "b"] * 15}, index=[f"c{i}" for i in range(30)])
-    adata = anndata.AnnData(sp.csr_matrix(counts), obs, pd.DataFrame(var, index=index))
-    adata.write_h5ad(path)
+    path, folder = write_h5ad(counts, genes=index, name="mine", var=var), tmp_path / "run"
     corpus = local(path, held_out=0.2, name="mine")
     make_manifest(corpus, DATASETS, folder)
     log = capfd.readouterr().err
     assert log.count("Ensembl ids") == (line is not None)
     assert f"{path}: {line or ''}" in log
-    genes = [str(gene) for gene in (adata.var[gene_column] if gene_column else index)]
+    genes = [str(gene) for gene in (var[gene_column] if gene_column else index)]
     genes = genes[: 4 if "feature_types" in var else 12]
     [(row, cells)] = cells_of_part(make_part(corpus, folder))
     assert (row.genes, cells.genes) == (gene_column, genes)

@@ -5,9 +5,7 @@ import gzip
 
 import anndata
 import numpy as np
-import pandas as pd
 import pytest
-import scipy.sparse as sp
 
 from scsigmoid.corpus.genes import check_alike, check_shared, real_genes
 from scsigmoid.corpus.h5ad import open_cells
@@ -18,15 +16,12 @@ IDS, NAMES = list(ids), list(names)
 
 
 @pytest.fixture
-def write(tmp_path):
+def write(write_h5ad):
     """Write five cells: ``write(index of var, name, columns of var)`` returns the path."""
 
     def write_file(index, name="cells", **var):
         counts = np.random.default_rng(0).poisson(2, (5, len(index)))
-        path = tmp_path / f"{name}.h5ad"
-        frame = pd.DataFrame(var, index=list(index))
-        anndata.AnnData(sp.csr_matrix(counts), var=frame).write_h5ad(path)
-        return path
+        return write_h5ad(counts, genes=list(index), name=name, var=var)
 
     return write_file
 
@@ -147,7 +142,7 @@ def test_kinds_of_features(column, types, kept, log, write, capfd):
     path = write(IDS[:12], **{column: types})
     genes, counts = read_counts(path)
     assert genes == IDS[:kept]
-    np.testing.assert_array_equal(counts, anndata.read_h5ad(path).X[:, :kept].toarray())
+    np.testing.assert_array_equal(counts, anndata.read_h5ad(path).X[:, :kept])
     messages = capfd.readouterr().err
     assert log in messages
     assert log or not messages

@@ -33,20 +33,7 @@ def row(name, role="training", **values):
     return ManifestRow(file=name, role=role, source="cellxgene", location="", **values)
 
 
-def test_embedded(config, tmp_path):
-    paths = [tmp_path / "a.csv", tmp_path / "b.csv"]
-    for path in paths:
-        build(config.corpus, config.datasets, path)
-    assert paths[0].read_bytes() == paths[1].read_bytes()
-    rows = read_manifest(paths[0])
-    assert [r.dataset for r in rows if r.role == "evaluation"] == list(config.datasets)
-    training = [r for r in rows if r.role == "training"]
-    assert sum(int(r.cells) for r in training) == config.corpus.embedded.training_cells + 490
-    assert {r.part for r in training} == {"0", "1"}
-    assert [r.file for r in rows if r.simulated == "false"] == ["pbmc68k_training", "pbmc68k"]
-
-
-def test_local_corpus(counts, write_h5ad, tmp_path):
+def test_local(counts, write_h5ad, tmp_path):
     obs = {"cell_type": ["T cell", "B cell"] * 15, "batch": ["b"] * 10 + ["c"] * 20}
     names = ["Blood 1", "lung", "gut", "two/gut"]
     (tmp_path / "two").mkdir()
@@ -69,7 +56,7 @@ def test_local_corpus(counts, write_h5ad, tmp_path):
     assert rows["gut"].bytes == str(paths[2].stat().st_size)
 
 
-def test_organisms_of_local_files(config, counts, write_h5ad, tmp_path, capfd):
+def test_organisms_of_local_files(counts, write_h5ad, tmp_path, capfd):
     names = (
         ("human", [f"ENSG{i:011d}" for i in range(12)]),
         ("mouse", [f"ENSMUSG{i:011d}" for i in range(12)]),
@@ -244,57 +231,60 @@ def test_lock_without_all_files(tmp_path):
     assert not (tmp_path / "lock.csv").exists()
 
 
-class TestAddedDataset:
-    """An evaluation dataset that is configured after the manifest was made."""
+# Evaluation datasets that are configured after the manifest was made.
 
-    def make(self, config, tmp_path, write_h5ad, added):
-        """Make the manifest of one file, and the row of a held-out file that is added."""
-        rng = np.random.default_rng(0)
-        cells = rng.poisson(2, (30, 20))
-        own = [
-            LocalFiles(files=str(write_h5ad(cells, name="cells")), held_out=0.2),
-            LocalFiles(files=str(write_h5ad(added(cells, rng), name="mine")), held_out=True),
-        ]
-        datasets = {name: Dataset(title=name) for name in ("cells", "mine")}
+
+@pytest.fixture
+def add_held_out_file(tmp_path, write_h5ad):
+    """Return a function that adds a file to the configuration of one file and its manifest."""
+    rng = np.random.default_rng(0)
+    cells = rng.poisson(2, (30, 20))
+    datasets = {name: Dataset(title=name) for name in ("cells", "mine")}
+    first = LocalFiles(files=str(write_h5ad(cells, name="cells")), held_out=0.2)
+
+    def add(added):
+        """Check the new file and return the configuration."""
+        path = write_h5ad(added(cells, rng), name="mine")
+        corpus = local_corpus(first, LocalFiles(files=str(path), held_out=True))
         manifest, row = tmp_path / "m.csv", tmp_path / "mine.csv"
-        build(local_corpus(own[0]), datasets, manifest)
-        corpus = local_corpus(*own)
+        build(local_corpus(first), datasets, manifest)
         write_evaluation_row("mine", corpus, datasets, 42, tmp_path / "downloads", row)
         check_not_trained_on(row, manifest, corpus, datasets, 42)
-        return corpus, datasets, row
+        return corpus, datasets
 
-    def test_other_cells(self, config, tmp_path, write_h5ad):
-        corpus, datasets, row = self.make(
-            config, tmp_path, write_h5ad, lambda cells, rng: rng.poisson(2, (10, 20))
-        )
-        build(corpus, datasets, tmp_path / "fresh.csv")
-        fresh = read_manifest(tmp_path / "fresh.csv")
-        assert read_manifest(row) == [one for one in fresh if one.dataset == "mine"]
-        training = [one for one in read_manifest(tmp_path / "m.csv") if one.role == "training"]
-        assert training == [one for one in fresh if one.role == "training"]
+    return add
 
-    def test_training_cells(self, config, tmp_path, write_h5ad):
-        with pytest.raises(UserError, match=r"datasets\.mine: \d+ training cells of .*cells\.h5ad"):
-            self.make(config, tmp_path, write_h5ad, lambda cells, rng: cells[:15])
 
-    def test_own_file_beside_another_corpus(self, config, tmp_path, write_h5ad, counts):
-        path = write_h5ad(counts, name="mine")
-        datasets = {**config.datasets, "mine": Dataset(title="Mine", file=str(path))}
-        build(config.corpus, datasets, tmp_path / "m.csv")
-        assert "mine" not in {one.dataset for one in read_manifest(tmp_path / "m.csv")}
-        row = tmp_path / "mine.csv"
-        write_evaluation_row("mine", config.corpus, datasets, 42, tmp_path, row)
-        check_not_trained_on(row, tmp_path / "m.csv", config.corpus, datasets, 42)
-        [mine] = read_manifest(row)
-        assert (mine.location, mine.held_out, mine.cells) == (str(path), "all", str(len(counts)))
+def test_added_cells(add_held_out_file, tmp_path):
+    corpus, datasets = add_held_out_file(lambda cells, rng: rng.poisson(2, (10, 20)))
+    build(corpus, datasets, tmp_path / "fresh.csv")
+    fresh = read_manifest(tmp_path / "fresh.csv")
+    assert read_manifest(tmp_path / "mine.csv") == [r for r in fresh if r.dataset == "mine"]
+    training = [r for r in read_manifest(tmp_path / "m.csv") if r.role == "training"]
+    assert training == [r for r in fresh if r.role == "training"]
+    with pytest.raises(UserError, match=r"datasets\.mine: \d+ training cells of .*cells\.h5ad"):
+        add_held_out_file(lambda cells, rng: cells[:15])
 
-    def test_training_files_in_cellxgene(self, corpus, published, tmp_path):
-        build(corpus, HEART, tmp_path / "m.csv")
-        trained = next(r for r in read_manifest(tmp_path / "m.csv") if r.role == "training")
-        datasets = {**HEART, "mine": Dataset(title="Mine", id=trained.dataset_id)}
-        for name in datasets:
-            row = tmp_path / f"{name}.csv"
-            write_evaluation_row(name, corpus, datasets, 42, tmp_path / "downloads", row)
-        check_not_trained_on(tmp_path / "heart.csv", tmp_path / "m.csv", corpus, datasets, 42)
-        with pytest.raises(UserError, match=rf"training file {trained.file} is of the dataset"):
-            check_not_trained_on(row, tmp_path / "m.csv", corpus, datasets, 42)
+
+def test_own_file_next_to_another_corpus(config, tmp_path, write_h5ad, counts):
+    path = write_h5ad(counts, name="mine")
+    datasets = {**config.datasets, "mine": Dataset(title="Mine", file=str(path))}
+    build(config.corpus, datasets, tmp_path / "m.csv")
+    assert "mine" not in {one.dataset for one in read_manifest(tmp_path / "m.csv")}
+    row = tmp_path / "mine.csv"
+    write_evaluation_row("mine", config.corpus, datasets, 42, tmp_path, row)
+    check_not_trained_on(row, tmp_path / "m.csv", config.corpus, datasets, 42)
+    [mine] = read_manifest(row)
+    assert (mine.location, mine.held_out, mine.cells) == (str(path), "all", str(len(counts)))
+
+
+def test_training_files_in_cellxgene(corpus, published, tmp_path):
+    build(corpus, HEART, tmp_path / "m.csv")
+    trained = next(r for r in read_manifest(tmp_path / "m.csv") if r.role == "training")
+    datasets = {**HEART, "mine": Dataset(title="Mine", id=trained.dataset_id)}
+    for name in datasets:
+        row = tmp_path / f"{name}.csv"
+        write_evaluation_row(name, corpus, datasets, 42, tmp_path / "downloads", row)
+    check_not_trained_on(tmp_path / "heart.csv", tmp_path / "m.csv", corpus, datasets, 42)
+    with pytest.raises(UserError, match=rf"training file {trained.file} is of the dataset"):
+        check_not_trained_on(row, tmp_path / "m.csv", corpus, datasets, 42)
