@@ -313,7 +313,7 @@ def test_a_group_that_contains_itself(counts, write, model, tmp_path):
         group["loop"] = group
     settings = Embeddings(pooling="mean", batch_tokens=40)
     output = tmp_path / "out.h5ad"
-    with pytest.raises(UserError, match="damaged .*recursion"):
+    with pytest.raises(UserError, match=r"damaged .*recursion"):
         embed_file(path, load(model, device="cpu"), settings, output, keep_all=True)
     assert not output.exists()
 
