@@ -22,6 +22,7 @@ from scsigmoid.results.speed import (
     notes,
     our_path,
     paired,
+    row_label,
     series,
     speed_ups,
 )
@@ -193,6 +194,7 @@ def cost_row(
     return filled(
         TrainingRow, size="160M", context=context, cells_per_step=2, attention=attention,
         kernel=kernel, **ends("gpu_hours", float(np.median(milliseconds)), 0.9, 1.1),
+        milliseconds=float(np.median(milliseconds)),
         rounds=len(milliseconds), readings=" ".join(map(str, milliseconds)),
     )  # fmt: skip
 
@@ -220,9 +222,9 @@ def test_costs_are_compared_by_round() -> None:
 def test_notes_name_the_rows_that_they_are_of() -> None:
     rows = [cost_row("sigmoid", "hopper", [1.0], context) for context in (2048, 4096, 8192)]
     bound = replace(rows[0], note="Bound by the host")
-    large = replace(rows[2], gpu_hours=math.nan, note="does not fit")
-    assert notes([bound, rows[1], large]) == [
+    large = replace(rows[2], milliseconds=math.nan, note="does not fit")
+    assert notes([bound, rows[1], large], row_label) == [
         "Bound by the host: sigmoid 160M at 2K.",
-        "Not timed (does not fit): 160M at 8K.",
+        "Not timed (does not fit): sigmoid 160M at 8K.",
     ]
-    assert notes([replace(row, note="On a CPU") for row in rows]) == ["On a CPU."]
+    assert notes([replace(row, note="On a CPU") for row in rows], row_label) == ["On a CPU."]

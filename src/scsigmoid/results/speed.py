@@ -2,15 +2,17 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from scsigmoid.benchmarks.rows import KernelRow, Shape, TrainingRow, median_interval
 from scsigmoid.kernels import OURS
 from scsigmoid.labels import context_label, provider_label
 from scsigmoid.measurements import Interval
 from scsigmoid.results.folder import Results
+
+Row = TypeVar("Row", KernelRow, TrainingRow)
 
 #: The provider of standard attention.
 STANDARD = "pytorch"
@@ -171,45 +173,41 @@ def cost_notes(results: Results) -> list[str]:
     both = costs(results)
     arms = [arm for cost in both for arm in (cost.sigmoid, cost.softmax)]
     places = {(arm.size, arm.context) for arm in arms}
-    return notes([*arms, *(row for row in cost_rows(results) if row.group[:2] not in places)])
+    others = (row for row in cost_rows(results) if row.group[:2] not in places)
+    return notes([*arms, *others], row_label)
 
 
-def notes(rows: Sequence[KernelRow] | Sequence[TrainingRow]) -> list[str]:
+def notes(rows: Sequence[Row], label: Callable[[Row], str]) -> list[str]:
     """Return the notes of a benchmark's rows, each once.
 
-    A note names the kernels, or the sizes and contexts, that were not timed. In the training
-    benchmark, it also names the timed rows with this note, unless all timed rows have it.
+    A note names the rows that were not timed. In the training benchmark, it also names the timed
+    rows that have it, unless all timed rows do.
+
+    Args:
+        rows: rows of one benchmark.
+        label: returns the name of a row.
     """
-    missing: dict[str, dict[str, None]] = {}
-    timed: dict[str, list[str]] = {}
-    somewhere = set()
+    labels: dict[tuple[str, bool], dict[str, None]] = {}
     for row in rows:
-        if isinstance(row, KernelRow):
-            name, has_time = provider_label(row.provider), row.milliseconds > 0
-            somewhere |= {name} if has_time else set()
-        else:
-            name, has_time = f"{row.size} at {context_label(row.context)}", row.gpu_hours > 0
-        names = missing.setdefault(row.note, {})
-        if not has_time:
-            names[name] = None
-        elif isinstance(row, TrainingRow):
-            timed.setdefault(row.note, []).append(row_label(row))
+        labels.setdefault((row.note, row.milliseconds > 0), {})[label(row)] = None
+    timed = [names for (_, is_timed), names in labels.items() if is_timed]
     sentences = []
-    for note, names in missing.items():
-        places = timed.get(note, [])
-        if names:
-            start = "Timed at some shapes only" if somewhere.issuperset(names) else "Not timed"
-            sentences.append(f"{start} ({note}): {'; '.join(names)}.")
-        elif note and 0 < len(places) < sum(map(len, timed.values())):
-            sentences.append(f"{note}: {'; '.join(places)}.")
+    for (note, is_timed), names in labels.items():
+        words = "; ".join(names)
+        if not is_timed:
+            is_partly = set().union(*timed).issuperset(names)
+            start = "Timed only in part" if is_partly else "Not timed"
+            sentences.append(f"{start} ({note}): {words}.")
+        elif note and len(timed) > 1 and isinstance(rows[0], TrainingRow):
+            sentences.append(f"{note}: {words}.")
         elif note:
-            sentences.append(sentence(note))
+            sentences.append(f"{note.removesuffix('.')}.")
     return sentences
 
 
-def sentence(text: str) -> str:
-    """Return a text with a full stop at its end."""
-    return f"{text.removesuffix('.')}."
+def kernel_label(row: KernelRow) -> str:
+    """Return the label of the kernel of a row."""
+    return provider_label(row.provider)
 
 
 def device_words(machine: dict[str, Any]) -> str:

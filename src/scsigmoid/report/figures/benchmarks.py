@@ -28,6 +28,7 @@ from scsigmoid.results.speed import (
     device_words,
     hours_of,
     in_panel,
+    kernel_label,
     named_size,
     notes,
     rate,
@@ -167,7 +168,7 @@ def benchmark_note(results: Results) -> str:
     device = device_words(results.machine("kernel"))
     kernel = results.config.benchmarks.kernel
     lines = [f"{device}; {kernel.tokens:,} tokens per batch, hidden size {kernel.hidden:,}."]
-    return " ".join([*lines, *notes(results.kernel)])
+    return " ".join([*lines, *notes(results.kernel, kernel_label)])
 
 
 def gpu_hours(results: Results) -> "Figure":

@@ -29,11 +29,11 @@ from scsigmoid.results.speed import (
     costs,
     device_words,
     hours_of,
+    kernel_label,
     measured,
     notes,
     our_path,
     ratio_of,
-    sentence,
     series,
     speed_ups,
 )
@@ -75,7 +75,7 @@ def kernel_speed(results: Results) -> Table:
         ),
         rows=rows,
         align="l" + "c" * len(keys),
-        notes=notes(results.kernel),
+        notes=notes(results.kernel, kernel_label),
     )
 
 
@@ -267,7 +267,7 @@ def training_speed(results: Results) -> Table:
         ),
         rows=rows,
         align="lrrllrcrrc",
-        notes=training_notes(results.training),
+        notes=notes(results.training, training_label),
     )
 
 
@@ -293,18 +293,8 @@ def percent(share: float) -> str:
     return DASH if math.isnan(share) else f"{share * 100:.0f} %"
 
 
-def training_notes(rows: list[TrainingRow]) -> list[str]:
-    """Return the notes of the rows, each once, with the names of the rows unless all have it."""
-    names: dict[str, list[str]] = {}
-    for row in rows:
-        start = "" if row.rounds else "not timed: "
-        names.setdefault(row.note, []).append(
-            f"{start}{provider_label(row.kernel)}, {row.layout}, {row.size} at "
-            f"{context_label(row.context)}, {row.cells_per_step} cells"
-        )
-    timed = sum(row.rounds > 0 for row in rows)
-    return [
-        sentence(note) if len(labels) == timed else f"{note}: {'; '.join(labels)}."
-        for note, labels in names.items()
-        if note
-    ]
+def training_label(row: TrainingRow) -> str:
+    """Return the kernel, layout, size, context and number of cells of a row."""
+    context = context_label(row.context)
+    kernel = provider_label(row.kernel)
+    return f"{kernel}, {row.layout}, {row.size} at {context}, {row.cells_per_step} cells"
