@@ -27,7 +27,6 @@ from scsigmoid.report.tables.writing import (
     interval,
     latex_escape,
     plus_minus,
-    signed,
 )
 from scsigmoid.results.folder import Results
 from scsigmoid.results.statistics import paired_difference
@@ -281,9 +280,9 @@ def test_numbers_as_people_write_them() -> None:
     assert interval(0.4672, float("nan"), 1.0, 2) == "0.47"
     assert interval(1.0, 0.5, float("inf"), 1) == "1.0 [0.5, \N{INFINITY}]"
     assert plus_minus(2.5261, 2.5251, 2.5271, 3) == "2.526 ± 0.001"
-    assert signed(-0.0031, 3) == "\N{MINUS SIGN}0.003"
+    assert fixed(-0.0031, 3, "+") == "\N{MINUS SIGN}0.003"
     assert fixed(-1.24, 1) == "\N{MINUS SIGN}1.2"
     assert fixed(-0.04, 1) == "0.0"
-    assert signed(float("nan"), 3) == "\N{EN DASH}"
+    assert fixed(float("nan"), 3) == "\N{EN DASH}"
     assert [compact(value) for value in (1e-5, 2e-3, 0.02, 0.0)] == ["1e-5", "2e-3", "0.02", "0"]
     assert (rounded_count(155.8e6), rounded_count(0.27e6)) == ("156M", "0.27M")

@@ -154,7 +154,6 @@ def study_section(results: Results) -> list[dict[str, Any]]:
     file = "study/page/study_claims.csv"
     table = Table(
         caption="What the paper says of its 160M models, and what these small models show.",
-        records=(),
         header=("The paper", "Here", "At this scale"),
         rows=pd.read_csv(results.path(file)).to_numpy().tolist(),
         align="lll",
@@ -215,7 +214,6 @@ def cells_table(results: Results) -> Table:
         ]
     return Table(
         caption="Cells that the models were trained on, and the held-out cells of each dataset.",
-        records=(),
         header=("Cells of", "Cells", "Genes", "Donors", "Label", "Cell types"),
         rows=rows,
         align="lrrrlr",

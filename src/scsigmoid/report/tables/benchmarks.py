@@ -42,7 +42,6 @@ from scsigmoid.results.speed import (
 def kernel_speed(results: Results) -> Table:
     """Return TFLOPS by shape and kernel, and speed-ups over standard attention."""
     by_series = series(results, (*PAPER, *CELLS))
-    keys = list(by_series)
     every = sorted({timing.shape for timings in by_series.values() for timing in timings})
     shapes = [shape for shape in every if shape.batch in PAPER]
     rows: list[list[Cell | str]] = []
@@ -74,7 +73,6 @@ def kernel_speed(results: Results) -> Table:
             *(series_label(key, by_series) for key in by_series),
         ),
         rows=rows,
-        align="l" + "c" * len(keys),
         notes=notes(results.kernel, kernel_label),
     )
 
@@ -193,7 +191,7 @@ def training_cost(results: Results) -> Table:
             *("Sigmoid / softmax in the paper", "Sigmoid takes in the paper"),
         ),
         rows=rows,
-        align="lrrccccc",
+        align="lrr",
         latex_columns=6,
         notes=cost_notes(results),
     )

@@ -77,7 +77,6 @@ def mmd(results: Results, dataset: str) -> Table:
             shown(dataset, row, other, is_in_paper)
             for row, other in zip(by_estimator[first], by_estimator[second], strict=True)
         ],
-        align="l" + "c" * (len(header) - 1),
         latex_columns=4,
         notes=notes(results, dataset, by_estimator[first]),
     )

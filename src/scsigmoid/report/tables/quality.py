@@ -18,7 +18,6 @@ from scsigmoid.report.tables.writing import (
     interval,
     picked,
     plus_minus,
-    signed,
     with_ends,
 )
 from scsigmoid.results.embeddings import all_scores
@@ -83,7 +82,7 @@ def validation_loss(results: Results) -> Table:
                 [
                     "in the paper",
                     *(f"{mean[0]:.3f} ± {mean[1]:.3f}" if mean else "" for mean in means),
-                    *("" if one is None else signed(one, 3) for one in differences),
+                    *("" if one is None else fixed(one, 3, "+") for one in differences),
                 ]
             )
     settings = config.evaluation.validation_loss
@@ -102,7 +101,6 @@ def validation_loss(results: Results) -> Table:
             *(f" {MINUS} ".join(short_label(config, name) for name in pair) for pair in compared),
         ),
         rows=rows,
-        align="l" + "c" * (len(models) + len(compared)),
         notes=[f"Number of donors: {', '.join(counts)}."],
     )
 
@@ -149,7 +147,6 @@ def scib(results: Results) -> Table:
         records=records,
         header=("Representation", *(METRICS.get(metric, metric) for metric in metrics)),
         rows=rows,
-        align="l" + "c" * len(metrics),
     )
 
 
@@ -192,8 +189,6 @@ def donor_scores(results: Results) -> Table | None:
         f"with Student's {confidence * 100:g} % interval, which says how much other donors would "
         "change it, not how much another training would. Differences are paired by donor. Fewer "
         "cells raise NMI, also of a random embedding.",
-        records=(),
         header=("Representation", *(METRICS[metric] for metric in metrics)),
         rows=rows,
-        align="l" + "c" * len(metrics),
     )

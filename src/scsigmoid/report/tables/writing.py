@@ -54,19 +54,24 @@ class Table:
         header: column titles of the formatted table.
         rows: rows of the formatted table. A string stands for ``Cell(text)``. A row of a single
             cell is the title of the rows below it.
-        align: ``l``, ``r`` or ``c`` for each formatted column.
+        align: ``l``, ``r`` or ``c`` for each formatted column. Further columns are centered.
         latex_columns: number of formatted columns in LaTeX (default: all).
         notes: lines below the formatted table.
     """
 
     caption: str
-    records: Records
+    records: Records = ()
     columns: Sequence[str] | None = None
     header: Sequence[str]
     rows: Sequence[Sequence[Cell | str]]
-    align: str
+    align: str = "l"
     latex_columns: int | None = None
     notes: Sequence[str] = ()
+
+    @property
+    def sides(self) -> str:
+        """The alignment of every formatted column."""
+        return self.align.ljust(len(self.header), "c")
 
     @property
     def cells(self) -> list[list[Cell]]:
@@ -112,7 +117,7 @@ def as_csv(records: Records, columns: Sequence[str] | None = None) -> str:
 def as_markdown(table: Table) -> str:
     """Return the formatted table as Markdown: caption, pipe table, notes."""
     rule = {"l": ":---", "r": "---:", "c": ":---:"}
-    rows = [[markdown_escape(text) for text in table.header], [rule[side] for side in table.align]]
+    rows = [[markdown_escape(text) for text in table.header], [rule[side] for side in table.sides]]
     for row in table.cells:
         texts = (markdown_escape(cell.text) for cell in row)
         bold = [f"**{t}**" if c.bold and t else t for t, c in zip(texts, row, strict=True)]
@@ -137,7 +142,7 @@ def as_latex(table: Table, name: str) -> str:
     return style.to_latex(
         caption=rf"\textbf{{{latex_escape(title.rstrip('.'))}.}} {latex_escape(words)}".strip(),
         label=f"tab:{name}",
-        column_format=table.align[: len(header)],
+        column_format=table.sides[: len(header)],
         hrules=True,
         position="htbp",
         position_float="centering",
@@ -161,11 +166,6 @@ def fixed(value: float, digits: int, sign: str = "-") -> str:
     if math.isnan(value):
         return DASH
     return f"{value:{sign}z,.{digits}f}".replace("-", MINUS)  # z: no sign before zero
-
-
-def signed(value: float, digits: int) -> str:
-    """Return a number with its sign."""
-    return fixed(value, digits, "+")
 
 
 def interval(value: float, low: float, high: float, digits: int, sign: str = "-") -> str:
