@@ -13,7 +13,6 @@ from typing import Any
 import pandas as pd
 
 from scsigmoid.config.check import as_yaml
-from scsigmoid.config.plan import Plan
 from scsigmoid.files import write_text
 from scsigmoid.kernels import version_of
 from scsigmoid.labels import model_label
@@ -67,14 +66,18 @@ def make_report(results: Results, output: str | Path) -> None:
 
 def content(results: Results) -> dict[str, Any]:
     """Return the values that the page's template shows."""
+    plan = results.plan
+    tables = {name: registry.make("table", name, results) for name in registry.names("table", plan)}
+    sections = own_sections if plan.is_own else paper_sections
+    words = verdicts(pd.DataFrame(tables["scib"].records)) if plan.is_own else []
     return {
         "paper": reported()["source"],
-        "own": is_own(results),
-        "words": words(results),
+        "own": plan.is_own,
+        "words": " ".join(words),
         "overview": overview(results),
         "simulated": simulated(results),
-        "compared": compared(results),
-        "sections": [*sections(results), *study_section(results)],
+        "compared": "" if plan.is_own else compared(results, tables["comparison"]),
+        "sections": [*sections(results, tables), *study_section(results)],
         "job_time": job_time(results),
         "records": RECORDS,
         "versions": versions(results),
@@ -82,67 +85,51 @@ def content(results: Results) -> dict[str, Any]:
     }
 
 
-def is_own(results: Results) -> bool:
-    """Return True if the cells are the user's own."""
-    return results.config.corpus.source == "local"
-
-
-def words(results: Results) -> str:
-    """Return what the scores of own cells mean."""
-    if not is_own(results):
-        return ""
-    return " ".join(verdicts(pd.DataFrame(registry.make("table", "scib", results).records)))
-
-
-def counted_verdicts(results: Results) -> dict[str, int]:
+def counted_verdicts(comparison: Table) -> dict[str, int]:
     """Return how many of the paper's numbers have each verdict; empty if none has one."""
-    if "comparison" not in registry.names("table", Plan(results.config)):
-        return {}
-    counts = Counter(
-        row["verdict"] for row in registry.make("table", "comparison", results).records
-    )
+    counts = Counter(record["verdict"] for record in comparison.records)
     verdicts = (REPRODUCED, NOT_REPRODUCED, INCONCLUSIVE)
     return {name: counts[name] for name in verdicts} if counts.keys() & {*verdicts} else {}
 
 
-def compared(results: Results) -> str:
-    """Return in a sentence what the run says about the paper's numbers; empty for own cells."""
-    if is_own(results):
-        return ""
-    if counts := counted_verdicts(results):
+def compared(results: Results, comparison: Table) -> str:
+    """Return in a sentence what the run says about the paper's numbers."""
+    if counts := counted_verdicts(comparison):
         return f"The paper's numbers: {', '.join(f'{n} {name}' for name, n in counts.items())}."
     run = "A demo" if results.config.preset == "demo" else "This run"
     return f"{run} cannot be compared with the paper; the last table lists the differences."
 
 
-def sections(results: Results) -> list[dict[str, Any]]:
-    """Return the sections of figures and tables; results of the user's own cells come first."""
-    plan = Plan(results.config)
-    figures, tables = (
-        [shown(results, kind, name) for name in registry.names(kind, plan)]
-        for kind in ("figure", "table")
-    )
-    if not is_own(results):
-        if counted_verdicts(results):  # the comparison has verdicts: it comes first
-            tables = [tables[-1] | {"folded": False}, *tables[:-1]]
-        return [
-            {"id": "figures", "title": "Figures", "items": figures},
-            {"id": "tables", "title": "Tables", "items": tables},
-        ]
-    cells = {"kind": "table", "name": "", "title": "Cells", "table": cells_table(results)}
-    items = [item | {"folded": item["name"].startswith("mmd")} for item in (*figures, *tables)]
-    for item in items:
-        if (item["kind"], item["name"]) == ("table", "scib"):
-            item["table"] = replace(item["table"], notes=[*item["table"].notes, ONE_RUN])
+def paper_sections(results: Results, tables: Mapping[str, Table]) -> list[dict[str, Any]]:
+    """Return the sections of a run that is compared with the paper: figures, then tables."""
+    figures = [figure_item(results, name) for name in registry.names("figure", results.plan)]
+    items = [table_item(results, name, table) for name, table in tables.items()]
+    if counted_verdicts(tables["comparison"]):  # it has verdicts: it comes first
+        items = [items[-1] | {"folded": False}, *items[:-1]]
+    return [
+        {"id": "figures", "title": "Figures", "items": figures},
+        {"id": "tables", "title": "Tables", "items": items},
+    ]
+
+
+def own_sections(results: Results, tables: Mapping[str, Table]) -> list[dict[str, Any]]:
+    """Return the section of the user's own cells."""
+    items = [figure_item(results, name) for name in registry.names("figure", results.plan)]
+    for name, table in tables.items():
+        if name == "scib":
+            table = replace(table, notes=[*table.notes, ONE_RUN])
+        folded = name.startswith("mmd")
+        items.append(table_item(results, name, table) | {"folded": folded})
     if donors := donor_scores(results):
         title = "Biological conservation, by donor"
         items.append({"kind": "table", "name": "scib_donors", "title": title, "table": donors})
     items.sort(key=own_place)
+    cells = {"kind": "table", "name": "", "title": "Cells", "table": cells_table(results)}
     return [{"id": "cells", "title": "Your cells", "items": [cells, *items]}]
 
 
 def own_place(item: Mapping[str, Any]) -> int:
-    """Return the place of a figure or table of own cells: that of its name's beginning."""
+    """Return the place of a figure or table of own cells: the place of its name's beginning."""
     name = f"{item['kind']}-{item['name']}"
     return next((place for place, start in enumerate(OWN) if name.startswith(start)), len(OWN))
 
@@ -176,22 +163,26 @@ def embedded(results: Results, picture: str) -> str:
     return f"data:image/png;base64,{base64.b64encode(data).decode()}"
 
 
-def shown(results: Results, kind: str, name: str) -> dict[str, Any]:
-    """Return a figure, with its picture as a data URL, or a table for the template."""
-    plan = Plan(results.config)
-    item: dict[str, Any] = {
-        "kind": kind,
-        "name": name,
-        "title": registry.find(kind, name, plan).title,
-        "files": [f"{kind}s/{name}.{suffix}" for suffix in SUFFIXES[kind]],
-    }
-    for path in item["files"]:
-        results.path(path)
-    if kind == "table":
-        table: Table = registry.make("table", name, results)
-        return item | {"table": table, "folded": not 0 < len(table.rows) <= LONG}
+def figure_item(results: Results, name: str) -> dict[str, Any]:
+    """Return a figure for the template, with its picture as a data URL."""
+    caption = registry.caption("figure", name, results.plan)
     source = embedded(results, f"figures/{name}.png")
-    return item | {"caption": registry.caption(kind, name, plan), "source": source}
+    return item(results, "figure", name) | {"caption": caption, "source": source}
+
+
+def table_item(results: Results, name: str, table: Table) -> dict[str, Any]:
+    """Return a table for the template."""
+    folded = not 0 < len(table.rows) <= LONG
+    return item(results, "table", name) | {"table": table, "folded": folded}
+
+
+def item(results: Results, kind: str, name: str) -> dict[str, Any]:
+    """Return name, title and files of a figure or a table."""
+    paths = [f"{kind}s/{name}.{suffix}" for suffix in SUFFIXES[kind]]
+    for path in paths:
+        results.path(path)
+    title = registry.find(kind, name, results.plan).title
+    return {"kind": kind, "name": name, "title": title, "files": paths}
 
 
 def cells_table(results: Results) -> Table:
@@ -201,7 +192,7 @@ def cells_table(results: Results) -> Table:
     for name, entry in config.datasets.items():
         metadata = results.metadata(name)
         types = DASH
-        if name in Plan(config).compared("umap"):
+        if name in results.plan.compared("umap"):
             types = f"{len({*results.umap(name, model).cell_type.tolist()} - {''}):,}"
         counts = [f"{int(metadata[key]):,}" for key in ("cells", "genes")]
         donors = str(results.donors(name, model) or DASH)
@@ -228,7 +219,7 @@ def overview(results: Results) -> dict[str, str]:
     journal = results.journal(config.evaluation.pair[0])
     return {
         "Preset": config.preset
-        + ", for its settings" * (is_own(results) and config.preset != "own"),
+        + ", for its settings" * (results.plan.is_own and config.preset != "own"),
         "Corpus": f"{results.training_cells:,} training cells, {results.training_data} "
         f"(source: {config.corpus.source})",
         "Evaluation": f"{len(config.datasets)} dataset{'s' * (len(config.datasets) > 1)}, "
@@ -286,7 +277,7 @@ def versions(results: Results) -> dict[str, dict[str, str]]:
     named = ("scsigmoid", "python", "torch", "cuda", "numpy", "device", "backend")
     facts = {"Settings that were auto, with the reason": dict(results.config.choices)}
     facts["Training"] = {key: journal.header[key] for key in named if key in journal.header}
-    for benchmark in () if is_own(results) else ("kernel", "training"):
+    for benchmark in () if results.plan.is_own else ("kernel", "training"):
         machine = {key: str(value) for key, value in results.machine(benchmark).items() if value}
         facts[f"{benchmark.capitalize()} benchmark"] = machine
     packages = {name: version_of(name) for name in PACKAGES if version_of(name)}

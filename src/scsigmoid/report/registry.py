@@ -307,7 +307,7 @@ def make(kind: str, name: str, results: Any) -> Any:
     Raises:
         UserError: if ``name`` is unknown, or a result file is missing or damaged.
     """
-    entry = find(kind, name, Plan(results.config))
+    entry = find(kind, name, results.plan)
     module, _, function = entry.function.partition(":")
     maker = getattr(importlib.import_module(f"scsigmoid.report.{module}"), function)
     return maker(results, entry.dataset) if entry.dataset else maker(results)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from scsigmoid.benchmarks.rows import KernelRow, TrainingRow, read_rows
+from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config
 from scsigmoid.corpus.metadata import read_manifest
 from scsigmoid.errors import UserError
@@ -40,6 +41,7 @@ class Results:
     def __init__(self, folder: str | Path, config: Config) -> None:
         self.folder = Path(folder)
         self.config = config
+        self.plan = Plan(config)
         self._read: dict[str, Any] = {}
 
     def path(self, relative: str) -> Path:
