@@ -50,7 +50,7 @@ def run(tmp_path: Path) -> Callable[..., Trained]:
     """Return a function that makes the manifest of files and fetches their cells.
 
     Returns the counts of the cells that tokenization reads for training, those of the held-out
-    cells, and the summary.  Genes are in the order of their ids.
+    cells, and the summary. Genes are in the order of their ids.
     """
     numbers = count()
 

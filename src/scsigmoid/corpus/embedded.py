@@ -3,28 +3,28 @@
 Each file has a *recipe*, whose name is the location of the file in the manifest.
 
 The real cells are ``scanpy.datasets.pbmc68k_reduced`` (Zheng et al. 2017), read from the installed
-package, offline.  Its ``raw.X`` stores log(1 + count / total * 10,000), rounded to three decimals,
-for 765 genes, and ``obs.n_counts`` the total over all genes of the cell.  Hence count =
+package, offline. Its ``raw.X`` stores log(1 + count / total * 10,000), rounded to three decimals,
+for 765 genes, and ``obs.n_counts`` the total over all genes of the cell. Hence count =
 (exp(x) - 1) * total / 10,000, rounded to the next integer.  :func:`recover_counts` checks that the
-rounded counts give the stored values back.  scanpy names genes by symbol.  ``pbmc68k_genes.csv``
+rounded counts give the stored values back.  scanpy names genes by symbol. ``pbmc68k_genes.csv``
 has their Ensembl ids in GENCODE v44, the annotation of CELLxGENE, which lacks five of the genes.
 
 The simulation follows the paper's section 1 on gene regulation: several regulators drive a gene at
 the same time, each through its own enhancer, and do not compete.
 
-1. A *programme* is a set of genes under one regulator.  A *facet* of cell identity (a lineage, a
-   stage, the cell type itself) raises the activity of a few programmes.  A cell type is the sum
-   of its facets.  Related types share facets, so they overlap.
+1. A *programme* is a set of genes under one regulator. A *facet* of cell identity (a lineage, a
+   stage, the cell type itself) raises the activity of a few programmes. A cell type is the sum
+   of its facets. Related types share facets, so they overlap.
 2. In a cell, regulator p has activity a_p: the type's, times log-normal noise, plus a background.
-3. Gene g has ``regulators`` enhancers.  Enhancer e is occupied with probability
+3. Gene g has ``regulators`` enhancers. Enhancer e is occupied with probability
    a_p(e) / (1 + a_p(e)) and adds w_e times its occupancy to the gene's log-rate.
-4. Donors shift the log-rates of genes.  Counts are gamma-Poisson around library size times rate.
+4. Donors shift the log-rates of genes. Counts are gamma-Poisson around library size times rate.
    Dropout then removes a tenth of the non-zero counts.
 5. The library size of each cell is set so that the number of expressed genes is log-normal with
    the shape of Fig. 1 (sigma 0.65: 43 % of the cells exceed 128 genes when the median is 115).
 
-The genome is that of the real cells of the embedded corpus, so that one vocabulary covers both,
-and made-up genes, ``ENSG90000000000`` and up, a range that Ensembl does not use.
+The genome consists of the genes of the real cells, so that one vocabulary covers both, and of
+made-up genes, ``ENSG90000000000`` and up, a range that Ensembl does not use.
 """
 
 from collections.abc import Mapping
@@ -49,7 +49,7 @@ REAL_TRAINING = "pbmc68k_training"
 TRAINING = "simulated_training_"
 
 # Chosen so that a model of the demo's size learns to separate some cell types in a few hundred
-# steps.  The first principal components of log counts separate them almost perfectly, but the ranks
+# steps. The first principal components of log counts separate them almost perfectly, but the ranks
 # that the model reads contain less information.
 SIGMA_LENGTH = 0.65
 LONGEST_SHARE = 0.8  # of the genome, in the longest cells
@@ -275,7 +275,7 @@ def make_genome(sizes: EmbeddedCorpus, seed: int) -> Genome:
 def type_activity(cell_type: str, programmes: int, seed: int) -> NDArray[np.float64]:
     """Return the regulator activities of a cell type, (programmes,).
 
-    They are the sum over its facets, plus random programmes of its own.  Programmes are assigned to
+    They are the sum over its facets, plus random programmes of its own. Programmes are assigned to
     facets in turn, so facets share one only if there are too few.
     """
     order = np.random.default_rng(derive(seed, "simulated", "programmes")).permutation(programmes)
@@ -296,7 +296,7 @@ def simulate(
 ) -> CellTable:
     """Simulate the cells of one file, with a seed that depends on its name.
 
-    ``tissues`` has the tissue of each cell type.  The first type is about twice as frequent as the
+    ``tissues`` has the tissue of each cell type. The first type is about twice as frequent as the
     last.
     """
     cell_types = list(tissues)
@@ -308,7 +308,8 @@ def simulate(
     centre = np.stack([type_activity(cell, sizes.programmes, seed) for cell in cell_types])
     noise = np.exp(generator.normal(0.0, ACTIVITY_NOISE, (cells, sizes.programmes)))
     background = generator.exponential(BACKGROUND, (cells, sizes.programmes))
-    log_rates = regulate(genome, centre[types] * noise + background)
+    activity = centre[types] * noise + background
+    log_rates = genome.base + (activity / (1.0 + activity)) @ genome.weights.T
     log_rates += generator.normal(0.0, DONOR_SHIFT, (sizes.donors, sizes.genes))[donors]
     rates = np.exp(log_rates)
     rates /= rates.sum(axis=1, keepdims=True)
@@ -332,11 +333,6 @@ def simulate(
         **ORDINARY,
     }
     return CellTable(counts, genome.genes, genome.names, obs, f"{name} (simulated)", simulated=True)
-
-
-def regulate(genome: Genome, activity: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return log-rates, (cells, genes), for regulator activities, (cells, programmes)."""
-    return genome.base + (activity / (1.0 + activity)) @ genome.weights.T
 
 
 def library_sizes(

@@ -44,7 +44,7 @@ def fetch_part(
     Downloads without raw counts are skipped, and named there.
 
     Raises:
-        UserError: if a file cannot be downloaded or read, or too many have no raw counts.  The
+        UserError: if a file cannot be downloaded or read, or too many have no raw counts. The
             other files are downloaded all the same.
     """
     if not 0 <= part < corpus.parts:
@@ -111,7 +111,7 @@ def raw_files(
 ) -> Iterator[None]:
     """Keep the raw files of a part on the disk while the block reads them.
 
-    Downloads that were deleted are downloaded again.  After the ``last`` reader they are deleted if
+    Downloads that were deleted are downloaded again. After the ``last`` reader they are deleted if
     the configuration asks for it.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Genes of a file: ids without versions, each once, without spike-ins and viruses."""
+"""Genes of a file: unique ids without versions, without spike-ins and virus genes."""
 
 import csv
 import re
@@ -32,8 +32,8 @@ OTHER_FEATURES = re.compile(
 )
 CELLXGENE_BIOTYPES = {"gene", "spike-in", ""}
 NAMED = 5  # examples in a message
-# Shares of ids whose names contradict the reference. Annotations of different years contradict
-# each other in less than 1 %, shifted columns in almost all.
+# Shares of ids with the name of another gene: in annotations of different years below 1 %, after a
+# shift of one column almost all.
 FEW_CONTRADICTIONS, MANY_CONTRADICTIONS, COMPARED = 0.05, 0.5, 10
 
 
@@ -188,25 +188,28 @@ def find_genes(var: Any, path: Path) -> NDArray[np.bool_]:
         words = [word.strip().lower() for word in types]
         is_gene = np.array([OTHER_FEATURES.fullmatch(word) is None for word in words], dtype=bool)
         if not is_gene.all():
-            others = counted(types[~is_gene])
+            others = format_words(types[~is_gene])
             log(f"{path}: var[{name!r}]: features that are not genes are left out: {others}")
         unknown = is_gene & ~np.isin(words, EXPRESSION)
         if unknown.any() and {*words} & {*EXPRESSION[:-1]}:
             warn(
                 f"{path}: var[{name!r}]: unknown words are taken as gene expression: "
-                f"{counted(types[unknown])}"
+                f"{format_words(types[unknown])}"
             )
         return is_gene
     return np.ones(length(var), dtype=bool)
 
 
-def counted(words: Strings) -> str:
-    """Return the different words and their numbers, for a message."""
+def format_words(words: Strings) -> str:
+    """Return the different words with their numbers, for a message."""
     return ", ".join(f"{count} {word!r}" for word, count in sorted(Counter(words).items()))
 
 
-def comparable(genes: Sequence[str], known: Iterable[str]) -> set[str]:
-    """Return the known genes that a file could share: genes of its organism, if it has ids."""
+def find_comparable(genes: Sequence[str], known: Iterable[str]) -> set[str]:
+    """Return the known genes that a file may have.
+
+    If most genes of the file are Ensembl ids of one organism, these are the genes of the organism.
+    """
     [(organism, count)] = Counter(map(organism_of, genes)).most_common(1)
     if organism == "other" or count <= 0.9 * len(genes):
         return set(known)
@@ -220,7 +223,7 @@ def check_alike(local_files: Mapping[Path, "Cells"]) -> None:
     larger: list[Path] = []
     for path, cells in sorted(local_files.items(), key=lambda item: -len(item[1].genes)):
         check_names(cells, human, path, "GENCODE")
-        if compared := comparable(cells.genes, known):
+        if compared := find_comparable(cells.genes, known):
             other = next(p for p in larger if not compared.isdisjoint(local_files[p].genes))
             check_shared(
                 cells, known, path, f"{other} and other files" if larger[1:] else f"{other}"
@@ -244,7 +247,7 @@ def check_shared(cells: "Cells", known: Mapping[str, str], path: Path, other: st
         path: the file, for messages.
         other: name of the known genes in messages.
     """
-    others = comparable(cells.genes, known)
+    others = find_comparable(cells.genes, known)
     is_known = np.array([gene in others for gene in cells.genes])[cells.gene_of_feature]
     shared = int(is_known.sum())
     share = shared / max(1, min(len(is_known), len(others)))
@@ -274,14 +277,14 @@ def check_names(cells: "Cells", known: Mapping[str, str], path: Path, other: str
     """
     ids_of: dict[str, set[str]] = {}
     for gene, name in known.items():
-        ids_of.setdefault(spelling(name), set()).add(gene)
+        ids_of.setdefault(normalize(name), set()).add(gene)
     times = Counter(cells.names)
     compared = [
-        (gene, name, gene in ids_of[spelling(name)])
+        (gene, name, gene in ids_of[normalize(name)])
         for gene, name in zip(cells.genes, cells.names, strict=True)
         if gene not in (name, known.get(gene, gene))
         and times[name] == 1
-        and spelling(name) in ids_of
+        and normalize(name) in ids_of
     ]
     wrong = [(gene, name) for gene, name, is_equal in compared if not is_equal]
     if len(compared) < COMPARED or len(wrong) <= FEW_CONTRADICTIONS * len(compared):
@@ -297,7 +300,7 @@ def check_names(cells: "Cells", known: Mapping[str, str], path: Path, other: str
     warn(message)
 
 
-def spelling(name: str) -> str:
+def normalize(name: str) -> str:
     """Return a gene name without case, and with dots instead of hyphens, as R writes it."""
     return name.casefold().replace("-", ".")
 
@@ -318,7 +321,7 @@ def without_version(identifier: str) -> str:
 def unique_genes(
     ids: Sequence[str] | Strings, names: Sequence[str] | Strings, is_gene: NDArray[np.bool_]
 ) -> tuple[list[str], list[str], NDArray[np.int64]]:
-    """Strip version suffixes, merge genes listed twice, leave out spike-ins and viruses.
+    """Remove versions of ids, merge genes listed twice, leave out spike-ins and virus genes.
 
     Args:
         ids: of the features.

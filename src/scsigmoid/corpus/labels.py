@@ -35,8 +35,8 @@ def labels_in(obs: Any, labels: Sequence[str]) -> list[str]:
     return [label for label in labels if all(part in obs for part in columns_of(label))]
 
 
-def normal(text: str) -> str:
-    """Return a cell type without case, word order and the word "cell", to compare spellings."""
+def normalize(text: str) -> str:
+    """Return a cell type in lower case, with sorted words and without the word "cell"."""
     words = re.findall(r"[^\W_]+", text.casefold())
     return " ".join(sorted(word for word in words if word not in ("cell", "cells"))) or text
 
@@ -53,14 +53,14 @@ def cell_types(cells: Cells, label: str, types: Sequence[str] = ()) -> Strings:
 
     names = columns_of(label)
     codes, combinations = pd.factorize(pd.MultiIndex.from_arrays(list(cells.obs(names).values())))
-    spelled = {normal(kind): kind for kind in types}
+    spelled = {normalize(kind): kind for kind in types}
 
     def type_of(values: tuple[str, ...]) -> str:
         if any(value.strip().casefold() in ABSENT for value in values):
             return ""
         parts = iter(values)
         text = JOINED.sub(lambda _: next(parts), label) if JOINED.search(label) else values[0]
-        return text if text in types else spelled.get(normal(text), text)
+        return text if text in types else spelled.get(normalize(text), text)
 
     return np.array([type_of(values) for values in combinations] or [""], dtype=object)[codes]
 

@@ -99,9 +99,9 @@ def write_evaluation_row(
     folder: str | Path,
     output: str | Path,
 ) -> None:
-    """Write the row of an evaluation dataset, as a manifest of its own.
+    """Write the manifest row of an evaluation dataset as a file.
 
-    It does not depend on the training files, so that a new dataset does not change them.
+    The row does not depend on the training files, so a dataset can be added without training again.
 
     Raises:
         UserError: as for :func:`build_manifest`.
@@ -220,7 +220,10 @@ def list_local(
 def list_file(
     local: LocalFile, datasets: Mapping[str, Dataset], seed: int, names: set[str]
 ) -> tuple[list[ManifestRow], LocalCells]:
-    """Return the training and the evaluation row of a file. Names are made unique in ``names``."""
+    """Return the training and the evaluation row of a file, and its cells.
+
+    ``names`` contains the names of other rows. Names of new rows are added.
+    """
     rows: list[ManifestRow] = []
     held_out = held_out_text(local.held_out, seed)
     digest, size = fingerprint(local.path)
@@ -272,9 +275,12 @@ def list_file(
 
 
 def find_repeated(files: Sequence[LocalCells]) -> dict[str, Excluded]:
-    """Return the training cells of each file that are held out, or trained on, elsewhere.
+    """Find training cells with the same counts as held-out cells or as other training cells.
 
-    Reads all counts once.  Files without such cells are left out.
+    All counts are read once.
+
+    Returns:
+        The cells to exclude, by path, of the files that have such cells.
     """
     shared_genes = set.intersection(*({*file.cells.genes} for file in files))
     hashed = []
@@ -297,7 +303,7 @@ def find_repeated(files: Sequence[LocalCells]) -> dict[str, Excluded]:
 def remove_excluded(
     rows: Sequence[ManifestRow], excluded: Mapping[str, Excluded]
 ) -> list[ManifestRow]:
-    """Remove cells from training rows, and rows without remaining cells.
+    """Remove excluded cells from training rows, and rows without any other cell.
 
     Raises:
         UserError: if no training cell is left.
@@ -472,8 +478,8 @@ def check_available(
 ) -> list[ManifestRow]:
     """Check that the server has every file that is not downloaded yet, and return their sizes.
 
-    If the size of a file differs from its row, the listing was wrong, and the size of the file is
-    used.  If ``locked``, it is an error.
+    If a file has another size than its row, this is an error if ``locked``. Otherwise the listing
+    was wrong, and the size of the file is used.
     """
     for row in rows:
         check_address(row.location, downloads.web.hosts)
@@ -519,8 +525,8 @@ def write_lock(
 ) -> None:
     """Write the manifest with cells, bytes and SHA-256 of the files as they were downloaded.
 
-    It can be committed and used as ``corpus.manifest``. The row files next to ``metadata``
-    replace the evaluation rows of the manifest, except those of the user's own files.
+    The lock can be committed and used as ``corpus.manifest``. The rows in the CSV files next to
+    ``metadata`` replace the manifest's evaluation rows. Own files for evaluation are left out.
 
     Raises:
         UserError: if a file is damaged, a row of the manifest is in none of them, or too many files

@@ -19,8 +19,8 @@ from scsigmoid.errors import UserError
 from scsigmoid.progress import log
 
 CANDIDATES = ("raw/X", "X")
-SAMPLE = 65536
-FEW = 1024
+SAMPLE = 65536  # stored values that are read to find raw counts
+FEW = 1024  # fewer counts are all 1 by chance
 TOLERANCE = 1e-6  # in CELLxGENE files, counts are integers only up to 1e-11
 UNFILLED = "fill missing values with 0, as anndata.concat(..., fill_value=0) does"
 BLOCK_VALUES = 1 << 22  # stored values of a block: 32 MB of a sparse matrix
@@ -199,7 +199,11 @@ def find_counts(file: Any, path: Path, layer: str = "") -> str:
 
 
 def first_fraction(matrix: Matrix) -> float | None:
-    """Return a value that is not a count if most of the first values are not, else None."""
+    """Return the first non-integer value if most of the first values are not integers, else None.
+
+    Raises:
+        NoCountsError: if the values say only whether genes are expressed.
+    """
     values = matrix.sample()
     if len(values) >= FEW and (values == 1).all():
         raise NoCountsError(f"{matrix.path}: {matrix.name} {BINARY}")

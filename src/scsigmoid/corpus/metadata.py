@@ -21,7 +21,7 @@ from scsigmoid.files import atomic_path, write_json
 
 @dataclass(frozen=True, kw_only=True)
 class ManifestRow:
-    """A file in one role.  All values are text, empty if they do not apply.
+    """A file in one role. All values are text, empty if they do not apply.
 
     A local file with training and held-out cells has two rows.
     """

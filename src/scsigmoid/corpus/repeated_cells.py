@@ -1,8 +1,8 @@
 """Training cells with the same counts as held-out cells or as other training cells.
 
-Counts are compared as tokenization reads them.  Names of cells, the order of genes, the storage and
-genes without counts do not matter.  One pass over the files keeps two 64-bit
-hashes per cell: one over all genes of its file, and one over the genes that all files have.
+Counts are compared as tokenization reads them. Names of cells, the order of genes, the storage and
+genes without counts do not matter. One pass over the files computes two 64-bit hashes of each cell:
+one over all genes of its file, and one over the genes that all files have.
 """
 
 import hashlib
@@ -112,16 +112,16 @@ def exclude_repeated(files: Sequence[HashedFile]) -> list[Excluded]:
     """Return the training cells of each file that must not be trained on.
 
     A training cell is excluded if a held-out cell has the same counts of all genes or, in a file
-    with other genes, of the genes that all files have.  Of several training cells with the same
+    with other genes, of the genes that all files have. Of several training cells with the same
     counts, the first cell in the file with the most genes is kept.
     """
     order = sorted(range(len(files)), key=lambda index: -files[index].n_genes)
     ordered = [files[index] for index in order]
     counts = np.concatenate([file.counts[file.training] for file in ordered])
     is_comparable = np.concatenate([file.is_comparable[file.training] for file in ordered])
-    held_out = np.concatenate([file.counts[file.held_out] for file in ordered])
+    held_out_counts = np.concatenate([file.counts[file.held_out] for file in ordered])
     # Not the default kind, which overflows with uint64 in numpy 2.0.
-    is_held_out = (counts != 0) & np.isin(counts, held_out, kind="sort")
+    is_held_out = (counts != 0) & np.isin(counts, held_out_counts, kind="sort")
     is_held_out |= occur_in_other_files(ordered)
     candidates = np.flatnonzero(is_comparable & ~is_held_out)
     _, first = np.unique(counts[candidates], return_index=True)
@@ -131,14 +131,17 @@ def exclude_repeated(files: Sequence[HashedFile]) -> list[Excluded]:
     excluded = {}
     ends = np.cumsum([len(file.training) for file in ordered])[:-1]
     flags = zip(np.split(is_held_out, ends), np.split(is_repeated, ends), strict=True)
-    for index, file, (leaks, copies) in zip(order, ordered, flags, strict=True):
-        rows = file.training[leaks | copies]
-        excluded[index] = Excluded(rows, int(leaks.sum()), int(copies.sum()))
+    for index, file, (held_out, repeated) in zip(order, ordered, flags, strict=True):
+        rows = file.training[held_out | repeated]
+        excluded[index] = Excluded(rows, int(held_out.sum()), int(repeated.sum()))
     return [excluded[index] for index in range(len(files))]
 
 
 def occur_in_other_files(files: Sequence[HashedFile]) -> Flags:
-    """Flag the training cells that files with other genes hold out, by the genes that all have."""
+    """Return which training cells are held-out cells of files with other genes.
+
+    Cells are compared by the genes that all files have.
+    """
     gene_sets = {file.gene_set for file in files}
     held_out = {
         gene_set: [file.shared[file.held_out] for file in files if file.gene_set != gene_set]

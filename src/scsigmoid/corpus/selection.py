@@ -61,7 +61,7 @@ def select(
             training.append(version)
     kept = sample_files(training, corpus.maximum_cells, corpus.maximum_gb, seed)
     if len(kept) < len(training):
-        left_out["not in the seeded choice"] = len(training) - len(kept)
+        left_out["beyond corpus.maximum_cells or corpus.maximum_gb"] = len(training) - len(kept)
     return Selection(kept, held_out, left_out)
 
 
@@ -124,7 +124,7 @@ def sample_files(
     """Return a random choice of files within limits of cells and bytes.
 
     The random order depends on the seed and the ids of the files only, so it stays the same if
-    other files are withdrawn.  Files that exceed the rest of a limit are skipped.
+    other files are withdrawn. Files that exceed the rest of a limit are skipped.
     """
     cells = math.inf if maximum_cells is None else maximum_cells
     size = math.inf if maximum_gb is None else maximum_gb * 1e9
@@ -143,7 +143,7 @@ def reason_held_out(item: Identified, evaluation: Mapping[str, Identified]) -> s
     """Return why a file must not be trained on, or "" if it may.
 
     All versions of an evaluation dataset are held out, and all datasets of its collection, because
-    the datasets of a publication share cells.  An unknown collection matches no other.
+    the datasets of a publication share cells. An unknown collection matches no other.
     """
     for name, other in evaluation.items():
         if item.dataset_id and item.dataset_id == other.dataset_id:

@@ -163,7 +163,7 @@ class Web:
         Args:
             url: address, for messages.
             action: raises :class:`Transient` if another attempt is worth it.
-            progress: returns the number of bytes received so far.  An attempt with at least
+            progress: returns the number of bytes received so far. An attempt with at least
                 ``ADVANCE`` new bytes starts the count of attempts again.
         """
         most, tries = progress(), 0

@@ -53,7 +53,7 @@ def store_schema(vocabulary_size: int) -> pa.Schema:
     """Return the columns of a shard.
 
     ``input_ids`` are the tokens, ``length`` their number, and ``genes`` their number before the
-    cut.  ``file`` is the name of the dataset's file in the manifest, ``cell`` the row in that file.
+    cut. ``file`` is the name of the dataset's file in the manifest, ``cell`` the row in that file.
     The other columns are from ``obs``.
     """
     return pa.schema(
