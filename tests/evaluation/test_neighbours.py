@@ -7,7 +7,6 @@ from scipy.spatial.distance import cdist
 
 from scsigmoid.corpus.h5ad_writer import CellTable, write_cells
 from scsigmoid.errors import UserError
-from scsigmoid.evaluation import distances as blocks
 from scsigmoid.evaluation.neighbours import (
     log_count_components,
     neighbours_of_dataset,
@@ -64,11 +63,7 @@ def test_pca_has_the_fewest_components_for_the_variance():
     np.testing.assert_allclose(distances_between(full), distances_between(values), atol=1e-4)
 
 
-@pytest.mark.parametrize("block", [1024, 16, 4])
-def test_nearest_equals_a_sort_of_all_distances(monkeypatch, block):
-    """Includes several blocks, and blocks with fewer cells than neighbors."""
-    monkeypatch.setattr(blocks, "BLOCK", block)
-    monkeypatch.setattr(blocks, "FEW", block - 1)
+def test_nearest_equals_a_sort_of_all_distances():
     values = np.random.default_rng(1).normal(size=(60, 8)).astype(np.float32)
     indices, distances = with_itself(values, 7)
     full = distances_between(values.astype(float))

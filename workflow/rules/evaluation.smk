@@ -94,16 +94,13 @@ rule neighbours:
     conda:
         ENVIRONMENT
     resources:
-        **on_gpus(GPUS),
         mem_mb=memory(16000, 4),
         runtime=minutes(240),
     params:
         settings=settings_of("neighbours"),
-        device=get_device,
     shell:
         "python -m scsigmoid neighbours --embeddings {input.embeddings:q} --cells {input.cells:q}"
-        " --settings {params.settings:q} --device {params.device:q} --output {output:q}"
-        " --log {log:q}"
+        " --settings {params.settings:q} --output {output:q} --log {log:q}"
 
 
 rule scib_of_dataset:

@@ -104,11 +104,10 @@ def checkpoints_and_outputs(options: argparse.Namespace) -> Iterator[tuple[Path,
     yield from zip(options.checkpoint, options.output, strict=True)
 
 
-@stage("--embeddings+ --cells --settings --device? --output")
+@stage("--embeddings+ --cells --settings --output")
 def neighbours(options: argparse.Namespace) -> None:
     """Compute PCA and neighbors of each representation."""
     from scsigmoid.evaluation.neighbours import neighbours_of_dataset
-    from scsigmoid.training.devices import resolve_device
 
     settings = options.settings
     neighbours_of_dataset(
@@ -120,7 +119,6 @@ def neighbours(options: argparse.Namespace) -> None:
         seed=settings["seed"],
         output=options.output,
         donors=settings["corpus.source"] == "local",
-        device=resolve_device(options.device),
     )
 
 

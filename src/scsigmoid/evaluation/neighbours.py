@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +22,6 @@ from scsigmoid.identity import check_cells, check_identity
 from scsigmoid.measurements import source_of
 from scsigmoid.progress import log
 from scsigmoid.seeds import derive
-
-if TYPE_CHECKING:
-    import torch
 
 TARGET_SUM = 10_000
 # Of pca_log_counts: as in the usual single-cell analysis, which also bounds the memory.
@@ -69,7 +66,6 @@ def neighbours_of_dataset(
     seed: int,
     output: Path,
     donors: bool = False,
-    device: "str | torch.device" = "cpu",
 ) -> None:
     """Find the neighbors of every representation of a dataset.
 
@@ -82,7 +78,6 @@ def neighbours_of_dataset(
         seed: the configuration's seed.
         output: folder for one ``<representation>.npz`` each.
         donors: whether donors are stored, so that each is also scored alone.
-        device: device that computes distances, in float64.
 
     Raises:
         UserError: if the embeddings do not match each other or the cells, or have too few cells.
@@ -96,7 +91,7 @@ def neighbours_of_dataset(
             source = str(arms[name].path if name in arms else cells)
             coordinates = principal_components(values, variance, source)
             log(f"{cells.stem} {name}: {len(coordinates)} cells, {coordinates.shape[1]} components")
-            indices, distances = with_itself(coordinates, neighbours, device)
+            indices, distances = with_itself(coordinates, neighbours)
             metadata["source"] = source_of(output, Path(source))
             np.savez(
                 folder / f"{name}.npz",
@@ -206,19 +201,28 @@ def principal_components(
 
 
 def with_itself(
-    coordinates: NDArray[np.float32], neighbours: int, device: "str | torch.device" = "cpu"
+    coordinates: NDArray[np.float32], neighbours: int
 ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
     """Return exact nearest neighbors with the cell itself first, as scib-metrics expects them.
 
+    Args:
+        coordinates: cells x components.
+        neighbours: neighbors of a cell, itself included, at most the number of cells.
+
     Returns:
-        Indices and distances, cells x ``neighbours``.
+        Indices and Euclidean distances, cells x ``neighbours``, in ascending order of distance,
+        then of index.
     """
-    import torch
+    from sklearn.neighbors import NearestNeighbors
 
-    from scsigmoid.evaluation.distances import nearest
-
-    points = torch.as_tensor(coordinates).to(device, torch.float64)
-    indices, distances = (part.cpu().numpy() for part in nearest(points, neighbours - 1))
+    points = coordinates - coordinates.mean(axis=0, dtype=np.float64)
+    search = NearestNeighbors(n_neighbors=neighbours - 1, algorithm="brute").fit(points)
+    indices = np.sort(search.kneighbors(return_distance=False), axis=1)
+    # scikit-learn computes distances from products, which lose digits.
+    columns = [np.linalg.norm(points - points[near], axis=1) for near in indices.T]
+    distances = np.column_stack(columns)
+    order = np.argsort(distances, axis=1, kind="stable")
+    indices, distances = (np.take_along_axis(part, order, 1) for part in (indices, distances))
     return (
         np.column_stack([np.arange(len(points)), indices]).astype(np.int32),
         np.column_stack([np.zeros(len(points)), distances]).astype(np.float32),

@@ -52,7 +52,7 @@ def scib(
         )
     rows: dict[str, list[Measurement]] = {metric: [] for metric in outputs}
     parts = [("", cells) for cells in representations]
-    parts += [part for cells in representations for part in by_donor(cells, device)]
+    parts += [part for cells in representations for part in by_donor(cells)]
     for function in dict.fromkeys(METRICS[metric].function for metric in outputs):
         for donor, cells in parts:
             if donor and function == "logistic":  # a donor has too few cells of each type
@@ -81,7 +81,7 @@ def scib(
         write_measurements(output, rows[metric])
 
 
-def by_donor(cells: Neighbours, device: str = "cpu") -> Iterator[tuple[str, Neighbours]]:
+def by_donor(cells: Neighbours) -> Iterator[tuple[str, Neighbours]]:
     """Yield each donor with its cells: the same coordinates, and neighbors among these cells.
 
     Donors with one cell type, or with fewer cells than a cell has neighbors, are left out.  Nothing
@@ -95,7 +95,7 @@ def by_donor(cells: Neighbours, device: str = "cpu") -> Iterator[tuple[str, Neig
         if len(rows) > count and len({*cells.labels[rows].tolist()}) > 1
     }
     for donor, rows in enough.items() if len(enough) > 2 else ():
-        indices, distances = with_itself(cells.coordinates[rows], count, device)
+        indices, distances = with_itself(cells.coordinates[rows], count)
         parts = ("values", "coordinates", "labels", "donors")
         own = {part: getattr(cells, part)[rows] for part in parts}
         yield donor, replace(cells, indices=indices, distances=distances, **own)
