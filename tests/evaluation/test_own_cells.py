@@ -348,9 +348,9 @@ def test_model_name_with_a_path(model, tmp_path):
 def test_verbose_false_prints_only_warnings(counts, write, model, capfd):
     loaded = ss.load(model, device="cpu")
     path = write(counts, [*GENES[:34], "CD4", "CD14"])
-    for devices in (1, 2):
+    for function, options in ((ss.embed, {}), (ss.embed, {"devices": 2}), (ss.tokenize, {})):
         capfd.readouterr()
-        ss.embed(anndata.read_h5ad(path), loaded, verbose=False, devices=devices)
+        function(anndata.read_h5ad(path), loaded, verbose=False, **options)
         [line] = capfd.readouterr().err.splitlines()
         assert line.startswith("warning: adata: 2 of 36 genes have no Ensembl id (CD4, CD14)")
     ss.embed(anndata.read_h5ad(path), loaded)

@@ -110,14 +110,15 @@ def load(path: str | Path, *, device: str = "auto", backend: str = "auto") -> Mo
     return Model(path, encoder, load_vocabulary(path), metadata)
 
 
-def tokenize(adata: "AnnData", model: Model, *, layer: str = "", genes: str = "") -> Packed:
+def tokenize(
+    adata: "AnnData", model: Model, *, layer: str = "", genes: str = "", verbose: bool = True
+) -> Packed:
     """Return cells as rank tokens: each cell's genes from the most to the least expressed.
 
     Args:
         adata: raw counts, cells x genes. May be a view or backed by a file.
         model: defines vocabulary and context.
-        layer: as for :func:`embed`.
-        genes: as for :func:`embed`.
+        layer, genes, verbose: as for :func:`embed`.
 
     Returns:
         ``tokens``, uint16 or uint32, of all cells without padding and without [CLS], and
@@ -128,7 +129,11 @@ def tokenize(adata: "AnnData", model: Model, *, layer: str = "", genes: str = ""
         UserError: as for :func:`embed`.
     """
     check_types(adata, model)
-    with as_file(adata, layer, genes) as path, token_store(model, path, layer, genes) as store:
+    with (
+        verbosity(verbose),
+        as_file(adata, layer, genes) as path,
+        token_store(model, path, layer, genes) as store,
+    ):
         tokens = TokenStore.open(store)
         check_complete(tokens, adata)
         return tokens.cells(np.arange(len(tokens)), model.encoder.settings.genes)
