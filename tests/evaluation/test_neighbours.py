@@ -5,13 +5,13 @@ import pytest
 from evaluation.conftest import VOCABULARY
 from scipy.spatial.distance import cdist
 
+from scsigmoid.config.schema import Scib
 from scsigmoid.corpus.h5ad_writer import CellTable, write_cells
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.neighbours import (
+    find_neighbours,
     log_count_components,
-    neighbours_of_dataset,
     principal_components,
-    read_neighbours,
     with_itself,
 )
 
@@ -40,11 +40,11 @@ def distances_between(values):
     return cdist(values, values)
 
 
-def run(paths, cells, tmp_path, **changes):
-    arguments = {"neighbours": 5, "variance": 0.95, "controls": ["random", "pca_log_counts"]}
-    output = tmp_path / "results" / "neighbours" / changes.pop("name", "toy")
-    neighbours_of_dataset(paths, cells, seed=42, output=output, **{**arguments, **changes})
-    return read_neighbours(output, "toy")
+def run(paths, cells, **changes):
+    settings = {"neighbours": 5, "variance": 0.95, "controls": ["random", "pca_log_counts"]}
+    donors = changes.pop("donors", False)
+    scib = Scib(metrics=[], **{**settings, **changes})
+    return list(find_neighbours(paths, cells, scib, 42, donors=donors))
 
 
 def test_pca_has_the_fewest_components_for_the_variance():
@@ -106,71 +106,43 @@ def test_log_counts_control_has_the_first_fifty_components(write_dataset):
     )
 
 
-def test_all_representations_in_order(write_pair, dataset, tmp_path):
+def test_all_representations_in_order(write_pair, dataset):
     paths = write_pair({"a": 20, "b": 20})
-    representations = run(paths, dataset[0], tmp_path)
-    names = ["sigmoid_4k", "softmax_4k", "random", "pca_log_counts"]
+    path, _ = dataset
+    representations = run(paths, path)
+    names = [*paths, "random", "pca_log_counts"]
     assert [neighbours.metadata["model"] for neighbours in representations] == names
-    assert representations[0].metadata == {
-        "model": "sigmoid_4k",
-        "attention": "sigmoid",
-        "context": 256,
-        "dataset": "toy",
-        "vocabulary": VOCABULARY,
-        "simulated": True,
-        "position": 0,
-        "source": "embeddings/toy/sigmoid_4k.h5ad",
-    }
-    assert representations[3].metadata == {
-        "model": "pca_log_counts",
-        "attention": "",
-        "context": 0,
-        "dataset": "toy",
-        "vocabulary": VOCABULARY,
-        "simulated": True,
-        "position": 3,
-        "source": "corpus/evaluation/toy.h5ad",
-    }
-    for neighbours in representations:
+    fields = ("attention", "context", "vocabulary", "simulated", "source")
+    for neighbours, (*expected, source) in zip(
+        representations,
+        [
+            ("sigmoid", 256, paths["sigmoid_4k"]),
+            ("softmax", 256, paths["softmax_4k"]),
+            ("", 0, path),
+            ("", 0, path),
+        ],
+        strict=True,
+    ):
+        facts = [neighbours.metadata[field] for field in fields]
+        assert facts == [*expected, VOCABULARY, True, source]
         assert neighbours.indices.shape == neighbours.distances.shape == (40, 5)
         assert (neighbours.indices.dtype, neighbours.distances.dtype) == (np.int32, np.float32)
         assert sorted(neighbours.labels) == ["a"] * 20 + ["b"] * 20
         assert set(neighbours.donors) == {""}
-    for neighbours in run(paths, dataset[0], tmp_path, donors=True, name="donors"):
+    for neighbours in run(paths, path, donors=True):
         assert neighbours.donors.tolist() == [f"donor {row % 3}" for row in range(40)]
 
 
-def test_output_is_reproducible(write_pair, dataset, tmp_path):
-    paths = write_pair({"a": 20, "b": 20})
-    run(paths, dataset[0], tmp_path, name="first")
-    run(paths, dataset[0], tmp_path, name="second")
-    first, second = (
-        {
-            path.name: path.read_bytes()
-            for path in (tmp_path / "results/neighbours" / name).iterdir()
-        }
-        for name in ("first", "second")
-    )
-    assert len(first) == 4
-    assert first == second
-
-
 def test_invalid_input(write_pair, dataset, tmp_path):
+    path, _ = dataset
     with pytest.raises(UserError, match="x: all 5 cells have the same values"):
         principal_components(np.ones((5, 3)), 0.95, "x")
     paths = write_pair({"a": 20, "b": 20})
     with pytest.raises(UserError, match=r"40 of 40 .* too few: scIB needs more than 40"):
-        run(paths, dataset[0], tmp_path, neighbours=40)
+        run(paths, path, neighbours=40)
     with pytest.raises(UserError, match="no such file"):
-        run(paths, tmp_path / "toy.h5ad", tmp_path)
-    assert not (tmp_path / "results" / "neighbours" / "toy").exists()
-    more = write_pair({"a": 21, "b": 20})
+        run(paths, tmp_path / "toy.h5ad")
     with pytest.raises(UserError, match=r"toy\.h5ad: has no row 40"):
-        run(more, dataset[0], tmp_path)
-    with pytest.raises(UserError, match="contains no neighbors"):
-        read_neighbours(tmp_path, "toy")
-    broken = tmp_path / "broken"
-    broken.mkdir()
-    (broken / "random.npz").write_bytes(b"no archive")
-    with pytest.raises(UserError, match=r"random\.npz: damaged"):
-        read_neighbours(broken, "toy")
+        run(write_pair({"a": 21, "b": 20}), path)
+    with pytest.raises(UserError, match="all cells are of type 'a'"):
+        run(write_pair({"a": 40}), path)

@@ -1,6 +1,7 @@
 """scIB metrics compared with scikit-learn, and Leiden clusters with igraph."""
 
 import random
+from dataclasses import replace
 
 import igraph
 import numpy as np
@@ -14,11 +15,13 @@ from sklearn.metrics import (
 )
 from umap.umap_ import fuzzy_simplicial_set
 
-from scsigmoid.errors import UserError
-from scsigmoid.evaluation.neighbours import neighbours_of_dataset, read_neighbours
-from scsigmoid.evaluation.scib import aggregate, by_donor, scib
+from scsigmoid.config.schema import Scib
+from scsigmoid.evaluation.neighbours import find_neighbours
+from scsigmoid.evaluation.scib import aggregate, by_donor, scib, silhouette
 from scsigmoid.measurements import Measurement, read_measurements
 from scsigmoid.seeds import derive
+
+SETTINGS = Scib(metrics=[], neighbours=15, variance=0.95, controls=["random"])
 
 
 @pytest.fixture
@@ -31,89 +34,84 @@ def counts(tmp_path):
 
 
 @pytest.fixture
-def folder(write_pair, counts, tmp_path):
-    """Neighbours of both arms and a random embedding: 90 cells of three types."""
-    output = tmp_path / "results" / "neighbours" / "toy"
-    neighbours_of_dataset(
-        write_pair({"a": 40, "b": 30, "c": 20}),
-        counts,
-        neighbours=15,
-        variance=0.95,
-        controls=["random"],
-        seed=42,
-        output=output,
-    )
-    return output
+def pair(write_pair, counts):
+    """Embeddings by both models: 90 cells of three types and three donors."""
+    return write_pair({"a": 40, "b": 30, "c": 20})
 
 
-def scored(folder, output, *metrics):
+@pytest.fixture
+def representations(pair, counts):
+    return list(find_neighbours(pair, counts, SETTINGS, 42, donors=True))
+
+
+def scored(pair, counts, folder, *metrics, **options):
     """The rows of each metric."""
-    outputs = {metric: output / metric / "toy.csv" for metric in metrics}
-    scib(folder, "toy", 42, outputs)
+    outputs = {metric: folder / metric / "toy.csv" for metric in metrics}
+    scib(pair, counts, SETTINGS, 42, outputs, **options)
     return [read_measurements(path) for path in outputs.values()]
 
 
-def change(folder, **columns):
-    for path in folder.glob("*.npz"):
-        with np.load(path) as arrays:
-            values = dict(arrays)
-        np.savez(path, **{**values, **{name: np.array(column) for name, column in columns.items()}})
-
-
-def test_donors_are_scored_separately(folder, tmp_path):
-    random = np.random.default_rng(3)
-    donors = random.permutation(np.repeat(["A", "B", "C", "few", "unknown"], [25, 22, 16, 15, 12]))
-    labels = read_neighbours(folder, "toy")[0].labels
-    change(folder, donors=donors)
-    (rows,) = scored(folder, tmp_path, "silhouette_label")
+def test_donors_are_scored_separately(pair, counts, representations, tmp_path):
+    (rows,) = scored(pair, counts, tmp_path / "results/metrics", "silhouette_label", donors=True)
     scores = {(row.model, row.group): row for row in rows}
-    assert {group for _, group in scores} == {"", "A", "B", "C"}
-    for neighbours in read_neighbours(folder, "toy"):
+    assert {group for _, group in scores} == {"", "donor 0", "donor 1", "donor 2"}
+    for neighbours in representations:
         for donor, part in by_donor(neighbours):
-            own = donors == donor
+            own = neighbours.donors == donor
             points = neighbours.coordinates[own].astype(float)
-            expected = (silhouette_score(points, labels[own]) + 1) / 2
+            expected = (silhouette_score(points, neighbours.labels[own]) + 1) / 2
             row = scores[neighbours.metadata["model"], donor]
-            assert (row.value, row.n) == (pytest.approx(expected, abs=1e-12), own.sum())
+            assert (row.value, row.n) == (pytest.approx(expected, abs=1e-12), 30)
             # neighbors within the donor, each cell first
-            nearest = np.argsort(cdist(points, points), axis=1)[:, : neighbours.indices.shape[1]]
+            nearest = np.argsort(cdist(points, points), axis=1)[:, :15]
             np.testing.assert_array_equal(part.indices, nearest)
-    a_type = np.where(labels == "c", "C", np.where(donors == "A", "A", "B"))
-    for names in (
-        np.where(donors == "C", "A", donors),
-        np.where(donors == "B", "", donors),
-        a_type,
-    ):
-        change(folder, donors=names)  # fewer than three donors with a score
-        (rows,) = scored(folder, tmp_path, "silhouette_label")
-        assert {row.group for row in rows} == {""}
 
 
-@pytest.mark.parametrize("single", [False, True])
-def test_silhouette_equals_scikit_learn(folder, tmp_path, monkeypatch, single):
+@pytest.mark.parametrize(
+    ("sizes", "scored_donors"),
+    [
+        ({"A": 25, "B": 22, "C": 16, "few": 15, "unknown": 12}, ["A", "B", "C"]),
+        ({"A": 41, "B": 22, "few": 15, "unknown": 12}, []),
+        ({"A": 25, "": 22, "C": 16, "few": 15, "unknown": 12}, []),
+    ],
+)
+def test_donors_with_enough_cells(representations, sizes, scored_donors):
+    donors = np.random.default_rng(3).permutation(np.repeat(list(sizes), list(sizes.values())))
+    changed = replace(representations[0], donors=donors)
+    assert [donor for donor, _ in by_donor(changed)] == scored_donors
+
+
+def test_donors_with_one_type(representations):
+    """Fewer than three donors have more than one type."""
+    labels = representations[0].labels
+    donors = np.where(labels == "c", "C", np.arange(len(labels)) % 2)
+    assert not list(by_donor(replace(representations[0], donors=donors)))
+
+
+def test_silhouette_equals_scikit_learn(pair, counts, representations, tmp_path, monkeypatch):
     monkeypatch.setattr("scsigmoid.evaluation.distances.BLOCK", 32)  # of 90 cells
-    if single:
-        change(folder, labels=["a"] * 45 + ["b"] * 44 + ["the only one"])
-    (rows,) = scored(folder, tmp_path, "silhouette_label")
+    (rows,) = scored(pair, counts, tmp_path / "results/metrics", "silhouette_label")
     assert [row.model for row in rows] == ["sigmoid_4k", "softmax_4k", "random"]
-    for row, neighbours in zip(rows, read_neighbours(folder, "toy"), strict=True):
-        expected = (
-            silhouette_score(neighbours.coordinates.astype(float), neighbours.labels) + 1
-        ) / 2
+    for row, neighbours in zip(rows, representations, strict=True):
+        points = neighbours.coordinates.astype(float)
+        expected = (silhouette_score(points, neighbours.labels) + 1) / 2
         assert row.value == pytest.approx(expected, abs=1e-12)
-        if not single:
-            library = silhouette_label(neighbours.coordinates, neighbours.labels)
-            assert row.value == pytest.approx(float(library), abs=1e-6)
+        library = silhouette_label(neighbours.coordinates, neighbours.labels)
+        assert row.value == pytest.approx(float(library), abs=1e-6)
         assert (row.metric, row.n, row.seed) == ("silhouette_label", 90, -1)
-    assert single or rows[0].value > rows[1].value > rows[2].value
+        single = np.array(["a"] * 45 + ["b"] * 44 + ["the only one"])
+        score = silhouette(replace(neighbours, labels=single), 0, "cpu")["silhouette_label"]
+        assert score == pytest.approx((silhouette_score(points, single) + 1) / 2, abs=1e-12)
+    assert rows[0].value > rows[1].value > rows[2].value
     assert (rows[0].attention, rows[0].context, rows[2].attention) == ("sigmoid", 256, "")
     assert all(row.simulated for row in rows)
-    assert rows[0].source == "embeddings/toy/sigmoid_4k.h5ad"
+    sources = ("embeddings/toy/sigmoid_4k.h5ad", "corpus/evaluation/toy.h5ad")
+    assert (rows[0].source, rows[2].source) == sources
 
 
-def test_leiden_equals_igraph_and_scikit_learn(folder, tmp_path):
-    scores = scored(folder, tmp_path, "leiden_nmi", "leiden_ari")
-    for row_nmi, row_ari, neighbours in zip(*scores, read_neighbours(folder, "toy"), strict=True):
+def test_leiden_equals_igraph_and_scikit_learn(pair, counts, representations, tmp_path):
+    scores = scored(pair, counts, tmp_path, "leiden_nmi", "leiden_ari")
+    for row_nmi, row_ari, neighbours in zip(*scores, representations, strict=True):
         weights = fuzzy_simplicial_set(
             np.zeros((90, 1)), n_neighbors=15, random_state=None, metric=None,
             knn_indices=neighbours.indices, knn_dists=neighbours.distances,
@@ -136,21 +134,13 @@ def test_leiden_equals_igraph_and_scikit_learn(folder, tmp_path):
         assert row_nmi.seed == 42
 
 
-def test_output_is_independent_of_other_metrics(folder, tmp_path):
+def test_output_is_reproducible_and_independent_of_other_metrics(pair, counts, tmp_path):
     metrics = ("silhouette_label", "leiden_nmi", "leiden_ari")
-    scored(folder, tmp_path / "first", *metrics)
+    scored(pair, counts, tmp_path / "first", *metrics)
     for name in metrics:
-        scored(folder, tmp_path / "second", name)
+        scored(pair, counts, tmp_path / "second", name)
         first, second = (tmp_path / run / name / "toy.csv" for run in ("first", "second"))
         assert first.read_bytes() == second.read_bytes()
-
-
-def test_invalid_input(folder, tmp_path):
-    with pytest.raises(UserError, match="contains no neighbors"):
-        scored(tmp_path / "absent", tmp_path, "silhouette_label")
-    change(folder, labels=["a"] * 90)
-    with pytest.raises(UserError, match="all cells are of type 'a'"):
-        scored(folder, tmp_path, "leiden_nmi")
 
 
 def test_aggregate_is_the_mean_of_the_three():

@@ -45,7 +45,7 @@ from scsigmoid.cli import main
 for name in (
     "scsigmoid.tokens.make", "scsigmoid.tokens.vocabulary",
     "scsigmoid.training.loop", "scsigmoid.evaluation.validation_loss", "scsigmoid.evaluation.mmd",
-    "scsigmoid.evaluation.scib", "scsigmoid.evaluation.neighbours", "scsigmoid.paper.comparison",
+    "scsigmoid.evaluation.scib", "scsigmoid.paper.comparison",
     "scsigmoid.benchmarks.kernel", "scsigmoid.benchmarks.training", "torch._dynamo",
     "torch.utils.tensorboard", "pyarrow.dataset", "scib_metrics",
 ):

@@ -29,7 +29,6 @@ DATASET = {
     "evaluation_tokens": 1,
     "embeddings_of_pair": 1,
     "validation_loss_of_model": 4,
-    "neighbours": 1,
     "scib_of_dataset": 1,
 }
 ALL_DATASETS = {"table": 4, "figure": 2, **PAGE}
@@ -81,7 +80,7 @@ CHANGES: dict[str, tuple[str, dict[str, Any], dict[str, int]]] = {
     "setting of scIB": (
         "demo",
         {"evaluation": {"scib": {"neighbours": 9}}},
-        {"neighbours": 2, "scib_of_dataset": 2, "table": 2, "figure": 1, **PAGE},
+        {"scib_of_dataset": 2, "table": 2, "figure": 1, **PAGE},
     ),
     "setting of UMAP": (
         "demo",

@@ -80,33 +80,11 @@ rule validation_loss_of_model:
         " --device {params.device:q} --output {output.summary:q} --log {log:q}"
 
 
-rule neighbours:
-    """Find the nearest neighbors of each cell in each representation of one dataset."""
-    input:
-        embeddings=result("embeddings/{{dataset}}/{model}.h5ad", model=CONFIG.evaluation.pair),
-        cells=f"{RESULTS}/corpus/evaluation/{{dataset}}.h5ad",
-    output:
-        directory(f"{RESULTS}/neighbours/{{dataset}}"),
-    log:
-        f"{RESULTS}/logs/neighbours/{{dataset}}.log",
-    benchmark:
-        f"{RESULTS}/resources/neighbours/{{dataset}}.tsv"
-    conda:
-        ENVIRONMENT
-    resources:
-        mem_mb=memory(16000, 4),
-        runtime=minutes(240),
-    params:
-        settings=settings_of("neighbours"),
-    shell:
-        "python -m scsigmoid neighbours --embeddings {input.embeddings:q} --cells {input.cells:q}"
-        " --settings {params.settings:q} --output {output:q} --log {log:q}"
-
-
 rule scib_of_dataset:
     """Compute the scIB metrics of one dataset."""
     input:
-        f"{RESULTS}/neighbours/{{dataset}}",
+        embeddings=result("embeddings/{{dataset}}/{model}.h5ad", model=CONFIG.evaluation.pair),
+        cells=f"{RESULTS}/corpus/evaluation/{{dataset}}.h5ad",
     output:
         result("metrics/{metric}/{{dataset}}.csv", metric=CONFIG.evaluation.scib.metrics),
     log:
@@ -117,13 +95,13 @@ rule scib_of_dataset:
         ENVIRONMENT
     resources:
         **on_gpus(GPUS),
-        mem_mb=memory(16000),
+        mem_mb=memory(16000, 4),
         runtime=minutes(240),
     params:
         settings=settings_of("scib_of_dataset"),
         device=get_device,
     shell:
-        "python -m scsigmoid scib --dataset {wildcards.dataset} --neighbours {input:q}"
+        "python -m scsigmoid scib --embeddings {input.embeddings:q} --cells {input.cells:q}"
         " --settings {params.settings:q} --device {params.device:q} --output {output:q}"
         " --log {log:q}"
 

@@ -112,7 +112,6 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         "Ensembl ids)"
     ),
     "--embeddings": path("embeddings, named after their models"),
-    "--neighbours": path("PCA coordinates and neighbours, made by neighbours"),
     "--machine": path("JSON file to write about machine and software"),
     "--runs": path("output folder of study-runs"),
 }

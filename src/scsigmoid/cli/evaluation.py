@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from scsigmoid.cli.arguments import number, stage
-from scsigmoid.config.schema import Embeddings, Mmd, Umap, ValidationLoss
+from scsigmoid.config.schema import Embeddings, Mmd, Scib, Umap, ValidationLoss
 from scsigmoid.errors import UserError
 
 
@@ -104,25 +104,7 @@ def checkpoints_and_outputs(options: argparse.Namespace) -> Iterator[tuple[Path,
     yield from zip(options.checkpoint, options.output, strict=True)
 
 
-@stage("--embeddings+ --cells --settings --output")
-def neighbours(options: argparse.Namespace) -> None:
-    """Compute PCA and neighbors of each representation."""
-    from scsigmoid.evaluation.neighbours import neighbours_of_dataset
-
-    settings = options.settings
-    neighbours_of_dataset(
-        by_model(options.embeddings),
-        options.cells,
-        neighbours=settings["evaluation.scib.neighbours"],
-        variance=settings["evaluation.scib.variance"],
-        controls=settings["evaluation.scib.controls"],
-        seed=settings["seed"],
-        output=options.output,
-        donors=settings["corpus.source"] == "local",
-    )
-
-
-@stage("--dataset --neighbours --settings --device? --output+")
+@stage("--embeddings+ --cells --settings --device? --output+")
 def scib(options: argparse.Namespace) -> None:
     """Compute the scIB metrics of a dataset, each in a folder of its name."""
     # Imports of scib-metrics would compile for ten seconds. Interpreted, a cell takes under 1 ms.
@@ -135,8 +117,16 @@ def scib(options: argparse.Namespace) -> None:
     for metric, output in outputs.items():
         if metric not in METRICS:
             raise UserError(f"{output}: name its folder after a metric ({', '.join(METRICS)})")
-    device = str(resolve_device(options.device))
-    measure(options.neighbours, options.dataset, options.settings["seed"], outputs, device)
+    settings = options.settings
+    measure(
+        by_model(options.embeddings),
+        options.cells,
+        settings.section("evaluation.scib", Scib),
+        settings["seed"],
+        outputs,
+        donors=settings["corpus.source"] == "local",
+        device=str(resolve_device(options.device)),
+    )
 
 
 @stage("--dataset --embeddings+ --settings --device? --output")

@@ -174,7 +174,9 @@ class Download(Settings):
 class Corpus(Settings):
     """The training cells, and the source of all cells."""
 
-    source: Annotated[Literal["embedded", "local", "cellxgene"], Affects("manifest neighbours")]
+    source: Annotated[
+        Literal["embedded", "local", "cellxgene"], Affects("manifest scib_of_dataset")
+    ]
     """``embedded`` (ships with the project, offline), ``local`` (own files), or ``cellxgene``
     (Discover)."""
     parts: Annotated[int, Limits(ge=1, le=100_000)]
@@ -446,13 +448,13 @@ class ValidationLoss(Settings):
 class Scib(Settings):
     """scIB bio-conservation metrics (appendix, "SCIB Biological Conservation Metrics")."""
 
-    metrics: Several[Metric]
+    metrics: Annotated[Several[Metric], Affects(otherwise=[])]
     """Names of metrics. The mean is over those of the paper only."""
-    neighbours: Annotated[int, Limits(ge=2), Affects("neighbours")]
+    neighbours: Annotated[int, Limits(ge=2)]
     """Number of neighbors of a cell, including itself."""
-    variance: Annotated[Share, Affects("neighbours")]
+    variance: Share
     """Fraction of the variance that the PCA keeps."""
-    controls: Annotated[Distinct[Literal["random", "pca_log_counts"]], Affects("neighbours")]
+    controls: Distinct[Literal["random", "pca_log_counts"]]
     """Representations that are scored for comparison."""
 
 
@@ -494,12 +496,12 @@ class Umap(Settings):
 class Evaluation(Settings):
     """How trained models are evaluated."""
 
-    pair: Annotated[Several[str], Affects("neighbours")]
+    pair: Annotated[Several[str], Affects("scib_of_dataset")]
     """Models that scIB and UMAP compare. MMD needs a sigmoid and a softmax model with the same
     context."""
     embeddings: Annotated[Embeddings, Affects("embeddings_of_pair")]
     validation_loss: Annotated[ValidationLoss, Affects("validation_loss_of_model")]
-    scib: Scib
+    scib: Annotated[Scib, Affects("scib_of_dataset")]
     mmd: Annotated[Mmd, Affects("mmd_of_dataset")]
     umap: Annotated[Umap, Affects("umap_of_dataset")]
 
@@ -596,7 +598,7 @@ class Config(Settings):
         Whole,
         Affects(
             f"manifest training_cells evaluation_cells {TRAIN} validation_loss_of_model"
-            " neighbours scib_of_dataset mmd_of_dataset umap_of_dataset study_scores"
+            " scib_of_dataset mmd_of_dataset umap_of_dataset study_scores"
         ),
     ]
     """Seed from which all other seeds are derived (tab:model_arch: 42)."""

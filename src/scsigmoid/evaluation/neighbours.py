@@ -4,7 +4,6 @@ Representations are the embeddings of the compared models, and controls: ``rando
 normal values, without any structure) and ``pca_log_counts`` (the usual analysis without a model).
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,13 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scsigmoid.config.schema import Scib
 from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.corpus.labels import check_enough
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embedding_files import Embedding, read_arms
-from scsigmoid.files import atomic_folder, parsing
-from scsigmoid.identity import check_cells, check_identity
-from scsigmoid.measurements import source_of
+from scsigmoid.identity import check_cells
 from scsigmoid.progress import log
 from scsigmoid.seeds import derive
 
@@ -27,8 +25,6 @@ TARGET_SUM = 10_000
 # Of pca_log_counts: as in the usual single-cell analysis, which also bounds the memory.
 VARIABLE_GENES = 2_000
 COMPONENTS = 50
-# metadata that the controls share with the embeddings
-SHARED = ("dataset", "vocabulary", "simulated")
 
 
 @dataclass(frozen=True)
@@ -41,10 +37,9 @@ class Neighbours:
         indices: cells x k, int32: the nearest cells by ascending distance, the cell itself first.
         distances: cells x k, float32, Euclidean. The first is 0.
         labels: cell type of each cell.
-        donors: donor of each cell, ``""`` if it is unknown or not stored.
-        metadata: ``model`` (or the control's name), ``attention``, ``context``, ``dataset``,
-            ``vocabulary``, ``simulated``, ``source`` (the embedding's file, or the dataset's) and
-            ``position`` (order among the representations).
+        donors: donor of each cell, ``""`` if it is unknown or not wanted.
+        metadata: ``model`` (or the control's name), ``attention``, ``context``, ``vocabulary``,
+            ``simulated`` and ``source`` (path of the embedding, or of the dataset).
     """
 
     values: NDArray[np.float32]
@@ -56,72 +51,62 @@ class Neighbours:
     metadata: dict[str, Any]
 
 
-def neighbours_of_dataset(
-    embeddings: Mapping[str, Path],
-    cells: Path,
-    *,
-    neighbours: int,
-    variance: float,
-    controls: Sequence[str],
-    seed: int,
-    output: Path,
-    donors: bool = False,
-) -> None:
-    """Find the neighbors of every representation of a dataset.
+def find_neighbours(
+    embeddings: Mapping[str, Path], cells: Path, settings: Scib, seed: int, *, donors: bool = False
+) -> Iterator[Neighbours]:
+    """Yield every representation of a dataset with the neighbors of its cells.
 
     Args:
         embeddings: model name to embedding file, with the same cells in the same order.
         cells: the dataset's h5ad file, named after the dataset.
-        neighbours: neighbors of a cell, itself included (the paper: 15).
-        variance: share of the variance that the PCA keeps (the paper: 0.95).
-        controls: ``random`` and ``pca_log_counts``.
+        settings: number of neighbors, variance that the PCA keeps, and controls.
         seed: the configuration's seed.
-        output: folder for one ``<representation>.npz`` each.
-        donors: whether donors are stored, so that each is also scored alone.
+        donors: whether to return donors, so that the cells of each donor are also scored alone.
 
     Raises:
-        UserError: if the embeddings do not match each other or the cells, or have too few cells.
+        UserError: if the embeddings do not match each other or the cells, or have too few cells or
+            only one cell type.
     """
     arms = read_arms(embeddings, cells.stem)
     first = next(iter(arms.values()))
     check_cells(cells, first.metadata["cells"])
-    check_enough(first.path, first.labels, scib=neighbours)
-    with atomic_folder(output) as folder:
-        for name, values, metadata in representations(arms, cells, controls, seed):
-            source = str(arms[name].path if name in arms else cells)
-            coordinates = principal_components(values, variance, source)
-            log(f"{cells.stem} {name}: {len(coordinates)} cells, {coordinates.shape[1]} components")
-            indices, distances = with_itself(coordinates, neighbours)
-            metadata["source"] = source_of(output, Path(source))
-            np.savez(
-                folder / f"{name}.npz",
-                values=np.asarray(values, dtype=np.float32),
-                coordinates=coordinates,
-                indices=indices,
-                distances=distances,
-                labels=first.labels,
-                donors=first.donors if donors else np.full(len(first.cells), ""),
-                metadata=np.array(json.dumps(metadata, sort_keys=True)),
-            )
+    check_enough(first.path, first.labels, scib=settings.neighbours)
+    if (first.labels == first.labels[0]).all():
+        raise UserError(
+            f"{first.path}: all cells are of type '{first.labels[0]}'; choose another label column "
+            "or leave the dataset out"
+        )
+    control = {**first.metadata, "attention": "", "context": 0}
+    for name, values in representations(arms, cells, settings.controls, seed):
+        source = arms[name].path if name in arms else cells
+        coordinates = principal_components(values, settings.variance, str(source))
+        log(f"{cells.stem} {name}: {len(coordinates)} cells, {coordinates.shape[1]} components")
+        indices, distances = with_itself(coordinates, settings.neighbours)
+        metadata = arms[name].metadata if name in arms else control
+        yield Neighbours(
+            values=np.asarray(values, dtype=np.float32),
+            coordinates=coordinates,
+            indices=indices,
+            distances=distances,
+            labels=first.labels,
+            donors=first.donors if donors else np.full(len(first.cells), ""),
+            metadata={**metadata, "model": name, "source": source},
+        )
 
 
 def representations(
     arms: Mapping[str, Embedding], cells: Path, controls: Sequence[str], seed: int
-) -> Iterator[tuple[str, NDArray[np.floating], dict[str, Any]]]:
-    """Yield name, values (cells x dimensions) and metadata of the models, then of the controls."""
+) -> Iterator[tuple[str, NDArray[np.floating]]]:
+    """Yield name and values (cells x dimensions) of the models, then of the controls."""
+    for name, arm in arms.items():
+        yield name, arm.values
     first = next(iter(arms.values()))
-    for position, (name, arm) in enumerate(arms.items()):
-        metadata = {key: arm.metadata[key] for key in (*SHARED, "attention", "context")}
-        yield name, arm.values, {**metadata, "model": name, "position": position}
-    for position, name in enumerate(controls, start=len(arms)):
+    for name in controls:
         if name == "random":
             generator = np.random.default_rng(derive(seed, "random embedding", cells.stem))
-            values = generator.standard_normal(first.values.shape)
+            yield name, generator.standard_normal(first.values.shape)
         else:
-            values = log_count_components(cells, first.cells)
-        metadata = {key: first.metadata[key] for key in SHARED}
-        facts = {"attention": "", "context": 0, "model": name, "position": position}
-        yield name, values, {**metadata, **facts}
+            yield name, log_count_components(cells, first.cells)
 
 
 def log_count_components(path: Path, rows: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -227,22 +212,3 @@ def with_itself(
         np.column_stack([np.arange(len(points)), indices]).astype(np.int32),
         np.column_stack([np.zeros(len(points)), distances]).astype(np.float32),
     )
-
-
-def read_neighbours(folder: Path, dataset: str) -> list[Neighbours]:
-    """Read every representation of a dataset: the models, then the controls.
-
-    Raises:
-        UserError: if the folder is missing, or if a file is damaged or of another dataset or model.
-    """
-    paths = sorted(folder.glob("*.npz"))
-    if not paths:
-        raise UserError(f"{folder}: contains no neighbors; run the target that makes them")
-    representations = []
-    for path in paths:
-        with parsing(path, "a file of neighbours"), np.load(path) as arrays:
-            metadata = json.loads(str(arrays["metadata"]))
-            representation = Neighbours(**{**arrays, "metadata": metadata})
-        check_identity(path, metadata, dataset=dataset, model=path.stem)
-        representations.append(representation)
-    return sorted(representations, key=lambda item: item.metadata["position"])

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scsigmoid.config.metrics import MEAN, METRICS
-from scsigmoid.errors import UserError
-from scsigmoid.evaluation.neighbours import Neighbours, read_neighbours, with_itself
-from scsigmoid.measurements import Measurement, known_donors, write_measurements
+from scsigmoid.config.schema import Scib
+from scsigmoid.evaluation.neighbours import Neighbours, find_neighbours, with_itself
+from scsigmoid.measurements import Measurement, known_donors, source_of, write_measurements
 from scsigmoid.progress import log
 from scsigmoid.seeds import derive
 
@@ -29,52 +29,56 @@ FOLDS = 5
 
 
 def scib(
-    neighbours: Path, dataset: str, seed: int, outputs: Mapping[str, Path], device: str = "cpu"
+    embeddings: Mapping[str, Path],
+    cells: Path,
+    settings: Scib,
+    seed: int,
+    outputs: Mapping[str, Path],
+    *,
+    donors: bool = False,
+    device: str = "cpu",
 ) -> None:
-    """Score every representation of a dataset, and the cells of each donor (:func:`by_donor`).
+    """Score every representation of a dataset.
 
     Args:
-        neighbours: folder that :func:`~.neighbours.neighbours_of_dataset` wrote.
-        dataset: name of the dataset.
+        embeddings: model name to embedding file, with the same cells in the same order.
+        cells: the dataset's h5ad file, named after the dataset.
+        settings: as for :func:`~.neighbours.find_neighbours`.
         seed: the configuration's seed. All representations share the seeds derived from it.
         outputs: metric to CSV file of measurements. The ``group`` of a donor's scores is the donor.
+        donors: whether to score the cells of each donor, too (:func:`by_donor`).
         device: device that computes the distances of the silhouette, in float64.
 
     Raises:
-        UserError: if there is only one cell type, or the neighbors are of another dataset.
+        UserError: as for :func:`~.neighbours.find_neighbours`.
     """
-    representations = read_neighbours(neighbours, dataset)
-    types = np.unique(representations[0].labels)
-    if len(types) < 2:
-        raise UserError(
-            f"{neighbours}: all cells are of type '{types[0]}'; choose another label column or "
-            "leave the dataset out"
-        )
+    dataset = cells.stem
+    representations = list(find_neighbours(embeddings, cells, settings, seed, donors=donors))
     rows: dict[str, list[Measurement]] = {metric: [] for metric in outputs}
-    parts = [("", cells) for cells in representations]
-    parts += [part for cells in representations for part in by_donor(cells)]
+    parts = [("", item) for item in representations]
+    parts += [part for item in representations for part in by_donor(item)]
     for function in dict.fromkeys(METRICS[metric].function for metric in outputs):
-        for donor, cells in parts:
+        for donor, item in parts:
             if donor and function == "logistic":  # a donor has too few cells of each type
                 continue
-            scores = FUNCTIONS[function](cells, derive(seed, function, dataset), device)
+            scores = FUNCTIONS[function](item, derive(seed, function, dataset), device)
             text = ", ".join(f"{metric} {score:.4f}" for metric, score in scores.items())
-            log(f"{dataset} {cells.metadata['model']}{donor and f' ({donor})'}: {text}")
+            log(f"{dataset} {item.metadata['model']}{donor and f' ({donor})'}: {text}")
             for metric in scores.keys() & rows.keys():
                 rows[metric].append(
                     Measurement(
                         dataset=dataset,
                         group=donor,
-                        model=cells.metadata["model"],
-                        attention=cells.metadata["attention"],
-                        context=cells.metadata["context"],
-                        vocabulary=cells.metadata["vocabulary"],
+                        model=item.metadata["model"],
+                        attention=item.metadata["attention"],
+                        context=item.metadata["context"],
+                        vocabulary=item.metadata["vocabulary"],
                         metric=metric,
                         value=scores[metric],
-                        n=len(cells.labels),
+                        n=len(item.labels),
                         seed=seed if METRICS[metric].seeded else -1,
-                        simulated=cells.metadata["simulated"],
-                        source=cells.metadata["source"],
+                        simulated=item.metadata["simulated"],
+                        source=source_of(outputs[metric], item.metadata["source"]),
                     )
                 )
     for metric, output in outputs.items():

@@ -54,7 +54,7 @@ def score(embeddings: Sequence[Path], cells: Path, seed: int, output: Path) -> N
             f"{cells}: fewer than two cell types have {2 * FOLDS} cells; score another dataset"
         )
     rows = []
-    for name, values, _ in representations(arms, cells, CONTROLS, seed):
+    for name, values in representations(arms, cells, CONTROLS, seed):
         facts = arms[name].metadata if name in arms else {"model": name, "step": None}
         run = {"run": facts["model"], "step": facts["step"]}
         for metric, value in metrics(np.asarray(values)[kept], labels[kept], seed, name).items():
