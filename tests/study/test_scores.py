@@ -57,5 +57,5 @@ def test_scores_say_the_run_and_the_step(
     assert probe["run"].tolist() == ["seeds_1", "seeds_1", "random"]
     assert probe["step"].tolist() == [50, 2_000_000, pd.NA]
     assert [value > 0.9 for value in probe["value"]] == [False, True, False]
-    with pytest.raises(UserError, match=r"old\.h5ad: written by an older version, without a step"):
+    with pytest.raises(UserError, match=r"old\.h5ad: the training step is missing"):
         scoring.score(paths, tmp_path / "toy.h5ad", 1, tmp_path / "scores.csv")

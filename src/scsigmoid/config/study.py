@@ -81,11 +81,7 @@ def check_averages(config: Config, runs: Mapping[str, StudyRun]) -> None:
 
 
 def family_runs(config: Config, family: str) -> Iterator[tuple[str, StudyRun]]:
-    """Yield the name and the run for every combination of the values in a family.
-
-    Raises:
-        UserError: if a setting is wrong.
-    """
+    """Yield the name and the run for every combination of the values in a family."""
     path, settings = f"study.{family}", config.study[family]
     check_known(f"{path}.size", "size", settings.size, config.sizes)
     embedded = [] if settings.embedded is None else [settings.embedded]
@@ -127,11 +123,7 @@ def family_runs(config: Config, family: str) -> Iterator[tuple[str, StudyRun]]:
 
 
 def arm_value(value: Any, attention: str, path: str) -> Any:
-    """Return a value, or its entry for ``attention`` if it is a mapping.
-
-    Raises:
-        UserError: if the mapping has no such entry.
-    """
+    """Return a value, or its entry for ``attention`` if it is a mapping."""
     if not isinstance(value, Mapping):
         return value
     if attention not in value:

@@ -1,4 +1,4 @@
-"""Losses of guesses without attention, from the frequencies of genes."""
+"""Losses of guesses without attention, from gene frequencies."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -16,24 +16,25 @@ from scsigmoid.tokens.store import TokenStore
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
 from scsigmoid.training.batches import Batch, pack, validation_rows
 
-#: Number of classes: ranks within the cell, in eighths, and cell lengths, by powers of two.
+#: Tokens are classified by their rank within the cell, in eighths, and by the length of the cell,
+#: in powers of two.
 RANKS, LENGTHS = 8, 12
-#: Weight of the overall frequencies, added to the counts of a class.
+#: Number of tokens with the overall frequencies that is added to the counts of each class.
 PRIOR = 2000.0
 
 
 def baselines(config: Config, results: Path, output: Path) -> None:
-    """Write the losses of guesses without attention, in nats, means over masked genes.
+    """Write the mean losses over masked genes of two guesses without attention.
 
-    The baseline ``frequencies`` guesses each gene by its share of all training tokens. ``rank and
-    length`` guesses it by its share among training tokens of similar rank in cells of similar
-    length, and leaves out the genes that the cell shows at other positions.
+    The baseline ``frequencies`` gives each gene its share of all training tokens. The baseline
+    ``rank and length`` gives each gene its share of the training tokens of similar rank in cells of
+    similar length. It leaves out genes at other positions of the cell that are not masked.
 
     Args:
         config: the configuration of the study.
         results: results folder with tokens.
         output: CSV file with ``dataset`` (``validation`` or an evaluation dataset), ``baseline``
-            and ``loss``.
+            and ``loss`` (nats).
     """
     size = Vocabulary.read(results / "tokens/vocabulary.parquet").size
     longest = max(context for family in config.study.values() for context in family.context)
@@ -72,12 +73,17 @@ def baselines(config: Config, results: Path, output: Path) -> None:
 
 
 class ClassShares:
-    """Shares of the genes among training tokens, by class of rank and length."""
+    """Shares of each gene among the training tokens of a class of rank and length.
+
+    Attributes:
+        mean_share: share of each token of the vocabulary in all tokens.
+        shares: shares by class (rows) and token (columns), smoothed by ``PRIOR``.
+    """
 
     def __init__(
         self, store: TokenStore, rows: NDArray[np.int64], settings: EncoderSettings
     ) -> None:
-        """Count the genes of the cells in ``rows`` by class, and smooth the counts."""
+        """Count the genes of the cells ``rows`` of the store."""
         batch = pack(store, rows, settings)
         lengths = np.diff(batch.cu_seqlens.numpy())
         classes = classes_of(batch.positions.numpy(), np.repeat(lengths, lengths))
@@ -92,7 +98,7 @@ class ClassShares:
         self.shares = smooth / smooth.sum(1, keepdims=True)
 
     def loss(self, batch: Batch) -> float:
-        """Return the mean loss over the masked genes of a batch, leaving out genes in view."""
+        """Return the mean loss over the masked genes of a batch, in nats."""
         tokens, masked = batch.tokens.numpy(), batch.masked.numpy()
         targets, edges = batch.targets.numpy(), batch.cu_seqlens.numpy()
         losses = []
@@ -100,12 +106,12 @@ class ClassShares:
             inside = slice(*np.searchsorted(masked, [begin, end]))
             classes = classes_of(masked[inside] - begin, end - begin)
             shown = tokens[begin:end]
-            left = 1 - self.shares[:, shown[shown >= len(SPECIAL)]].sum(1)
-            losses.append(-np.log(self.shares[classes, targets[inside]] / left[classes]))
+            hidden = 1 - self.shares[:, shown[shown >= len(SPECIAL)]].sum(1)
+            losses.append(-np.log(self.shares[classes, targets[inside]] / hidden[classes]))
         return float(np.concatenate(losses).mean())
 
 
 def classes_of(ranks: NDArray[np.integer], lengths: NDArray[np.integer] | int) -> NDArray[np.int64]:
-    """Return the class of each token by its rank in the cell and the number of tokens."""
+    """Return the class of each token, from its rank in the cell and the length of the cell."""
     length = np.minimum(np.log2(np.maximum(lengths, 1)).astype(np.int64), LENGTHS - 1)
     return (ranks * RANKS // lengths) + RANKS * length

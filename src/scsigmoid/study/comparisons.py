@@ -49,13 +49,7 @@ def best_rates(study: Study) -> tuple[pd.DataFrame, pd.Series, int]:
 
 
 def loss_differences(study: Study, purpose: str, size: str | None = None) -> pd.DataFrame:
-    """Return :func:`arm_differences` of the validation losses of the runs with one purpose.
-
-    Args:
-        study: the study.
-        purpose: purpose of the runs.
-        size: size of the runs, None for any.
-    """
+    """Return :func:`arm_differences` of validation losses, for one purpose (and size) of runs."""
     curves = study.curves[study.curves["purpose"] == purpose].dropna(subset=["validation_loss"])
     if size is not None:
         curves = curves[curves["size"] == size]
@@ -138,10 +132,9 @@ def variant_differences(study: Study) -> tuple[pd.DataFrame, int]:
 
 
 def student_intervals(by_seed: pd.DataFrame) -> pd.DataFrame:
-    """Return ``difference``, ``low`` and ``high`` of each row: mean and interval over seeds.
+    """Return the mean over seeds (columns) as ``difference``, and its interval ``low`` to ``high``.
 
-    Args:
-        by_seed: one column per seed. NaN values are left out.
+    Seeds with NaN are left out.
     """
     values = by_seed.to_numpy(dtype=float)
     intervals = [mean_interval(row[~np.isnan(row)], CONFIDENCE) for row in values]
@@ -179,11 +172,7 @@ def detectable_difference(deviation: float, seeds: int, power: float) -> float:
 
 
 def detectable_differences(study: Study, tenths: Sequence[int]) -> pd.DataFrame:
-    """Return which differences of the validation loss the runs ``seeds`` can detect.
-
-    Args:
-        study: the study.
-        tenths: steps of the rows, in tenths of all steps.
+    """Return which differences of the loss the seeds can detect, after ``tenths`` of all steps.
 
     Returns:
         Rows of :func:`arm_differences` with ``half_width`` (of Student's interval) and

@@ -67,7 +67,12 @@ def loss_figure(study: Study) -> "Figure":
         draw_reference(left, study.baseline(name), name, means["step"].max())
     left.set_title("Validation loss (nats)")
     left.legend(loc="lower left")
-    draw_difference(middle, means)
+    middle.axhline(0, color=INK, linewidth=0.6)
+    middle.fill_between(means["step"], means["low"], means["high"], color=INK, alpha=0.15, lw=0)
+    middle.plot(means["step"], means["difference"], color=INK)
+    change = last_sign_change(means)
+    if change is not None:
+        middle.axvline(change, color=INK, linewidth=0.7, linestyle=":")
     middle.set_title("Sigmoid minus softmax (nats)")
     layers = study.layers[study.layers["purpose"] == "seeds"]
     keys = layers.groupby(["attention", "run", "step"])["keys"].median().reset_index()
@@ -78,14 +83,12 @@ def loss_figure(study: Study) -> "Figure":
         axes.set_xlabel("Step")
         axes.locator_params(axis="x", nbins=4)
     rates = curves.groupby("attention")["learning_rate"].first()
-    has_change = last_sign_change(means) is not None
     remark(
         figure,
         f"Learning rates: {', '.join(f'{rates[arm]:g} ({arm})' for arm in COLORS)}.",
-        SEEDS_NOTE if means["seeds"].max() > 1 else "",
+        f"{SEEDS_NOTE} Band: Student's 95% interval." if means["seeds"].max() > 1 else "",
         "Horizontal dotted lines are guesses without attention.",
-        "Band: Student's 95% interval." if means["low"].notna().any() else "",
-        "The vertical dotted line is the last change of the difference's sign." * has_change,
+        "The vertical dotted line is the last change of the difference's sign." if change else "",
         KEYS_NOTE,
     )
     return figure
@@ -108,18 +111,6 @@ def draw_reference(axes: "Axes", value: float, name: str, end: float) -> None:
     """Draw a dotted horizontal line with its name above it, up to the step ``end``."""
     axes.axhline(value, color=MUTED, linewidth=0.7, linestyle=":")
     axes.annotate(name, (end, value), ha="right", va="bottom", fontsize=6.5, color=MUTED)
-
-
-def draw_difference(axes: "Axes", means: pd.DataFrame) -> None:
-    """Draw the paired difference with its interval, and the last change of its sign."""
-    axes.axhline(0, color=INK, linewidth=0.6)
-    axes.fill_between(
-        means["step"], means["low"], means["high"], color=INK, alpha=0.15, linewidth=0
-    )
-    axes.plot(means["step"], means["difference"], color=INK)
-    change = last_sign_change(means)
-    if change is not None:
-        axes.axvline(change, color=INK, linewidth=0.7, linestyle=":")
 
 
 def embeddings_figure(study: Study) -> "Figure":

@@ -1,4 +1,4 @@
-"""Scores of how well embeddings separate cell types, for the runs of a study and controls."""
+"""Scores of how well embeddings separate cell types, for runs of a study and controls."""
 
 from collections.abc import Sequence
 from itertools import combinations
@@ -27,16 +27,17 @@ CONTROLS = ("random", "pca_log_counts")
 
 
 def score(embeddings: Sequence[Path], cells: Path, seed: int, output: Path) -> None:
-    """Score embeddings of one dataset and the controls.
+    """Score the embeddings of one dataset, and the controls.
+
+    The metrics are silhouette, Leiden NMI and ARI on the principal components with 95 % of the
+    variance, balanced accuracy of a linear probe (5 folds), and mean MMD over all pairs of types.
 
     Args:
         embeddings: embedding files of several runs and steps.
         cells: h5ad file of the dataset.
         seed: seed of the configuration.
         output: CSV file with ``run`` (or the control), ``step`` of training (empty for a control),
-            ``metric`` and ``value``: silhouette, Leiden NMI and ARI on the principal components
-            that keep 95 % of the variance, balanced accuracy of a linear probe (5 folds), and the
-            mean MMD over all pairs of types.
+            ``metric`` and ``value``.
 
     Raises:
         UserError: if embeddings are of different cells or have no step, or if fewer than two types
@@ -45,13 +46,13 @@ def score(embeddings: Sequence[Path], cells: Path, seed: int, output: Path) -> N
     arms = read_arms({str(path): path for path in embeddings}, cells.stem)
     for arm in arms.values():
         if "step" not in arm.metadata:
-            raise UserError(f"{arm.path}: written by an older version, without a step; delete it")
+            raise UserError(f"{arm.path}: the training step is missing; delete this old file")
     labels = next(iter(arms.values())).labels
     types, _ = choose_types(labels, 2 * FOLDS)
     kept = np.isin(labels, types)
     if len(types) < 2:
         raise UserError(
-            f"{cells}: fewer than two cell types have {2 * FOLDS} cells; score another dataset"
+            f"{cells}: fewer than two cell types have {2 * FOLDS} cells; choose another dataset"
         )
     rows = []
     for name, values in representations(arms, cells, CONTROLS, seed):
@@ -81,7 +82,10 @@ def metrics(
 
 
 def mean_mmd(values: NDArray[np.floating], kinds: NDArray[np.int64]) -> float:
-    """Return the mean unbiased MMD over all pairs of types, bandwidth by the pair's median."""
+    """Return the mean unbiased MMD over all pairs of types.
+
+    The squared bandwidth is the median squared distance between the cells of both types.
+    """
     roots = []
     for a, b in combinations(range(kinds.max() + 1), 2):
         x, y = (np.asarray(values[kinds == kind], dtype=np.float64) for kind in (a, b))

@@ -52,28 +52,26 @@ def write_tables(study: Study, output: Path) -> list[Path]:
 
 def tables(study: Study) -> dict[str, Table]:
     """Return every table that the study has runs for, by name."""
-    purposes, made = set(study.runs["purpose"]), {}
-    means = loss_differences(study, "seeds")
-    if len(means):
-        made["seeds"] = seeds_table(study)
-        if means["seeds"].iloc[-1] > 1:
-            made["power"] = power_table(study)
-    if len(loss_differences_by_size(study)):
-        made["scale"] = scale_table(study)
-    if {"seeds", "variants"} <= purposes:
-        made["variants"] = variants_table(study)
-    if "rates" in set(study.all_curves["purpose"]):
-        made["rates"] = rates_table(study)
-    if "stability" in purposes:
-        made["largest_rates"] = largest_rates_table(study)
-        made["frontier"] = frontier_table(study)
-        made["limits"] = limits_table(study)
-    if study.all_curves["clipping"].notna().any():
-        made["clipping"] = clipping_table(study)
-    if len(score_differences(study)):
-        made["scores"] = scores_table(study)
-    made["claims"] = claims_table(study)
-    return made
+    purposes, curves = set(study.runs["purpose"]), study.all_curves
+    seeds = loss_differences(study, "seeds")["seeds"]
+    has_runs: dict[Callable[[Study], Table], bool] = {
+        seeds_table: len(seeds) > 0,
+        power_table: bool((seeds > 1).any()),
+        scale_table: len(loss_differences_by_size(study)) > 0,
+        variants_table: {"seeds", "variants"} <= purposes,
+        rates_table: "rates" in set(curves["purpose"]),
+        largest_rates_table: "stability" in purposes,
+        frontier_table: "stability" in purposes,
+        limits_table: "stability" in purposes,
+        clipping_table: bool(curves["clipping"].notna().any()),
+        scores_table: len(score_differences(study)) > 0,
+        claims_table: True,
+    }
+    return {
+        function.__name__.removesuffix("_table"): function(study)
+        for function, is_made in has_runs.items()
+        if is_made
+    }
 
 
 def make_table(
@@ -122,27 +120,21 @@ def rates_table(study: Study) -> Table:
     losses, best, step = best_rates(study)
     seeds = sorted(set(losses.columns.get_level_values("seed")))
 
-    def loss(arm: str) -> Callable[[Row], Cell]:
-        def cell(row: Row) -> Cell:
-            values = losses.loc[row["learning_rate"], arm]
-            by_seed = ", ".join(fixed(value, 2) for value in values)
-            is_best = bool(best[arm] == row["learning_rate"])
-            return Cell(f"{fixed(values.mean(), 3)} ({by_seed})", bold=is_best)
+    def cell(rate: float, arm: str) -> Cell:
+        values = losses.loc[rate, arm]
+        by_seed = ", ".join(fixed(value, 2) for value in values)
+        return Cell(f"{fixed(values.mean(), 3)} ({by_seed})", bold=bool(best[arm] == rate))
 
-        return cell
-
-    runs = [(str(arm), seed) for arm in best.index for seed in seeds]
+    runs = [(arm, seed) for arm in best.index for seed in seeds]
     frame = losses[runs].set_axis([f"{arm}_seed_{seed}" for arm, seed in runs], axis=1)
-    return make_table(
-        "Validation loss (nats) by learning rate, median of the last three measurements up to step "
-        f"{step:,}: mean over seeds and, in brackets, seeds {', '.join(map(str, seeds))}. The "
-        "best mean of each arm is bold.",
-        frame.reset_index(),
-        {
-            "Learning rate": "{learning_rate:g}",
-            **{arm.capitalize(): loss(arm) for arm in best.index},
-        },
-        "l" + "c" * len(best),
+    return Table(
+        caption="Validation loss (nats) by learning rate, median of the last three measurements up "
+        f"to step {step:,}: mean over seeds and, in brackets, seeds {', '.join(map(str, seeds))}. "
+        "The best mean of each arm is bold.",
+        records=as_records(frame.reset_index()),
+        header=("Learning rate", *(arm.capitalize() for arm in best.index)),
+        rows=[[f"{rate:g}", *(cell(rate, arm) for arm in best.index)] for rate in losses.index],
+        align="l" + "c" * len(best),
     )
 
 
