@@ -21,13 +21,13 @@ from scsigmoid.config.check import read_yaml
 from scsigmoid.config.schema import Config
 from scsigmoid.config.validate import validate
 from scsigmoid.files import atomic_path, write_text
-from scsigmoid.labels import METRICS, PASSES, context_label
+from scsigmoid.labels import PASSES, context_label
 from scsigmoid.report.figures.benchmarks import looks
 from scsigmoid.report.figures.style import DOUBLE, new_figure, settle, styled
-from scsigmoid.report.tables.writing import DASH, as_markdown
+from scsigmoid.report.tables.writing import DASH, as_markdown, fixed
 from scsigmoid.results.folder import Results
 from scsigmoid.results.speed import Cost, costs, paired
-from scsigmoid.study.figures import loss_figure, scale_figure, stability_figure
+from scsigmoid.study.figures import TITLES, loss_figure, scale_figure, stability_figure
 from scsigmoid.study.runs import Study
 from scsigmoid.study.tables import tables
 
@@ -45,24 +45,20 @@ KERNELS = looks(
     {key: "softmax" if key in SOFTMAX else "sigmoid" for key in (*SIGMOID, *SOFTMAX, *OTHERS)}
 )
 DATASETS = {"pbmc_facs": "Blood cells", "lung_cell_lines": "Lung cancer cell lines"}
-METRIC_NAMES = METRICS | {"mmd": "MMD, mean over pairs"}
 GRAPHS = ("plain", "graphs")  # how kernels of a small step were launched
+#: Rows by (kernel, layout), then by (head dimension, batch, length, pass).
 Kernels = dict[tuple[str, str], dict[tuple[object, ...], KernelRow]]
 
 
 def read(folder: Path, name: str) -> pd.DataFrame:
-    """Read a file of measurements. An empty field of text is an empty string."""
+    """Read a file of measurements. Empty text fields become empty strings."""
     table = pd.read_csv(folder / name)
     text = table.select_dtypes(exclude="number").columns
     return table.fillna(dict.fromkeys(text, ""))
 
 
 def read_kernels(path: Path, *, padded: bool = False) -> Kernels:
-    """Read the timings of a kernel benchmark, with padding or without.
-
-    Returns:
-        Rows by (kernel, layout), then by (head dimension, batch, length, pass).
-    """
+    """Read the timings of a kernel benchmark, with padding or without."""
     timings: Kernels = {key: {} for key in KERNELS}
     for row in read_rows(path, KernelRow):
         place = (row.head_dimension, row.batch, row.length, row.direction)
@@ -80,12 +76,15 @@ def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def number(value: float, digits: int | None = 0) -> str:
     """Return a number with some decimals (None: as many as it has), a dash for NaN."""
-    form = ",g" if digits is None else f",.{digits}f"
-    return DASH if np.isnan(value) else f"{value:{form}}".replace("-", "\N{MINUS SIGN}")
+    return f"{value:,g}" if digits is None else fixed(value, digits)
 
 
 def span(row: pd.Series, column: str, digits: int | None = 0) -> str:
-    """Return a value with its range, from ``<column>``, ``<column>_low`` and ``<column>_high``."""
+    """Return a value with its range, from ``<column>``, ``<column>_low`` and ``<column>_high``.
+
+    Returns:
+        ``1.5 [1.2 to 1.9]``, the range alone if the value is NaN, or the value without a range.
+    """
     ends = [row.get(f"{column}{end}", np.nan) for end in ("_low", "_high")]
     middle = number(row.get(column, np.nan), digits)
     if np.isnan(ends).any():
@@ -160,18 +159,10 @@ def kernel_figure(rows: Kernels) -> "Figure":
     for line, dimension in zip(grid, (64, 128), strict=True):
         for axes, way in zip(line, PASSES, strict=True):
             for key, timings in rows.items():
-                drawn = [
-                    timings[place]
-                    for length in lengths
-                    if (place := (dimension, "paper", length, way)) in timings
-                ]
-                axes.plot(
-                    [row.length for row in drawn],
-                    [row.tflops for row in drawn],
-                    markersize=3,
-                    linewidth=2.0 if key[0] == "hopper" else 1.2,
-                    **KERNELS[key],
-                )
+                places = {length: (dimension, "paper", length, way) for length in lengths}
+                tflops = {n: timings[at].tflops for n, at in places.items() if at in timings}
+                width = 2.0 if key[0] == "hopper" else 1.2
+                axes.plot([*tflops], [*tflops.values()], markersize=3, lw=width, **KERNELS[key])
             axes.set_xscale("log", base=2)
             axes.set_xticks(lengths, [context_label(length) for length in lengths])
             axes.set_title(f"{way.capitalize()}, head dimension {dimension}")
@@ -274,7 +265,7 @@ def seeds_table(rows: pd.DataFrame) -> str:
 
     return markdown(
         ["", "cells", "sigmoid", "softmax", "random", "PCA", "sigmoid minus softmax"],
-        ([METRIC_NAMES[row["metric"]], DATASETS[row["dataset"]],
+        ([TITLES[row["metric"]], DATASETS[row["dataset"]],
           *(spread(row, name) for name in ("sigmoid_2k", "softmax_2k", "random", "pca_log_counts")),
           span(row, "difference", 3)]
          for _, row in rows.iterrows()
@@ -286,8 +277,7 @@ class Measured:
     """The measurements of both pages."""
 
     def __init__(self, folder: Path) -> None:
-        self.h200, self.cpu = folder / "h200", folder / "cpu"
-        self.h100 = folder / "h100"
+        self.h100, self.h200, self.cpu = (folder / name for name in ("h100", "h200", "cpu"))
         self.benchmarks = self.h200 / "benchmarks"
         config = validate(read_yaml(self.h200 / "config.yaml"), Config)
         self.costs = costs(Results(self.h200, config))
@@ -301,35 +291,35 @@ class Measured:
         self.small_fa4 = [row for row in both[0] if row.cells_per_step == 2]
 
 
-def benchmark_tables(of: Measured) -> dict[str, str]:
+def benchmark_tables(measured: Measured) -> dict[str, str]:
     """Return the tables of docs/benchmarks.md by name."""
-    evaluation = read(of.cpu, "evaluation.csv")
+    evaluation = read(measured.cpu, "evaluation.csv")
     return {
         "kernels_h100": kernel_table(
-            read_kernels(of.h100 / "kernel.csv"), *((key, SOFTMAX[0]) for key in SIGMOID[:2])
+            read_kernels(measured.h100 / "kernel.csv"), *((key, SOFTMAX[0]) for key in SIGMOID[:2])
         ),
-        "padding_h100": kernel_table(read_kernels(of.h100 / "kernel.csv", padded=True)),
-        "training_h100": training_table([read_rows(of.h100 / "training.csv", TrainingRow)]),
-        "kernels": kernel_table(of.kernels, *((key, SOFTMAX[0]) for key in SIGMOID[:2])),
-        "padding": kernel_table(read_kernels(of.benchmarks / "kernel.csv", padded=True)),
-        "training": training_table(of.training),
+        "padding_h100": kernel_table(read_kernels(measured.h100 / "kernel.csv", padded=True)),
+        "training_h100": training_table([read_rows(measured.h100 / "training.csv", TrainingRow)]),
+        "kernels": kernel_table(measured.kernels, *((key, SOFTMAX[0]) for key in SIGMOID[:2])),
+        "padding": kernel_table(read_kernels(measured.benchmarks / "kernel.csv", padded=True)),
+        "training": training_table(measured.training),
         "scaling": listed(
-            read(of.benchmarks, "scaling.csv"),
+            read(measured.benchmarks, "scaling.csv"),
             {"H200s": ("processes", 0), "cells/s": ("cells_per_second", 0),
              "efficiency": ("efficiency", 3), "MFU": ("mfu", 3),
              "share of time waiting for data": ("data_wait", 4),
              "GB per GPU": ("peak_memory_gb", 1)},
         ),
-        "sizes": sizes_table(of.costs),
-        "small": small_table(read(of.benchmarks, "small_steps.csv")),
-        "small_fa4": small_fa4_table(of.small_fa4),
+        "sizes": sizes_table(measured.costs),
+        "small": small_table(read(measured.benchmarks, "small_steps.csv")),
+        "small_fa4": small_fa4_table(measured.small_fa4),
         "tokens": listed(
-            read(of.cpu, "tokens.csv"),
+            read(measured.cpu, "tokens.csv"),
             {"file": ("file", 0), "pass": ("step", 0), "cells/s": ("cells_per_second", 0),
              "million counts/s": ("million_counts_per_second", 1), "GB": ("memory_gb", 1)},
         ),
         "loading": listed(
-            read(of.cpu, "loading.csv"),
+            read(measured.cpu, "loading.csv"),
             {"workers": ("workers", 0), "cells/s": ("cells_per_second", 0),
              "cells/s per busy core": ("cells_per_core_second", 0)},
         ),
@@ -341,22 +331,22 @@ def benchmark_tables(of: Measured) -> dict[str, str]:
     }  # fmt: skip
 
 
-def study_tables(of: Measured) -> dict[str, str]:
+def study_tables(measured: Measured) -> dict[str, str]:
     """Return the tables of docs/reproduction.md by name, with their captions."""
     made = {}
-    for name, table in tables(of.study).items():
+    for name, table in tables(measured.study).items():
         caption, rest = as_markdown(table).split("\n", 1)
         made[name] = f"{textwrap.fill(caption, 128)}\n{rest}"
-    return made | {"real_cells": seeds_table(read(of.h200, "real_cells_seeds.csv"))}
+    return made | {"real_cells": seeds_table(read(measured.h200, "real_cells_seeds.csv"))}
 
 
-def figures(of: Measured) -> dict[str, "Figure"]:
+def figures(measured: Measured) -> dict[str, "Figure"]:
     """Return the figures of both pages by file name."""
     return {
-        "benchmark_kernels": kernel_figure(of.kernels),
-        "study_loss": loss_figure(of.study),
-        "study_frontier": stability_figure(of.study),
-        "study_scale": scale_figure(of.study),
+        "benchmark_kernels": kernel_figure(measured.kernels),
+        "study_loss": loss_figure(measured.study),
+        "study_frontier": stability_figure(measured.study),
+        "study_scale": scale_figure(measured.study),
     }
 
 
@@ -365,27 +355,26 @@ def filled(text: str, tables: Mapping[str, str]) -> str:
     return re.sub(
         r"(<!-- table (\w+) -->\n).*?(<!-- end -->)",
         lambda match: f"{match[1]}{tables[match[2]].rstrip()}\n\n{match[3]}",
-        text,
-        flags=re.S,
-    )
+        text, flags=re.S,
+    )  # fmt: skip
 
 
-def pages(docs: Path, of: Measured) -> dict[Path, str]:
+def pages(docs: Path, measured: Measured) -> dict[Path, str]:
     """Return the text of both pages with their tables."""
-    made = {"benchmarks.md": benchmark_tables(of), "reproduction.md": study_tables(of)}
-    return {
-        docs / name: filled((docs / name).read_text(encoding="utf-8"), tables)
-        for name, tables in made.items()
+    tables = {
+        "benchmarks.md": benchmark_tables(measured),
+        "reproduction.md": study_tables(measured),
     }
+    return {docs / name: filled((docs / name).read_text("utf-8"), tables[name]) for name in tables}
 
 
 def main(docs: Path) -> None:
     """Update the tables and figures of both pages."""
-    of = Measured(docs / "measurements")
-    for path, text in pages(docs, of).items():
+    measured = Measured(docs / "measurements")
+    for path, text in pages(docs, measured).items():
         write_text(path, text)
     with styled():
-        for name, figure in figures(of).items():
+        for name, figure in figures(measured).items():
             settle(figure)
             with atomic_path(docs / "images" / f"{name}.png") as temporary:
                 figure.savefig(temporary, dpi=150, metadata={"Software": None})

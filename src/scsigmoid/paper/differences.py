@@ -57,10 +57,7 @@ def differences(config: Config, results: Results | None = None) -> list[Differen
         config: the configuration of the run.
         results: the result files of the run. If None, only the configuration is compared.
     """
-    rows = [
-        *setting_differences(config),
-        *(result_differences(results) if results is not None else ()),
-    ]
+    rows = [*setting_differences(config), *(result_differences(results) if results else ())]
     return list(dict.fromkeys(rows))
 
 
