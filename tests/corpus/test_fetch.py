@@ -74,7 +74,7 @@ def test_local(counts, write_h5ad, tmp_path):
     [(row, trained)] = cells_of_part(make_part(corpus, folder))
     assert cells_of_part(make_part(corpus, folder, 1)) == []
     assert trained.path == path.resolve()
-    held = open_cells(path, row.held_out, "evaluation")
+    held = open_cells(path).part(row.held_out, "evaluation")
     copied = open_cells(make_evaluation(corpus, "blood", BLOOD, folder)[0])
     assert sorted([*trained.rows, *held.rows]) == list(range(30))
     # messages number the rows of the user's file

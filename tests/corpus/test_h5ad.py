@@ -67,15 +67,15 @@ def test_parts_are_disjoint_and_complete(counts, write_h5ad):
         parts = []
         for part in ("training", "evaluation"):
             try:
-                cells = open_cells(path, held_out, part)
+                cells = open_cells(path).part(held_out, part)
                 np.testing.assert_array_equal(dense(cells), counts[cells.rows])
                 parts.append(cells.rows)
             except UserError as error:
                 assert f"leaves no cell for {part}" in str(error)  # noqa: PT017
         assert sorted(np.concatenate(parts).tolist()) == list(range(30))
-    held = open_cells(path, "cell_type=B cell", "evaluation")
+    held = open_cells(path).part("cell_type=B cell", "evaluation")
     assert set(cell_types(held, "cell_type")) == {"B cell"}
-    seeds = [open_cells(path, f"fraction=0.2 seed={s}", "evaluation").rows for s in (1, 1, 2)]
+    seeds = [open_cells(path).part(f"fraction=0.2 seed={s}", "evaluation").rows for s in (1, 1, 2)]
     assert len(seeds[0]) == 6
     assert seeds[0].tolist() == seeds[1].tolist() != seeds[2].tolist()
 
@@ -139,9 +139,9 @@ def test_wrong_counts(value, message, counts, write_h5ad):
 def test_held_out_column_or_value_missing(counts, write_h5ad):
     path = write_h5ad(counts)
     with pytest.raises(UserError, match="no column 'donor' for the held-out cells"):
-        open_cells(path, "donor=A", "training")
+        open_cells(path).part("donor=A", "training")
     with pytest.raises(UserError, match="no cell has cell_type 'T'; its values: B cell, NK cell"):
-        open_cells(path, "cell_type=T", "training")
+        open_cells(path).part("cell_type=T", "training")
 
 
 @pytest.mark.parametrize(
@@ -190,6 +190,6 @@ def test_real_files(file, cells, genes, real_data):
 def test_held_out_fractions(write_h5ad):
     path = write_h5ad(np.full((10_000, 1), 2))
     for fraction, count in ((0.5, 5000), (0.00001, 1), (0.99999, 9999)):
-        rows = open_cells(path, held_out_text(fraction, 3), "evaluation").rows
+        rows = open_cells(path).part(held_out_text(fraction, 3), "evaluation").rows
         assert len(rows) == count
         assert fraction != 0.5 or abs(rows.mean() - 5000) < 150

@@ -32,7 +32,7 @@ from scsigmoid.progress import log
 from scsigmoid.seeds import derive
 
 FRACTION = re.compile(r"fraction=(?P<share>\d*\.?\d+(e-\d+)?) seed=(?P<seed>-?\d+)")
-Part = Literal["training", "evaluation", "all"]
+Part = Literal["training", "evaluation"]
 
 CHUNK_CELLS = 1 << 15
 ON_TISSUE = "in_tissue"  # column of obs in spatial data; 0 for spots off the tissue
@@ -97,7 +97,15 @@ class Cells:
         return replace(self, genes=genes, names=[names[gene] for gene in genes], _columns=columns)
 
     def part(self, held_out: str, part: Part) -> "Cells":
-        """Select the held-out cells or the others, as :func:`open_cells` does."""
+        """Select the held-out cells (``"evaluation"``) or the other cells (``"training"``).
+
+        Args:
+            held_out: the held-out cells, as in the manifest (:func:`held_out_text`).
+            part: the cells to select.
+
+        Raises:
+            UserError: if no cell is selected, or if the column or value of ``held_out`` is missing.
+        """
         held = np.full(self.n_cells, held_out == "all")
         if fraction := FRACTION.fullmatch(held_out):
             # depends only on the number of cells and the seed
@@ -163,28 +171,19 @@ class Cells:
                     yield Chunk(cells[here], counts if len(cells) <= rows else counts[here])
 
 
-def open_cells(
-    path: str | Path,
-    held_out: str = "",
-    part: Part = "all",
-    *,
-    layer: str = "",
-    genes: str = "",
-) -> Cells:
-    """Open an h5ad file and select cells. Counts are read later, in chunks.
+def open_cells(path: str | Path, *, layer: str = "", genes: str = "") -> Cells:
+    """Open an h5ad file. Counts are read later, in chunks.
 
     Args:
         path: the file.
-        held_out: the held-out cells, as in the manifest (:func:`held_out_text`).
-        part: ``evaluation`` for the held-out cells, ``training`` for the others, or ``all``.
         layer: layer with the raw counts; empty for ``raw.X`` or ``X``.
         genes: column of ``var`` with the gene ids; empty for its index, or for the only column with
             Ensembl ids if the index has none (:func:`~.genes.column_of_ids`).
 
     Raises:
         NoCountsError: if the file has no raw counts, or only spots off the tissue.
-        UserError: if the file is missing, damaged, empty or not an h5ad file, if it lacks the layer
-            or column, or if no cell is selected.
+        UserError: if the file is missing, damaged, empty or not an h5ad file, or if it lacks the
+            layer or column.
     """
     path = Path(path)
     if path.is_symlink():  # messages name the user's own file
@@ -197,8 +196,8 @@ def open_cells(
         var = file["raw/var" if matrix == "raw/X" else "var"]
         if (n_cells, n_genes) != (length(obs), length(var)):
             raise UserError(
-                f"{path}: {matrix.replace('/', '.')} has {n_cells} cells and {n_genes} genes, its "
-                f"frames {length(obs)} and {length(var)}; write the file again"
+                f"{path}: {matrix.replace('/', '.')} has {n_cells} cells and {n_genes} genes, but "
+                f"obs has {length(obs)} rows and var {length(var)}; write the file again"
             )
         if n_cells == 0:
             raise UserError(f"{path}: has no cells; leave the file out")
@@ -212,14 +211,13 @@ def open_cells(
         raise NoCountsError(f"{path}: all spots are off the tissue; leave the file out")
     changed = {"spots off the tissue": off_tissue, **of_file.changed}
     columns, gene_column = of_file.of_feature, of_file.column
-    cells = Cells(path, of_file.ids, of_file.names, rows, changed, gene_column, matrix, columns)
-    return cells if part == "all" else cells.part(held_out, part)
+    return Cells(path, of_file.ids, of_file.names, rows, changed, gene_column, matrix, columns)
 
 
 def cells_of(row: ManifestRow, path: str | Path) -> Cells:
-    """Open the file of a manifest row with :func:`open_cells`, and select the row's cells."""
+    """Open the file of a manifest row, and select the row's cells."""
     part: Part = "evaluation" if row.role == "evaluation" else "training"
-    cells = open_cells(path, row.held_out, part, layer=row.layer, genes=row.genes)
+    cells = open_cells(path, layer=row.layer, genes=row.genes).part(row.held_out, part)
     return replace(cells, rows=cells.rows[~are_in_ranges(cells.rows, row.excluded)])
 
 
