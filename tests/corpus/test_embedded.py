@@ -86,7 +86,7 @@ def test_distribution_of_lengths(sizes):
 
 def test_datasets():
     assert set(DATASETS) == set(load().datasets) - {"pbmc68k"}
-    trained = {cell for dataset in DATASETS.values() for cell in dataset.cell_types}
+    trained = {cell for _, cell_types in DATASETS.values() for cell in cell_types}
     assert trained == set(FACETS)
 
 

@@ -202,7 +202,7 @@ def test_biotypes(make_vocabulary, tmp_path, capfd):
     # seven mouse genes, the rat gene and TP53
     assert "left out 9 expressed genes that are not in the annotation" in capfd.readouterr().err
     assert make_vocabulary(**wanted, sizes={"Homo sapiens": 2})[0].size == 4 + 2 + 1
-    with pytest.raises(UserError, match=r"biotypes: no gene .* 'miRNAs'; did you mean 'miRNA'"):
+    with pytest.raises(UserError, match=r"biotypes: unknown .* 'miRNAs'; did you mean 'miRNA'"):
         make_vocabulary(biotypes=["miRNAs"], annotation=paths)
     (tmp_path / "rat.gtf").write_text(annotation({"ENSRNOG00000000001": "miRNA"}))
     with pytest.raises(UserError, match="no training cell expresses a gene of biotype miRNA"):

@@ -30,7 +30,7 @@ made-up genes, ``ENSG90000000000`` and up, a range that Ensembl does not use.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,36 +104,30 @@ FACETS: dict[str, tuple[str, ...]] = {
 }
 
 
-class Simulated(NamedTuple):
-    """A simulated evaluation dataset."""
-
-    tissue: str
-    cell_types: tuple[str, ...]
-
-
-DATASETS: dict[str, Simulated] = {
-    "adolescent_brain": Simulated("brain", (
+# Tissue and cell types of the simulated evaluation datasets.
+DATASETS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "adolescent_brain": ("brain", (
         "glutamatergic neuron", "GABAergic neuron", "astrocyte", "oligodendrocyte",
         "oligodendrocyte precursor cell", "microglial cell",
     )),
-    "aging_pbmc": Simulated("blood", (
+    "aging_pbmc": ("blood", (
         "CD4-positive, alpha-beta T cell", "CD8-positive, alpha-beta T cell",
         "natural killer cell", "B cell", "CD14-positive monocyte", "CD16-positive monocyte",
         "dendritic cell",
     )),
-    "healthy_colon": Simulated("colon", (
+    "healthy_colon": ("colon", (
         "enterocyte", "intestinal goblet cell", "intestinal stem cell", "fibroblast",
         "plasma cell", "CD4-positive, alpha-beta T cell",
     )),
-    "heart_oft": Simulated("outflow tract", (
+    "heart_oft": ("outflow tract", (
         "Mesenchymal", "Cardiac", "Endothelial", "Immune", "Neural", "Adult endothelial",
         "Adult valve interstitial", "Adult immune",
     )),
-    "indonesian_pbmc": Simulated("blood", (
+    "indonesian_pbmc": ("blood", (
         "CD4-positive, alpha-beta T cell", "CD8-positive, alpha-beta T cell",
         "natural killer cell", "B cell", "CD14-positive monocyte", "platelet",
     )),
-    "lung_acr": Simulated("lung", (
+    "lung_acr": ("lung", (
         "pulmonary alveolar type 1 cell", "pulmonary alveolar type 2 cell",
         "ciliated epithelial cell", "alveolar macrophage", "capillary endothelial cell",
         "fibroblast", "CD8-positive, alpha-beta T cell",
@@ -185,14 +179,14 @@ def write_recipe(name: str, sizes: EmbeddedCorpus, seed: int, path: str | Path) 
         return
     training = {recipe.name: recipe for recipe in training_recipes(sizes)}
     if name in DATASETS:
-        cells, dataset = sizes.evaluation_cells, DATASETS[name]
-        tissues = dict.fromkeys(dataset.cell_types, dataset.tissue)
+        cells, (tissue, cell_types) = sizes.evaluation_cells, DATASETS[name]
+        tissues = dict.fromkeys(cell_types, tissue)
     elif name in training:
         cells, tissues = training[name].cells, {}
         # a cell type that occurs in several tissues is trained on in the first of them
-        for dataset in DATASETS.values():
-            for cell_type in dataset.cell_types:
-                tissues.setdefault(cell_type, dataset.tissue)
+        for tissue, cell_types in DATASETS.values():
+            for cell_type in cell_types:
+                tissues.setdefault(cell_type, tissue)
     else:
         raise UserError(f"{name}: the embedded corpus has no such file; make the manifest again")
     write_cells(path, simulate(name, cells, tissues, sizes, seed))

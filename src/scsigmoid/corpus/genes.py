@@ -307,9 +307,14 @@ def normalize(name: str) -> str:
 
 def real_genes() -> list[tuple[str, str, str]]:
     """Return 760 human genes: symbol in scanpy's pbmc68k_reduced, Ensembl id, GENCODE v44 name."""
-    text = files("scsigmoid.corpus").joinpath("pbmc68k_genes.csv").read_text(encoding="utf-8")
-    rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
+    rows = read_table("pbmc68k_genes.csv")
     return [(row["symbol"], row["gene_id"], row["feature_name"]) for row in rows]
+
+
+def read_table(name: str) -> list[dict[str, str]]:
+    """Return the rows of a CSV file of this package, without comments (``#``)."""
+    text = files("scsigmoid.corpus").joinpath(name).read_text(encoding="utf-8")
+    return [*csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))]
 
 
 def without_version(identifier: str) -> str:

@@ -142,17 +142,10 @@ def occur_in_other_files(files: Sequence[HashedFile]) -> Flags:
 
     Cells are compared by the genes that all files have.
     """
-    gene_sets = {file.gene_set for file in files}
-    held_out = {
-        gene_set: [file.shared[file.held_out] for file in files if file.gene_set != gene_set]
-        for gene_set in gene_sets
-    }
-    others = {
-        gene_set: np.unique(np.concatenate(hashes)) if hashes else np.zeros(0, np.uint64)
-        for gene_set, hashes in held_out.items()
-    }
     flags = []
     for file in files:
         shared = file.shared[file.training]
-        flags.append((shared != 0) & np.isin(shared, others[file.gene_set], kind="sort"))
+        others = [f.shared[f.held_out] for f in files if f.gene_set != file.gene_set]
+        held_out = np.concatenate([shared[:0], *others])
+        flags.append((shared != 0) & np.isin(shared, held_out, kind="sort"))
     return np.concatenate(flags)

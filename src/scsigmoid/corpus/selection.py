@@ -3,19 +3,18 @@
 No training file shares a dataset or a collection with an evaluation dataset.
 """
 
-import csv
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from itertools import zip_longest
 from typing import Any
 
 from scsigmoid.config.schema import Corpus
-from scsigmoid.config.validate import nearest
+from scsigmoid.config.validate import check_known
 from scsigmoid.corpus.discover import NAMED, Version
+from scsigmoid.corpus.genes import read_table
 from scsigmoid.corpus.metadata import ManifestRow
 from scsigmoid.errors import UserError
 from scsigmoid.seeds import derive
@@ -39,9 +38,10 @@ def select(
     versions: Sequence[Version], evaluation: Mapping[str, Identified], corpus: Corpus, seed: int
 ) -> Selection:
     """Choose the training files, at random if the configuration limits cells or bytes."""
-    check_names_offered("organisms", corpus.organisms, {o for v in versions for o in v.organisms})
-    assays = {assay for v in versions for assay in (*v.assays, *v.assay_ids)}
-    check_names_offered("assays", {*(corpus.assays or ())} - {RNA}, assays)
+    organisms = {organism for v in versions for organism in v.organisms}
+    check_known("corpus.organisms", "organism", corpus.organisms, sorted(organisms))
+    assays = {RNA} | {assay for v in versions for assay in (*v.assays, *v.assay_ids)}
+    check_known("corpus.assays", "assay", corpus.assays or (), sorted(assays))
     unwanted = set(corpus.leave_out)
     offered = {v.dataset_id for v in versions} | {v.dataset_version_id for v in versions}
     if unwanted - offered:
@@ -65,15 +65,6 @@ def select(
     return Selection(kept, held_out, left_out)
 
 
-def check_names_offered(key: str, wanted: Iterable[str], offered: Collection[str]) -> None:
-    """Raise an error for a name that no dataset has, which would select nothing."""
-    for name in wanted:
-        if name not in offered:
-            raise UserError(
-                f"corpus.{key}: {name!r} is not on offer{nearest(name, sorted(offered))}"
-            )
-
-
 def can_be_wanted(organisms: Mapping[str, str], assays: Mapping[str, str], corpus: Corpus) -> bool:
     """Return whether a dataset has a wanted organism and a wanted assay, or does not name them.
 
@@ -95,9 +86,7 @@ def wanted_assays(corpus: Corpus) -> set[str] | None:
 @cache
 def rna_assays() -> frozenset[str]:
     """Return the ontology ids of the assays of RNA."""
-    text = files("scsigmoid.corpus").joinpath("rna_assays.csv").read_text(encoding="utf-8")
-    lines = [line for line in text.splitlines() if not line.startswith("#")]
-    return frozenset(row["ontology_term_id"] for row in csv.DictReader(lines))
+    return frozenset(row["ontology_term_id"] for row in read_table("rna_assays.csv"))
 
 
 def reason_unwanted(version: Version, corpus: Corpus) -> str:

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from scsigmoid.config.schema import VocabularyChoice
-from scsigmoid.config.validate import nearest
+from scsigmoid.config.validate import check_known
 from scsigmoid.corpus.genes import organism_of, without_version
 from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_path, parsing
@@ -269,13 +269,8 @@ def select_genes(
         )
     if choice.biotypes is not None:
         biotypes = biotypes_of(choice.annotation)
-        for name in choice.biotypes:
-            if name not in biotypes.values():
-                known = sorted(set(biotypes.values()))
-                raise UserError(
-                    f"tokens.vocabulary.biotypes: no gene of the annotation is {name!r}"
-                    f"{nearest(name, known)}"
-                )
+        known = sorted(set(biotypes.values()))
+        check_known("tokens.vocabulary.biotypes", "biotype", choice.biotypes, known)
         unknown = sum(gene not in biotypes for gene in np.array(statistics.genes)[kept].tolist())
         if unknown:
             log(f"vocabulary: left out {unknown:,} expressed genes that are not in the annotation")
