@@ -52,7 +52,7 @@ def test_theory() -> None:
 def test_arithmetic() -> None:
     rows = results("arithmetic")
     assert result(rows, "mean improvement") == (pytest.approx(24.979, abs=1e-3), True)
-    assert result(rows, "that of six datasets") == (1, False)
+    assert result(rows, "from six datasets") == (1, False)
     assert result(rows, "loss of sigmoid is lower") == (11, False)
     assert result(rows, "than FlashSigmoid") == (pytest.approx(100 * (515.6 / 439.7 - 1)), True)
     assert result(rows, "(forward) is a decrease") == (

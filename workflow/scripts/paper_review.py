@@ -21,12 +21,12 @@ from scsigmoid.paper.reported import reported
 HEAD = """\
 # The paper's theory and arithmetic
 
-Statements of the paper that need no run to be checked. Theory is checked numerically in float64: trying inputs can refute a
-bound, but not prove it. Arithmetic is checked against the paper's own tables (`src/scsigmoid/paper/reported.yaml`). Numbers
-that need a run are compared in each run's report ([comparison.md](comparison.md)).
-`python workflow/scripts/paper_review.py docs/paper-review.md` writes this page.
+This page checks statements of the paper that need no training run. Theory is checked numerically in float64. Trying inputs can refute
+a bound, but not prove it: *yes* means that no tried input refutes the statement. Arithmetic is checked against the paper's own tables
+(`src/scsigmoid/paper/reported.yaml`). Numbers that need a run are compared in the report of each run
+([comparison.md](comparison.md)). `python workflow/scripts/paper_review.py docs/paper-review.md` writes this page.
 """  # noqa: E501
-#: Statement, where it is, result, whether it holds, note.
+#: Statement, part of the paper, result, True if it holds, note.
 Row = tuple[str, str, float, bool, str]
 
 
@@ -137,7 +137,7 @@ def arithmetic() -> Iterator[Row]:
 
 
 def rounds(value: float, printed: float) -> bool:
-    """Return True if a number, rounded like the printed one, equals it."""
+    """Return True if a number equals the printed one after rounding to the same decimals."""
     return math.isclose(round(value, 0 if isinstance(printed, int) else 1), printed, rel_tol=1e-9)
 
 
@@ -150,9 +150,9 @@ def quality(paper: dict[str, Any]) -> Iterator[Row]:
     yield ("The mean improvement of the MMD table is 25.0 %", "Table 1", mean, rounds(mean, 25.0),
         f"ratio of the columns' means; the mean of the 28 improvements is {ratios:.1f} %")
     measured, datasets = len(paper["mmd"]), len(paper["datasets"])
-    yield ("The 25 % higher cell-type separation is that of six datasets",
+    yield ("The 25 % higher cell-type separation comes from six datasets",
         "Abstract, Section 1, Conclusion", measured, measured == datasets,
-        f"of {datasets} datasets have an MMD in the paper: Heart OFT, in Table 1")
+        f"of {datasets} datasets has an MMD in the paper: Heart OFT, in Table 1")
     won, apart = ((ours[:, i] > theirs[:, j]).sum() for i, j in ((0, 0), (1, 2)))
     yield ("The MMD of sigmoid is higher in all 28 rows", "Table 1", won, won == 28,
         f"the intervals are disjoint in {apart} rows")
@@ -163,7 +163,7 @@ def quality(paper: dict[str, Any]) -> Iterator[Row]:
         for name, row in losses.items() for at in ("2k", "4k")
         if (mine := row[f"sigmoid_{at}"][0]) >= (other := row[f"softmax_{at}"][0])]
     yield ("The loss of sigmoid is lower on all six datasets, at both contexts",
-        "Section 5, Table 5", 12 - len(lost), not lost, f"of 12; not {'; '.join(lost)}")
+        "Section 5, Table 5", 12 - len(lost), not lost, f"of 12; not lower for {'; '.join(lost)}")
     longer = sum(row[f"{arm}_4k"][0] < row[f"{arm}_2k"][0]
         for row in losses.values() for arm in ("sigmoid", "softmax"))
     yield "4K is better than 2K throughout", "Table 5", longer, longer == 12, "of 12"
@@ -180,11 +180,11 @@ def kernels(paper: dict[str, Any]) -> Iterator[Row]:
         forward, backward = ((x - 1) * 100 if unit == "%" else x for x in ratios)
         yield (f"At the peak shape TritonSigmoid is faster than {provider_label(gain['provider'])}:"
             f" {gain['value']} {unit}", "Section 4", forward, rounds(forward, gain["value"]),
-            f"forward; backward, in the same sentence, {backward:.{int(unit != '%')}f} {unit}")
+            f"forward pass; {backward:.{int(unit != '%')}f} {unit} in the backward pass")
     for provider, value in printed["headlines"].items():
         measured = tflops[provider]["forward"]
         yield (f"{measured} TFLOPS of {provider_label(provider)} are {value} TFLOPS",
-            "Abstract, Section 1", measured, rounds(measured, value), "")
+            "Abstract, Section 1", measured, rounds(measured, value), "after rounding")
     means = {(row["provider"], row["pass"]): row["mean"]
         for row in paper["speed_ups"] if row["padding"] == 0}
     ahead = sum(means["triton_sigmoid", way] > mean for (_, way), mean in means.items())
@@ -213,7 +213,10 @@ def kernels(paper: dict[str, Any]) -> Iterator[Row]:
 
 
 def cost(rows: list[dict[str, Any]], weakest: float) -> Iterator[Row]:
-    """Yield the statements about GPU-hours; ``weakest`` is the smallest gain of the kernel."""
+    """Yield the statements about GPU-hours.
+
+    ``weakest`` is the smallest gain of the kernel, in percent.
+    """
     hours = {(row["size"], row["context"]): row["softmax"] - row["sigmoid"] for row in rows}
     names = {key: f"{key[0]} at {context_label(key[1])}" for key in hours}
     saved = {key: 100 * hours[key] / row["softmax"] for key, row in zip(hours, rows, strict=True)}
