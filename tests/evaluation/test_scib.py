@@ -17,8 +17,8 @@ from umap.umap_ import fuzzy_simplicial_set
 
 from scsigmoid.config.schema import Scib
 from scsigmoid.evaluation.neighbours import find_neighbours
-from scsigmoid.evaluation.scib import aggregate, by_donor, scib, silhouette
-from scsigmoid.measurements import Measurement, read_measurements
+from scsigmoid.evaluation.scib import by_donor, scib, silhouette
+from scsigmoid.measurements import read_measurements
 from scsigmoid.seeds import derive
 
 SETTINGS = Scib(metrics=[], neighbours=15, variance=0.95, controls=["random"])
@@ -141,21 +141,3 @@ def test_output_is_reproducible_and_independent_of_other_metrics(pair, counts, t
         scored(pair, counts, tmp_path / "second", name)
         first, second = (tmp_path / run / name / "toy.csv" for run in ("first", "second"))
         assert first.read_bytes() == second.read_bytes()
-
-
-def test_aggregate_is_the_mean_of_the_three():
-    def score(metric, value, model="sigmoid_4k"):
-        return Measurement(dataset="toy", model=model, metric=metric, value=value, n=90, seed=42)
-
-    rows = [
-        score("silhouette_label", 0.5),
-        score("leiden_nmi", 0.6),
-        score("leiden_ari", 0.1),
-        score("leiden_nmi", 0.9, "random"),
-    ]
-    metrics = [row.metric for row in rows[:3]]
-    (mean,) = aggregate(rows, metrics)
-    assert mean.value == pytest.approx(0.4)
-    assert (mean.model, mean.metric, mean.n) == ("sigmoid_4k", "bio_conservation", 90)
-    (partial,) = aggregate(rows[3:], ["leiden_nmi"])
-    assert partial.value == 0.9

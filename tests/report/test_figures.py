@@ -167,7 +167,7 @@ def test_scores_of_models_and_controls(results: Results) -> None:
     panel = figure.axes[0]
     names = ("sigmoid_4k", "softmax_4k", "random", "pca_log_counts")
     for line, name in zip(panel.lines, names, strict=True):
-        scores = [results.scores("leiden_nmi", one)[name].value for one in results.config.datasets]
+        scores = [results.scores(one)["leiden_nmi"][name].value for one in results.config.datasets]
         assert list(line.get_xdata()) == scores
         low, high = panel.get_xlim()
         assert low < min(scores) <= max(scores) < high

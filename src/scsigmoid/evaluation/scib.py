@@ -2,21 +2,20 @@
 
 Computed from the PCA coordinates and neighbors of :mod:`~.neighbours`.  Higher is better.  Leiden
 scores come from scib-metrics, whose silhouette is slower than ours (docs/benchmarks.md has both
-times).  scib-metrics and PyTorch are imported where they are used, because tables only need
-:func:`aggregate`.
+times).
 
 To add a metric, write its function and add it to :data:`FUNCTIONS`, and describe it in
 ``scsigmoid.config.metrics``.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scsigmoid.config.metrics import MEAN, METRICS
+from scsigmoid.config.metrics import METRICS
 from scsigmoid.config.schema import Scib
 from scsigmoid.evaluation.neighbours import Neighbours, find_neighbours, with_itself
 from scsigmoid.measurements import Measurement, known_donors, source_of, write_measurements
@@ -168,27 +167,3 @@ def probe(values: NDArray[np.floating], kinds: NDArray[np.int64], seed: int) -> 
 FUNCTIONS: Mapping[str, Callable[[Neighbours, int, str], Scores]] = {
     function.__name__: function for function in (silhouette, leiden, logistic)
 }
-
-
-def aggregate(measurements: Iterable[Measurement], metrics: Sequence[str]) -> list[Measurement]:
-    """Return the bio-conservation score: the mean of the paper's metrics.
-
-    Args:
-        measurements: scores of any datasets, representations and metrics.
-        metrics: the configured metrics. If some are the paper's, the others are ignored.
-
-    Returns:
-        A measurement for each dataset and representation that has all metrics.
-    """
-    metrics = [metric for metric in metrics if METRICS[metric].in_paper] or metrics
-    groups: dict[tuple[str, str], dict[str, Measurement]] = {}
-    for row in measurements:
-        groups.setdefault((row.dataset, row.model), {})[row.metric] = row
-    means = []
-    for scores in groups.values():
-        if set(metrics) <= set(scores):
-            parts = [scores[metric] for metric in metrics]
-            value = float(np.mean([part.value for part in parts]))
-            seed = max(part.seed for part in parts)
-            means.append(replace(parts[0], metric=MEAN, value=value, seed=seed))
-    return means

@@ -15,8 +15,8 @@ from scsigmoid.config.schema import Config
 from scsigmoid.paper.comparison import GROUPS
 from scsigmoid.paper.quality import types
 from scsigmoid.paper.reported import reported
-from scsigmoid.results.embeddings import pair_rows
 from scsigmoid.results.folder import Results
+from scsigmoid.results.mmd import pair_rows
 from scsigmoid.results.speed import costs, named_size, row_label
 
 #: Shares by which the numbers of cells and of parameters may differ.

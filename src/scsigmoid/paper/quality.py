@@ -11,8 +11,8 @@ from scsigmoid.labels import ATTENTIONS, METRICS, short_name
 from scsigmoid.measurements import Interval
 from scsigmoid.paper.comparison import UNKNOWN, Number, count, exact
 from scsigmoid.paper.reported import reported
-from scsigmoid.results.embeddings import Pair, all_scores, pair_rows
 from scsigmoid.results.folder import Results
+from scsigmoid.results.mmd import Pair, pair_rows
 from scsigmoid.results.statistics import paired_difference
 
 GROUP = "quality"
@@ -96,7 +96,7 @@ def scores(results: Results) -> Iterator[Number]:
     """Yield the number of datasets on which sigmoid has the higher scIB score, by metric."""
     datasets = list(reported()["datasets"])
     sigmoid, softmax = results.config.evaluation.pair
-    by_dataset = [all_scores(results, name) for name in datasets if name in results.config.datasets]
+    by_dataset = [results.scores(name) for name in datasets if name in results.config.datasets]
     for metric, wins in reported()["printed"]["scib_wins"].items():
         leads = [
             exact(values[metric][sigmoid].value - values[metric][softmax].value)

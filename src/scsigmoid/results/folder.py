@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from scsigmoid.benchmarks.rows import KernelRow, TrainingRow, read_rows
+from scsigmoid.config.metrics import MEAN, METRICS
 from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config
 from scsigmoid.corpus.metadata import read_manifest
@@ -118,10 +119,25 @@ class Results:
         """Return the number of known donors of the cells that a model was evaluated on."""
         return len(known_donors(self.cell_losses(dataset, model)[2]))
 
-    def scores(self, metric: str, dataset: str, donor: str = "") -> dict[str, Measurement]:
-        """Return a scIB metric of each model and control, on a dataset or on one donor's cells."""
-        rows = self.measurements(metric, dataset)
-        return {row.model: row for row in rows if row.group == donor}
+    def scores(self, dataset: str, donor: str = "") -> dict[str, dict[str, Measurement]]:
+        """Return the scIB scores of models and controls, on a dataset or on one donor's cells.
+
+        Returns:
+            The scores by metric, in the paper's order, and by model or control. The last metric is
+            the mean of the paper's metrics, or of all if none is the paper's.
+        """
+        metrics = [name for name in METRICS if name in self.config.evaluation.scib.metrics]
+        scores = {
+            name: {row.model: row for row in self.measurements(name, dataset) if row.group == donor}
+            for name in metrics
+        }
+        averaged = [name for name in metrics if METRICS[name].in_paper] or metrics
+        means = {}
+        for model, row in scores[averaged[0]].items():
+            if all(model in scores[name] for name in averaged):
+                mean = np.mean([scores[name][model].value for name in averaged])
+                means[model] = replace(row, metric=MEAN, value=float(mean))
+        return {**scores, MEAN: means}
 
     def scored_donors(self, dataset: str) -> list[str]:
         """Return the donors of a dataset whose cells were scored separately."""

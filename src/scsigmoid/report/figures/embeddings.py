@@ -21,7 +21,6 @@ from scsigmoid.report.figures.style import (
     starred,
 )
 from scsigmoid.report.tables.writing import fixed
-from scsigmoid.results.embeddings import all_scores
 from scsigmoid.results.folder import Results
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ def scib(results: Results) -> "Figure":
     """Draw every score as a dot, one panel per metric, one row per dataset."""
     config = results.config
     pair = config.evaluation.pair
-    scores = {dataset: all_scores(results, dataset) for dataset in config.datasets}
+    scores = {dataset: results.scores(dataset) for dataset in config.datasets}
     metrics = list(next(iter(scores.values())))
     kinds = {of_dataset[MEAN][pair[0]].simulated for of_dataset in scores.values()}
     columns = min(len(metrics), 4)

@@ -7,14 +7,14 @@ from scsigmoid.labels import ATTENTIONS, model_label
 from scsigmoid.measurements import Interval
 from scsigmoid.paper.reported import reported
 from scsigmoid.report.tables.writing import ENDS, Cell, Table, fixed, interval, with_ends
-from scsigmoid.results.embeddings import (
+from scsigmoid.results.folder import Results
+from scsigmoid.results.mmd import (
     MEANS,
     Pair,
     estimators,
     mean_ratio,
     pair_rows,
 )
-from scsigmoid.results.folder import Results
 
 NOTHING = Interval(math.nan)
 COLUMNS = (

@@ -20,7 +20,6 @@ from scsigmoid.report.tables.writing import (
     plus_minus,
     with_ends,
 )
-from scsigmoid.results.embeddings import all_scores
 from scsigmoid.results.folder import Results
 from scsigmoid.results.statistics import paired_difference
 
@@ -120,7 +119,7 @@ def scib(results: Results) -> Table:
     rows: list[list[Cell | str]] = []
     metrics: list[str] = []
     for dataset, entry in config.datasets.items():
-        scores = all_scores(results, dataset)
+        scores = results.scores(dataset)
         metrics = list(scores)
         simulated = any(row.simulated for row in scores[MEAN].values())
         rows.append([entry.title + (" (simulated)" if simulated else "")])
@@ -160,7 +159,7 @@ def donor_scores(results: Results) -> Table | None:
     rows: list[list[Cell | str]] = []
     metrics: list[str] = []
     for dataset, entry in config.datasets.items():
-        donors = [all_scores(results, dataset, donor) for donor in results.scored_donors(dataset)]
+        donors = [results.scores(dataset, donor) for donor in results.scored_donors(dataset)]
         if not donors:
             continue
         metrics = [metric for metric, scores in donors[0].items() if scores]

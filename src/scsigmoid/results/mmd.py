@@ -1,10 +1,8 @@
-"""Scores of embeddings: scIB scores, and the MMD between cell types."""
+"""The MMD between cell types, from the measurements of the estimators."""
 
 from dataclasses import dataclass
 
-from scsigmoid.config.metrics import MEAN
 from scsigmoid.files import parsing
-from scsigmoid.labels import METRICS
 from scsigmoid.measurements import Measurement
 from scsigmoid.results.folder import Results
 
@@ -15,19 +13,6 @@ MEANS = {
     "mean_of_ratios": ("mean_of_ratios", "mean of the pairs' ratios"),
     "over_resamples": ("bootstrap_mean_ratio_of_means", "ratio of the means over resamples"),
 }
-
-
-def all_scores(
-    results: Results, dataset: str, donor: str = ""
-) -> dict[str, dict[str, Measurement]]:
-    """Return every scIB metric in the paper's order, then their mean, of models and controls."""
-    from scsigmoid.evaluation.scib import aggregate
-
-    metrics = sorted(results.config.evaluation.scib.metrics, key=list(METRICS).index)
-    scores = {str(metric): results.scores(metric, dataset, donor) for metric in metrics}
-    rows = [row for of_metric in scores.values() for row in of_metric.values()]
-    means = {row.model: row for row in aggregate(rows, metrics)}
-    return {**scores, MEAN: means}
 
 
 @dataclass(frozen=True)
