@@ -124,9 +124,12 @@ SYMBOLS = {
     [
         (["human", "mouse"], None),
         (["human", "ids"], None),
-        (["human", "half"], "warning: {1}: 4,400 of 9,000 genes are in {0}, which has 9,000"),
+        (
+            ["human", "half"],
+            "warning: {1}: 4,400 of 9,000 genes are among the 9,000 genes of {0} (",
+        ),
         (["panel", "human"], "{0}: 100 of 100 genes are in {1}"),
-        (["ids", "mouse ids"], "{1}: 9,000 genes, as 'ENSMUSG00000000000'"),
+        (["ids", "mouse ids"], "{1}: 9,000 genes, such as 'ENSMUSG00000000000'"),
     ],
 )
 def test_genes_that_files_share(names, line, write_h5ad, capfd):
@@ -138,7 +141,7 @@ def test_genes_that_files_share(names, line, write_h5ad, capfd):
     if line is None:
         first, second = files
         with pytest.raises(
-            UserError, match=rf"^{second}: .* genes are in {first}, which has 9,000"
+            UserError, match=rf"^{second}: .* genes are among the 9,000 genes of {first} "
         ):
             check_alike(files)
         return

@@ -139,7 +139,7 @@ def test_tokens_of_a_corpus(published, corpus, spots, tmp_path, capfd):
     assert rows[uuid(1002)].reason == (
         "10 spots off the tissue, 2 features left out, 2 cells without counts"
     )
-    assert "of 42 features, 2 are left out (spike-ins, virus genes, not genes) and 0" in log
+    assert "of 42 features, 2 are left out (spike-ins, virus genes or not genes) and 0" in log
     assert "10 of 30 spots are off the tissue and are left out" in log
     assert [row.file for row in rows.values() if row.role == "skipped"] == [uuid(1005)]
     for row in rows.values():

@@ -74,7 +74,7 @@ def test_organisms_of_local_files(counts, write_h5ad, tmp_path, capfd):
         "Homo sapiens": 24,
         "Mus musculus": 30,
     }
-    assert "several organisms: Homo sapiens: 24, Mus musculus: 30" in capfd.readouterr().err
+    assert "by organism: Homo sapiens 24, Mus musculus 30" in capfd.readouterr().err
 
 
 def test_parts_are_balanced():

@@ -111,7 +111,9 @@ def test_evaluation(part, vocabulary, tmp_path):
 
 def test_no_gene_in_common(vocabulary, draw, write_part, tmp_path):
     other = write_part("other", [draw(0, 30, 3)], genes=["TP53", "CD3D", "ACTB"])
-    message = r"file0\.h5ad: 0 of 3 genes are in the vocabulary, which has 20 \(only here: 'TP53'"
+    message = (
+        r"file0\.h5ad: 0 of 3 genes are among the 20 genes of the vocabulary \(only here: 'TP53'"
+    )
     with pytest.raises(UserError, match=message):
         tokenized(other, vocabulary, tmp_path / "store")
     with pytest.raises(UserError, match=message):

@@ -83,8 +83,8 @@ def read_genes(var: Any, path: Path, gene_column: str = "") -> Genes:
     left_out, merged = len(ids) - used, used - len(genes)
     if left_out or merged:
         log(
-            f"{path}: of {len(ids):,} features, {left_out:,} are left out (spike-ins, virus genes, "
-            f"not genes) and {merged:,} are merged (genes listed twice)"
+            f"{path}: of {len(ids):,} features, {left_out:,} are left out (spike-ins, virus genes "
+            f"or not genes) and {merged:,} merged with the same gene"
         )
     changed = {"features left out": left_out, "features merged": merged}
     return Genes(genes, gene_names, of_feature, gene_column, changed)
@@ -229,7 +229,7 @@ def check_alike(local_files: Mapping[Path, "Cells"]) -> None:
                 cells, known, path, f"{other} and other files" if larger[1:] else f"{other}"
             )
         else:
-            log(f"{path}: {len(cells.genes):,} genes, as {cells.genes[0]!r}")
+            log(f"{path}: {len(cells.genes):,} genes, such as {cells.genes[0]!r}")
         pairs = zip(cells.genes, cells.names, strict=True)
         known |= {gene: name for gene, name in pairs if gene not in known or name != gene}
         larger.append(path)
@@ -251,20 +251,21 @@ def check_shared(cells: "Cells", known: Mapping[str, str], path: Path, other: st
     is_known = np.array([gene in others for gene in cells.genes])[cells.gene_of_feature]
     shared = int(is_known.sum())
     share = shared / max(1, min(len(is_known), len(others)))
-    summary = f"{path}: {shared:,} of {len(is_known):,} genes are in {other}"
+    found = f"{path}: {shared:,} of {len(is_known):,} genes are"
     if share >= 0.5:
-        log(summary)
+        log(f"{found} in {other}")
     else:
         here = next(gene for gene in cells.genes if gene not in others)
         there = max(others - {*cells.genes}, default="")
-        summary += (
-            f", which has {len(others):,} (only here: {here!r}, only there: {there!r}); keep all "
-            "genes, not only the highly variable ones, name them by Ensembl id, or say which "
-            "column of var has the ids ('genes'); another organism's genes cannot be compared"
+        message = (
+            f"{found} among the {len(others):,} genes of {other} (only here: {here!r}, only there: "
+            f"{there!r}); keep all genes, not only the highly variable ones, name them by Ensembl "
+            "id, or say which column of var has the ids ('genes'); another organism's genes cannot "
+            "be compared"
         )
         if share < 0.1:
-            raise UserError(summary)
-        warn(summary)
+            raise UserError(message)
+        warn(message)
     check_names(cells, known, path, other)
 
 

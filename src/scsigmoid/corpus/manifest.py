@@ -86,8 +86,8 @@ def build_manifest(
     write_json(output_json, numbers)
     write_manifest(output, rows)
     if organisms := numbers["training"].get("organisms"):
-        named = (f"{name}: {format_count(total['cells'])}" for name, total in organisms.items())
-        announce(f"training cells of several organisms: {', '.join(named)}")
+        counts = (f"{name} {format_count(total['cells'])}" for name, total in organisms.items())
+        announce(f"training cells by organism: {', '.join(counts)}")
     return format_summary(numbers) if corpus.source in REMOTE else []
 
 
