@@ -23,7 +23,7 @@ def service(server, web) -> Service:
 def test_newest_version_of_the_day(service, server):
     """The server is busy, and a size is unknown."""
     server.script[versions_path(1)] = ["503", "429 0", "drop"]
-    for size in (-1, None, "12"):
+    for size in (-1, None, "12", 1.0, False, 10**16):
         assets = [{"filetype": "H5AD", "filesize": size, "url": "https://x/y"}]
         server.answers[f"/datasets/{uuid(2)}/versions"][0]["assets"] = assets
         (first, second), _ = snapshot(service, DAY)
@@ -111,7 +111,7 @@ def test_a_stopped_command_continues(many, server, tmp_path):
     assert len(list(tmp_path.iterdir())) == kept
 
 
-@pytest.mark.parametrize("answer", [{}, [1], b"[]]", "id"])
+@pytest.mark.parametrize("answer", [{}, [1], b"[]]", b"\xff\xfe", "id"])
 def test_malformed_lists_are_refused(answer, service, server):
     if answer == "id":
         server.answers["/datasets"][0]["dataset_id"] = "../../etc/passwd"

@@ -171,6 +171,7 @@ def test_a_layer_and_a_column_of_genes(counts, write_h5ad, tmp_path):
         assert cells.names == adata.var_names.tolist()
         np.testing.assert_array_equal(dense(cells), counts[rows])
     for wrong, message in (
+        ({}, r"layers\['counts'\] .* 'layer'"),
         ({"layer": "count"}, "no layer 'count'; its layers: 'counts'"),
         ({"layer": "counts", "genes": "gene_id"}, "var has no column 'gene_id' for the genes"),
     ):

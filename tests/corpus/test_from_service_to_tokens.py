@@ -201,9 +201,6 @@ def test_spots_off_the_tissue_of_own_files(in_tissue, corpus, tmp_path):
             assert {*map(int, held)} <= {*on.tolist()} - {*used}
             used += map(int, held)
         assert sorted(used) == on.tolist()
-
-
-def test_a_file_of_spots_off_the_tissue_only(tmp_path):
-    content(tmp_path / "a.h5ad", draw(5, 1), "5.1.0", in_tissue=np.zeros(5, dtype=int))
-    with pytest.raises(UserError, match=r"a\.h5ad: all spots are off the tissue"):
-        open_cells(tmp_path / "a.h5ad")
+    content(path, counts, "5.1.0", in_tissue=np.zeros(20, dtype=int))
+    with pytest.raises(UserError, match=r"mine\.h5ad: all spots are off the tissue"):
+        open_cells(path)

@@ -66,21 +66,6 @@ def test_pauses_between_attempts(server, web):
         patient.size(server.address + PATH)
 
 
-def test_json(server, web):
-    url = server.api + "/datasets"
-    server.answers["/datasets"] = {"a": [1]}
-    server.script["/curation/v1/datasets"] = ["503", "drop"]
-    assert web.json(url) == {"a": [1]}
-    server.script["/curation/v1/none"] = ["404", "410"]
-    for reason in ("not found", "withdrawn"):
-        with pytest.raises(UserError, match=f"{reason}; name its id in corpus.leave_out"):
-            web.json(server.api + "/none")
-    for nonsense in (b"{", b"\xff\xfe"):
-        server.answers["/datasets"] = nonsense
-        with pytest.raises(UserError, match=r"not JSON \(6 attempts"):
-            web.json(url)
-
-
 @pytest.mark.parametrize("chunked", [True, False])
 def test_a_server_that_sends_a_byte_at_a_time(chunked, server, web, monkeypatch):
     monkeypatch.setattr("scsigmoid.corpus.web.SLOWEST", 0.3)
