@@ -146,7 +146,7 @@ def test_unknown_ids(service, server):
     server.script[f"/curation/v1/datasets/{uuid(7)}/versions"] = ["410"]
     with pytest.raises(UserError, match=r"version: not found; as dataset: withdrawn; as col"):
         resolve(service, "heart", uuid(7))
-    with pytest.raises(UserError, match="as collection: holds 2 datasets, not one"):
+    with pytest.raises(UserError, match="as collection: contains 2 datasets, not one"):
         resolve(service, "heart", uuid(2030))
     with pytest.raises(UserError, match=r"datasets\.heart\.id: missing"):
         resolve(service, "heart", None)

@@ -231,7 +231,7 @@ def test_progress_resets_the_count_of_attempts(fetch, server, web, monkeypatch, 
         fetch(web=patient)
 
 
-def test_no_length(fetch, server, tmp_path):
+def test_missing_length(fetch, server, tmp_path):
     server.script[PATH] = ["no length"] * 2
     with pytest.raises(UserError, match="does not state the size of the file"):
         fetch()

@@ -84,13 +84,13 @@ def test_distribution_of_lengths(sizes):
     assert lengths.max() <= sizes.genes
 
 
-def test_datasets():
+def test_datasets_have_all_cell_types():
     assert set(DATASETS) == set(load().datasets) - {"pbmc68k"}
     trained = {cell for _, cell_types in DATASETS.values() for cell in cell_types}
     assert trained == set(FACETS)
 
 
-def test_training_files_hold_all_types_and_other_donors(tmp_path, sizes):
+def test_training_files_have_all_types_and_different_donors(tmp_path, sizes):
     small = dataclasses.replace(sizes, training_cells=400)
     for recipe in embedded.training_recipes(small)[:2]:
         embedded.write_recipe(recipe.name, small, 42, tmp_path / f"{recipe.name}.h5ad")

@@ -172,7 +172,7 @@ def test_unknown_and_wrong_sizes(corpus, published, heart, tmp_path):
     assert [r.bytes for r in read_manifest(tmp_path / "m.csv")] == ["2", "5", "3"]
 
 
-# A manifest given back as a lock.
+# A manifest that is used as a lock.
 
 HEART = {"heart": Dataset(title="Heart", id=uuid(1003))}
 

@@ -91,7 +91,7 @@ def test_sums_of_entries_do_not_wrap_around(tmp_path):
             if whole:
                 assert next(blocks)[1].toarray().tolist() == [[2**31 - 1]]
                 continue
-            with pytest.raises(UserError, match=r"n\.h5: X has counts of a gene listed twice"):
+            with pytest.raises(UserError, match=r"n\.h5: X has a gene listed twice"):
                 next(blocks)
 
 

@@ -49,8 +49,8 @@ Trained = tuple[list[tuple[int, ...]], list[tuple[int, ...]], dict[str, Any]]
 def run(tmp_path: Path) -> Callable[..., Trained]:
     """Return a function that makes the manifest of files and fetches their cells.
 
-    Returns the counts of the cells that tokenization reads for training, those of the held-out
-    cells, and the summary. Genes are in the order of their ids.
+    Returns the counts of the training cells, the counts of the held-out cells, and the summary.
+    Genes are in the order of their ids.
     """
     numbers = count()
 

@@ -13,7 +13,7 @@ from scsigmoid.tokens.store import TokenStore, grouped, store_schema, write_shar
 
 
 def batch(first: int, lengths: list[int], vocabulary_size: int) -> pa.RecordBatch:
-    """Cells ``first``, ``first + 1``, ... whose tokens tell which cell they are of."""
+    """Return cells ``first``, ``first + 1``, ..., each with tokens that depend on its number."""
     cells = range(first, first + len(lengths))
     tokens = [
         [(cell * 100 + i) % vocabulary_size for i in range(n)]

@@ -89,7 +89,7 @@ def test_changed_bytes_are_detected(statistics, tmp_path):
             assert fingerprint == expected
 
 
-def test_errors(statistics, tmp_path):
+def test_missing_genes_or_file(statistics, tmp_path):
     with pytest.raises(UserError, match=r"tokens\.minimum_cells: no gene is expressed in 99"):
         build_vocabulary(statistics, 99, tmp_path / "v.parquet")
     assert not (tmp_path / "v.parquet").exists()

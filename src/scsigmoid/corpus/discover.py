@@ -87,7 +87,7 @@ def snapshot(
     Args:
         service: the API.
         day: ISO 8601.
-        leave_out: ids of datasets whose descriptions are not read.
+        leave_out: ids of datasets to leave out, also if their descriptions are malformed.
         can_be_wanted: function of a dataset's description of today.
         answers: folder that keeps answers about past days, so that a stopped command continues.
 
@@ -277,6 +277,6 @@ def find_in_collection(service: Service, identifier: str) -> Version:
     entry = service.get(f"collections/{identifier}")
     members = entries_of(entry, "datasets") if isinstance(entry, Mapping) else []
     if len(members) != 1:
-        raise Unusable(f"holds {len(members)} datasets, not one")
+        raise Unusable(f"contains {len(members)} datasets, not one")
     dataset_id = check_identifier(members[0].get("dataset_id"))
     return read_version(find_newest(service.versions(dataset_id)), members[0])

@@ -217,7 +217,11 @@ def find_comparable(genes: Sequence[str], known: Iterable[str]) -> set[str]:
 
 
 def check_alike(local_files: Mapping[Path, "Cells"]) -> None:
-    """Refuse training files whose genes do not match those of the larger files."""
+    """Compare genes, and their names, with GENCODE and with the larger files.
+
+    Raises:
+        UserError: for a file that hardly has genes of the larger files, or many wrong names.
+    """
     human = {gene: name for _, gene, name in real_genes()}
     known: dict[str, str] = {}
     larger: list[Path] = []

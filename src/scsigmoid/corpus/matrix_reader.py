@@ -137,14 +137,14 @@ class Matrix:
             counts.eliminate_zeros()
             if counts.nnz and counts.data.max() > np.iinfo(np.int32).max:
                 raise UserError(
-                    f"{self.path}: {self.name} has counts of a gene listed twice whose sum "
-                    "exceeds 2,147,483,647; list the gene once"
+                    f"{self.path}: {self.name} has a gene listed twice whose counts add up to "
+                    "more than 2,147,483,647; list the gene once"
                 )
             counts.data = counts.data.astype(np.int32)
             yield start, counts
 
     def _integers(self, block: Any, start: int) -> NDArray[np.int64]:
-        """Return the values of a block, whose first row is ``start``, as integers."""
+        """Return the values of a block as integers. ``start`` is its first row, for messages."""
         values = block.data
         rounded = np.rint(values) if values.dtype.kind == "f" else values
         wrong = ~(are_integers(values) & (rounded >= 0) & (rounded < 2**31))

@@ -40,7 +40,7 @@ class ManifestRow:
     assay: str = ""  # assays, joined by " || "
     label: str = "cell_type"  # of training cells (see labels.py); for evaluation, see Metadata
     held_out: str = ""  # see h5ad.held_out_text; a training row has the other cells
-    cells: str = ""  # number of cells in this role; after the download, of those with counts
+    cells: str = ""  # number of cells in this role; after the download, only cells with counts
     bytes: str = ""  # size of the file
     sha256: str = ""  # of the file; empty before the first download
     published: str = ""  # day of the dataset version

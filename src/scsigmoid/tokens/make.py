@@ -123,7 +123,7 @@ class Tokenizer:
                     [file] * len(chunk.cells),
                     kinds[here],
                     *(obs[name][here] for name in OBS.values()),
-                    # files without the column hold each cell once
+                    # files without the column contain each cell once
                     np.isin(obs[PRIMARY][here], FALSE, invert=True),
                 ],
                 schema=self.schema,

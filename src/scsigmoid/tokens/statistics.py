@@ -188,7 +188,7 @@ def sum_rows(
 ) -> Any:
     """Return the histogram with a row for each gene in ``genes``.
 
-    ``retired`` has other ids of these genes, whose rows are added.
+    ``retired`` maps other ids to these genes. Their rows are added.
     """
     position = {gene: index for index, gene in enumerate(genes)}
     rows = [position[(retired or {}).get(gene, gene)] for gene in statistics.genes]

@@ -235,7 +235,7 @@ def read_index(folder: Path) -> dict[str, Any]:
         for names, part in [*parts, *((SHARD, shard) for shard in index["shards"])]:
             itemgetter(*names)(part)  # raises KeyError
         if index["rows"] != sum(shard["rows"] for shard in index["shards"]):
-            raise ValueError("rows: not those of the shards")
+            raise ValueError("rows: not the sum over the shards")
     return index
 
 
