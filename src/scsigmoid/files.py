@@ -103,9 +103,10 @@ def locked(path: str | Path, activity: str) -> Iterator[None]:
         except BlockingIOError:
             handle.seek(0)
             holder = handle.read().strip() or "another process"
-            raise UserError(
+            message = (
                 f"{path.parent}: {holder} is {activity}; wait for it or stop it, and run again"
-            ) from None
+            )
+            raise UserError(message) from None
         except OSError:
             pass
         # Best effort: if the disk is full, the write that matters reports it.

@@ -35,10 +35,7 @@ def check_identity(path: str | Path, stated: Mapping[str, Any], **expected: Any)
     """
     for field, value in expected.items():
         if field not in stated:
-            raise UserError(
-                f"{path}: does not state its {field}, so another version or program wrote it; "
-                "make it again"
-            )
+            raise UserError(f"{path}: does not state its {field}; make it again with this version")
         if stated[field] != value:
             raise UserError(
                 f"{path}: has {field} {for_message(stated[field])}, expected {for_message(value)}; "

@@ -96,9 +96,7 @@ def read_measurements(path: str | Path) -> list[Measurement]:
     try:
         return read_rows(path, Measurement, exact=True)
     except KeyError:
-        raise UserError(
-            f"{path}: not a table of measurements of this version; make it again"
-        ) from None
+        raise UserError(f"{path}: not a table of measurements; make it again") from None
     except ValueError as error:
         raise UserError(f"{path}: damaged ({error}); make it again") from error
 

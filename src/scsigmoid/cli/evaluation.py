@@ -91,16 +91,10 @@ def validation_loss(options: argparse.Namespace) -> None:
 
 
 def checkpoints_and_outputs(options: argparse.Namespace) -> Iterator[tuple[Path, Path]]:
-    """Yield each checkpoint with its output.
-
-    Raises:
-        UserError: if the numbers of checkpoints and outputs differ.
-    """
+    """Yield each checkpoint with its output."""
     if len(options.checkpoint) != len(options.output):
-        raise UserError(
-            f"--output: {len(options.output)} files for {len(options.checkpoint)} checkpoints; "
-            "name one for each"
-        )
+        counts = f"{len(options.output)} files for {len(options.checkpoint)} checkpoints"
+        raise UserError(f"--output: {counts}; name one for each")
     yield from zip(options.checkpoint, options.output, strict=True)
 
 

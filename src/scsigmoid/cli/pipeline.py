@@ -53,9 +53,7 @@ def fetch(options: argparse.Namespace) -> None:
 
     is_part = options.part.isdecimal() and options.manifest
     if not (options.metadata if options.dataset else is_part):
-        raise UserError(
-            "fetch: expected --part with a number and --manifest, or --dataset and --metadata"
-        )
+        raise UserError("fetch: expected --part and --manifest, or --dataset and --metadata")
     config, downloads = corpus_of(options.configuration)
     how = (config.corpus, config.seed, downloads, options.output)
     if options.dataset:

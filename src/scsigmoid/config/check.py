@@ -97,19 +97,13 @@ def with_local_datasets(config: Config) -> Config:
     files = expand(config.corpus.local)
     datasets = {name: dataset for name, dataset in config.datasets.items() if dataset.file}
     if not datasets and not any(file.dataset for file in files):
-        raise UserError(
-            "corpus.local: no cells are held out for evaluation; set held_out for one entry"
-        )
+        raise UserError("corpus.local: no cells are held out for evaluation; set held_out")
     if all(file.held_out is True for file in files):
-        raise UserError(
-            "corpus.local: every cell is held out; leave cells for training in at least one entry"
-        )
+        raise UserError("corpus.local: every cell is held out; leave cells for training")
     for file in files:
         name = file.dataset
         if name in datasets:
-            raise UserError(
-                f"corpus.local: two files have the dataset name {name!r}; set name for one of them"
-            )
+            raise UserError(f"corpus.local: two datasets are called {name!r}; set name of one")
         if name:
             title, description = name.replace("_", " "), file.path.name
             datasets[name] = Dataset(title=title, label=file.labels, description=description)

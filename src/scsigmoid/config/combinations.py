@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from scsigmoid.config.local_files import files_of_datasets, problem_of
-from scsigmoid.config.schema import Config, KernelBenchmark, Model, Training, VocabularyChoice
+from scsigmoid.config.schema import Config, Model, Training
 from scsigmoid.config.validate import check_known
 from scsigmoid.errors import UserError
 from scsigmoid.kernels import BACKENDS
@@ -42,113 +42,77 @@ def check_names(config: Config) -> None:
     for key in ("mmd", "umap"):
         names = getattr(evaluation, key).datasets or []
         check_known(f"evaluation.{key}.datasets", "dataset", names, config.datasets)
-    embedded = sorted({family.embedded for family in config.study.values() if family.embedded})
-    if len(embedded) > 1:
-        raise UserError(
-            f"study: embeds {' and '.join(embedded)}, but scores one dataset; choose one of them"
-        )
 
 
 def find_problems(config: Config, runs: Mapping[str, tuple[Model, Training]]) -> Iterator[str]:
     """Yield messages about all sections."""
     if config.results is not None and Path(config.results).is_file():
         yield f"results: {config.results}: a file; name a folder"
-    if config.corpus.manifest is not None and config.corpus.source != "cellxgene":
-        yield (
-            f"corpus.manifest: a lock file needs corpus.source: cellxgene, not "
-            f"{config.corpus.source!r}; change one of them"
-        )
-    if config.corpus.local and config.corpus.source != "local":
-        yield (
-            f"corpus.local: lists files, but corpus.source is {config.corpus.source!r}; set "
-            "corpus.source: local"
-        )
-    yield from find_dataset_problems(config)
+    yield from find_corpus_problems(config)
     for name, size in config.sizes.items():
         if size.hidden % size.heads:
             yield f"sizes.{name}: hidden {size.hidden} should be a multiple of heads {size.heads}"
-        if size.hidden // size.heads > WIDEST_HEAD:
-            yield (
-                f"sizes.{name}: the head dimension is {size.hidden // size.heads}, the largest is "
-                f"{WIDEST_HEAD}; set at least {-(-size.hidden // WIDEST_HEAD)} heads"
-            )
+        least = -(-size.hidden // WIDEST_HEAD)
+        if size.heads < least:
+            yield f"sizes.{name}: set at least {least} heads, for dimensions up to {WIDEST_HEAD}"
     for name, (model, training) in runs.items():
         yield from find_model_problems(name, model, training, config.device)
-    yield from find_vocabulary_problems(config.tokens.vocabulary)
     if config.evaluation.embeddings.pooling == "cls" and not config.tokens.cls:
-        yield (
-            "evaluation.embeddings.pooling: 'cls' needs the token <cls>; set tokens.cls: true, or "
-            "pooling: mean"
-        )
+        yield "evaluation.embeddings.pooling: cls needs tokens.cls: true; set it, or pooling: mean"
     for name in config.evaluation.pair:
         if config.models[name].stress:
             yield f"evaluation.pair: {name!r} is a stress-test model; choose another"
     if config.corpus.source != "local" or config.evaluation.mmd.datasets:
         yield from find_mmd_problems(config)
-    yield from find_kernel_benchmark_problems(config.benchmarks.kernel)
+    kernel = config.benchmarks.kernel
+    for key, values, total in (
+        ("head_dimensions", kernel.head_dimensions, kernel.hidden),
+        ("lengths", kernel.lengths, kernel.tokens),
+    ):
+        for value in values:
+            if total % value:
+                yield f"benchmarks.kernel.{key}: {value} does not divide {total}; choose a divisor"
+    embedded = sorted({family.embedded for family in config.study.values() if family.embedded})
+    if len(embedded) > 1:
+        yield f"study: families should embed the same dataset; found {', '.join(embedded)}"
 
 
-def find_dataset_problems(config: Config) -> Iterator[str]:
-    """Yield messages about evaluation datasets without cells or labels."""
+def find_corpus_problems(config: Config) -> Iterator[str]:
+    """Yield messages about corpus, evaluation datasets and vocabulary."""
+    corpus, vocabulary = config.corpus, config.tokens.vocabulary
+    if corpus.manifest is not None and corpus.source != "cellxgene":
+        yield "corpus.manifest: needs corpus.source: cellxgene; set it, or manifest: null"
+    if corpus.local and corpus.source != "local":
+        yield "corpus.local: needs corpus.source: local; set it, or remove the files"
     for file in files_of_datasets(config.datasets):
         if problem := problem_of(file.path):
             yield f"datasets.{file.dataset}.file: {file.path}: {problem}"
     for name, dataset in config.datasets.items():
         if "*" in dataset.labels and not dataset.types:
-            yield (
-                f"datasets.{name}.label: '*' needs cell types in datasets.{name}.types; add them, "
-                "or name a column"
-            )
+            yield f"datasets.{name}.label: '*' needs {name}.types; add them, or name a column"
         if dataset.file and dataset.id:
             yield f"datasets.{name}: has a file and an id; set one of them to null"
-        if config.corpus.source == "cellxgene" and not (dataset.file or dataset.id):
-            yield (
-                f"datasets.{name}.id: missing; add the CELLxGENE id, or remove the dataset with "
-                f"{name}: null"
-            )
+        if corpus.source == "cellxgene" and not (dataset.file or dataset.id):
+            yield f"datasets.{name}.id: missing; add it, or remove the dataset with {name}: null"
+    if vocabulary.genes is not None and vocabulary.biotypes is not None:
+        yield "tokens.vocabulary: genes and biotypes exclude each other; set one of them to null"
+    if (vocabulary.biotypes is None) != (not vocabulary.annotation):
+        yield "tokens.vocabulary: biotypes and annotation need each other; set both or neither"
 
 
 def find_model_problems(name: str, model: Model, training: Training, device: str) -> Iterator[str]:
     """Yield messages about a model that cannot be trained."""
     backends = BACKENDS[model.attention]
-    if model.backend not in ("auto", *backends):
-        yield (
-            f"models.{name}.backend: {model.backend!r} does not compute {model.attention} "
-            f"attention; expected one of auto, {', '.join(backends)}"
-        )
-    elif device == "cpu" and model.backend != "auto" and not backends[model.backend].runs_on_cpu:
-        yield (
-            f"models.{name}.backend: {model.backend!r} needs a GPU, but device is 'cpu'; use "
-            "'auto' or 'reference'"
-        )
+    kind = f"{model.attention} backend"
+    check_known(f"models.{name}.backend", kind, [model.backend], ["auto", *backends])
+    if device == "cpu" and model.backend != "auto" and not backends[model.backend].runs_on_cpu:
+        yield f"models.{name}.backend: {model.backend} needs a GPU, but device is cpu; use auto"
     if (training.validate_every == 0) != (training.validation_cells == 0):
-        yield (
-            "training.validate_every and training.validation_cells: one is 0 and the other "
-            f"is not (models.{name}); set both or neither"
-        )
+        yield f"training.validate_every and training.validation_cells ({name}): set both or neither"
     if training.patience and not training.validate_every:
-        yield (
-            f"training.patience: {training.patience} without validation losses (models.{name}); "
-            "set validate_every and validation_cells"
-        )
+        yield f"training.patience ({name}): needs validate_every; set it, or patience: 0"
     if training.micro_batch_tokens < model.context:
-        yield (
-            f"training.micro_batch_tokens: {training.micro_batch_tokens} is less than "
-            f"the context of models.{name} ({model.context}); raise it to at least that"
-        )
-
-
-def find_vocabulary_problems(choice: VocabularyChoice) -> Iterator[str]:
-    """Yield messages about selections of genes that exclude each other."""
-    if choice.genes is not None and choice.biotypes is not None:
-        yield (
-            "tokens.vocabulary.genes: the list excludes a selection by biotypes; remove one of them"
-        )
-    if (choice.biotypes is None) != (not choice.annotation):
-        yield (
-            "tokens.vocabulary: biotypes need an annotation; set both biotypes and annotation, or "
-            "neither"
-        )
+        yield f"training.micro_batch_tokens: set at least {model.context}, the context of {name}"
 
 
 def find_mmd_problems(config: Config) -> Iterator[str]:
@@ -158,17 +122,3 @@ def find_mmd_problems(config: Config) -> Iterator[str]:
         yield "evaluation.pair: MMD needs a sigmoid and a softmax model; list them in this order"
     if len({(model.context, model.size) for model in compared}) > 1:
         yield "evaluation.pair: the two models should have the same context and size; choose others"
-
-
-def find_kernel_benchmark_problems(kernel: KernelBenchmark) -> Iterator[str]:
-    """Yield messages about head dimensions and lengths that do not divide their total."""
-    for key, values, total in (
-        ("head_dimensions", kernel.head_dimensions, "hidden"),
-        ("lengths", kernel.lengths, "tokens"),
-    ):
-        for value in values:
-            if getattr(kernel, total) % value:
-                yield (
-                    f"benchmarks.kernel.{key}: {value} does not divide {total} "
-                    f"{getattr(kernel, total)}; choose a divisor"
-                )
