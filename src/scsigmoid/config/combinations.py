@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from scsigmoid.config.local_files import files_of_datasets, problem_of
-from scsigmoid.config.schema import Config, Model, Training
+from scsigmoid.config.schema import Config, KernelBenchmark, Model, Training
 from scsigmoid.config.validate import check_known
 from scsigmoid.errors import UserError
 from scsigmoid.kernels import BACKENDS
@@ -64,14 +64,7 @@ def find_problems(config: Config, runs: Mapping[str, tuple[Model, Training]]) ->
             yield f"evaluation.pair: {name!r} is a stress-test model; choose another"
     if config.corpus.source != "local" or config.evaluation.mmd.datasets:
         yield from find_mmd_problems(config)
-    kernel = config.benchmarks.kernel
-    for key, values, total in (
-        ("head_dimensions", kernel.head_dimensions, kernel.hidden),
-        ("lengths", kernel.lengths, kernel.tokens),
-    ):
-        for value in values:
-            if total % value:
-                yield f"benchmarks.kernel.{key}: {value} does not divide {total}; choose a divisor"
+    yield from find_kernel_benchmark_problems(config.benchmarks.kernel)
     embedded = sorted({family.embedded for family in config.study.values() if family.embedded})
     if len(embedded) > 1:
         yield f"study: families should embed the same dataset; found {', '.join(embedded)}"
@@ -122,3 +115,15 @@ def find_mmd_problems(config: Config) -> Iterator[str]:
         yield "evaluation.pair: MMD needs a sigmoid and a softmax model; list them in this order"
     if len({(model.context, model.size) for model in compared}) > 1:
         yield "evaluation.pair: the two models should have the same context and size; choose others"
+
+
+def find_kernel_benchmark_problems(kernel: KernelBenchmark) -> Iterator[str]:
+    """Yield messages about head dimensions and lengths that do not divide their total."""
+    for key, values, name in (
+        ("head_dimensions", kernel.head_dimensions, "hidden"),
+        ("lengths", kernel.lengths, "tokens"),
+    ):
+        total = getattr(kernel, name)
+        for value in values:
+            if total % value:
+                yield f"benchmarks.kernel.{key}: {value} does not divide {name} {total}; change one"
