@@ -10,7 +10,7 @@ import multiprocessing
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -67,19 +67,19 @@ def embed(
         UserError: if the model, the tokens and the cells do not belong together, or the embedding
             is not finite.
     """
-    encoder, facts = load_encoder(checkpoint, resolve_device(device))
-    check_identity(checkpoint, facts, **model_of(output))
+    encoder, metadata = load_encoder(checkpoint, resolve_device(device))
+    check_identity(checkpoint, metadata, **model_of(output))
     check_pooling(settings, encoder.settings, checkpoint)
-    tokens = open_tokens(store, cells.stem, facts["vocabulary"])
+    tokens = open_tokens(store, cells.stem, metadata["vocabulary"])
     check_cells(cells, tokens.identity["cells"])
-    values = vectors(encoder, store, settings, f"embedding {facts['model']}")
+    values = vectors(encoder, store, settings, f"embedding {metadata['model']}")
     columns = tokens.metadata(["cell", "cell_type"])
     with opened(cells) as file:
         obs = data_frame(file["obs"])
     obs = obs.iloc[columns["cell"]]
     check_finite(values, obs, f"{checkpoint}: embeds")
-    metadata = {**provenance(checkpoint, facts, settings, tokens.simulated), **tokens.identity}
-    write_embedding(output, values, columns["cell_type"], columns["cell"], metadata, obs)
+    identity = {**provenance(checkpoint, metadata, settings, tokens.simulated), **tokens.identity}
+    write_embedding(output, values, columns["cell_type"], columns["cell"], identity, obs)
 
 
 def vectors(
@@ -100,46 +100,45 @@ def vectors(
     Raises:
         UserError: if there are fewer GPUs than ``devices``, or if a process ends early.
     """
-    kind = next(encoder.parameters()).device.type
     gpus = torch.cuda.device_count()
-    if kind == "cuda" and devices > gpus:
+    if next(encoder.parameters()).is_cuda and devices > gpus:
         raise UserError(f"devices: is {devices}, but there are {gpus} GPUs; use at most {gpus}")
     tokens = TokenStore.open(store)
     runs = batches(tokens, encoder.settings, settings.batch_tokens)
     values = np.empty((len(tokens), encoder.settings.hidden), dtype=np.float32)
-    with ExitStack() as stack:
-        parts: Iterator[NDArray[np.float32]]
-        if devices == 1:
-            parts = map(partial(embed_batch, encoder, tokens, settings), runs)
-        else:
-            context = multiprocessing.get_context("spawn")
-            ranks = context.SimpleQueue()
-            for rank in range(devices):
-                ranks.put(rank)
-            threads = max(1, torch.get_num_threads() // devices)
-            # Tensors would be sent through shared memory, which containers have little of.
-            weights = {name: part.cpu().numpy() for name, part in encoder.state_dict().items()}
-            model = encoder.settings
-            facts = (ranks, kind, threads, LOGGER.level, model, weights, store, settings)
-            pool = ProcessPoolExecutor(devices, context, start_worker, facts)
-            stack.enter_context(pool)
-            stack.enter_context(ended_early(label))
-            parts = pool.map(embed_in_worker, runs, chunksize=-(-len(runs) // (TASKS * devices)))
-        for rows, part in zip(track(runs, label=label), parts, strict=True):
-            values[rows] = part
-    return values
-
-
-@contextmanager
-def ended_early(label: str) -> Iterator[None]:
-    """Raise an error that says what to do if a process of the pool ends early."""
     try:
-        yield
+        with ExitStack() as stack:
+            parts: Iterator[NDArray[np.float32]]
+            if devices == 1:
+                parts = map(partial(embed_batch, encoder, tokens, settings), runs)
+            else:
+                pool = stack.enter_context(processes(encoder, store, settings, devices))
+                size = -(-len(runs) // (TASKS * devices))
+                parts = pool.map(embed_in_worker, runs, chunksize=size)
+            for rows, part in zip(track(runs, label=label), parts, strict=True):
+                values[rows] = part
     except BrokenProcessPool:
         raise UserError(
             f"{label}: a process ended early; if memory is short, use fewer devices or fewer "
             'tokens per batch; in a script, call it below `if __name__ == "__main__":`'
         ) from None
+    return values
+
+
+def processes(
+    encoder: Encoder, store: Path, settings: Embeddings, devices: int
+) -> ProcessPoolExecutor:
+    """Return a pool of ``devices`` processes that each load the encoder."""
+    context = multiprocessing.get_context("spawn")
+    ranks = context.SimpleQueue()
+    for rank in range(devices):
+        ranks.put(rank)
+    kind = next(encoder.parameters()).device.type
+    threads = max(1, torch.get_num_threads() // devices)
+    # Tensors would be sent through shared memory, which is small in containers.
+    weights = {name: part.cpu().numpy() for name, part in encoder.state_dict().items()}
+    arguments = (ranks, kind, threads, LOGGER.level, encoder.settings, weights, store, settings)
+    return ProcessPoolExecutor(devices, context, start_worker, arguments)
 
 
 def start_worker(
@@ -211,21 +210,21 @@ def check_pooling(settings: Embeddings, encoder: EncoderSettings, checkpoint: Pa
 
 
 def provenance(
-    checkpoint: Path, facts: Mapping[str, Any], settings: Embeddings, simulated: bool
+    checkpoint: Path, metadata: Mapping[str, Any], settings: Embeddings, simulated: bool
 ) -> dict[str, Any]:
     """Return the model and the settings of an embedding, for ``uns["scsigmoid"]`` of its file.
 
     Args:
         checkpoint: the model's file, whose SHA-256 is stored.
-        facts: the metadata of :func:`~scsigmoid.training.export.load_encoder`.
+        metadata: the model's, from :func:`~scsigmoid.training.export.load_encoder`.
         settings: pooling and tokens per forward pass.
         simulated: whether any cell is simulated.
     """
     return {
-        **{name: facts[name] for name in ("model", "attention", "context", "step")},
+        **{name: metadata[name] for name in ("model", "attention", "context", "step")},
         "pooling": settings.pooling,
         "checkpoint": sha256(checkpoint),
-        "vocabulary": facts["vocabulary"],
+        "vocabulary": metadata["vocabulary"],
         "simulated": simulated,
     }
 

@@ -6,7 +6,7 @@ Cells become tokens as in the workflow (:mod:`scsigmoid.tokens.make`), in a temp
 import dataclasses
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Integral
@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import h5py
 import numpy as np
-from numpy.typing import NDArray
 
 from scsigmoid.attention.backends import choose_backend
 from scsigmoid.config.schema import Embeddings, Pooling
@@ -129,14 +128,8 @@ def tokenize(
         UserError: as for :func:`embed`.
     """
     check_types(adata, model)
-    with (
-        verbosity(verbose),
-        as_file(adata, layer, genes) as path,
-        token_store(model, path, layer, genes) as store,
-    ):
-        tokens = TokenStore.open(store)
-        check_complete(tokens, adata)
-        return tokens.cells(np.arange(len(tokens)), model.encoder.settings.genes)
+    with tokens_of(adata, model, layer, genes, verbose) as store:
+        return TokenStore.open(store).cells(np.arange(adata.n_obs), model.encoder.settings.genes)
 
 
 def embed(
@@ -184,12 +177,7 @@ def embed(
     check_pooling(settings, model.encoder.settings, model.path)
     marks = adata.uns.get("scsigmoid")
     is_simulated = isinstance(marks, Mapping) and bool(marks.get("simulated", False))
-    with (
-        verbosity(verbose),
-        as_file(adata, layer, genes) as path,
-        token_store(model, path, layer, genes) as store,
-    ):
-        check_complete(TokenStore.open(store), adata)
+    with tokens_of(adata, model, layer, genes, verbose) as store:
         label = f"embedding with {model.name}"
         values = vectors(model.encoder, store, settings, label, devices)
     check_finite(values, adata.obs, f"{model.path}: embeds")
@@ -273,6 +261,37 @@ def token_store(
         yield Path(folder)
 
 
+@contextmanager
+def tokens_of(
+    adata: "AnnData", model: Model, layer: str, genes: str, verbose: bool
+) -> Iterator[Path]:
+    """Make a temporary token store of all cells. Without ``verbose``, log only warnings.
+
+    Raises:
+        UserError: if a cell has no gene of the vocabulary. Every cell needs a row of the embedding.
+    """
+    with (
+        verbosity(verbose),
+        as_file(adata, layer, genes) as path,
+        token_store(model, path, layer, genes) as store,
+    ):
+        cells = TokenStore.open(store).metadata(["cell"])["cell"]
+        without = np.setdiff1d(np.arange(adata.n_obs), cells)
+        if len(without):
+            names = first_few(adata.obs_names[without])
+            raise UserError(
+                f"adata: {len(without)} of {adata.n_obs} cells express no gene of the vocabulary "
+                f"({names}); leave them out, as scanpy.pp.filter_cells(adata, min_genes=100) does "
+                "with almost empty cells"
+            )
+        yield store
+
+
+def first_few(names: Sequence[object]) -> str:
+    """Return the first names for a message, followed by ``...`` if there are more."""
+    return ", ".join(map(str, names[:NAMED])) + ", ..." * (len(names) > NAMED)
+
+
 def check_types(adata: object, model: object) -> None:
     """Refuse paths, tables and arrays in place of cells or of a model."""
     from anndata import AnnData
@@ -352,18 +371,6 @@ def check_counts(path: Path, layers: list[str]) -> None:
             ) from None
 
 
-def check_complete(tokens: TokenStore, adata: "AnnData") -> None:
-    """Refuse cells without a gene of the vocabulary, because the embedding has a row per cell."""
-    without = np.setdiff1d(np.arange(adata.n_obs), tokens.metadata(["cell"])["cell"])
-    if len(without):
-        first: NDArray[np.str_] = adata.obs_names[without[:NAMED]].to_numpy()
-        raise UserError(
-            f"adata: {len(without)} of {adata.n_obs} cells express no gene of the vocabulary "
-            f"({', '.join(map(str, first))}{', ...' if len(without) > NAMED else ''}); leave them "
-            "out, as scanpy.pp.filter_cells(adata, min_genes=100) does with almost empty cells"
-        )
-
-
 def read_obs(path: Path) -> tuple[Any, bool]:
     """Read a file's ``obs``, and whether the file says that its cells are simulated."""
     with opened(path) as file:
@@ -383,8 +390,8 @@ def read_all(path: Path) -> "AnnData":
 def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
     """Replace names of genes by the vocabulary's ids, for genes without an Ensembl id.
 
-    A name counts only if it stands for a single gene, in the file and in the vocabulary. ``HLA.A``,
-    as R spells it, is ``HLA-A``.
+    A name is used only if a single gene of the file and a single gene of the vocabulary have it.
+    ``HLA.A``, as R spells it, is ``HLA-A``.
 
     Raises:
         UserError: if genes are of another organism, or neither ids nor names are known.
@@ -401,25 +408,28 @@ def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
             "organism"
         )
     gene_of = {name: gene for gene, name in vocabulary.name_of.items()}
-    genes_with = Counter(vocabulary.name_of.values())
-    known = {name.replace("-", "."): name for name in gene_of} | {name: name for name in gene_of}
-    spelled = [
+    spellings = {name.replace("-", "."): name for name in gene_of} | {
+        name: name for name in gene_of
+    }
+    # The vocabulary's name of each gene without an Ensembl id, "" if the vocabulary has none.
+    names = [
         ""
         if gene in by_id or organism_of(gene) != "other"
-        else known.get(gene) or known.get(name, name)
+        else spellings.get(gene) or spellings.get(name, "")
         for gene, name in zip(cells.genes, cells.names, strict=True)
     ]
-    times = Counter(filter(None, spelled))
-    shared = times.keys() & gene_of.keys()
-    unique = {name for name in shared if times[name] == genes_with[name] == 1}
-    unique -= {name for name in unique if gene_of[name] in by_id}
+    genes_of_file = Counter(filter(None, names))
+    genes_of_vocabulary = Counter(vocabulary.name_of.values())
+    unique = {
+        name
+        for name, count in genes_of_file.items()
+        if count == genes_of_vocabulary[name] == 1 and gene_of[name] not in by_id
+    }
     log(f"{cells.path}: {len(by_id):,} genes found by id, {len(unique):,} by name")
-    ambiguous = sorted(shared - unique)
-    if ambiguous:
+    if ambiguous := sorted(genes_of_file.keys() - unique):
         log(
             f"{cells.path}: {len(ambiguous)} names stand for several genes, here or in the "
-            f"vocabulary, and are left out ({', '.join(ambiguous[:NAMED])}"
-            f"{', ...' if len(ambiguous) > NAMED else ''})"
+            f"vocabulary, and are left out ({first_few(ambiguous)})"
         )
     if not by_id and not unique:
         raise UserError(
@@ -430,6 +440,6 @@ def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
         )
     genes = [
         gene_of[name] if name in unique else gene
-        for gene, name in zip(cells.genes, spelled, strict=True)
+        for gene, name in zip(cells.genes, names, strict=True)
     ]
     return dataclasses.replace(cells, genes=genes)

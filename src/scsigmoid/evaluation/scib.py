@@ -87,8 +87,8 @@ def scib(
 def by_donor(cells: Neighbours) -> Iterator[tuple[str, Neighbours]]:
     """Yield each donor with its cells: the same coordinates, and neighbors among these cells.
 
-    Donors with one cell type, or with fewer cells than a cell has neighbors, are left out.  Nothing
-    is yielded for fewer than three other donors.
+    Donors with one cell type, or with at most as many cells as a cell has neighbors, are left out.
+    Yields nothing if fewer than three donors are left.
     """
     count = cells.indices.shape[1]
     members = {donor: np.flatnonzero(cells.donors == donor) for donor in known_donors(cells.donors)}

@@ -66,15 +66,14 @@ def validation_loss(
     """
     import pyarrow as pa
 
-    place = resolve_device(device)
-    encoder, facts = load_encoder(checkpoint, place)
-    check_identity(checkpoint, facts, **model_of(output_csv))
+    encoder, metadata = load_encoder(checkpoint, resolve_device(device))
+    check_identity(checkpoint, metadata, **model_of(output_csv))
     if not hasattr(encoder, "output"):
         raise UserError(f"{checkpoint}: has no output layer; use the {MODEL} that training wrote")
-    tokens = open_tokens(store, dataset, facts["vocabulary"])
-    identity = {"model": facts["model"], **tokens.identity}
+    tokens = open_tokens(store, dataset, metadata["vocabulary"])
+    identity = {"model": metadata["model"], **tokens.identity}
     compute: Loss = place_losses
-    if place.type == "cuda":  # one graph for all batches, as in training
+    if next(encoder.parameters()).is_cuda:  # one graph for all batches, as in training
         torch.compiler.reset()  # frees the graphs of the models before this one
         compute = torch.compile(place_losses, dynamic=True)
     losses, trials = cell_losses(encoder, tokens, settings, mask_seed(seed, dataset), compute)
@@ -93,10 +92,10 @@ def validation_loss(
         [
             Measurement(
                 dataset=dataset,
-                model=facts["model"],
-                attention=facts["attention"],
-                context=facts["context"],
-                vocabulary=facts["vocabulary"],
+                model=metadata["model"],
+                attention=metadata["attention"],
+                context=metadata["context"],
+                vocabulary=metadata["vocabulary"],
                 metric=metric,
                 value=interval.value,
                 low=interval.low,
@@ -167,8 +166,8 @@ def cell_losses(
             batch = batch.to(device)
             owner, share = (part.to(device, non_blocking=True) for part in (owner, share))
             with torch.no_grad(), autocast(device):
-                places = eagerly_embedded(compute, encoder, batch)[: len(owner)]
-            total.index_add_(0, owner, places.double() * share)
+                token_losses = eagerly_embedded(compute, encoder, batch)[: len(owner)]
+            total.index_add_(0, owner, token_losses.double() * share)
             sums[trial + 1] += total.sum()
         losses[rows] = (total / settings.trials).cpu().numpy()
     return losses, (sums.diff() / len(tokens)).cpu().numpy()
