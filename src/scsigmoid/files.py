@@ -23,7 +23,7 @@ from scsigmoid.errors import UserError
 def room_for(path: Path) -> Iterator[None]:
     """Raise an error that names the file if the disk becomes full in the block.
 
-    Libraries report a full disk with errors of their own, most of them without the file.
+    Most libraries report a full disk with their own errors, which do not name the file.
 
     Raises:
         OSError: with ``path`` as its file name.
@@ -123,7 +123,7 @@ def verified(path: Path, digest: str, made: Path) -> Iterator[None]:
     Args:
         path: the file.
         digest: the expected SHA-256; empty if it is not known.
-        made: file or folder to delete to make the file again, for the message.
+        made: file or folder that the message tells the user to delete.
 
     Raises:
         UserError: when the block ends, with or without an error, if the SHA-256 differs.
@@ -143,7 +143,7 @@ def verified(path: Path, digest: str, made: Path) -> Iterator[None]:
         try:
             yield
         except Exception:
-            compare()  # raises the error that explains the other one
+            compare()  # a damaged file is the cause of the other error
             raise
         compare()
 

@@ -1,7 +1,7 @@
 """Identity of result files: the model, dataset, vocabulary and cells that a file was made from.
 
 Writers store these fields in the metadata of the file. Readers compare them with the expected
-fields (:func:`check_identity`) to notice a file that was copied over another.
+fields (:func:`check_identity`) to detect a file that replaced another one by mistake.
 """
 
 import json
@@ -44,7 +44,7 @@ def check_identity(path: str | Path, stated: Mapping[str, Any], **expected: Any)
 
 
 def check_cells(path: Path, expected: str) -> None:
-    """Compare the cells of an h5ad file, which its SHA-256 identifies, with the expected ones.
+    """Compare the SHA-256 of an h5ad file with the SHA-256 of the expected file.
 
     Raises:
         UserError: if the file is missing, or has other cells or another order of the cells.

@@ -1,7 +1,4 @@
-"""Estimates with intervals, and measurements: what tables and figures read.
-
-A measurement is one row of a tidy CSV file.
-"""
+"""Estimates with intervals, and measurements: rows of the CSV files behind tables and figures."""
 
 import math
 import os
@@ -51,7 +48,7 @@ class Measurement:
         low: lower end of the interval; NaN without an interval.
         high: upper end of the interval; NaN without an interval.
         n: number of cells, or of donors or pairs if the value is a mean over these.
-        seed: seed of the random numbers; -1 if none are used.
+        seed: seed of the random numbers; -1 if no random numbers are used.
         simulated: whether the cells were simulated.
         note: why there is no interval, or which cells are left out.
         source: file that the value was computed from, relative to the results folder.

@@ -17,13 +17,13 @@ terminal: TextIO | None = None
 
 
 class StandardError(logging.Handler):
-    """Print lines to standard error as it is when they are logged."""
+    """Handler that prints to the current ``sys.stderr``, which may be redirected to a log."""
 
     def emit(self, record: logging.LogRecord) -> None:
         print(printable(named(record.getMessage())), file=sys.stderr, flush=True)
 
 
-# Its level says how much is printed. Other handlers may be added.
+# Users may change its level and add handlers.
 LOGGER = logging.getLogger("scsigmoid")
 LOGGER.addHandler(StandardError())
 LOGGER.setLevel(logging.INFO)

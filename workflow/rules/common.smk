@@ -206,10 +206,10 @@ def store_configuration(path):
 
 
 def start_over():
-    """Remove the checkpoints of finished models that are made again because the user asks for it.
+    """Remove the checkpoints of finished models that are forced (-R train) or were deleted.
 
-    Such a model is forced (-R train) or its file was deleted. An interrupted training has no file
-    `finished` and continues from its last checkpoint, as does one with other settings.
+    These models are trained from the beginning. An interrupted training has no file `finished` and
+    continues from its last checkpoint. So does a training whose settings changed.
     """
     for job in [] if workflow.touch else workflow.dag.needrun_jobs():
         reason = workflow.dag.reason(job)

@@ -55,7 +55,7 @@ def fetch(options: argparse.Namespace) -> None:
     if not (options.metadata if options.dataset else is_part):
         raise UserError("fetch: expected --part and --manifest, or --dataset and --metadata")
     config, downloads = corpus_of(options.configuration)
-    how = (config.corpus, config.seed, downloads, options.output)
+    common = (config.corpus, config.seed, downloads, options.output)
     if options.dataset:
         name = options.dataset
         dataset = config.datasets.get(name)
@@ -64,9 +64,9 @@ def fetch(options: argparse.Namespace) -> None:
         needed = Plan(config).needed_cells(name)
         row = options.metadata.with_suffix(".csv")
         write_evaluation_row(name, config.corpus, config.datasets, config.seed, downloads, row)
-        fetch_evaluation(row, name, dataset, *how, options.metadata, needed)
+        fetch_evaluation(row, name, dataset, *common, options.metadata, needed)
     else:
-        fetch_part(options.manifest, int(options.part), *how)
+        fetch_part(options.manifest, int(options.part), *common)
 
 
 @stage("--manifest --cells+ --metadata+ --output")
@@ -126,7 +126,7 @@ def tokenize(options: argparse.Namespace) -> None:
 
 @contextmanager
 def raw_files(options: argparse.Namespace, *, last: bool) -> Iterator[None]:
-    """Provide the raw files of a part in the block, as the configuration says, if there is one."""
+    """Make the raw files of a part available in the block, if ``--configuration`` is given."""
     from scsigmoid.corpus import fetch as corpus
 
     if options.configuration is None:

@@ -99,7 +99,7 @@ def effort(
     architecture, kind = config.architecture, model.attention
     encoder = EncoderSettings.of(size, architecture, kind, model.context, vocabulary)
     work = work_of(encoder, lengths_of(config), training.mask_fraction)
-    candidates = []  # (distance of the measured work, seconds per cell, device)
+    candidates = []  # (difference from the measured work, seconds per cell, device)
     for entry in rates()["training"]:
         if config.device not in ("auto", entry["device"]):
             continue
