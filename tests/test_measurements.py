@@ -63,12 +63,7 @@ def test_other_files_are_refused(tmp_path: Path, content: bytes | None, words: s
 
 
 @pytest.mark.parametrize(
-    "change",
-    [
-        ("0.30000000000000004", "0.3x"),
-        ("true", "yes"),
-        (",10,42,", ",inf,42,"),
-    ],
+    "change", [("0.30000000000000004", "0.3x"), ("true", "yes"), (",10,42,", ",inf,42,")]
 )
 def test_a_damaged_row_is_named(tmp_path: Path, change: tuple[str, str]) -> None:
     path = tmp_path / "m.csv"

@@ -33,10 +33,7 @@ def test_values_in_shell_commands_are_quoted() -> None:
     assert unquoted == set()
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["../evil", "a b", "$(id)", 'a"b', "a\nb", "", "x" * 10_000],
-)
+@pytest.mark.parametrize("name", ["../evil", "a b", "$(id)", 'a"b', "a\nb", "", "x" * 10_000])
 @pytest.mark.parametrize("kind", ["datasets", "models"])
 def test_names_that_become_paths_are_refused(kind: str, name: str) -> None:
     value = {

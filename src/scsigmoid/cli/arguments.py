@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,10 +62,10 @@ def parse_settings(text: str) -> JobSettings:
     """Parse settings in a JSON object."""
     try:
         values = json.loads(text)
+        if not isinstance(values, dict):
+            raise ValueError("expected an object")
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"not valid JSON: {error}") from None
-    if not isinstance(values, dict):
-        raise argparse.ArgumentTypeError("not valid JSON: expected a JSON object")
     return JobSettings(values)
 
 
@@ -113,6 +114,12 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     ),
     "--embeddings": path("embeddings, named after their models"),
     "--machine": path("JSON file to write about machine and software"),
+    "--seconds": {
+        "type": float,
+        "metavar": "S",
+        "default": math.inf,
+        "help": "start no further measurements after this time; the same command continues them",
+    },
     "--runs": path("output folder of study-runs"),
 }
 

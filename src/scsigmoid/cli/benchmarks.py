@@ -1,30 +1,15 @@
 """Subcommands that time parts of the experiment."""
 
 import argparse
-import math
 
 from scsigmoid.cli.arguments import JobSettings, number, stage
 from scsigmoid.config.check import read_yaml
-from scsigmoid.config.schema import (
-    Architecture,
-    KernelBenchmark,
-    Size,
-    Training,
-    TrainingBenchmark,
-)
+from scsigmoid.config.schema import Architecture, KernelBenchmark, Size, Training, TrainingBenchmark
 
 BENCHMARK = "--settings --output --machine --seconds?"
-SECONDS = {
-    "--seconds": {
-        "type": float,
-        "metavar": "S",
-        "default": math.inf,
-        "help": "start no further measurements after this time; the same command continues them",
-    }
-}
 
 
-@stage(BENCHMARK, SECONDS)
+@stage(BENCHMARK)
 def benchmark_kernel(options: argparse.Namespace) -> None:
     """Time the attention kernels."""
     from scsigmoid.benchmarks.kernel import run_kernel_benchmark
@@ -38,7 +23,7 @@ def benchmark_kernel(options: argparse.Namespace) -> None:
     )
 
 
-@stage(BENCHMARK, SECONDS)
+@stage(BENCHMARK)
 def benchmark_training(options: argparse.Namespace) -> None:
     """Time training with each attention kernel."""
     from scsigmoid.benchmarks.training import run_training_benchmark

@@ -28,10 +28,7 @@ from scsigmoid.errors import UserError
             "action": "store_true",
             "help": "write X, layers, var, obsm, ... of the input too (needs memory for all)",
         },
-        "--force": {
-            "action": "store_true",
-            "help": "replace OUTPUT.h5ad if it exists",
-        },
+        "--force": {"action": "store_true", "help": "replace OUTPUT.h5ad if it exists"},
     },
 )
 def embed(options: argparse.Namespace) -> None:

@@ -89,8 +89,7 @@ Name = Annotated[str, Limits("at most 80 of a-z, 0-9 and '_'", pattern="^[a-z0-9
 Label = Annotated[Text | Several[Text], Limits("a column, or a list of different columns")]
 # Snakemake would replace braces, and nothing expands "~".
 Folder = Annotated[
-    str,
-    Limits("a path without braces or '~'", pattern=r"^[^\x00-\x20\x7f{}~][^\x00-\x1f\x7f{}]*$"),
+    str, Limits("a path without braces or '~'", pattern=r"^[^\x00-\x20\x7f{}~][^\x00-\x1f\x7f{}]*$")
 ]
 Host = Annotated[str, Limits("a host without https://", pattern="^([a-z0-9.-]+|::1)$")]
 
@@ -182,8 +181,7 @@ class Corpus(Settings):
     parts: Annotated[int, Limits(ge=1, le=100_000)]
     """Number of jobs that read and tokenize the training files."""
     snapshot: Annotated[
-        str,
-        Limits("a date such as 2024-06-11", pattern=r"^\d{4}-(0\d|1[0-2])-([0-2]\d|3[01])$"),
+        str, Limits("a date such as 2024-06-11", pattern=r"^\d{4}-(0\d|1[0-2])-([0-2]\d|3[01])$")
     ]
     """Date of the state of CELLxGENE Discover (the paper: 2024-06-11)."""
     organisms: Several[Text]
