@@ -110,7 +110,7 @@ def test_missing_parts_are_named(whole: Results, file: str) -> None:
 
 def test_the_share_of_cells_that_is_cut(whole: Results) -> None:
     lengths, cells = whole.lengths
-    words = content(whole)["overview"]["Cells with cut genes"]
+    words = content(whole)["overview"]["Cells longer than the context"]
     for context in sorted({model.context for model in whole.config.models.values()}):
         places = context - whole.config.tokens.cls
         cut = sum(count for n, count in zip(lengths, cells, strict=True) if n > places)

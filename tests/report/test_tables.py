@@ -17,7 +17,7 @@ from scsigmoid.config.schema import Config
 from scsigmoid.errors import UserError
 from scsigmoid.measurements import read_measurements, write_measurements
 from scsigmoid.report import registry
-from scsigmoid.report.tables.setup import compact, rounded_count
+from scsigmoid.report.tables.setup import compact
 from scsigmoid.report.tables.writing import (
     Cell,
     Table,
@@ -26,6 +26,7 @@ from scsigmoid.report.tables.writing import (
     fixed,
     interval,
     latex_escape,
+    millions,
     plus_minus,
 )
 from scsigmoid.results.folder import Results
@@ -285,4 +286,4 @@ def test_numbers_as_people_write_them() -> None:
     assert fixed(-0.04, 1) == "0.0"
     assert fixed(float("nan"), 3) == "\N{EN DASH}"
     assert [compact(value) for value in (1e-5, 2e-3, 0.02, 0.0)] == ["1e-5", "2e-3", "0.02", "0"]
-    assert (rounded_count(155.8e6), rounded_count(0.27e6)) == ("156M", "0.27M")
+    assert (millions(155.8e6), millions(0.27e6)) == ("156M", "0.27M")

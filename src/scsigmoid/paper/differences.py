@@ -153,7 +153,7 @@ def dataset_differences(results: Results) -> Iterator[Difference]:
             cells = f"{int(metadata['cells']):,} cells"
             yield Difference("quality", row["title"], cells, f"{row['cells']:,} cells")
     for name, pairs in reported()["mmd"].items():
-        if name in Plan(results.config).compared("mmd"):
+        if name in results.plan.compared("mmd"):
             measured = {types(row.name) for row in pair_rows(results, name)}
             if missing := [row for row in pairs if types(row["pair"]) not in measured]:
                 title = reported()["datasets"][name]["title"]

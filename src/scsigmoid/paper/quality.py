@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from scsigmoid.config.metrics import MEAN
-from scsigmoid.config.plan import Plan
 from scsigmoid.labels import ATTENTIONS, METRICS, short_name
 from scsigmoid.measurements import Interval
 from scsigmoid.paper.comparison import UNKNOWN, Number, count, exact
@@ -116,9 +115,7 @@ def scores(results: Results) -> Iterator[Number]:
 def separation(results: Results) -> Iterator[Number]:
     """Yield the MMD between the cell types of Heart OFT in the paper's table."""
     dataset, table = "heart_oft", reported()["mmd"]["heart_oft"]
-    measured = (
-        pair_rows(results, dataset) if dataset in Plan(results.config).compared("mmd") else []
-    )
+    measured = pair_rows(results, dataset) if dataset in results.plan.compared("mmd") else []
     by_types = {types(row.name): row for row in measured}
     rows = [by_types.get(types(row["pair"])) for row in table]
     found = [row for row in rows if row]

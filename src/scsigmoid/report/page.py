@@ -25,7 +25,7 @@ from scsigmoid.report.tables.writing import DASH, Table
 from scsigmoid.report.verdict import verdicts
 from scsigmoid.results.folder import Results
 
-#: Tables with more rows than this, or without rows, start folded.
+#: Tables with more rows than this, or without rows, are collapsed at first.
 LONG = 16
 SUFFIXES = {"figure": ("pdf", "png"), "table": ("csv", "md", "tex")}
 #: Snakemake's ``benchmark`` files, one per job: ``resources/<rule>[/<wildcards>].tsv``.
@@ -40,7 +40,7 @@ ONE_RUN = (
     "spread over seeds and the interval of the difference. Validation losses have intervals over "
     "donors, where three are known."
 )
-#: The order of figures and tables of the user's own cells, by the beginnings of their names.
+#: The order of figures and tables of the user's own cells: how their names begin.
 OWN = (
     *("figure-umap", "figure-scib", "table-scib", "figure-loss", "table-validation_loss"),
     *("figure-sequence_lengths", "table-mmd"),
@@ -50,12 +50,12 @@ OWN = (
 def make_report(results: Results, output: str | Path) -> None:
     """Write the report page.
 
-    Reads the figures (PNG), makes the tables again from the result files, and reads from the
-    training journals and the benchmarks what they were made with. Its links to files are relative
-    to the results folder.
+    Figures are read from their PNG files. Tables are made again from the result files. Versions and
+    devices come from the training journals and the benchmarks. Links to files are relative to the
+    results folder.
 
     Raises:
-        UserError: if one of them is missing.
+        UserError: if a file is missing or damaged.
     """
     from jinja2 import Environment
 
@@ -129,7 +129,7 @@ def own_sections(results: Results, tables: Mapping[str, Table]) -> list[dict[str
 
 
 def own_place(item: Mapping[str, Any]) -> int:
-    """Return the place of a figure or table of own cells: the place of its name's beginning."""
+    """Return the position in :data:`OWN` of a figure or table."""
     name = f"{item['kind']}-{item['name']}"
     return next((place for place, start in enumerate(OWN) if name.startswith(start)), len(OWN))
 
@@ -140,7 +140,7 @@ def study_section(results: Results) -> list[dict[str, Any]]:
         return []
     file = "study/page/study_claims.csv"
     table = Table(
-        caption="What the paper says of its 160M models, and what these small models show.",
+        caption="Claims of the paper about its 160M models, and results of these small models.",
         header=("The paper", "Here", "At this scale"),
         rows=pd.read_csv(results.path(file)).to_numpy().tolist(),
         align="lll",
@@ -186,7 +186,7 @@ def item(results: Results, kind: str, name: str) -> dict[str, Any]:
 
 
 def cells_table(results: Results) -> Table:
-    """Return a table of the cells that the models were trained and evaluated on."""
+    """Return the table of the training cells and of the evaluation datasets."""
     config, model = results.config, results.config.evaluation.pair[0]
     rows = [["Training", f"{results.training_cells:,}", *[DASH] * 4]]
     for name, entry in config.datasets.items():
@@ -204,7 +204,7 @@ def cells_table(results: Results) -> Table:
             "training cells have the same counts; corpus/manifest.json has their files."
         ]
     return Table(
-        caption="Cells that the models were trained on, and the held-out cells of each dataset.",
+        caption="Training cells, and the held-out cells of each dataset.",
         header=("Cells of", "Cells", "Genes", "Donors", "Label", "Cell types"),
         rows=rows,
         align="lrrrlr",
@@ -227,7 +227,7 @@ def overview(results: Results) -> dict[str, str]:
         "Models": f"{len(config.models)} model{'s' * (len(config.models) > 1)} of {size.layers} "
         f"layers, width {size.hidden}; scored: "
         + ", ".join(model_label(config, name) for name in config.evaluation.pair),
-        "Cells with cut genes": cut(results),
+        "Cells longer than the context": cut(results),
         "Training": f"{int(journal['step'][-1]):,} steps of {config.training.global_batch:,} cells",
         "Device": journal.header.get("device", "unknown"),
         "Seed": str(config.seed),
@@ -235,7 +235,7 @@ def overview(results: Results) -> dict[str, str]:
 
 
 def cut(results: Results) -> str:
-    """Return how many training cells have more genes than fit the models' contexts."""
+    """Return the share of training cells with more genes than fit, for each context."""
     shares = {
         context: 1 - covered(*results.lengths, context - results.config.tokens.cls)
         for context in sorted({model.context for model in results.config.models.values()})

@@ -1,4 +1,4 @@
-"""The lines at the end of a run: what it made, and the numbers that are looked up first."""
+"""The summary at the end of a run: its main numbers and the files that it made."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,15 +7,16 @@ import pandas as pd
 
 from scsigmoid.report.verdict import verdicts
 
-#: The most paths that a line lists.
+#: Largest number of paths in a line.
 LISTED = 4
 
 
 def summary(results: str | Path, since: float) -> str:
-    """Return a few lines about what was written to a results folder.
+    """Return lines with the main numbers and the new files of a results folder.
 
     Args:
-        since: time of the start of the run, in seconds; older files are left out.
+        results: the results folder.
+        since: start of the run in seconds since 1970. Older files are left out.
     """
     folder = Path(results)
 
@@ -51,12 +52,12 @@ def meaning(_: str, table: pd.DataFrame) -> str:
 
 
 def losses(_: str, table: pd.DataFrame) -> str:
-    """Return the loss of each model, the mean over the datasets."""
+    """Return the mean loss of each model over the datasets."""
     return means(table[~table["model"].str.contains(" - ")], "mean")
 
 
 def conservation(_: str, table: pd.DataFrame) -> str:
-    """Return scIB's mean of each embedding and control, the mean over the datasets."""
+    """Return the mean scIB score of each embedding and control over the datasets."""
     return means(table[table["metric"] == "bio_conservation"], "value")
 
 
@@ -77,7 +78,7 @@ def separation(name: str, table: pd.DataFrame) -> str:
     return f"{row['ratio']:.3f} ({name.removeprefix('mmd_')}, {pairs.sum()} pairs of cell types)"
 
 
-#: The lines with numbers: title, pattern of the table, and what the line says of it.
+#: Lines with numbers: title, pattern of the table's file name, and function that formats the table.
 NUMBERS: tuple[tuple[str, str, Callable[[str, pd.DataFrame], str]], ...] = (
     ("Result", "scib", meaning),
     ("Validation loss, nats", "validation_loss", losses),

@@ -1,4 +1,4 @@
-"""What the scores of embeddings mean, in words: next to a random embedding and to PCA."""
+"""Scores of embeddings in words, compared with a random embedding and with PCA."""
 
 import math
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ def verdicts(scores: pd.DataFrame) -> list[str]:
 def verdict(
     model: object, value: float, controls: Mapping[str, float], cells: int, metric: str
 ) -> str:
-    """Return what the score of one model means."""
+    """Return a sentence that compares the score of a model with the controls."""
     share = min(max(value, 0.0), 1.0)
     equal = max(EQUAL, 2 * math.sqrt(share * (1 - share) / max(cells, 1)))
     random, pca = (controls.get(name, math.nan) for name in CONTROLS)
@@ -57,5 +57,5 @@ def verdict(
 
 
 def in_sentence(title: str) -> str:
-    """Return a title as words within a sentence."""
+    """Return a title in lower case, unless it begins with an abbreviation."""
     return title if title[:2].isupper() else title[0].lower() + title[1:]

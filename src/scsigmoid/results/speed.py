@@ -16,7 +16,8 @@ Row = TypeVar("Row", KernelRow, TrainingRow)
 
 #: The provider of standard attention.
 STANDARD = "pytorch"
-#: Batches of the kernel benchmark: the paper's shapes, and cells next to sequences of one length.
+#: Batches of the kernel benchmark: the paper's shapes, and batches with the lengths of real cells
+#: (``jagged``) and with sequences of one length (``even``).
 PAPER, CELLS = ("paper",), ("jagged", "even")
 #: Timings by provider and layout.
 Series = dict[tuple[str, str], list[KernelRow]]

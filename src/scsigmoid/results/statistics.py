@@ -19,7 +19,7 @@ def paired_difference(results: Results, dataset: str, first: str, second: str) -
     """Return the validation loss of ``first`` minus that of ``second`` in nats.
 
     Losses are paired by cell: both models see the same masks, so the difference varies far less
-    than either loss.  The mean and Student's interval are over donors. Without enough donors there
+    than either loss. The mean and Student's interval are over donors. Without enough donors there
     is no interval.
 
     Raises:
@@ -59,7 +59,7 @@ def finite_or_inf(values: np.ndarray) -> np.ndarray:
 def trailing_median(values: np.ndarray) -> np.ndarray:
     """Return the median over the window that ends at each row.
 
-    The window has :data:`RECENT` of all rows, at least three.  Values that are not finite count as
+    The window has :data:`RECENT` of all rows, at least three. Values that are not finite count as
     infinitely large.
     """
     rows = max(3, int(len(values) * RECENT))
@@ -70,7 +70,7 @@ def trailing_median(values: np.ndarray) -> np.ndarray:
 
 
 def has_learned(journal: Journal) -> bool:
-    """Return whether a run's smoothed loss ever fell by :data:`NATS` below its first value."""
+    """Return True if a run's smoothed loss ever fell by :data:`NATS` below its first value."""
     loss = trailing_median(journal["loss"])
     first = loss[int(np.argmax(np.isfinite(loss)))]
     return bool(np.isfinite(first) and loss.min() <= first - NATS)

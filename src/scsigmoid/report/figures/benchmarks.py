@@ -19,6 +19,7 @@ from scsigmoid.report.figures.style import (
     remark,
     thousands,
 )
+from scsigmoid.report.tables.writing import millions
 from scsigmoid.results.folder import Results
 from scsigmoid.results.speed import (
     Cost,
@@ -49,7 +50,7 @@ Look = dict[str, Any]
 
 
 def drawn(results: Results) -> Series:
-    """Return the series of the figures; the tables have all.
+    """Return the series that figures show. Tables show all.
 
     Of this project's kernels, figures show the packed layout and one exact sigmoid.
     """
@@ -63,12 +64,12 @@ def looks(attentions: Mapping[tuple[str, str], str]) -> dict[tuple[str, str], Lo
     """Return color, marker and label of each series by its attention."""
     used = {"sigmoid": 0, "softmax": 0}
     look: dict[tuple[str, str], Look] = {}
-    for one, attention in attentions.items():
+    for key, attention in attentions.items():
         shades = SHADES[attention]
-        look[one] = {
+        look[key] = {
             "color": shades[used[attention] % len(shades)],
             "marker": MARKERS[len(look) % len(MARKERS)],
-            "label": series_label(one, attentions),
+            "label": series_label(key, attentions),
         }
         used[attention] += 1
     return look
@@ -81,8 +82,8 @@ def kernel_figure(results: Results, unit: str, remarks: str, draw: Callable[...,
         results: the results.
         unit: label of the y axes.
         remarks: the last sentences below the figure.
-        draw: draws a series. It takes axes, timings by length, look, all lengths of the figure, the
-            place of the series and the number of series.
+        draw: function that draws a series. It takes axes, rows by length, look, all lengths of the
+            figure, position of the series and number of series.
     """
     by_series = drawn(results)
     # Our kernels first, then other sigmoid kernels, then softmax.
@@ -134,7 +135,7 @@ def tflops(results: Results) -> "Figure":
 def draw_bars(
     axes: "Axes", rows: list[KernelRow], look: Look, lengths: list[int], place: int, count: int
 ) -> None:
-    """Draw the bars of a series; the bars of a length stand side by side."""
+    """Draw the bars of a series, next to the bars of other series of the same length."""
     width = 0.84 / count
     values, *ends = np.array([rate(row) for row in rows]).T
     places = np.array([lengths.index(row.length) for row in rows], dtype=float)
@@ -164,7 +165,7 @@ def draw_line(axes: "Axes", rows: list[KernelRow], look: Look, lengths: list[int
 
 
 def benchmark_note(results: Results) -> str:
-    """Return a sentence on the device, and the notes of the rows."""
+    """Return the device and the settings of the benchmark, and the notes of its rows."""
     device = device_words(results.machine("kernel"))
     kernel = results.config.benchmarks.kernel
     lines = [f"{device}; {kernel.tokens:,} tokens per batch, hidden size {kernel.hidden:,}."]
@@ -225,7 +226,7 @@ def draw_costs(axes: "Axes", rows: Sequence[Cost], color: dict[str, str]) -> Non
             ha="center", fontsize=7,
         )  # fmt: skip
     axes.margins(y=0.12)
-    sizes = [f"{cost.sigmoid.parameters / 1e6:.2g}M" for cost in rows]
+    sizes = [millions(cost.sigmoid.parameters) for cost in rows]
     axes.set_xticks(range(len(rows)), sizes if is_shrunk(rows) else [cost.size for cost in rows])
     axes.set_xlabel("Model size")
     axes.yaxis.set_major_formatter(thousands)

@@ -17,8 +17,9 @@ from scsigmoid.report.figures.style import (
     RULE,
     evaluated_on,
     new_figure,
+    panels,
     remark,
-    starred,
+    starred_titles,
 )
 from scsigmoid.report.tables.writing import fixed
 from scsigmoid.results.folder import Results
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: Offsets of a label from its place in points, the nearest first: down, right.
+#: Offsets (down, right) in points of a label from the middle of its cells, the nearest first.
 PLACES = sorted(
     product(range(-60, 61, 6), range(-60, 61, 10)), key=lambda at: at[0] ** 2 + at[1] ** 2
 )
@@ -42,14 +43,12 @@ def scib(results: Results) -> "Figure":
     pair = config.evaluation.pair
     scores = {dataset: results.scores(dataset) for dataset in config.datasets}
     metrics = list(next(iter(scores.values())))
-    kinds = {of_dataset[MEAN][pair[0]].simulated for of_dataset in scores.values()}
+    simulated = {dataset: scores[dataset][MEAN][pair[0]].simulated for dataset in scores}
     columns = min(len(metrics), 4)
     rows = -(-len(metrics) // columns)
     figure = new_figure(DOUBLE, 1.04 + rows * (0.95 + 0.19 * len(scores)))
-    grid = list(figure.subplots(rows, columns, squeeze=False, sharey=True).flat)
-    for axes in grid[len(metrics) :]:
-        axes.set_visible(False)
-    for axes, metric in zip(grid, metrics, strict=False):
+    grid = panels(figure, len(metrics), columns, sharey=True)
+    for axes, metric in zip(grid, metrics, strict=True):
         of_metric = [of_dataset[metric] for of_dataset in scores.values()]
         means = []
         for name, look in looks(results).items():
@@ -61,15 +60,12 @@ def scib(results: Results) -> "Figure":
         axes.grid(axis="both")
         axes.margins(x=0.08)
         axes.locator_params(axis="x", nbins=4)
-    titles = [
-        starred(config.datasets[dataset].title, of_dataset[MEAN][pair[0]].simulated, kinds)
-        for dataset, of_dataset in scores.items()
-    ]
-    grid[0].set_yticks(range(len(titles)), titles)
+    titles = starred_titles(config, simulated)
+    grid[0].set_yticks(range(len(titles)), titles.values())
     grid[0].set_ylim(len(titles) - 0.5, -0.5)
     figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
     order = "Means over the datasets are in the order of the legend, read down its columns."
-    remark(figure, "Higher is better.", order, evaluated_on(kinds))
+    remark(figure, "Higher is better.", order, evaluated_on(simulated))
     return figure
 
 
@@ -97,17 +93,12 @@ def umap(results: Results, dataset: str) -> "Figure":
     pair = config.evaluation.pair
     points = {name: results.umap(dataset, name) for name in reversed(pair)}
     types = sorted({kind for cells in points.values() for kind in cells.cell_type} - {""})
-    rows = -(-len(types) // 4)
-    columns = min(len(pair), 2)
-    lines = -(-len(pair) // columns)
-    height = (3.0 if columns > 1 else 4.2) * lines
-    figure = new_figure(DOUBLE, 0.45 + height + 0.14 * rows)
-    grid = list(figure.subplots(lines, columns, squeeze=False).flat)
-    for axes in grid[len(pair) :]:
-        axes.set_visible(False)
-    for axes, (name, cells) in zip(grid, points.items(), strict=False):
+    height = 4.2 if len(pair) == 1 else 3.0 * -(-len(pair) // 2)
+    figure = new_figure(DOUBLE, 0.45 + height + 0.14 * -(-len(types) // 4))
+    grid = panels(figure, len(pair), min(len(pair), 2))
+    for axes, (name, cells) in zip(grid, points.items(), strict=True):
         size = float(np.clip(6000 / len(cells), 0.3, 14))
-        for index, kind in enumerate(["", *types], start=-1):  # the first below the others
+        for index, kind in enumerate(["", *types], start=-1):  # cells without a type below others
             own = cells[cells.cell_type == kind]
             if not kind and own.empty:
                 continue
@@ -132,7 +123,7 @@ def umap(results: Results, dataset: str) -> "Figure":
     simulated = ", simulated" if results.metadata(dataset)["simulated"] else ""
     remark(figure, f"{title}: {len(points[pair[0]]):,} cells{simulated}.")
     figure.draw_without_rendering()  # the layout, which places of labels depend on
-    for axes, cells in zip(grid, points.values(), strict=False):
+    for axes, cells in zip(grid, points.values(), strict=True):
         label_clusters(axes, cells)
     return figure
 
@@ -140,8 +131,8 @@ def umap(results: Results, dataset: str) -> "Figure":
 def label_clusters(axes: "Axes", cells: "pd.DataFrame") -> None:
     """Write each cell type near the middle of its cells, the most frequent first.
 
-    A label moves until it is inside the panel and overlaps no other one. Where there is no such
-    place nearby it is left out: the legend has it, too.
+    A label moves until it is inside the panel and overlaps no other label. If there is no such
+    place nearby, it is left out, because the legend has all cell types.
     """
     from matplotlib.patheffects import withStroke
     from matplotlib.transforms import Bbox

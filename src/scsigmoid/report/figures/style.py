@@ -1,10 +1,11 @@
 """The style of all figures, and how they are saved."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scsigmoid.config.schema import Config
 from scsigmoid.files import atomic_path
 from scsigmoid.results.folder import Results
 
@@ -82,6 +83,16 @@ def new_figure(width: float, height: float) -> "Figure":
     return Figure(figsize=(width, height), layout="constrained")
 
 
+def panels(figure: Any, count: int, columns: int, **shared: bool) -> list["Axes"]:
+    """Add ``count`` panels to a figure or subfigure, row by row, with tick labels at the bottom."""
+    grid = list(figure.subplots(-(-count // columns), columns, squeeze=False, **shared).flat)
+    for axes in grid[count:]:
+        axes.set_visible(False)
+    for axes in grid[max(count - columns, 0) : count]:
+        axes.tick_params(labelbottom=True)
+    return grid[:count]
+
+
 def save(
     figure: "Figure", stem: str | Path, dpi: int, formats: Sequence[str] = ("png", "pdf")
 ) -> list[Path]:
@@ -115,7 +126,7 @@ def settle(figure: "Figure") -> None:
 
 
 def remark(figure: "Figure", *texts: str) -> None:
-    """Add small print below the figure."""
+    """Add a note in small type below the figure. Empty texts are left out."""
     import textwrap
 
     words = " ".join(text for text in texts if text)
@@ -148,21 +159,26 @@ def logarithmic(axes: "Axes") -> None:
 
 
 def trained_on(results: Results) -> str:
-    """Return a sentence on the training cells, or an empty text for real ones."""
+    """Return a sentence on the training cells, or an empty text for real cells."""
     kind = results.training_data
     return "" if kind == "real" else f"Trained on {kind} cells."
 
 
-def evaluated_on(kinds: set[bool]) -> str:
-    """Return a sentence on the evaluated cells, or an empty text for real ones."""
-    if kinds == {True}:
+def evaluated_on(simulated: Mapping[str, bool]) -> str:
+    """Return a sentence on the evaluated cells, or an empty text for real cells.
+
+    Args:
+        simulated: dataset to True if its cells are simulated.
+    """
+    if all(simulated.values()):
         return "Evaluated on simulated cells."
-    return "Datasets marked * have simulated cells." if True in kinds else ""
+    return "Datasets marked * have simulated cells." if any(simulated.values()) else ""
 
 
-def starred(title: str, simulated: bool, kinds: set[bool]) -> str:
-    """Return a dataset's title, with a star if it is simulated and others are real."""
-    return f"{title} *" if simulated and len(kinds) > 1 else title
+def starred_titles(config: Config, simulated: Mapping[str, bool]) -> dict[str, str]:
+    """Return the titles of datasets, with a star for simulated cells if other cells are real."""
+    star = "" if all(simulated.values()) else " *"
+    return {name: config.datasets[name].title + star * simulated[name] for name in simulated}
 
 
 def thousands(value: float, _: float) -> str:

@@ -17,8 +17,9 @@ from scsigmoid.report.figures.style import (
     evaluated_on,
     logarithmic,
     new_figure,
+    panels,
     remark,
-    starred,
+    starred_titles,
     thousands,
     trained_on,
 )
@@ -39,23 +40,17 @@ def loss(results: Results) -> "Figure":
     contexts = sorted({config.models[name].context for name in models})
     datasets = list(config.datasets)
     columns = -(-len(datasets) // 2) if len(datasets) > 3 else 1
-    rows = -(-len(datasets) // columns)
     figure = new_figure(DOUBLE, 3.5)
     halves = figure.subfigures(1, 2, squeeze=False, width_ratios=(2.1, 0.95 * columns + 0.6))
     left, right = halves[0]
     draw_training(left.add_subplot(), results, models, contexts)
 
-    grid = right.subplots(rows, columns, squeeze=False, sharex=True)
-    kinds = {results.validation_loss(dataset, models[0]).simulated for dataset in datasets}
-    for axes, dataset in zip(grid.flat, datasets, strict=False):
+    simulated = {name: results.validation_loss(name, models[0]).simulated for name in datasets}
+    titles = starred_titles(config, simulated)
+    grid = panels(right, len(datasets), columns, sharex=True)
+    for axes, dataset in zip(grid, datasets, strict=True):
         draw_validation(axes, results, dataset, models, contexts)
-        simulated = results.validation_loss(dataset, models[0]).simulated
-        axes.set_title(starred(config.datasets[dataset].title, simulated, kinds), fontsize=7.2)
-    for axes in list(grid.flat)[len(datasets) :]:
-        axes.set_visible(False)
-    for column in range(columns):
-        lowest = max(row for row in range(rows) if row * columns + column < len(datasets))
-        grid[lowest][column].tick_params(labelbottom=True)
+        axes.set_title(titles[dataset], fontsize=7.2)
     right.supylabel("Validation loss (nats per masked gene)", fontsize=7.5)
     figure.legend(*left.axes[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
     over_donors = (
@@ -71,7 +66,7 @@ def loss(results: Results) -> "Figure":
         "Validation losses are means over cells.",
         f"Bars are {confidence:g} % Student intervals of the mean over donors." * has_bars,
         trained_on(results),
-        evaluated_on(kinds),
+        evaluated_on(simulated),
     )
     return figure
 
@@ -167,7 +162,7 @@ def stability(results: Results) -> "Figure":
 
 
 def covered(lengths: np.ndarray, cells: np.ndarray, places: int) -> float:
-    """Return the share of the cells whose genes all fit."""
+    """Return the share of the cells that have at most ``places`` genes."""
     return float(cells[lengths <= places].sum() / cells.sum())
 
 

@@ -13,6 +13,7 @@ from scsigmoid.report.tables.writing import (
     Table,
     fixed,
     interval,
+    millions,
     picked,
     significant,
     with_ends,
@@ -203,12 +204,6 @@ def more_or_fewer(cost: Cost) -> str:
     if saved.value < 0:
         return f"{interval(-saved.value, -saved.high, -saved.low, 1)} % more"
     return f"{interval(saved.value, saved.low, saved.high, 1)} % fewer"
-
-
-def millions(count: float) -> str:
-    """Return a number of parameters, e.g. ``"1,402M"`` and ``"0.05M"``."""
-    value = count / 1e6
-    return f"{value:,.0f}M" if value >= 100 else f"{value:.3g}M"
 
 
 def training_speed(results: Results) -> Table:

@@ -11,7 +11,7 @@ from scsigmoid.results.folder import Results
 
 
 def comparison(results: Results) -> Table:
-    """Return every number that the paper prints next to ours."""
+    """Return the table of the paper's numbers next to the numbers of this run."""
     every = differences(results.config, results)
     reasons = {group: [str(row) for row in every if row.group == group] for group in GROUPS}
     rows: list[list[Cell | str]] = []
@@ -59,7 +59,7 @@ def comparison(results: Results) -> Table:
 
 
 def value(interval: Interval, *, brief: bool = False) -> str:
-    """Return a number with its interval if it has one; in brief, without it."""
+    """Return a number, with its interval unless ``brief``."""
     middle, low, high = interval
     if math.isnan(middle):
         return DASH if math.isnan(low) else f"{number(low)} to {number(high)}"

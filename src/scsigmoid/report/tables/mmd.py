@@ -27,7 +27,7 @@ COLUMNS = (
 
 
 def paper_pair(dataset: str, name: str) -> dict[str, Interval]:
-    """Return the paper's row of a pair, in either order; empty if it has none."""
+    """Return the paper's MMD of a pair, named in either order, or nothing if it has none."""
     types = {part.strip().lower() for part in name.split(" vs ")}
     for row in reported()["mmd"].get(dataset, ()):
         if {part.lower() for part in row["pair"].split(" vs ")} == types:
@@ -62,10 +62,10 @@ def mmd(results: Results, dataset: str) -> Table:
             about = {"pair": mean, "estimator": name, "cells": over.n, "simulated": over.simulated}
             records.append(about | with_ends("ratio", over.interval))
     return Table(
-        caption=f"MMD between cell types of {title}: the estimate, the mean over "
-        f"{settings.resamples:,} resamples in brackets, which the paper prints, and percentiles of "
-        f"the resamples, by the {first} and then by the {second} estimator. The percentiles are a "
-        f"{settings.confidence * 100:g} % bootstrap interval for the unbiased estimator, but not "
+        caption=f"MMD between cell types of {title}, with the {first} and then with the {second} "
+        f"estimator: the estimate, in parentheses the mean over {settings.resamples:,} resamples, "
+        "which the paper prints, and in brackets percentiles of the resamples. The percentiles are "
+        f"a {settings.confidence * 100:g} % bootstrap interval for the unbiased estimator, but not "
         "for the biased one, whose resamples are above the estimate (docs/evaluation.md has the "
         "coverage of both). The higher MMD of each pair is bold. The ratio is sigmoid over "
         "softmax, the difference sigmoid minus softmax, paired by resample."
@@ -124,7 +124,7 @@ def arms(row: Pair) -> list[Cell]:
 
 
 def notes(results: Results, dataset: str, rows: Sequence[Pair]) -> list[str]:
-    """Return the number of pairs that sigmoid wins, mean improvements, and what is left out."""
+    """Return notes on wins, mean improvements, and pairs without a value or an interval."""
     wins = sum(row.sigmoid.value > row.softmax.value for row in rows)
     lines = [f"Sigmoid has the higher MMD on {wins} of {len(rows)} pairs."]
     for mean, (_, name) in MEANS.items():

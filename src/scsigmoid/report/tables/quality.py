@@ -89,7 +89,7 @@ def validation_loss(results: Results) -> Table:
         caption="Validation loss in nats: the mean over cells, not over masked genes, of each "
         f"cell's loss in {settings.trials} masking trials. After ± is the half width of Student's "
         f"{settings.confidence * 100:g} % interval of the mean over donors, if at least three are "
-        "known. In brackets is the half width of the interval over masks, which is as narrow as "
+        "known. In parentheses is the half width of the interval over masks, which is as narrow as "
         "the paper's."
         + " The lowest loss of each dataset is bold." * (len(models) > 1)
         + " Differences are paired by cell: below 0 sigmoid is better." * bool(compared),

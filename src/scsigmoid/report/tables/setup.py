@@ -9,7 +9,7 @@ from scsigmoid.config.check import model_training
 from scsigmoid.labels import model_label
 from scsigmoid.model.sizes import EncoderSettings, count_parameters
 from scsigmoid.paper.reported import reported
-from scsigmoid.report.tables.writing import DASH, Table, picked
+from scsigmoid.report.tables.writing import DASH, Table, millions, picked
 from scsigmoid.results.folder import Results
 
 
@@ -48,7 +48,7 @@ def architecture_words(values: Mapping[str, Any]) -> dict[str, str]:
     beta1, beta2 = values["betas"]
     warmup = values["warmup_steps"]
     return {
-        "Model size": f"{rounded_count(values['parameters'])} parameters",
+        "Model size": f"{millions(values['parameters'])} parameters",
         "Vocabulary": "not stated",
         "Number of layers": str(values["layers"]),
         "Hidden dimension": str(values["hidden"]),
@@ -168,9 +168,3 @@ def compact(value: float) -> str:
     if value != 0 and abs(value) < 1e-2:
         return np.format_float_scientific(value, precision=3, trim="-", exp_digits=1)
     return f"{value:g}"
-
-
-def rounded_count(count: float) -> str:
-    """Return parameters in millions, e.g. ``160M``, with two digits below ten million."""
-    millions = count / 1e6
-    return f"{millions:.0f}M" if millions >= 10 else f"{millions:.2g}M"

@@ -13,7 +13,7 @@ from scsigmoid.files import write_text
 
 DASH, MINUS, TIMES = "\N{EN DASH}", "\N{MINUS SIGN}", "\N{MULTIPLICATION SIGN}"
 INFINITY = "\N{INFINITY}"
-#: The endings of the columns of a value and of its interval.
+#: Suffixes of the columns of a value and of the ends of its interval.
 ENDS = ("", "_low", "_high")
 #: LaTeX for characters with a meaning in LaTeX or without a glyph.
 LATEX = str.maketrans(
@@ -82,12 +82,12 @@ class Table:
 
 
 def picked(row: object, names: str) -> dict[str, Any]:
-    """Return the named attributes of an object by name."""
+    """Return attributes of an object as a dictionary; ``names`` are separated by spaces."""
     return {name: getattr(row, name) for name in names.split()}
 
 
 def with_ends(name: str, values: Sequence[float]) -> dict[str, object]:
-    """Return a value and the ends of its interval by column."""
+    """Return a value and the ends of its interval as columns."""
     return {f"{name}{end}": value for end, value in zip(ENDS, values, strict=True)}
 
 
@@ -160,7 +160,10 @@ def markdown_escape(text: str) -> str:
 
 
 def fixed(value: float, digits: int, sign: str = "-") -> str:
-    """Return a number with some decimals, an en dash for NaN; sign ``+`` adds plus signs."""
+    """Return a number with ``digits`` decimals, or an en dash for NaN.
+
+    With the sign ``+``, positive numbers have a plus sign.
+    """
     if math.isinf(value):
         return INFINITY if value > 0 else MINUS + INFINITY
     if math.isnan(value):
@@ -178,6 +181,12 @@ def plus_minus(value: float, low: float, high: float, digits: int, sign: str = "
     """Return ``2.526 ± 0.001`` (half the interval's width), or the value without an interval."""
     middle = fixed(value, digits, sign)
     return middle if math.isnan(high - low) else f"{middle} ± {fixed((high - low) / 2, digits)}"
+
+
+def millions(count: float) -> str:
+    """Return a number of parameters, e.g. ``"1,402M"``, or ``"0.27M"`` below ten million."""
+    value = count / 1e6
+    return f"{value:,.0f}M" if value >= 10 else f"{value:.2g}M"
 
 
 def significant(value: float) -> int:
