@@ -10,13 +10,7 @@ from stages import dense
 from scsigmoid.config.check import load
 from scsigmoid.config.schema import EmbeddedCorpus
 from scsigmoid.corpus import embedded
-from scsigmoid.corpus.embedded import (
-    DATASETS,
-    FACETS,
-    real_cells,
-    recover_counts,
-    simulate,
-)
+from scsigmoid.corpus.embedded import DATASETS, FACETS, real_cells, recover_counts, simulate
 from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.corpus.labels import cell_types
 from scsigmoid.errors import UserError

@@ -153,11 +153,7 @@ def test_empty(counts, write_h5ad):
 
 
 @pytest.mark.parametrize(
-    ("file", "cells", "genes"),
-    [
-        ("pbmc_facs", 3874, 16791),
-        ("cellxgene_schema_sample", 500, 2000),
-    ],
+    ("file", "cells", "genes"), [("pbmc_facs", 3874, 16791), ("cellxgene_schema_sample", 500, 2000)]
 )
 def test_real_files(file, cells, genes, real_data):
     path = real_data / f"{file}.h5ad"

@@ -128,10 +128,7 @@ def test_binarised_counts_are_refused(dtype, kind, tmp_path):
     """Many numbers that are all 1 are refused. With a single 2 they are counts."""
     counts = np.random.default_rng(0).integers(0, 2, (90, 40))
     path = store(tmp_path / "m.h5", counts.astype(dtype), kind)
-    with (
-        h5py.File(path) as file,
-        pytest.raises(UserError, match=r"m\.h5: X .* need counts: store"),
-    ):
+    with h5py.File(path) as file, pytest.raises(UserError, match=r"m\.h5: X .* need counts: store"):
         find_counts(file, path)
     counts[7, 3] = 2
     path = store(tmp_path / "n.h5", counts.astype(np.float32), kind)

@@ -109,9 +109,7 @@ def test_training_cells_of_a_held_out_file(run, tmp_path):
     training, held_out, summary = run(trained, tested)
     assert sorted(training) == sorted(map(tuple, other[:60].tolist()))
     assert len(held_out) == 110
-    assert summary["excluded"] == {
-        str(tmp_path / "a.h5ad"): {"held_out": 50, "repeated": 0},
-    }
+    assert summary["excluded"] == {str(tmp_path / "a.h5ad"): {"held_out": 50, "repeated": 0}}
 
 
 def test_all_training_cells_are_held_out(run, tmp_path):

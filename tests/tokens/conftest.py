@@ -40,7 +40,7 @@ def write_part(tmp_path: Path) -> WritePart:
                 continue
             columns = genes or [f"ENSG{index:011d}" for index in range(counts.shape[1])]
             frame = pd.DataFrame(
-                {"cell_type": ["a", "b"] * counts.shape[0]} if obs is None else obs,
+                {"cell_type": ["a", "b"] * counts.shape[0]} if obs is None else obs
             )[: counts.shape[0]]
             frame.index = [f"cell{i}" for i in range(counts.shape[0])]
             anndata.AnnData(

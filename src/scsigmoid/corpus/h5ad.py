@@ -15,15 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scsigmoid.corpus.genes import read_genes
-from scsigmoid.corpus.hdf5 import (
-    FALSE,
-    Strings,
-    check_column,
-    check_layout,
-    column,
-    length,
-    opened,
-)
+from scsigmoid.corpus.hdf5 import FALSE, Strings, check_column, check_layout, column, length, opened
 from scsigmoid.corpus.matrix_reader import Matrix, NoCountsError, find_counts
 from scsigmoid.corpus.metadata import FILES, ManifestRow, are_in_ranges, read_manifest
 from scsigmoid.errors import UserError

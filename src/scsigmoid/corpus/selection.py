@@ -143,10 +143,7 @@ def reason_held_out(item: Identified, evaluation: Mapping[str, Identified]) -> s
 
 
 def check_separate(
-    training: Iterable[ManifestRow],
-    evaluation: Mapping[str, Identified],
-    where: str,
-    remedy: str,
+    training: Iterable[ManifestRow], evaluation: Mapping[str, Identified], where: str, remedy: str
 ) -> None:
     """Raise an error for training files of the dataset or collection of an evaluation dataset."""
     for row in training:
