@@ -86,8 +86,8 @@ def test_datasets_have_all_cell_types():
 
 def test_training_files_have_all_types_and_different_donors(tmp_path, sizes):
     small = dataclasses.replace(sizes, training_cells=400)
-    for recipe in embedded.training_recipes(small)[:2]:
-        embedded.write_recipe(recipe.name, small, 42, tmp_path / f"{recipe.name}.h5ad")
+    for row in embedded.list_embedded(small, {})[:2]:
+        embedded.write_recipe(row.file, small, 42, tmp_path / f"{row.file}.h5ad")
     first, second = (open_cells(tmp_path / f"simulated_training_0{i}.h5ad") for i in range(2))
     assert first.n_cells == second.n_cells == 200
     assert set(cell_types(first, "cell_type")) == set(FACETS)

@@ -28,7 +28,7 @@ made-up genes, ``ENSG90000000000`` and up, a range that Ensembl does not use.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ from numpy.typing import NDArray
 from scsigmoid.config.schema import Dataset, EmbeddedCorpus
 from scsigmoid.corpus.genes import real_genes
 from scsigmoid.corpus.h5ad_writer import ORDINARY, TARGET_SUM, CellTable, write_cells
+from scsigmoid.corpus.metadata import ManifestRow
 from scsigmoid.errors import UserError
 from scsigmoid.seeds import derive
 
@@ -135,40 +136,43 @@ DATASETS: dict[str, tuple[str, tuple[str, ...]]] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """One file of the embedded corpus."""
+def list_embedded(sizes: EmbeddedCorpus, datasets: Mapping[str, Dataset]) -> list[ManifestRow]:
+    """Return the manifest rows of the training files and the evaluation datasets.
 
-    name: str
-    title: str
-    cells: int
-    simulated: bool
-
-
-def training_recipes(sizes: EmbeddedCorpus) -> list[Recipe]:
-    """Return the training files: simulated cells, and the larger part of the real cells."""
+    Their ``bytes`` and ``sha256`` are empty.
+    """
     files, cells = sizes.training_files, sizes.training_cells
-    simulated = [
-        Recipe(
-            f"{TRAINING}{index:02d}",
-            f"Simulated training cells {index + 1}",
-            cells * (index + 1) // files - cells * index // files,
-            True,
-        )
-        for index in range(files)
-    ]
-    return [*simulated, Recipe(REAL_TRAINING, f"{TITLE}, training part", CELLS - HELD_OUT, False)]
+    rows = []
+    for index in range(files):
+        title = f"Simulated training cells {index + 1}"
+        share = cells * (index + 1) // files - cells * index // files
+        rows.append(make_row(f"{TRAINING}{index:02d}", title, share))
+    rows.append(make_row(REAL_TRAINING, f"{TITLE}, training part", CELLS - HELD_OUT))
+    for name, dataset in datasets.items():
+        if dataset.file:
+            continue
+        if name not in (*DATASETS, REAL):
+            raise UserError(
+                f"datasets.{name}: the embedded corpus has no such dataset; "
+                f"expected one of {', '.join([*DATASETS, REAL])}"
+            )
+        cells = HELD_OUT if name == REAL else sizes.evaluation_cells
+        row = make_row(name, dataset.title, cells)
+        rows.append(replace(row, role="evaluation", dataset=name, label="", held_out="all"))
+    return rows
 
 
-def evaluation_recipe(name: str, dataset: Dataset, sizes: EmbeddedCorpus) -> Recipe:
-    """Return the recipe of an evaluation dataset."""
-    if name == REAL:
-        return Recipe(REAL, dataset.title, HELD_OUT, False)
-    if name in DATASETS:
-        return Recipe(name, dataset.title, sizes.evaluation_cells, True)
-    raise UserError(
-        f"datasets.{name}: the embedded corpus has no such dataset; "
-        f"expected one of {', '.join([*DATASETS, REAL])}"
+def make_row(name: str, title: str, cells: int) -> ManifestRow:
+    """Return the manifest row of a training file."""
+    return ManifestRow(
+        file=name,
+        role="training",
+        source="embedded",
+        location=name,
+        simulated="false" if name in (REAL, REAL_TRAINING) else "true",
+        title=title,
+        organism="Homo sapiens",
+        cells=str(cells),
     )
 
 
@@ -177,12 +181,12 @@ def write_recipe(name: str, sizes: EmbeddedCorpus, seed: int, path: str | Path) 
     if name in (REAL, REAL_TRAINING):
         write_cells(path, real_cells(seed, held_out=name == REAL))
         return
-    training = {recipe.name: recipe for recipe in training_recipes(sizes)}
+    training = {row.file: int(row.cells) for row in list_embedded(sizes, {})}
     if name in DATASETS:
         cells, (tissue, cell_types) = sizes.evaluation_cells, DATASETS[name]
         tissues = dict.fromkeys(cell_types, tissue)
     elif name in training:
-        cells, tissues = training[name].cells, {}
+        cells, tissues = training[name], {}
         # a cell type that occurs in several tissues is trained on in the first of them
         for tissue, cell_types in DATASETS.values():
             for cell_type in cell_types:

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from scsigmoid.config.local_files import LocalFile, own_files, slug
 from scsigmoid.config.schema import Corpus, Dataset
-from scsigmoid.corpus import embedded
 from scsigmoid.corpus.discover import Service, Version, resolve, snapshot, terms
 from scsigmoid.corpus.downloads import Downloads
+from scsigmoid.corpus.embedded import list_embedded
 from scsigmoid.corpus.genes import check_alike, organisms_of
 from scsigmoid.corpus.h5ad import Cells, held_out_text, open_cells
 from scsigmoid.corpus.h5ad_writer import as_h5ad, fingerprint
@@ -74,7 +74,7 @@ def build_manifest(
     """
     numbers: dict[str, Any]
     if corpus.source == "embedded":
-        rows, numbers = list_embedded(corpus, datasets), {"origin": corpus.source}
+        rows, numbers = list_embedded(corpus.embedded, datasets), {"origin": corpus.source}
     elif corpus.source == "local":
         rows, numbers = list_local(own_files(corpus, datasets), datasets, seed)
     else:
@@ -111,7 +111,7 @@ def write_evaluation_row(
     if file is not None:
         rows = list_file(file, datasets, seed, set())[0]
     elif corpus.source == "embedded":
-        rows = list_embedded(corpus, chosen)
+        rows = list_embedded(corpus.embedded, chosen)
     else:
         downloads = Downloads(folder, Web.of(corpus))
         locked = corpus.manifest is not None
@@ -161,32 +161,6 @@ def check_not_trained_on(
                 f"datasets.{row.dataset}: {cells:,} training cells of {old.location} have the same "
                 f"counts as held-out cells; {TRAIN_AGAIN}"
             )
-
-
-def list_embedded(corpus: Corpus, datasets: Mapping[str, Dataset]) -> list[ManifestRow]:
-    """Return the rows of the embedded corpus, without the sizes and checksums of its files."""
-    training = [("", recipe) for recipe in embedded.training_recipes(corpus.embedded)]
-    evaluation = [
-        (name, embedded.evaluation_recipe(name, dataset, corpus.embedded))
-        for name, dataset in datasets.items()
-        if not dataset.file
-    ]
-    return [
-        ManifestRow(
-            file=recipe.name,
-            role="evaluation" if name else "training",
-            dataset=name,
-            source="embedded",
-            location=recipe.name,
-            simulated="true" if recipe.simulated else "false",
-            title=recipe.title,
-            organism="Homo sapiens",
-            label="" if name else "cell_type",
-            held_out="all" if name else "",
-            cells=str(recipe.cells),
-        )
-        for name, recipe in training + evaluation
-    ]
 
 
 class LocalCells(NamedTuple):
@@ -393,15 +367,8 @@ def make_remote_row(version: Version) -> ManifestRow:
 
 def make_evaluated_row(version: Version, name: str, title: str) -> ManifestRow:
     """Return the manifest row of an evaluation dataset in CELLxGENE."""
-    return replace(
-        make_remote_row(version),
-        file=name,
-        role="evaluation",
-        dataset=name,
-        title=title,
-        label="",
-        held_out="all",
-    )
+    row = replace(make_remote_row(version), file=name, dataset=name, title=title)
+    return replace(row, role="evaluation", label="", held_out="all")
 
 
 def assign_parts(rows: Sequence[ManifestRow], parts: int) -> list[ManifestRow]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from scsigmoid.config.local_files import expand, own_files
 from scsigmoid.config.schema import Config
-from scsigmoid.corpus.embedded import evaluation_recipe, training_recipes
+from scsigmoid.corpus.embedded import list_embedded
 from scsigmoid.corpus.genes import check_alike, organism_of
 from scsigmoid.corpus.h5ad import Cells, held_out_text, open_cells
 from scsigmoid.corpus.h5ad_writer import is_tenx
@@ -42,13 +42,14 @@ class Volume:
 def volume(config: Config, results: Path) -> Volume:
     """Return the volume of a configuration, from the manifest in its results folder if any."""
     if config.corpus.source == "embedded":
-        return embedded_volume(config)
+        rows = list_embedded(config.corpus.embedded, config.datasets)
+        return listed_volume(rows, "the configuration", lengths_of(config))
     if config.corpus.source == "local":
         return local_volume(config)
     lock = config.corpus.manifest
     path = Path(lock) if lock else results / "corpus" / "manifest.csv"
     if lock or path.is_file():
-        return locked_volume(read_manifest(path), str(path), lengths_of(config))
+        return listed_volume(read_manifest(path), f"the manifest {path}", lengths_of(config))
     return expected_volume(config)
 
 
@@ -71,30 +72,13 @@ def vocabulary_size(config: Config, results: Path) -> int:
     return config.benchmarks.training.vocabulary
 
 
-def locked_volume(rows: Sequence[ManifestRow], path: str, lengths: Lengths) -> Volume:
-    """Return the volume of a manifest. Missing sizes are estimated."""
+def listed_volume(rows: Sequence[ManifestRow], basis: str, lengths: Lengths) -> Volume:
+    """Return the volume of the files of a manifest. Missing sizes are estimated."""
     return Volume(
-        basis=f"the manifest {path}",
+        basis=basis,
         files=len(rows),
         cells=sum(int(row.cells or 0) for row in rows if row.role == "training"),
         bytes=sum(int(row.bytes or 0) or bytes_of(int(row.cells or 0), lengths) for row in rows),
-    )
-
-
-def embedded_volume(config: Config) -> Volume:
-    """Return the volume of the embedded corpus."""
-    sizes = config.corpus.embedded
-    training = training_recipes(sizes)
-    evaluation = [
-        evaluation_recipe(name, dataset, sizes)
-        for name, dataset in config.datasets.items()
-        if not dataset.file
-    ]
-    return Volume(
-        basis="the configuration",
-        files=len(training) + len(evaluation),
-        cells=sum(recipe.cells for recipe in training),
-        bytes=sum(bytes_of(recipe.cells, lengths_of(config)) for recipe in training + evaluation),
     )
 
 
