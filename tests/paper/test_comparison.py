@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from made_up_results import write_cells, write_papers_numbers, write_parquet
 
-from scsigmoid.benchmarks.rows import KernelRow, TrainingRow, write_rows
+from scsigmoid.benchmarks.rows import KernelRow, TrainingRow, read_rows, write_rows
 from scsigmoid.cli.arguments import stored
 from scsigmoid.config.schema import Config
 from scsigmoid.measurements import Interval, read_measurements, write_measurements
@@ -31,6 +31,8 @@ from scsigmoid.paper.reported import reported
 from scsigmoid.report import registry
 from scsigmoid.results.folder import Results
 
+KERNEL, TRAINING = "benchmarks/kernel.json", "benchmarks/training.json"
+HEART_OFT = "corpus/evaluation/heart_oft.json"
 LONGER = "Comparisons in which the longer context has the lower validation loss"
 
 
@@ -229,18 +231,20 @@ def test_triton_sigmoid_is_judged_by_its_own_times(paper_results: Results) -> No
 # What is comparable.
 
 
-def machine(benchmark: str, **values: str) -> Callable[[Path], None]:
+def json_values(file: str, **values: object) -> Callable[[Path], None]:
+    """Return a function that changes values of a JSON file in a folder."""
+
     def change(folder: Path) -> None:
-        path = folder / f"benchmarks/{benchmark}.json"
+        path = folder / file
         path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
     return change
 
 
-def costs(**values: Any) -> Callable[[Path], None]:
-    def change(folder: Path) -> None:
-        from scsigmoid.benchmarks.rows import read_rows
+def training_row(**values: Any) -> Callable[[Path], None]:
+    """Return a function that changes the first row of the training benchmark in a folder."""
 
+    def change(folder: Path) -> None:
         path = folder / "benchmarks/training.csv"
         first, *rest = read_rows(path, TrainingRow)
         write_rows(path, TrainingRow, [replace(first, **values), *rest])
@@ -248,15 +252,9 @@ def costs(**values: Any) -> Callable[[Path], None]:
     return change
 
 
-def metadata(**values: Any) -> Callable[[Path], None]:
-    def change(folder: Path) -> None:
-        path = folder / "corpus/evaluation/heart_oft.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | values))
-
-    return change
-
-
 def replaced(file: str, old: str, new: str) -> Callable[[Path], None]:
+    """Return a function that replaces text of a file in a folder."""
+
     def change(folder: Path) -> None:
         text = (folder / file).read_text()
         assert old in text
@@ -272,34 +270,25 @@ def fewer_cells(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "group", "name"),
     [
-        (machine("kernel", device="NVIDIA H200"), "kernel", "GPU"),
-        (machine("training", device="NVIDIA A100"), "cost", "GPU"),
-        (machine("training", gpus="8"), "cost", "GPUs that train together"),
-        (costs(layout="packed"), "cost", "layout"),
-        (costs(kernel="hopper"), "cost", "kernel of sigmoid"),
-        (costs(host_bound=True), "cost", "sigmoid 160M at 2K"),
-        (costs(parameters=135_000_000), "cost", "size 160M"),
-        (metadata(simulated=True), "quality", "Heart OFT"),
-        (metadata(cells=29_000), "quality", "Heart OFT"),
-        (
-            replaced("metrics/mmd/heart_oft.csv", "Cardiac vs Neural", "Cardiac vs Glia"),
-            "quality",
-            "cell types of Heart OFT",
-        ),
+        (json_values(KERNEL, device="NVIDIA H200"), "kernel", "GPU"),
+        (json_values(TRAINING, device="NVIDIA A100"), "cost", "GPU"),
+        (json_values(TRAINING, gpus="8"), "cost", "GPUs that train together"),
+        (training_row(layout="packed"), "cost", "layout"),
+        (training_row(kernel="hopper"), "cost", "kernel of sigmoid"),
+        (training_row(host_bound=True), "cost", "sigmoid 160M at 2K"),
+        (training_row(parameters=135_000_000), "cost", "size 160M"),
+        (json_values(HEART_OFT, simulated=True), "quality", "Heart OFT"),
+        (json_values(HEART_OFT, cells=29_000), "quality", "Heart OFT"),
+        (replaced("metrics/mmd/heart_oft.csv", "Cardiac vs Neural", "Cardiac vs Glia"),
+         "quality", "cell types of Heart OFT"),
         (replaced("training/sigmoid_4k/journal.csv", "H100", "H200"), "quality", ""),
-        (
-            replaced("training/sigmoid_8k/journal.csv", "NVIDIA H100 80GB HBM3", "cpu"),
-            "stability",
-            "device of sigmoid_8k",
-        ),
-        (
-            replaced("training/sigmoid_8k/journal.csv", "\n80000,", "\n79999,"),
-            "stability",
-            "last step of sigmoid_8k",
-        ),
+        (replaced("training/sigmoid_8k/journal.csv", "NVIDIA H100 80GB HBM3", "cpu"),
+         "stability", "device of sigmoid_8k"),
+        (replaced("training/sigmoid_8k/journal.csv", "\n80000,", "\n79999,"),
+         "stability", "last step of sigmoid_8k"),
         (fewer_cells, "stability", "number of training cells"),
     ],
-)
+)  # fmt: skip
 def test_each_fact_that_is_not_the_papers_is_named(
     paper_results: Results, change: Callable[[Path], None], group: str, name: str
 ) -> None:

@@ -1,18 +1,17 @@
 #!/bin/bash
-# Build FlashSigmoid's kernels, to time them: minutes of one core, and no GPU.
+# Build the kernels of FlashSigmoid for the benchmark, without torch and without a GPU.
 #
-#     workflow/scripts/build_flash_sigmoid.sh ml-sigmoid-attention flash_sigmoid.so [FOLDER ...]
+#     workflow/scripts/build_flash_sigmoid.sh CHECKOUT LIBRARY [FOLDER ...]
 #
-# Its package takes one old torch; its kernels need none.  The first argument is a checkout of
-# https://github.com/apple/ml-sigmoid-attention, the second the library to write, the others are
-# further folders with headers: CUTLASS 3.4's where the checkout lacks its submodule.  NVCC names
-# CUDA's compiler.
+# CHECKOUT is a clone of https://github.com/apple/ml-sigmoid-attention, LIBRARY the file to write.
+# Each FOLDER has further headers: those of CUTLASS 3.4 if the clone lacks its submodule. The
+# variable NVCC names the CUDA compiler (default: nvcc).
 set -euo pipefail
 checkout=$1 library=$2
 shift 2
 sources=$(find "$checkout" -name flash_bwd_launch_template.h -printf '%h\n' | sort | sed -n 1p)
 if [ -z "$sources" ]; then
-    echo "$checkout: no flash_bwd_launch_template.h in it" >&2
+    echo "$checkout: flash_bwd_launch_template.h is missing; clone ml-sigmoid-attention" >&2
     exit 1
 fi
 work=$(mktemp -d)

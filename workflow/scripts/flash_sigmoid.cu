@@ -1,5 +1,5 @@
-// FlashSigmoid's kernels behind a plain C interface, for flash_sigmoid.py.  Built from the sources
-// of apple/ml-sigmoid-attention: bfloat16, head dimensions 64 and 128, no mask, no dropout.
+// C interface to the kernels of FlashSigmoid (apple/ml-sigmoid-attention), for flash_sigmoid.py:
+// bfloat16, head dimensions 64 and 128, without mask and dropout.
 
 #include <cmath>
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 #include <cuda_runtime.h>
 
-// What the sources use of torch; its headers are empty files in this build.
+// Replacements for the parts of torch that the sources use. Torch's headers are empty files here.
 static cudaError_t failure = cudaSuccess;
 static void note(cudaError_t found) {
   if (failure == cudaSuccess) failure = found;
@@ -32,7 +32,7 @@ __host__ __device__ inline std::tuple<uint64_t, uint64_t> unpack(PhiloxCudaState
 }  // namespace cuda
 }  // namespace at
 
-// Variants that nobody calls here are not compiled.
+// Unused variants are not compiled.
 #define FLASHATTENTION_DISABLE_DROPOUT
 #define FLASHATTENTION_DISABLE_ALIBI
 #define FLASHATTENTION_DISABLE_UNEVEN_K
@@ -95,11 +95,11 @@ static void fill(Flash_fwd_params& params, void* q, void* k, void* v, void* out,
   params.window_size_left = params.window_size_right = -1;
   params.is_bf16 = params.is_seqlens_k_cumulative = true;
   params.num_splits = 1;
-  // The kernels add it to scores that are not scaled yet.
+  // The kernels add the bias to scores before they scale them.
   params.sigmoid_bias = bias / scale;
 }
 
-// What went wrong since the last call; null if nothing did.
+// Return the first error since the last call, or null.
 static const char* error() {
   const cudaError_t found = failure;
   failure = cudaSuccess;
@@ -118,8 +118,7 @@ extern "C" const char* flash_sigmoid_forward(void* q, void* k, void* v, void* ou
   return error();
 }
 
-// `dq_sums`: float32, (sequences, length rounded up to 128, heads, dimension), for intermediate
-// results.
+// `dq_sums` is float32 workspace: (sequences, length rounded up to 128, heads, dimension).
 extern "C" const char* flash_sigmoid_backward(void* q, void* k, void* v, void* out, int sequences,
                                               int length, int heads, int dimension, float scale,
                                               float bias, cudaStream_t stream, void* grad, void* dq,
@@ -137,7 +136,7 @@ extern "C" const char* flash_sigmoid_backward(void* q, void* k, void* v, void* o
   params.do_head_stride = params.dq_head_stride = params.q_head_stride;
   params.dk_head_stride = params.dv_head_stride = params.q_head_stride;
   params.dq_accum_ptr = dq_sums;
-  // Without dropout its value is not used, but it may be read.
+  // Without dropout the state is not used, but the kernels may read it.
   params.rng_state = static_cast<uint64_t*>(dq_sums);
   if (dimension == 64)
     run_mha_bwd_hdim64<cutlass::bfloat16_t>(params, stream);

@@ -24,7 +24,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 Rows = Iterator[dict[str, Any]]
-#: Optimizer steps before the first that counts: compilation, the allocator, the first batches.
+#: The first optimizer steps are not timed: they compile, fill the allocator and start the loader.
 WARM_STEPS, LOG_EVERY, CONFIDENCE = 10, 5, 0.99
 #: Cells of the eight types of Heart OFT. The paper gives their sum only, 30,125.
 HEART_OFT = (15_000, 5_200, 3_800, 2_600, 1_500, 1_100, 600, 325)
@@ -41,7 +41,7 @@ def configuration(preset: str) -> Any:
 
 
 def statistics(part: Path) -> None:
-    """Make gene statistics and the vocabulary of a part."""
+    """Write the gene statistics and the vocabulary of a part."""
     from scsigmoid.tokens.statistics import gather
     from scsigmoid.tokens.vocabulary import build_vocabulary
 
@@ -50,7 +50,7 @@ def statistics(part: Path) -> None:
 
 
 def tokens(part: Path) -> None:
-    """Make the token store of a part."""
+    """Write the token store of a part."""
     from scsigmoid.tokens.make import Tokenizer, tokenize_part
     from scsigmoid.tokens.vocabulary import Vocabulary
 
@@ -70,7 +70,7 @@ def measured(step: Callable[[Path], None], few: Path, part: Path) -> dict[str, f
 
 
 def write_part(cells: Any, copies: int, folder: Path) -> Path:
-    """Write a part with one file, the cells ``copies`` times below each other, gzip-compressed."""
+    """Write a part with one gzip-compressed file that contains the cells ``copies`` times."""
     import anndata
 
     from scsigmoid.corpus.metadata import FILES, ManifestRow, write_manifest
@@ -97,7 +97,7 @@ def raw_counts(path: Path) -> Any:
 
 
 def time_tokens(options: argparse.Namespace) -> Rows:
-    """Time both passes from h5ad files to a token store, each in a new process."""
+    """Time both passes from h5ad files to a token store, each in its own process."""
     for path in options.files:
         cells = raw_counts(path)
         for copies in options.copies:
@@ -110,9 +110,8 @@ def time_tokens(options: argparse.Namespace) -> Rows:
                         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
                             used = pool.submit(measured, step, few, part).result()
                         row = {"step": step.__name__, "file": path.stem, "copies": copies, **size}
-                        rates = {
-                            f"{k}_per_cpu_second": n / used["cpu_seconds"] for k, n in size.items()
-                        }
+                        cpu = used["cpu_seconds"]
+                        rates = {f"{name}_per_cpu_second": n / cpu for name, n in size.items()}
                         yield {**row, "repetition": repetition, **used, **rates}
 
 
@@ -120,7 +119,7 @@ def time_tokens(options: argparse.Namespace) -> Rows:
 
 
 def time_loading(options: argparse.Namespace) -> Rows:
-    """Time the data loader alone. Each cell is read for the first time, as in training."""
+    """Time the data loader without training. Each cell is read once, as in training."""
     import torch
 
     from scsigmoid.benchmarks.simulated import write_simulated_tokens
@@ -142,7 +141,7 @@ def time_loading(options: argparse.Namespace) -> Rows:
             TokenStore.open(Path(name, "tokens")), encoder, training, config.seed
         )
         with closing(ahead(batches, steps, options.workers, torch.device("cpu"))) as shares:
-            for number in range(options.rounds + 1):
+            for number in range(options.rounds + 1):  # the first round is a warm-up
                 clock, cpu = time.perf_counter(), time.process_time()
                 loaded = sum(len(next(shares).lengths) for _ in range(options.steps))
                 clock, cpu = time.perf_counter() - clock, time.process_time() - cpu
@@ -153,8 +152,8 @@ def time_loading(options: argparse.Namespace) -> Rows:
 def time_scaling(options: argparse.Namespace) -> Rows:
     """Train on each number of processes, with the same global batches.
 
-    ``cells_per_second`` is the median over logged steps. ``efficiency`` is this rate divided by
-    ``processes`` times the rate of one process, step by step. The first steps are left out.
+    ``cells_per_second`` is the median over logged steps after the first ones. ``efficiency`` is the
+    median of this rate divided by ``processes`` times the rate of one process at the same step.
     """
     import numpy as np
 
@@ -163,6 +162,7 @@ def time_scaling(options: argparse.Namespace) -> Rows:
     from scsigmoid.benchmarks.simulated import write_simulated_tokens
     from scsigmoid.config.plan import Plan
     from scsigmoid.files import write_json
+    from scsigmoid.report.tables.writing import with_ends
     from scsigmoid.training.devices import resolve_device
     from scsigmoid.training.journal import read_journal
 
@@ -172,10 +172,8 @@ def time_scaling(options: argparse.Namespace) -> Rows:
     changed = {"steps": options.steps, "log_every": LOG_EVERY, "checkpoint_every": options.steps}
     settings[key]["training"] |= changed
     cells = options.steps * settings[key]["training"]["global_batch"]
-    write_json(
-        options.output.with_suffix(".json"),
-        machine_facts(resolve_device(options.device), "timing.py"),
-    )
+    facts = machine_facts(resolve_device(options.device), "timing.py")
+    write_json(options.output.with_suffix(".json"), facts)
     alone: Any = None
     with TemporaryDirectory() as name:
         folder, context = Path(name), settings[key]["context"]
@@ -192,17 +190,12 @@ def time_scaling(options: argparse.Namespace) -> Rows:
             shutil.rmtree(folder / "model")  # a checkpoint of a large model takes gigabytes
             columns = {key: values[columns["step"] > WARM_STEPS] for key, values in columns.items()}
             alone = columns if count == 1 else alone
-            row = {
-                **{key: header[key] for key in ("model", "parameters", "device", "backend")},
-                "processes": count,
-                "context": context,
-                **changed,
-            }
+            row = {key: header[key] for key in ("model", "parameters", "device", "backend")}
+            row |= {"processes": count, "context": context, **changed}
             shares = [np.nan] if alone is None else efficiencies(count, columns, alone)
             rates = columns["cells_per_second"].tolist()
             for label, values in (("cells_per_second", rates), ("efficiency", shares)):
-                names = (label, f"{label}_low", f"{label}_high")
-                row |= dict(zip(names, median_interval(values, CONFIDENCE), strict=True))
+                row |= with_ends(label, median_interval(values, CONFIDENCE))
             for label in ("mfu", "data_wait", "packing_efficiency"):
                 row[label] = float(np.median(columns[label]))
             row["peak_memory_gb"] = float(np.max(columns["peak_memory_gb"]))
@@ -210,7 +203,7 @@ def time_scaling(options: argparse.Namespace) -> Rows:
 
 
 def efficiencies(count: int, columns: Any, alone: Any) -> list[float]:
-    """Return the rate over ``count`` times the rate of one process, for steps that both logged."""
+    """Return the efficiency of ``count`` processes at each step that both runs logged."""
     import numpy as np
 
     _, own, other = np.intersect1d(columns["step"], alone["step"], return_indices=True)
@@ -222,7 +215,7 @@ def efficiencies(count: int, columns: Any, alone: Any) -> list[float]:
 
 
 def time_mmd(options: argparse.Namespace) -> Rows:
-    """Time the MMD of all pairs of types of a simulated dataset of Heart OFT's size, both arms."""
+    """Time the MMD of both arms for all pairs of types, on simulated cells (size of Heart OFT)."""
     import numpy as np
 
     from scsigmoid.evaluation.embedding_files import Embedding
@@ -254,7 +247,7 @@ def time_mmd(options: argparse.Namespace) -> Rows:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Write a CSV file, after each row anew."""
+    """Write the rows of a command to a CSV file, which is rewritten after each row."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     commands = parser.add_subparsers(dest="command", required=True)
     parts = {}

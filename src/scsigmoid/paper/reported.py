@@ -6,12 +6,10 @@ from typing import Any
 
 import yaml
 
-Reported = dict[str, Any]
-
 
 @functools.cache
-def reported() -> Reported:
+def reported() -> dict[str, Any]:
     """Return the paper's tables and other numbers as plain data."""
     text = files("scsigmoid.paper").joinpath("reported.yaml").read_text(encoding="utf-8")
-    values: Reported = yaml.safe_load(text)
+    values: dict[str, Any] = yaml.safe_load(text)
     return values
