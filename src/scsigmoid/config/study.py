@@ -105,14 +105,14 @@ def family_runs(config: Config, family: str) -> Iterator[tuple[str, StudyRun]]:
         attention = chosen["attention"]
         own = {key: arm_value(chosen[key], attention, f"{path}.training.{key}") for key in listed}
         # Without early stopping, all runs take the same number of steps.
-        values = asdict(config.training) | {"patience": 0} | own
+        training = asdict(config.training) | {"patience": 0} | own
         run = StudyRun(
             family=family,
             model=Model(attention=attention, context=chosen["context"]),
             size=chosen["size"],
             variants=chosen["variants"],
             seed=chosen["seed"],
-            training=validate(values, Training, f"{path}.training"),
+            training=validate(training, Training, f"{path}.training"),
         )
         # YAML reads 1e-3 as text. After validation it is a number.
         chosen |= {key: getattr(run.training, key) for key in own}

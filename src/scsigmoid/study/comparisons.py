@@ -6,6 +6,7 @@ from typing import cast
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike, NDArray
 from scipy import special, stats
 
 from scsigmoid.labels import ATTENTIONS
@@ -157,7 +158,9 @@ def loss_decrease(curve: pd.DataFrame) -> float:
     return float(before["validation_loss"].mean() - recent["validation_loss"].mean())
 
 
-def detectable_difference(deviation: float, seeds: int, power: float) -> float:
+def detectable_difference(
+    deviation: ArrayLike, seeds: ArrayLike, power: float
+) -> NDArray[np.float64]:
     """Return the true difference that a paired t-test finds with a probability of ``power``.
 
     Args:
@@ -165,10 +168,11 @@ def detectable_difference(deviation: float, seeds: int, power: float) -> float:
         seeds: number of seeds, at least 2.
         power: probability that the two-sided interval at ``CONFIDENCE`` excludes zero.
     """
+    deviation, seeds = np.asarray(deviation), np.asarray(seeds)
     limit = stats.t.ppf((1 + CONFIDENCE) / 2, seeds - 1)
     # Noncentrality of the t distribution. The other tail is below 1e-6.
     shift = special.nctdtrinc(seeds - 1, 1 - power, limit)
-    return float(shift * deviation / math.sqrt(seeds))
+    return np.asarray(shift * deviation / np.sqrt(seeds))
 
 
 def detectable_differences(study: Study, tenths: Sequence[int]) -> pd.DataFrame:
@@ -182,8 +186,5 @@ def detectable_differences(study: Study, tenths: Sequence[int]) -> pd.DataFrame:
     rows = means[means["step"].isin([round(means["step"].max() * n / 10) for n in tenths])]
     return rows.assign(
         half_width=(rows["high"] - rows["low"]) / 2,
-        detectable=[
-            detectable_difference(float(deviation), int(seeds), 0.8)
-            for deviation, seeds in zip(rows["deviation"], rows["seeds"], strict=True)
-        ],
+        detectable=detectable_difference(rows["deviation"], rows["seeds"], 0.8),
     )

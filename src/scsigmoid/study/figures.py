@@ -1,7 +1,7 @@
 """Figures of a study (docs/reproduction.md)."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pandas as pd
@@ -208,7 +208,7 @@ def draw_final_losses(axes: "Axes", runs: pd.DataFrame) -> None:
         finite = own[is_finite]
         medians = finite.groupby("learning_rate")["loss"].median()
         axes.plot(medians.index, medians, color=color, linewidth=0.8, alpha=0.6)
-        style = {"color": color, "markersize": 4}
+        style: Any = {"color": color, "markersize": 4}
         for collapsed, points in finite.groupby("collapsed"):
             marker, label = ("x", f"{arm}, collapsed") if collapsed else ("o", arm)
             axes.plot(points["learning_rate"] * shift, points["loss"], marker, label=label, **style)

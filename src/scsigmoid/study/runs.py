@@ -7,7 +7,6 @@ the statistics of attention by layer. Their column ``run`` is that of ``runs.csv
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +50,6 @@ def collect(config: Config, results: Path, output: Path) -> None:
             missing.append(name)
             continue
         number = len(rows)
-        training = asdict(run.training)
         rows.append(
             {
                 "run": number,
@@ -63,7 +61,7 @@ def collect(config: Config, results: Path, output: Path) -> None:
                 "size": run.size,
                 "variants": " ".join(run.variants),
                 "seed": run.seed,
-                **{key: training[key] for key in TRAINING},
+                **{key: getattr(run.training, key) for key in TRAINING},
                 "last_step": int(columns["step"][-1]),
                 "seconds": round(float(columns["seconds"][-1]), 1),
                 **{key: facts.get(key, "") for key in FACTS},
@@ -83,12 +81,8 @@ def collect(config: Config, results: Path, output: Path) -> None:
     if missing:
         names = first_names(missing)
         log(f"{len(missing)} of {len(missing) + len(rows)} runs are missing: {names}")
-    tables = {
-        "runs": pd.DataFrame(rows),
-        "curves": pd.concat(curves),
-        "layers": pd.concat(layers),
-    }
-    for name, table in tables.items():
+    tables = (pd.DataFrame(rows), pd.concat(curves), pd.concat(layers))
+    for name, table in zip(("runs", "curves", "layers"), tables, strict=True):
         # Six digits are more than any conclusion needs, and keep the files small.
         write_text(output / f"{name}.csv", table.to_csv(index=False, float_format="%.6g"))
 

@@ -120,7 +120,7 @@ def rates_table(study: Study) -> Table:
     losses, best, step = best_rates(study)
     seeds = sorted(set(losses.columns.get_level_values("seed")))
 
-    def cell(rate: float, arm: str) -> Cell:
+    def cell(rate: Any, arm: str) -> Cell:
         values = losses.loc[rate, arm]
         by_seed = ", ".join(fixed(value, 2) for value in values)
         return Cell(f"{fixed(values.mean(), 3)} ({by_seed})", bold=bool(best[arm] == rate))
@@ -382,28 +382,22 @@ def stability_claims(study: Study) -> list[tuple[str, str, str]]:
     settings = [name for name in first_family_settings(study) if "no clipping" in name][:1]
     if not settings:
         return []
-    counts = count_collapsed(study).set_index("setting").loc[settings].set_index("attention")
-    if len(counts) < len(ATTENTIONS):
+    counts = count_collapsed(study).set_index("setting").loc[settings]
+    diverged = dict(zip(counts["attention"], counts["diverged"], strict=True))
+    if len(diverged) < len(ATTENTIONS):
         return []
-    largest = largest_rates(stability_runs(study)).loc[settings[0]]
-    rates = ", ".join(
-        f"{arm} up to {largest[arm]:g}" if largest[arm] else f"{arm} no rate" for arm in ATTENTIONS
-    )
+    (largest,) = as_records(largest_rates(stability_runs(study)).loc[settings])
+    rates = [f"up to {largest[arm]:g}" if largest[arm] else "no rate" for arm in ATTENTIONS]
     lead = largest["sigmoid"] - largest["softmax"]
-    diverged = ", ".join(
-        f"{arm} {counts['diverged'][arm]} of {counts['runs'][arm]}" for arm in ATTENTIONS
-    )
-    outcome = "agrees" if counts["diverged"]["softmax"] else "open"
-    if counts["diverged"]["sigmoid"]:
-        outcome = "disagrees"
-    return [
-        (
-            "Without clipping sigmoid trains at higher learning rates than softmax",
-            rates,
-            verdict(lead, lead),
-        ),
-        ("Without clipping softmax diverges and sigmoid does not", diverged, outcome),
+    claim = "Without clipping sigmoid trains at higher learning rates than softmax"
+    rows = [(claim, "sigmoid {}, softmax {}".format(*rates), verdict(lead, lead))]
+    shares = [
+        f"{row['attention']} {row['diverged']} of {row['runs']}" for row in as_records(counts)
     ]
+    outcome = "agrees" if diverged["softmax"] else "open"
+    outcome = "disagrees" if diverged["sigmoid"] else outcome
+    claim = "Without clipping softmax diverges and sigmoid does not"
+    return [*rows, (claim, ", ".join(shares), outcome)]
 
 
 def verdict(low: float, high: float) -> str:
