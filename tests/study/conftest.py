@@ -15,50 +15,29 @@ from scsigmoid.training.journal import LAYER_COLUMNS, Journal, as_csv
 
 STEPS = range(10, 101, 10)
 BOTH = {"attention": ["sigmoid", "softmax"], "context": [128], "size": ["demo"]}
+SEEDS = {"purpose": "seeds", **BOTH, "seed": [1, 2, 3], "training": {"steps": 100}}
+RATES = [1e-3, 2e-3, 4e-3]
 STUDY = {
-    "rates": {
-        "purpose": "rates",
-        **BOTH,
-        "seed": [1, 2],
-        "training": {"steps": 100, "learning_rate": [1e-3, 2e-3]},
+    "rates": SEEDS | {
+        "purpose": "rates", "seed": [1, 2], "training": {"steps": 100, "learning_rate": RATES[:2]},
     },
-    "frontier": {
-        "purpose": "stability",
-        **BOTH,
-        "seed": [1, 2],
-        "training": {"steps": 100, "clipping": [None, 1.0], "learning_rate": [1e-3, 2e-3, 4e-3]},
+    "frontier": SEEDS | {
+        "purpose": "stability", "seed": [1, 2],
+        "training": {"steps": 100, "clipping": [None, 1.0], "learning_rate": RATES},
     },
-    "frontier_qk_norm": {
-        "purpose": "stability",
-        **BOTH,
-        "seed": [1],
-        "variants": [["qk_norm"]],
-        "training": {"steps": 100, "clipping": None, "learning_rate": [4e-3]},
+    "frontier_qk_norm": SEEDS | {
+        "purpose": "stability", "seed": [1], "variants": [["qk_norm"]],
+        "training": {"steps": 100, "clipping": None, "learning_rate": RATES[2:]},
     },
-    "seeds": {"purpose": "seeds", **BOTH, "seed": [1, 2, 3], "training": {"steps": 100}},
-    "variants": {
-        "purpose": "variants",
-        **BOTH,
-        "attention": ["sigmoid"],
-        "seed": [1, 2, 3],
-        "variants": [["centred_values"]],
-        "training": {"steps": 100},
+    "seeds": SEEDS,
+    "variants": SEEDS | {
+        "purpose": "variants", "attention": ["sigmoid"], "variants": [["centred_values"]],
     },
-    "scale": {
-        "purpose": "sizes",
-        **BOTH,
-        "size": ["400M", "600M"],
-        "seed": [1, 2],
-        "training": {"steps": 100},
+    "scale": SEEDS | {"purpose": "sizes", "size": ["400M", "600M"], "seed": [1, 2]},
+    "scale_large": SEEDS | {
+        "purpose": "sizes", "size": ["1.4B"], "seed": [1, 2], "training": {"steps": 50},
     },
-    "scale_large": {
-        "purpose": "sizes",
-        **BOTH,
-        "size": ["1.4B"],
-        "seed": [1, 2],
-        "training": {"steps": 50},
-    },
-}
+}  # fmt: skip
 
 
 def losses(run: StudyRun) -> list[float]:

@@ -71,13 +71,11 @@ def test_a_run_without_finite_losses_ends_at_infinity(study: Study):
         ([9, 9, 9], [1, 2, math.inf], math.inf),
     ],
 )
-def test_a_run_ends_at_the_median_of_its_last_three_losses(
-    losses: list[float], values: list[float], end: float
-):
+def test_a_run_ends_at_the_median_of_its_last_three_losses(losses, values, end):
     assert final_loss(pd.DataFrame({"loss": losses, "validation_loss": values})) == end
 
 
-def test_the_sign_is_that_after_the_last_change():
+def test_the_last_sign_change():
     signs = pd.DataFrame({"step": [1, 2, 3, 4, 5, 6], "difference": [1, -1, 1, 1, -1, -1]})
     assert last_sign_change(signs) == 5
 
@@ -91,18 +89,15 @@ def test_the_difference_is_taken_seed_by_seed(study: Study):
     assert (last["low"], last["high"]) == pytest.approx(interval)
     assert last_sign_change(means) == 50
     assert last_sign_change(means[means["step"] > 40]) is None
-    curve = study.curves[study.curves["family"] == "seeds"].query(
-        "attention == 'sigmoid' and seed == 1"
-    )
+    curve = study.curves.query("family == 'seeds' and attention == 'sigmoid' and seed == 1")
     assert loss_decrease(curve) == pytest.approx(0.1)
     study.curves.loc[curve.index, "validation_loss"] += 3  # one seed of three
-    assert loss_differences(study, "seeds").iloc[-1][
-        ["sigmoid", "difference"]
-    ].tolist() == pytest.approx([last["sigmoid"] + 1, last["difference"] + 1])
+    changed = loss_differences(study, "seeds").iloc[-1][["sigmoid", "difference"]].tolist()
+    assert changed == pytest.approx([last["sigmoid"] + 1, last["difference"] + 1])
 
 
 @pytest.mark.parametrize("every", [1, 2, 5, 10])
-def test_a_straight_curve_falls_by_as_much_in_each_tenth(every: int):
+def test_the_loss_decrease_of_a_straight_curve(every: int):
     steps = np.arange(every, 101, every)
     curve = pd.DataFrame({"step": steps, "validation_loss": 9 - 0.02 * steps})
     assert loss_decrease(curve) == pytest.approx(0.2)
@@ -131,11 +126,11 @@ def test_sizes_are_compared_at_steps_that_they_have(study: Study):
         assert row["difference"] == pytest.approx(means["sigmoid"] - means["softmax"])
 
 
-def test_a_size_is_compared_in_its_own_family_and_not_without_one(study: Study):
+def test_runs_for_sizes_replace_those_for_seeds(study: Study):
     curves = study.curves
     study.curves = curves[curves["family"].isin(["scale_large", "variants"])]
     assert loss_differences_by_size(study)[["size", "step"]].to_numpy().tolist() == [["1.4B", 50]]
-    # Of `demo` there are seeds, too.
+    # The size `demo` also has runs with the purpose `seeds`.
     study.curves = curves.replace({"size": {"400M": "demo"}})
     study.runs = study.runs.replace({"size": {"400M": "demo"}})
     table = loss_differences_by_size(study).set_index(["size", "step"])
@@ -153,7 +148,7 @@ def test_the_detectable_difference_is_found_in_80_percent_of_simulated_studies(s
     assert (p_values < 0.05).mean() == pytest.approx(0.8, abs=0.01)
 
 
-def test_the_power_of_the_seeds_is_that_of_their_differences(study: Study):
+def test_detectable_differences_of_the_seeds(study: Study):
     rows = detectable_differences(study, [5, 10])
     assert rows["step"].tolist() == [50, 100]
     assert rows["deviation"].tolist() == pytest.approx([0.1, 0.1])  # of 0.1, 0.2 and 0.3

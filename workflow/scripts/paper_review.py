@@ -213,10 +213,7 @@ def kernels(paper: dict[str, Any]) -> Iterator[Row]:
 
 
 def cost(rows: list[dict[str, Any]], weakest: float) -> Iterator[Row]:
-    """Yield the statements about GPU-hours.
-
-    ``weakest`` is the smallest gain of the kernel, in percent.
-    """
+    """Yield the statements about GPU-hours. ``weakest`` is the kernel's smallest gain in %."""
     hours = {(row["size"], row["context"]): row["softmax"] - row["sigmoid"] for row in rows}
     names = {key: f"{key[0]} at {context_label(key[1])}" for key in hours}
     saved = {key: 100 * hours[key] / row["softmax"] for key, row in zip(hours, rows, strict=True)}
