@@ -1,4 +1,4 @@
-"""The report page in a real browser: whole, and readable on a phone."""
+"""The report page in a browser: complete, and readable on a phone."""
 
 import html
 import json
@@ -18,8 +18,8 @@ from scsigmoid.results.folder import Results
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
 )
-# Shows the page in a frame of a window's size and writes down what a reader would see, folded and
-# unfolded.
+# Shows the page in a frame of the width of a window, and records its width, its smallest text and
+# its pictures, with closed and with open tables.
 FRAME = """<iframe src="report.html" style="border: 0; width: %dpx; height: 850px"></iframe>
 <pre id="found"></pre>
 <script>
@@ -56,7 +56,7 @@ def page(finished: Results, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def seen(page: Path, width: int) -> dict[str, Any]:
-    """What a reader sees in a window of a width."""
+    """Return the records of the frame (:data:`FRAME`) for a width in pixels."""
     outer = page.with_name("frame.html")
     outer.write_text(FRAME % width)
     command = (

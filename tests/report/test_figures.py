@@ -67,7 +67,7 @@ def test_figure_from_its_declared_inputs_alone(name: str, results: Results, tmp_
 
 @pytest.mark.parametrize("scale", ["demo", "paper"])
 @pytest.mark.parametrize("name", NAMES)
-def test_text_is_legible_unclipped_and_apart(
+def test_text_is_legible_and_does_not_overlap(
     name: str, scale: str, request: pytest.FixtureRequest
 ) -> None:
     results = request.getfixturevalue("results" if scale == "demo" else "paper_results")
@@ -86,14 +86,14 @@ def test_text_is_legible_unclipped_and_apart(
         assert bounds.x0 - 1 <= box.x0 <= box.x1 <= bounds.x1 + 1, words
         assert bounds.y0 - 1 <= box.y0 <= box.y1 <= bounds.y1 + 1, words
     for (words, box), (others, other) in itertools.combinations(boxes, 2):
-        # Half a point of air may be missing between the boxes, which are wider than the letters.
+        # Boxes may overlap by half a point, because they are wider than the letters.
         across = min(box.x1, other.x1) - max(box.x0, other.x0)
         down = min(box.y1, other.y1) - max(box.y0, other.y0)
         assert across < 1.5 or down < 1.5, f"{words!r} and {others!r} overlap"
 
 
 def visible_texts(figure: Figure) -> list[Text]:
-    """Every text that is drawn; of tick labels those within their axis."""
+    """Return every visible text, without tick labels outside of their axis."""
     texts = list(figure.texts)
     for part in figure.findobj(SubFigure):
         texts += part.texts
@@ -111,7 +111,7 @@ def visible_texts(figure: Figure) -> list[Text]:
 
 
 @pytest.mark.parametrize("name", ["sequence_lengths", "stability", "loss", "umap_heart_oft"])
-def test_simulated_cells_are_said_to_be(name: str, results: Results) -> None:
+def test_figures_state_that_cells_are_simulated(name: str, results: Results) -> None:
     with style.styled():
         words = " ".join(text.get_text() for text in draw(name, results).texts)
     assert "simulated" in words
@@ -175,7 +175,7 @@ def test_scores_of_models_and_controls(results: Results) -> None:
 
 
 @pytest.mark.parametrize("count", [3, 20, 45])
-def test_labels_of_clusters_are_apart(
+def test_labels_of_clusters_do_not_overlap(
     count: int, results: Results, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def many(dataset: str, model: str) -> pd.DataFrame:
@@ -198,7 +198,7 @@ def test_labels_of_clusters_are_apart(
 
 
 @pytest.mark.parametrize("contexts", [(128, 130), (2048, 2049), (2000, 2100, 2200), (16, 16384)])
-def test_labels_of_any_contexts_are_apart(contexts: tuple[int, ...], results: Results) -> None:
+def test_labels_of_any_contexts_do_not_overlap(contexts: tuple[int, ...], results: Results) -> None:
     model = results.config.models["sigmoid_2k"]
     models = {f"model_{context}": replace(model, context=context) for context in contexts}
     changed = Results(results.folder, replace(results.config, models=models))
@@ -247,7 +247,7 @@ def test_marks_of_the_length_figure(results: Results) -> None:
         marked = [text.get_text() for text in draw("sequence_lengths", results).axes[1].texts]
     assert [text.split("\n")[0] for text in marked] == ["128", "256", "384"]
     lengths, cells = np.array([1, 127, 128, 500]), np.array([1, 2, 3, 4])
-    # 127 genes fit beside <cls>; 128 genes do not.
+    # 127 genes fit next to <cls>. 128 genes do not.
     assert covered(lengths, cells, 127) == pytest.approx(0.3)
 
 

@@ -1,4 +1,4 @@
-"""The report page: whole, self-contained, escaped, the same bytes every time."""
+"""The report page: complete, self-contained, escaped, reproducible."""
 
 import base64
 import shutil
@@ -23,7 +23,7 @@ VOID = {"meta", "img", "br", "link", "input", "hr"}
 
 
 class Page(HTMLParser):
-    """What a page loads and links to, and whether its tags are closed."""
+    """The loaded files, links, ids and words of a page, and its open tags."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ def test_the_page(whole: Results) -> None:
     text = path.read_text(encoding="utf-8")
     page = Page(text)
     assert not page.open
-    # Nothing is loaded but pictures in the page itself.
+    # Only pictures in the page itself are loaded.
     plan = Plan(whole.config)
     figures = registry.names("figure", plan)
     assert len(page.loads) == len(figures)
@@ -79,10 +79,10 @@ def test_the_page(whole: Results) -> None:
     assert "url(" not in text
     assert "script" not in page.tags
     assert "&lt;script&gt;" in text
-    # Plain links: outward ones to the paper's code alone; the others resolve.
-    outward = {link for link in page.links if "://" in link}
-    assert outward == {"https://github.com/MSDLLCpapers/triton-sigmoid"}
-    for link in set(page.links) - outward:
+    # The only external link is the paper's code. All other links resolve.
+    external = {link for link in page.links if "://" in link}
+    assert external == {"https://github.com/MSDLLCpapers/triton-sigmoid"}
+    for link in set(page.links) - external:
         if link.startswith("#"):
             assert link[1:] in page.ids
         else:
@@ -117,7 +117,7 @@ def test_the_share_of_cells_that_is_cut(whole: Results) -> None:
         assert f"{100 * cut / sum(cells):.1f}% at {context}" in words
 
 
-def test_a_run_like_the_papers_opens_its_tables_with_the_comparison(
+def test_the_comparison_is_the_first_table_of_a_run_like_the_papers(
     paper_results: Results,
 ) -> None:
     plan, folder = Plan(paper_results.config), paper_results.folder

@@ -1,4 +1,4 @@
-"""The lines at the end of a run, from tables written by hand."""
+"""The summary at the end of a run, from tables written by hand."""
 
 import csv
 import os

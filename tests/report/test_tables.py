@@ -60,7 +60,7 @@ def test_tables_are_made_of_their_declared_inputs_alone(results: Results, tmp_pa
 
 
 def test_tables_depend_on_their_declared_settings_alone(results: Results) -> None:
-    """And on those of the stages that made their inputs."""
+    """And on the settings of the stages that made their inputs."""
     plan = Plan(results.config)
     for name in registry.names("table", plan):
         kept = [*registry.find("table", name, plan).settings, "evaluation", "benchmarks"]
@@ -118,7 +118,7 @@ def test_mmd_by_hand(results: Results, tmp_path: Path) -> None:
     pairs = [row for row in both if row["estimator"] == "unbiased"]
     assert len(pairs) == 28
     assert [row["estimator"] for row in both] == ["unbiased"] * 28 + ["biased"] * 28
-    # The made-up biased values lie 0.02 above the unbiased ones.
+    # The made-up biased values are 0.02 above the unbiased values.
     for row, other in zip(pairs, both[28:], strict=True):
         assert float(other["sigmoid"]) - float(row["sigmoid"]) == pytest.approx(0.02)
         line = next(line for line in markdown.splitlines() if line.startswith(f"| {row['pair']} |"))
@@ -207,9 +207,7 @@ def test_training_cost_by_hand(results: Results, tmp_path: Path) -> None:
     assert ("% fewer" if saved > 0 else "% more") in markdown
 
 
-def test_training_speed_is_beside_ours_at_the_same_context(
-    results: Results, tmp_path: Path
-) -> None:
+def test_training_speed_is_compared_at_the_same_context(results: Results, tmp_path: Path) -> None:
     rows, markdown, _ = made("training_speed", results, tmp_path)
     kernels = ["reference", "sdpa", "flex"] * 4 * 3
     assert [row["kernel"] for row in rows] == [*kernels, "triton_sigmoid"]
@@ -231,7 +229,7 @@ def test_training_speed_is_beside_ours_at_the_same_context(
     assert markdown.count("TritonSigmoid") == 1
 
 
-def test_datasets_beside_the_papers(results: Results, tmp_path: Path) -> None:
+def test_datasets_next_to_the_papers(results: Results, tmp_path: Path) -> None:
     rows, markdown, _ = made("evaluation_datasets", results, tmp_path)
     heart = next(row for row in rows if row["dataset"] == "heart_oft")
     assert (heart["cells"], heart["paper_cells"], heart["simulated"]) == ("160", "30125", "true")

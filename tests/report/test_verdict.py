@@ -1,4 +1,4 @@
-"""What scores mean, in words."""
+"""Sentences about scores."""
 
 import pandas as pd
 import pytest
@@ -24,7 +24,7 @@ def table(metric: str = "logistic", cells: int = 1000, **scores: float) -> pd.Da
         (0.95, 1000, "better than PCA"),
     ],
 )
-def test_the_words_follow_from_the_controls(value: float, cells: int, words: str) -> None:
+def test_scores_are_compared_with_the_controls(value: float, cells: int, words: str) -> None:
     (sentence,) = verdicts(table(model=value, random=0.1, pca_log_counts=0.8, cells=cells))
     assert words in sentence
     assert f"{value:.2f}" in sentence
@@ -45,7 +45,7 @@ def test_each_model_has_a_sentence_of_its_mean() -> None:
     assert "0.50" in first
     assert "2,000 held-out cells" in first
     assert "0.60" in second
-    # Without the metric, and without scores, nothing is claimed.
+    # Without the metric or without scores, there are no sentences.
     assert "bio conservation 0.50" in verdicts(table("bio_conservation", one=0.5, random=0.1))[0]
     assert verdicts(table("leiden_nmi", one=0.5)) == []
     assert verdicts(table()) == []

@@ -2,7 +2,6 @@
 
 import base64
 import platform
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
@@ -39,11 +38,6 @@ ONE_RUN = (
     "These scores are from a single run and have no interval. A study with several seeds gives the "
     "spread over seeds and the interval of the difference. Validation losses have intervals over "
     "donors, where three are known."
-)
-#: The order of figures and tables of the user's own cells: how their names begin.
-OWN = (
-    *("figure-umap", "figure-scib", "table-scib", "figure-loss", "table-validation_loss"),
-    *("figure-sequence_lengths", "table-mmd"),
 )
 
 
@@ -86,10 +80,10 @@ def content(results: Results) -> dict[str, Any]:
 
 
 def counted_verdicts(comparison: Table) -> dict[str, int]:
-    """Return how many of the paper's numbers have each verdict; empty if none has one."""
-    counts = Counter(record["verdict"] for record in comparison.records)
-    verdicts = (REPRODUCED, NOT_REPRODUCED, INCONCLUSIVE)
-    return {name: counts[name] for name in verdicts} if counts.keys() & {*verdicts} else {}
+    """Return the number of the paper's numbers with each verdict, or nothing without verdicts."""
+    given = pd.DataFrame(comparison.records)["verdict"].tolist()
+    counts = {name: given.count(name) for name in (REPRODUCED, NOT_REPRODUCED, INCONCLUSIVE)}
+    return counts if any(counts.values()) else {}
 
 
 def compared(results: Results, comparison: Table) -> str:
@@ -104,7 +98,7 @@ def paper_sections(results: Results, tables: Mapping[str, Table]) -> list[dict[s
     """Return the sections of a run that is compared with the paper: figures, then tables."""
     figures = [figure_item(results, name) for name in registry.names("figure", results.plan)]
     items = [table_item(results, name, table) for name, table in tables.items()]
-    if counted_verdicts(tables["comparison"]):  # it has verdicts: it comes first
+    if counted_verdicts(tables["comparison"]):  # the comparison comes first if it has verdicts
         items = [items[-1] | {"folded": False}, *items[:-1]]
     return [
         {"id": "figures", "title": "Figures", "items": figures},
@@ -123,15 +117,14 @@ def own_sections(results: Results, tables: Mapping[str, Table]) -> list[dict[str
     if donors := donor_scores(results):
         title = "Biological conservation, by donor"
         items.append({"kind": "table", "name": "scib_donors", "title": title, "table": donors})
-    items.sort(key=own_place)
+    ordered = [
+        item
+        for start in registry.OWN
+        for item in items
+        if f"{item['kind']}-{item['name']}".startswith(start)
+    ]
     cells = {"kind": "table", "name": "", "title": "Cells", "table": cells_table(results)}
-    return [{"id": "cells", "title": "Your cells", "items": [cells, *items]}]
-
-
-def own_place(item: Mapping[str, Any]) -> int:
-    """Return the position in :data:`OWN` of a figure or table."""
-    name = f"{item['kind']}-{item['name']}"
-    return next((place for place, start in enumerate(OWN) if name.startswith(start)), len(OWN))
+    return [{"id": "cells", "title": "Your cells", "items": [cells, *ordered]}]
 
 
 def study_section(results: Results) -> list[dict[str, Any]]:

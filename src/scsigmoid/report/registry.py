@@ -16,9 +16,12 @@ from scsigmoid.errors import UserError
 
 KERNEL = ("benchmarks/kernel.csv", "benchmarks/kernel.json")
 TRAINING = ("benchmarks/training.csv", "benchmarks/training.json")
-#: Beginnings of the names of tables and figures of the user's own cells, which are not compared
-#: with the paper.
-OWN = ("validation_loss", "scib", "mmd_", "sequence_lengths", "loss", "umap_")
+#: Figures and tables of the user's own cells, which are not compared with the paper: how their
+#: kinds and names begin, in the order of the report.
+OWN = (
+    *("figure-umap", "figure-scib", "table-scib", "figure-loss", "table-validation_loss"),
+    *("figure-sequence_lengths", "table-mmd"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,7 +276,7 @@ def entries(kind: str, plan: Plan) -> Mapping[str, Entry]:
     return {
         name: entry
         for name, entry in KINDS[kind](plan).items()
-        if not plan.is_own or name.startswith(OWN)
+        if not plan.is_own or f"{kind}-{name}".startswith(OWN)
     }
 
 

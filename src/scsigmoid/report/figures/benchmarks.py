@@ -97,17 +97,18 @@ def kernel_figure(results: Results, unit: str, remarks: str, draw: Callable[...,
     figure = new_figure(DOUBLE, 7.6)
     grid = figure.subplots(len(paddings) * len(dimensions), 2, squeeze=False, sharex=True)
     handles: dict[str, Any] = {}
-    panels = product(paddings, dimensions, PASSES)
-    for axes, (padding, dimension, way) in zip(grid.flat, panels, strict=True):
+    shown = product(paddings, dimensions, PASSES)
+    for axes, (padding, dimension, direction) in zip(grid.flat, shown, strict=True):
         axes.set_title(
-            f"{way.capitalize()}, head dimension {dimension}, {padding * 100:g} % padding"
+            f"{direction.capitalize()}, head dimension {dimension}, {padding * 100:g} % padding"
         )
         for place, (key, style) in enumerate(look.items()):
-            rows = [row for row in by_series[key] if row.head_dimension == dimension]
-            rows = [row for row in rows if in_panel(row, padding, way)]
+            rows = [row for row in by_series[key] if in_panel(row, padding, direction)]
+            rows = [row for row in rows if row.head_dimension == dimension]
             if rows:
-                rows.sort(key=lambda row: row.length)
-                draw(axes, rows, style, lengths, place, len(look))
+                draw(
+                    axes, sorted(rows, key=lambda row: row.length), style, lengths, place, len(look)
+                )
         handles |= {handle.get_label(): handle for handle in axes.get_legend_handles_labels()[0]}
     for axes in grid[:, 0]:
         axes.set_ylabel(unit)
