@@ -11,7 +11,7 @@ from scsigmoid.cli import main
 from scsigmoid.config.check import load
 from scsigmoid.report.figures.style import styled
 from scsigmoid.report.tables.writing import DASH, MINUS
-from scsigmoid.study.figures import loss_figure
+from scsigmoid.study.figures import loss_figure, stability_figure
 from scsigmoid.study.runs import Study
 from scsigmoid.study.tables import seeds_table
 
@@ -125,6 +125,14 @@ def test_a_caption_explains_only_lines_that_the_figure_has(tmp_path: Path, seeds
         assert ("Thin lines" in caption, "interval" in caption) == (len(seeds) > 1,) * 2
         assert ("vertical dotted line" in caption) == has_change
         study.curves = study.curves[study.curves["step"] > 40]
+
+
+def test_a_stability_figure_has_a_panel_for_each_setting(tmp_path: Path):
+    study = made_study(tmp_path, "frontier_qk_norm")
+    with styled():
+        titles = [axes.get_title("left") for axes in stability_figure(study).axes]
+    assert len(titles) == 5
+    assert titles[0] == "No clipping"
 
 
 @pytest.mark.parametrize(

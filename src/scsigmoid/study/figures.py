@@ -143,18 +143,21 @@ def stability_figure(study: Study) -> "Figure":
     The upper panels show the first two settings of the first family with the purpose ``stability``,
     the lower panels the first setting at the rate of :func:`shown_rate`.
     """
-    settings, baseline = first_family_settings(study), study.baseline("frequencies")
+    settings, baseline = first_family_settings(study)[:2], study.baseline("frequencies")
     runs = stability_runs(study)
-    runs = runs[runs["setting"].isin(settings[:2])]
+    runs = runs[runs["setting"].isin(settings)]
     figure = new_figure(DOUBLE, 4.4)
-    grid = figure.subplot_mosaic([["left", "left", "right", "right"], list("abcd")])
-    for panel, setting in zip(("left", "right"), settings, strict=False):
-        draw_final_losses(grid[panel], runs[runs["setting"] == setting])
-        grid[panel].axhline(baseline, color=MUTED, linewidth=0.7, ls=":")
-        grid[panel].set_title(setting.split(",")[0].capitalize())
-    grid["right"].sharey(grid["left"])
-    grid["left"].set_ylabel("Validation loss at the end (nats)")
-    grid["left"].legend(loc="lower right", fontsize=6, handletextpad=0.2)
+    upper: list[Any] = [name for name in settings for _ in range(4 // len(settings))]
+    grid = figure.subplot_mosaic([upper, list("abcd")])
+    for setting in settings:
+        draw_final_losses(grid[setting], runs[runs["setting"] == setting])
+        grid[setting].axhline(baseline, color=MUTED, linewidth=0.7, ls=":")
+        grid[setting].set_title(setting.split(",")[0].capitalize())
+    first, *others = (grid[setting] for setting in settings)
+    for axes in others:
+        axes.sharey(first)
+    first.set_ylabel("Validation loss at the end (nats)")
+    first.legend(loc="lower right", fontsize=6, handletextpad=0.2)
     rate, reason = shown_rate(runs[runs["setting"] == settings[0]])
     is_shown = "purpose == 'stability' and setting == @settings[0] and learning_rate == @rate"
     curves, layers = study.curves.query(is_shown), study.layers.query(is_shown)
@@ -176,9 +179,10 @@ def stability_figure(study: Study) -> "Figure":
         axes.set_xlabel("Step")
     remark(
         figure,
-        "Crosses mark collapsed runs." if runs["collapsed"].any() else "",
-        "The dotted line is the gene-frequency baseline. Lower row: "
-        f"every seed ({settings[0]}) at a learning rate of {rate:g}, {reason}.",
+        "Upper row: dots are runs, lines medians of finite losses, the dotted line the "
+        "gene-frequency baseline.",
+        "Crosses are collapsed runs." if runs["collapsed"].any() else "",
+        f"Lower row: every seed ({settings[0]}) at a learning rate of {rate:g}, {reason}.",
         KEYS_NOTE,
     )
     return figure
