@@ -1,10 +1,13 @@
 """The stages from the manifest to the files of a corpus, with all paths in one folder."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import anndata
 import numpy as np
+import pandas as pd
 
 from scsigmoid.config.check import load
 from scsigmoid.config.schema import Corpus, Dataset, LocalFiles
@@ -17,6 +20,37 @@ from scsigmoid.corpus.metadata import read_manifest, write_manifest
 def local_corpus(*entries: LocalFiles, parts: int = 1) -> Corpus:
     """Return the demo's corpus with the user's own files instead."""
     return dataclasses.replace(load().corpus, source="local", local=[*entries], parts=parts)
+
+
+def write_cells(
+    path: Path,
+    x: Any,
+    raw: Any = None,
+    genes: Sequence[str] | None = None,
+    obs: Mapping[str, Any] | None = None,
+    var: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write an h5ad file. Integers in a dense array are written as float32, as users have them.
+
+    Args:
+        path: the file.
+        x: the matrix, cells x genes.
+        raw: the matrix of ``raw``; None if the file has no ``raw``.
+        genes: index of ``var``; None for human ids.
+        obs: columns, at least as long as ``x``; None for three cell types in turn.
+        var: columns.
+    """
+    if isinstance(x, np.ndarray) and x.dtype.kind == "i":
+        x = x.astype(np.float32)
+    index = pd.Index(genes or [f"ENSG{gene:011d}" for gene in range(x.shape[1])])
+    obs = {"cell_type": ["T cell", "B cell", "NK cell"] * x.shape[0]} if obs is None else obs
+    frame = pd.DataFrame({name: values[: x.shape[0]] for name, values in obs.items()})
+    frame.index = pd.Index([f"cell{cell}" for cell in range(x.shape[0])])
+    adata = anndata.AnnData(x, frame, pd.DataFrame(var, index=index))
+    if raw is not None:
+        adata.raw = anndata.AnnData(raw, frame, pd.DataFrame(index=index))
+    adata.write_h5ad(path)
+    return path
 
 
 def dense(cells: Cells) -> np.ndarray:

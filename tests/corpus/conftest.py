@@ -5,11 +5,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import anndata
 import numpy as np
-import pandas as pd
 import pytest
 from loopback import HOSTS, Loopback
+from stages import write_cells
 
 from scsigmoid.config.check import load
 from scsigmoid.config.schema import Config, Corpus
@@ -57,32 +56,9 @@ def counts() -> np.ndarray:
 
 @pytest.fixture
 def write_h5ad(tmp_path: Path) -> WriteH5ad:
-    """Return ``write_h5ad(x, raw=None, genes=None, obs=None, name="cells", var=None)``.
+    """Return ``write_h5ad(x, name="cells", ...)``, with the arguments of ``write_cells``."""
 
-    Dense counts are written as float32, as anndata's users have them.
-    """
-
-    def write(
-        x: Any,
-        raw: Any = None,
-        genes: list[str] | None = None,
-        obs: dict[str, Any] | None = None,
-        name: str = "cells",
-        var: dict[str, Any] | None = None,
-    ) -> Path:
-        if isinstance(x, np.ndarray) and x.dtype.kind == "i":
-            x = x.astype(np.float32)
-        genes = genes or [f"ENSG{index:011d}" for index in range(x.shape[1])]
-        kinds = ["T cell", "B cell", "NK cell"]
-        frame = pd.DataFrame(
-            obs if obs is not None else {"cell_type": [kinds[i % 3] for i in range(x.shape[0])]},
-            index=[f"cell{i}" for i in range(x.shape[0])],
-        )
-        adata = anndata.AnnData(X=x, obs=frame, var=pd.DataFrame(var, index=genes))
-        if raw is not None:
-            adata.raw = anndata.AnnData(X=raw, obs=frame, var=pd.DataFrame(index=genes))
-        path = tmp_path / f"{name}.h5ad"
-        adata.write_h5ad(path)
-        return path
+    def write(x: Any, *columns: Any, name: str = "cells", **others: Any) -> Path:
+        return write_cells(tmp_path / f"{name}.h5ad", x, *columns, **others)
 
     return write

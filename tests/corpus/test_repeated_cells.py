@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from stages import dense, local_corpus, make_evaluation, make_manifest, make_part
+from stages import dense, local_corpus, make_evaluation, make_manifest, make_part, write_cells
 
 from scsigmoid.config.schema import Dataset, LocalFiles
 from scsigmoid.corpus.h5ad import cells_of_part, open_cells
@@ -29,16 +29,10 @@ def draw(cells: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).poisson(0.9, (cells, len(GENES)))
 
 
-def write(
-    path: Path, counts: np.ndarray, names: Iterable[str] = (), genes: Any = GENES, **other: Any
-) -> LocalFiles:
+def write(path: Path, counts: np.ndarray, genes: Any = GENES, raw: Any = None) -> LocalFiles:
     """Write counts of cells of two types as CSR."""
-    obs = pd.DataFrame(
-        {"cell_type": ["T cell" if row % 2 else "B cell" for row in range(len(counts))]},
-        index=[*names] or [f"{path.stem}-{row}" for row in range(len(counts))],
-    )
-    x = sp.csr_matrix(counts.astype(np.float32))
-    anndata.AnnData(x, obs, pd.DataFrame(index=genes), **other).write_h5ad(path)
+    types = {"cell_type": ["B cell", "T cell"] * len(counts)}
+    write_cells(path, sp.csr_matrix(counts.astype(np.float32)), raw, [*genes], types)
     return LocalFiles(files=str(path))
 
 
@@ -81,11 +75,10 @@ def held(entry: LocalFiles, held_out: Any) -> LocalFiles:
 
 
 def test_cells_twice_in_one_file(run, tmp_path):
-    """The copies have the same names, and a part of the cells is held out."""
+    """A part of the cells is held out."""
     counts = draw(150)
     twice = np.vstack([counts, counts[:100]])
-    names = [f"cell-{row}" for row in [*range(150), *range(100)]]
-    entry = write(tmp_path / "a.h5ad", twice, names)
+    entry = write(tmp_path / "a.h5ad", twice)
     training, held_out, summary = run(held(entry, 0.3))
     assert len(held_out) == 75
     assert not {*training} & {*held_out}
@@ -127,8 +120,7 @@ def test_a_processed_copy_with_fewer_genes(run, tmp_path):
     """X is normalized, and raw has half of the genes. Cells are compared by the shared genes."""
     counts = draw(60)
     whole = write(tmp_path / "whole.h5ad", counts)
-    raw = anndata.AnnData(sp.csr_matrix(counts[:40, 10:50].astype(np.float32)))
-    raw.var_names = GENES[10:50]
+    raw = sp.csr_matrix(counts[:40, 10:50].astype(np.float32))
     write(tmp_path / "copy.h5ad", np.log1p(counts[:40, 10:50]), genes=GENES[10:50], raw=raw)
     copy = LocalFiles(files=str(tmp_path / "copy.h5ad"))
     training, _, summary = run(whole, held(copy, True))

@@ -4,11 +4,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import anndata
 import numpy as np
-import pandas as pd
 import pytest
 import scipy.sparse as sp
+from stages import write_cells
 
 from scsigmoid.corpus.metadata import FILES, ManifestRow, write_manifest
 from scsigmoid.tokens.statistics import gather
@@ -38,16 +37,9 @@ def write_part(tmp_path: Path) -> WritePart:
             if isinstance(counts, Path):
                 path.symlink_to(counts)
                 continue
-            columns = genes or [f"ENSG{index:011d}" for index in range(counts.shape[1])]
-            frame = pd.DataFrame(
-                {"cell_type": ["a", "b"] * counts.shape[0]} if obs is None else obs
-            )[: counts.shape[0]]
-            frame.index = [f"cell{i}" for i in range(counts.shape[0])]
-            anndata.AnnData(
-                X=sp.csr_matrix(np.asarray(counts, dtype=np.float32)),
-                obs=frame,
-                var=pd.DataFrame(index=list(columns)),
-            ).write_h5ad(path)
+            types = {"cell_type": ["a", "b"] * len(counts)}
+            matrix = sp.csr_matrix(np.asarray(counts, dtype=np.float32))
+            write_cells(path, matrix, genes=genes, obs=types if obs is None else obs)
         write_manifest(folder / FILES, rows)
         return folder
 
