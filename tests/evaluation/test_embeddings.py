@@ -26,8 +26,8 @@ def output_of(checkpoint, folder):
     return folder / f"{checkpoint.parent.name}.h5ad"
 
 
-def run(checkpoint, store, cells, output, pooling="mean"):
-    settings = Embeddings(pooling=pooling, batch_tokens=40)
+def run(checkpoint, store, cells, output, pooling="mean", batch_tokens=40):
+    settings = Embeddings(pooling=pooling, batch_tokens=batch_tokens)
     embed(checkpoint, store, cells, settings, "cpu", output)
 
 
@@ -35,8 +35,7 @@ def run(checkpoint, store, cells, output, pooling="mean"):
 @pytest.mark.parametrize("batch_tokens", [16, 50, 10_000])
 def test_batches_equal_single_cells(checkpoint, store, cells, tmp_path, pooling, batch_tokens):
     output = output_of(checkpoint, tmp_path)
-    settings = Embeddings(pooling=pooling, batch_tokens=batch_tokens)
-    embed(checkpoint, store, cells, settings, "cpu", output)
+    run(checkpoint, store, cells, output, pooling, batch_tokens)
     embedding = read_embedding(output)
     np.testing.assert_allclose(embedding.values, expected(checkpoint, store, pooling), atol=2e-5)
     assert embedding.values.dtype == np.float32

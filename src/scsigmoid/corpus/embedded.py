@@ -68,7 +68,7 @@ ENHANCER_SHAPE, ENHANCER_SCALE = 2.0, 0.8
 DRIVE = 5.0
 
 
-# Facets by cell type: first the types of tab:mmd_heart_oft, then types of the Cell Ontology.
+# Facets by cell type: first the types of the paper's Table 1, then types of the Cell Ontology.
 FACETS: dict[str, tuple[str, ...]] = {
     "Mesenchymal": ("stromal", "fetal"),
     "Cardiac": ("muscle", "fetal"),

@@ -2,17 +2,16 @@
 
 For every pair of cell types and both models: MMD by two estimators, with the mean and percentiles
 of bootstrap resamples.  The percentiles of ``unbiased`` are an interval of about the nominal
-coverage.  ``biased`` is the paper's estimator, as far as can be inferred: the paper prints means
-over resamples, with intervals as asymmetric as those of a V statistic.  Copies of a cell increase
-the MMD of resamples, so the percentiles of ``biased`` may lie above the true value
-(docs/evaluation.md has the coverage of both).  Both are reported as the square root of
-max(MMD^2, 0).
+coverage.  ``biased`` is probably the paper's estimator: the paper prints means over resamples, with
+intervals as asymmetric as those of a V statistic.  Copies of a cell increase the MMD of resamples,
+so the percentiles of ``biased`` may be above the true value (docs/evaluation.md has the coverage of
+both).  Both are reported as the square root of max(MMD^2, 0).
 
 Resamples are drawn for each cell type, from seeds that name the dataset and the type.  Therefore
 
 - the interval of a pair depends on its two types only,
 - both models share the resamples, so their ratio and difference are paired, and
-- in a mean over pairs a type is resampled once for all its pairs, so the interval is a joint one.
+- all pairs with a type share its resamples, so a mean over pairs can be resampled, too.
 
 The kernel is k(x, y) = exp(-|x - y|^2 / (2 s^2)).  s^2 is the median squared distance between two
 cells of the pooled pair (median heuristic), computed before resampling.  A resample is a vector of
@@ -237,10 +236,7 @@ def median_squared_distance(pooled: Tensor) -> float:
     """Return the median squared distance over all pairs of different rows."""
     count = len(pooled)
     above = torch.ones(count, count, dtype=torch.bool, device=pooled.device).triu_(1)
-    distances = squared_distances(pooled, pooled)[above]
-    # torch.median returns the lower of two middle values
-    lower, upper = torch.median(distances), -torch.median(distances.neg_())
-    return float((lower + upper) / 2)
+    return float(np.median(squared_distances(pooled, pooled)[above].cpu().numpy()))
 
 
 def kernel_form(

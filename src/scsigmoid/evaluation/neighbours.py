@@ -25,6 +25,8 @@ TARGET_SUM = 10_000
 # Of pca_log_counts: as in the usual single-cell analysis, which also bounds the memory.
 VARIABLE_GENES = 2_000
 COMPONENTS = 50
+FIELDS = ("attention", "context", "vocabulary", "simulated")
+CONTROL = {"attention": "", "context": 0}
 
 
 @dataclass(frozen=True)
@@ -38,8 +40,9 @@ class Neighbours:
         distances: cells x k, float32, Euclidean. The first is 0.
         labels: cell type of each cell.
         donors: donor of each cell, ``""`` if it is unknown or not wanted.
-        metadata: ``model`` (or the control's name), ``attention``, ``context``, ``vocabulary``,
-            ``simulated`` and ``source`` (path of the embedding, or of the dataset).
+        metadata: ``model`` (or the control's name), ``attention``, ``context``, ``vocabulary`` and
+            ``simulated``.
+        source: the file of the embedding, or of the dataset for a control.
     """
 
     values: NDArray[np.float32]
@@ -49,6 +52,7 @@ class Neighbours:
     labels: NDArray[np.str_]
     donors: NDArray[np.str_]
     metadata: dict[str, Any]
+    source: Path
 
 
 def find_neighbours(
@@ -76,13 +80,12 @@ def find_neighbours(
             f"{first.path}: all cells are of type '{first.labels[0]}'; choose another label column "
             "or leave the dataset out"
         )
-    control = {**first.metadata, "attention": "", "context": 0}
     for name, values in representations(arms, cells, settings.controls, seed):
         source = arms[name].path if name in arms else cells
         coordinates = principal_components(values, settings.variance, str(source))
         log(f"{cells.stem} {name}: {len(coordinates)} cells, {coordinates.shape[1]} components")
         indices, distances = with_itself(coordinates, settings.neighbours)
-        metadata = arms[name].metadata if name in arms else control
+        metadata = arms[name].metadata if name in arms else first.metadata | CONTROL
         yield Neighbours(
             values=np.asarray(values, dtype=np.float32),
             coordinates=coordinates,
@@ -90,7 +93,8 @@ def find_neighbours(
             distances=distances,
             labels=first.labels,
             donors=first.donors if donors else np.full(len(first.cells), ""),
-            metadata={**metadata, "model": name, "source": source},
+            metadata={"model": name} | {field: metadata[field] for field in FIELDS},
+            source=source,
         )
 
 

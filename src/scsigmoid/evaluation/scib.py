@@ -68,16 +68,12 @@ def scib(
                     Measurement(
                         dataset=dataset,
                         group=donor,
-                        model=item.metadata["model"],
-                        attention=item.metadata["attention"],
-                        context=item.metadata["context"],
-                        vocabulary=item.metadata["vocabulary"],
                         metric=metric,
                         value=scores[metric],
                         n=len(item.labels),
                         seed=seed if METRICS[metric].seeded else -1,
-                        simulated=item.metadata["simulated"],
-                        source=source_of(outputs[metric], item.metadata["source"]),
+                        source=source_of(outputs[metric], item.source),
+                        **item.metadata,
                     )
                 )
     for metric, output in outputs.items():

@@ -72,7 +72,7 @@ def metrics(
     _, kinds = np.unique(labels, return_inverse=True)
     coordinates = principal_components(values, 0.95, name)
     nearest = with_itself(coordinates, 15)
-    near = Neighbours(values, coordinates, *nearest, labels, np.array([]), {})
+    near = Neighbours(values, coordinates, *nearest, labels, np.array([]), {}, Path())
     return {
         **silhouette(near, seed, "cpu"),
         **leiden(near, derive(seed, "leiden"), "cpu"),

@@ -1,4 +1,4 @@
-"""Figures of embeddings: scIB scores (fig:scib) and UMAP (fig:umap_mmd)."""
+"""Figures of embeddings: scIB scores and UMAP coordinates."""
 
 import textwrap
 from itertools import product

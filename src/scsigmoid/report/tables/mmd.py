@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from scsigmoid.labels import ATTENTIONS, model_label
 from scsigmoid.measurements import Interval
+from scsigmoid.paper.quality import types
 from scsigmoid.paper.reported import reported
 from scsigmoid.report.tables.writing import ENDS, Cell, Table, fixed, interval, with_ends
 from scsigmoid.results.folder import Results
@@ -28,9 +29,8 @@ COLUMNS = (
 
 def paper_pair(dataset: str, name: str) -> dict[str, Interval]:
     """Return the paper's MMD of a pair, named in either order, or nothing if it has none."""
-    types = {part.strip().lower() for part in name.split(" vs ")}
     for row in reported()["mmd"].get(dataset, ()):
-        if {part.lower() for part in row["pair"].split(" vs ")} == types:
+        if types(row["pair"]) == types(name):
             return {arm: Interval(*row[arm]) for arm in ATTENTIONS}
     return {}
 
