@@ -57,7 +57,7 @@ class Genes:
 
 
 def read_genes(var: Any, path: Path, gene_column: str = "") -> Genes:
-    """Read and check the genes of a file.
+    """Read and check the genes of a file. Log the numbers of features left out and merged.
 
     Args:
         var: the stored data frame.
@@ -76,18 +76,25 @@ def read_genes(var: Any, path: Path, gene_column: str = "") -> Genes:
     gene_column = gene_column or column_of_ids(var, is_gene, path)
     ids = column(var, gene_column or index)
     check_ids(ids, is_gene, gene_column, path)
-    genes, gene_names, of_feature = unique_genes(ids, names, is_gene)
-    if not genes:
+    names_of: dict[str, str] = {}
+    position: dict[str, int] = {}
+    of_feature = np.full(len(ids), -1, dtype=np.int64)
+    for feature, (identifier, name) in enumerate(zip(ids, names, strict=True)):
+        gene = without_version(identifier)
+        if is_gene[feature] and not gene.startswith(FOREIGN):
+            of_feature[feature] = position.setdefault(gene, len(position))
+            names_of.setdefault(gene, without_version(name) or gene)
+    if not position:
         raise UserError(f"{path}: has no genes; leave the file out")
     used = int((of_feature >= 0).sum())
-    left_out, merged = len(ids) - used, used - len(genes)
+    left_out, merged = len(ids) - used, used - len(position)
     if left_out or merged:
         log(
             f"{path}: of {len(ids):,} features, {left_out:,} are left out (spike-ins, virus genes "
             f"or not genes) and {merged:,} merged with the same gene"
         )
     changed = {"features left out": left_out, "features merged": merged}
-    return Genes(genes, gene_names, of_feature, gene_column, changed)
+    return Genes([*names_of], [*names_of.values()], of_feature, gene_column, changed)
 
 
 def check_ids(ids: Strings, is_gene: NDArray[np.bool_], gene_column: str, path: Path) -> None:
@@ -326,31 +333,3 @@ def without_version(identifier: str) -> str:
     """Return an Ensembl id without its version, and other text unchanged."""
     versioned = VERSIONED.fullmatch(identifier) if "." in identifier else None
     return versioned[1] if versioned else identifier
-
-
-def unique_genes(
-    ids: Sequence[str] | Strings, names: Sequence[str] | Strings, is_gene: NDArray[np.bool_]
-) -> tuple[list[str], list[str], NDArray[np.int64]]:
-    """Remove versions of ids, merge genes listed twice, leave out spike-ins and virus genes.
-
-    Args:
-        ids: of the features.
-        names: symbols of the features.
-        is_gene: whether each feature is a gene.
-
-    Returns:
-        The unique ids and their names in the file's order, and the position of each feature's gene,
-        or -1.
-    """
-    position: dict[str, int] = {}
-    gene_names: list[str] = []
-    of_feature = np.full(len(ids), -1, dtype=np.int64)
-    for index, (identifier, name) in enumerate(zip(ids, names, strict=True)):
-        gene = without_version(identifier)
-        if gene.startswith(FOREIGN) or not is_gene[index]:
-            continue
-        if gene not in position:
-            position[gene] = len(position)
-            gene_names.append(without_version(name) or gene)
-        of_feature[index] = position[gene]
-    return list(position), gene_names, of_feature
