@@ -11,8 +11,8 @@ from scsigmoid.errors import UserError
 from scsigmoid.evaluation.neighbours import (
     find_neighbours,
     log_count_components,
+    nearest_cells,
     principal_components,
-    with_itself,
 )
 
 
@@ -42,9 +42,8 @@ def distances_between(values):
 
 def run(paths, cells, **changes):
     settings = {"neighbours": 5, "variance": 0.95, "controls": ["random", "pca_log_counts"]}
-    donors = changes.pop("donors", False)
     scib = Scib(metrics=[], **{**settings, **changes})
-    return list(find_neighbours(paths, cells, scib, 42, donors=donors))
+    return list(find_neighbours(paths, cells, scib, 42))
 
 
 def test_pca_has_the_fewest_components_for_the_variance():
@@ -65,7 +64,7 @@ def test_pca_has_the_fewest_components_for_the_variance():
 
 def test_nearest_equals_a_sort_of_all_distances():
     values = np.random.default_rng(1).normal(size=(60, 8)).astype(np.float32)
-    indices, distances = with_itself(values, 7)
+    indices, distances = nearest_cells(values, 7)
     full = distances_between(values.astype(float))
     np.testing.assert_array_equal(indices, np.argsort(full, axis=1)[:, :7])
     np.testing.assert_allclose(distances, np.sort(full, axis=1)[:, :7], atol=1e-6)
@@ -74,7 +73,7 @@ def test_nearest_equals_a_sort_of_all_distances():
 def test_cell_is_its_own_first_neighbor_among_duplicates():
     values = np.zeros((6, 2), dtype=np.float32)
     values[4:] = [[1, 0], [0, 2]]
-    indices, distances = with_itself(values, 3)
+    indices, distances = nearest_cells(values, 3)
     assert indices[:, 0].tolist() == list(range(6))
     assert (distances[:4] == 0).all()
     assert all(len(set(row)) == 3 for row in indices.tolist())
@@ -120,8 +119,6 @@ def test_all_representations_in_order(write_pair, dataset):
         assert neighbours.indices.shape == neighbours.distances.shape == (40, 5)
         assert (neighbours.indices.dtype, neighbours.distances.dtype) == (np.int32, np.float32)
         assert sorted(neighbours.labels) == ["a"] * 20 + ["b"] * 20
-        assert set(neighbours.donors) == {""}
-    for neighbours in run(paths, path, donors=True):
         assert neighbours.donors.tolist() == [f"donor {row % 3}" for row in range(40)]
 
 

@@ -41,7 +41,7 @@ def pair(write_pair, counts):
 
 @pytest.fixture
 def representations(pair, counts):
-    return list(find_neighbours(pair, counts, SETTINGS, 42, donors=True))
+    return list(find_neighbours(pair, counts, SETTINGS, 42))
 
 
 def scored(pair, counts, folder, *metrics, **options):
@@ -91,6 +91,7 @@ def test_donors_with_one_type(representations):
 def test_silhouette_equals_scikit_learn(pair, counts, representations, tmp_path, monkeypatch):
     monkeypatch.setattr("scsigmoid.evaluation.distances.BLOCK", 32)  # of 90 cells
     (rows,) = scored(pair, counts, tmp_path / "results/metrics", "silhouette_label")
+    assert {row.group for row in rows} == {""}
     assert [row.model for row in rows] == ["sigmoid_4k", "softmax_4k", "random"]
     for row, neighbours in zip(rows, representations, strict=True):
         points = neighbours.coordinates.astype(float)

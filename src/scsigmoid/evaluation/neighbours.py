@@ -1,7 +1,7 @@
 """PCA coordinates and nearest neighbors of every representation of a dataset, for scIB metrics.
 
 Representations are the embeddings of the compared models, and controls: ``random`` (independent
-normal values, without any structure) and ``pca_log_counts`` (the usual analysis without a model).
+normal values) and ``pca_log_counts`` (principal components of log counts, without a model).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ from scsigmoid.progress import log
 from scsigmoid.seeds import derive
 
 TARGET_SUM = 10_000
-# Of pca_log_counts: as in the usual single-cell analysis, which also bounds the memory.
+# The control pca_log_counts has the usual numbers. The number of genes bounds the memory.
 VARIABLE_GENES = 2_000
 COMPONENTS = 50
 FIELDS = ("attention", "context", "vocabulary", "simulated")
@@ -34,12 +34,12 @@ class Neighbours:
     """One representation of a dataset.
 
     Attributes:
-        values: the representation itself, cells x dimensions, float32.
-        coordinates: cells x components, float32.
+        values: embedding of each cell, cells x dimensions, float32.
+        coordinates: principal components, cells x components, float32.
         indices: cells x k, int32: the nearest cells by ascending distance, the cell itself first.
         distances: cells x k, float32, Euclidean. The first is 0.
         labels: cell type of each cell.
-        donors: donor of each cell, ``""`` if it is unknown or not wanted.
+        donors: donor of each cell, ``""`` if it is unknown.
         metadata: ``model`` (or the control's name), ``attention``, ``context``, ``vocabulary`` and
             ``simulated``.
         source: the file of the embedding, or of the dataset for a control.
@@ -56,7 +56,7 @@ class Neighbours:
 
 
 def find_neighbours(
-    embeddings: Mapping[str, Path], cells: Path, settings: Scib, seed: int, *, donors: bool = False
+    embeddings: Mapping[str, Path], cells: Path, settings: Scib, seed: int
 ) -> Iterator[Neighbours]:
     """Yield every representation of a dataset with the neighbors of its cells.
 
@@ -65,7 +65,6 @@ def find_neighbours(
         cells: the dataset's h5ad file, named after the dataset.
         settings: number of neighbors, variance that the PCA keeps, and controls.
         seed: the configuration's seed.
-        donors: whether to return donors, so that the cells of each donor are also scored alone.
 
     Raises:
         UserError: if the embeddings do not match each other or the cells, or have too few cells or
@@ -84,7 +83,7 @@ def find_neighbours(
         source = arms[name].path if name in arms else cells
         coordinates = principal_components(values, settings.variance, str(source))
         log(f"{cells.stem} {name}: {len(coordinates)} cells, {coordinates.shape[1]} components")
-        indices, distances = with_itself(coordinates, settings.neighbours)
+        indices, distances = nearest_cells(coordinates, settings.neighbours)
         metadata = arms[name].metadata if name in arms else first.metadata | CONTROL
         yield Neighbours(
             values=np.asarray(values, dtype=np.float32),
@@ -92,7 +91,7 @@ def find_neighbours(
             indices=indices,
             distances=distances,
             labels=first.labels,
-            donors=first.donors if donors else np.full(len(first.cells), ""),
+            donors=first.donors,
             metadata={"model": name} | {field: metadata[field] for field in FIELDS},
             source=source,
         )
@@ -189,7 +188,7 @@ def principal_components(
     return pca.fit_transform(values - values.mean(axis=0)).astype(np.float32)
 
 
-def with_itself(
+def nearest_cells(
     coordinates: NDArray[np.float32], neighbours: int
 ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
     """Return exact nearest neighbors with the cell itself first, as scib-metrics expects them.

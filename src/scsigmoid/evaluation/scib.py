@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from scsigmoid.config.metrics import METRICS
 from scsigmoid.config.schema import Scib
-from scsigmoid.evaluation.neighbours import Neighbours, find_neighbours, with_itself
+from scsigmoid.evaluation.neighbours import Neighbours, find_neighbours, nearest_cells
 from scsigmoid.measurements import Measurement, known_donors, source_of, write_measurements
 from scsigmoid.progress import log
 from scsigmoid.seeds import derive
@@ -52,10 +52,11 @@ def scib(
         UserError: as for :func:`~.neighbours.find_neighbours`.
     """
     dataset = cells.stem
-    representations = list(find_neighbours(embeddings, cells, settings, seed, donors=donors))
+    representations = list(find_neighbours(embeddings, cells, settings, seed))
     rows: dict[str, list[Measurement]] = {metric: [] for metric in outputs}
     parts = [("", item) for item in representations]
-    parts += [part for item in representations for part in by_donor(item)]
+    if donors:
+        parts += [part for item in representations for part in by_donor(item)]
     for function in dict.fromkeys(METRICS[metric].function for metric in outputs):
         for donor, item in parts:
             if donor and function == "logistic":  # a donor has too few cells of each type
@@ -94,7 +95,7 @@ def by_donor(cells: Neighbours) -> Iterator[tuple[str, Neighbours]]:
         if len(rows) > count and len({*cells.labels[rows].tolist()}) > 1
     }
     for donor, rows in enough.items() if len(enough) > 2 else ():
-        indices, distances = with_itself(cells.coordinates[rows], count)
+        indices, distances = nearest_cells(cells.coordinates[rows], count)
         parts = ("values", "coordinates", "labels", "donors")
         own = {part: getattr(cells, part)[rows] for part in parts}
         yield donor, replace(cells, indices=indices, distances=distances, **own)

@@ -14,9 +14,9 @@ from scsigmoid.evaluation.embedding_files import read_arms
 from scsigmoid.evaluation.mmd import choose_types, median_squared_distance, mmd_squared
 from scsigmoid.evaluation.neighbours import (
     Neighbours,
+    nearest_cells,
     principal_components,
     representations,
-    with_itself,
 )
 from scsigmoid.evaluation.scib import FOLDS, leiden, probe, silhouette
 from scsigmoid.files import write_text
@@ -71,7 +71,7 @@ def metrics(
     """Return all scores of one embedding."""
     _, kinds = np.unique(labels, return_inverse=True)
     coordinates = principal_components(values, 0.95, name)
-    nearest = with_itself(coordinates, 15)
+    nearest = nearest_cells(coordinates, 15)
     near = Neighbours(values, coordinates, *nearest, labels, np.array([]), {}, Path())
     return {
         **silhouette(near, seed, "cpu"),
