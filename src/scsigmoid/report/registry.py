@@ -36,7 +36,7 @@ class Entry:
         caption: what a figure shows. The caption of a table is in its files.
         paper: the paper's figure, table or section that it corresponds to; empty if there is none.
         inputs: files below the results folder that it is made from.
-        settings: settings that it depends on besides its inputs, including those of labels.
+        settings: settings that it depends on besides its inputs, including settings of labels.
         dataset: its dataset; empty if it shows all datasets.
         is_made: True if a full run makes it. Otherwise it is only made as a target of its own.
     """

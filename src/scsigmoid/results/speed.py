@@ -150,7 +150,7 @@ def cost_rows(results: Results) -> list[TrainingRow]:
 def costs_of(rows: Sequence[TrainingRow], confidence: float) -> list[Cost]:
     """Return the sizes and contexts measured with both attentions, in the order of the rows.
 
-    If an attention was measured with several kernels, the one with the fewest hours counts.
+    If an attention was measured with several kernels, the kernel with the fewest hours counts.
     """
     best: dict[tuple[str, int], dict[str, TrainingRow]] = {}
     for row in rows:

@@ -66,8 +66,8 @@ def kernel_speed(results: Results) -> Table:
         caption=f"Speed of the attention kernels on {machine}. TFLOPS of each shape (higher is "
         "better), the fastest in bold, and the mean speed-up over standard PyTorch attention with "
         "its range. With padding, lengths are uniform between the length minus that share and the "
-        f"length. The CSV has the times and their {confidence:g} % intervals, our TFLOPS over "
-        "those of each kernel by round, and the time of a call from Python.",
+        f"length. The CSV has the times and their {confidence:g} % intervals, our TFLOPS "
+        "divided by each kernel's, paired by round, and the time of a call from Python.",
         records=kernel_records(results),
         header=(
             f"Head dimension {TIMES} length",
@@ -250,13 +250,13 @@ def training_speed(results: Results) -> Table:
         caption=f"Training on {device_words(results.machine('training'))} with each attention "
         "kernel. Cells per second, the highest of a size, context and number of cells in bold; "
         f"cells have log-normal lengths with median {settings.median_length:,}. MFU: counted "
-        "operations on valid tokens over the peak. The last column is the rate of our packed "
-        "sigmoid attention over the row's, the median over the rounds of one run, with its "
+        "operations on valid tokens, as a share of the GPU's peak. The last column is the rate of "
+        "our packed sigmoid attention divided by the row's, the median over the rounds, with its "
         f"{settings.confidence * 100:g} % interval.",
         records=records,
         header=(
-            *("Size", "Context", "Cells a step", "Kernel", "Layout", "Padding"),
-            *("Cells per second", "MFU", "Memory, GB", "Ours over it"),
+            *("Size", "Context", "Cells per step", "Kernel", "Layout", "Padding"),
+            *("Cells per second", "MFU", "Memory, GB", "Ours / this kernel"),
         ),
         rows=rows,
         align="lrrllrcrrc",

@@ -42,12 +42,12 @@ def comparison(results: Results) -> Table:
                 ]
             )
     return Table(
-        caption="The paper's numbers next to those of this run, the main statements in bold. "
-        "Verdicts are given for groups of numbers that are comparable with the paper. A level is "
-        "reproduced within 10 % of the paper's number, an effect in the paper's direction and at "
-        "least half of its size, if the whole interval is there (docs/comparison.md).",
+        caption="The paper's numbers next to the numbers of this run, the main statements in bold. "
+        "Verdicts are given for groups of numbers that are comparable with the paper. A number is "
+        "reproduced if its whole interval is, for a level, within 10 % of the paper's number, or, "
+        "for an effect, at least half as large in the same direction (docs/comparison.md).",
         records=records,
-        header=("Number", "Paper", "Here", "Verdict", "Our kernel", "n", "Where"),
+        header=("Number", "Paper", "Here", "Verdict", "Our kernel", "n", "Location"),
         rows=rows,
         align="lrclcrl",
         notes=[
