@@ -15,6 +15,7 @@ from scsigmoid.benchmarks.rows import KernelRow, TrainingRow, read_rows, write_r
 from scsigmoid.cli.arguments import stored
 from scsigmoid.config.schema import Config
 from scsigmoid.measurements import Interval, read_measurements, write_measurements
+from scsigmoid.paper import cost, kernel
 from scsigmoid.paper.comparison import (
     GROUPS,
     INCONCLUSIVE,
@@ -365,8 +366,6 @@ def test_one_h200_is_not_comparable() -> None:
     """The committed measurements: our values stand there, without a verdict."""
     folder = Path(__file__).parents[2] / "docs/measurements/h200"
     results = Results(folder, stored(folder / "config.yaml"))
-    from scsigmoid.paper import cost, kernel
-
     peak = next(one for one in kernel.numbers(results) if one.headline)
     assert peak.here.value == pytest.approx(
         next(

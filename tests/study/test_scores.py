@@ -1,6 +1,5 @@
 """Scores of embeddings, on clouds of points."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,20 +13,13 @@ from scsigmoid.study import scores as scoring
 from scsigmoid.study.scores import metrics
 
 
-@pytest.fixture
-def clouds() -> Callable[[float], tuple[np.ndarray, np.ndarray]]:
-    def made(apart: float) -> tuple[np.ndarray, np.ndarray]:
-        generator = np.random.default_rng(0)
-        kinds = np.repeat(["a", "b", "c"], 40)
-        centres = dict(zip("abc", apart * np.eye(3, 5), strict=True))
-        return np.stack([centres[k] + generator.normal(size=5) for k in kinds]), kinds
-
-    return made
+def clouds(distance: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return normally distributed points of three types, ``distance`` from 0, and the types."""
+    noise = np.random.default_rng(0).normal(size=(120, 5))
+    return np.repeat(distance * np.eye(3, 5), 40, axis=0) + noise, np.repeat(["a", "b", "c"], 40)
 
 
-def test_scores_tell_types_apart_from_noise(
-    clouds: Callable[[float], tuple[np.ndarray, np.ndarray]],
-):
+def test_scores_tell_types_apart_from_noise():
     apart, together = (metrics(*clouds(distance), 1, "clouds") for distance in (12.0, 0.0))
     assert apart["linear_probe"] == 1
     assert abs(together["linear_probe"] - 1 / 3) < 0.15
@@ -36,11 +28,7 @@ def test_scores_tell_types_apart_from_noise(
     assert apart["mmd"] > 0.8 > 0.2 > together["mmd"]
 
 
-def test_scores_say_the_run_and_the_step(
-    clouds: Callable[[float], tuple[np.ndarray, np.ndarray]],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-):
+def test_scores_have_the_run_and_the_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(scoring, "CONTROLS", ("random",))
     (tmp_path / "toy.h5ad").touch()
     facts = {"attention": "sigmoid", "context": 128, "simulated": True, "dataset": "toy"}

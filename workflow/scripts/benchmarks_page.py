@@ -237,9 +237,7 @@ def small_table(rows: pd.DataFrame) -> str:
         cells = [context_label(context), number(tokens)]
         for arm in ("sigmoid", "sdpa"):
             cells.append(" / ".join(number(times[arm, way].median(), 1) for way in GRAPHS))
-        for way in GRAPHS:
-            ratio = median_interval(list(times["sdpa", way] / times["sigmoid", way]), 0.95)
-            cells.append(f"{ratio.value:.2f} x [{ratio.low:.2f} to {ratio.high:.2f}]")
+        cells += [ratio_text(times["sdpa", way] / times["sigmoid", way], 2) for way in GRAPHS]
         lines.append(cells)
     words = ["sigmoid (ours)", "softmax, SDPA", "softmax over sigmoid: kernels", "CUDA graph"]
     return markdown(["context", "tokens per step", *words], lines)
@@ -249,11 +247,15 @@ def small_fa4_table(rows: Sequence[TrainingRow]) -> str:
     """Return cells/s of both arms with CUDA graphs, and their ratio, reading by reading."""
     lines = []
     for ours, theirs in zip(rows[::2], rows[1::2], strict=True):
-        ratio = median_interval(ours.over(theirs), 0.95)
         rates = (number(row.cells_per_second, 1) for row in (ours, theirs))
-        interval = f"{ratio.value:.3f} x [{ratio.low:.3f} to {ratio.high:.3f}]"
-        lines.append([context_label(ours.context), *rates, interval])
+        lines.append([context_label(ours.context), *rates, ratio_text(ours.over(theirs), 3)])
     return markdown(["context", "sigmoid (ours)", "FlashAttention-4", "ratio"], lines)
+
+
+def ratio_text(readings: Iterable[float], digits: int) -> str:
+    """Return the median of ratios with its 95 % interval."""
+    value, low, high = (number(end, digits) for end in median_interval([*readings], 0.95))
+    return f"{value} x [{low} to {high}]"
 
 
 def seeds_table(rows: pd.DataFrame) -> str:

@@ -73,12 +73,7 @@ def baselines(config: Config, results: Path, output: Path) -> None:
 
 
 class ClassShares:
-    """Shares of each gene among the training tokens of a class of rank and length.
-
-    Attributes:
-        mean_share: share of each token of the vocabulary in all tokens.
-        shares: shares by class (rows) and token (columns), smoothed by ``PRIOR``.
-    """
+    """Shares of genes in the training tokens: ``mean_share``, and ``shares`` by class (rows)."""
 
     def __init__(
         self, store: TokenStore, rows: NDArray[np.int64], settings: EncoderSettings

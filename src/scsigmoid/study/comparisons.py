@@ -67,14 +67,14 @@ def loss_differences_by_size(study: Study) -> pd.DataFrame:
         :func:`arm_differences` with ``size`` and ``parameters``, the smallest size first. Empty
         without runs with the purpose ``sizes``.
     """
-    if "sizes" not in set(study.runs["purpose"]):
-        return pd.DataFrame()
-    tables = {}
-    for size, parameters in study.runs.groupby("size")["parameters"].first().sort_values().items():
-        for purpose in ("seeds", "sizes"):
-            if len(differences := loss_differences(study, purpose, str(size))):
-                tables[size, parameters] = differences
-    if not tables:
+    sizes = study.runs.groupby("size")["parameters"].first().sort_values()
+    tables = {
+        (size, parameters): differences
+        for size, parameters in sizes.items()
+        for purpose in ("seeds", "sizes")  # the later one replaces the other
+        if len(differences := loss_differences(study, purpose, str(size)))
+    }
+    if not tables or "sizes" not in set(study.runs["purpose"]):
         return pd.DataFrame()
     keys = ["size", "parameters"]
     rows = pd.concat(tables, names=keys).reset_index(keys)

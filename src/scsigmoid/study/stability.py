@@ -131,7 +131,6 @@ def gradient_norms(study: Study) -> pd.DataFrame:
     rows = rows.assign(gradient_norm=norms, clipped=norms > rows["clipping"])
     groups = rows.groupby(["family", "attention"], sort=False)
     table = groups["clipped"].agg(steps="size", clipped="mean")
-    names = ("minimum", "lower", "median", "upper", "maximum")
-    for name, share in zip(names, np.linspace(0, 1, 5), strict=True):
-        table[name] = groups["gradient_norm"].quantile(share, interpolation="lower")
-    return table.reset_index()
+    shares = {0.0: "minimum", 0.25: "lower", 0.5: "median", 0.75: "upper", 1.0: "maximum"}
+    quantiles = groups["gradient_norm"].quantile(pd.Index(shares), interpolation="lower").unstack()
+    return table.join(quantiles.rename(columns=shares)).reset_index()

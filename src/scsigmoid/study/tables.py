@@ -172,10 +172,9 @@ def frontier_table(study: Study) -> Table:
     groups = runs.groupby(keys)
     layers = study.layers[study.layers["purpose"] == "stability"]
     layers = layers[layers["step"] == layers["step"].max()]
-    table = groups[["gradient_norm", "score"]].max()
-    table.insert(0, "seeds", groups.size())
-    table.insert(1, "collapsed", groups["collapsed"].sum())
-    table.insert(2, "loss", runs[~runs["collapsed"]].groupby(keys)["loss"].mean())
+    table = groups.agg(seeds=("seed", "size"), collapsed=("collapsed", "sum"))
+    table["loss"] = runs[~runs["collapsed"]].groupby(keys)["loss"].mean()
+    table[["gradient_norm", "score"]] = groups[["gradient_norm", "score"]].max()
     table["keys"] = layers.groupby(keys)["keys"].median()
     records = as_records(table.reset_index())
     texts = [
