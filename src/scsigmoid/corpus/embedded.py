@@ -1,6 +1,6 @@
 """The corpus that ships with the project: 700 real blood cells, and simulated ones.
 
-Each file has a *recipe*, whose name is the location of the file in the manifest.
+The location of a file in the manifest is the name of its *recipe* (:func:`write_recipe`).
 
 The real cells are ``scanpy.datasets.pbmc68k_reduced`` (Zheng et al. 2017), read from the installed
 package, offline. Its ``raw.X`` stores log(1 + count / total * 10,000), rounded to three decimals,

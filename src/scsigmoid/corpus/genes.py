@@ -91,7 +91,7 @@ def read_genes(var: Any, path: Path, gene_column: str = "") -> Genes:
     if left_out or merged:
         log(
             f"{path}: of {len(ids):,} features, {left_out:,} are left out (spike-ins, virus genes "
-            f"or not genes) and {merged:,} merged with the same gene"
+            f"or not genes) and {merged:,} merged (same gene id)"
         )
     changed = {"features left out": left_out, "features merged": merged}
     return Genes([*names_of], [*names_of.values()], of_feature, gene_column, changed)

@@ -114,13 +114,12 @@ def write_evaluation_row(
         rows = list_embedded(corpus.embedded, chosen)
     else:
         downloads = Downloads(folder, Web.of(corpus))
-        locked = corpus.manifest is not None
         if corpus.manifest is not None:
             row = read_lock(corpus.manifest, corpus, chosen)[-1]
         else:
             version = resolve(Service(corpus.api, downloads.web), name, datasets[name].id)
             row = make_evaluated_row(version, name, datasets[name].title)
-        rows = check_available([row], downloads, f"datasets.{name}", locked=locked)
+        rows = check_available([row], downloads, f"datasets.{name}", locked=bool(corpus.manifest))
     check_rows(rows[-1:], f"datasets.{name}")
     write_manifest(output, rows[-1:])
 
