@@ -117,30 +117,25 @@ def test_figures_state_that_cells_are_simulated(name: str, results: Results) -> 
     assert "simulated" in words
 
 
-def test_the_loss_figure_explains_intervals_only_if_it_has_some(
+def test_the_loss_figure_of_one_model_without_donors(
     results: Results, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def without_donors(dataset: str, model: str, metric: str = "validation_loss") -> Measurement:
-        row = read(dataset, model, metric)
+        row = results.validation_loss(dataset, model, metric)
         return replace(row, low=np.nan, high=np.nan) if metric.endswith("donors") else row
 
-    def explains_intervals() -> bool:
-        with style.styled():
-            return any("intervals" in text.get_text() for text in draw("loss", results).texts)
+    def explains_intervals(figure: Figure) -> bool:
+        return any("intervals" in text.get_text() for text in figure.texts)
 
-    assert explains_intervals()
-    read = results.validation_loss
-    monkeypatch.setattr(results, "validation_loss", without_donors)
-    assert not explains_intervals()
-
-
-def test_the_loss_of_one_model_is_above_the_label_of_its_context(results: Results) -> None:
     models = {"sigmoid_4k": results.config.models["sigmoid_4k"]}
     one = Results(results.folder, replace(results.config, models=models))
     with style.styled():
-        panel = draw("loss", one).axes[1]
-    assert [line.get_xdata()[0] for line in panel.lines] == [0, 0]
-    assert list(panel.get_xticks()) == [0]
+        assert explains_intervals(draw("loss", one))
+        monkeypatch.setattr(one, "validation_loss", without_donors)
+        figure = draw("loss", one)
+    assert not explains_intervals(figure)
+    # The marker is above the label of its context.
+    assert figure.axes[1].lines[0].get_xdata() == figure.axes[1].get_xticks() == [0]
 
 
 def test_further_scib_metrics_get_a_second_row(copied: Callable[[], Path], config: Config) -> None:
