@@ -64,8 +64,7 @@ def embed(
             identity in ``uns["scsigmoid"]``.
 
     Raises:
-        UserError: if the model, the tokens and the cells do not belong together, or the embedding
-            is not finite.
+        UserError: if model, tokens and cells do not match, or if the embedding is not finite.
     """
     encoder, metadata = load_encoder(checkpoint, resolve_device(device))
     check_identity(checkpoint, metadata, **model_of(output))
@@ -239,7 +238,7 @@ def open_tokens(store: Path, dataset: str, vocabulary: str) -> TokenStore:
 
     Raises:
         UserError: if the tokens are missing, damaged or of another dataset or vocabulary, or if a
-            cell has none.
+            cell has no tokens.
     """
     tokens = TokenStore.open(store, dataset=dataset, vocabulary=vocabulary)
     empty = np.flatnonzero(tokens.lengths == 0)

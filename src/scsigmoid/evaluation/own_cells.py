@@ -208,8 +208,8 @@ def embed_file(
             hidden, float32) and its settings in ``uns[key]``. Cells without a gene of the
             vocabulary are left out and named in the log.
         key, layer, genes, devices: as for :func:`embed`.
-        keep_all: whether to copy ``X``, ``layers``, ``var``, ``obsm``, … of the input, too. They
-            are held in memory.
+        keep_all: whether to copy ``X``, ``layers``, ``var``, ``obsm``, … of the input, too. The
+            whole input is then read into memory.
         force: whether to replace an existing output.
 
     Raises:
@@ -253,8 +253,8 @@ def token_store(
     """Make a temporary token store of a file's cells, with the model's vocabulary and context."""
     with tempfile.TemporaryDirectory(prefix="scsigmoid-") as folder:
         cells = with_known_genes(open_cells(path, layer=layer, genes=genes), model.vocabulary)
-        places = model.encoder.settings.genes
-        tokenizer = Tokenizer(model.vocabulary, TARGET_SUM, places, SHARD_CELLS)
+        context = model.encoder.settings.genes
+        tokenizer = Tokenizer(model.vocabulary, TARGET_SUM, context, SHARD_CELLS)
         shards = grouped(tokenizer.batches(cells, "", name), SHARD_CELLS)
         write_shards(folder, shards, tokenizer.metadata("file", False, ""))
         return_free_memory()
@@ -293,7 +293,7 @@ def first_few(names: Sequence[object]) -> str:
 
 
 def check_types(adata: object, model: object) -> None:
-    """Refuse paths, tables and arrays in place of cells or of a model."""
+    """Raise an error if ``adata`` is not an AnnData or ``model`` is not a Model."""
     from anndata import AnnData
 
     if not isinstance(adata, AnnData):
@@ -307,7 +307,7 @@ def check_types(adata: object, model: object) -> None:
 
 
 def check_options(key: object, **numbers: object) -> None:
-    """Refuse a key that ``obsm`` cannot have, and ``numbers`` that are not integers from 1."""
+    """Raise an error if ``key`` is not a valid name in ``obsm`` or a number is not positive."""
     if not isinstance(key, str) or not key or not key.isprintable() or "/" in key:
         raise UserError(f"key: is {key!r}; give a name for obsm, without '/'")
     for name, value in numbers.items():
@@ -341,7 +341,7 @@ def as_file(adata: "AnnData", layer: str, genes: str) -> Iterator[Path]:
         raise UserError(f"adata: var has no column {genes!r} for the genes; its columns: {columns}")
     part = anndata.AnnData(
         X=None if layer else read(adata.X),
-        # Names of cells are not needed, and may be such that no file can store them.
+        # Names of cells are not needed, and h5ad files cannot store all of them.
         obs=pd.DataFrame(index=np.arange(adata.n_obs).astype(str)),
         var=names_of(adata.var),
         layers={layer: read(adata.layers[layer])} if layer else None,
@@ -360,7 +360,7 @@ def as_file(adata: "AnnData", layer: str, genes: str) -> Iterator[Path]:
 
 
 def check_counts(path: Path, layers: list[str]) -> None:
-    """If neither ``raw.X`` nor ``X`` has counts, point to the layers, which the file lacks."""
+    """Raise an error that lists the AnnData's layers if the file has no counts in raw.X and X."""
     with opened(path) as file:
         try:
             find_counts(file, path)
