@@ -87,24 +87,20 @@ def validation_loss(
         "validation_loss_over_donors": donor_mean(losses, cells["donor"], settings.confidence),
         "validation_loss_over_masks": (over_masks._replace(value=mean), count, ""),
     }
+    model = {key: metadata[key] for key in ("model", "attention", "context", "vocabulary")}
     write_measurements(
         output_csv,
         [
             Measurement(
                 dataset=dataset,
-                model=metadata["model"],
-                attention=metadata["attention"],
-                context=metadata["context"],
-                vocabulary=metadata["vocabulary"],
                 metric=metric,
-                value=interval.value,
-                low=interval.low,
-                high=interval.high,
                 n=n,
                 note=note,
                 seed=seed,
                 simulated=tokens.simulated,
                 source=source_of(output_csv, checkpoint, store),
+                **interval._asdict(),
+                **model,
             )
             for metric, (interval, n, note) in rows.items()
         ],
