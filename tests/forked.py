@@ -13,6 +13,8 @@ def forked(work: Callable[[], int]) -> int:
     if child == 0:
         code = 70
         try:
+            if "torch" in sys.modules:  # OpenMP's other threads do not exist in a forked process
+                sys.modules["torch"].set_num_threads(1)
             code = work()
         finally:
             sys.stdout.flush()
