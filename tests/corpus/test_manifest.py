@@ -205,13 +205,13 @@ def test_a_lock_must_fit_the_configuration(lock, tmp_path):
         ({"collection_id": heart.collection_id}, "is of the collection of heart"),
         ({"file": "../a"}, "'../a' cannot be its file"),
         ({"dataset_version_id": "../../a"}, "'../../a' is not a CELLxGENE id"),
-        ({"source": "local", "location": "/etc/passwd"}, "a lock can only have files of CELLxGENE"),
+        ({"source": "local", "location": "/etc/passwd"}, "is 'local', not CELLxGENE"),
     ]:
         write_manifest(lock.manifest, [dataclasses.replace(first, **changed), second, heart])
         with pytest.raises(UserError, match=message):
             build(lock, HEART, tmp_path / "m.csv")
     write_manifest(lock.manifest, [first, heart])
-    with pytest.raises(UserError, match="the evaluation dataset 'lung' is missing"):
+    with pytest.raises(UserError, match="evaluation dataset 'lung' is missing; make the lock"):
         build(lock, {"lung": Dataset(title="Lung")}, tmp_path / "m.csv")
     with pytest.raises(UserError, match=f"evaluation dataset 'heart' is not {uuid(9)}; correct"):
         build(lock, {"heart": Dataset(title="Heart", id=uuid(9))}, tmp_path / "m.csv")

@@ -117,9 +117,9 @@ def test_other_identities_are_refused(tmp_path):
 def test_a_part_given_twice_is_refused(tmp_path):
     write(tmp_path / "a")
     for name in ("a", "copy"):
-        with pytest.raises(UserError, match=rf"{name}: has the same cells as .*a; give each part"):
+        with pytest.raises(UserError, match=rf"{name}: contains a shard of .*a; pass each store"):
             TokenStore.open([str(tmp_path / "a"), str(tmp_path / name)])
-        with pytest.raises(UserError, match="give each part once"):
+        with pytest.raises(UserError, match="pass each store once"):
             TokenStore.open([tmp_path / "a"] * 2)
         if name == "a":
             shutil.copytree(tmp_path / "a", tmp_path / "copy")

@@ -93,7 +93,7 @@ def softmax_attention_qkv(
     three.
 
     Args:
-        qkv: (tokens, 3, heads, dim): q, k and v. Any strides, but 1 along ``dim``.
+        qkv: (tokens, 3, heads, dim): q, k and v. The stride along ``dim`` is 1.
         cu_seqlens, max_seqlen, scale, backend, mask, check: as in :func:`softmax_attention`.
 
     Returns:

@@ -1,7 +1,7 @@
 """FlashSigmoid (Ramapuram et al.), called through a C interface.
 
-Its Python package works with one old version of torch only, but its kernels do not need torch.
-``workflow/scripts/build_flash_sigmoid.sh`` builds the library that :data:`VARIABLE` names.
+The Python package of FlashSigmoid requires an old version of torch, but its kernels do not.
+``workflow/scripts/build_flash_sigmoid.sh`` builds the library from ``flash_sigmoid.cu``.
 """
 
 import ctypes
@@ -18,8 +18,9 @@ VARIABLE = "SCSIGMOID_FLASH_SIGMOID"
 
 @functools.cache
 def load(path: str) -> ctypes.CDLL:
-    """Load the library."""
+    """Load the library and declare its functions, which return an error message or null."""
     library = ctypes.CDLL(path)
+    # q, k, v, output; sequences, length, heads, dim; scale, bias; stream
     common: list[Any] = [
         *[ctypes.c_void_p] * 4,
         *[ctypes.c_int] * 4,
@@ -27,6 +28,7 @@ def load(path: str) -> ctypes.CDLL:
         ctypes.c_void_p,
     ]
     library.flash_sigmoid_forward.argtypes = common
+    # gradient of the output; gradients of q, k and v; workspace
     library.flash_sigmoid_backward.argtypes = [*common, *[ctypes.c_void_p] * 5]
     for function in (library.flash_sigmoid_forward, library.flash_sigmoid_backward):
         function.restype = ctypes.c_char_p
@@ -54,7 +56,7 @@ class _Attention(torch.autograd.Function):
         tensors = ctx.saved_tensors
         gradients = [torch.empty_like(x) for x in tensors[:3]]
         sequences, length, heads, dimension, *_ = ctx.options
-        rows = -(-length // 128) * 128
+        rows = -(-length // 128) * 128  # the workspace needs whole blocks of 128 rows
         sums = grad.new_empty(sequences, rows, heads, dimension, dtype=torch.float32)
         more = [grad.contiguous(), *gradients, sums]
         _call(ctx.library.flash_sigmoid_backward, tensors, ctx.options, more)

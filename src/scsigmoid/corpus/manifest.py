@@ -1,6 +1,6 @@
 """The manifest of a corpus: one row per file.
 
-With the SHA-256 of all files it is a lock, which can be committed and used again as
+A manifest with the SHA-256 of all files is a lock. It can be committed and used as
 ``corpus.manifest``.
 """
 
@@ -64,31 +64,31 @@ def build_manifest(
 ) -> list[str]:
     """Write the manifest of a configuration, and its summary as JSON.
 
-    Files in ``folder``, the folder of downloads, may be missing from the service.
+    Files in ``folder``, the folder of downloads, are not requested from the server.
 
     Returns:
         The summary as lines of text. Empty for embedded and local cells.
 
     Raises:
-        UserError: for files, ids or settings that contradict each other.
+        UserError: if files, ids or settings contradict each other.
     """
-    numbers: dict[str, Any]
+    summary: dict[str, Any]
     if corpus.source == "embedded":
-        rows, numbers = list_embedded(corpus.embedded, datasets), {"origin": corpus.source}
+        rows, summary = list_embedded(corpus.embedded, datasets), {"origin": corpus.source}
     elif corpus.source == "local":
-        rows, numbers = list_local(own_files(corpus, datasets), datasets, seed)
+        rows, summary = list_local(own_files(corpus, datasets), datasets, seed)
     else:
         downloads = Downloads(folder, Web.of(corpus))
-        rows, numbers = list_remote(corpus, datasets, seed, downloads)
-    check_rows(rows, numbers["origin"])
+        rows, summary = list_remote(corpus, datasets, seed, downloads)
+    check_rows(rows, summary["origin"])
     rows = assign_parts(rows, corpus.parts)
-    numbers |= summarize(rows)
-    write_json(output_json, numbers)
+    summary |= summarize(rows)
+    write_json(output_json, summary)
     write_manifest(output, rows)
-    if organisms := numbers["training"].get("organisms"):
+    if organisms := summary["training"].get("organisms"):
         counts = (f"{name} {format_count(total['cells'])}" for name, total in organisms.items())
         announce(f"training cells by organism: {', '.join(counts)}")
-    return format_summary(numbers) if corpus.source in REMOTE else []
+    return format_summary(summary) if corpus.source in REMOTE else []
 
 
 def write_evaluation_row(
@@ -106,6 +106,7 @@ def write_evaluation_row(
     Raises:
         UserError: as for :func:`build_manifest`.
     """
+    # The evaluation row is the last of `rows` and of the lock.
     file = next((file for file in own_files(corpus, datasets) if file.dataset == name), None)
     chosen = {name: datasets[name]}
     if file is not None:
@@ -139,17 +140,20 @@ def check_not_trained_on(
     Raises:
         UserError: if some of its cells are trained on.
     """
-    (row,) = read_manifest(row_file)
+    (evaluated,) = read_manifest(row_file)
     rows = read_manifest(manifest)
     training = [row for row in rows if row.role == "training"]
-    check_separate(training, {row.dataset: row}, str(manifest), TRAIN_AGAIN)
+    check_separate(training, {evaluated.dataset: evaluated}, str(manifest), TRAIN_AGAIN)
     keys = ("dataset", "location", "held_out", "sha256", "layer", "genes")
-    is_held_out = any(all(getattr(row, key) == getattr(old, key) for key in keys) for old in rows)
-    if corpus.source != "local" or is_held_out:
+    is_unchanged = any(
+        all(getattr(evaluated, key) == getattr(row, key) for key in keys) for row in rows
+    )
+    if corpus.source != "local" or is_unchanged:
         return
     listed, _ = list_local(own_files(corpus, datasets), datasets, seed)
     excluded = {row.location: row.excluded for row in listed if row.role == "training"}
     for old in training:
+        # Count cells of the manifest that are excluded now: all if the file has no training row.
         cells = int(old.cells)
         if old.location in excluded:
             text = excluded[old.location]
@@ -157,8 +161,8 @@ def check_not_trained_on(
             cells = int(np.sum(are_in_ranges(places, text) & ~are_in_ranges(places, old.excluded)))
         if cells:
             raise UserError(
-                f"datasets.{row.dataset}: {cells:,} training cells of {old.location} have the same "
-                f"counts as held-out cells; {TRAIN_AGAIN}"
+                f"datasets.{evaluated.dataset}: {cells:,} training cells of {old.location} have "
+                f"the same counts as held-out cells; {TRAIN_AGAIN}"
             )
 
 
@@ -181,13 +185,13 @@ def list_local(
     files = [file for _, file in listed]
     check_alike({file.path: file.cells for file in files})
     excluded = find_repeated(files)
-    numbers: dict[str, Any] = {"origin": "corpus.local"}
+    summary: dict[str, Any] = {"origin": "corpus.local"}
     if excluded:
-        numbers["excluded"] = {
+        summary["excluded"] = {
             path: {"held_out": cells.held_out, "repeated": cells.repeated}
             for path, cells in excluded.items()
         }
-    return remove_excluded(rows, excluded), numbers
+    return remove_excluded(rows, excluded), summary
 
 
 def list_file(
@@ -232,7 +236,7 @@ def list_file(
                 )
             evaluated = cells.part(held_out, "evaluation")
             evaluation = evaluated.rows
-            evaluated_label(evaluated, local.dataset, dataset)
+            evaluated_label(evaluated, local.dataset, dataset)  # raises if labels are missing
             rows.append(
                 replace(
                     row,
@@ -276,7 +280,7 @@ def find_repeated(files: Sequence[LocalCells]) -> dict[str, Excluded]:
 def remove_excluded(
     rows: Sequence[ManifestRow], excluded: Mapping[str, Excluded]
 ) -> list[ManifestRow]:
-    """Remove excluded cells from training rows, and rows without any other cell.
+    """Remove excluded cells from training rows, and rows that have no cells left.
 
     Raises:
         UserError: if no training cell is left.
@@ -323,6 +327,7 @@ def list_remote(
         for name, dataset in datasets.items()
         if not dataset.file
     }
+    # `select` refuses ids that no version has, so do not pass those that are already left out.
     named = [name for name in corpus.leave_out if name not in left_out]
     selection = select(versions, held_out, replace(corpus, leave_out=named), seed)
     rows = [
@@ -411,7 +416,7 @@ def read_lock(
     for row in rows:
         if row.source not in REMOTE:
             raise UserError(
-                f"{path}: {row.file} is {row.source}; a lock can only have files of CELLxGENE"
+                f"{path}: source of {row.file} is {row.source!r}, not CELLxGENE; remove this row"
             )
         check_identifier(row.dataset_version_id, f"{path}: {row.file}")
     in_lock = {row.dataset: row for row in rows if row.role == "evaluation"}
@@ -420,7 +425,7 @@ def read_lock(
         if dataset.file:
             continue
         if name not in in_lock:
-            raise UserError(f"{path}: the evaluation dataset {name!r} is missing; make it again")
+            raise UserError(f"{path}: evaluation dataset {name!r} is missing; make the lock again")
         row = in_lock[name]
         ids = (row.dataset_version_id, row.dataset_id, row.collection_id)
         if dataset.id and dataset.id not in ids:
@@ -442,15 +447,16 @@ def read_lock(
 def check_available(
     rows: Sequence[ManifestRow], downloads: Downloads, where: str, *, locked: bool
 ) -> list[ManifestRow]:
-    """Check that the server has every file that is not downloaded yet, and return their sizes.
+    """Check that the server has all files that are not downloaded yet, and return rows with sizes.
 
-    If a file has another size than its row, this is an error if ``locked``. Otherwise the listing
-    was wrong, and the size of the file is used.
+    If the size of a file differs from its row, raise an error if ``locked``. Otherwise the listing
+    was wrong, and the row gets the size of the file.
     """
     for row in rows:
         check_address(row.location, downloads.web.hosts)
 
-    def ask(row: ManifestRow) -> ManifestRow | str:
+    def check_file(row: ManifestRow) -> ManifestRow | str:
+        """Return the row with its size, or what is wrong with the file."""
         if row.role == "skipped" or downloads.has(row):
             return row
         try:
@@ -465,7 +471,7 @@ def check_available(
             log(f"{row.location}: listed with {row.bytes} bytes, has {size}")
         return replace(row, bytes=str(size))
 
-    answers = downloads.web.each(ask, rows, label="files on offer")
+    answers = downloads.web.each(check_file, rows, label="files checked")
     wrong = [
         f"{row.dataset_version_id} ({answer})"
         for row, answer in zip(rows, answers, strict=True)
@@ -495,8 +501,8 @@ def write_lock(
     ``metadata`` replace the manifest's evaluation rows. Own files for evaluation are left out.
 
     Raises:
-        UserError: if a file is damaged, a row of the manifest is in none of them, or too many files
-            were skipped.
+        UserError: if a file is damaged, a row of the manifest is in neither ``parts`` nor
+            ``metadata``, or too many files were skipped.
     """
     done = {
         ("training", row.file): row for part in parts for row in read_manifest(Path(part) / FILES)

@@ -58,14 +58,14 @@ def loss_differences(study: Study, purpose: str, size: str | None = None) -> pd.
 
 
 def loss_differences_by_size(study: Study) -> pd.DataFrame:
-    """Return the differences of validation losses of each size, at steps that sizes share.
+    """Return differences of validation losses of each size, at steps that are the last of any size.
 
-    The steps are the last ones of each size, if another size has them, too. With one size, it is
-    its own last step. Runs with the purpose ``sizes`` replace those with the purpose ``seeds``.
+    With several sizes, steps that only one size has are left out. Runs with the purpose ``sizes``
+    replace those with the purpose ``seeds``.
 
     Returns:
-        :func:`arm_differences` with ``size`` and ``parameters``, the smallest size first. Empty
-        without runs with the purpose ``sizes``.
+        :func:`arm_differences` with ``size`` and ``parameters``, ordered by step and then size.
+        Empty without runs with the purpose ``sizes``.
     """
     sizes = study.runs.groupby("size")["parameters"].first().sort_values()
     tables = {
@@ -79,7 +79,7 @@ def loss_differences_by_size(study: Study) -> pd.DataFrame:
     keys = ["size", "parameters"]
     rows = pd.concat(tables, names=keys).reset_index(keys)
     is_last = rows["step"].isin(rows.groupby("size")["step"].max())
-    is_shared = rows.groupby("step")["size"].transform("size") >= min(len(tables), 2)
+    is_shared = rows.groupby("step")["size"].transform("count") >= min(len(tables), 2)
     return rows[is_last & is_shared].sort_values("step", kind="stable")
 
 
@@ -150,7 +150,7 @@ def last_sign_change(differences: pd.DataFrame) -> int | None:
 
 
 def loss_decrease(curve: pd.DataFrame) -> float:
-    """Return the mean validation loss of the ninth tenth of the steps minus that of the last."""
+    """Return the mean validation loss at 80 to 90 % of the steps minus the mean at 90 to 100 %."""
     losses = curve.dropna(subset=["validation_loss"])
     last = losses["step"].max()
     before = losses[losses["step"].between(0.8 * last, 0.9 * last, "right")]
@@ -170,13 +170,17 @@ def detectable_difference(
     """
     deviation, seeds = np.asarray(deviation), np.asarray(seeds)
     limit = stats.t.ppf((1 + CONFIDENCE) / 2, seeds - 1)
-    # Noncentrality of the t distribution. The other tail is below 1e-6.
+    # Noncentrality of the t distribution. Ignores intervals on the wrong side of zero (below 1e-6).
     shift = special.nctdtrinc(seeds - 1, 1 - power, limit)
     return np.asarray(shift * deviation / np.sqrt(seeds))
 
 
 def detectable_differences(study: Study, tenths: Sequence[int]) -> pd.DataFrame:
-    """Return which differences of the loss the seeds can detect, after ``tenths`` of all steps.
+    """Return the loss differences that the seeds can detect at some steps.
+
+    Args:
+        study: runs with the purpose ``seeds``.
+        tenths: the steps, as tenths of all steps (10 is the last step).
 
     Returns:
         Rows of :func:`arm_differences` with ``half_width`` (of Student's interval) and

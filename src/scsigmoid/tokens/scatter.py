@@ -29,7 +29,7 @@ def scatter(
 
     Args:
         batches: cells in the order of the h5ad files.
-        cells: number of cells. ``batches`` may contain fewer.
+        cells: upper bound of the number of cells in ``batches``.
         shard_cells: maximum number of cells per shard. Shards have nearly equal sizes.
         schema: schema of the batches.
         store: folder of the store. Temporary files are written next to it, and need as much disk
@@ -49,10 +49,11 @@ def scatter(
     folder.mkdir(parents=True)
     try:
         paths = [folder / f"{number}.arrow" for number in range(shards)]
-        for path, places in zip(paths, deal(batches, cells, schema, paths), strict=True):
+        positions = write_by_shard(batches, cells, schema, paths)
+        for path, in_shard in zip(paths, positions, strict=True):
             with pa.memory_map(str(path)) as file:
                 shard = reorder(
-                    list(pa.ipc.open_stream(file)), np.argsort(np.concatenate(places)), schema
+                    list(pa.ipc.open_stream(file)), np.argsort(np.concatenate(in_shard)), schema
                 )
             path.unlink()
             yield shard
@@ -60,32 +61,37 @@ def scatter(
         shutil.rmtree(folder)
 
 
-def deal(
+def write_by_shard(
     batches: Iterable[pa.RecordBatch], cells: int, schema: pa.Schema, paths: Sequence[Path]
 ) -> list[list[Int64s]]:
-    """Write each cell to the file of its shard, and return the places of each file's cells."""
+    """Write each cell to the file of its shard.
+
+    Returns:
+        For each file, the positions of its cells in the permuted order, in arrays of one batch.
+    """
     generator = np.random.Generator(np.random.PCG64(derive(0, "scatter", cells)))
     permutation = generator.permutation(cells)
     size = -(-cells // max(len(paths), 1))
-    places = [[np.zeros(0, dtype=np.int64)] for _ in paths]
+    positions = [[np.zeros(0, dtype=np.int64)] for _ in paths]
     done = 0
     with ExitStack() as stack:
         files = [stack.enter_context(pa.ipc.new_stream(str(path), schema)) for path in paths]
         for batch in batches:
-            place = permutation[done : done + batch.num_rows]
+            position = permutation[done : done + batch.num_rows]
             done += batch.num_rows
-            order = np.argsort(place)
-            place = place[order]
+            order = np.argsort(position)  # makes the cells of a shard contiguous
+            position = position[order]
             batch = reorder([batch], order, schema)
             for number, file in enumerate(files):
-                start, stop = np.searchsorted(place, (number * size, (number + 1) * size))
+                start, stop = np.searchsorted(position, (number * size, (number + 1) * size))
                 if start < stop:
                     file.write_batch(batch.slice(start, stop - start))
-                    places[number].append(place[start:stop])
-    return places
+                    positions[number].append(position[start:stop])
+    return positions
 
 
 def reorder(batches: Sequence[pa.RecordBatch], order: Int64s, schema: pa.Schema) -> pa.RecordBatch:
     """Return the rows ``order`` of the concatenated batches."""
+    # concat_batches fails without a batch.
     empty = pa.RecordBatch.from_pylist([], schema)
     return pa.concat_batches([empty, *batches]).take(pa.array(order))

@@ -2,8 +2,8 @@
 
 =====================  =============================================================================
 ``shard-00000.arrow``  cells, with the columns of :func:`store_schema`
-``genes.npy``          int32, (cells,): vocabulary genes that each cell expresses, before any cut
-``index.json``         settings and identity; rows, bytes and SHA-256 of every file
+``genes.npy``          int32, (cells,): number of vocabulary genes that each cell expresses
+``index.json``         settings, identity, and rows, bytes and SHA-256 of every shard
 ``state.json``,        let ``datasets.load_from_disk`` open the folder
 ``dataset_info.json``
 =====================  =============================================================================
@@ -33,12 +33,12 @@ from scsigmoid.identity import check_identity
 
 VERSION = 3
 INDEX, GENES = "index.json", "genes.npy"
-# Required entries of an index.
-ENTRIES = (
+# Required entries of an index and of its list of shards.
+INDEX_ENTRIES = (
     "dataset", "cells", "vocabulary", "vocabulary_size", "maximum_length", "shard_cells",
     "simulated", "label",
 )  # fmt: skip
-SHARD = ("file", "rows", "bytes", "sha256")
+SHARD_ENTRIES = ("file", "rows", "bytes", "sha256")
 END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 
 Tokens = NDArray[np.unsignedinteger[Any]]
@@ -52,8 +52,8 @@ def token_type(vocabulary_size: int) -> type[np.unsignedinteger[Any]]:
 def store_schema(vocabulary_size: int) -> pa.Schema:
     """Return the columns of a shard.
 
-    ``input_ids`` are the tokens, ``length`` their number, and ``genes`` their number before the
-    cut. ``file`` is the name of the dataset's file in the manifest, ``cell`` the row in that file.
+    ``input_ids`` are the tokens, ``length`` their number, and ``genes`` their number before
+    truncation. ``file`` is the name of the file in the manifest, and ``cell`` the row in that file.
     The other columns are from ``obs``.
     """
     return pa.schema(
@@ -81,16 +81,16 @@ class Shard:
         self.rows = int(entry["rows"])
         self.sha256, self._schema = entry["sha256"], schema
         if not self.path.is_file():
-            raise self.damaged("is missing")
+            raise self.make_error("is missing")
         with self.path.open("rb") as file:
             size = file.seek(0, 2)
             file.seek(max(0, size - len(END_OF_STREAM)))
             if size != entry["bytes"] or file.read() != END_OF_STREAM:
-                raise self.damaged()
+                raise self.make_error()
 
-    def damaged(self, how: str = "is damaged") -> UserError:
+    def make_error(self, problem: str = "is damaged") -> UserError:
         """Return the error of a damaged or missing shard."""
-        return UserError(f"{self.path}: this shard of the token store {how}; make the tokens again")
+        return UserError(f"{self.path}: this shard of tokens {problem}; make the tokens again")
 
     @cached_property
     def table(self) -> pa.Table:
@@ -98,12 +98,12 @@ class Shard:
         with parsing(self.path, "a shard"):
             table = pa.ipc.open_stream(pa.memory_map(str(self.path))).read_all()
         if table.num_rows != self.rows or not table.schema.equals(self._schema):
-            raise self.damaged()
+            raise self.make_error()
         return table
 
     @cached_property
     def lists(self) -> tuple[NDArray[np.int32], Tokens]:
-        """Offsets (rows + 1) and tokens of the cells."""
+        """Offsets of the cells (rows + 1), and the tokens of all cells."""
         column = self.table["input_ids"].chunk(0)
         return column.offsets.to_numpy(), column.values.to_numpy()
 
@@ -122,7 +122,7 @@ class TokenStore:
     Attributes:
         identity: ``dataset``, ``vocabulary`` and ``cells``, see :meth:`.make.Tokenizer.metadata`.
         vocabulary_size: number of tokens, including special tokens.
-        maximum_length: length at which cells were cut; the smallest of several stores.
+        maximum_length: length to which cells were truncated, the smallest of several stores.
         simulated: whether any cell is simulated.
         lengths: number of tokens of each cell.
     """
@@ -152,19 +152,21 @@ class TokenStore:
             folders = [folders]
         indices = [read_index(Path(folder)) for folder in folders]
         expected = {"vocabulary": indices[0]["vocabulary"], **expected}
-        store_of: dict[str, int] = {}  # by checksum of a shard
+        store_of: dict[str, int] = {}  # number of the store, by checksum of a shard
         shards: list[Shard] = []
         lengths = np.empty(sum(index["rows"] for index in indices), dtype=np.int32)
         done = 0
         for number, (folder, index) in enumerate(zip(folders, indices, strict=True)):
             check_identity(folder, index, **expected)
             for entry in index["shards"]:
-                if (first := store_of.setdefault(entry["sha256"], number)) != number:
+                first = store_of.setdefault(entry["sha256"], number)
+                if first != number:
                     raise UserError(
-                        f"{folder}: has the same cells as {folders[first]}; give each part once"
+                        f"{folder}: contains a shard of {folders[first]}; pass each store once"
                     )
             schema = store_schema(index["vocabulary_size"])
             shards += [Shard(Path(folder), entry, schema) for entry in index["shards"]]
+            # A cell has a token per gene, up to the maximum length.
             here = lengths[done : done + index["rows"]]
             np.minimum(read_genes(Path(folder), index), index["maximum_length"], out=here)
             done += len(here)
@@ -200,7 +202,7 @@ class TokenStore:
         rows = np.asarray(rows, dtype=np.int64)
         shards = np.searchsorted(self._starts, rows, side="right") - 1
         inside = rows - self._starts[shards]
-        # The first piece sets the dtype if there is no cell.
+        # The empty first piece is the 0 at the start of cu_seqlens, and sets the dtype.
         pieces = [np.zeros(0, dtype=token_type(self.vocabulary_size))]
         for shard, row in zip(shards.tolist(), inside.tolist(), strict=True):
             offsets, tokens = self._shards[shard].lists
@@ -216,7 +218,7 @@ class TokenStore:
         """
         for shard in self._shards:
             if sha256(shard.path) != shard.sha256:
-                raise shard.damaged()
+                raise shard.make_error()
         empty = store_schema(self.vocabulary_size).empty_table()
         table = pa.concat_tables([empty, *(shard.table for shard in self._shards)])
         return {name: table[name].to_numpy() for name in columns}
@@ -231,9 +233,11 @@ def read_index(folder: Path) -> dict[str, Any]:
         index: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if index["version"] != VERSION:
             raise UserError(f"{path}: written by another version; make the tokens again")
-        parts = [(ENTRIES, index), ((GENES,), index["arrays"])]
-        for names, part in [*parts, *((SHARD, shard) for shard in index["shards"])]:
-            itemgetter(*names)(part)  # raises KeyError
+        # Raise KeyError if an entry is missing.
+        itemgetter(*INDEX_ENTRIES)(index)
+        itemgetter(GENES)(index["arrays"])
+        for shard in index["shards"]:
+            itemgetter(*SHARD_ENTRIES)(shard)
         if index["rows"] != sum(shard["rows"] for shard in index["shards"]):
             raise ValueError("rows: not the sum over the shards")
     return index
@@ -249,9 +253,9 @@ def read_genes(folder: Path, index: dict[str, Any]) -> NDArray[np.int32]:
 
 
 def write_length_counts(folders: Iterable[str | Path], output: str | Path) -> None:
-    """Write the number of cells for each number of expressed genes of the vocabulary, as Parquet.
+    """Write the histogram of expressed vocabulary genes per cell, as Parquet.
 
-    Columns: ``length`` (int32, genes before any cut) and ``cells`` (int64).
+    Columns: ``length`` (int32, number of genes) and ``cells`` (int64, cells with this number).
     """
     total = np.zeros(0, dtype=np.int64)
     for folder in map(Path, folders):
@@ -275,8 +279,8 @@ def write_shards(
     Args:
         folder: the store.
         shards: cells of each shard, with the columns of :func:`store_schema`.
-        metadata: further entries of the index, read after the last shard. Without ``dataset`` and
-            ``cells`` the store is of training cells.
+        metadata: further entries of the index. It is read after the last shard, so that ``shards``
+            can fill it. Without ``dataset`` and ``cells``, the store contains training cells.
     """
     with atomic_folder(folder) as temporary:
         entries = []

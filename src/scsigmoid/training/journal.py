@@ -25,7 +25,7 @@ LAYERS = "layers.csv"
 class Row:
     """A row of the journal, written at a logging step. docs/training.md explains each column.
 
-    Rates and shares are those since the previous row. None means unknown or not measured.
+    Rates and fractions are averages since the previous row. None means unknown or not measured.
     """
 
     step: int
@@ -46,21 +46,21 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Layer:
-    """A row of ``layers.csv``: the attention of a layer on the watched cells.
+    """A row of ``layers.csv``: the attention of a layer on a fixed sample of cells.
 
-    A row of attention weights belongs to one query of one head.
+    Below, a row is a row of the attention matrix: the weights of one query in one head.
 
     Attributes:
         step: number of the optimizer step. Measured before its update.
         layer: number of the layer, from 0.
         score_max: largest |q . k / sqrt(dim)|.
         weight_max: largest attention weight.
-        row_sum_low, row_sum, row_sum_high: 5th, 50th and 95th percentile of the sums of the rows.
-            1 for softmax.
+        row_sum_low, row_sum, row_sum_high: 5th, 50th and 95th percentile of the sums of rows. 1 for
+            softmax.
         keys: effective number of keys, exp(entropy) of the normalized weights of a row. Median over
-            rows. 0 for a row without weights.
-        value_mean: |mean of v|^2 divided by the mean of |v|^2, averaged over heads and cells: the
-            fraction of the values that all keys of a cell share.
+            rows. A row whose weights are all 0 counts as 0.
+        value_mean: |mean of v|^2 divided by the mean of |v|^2, averaged over heads and cells. 1
+            if all keys of a cell have the same value.
     """
 
     step: int
@@ -79,14 +79,14 @@ LAYER_COLUMNS = tuple(field.name for field in fields(Layer))
 
 
 def as_csv(rows: Sequence[Row | Layer]) -> str:
-    """Return rows as CSV lines without header. Floats keep every bit, None is empty."""
+    """Return rows as CSV lines without column names. Floats are exact, None is empty."""
     buffer = io.StringIO()
     csv.writer(buffer, lineterminator="\n").writerows(map(astuple, rows))
     return buffer.getvalue()
 
 
 def append(path: Path, rows: Sequence[Row | Layer]) -> str:
-    """Append rows to a file that others may read meanwhile, and return the new text."""
+    """Append rows to a file that other processes may be reading, and return the new text."""
     text = as_csv(rows)
     with room_for(path), path.open("a", encoding="utf-8", newline="\n") as handle:
         handle.write(text)
@@ -94,7 +94,7 @@ def append(path: Path, rows: Sequence[Row | Layer]) -> str:
 
 
 def whole_lines(path: Path) -> list[str]:
-    """Return the lines of a file, without a last line that is not complete."""
+    """Return the complete lines of a file: a last line without a newline is left out."""
     return path.read_text(encoding="utf-8").rpartition("\n")[0].splitlines()
 
 
@@ -118,20 +118,20 @@ class Journal:
 
 
 def validation_losses(rows: str) -> list[float]:
-    """Return the validation losses in ``rows`` (CSV lines of a journal without header)."""
+    """Return the validation losses in ``rows`` (CSV lines without column names)."""
     column = COLUMNS.index("validation_loss")
     return [float(row[column]) for row in csv.reader(rows.splitlines()) if row[column]]
 
 
 def begin_layers(path: Path, step: int) -> None:
-    """Remove the rows of ``layers.csv`` after ``step``, which are measured again."""
+    """Create ``layers.csv``, or remove its rows after ``step`` if a run resumes from ``step``."""
     lines = whole_lines(path)[1:] if step and path.exists() else []
     kept = [line for line in lines if int(line.split(",")[0]) <= step]
     write_text(path, "\n".join([",".join(LAYER_COLUMNS), *kept]) + "\n")
 
 
 def read_journal(path: str | Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, str]]:
-    """Read a journal, which may still be written.
+    """Read a journal. Its run may still be writing it.
 
     Returns:
         The columns (``step`` int64, others float64 with NaN for empty values) and the header.
@@ -152,7 +152,7 @@ def read_journal(path: str | Path) -> tuple[dict[str, npt.NDArray[Any]], dict[st
             rows.append(line.split(","))
     try:
         names, *rows = rows
-        # Older versions wrote neither the validation loss nor the share of CUDA graphs.
+        # Older versions wrote neither ``validation_loss`` nor ``cuda_graphs``.
         if tuple(names) not in (COLUMNS, COLUMNS[:-1], COLUMNS[:-2]):
             raise ValueError("other columns")
         if any(len(row) != len(names) for row in rows):

@@ -14,22 +14,22 @@ from scsigmoid.results.folder import Results
 
 
 def model_architecture(results: Results) -> Table:
-    """Return tab:model_arch: the architecture that all models share, next to the paper's."""
+    """Return tab:model_arch: architecture and training settings, here and in the paper."""
     config, paper = results.config, reported()["model_architecture"]
     size = config.sizes[config.architecture.size]
     ours = {
         **vars(size),
         **vars(config.architecture),
         **vars(config.training),
-        "parameters": parameters(results),
+        "parameters": encoder_parameters(results),
+        "vocabulary": f"{results.vocabulary_size:,} tokens",
         "head_dimension": size.hidden // size.heads,
         "activation": "GELU",
         "normalisation": ", ".join(["LayerNorm (pre-norm)", *config.architecture.variants]),
         "precision": "BF16 (automatic mixed precision) on GPUs, FP32 on CPUs",
         "seed": config.seed,
     }
-    values, in_paper = architecture_words(ours), architecture_words(paper)
-    values["Vocabulary"] = f"{results.vocabulary_size:,} tokens"
+    values, in_paper = format_architecture(ours), format_architecture(paper)
     return Table(
         caption="Model architecture and training settings of all models, here and in the paper.",
         records=[
@@ -43,13 +43,13 @@ def model_architecture(results: Results) -> Table:
     )
 
 
-def architecture_words(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return the rows of tab:model_arch."""
+def format_architecture(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return settings as text, by their names in tab:model_arch."""
     beta1, beta2 = values["betas"]
     warmup = values["warmup_steps"]
     return {
         "Model size": f"{millions(values['parameters'])} parameters",
-        "Vocabulary": "not stated",
+        "Vocabulary": values.get("vocabulary", "not stated"),
         "Number of layers": str(values["layers"]),
         "Hidden dimension": str(values["hidden"]),
         "Number of attention heads": str(values["heads"]),
@@ -71,8 +71,8 @@ def architecture_words(values: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def parameters(results: Results) -> int:
-    """Return the parameters of the encoder with the run's vocabulary, at the longest context."""
+def encoder_parameters(results: Results) -> int:
+    """Return the number of parameters of the encoder with the longest context of all models."""
     config = results.config
     settings = EncoderSettings.of(
         config.sizes[config.architecture.size],
@@ -89,14 +89,15 @@ def hyperparameters(results: Results) -> Table:
     config = results.config
     records, rows = [], []
     for name, model in config.models.items():
-        training, paper = model_training(config, name), reported()["models"].get(name, {})
+        training = model_training(config, name)
+        paper = reported()["models"].get(name)  # None if the paper does not have this model
         records.append(
             {"model": name, **picked(model, "attention context")}
             | {"clipping": training.clipping or "none"}
             | picked(training, "steps global_batch learning_rate warmup_steps")
-            | {"stress": model.stress, "paper_context": paper.get("context")}
+            | {"stress": model.stress, "paper_context": paper["context"] if paper else None}
             | {"paper_clipping": (paper["clipping"] or "none") if paper else None}
-            | {"paper_steps": paper.get("steps")}
+            | {"paper_steps": paper["steps"] if paper else None}
         )
         clipping = training.clipping
         rows.append(
