@@ -221,3 +221,20 @@ def start_over():
         if finished.is_file() and finished.read_text() == f"{steps}\n":
             for path in (*folder.glob("step-*.pt"), *folder.glob("step-*.sha256"), finished):
                 path.unlink()
+
+
+def inputs_of(kind):
+    """Return a function of wildcards: the inputs of a table or figure."""
+    return lambda wildcards: result("{path}", path=registry.find(kind, wildcards.name, PLAN).inputs)
+
+
+def printed_settings(kind):
+    """Return a function of wildcards: the settings that a table or figure prints."""
+    return lambda wildcards: check.as_json(
+        PLAN.settings(*registry.find(kind, wildcards.name, PLAN).settings) | version_of(kind)
+    )
+
+
+def caption_of(kind):
+    """Return a function of wildcards: the caption of a table or figure."""
+    return lambda wildcards: registry.caption(kind, wildcards.name, PLAN)

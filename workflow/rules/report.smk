@@ -1,23 +1,6 @@
 # Tables, figures, and the report page.
 
 
-def inputs_of(kind):
-    """Return a function of wildcards: the inputs of a table or figure."""
-    return lambda wildcards: result("{path}", path=registry.find(kind, wildcards.name, PLAN).inputs)
-
-
-def printed_settings(kind):
-    """Return a function of wildcards: the settings that a table or figure prints."""
-    return lambda wildcards: check.as_json(
-        PLAN.settings(*registry.find(kind, wildcards.name, PLAN).settings) | version_of(kind)
-    )
-
-
-def caption_of(kind):
-    """Return a function of wildcards: the caption of a table or figure."""
-    return lambda wildcards: registry.caption(kind, wildcards.name, PLAN)
-
-
 # These jobs read titles and labels from the stored configuration, which every run writes when it
 # starts. Only changes of their inputs and of the settings in `params` make them run again.
 rule table:
