@@ -456,7 +456,7 @@ def check_available(
         check_address(row.location, downloads.web.hosts)
 
     def check_file(row: ManifestRow) -> ManifestRow | str:
-        """Return the row with its size, or what is wrong with the file."""
+        """Return the row with its size, or the reason why the file cannot be used."""
         if row.role == "skipped" or downloads.has(row):
             return row
         try:

@@ -1,11 +1,11 @@
 """Bootstrap MMD between cell types (appendix, "Maximum Mean Discrepancy").
 
 For every pair of cell types and both models: MMD by two estimators, with the mean and percentiles
-of bootstrap resamples.  The percentiles of ``unbiased`` are an interval of about the nominal
-coverage.  ``biased`` is probably the paper's estimator: the paper prints means over resamples, with
-intervals as asymmetric as those of a V statistic.  Copies of a cell increase the MMD of resamples,
-so the percentiles of ``biased`` may be above the true value (docs/evaluation.md has the coverage of
-both).  Both are reported as the square root of max(MMD^2, 0).
+of bootstrap resamples. The percentiles of ``unbiased`` are an interval of about the nominal
+coverage. ``biased`` is probably the paper's estimator: the paper prints means over resamples with
+asymmetric intervals, as a V statistic gives. Copies of a cell increase the MMD of resamples, so
+the percentiles of ``biased`` may be above the true value (docs/evaluation.md has the coverage of
+both). Both are reported as the square root of max(MMD^2, 0).
 
 Resamples are drawn for each cell type, from seeds that name the dataset and the type.  Therefore
 
