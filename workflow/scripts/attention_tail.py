@@ -3,9 +3,9 @@
     python workflow/scripts/attention_tail.py
 
 Simulates the Hopper kernels at head dimension 64 with 12 heads. 132 programs take tiles from a
-list, longest sequence first. A forward tile has 256 queries and visits blocks of 64 keys, a backward
-tile has 128 keys and visits blocks of 128 queries. A visit takes one unit of time, the start of a tile
-one or two. No GPU is needed. Results: docs/kernel-log.md.
+list, longest sequence first. A forward tile has 256 queries and visits blocks of 64 keys. A
+backward tile has 128 keys and visits blocks of 128 queries. A visit takes one unit of time, the
+start of a tile one or two. No GPU is needed. Results: docs/kernel-log.md.
 """
 
 import heapq
