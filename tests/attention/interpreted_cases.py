@@ -1,10 +1,11 @@
 """The Triton kernels in the interpreter of Triton, on the CPU.
 
 Run by ``test_triton_interpreter.py`` in a process of its own, because whether Triton interprets is
-resolved when the kernels are imported.  Blocks are 16 x 16 there.
+resolved when the kernels are imported. Blocks are 16 x 16 there.
 """
 
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -196,37 +197,26 @@ def test_tiles_of_the_hopper_kernels(monkeypatch, keys_are_rows, lengths, heads,
         KEYS_ARE_ROWS=keys_are_rows,
         HAS_BIAS=learned,
     )
-    counter, tiles = table[:2].tolist()
-    assert counter == 7
-    assert tiles <= most
-    entries = table.view(-1, 8)[1 : tiles + 1]
-    assert (table.view(-1, 8)[tiles + 1 :] == -1).all()
-    covered = {}
-    previous = math.inf
-    for row_end, row, column_end, column, blocks, head, summand, count in entries.tolist():
-        ends = zip(row_ends.tolist(), column_ends.tolist(), lengths, strict=True)
-        sequence = [
-            n > 0 and (row_end, column_end, column) == (a, b, 2**30 - m) for a, b, (n, m) in ends
-        ].index(True)
+    wanted = []
+    for sequence in sorted(range(len(lengths)), key=lambda s: -lengths[s][1]):
         n, m = lengths[sequence]
-        # Longest first, all heads of a sequence together.
-        assert m <= previous
-        previous = m
-        assert blocks == max(1, -(-m // 64))
-        first = row - 2**30 + n
-        assert first % 64 == 0
-        assert 1 <= count <= pieces
-        wanted = bias[sequence] if learned else -math.log(max(n if keys_are_rows else m, 1))
-        value = torch.tensor([summand], dtype=torch.int32).view(torch.float32).item()
-        assert value == pytest.approx(0.5 * float(wanted), abs=1e-6)
-        for piece in range(first // 64, first // 64 + count):
-            key = (sequence, head, piece)
-            assert key not in covered
-            covered[key] = count
-    pieces_of = [-(-n // 64) for n, _ in lengths]
-    assert len(covered) == heads * sum(pieces_of)
-    if not keys_are_rows:
-        # Tiles of one sequence differ by at most one piece.
-        for sequence in range(len(lengths)):
-            counts = {count for (s, _, _), count in covered.items() if s == sequence}
-            assert not counts or max(counts) - min(counts) <= 1
+        ends = row_ends[sequence].item(), column_ends[sequence].item()
+        b = bias[sequence] if learned else -math.log(max(n if keys_are_rows else m, 1))
+        blocks = -(-n // 64)
+        # Tiles of queries differ by at most one piece, tiles of keys are full except the last.
+        tiles = -(-blocks // pieces)
+        edges = [blocks * tile // max(tiles, 1) for tile in range(tiles + 1)]
+        if keys_are_rows:
+            edges = [*range(0, blocks, pieces), blocks]
+        for head in range(heads):
+            for first, end in pairwise(edges):
+                row, column = 64 * first - n + 2**30, 2**30 - m
+                entry = (ends[0], row, ends[1], column, max(1, -(-m // 64)), head, end - first)
+                wanted.append((entry, pytest.approx(0.5 * float(b), abs=1e-6)))
+    entries = table.view(-1, 8)
+    assert entries[0, :2].tolist() == [7, len(wanted)]
+    assert len(wanted) <= most
+    assert (entries[len(wanted) + 1 :] == -1).all()
+    for entry, (expected, summand) in zip(entries[1:], wanted, strict=False):
+        assert (*entry[:6].tolist(), entry[7].item()) == expected
+        assert entry[6:7].view(torch.float32).item() == summand

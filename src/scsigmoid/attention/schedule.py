@@ -155,7 +155,7 @@ def schedule_kernel(
     PIECES: tl.constexpr, COLUMN_BLOCK: tl.constexpr, KEYS_ARE_ROWS: tl.constexpr,
     HAS_BIAS: tl.constexpr,
 ):  # fmt: skip
-    """List the tiles of one head of one sequence.  Grid: (sequences, heads).
+    """List the tiles of one head of one sequence. Grid: (sequences, heads).
 
     The words of an entry are:
 
