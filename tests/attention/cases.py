@@ -25,7 +25,7 @@ def inputs(
     seed=0,
     device="cpu",
 ):
-    """Return q, k, v and an upstream gradient; ``spread`` is the standard deviation of scores."""
+    """Return q, k, v and an upstream gradient. Scores have standard deviation ``spread``."""
     generator = torch.Generator(device).manual_seed(seed)
     key_tokens = tokens if key_tokens is None else key_tokens
     q, k, v, upstream = (

@@ -87,7 +87,7 @@ def test_errors_do_not_exceed_those_of_torch(dimension, length, mean, spread):
         *itertools.product([torch.bfloat16], [64, 128], [False, True]),
         (torch.float16, 64, True),
         (torch.float16, 128, False),
-        # Dimensions of the portable kernels alone; 96 is not a power of two.
+        # Dimensions of the portable kernels alone. 96 is not a power of two.
         (torch.bfloat16, 16, False),
         (torch.float16, 32, True),
         (torch.bfloat16, 96, True),

@@ -130,7 +130,7 @@ def compute_gradients(
         bias_grad: also compute the gradient of the bias, (sequences,).
 
     Returns:
-        Gradients of ``q``, ``k``, ``v`` and the bias; None for a missing argument or gradient.
+        Gradients of ``q``, ``k``, ``v`` and the bias. None for a missing argument or gradient.
     """
     arguments = (grad, *_separate(q, k, v), problem.resolved(), bias_grad)
     launch = launcher(backend).backward
@@ -253,7 +253,7 @@ def attend_softmax(
     scale: float,
     mask: object = None,
 ) -> Tensor:
-    """Compute softmax attention of packed q, k and v by the reference; ``mask`` is ignored."""
+    """Compute softmax attention of packed q, k and v by the reference, without ``mask``."""
     problem = of_packed(cu_seqlens, max_seqlen, scale, "softmax")
     q, k, v = tensors
     return attend(q, k, v, problem, "reference")

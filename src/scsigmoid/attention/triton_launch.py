@@ -117,7 +117,7 @@ def _find_for_device(
 
 
 def _find_configuration(kernel: Kernel, q: Tensor, *looped: Tensor) -> Configuration:
-    """Return a kernel's configuration; ``looped`` are the tensors that its inner loop reads."""
+    """Return a kernel's configuration. Its inner loop reads the tensors ``looped``."""
     if is_interpreted():
         return INTERPRETED
     configuration = _find_for_device(kernel, q.shape[-1], q.element_size(), q.device)
