@@ -1,4 +1,4 @@
-"""Attention by its formula in float64, one sequence and one head at a time."""
+"""Attention by its formula in float64, one sequence at a time."""
 
 import math
 
@@ -11,22 +11,15 @@ def attention(q, k, v, lengths_q, lengths_k=None, *, kind="sigmoid", scale=None,
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     outputs, row, column = [], 0, 0
     for sequence, (n_q, n_k) in enumerate(zip(lengths_q, lengths_k, strict=True)):
-        heads = []
-        for head in range(q.shape[1]):
-            queries = q[row : row + n_q, head].double()
-            keys = k[column : column + n_k, head].double()
-            values = v[column : column + n_k, head].double()
-            scores = queries @ keys.T * scale
-            if n_k == 0:
-                weights = scores
-            elif kind == "softmax":
-                exponentials = torch.exp(scores - scores.amax(dim=1, keepdim=True))
-                weights = exponentials / exponentials.sum(dim=1, keepdim=True)
-            else:
-                b = -math.log(n_k) if bias is None else bias[sequence]
-                weights = torch.sigmoid(scores + b)
-            heads.append(weights @ values)
-        outputs.append(torch.stack(heads, dim=1))
+        queries = q[row : row + n_q].double().transpose(0, 1)
+        keys, values = (x[column : column + n_k].double().transpose(0, 1) for x in (k, v))
+        scores = queries @ keys.mT * scale
+        if kind == "softmax":
+            weights = torch.softmax(scores, dim=-1)
+        else:
+            b = -math.log(max(n_k, 1)) if bias is None else bias[sequence]
+            weights = torch.sigmoid(scores + b)
+        outputs.append((weights @ values).transpose(0, 1))
         row, column = row + n_q, column + n_k
     return torch.cat(outputs)
 

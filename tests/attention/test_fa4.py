@@ -5,15 +5,10 @@ from types import ModuleType
 
 import pytest
 import torch
-from oracle import attention, cumulative, gradients, relative_error
+from cases import check, fused_softmax, inputs
+from oracle import cumulative
 
-from scsigmoid.attention import (
-    backends,
-    fa4,
-    reference,
-    softmax_attention,
-    softmax_attention_qkv,
-)
+from scsigmoid.attention import backends, fa4, reference, softmax_attention
 from scsigmoid.attention.problem import of_packed
 from scsigmoid.errors import UserError
 
@@ -23,12 +18,12 @@ LENGTHS = [5, 0, 33, 1, 16]
 def forward(q, k, v, *, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, **options):
     """Replace the package's forward pass: result, logarithms of sums, and unused values."""
     assert cu_seqlens_q is cu_seqlens_k
-    assert max_seqlen_q == max_seqlen_k == 40
+    assert max_seqlen_q == max_seqlen_k == 33
     assert options.pop("return_lse")
     scale = options.pop("softmax_scale")
     assert not options
     sums = q.new_full((q.shape[1], q.shape[0]), 7.0, dtype=torch.float32)
-    out = reference.forward(q, k, v, of_packed(cu_seqlens_q, 40, scale, "softmax"))
+    out = reference.forward(q, k, v, of_packed(cu_seqlens_q, 33, scale, "softmax"))
     return out, sums, None, None, None
 
 
@@ -37,9 +32,9 @@ def backward(q, k, v, out, grad, sums, scale, *, dq, dk, dv, cu_seqlens_q, **opt
     assert sums.shape == (q.shape[1], q.shape[0])
     assert options.pop("deterministic") == torch.are_deterministic_algorithms_enabled()
     assert options.pop("cu_seqlens_k") is cu_seqlens_q
-    assert options.pop("max_seqlen_q") == options.pop("max_seqlen_k") == 40
+    assert options.pop("max_seqlen_q") == options.pop("max_seqlen_k") == 33
     assert not options
-    problem = of_packed(cu_seqlens_q, 40, scale, "softmax")
+    problem = of_packed(cu_seqlens_q, 33, scale, "softmax")
     reference.backward(grad, q, k, v, problem, into=(dq, dk, dv))
 
 
@@ -60,49 +55,32 @@ def package(monkeypatch):
         cached.cache_clear()
 
 
-def tensors(dtype):
-    generator = torch.Generator().manual_seed(1)
-    return [torch.randn(sum(LENGTHS), 2, 8, generator=generator).to(dtype) for _ in range(4)]
-
-
-def fused(q, k, v, *arguments, **options):
-    return softmax_attention_qkv(torch.stack((q, k, v), dim=1), *arguments, **options)
-
-
-@pytest.mark.parametrize("function", [softmax_attention, fused])
+@pytest.mark.parametrize("function", [softmax_attention, fused_softmax])
 def test_result_and_gradients(package, function):
-    q, k, v, upstream = tensors(torch.float64)
-    leaves = [x.requires_grad_() for x in (q, k, v)]
-    out = function(*leaves, cumulative(LENGTHS), 40, scale=0.3, backend="fa4")
-    got = [out, *torch.autograd.grad(out, leaves, upstream, retain_graph=True)]
-    wanted = gradients(q, k, v, upstream, LENGTHS, kind="softmax", scale=0.3)
-    for value, expected in zip(got, wanted, strict=True):
-        assert relative_error(value, expected) < 1e-12
-    (first,) = torch.autograd.grad(out.sum(), leaves[0], create_graph=True)
+    tensors = inputs(sum(LENGTHS), torch.float64, 8)
+    options = {"kind": "softmax", "function": function, "backend": "fa4"}
+    check(tensors, LENGTHS, tolerance=1e-12, scale=0.3, **options)
+    q, k, v, _ = tensors
+    out = function(q.requires_grad_(), k, v, cumulative(LENGTHS), 33, backend="fa4")
+    (first,) = torch.autograd.grad(out.sum(), q, create_graph=True)
     with pytest.raises(NotImplementedError, match="second derivative"):
         first.sum().backward()
 
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_operators_are_well_formed(package, count):
-    q, k, v, _ = tensors(torch.float32)
-    inputs = [torch.stack((q, k, v), dim=1)] if count == 1 else [q, k, v]
-    arguments = ([x.requires_grad_() for x in inputs], cumulative(LENGTHS), 40, 0.3)
+    tensors = inputs(sum(LENGTHS), torch.float32, 8)[:3]
+    if count == 1:
+        tensors = [torch.stack(tensors, dim=1)]
+    arguments = ([x.requires_grad_() for x in tensors], cumulative(LENGTHS), 33, 0.3)
     torch.library.opcheck(fa4.forward, arguments)
 
 
 def test_compiled(package):
-    compiled = torch.compile(
-        softmax_attention_qkv, fullgraph=True, dynamic=True, backend="aot_eager"
-    )
-    for lengths in (LENGTHS, [40, 3]):
-        generator = torch.Generator().manual_seed(2)
-        qkv = torch.randn(sum(lengths), 3, 2, 8, generator=generator, requires_grad=True)
-        out = compiled(qkv, cumulative(lengths), 40, scale=0.3, backend="fa4")
-        wanted = attention(*qkv.detach().unbind(1), lengths, kind="softmax", scale=0.3)
-        assert relative_error(out.detach(), wanted) < 1e-6
-        out.sum().backward()
-        assert qkv.grad is not None
+    compiled = torch.compile(fused_softmax, fullgraph=True, dynamic=True, backend="aot_eager")
+    options = {"kind": "softmax", "function": compiled, "backend": "fa4"}
+    for lengths in (LENGTHS, [33, 3]):
+        check(inputs(sum(lengths), torch.float32, 8), lengths, tolerance=1e-6, **options)
 
 
 @pytest.mark.parametrize(

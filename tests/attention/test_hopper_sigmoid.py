@@ -29,7 +29,7 @@ OPERATIONS = {
 
 
 def execute(text, operands):
-    """Execute a block of PTX for one thread, whose vote is that of the warp; return registers."""
+    """Execute a block of PTX for a warp of one thread. Return the registers."""
     registers = {"0f3F000000": np.float32(0.5)} | operands
     lines = [x.strip() for x in re.split(r"[;{}]|(?<=:)\s", text) if x.strip()]
     at = 0
@@ -52,7 +52,7 @@ def execute(text, operands):
 
 
 def weights_of(scores, rounded):
-    """Compute weights of 32 scores q . k as one thread does; return them and whether tanh did."""
+    """Compute the weights of 32 scores q . k. Return them, and whether tanh computed them."""
     factor, summand = np.float32(-LOG2E / 8), np.float32(math.log2(KEYS))
     constants = [-math.log(2) / 2 * factor, -math.log(2) / 2 * summand, -factor, -summand]
     values = [*scores.astype(np.float32)]
@@ -70,7 +70,7 @@ def weights_of(scores, rounded):
     ("spread", "largest", "tanh"), [(1, 5.5, False), (1, 5.6, True), (4, 40, True), (50, -1, False)]
 )
 def test_weights_by_a_vote(rounded, spread, largest, tanh):
-    # b = -log 16,384 = -9.70; the largest score with e <= 1/64 is 9.70 - 4.16 = 5.545.
+    # b = -log 16,384 = -9.70. The largest score with e <= 1/64 is 9.70 - 4.16 = 5.545.
     scores = np.random.default_rng(0).normal(0, spread, 32)
     scores = np.append(np.minimum(scores, largest)[1:], largest)
     weights, by_tanh = weights_of(scores * 8, rounded)

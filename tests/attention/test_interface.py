@@ -7,7 +7,8 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from oracle import bias_gradient, cumulative, gradients, relative_error
+from cases import check, check_bias_gradient, check_padded, fused_sigmoid, inputs
+from oracle import cumulative
 from torch._subclasses import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
@@ -26,15 +27,11 @@ from scsigmoid.attention import (
 from scsigmoid.attention.problem import Problem, of_packed
 from scsigmoid.errors import UserError
 
+EACH = pytest.mark.parametrize("function", [sigmoid_attention, fused_sigmoid, softmax_attention])
+
 
 def packed(tokens=6):
-    generator = torch.Generator().manual_seed(1)
-    return [torch.randn(tokens, 2, 8, generator=generator) for _ in range(3)]
-
-
-def fused(q, k, v, *arguments, **options):
-    """:func:`sigmoid_attention_qkv` of three tensors."""
-    return sigmoid_attention_qkv(torch.stack((q, k, v), dim=1), *arguments, **options)
+    return inputs(tokens, torch.float32, 8)[:3]
 
 
 def nested(like):
@@ -49,13 +46,6 @@ def test_numpy_scalars():
     expected = sigmoid_attention(*arguments, 4, scale=0.5, bias=-1.0)
     options = {"scale": np.float32(0.5), "bias": np.float64(-1.0)}
     assert torch.equal(sigmoid_attention(*arguments, np.int64(4), **options), expected)
-
-
-def test_bias_in_double_precision():
-    arguments = (*(tensor.double() for tensor in packed()), cumulative([4, 2]), 4)
-    bias = torch.full((2,), 0.1, dtype=torch.float64)
-    expected = sigmoid_attention(*arguments, bias=bias)
-    assert torch.equal(sigmoid_attention(*arguments, bias=0.1), expected)
 
 
 Q = torch.zeros(6, 2, 8)
@@ -190,39 +180,18 @@ def test_hopper_is_refused_if_not_supported(gpu):
 
 
 def test_padded_is_packed_with_gaps():
-    lengths = torch.tensor([3, 0, 7, 5])
-    generator = torch.Generator().manual_seed(3)
-    q, k, v, upstream = (
-        torch.randn(4, 7, 2, 8, generator=generator, dtype=torch.float64) for _ in range(4)
-    )
-    valid = torch.arange(7)[None, :] < lengths[:, None]
-    wanted = gradients(*(x[valid] for x in (q, k, v, upstream)), lengths.tolist())
-    padded = []
-    for x in (q, k, v, upstream):
-        x[~valid] = float("nan")
-        padded.append(x.requires_grad_())
-    out = sigmoid_attention_padded(*padded[:3], lengths, backend="reference")
-    got = [out, *torch.autograd.grad(out, padded[:3], padded[3])]
-    for value, expected in zip(got, wanted, strict=True):
-        assert relative_error(value[valid], expected) < 1e-14
-        assert (value[~valid] == 0).all()
+    tensors = [x.unflatten(0, (4, 7)) for x in inputs(28, torch.float64, 8)]
+    check_padded(tensors, [3, 0, 7, 5], tolerance=1e-14, backend="reference")
 
 
-@pytest.mark.parametrize("slices", [True, False])
-def test_fused_projection(slices):
-    fused = torch.randn(6, 3, 2, 8, dtype=torch.float64, requires_grad=True)
-    bias = torch.tensor([-1.0, 0.5], dtype=torch.float64, requires_grad=True)
-    function = sigmoid_attention if slices else sigmoid_attention_qkv
-    tensors = fused.unbind(1) if slices else (fused,)
-    out = function(*tensors, cumulative([4, 2]), 4, scale=0.7, bias=bias, backend="reference")
-    upstream = torch.randn_like(out)
-    grad, of_bias = torch.autograd.grad(out, (fused, bias), upstream)
-    q, k, v = fused.detach().unbind(1)
-    wanted = gradients(q, k, v, upstream, [4, 2], scale=0.7, bias=bias.detach())
-    assert relative_error(out, wanted[0]) < 1e-14
-    assert relative_error(grad, torch.stack(wanted[1:], dim=1)) < 1e-14
-    wanted = bias_gradient(q, k, v, upstream, [4, 2], scale=0.7, bias=bias)
-    assert relative_error(of_bias, wanted) < 1e-14
+@pytest.mark.parametrize("function", [sigmoid_attention, fused_sigmoid])
+def test_slices_of_a_projection(function):
+    *tensors, upstream = inputs(6, torch.float64, 8)
+    slices = torch.stack(tensors, dim=1).unbind(1)
+    bias = torch.tensor([-1.0, 0.5], dtype=torch.float64)
+    options = {"function": function, "backend": "reference", "tolerance": 1e-14}
+    check((*slices, upstream), [4, 2], bias=bias, scale=0.7, **options)
+    check_bias_gradient((*slices, upstream), [4, 2], bias, **options)
 
 
 def test_autocast_casts_as_for_a_product():
@@ -235,7 +204,7 @@ def test_autocast_casts_as_for_a_product():
         assert sigmoid_attention(*double, cumulative([4, 2]), 4).dtype == torch.float64
 
 
-@pytest.mark.parametrize("function", [sigmoid_attention, fused, softmax_attention])
+@EACH
 def test_tensors_without_values(function):
     """Fake tensors and tensors on the device ``meta`` have no values."""
     with FakeTensorMode():
@@ -250,7 +219,7 @@ def test_tensors_without_values(function):
     assert out.shape == meta[0].grad.shape == (6, 2, 8)
 
 
-@pytest.mark.parametrize("function", [sigmoid_attention, fused, softmax_attention])
+@EACH
 def test_vmap(function):
     batch = torch.stack([torch.stack(packed()), 2 * torch.stack(packed())]).double()
     leaf = batch.requires_grad_()
@@ -368,7 +337,7 @@ def test_dispatch_modes_see_operators():
     assert all(torch.equal(one, other) for one, other in zip(got, direct, strict=True))
 
 
-@pytest.mark.parametrize("function", [sigmoid_attention, fused, softmax_attention])
+@EACH
 def test_second_derivative_is_refused(function):
     q, k, v = (x.requires_grad_() for x in packed())
     out = function(q, k, v, cumulative([6]), 6, backend="reference")
@@ -377,7 +346,7 @@ def test_second_derivative_is_refused(function):
         grad.sum().backward()
 
 
-@pytest.mark.parametrize("function", [sigmoid_attention, fused, softmax_attention])
+@EACH
 def test_forward_mode_is_refused(function):
     q, k, v = packed()
 
@@ -398,7 +367,7 @@ def test_gradient_of_an_empty_batch(function):
     assert qkv.grad.shape == qkv.shape
 
 
-@pytest.mark.parametrize("function", [sigmoid_attention, fused, softmax_attention])
+@EACH
 def test_compiles_once_for_all_lengths(function):
     from torch._dynamo.testing import CompileCounter
 

@@ -1,6 +1,7 @@
 """Addresses and bounds of descriptors, and repeated launches of a kernel."""
 
 from types import SimpleNamespace
+from unittest.mock import MagicMock, call
 
 import pytest
 import torch
@@ -52,63 +53,37 @@ def test_describable_tensors():
     assert not is_describable(torch.zeros(10, 4, 4, dtype=torch.bfloat16))
 
 
-class Kernel:
-    """Stands for a jitted kernel and records how it is launched."""
-
-    def __init__(self) -> None:
-        self.fn = lambda: None
-        self.reached: list[tuple] = []
-
-    def __getitem__(self, programs):
-        def first(*arguments, **options):
-            self.reached.append(("jit", programs, arguments, options))
-            return Compiled(self.reached)
-
-        return first
-
-
-class Compiled:
-    function = "function"
-    packed_metadata = "metadata"
-
-    def __init__(self, reached):
-        self.reached = reached
-
-    def run(self, *arguments):
-        self.reached.append(("driver", *arguments))
-
-    def __getitem__(self, programs):
-        return lambda *arguments: self.reached.append(("hooked", programs, arguments))
-
-
 @pytest.fixture
 def kernel(monkeypatch):
-    monkeypatch.setattr(launching, "_compiled", {})
+    """Return a simulated kernel, which records its launches."""
     active = SimpleNamespace(get_current_stream=lambda device: f"stream of {device}")
     monkeypatch.setattr(triton_internals, "driver", SimpleNamespace(active=active))
-    return Kernel()
+    monkeypatch.setattr(launching, "_compiled", {})
+    return MagicMock()
 
 
 def test_one_compilation_for_each_dtype_constant_and_device(kernel):
-    for device, block, key in ((0, 64, "bf16"), (1, 64, "bf16"), (0, 128, "bf16"), (0, 64, "fp16")):
-        kernel.reached.clear()
+    first = kernel.__getitem__.return_value
+    later = first.return_value.run
+    cases = ((0, 64, "bf16"), (1, 64, "bf16"), (0, 128, "bf16"), (0, 64, "fp16"))
+    for count, (device, block, key) in enumerate(cases, 1):
         for value in (1.0, 2.0):
             launching.launch(kernel, device, (5, 7), ("x", value), {"BLOCK": block}, key=key)
-        first, second = kernel.reached
-        assert first == ("jit", (5, 7), ("x", 1.0), {"BLOCK": block, "enable_fp_fusion": True})
-        assert second[:5] == ("driver", 5, 7, 1, f"stream of {device}")
-        assert second[-3:] == ("x", 2.0, block)
+        assert first.call_count == later.call_count == count
+        first.assert_called_with("x", 1.0, BLOCK=block, enable_fp_fusion=True)
+        assert later.call_args.args[:4] == (5, 7, 1, f"stream of {device}")
+        assert later.call_args.args[-3:] == ("x", 2.0, block)
 
 
 def test_profiler_sees_every_launch(kernel):
-    def hook(*_):
-        pass
-
+    compiled = kernel.__getitem__.return_value.return_value
     launching.launch(kernel, 0, (2, 1), ("x",), {"BLOCK": 64}, key=None)
-    for chain in (knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook):
-        chain.add(hook)
+    for hook in (knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook):
+        hook.add(print)
         try:
             launching.launch(kernel, 0, (2, 1), ("x",), {"BLOCK": 64}, key=None)
         finally:
-            chain.remove(hook)
-    assert kernel.reached[1:] == [("hooked", (2, 1, 1), ("x", 64))] * 2
+            hook.remove(print)
+    assert compiled.__getitem__.call_args_list == [call((2, 1, 1))] * 2
+    assert compiled.__getitem__.return_value.call_args_list == [call("x", 64)] * 2
+    compiled.run.assert_not_called()

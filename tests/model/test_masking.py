@@ -80,7 +80,7 @@ def test_mask_of_a_cell_does_not_depend_on_its_batch():
 
 
 def test_every_pair_of_places_is_equally_likely():
-    # 2 of 5 genes: 10 pairs; chi-squared with 9 degrees of freedom stays below 33.7 in 99.99 %.
+    # 2 of 5 genes: 10 pairs. Chi-squared with 9 degrees of freedom is below 33.7 in 99.99 %.
     draws = 4000
     tokens, bounds = batch([5] * draws)
     result = mask(tokens, np.arange(draws), bounds, fraction=0.4)

@@ -89,9 +89,9 @@ def _check_values(name: str, cu_seqlens: Tensor, tokens: int, max_length: int) -
 
 
 def _can_read(lengths: Tensor, check: bool) -> bool:
-    """Return True if values of ``lengths`` may be read; on a GPU only with ``check``.
+    """Return True if values of ``lengths`` may be read.
 
-    Fake tensors and tensors in a compiled region have no values.
+    On a GPU that needs ``check``. Fake tensors and tensors in a compiled region have no values.
     """
     check_booleans(check=check)
     return (
@@ -149,7 +149,7 @@ def check_lengths(name: str, lengths: Tensor, like: Tensor, check: bool) -> None
 
 
 def to_float(name: str, value: object) -> float:
-    """Convert a number to float; raise TypeError for any other type."""
+    """Convert a number to float. Raise TypeError for any other type."""
     if not isinstance(value, (int, float, torch.SymInt, torch.SymFloat, Real)):
         raise TypeError(f"{name}: must be a number, is {type(value).__name__}")
     return float(value)

@@ -104,5 +104,5 @@ def attend(
     scale: float,
     mask: object = None,
 ) -> Tensor:
-    """Compute :func:`softmax_attention` of packed [q, k, v] or [qkv]; ``mask`` is ignored."""
+    """Compute :func:`softmax_attention` of packed [q, k, v] or [qkv], without ``mask``."""
     return forward(list(tensors), cu_seqlens, max_seqlen, scale)[0]

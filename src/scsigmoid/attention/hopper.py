@@ -1,4 +1,4 @@
-"""What the Hopper kernels support."""
+"""Versions of Triton and head dimensions that the Hopper kernels support."""
 
 import importlib.util
 

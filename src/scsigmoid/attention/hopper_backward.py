@@ -102,8 +102,8 @@ def _dq_product(dscores, ks, buffer, no_dq, GROUP: gl.constexpr, D: gl.constexpr
 def _add_dq(dq, staged, dq_map, column_end, column, head, GROUP: gl.constexpr, D: gl.constexpr):
     """Add this group's half of a block of dQ to global memory."""
     tma.store_wait(0)
-    # A thread has columns 2 c, 2 c + 1 of each group of eight.  Next to each other, four groups at
-    # a time, they are stored in 16 bytes without bank conflicts; the conversion of dQ undoes this.
+    # A thread has columns 2 c and 2 c + 1 of each group of eight. Those of four groups are stored
+    # next to each other, without bank conflicts. `scaled_kernel` restores the order.
     neighbors = dq.reshape([64, 2, 4, 4, 2]).permute((0, 1, 3, 2, 4)).reshape([64, 64])
     staged.store(neighbors)
     fence_async_shared()
@@ -182,7 +182,7 @@ def _consumer(
             scores = warpgroup_mma_wait(1, deps=(scores,))
             weights = sigmoid(scores, factor, summand, FORM)
             operands = gl.convert_layout(weights.to(dtype), operand)
-            # Measured: at 128 the product of dV runs while dP is awaited; at 64 that costs time.
+            # At 128 the product of dV runs during the wait for dP. At 64 this was slower.
             if D == 128:
                 dv = warpgroup_mma(operands, grads.index(stage), dv, is_async=True)
                 upstream, weights = warpgroup_mma_wait(1, deps=(upstream, weights))

@@ -83,12 +83,9 @@ def _producer(
 
 @gluon.jit
 def _consumer(
-    PIECE: gl.constexpr,
-    common,
-    BLOCK_K: gl.constexpr,
-    STAGES: gl.constexpr,
-    FORM: gl.constexpr,
-):
+    PIECE: gl.constexpr, common,
+    BLOCK_K: gl.constexpr, STAGES: gl.constexpr, FORM: gl.constexpr,
+):  # fmt: skip
     """Compute 64 query rows of each tile."""
     out_map, factor, tiles, staging, words, barriers = common
     qs, ks, vs = tiles

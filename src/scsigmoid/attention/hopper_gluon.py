@@ -40,14 +40,9 @@ else:
 _ELEMENTS = {torch.float16: gl.float16, torch.bfloat16: gl.bfloat16, torch.float32: gl.float32}
 
 
-def element(dtype: torch.dtype) -> Any:
-    """Return the dtype of Gluon for a dtype of PyTorch."""
-    return _ELEMENTS[dtype]
-
-
 @functools.cache
 def _layout(rows: int, columns: int, dtype: torch.dtype) -> Any:
-    return gl.NVMMASharedLayout.get_default_for([1, 1, rows, 1, columns], element(dtype))
+    return gl.NVMMASharedLayout.get_default_for([1, 1, rows, 1, columns], _ELEMENTS[dtype])
 
 
 def descriptor(tensor: Tensor, rows: int, columns: int) -> TensorDescriptor:

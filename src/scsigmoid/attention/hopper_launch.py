@@ -1,6 +1,5 @@
 """Launches of the Hopper kernels: tiles, descriptors, the float32 sum of dQ."""
 
-import functools
 import math
 
 import torch
@@ -36,11 +35,6 @@ KEY_PIECES = 2
 _ELEMENTS = 1024
 
 
-@functools.cache
-def _count_multiprocessors(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device).multi_processor_count
-
-
 def _activation(problem: Problem, dtype: torch.dtype) -> tuple[str, float]:
     """Return the form of the sigmoid, and the factor of its argument."""
     if not problem.accurate:
@@ -72,11 +66,8 @@ def forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Tensor:
     block_k = constants["BLOCK_K"]
     form, factor = _activation(problem, q.dtype)
     q, k, v = (_make_describable(x) for x in (q, k, v))
-    out = allocate_output(q, problem.starts_q, problem.ends_q, problem.has_gaps)
-    programs = _count_multiprocessors(q.device)
-    table, programs = schedule(
-        problem, len(q), heads, programs, constants["PIECES"], block_k, factor
-    )
+    out = allocate_output(q, problem)
+    table, programs = schedule(problem, len(q), heads, constants["PIECES"], block_k, factor)
     launch(
         forward_kernel,
         q.get_device(),
@@ -139,14 +130,11 @@ def backward(
     total = torch.zeros(q.shape, dtype=torch.float32, device=q.device)
     if into is None:
         dq = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-        dk, dv = (
-            allocate_output(x, problem.starts_k, problem.ends_k, problem.has_gaps) for x in (k, v)
-        )
+        dk, dv = (allocate_output(x, problem, keys=True) for x in (k, v))
     else:
         dq, dk, dv = into
-    programs = _count_multiprocessors(q.device)
     table, programs = schedule(
-        problem, len(k), heads, programs, KEY_PIECES, block_q, factor, keys_are_rows=True
+        problem, len(k), heads, KEY_PIECES, block_q, factor, keys_are_rows=True
     )
     launch(
         backward_kernel,

@@ -25,6 +25,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from scsigmoid.attention.problem import Problem
 from scsigmoid.attention.triton_internals import launch_compiled
 
 #: Coordinate of the end of a sequence, and the maximum number of tokens of a batch.
@@ -92,16 +93,18 @@ def zero_gaps_kernel(
         tl.store(at, tl.zeros([ROWS, BLOCK], OUT.dtype.element_ty), mask=inside)
 
 
-def allocate_output(like: Tensor, starts: Tensor, ends: Tensor, has_gaps: bool) -> Tensor:
+def allocate_output(like: Tensor, problem: Problem, *, keys: bool = False) -> Tensor:
     """Allocate a contiguous result of the shape of ``like`` with zeros outside sequences.
 
     Args:
         like: (tokens, heads, dim).
-        starts, ends: (sequences,) int32, ascending.
-        has_gaps: whether tokens may be outside all sequences.
+        problem: the sequences.
+        keys: whether the tokens are keys instead of queries.
     """
     out = torch.empty(like.shape, dtype=like.dtype, device=like.device)
-    if has_gaps and out.numel():
+    if problem.has_gaps and out.numel():
+        starts = problem.starts_k if keys else problem.starts_q
+        ends = problem.ends_k if keys else problem.ends_q
         width = out.shape[1] * out.shape[2]
         zero_gaps_kernel[(len(starts) + 1, _PROGRAMS)](
             out,

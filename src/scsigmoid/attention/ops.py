@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.autograd.forward_ad import unpack_dual
 from torch.library import CustomOpDef
 
-from scsigmoid.attention.problem import Problem, compute_dtype, empty, of_packed
+from scsigmoid.attention.problem import Problem, compute_dtype, of_packed
 from scsigmoid.attention.torch_internals import is_eager
 from scsigmoid.kernels import BACKENDS
 
@@ -130,7 +130,7 @@ def compute_gradients(
         bias_grad: also compute the gradient of the bias, (sequences,).
 
     Returns:
-        Gradients of ``q``, ``k``, ``v`` and the bias; None for a missing argument or gradient.
+        Gradients of ``q``, ``k``, ``v`` and the bias. None for a missing argument or gradient.
     """
     arguments = (grad, *_separate(q, k, v), problem.resolved(), bias_grad)
     launch = launcher(backend).backward
@@ -139,7 +139,7 @@ def compute_gradients(
             gradients: Gradients = launch(*arguments)
             return gradients
         # The kernels write into one tensor, so that three gradients need not be copied together.
-        gradient = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+        gradient = q.new_empty(q.shape)
         *_, dbias = launch(*arguments, gradient.unbind(1))
         return gradient, None, None, dbias
 
@@ -162,7 +162,7 @@ def _forward(q: Tensor, k: Tensor | None, v: Tensor | None, *rest: Any) -> Tenso
 
 
 def _forward_fake(q: Tensor, *rest: Any) -> Tensor:
-    return torch.empty((q.shape[0], *q.shape[-2:]), dtype=q.dtype, device=q.device)
+    return q.new_empty(q.shape[0], *q.shape[-2:])
 
 
 def _backward(grad: Tensor, q: Tensor, k: Tensor | None, v: Tensor | None, *rest: Any) -> Gradients:
@@ -172,21 +172,17 @@ def _backward(grad: Tensor, q: Tensor, k: Tensor | None, v: Tensor | None, *rest
 
 def _backward_operator(grad: Tensor, q: Tensor, *rest: Any) -> tuple[Tensor, ...]:
     # An operator cannot return None among tensors.
-    return tuple(empty(q) if x is None else x for x in _backward(grad, q, *rest))
+    return tuple(q.new_empty(0) if x is None else x for x in _backward(grad, q, *rest))
 
 
 def _backward_fake(
     grad: Tensor, q: Tensor, k: Tensor | None, v: Tensor | None, *rest: Any
 ) -> tuple[Tensor, ...]:
     *fields, _, bias_grad = rest
-    gradients = (
-        empty(q) if x is None else torch.empty(x.shape, dtype=x.dtype, device=x.device)
-        for x in (q, k, v)
-    )
+    gradients = (q.new_empty(0 if x is None else x.shape) for x in (q, k, v))
     if not bias_grad:
-        return *gradients, empty(q)
-    sequences = Problem(*fields).sequences
-    return *gradients, torch.empty(sequences, dtype=compute_dtype(q), device=q.device)
+        return *gradients, q.new_empty(0)
+    return *gradients, q.new_empty(Problem(*fields).sequences, dtype=compute_dtype(q))
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -257,7 +253,7 @@ def attend_softmax(
     scale: float,
     mask: object = None,
 ) -> Tensor:
-    """Compute softmax attention of packed q, k and v by the reference; ``mask`` is ignored."""
+    """Compute softmax attention of packed q, k and v by the reference, without ``mask``."""
     problem = of_packed(cu_seqlens, max_seqlen, scale, "softmax")
     q, k, v = tensors
     return attend(q, k, v, problem, "reference")

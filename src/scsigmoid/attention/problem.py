@@ -73,11 +73,6 @@ def of_packed(cu_seqlens: Tensor, longest: int, scale: float, kind: Kind = "sigm
     return Problem(starts, ends, starts, ends, None, longest, longest, scale, kind=kind)
 
 
-def empty(like: Tensor) -> Tensor:
-    """Return an empty float32 tensor."""
-    return torch.empty(0, dtype=torch.float32, device=like.device)
-
-
 def compute_dtype(like: Tensor) -> torch.dtype:
     """Return the dtype of biases and sums: float64 for float64 inputs, otherwise float32."""
     return torch.float64 if like.dtype == torch.float64 else torch.float32

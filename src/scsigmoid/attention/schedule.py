@@ -10,6 +10,7 @@ There are two forms. The portable kernels start one program for each tile (:func
 The programs of the Hopper kernels take tiles from one list when they are free (:func:`schedule`).
 """
 
+import functools
 from typing import NamedTuple
 
 import torch
@@ -154,7 +155,7 @@ def schedule_kernel(
     PIECES: tl.constexpr, COLUMN_BLOCK: tl.constexpr, KEYS_ARE_ROWS: tl.constexpr,
     HAS_BIAS: tl.constexpr,
 ):  # fmt: skip
-    """List the tiles of one head of one sequence.  Grid: (sequences, heads).
+    """List the tiles of one head of one sequence. Grid: (sequences, heads).
 
     The words of an entry are:
 
@@ -223,11 +224,15 @@ def schedule_kernel(
         tl.store(entry + 7, count, mask=inside)
 
 
+@functools.cache
+def _count_multiprocessors(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
 def schedule(
     problem: Problem,
     tokens: int,
     heads: int,
-    programs: int,
     pieces: int,
     column_block: int,
     factor: float,
@@ -246,20 +251,20 @@ def schedule(
         problem: the sequences.
         tokens: number of rows of the batch, also of those outside sequences.
         heads: number of heads.
-        programs: number of programs that fit on the device at once.
         pieces: maximum number of pieces of 64 rows in a tile.
         column_block: columns of a step of a tile's loop.
         factor: factor by which the activation multiplies the bias.
         keys_are_rows: whether rows are keys (backward) or queries (forward).
 
     Returns:
-        The list, and the number of programs to launch.
+        The list, and the number of programs to launch, at most one per multiprocessor.
     """
     queries, keys = (problem.starts_q, problem.ends_q), (problem.starts_k, problem.ends_k)
     spans = (*keys, *queries) if keys_are_rows else (*queries, *keys)
     most = heads * (problem.sequences + tokens // (PIECE * pieces))
-    programs = max(1, min(programs, most))
-    table = torch.empty((most + 1) * WORDS, dtype=torch.int32, device=spans[0].device)
+    device = spans[0].device
+    programs = max(1, min(_count_multiprocessors(device), most))
+    table = torch.empty((most + 1) * WORDS, dtype=torch.int32, device=device)
     launch(
         schedule_kernel,
         table.get_device(),

@@ -21,7 +21,7 @@ def attend(
     scale: float,
     mask: object = None,
 ) -> Tensor:
-    """Compute :func:`softmax_attention` of packed [q, k, v]; ``mask`` is ignored."""
+    """Compute :func:`softmax_attention` of packed [q, k, v], without ``mask``."""
     q, k, v = tensors
     if q.device.type == "cuda" and q.dtype in (torch.bfloat16, torch.float16):
         from torch.nn.attention.varlen import varlen_attn

@@ -15,7 +15,7 @@ import torch
 
 from scsigmoid.attention import ops
 from scsigmoid.attention.hopper import DIMENSIONS, TRITON
-from scsigmoid.attention.problem import Problem
+from scsigmoid.attention.problem import of_packed
 from scsigmoid.files import atomic_path
 from scsigmoid.progress import log
 
@@ -28,14 +28,9 @@ LIMIT = 0.02
 def _compute(tensors: list[torch.Tensor], backend: str) -> list[torch.Tensor]:
     """Return the result and the gradients of q, k and v."""
     grad, q, k, v = tensors
-    ends = torch.tensor(LENGTHS).cumsum(0).to(q.device, torch.int32)
-    starts = ends - torch.tensor(LENGTHS, dtype=torch.int32, device=q.device)
-    problem = Problem(
-        *(starts, ends, starts, ends, None, max(LENGTHS), max(LENGTHS), q.shape[-1] ** -0.5),
-        accurate=False,
-        has_gaps=False,
-        deterministic=False,
-    )
+    cu_seqlens = torch.tensor([0, *LENGTHS]).cumsum(0).to(q.device, torch.int32)
+    problem = of_packed(cu_seqlens, max(LENGTHS), q.shape[-1] ** -0.5)
+    problem = problem._replace(accurate=False, deterministic=False)
     out = ops.compute(q, k, v, problem, backend)
     gradients = ops.compute_gradients(grad, q, k, v, problem, backend, bias_grad=False)
     return [out, *(x for x in gradients[:3] if x is not None)]
@@ -90,10 +85,8 @@ def find_failure(backend: str, device: torch.device) -> str:
         # The caller's autocast, dispatch modes and stream do not apply in another thread.
         with ThreadPoolExecutor(1) as pool:
             failure = pool.submit(compare, backend, device).result()
-        with (
-            suppress(OSError),
-            atomic_path(path) as temporary,
-        ):  # without the file, each process checks
+        # Without the file, each process checks.
+        with suppress(OSError), atomic_path(path) as temporary:
             temporary.write_text(failure, encoding="utf-8")
     return failure and (
         f"its kernels fail with triton {version}, which they were not tested with ({failure}); "

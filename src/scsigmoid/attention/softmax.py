@@ -1,7 +1,7 @@
 """Softmax attention of packed sequences: the baseline."""
 
-import importlib
 from collections.abc import Callable
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from torch import Tensor
@@ -20,17 +20,11 @@ if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
 
 
-def _import_function(path: str) -> Callable[..., Tensor]:
-    """Import a function of this package by its path ``module:name``."""
-    module, _, name = path.partition(":")
-    function: Callable[..., Tensor] = getattr(
-        importlib.import_module(f"scsigmoid.attention.{module}"), name
-    )
-    return function
-
-
 #: The function of each backend, imported here so that torch.compile sees ordinary functions.
-ATTEND = {name: _import_function(backend.attend) for name, backend in BACKENDS["softmax"].items()}
+ATTEND: dict[str, Callable[..., Tensor]] = {
+    name: resolve_name(f"scsigmoid.attention.{backend.attend}")
+    for name, backend in BACKENDS["softmax"].items()
+}
 
 
 def softmax_attention(

@@ -117,7 +117,7 @@ def _find_for_device(
 
 
 def _find_configuration(kernel: Kernel, q: Tensor, *looped: Tensor) -> Configuration:
-    """Return a kernel's configuration; ``looped`` are the tensors that its inner loop reads."""
+    """Return a kernel's configuration. Its inner loop reads the tensors ``looped``."""
     if is_interpreted():
         return INTERPRETED
     configuration = _find_for_device(kernel, q.shape[-1], q.element_size(), q.device)
@@ -136,7 +136,7 @@ def forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Tensor:
     if q.dtype == torch.float64:
         raise TypeError("q: backend 'triton' does not support float64; use backend='reference'")
     q, k, v = map(make_inner_contiguous, (q, k, v))
-    out = allocate_output(q, problem.starts_q, problem.ends_q, problem.has_gaps)
+    out = allocate_output(q, problem)
     if out.numel():
         configuration = _find_configuration("forward", q, k, v)
         tiling = assign_tiles(problem, q.shape[0], configuration.block_q)
@@ -166,10 +166,8 @@ def backward(
     """
     grad, q, k, v = map(make_inner_contiguous, (grad, q, k, v))
     if into is None:
-        dq = allocate_output(q, problem.starts_q, problem.ends_q, problem.has_gaps)
-        dk, dv = (
-            allocate_output(x, problem.starts_k, problem.ends_k, problem.has_gaps) for x in (k, v)
-        )
+        dq = allocate_output(q, problem)
+        dk, dv = (allocate_output(x, problem, keys=True) for x in (k, v))
     else:
         dq, dk, dv = into
     dbias = torch.zeros(problem.sequences, device=q.device) if bias_grad else None

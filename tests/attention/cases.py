@@ -1,0 +1,129 @@
+"""Inputs, results and comparisons with the formula, for the tests of all backends."""
+
+import torch
+from oracle import bias_gradient, cumulative, gradients, relative_error
+
+from scsigmoid.attention import (
+    sigmoid_attention,
+    sigmoid_attention_padded,
+    sigmoid_attention_qkv,
+    softmax_attention_qkv,
+)
+
+NAMES = ("out", "dq", "dk", "dv")
+
+
+def inputs(
+    tokens,
+    dtype,
+    dimension,
+    *,
+    key_tokens=None,
+    heads=2,
+    mean=0.0,
+    spread=1.0,
+    seed=0,
+    device="cpu",
+):
+    """Return q, k, v and an upstream gradient. Scores have standard deviation ``spread``."""
+    generator = torch.Generator(device).manual_seed(seed)
+    key_tokens = tokens if key_tokens is None else key_tokens
+    q, k, v, upstream = (
+        torch.randn(n, heads, dimension, device=device, generator=generator)
+        for n in (tokens, key_tokens, key_tokens, tokens)
+    )
+    return [x.to(dtype) for x in (q * spread, k, v + mean, upstream)]
+
+
+def fused_sigmoid(q, k, v, *arguments, **options):
+    """:func:`sigmoid_attention_qkv` of three tensors."""
+    return sigmoid_attention_qkv(torch.stack((q, k, v), dim=1), *arguments, **options)
+
+
+def fused_softmax(q, k, v, *arguments, **options):
+    """:func:`softmax_attention_qkv` of three tensors."""
+    return softmax_attention_qkv(torch.stack((q, k, v), dim=1), *arguments, **options)
+
+
+def key_options(lengths_k, device):
+    """Return the arguments of sequences of keys, none if they are those of the queries."""
+    if lengths_k is None:
+        return {}
+    return {"cu_seqlens_k": cumulative(lengths_k, device), "max_seqlen_k": max(lengths_k)}
+
+
+def outcome(q, k, v, upstream, lengths, lengths_k=None, *, function=sigmoid_attention, **options):
+    """Return the result and the gradients of q, k and v."""
+    leaves = [x.detach().requires_grad_() for x in (q, k, v)]
+    options |= key_options(lengths_k, q.device)
+    out = function(*leaves, cumulative(lengths, q.device), max(lengths), **options)
+    return [out.detach(), *torch.autograd.grad(out, leaves, upstream)]
+
+
+def assert_close(got, wanted, tolerance):
+    """Compare the result and the gradients of q, k and v."""
+    for name, value, expected in zip(NAMES, got, wanted, strict=True):
+        assert value.isfinite().all(), name
+        assert relative_error(value, expected) < tolerance, name
+
+
+def check(
+    tensors, lengths, lengths_k=None, *, tolerance, kind="sigmoid", bias=None, scale=None, **options
+):
+    """Compare attention and its gradients with the formula."""
+    of_sequences = [bias] * len(lengths) if isinstance(bias, float) else bias
+    if kind == "sigmoid":
+        options["bias"] = bias
+    got = outcome(*tensors, lengths, lengths_k, scale=scale, **options)
+    assert {x.dtype for x in got} == {tensors[0].dtype}
+    wanted = gradients(*tensors, lengths, lengths_k, kind=kind, bias=of_sequences, scale=scale)
+    assert_close(got, wanted, tolerance)
+
+
+def check_isolation(tensors, lengths, *, tolerance, **options):
+    """Check that the second sequence does not depend on others, which become NaN."""
+    part = slice(lengths[0], lengths[0] + lengths[1])
+    wanted = gradients(*(x[part] for x in tensors), lengths[1:2])
+    for x in tensors:
+        x[: part.start] = x[part.stop :] = float("nan")
+    got = outcome(*tensors, lengths, **options)
+    assert_close([x[part] for x in got], wanted, tolerance)
+
+
+def check_padded(tensors, lengths, lengths_k=None, *, tolerance, backend):
+    """Check attention of padded q, k, v and upstream gradient, whose padding becomes NaN."""
+    device = tensors[0].device
+    counts = torch.tensor(lengths, device=device)
+    counts_k = None if lengths_k is None else torch.tensor(lengths_k, device=device)
+    ends = counts, counts, counts, counts
+    if counts_k is not None:
+        ends = counts, counts_k, counts_k, counts
+    valid = [
+        torch.arange(x.shape[1], device=device) < end[:, None]
+        for x, end in zip(tensors, ends, strict=True)
+    ]
+    packed = [x[inside] for x, inside in zip(tensors, valid, strict=True)]
+    wanted = gradients(*packed, lengths, lengths_k)
+    for x, inside in zip(tensors, valid, strict=True):
+        x[~inside] = float("nan")
+    leaves = [x.requires_grad_() for x in tensors[:3]]
+    out = sigmoid_attention_padded(*leaves, counts, counts_k, backend=backend)
+    got = [out, *torch.autograd.grad(out, leaves, tensors[3])]
+    places = valid[0], *valid[:3]
+    inner = [x[inside] for x, inside in zip(got, places, strict=True)]
+    assert_close(inner, wanted, tolerance)
+    for x, inside in zip(got, places, strict=True):
+        assert (x[~inside] == 0).all()
+
+
+def check_bias_gradient(
+    tensors, lengths, bias, lengths_k=None, *, tolerance, function=sigmoid_attention, **options
+):
+    """Check the gradient of one bias, or of one per sequence."""
+    q, k, v, upstream = tensors
+    leaf = bias.detach().requires_grad_()
+    options |= key_options(lengths_k, q.device)
+    out = function(q, k, v, cumulative(lengths, q.device), max(lengths), bias=leaf, **options)
+    (got,) = torch.autograd.grad(out, leaf, upstream)
+    wanted = bias_gradient(*tensors, lengths, lengths_k, bias=bias.expand(len(lengths)))
+    assert relative_error(got, wanted if bias.dim() else wanted.sum()) < tolerance
