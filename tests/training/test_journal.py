@@ -66,11 +66,20 @@ def test_a_full_disk_is_named():
     assert error.value.filename == "/dev/full"
 
 
-@pytest.mark.parametrize("text", ["", "a,b\n1,2\n", ",".join(COLUMNS) + "\n1,2\n" * 13])
-def test_damaged_journal(tmp_path: Path, text: str):
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "it is empty"),
+        ("# torch: 2.13\n", "it is empty"),
+        ("a,b\n1,2\n", "other columns"),
+        (",".join(COLUMNS) + "\n1,2\n" * 13, "a row is not as long"),
+        (",".join(COLUMNS) + "\n" + "a," * 13 + "1\n", "could not convert"),
+    ],
+)
+def test_damaged_journal(tmp_path: Path, text: str, problem: str):
     path = tmp_path / "journal.csv"
     path.write_text(text)
-    with pytest.raises(UserError, match=r"journal\.csv: not a journal"):
+    with pytest.raises(UserError, match=rf"journal\.csv: not a journal \({problem}.*; train"):
         read_journal(path)
     path.unlink()
     with pytest.raises(UserError, match="train the model first"):
