@@ -82,15 +82,14 @@ class Events:
 
     def __init__(self, folder: Path, step: int) -> None:
         """Continue after ``step``. TensorBoard does not show later events of earlier runs."""
-        self._folder, self._writer = folder, None
+        self._folder = folder
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
-            log(
-                "the package tensorboard is not installed: no event files; journal.csv has all rows"
-            )
-            return
-        self._writer = SummaryWriter(folder, purge_step=step + 1)
+            self._writer = None
+            log("tensorboard is not installed: no event files are written; see journal.csv")
+        else:
+            self._writer = SummaryWriter(folder, purge_step=step + 1)
 
     def append(self, row: Row) -> None:
         if self._writer is not None:
@@ -156,8 +155,7 @@ class Meter:
         self._clear()
 
     def _clear(self) -> None:
-        self._cells = self._tokens = self._capacity = self._flops = 0
-        self._steps = self._graphed = 0
+        self._steps = self._graphed = self._cells = self._tokens = self._capacity = self._flops = 0
         self._wait = 0.0
 
     def seconds(self) -> float:
@@ -176,12 +174,7 @@ class Meter:
             self._flops += count_flops(self.settings, share.lengths.tolist(), masked)
 
     def row(
-        self,
-        step: int,
-        result: StepResult,
-        rate: float,
-        score: float,
-        validation: float | None = None,
+        self, step: int, result: StepResult, rate: float, score: float, validation: float | None
     ) -> Row:
         """Return the row of a logging step. Waits for the device and starts the next interval."""
         synchronise(self.device)
