@@ -14,7 +14,7 @@ from scsigmoid.files import atomic_folder, atomic_path, locked, parsing
 
 
 class Interruption(Exception):
-    """Something goes wrong while writing."""
+    """An error while writing."""
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:

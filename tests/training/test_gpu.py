@@ -63,11 +63,11 @@ def test_losses_are_the_cpus_also_after_a_checkpoint(
     run: TrainingRun, corpus: Any, tmp_path: Path, attention: str
 ):
     run = on_gpu(run, attention, dropout=0.1)
-    train(replace(run, device="cpu"), corpus.stores, corpus.vocabulary, tmp_path / "cpu")
+    train(replace(run, device="cpu"), *corpus, tmp_path / "cpu")
     first = replace(run, training=replace(run.training, steps=14))
-    train(first, corpus.stores, corpus.vocabulary, tmp_path / "cuda")
+    train(first, *corpus, tmp_path / "cuda")
     assert graphs() == 1
-    train(run, corpus.stores, corpus.vocabulary, tmp_path / "cuda")
+    train(run, *corpus, tmp_path / "cuda")
     cpu, _ = read_journal(tmp_path / "cpu" / "journal.csv")
     gpu, header = read_journal(tmp_path / "cuda" / "journal.csv")
     # bfloat16 rounds at 2^-9, and differences grow over 20 steps.
@@ -132,13 +132,13 @@ def test_a_resumed_run_is_equal_to_the_bit_in_deterministic_mode(
     run: TrainingRun, corpus: Any, tmp_path: Path, attention: str
 ):
     run = on_gpu(run, attention, dropout=0.1, deterministic=True)
-    train(run, corpus.stores, corpus.vocabulary, tmp_path / "whole")
+    train(run, *corpus, tmp_path / "whole")
     assert torch.are_deterministic_algorithms_enabled()
     first = replace(run, training=replace(run.training, steps=11))
-    train(first, corpus.stores, corpus.vocabulary, tmp_path / "parts")
+    train(first, *corpus, tmp_path / "parts")
     # Compile again, as a new process would.
     torch.compiler.reset()
-    train(run, corpus.stores, corpus.vocabulary, tmp_path / "parts")
+    train(run, *corpus, tmp_path / "parts")
     (whole, _), (parts, _) = (
         read_journal(tmp_path / name / "journal.csv") for name in ("whole", "parts")
     )
@@ -171,7 +171,7 @@ def test_two_gpus_have_the_losses_of_one_and_resume(run: TrainingRun, corpus: An
     in_two(20, tmp_path / "whole")
     in_two(11, tmp_path / "parts")
     in_two(20, tmp_path / "parts")
-    train(run, corpus.stores, corpus.vocabulary, tmp_path / "one")
+    train(run, *corpus, tmp_path / "one")
     (whole, header), (parts, _), (one, _) = (
         read_journal(tmp_path / name / "journal.csv") for name in ("whole", "parts", "one")
     )

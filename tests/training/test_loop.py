@@ -25,10 +25,10 @@ from scsigmoid.training.loop import train
 from scsigmoid.training.processes import STOPPED
 from scsigmoid.training.run import TrainingRun
 
-# What a journal holds that does not depend on the clock.
+# Columns of the journal that do not depend on the clock.
 EXACT = ("step", "loss", "gradient_norm", "learning_rate", "attention_score_max")
 
-# Trains in a process of its own, slowly enough to be interrupted.
+# Script of a process that trains slowly enough to be interrupted.
 CHILD = """
 import json, sys, time
 from pathlib import Path
@@ -70,15 +70,15 @@ def assert_same_run(first: Path, second: Path) -> None:
 
 @pytest.fixture(scope="module")
 def whole(run: TrainingRun, corpus: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The output of an uninterrupted run, to be read."""
+    """Return the output of an uninterrupted run, which tests only read."""
     output = tmp_path_factory.mktemp("whole")
-    train(run, corpus.stores, corpus.vocabulary, output)
+    train(run, *corpus, output)
     return output
 
 
 @pytest.fixture
 def copied(whole: Path, tmp_path: Path) -> Path:
-    """A copy of ``whole``, which a test may change."""
+    """Return a copy of ``whole``, which a test may change."""
     return Path(shutil.copytree(whole, tmp_path / "copied"))
 
 
@@ -87,7 +87,7 @@ def test_files_of_a_run(whole: Path, run: TrainingRun):
     assert columns["step"].tolist() == [1, 3, 6, 9, 12, 15, 18, 20]
     assert columns["learning_rate"].tolist()[:3] == pytest.approx([2e-3, 6e-3, 1e-2])
     assert (header["device"], header["backend"], header["seed"]) == ("cpu", "reference", "42")
-    # 64 genes to guess from, before anything is learned
+    # An untrained model guesses among 64 genes.
     assert columns["loss"][0] == pytest.approx(np.log(64), abs=0.1)
     assert (columns["data_wait"] >= 0).all()
     # 8 cells of 5 to 24 tokens in micro-batches of 64
@@ -100,14 +100,12 @@ def test_files_of_a_run(whole: Path, run: TrainingRun):
     encoder, metadata = load_encoder(whole / "model.safetensors")
     assert metadata["step"] == 20
     assert encoder.settings.attention == "sigmoid"
-    assert [p.name for p in sorted(whole.glob("checkpoints/*.pt"))] == [
-        "step-00000016.pt",
-        "step-00000020.pt",
-    ]
+    names = ["step-00000016.pt", "step-00000020.pt"]
+    assert sorted(path.name for path in whole.glob("checkpoints/*.pt")) == names
 
 
 def test_second_run_has_equal_bytes(whole: Path, run: TrainingRun, corpus: Any, tmp_path: Path):
-    train(run, corpus.stores, corpus.vocabulary, tmp_path / "again")
+    train(run, *corpus, tmp_path / "again")
     assert_same_run(whole, tmp_path / "again")
 
 
@@ -122,7 +120,7 @@ def test_killed_run_resumes_with_equal_bytes(
     assert not (output / "model.safetensors").exists()
     # Snakemake removes the declared outputs of a failed job.
     (output / "journal.csv").unlink()
-    train(run, corpus.stores, corpus.vocabulary, output)
+    train(run, *corpus, output)
     assert_same_run(whole, output)
 
 
@@ -137,7 +135,7 @@ def test_a_signal_leaves_a_checkpoint_after_the_step(
     assert "sigmoid_2k: stopped by SIGTERM after step " in errors
     step = int(errors.split("after step ")[1].split(";")[0])
     assert (output / f"checkpoints/step-{step:08d}.pt").is_file()
-    train(run, corpus.stores, corpus.vocabulary, output)
+    train(run, *corpus, output)
     assert_same_run(whole, output)
 
 
@@ -149,7 +147,7 @@ def test_rows_after_the_checkpoint_are_measured_again(
     partial = [copied / ".model.7.partial.safetensors", copied / "checkpoints/.step-9.7.partial.pt"]
     for path in partial:
         path.write_bytes(b"half")
-    train(run, corpus.stores, corpus.vocabulary, copied)
+    train(run, *corpus, copied)
     assert_same_run(whole, copied)
     assert not any(path.exists() for path in partial)
 
@@ -158,15 +156,14 @@ def test_more_steps_continue_a_finished_run(
     copied: Path, run: TrainingRun, corpus: Any, tmp_path: Path
 ):
     longer = changed(run, steps=24)
-    train(longer, corpus.stores, corpus.vocabulary, copied)
-    train(longer, corpus.stores, corpus.vocabulary, tmp_path / "fresh")
-    models = [folder / "model.safetensors" for folder in (copied, tmp_path / "fresh")]
-    assert models[0].read_bytes() == models[1].read_bytes()
+    train(longer, *corpus, copied)
+    train(longer, *corpus, tmp_path / "fresh")
+    assert weights(copied / "model.safetensors") == weights(tmp_path / "fresh/model.safetensors")
 
 
 @pytest.fixture(scope="module")
 def with_snapshots(run: TrainingRun, corpus: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The output of a run with snapshots that was interrupted and resumed. Read only."""
+    """Return the output of a run with snapshots that was interrupted and resumed."""
     output = tmp_path_factory.mktemp("with_snapshots")
     step = loop.Trainer.step
 
@@ -179,15 +176,15 @@ def with_snapshots(run: TrainingRun, corpus: Any, tmp_path_factory: pytest.TempP
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop.Trainer, "step", broken)
         with pytest.raises(KeyboardInterrupt):
-            train(settings, corpus.stores, corpus.vocabulary, output)
+            train(settings, *corpus, output)
     first = (output / "model-step-00000006.safetensors").stat()
-    train(settings, corpus.stores, corpus.vocabulary, output)
+    train(settings, *corpus, output)
     assert (output / "model-step-00000006.safetensors").stat() == first
     return output
 
 
 def weights(path: Path) -> tuple[int, dict[str, bytes]]:
-    """The step of a model and the bytes of its weights."""
+    """Return the step of a model and the bytes of its weights."""
     encoder, metadata = load_encoder(path)
     return metadata["step"], {k: v.numpy().tobytes() for k, v in encoder.state_dict().items()}
 
@@ -198,7 +195,7 @@ def test_a_snapshot_equals_the_model_of_a_shorter_run(
     names = [f"model-step-{step:08d}.safetensors" for step in (6, 10, 12)]
     assert sorted(path.name for path in with_snapshots.glob("model-*")) == names
     for name, step in zip(names, (6, 10, 12), strict=True):
-        train(changed(run, steps=step), corpus.stores, corpus.vocabulary, tmp_path / name)
+        train(changed(run, steps=step), *corpus, tmp_path / name)
         assert weights(with_snapshots / name) == weights(tmp_path / name / "model.safetensors")
     assert weights(with_snapshots / "model.safetensors") == weights(whole / "model.safetensors")
 
@@ -210,35 +207,31 @@ def test_a_resumed_run_needs_its_earlier_snapshots(
     with pytest.raises(
         UserError, match=r"00012\.safetensors: missing, but .* from step 20; delete"
     ):
-        train(changed(run, snapshots=[12]), corpus.stores, corpus.vocabulary, copied)
+        train(changed(run, snapshots=[12]), *corpus, copied)
     longer = changed(run, snapshots=[20, 22], steps=24)
-    train(longer, corpus.stores, corpus.vocabulary, copied)
+    train(longer, *corpus, copied)
     assert weights(copied / "model-step-00000020.safetensors") == weights(
         with_snapshots / "model.safetensors"
     )
     # Snapshots and layers of other settings are deleted with their checkpoints.
     (copied / "layers.csv").write_text("step,layer\n1,0\n")
     other = changed(run, snapshots=[22], learning_rate=1e-3)
-    train(other, corpus.stores, corpus.vocabulary, copied)
+    train(other, *corpus, copied)
     assert not [*copied.glob("model-*"), *copied.glob("layers.csv")]
 
 
 def test_unfinished_run_with_other_settings(copied: Path, run: TrainingRun, corpus: Any):
-    output = copied
-    (output / "checkpoints/step-00000020.pt").unlink()
-    other = changed(run, learning_rate=2e-2, mask_fraction=0.3)
-    with pytest.raises(UserError) as error:
-        train(other, corpus.stores, corpus.vocabulary, output)
-    assert "training.learning_rate (0.01 there, 0.02 now)" in str(error.value)
-    assert "training.mask_fraction (0.15 there, 0.3 now)" in str(error.value)
+    (copied / "checkpoints/step-00000020.pt").unlink()
+    message = r"training\.learning_rate \(0\.01 there, 0\.02 now\); training\.mask_fraction \(0\.15"
+    with pytest.raises(UserError, match=message):
+        train(changed(run, learning_rate=2e-2, mask_fraction=0.3), *corpus, copied)
     # The division of work may change.
-    smaller = changed(run, micro_batch_tokens=32, threads=1)
-    train(smaller, corpus.stores, corpus.vocabulary, output)
+    train(changed(run, micro_batch_tokens=32, threads=1), *corpus, copied)
 
 
 def test_training_continues_after_a_divergence(run: TrainingRun, corpus: Any, tmp_path: Path):
     wild = changed(run, learning_rate=1e30, clipping=None, warmup_steps=0)
-    train(wild, corpus.stores, corpus.vocabulary, tmp_path / "wild")
+    train(wild, *corpus, tmp_path / "wild")
     columns, _ = read_journal(tmp_path / "wild/journal.csv")
     assert columns["step"][-1] == 20
     assert not np.isfinite(columns["loss"][-1])
@@ -261,7 +254,7 @@ def test_invalid_input(run: TrainingRun, corpus: Any, tmp_path: Path):
         if torch.cuda.is_available() and "context" not in change:
             continue
         with pytest.raises(UserError, match=message):
-            train(replace(run, **change), corpus.stores, corpus.vocabulary, tmp_path / "out")
+            train(replace(run, **change), *corpus, tmp_path / "out")
 
 
 def test_a_full_disk_deletes_no_checkpoint(
@@ -279,7 +272,7 @@ def test_a_full_disk_deletes_no_checkpoint(
     monkeypatch.setattr(checkpoints, "write_values", full)
     output = tmp_path / "full"
     with pytest.raises(UserError) as error:
-        train(run, corpus.stores, corpus.vocabulary, output)
+        train(run, *corpus, output)
     message = str(error.value)
     assert "step-00000012.pt: the checkpoint could not be written (No space left" in message
     assert "make room and run again to continue from step-00000008.pt" in message
@@ -287,5 +280,5 @@ def test_a_full_disk_deletes_no_checkpoint(
         f"step-0000000{step}.{kind}" for step in (4, 8) for kind in ("pt", "sha256")
     ]
     monkeypatch.undo()
-    train(run, corpus.stores, corpus.vocabulary, output)
+    train(run, *corpus, output)
     assert_same_run(whole, output)

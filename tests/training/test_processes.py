@@ -1,8 +1,8 @@
 """Several processes compared with one, with torchrun and gloo on the CPU. Processes that stop."""
 
 import json
-import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,11 +25,11 @@ from scsigmoid.cli import main
 from scsigmoid.errors import UserError
 from scsigmoid.training.journal import read_journal
 from scsigmoid.training.loop import train
-from scsigmoid.training.processes import STOPPED, Processes, joined, stop_requests
+from scsigmoid.training.processes import STOPPED, joined, stop_requests
 from scsigmoid.training.run import TrainingRun
 
 OBJECTIVES = list(product(("sigmoid", "softmax"), ("mean", "sum")))
-# The script of each process: it calls the parts of a training step and saves the results.
+# Script of each process: calls the parts of a training step and saves the results.
 WORKER = """
 import json, sys
 from pathlib import Path
@@ -163,25 +163,21 @@ def test_two_processes_or_one_resume_a_stopped_run(run: TrainingRun, corpus: Any
     assert errors.count("stopped by SIGUSR1 after step ") == 1
     assert "Traceback" not in errors
     step = int(errors.split("after step ")[1].split(";")[0])
-    for name in ("single", "whole"):
-        (tmp_path / name / "checkpoints").mkdir(parents=True)
-    for path in (tmp_path / "two/checkpoints").iterdir():
-        (tmp_path / "single/checkpoints" / path.name).write_bytes(path.read_bytes())
+    shutil.copytree(tmp_path / "two/checkpoints", tmp_path / "single/checkpoints")
 
     finite = changed(run, steps=step + 10)
     children = [start(command(finite, corpus, tmp_path / name)) for name in ("two", "whole")]
     assert [child.wait(timeout=120) for child in children] == [0, 0]
     models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("two", "whole")]
     assert models[0] == models[1]
-    (two, header), (whole, _) = (
-        read_journal(tmp_path / name / "journal.csv") for name in ("two", "whole")
-    )
+    two, header = read_journal(tmp_path / "two/journal.csv")
+    whole, _ = read_journal(tmp_path / "whole/journal.csv")
     assert header["processes"] == "2"
     for name in ("step", "loss", "gradient_norm", "attention_score_max"):
         np.testing.assert_array_equal(two[name], whole[name])
 
     # Another number of processes continues with the same cells, masks and dropout.
-    train(finite, corpus.stores, corpus.vocabulary, tmp_path / "single")
+    train(finite, *corpus, tmp_path / "single")
     single, header = read_journal(tmp_path / "single/journal.csv")
     assert header["processes"] == "1"
     before = single["step"] <= step
@@ -246,16 +242,6 @@ def test_an_error_is_one_line(
     assert "cells are cut at 31 genes, too short for context 64" in errors[0]
     assert errors[0] in log.read_text()
     assert (tmp_path / "train.1.log").read_text() == ""
-
-
-def test_a_single_process_does_not_communicate():
-    processes = Processes(device=torch.device("cpu"))
-    assert processes.first
-    assert processes.total([3, True]) == [3, 1]
-    assert processes.in_turn(lambda: 7) == 7
-    with pytest.raises(UserError):
-        processes.in_turn(lambda: (_ for _ in ()).throw(UserError("no")))
-    assert math.isnan(processes.largest(torch.tensor(math.nan)))
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ def test_warm_up_is_linear_then_constant(training: Training):
 
 
 def eager_logits(trainer: Trainer, batch: Batch, step: int = 1) -> torch.Tensor:
-    """Compute with the encoder's forward pass."""
+    """Return logits by the encoder's forward pass, without padding or compilation."""
     encoder, bounds = trainer.encoder, batch.cu_seqlens
     keys = encoder.dropout_keys(batch.cells, batch.positions, bounds, 42, step)
     return encoder(batch.tokens, batch.positions, bounds, batch.max_seqlen, batch.masked, keys)
@@ -39,9 +39,9 @@ def test_micro_batches_have_the_gradient_of_the_whole_batch(
     run: TrainingRun, make: Any, attention: str
 ):
     run = replace(run, attention=attention)
-    trainer, batches = make(run, clipping=None, micro_batch_tokens=32)
+    trainer, batches = make(run, clipping=None, micro_batch_tokens=20)
     micro_batches = batches[1].micro_batches
-    assert len(micro_batches) > 3
+    assert {len(batch.cells) for batch in micro_batches} == {1, 2}
     result = trainer.step(1, micro_batches)
 
     whole, batches = make(run, micro_batch_tokens=10**6)
@@ -51,17 +51,6 @@ def test_micro_batches_have_the_gradient_of_the_whole_batch(
     torch.testing.assert_close(result.loss, loss.detach())
     torch.testing.assert_close(gradient(trainer), gradient(whole))
     torch.testing.assert_close(result.gradient_norm, gradient(whole).norm())
-
-
-def test_clipping_does_not_scale_the_reported_norm(run: TrainingRun, make: Any):
-    free, batches = make(run, clipping=None)
-    clipped, _ = make(run, clipping=0.01)
-    norms = [each.step(1, batches[1].micro_batches).gradient_norm for each in (free, clipped)]
-    assert norms[0] > 0.01
-    torch.testing.assert_close(*norms)
-    torch.testing.assert_close(
-        gradient(clipped), gradient(free) * 0.01 / norms[0], rtol=1e-3, atol=1e-9
-    )
 
 
 def test_the_sum_over_cells_has_its_own_gradient_and_scale_for_clipping(
@@ -113,8 +102,8 @@ def test_steps_equal_those_of_a_whole_torch_loop(run: TrainingRun, make: Any):
         for group in optimiser.param_groups:
             group["lr"] = rate
         optimiser.step()
-    for one, other in zip(ours.encoder.parameters(), parameters, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+    own = list(ours.encoder.parameters())
+    torch.testing.assert_close(own, parameters, rtol=1e-4, atol=1e-5)
 
 
 def test_the_largest_score_is_that_of_all_batches(run: TrainingRun, make: Any):
@@ -155,7 +144,7 @@ def test_one_compiled_graph_serves_all_batches(run: TrainingRun, make: Any, atte
 
     torch.compiler.reset()
     counters.clear()
-    # On the CPU, torch's own softmax attention goes from sequence to sequence.
+    # The backend sdpa would call softmax attention once per sequence on the CPU.
     run = replace(run, attention=attention, backend="reference")
     seen = []
     for budget in (64, 24):  # 24 tokens are a cell or two
@@ -168,11 +157,3 @@ def test_one_compiled_graph_serves_all_batches(run: TrainingRun, make: Any, atte
     for batch, right in zip(seen, expected, strict=True):
         torch.testing.assert_close(trainer.summed_loss(batch, 1).detach(), right)
     assert counters["stats"]["unique_graphs"] == 1
-
-
-def test_padding_of_a_single_cell_does_not_change_the_step(run: TrainingRun, make: Any):
-    trainer, batches = make(run, micro_batch_tokens=1)
-    for batch in batches[1].micro_batches:
-        assert len(batch.cells) == 1
-        expected = cross_entropy(eager_logits(trainer, batch), batch.targets, reduction="sum")
-        torch.testing.assert_close(trainer.summed_loss(batch, 1), expected)
