@@ -182,17 +182,11 @@ def micro_batches(lengths: Integers, work: Float64s, budget: int) -> list[Int64s
 
 @dataclass(frozen=True, kw_only=True)
 class Share:
-    """The micro-batches of one process, and the size of the global batch.
+    """The micro-batches of one process, and the size of the global batch."""
 
-    Attributes:
-        micro_batches: micro-batches of this process.
-        lengths: (cells,) number of tokens of every cell of the global batch.
-        capacity: largest number of tokens of all micro-batches of all processes.
-    """
-
-    micro_batches: Sequence[Batch]
-    lengths: Int64s
-    capacity: int
+    micro_batches: Sequence[Batch]  # of this process
+    lengths: Int64s  # (cells,) number of tokens of every cell of the global batch
+    capacity: int  # number of tokens for which all micro-batches of all processes have room
 
     @property
     def masked(self) -> int:

@@ -29,25 +29,15 @@ VERSION = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """The state of a run after a step.
+    """The state of a run after a step."""
 
-    Attributes:
-        step: number of completed optimizer steps.
-        steps: number of steps of the whole run.
-        seconds: training time so far.
-        identity: result of :meth:`scsigmoid.training.run.TrainingRun.identity`.
-        journal: rows of the journal so far, as CSV.
-        model: state of the encoder.
-        optimiser: state of the optimizer.
-    """
-
-    step: int
-    steps: int
-    seconds: float
-    identity: dict[str, str]
-    journal: str
-    model: dict[str, Any]
-    optimiser: dict[str, Any]
+    step: int  # number of completed optimizer steps
+    steps: int  # number of steps of the whole run
+    seconds: float  # training time so far
+    identity: dict[str, str]  # see TrainingRun.identity
+    journal: str  # rows of the journal so far, as CSV
+    model: dict[str, Any]  # state of the encoder
+    optimiser: dict[str, Any]  # state of the optimizer
 
 
 class Checkpoints:

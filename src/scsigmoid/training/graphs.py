@@ -43,19 +43,12 @@ _LEAST_SPACING = 128
 
 
 class Bucket(NamedTuple):
-    """The shapes of a graph.
+    """The shapes of a graph."""
 
-    Attributes:
-        tokens: number of tokens, including the padding.
-        sequences: number of cells, the padding sequence and empty sequences.
-        masked: number of positions that are predicted or ignored.
-        longest: upper bound of the length of a sequence.
-    """
-
-    tokens: int
-    sequences: int
-    masked: int
-    longest: int
+    tokens: int  # number of tokens, including the padding
+    sequences: int  # number of cells, the padding sequence and empty sequences
+    masked: int  # number of positions that are predicted or ignored
+    longest: int  # upper bound of the length of a sequence
 
 
 def most_tokens(settings: EncoderSettings) -> int:

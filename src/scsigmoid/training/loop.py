@@ -85,11 +85,7 @@ def train(run: TrainingRun, stores: Sequence[Path], vocabulary: Path, output: Pa
 
 
 def train_together(
-    run: TrainingRun,
-    stores: Sequence[Path],
-    vocabulary: Path,
-    output: Path,
-    processes: Processes,
+    run: TrainingRun, stores: Sequence[Path], vocabulary: Path, output: Path, processes: Processes
 ) -> bool:
     """Train as one of several processes. Return True if the run is complete."""
     loaded, batches = processes.in_turn(lambda: prepare(run, stores, vocabulary, processes))
@@ -181,14 +177,10 @@ def prepare(
             f"{stores[0]}: cells are cut at {store.maximum_length} genes, too short for context "
             f"{run.context}; make the tokens again"
         )
-    return loaded, GlobalBatches(
-        store,
-        settings,
-        run.training,
-        run.seed,
-        rank=processes.rank,
-        processes=processes.count,
+    batches = GlobalBatches(
+        store, settings, run.training, run.seed, rank=processes.rank, processes=processes.count
     )
+    return loaded, batches
 
 
 def fingerprint(stores: Sequence[Path]) -> str:
@@ -225,7 +217,7 @@ def loop(
     step, steps = first, range(first + 1, training.steps + 1)
     validation = Validation(batches) if training.validate_every else None
 
-    def end(step: int, signal: str) -> None:
+    def stop_after(step: int, signal: str) -> None:
         if records is not None:
             records.checkpoint(trainer, step)
             records.checkpoints.wait()
@@ -243,7 +235,7 @@ def loop(
             masked, stop, has_failed = processes.total([share.masked, bool(signals), is_failed])
             if stop or has_failed:
                 signal = signals[-1].name if signals else "a signal"  # of another process
-                processes.in_turn(partial(end, step - 1, signal))
+                processes.in_turn(partial(stop_after, step - 1, signal))
                 return None
             ends = step in (1, training.steps)
             # Before the update, so that all measurements are of the same weights as the loss.

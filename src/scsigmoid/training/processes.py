@@ -51,19 +51,12 @@ KEPT = ("SLURM_JOB_ID", "SLURM_CLUSTER_NAME", "SLURM_CONF")
 
 @dataclass(frozen=True, kw_only=True)
 class Processes:
-    """One of the processes that train a model together.
+    """One of the processes that train a model together."""
 
-    Attributes:
-        rank: number of the process. Rank 0 writes all files.
-        count: number of processes.
-        device: device of this process.
-        host: gloo process group for tensors on the host. None for a single process.
-    """
-
-    rank: int = 0
-    count: int = 1
+    rank: int = 0  # Rank 0 writes all files.
+    count: int = 1  # number of processes
     device: torch.device
-    host: "ProcessGroup | None" = None
+    host: "ProcessGroup | None" = None  # gloo group for tensors on the host, if there are several
 
     @property
     def first(self) -> bool:
