@@ -1,7 +1,9 @@
 """Settings and batches for tests of encoders and of training."""
 
+import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -59,6 +61,17 @@ TRAINING = Training(
 def changed(run: TrainingRun, **training: Any) -> TrainingRun:
     """Return a run with other settings of the training."""
     return replace(run, training=replace(run.training, **training))
+
+
+def train_command(run: TrainingRun, corpus: Any, output: Path, gpus: int = 2) -> list[str]:
+    """Return the arguments of ``scsigmoid train`` for a run."""
+    settings = asdict(run)
+    del settings["model"]
+    return [
+        *("train", "--model", run.model, "--gpus", str(gpus), "--output", str(output)),
+        *("--tokens", *map(str, corpus.stores), "--vocabulary", str(corpus.vocabulary)),
+        *("--settings", json.dumps({f"models.{run.model}": settings})),
+    ]
 
 
 def row(step: int, loss: float, **others: float | None) -> Row:

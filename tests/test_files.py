@@ -2,8 +2,6 @@
 
 import errno
 import os
-import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -54,29 +52,12 @@ def test_a_folder_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [folder]
 
 
-LOCK = """
-import sys
-from scsigmoid.files import locked
-with locked(sys.argv[1], "training"):
-    print("held", flush=True)
-    input()
-"""
-
-
-def test_a_second_process_is_told_who_holds_a_folder(tmp_path: Path) -> None:
+def test_a_lock_names_the_process_that_has_it(tmp_path: Path) -> None:
     lock = tmp_path / "model" / ".training"
-    child = subprocess.Popen(
-        [sys.executable, "-c", LOCK, lock], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    assert child.stdout is not None
-    assert child.stdout.readline() == b"held\n"
-    with (
-        pytest.raises(UserError, match=f"process {child.pid} on .* is training; wait for it"),
-        locked(lock, "training"),
-    ):
-        pass
-    child.kill()
-    child.wait()
+    with locked(lock, "training"):
+        message = f"model: process {os.getpid()} on .* is training; wait for it"
+        with pytest.raises(UserError, match=message), locked(lock, "training"):
+            pytest.fail("the block must not begin")
     with locked(lock, "training"):
         pass
 

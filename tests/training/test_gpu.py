@@ -1,18 +1,16 @@
 """Training on GPUs: the CPU's losses, one compiled graph for all lengths, and resuming."""
 
-import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from small_training import masked_batch
+from small_training import changed, masked_batch, train_command
 
 from scsigmoid.config.schema import Size
 from scsigmoid.model.encoder import Encoder
@@ -64,7 +62,7 @@ def test_losses_are_the_cpus_also_after_a_checkpoint(
 ):
     run = on_gpu(run, attention, dropout=0.1)
     train(replace(run, device="cpu"), *corpus, tmp_path / "cpu")
-    first = replace(run, training=replace(run.training, steps=14))
+    first = changed(run, steps=14)
     train(first, *corpus, tmp_path / "cuda")
     assert graphs() == 1
     train(run, *corpus, tmp_path / "cuda")
@@ -134,7 +132,7 @@ def test_a_resumed_run_is_equal_to_the_bit_in_deterministic_mode(
     run = on_gpu(run, attention, dropout=0.1, deterministic=True)
     train(run, *corpus, tmp_path / "whole")
     assert torch.are_deterministic_algorithms_enabled()
-    first = replace(run, training=replace(run.training, steps=11))
+    first = changed(run, steps=11)
     train(first, *corpus, tmp_path / "parts")
     # Compile again, as a new process would.
     torch.compiler.reset()
@@ -154,19 +152,8 @@ def test_two_gpus_have_the_losses_of_one_and_resume(run: TrainingRun, corpus: An
     run = on_gpu(run, "sigmoid", dropout=0.1, deterministic=True)
 
     def in_two(steps: int, output: Path) -> None:
-        settings = asdict(replace(run, training=replace(run.training, steps=steps)))
-        del settings["model"]
-        subprocess.run(
-            [
-                *(sys.executable, "-m", "scsigmoid", "train", "--model", run.model, "--gpus", "2"),
-                *("--tokens", *corpus.stores, "--vocabulary", corpus.vocabulary),
-                *("--settings", json.dumps({f"models.{run.model}": settings})),
-                *("--output", output),
-            ],
-            check=True,
-            timeout=300,
-            env=os.environ,
-        )
+        arguments = train_command(changed(run, steps=steps), corpus, output)
+        subprocess.run([sys.executable, "-m", "scsigmoid", *arguments], check=True, timeout=300)
 
     in_two(20, tmp_path / "whole")
     in_two(11, tmp_path / "parts")

@@ -1,11 +1,11 @@
 """Whole runs: reproducible, resumable, stoppable, and clear about mistakes."""
 
 import json
+import os
 import shutil
 import signal
-import subprocess
-import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from forked import forked
 from small_training import changed
 
-from scsigmoid.config.check import as_json
 from scsigmoid.errors import UserError
+from scsigmoid.files import locked
 from scsigmoid.tokens.vocabulary import Vocabulary
 from scsigmoid.training import checkpoints, loop
 from scsigmoid.training.export import load_encoder
@@ -28,36 +29,24 @@ from scsigmoid.training.run import TrainingRun
 # Columns of the journal that do not depend on the clock.
 EXACT = ("step", "loss", "gradient_norm", "learning_rate", "attention_score_max")
 
-# Script of a process that trains slowly enough to be interrupted.
-CHILD = """
-import json, sys, time
-from pathlib import Path
-from pydantic import TypeAdapter
-from scsigmoid.training import loop, step
-from scsigmoid.training.run import TrainingRun
 
-run = TypeAdapter(TrainingRun).validate_json(sys.argv[1])
-take = step.Trainer.step
-def slowly(self, number, *arguments):
-    time.sleep(0.05)
-    print(number, flush=True)
-    return take(self, number, *arguments)
-step.Trainer.step = slowly
-loop.train(run, [Path(p) for p in sys.argv[4:]], Path(sys.argv[3]), Path(sys.argv[2]))
-"""
+@contextmanager
+def before_step(number: int, action: Callable[[], None]) -> Iterator[None]:
+    """Call ``action`` before a step of the runs in the block."""
+    step = loop.Trainer.step
+
+    def patched(trainer: loop.Trainer, current: int, *arguments: Any) -> Any:
+        if current == number:
+            action()
+        return step(trainer, current, *arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop.Trainer, "step", patched)
+        yield
 
 
-def start_training(run: TrainingRun, corpus: Any, output: Path, step: int) -> subprocess.Popen[str]:
-    """Start a process that trains, and wait until it reaches a step."""
-    child = subprocess.Popen(
-        [sys.executable, "-c", CHILD, as_json(run), output, corpus.vocabulary, *corpus.stores],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert child.stdout is not None
-    assert any(int(line) >= step for line in child.stdout), "the run ended before"
-    return child
+def interrupt() -> None:
+    raise KeyboardInterrupt
 
 
 def assert_same_run(first: Path, second: Path) -> None:
@@ -109,14 +98,12 @@ def test_second_run_has_equal_bytes(whole: Path, run: TrainingRun, corpus: Any, 
     assert_same_run(whole, tmp_path / "again")
 
 
-@pytest.mark.faults
 def test_killed_run_resumes_with_equal_bytes(
     whole: Path, run: TrainingRun, corpus: Any, tmp_path: Path
 ):
     output = tmp_path / "killed"
-    child = start_training(run, corpus, output, 11)
-    child.kill()
-    assert child.wait() == -signal.SIGKILL
+    with before_step(11, lambda: os.kill(os.getpid(), signal.SIGKILL)):
+        assert forked(lambda: train(run, *corpus, output)) == -signal.SIGKILL
     assert not (output / "model.safetensors").exists()
     # Snakemake removes the declared outputs of a failed job.
     (output / "journal.csv").unlink()
@@ -125,18 +112,24 @@ def test_killed_run_resumes_with_equal_bytes(
 
 
 def test_a_signal_leaves_a_checkpoint_after_the_step(
-    whole: Path, run: TrainingRun, corpus: Any, tmp_path: Path
+    whole: Path, run: TrainingRun, corpus: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     output = tmp_path / "stopped"
-    child = start_training(run, corpus, output, 6)
-    child.send_signal(signal.SIGTERM)
-    _, errors = child.communicate()
-    assert child.returncode == STOPPED == 75
-    assert "sigmoid_2k: stopped by SIGTERM after step " in errors
-    step = int(errors.split("after step ")[1].split(";")[0])
-    assert (output / f"checkpoints/step-{step:08d}.pt").is_file()
+    stop = before_step(6, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    with stop, pytest.raises(SystemExit) as end:
+        train(run, *corpus, output)
+    assert end.value.code == STOPPED == 75
+    assert "sigmoid_2k: stopped by SIGTERM after step 6; run again" in capsys.readouterr().err
+    assert (output / "checkpoints/step-00000006.pt").is_file()
     train(run, *corpus, output)
     assert_same_run(whole, output)
+
+
+def test_two_runs_in_one_folder(run: TrainingRun, corpus: Any, tmp_path: Path):
+    message = f"process {os.getpid()} on .* is training this model; wait for it or stop it"
+    other = locked(tmp_path / loop.LOCK, "training this model")
+    with other, pytest.raises(UserError, match=message):
+        train(run, *corpus, tmp_path)
 
 
 def test_rows_after_the_checkpoint_are_measured_again(
@@ -165,18 +158,9 @@ def test_more_steps_continue_a_finished_run(
 def with_snapshots(run: TrainingRun, corpus: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the output of a run with snapshots that was interrupted and resumed."""
     output = tmp_path_factory.mktemp("with_snapshots")
-    step = loop.Trainer.step
-
-    def broken(trainer: loop.Trainer, number: int, *arguments: Any) -> Any:
-        if number == 11:
-            raise KeyboardInterrupt
-        return step(trainer, number, *arguments)
-
     settings = changed(run, snapshots=[6, 10, 12, 20])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop.Trainer, "step", broken)
-        with pytest.raises(KeyboardInterrupt):
-            train(settings, *corpus, output)
+    with before_step(11, interrupt), pytest.raises(KeyboardInterrupt):
+        train(settings, *corpus, output)
     first = (output / "model-step-00000006.safetensors").stat()
     train(settings, *corpus, output)
     assert (output / "model-step-00000006.safetensors").stat() == first

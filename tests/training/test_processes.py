@@ -19,7 +19,7 @@ import psutil
 import pytest
 import torch
 import torch.distributed as dist
-from small_training import changed
+from small_training import changed, train_command
 
 from scsigmoid.cli import main
 from scsigmoid.errors import UserError
@@ -80,9 +80,10 @@ with module.joined("cpu") as processes:
 """
 
 
-@pytest.fixture
-def results(run: TrainingRun, corpus: Any, tmp_path: Path) -> list[dict[str, Any]]:
-    """Results of three processes, which share 8 cells unevenly."""
+def test_three_processes_have_the_loss_and_gradient_of_one(
+    run: TrainingRun, corpus: Any, make: Any, tmp_path: Path
+):
+    """They share 8 cells unevenly."""
     (tmp_path / "worker.py").write_text(WORKER)
     divided = changed(run, clipping=None, micro_batch_tokens=24)
     runs = [
@@ -92,12 +93,8 @@ def results(run: TrainingRun, corpus: Any, tmp_path: Path) -> list[dict[str, Any
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3"]
     command += [tmp_path / "worker.py", tmp_path, json.dumps(runs), *corpus.stores]
     subprocess.run(command, check=True, capture_output=True, timeout=120)
-    return [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(3)]
+    results = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(3)]
 
-
-def test_three_processes_have_the_loss_and_gradient_of_one(
-    results: list[dict[str, Any]], run: TrainingRun, make: Any
-):
     for arm, kind in OBJECTIVES:
         whole = replace(run, attention=arm)
         trainer, batches = make(whole, gradient=kind, clipping=None, micro_batch_tokens=10**6)
@@ -125,17 +122,6 @@ def test_three_processes_have_the_loss_and_gradient_of_one(
     assert failed == ["KeyError('missing')", "SystemExit(1)", "SystemExit(1)"]
 
 
-def command(run: TrainingRun, corpus: Any, output: Path, gpus: int = 2) -> list[str]:
-    """Return the arguments of ``scsigmoid train``."""
-    settings = asdict(run)
-    del settings["model"]
-    return [
-        *("train", "--model", run.model, "--gpus", str(gpus), "--output", str(output)),
-        *("--tokens", *map(str, corpus.stores), "--vocabulary", str(corpus.vocabulary)),
-        *("--settings", json.dumps({f"models.{run.model}": settings})),
-    ]
-
-
 def start(arguments: Sequence[str]) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "scsigmoid", *arguments], stderr=subprocess.PIPE, text=True
@@ -154,7 +140,7 @@ def wait_until(condition: Callable[[], Any], seconds: float = 120.0) -> Any:
 @pytest.mark.faults
 def test_two_processes_or_one_resume_a_stopped_run(run: TrainingRun, corpus: Any, tmp_path: Path):
     endless = changed(run, steps=10**6, checkpoint_every=10**6)
-    child = start(command(endless, corpus, tmp_path / "two"))
+    child = start(train_command(endless, corpus, tmp_path / "two"))
     journal = tmp_path / "two/journal.csv"
     wait_until(lambda: journal.is_file() and len(journal.read_text().splitlines()) > 30)
     child.send_signal(signal.SIGUSR1)
@@ -166,7 +152,7 @@ def test_two_processes_or_one_resume_a_stopped_run(run: TrainingRun, corpus: Any
     shutil.copytree(tmp_path / "two/checkpoints", tmp_path / "single/checkpoints")
 
     finite = changed(run, steps=step + 10)
-    children = [start(command(finite, corpus, tmp_path / name)) for name in ("two", "whole")]
+    children = [start(train_command(finite, corpus, tmp_path / name)) for name in ("two", "whole")]
     assert [child.wait(timeout=120) for child in children] == [0, 0]
     models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("two", "whole")]
     assert models[0] == models[1]
@@ -190,7 +176,7 @@ def test_two_processes_or_one_resume_a_stopped_run(run: TrainingRun, corpus: Any
 def test_a_run_resumes_after_a_lost_process(run: TrainingRun, corpus: Any, tmp_path: Path):
     long = changed(run, steps=80, checkpoint_every=10)
     lost, whole = tmp_path / "lost", tmp_path / "whole"
-    child = start(command(long, corpus, lost))
+    child = start(train_command(long, corpus, lost))
     wait_until(lambda: list(lost.glob("checkpoints/*.sha256")))
     second = next(
         process
@@ -205,30 +191,11 @@ def test_a_run_resumes_after_a_lost_process(run: TrainingRun, corpus: Any, tmp_p
     assert "Traceback" not in errors
     assert not (lost / "model.safetensors").exists()
 
-    children = [start(command(long, corpus, folder)) for folder in (lost, whole)]
+    children = [start(train_command(long, corpus, folder)) for folder in (lost, whole)]
     outputs = [child.communicate(timeout=240)[1] for child in children]
     assert [child.returncode for child in children] == [0, 0], outputs
     assert "continuing from the checkpoint after step" in outputs[0]
     assert (lost / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
-
-
-@pytest.mark.faults
-def test_two_simultaneous_runs_in_a_folder(
-    run: TrainingRun, corpus: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-):
-    endless = changed(run, steps=10**6)
-    words = command(endless, corpus, tmp_path / "model", gpus=1)
-    first = start(words)
-    try:
-        wait_until(lambda: list((tmp_path / "model").glob("checkpoints/*.sha256")))
-        capfd.readouterr()
-        assert main(words) == 1
-        (error,) = [e for e in capfd.readouterr().err.splitlines() if "error" in e]
-        assert f"process {first.pid} on" in error
-        assert "is training this model; wait for it or stop it, and run again" in error
-    finally:
-        first.send_signal(signal.SIGKILL)
-        first.communicate()
 
 
 def test_an_error_is_one_line(
@@ -236,7 +203,7 @@ def test_an_error_is_one_line(
 ):
     longer = replace(run, context=64)
     log = tmp_path / "train.log"
-    assert main([*command(longer, corpus, tmp_path), "--log", str(log)]) == 1
+    assert main([*train_command(longer, corpus, tmp_path), "--log", str(log)]) == 1
     errors = capfd.readouterr().err.splitlines()
     assert len(errors) == 1
     assert "cells are cut at 31 genes, too short for context 64" in errors[0]
