@@ -3,7 +3,6 @@
 import errno
 import os
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,7 @@ class Interruption(Exception):
     """An error while writing."""
 
 
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
     path = tmp_path / "table.csv"
     path.write_text("old")
 
@@ -26,7 +25,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_write_replaces_the_file_and_keeps_the_suffix(tmp_path: Path) -> None:
+def test_a_write_replaces_the_file_and_keeps_the_suffix(tmp_path):
     path = tmp_path / "new" / "table.csv"
     with atomic_path(path) as temporary:
         assert temporary.suffix == ".csv"
@@ -35,13 +34,13 @@ def test_a_write_replaces_the_file_and_keeps_the_suffix(tmp_path: Path) -> None:
     assert path.read_text() == "new"
 
 
-def test_a_folder_in_the_place_of_a_file_is_named_before_any_work(tmp_path: Path) -> None:
+def test_a_folder_in_the_place_of_a_file_is_named_before_any_work(tmp_path):
     with pytest.raises(IsADirectoryError) as caught, atomic_path(tmp_path):
         pytest.fail("the block must not begin")
     assert caught.value.filename == str(tmp_path)
 
 
-def test_a_folder_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_a_folder_is_replaced_whole_or_not_at_all(tmp_path):
     folder = tmp_path / "store"
     for name in ("a", "b", "c"):
         with suppress(Interruption), atomic_folder(folder) as temporary:
@@ -52,7 +51,7 @@ def test_a_folder_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [folder]
 
 
-def test_a_lock_names_the_process_that_has_it(tmp_path: Path) -> None:
+def test_a_lock_names_the_process_that_has_it(tmp_path):
     lock = tmp_path / "model" / ".training"
     with locked(lock, "training"):
         message = f"model: process {os.getpid()} on .* is training; wait for it"
@@ -62,7 +61,7 @@ def test_a_lock_names_the_process_that_has_it(tmp_path: Path) -> None:
         pass
 
 
-def test_parsing_names_damage_but_passes_errors_of_the_file_system() -> None:
+def test_parsing_names_damage_but_passes_errors_of_the_file_system():
     message = r"a\.npz: damaged, or not an archive \(bad bytes\)"
     with pytest.raises(UserError, match=message), parsing("a.npz", "an archive"):
         raise ValueError("bad bytes")

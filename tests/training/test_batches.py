@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +27,6 @@ from scsigmoid.training.batches import (
     validation_rows,
     work_of_cells,
 )
-from scsigmoid.training.run import TrainingRun
 
 
 def test_pack_genes_starts_every_cell_with_cls():
@@ -46,7 +44,7 @@ def test_pack_genes_starts_every_cell_with_cls():
 
 
 @pytest.mark.parametrize("first", [[CLS], []])
-def test_pack_truncates_to_the_context(first: list[int], run: TrainingRun, corpus: Any):
+def test_pack_truncates_to_the_context(first, run, corpus):
     store = TokenStore.open(corpus.stores)
     rows = np.array([20, 3, 3])
     settings = replace(run, context=6, cls_token=bool(first)).encoder_settings(64)
@@ -103,7 +101,7 @@ def by_cell(parts: Sequence[Batch]) -> dict[int, list[list[int]]]:
 
 
 @pytest.mark.parametrize("processes", [2, 3, 8])
-def test_processes_share_the_same_global_batch(run: TrainingRun, make_batches: Any, processes: int):
+def test_processes_share_the_same_global_batch(run, make_batches, processes):
     (whole,) = make_batches(run, micro_batch_tokens=100_000)[5].micro_batches
     shares = [
         make_batches(run, rank, processes, micro_batch_tokens=48)[5] for rank in range(processes)
@@ -118,14 +116,14 @@ def test_processes_share_the_same_global_batch(run: TrainingRun, make_batches: A
         assert share.capacity == 48 * len(parts)
 
 
-def test_contexts_have_the_same_cells(run: TrainingRun, make_batches: Any):
+def test_contexts_have_the_same_cells(run, make_batches):
     short, long = (make_batches(replace(run, context=context)) for context in (8, 32))
     assert short.cells(3).tolist() == long.cells(3).tolist()
     lengths = [max(batch.max_seqlen for batch in made[3].micro_batches) for made in (short, long)]
     assert lengths[0] == 8 < lengths[1]
 
 
-def test_masks_differ_between_steps(run: TrainingRun, make_batches: Any, corpus: Any):
+def test_masks_differ_between_steps(run, make_batches, corpus):
     settings = {"fraction": 0.5, "replacement": "bert", "vocabulary_size": 64}
     made = make_batches(run, mask_fraction=0.5, mask_replacement="bert", micro_batch_tokens=9999)
     for step in (1, 2):
@@ -136,7 +134,7 @@ def test_masks_differ_between_steps(run: TrainingRun, make_batches: Any, corpus:
 
 
 @pytest.mark.parametrize("workers", [0, 1, 3])
-def test_workers_do_not_change_batches(run: TrainingRun, make_batches: Any, workers: int):
+def test_workers_do_not_change_batches(run, make_batches, workers):
     made = make_batches(run)
     with closing(ahead(made, range(4, 12), workers, torch.device("cpu"))) as shares:
         for step, share in zip(range(4, 12), shares, strict=True):
@@ -146,7 +144,7 @@ def test_workers_do_not_change_batches(run: TrainingRun, make_batches: Any, work
                 assert torch.equal(batch.cells, expected.cells)
 
 
-def test_more_processes_than_cells(run: TrainingRun, make_batches: Any):
+def test_more_processes_than_cells(run, make_batches):
     with pytest.raises(UserError, match="8 cells do not occupy 9 processes; start at most 8"):
         make_batches(run, 0, 9)
 
@@ -160,7 +158,7 @@ def test_work_equals_counted_operations():
 
 @pytest.mark.parametrize("context", [2048, 4096, 8192])
 @pytest.mark.parametrize("ranks", [1, 2, 4, 8])
-def test_processes_and_micro_batches_have_equal_work(context: int, ranks: int):
+def test_processes_and_micro_batches_have_equal_work(context, ranks):
     """The 256 lengths are log-normal as in Fig. 1 of the paper."""
     budget = 65536
     for seed in range(5):
@@ -193,7 +191,7 @@ def test_a_division_depends_only_on_the_work():
     ("lengths", "count"),
     [([5, 5, 5, 5], 2), ([6, 6, 6, 2], 3), ([4, 4, 4, 4, 4], 3), ([9], 1), ([4, 50, 4, 4], 4)],
 )
-def test_as_few_micro_batches_as_the_budget_allows(lengths: list[int], count: int):
+def test_as_few_micro_batches_as_the_budget_allows(lengths, count):
     """A cell above the budget is a micro-batch of its own."""
     cells = np.array(lengths)
     parts = micro_batches(cells, cells.astype(float), 10)
@@ -201,7 +199,7 @@ def test_as_few_micro_batches_as_the_budget_allows(lengths: list[int], count: in
     assert all(len(part) == 1 or cells[part].sum() <= 10 for part in parts)
 
 
-def test_validation_cells_are_never_trained_on(run: TrainingRun, make_batches: Any):
+def test_validation_cells_are_never_trained_on(run, make_batches):
     batches = make_batches(run, validation_cells=6, global_batch=8)
     epoch = np.concatenate([batches.cells(step) for step in (1, 2, 3)])
     assert sorted(epoch.tolist()) == [row for row in range(30) if row % 5]

@@ -1,6 +1,5 @@
 """Errors when GPU memory runs out, and the choice of a GPU."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ def test_only_missing_memory_is_advised_on():
         within(RuntimeError("something else"))
 
 
-def test_jobs_are_spread_over_the_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_jobs_are_spread_over_the_gpus(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
     monkeypatch.setattr(devices, "_claims", [])

@@ -4,7 +4,6 @@ import hashlib
 import json
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -44,7 +43,7 @@ def model(tmp_path: Path, run: TrainingRun) -> Path:
     return path
 
 
-def test_round_trip(model: Path, run: TrainingRun):
+def test_round_trip(model, run):
     encoder, metadata = load_encoder(model)
     expected = Encoder(run.encoder_settings(64)).initialise(1)
     assert encoder.settings == expected.settings
@@ -62,7 +61,7 @@ def content_of(path: Path) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
         return handle.metadata(), {k: handle.get_tensor(k) for k in handle.keys()}  # noqa: SIM118
 
 
-def test_half_precision_without_output_layer(model: Path, tmp_path: Path):
+def test_half_precision_without_output_layer(model, tmp_path):
     small = tmp_path / "small.safetensors"
     shrink(model, small)
     (encoder, metadata), (original, _) = load_encoder(small), load_encoder(model)
@@ -80,7 +79,7 @@ def test_half_precision_without_output_layer(model: Path, tmp_path: Path):
         load_encoder(small)
 
 
-def test_vocabulary(model: Path):
+def test_vocabulary(model):
     vocabulary = load_vocabulary(model)
     assert vocabulary.fingerprint == VOCABULARY.fingerprint
     assert (vocabulary.gene_ids, vocabulary.names) == (VOCABULARY.gene_ids, VOCABULARY.names)
@@ -97,12 +96,12 @@ def test_vocabulary(model: Path):
         load_vocabulary(model)
 
 
-def test_file_has_the_default_mode(model: Path, tmp_path: Path):
+def test_file_has_the_default_mode(model, tmp_path):
     (tmp_path / "other").touch()
     assert model.stat().st_mode == (tmp_path / "other").stat().st_mode
 
 
-def test_folders_and_checkpoints_are_not_models(model: Path):
+def test_folders_and_checkpoints_are_not_models(model):
     checkpoint = model.parent / "checkpoints" / "step-00000010.pt"
     checkpoint.parent.mkdir()
     torch.save({}, checkpoint)
@@ -115,7 +114,7 @@ def test_folders_and_checkpoints_are_not_models(model: Path):
         load_encoder(checkpoint)
 
 
-def test_damaged_files(model: Path, tmp_path: Path):
+def test_damaged_files(model, tmp_path):
     content = model.read_bytes()
     broken = tmp_path / "broken.safetensors"
     for damaged in (
@@ -135,7 +134,7 @@ def test_damaged_files(model: Path, tmp_path: Path):
 @pytest.mark.parametrize(
     ("old", "new"), [(b'"heads\\": 2', b'"heads\\": 4'), (b'"sigmoid\\"', b'"softmax\\"')]
 )
-def test_the_header_is_part_of_the_checksum(model: Path, old: bytes, new: bytes):
+def test_the_header_is_part_of_the_checksum(model, old, new):
     content = model.read_bytes()
     assert content.count(old) == 1
     model.write_bytes(content.replace(old, new))
@@ -154,7 +153,7 @@ def test_the_header_is_part_of_the_checksum(model: Path, old: bytes, new: bytes)
         ({"hidden": 1.5}, r"hidden is 1\.5 in its header"),
     ],
 )
-def test_header_that_differs_from_the_tensors(model: Path, size: dict[str, Any], message: str):
+def test_header_that_differs_from_the_tensors(model, size, message):
     metadata, weights = read(model, vocabulary=False)
     metadata["size"] |= size
     write(model, metadata, weights)  # with a valid checksum
@@ -164,7 +163,7 @@ def test_header_that_differs_from_the_tensors(model: Path, size: dict[str, Any],
     assert time.monotonic() - start < 5
 
 
-def test_conversion_of_an_older_version(model: Path, tmp_path: Path):
+def test_conversion_of_an_older_version(model, tmp_path):
     metadata, weights = read(model, vocabulary=False)
     digest = hashlib.sha256(b"".join(weights[k].numpy().tobytes() for k in sorted(weights)))
     for name in ("version", "cls_token", "variants"):

@@ -57,9 +57,7 @@ def on_gpu(run: TrainingRun, attention: str, dropout: float, **training: Any) ->
 
 
 @pytest.mark.parametrize("attention", ["sigmoid", "softmax"])
-def test_losses_are_the_cpus_also_after_a_checkpoint(
-    run: TrainingRun, corpus: Any, tmp_path: Path, attention: str
-):
+def test_losses_are_the_cpus_also_after_a_checkpoint(run, corpus, tmp_path, attention):
     run = on_gpu(run, attention, dropout=0.1)
     train(replace(run, device="cpu"), *corpus, tmp_path / "cpu")
     first = changed(run, steps=14)
@@ -75,7 +73,7 @@ def test_losses_are_the_cpus_also_after_a_checkpoint(
 
 
 @pytest.mark.parametrize("attention", ["sigmoid", "softmax"])
-def test_one_graph_serves_all_lengths(run: TrainingRun, attention: str):
+def test_one_graph_serves_all_lengths(run, attention):
     """From single cells of 2 tokens to batches of 60,000, forward and backward.
 
     Torch's compiler would treat sizes of 1, and reductions of less and of more than 5 million
@@ -97,7 +95,7 @@ def test_one_graph_serves_all_lengths(run: TrainingRun, attention: str):
 
 
 @pytest.mark.parametrize("attention", ["sigmoid", "softmax"])
-def test_cuda_graphs_have_the_bits_of_their_kernels(run: TrainingRun, attention: str):
+def test_cuda_graphs_have_the_bits_of_their_kernels(run, attention):
     """The losses are also close to the losses of batches without padding."""
     size = Size(layers=2, hidden=128, heads=2, feed_forward=256)
     run = replace(on_gpu(run, attention, dropout=0.1), size=size, context=600)
@@ -126,9 +124,7 @@ def test_cuda_graphs_have_the_bits_of_their_kernels(run: TrainingRun, attention:
 
 
 @pytest.mark.parametrize("attention", ["sigmoid", "softmax"])
-def test_a_resumed_run_is_equal_to_the_bit_in_deterministic_mode(
-    run: TrainingRun, corpus: Any, tmp_path: Path, attention: str
-):
+def test_a_resumed_run_is_equal_to_the_bit_in_deterministic_mode(run, corpus, tmp_path, attention):
     run = on_gpu(run, attention, dropout=0.1, deterministic=True)
     train(run, *corpus, tmp_path / "whole")
     assert torch.are_deterministic_algorithms_enabled()
@@ -147,7 +143,7 @@ def test_a_resumed_run_is_equal_to_the_bit_in_deterministic_mode(
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
-def test_two_gpus_have_the_losses_of_one_and_resume(run: TrainingRun, corpus: Any, tmp_path: Path):
+def test_two_gpus_have_the_losses_of_one_and_resume(run, corpus, tmp_path):
     """A resumed run has the same bits, because deterministic mode is on."""
     run = on_gpu(run, "sigmoid", dropout=0.1, deterministic=True)
 

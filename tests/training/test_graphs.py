@@ -11,7 +11,6 @@ from small_training import PAPER, masked_batch
 from scsigmoid.training import graphs
 from scsigmoid.training.batches import Batch
 from scsigmoid.training.graphs import MOST_TOKENS, bucket_of, most_tokens
-from scsigmoid.training.run import TrainingRun
 
 
 def batch_of(*lengths: int) -> Batch:
@@ -20,7 +19,7 @@ def batch_of(*lengths: int) -> Batch:
 
 
 @pytest.mark.parametrize("tokens", [5, 127, 128, 129, 4000, 4097, 8192, 8193, 9000, 16384])
-def test_buckets_have_little_padding(tokens: int):
+def test_buckets_have_little_padding(tokens):
     for lengths in ((tokens,), (tokens - 2, 2), (2,) * (tokens // 2 - 1) + (2 + tokens % 2,)):
         batch = batch_of(*lengths)
         bucket = bucket_of(batch, context=max(lengths), mask_fraction=0.15)
@@ -55,9 +54,7 @@ def test_larger_models_have_graphs_for_smaller_batches():
 
 @pytest.mark.parametrize("gradient", ["mean", "sum"])
 @pytest.mark.parametrize("attention", ["sigmoid", "softmax"])
-def test_padding_changes_neither_loss_nor_gradient(
-    run: TrainingRun, make: Any, attention: str, gradient: str
-):
+def test_padding_changes_neither_loss_nor_gradient(run, make, attention, gradient):
     """Sizes alternate: data left over from an earlier batch would change results."""
     run = replace(run, attention=attention)
     filled, batches = make(run, gradient=gradient, micro_batch_tokens=10**6)
@@ -82,9 +79,7 @@ def test_padding_changes_neither_loss_nor_gradient(
 
 
 @pytest.mark.parametrize("gradient", ["mean", "sum"])
-def test_one_compiled_graph_serves_padded_and_other_batches(
-    run: TrainingRun, make: Any, gradient: str
-):
+def test_one_compiled_graph_serves_padded_and_other_batches(run, make, gradient):
     from torch._dynamo.utils import counters
 
     torch.compiler.reset()
@@ -98,7 +93,7 @@ def test_one_compiled_graph_serves_padded_and_other_batches(
 
 
 def test_operations_that_cannot_be_captured_are_computed_without_graphs(
-    run: TrainingRun, make: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    run, make, monkeypatch, capsys
 ):
     def refused(*_: object, **__: object) -> Any:
         raise RuntimeError("CUDA error: not while capturing")

@@ -71,7 +71,7 @@ def copied(whole: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(whole, tmp_path / "copied"))
 
 
-def test_files_of_a_run(whole: Path, run: TrainingRun):
+def test_files_of_a_run(whole, run):
     columns, header = read_journal(whole / "journal.csv")
     assert columns["step"].tolist() == [1, 3, 6, 9, 12, 15, 18, 20]
     assert columns["learning_rate"].tolist()[:3] == pytest.approx([2e-3, 6e-3, 1e-2])
@@ -93,14 +93,12 @@ def test_files_of_a_run(whole: Path, run: TrainingRun):
     assert sorted(path.name for path in whole.glob("checkpoints/*.pt")) == names
 
 
-def test_second_run_has_equal_bytes(whole: Path, run: TrainingRun, corpus: Any, tmp_path: Path):
+def test_second_run_has_equal_bytes(whole, run, corpus, tmp_path):
     train(run, *corpus, tmp_path / "again")
     assert_same_run(whole, tmp_path / "again")
 
 
-def test_killed_run_resumes_with_equal_bytes(
-    whole: Path, run: TrainingRun, corpus: Any, tmp_path: Path
-):
+def test_killed_run_resumes_with_equal_bytes(whole, run, corpus, tmp_path):
     output = tmp_path / "killed"
     with before_step(11, lambda: os.kill(os.getpid(), signal.SIGKILL)):
         assert forked(lambda: train(run, *corpus, output)) == -signal.SIGKILL
@@ -111,9 +109,7 @@ def test_killed_run_resumes_with_equal_bytes(
     assert_same_run(whole, output)
 
 
-def test_a_signal_leaves_a_checkpoint_after_the_step(
-    whole: Path, run: TrainingRun, corpus: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_a_signal_leaves_a_checkpoint_after_the_step(whole, run, corpus, tmp_path, capsys):
     output = tmp_path / "stopped"
     stop = before_step(6, lambda: os.kill(os.getpid(), signal.SIGTERM))
     with stop, pytest.raises(SystemExit) as end:
@@ -125,16 +121,14 @@ def test_a_signal_leaves_a_checkpoint_after_the_step(
     assert_same_run(whole, output)
 
 
-def test_two_runs_in_one_folder(run: TrainingRun, corpus: Any, tmp_path: Path):
+def test_two_runs_in_one_folder(run, corpus, tmp_path):
     message = f"process {os.getpid()} on .* is training this model; wait for it or stop it"
     other = locked(tmp_path / loop.LOCK, "training this model")
     with other, pytest.raises(UserError, match=message):
         train(run, *corpus, tmp_path)
 
 
-def test_rows_after_the_checkpoint_are_measured_again(
-    whole: Path, copied: Path, run: TrainingRun, corpus: Any
-):
+def test_rows_after_the_checkpoint_are_measured_again(whole, copied, run, corpus):
     (copied / "checkpoints/step-00000020.pt").write_bytes(b"damaged")
     # Left behind by a killed process.
     partial = [copied / ".model.7.partial.safetensors", copied / "checkpoints/.step-9.7.partial.pt"]
@@ -145,9 +139,7 @@ def test_rows_after_the_checkpoint_are_measured_again(
     assert not any(path.exists() for path in partial)
 
 
-def test_more_steps_continue_a_finished_run(
-    copied: Path, run: TrainingRun, corpus: Any, tmp_path: Path
-):
+def test_more_steps_continue_a_finished_run(copied, run, corpus, tmp_path):
     longer = changed(run, steps=24)
     train(longer, *corpus, copied)
     train(longer, *corpus, tmp_path / "fresh")
@@ -173,9 +165,7 @@ def weights(path: Path) -> tuple[int, dict[str, bytes]]:
     return metadata["step"], {k: v.numpy().tobytes() for k, v in encoder.state_dict().items()}
 
 
-def test_a_snapshot_equals_the_model_of_a_shorter_run(
-    with_snapshots: Path, whole: Path, run: TrainingRun, corpus: Any, tmp_path: Path
-):
+def test_a_snapshot_equals_the_model_of_a_shorter_run(with_snapshots, whole, run, corpus, tmp_path):
     names = [f"model-step-{step:08d}.safetensors" for step in (6, 10, 12)]
     assert sorted(path.name for path in with_snapshots.glob("model-*")) == names
     for name, step in zip(names, (6, 10, 12), strict=True):
@@ -184,9 +174,7 @@ def test_a_snapshot_equals_the_model_of_a_shorter_run(
     assert weights(with_snapshots / "model.safetensors") == weights(whole / "model.safetensors")
 
 
-def test_a_resumed_run_needs_its_earlier_snapshots(
-    copied: Path, with_snapshots: Path, run: TrainingRun, corpus: Any, tmp_path: Path
-):
+def test_a_resumed_run_needs_its_earlier_snapshots(copied, with_snapshots, run, corpus, tmp_path):
     """``copied`` has 20 steps and no snapshots."""
     with pytest.raises(
         UserError, match=r"00012\.safetensors: missing, but .* from step 20; delete"
@@ -204,7 +192,7 @@ def test_a_resumed_run_needs_its_earlier_snapshots(
     assert not [*copied.glob("model-*"), *copied.glob("layers.csv")]
 
 
-def test_unfinished_run_with_other_settings(copied: Path, run: TrainingRun, corpus: Any):
+def test_unfinished_run_with_other_settings(copied, run, corpus):
     (copied / "checkpoints/step-00000020.pt").unlink()
     message = r"training\.learning_rate \(0\.01 there, 0\.02 now\); training\.mask_fraction \(0\.15"
     with pytest.raises(UserError, match=message):
@@ -213,7 +201,7 @@ def test_unfinished_run_with_other_settings(copied: Path, run: TrainingRun, corp
     train(changed(run, micro_batch_tokens=32, threads=1), *corpus, copied)
 
 
-def test_training_continues_after_a_divergence(run: TrainingRun, corpus: Any, tmp_path: Path):
+def test_training_continues_after_a_divergence(run, corpus, tmp_path):
     wild = changed(run, learning_rate=1e30, clipping=None, warmup_steps=0)
     train(wild, *corpus, tmp_path / "wild")
     columns, _ = read_journal(tmp_path / "wild/journal.csv")
@@ -222,7 +210,7 @@ def test_training_continues_after_a_divergence(run: TrainingRun, corpus: Any, tm
     assert not np.isfinite(columns["gradient_norm"][-1])
 
 
-def test_invalid_input(run: TrainingRun, corpus: Any, tmp_path: Path):
+def test_invalid_input(run, corpus, tmp_path):
     known = Vocabulary.read(corpus.vocabulary)
     medians = known.medians.copy()
     medians[-1] *= 1 + 1e-9
@@ -241,9 +229,7 @@ def test_invalid_input(run: TrainingRun, corpus: Any, tmp_path: Path):
             train(replace(run, **change), *corpus, tmp_path / "out")
 
 
-def test_a_full_disk_deletes_no_checkpoint(
-    whole: Path, run: TrainingRun, corpus: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_full_disk_deletes_no_checkpoint(whole, run, corpus, tmp_path, monkeypatch):
     """A failed write ends the run in one line. The run continues from the previous checkpoint."""
     written = checkpoints.write_values
 

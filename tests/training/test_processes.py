@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,6 @@ from scsigmoid.errors import UserError
 from scsigmoid.training.journal import read_journal
 from scsigmoid.training.loop import train
 from scsigmoid.training.processes import STOPPED, joined, stop_requests
-from scsigmoid.training.run import TrainingRun
 
 OBJECTIVES = list(product(("sigmoid", "softmax"), ("mean", "sum")))
 # Script of each process: calls the parts of a training step and saves the results.
@@ -80,9 +78,7 @@ with module.joined("cpu") as processes:
 """
 
 
-def test_three_processes_have_the_loss_and_gradient_of_one(
-    run: TrainingRun, corpus: Any, make: Any, tmp_path: Path
-):
+def test_three_processes_have_the_loss_and_gradient_of_one(run, corpus, make, tmp_path):
     """They share 8 cells unevenly."""
     (tmp_path / "worker.py").write_text(WORKER)
     divided = changed(run, clipping=None, micro_batch_tokens=24)
@@ -138,7 +134,7 @@ def wait_until(condition: Callable[[], Any], seconds: float = 120.0) -> Any:
 
 
 @pytest.mark.faults
-def test_two_processes_or_one_resume_a_stopped_run(run: TrainingRun, corpus: Any, tmp_path: Path):
+def test_two_processes_or_one_resume_a_stopped_run(run, corpus, tmp_path):
     endless = changed(run, steps=10**6, checkpoint_every=10**6)
     child = start(train_command(endless, corpus, tmp_path / "two"))
     journal = tmp_path / "two/journal.csv"
@@ -173,7 +169,7 @@ def test_two_processes_or_one_resume_a_stopped_run(run: TrainingRun, corpus: Any
 
 
 @pytest.mark.faults
-def test_a_run_resumes_after_a_lost_process(run: TrainingRun, corpus: Any, tmp_path: Path):
+def test_a_run_resumes_after_a_lost_process(run, corpus, tmp_path):
     long = changed(run, steps=80, checkpoint_every=10)
     lost, whole = tmp_path / "lost", tmp_path / "whole"
     child = start(train_command(long, corpus, lost))
@@ -198,9 +194,7 @@ def test_a_run_resumes_after_a_lost_process(run: TrainingRun, corpus: Any, tmp_p
     assert (lost / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
 
 
-def test_an_error_is_one_line(
-    run: TrainingRun, corpus: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-):
+def test_an_error_is_one_line(run, corpus, tmp_path, capfd):
     longer = replace(run, context=64)
     log = tmp_path / "train.log"
     assert main([*train_command(longer, corpus, tmp_path), "--log", str(log)]) == 1
@@ -222,7 +216,7 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-def test_missing_gpus_nccl_and_peers(two_gpus: pytest.MonkeyPatch):
+def test_missing_gpus_nccl_and_peers(two_gpus):
     def refused(device: str, message: str) -> None:
         with pytest.raises(UserError, match=message), joined(device):
             pass
@@ -241,7 +235,7 @@ def test_missing_gpus_nccl_and_peers(two_gpus: pytest.MonkeyPatch):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
-def test_a_signal_is_recorded_and_a_second_ctrl_c_stops(number: signal.Signals):
+def test_a_signal_is_recorded_and_a_second_ctrl_c_stops(number):
     before = signal.getsignal(number)
     with stop_requests() as received:
         assert not received

@@ -1,8 +1,6 @@
 """Rates in the journal compared with explicit sums, TensorBoard events, and progress lines."""
 
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -13,13 +11,10 @@ from scsigmoid.model.sizes import count_flops
 from scsigmoid.training import records as module
 from scsigmoid.training.devices import peak_flops
 from scsigmoid.training.records import Events, Meter, Progress
-from scsigmoid.training.run import TrainingRun
 from scsigmoid.training.step import StepResult
 
 
-def test_rates_count_the_whole_global_batch(
-    run: TrainingRun, make_batches: Any, monkeypatch: pytest.MonkeyPatch
-):
+def test_rates_count_the_whole_global_batch(run, make_batches, monkeypatch):
     clock = iter([100.0, 104.0, 110.0])
     monkeypatch.setattr(module.time, "perf_counter", lambda: next(clock))
     monkeypatch.setattr(module, "device_name", lambda device: "NVIDIA H200")
@@ -52,9 +47,7 @@ def test_the_peak_of_a_gpu():
     assert [peak_flops(name) for name in names] == [990e12, 756e12, 125e12, None]
 
 
-def test_missing_tensorboard_is_logged_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
+def test_missing_tensorboard_is_logged_once(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     events = Events(tmp_path / "events", 0)
     for step in (1, 2):
@@ -64,7 +57,7 @@ def test_missing_tensorboard_is_logged_once(
     assert not (tmp_path / "events").exists()
 
 
-def test_rows_are_read_back_and_a_resumed_run_replaces_later_ones(tmp_path: Path):
+def test_rows_are_read_back_and_a_resumed_run_replaces_later_ones(tmp_path):
     for first, losses in ((0, {1: 4.0, 2: 3.5, 3: 9.0}), (2, {3: 3.0, 4: float("nan")})):
         events = Events(tmp_path, first)
         for step, loss in losses.items():
@@ -77,7 +70,7 @@ def test_rows_are_read_back_and_a_resumed_run_replaces_later_ones(tmp_path: Path
     assert read.Scalars("loss")[-1].step == 4
 
 
-def test_the_last_step_is_always_shown(capsys: pytest.CaptureFixture[str]):
+def test_the_last_step_is_always_shown(capsys):
     progress = Progress("m", first=0, steps=3)
     for step in (1, 2, 3):
         progress.show(row(step, 1.0))

@@ -3,19 +3,16 @@
 import math
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from scsigmoid.config.schema import Training
 from scsigmoid.training.batches import Batch
-from scsigmoid.training.run import TrainingRun
 from scsigmoid.training.step import Trainer, learning_rate
 
 
-def test_warm_up_is_linear_then_constant(training: Training):
+def test_warm_up_is_linear_then_constant(training):
     settings = replace(training, learning_rate=1e-4, warmup_steps=4)
     rates = [learning_rate(step, settings) for step in range(1, 7)]
     assert rates == pytest.approx([0.25e-4, 0.5e-4, 0.75e-4, 1e-4, 1e-4, 1e-4])
@@ -35,9 +32,7 @@ def gradient(trainer: Trainer) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("attention", ["sigmoid", "softmax"])
-def test_micro_batches_have_the_gradient_of_the_whole_batch(
-    run: TrainingRun, make: Any, attention: str
-):
+def test_micro_batches_have_the_gradient_of_the_whole_batch(run, make, attention):
     run = replace(run, attention=attention)
     trainer, batches = make(run, clipping=None, micro_batch_tokens=20)
     micro_batches = batches[1].micro_batches
@@ -53,9 +48,7 @@ def test_micro_batches_have_the_gradient_of_the_whole_batch(
     torch.testing.assert_close(result.gradient_norm, gradient(whole).norm())
 
 
-def test_the_sum_over_cells_has_its_own_gradient_and_scale_for_clipping(
-    run: TrainingRun, make: Any
-):
+def test_the_sum_over_cells_has_its_own_gradient_and_scale_for_clipping(run, make):
     """Clipping at 4 applies to the sum over 8 cells, not to the mean over genes."""
     whole, batches = make(run, micro_batch_tokens=10**6)
     (batch,) = batches[1].micro_batches
@@ -79,7 +72,7 @@ def test_the_sum_over_cells_has_its_own_gradient_and_scale_for_clipping(
     torch.testing.assert_close(gradient(mean).norm(), other.gradient_norm)
 
 
-def test_steps_equal_those_of_a_whole_torch_loop(run: TrainingRun, make: Any):
+def test_steps_equal_those_of_a_whole_torch_loop(run, make):
     """Three steps with warm-up, clipping and AdamW."""
     options = {"betas": (0.8, 0.9), "epsilon": 1e-4, "clipping": 0.5, "warmup_steps": 2}
     ours, batches = make(run, **options, micro_batch_tokens=32)
@@ -106,7 +99,7 @@ def test_steps_equal_those_of_a_whole_torch_loop(run: TrainingRun, make: Any):
     torch.testing.assert_close(own, parameters, rtol=1e-4, atol=1e-5)
 
 
-def test_the_largest_score_is_that_of_all_batches(run: TrainingRun, make: Any):
+def test_the_largest_score_is_that_of_all_batches(run, make):
     trainer, batches = make(run, micro_batch_tokens=32)
     parts = batches[1].micro_batches
     scores = [
@@ -121,7 +114,7 @@ def test_the_largest_score_is_that_of_all_batches(run: TrainingRun, make: Any):
     assert math.isnan(trainer.attention_score_max(parts))
 
 
-def test_both_arms_draw_the_same_dropout(run: TrainingRun, make: Any):
+def test_both_arms_draw_the_same_dropout(run, make):
     """Without attention, sigmoid and softmax models have equal losses."""
     losses = []
     for attention in ("sigmoid", "softmax"):
@@ -138,7 +131,7 @@ def test_both_arms_draw_the_same_dropout(run: TrainingRun, make: Any):
 
 
 @pytest.mark.parametrize("attention", ["sigmoid", "softmax"])
-def test_one_compiled_graph_serves_all_batches(run: TrainingRun, make: Any, attention: str):
+def test_one_compiled_graph_serves_all_batches(run, make, attention):
     """Batches differ in lengths and masked genes. Compiling for each would take minutes."""
     from torch._dynamo.utils import counters
 

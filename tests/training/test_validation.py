@@ -2,8 +2,6 @@
 
 import math
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,9 +19,7 @@ from scsigmoid.training.run import TrainingRun
 
 
 @pytest.mark.parametrize("attention", ["sigmoid", "softmax"])
-def test_the_loss_is_the_mean_over_masked_genes_without_dropout(
-    run: TrainingRun, make: Any, make_batches: Any, attention: str
-):
+def test_the_loss_is_the_mean_over_masked_genes_without_dropout(run, make, make_batches, attention):
     how = {"validation_cells": 7, "micro_batch_tokens": 40}
     trainer, batches = make(replace(run, attention=attention), **how)
     validation = Validation(batches)
@@ -83,7 +79,7 @@ def test_a_row_without_weights_attends_to_no_key():
     assert statistics["score_max"] == pytest.approx(2 * 300**2 / 2**0.5)
 
 
-def test_a_resumed_run_writes_the_same_curves(run: TrainingRun, corpus: Any, tmp_path: Path):
+def test_a_resumed_run_writes_the_same_curves(run, corpus, tmp_path):
     for name, steps in (("whole", 9), ("resumed", 6), ("resumed", 9)):
         validated = changed(run, validate_every=4, validation_cells=7, steps=steps)
         train(validated, *corpus, tmp_path / name)
@@ -106,9 +102,7 @@ def test_a_resumed_run_writes_the_same_curves(run: TrainingRun, corpus: Any, tmp
     assert [int(line.split(",")[0]) for line in whole[1][1:]] == measured  # of one layer
 
 
-def test_training_ends_when_the_validation_loss_is_flat(
-    run: TrainingRun, corpus: Any, tmp_path: Path
-):
+def test_training_ends_when_the_validation_loss_is_flat(run, corpus, tmp_path):
     """A learning rate of almost 0 gives a flat loss: steps 1 and 2, then three without progress."""
     validation = {"validate_every": 2, "validation_cells": 7, "patience": 3}
     flat = changed(run, learning_rate=1e-9, checkpoint_every=5, **validation)
@@ -141,7 +135,7 @@ def test_training_ends_when_the_validation_loss_is_flat(
 
 
 @pytest.mark.parametrize("patience", [0, 1, 3])
-def test_flat_losses_against_a_search(patience: int):
+def test_flat_losses_against_a_search(patience):
     generator = np.random.default_rng(patience)
     for length in range(1, 9):
         for _ in range(20):
