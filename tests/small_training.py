@@ -13,7 +13,7 @@ from scsigmoid.model.masking import Masking
 from scsigmoid.model.sizes import EncoderSettings
 from scsigmoid.tokens.vocabulary import SPECIAL
 from scsigmoid.training.batches import Batch, pack_genes
-from scsigmoid.training.journal import COLUMNS, Row
+from scsigmoid.training.journal import COLUMNS, Row, read_journal
 from scsigmoid.training.run import TrainingRun
 
 #: Settings of the paper's 160M model.
@@ -61,6 +61,14 @@ TRAINING = Training(
 def changed(run: TrainingRun, **training: Any) -> TrainingRun:
     """Return a run with other settings of the training."""
     return replace(run, training=replace(run.training, **training))
+
+
+def assert_same_run(first: Path, second: Path) -> None:
+    """Compare the models of two runs byte by byte, and journals without times."""
+    assert (first / "model.safetensors").read_bytes() == (second / "model.safetensors").read_bytes()
+    (columns, _), (others, _) = (read_journal(folder / "journal.csv") for folder in (first, second))
+    for name in ("step", "loss", "gradient_norm", "learning_rate", "attention_score_max"):
+        np.testing.assert_array_equal(columns[name], others[name], err_msg=name)
 
 
 def train_command(run: TrainingRun, corpus: Any, output: Path, gpus: int = 2) -> list[str]:

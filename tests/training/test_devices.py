@@ -32,12 +32,12 @@ def test_jobs_are_spread_over_the_gpus(tmp_path, monkeypatch):
         """Run a job that reserves a GPU and ends."""
         return claim_gpus(1)[0]
 
-    # Each claim is an open file of its own, as that of another process would be.
+    # Each claim is a separately opened file, so claims of this process exclude each other, too.
     assert claim_gpus(1) == [0]
     assert [forked(ended), forked(ended)] == [1, 1]
     assert claim_gpus(1) == [1]
     assert claim_gpus(2) == [0, 2]
     assert claim_gpus(3) == [0, 1, 2]
-    # A job whose GPUs carry other names claims others.
+    # With other names of the GPUs, the claims are separate.
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     assert claim_gpus(1) == [0]

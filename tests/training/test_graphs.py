@@ -25,7 +25,7 @@ def test_buckets_have_little_padding(tokens):
         bucket = bucket_of(batch, context=max(lengths), mask_fraction=0.15)
         added = bucket.tokens - tokens
         assert 0 <= added < max(128, tokens / 16)
-        # One sequence more, which fills the bucket up.
+        # An additional sequence contains the padding.
         assert len(lengths) < bucket.sequences <= max(4, 2 * len(lengths))
         assert max(*lengths, added) <= bucket.longest <= bucket.tokens
         assert len(batch.masked) <= bucket.masked <= 2 * MOST_TOKENS + 4

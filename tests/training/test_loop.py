@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from forked import forked
-from small_training import changed
+from small_training import assert_same_run, changed
 
 from scsigmoid.errors import UserError
 from scsigmoid.files import locked
@@ -25,9 +25,6 @@ from scsigmoid.training.journal import read_journal
 from scsigmoid.training.loop import train
 from scsigmoid.training.processes import STOPPED
 from scsigmoid.training.run import TrainingRun
-
-# Columns of the journal that do not depend on the clock.
-EXACT = ("step", "loss", "gradient_norm", "learning_rate", "attention_score_max")
 
 
 @contextmanager
@@ -47,14 +44,6 @@ def before_step(number: int, action: Callable[[], None]) -> Iterator[None]:
 
 def interrupt() -> None:
     raise KeyboardInterrupt
-
-
-def assert_same_run(first: Path, second: Path) -> None:
-    """Compare weights, byte by byte, and measurements."""
-    assert (first / "model.safetensors").read_bytes() == (second / "model.safetensors").read_bytes()
-    (columns, _), (others, _) = (read_journal(folder / "journal.csv") for folder in (first, second))
-    for name in EXACT:
-        np.testing.assert_array_equal(columns[name], others[name], err_msg=name)
 
 
 @pytest.fixture(scope="module")

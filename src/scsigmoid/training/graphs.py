@@ -64,7 +64,7 @@ def bucket_of(batch: Batch, context: int, mask_fraction: float) -> Bucket:
     # The number of masked genes of each cell is rounded, and at least 1.
     masked = max(len(batch.masked), int(mask_fraction * tokens) + sequences)
     longest = min(tokens, max(context, spacing))
-    # The kernels choose the form of the sigmoid by this bound, as for the batch itself.
+    # The kernels choose the form of the sigmoid by this bound. Padding must not change the form.
     if batch.max_seqlen <= LONGEST_APPROXIMATE:
         longest = min(longest, LONGEST_APPROXIMATE)
     return Bucket(tokens, sequences, masked, longest)

@@ -103,12 +103,9 @@ def train_together(
         if step and processes.first:
             log(f"{run.model}: continuing from the checkpoint after step {step}")
 
-        def save(step: int, path: Path) -> None:
-            processes.on_first(lambda: save_encoder(encoder, run, loaded, step, path))
-
         def snapshot(step: int) -> None:
-            if step in snapshots:
-                save(step, snapshots[step])
+            if path := snapshots.get(step):
+                processes.on_first(lambda: save_encoder(encoder, run, loaded, step, path))
 
         snapshot(step)  # an earlier run that ended at this step did not write it
         meter = Meter(batches.settings, processes.device, processes.count, seconds)
@@ -124,14 +121,13 @@ def train_together(
                 return False
 
             def finish() -> None:
-                if records is not None:
-                    records.checkpoints.wait()
-                    records.journal.write()
+                assert records is not None
+                records.checkpoints.wait()
+                records.journal.write()
+                save_encoder(encoder, run, loaded, last, output / MODEL)
+                write_text(checkpoints.folder / FINISHED, f"{run.training.steps}\n")
 
-            processes.in_turn(finish)
-            save(last, output / MODEL)
-            mark = checkpoints.folder / FINISHED
-            processes.on_first(lambda: write_text(mark, f"{run.training.steps}\n"))
+            processes.on_first(finish)
     return True
 
 
@@ -269,7 +265,7 @@ def loop(
 def has_flattened(losses: Sequence[float], patience: int) -> bool:
     """Return True if the lowest of the last ``patience`` losses is hardly below all earlier ones.
 
-    That is, by less than :data:`FLAT` of the lowest earlier loss. 0 as ``patience`` means never.
+    That is, by less than :data:`FLAT` of the lowest earlier loss. With 0 as ``patience``, False.
     """
     if not 0 < patience < len(losses):
         return False

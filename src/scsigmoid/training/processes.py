@@ -45,7 +45,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 SECONDS_TO_STOP = "600"
 #: Variable with the rendezvous of several nodes, ``host:port``, set by :func:`run_on_nodes`.
 RENDEZVOUS = "SCSIGMOID_RENDEZVOUS"
-# Variables of the job. Others of Slurm belong to a single step.
+# Slurm's variables of the job. Its other variables are those of a job step.
 KEPT = ("SLURM_JOB_ID", "SLURM_CLUSTER_NAME", "SLURM_CONF")
 
 

@@ -21,6 +21,7 @@ from scsigmoid.training.run import TrainingRun
 from scsigmoid.training.step import StepResult, Trainer
 
 EVENTS = "tensorboard"
+LINE_SECONDS = 30  # least time between two lines of progress
 
 
 class Records(ExitStack):
@@ -110,9 +111,9 @@ class Progress:
     If standard error is a log, the lines are also printed on the terminal of the workflow.
     """
 
-    def __init__(self, label: str, first: int, steps: int, seconds: float = 30.0) -> None:
-        """Start at step ``first`` of ``steps``. Lines are printed at most every ``seconds``."""
-        self.label, self.first, self.steps, self.seconds = label, first, steps, seconds
+    def __init__(self, label: str, first: int, steps: int) -> None:
+        """Start at step ``first`` of ``steps``."""
+        self.label, self.first, self.steps = label, first, steps
         self.begin = self.last = time.monotonic()
         hidden = not sys.stderr.isatty()
         if hidden and first < steps:
@@ -126,7 +127,7 @@ class Progress:
         text = f"loss {row.loss:.4f}, {row.cells_per_second:.0f} cells/s"
         self.bar.set_postfix_str(text)
         now = time.monotonic()
-        if not self.bar.disable or (now - self.last < self.seconds and row.step < self.steps):
+        if not self.bar.disable or (now - self.last < LINE_SECONDS and row.step < self.steps):
             return
         self.last = now
         spent = now - self.begin
