@@ -231,11 +231,6 @@ def load_encoder(
 ) -> tuple[Encoder, dict[str, Any]]:
     """Load a trained encoder from ``model.safetensors`` in evaluation mode.
 
-    Args:
-        path: the model file.
-        device: device of the encoder (default CPU).
-        backend: backend of attention (default ``"auto"``).
-
     Returns:
         The encoder and its metadata: ``model``, ``attention``, ``context``, ``cls_token``,
         ``size``, ``vocabulary`` (fingerprint), ``vocabulary_size``, ``step``, ``seed``,

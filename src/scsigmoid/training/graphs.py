@@ -232,12 +232,8 @@ def capture(graph: torch.cuda.CUDAGraph, pool: Any, **options: Any) -> Iterator[
     """Record the block as a CUDA graph, and restore the state of torch if that fails.
 
     After a failed capture, torch keeps the capture's stream as the current one, and its allocator
-    frees no memory, as if the capture continued.
-
-    Args:
-        graph: the graph to record.
-        pool: memory pool of the graph, from ``torch.cuda.graph_pool_handle``.
-        options: options of ``torch.cuda.graph`` other than ``pool`` and ``stream``.
+    frees no memory, as if the capture continued. ``options`` are further options of
+    :class:`torch.cuda.graph`.
     """
     with torch.cuda.stream(torch.cuda.current_stream()):
         try:

@@ -20,13 +20,7 @@ from scsigmoid.progress import announce, log
 from scsigmoid.seeds import derive
 from scsigmoid.tokens.store import TokenStore, read_index
 from scsigmoid.tokens.vocabulary import Vocabulary
-from scsigmoid.training.batches import (
-    GlobalBatches,
-    ahead,
-    pack,
-    split_by_tokens,
-    validation_rows,
-)
+from scsigmoid.training.batches import GlobalBatches, ahead, pack, split_by_tokens, validation_rows
 from scsigmoid.training.checkpoints import Checkpoints, read
 from scsigmoid.training.devices import backend_of, be_deterministic, out_of_memory_advice
 from scsigmoid.training.export import MODEL, save_encoder, snapshot_paths

@@ -126,18 +126,16 @@ class Progress:
         """Show a row of the journal. The last step is always shown."""
         text = f"loss {row.loss:.4f}, {row.cells_per_second:.0f} cells/s"
         self.bar.set_postfix_str(text)
-        now = time.monotonic()
-        if not self.bar.disable or (now - self.last < LINE_SECONDS and row.step < self.steps):
+        now, left = time.monotonic(), self.steps - row.step
+        if not self.bar.disable or (now - self.last < LINE_SECONDS and left):
             return
         self.last = now
-        spent = now - self.begin
-        left = spent / max(1, row.step - self.first) * (self.steps - row.step)
-        last = row.step == self.steps
-        span = tqdm.format_interval(spent if last else left)
-        announce(
-            f"{self.label}: step {row.step} of {self.steps}, {text}, "
-            + (f"done in {span}" if last else f"{span} left")
-        )
+        seconds = now - self.begin
+        time_text = f"done in {tqdm.format_interval(seconds)}"
+        if left:
+            seconds_left = seconds / max(1, row.step - self.first) * left
+            time_text = f"{tqdm.format_interval(seconds_left)} left"
+        announce(f"{self.label}: step {row.step} of {self.steps}, {text}, {time_text}")
 
 
 class Meter:

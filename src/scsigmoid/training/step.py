@@ -80,7 +80,7 @@ def place_losses(
 
     Args:
         encoder: the encoder.
-        embedded: (tokens, hidden), the embedded tokens of the batch.
+        embedded: (tokens, hidden), result of :meth:`Encoder.embed`.
         mask: result of :meth:`Encoder.mask`.
         batch: a batch on the encoder's device.
         keys: result of :meth:`Encoder.dropout_keys`. None means no dropout.
