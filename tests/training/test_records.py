@@ -70,11 +70,15 @@ def test_rows_are_read_back_and_a_resumed_run_replaces_later_ones(tmp_path):
     assert read.Scalars("loss")[-1].step == 4
 
 
-def test_the_last_step_is_always_shown(capsys):
+def test_progress_in_a_log(monkeypatch, capsys):
+    """At most one line per 30 seconds, but always one for the last step."""
+    clock = iter([0.0, 40.0, 50.0, 60.0])
+    monkeypatch.setattr(module.time, "monotonic", lambda: next(clock))
     progress = Progress("m", first=0, steps=3)
     for step in (1, 2, 3):
         progress.show(row(step, 1.0))
     assert capsys.readouterr().err.splitlines() == [
         "m: training, step 1 of 3",
-        "m: step 3 of 3, loss 1.0000, 1 cells/s, done in 00:00",
+        "m: step 1 of 3, loss 1.0000, 1 cells/s, 01:20 left",
+        "m: step 3 of 3, loss 1.0000, 1 cells/s, done in 01:00",
     ]
