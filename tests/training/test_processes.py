@@ -201,31 +201,27 @@ def test_an_error_is_one_line(run, corpus, tmp_path, capfd):
     assert (tmp_path / "train.1.log").read_text() == ""
 
 
-@pytest.fixture
-def two_gpus(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """Simulate the first of two processes of torchrun on a machine with two GPUs."""
+def test_missing_gpus_nccl_and_peers(monkeypatch):
+    """In the first of two processes of torchrun on a machine with two GPUs."""
     for name, value in {"WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "LOCAL_RANK": 0, "RANK": 0}.items():
         monkeypatch.setenv(name, str(value))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
-    return monkeypatch
 
-
-def test_missing_gpus_nccl_and_peers(two_gpus):
     def refused(device: str, message: str) -> None:
         with pytest.raises(UserError, match=message), joined(device):
             pass
 
-    two_gpus.setattr(dist, "is_nccl_available", lambda: False)
+    monkeypatch.setattr(dist, "is_nccl_available", lambda: False)
     refused("auto", "no NCCL, which several GPUs need")
-    two_gpus.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     refused("auto", r"2 processes on a machine with 1 GPUs.*nproc-per-node 1")
     for name in ("MASTER_ADDR", "MASTER_PORT"):
-        two_gpus.delenv(name, raising=False)
+        monkeypatch.delenv(name, raising=False)
     refused("cpu", r"2 processes cannot connect.*MASTER_ADDR")
     # Only the first process of a machine prints the error.
-    two_gpus.setenv("LOCAL_RANK", "1")
+    monkeypatch.setenv("LOCAL_RANK", "1")
     with pytest.raises(SystemExit), joined("auto"):
         pass
 
